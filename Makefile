@@ -1,0 +1,89 @@
+# "make help" explains every target. Building, running and testing need Go, git
+# and make, and nothing else; the developer tools are pinned in tools/go.mod and
+# built from there when a target first needs them.
+
+GO       ?= go
+FUZZTIME ?= 10s
+COUNT    ?= 6
+TIMEOUT  ?= 20m
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
+
+.DEFAULT_GOAL := help
+# One step at a time: each uses all cores by itself.
+.NOTPARALLEL:
+.PHONY: help build run test check bench fuzz lint fmt fix vuln sbom clean \
+	check-fmt check-mod check-generated check-tools check-fuzz check-bench vet
+
+help: ## Explain every target.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Variables: FUZZTIME=$(FUZZTIME) a fuzz target, COUNT=$(COUNT) runs a benchmark, OLD=FILE to compare"
+	@echo "  benchmarks with, TIMEOUT=$(TIMEOUT) a test binary, VULNDB=URL of another vulnerability database."
+
+build: ## Build bin/headway, static and reproducible.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/headway ./cmd/headway
+
+run: build ## Show Headway at work on this machine, without any account.
+	scripts/demo.sh
+
+test: ## Run all tests, with the race detector where a C compiler is at hand.
+	@race=$$(scripts/race) && set -x && $(GO) test $$race -timeout $(TIMEOUT) ./...
+
+check: check-fmt check-mod check-generated lint vet check-tools test check-fuzz check-bench ## Run everything that a change has to pass.
+	@code=0; scripts/vuln || code=$$?; case $$code in \
+	0) echo "check: passed" ;; \
+	4) echo "check: passed, EXCEPT that known vulnerabilities were NOT CHECKED (run \"make vuln\" where vuln.go.dev can be reached)" ;; \
+	*) exit $$code ;; esac
+
+bench: ## Run all benchmarks into out/bench.txt and summarise; OLD=FILE compares.
+	@mkdir -p out
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m ./... >out/bench.txt || { cat out/bench.txt; exit 1; }
+	@$$(scripts/tool benchstat) $(OLD) out/bench.txt
+
+fuzz: ## Fuzz every target for FUZZTIME.
+	scripts/fuzz $(FUZZTIME)
+
+lint: ## Run the linters of .golangci.yml (the first run builds them, in minutes).
+	@lint=$$(scripts/tool golangci-lint) && set -x && $$lint config verify && $$lint run ./...
+
+vet: ## Run go vet.
+	$(GO) vet ./...
+
+fmt: ## Format all Go files.
+	gofmt -s -w .
+
+fix: ## Rewrite code to the idiom of the Go version in go.mod.
+	$(GO) fix ./...
+	gofmt -s -w .
+
+vuln: ## Look for known vulnerabilities; fails when the database cannot be reached.
+	scripts/vuln
+
+sbom: build ## Write out/headway.cdx.json, the bill of materials of bin/headway.
+	@mkdir -p out
+	$(GO) -C tools run ./sbom "$(CURDIR)/bin/headway" >out/headway.cdx.json
+	@echo "out/headway.cdx.json: $$(grep -c '"type": "library"' out/headway.cdx.json) libraries"
+
+clean: ## Remove what was built and measured; the tools in bin/tools stay.
+	rm -rf bin/headway out dist
+
+check-fmt:
+	@files=$$(gofmt -s -l .) || exit 1; [ -z "$$files" ] || { echo "not formatted, run \"make fmt\":"; echo "$$files"; exit 1; }
+
+check-mod:
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+check-generated:
+	scripts/generated
+
+check-tools:
+	$(GO) -C tools vet ./...
+	$(GO) -C tools test ./...
+
+check-fuzz:
+	scripts/fuzz 3s
+
+check-bench:
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

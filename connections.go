@@ -1,0 +1,82 @@
+package headway
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// Connections keeps one [Governor] for each key, made when first asked for,
+// all with the same configuration. Nothing that happens to one slows another.
+// Safe for concurrent use.
+type Connections[K comparable] struct {
+	set    *settings
+	seed   maphash.Seed
+	shards [64]shard[K]
+}
+
+type shard[K comparable] struct {
+	mu sync.RWMutex
+	of map[K]*Governor
+}
+
+// NewConnections makes an empty set. Config.Name is put before each key in
+// refusals and events; a key must therefore not be a credential.
+func NewConnections[K comparable](c Config) (*Connections[K], error) {
+	s, err := resolve(c)
+	if err != nil {
+		return nil, err
+	}
+	s.origin = time.Now()
+	return &Connections[K]{set: s, seed: maphash.MakeSeed()}, nil
+}
+
+// For is the governor of a key.
+func (c *Connections[K]) For(key K) *Governor {
+	h := maphash.Comparable(c.seed, key)
+	s := &c.shards[h%uint64(len(c.shards))]
+	s.mu.RLock()
+	g := s.of[key]
+	s.mu.RUnlock()
+	if g != nil {
+		return g
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g = s.of[key]; g != nil {
+		return g
+	}
+	if s.of == nil {
+		s.of = make(map[K]*Governor)
+	}
+	name := fmt.Sprint(key)
+	if c.set.Name != "" {
+		name = c.set.Name + "/" + name
+	}
+	g = newGovernor(c.set, name, c.set.Seed^h)
+	s.of[key] = g
+	return g
+}
+
+// Forget drops a key's governor: whoever holds it may go on, the next For
+// makes a new one. It reports whether there was one.
+func (c *Connections[K]) Forget(key K) bool {
+	s := &c.shards[maphash.Comparable(c.seed, key)%uint64(len(c.shards))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.of[key]
+	delete(s.of, key)
+	return ok
+}
+
+// Len counts the governors.
+func (c *Connections[K]) Len() (n int) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.RLock()
+		n += len(s.of)
+		s.mu.RUnlock()
+	}
+	return n
+}

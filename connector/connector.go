@@ -1,0 +1,147 @@
+// Package connector is the boundary between the collection runtime and a
+// provider: what streams there are, how one page is asked for, how one item's
+// detail is asked for. Hand-written connectors implement [Connector] in Go;
+// package rest implements it from a YAML file. The runtime treats both alike.
+//
+// A connector decides nothing about speed, retries or durability: each of its
+// methods makes exactly one call of [Caller.Do], which waits for a permit,
+// counts the attempt, retries within the run's budget, and bounds the body.
+// Connectors keep no state between calls; the runtime may call Detail from
+// several goroutines at once.
+package connector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Connector knows one provider's streams and how to ask for them.
+type Connector interface {
+	// Streams lists what can be collected, in the order in which it should be.
+	Streams() []Stream
+	// List asks for one page of a stream: exactly one Caller.Do.
+	List(ctx context.Context, call Caller, req ListRequest) (Page, error)
+	// Detail asks for the detail records of one item: exactly one Caller.Do.
+	// It is called only for streams with a DetailStream.
+	Detail(ctx context.Context, call Caller, stream string, item Item) ([]Record, error)
+}
+
+// Stream is one sequence of records.
+type Stream struct {
+	// Name is the stream's name, unique in the connection; the sink's file or table.
+	Name string
+	// DetailStream names the stream that detail records go to; empty when the
+	// stream has no detail request.
+	DetailStream string
+	// Incremental says that List understands ListRequest.Since, and that items
+	// carry a Watermark.
+	Incremental bool
+}
+
+// ListRequest asks for one page.
+type ListRequest struct {
+	Stream string
+	// Cursor is what the page before gave as Next; empty for the first page.
+	Cursor string
+	// Since is the committed watermark to list changes after; empty for all.
+	Since string
+}
+
+// Page is one page of a list: the unit of commit.
+type Page struct {
+	Items []Item
+	// Next is the opaque cursor of the following page; empty when this is the last.
+	Next string
+	// ServerTime is the provider's own clock (the Date header); zero when untold.
+	ServerTime time.Time
+}
+
+// Item is one entry of a list.
+type Item struct {
+	// Key identifies the item in its stream. Never empty.
+	Key string
+	// Data is the record as one JSON value, without newlines.
+	Data json.RawMessage
+	// Fingerprint tells versions of the item apart; empty lets the runtime hash Data.
+	Fingerprint string
+	// Watermark is the item's incremental cursor value; empty when it has none.
+	Watermark string
+}
+
+// Record is one detail record.
+type Record struct {
+	// Key identifies the record among its item's records.
+	Key string
+	// Data is the record as one JSON value, without newlines.
+	Data json.RawMessage
+}
+
+// Caller sends one request for a connector, governed.
+type Caller interface {
+	// Do sends req and returns the whole, bounded response with a 2xx status.
+	// Anything else is a *Failure (the provider's answer, or none) or a
+	// *reason.Refusal (not sent: a cap, an open circuit, a long wait).
+	Do(ctx context.Context, req *http.Request) (*Response, error)
+}
+
+// Response is a whole response with a 2xx status.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Failure is a request that did not give what was asked for. Its text holds
+// method, path and class, never a query, header, body or credential.
+type Failure struct {
+	// Reason is why, as in the gap that it becomes.
+	Reason reason.Reason
+	// Class is the outcome of the last attempt.
+	Class reason.Class
+	// Status is the HTTP status; 0 when there was no response.
+	Status int
+	// Method and Path name the request. Path has no query.
+	Method, Path string
+	// Attempts counts what was sent for it, retries included.
+	Attempts int
+	// Stopped is why no further retry was made, when that was not the failure
+	// itself: a cap or an open circuit. None otherwise.
+	Stopped reason.Reason
+	// RetryAt is when the provider allows another attempt; zero when untold.
+	RetryAt time.Time
+	// Err is the cause; for a response that cannot be read, what was wrong with it.
+	Err error
+}
+
+// Error is one line: request, status, reason, cause.
+func (f *Failure) Error() string {
+	s := fmt.Sprintf("%s %s: ", f.Method, f.Path)
+	if f.Status != 0 {
+		s += fmt.Sprintf("%d %s", f.Status, f.Reason)
+	} else {
+		s += f.Reason.String()
+	}
+	if f.Stopped != reason.None {
+		s += fmt.Sprintf(" (not retried: %s)", f.Stopped)
+	}
+	if f.Err != nil {
+		s += ": " + f.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Invalid is the failure of a response that could not be read as expected.
+func Invalid(req *http.Request, res *Response, err error) *Failure {
+	return &Failure{
+		Reason: reason.InvalidResponse, Class: reason.Failed, Status: res.Status,
+		Method: req.Method, Path: req.URL.Path, Attempts: 1, Err: err,
+	}
+}

@@ -1,0 +1,71 @@
+package control
+
+import (
+	"fmt"
+	"time"
+)
+
+// AIMD is the baseline law: a success takes a constant step off the interval, a
+// throttle multiplies it. An equal step of the interval is a growing step of
+// the rate, so it oscillates when the limit is close to the ceiling; it is kept
+// plain so that other laws can be compared with it.
+//
+// Throttles count once per congestion epoch: an attempt that was sent before
+// the last cut says nothing of the interval after it.
+type AIMD struct {
+	params   *Params
+	interval time.Duration
+	cutAt    time.Duration // when the interval was last cut; never is the far past
+}
+
+// Name is "aimd".
+func (l *AIMD) Name() string { return "aimd" }
+
+// Interval is the current emission interval.
+func (l *AIMD) Interval() time.Duration { return l.interval }
+
+// Observe applies one outcome. Only a success shortens the interval; errors of
+// any kind leave it alone.
+func (l *AIMD) Observe(o Observation) Change {
+	before := l.interval
+	switch {
+	case o.Class.Throttle():
+		if o.Sent < l.cutAt {
+			return Held
+		}
+		l.cutAt = o.Now
+		slower := float64(l.interval) / l.params.Factor
+		l.interval = time.Duration(min(slower, float64(l.params.Slowest)))
+	case o.Class.Success() && !o.Steady:
+		l.interval = max(l.interval-l.params.Step, l.params.Ceiling)
+	}
+	switch {
+	case l.interval < before:
+		return SpeedUp
+	case l.interval > before:
+		return BackOff
+	default:
+		return Held
+	}
+}
+
+const aimdVersion = 1
+
+// State is the interval, never slower than the initial one.
+func (l *AIMD) State() State {
+	return State{Law: l.Name(), Version: aimdVersion, Interval: min(l.interval, l.params.Initial)}
+}
+
+// Restore takes the stored interval, clamped.
+func (l *AIMD) Restore(s State) error {
+	switch {
+	case s.Law != l.Name():
+		return fmt.Errorf("control: the state is of law %q, not %q", s.Law, l.Name())
+	case s.Version != aimdVersion:
+		return fmt.Errorf("control: the state is of version %d, this binary knows %d", s.Version, aimdVersion)
+	case s.Interval <= 0:
+		return fmt.Errorf("control: the stored interval is %v, must be positive", s.Interval)
+	}
+	l.interval = min(max(s.Interval, l.params.Ceiling), l.params.Initial)
+	return nil
+}

@@ -1,0 +1,154 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Law turns outcomes into the interval of the next attempt.
+type Law interface {
+	// Name is the name that the law is registered and stored under.
+	Name() string
+	// Interval is the current emission interval, never below the ceiling's.
+	Interval() time.Duration
+	// Observe tells how an attempt ended and reports what that changed.
+	Observe(o Observation) Change
+	// State is what a warm start needs. Its interval is never slower than the
+	// initial one: a run that ended deep in back-off must not poison the next.
+	State() State
+	// Restore starts from a stored state, clamped to the ceiling and the
+	// initial interval. A state that cannot be read is an error and changes nothing.
+	Restore(s State) error
+}
+
+// Observation is one settled attempt, as a law sees it.
+type Observation struct {
+	// Sent and Now are when the attempt was admitted and when it was settled.
+	Sent, Now time.Duration
+	// Class is how it ended.
+	Class reason.Class
+	// RetryAfter is the one-shot wait that the provider asked for; 0 when untold.
+	// It is honoured elsewhere, once, and is never a sustained interval.
+	RetryAfter time.Duration
+	// Steady forbids speeding up on this outcome, as for recovery during a
+	// source-pressure cooldown. A throttle still slows down.
+	Steady bool
+}
+
+// Change is what an observation did to the interval.
+type Change uint8
+
+// The changes.
+const (
+	// Held: the interval is as it was.
+	Held Change = iota
+	// SpeedUp: the interval became shorter.
+	SpeedUp
+	// BackOff: the interval became longer.
+	BackOff
+)
+
+// String is the change's stable name.
+func (c Change) String() string {
+	switch c {
+	case SpeedUp:
+		return "speed_up"
+	case BackOff:
+		return "back_off"
+	case Held:
+		return "held"
+	}
+	return fmt.Sprintf("change(%d)", uint8(c))
+}
+
+// Params are the numbers that a law is made with. Zero fields take the defaults.
+type Params struct {
+	// Ceiling is the shortest interval ever allowed. Default 250 ms.
+	Ceiling time.Duration
+	// Initial is the interval before anything is known, at least the ceiling. Default 1 s.
+	Initial time.Duration
+	// Slowest bounds the interval from above. Default 10 min, at least Initial.
+	Slowest time.Duration
+	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
+	Step time.Duration
+	// Factor is what a throttle multiplies the rate by ("aimd"), in (0, 1). Default 0.5.
+	Factor float64
+}
+
+// Defaults of [Params].
+const (
+	DefaultCeiling = 250 * time.Millisecond
+	DefaultInitial = time.Second
+	DefaultSlowest = 10 * time.Minute
+	DefaultStep    = 100 * time.Millisecond
+	DefaultFactor  = 0.5
+)
+
+// Resolve fills in defaults, clamps the initial interval to the ceiling, and
+// checks the rest; the error names field, value and bound.
+func (p Params) Resolve() (Params, error) {
+	if p.Ceiling == 0 {
+		p.Ceiling = DefaultCeiling
+	}
+	if p.Initial == 0 {
+		p.Initial = DefaultInitial
+	}
+	if p.Step == 0 {
+		p.Step = DefaultStep
+	}
+	if p.Factor == 0 {
+		p.Factor = DefaultFactor
+	}
+	if p.Slowest == 0 {
+		p.Slowest = DefaultSlowest
+	}
+	p.Initial = max(p.Initial, p.Ceiling)
+	p.Slowest = max(p.Slowest, p.Initial)
+	switch {
+	case p.Ceiling < 0 || p.Ceiling > 24*time.Hour:
+		return p, fmt.Errorf("control: ceiling is %v, must be from 1ns to 24h", p.Ceiling)
+	case p.Initial > 24*time.Hour:
+		return p, fmt.Errorf("control: initial is %v, must be at most 24h", p.Initial)
+	case p.Slowest > 24*time.Hour:
+		return p, fmt.Errorf("control: slowest is %v, must be at most 24h", p.Slowest)
+	case p.Step < 0:
+		return p, fmt.Errorf("control: step is %v, must not be negative", p.Step)
+	case !(p.Factor > 0 && p.Factor < 1):
+		return p, fmt.Errorf("control: factor is %v, must be between 0 and 1", p.Factor)
+	}
+	return p, nil
+}
+
+// DefaultLaw is the law that is used where none is named.
+const DefaultLaw = "aimd"
+
+var laws = map[string]func(*Params) Law{
+	"aimd": func(p *Params) Law { return &AIMD{params: p, interval: p.Initial, cutAt: -1 << 63} },
+}
+
+// Names lists the registered laws in alphabetical order.
+func Names() []string {
+	names := make([]string, 0, len(laws))
+	for n := range laws {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// New makes a law by name; "" is [DefaultLaw]. The parameters must have been
+// resolved, and are shared: many connections may point to the same ones.
+func New(name string, p *Params) (Law, error) {
+	if name == "" {
+		name = DefaultLaw
+	}
+	make, ok := laws[name]
+	if !ok {
+		return nil, fmt.Errorf("control: law is %q, must be one of %s", name, strings.Join(Names(), ", "))
+	}
+	return make(p), nil
+}

@@ -1,0 +1,231 @@
+package headway_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+func newCore(t testing.TB, c headway.Config) *headway.Core {
+	t.Helper()
+	core, err := headway.NewCore(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core
+}
+
+// noJitter makes waits exact.
+func noJitter(c headway.Config) headway.Config {
+	c.JitterMax = -1
+	return c
+}
+
+func TestCoreStepByStep(t *testing.T) {
+	type step struct {
+		at     time.Duration
+		why    reason.Reason // none: admitted
+		next   time.Duration // when refused
+		settle *headway.Outcome
+	}
+	ok := &headway.Outcome{Class: reason.OK}
+	throttled := func(after time.Duration) *headway.Outcome {
+		return &headway.Outcome{Class: reason.Throttled, RetryAfter: after}
+	}
+	tests := []struct {
+		name  string
+		c     headway.Config
+		steps []step
+	}{
+		{"conservative start: the initial interval until a response, whatever the credit", headway.Config{}, []step{
+			{0, reason.None, 0, nil},
+			{250 * ms, reason.ConservativeStart, sec, nil},
+			{sec, reason.None, 0, nil},
+			{sec + 250*ms, reason.ConservativeStart, 2 * sec, nil},
+		}},
+		{"idle credit: one at once, the next not before the ceiling", headway.Config{}, []step{
+			{0, reason.None, 0, ok},
+			{time.Hour, reason.None, 0, ok},
+			{time.Hour + 249*ms, reason.Pacing, time.Hour + 250*ms, nil},
+			{time.Hour + 250*ms, reason.None, 0, ok},
+		}},
+		{"a Retry-After of 100 s delays one attempt by 100 s and the next ones not at all",
+			headway.Config{Initial: 250 * ms, Ceiling: 250 * ms, Tolerance: -1}, []step{
+				{0, reason.None, 0, throttled(100 * sec)},
+				{sec, reason.Cooldown, 100 * sec, nil},
+				{100*sec - 1, reason.Cooldown, 100 * sec, nil},
+				{100 * sec, reason.None, 0, ok},
+				{100*sec + 499*ms, reason.Pacing, 100*sec + 500*ms, nil}, // doubled once, for the throttle
+				{100*sec + 500*ms, reason.None, 0, ok},
+			}},
+		{"a Retry-After is never paid on top of pacing debt", headway.Config{Tolerance: -1}, []step{
+			{0, reason.None, 0, throttled(sec / 2)}, // the debt is longer
+			{sec / 2, reason.Pacing, sec, nil},
+			{sec, reason.None, 0, nil},
+		}},
+		{"a Retry-After beyond a day is a day", headway.Config{}, []step{
+			{0, reason.None, 0, throttled(10 * 365 * 24 * time.Hour)},
+			{sec, reason.Cooldown, 24 * time.Hour, nil},
+		}},
+		{"a Retry-After on a success is not a throttle", headway.Config{}, []step{
+			{0, reason.None, 0, &headway.Outcome{Class: reason.OK, RetryAfter: time.Hour}},
+			{2 * sec, reason.None, 0, nil},
+		}},
+		{"places: the third waits for an outcome", headway.Config{MaxInFlight: 2, Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, nil},
+			{sec, reason.None, 0, nil},
+			{2 * sec, reason.Concurrency, headway.Forever, nil},
+		}},
+		{"five failures open the circuit, whatever the pacing says", headway.Config{Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, &headway.Outcome{Class: reason.Overloaded}},
+			{1 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
+			{2 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
+			{3 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
+			{4 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
+			{5 * sec, reason.CircuitOpen.Reason(), 64 * sec, nil},
+			{64 * sec, reason.None, 0, nil}, // the probe
+			{65 * sec, reason.CircuitOpen.Reason(), headway.Forever, nil},
+		}},
+		{"refusals for rate never open the circuit", headway.Config{Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, throttled(0)}, {1 * sec, reason.None, 0, throttled(0)},
+			{2 * sec, reason.None, 0, throttled(0)}, {3 * sec, reason.None, 0, throttled(0)},
+			{4 * sec, reason.None, 0, throttled(0)}, {5 * sec, reason.None, 0, throttled(0)},
+		}},
+		{"without a breaker nothing fails at once", headway.Config{NoBreaker: true, Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {1 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
+			{2 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {3 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
+			{4 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {5 * sec, reason.None, 0, nil},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			core := newCore(t, noJitter(tt.c))
+			for i, s := range tt.steps {
+				ticket, d, _ := core.Admit(s.at, core.Arrive(s.at))
+				if d.OK != (s.why == reason.None) || d.Reason != s.why || !d.OK && d.At != s.next {
+					t.Fatalf("step %d at %v: got %+v, want reason %v at %v", i, s.at, d, s.why, s.next)
+				}
+				if d.OK && s.settle != nil {
+					core.Settle(s.at, ticket, *s.settle)
+				}
+			}
+		})
+	}
+}
+
+func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
+	for _, tt := range []struct {
+		c      headway.Config
+		lo, hi time.Duration
+	}{
+		{headway.Config{}, 0, 150 * ms},
+		{headway.Config{Ceiling: 20 * ms}, 0, 20 * ms},
+		{headway.Config{Ceiling: 20 * ms, JitterMin: 5 * ms, JitterMax: 10 * ms}, 5 * ms, 10 * ms},
+		{headway.Config{JitterMax: -1}, 0, 0},
+	} {
+		core := newCore(t, tt.c)
+		low, high := time.Hour, time.Duration(0)
+		for range 10_000 {
+			j := core.Arrive(0)
+			low, high = min(low, j), max(high, j)
+		}
+		span := tt.hi - tt.lo
+		if low < tt.lo || high > tt.hi || low > tt.lo+span/100 || high < tt.hi-span/100 {
+			t.Errorf("%+v: jitter from %v to %v, want %v to %v", tt.c, low, high, tt.lo, tt.hi)
+		}
+	}
+	// max(jitter, pacing): a paced attempt pays no jitter on top.
+	core := newCore(t, headway.Config{Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1, JitterMin: 100 * ms})
+	core.Admit(100*ms, core.Arrive(0))
+	if _, d, _ := core.Admit(200*ms, core.Arrive(100*ms)); !d.OK {
+		t.Errorf("jitter was added to pacing: %+v", d)
+	}
+}
+
+func TestConfigNamesFieldValueAndBound(t *testing.T) {
+	for _, tt := range []struct {
+		c    headway.Config
+		want string
+	}{
+		{headway.Config{JitterMin: 300 * ms}, "jitter minimum is 300ms, must be from 0 to the ceiling's interval of 250ms"},
+		{headway.Config{JitterMin: 100 * ms, JitterMax: 50 * ms}, "jitter maximum is 50ms, must be at least the minimum of 100ms"},
+		{headway.Config{MaxInFlight: -1}, "max in flight is -1"},
+		{headway.Config{MaxWait: -1}, "max wait is -1ns"},
+		{headway.Config{PermitTimeout: -1}, "permit timeout is -1ns"},
+		{headway.Config{Law: "warp"}, `law is "warp"`},
+		{headway.Config{Ceiling: -1}, "ceiling is -1ns"},
+	} {
+		if _, err := headway.NewCore(tt.c); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("got %v, want %q", err, tt.want)
+		}
+	}
+}
+
+// Whatever the outcomes, stored states, clock steps and laws: two admissions
+// are never closer than the ceiling, and places are conserved.
+func TestCoreNeverPassesTheCeiling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ceiling := time.Duration(rapid.Int64Range(int64(ms), int64(sec)).Draw(t, "ceiling"))
+		places := rapid.IntRange(0, 3).Draw(t, "places")
+		core, err := headway.NewCore(headway.Config{
+			Ceiling: ceiling, MaxInFlight: places,
+			Initial:   time.Duration(rapid.Int64Range(int64(ms), int64(5*sec)).Draw(t, "initial")),
+			Law:       rapid.SampledFrom(control.Names()).Draw(t, "law"),
+			Tolerance: time.Duration(rapid.Int64Range(-1, int64(time.Minute)).Draw(t, "tolerance")),
+			Seed:      rapid.Uint64().Draw(t, "seed"),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []headway.Ticket
+		now, seen, last, sent := time.Duration(0), time.Duration(0), time.Duration(0), false
+		for range rapid.IntRange(1, 150).Draw(t, "calls") {
+			now += time.Duration(rapid.Int64Range(-int64(sec), int64(2*sec)).Draw(t, "step"))
+			seen = max(seen, now)
+			switch rapid.IntRange(0, 5).Draw(t, "call") {
+			case 0:
+				s := core.Learned()
+				s.Interval = time.Duration(rapid.Int64().Draw(t, "stored"))
+				_ = core.Restore(s)
+			case 1, 2:
+				if len(out) > 0 {
+					core.Settle(now, out[0], headway.Outcome{
+						Class:      reason.Class(rapid.IntRange(int(reason.Unknown), int(reason.Lost)).Draw(t, "class")),
+						RetryAfter: time.Duration(rapid.Int64Range(0, int64(3*sec)).Draw(t, "after")),
+					})
+					out = out[1:]
+				}
+			default:
+				ticket, d, _ := core.Admit(now, core.Arrive(now))
+				if !d.OK {
+					if d.Reason == reason.None {
+						t.Fatal("refused without a reason")
+					}
+					continue
+				}
+				if sent && seen-last < ceiling {
+					t.Fatalf("admissions %v apart, the ceiling is %v", seen-last, ceiling)
+				}
+				last, sent = seen, true
+				out = append(out, ticket)
+			}
+			if core.InFlight() != len(out) || places > 0 && len(out) > places {
+				t.Fatalf("in flight %d, out %d, places %d", core.InFlight(), len(out), places)
+			}
+			if core.Interval() < ceiling {
+				t.Fatalf("interval %v below the ceiling %v", core.Interval(), ceiling)
+			}
+		}
+	})
+}

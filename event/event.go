@@ -1,0 +1,86 @@
+// Package event is what Headway tells about itself: typed, small, without
+// content. An event is a value; a [Recorder] keeps the newest ones within a
+// bound and counts what it dropped.
+//
+// Events carry reasons, counts, instants and rates. They never carry a
+// credential, header value, body, title or record id.
+package event
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Type names what happened.
+type Type string
+
+// The types of event.
+const (
+	// CollectionRate: the interval changed for good (P-14).
+	CollectionRate Type = "collection_rate"
+	// Circuit: the breaker moved (C-3).
+	Circuit Type = "circuit"
+	// WarmStart: a stored interval was restored, or discarded and why (P-13).
+	WarmStart Type = "warm_start"
+	// Phase: the run went on to another phase or stream.
+	Phase Type = "phase"
+	// Deferral: work was put off as gaps.
+	Deferral Type = "deferral"
+	// RunStart and RunEnd: a run began or ended.
+	RunStart Type = "run_start"
+	RunEnd   Type = "run_end"
+)
+
+// Event is one thing that happened. Exactly one of the pointers matching its
+// Type is set, if the type has details.
+type Event struct {
+	Seq        int64     `json:"seq,omitempty"`
+	At         time.Time `json:"at"`
+	Type       Type      `json:"type"`
+	Connection string    `json:"connection,omitempty"`
+	Run        string    `json:"run,omitempty"`
+
+	// Reason is why, where there is one.
+	Reason reason.Reason `json:"reason,omitempty"`
+
+	Rate    *Rate    `json:"rate,omitempty"`
+	Circuit *Breaker `json:"circuit,omitempty"`
+
+	// Stream and Phase say where in a run.
+	Stream string `json:"stream,omitempty"`
+	Phase  string `json:"phase,omitempty"`
+	// Count is how many items the event is about.
+	Count int64 `json:"count,omitempty"`
+	// Note is a short text from a fixed set; never content.
+	Note string `json:"note,omitempty"`
+}
+
+// Rate is the state of a connection's pacing (P-14).
+type Rate struct {
+	CurrentIntervalMS   float64  `json:"current_interval_ms"`
+	EffectiveRatePerMin float64  `json:"effective_rate_per_min"`
+	CeilingIntervalMS   float64  `json:"ceiling_interval_ms"`
+	CeilingRatePerMin   float64  `json:"ceiling_rate_per_min"`
+	LastBackoff         *Backoff `json:"last_backoff"`
+}
+
+// Backoff is the last time the rate was cut.
+type Backoff struct {
+	Reason       reason.Reason `json:"reason"`
+	AtIntervalMS float64       `json:"at_interval_ms"`
+	// At is when.
+	At time.Time `json:"at"`
+}
+
+// Breaker is one transition of the circuit (C-3).
+type Breaker struct {
+	Previous string `json:"previous_state"`
+	State    string `json:"state"`
+	Trigger  string `json:"trigger"`
+	// ElapsedMS is the time since the run began.
+	ElapsedMS int64 `json:"elapsed_ms"`
+	// Requests and Retries are the run's counters at that moment.
+	Requests int64 `json:"requests"`
+	Retries  int64 `json:"retries"`
+}

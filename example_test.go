@@ -1,0 +1,117 @@
+package headway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+func ExampleGovernor_Acquire() {
+	g, err := headway.New(headway.Config{Name: "acme", Ceiling: 10 * time.Millisecond, Initial: 20 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		permit, err := g.Acquire(context.Background())
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		// ... send the request ...
+		permit.Settle(headway.Outcome{Class: reason.OK})
+	}
+	fmt.Println(g.Snapshot().Rate.CurrentIntervalMS, "ms")
+	// Output:
+	// 10 ms
+}
+
+func ExampleGovernor_TryAcquire() {
+	g, _ := headway.New(headway.Config{Name: "acme"})
+	if permit, err := g.TryAcquire(); err == nil {
+		permit.Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: time.Hour})
+	}
+	_, err := g.TryAcquire()
+	if r, ok := errors.AsType[*reason.Refusal](err); ok {
+		fmt.Println(r.Scope, r.Reason, time.Until(r.RetryAt).Round(time.Minute))
+	}
+	// Output:
+	// acme rate_limited 1h0m0s
+}
+
+func ExamplePermit_Settle() {
+	g, _ := headway.New(headway.Config{JitterMax: -1})
+	permit, _ := g.TryAcquire()
+	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
+	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
+	// Output:
+	// true
+	// false
+}
+
+func ExamplePermit_Cancel() {
+	g, _ := headway.New(headway.Config{JitterMax: -1})
+	permit, _ := g.TryAcquire()
+	defer permit.Cancel() // does nothing once settled
+	fmt.Println(g.Snapshot().InFlight)
+	// Output:
+	// 1
+}
+
+func ExampleGovernor_Snapshot() {
+	g, _ := headway.New(headway.Config{JitterMax: -1})
+	fmt.Println(g.Snapshot().Rate == nil) // unknown is unknown, not zero
+	permit, _ := g.TryAcquire()
+	permit.Settle(headway.Outcome{Class: reason.OK})
+	fmt.Printf("%.1f a minute, at most %.0f\n", g.Snapshot().Rate.EffectiveRatePerMin, g.Snapshot().Rate.CeilingRatePerMin)
+	// Output:
+	// true
+	// 66.7 a minute, at most 240
+}
+
+func ExampleGovernor_Restore() {
+	g, _ := headway.New(headway.Config{})
+	err := g.Restore(control.State{Law: "aimd", Version: 1, Interval: 400 * time.Millisecond})
+	fmt.Println(err, g.Learned().Interval)
+	// Output:
+	// <nil> 400ms
+}
+
+func ExampleGovernor_Close() {
+	g, _ := headway.New(headway.Config{Name: "acme"})
+	g.Close()
+	_, err := g.Acquire(context.Background())
+	fmt.Println(err)
+	// Output:
+	// acme: closed
+}
+
+func ExampleConnections() {
+	c, _ := headway.NewConnections[string](headway.Config{Name: "tenants", JitterMax: -1})
+	permit, _ := c.For("a").TryAcquire()
+	permit.Settle(headway.Outcome{Class: reason.Throttled})
+	permit, _ = c.For("b").TryAcquire()
+	permit.Settle(headway.Outcome{Class: reason.OK})
+	fmt.Println(c.For("a").Learned().Interval, c.For("b").Learned().Interval)
+	// Output:
+	// 1s 900ms
+}
+
+func ExampleCore() {
+	core, _ := headway.NewCore(headway.Config{JitterMax: -1})
+	for _, now := range []time.Duration{0, 300 * time.Millisecond} {
+		ticket, d, _ := core.Admit(now, core.Arrive(now))
+		fmt.Println(d.OK, d.Reason, d.At)
+		if d.OK {
+			core.Settle(now, ticket, headway.Outcome{Class: reason.Throttled, RetryAfter: time.Minute})
+		}
+	}
+	// Output:
+	// true none 0s
+	// false cooldown 1m0s
+}

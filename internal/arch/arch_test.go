@@ -1,0 +1,221 @@
+package arch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// tree parses a small module named example.com/m.
+func tree(t *testing.T, files map[string]string) *Tree {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for name, src := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(src)}
+	}
+	got, err := Load(fsys, "example.com/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// expect fails unless each finding holds its wanted text, in order.
+func expect(t *testing.T, got []Finding, want []string) {
+	t.Helper()
+	ok := len(got) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.Contains(got[i].String(), want[i])
+	}
+	if !ok {
+		t.Errorf("got %d findings\n%v\nwant %d\n%v", len(got), got, len(want), strings.Join(want, "\n"))
+	}
+}
+
+func TestImportLawFindsForbiddenEdges(t *testing.T) {
+	imports := func(pkg string, paths ...string) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "package %s\n", pkg)
+		for _, p := range paths {
+			fmt.Fprintf(&b, "import _ %q\n", p)
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct {
+		file, src string
+		want      []string
+	}{
+		"reason imports the standard library":       {"reason/a.go", imports("reason", "fmt", "time"), nil},
+		"reason imports nothing of ours":            {"reason/a.go", imports("reason", "example.com/m/event"), []string{`reason/a.go:2: reason may not import "example.com/m/event": reason is the vocabulary`}},
+		"a pure package imports reason":             {"pace/a.go", imports("pace", "math", "example.com/m/reason"), nil},
+		"a pure package imports no other":           {"pace/a.go", imports("pace", "example.com/m/retry"), []string{`pace may not import "example.com/m/retry": a pure package`}},
+		"a pure package imports no library":         {"retry/a.go", imports("retry", "golang.org/x/time/rate"), []string{`"golang.org/x/time/rate": a pure package`}},
+		"a pure package imports no cgo":             {"retry/a.go", imports("retry", "C"), []string{`"C": a pure package`}},
+		"signal imports the header grammar":         {"signal/a.go", imports("signal", "github.com/dunglas/httpsfv"), nil},
+		"a prefix of a library is not the library":  {"signal/a.go", imports("signal", "github.com/dunglas/httpsfvx"), []string{"signal may not import"}},
+		"only signal imports the header grammar":    {"quota/a.go", imports("quota", "github.com/dunglas/httpsfv"), []string{"quota may not import"}},
+		"the root composes":                         {"a.go", imports("m", "example.com/m/pace", "example.com/m/event"), nil},
+		"the root knows no shell":                   {"a.go", imports("m", "example.com/m/transport"), []string{`. may not import "example.com/m/transport": the facade`}},
+		"transport builds on the root":              {"transport/a.go", imports("transport", "example.com/m"), nil},
+		"transport knows no daemon":                 {"transport/a.go", imports("transport", "example.com/m/daemon"), []string{"transport goes into other people's programs"}},
+		"collect knows no store":                    {"collect/a.go", imports("collect", "example.com/m/store/sqlite"), []string{"imports point inward"}},
+		"collect knows no sink":                     {"collect/a.go", imports("collect", "example.com/m/sink/jsonl"), []string{"imports point inward"}},
+		"bulk knows no store":                       {"bulk/a.go", imports("bulk", "example.com/m/store/sqlite"), []string{"imports point inward"}},
+		"egress knows no fleet":                     {"egress/a.go", imports("egress", "example.com/m/fleet"), []string{"imports point inward"}},
+		"connector costs no dependency":             {"connector/a.go", imports("connector", "github.com/goccy/go-yaml"), []string{"must cost them no dependency"}},
+		"connector/rest has its libraries":          {"connector/rest/a.go", imports("rest", "github.com/goccy/go-yaml", "example.com/m/connector"), nil},
+		"connector/rest knows no collector":         {"connector/rest/a.go", imports("rest", "example.com/m/collect"), []string{"not its business"}},
+		"a store implements collect's interfaces":   {"store/sqlite/a.go", imports("sqlite", "example.com/m/collect", "modernc.org/sqlite"), nil},
+		"a store knows no daemon":                   {"store/sqlite/a.go", imports("sqlite", "example.com/m/daemon"), []string{"interfaces that its consumers declare"}},
+		"a sink knows no store":                     {"sink/jsonl/a.go", imports("jsonl", "example.com/m/store"), []string{"a sink is handed records"}},
+		"sim knows no collector":                    {"sim/scenario/a.go", imports("scenario", "example.com/m/collect"), []string{"the simulator runs the pure packages"}},
+		"sim knows no store":                        {"sim/a.go", imports("sim", "example.com/m/store"), []string{"the simulator runs the pure packages"}},
+		"sim knows no sink":                         {"sim/a.go", imports("sim", "example.com/m/sink/jsonl"), []string{"the simulator runs the pure packages"}},
+		"sim knows no command":                      {"sim/a.go", imports("sim", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
+		"the daemon knows no simulator":             {"daemon/a.go", imports("daemon", "example.com/m/sim"), []string{"knows no command and no simulator"}},
+		"nothing imports a command":                 {"daemon/a.go", imports("daemon", "example.com/m/cmd/headway/view"), []string{"nothing imports a command"}},
+		"not even a test imports a command":         {"pace/a_test.go", imports("pace", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
+		"a test may import what it needs":           {"pace/a_test.go", imports("pace", "example.com/m/retry", "pgregory.net/rapid"), nil},
+		"a command imports anything":                {"cmd/headway/a.go", imports("main", "example.com/m/sim", "example.com/m/cmd/headway/view", "github.com/spf13/cobra"), nil},
+		"a package that no row covers":              {"extra/a.go", imports("extra"), []string{"extra: no row of the package map covers this package"}},
+		"a name that only starts like a row's":      {"collector/a.go", imports("collector"), []string{"collector: no row"}},
+		"another module with our path as a prefix":  {"pace/a.go", imports("pace", "example.com/mm/reason"), []string{"pace may not import"}},
+		"a nested module is not ours":               {"arena/go.mod", "module example.com/m/arena", nil},
+		"a program that go generate runs is exempt": {"pace/gen.go", "//go:build ignore\n\n" + imports("main", "example.com/m/sim"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{c.file: c.src}
+			if strings.HasSuffix(c.file, "go.mod") {
+				files["arena/a.go"] = imports("arena", "example.com/m/cmd/headway")
+			}
+			expect(t, Headway.CheckImports(tree(t, files)), c.want)
+		})
+	}
+}
+
+func TestPurityFindsEveryWayOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, src string
+		want      []string
+	}{
+		"arithmetic is pure":            {"pace/a.go", "package pace\nimport \"time\"\nconst tick = time.Second\nfunc At(now time.Duration) time.Duration { return now + tick }", nil},
+		"reads the clock":               {"pace/a.go", "package pace\nimport \"time\"\nvar start = time.Now()", []string{"pace/a.go:3: time.Now: the caller reads the clock once"}},
+		"reads the clock by a value":    {"pace/a.go", "package pace\nimport \"time\"\nvar clock = time.Now", []string{"time.Now"}},
+		"reads it under another name":   {"pace/a.go", "package pace\nimport t \"time\"\nvar start = t.Since(t.Time{})", []string{"time.Since"}},
+		"hides it behind a dot":         {"pace/a.go", "package pace\nimport . \"time\"\nvar start = Now()", []string{`dot import of "time"`}},
+		"sleeps":                        {"retry/a.go", "package retry\nimport \"time\"\nfunc f() { time.Sleep(1); <-time.After(1); time.NewTimer(1); time.Tick(1) }", []string{"time.Sleep", "time.After", "time.NewTimer", "time.Tick"}},
+		"measures what is left":         {"retry/a.go", "package retry\nimport \"time\"\nvar left = time.Until(time.Time{})", []string{"time.Until"}},
+		"starts a timer by a context":   {"retry/a.go", "package retry\nimport \"context\"\nvar c, _ = context.WithTimeout(nil, 1)", []string{"context.WithTimeout"}},
+		"matches a context's error":     {"reason/a.go", "package reason\nimport \"context\"\nvar e = context.DeadlineExceeded", nil},
+		"a local name is not the clock": {"pace/a.go", "package pace\nimport \"time\"\nvar _ time.Duration\nfunc f(time struct{ Now func() }) { time.Now() }", nil},
+		"starts a goroutine":            {"breaker/a.go", "package breaker\nfunc f() { go f() }", []string{"breaker/a.go:2: go statement: a pure package starts no goroutine"}},
+		"opens a file":                  {"quota/a.go", "package quota\nimport _ \"os\"", []string{`import of "os": a pure package does no I/O`}},
+		"runs a program":                {"quota/a.go", "package quota\nimport _ \"os/exec\"", []string{`import of "os/exec"`}},
+		"opens a connection":            {"quota/a.go", "package quota\nimport _ \"net\"", []string{`import of "net"`}},
+		"calls a server":                {"quota/a.go", "package quota\nimport _ \"net/http\"", []string{`import of "net/http"`}},
+		"logs":                          {"control/a.go", "package control\nimport (_ \"log\"; _ \"log/slog\")", []string{`"log"`, `"log/slog"`}},
+		"locks":                         {"control/a.go", "package control\nimport (_ \"sync\"; _ \"sync/atomic\")", []string{`"sync"`, `"sync/atomic"`}},
+		"prints":                        {"control/a.go", "package control\nimport \"fmt\"\nfunc f() { fmt.Println(fmt.Sprint(1)) }", []string{"fmt.Println"}},
+		"reads the zone database":       {"quota/a.go", "package quota\nimport \"time\"\nvar zone, _ = time.LoadLocation(\"Europe/Berlin\")", []string{"time.LoadLocation"}},
+		"draws random numbers":          {"retry/a.go", "package retry\nimport _ \"crypto/rand\"", []string{"crypto/rand"}},
+		"is handed a source":            {"retry/a.go", "package retry\nimport \"math/rand/v2\"\nfunc f(r *rand.Rand) { r.Int64() }", nil},
+		"signal sees headers":           {"signal/a.go", "package signal\nimport \"net/http\"\nfunc f(h http.Header) int { return http.StatusTooManyRequests }", nil},
+		"signal calls no server":        {"signal/a.go", "package signal\nimport \"net/http\"\nvar r, _ = http.Get(\"\")", []string{"http.Get: the exception for signal covers only Header"}},
+		"signal trims a value":          {"signal/a.go", "package signal\nimport \"net/textproto\"\nvar v = textproto.TrimString(\" \")", nil},
+		"signal reads no connection":    {"signal/a.go", "package signal\nimport \"net/textproto\"\nvar c, _ = textproto.Dial(\"\", \"\")", []string{"textproto.Dial: the exception"}},
+		"a parser meets the end":        {"signal/a.go", "package signal\nimport \"io\"\nvar end = io.EOF", nil},
+		"a parser reads a stream":       {"signal/a.go", "package signal\nimport \"io\"\nvar b, _ = io.ReadAll(nil)", []string{"io.ReadAll"}},
+		"a test may":                    {"pace/a_test.go", "package pace\nimport \"time\"\nvar start = time.Now()", nil},
+		"a shell may":                   {"transport/a.go", "package transport\nimport (\"time\"; _ \"os\")\nvar start = time.Now()", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, Headway.CheckPure(tree(t, map[string]string{c.file: c.src})), c.want)
+		})
+	}
+}
+
+func TestVirtualTimeFindsTheClock(t *testing.T) {
+	const src = "package p\nimport (\"time\"; _ \"os\")\nvar start = time.Now()"
+	got := tree(t, map[string]string{"sim/provider/a.go": src, "sim/scenario/b.go": src, "sim/c.go": src})
+	expect(t, Headway.CheckVirtual(got), []string{"sim/provider/a.go:3: time.Now", "sim/scenario/b.go:3: time.Now"})
+}
+
+func TestEnvironmentIsReadAtTheEdge(t *testing.T) {
+	const src = "package p\nimport (\"os\"; \"syscall\")\nvar a = os.Getenv(\"A\")\nvar b, _ = os.LookupEnv(\"B\")\nvar c, _ = syscall.Getenv(\"C\")\nvar d = os.Args"
+	got := tree(t, map[string]string{
+		"cmd/headway/a.go": src, "daemon/a.go": src, "daemon/api/a.go": src,
+		"connector/rest/a_test.go": src, "connector/rest/a.go": src,
+	})
+	expect(t, Headway.CheckEnvironment(got), []string{
+		"connector/rest/a.go:3: os.Getenv", "connector/rest/a.go:4: os.LookupEnv", "connector/rest/a.go:5: syscall.Getenv",
+	})
+}
+
+func TestPackageCommentStandsOnce(t *testing.T) {
+	expect(t, CheckComments(tree(t, map[string]string{
+		"once/doc.go":     "// Package once is fine.\npackage once",
+		"once/a.go":       "// A detached comment does not count.\n\npackage once",
+		"once/a_test.go":  "// Package once is not counted in tests.\npackage once",
+		"twice/a.go":      "// Package twice is here.\npackage twice",
+		"twice/b.go":      "// Package twice is there.\npackage twice",
+		"never/a.go":      "package never",
+		"tests/a_test.go": "package tests",
+	})), []string{"never: no package comment", "twice: package comments in a.go, b.go"})
+}
+
+func TestLengthIsBounded(t *testing.T) {
+	lines := func(n int) string { return "package p\n" + strings.Repeat("//\n", n-1) }
+	generated := "// Code generated by x. DO NOT EDIT.\n\n" + lines(600)
+	expect(t, CheckLength(tree(t, map[string]string{
+		"p/at.go": lines(MaxLines), "p/over.go": lines(MaxLines + 1), "p/over_test.go": lines(MaxLines + 1), "p/gen.go": generated,
+	})), []string{"p/over.go: 501 lines, at most 500"})
+}
+
+func TestNamesAreNouns(t *testing.T) {
+	expect(t, CheckNames(tree(t, map[string]string{
+		"pace/gcra.go":         "package pace",
+		"pace/types.go":        "package pace",
+		"pace/crash_helper.go": "package pace",
+		"pace/utility.go":      "package pace",
+		"sim/util/a.go":        "package util",
+		"sim/clock/a.go":       "package common",
+		"sim/b/helper_test.go": "package b_test",
+	})), []string{
+		`sim/util: folder named "util"`,
+		`pace/crash_helper.go: file named "helper"`,
+		`pace/types.go: file named "types"`,
+		`sim/b/helper_test.go: file named "helper"`,
+		`sim/clock/a.go: package named "common"`,
+	})
+}
+
+func TestDependenciesEachHaveTheirReason(t *testing.T) {
+	const mod = `{"Require":[{"Path":"a.org/kept"},{"Path":"a.org/missing"},{"Path":"a.org/twice"},{"Path":"a.org/bare"},{"Path":"a.org/far","Indirect":true}]}`
+	const page = "| module | why | rejected |\n|---|---|---|\n" +
+		"| `a.org/kept` | works | others |\n" +
+		"| `a.org/twice` | works | others |\n| `a.org/twice` | works | others |\n" +
+		"| `a.org/bare` |  | others |\n" +
+		"| `a.org/far` | works | others |\n| `a.org/gone` | works | others |\n"
+	got, err := CheckDependencies([]byte(mod), page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, got, []string{
+		"docs/dependencies.md: a.org/far is no direct requirement",
+		"docs/dependencies.md: a.org/gone is no direct requirement",
+		"go.mod: a.org/missing has 0 rows",
+		"go.mod: a.org/twice has 2 rows",
+		"docs/dependencies.md: the row of a.org/bare has an empty or missing cell",
+	})
+	if _, err := CheckDependencies([]byte("module x"), page); err == nil {
+		t.Error("a go.mod that is not JSON was accepted")
+	}
+}
+
+func TestLoadNamesTheFileThatDoesNotParse(t *testing.T) {
+	_, err := Load(fstest.MapFS{"pace/a.go": {Data: []byte("package pace\nfunc")}}, "example.com/m")
+	if err == nil || !strings.Contains(err.Error(), "pace/a.go:2") {
+		t.Errorf("error %v does not name pace/a.go:2", err)
+	}
+}

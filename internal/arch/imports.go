@@ -1,0 +1,80 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CheckImports reports every import that the map forbids, every import of a
+// command, and every package that no row of the map covers.
+func (l Law) CheckImports(t *Tree) []Finding {
+	var found []Finding
+	for _, p := range t.Packages {
+		row := l.row(p.Dir)
+		if row == nil {
+			found = append(found, Finding{
+				Where: p.Dir,
+				What:  "no row of the package map covers this package",
+				Why:   "the map in internal/arch/law.go stays whole; add the package there with what it may import and why not more",
+			})
+		}
+		for _, f := range p.Files {
+			for _, spec := range f.AST.Imports {
+				target := importPath(spec)
+				if why := l.forbidden(t, p.Dir, row, f.Test, target); why != "" {
+					found = append(found, Finding{
+						Where: t.at(spec.Pos()),
+						What:  fmt.Sprintf("%s may not import %q", p.Dir, target),
+						Why:   why,
+					})
+				}
+			}
+		}
+	}
+	return found
+}
+
+// row returns the row of the map that covers dir, or nil.
+func (l Law) row(dir string) *Row {
+	i := slices.IndexFunc(l.Map, func(r Row) bool { return matchesAny(r.Covers, dir) })
+	if i < 0 {
+		return nil
+	}
+	return &l.Map[i]
+}
+
+// forbidden returns why a package may not import target, or "" when it may.
+func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) string {
+	to, local := t.local(target)
+	if local && matches(commands, to) && !matches(commands, dir) {
+		return "nothing imports a command: what a command and another package share belongs in a package of its own"
+	}
+	switch {
+	case row == nil, test:
+		return ""
+	case local:
+		if matchesAny(row.Imports, to) {
+			return ""
+		}
+		return row.Why
+	case standard(target), row.library(target):
+		return ""
+	default:
+		return row.Why
+	}
+}
+
+// standard reports whether the path is of the standard library, whose first
+// element never holds a dot. Cgo's "C" is not part of it.
+func standard(target string) bool {
+	first, _, _ := strings.Cut(target, "/")
+	return target != "C" && !strings.Contains(first, ".")
+}
+
+// library reports whether the row lets its packages import this library.
+func (r *Row) library(target string) bool {
+	return slices.ContainsFunc(r.Libraries, func(lib string) bool {
+		return lib == "*" || target == lib || strings.HasPrefix(target, lib+"/")
+	})
+}

@@ -1,0 +1,175 @@
+package arch
+
+import "slices"
+
+// A Law is what the source of one module has to keep.
+type Law struct {
+	// Map says, for every package, what it may import. The first row that
+	// covers a package counts.
+	Map []Row
+	// Pure are patterns of the packages that only compute: no clock, no
+	// goroutine, no I/O, no log.
+	Pure []string
+	// Virtual are patterns of further packages whose only time is virtual.
+	Virtual []string
+	// Allowed are the exceptions to purity.
+	Allowed []Exception
+	// Edge are patterns of the packages that may read the environment.
+	Edge []string
+}
+
+// A Row is one row of the package map. Imports of tests are exempt, except that
+// nothing may import a command.
+type Row struct {
+	Covers    []string // Patterns of the packages that the row is about.
+	Imports   []string // Patterns of the packages of this module that they may import.
+	Libraries []string // Import path prefixes outside the standard library, or "*".
+	Why       string   // Why not more.
+}
+
+// An Exception lets pure packages use a few names of an import that is
+// otherwise forbidden to them.
+type Exception struct {
+	Packages string   // A pattern.
+	Import   string   // The import path.
+	Names    []string // Exported names; a trailing * stands for any ending.
+	Why      string
+}
+
+// commands is where programs live; nothing imports them.
+const commands = "cmd/..."
+
+var (
+	pure = []string{"reason", "pace", "control", "breaker", "retry", "quota", "signal"}
+	// core is what a shell may always build on.
+	core   = slices.Concat([]string{".", "event"}, pure)
+	shells = []string{"transport", "collect/...", "bulk/...", "egress/..."}
+)
+
+// Headway is the law of this module. docs/adr/0001 draws the map.
+var Headway = Law{
+	Map: []Row{
+		{
+			Covers: []string{"reason"},
+			Why:    "reason is the vocabulary that every package shares, so whatever it imports, everyone imports",
+		},
+		{
+			Covers:    []string{"signal"},
+			Imports:   []string{"reason"},
+			Libraries: []string{"github.com/dunglas/httpsfv"},
+			Why:       "a pure package imports only the standard library and reason; signal alone may add the grammar of structured header fields (docs/adr/0002)",
+		},
+		{
+			Covers:  pure,
+			Imports: []string{"reason"},
+			Why:     "a pure package imports only the standard library and reason, never another pure package: the root composes them, so each can be understood and tested alone",
+		},
+		{
+			Covers:  []string{"event"},
+			Imports: []string{"reason"},
+			Why:     "every layer emits events, so the event package knows none of them",
+		},
+		{
+			Covers:    []string{"event/..."},
+			Imports:   []string{"reason", "event/..."},
+			Libraries: []string{"*"},
+			Why:       "an event sink sees events and nothing of who emits them",
+		},
+		{
+			Covers:  []string{"."},
+			Imports: slices.Concat([]string{"event"}, pure),
+			Why:     "the facade only composes the pure packages, so that a program that wraps an http.Client links no store, no server and no third-party code but the header grammar",
+		},
+		{
+			Covers:  []string{"connector"},
+			Imports: []string{"reason"},
+			Why:     "people write connectors by hand in Go: the interface must cost them no dependency",
+		},
+		{
+			Covers:    []string{"connector/..."},
+			Imports:   slices.Concat([]string{"connector/..."}, pure),
+			Libraries: []string{"*"},
+			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
+		},
+		{
+			Covers:  []string{"transport"},
+			Imports: core,
+			Why:     "transport goes into other people's programs: it knows the facade, never who collects, stores or serves",
+		},
+		{
+			Covers:    []string{"collect/..."},
+			Imports:   slices.Concat([]string{"collect/...", "connector", "transport"}, core),
+			Libraries: []string{"*"},
+			Why:       "imports point inward: collect declares the store and sink it needs and is handed one, so that a new store changes nothing here",
+		},
+		{
+			Covers:    []string{"bulk/..."},
+			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport"}, core),
+			Libraries: []string{"*"},
+			Why:       "imports point inward: bulk declares the store it needs and is handed one",
+		},
+		{
+			Covers:    []string{"egress/..."},
+			Imports:   slices.Concat([]string{"egress/...", "transport"}, core),
+			Libraries: []string{"*"},
+			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
+		},
+		{
+			Covers:    []string{"store/...", "fleet/..."},
+			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector"}, shells, core),
+			Libraries: []string{"*"},
+			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
+		},
+		{
+			Covers:    []string{"sink/..."},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason"},
+			Libraries: []string{"*"},
+			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
+		},
+		{
+			Covers:    []string{"sim/..."},
+			Imports:   slices.Concat([]string{"sim/..."}, core),
+			Libraries: []string{"*"},
+			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
+		},
+		{
+			Covers:    []string{"daemon/..."},
+			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/..."}, shells, core),
+			Libraries: []string{"*"},
+			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
+		},
+		{
+			Covers:    []string{commands},
+			Imports:   []string{"..."},
+			Libraries: []string{"*"},
+			Why:       "a command may use everything",
+		},
+		{
+			Covers: []string{"internal/arch"},
+			Why:    "the check of the laws must not depend on what it checks",
+		},
+	},
+	Pure:    pure,
+	Virtual: []string{"sim/scenario", "sim/provider"},
+	Allowed: []Exception{
+		{
+			Packages: "signal",
+			Import:   "net/http",
+			Names:    []string{"Header", "Status*", "ParseTime", "CanonicalHeaderKey"},
+			Why:      "a response reaches signal as an http.Header; the type, the status numbers and the date grammar do no I/O",
+		},
+		{
+			Packages: "signal",
+			Import:   "net/textproto",
+			Names:    []string{"TrimString", "CanonicalMIMEHeaderKey"},
+			Why:      "the white space of a header value is defined there; trimming it does no I/O",
+		},
+		{
+			Packages: "...",
+			Import:   "io",
+			Names:    []string{"EOF", "ErrUnexpectedEOF"},
+			Why:      "parsers compare against the sentinel errors, which do no I/O",
+		},
+	},
+	Edge: []string{commands, "daemon/..."},
+}

@@ -1,0 +1,180 @@
+package arch
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Tree is the parsed source of one module, nested modules left out.
+type Tree struct {
+	Module   string     // The module path.
+	Folders  []string   // Every folder below the root, slash-separated, in order.
+	Packages []*Package // In order of Dir.
+	fset     *token.FileSet
+}
+
+// A Package is the Go files of one folder, tests included.
+type Package struct {
+	Dir   string // Relative to the module root; "." is the root.
+	Files []*File
+}
+
+// A File is one parsed Go file.
+type File struct {
+	Path      string // Relative to the module root.
+	Test      bool   // The name ends in _test.go.
+	Generated bool   // It carries the standard "Code generated" line.
+	Lines     int
+	AST       *ast.File
+}
+
+// unread are the folders that hold no source of ours.
+var unread = []string{"testdata", "vendor", "node_modules"}
+
+// builds are the folders below the root that the Makefile writes to.
+var builds = []string{"bin", "out", "dist"}
+
+// Load parses every Go file of the module rooted at fsys. It leaves out hidden
+// folders, test data, build output, nested modules, and files that carry the
+// build constraint "ignore". A file that does not parse is an error that names
+// the file and line.
+func Load(fsys fs.FS, module string) (*Tree, error) {
+	t := &Tree{Module: module, fset: token.NewFileSet()}
+	byDir := map[string]*Package{}
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name == "." {
+				return nil
+			}
+			if foreign(fsys, name) {
+				return fs.SkipDir
+			}
+			t.Folders = append(t.Folders, name)
+			return nil
+		case !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		f, err := t.parse(fsys, name)
+		if err != nil || f == nil {
+			return err
+		}
+		dir := path.Dir(name)
+		if byDir[dir] == nil {
+			byDir[dir] = &Package{Dir: dir}
+			t.Packages = append(t.Packages, byDir[dir])
+		}
+		byDir[dir].Files = append(byDir[dir].Files, f)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("arch: read the source tree: %w", err)
+	}
+	slices.SortFunc(t.Packages, func(a, b *Package) int { return strings.Compare(a.Dir, b.Dir) })
+	return t, nil
+}
+
+// foreign reports whether the folder holds nothing that this module builds.
+func foreign(fsys fs.FS, dir string) bool {
+	base := path.Base(dir)
+	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") ||
+		slices.Contains(unread, base) || slices.Contains(builds, dir) {
+		return true
+	}
+	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// parse reads one file, or returns nil for one that no build includes.
+func (t *Tree) parse(fsys fs.FS, name string) (*File, error) {
+	src, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := parser.ParseFile(t.fset, name, src, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	if ignored(tree) {
+		return nil, nil
+	}
+	return &File{
+		Path:      name,
+		Test:      strings.HasSuffix(name, "_test.go"),
+		Generated: ast.IsGenerated(tree),
+		Lines:     bytes.Count(src, []byte("\n")),
+		AST:       tree,
+	}, nil
+}
+
+// ignored reports whether only the build tag "ignore" brings the file in, the
+// convention for a program that go generate runs.
+func ignored(f *ast.File) bool {
+	for _, group := range f.Comments {
+		if group.Pos() > f.Package {
+			return false
+		}
+		for _, c := range group.List {
+			if expr, err := constraint.Parse(c.Text); err == nil {
+				return !expr.Eval(func(tag string) bool { return tag != "ignore" })
+			}
+		}
+	}
+	return false
+}
+
+// production returns the files of the package that are not tests.
+func (p *Package) production() []*File {
+	return slices.DeleteFunc(slices.Clone(p.Files), func(f *File) bool { return f.Test })
+}
+
+// at gives a position as file:line.
+func (t *Tree) at(pos token.Pos) string {
+	p := t.fset.Position(pos)
+	return p.Filename + ":" + strconv.Itoa(p.Line)
+}
+
+// local returns the folder of an import of this module, and whether it is one.
+func (t *Tree) local(importPath string) (string, bool) {
+	if importPath == t.Module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, t.Module+"/")
+}
+
+// importPath returns the path of an import without its quotes.
+func importPath(spec *ast.ImportSpec) string {
+	p, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return spec.Path.Value
+	}
+	return p
+}
+
+// matches reports whether dir is what pattern names. "x" is the folder x, "x/..."
+// is x and all below it, "." is the root folder, "..." is everything.
+func matches(pattern, dir string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if base, below := strings.CutSuffix(pattern, "/..."); below {
+		return dir == base || strings.HasPrefix(dir, base+"/")
+	}
+	return pattern == dir
+}
+
+// matchesAny reports whether one of the patterns matches dir.
+func matchesAny(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, dir) })
+}

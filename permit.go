@@ -1,0 +1,84 @@
+package headway
+
+import (
+	"iter"
+	"time"
+)
+
+// Permit is leave for one attempt. It is a value: copies stand for the same
+// permit, and only the first settlement counts. The zero Permit is settled.
+type Permit struct {
+	g            *Governor
+	slot, serial uint32
+	sent         time.Duration
+}
+
+// Settle tells how the attempt ended and reports whether this call settled the
+// permit: false when it had been settled, or had timed out, before.
+func (p Permit) Settle(o Outcome) bool {
+	if p.g == nil {
+		return false
+	}
+	return p.g.settle(p, o)
+}
+
+// Cancel gives the permit back when nothing was sent or nothing was learned.
+// The time that it took in the schedule is not given back. Safe to defer
+// beside a Settle.
+func (p Permit) Cancel() bool { return p.Settle(Outcome{}) }
+
+// permits holds the tickets that are out. A slot is used again under a new
+// serial, so that a stale permit finds nothing.
+type permits struct {
+	slots   []slot
+	free    uint32 // head of the list of free slots, plus one
+	expired uint32
+}
+
+type slot struct {
+	ticket Ticket
+	serial uint32
+	next   uint32 // the next free slot, plus one
+	out    bool
+}
+
+func (p *permits) put(t Ticket) (at, serial uint32) {
+	if p.free == 0 {
+		p.slots = append(p.slots, slot{})
+		p.free = uint32(len(p.slots))
+	}
+	at = p.free - 1
+	s := &p.slots[at]
+	p.free = s.next
+	s.ticket, s.out = t, true
+	s.serial++
+	return at, s.serial
+}
+
+func (p *permits) take(at, serial uint32) (Ticket, bool) {
+	if int(at) >= len(p.slots) {
+		return Ticket{}, false
+	}
+	s := &p.slots[at]
+	if !s.out || s.serial != serial {
+		return Ticket{}, false
+	}
+	s.out, s.next = false, p.free
+	p.free = at + 1
+	return s.ticket, true
+}
+
+// olderThan takes out the permits sent at an instant or before.
+func (p *permits) olderThan(at time.Duration) iter.Seq[Ticket] {
+	return func(yield func(Ticket) bool) {
+		for i := range p.slots {
+			if s := &p.slots[i]; s.out && s.ticket.sent <= at {
+				t, _ := p.take(uint32(i), s.serial)
+				p.expired++
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package retry
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Backoff is the shape of the waits between attempts of one request. Zero
+// fields take the defaults.
+type Backoff struct {
+	// Base is the bound of the first wait. Default 200 ms.
+	Base time.Duration
+	// Cap bounds every wait. Default 20 s.
+	Cap time.Duration
+	// Attempts is how often one request may be sent, the first time included. Default 5.
+	Attempts int
+}
+
+// Resolve fills in defaults and checks the rest; the error names field, value and bound.
+func (b Backoff) Resolve() (Backoff, error) {
+	if b.Base == 0 {
+		b.Base = 200 * time.Millisecond
+	}
+	if b.Cap == 0 {
+		b.Cap = max(20*time.Second, b.Base)
+	}
+	if b.Attempts == 0 {
+		b.Attempts = 5
+	}
+	switch {
+	case b.Base < 0:
+		return b, fmt.Errorf("retry: base is %v, must not be negative", b.Base)
+	case b.Cap < b.Base:
+		return b, fmt.Errorf("retry: cap is %v, must be at least the base of %v", b.Cap, b.Base)
+	case b.Attempts < 1:
+		return b, fmt.Errorf("retry: attempts is %d, must be at least 1", b.Attempts)
+	}
+	return b, nil
+}
+
+// Wait is the wait before retry number n (0 is the first retry): uniform in
+// [0, min(Cap, Base * 2^n)], drawn from random, 64 uniform bits.
+func (b Backoff) Wait(n int, random uint64) time.Duration {
+	bound := b.Cap
+	if n < 62 && b.Base <= b.Cap>>n {
+		bound = b.Base << n
+	}
+	// Multiply-shift maps the bits onto [0, bound] without a modulo's bias.
+	hi, _ := bits.Mul64(random, uint64(bound)+1)
+	return time.Duration(hi)
+}

@@ -1,0 +1,71 @@
+package retry
+
+import "fmt"
+
+// Limits is the shape of a [Budget].
+type Limits struct {
+	// Capacity is the most tokens that can be held. Default 100, or a fifth of
+	// MaxRequests, rounded up, when that is set.
+	Capacity int
+	// Start is what the budget begins with, at most Capacity. Default 8.
+	Start int
+	// PerSuccess is what a success earns, in thousandths of a token. Default 200.
+	PerSuccess int
+	// MaxRequests is the run's request cap that Capacity derives from; 0 is none.
+	MaxRequests int64
+}
+
+// Resolve fills in defaults and checks the rest; the error names field, value and bound.
+func (l Limits) Resolve() (Limits, error) {
+	if l.Capacity == 0 {
+		l.Capacity = 100
+		if l.MaxRequests > 0 {
+			l.Capacity = int(min((l.MaxRequests+4)/5, 1<<30))
+		}
+	}
+	if l.Start == 0 {
+		l.Start = 8
+	}
+	if l.PerSuccess == 0 {
+		l.PerSuccess = 200
+	}
+	switch {
+	case l.MaxRequests < 0:
+		return l, fmt.Errorf("retry: max requests is %d, must not be negative", l.MaxRequests)
+	case l.Capacity < 0:
+		return l, fmt.Errorf("retry: capacity is %d, must not be negative", l.Capacity)
+	case l.Start < 0:
+		return l, fmt.Errorf("retry: start is %d, must not be negative", l.Start)
+	case l.PerSuccess < 0:
+		return l, fmt.Errorf("retry: per success is %d thousandths, must not be negative", l.PerSuccess)
+	}
+	l.Start = min(l.Start, l.Capacity)
+	return l, nil
+}
+
+// Budget is a token bucket for the retries of a whole run. It is apart from the
+// bound on retries of one request.
+type Budget struct {
+	milli, capacity, gain int64
+}
+
+// NewBudget makes a budget; the limits must have been resolved.
+func NewBudget(l Limits) Budget {
+	return Budget{milli: int64(l.Start) * 1000, capacity: int64(l.Capacity) * 1000, gain: int64(l.PerSuccess)}
+}
+
+// Take takes one token for one retry; ok is false, and nothing is taken, when
+// there is less than one.
+func (b *Budget) Take() (ok bool) {
+	if b.milli < 1000 {
+		return false
+	}
+	b.milli -= 1000
+	return true
+}
+
+// Success earns for one success.
+func (b *Budget) Success() { b.milli = min(b.milli+b.gain, b.capacity) }
+
+// Left is how many whole retries are left.
+func (b *Budget) Left() int { return int(b.milli / 1000) }

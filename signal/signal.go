@@ -1,0 +1,182 @@
+package signal
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Unknown stands for a figure or duration that the response did not tell. It
+// is the only negative value that a [Limit] holds.
+const Unknown = -1
+
+// Bounds of what is read and reported.
+const (
+	// MaxRetryAfter bounds every duration in a [Signal]. A longer Retry-After is
+	// clamped to it; a longer window or reset is absurd and stays [Unknown].
+	MaxRetryAfter = 366 * 24 * time.Hour
+	// MaxHeader is the length in bytes up to which a header field is read. A
+	// longer one is ignored; a structured field counts with all its lines.
+	MaxHeader = 8 << 10
+	// MaxBody is the length in bytes of the prefix of a body that is read.
+	MaxBody = 64 << 10
+	// MaxLimits is how many limits one signal reports at most.
+	MaxLimits = 32
+)
+
+// Units of a [Limit]. Providers may name others.
+const (
+	// UnitRequests counts requests. It is the default.
+	UnitRequests = "requests"
+	// UnitConcurrent counts requests in flight at the same time.
+	UnitConcurrent = "concurrent-requests"
+	// UnitTokens counts tokens of a language model, input and output together.
+	UnitTokens = "tokens"
+	// UnitInputTokens counts tokens that are sent.
+	UnitInputTokens = "input-tokens"
+	// UnitOutputTokens counts tokens that are generated.
+	UnitOutputTokens = "output-tokens"
+	// UnitExecution counts seconds of the provider's execution time.
+	UnitExecution = "execution-seconds"
+)
+
+// longWindow is the shortest window whose exhaustion is not worth waiting for
+// in place.
+const longWindow = 24 * time.Hour
+
+// Signal is what one response tells. The zero value tells nothing.
+type Signal struct {
+	// Class is how the attempt ended. It follows the status, except that a 403
+	// may be a throttle (GitHub), and that an error body may name a throttle or
+	// an overload that the status hides.
+	Class reason.Class
+	// RetryAfter is a wait to be honoured once, between 0 and [MaxRetryAfter]. It
+	// is 0 when HasRetryAfter is false. On a throttle without a told wait it is
+	// the longest reset of the limits that have nothing remaining. On a response
+	// of class OK it concerns the resource (a job to be polled), not the rate.
+	RetryAfter time.Duration
+	// HasRetryAfter says that a wait was told, be it 0.
+	HasRetryAfter bool
+	// Exhausted says that a long quota is used up: a day's, or one of money. Such
+	// an attempt is never retried soon. RetryAfter then is when the quota comes
+	// back, if that was told.
+	Exhausted bool
+	// Parallelism is how many requests in flight the provider asks for
+	// (x-ms-dop-hint); 0 when untold.
+	Parallelism int
+	// Limits are the limits that the response names, in a fixed order; nil when
+	// there are none. They are absent from a response that came from a cache (Age
+	// above 0), because they are not current there.
+	Limits []Limit
+}
+
+// Limit is one limit as the provider states it. Every figure can be [Unknown].
+type Limit struct {
+	// Name is what the provider calls the limit, as far as it has a name: a
+	// policy, a resource, or the unit again.
+	Name string
+	// Unit is what is counted: one of the Unit constants, or the provider's own
+	// word.
+	Unit string
+	// Partition is the partition key (pk) in raw bytes; empty when there is none.
+	// It may identify a user: never log it.
+	Partition string
+	// Quota is how many units a window holds.
+	Quota int64
+	// Window is the length of the window; positive when known.
+	Window time.Duration
+	// Remaining is how many units are left. Providers round it: Anthropic gives
+	// tokens in whole thousands.
+	Remaining int64
+	// Reset is the time until the window ends, or, when Refills is true, until
+	// the quota is whole again.
+	Reset time.Duration
+	// Refills says that units come back one by one (a bucket) instead of all at
+	// the end of a window.
+	Refills bool
+}
+
+// unknownLimit is a limit of which nothing is known but its name.
+func unknownLimit(name, unit string) Limit {
+	return Limit{Name: name, Unit: unit, Quota: Unknown, Window: Unknown, Remaining: Unknown, Reset: Unknown}
+}
+
+// tells reports whether any figure is known.
+func (l Limit) tells() bool {
+	return l.Quota != Unknown || l.Window != Unknown || l.Remaining != Unknown || l.Reset != Unknown
+}
+
+// Read gives the signal of one whole response. The instant now is the wall
+// clock as the caller read it when the response came. Header keys are canonical,
+// as net/http makes them. The body may be nil, cut short, or of any media type;
+// it is looked at only for a status of 400 and above, up to [MaxBody] bytes.
+//
+// Of several told waits the order is: the Retry-After fields, the body, the
+// resets of limits with nothing remaining. Read never fails.
+func Read(now time.Time, status int, header http.Header, body []byte) Signal {
+	from := origin{now: now, header: header}
+	s := Signal{Class: Classify(status)}
+	s.RetryAfter, s.HasRetryAfter = retryAfter(from)
+	if !cached(header) {
+		s.Limits = limits(from)
+		s.Parallelism = parallelism(header)
+	}
+	if status == http.StatusForbidden && (s.HasRetryAfter || count(field(header, remainingKey)) == 0) {
+		s.Class = reason.Throttled
+	}
+	if status >= http.StatusBadRequest {
+		f := readBody(body)
+		f.secondary = f.secondary && (status == http.StatusForbidden || status == http.StatusTooManyRequests)
+		s.heed(f)
+	}
+	s.conclude()
+	return s
+}
+
+// conclude draws what follows from limits with nothing remaining, once the
+// class is known.
+func (s *Signal) conclude() {
+	if !s.Class.Throttle() {
+		return
+	}
+	fromReset := !s.HasRetryAfter && !s.Exhausted
+	for _, l := range s.Limits {
+		if l.Remaining != 0 {
+			continue
+		}
+		if l.Window >= longWindow {
+			s.Exhausted = true
+		}
+		if fromReset && l.Reset != Unknown {
+			s.RetryAfter, s.HasRetryAfter = max(s.RetryAfter, l.Reset), true
+		}
+	}
+}
+
+// Classify gives the class that a status alone stands for: 2xx and 3xx are OK,
+// 429 is Throttled, 503 and 529 are Overloaded, 408 and other 5xx are Failed,
+// other 4xx are Rejected. Anything else is not the status of a final response,
+// and the class is Unknown.
+func Classify(status int) reason.Class {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return reason.Throttled
+	case status == http.StatusServiceUnavailable, status == statusOverloaded:
+		return reason.Overloaded
+	case status == http.StatusRequestTimeout:
+		return reason.Failed
+	case status < 200 || status > 599:
+		return reason.Unknown
+	case status < 400:
+		return reason.OK
+	case status < 500:
+		return reason.Rejected
+	default:
+		return reason.Failed
+	}
+}
+
+// statusOverloaded is what Anthropic and some proxies answer under load; it is
+// not registered.
+const statusOverloaded = 529

@@ -1,0 +1,255 @@
+package signal_test
+
+import (
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+// noon is a wall instant on a whole second, a Thursday, in the middle of a
+// quarter of an hour.
+var noon = time.Date(2026, time.March, 5, 12, 7, 0, 0, time.UTC)
+
+// fields builds a header from key, value, key, value. A repeated key is another
+// line.
+func fields(t testing.TB, pairs ...string) http.Header {
+	t.Helper()
+	if len(pairs)%2 != 0 {
+		t.Fatalf("fields: %d strings are no pairs", len(pairs))
+	}
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+// limit is a limit of requests with four figures.
+func limit(name string, quota int64, window time.Duration, remaining int64, reset time.Duration) signal.Limit {
+	return signal.Limit{
+		Name: name, Unit: signal.UnitRequests,
+		Quota: quota, Window: window, Remaining: remaining, Reset: reset,
+	}
+}
+
+// bucket is a limit of a unit that refills.
+func bucket(unit string, quota, remaining int64, reset time.Duration) signal.Limit {
+	return signal.Limit{
+		Name: unit, Unit: unit, Refills: true,
+		Quota: quota, Window: signal.Unknown, Remaining: remaining, Reset: reset,
+	}
+}
+
+func wantLimits(t *testing.T, got []signal.Limit, want ...signal.Limit) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("limits differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		want   reason.Class
+	}{
+		{200, reason.OK},
+		{204, reason.OK},
+		{301, reason.OK},
+		{304, reason.OK},
+		{399, reason.OK},
+		{400, reason.Rejected},
+		{401, reason.Rejected},
+		{403, reason.Rejected},
+		{404, reason.Rejected},
+		{408, reason.Failed},
+		{422, reason.Rejected},
+		{429, reason.Throttled},
+		{499, reason.Rejected},
+		{500, reason.Failed},
+		{502, reason.Failed},
+		{503, reason.Overloaded},
+		{504, reason.Failed},
+		{529, reason.Overloaded},
+		{599, reason.Failed},
+		{600, reason.Unknown},
+		{199, reason.Unknown},
+		{100, reason.Unknown},
+		{0, reason.Unknown},
+		{-1, reason.Unknown},
+		{math.MaxInt, reason.Unknown},
+		{math.MinInt, reason.Unknown},
+	} {
+		if got := signal.Classify(tt.status); got != tt.want {
+			t.Errorf("Classify(%d) = %v, want %v", tt.status, got, tt.want)
+		}
+		if got := signal.Read(noon, tt.status, nil, nil).Class; got != tt.want {
+			t.Errorf("Read with status %d has class %v, want %v", tt.status, got, tt.want)
+		}
+	}
+}
+
+func TestReadTellsNothing(t *testing.T) {
+	for _, header := range []http.Header{nil, {}, {"Content-Type": {"text/html"}, "Date": {"Thu, 05 Mar 2026 12:07:00 GMT"}}} {
+		got := signal.Read(noon, 200, header, []byte("hello"))
+		if diff := cmp.Diff(signal.Signal{Class: reason.OK}, got); diff != "" {
+			t.Errorf("Read(%v) differs (-want +got):\n%s", header, diff)
+		}
+	}
+}
+
+func TestForbiddenIsNotAlwaysAClientError(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		header http.Header
+		want   reason.Class
+	}{
+		{"plain", nil, reason.Rejected},
+		{"quota left", fields(t, "X-RateLimit-Remaining", "12"), reason.Rejected},
+		{"primary limit", fields(t, "X-RateLimit-Remaining", "0"), reason.Throttled},
+		{"secondary limit", fields(t, "Retry-After", "60"), reason.Throttled},
+		{"milliseconds", fields(t, "Retry-After-Ms", "60"), reason.Throttled},
+		{"malformed wait", fields(t, "Retry-After", "soon"), reason.Rejected},
+		{"malformed remainder", fields(t, "X-RateLimit-Remaining", "-0"), reason.Rejected},
+	} {
+		if got := signal.Read(noon, 403, tt.header, nil).Class; got != tt.want {
+			t.Errorf("%s: class %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if got := signal.Read(noon, 404, fields(t, "X-RateLimit-Remaining", "0"), nil).Class; got != reason.Rejected {
+		t.Errorf("404 with nothing remaining: class %v, want rejected", got)
+	}
+}
+
+func TestWaitIsTheResetOnlyWhenNothingElseWasTold(t *testing.T) {
+	gone := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}
+	for _, tt := range []struct {
+		name   string
+		status int
+		header http.Header
+		wait   time.Duration
+		told   bool
+	}{
+		{"throttle", 429, fields(t, gone...), 30 * time.Second, true},
+		{"forbidden", 403, fields(t, gone...), 30 * time.Second, true},
+		{"overload", 503, fields(t, gone...), 30 * time.Second, true},
+		{"success", 200, fields(t, gone...), 0, false},
+		{"other failure", 500, fields(t, gone...), 0, false},
+		{"client error", 404, fields(t, gone...), 0, false},
+		{"shorter Retry-After beats it", 429, fields(t, append(gone, "Retry-After", "2")...), 2 * time.Second, true},
+		{"longer Retry-After beats it", 429, fields(t, append(gone, "Retry-After", "200")...), 200 * time.Second, true},
+		{"Retry-After of nothing beats it", 429, fields(t, append(gone, "Retry-After", "0")...), 0, true},
+		{"a malformed one does not", 429, fields(t, append(gone, "Retry-After", "-2")...), 30 * time.Second, true},
+		{"something remains", 429, fields(t, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "30"), 0, false},
+		{"remainder unknown", 429, fields(t, "X-RateLimit-Reset", "30"), 0, false},
+		{"reset unknown", 429, fields(t, "X-RateLimit-Remaining", "0"), 0, false},
+		{
+			"the longest of those used up", 429,
+			fields(t, "RateLimit", `"a";r=0;t=7, "b";r=0;t=90, "c";r=5;t=400`), 90 * time.Second, true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := signal.Read(noon, tt.status, tt.header, nil)
+			if got.RetryAfter != tt.wait || got.HasRetryAfter != tt.told {
+				t.Errorf("wait %v told %v, want %v told %v", got.RetryAfter, got.HasRetryAfter, tt.wait, tt.told)
+			}
+			if got.Exhausted {
+				t.Error("a short window's end is no exhaustion")
+			}
+		})
+	}
+}
+
+func TestLongWindowUsedUpIsExhaustion(t *testing.T) {
+	const day = `"permin";q=50;w=60, "perday";q=1000;w=86400`
+	for _, tt := range []struct {
+		name   string
+		status int
+		state  string
+		want   bool
+	}{
+		{"day used up", 429, `"permin";r=10;t=30, "perday";r=0;t=40000`, true},
+		{"minute used up", 429, `"permin";r=0;t=30, "perday";r=10;t=40000`, false},
+		{"day used up by a success", 200, `"perday";r=0;t=40000`, false},
+	} {
+		got := signal.Read(noon, tt.status, fields(t, "RateLimit-Policy", day, "RateLimit", tt.state), nil)
+		if got.Exhausted != tt.want {
+			t.Errorf("%s: exhausted %v, want %v", tt.name, got.Exhausted, tt.want)
+		}
+		if tt.want && got.RetryAfter != 40000*time.Second {
+			t.Errorf("%s: wait %v, want the day's reset", tt.name, got.RetryAfter)
+		}
+	}
+}
+
+func TestLimitsOfACachedResponseAreNotCurrent(t *testing.T) {
+	pairs := []string{"RateLimit", `"default";r=5;t=30`, "X-Ms-Dop-Hint", "4"}
+	fresh := signal.Read(noon, 200, fields(t, append(pairs, "Age", "0")...), nil)
+	if len(fresh.Limits) != 1 || fresh.Parallelism != 4 {
+		t.Errorf("Age 0: %+v, want one limit and a hint", fresh)
+	}
+	stale := signal.Read(noon, 200, fields(t, append(pairs, "Age", "7")...), nil)
+	if stale.Limits != nil || stale.Parallelism != 0 {
+		t.Errorf("Age 7: %+v, want neither limits nor hint", stale)
+	}
+}
+
+func TestTheNumberOfLimitsIsBounded(t *testing.T) {
+	policies, states := "", ""
+	for i := range 100 {
+		if i > 0 {
+			policies, states = policies+", ", states+", "
+		}
+		name := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		policies += name + ";q=1;w=1"
+		states += name + "x;r=1;t=1"
+	}
+	got := signal.Read(noon, 200, fields(t, "RateLimit-Policy", policies, "RateLimit", states), nil)
+	if len(got.Limits) != signal.MaxLimits {
+		t.Errorf("%d limits, want %d", len(got.Limits), signal.MaxLimits)
+	}
+	got = signal.Read(noon, 200, fields(t, "RateLimit", states), nil)
+	if len(got.Limits) != signal.MaxLimits {
+		t.Errorf("%d limits of the state alone, want %d", len(got.Limits), signal.MaxLimits)
+	}
+}
+
+func BenchmarkReadPlain(b *testing.B) {
+	header := fields(b,
+		"Content-Type", "application/json", "Content-Length", "512", "Date", "Thu, 05 Mar 2026 12:07:00 GMT",
+		"Server", "nginx", "Vary", "Accept-Encoding", "Cache-Control", "no-store", "Etag", `W/"33a64df5"`,
+		"X-Request-Id", "0d1f", "Strict-Transport-Security", "max-age=31536000", "Connection", "keep-alive")
+	body := []byte(`{"items":[]}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s := signal.Read(noon, 200, header, body); s.Class != reason.OK {
+			b.Fatal(s.Class)
+		}
+	}
+}
+
+func BenchmarkReadGitHub(b *testing.B) {
+	header := fields(b,
+		"Content-Type", "application/json", "Date", "Thu, 05 Mar 2026 12:07:00 GMT", "X-RateLimit-Limit", "5000",
+		"X-RateLimit-Remaining", "4990", "X-RateLimit-Used", "10", "X-RateLimit-Reset", "1772714400",
+		"X-RateLimit-Resource", "core")
+	b.ReportAllocs()
+	for b.Loop() {
+		if s := signal.Read(noon, 200, header, nil); len(s.Limits) != 1 {
+			b.Fatal(s.Limits)
+		}
+	}
+}
+
+func TestReadingAPlainResponseDoesNotAllocate(t *testing.T) {
+	header := fields(t, "Content-Type", "application/json", "Date", "Thu, 05 Mar 2026 12:07:00 GMT", "Age", "0")
+	body := []byte(`{"items":[]}`)
+	if n := testing.AllocsPerRun(100, func() { signal.Read(noon, 200, header, body) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}

@@ -1,0 +1,74 @@
+package headway
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// Snapshot is a connection at an instant.
+type Snapshot struct {
+	// At is when it was taken.
+	At time.Time `json:"at"`
+	// Connection is the connection's name.
+	Connection string `json:"connection"`
+	// Law is the control law's name.
+	Law string `json:"law"`
+	// Rate is the pacing; nil, that is unknown, until a response has come back.
+	Rate *event.Rate `json:"rate"`
+	// Circuit is the breaker's state: closed, open or half_open; "off" without one.
+	Circuit string `json:"circuit"`
+	// RetryAt is when a cooldown or an open circuit ends; zero when there is none.
+	RetryAt time.Time `json:"retry_at,omitzero"`
+	// InFlight counts attempts under way, Waiting those who wait for a permit.
+	InFlight int `json:"in_flight"`
+	Waiting  int `json:"waiting"`
+	// Expired counts permits that were never settled.
+	Expired int64 `json:"expired"`
+}
+
+// Snapshot tells the state now. It changes nothing.
+func (g *Governor) Snapshot() Snapshot {
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.snapshot(now)
+}
+
+func (g *Governor) snapshot(now time.Duration) Snapshot {
+	s := Snapshot{
+		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.law.Name(),
+		Circuit:  g.core.circuit.State().String(),
+		InFlight: int(g.core.inFlight), Waiting: g.queue.len, Expired: int64(g.permits.expired),
+	}
+	if g.core.set.NoBreaker {
+		s.Circuit = "off"
+	}
+	if until := max(g.core.cooldown, g.core.circuit.ReadyAt(&g.core.set.Breaker)); until > now {
+		s.RetryAt = g.wall(until).Round(0)
+	}
+	if g.core.answered {
+		s.Rate = Rate(g.core.Interval(), g.core.set.Ceiling)
+		if b := g.core.backoff; b.Reason != reason.None {
+			s.Rate.LastBackoff = &event.Backoff{
+				Reason: b.Reason, AtIntervalMS: milliseconds(b.Interval), At: g.wall(b.At).Round(0),
+			}
+		}
+	}
+	return s
+}
+
+// Rate puts an interval and its ceiling in the words of an event.
+func Rate(interval, ceiling time.Duration) *event.Rate {
+	return &event.Rate{
+		CurrentIntervalMS:   milliseconds(interval),
+		EffectiveRatePerMin: perMinute(interval),
+		CeilingIntervalMS:   milliseconds(ceiling),
+		CeilingRatePerMin:   perMinute(ceiling),
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func perMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }

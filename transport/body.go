@@ -1,0 +1,119 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// ErrTooLarge says that a body went on past [Options.Whole].
+var ErrTooLarge = errors.New("transport: the body is too large")
+
+// swallow reads a whole body and puts it back. On an error the body is closed.
+func swallow(res *http.Response, most int64) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	if closed := res.Body.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("transport: reading the body of a %d after %d bytes: %w", res.StatusCode, len(body), err)
+	}
+	if int64(len(body)) > most {
+		return fmt.Errorf("%w: a %d with more than %d bytes", ErrTooLarge, res.StatusCode, most)
+	}
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// peek reads the beginning of a body and puts it back in front of the rest. A
+// body that ended within the bound is closed, so that its connection is free
+// while a retry waits; what was read can still be read.
+func peek(res *http.Response, most int64) []byte {
+	if res.Body == nil || res.Body == http.NoBody {
+		return nil
+	}
+	head, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err == nil && int64(len(head)) < most {
+		_ = res.Body.Close()
+		res.Body = io.NopCloser(bytes.NewReader(head))
+		return head
+	}
+	rest := res.Body
+	if err != nil {
+		rest = failing{err: err, Closer: res.Body}
+	}
+	res.Body = &joined{Reader: io.MultiReader(bytes.NewReader(head), rest), Closer: res.Body}
+	return head
+}
+
+type joined struct {
+	io.Reader
+	io.Closer
+}
+
+// failing gives an error that was met once more.
+type failing struct {
+	err error
+	io.Closer
+}
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// bound ends the attempt's timeout when the body is done with. A switched
+// protocol has no body to wait for and keeps its connection.
+func bound(res *http.Response, cancel context.CancelFunc) {
+	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == nil {
+		return
+	}
+	res.Body = &bounded{ReadCloser: res.Body, cancel: cancel}
+}
+
+type bounded struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.cancel()
+	}
+	return n, err
+}
+
+func (b *bounded) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}
+
+// lost is what an attempt without a response stands for, and whether a retry
+// is pointless: a name that does not exist, a certificate that is not trusted.
+func lost(ctx context.Context, err error) (c reason.Class, final bool) {
+	if ctx.Err() != nil {
+		return reason.Unknown, true // the caller went away; the provider is not to blame
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		return reason.Lost, true
+	}
+	return reason.Lost, IsTLS(err) || errors.Is(err, ErrTooLarge)
+}
+
+// IsTLS reports whether a connection failed because no secure one could be made.
+func IsTLS(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[tls.AlertError](err)
+	return ok
+}

@@ -1,0 +1,55 @@
+package transport
+
+import (
+	"context"
+	"errors"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Trace tells what became of one request, beyond its response. Put one into a
+// request's context with [WithTrace] and read it after the response. Not safe
+// for use by two requests at once.
+type Trace struct {
+	// Attempts counts what was sent.
+	Attempts int
+	// Stopped is why no further attempt was made, when that was a refusal and
+	// not the last outcome: a cap, an open circuit, a long wait. None otherwise.
+	Stopped *reason.Refusal
+}
+
+type traceKey struct{}
+
+// WithTrace gives a context whose request is traced.
+func WithTrace(ctx context.Context, t *Trace) context.Context {
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// traceOf is the request's trace, or one that nobody reads.
+func traceOf(ctx context.Context) *Trace {
+	if t, ok := ctx.Value(traceKey{}).(*Trace); ok {
+		return t
+	}
+	return new(Trace)
+}
+
+func (t *Trace) attempted() { t.Attempts++ }
+
+func (t *Trace) stop(err error) {
+	if r, ok := errors.AsType[*reason.Refusal](err); ok {
+		t.Stopped = r
+	}
+}
+
+type steadyKey struct{}
+
+// WithSteady gives a context whose successes do not speed the pacing up, as for
+// recovery while a provider's pressure is fresh. Throttles still slow it down.
+func WithSteady(ctx context.Context) context.Context {
+	return context.WithValue(ctx, steadyKey{}, true)
+}
+
+func isSteady(ctx context.Context) bool {
+	steady, _ := ctx.Value(steadyKey{}).(bool)
+	return steady
+}

@@ -1,0 +1,300 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/retry"
+	"github.com/headway-go/headway/signal"
+)
+
+// Options are the choices beside the pacing. The zero value is good for an API
+// client.
+type Options struct {
+	// Base sends the attempts. Default http.DefaultTransport.
+	Base http.RoundTripper
+	// Timeout bounds one attempt, its body included. Default 0: none beside the
+	// request's context.
+	Timeout time.Duration
+	// Backoff is the wait between attempts of one request, and how many there
+	// may be. Default: 5 attempts, full jitter from 200 ms to 20 s.
+	Backoff retry.Backoff
+	// Budget bounds the retries of all requests together. Default: 8 at first, a
+	// fifth more for each success, at most 100.
+	Budget retry.Limits
+	// Retryable says whether a request may be sent more than once. Default:
+	// [Idempotent].
+	Retryable func(*http.Request) bool
+	// Deadline is the instant after which no attempt is begun: waits that would
+	// pass it are refused, an attempt under way is never cut. Default: none.
+	Deadline time.Time
+	// Gate is asked when an attempt has its permit and nothing but sending is
+	// left to do; an error stops the request with nothing sent. It must not block.
+	Gate func() error
+	// Whole makes a response's body part of its attempt: it is read to its end,
+	// at most this many bytes, before the attempt is settled, so that a body
+	// that breaks off is a failure like any other, and retried. A longer body is
+	// [ErrTooLarge]. Default 0: bodies are streamed, and the attempt is settled
+	// when its header is there.
+	Whole int64
+	// Classify may overrule what a response stands for; ok false leaves it.
+	// Body is a bounded prefix. It is called for statuses of 400 and more.
+	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
+	// Observe is told of each attempt, after it ended. It must not keep a
+	// reference to anything in it.
+	Observe func(Attempt)
+}
+
+// Attempt is one outbound request as [Options.Observe] sees it. It holds no
+// header, body or address.
+type Attempt struct {
+	// Number is 1 for the first attempt of a request.
+	Number int
+	// Class is how it ended; Status is 0 when there was no response.
+	Class  reason.Class
+	Status int
+	// Wait is the time from asking for a permit to having it, Latency from then
+	// to the response's header, or to its end under [Options.Whole].
+	Wait, Latency time.Duration
+	// RetryAfter is what the provider asked for; 0 when untold.
+	RetryAfter time.Duration
+}
+
+// Transport is an http.RoundTripper under a governor.
+type Transport struct {
+	governor *headway.Governor
+	o        Options
+
+	mu     sync.Mutex
+	budget retry.Budget
+}
+
+// Client gives an http.Client that is governed by c, with the default options.
+func Client(c headway.Config) (*http.Client, error) {
+	g, err := headway.New(c)
+	if err != nil {
+		return nil, err
+	}
+	t, err := New(g, Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: t}, nil
+}
+
+// New puts a transport under a governor. Several transports may share one.
+func New(g *headway.Governor, o Options) (*Transport, error) {
+	var err error
+	if o.Backoff, err = o.Backoff.Resolve(); err != nil {
+		return nil, fmt.Errorf("transport: %w", err)
+	}
+	if o.Budget, err = o.Budget.Resolve(); err != nil {
+		return nil, fmt.Errorf("transport: %w", err)
+	}
+	if o.Timeout < 0 {
+		return nil, fmt.Errorf("transport: timeout is %v, must not be negative", o.Timeout)
+	}
+	if o.Base == nil {
+		o.Base = http.DefaultTransport
+	}
+	if o.Retryable == nil {
+		o.Retryable = Idempotent
+	}
+	return &Transport{governor: g, o: o, budget: retry.NewBudget(o.Budget)}, nil
+}
+
+// Governor is the rate authority, for its snapshot.
+func (t *Transport) Governor() *headway.Governor { return t.governor }
+
+// RetriesLeft is how many retries the budget still holds.
+func (t *Transport) RetriesLeft() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.budget.Left()
+}
+
+// Idempotent reports whether a request may be sent twice by the rules of HTTP:
+// its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or it carries an
+// Idempotency-Key. Source: RFC 9110, section 9.2.2.
+func Idempotent(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
+}
+
+// RoundTrip sends req, paced, and again where that is allowed.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	trace := traceOf(req.Context())
+	repeatable := t.o.Retryable(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
+	var last answer
+	for n := 1; ; n++ {
+		next, err := t.attempt(req, n)
+		if err != nil { // nothing was sent
+			if n == 1 {
+				closeBody(req)
+				trace.stop(err)
+				return nil, err
+			}
+			trace.stop(err)
+			return last.res, last.err
+		}
+		if last.res != nil {
+			_ = last.res.Body.Close() // nobody will see it
+		}
+		last = next
+		trace.attempted()
+		if !last.class.Retryable() || last.final || !repeatable || n >= t.o.Backoff.Attempts {
+			return last.res, last.err
+		}
+		if !t.takeRetry() {
+			trace.stop(&reason.Refusal{Reason: reason.RetryBudget.Reason()})
+			return last.res, last.err
+		}
+		if !t.sleep(req.Context(), n-1) {
+			trace.stop(&reason.Refusal{Reason: reason.Canceled, Err: req.Context().Err()})
+			return last.res, last.err
+		}
+	}
+}
+
+// answer is what came of one attempt that was sent.
+type answer struct {
+	res   *http.Response
+	err   error
+	class reason.Class
+	final bool // no retry can help
+}
+
+// attempt sends one attempt. The error is a refusal: nothing was sent.
+func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
+	ctx := req.Context()
+	asked := time.Now()
+	permit, err := t.acquire(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	if t.o.Gate != nil {
+		if err := t.o.Gate(); err != nil {
+			permit.Cancel()
+			return answer{}, err
+		}
+	}
+	sent := time.Now()
+	out, cancel, err := t.outbound(req, n)
+	if err != nil {
+		permit.Cancel()
+		return answer{}, err
+	}
+	res, err := t.o.Base.RoundTrip(out)
+	if err == nil && t.o.Whole > 0 {
+		err = swallow(res, t.o.Whole)
+	}
+	got := time.Now()
+
+	a := Attempt{Number: n, Wait: sent.Sub(asked), Latency: got.Sub(sent)}
+	ans := answer{res: res, err: err}
+	if err != nil {
+		cancel()
+		ans.res = nil
+		ans.class, ans.final = lost(ctx, err)
+	} else {
+		bound(res, cancel)
+		var s signal.Signal
+		s, ans.final = t.read(got, res)
+		ans.class = s.Class
+		a.Status, a.RetryAfter = res.StatusCode, s.RetryAfter
+	}
+	a.Class = ans.class
+	permit.Settle(headway.Outcome{Class: a.Class, RetryAfter: a.RetryAfter, Steady: isSteady(ctx)})
+	if a.Class.Success() {
+		t.mu.Lock()
+		t.budget.Success()
+		t.mu.Unlock()
+	}
+	if t.o.Observe != nil {
+		t.o.Observe(a)
+	}
+	return ans, nil
+}
+
+// acquire waits for the permit, but not past the deadline.
+func (t *Transport) acquire(ctx context.Context) (headway.Permit, error) {
+	if t.o.Deadline.IsZero() {
+		return t.governor.Acquire(ctx)
+	}
+	ctx, cancel := context.WithDeadline(ctx, t.o.Deadline)
+	defer cancel()
+	return t.governor.Acquire(ctx)
+}
+
+// outbound is the request as it is sent: a copy with a body of its own and the
+// attempt's timeout.
+func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
+	ctx, cancel := req.Context(), context.CancelFunc(func() {})
+	if t.o.Timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, t.o.Timeout)
+	}
+	out := req.Clone(ctx)
+	if n > 1 && req.GetBody != nil {
+		body, err := req.GetBody()
+		if err != nil {
+			cancel()
+			return nil, nil, fmt.Errorf("transport: rewinding the body for attempt %d: %w", n, err)
+		}
+		out.Body = body
+	}
+	return out, cancel, nil
+}
+
+// read is the signal of a response. Of a failure it takes the beginning of the
+// body and puts it back.
+func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, final bool) {
+	if res.StatusCode < http.StatusBadRequest {
+		return signal.Read(now, res.StatusCode, res.Header, nil), true
+	}
+	head := peek(res, signal.MaxBody)
+	s = signal.Read(now, res.StatusCode, res.Header, head)
+	if t.o.Classify != nil {
+		if c, ok := t.o.Classify(res.StatusCode, res.Header, head); ok {
+			s.Class = c
+		}
+	}
+	return s, s.Exhausted
+}
+
+func (t *Transport) takeRetry() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.budget.Take()
+}
+
+// sleep waits the backoff of retry n out. A cooldown runs meanwhile: the two
+// waits are not added.
+func (t *Transport) sleep(ctx context.Context, n int) bool {
+	d := t.o.Backoff.Wait(n, rand.Uint64())
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
