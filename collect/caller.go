@@ -1,0 +1,179 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/retry"
+	"github.com/headway-go/headway/signal"
+	"github.com/headway-go/headway/transport"
+)
+
+// maxCircuitWaits is how often in a row an open circuit is waited out without
+// one success between.
+const maxCircuitWaits = 8
+
+// caller is the connector's way out: every request of a run goes through it.
+type caller struct {
+	run    *run
+	client *http.Client
+}
+
+// newCaller builds the governed client of a run.
+func newCaller(r *run, g *headway.Governor) (*caller, error) {
+	o := r.o
+	t, err := transport.New(g, transport.Options{
+		Base: o.Base, Timeout: o.Timeout, Whole: o.MaxBody,
+		Backoff: o.Retry, Budget: retry.Limits{MaxRequests: o.MaxRequests},
+		Deadline: r.budget.deadline,
+		Gate:     r.budget.take,
+		Observe:  r.observe,
+		Classify: func(status int, _ http.Header, body []byte) (reason.Class, bool) {
+			if o.Classify == nil {
+				return 0, false
+			}
+			c, _, ok := o.Classify(status, body)
+			return c, ok
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("collect: %w", err)
+	}
+	return &caller{run: r, client: &http.Client{Transport: t, CheckRedirect: sameHost}}, nil
+}
+
+// errRedirect says that a provider pointed elsewhere: credentials stay here.
+var errRedirect = errors.New("redirected to another host, which is not followed")
+
+func sameHost(next *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("redirected ten times")
+	}
+	first := via[0].URL
+	if next.URL.Scheme != first.Scheme || next.URL.Host != first.Host {
+		return errRedirect
+	}
+	return nil
+}
+
+// Do sends one request and waits an open circuit out (C-14): as long as the
+// run's time allows, and at most eight times without a success between.
+func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response, error) {
+	sent := 0
+	for waits := 0; ; waits++ {
+		res, err := c.send(ctx, req)
+		if f, ok := errors.AsType[*connector.Failure](err); ok {
+			sent += f.Attempts
+			f.Attempts = sent
+		}
+		until, open := circuitOpen(err)
+		if !open || waits >= maxCircuitWaits || !c.run.waitCircuit(ctx, until) {
+			return res, err
+		}
+	}
+}
+
+// circuitOpen says until when the circuit that refused err is open.
+func circuitOpen(err error) (until time.Time, open bool) {
+	if r, ok := errors.AsType[*reason.Refusal](err); ok && r.Reason == reason.CircuitOpen.Reason() {
+		return r.RetryAt, true
+	}
+	if f, ok := errors.AsType[*connector.Failure](err); ok && f.Stopped == reason.CircuitOpen.Reason() {
+		return f.RetryAt, true
+	}
+	return time.Time{}, false
+}
+
+func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Response, error) {
+	var trace transport.Trace
+	res, err := c.client.Do(req.WithContext(transport.WithTrace(ctx, &trace)))
+	// net/http puts the address, which may hold a credential, around its errors.
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	if ctx.Err() != nil && err != nil {
+		return nil, &reason.Refusal{Reason: reason.Canceled, Err: context.Cause(ctx)}
+	}
+	f := &connector.Failure{Method: req.Method, Path: req.URL.Path, Attempts: trace.Attempts}
+	if trace.Stopped != nil {
+		f.Stopped, f.RetryAt = c.run.capped(trace.Stopped.Reason), trace.Stopped.RetryAt
+	}
+	if err != nil {
+		if r, ok := errors.AsType[*reason.Refusal](err); ok && trace.Attempts == 0 {
+			return nil, &reason.Refusal{Reason: c.run.capped(r.Reason), Scope: r.Scope, RetryAt: r.RetryAt, Err: r.Err}
+		}
+		f.Class, f.Reason, f.Err = reason.Lost, unreached(err), err
+		return nil, f
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body) // in memory already, see Options.Whole
+	if err != nil {
+		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, err
+		return nil, f
+	}
+	if res.StatusCode >= 200 && res.StatusCode < 300 {
+		return &connector.Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
+	}
+	c.refused(f, res, body)
+	return nil, f
+}
+
+// refused fills in what a response that is no success stands for.
+func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte) {
+	now := time.Now()
+	s := signal.Read(now, res.StatusCode, res.Header, body)
+	f.Status, f.Class = res.StatusCode, s.Class
+	if s.HasRetryAfter && f.RetryAt.IsZero() {
+		f.RetryAt = now.Add(s.RetryAfter).Round(0)
+	}
+	why := reason.None
+	if c.run.o.Classify != nil {
+		if class, given, ok := c.run.o.Classify(res.StatusCode, body[:min(len(body), signal.MaxBody)]); ok {
+			f.Class, why = class, given
+		}
+	}
+	pressure, pressed := f.Class.Pressure()
+	switch {
+	case why != reason.None:
+		f.Reason = why
+	case s.Exhausted:
+		f.Reason = reason.QuotaExhausted
+	case pressed:
+		f.Reason = pressure.Reason()
+	case res.StatusCode == http.StatusUnauthorized:
+		f.Reason = reason.Unauthorized
+	case res.StatusCode == http.StatusForbidden:
+		f.Reason = reason.Forbidden
+	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
+		f.Reason = reason.NotFound
+	case res.StatusCode >= 500:
+		f.Reason = reason.ServerError
+	case res.StatusCode >= 400:
+		f.Reason = reason.ClientError
+	default:
+		f.Reason, f.Err = reason.InvalidResponse, errors.New("a redirect without a place to go, or an informational status")
+	}
+}
+
+// unreached is why no response came.
+func unreached(err error) reason.Reason {
+	timeout, isNet := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, errRedirect), errors.Is(err, transport.ErrTooLarge):
+		return reason.InvalidResponse
+	case transport.IsTLS(err):
+		return reason.TLS
+	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
+		return reason.Timeout
+	}
+	return reason.Unreachable
+}

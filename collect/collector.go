@@ -1,0 +1,293 @@
+package collect
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// Collector collects one connection.
+type Collector struct {
+	o   Options
+	mu  sync.Mutex
+	run *run // the run under way, for Live
+}
+
+// New checks the options; the error names the field, its value and its bound.
+func New(o Options) (*Collector, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return &Collector{o: o}, nil
+}
+
+// Summary is what a run came to.
+type Summary struct {
+	Run
+	// Owed counts the connection's pending gaps by reason, after the run.
+	Owed map[string]int64 `json:"owed"`
+	// Rate is the pacing at the end; nil is unknown.
+	Rate *event.Rate `json:"rate"`
+	// WarmStart says whether the run began at a stored interval.
+	WarmStart bool `json:"warm_start"`
+}
+
+// Run collects until nothing is left, a cap is spent, the provider's pressure
+// stops it, Stop is closed or the context ends. The error is nil for a run that
+// drained or was deferred; a *HeldError when another run has the connection;
+// otherwise what made it fail. Except for a *HeldError the summary holds either way.
+func (c *Collector) Run(ctx context.Context) (Summary, error) {
+	id, err := newRunID(time.Now())
+	if err != nil {
+		return Summary{}, err
+	}
+	r := &run{o: c.o, id: id, started: time.Now()}
+	r.live = live{stage: stage{Phase: PhaseStarting}}
+	if c.o.MaxWallClock > 0 {
+		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
+	}
+	r.budget.maxRequests = c.o.MaxRequests
+	pacing := c.o.Pacing
+	pacing.Name, pacing.OnEvent = c.o.Connection, r.emit
+	if r.governor, err = headway.New(pacing); err != nil {
+		return Summary{}, err
+	}
+	if r.caller, err = newCaller(r, r.governor); err != nil {
+		return Summary{}, err
+	}
+	c.mu.Lock()
+	c.run = r
+	c.mu.Unlock()
+
+	if r.lease, err = c.o.Store.Acquire(ctx, LeaseRequest{
+		Connection: c.o.Connection, Run: id, Holder: c.o.Holder, Now: r.started, TTL: c.o.LeaseTTL,
+	}); err != nil {
+		return Summary{}, err
+	}
+	ctx, lost := context.WithCancelCause(ctx)
+	beat := r.heartbeat(ctx, lost)
+	end := r.collect(ctx)
+	lost(nil)
+	beat.Wait()
+	return r.finish(ctx, end)
+}
+
+// newRunID is unique and sorts by time.
+func newRunID(now time.Time) (string, error) {
+	var b [4]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return "", fmt.Errorf("collect: naming the run: %w", err)
+	}
+	return now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:]), nil
+}
+
+// run is one execution.
+type run struct {
+	o        Options
+	id       string
+	started  time.Time
+	governor *headway.Governor
+	caller   *caller
+	budget   budget
+	lease    Lease
+	warm     bool
+
+	live live
+
+	mu      sync.Mutex
+	pending []event.Event // to go into the next commit
+}
+
+// stop is why a run ends before it is drained.
+type stop struct {
+	why     reason.Reason
+	retryAt time.Time
+	err     error // what made it fail; nil when it is deferred
+}
+
+// collect does the work of the run; nil means that nothing is left.
+func (r *run) collect(ctx context.Context) *stop {
+	r.emit(event.Event{Type: event.RunStart})
+	if r.o.Fresh {
+		if err := r.forget(ctx); err != nil {
+			return r.broken(ctx, err)
+		}
+	}
+	state, err := r.o.Store.Load(ctx, r.o.Connection)
+	if err != nil {
+		return r.broken(ctx, err)
+	}
+	r.warmStart(state.Pacing)
+	if err := r.o.Sink.Open(ctx, state.Sink); err != nil {
+		return r.broken(ctx, err)
+	}
+	// From here on the store knows where the sink begins: what a crash leaves
+	// behind it is ours to discard.
+	position, err := r.o.Sink.Sync(ctx)
+	if err == nil {
+		err = r.commit(ctx, Commit{Sink: position})
+	}
+	if err != nil {
+		return r.broken(ctx, err)
+	}
+	for _, s := range r.o.Connector.Streams() {
+		if stop := r.stream(ctx, s, state.Lanes); stop != nil {
+			return stop
+		}
+	}
+	return r.recover(ctx)
+}
+
+// forget starts the connection over: what the sink has is set aside, what the
+// store knows is removed. Cut short between the two it can be done again.
+func (r *run) forget(ctx context.Context) error {
+	if sink, ok := r.o.Sink.(Asider); ok {
+		var names []string
+		for _, s := range r.o.Connector.Streams() {
+			names = append(names, s.Name)
+			if s.DetailStream != "" {
+				names = append(names, s.DetailStream)
+			}
+		}
+		if _, err := sink.SetAside(names, r.started); err != nil {
+			return err
+		}
+	}
+	return r.o.Store.Forget(ctx, r.lease)
+}
+
+// finish writes how the run ended. A run that lost its lease leaves no mark:
+// the connection is another's.
+func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
+	if err := r.o.Sink.Close(); err != nil && end == nil {
+		end = &stop{why: reason.Internal, err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	s := Summary{Run: Run{
+		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
+		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
+		Progress: r.live.counted(),
+	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm}
+	var failure error
+	owed, next, err := r.owed(ctx)
+	if err != nil && end == nil {
+		end = &stop{why: reason.Internal, err: err}
+	}
+	s.Owed = owed
+	switch {
+	case end != nil && end.err != nil:
+		s.State, s.Reason, s.RetryAt, s.Error = RunFailed, end.why, end.retryAt, end.err.Error()
+		failure = end.err
+	case end != nil:
+		s.State, s.Reason, s.RetryAt = RunDeferred, end.why, end.retryAt
+	case len(owed) > 0:
+		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
+	}
+	r.live.enter(stage{Phase: PhaseDone})
+	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason})
+	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
+		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
+		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended),
+	})
+	if err != nil && failure == nil {
+		s.State, s.Reason, s.Error = RunFailed, reason.Internal, err.Error()
+		if errors.Is(err, ErrLeaseLost) {
+			s.Reason = reason.LeaseLost
+		}
+		failure = err
+	}
+	return s, failure
+}
+
+// owed counts what the connection owes, and tells the gap that can be tried first.
+func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err error) {
+	owed = map[string]int64{}
+	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPage}
+	for {
+		gaps, err := r.o.Store.Gaps(ctx, f)
+		if err != nil {
+			return owed, next, err
+		}
+		for _, g := range gaps {
+			owed[g.Reason.String()]++
+			if next.ID == 0 || g.RetryAt.Before(next.RetryAt) {
+				next = g
+			}
+			f.AfterID = g.ID
+		}
+		if len(gaps) < gapPage {
+			return owed, next, nil
+		}
+	}
+}
+
+// broken is the end of a run that met an error of our own, or was told to end.
+func (r *run) broken(ctx context.Context, err error) *stop {
+	switch {
+	case errors.Is(err, ErrLeaseLost), errors.Is(context.Cause(ctx), ErrLeaseLost):
+		return &stop{why: reason.LeaseLost, err: ErrLeaseLost}
+	case ctx.Err() != nil:
+		return &stop{why: reason.Interrupted}
+	}
+	return &stop{why: reason.Internal, err: err}
+}
+
+// halted says why no further slice may be begun; nil when one may.
+func (r *run) halted(ctx context.Context) *stop {
+	if ctx.Err() != nil {
+		return r.broken(ctx, ctx.Err())
+	}
+	select {
+	case <-r.o.Stop:
+		return &stop{why: reason.Interrupted}
+	default:
+	}
+	if c, ok := r.budget.spent(time.Now()); ok {
+		return &stop{why: c.Reason()}
+	}
+	return nil
+}
+
+// refusedFor is the end of a run whose list could not be read.
+func (r *run) refusedFor(ctx context.Context, err error) *stop {
+	if ctx.Err() != nil {
+		return r.broken(ctx, err)
+	}
+	if refusal, ok := errors.AsType[*reason.Refusal](err); ok {
+		return &stop{why: refusal.Reason, retryAt: refusal.RetryAt}
+	}
+	f, ok := errors.AsType[*connector.Failure](err)
+	if !ok {
+		return &stop{why: reason.Internal, err: err}
+	}
+	if f.Stopped != reason.None {
+		return &stop{why: f.Stopped, retryAt: f.RetryAt}
+	}
+	switch f.Reason {
+	case reason.Unauthorized, reason.Forbidden, reason.NotFound, reason.ClientError, reason.TLS,
+		reason.InvalidResponse, reason.CursorRepeats:
+		return &stop{why: f.Reason, err: f}
+	}
+	// The provider is in trouble or away: the cursor stands, a later run goes on.
+	return &stop{why: f.Reason, retryAt: f.RetryAt}
+}
+
+// capped says in the owner's words what ended a wait: a deadline that the run
+// itself set is its wall clock.
+func (r *run) capped(why reason.Reason) reason.Reason {
+	if why == reason.Deadline && !r.budget.deadline.IsZero() {
+		return reason.MaxWallClock.Reason()
+	}
+	return why
+}

@@ -1,0 +1,60 @@
+package collect
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// GapStatus is where a gap stands.
+type GapStatus string
+
+// The statuses of a gap (C-10).
+const (
+	GapPending   GapStatus = "pending"
+	GapLeased    GapStatus = "leased"
+	GapRecovered GapStatus = "recovered"
+	GapTerminal  GapStatus = "terminal"
+)
+
+// GapKey identifies a gap in its connection.
+type GapKey struct {
+	// Stream is the stream that is missing records: the detail stream.
+	Stream string `json:"stream"`
+	// Key is the item's key in the parent stream.
+	Key string `json:"key"`
+}
+
+// Gap is a durable record of work still owed.
+type Gap struct {
+	ID         int64  `json:"id"`
+	Connection string `json:"connection"`
+	GapKey
+	// Parent is the stream whose item the gap belongs to.
+	Parent string `json:"parent,omitempty"`
+	// Locator is what the connector needs to ask again: the item's list record.
+	Locator []byte `json:"-"`
+	// Reason is why it is owed.
+	Reason reason.Reason `json:"reason"`
+	Status GapStatus     `json:"status"`
+	// Attempts counts requests that were sent for it; being looked at is not an attempt (C-12).
+	Attempts  int64     `json:"attempts"`
+	FirstSeen time.Time `json:"first_seen"`
+	LastSeen  time.Time `json:"last_seen"`
+	// RetryAt is the earliest instant to try again; zero is any time.
+	RetryAt time.Time `json:"retry_at,omitzero"`
+	// LastError is the class of the last failure and no content: "503 server_error".
+	LastError string `json:"last_error,omitempty"`
+}
+
+// GapFilter selects gaps. Zero fields select all.
+type GapFilter struct {
+	Connection string
+	Stream     string
+	Status     GapStatus
+	Reason     reason.Reason
+	// AfterID pages through: gaps with a greater id only.
+	AfterID int64
+	// Limit bounds the number; 0 is no bound.
+	Limit int
+}

@@ -1,0 +1,201 @@
+package collect
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
+)
+
+// Phase is what a run is doing.
+type Phase string
+
+// The phases of a run, beside the lanes' own kinds and recovery.
+const (
+	PhaseStarting Phase = "starting"
+	PhaseCatchup        = Phase(Catchup)
+	PhaseSteady         = Phase(Steady)
+	PhaseDone     Phase = "done"
+)
+
+// stage is a phase of one stream.
+type stage struct {
+	Phase  Phase  `json:"phase"`
+	Stream string `json:"stream,omitempty"`
+}
+
+// Live is a run at an instant, for a progress display.
+type Live struct {
+	stage
+	Run     string        `json:"run"`
+	Elapsed time.Duration `json:"elapsed_ns"`
+	// Progress counts with what is not committed yet: attempts as they are sent,
+	// records as they are committed.
+	Progress Progress `json:"progress"`
+	// Owed counts the details that are left in this slice.
+	Owed int64 `json:"owed"`
+	// More says that pages follow, so that nobody knows yet how much is left.
+	More bool `json:"more"`
+	// Left is the time that Owed takes at the current rate; 0 with a nil Rate is unknown.
+	Left time.Duration `json:"left_ns"`
+	// Waiting and Until say what the run waits out, if anything.
+	Waiting reason.Reason `json:"waiting,omitempty"`
+	Until   time.Time     `json:"until,omitzero"`
+	// Pacing is the governor's state; its Rate is nil while unknown.
+	Pacing headway.Snapshot `json:"pacing"`
+}
+
+// live is what a display is told, under a lock of its own.
+type live struct {
+	mu        sync.Mutex
+	stage     stage
+	committed Progress
+	attempts  int64
+	retries   int64
+	throttled int64
+	owed      int64
+	last      bool
+	waiting   reason.Reason
+	until     time.Time
+}
+
+func (l *live) enter(s stage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stage = s
+}
+
+func (l *live) owe(n int64, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed, l.last = n, last
+}
+
+func (l *live) paid() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed--
+}
+
+func (l *live) wait(why reason.Reason, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting, l.until = why, until
+}
+
+func (l *live) attempt(a transport.Attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attempts++
+	if a.Number > 1 {
+		l.retries++
+	}
+	if a.Class.Throttle() {
+		l.throttled++
+	}
+}
+
+// counted is the run's counters now.
+func (l *live) counted() Progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.with(Progress{})
+}
+
+// with is the counters with a batch in them, with the lock held.
+func (l *live) with(b Progress) Progress {
+	p := l.committed
+	p.Pages += b.Pages
+	p.Items += b.Items
+	p.Unchanged += b.Unchanged
+	p.Details += b.Details
+	p.Records += b.Records
+	p.GapsOpened += b.GapsOpened
+	p.GapsRecovered += b.GapsRecovered
+	p.Attempts, p.Retries, p.Throttled = l.attempts, l.retries, l.throttled
+	return p
+}
+
+// Live tells how the run under way stands; ok is false before the first one.
+func (c *Collector) Live() (now Live, ok bool) {
+	c.mu.Lock()
+	r := c.run
+	c.mu.Unlock()
+	if r == nil {
+		return Live{}, false
+	}
+	pacing := r.governor.Snapshot()
+	l := &r.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now = Live{
+		stage: l.stage, Run: r.id, Elapsed: time.Since(r.started), Progress: l.with(Progress{}),
+		Owed: l.owed, More: !l.last, Waiting: l.waiting, Until: l.until, Pacing: pacing,
+	}
+	if pacing.Rate != nil {
+		now.Left = time.Duration(float64(l.owed) * pacing.Rate.CurrentIntervalMS * float64(time.Millisecond))
+	}
+	return now, true
+}
+
+// observe counts an attempt.
+func (r *run) observe(a transport.Attempt) { r.live.attempt(a) }
+
+// enter goes on to another phase, and says so in the trace.
+func (r *run) enter(s stage) {
+	r.live.enter(s)
+	r.emit(event.Event{Type: event.Phase, Stream: s.Stream, Phase: string(s.Phase)})
+}
+
+// emit puts an event into the run's trace: durable with the next commit.
+func (r *run) emit(e event.Event) {
+	if e.At.IsZero() {
+		e.At = time.Now().Round(0)
+	}
+	e.Connection, e.Run = r.o.Connection, r.id
+	if e.Circuit != nil {
+		p := r.live.counted()
+		e.Circuit.ElapsedMS = time.Since(r.started).Milliseconds()
+		e.Circuit.Requests, e.Circuit.Retries = p.Attempts, p.Retries
+	}
+	r.mu.Lock()
+	r.pending = append(r.pending, e)
+	r.mu.Unlock()
+	if r.o.OnEvent != nil {
+		r.o.OnEvent(e)
+	}
+}
+
+// drain takes the events that are not durable yet.
+func (r *run) drain() []event.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.pending
+	r.pending = nil
+	return events
+}
+
+// commit makes a slice durable and counts it.
+func (r *run) commit(ctx context.Context, c Commit) error {
+	r.live.mu.Lock()
+	total := r.live.with(c.Progress)
+	r.live.mu.Unlock()
+	c.At = time.Now().Round(0)
+	c.Progress = total
+	c.Events = r.drain()
+	c.Pacing = r.learned(c.At)
+	if err := r.o.Store.Commit(ctx, r.lease, c); err != nil {
+		r.mu.Lock()
+		r.pending = append(c.Events, r.pending...)
+		r.mu.Unlock()
+		return err
+	}
+	r.live.mu.Lock()
+	r.live.committed = total
+	r.live.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,110 @@
+package collect
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/retry"
+)
+
+// Options are what a run is made of. Connection, Connector, Store and Sink are
+// required; zero values elsewhere take the defaults.
+type Options struct {
+	// Connection is the connection's name: the key of its durable state.
+	Connection string
+	Connector  connector.Connector
+	Store      Store
+	Sink       Sink
+
+	// Pacing governs the attempts. Its Name and OnEvent are set by the run.
+	Pacing headway.Config
+	// Base sends the attempts. Default http.DefaultTransport.
+	Base http.RoundTripper
+	// Timeout bounds one attempt. Default 30 s.
+	Timeout time.Duration
+	// MaxBody bounds one response's body in bytes. Default 64 MiB.
+	MaxBody int64
+	// Retry is the backoff between attempts of one request.
+	Retry retry.Backoff
+	// Classify may overrule what a status of 400 and more stands for. A reason of
+	// none leaves the usual one.
+	Classify func(status int, body []byte) (c reason.Class, why reason.Reason, ok bool)
+
+	// MaxRequests bounds the attempts of the run. Default 0: unbounded.
+	MaxRequests int64
+	// MaxWallClock bounds the run's time; an attempt under way is never cut.
+	// Default 0: unbounded.
+	MaxWallClock time.Duration
+	// Concurrency is how many details of a slice are asked for at once, all at
+	// the connection's one rate. Default 1.
+	Concurrency int
+
+	// Fresh forgets what is known of the connection and starts over.
+	Fresh bool
+	// Holder names this process for people. Default "this process".
+	Holder string
+	// LeaseTTL is how long the lease outlives its last renewal. Default 30 s.
+	LeaseTTL time.Duration
+	// Stop ends the run when closed, after the slice under way is committed.
+	// Canceling the context instead ends it at once; neither loses anything.
+	Stop <-chan struct{}
+	// OnEvent is told what also goes into the run's durable trace. It must not
+	// block; calls may come from several goroutines.
+	OnEvent func(event.Event)
+}
+
+func (o Options) resolve() (Options, error) {
+	switch {
+	case o.Connection == "":
+		return o, fmt.Errorf("collect: the connection has no name")
+	case o.Connector == nil:
+		return o, fmt.Errorf("collect: the connection has no connector")
+	case o.Store == nil:
+		return o, fmt.Errorf("collect: the connection has no store")
+	case o.Sink == nil:
+		return o, fmt.Errorf("collect: the connection has no sink")
+	case o.MaxRequests < 0:
+		return o, fmt.Errorf("collect: max requests is %d, must not be negative", o.MaxRequests)
+	case o.MaxWallClock < 0:
+		return o, fmt.Errorf("collect: max wall clock is %v, must not be negative", o.MaxWallClock)
+	case o.Concurrency < 0 || o.Concurrency > 1024:
+		return o, fmt.Errorf("collect: concurrency is %d, must be from 1 to 1024", o.Concurrency)
+	case o.Timeout < 0:
+		return o, fmt.Errorf("collect: timeout is %v, must not be negative", o.Timeout)
+	case o.MaxBody < 0:
+		return o, fmt.Errorf("collect: max body is %d bytes, must not be negative", o.MaxBody)
+	case o.LeaseTTL < 0:
+		return o, fmt.Errorf("collect: lease TTL is %v, must not be negative", o.LeaseTTL)
+	}
+	o.Timeout = orDefault(o.Timeout, 30*time.Second)
+	o.MaxBody = orDefault(o.MaxBody, 64<<20)
+	o.Concurrency = orDefault(o.Concurrency, 1)
+	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
+	o.Holder = orDefault(o.Holder, "this process")
+	streams := map[string]bool{}
+	for _, s := range o.Connector.Streams() {
+		for _, name := range []string{s.Name, s.DetailStream} {
+			if name != "" && streams[name] {
+				return o, fmt.Errorf("collect: two streams are named %q", name)
+			}
+			streams[name] = true
+		}
+	}
+	if len(streams) == 0 {
+		return o, fmt.Errorf("collect: the connector has no streams")
+	}
+	return o, nil
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,146 @@
+package collect
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+)
+
+func TestHigherComparesAsWhatTheWatermarksAre(t *testing.T) {
+	for _, tt := range []struct{ a, b, want string }{
+		{"", "", ""},
+		{"", "x", "x"},
+		{"x", "", "x"},
+		{"2024-01-02T00:00:00Z", "2024-01-01T23:00:00-05:00", "2024-01-01T23:00:00-05:00"}, // later, though it sorts before
+		{"2024-01-01T00:00:00.5Z", "2024-01-01T00:00:00Z", "2024-01-01T00:00:00.5Z"},
+		{"9", "10", "10"},
+		{"1700000000", "999999999", "1700000000"},
+		{"abc", "abd", "abd"},
+	} {
+		if got := higher(tt.a, tt.b); got != tt.want {
+			t.Errorf("higher(%q, %q) = %q, want %q", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestSettledTrustsNothingFromAfterTheWalkBegan(t *testing.T) {
+	start := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		high  string
+		start time.Time
+		want  string
+	}{
+		{"2024-04-30T00:00:00Z", start, "2024-04-30T00:00:00Z"},
+		{"2024-05-01T12:00:01Z", start, "2024-05-01T12:00:00Z"},
+		{"2024-05-01T12:00:01Z", time.Time{}, "2024-05-01T12:00:01Z"}, // no clock to hold it against
+		{"1714564801", start, "1714564800"},
+		{"1714564801000", start, "1714564800000"},
+		{"seq-17", start, "seq-17"},
+		{"12345", start, "12345"},
+		{"", start, ""},
+	} {
+		if got := settled(tt.high, tt.start); got != tt.want {
+			t.Errorf("settled(%q, %v) = %q, want %q", tt.high, tt.start, got, tt.want)
+		}
+	}
+}
+
+func TestTrailFindsEveryCycleAndNothingElse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tail := rapid.IntRange(0, 200).Draw(t, "tail")
+		cycle := rapid.IntRange(1, 200).Draw(t, "cycle")
+		var trail Trail
+		for n := range 4*(tail+cycle) + 10 {
+			at := n
+			if at >= tail {
+				at = tail + (n-tail)%cycle
+			}
+			if trail.Step(fmt.Sprintf("cursor-%d", at)) {
+				if n < tail+cycle {
+					t.Fatalf("found a repeat at %d, the first is at %d", n, tail+cycle)
+				}
+				return
+			}
+		}
+		t.Fatalf("a cycle of %d after %d was not found", cycle, tail)
+	})
+}
+
+func TestChildrenRememberWhatWasWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) connector.Record {
+			return connector.Record{
+				Key:  rapid.StringN(0, 3, -1).Draw(t, "key"),
+				Data: []byte(rapid.StringN(0, 3, -1).Draw(t, "data")),
+			}
+		}), 0, 30).Draw(t, "records")
+		model := map[string]bool{}
+		c := readChildren(nil)
+		for _, r := range records {
+			c = readChildren(c.encode()) // through the store
+			id := fmt.Sprintf("%q %q", r.Key, r.Data)
+			if got := c.add(r); got == model[id] {
+				t.Fatalf("%s: new %v, written before %v", id, got, model[id])
+			}
+			model[id] = true
+		}
+	})
+	if c := readChildren([]byte("short")); len(c) != 0 {
+		t.Fatal("a damaged set was taken for digests")
+	}
+}
+
+func TestBudgetCountsEveryAttemptAndNoneTooMany(t *testing.T) {
+	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := budget{maxRequests: 2, deadline: start.Add(time.Minute)}
+	if _, ok := b.spent(start); ok {
+		t.Fatal("spent before anything was sent")
+	}
+	for i, want := range []bool{true, true, false, false} {
+		if err := b.take(); (err == nil) != want {
+			t.Fatalf("attempt %d: %v", i, err)
+		}
+	}
+	if c, ok := b.spent(start); !ok || c != reason.MaxRequests || b.attempts.Load() != 2 {
+		t.Fatalf("got %v %v after %d", c, ok, b.attempts.Load())
+	}
+	b = budget{deadline: start.Add(time.Minute)}
+	if _, ok := b.spent(start.Add(time.Minute - 1)); ok {
+		t.Fatal("spent before the deadline")
+	}
+	if c, ok := b.spent(start.Add(time.Minute)); !ok || c != reason.MaxWallClock {
+		t.Fatalf("got %v %v at the deadline", c, ok)
+	}
+}
+
+func TestAdvanceMovesOnlyForward(t *testing.T) {
+	l := Lane{Stream: "s", Kind: Catchup}
+	l.begin()
+	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+	page := func(next string, marks ...string) connector.Page {
+		p := connector.Page{Next: next, ServerTime: start}
+		for i, m := range marks {
+			p.Items = append(p.Items, connector.Item{Key: fmt.Sprint(i), Watermark: m})
+		}
+		return p
+	}
+	if l.advance(page("b", "2023-01-02T00:00:00Z")) || l.Cursor != "b" || l.Pages != 1 || !l.Walking || l.Done {
+		t.Fatalf("%+v", l)
+	}
+	if !l.advance(page("b")) || l.Cursor != "b" || l.Pages != 1 {
+		t.Fatalf("a page that names itself: %+v", l)
+	}
+	if l.advance(page("", "2025-01-02T00:00:00Z")) || l.Walking || !l.Done || l.Cursor != "" || l.Watermark != "2024-01-01T00:00:00Z" {
+		t.Fatalf("the last page: %+v", l)
+	}
+	l.Since = l.Watermark
+	l.begin()
+	if l.advance(page("", "2022-01-01T00:00:00Z")) || l.Watermark != "2024-01-01T00:00:00Z" {
+		t.Fatalf("the watermark went back: %+v", l)
+	}
+}

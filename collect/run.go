@@ -1,0 +1,88 @@
+package collect
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// RunState is where a run stands.
+type RunState string
+
+// The states of a run. A run that is still Running without a live lease was
+// killed; readers show it as Abandoned.
+const (
+	RunRunning   RunState = "running"
+	RunDrained   RunState = "drained"   // nothing left to do
+	RunDeferred  RunState = "deferred"  // stopped early, resumable
+	RunFailed    RunState = "failed"    // the provider or we ourselves refused for good
+	RunAbandoned RunState = "abandoned" // the process died
+)
+
+// Progress is a run's counters. All of them only grow.
+type Progress struct {
+	// Attempts counts requests sent, whatever came of them.
+	Attempts int64 `json:"attempts"`
+	// Retries counts those that repeated an earlier one.
+	Retries int64 `json:"retries"`
+	// Throttled counts attempts that the provider refused for rate or load.
+	Throttled int64 `json:"throttled"`
+	// Pages counts slices committed.
+	Pages int64 `json:"pages"`
+	// Items counts list entries seen; Unchanged those skipped as known.
+	Items     int64 `json:"items"`
+	Unchanged int64 `json:"unchanged"`
+	// Details counts items whose detail was fetched and committed.
+	Details int64 `json:"details"`
+	// Records counts records committed to the sink.
+	Records int64 `json:"records"`
+	// GapsOpened counts details that were deferred; GapsRecovered those made good.
+	GapsOpened    int64 `json:"gaps_opened"`
+	GapsRecovered int64 `json:"gaps_recovered"`
+}
+
+// Run is one execution of a connection's collection, as recorded.
+type Run struct {
+	ID         string        `json:"id"`
+	Connection string        `json:"connection"`
+	Holder     string        `json:"holder"`
+	State      RunState      `json:"state"`
+	Reason     reason.Reason `json:"reason"`
+	Started    time.Time     `json:"started"`
+	Ended      time.Time     `json:"ended,omitzero"`
+	RetryAt    time.Time     `json:"retry_at,omitzero"`
+	// Error is the failure in one line, without content; empty when there was none.
+	Error string `json:"error,omitempty"`
+	Progress
+}
+
+// RunEnd is what a run leaves when it ends.
+type RunEnd struct {
+	At       time.Time
+	State    RunState
+	Reason   reason.Reason
+	RetryAt  time.Time
+	Error    string
+	Progress Progress
+	Events   []event.Event
+	// Pacing is what was learned; nil leaves the stored value.
+	Pacing *Pacing
+}
+
+// ConnectionStatus is a connection at a glance.
+type ConnectionStatus struct {
+	Name  string `json:"name"`
+	Lanes []Lane `json:"lanes"`
+	// Items and Gaps count per stream.
+	Items map[string]int64 `json:"items"`
+	// Owed counts gaps that are pending or leased, by reason; Quarantined those terminal.
+	Owed        map[string]int64 `json:"owed"`
+	Quarantined int64            `json:"quarantined"`
+	// Pacing is the stored rate; nil is unknown.
+	Pacing *Pacing `json:"pacing"`
+	// LastRun is the newest run; nil when there was none.
+	LastRun *Run `json:"last_run"`
+	// Holder names who is collecting now; empty when nobody is.
+	Holder string `json:"holder,omitempty"`
+}

@@ -1,0 +1,278 @@
+package collect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// slice writes one page and the details of its items, and commits them with
+// the lane's new position. What could not be fetched becomes gaps, and the
+// slice is committed all the same; only then does the run stop.
+func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane) *stop {
+	keys := make([]string, len(page.Items))
+	for i, it := range page.Items {
+		keys[i] = it.Key
+	}
+	known, err := r.o.Store.Known(ctx, r.o.Connection, s.Name, keys)
+	if err != nil {
+		return r.broken(ctx, err)
+	}
+	b := r.newBatch(s.Name)
+	var todo []task
+	var data []json.RawMessage
+	for _, it := range page.Items {
+		b.Progress.Items++
+		fp := fingerprint(it)
+		old, seen := known[it.Key]
+		if seen && old.Fingerprint == fp {
+			b.Progress.Unchanged++
+			continue
+		}
+		data = append(data, it.Data)
+		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
+		b.order = append(b.order, it.Key)
+		if s.DetailStream != "" {
+			todo = append(todo, task{item: it, from: s.Name, to: s.DetailStream, children: readChildren(old.Children), known: seen})
+		}
+	}
+	if err := b.write(ctx, s.Name, data); err != nil {
+		return r.broken(ctx, err)
+	}
+	last := next.Cursor == "" && !next.Walking
+	stop := r.details(ctx, b, todo, last)
+	if stop != nil && stop.abort {
+		return stop.stop
+	}
+	b.Progress.Pages++
+	b.Lane = next
+	if err := b.commit(ctx); err != nil {
+		return r.broken(ctx, err)
+	}
+	if stop != nil {
+		return stop.stop
+	}
+	return nil
+}
+
+// task is one detail to fetch.
+type task struct {
+	item     connector.Item
+	from, to string
+	children children
+	known    bool // seen before, so that it may be owed
+}
+
+// outcome is what came of a task.
+type outcome struct {
+	task
+	records []connector.Record
+	err     error
+}
+
+// ending is a stop that came while details were fetched. One that aborts
+// commits nothing: the slice is asked for again.
+type ending struct {
+	*stop
+	abort bool
+}
+
+// details fetches the tasks, several at once if so configured, and puts what
+// came of them into the batch. After a stop the rest become gaps.
+func (r *run) details(ctx context.Context, b *batch, todo []task, last bool) *ending {
+	r.live.owe(int64(len(todo)), last)
+	var end *ending
+	for o := range r.fetch(ctx, todo, func() *stop {
+		if end != nil {
+			return end.stop
+		}
+		return nil
+	}) {
+		r.live.paid()
+		if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
+			end = &ending{stop: r.broken(ctx, context.Canceled), abort: true}
+			continue
+		}
+		if o.err == nil {
+			if err := b.hydrated(ctx, o); err != nil {
+				end = &ending{stop: r.broken(ctx, err), abort: true}
+			}
+			continue
+		}
+		b.missed(o, time.Now())
+		if stop := stopsRun(o.err); stop != nil && end == nil {
+			end = &ending{stop: stop}
+		}
+	}
+	r.live.owe(0, last)
+	return end
+}
+
+// fetch runs the tasks on as many goroutines as the run's concurrency and
+// yields what came of each. Once stopped says why, the tasks that have not
+// begun are yielded as refused for that reason, unsent.
+func (r *run) fetch(ctx context.Context, todo []task, stopped func() *stop) func(yield func(outcome) bool) {
+	return func(yield func(outcome) bool) {
+		workers := min(r.o.Concurrency, len(todo))
+		in, out := make(chan task), make(chan outcome)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for t := range in {
+					records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
+					out <- outcome{task: t, records: records, err: err}
+				}
+			})
+		}
+		defer func() {
+			close(in)
+			wg.Wait()
+		}()
+		sent, got := 0, 0
+		for got < len(todo) {
+			if sent < len(todo) {
+				if s := stopped(); s != nil {
+					yield(outcome{task: todo[sent], err: &reason.Refusal{Reason: s.why, RetryAt: s.retryAt}})
+					sent++
+					got++
+					continue
+				}
+			}
+			var feed chan task
+			var t task
+			if sent < len(todo) {
+				feed, t = in, todo[sent]
+			}
+			select {
+			case feed <- t:
+				sent++
+			case o := <-out:
+				got++
+				yield(o)
+			}
+		}
+	}
+}
+
+// stopsRun says whether a detail's failure is one for the whole run: a refusal
+// to send, a credential that is no longer taken, a quota that is used up. Other
+// failures concern one item, and so does an empty retry budget: the next item
+// gets its first attempt.
+func stopsRun(err error) *stop {
+	if r, ok := errors.AsType[*reason.Refusal](err); ok {
+		return &stop{why: r.Reason, retryAt: r.RetryAt}
+	}
+	f, ok := errors.AsType[*connector.Failure](err)
+	switch {
+	case !ok:
+		return &stop{why: reason.Internal, err: err}
+	case f.Stopped != reason.None && f.Stopped != reason.RetryBudget.Reason():
+		return &stop{why: f.Stopped, retryAt: f.RetryAt}
+	case f.Reason == reason.Unauthorized, f.Reason == reason.TLS:
+		return &stop{why: f.Reason, err: f}
+	case f.Reason == reason.QuotaExhausted:
+		return &stop{why: f.Reason, retryAt: f.RetryAt}
+	}
+	return nil
+}
+
+// batch gathers what one commit makes durable.
+type batch struct {
+	Commit
+	run   *run
+	items map[string]KnownItem
+	order []string // keys of items, as they came
+	dirty bool     // records were written to the sink
+}
+
+func (r *run) newBatch(stream string) *batch {
+	return &batch{run: r, Commit: Commit{Stream: stream}, items: map[string]KnownItem{}}
+}
+
+func (b *batch) write(ctx context.Context, stream string, data []json.RawMessage) error {
+	if len(data) == 0 {
+		return nil
+	}
+	b.dirty = true
+	b.Progress.Records += int64(len(data))
+	return b.run.o.Sink.Write(ctx, stream, data)
+}
+
+// hydrated takes a detail that was fetched.
+func (b *batch) hydrated(ctx context.Context, o outcome) error {
+	data := make([]json.RawMessage, 0, len(o.records))
+	for _, rec := range o.records {
+		if o.children.add(rec) {
+			data = append(data, rec.Data)
+		}
+	}
+	if err := b.write(ctx, o.to, data); err != nil {
+		return err
+	}
+	it := b.items[o.item.Key]
+	it.Children = o.children.encode()
+	b.items[o.item.Key] = it
+	if o.known {
+		b.Recovered = append(b.Recovered, GapKey{Stream: o.to, Key: o.item.Key})
+	}
+	b.Progress.Details++
+	return nil
+}
+
+// missed takes a detail that could not be fetched: from now on it is owed.
+func (b *batch) missed(o outcome, now time.Time) {
+	g := Gap{
+		GapKey: GapKey{Stream: o.to, Key: o.item.Key}, Connection: b.run.o.Connection,
+		Parent: o.from, Locator: o.item.Data, Status: GapPending, FirstSeen: now, LastSeen: now,
+	}
+	if f, ok := errors.AsType[*connector.Failure](o.err); ok {
+		g.Reason, g.Attempts, g.RetryAt = f.Reason, int64(f.Attempts), f.RetryAt
+		if f.Stopped != reason.None {
+			g.Reason = f.Stopped
+		}
+		g.LastError = f.Reason.String()
+		if f.Status != 0 {
+			g.LastError = fmt.Sprintf("%d %s", f.Status, f.Reason)
+		}
+	} else if r, ok := errors.AsType[*reason.Refusal](o.err); ok {
+		g.Reason, g.RetryAt = r.Reason, r.RetryAt
+	} else {
+		g.Reason = reason.Internal
+	}
+	b.Opened = append(b.Opened, g)
+	b.Progress.GapsOpened++
+}
+
+// commit makes the batch durable: the sink first, then everything else in one
+// transaction of the store.
+func (b *batch) commit(ctx context.Context) error {
+	for _, key := range b.order {
+		b.Items = append(b.Items, b.items[key])
+	}
+	if b.dirty {
+		position, err := b.run.o.Sink.Sync(ctx)
+		if err != nil {
+			return err
+		}
+		b.Sink = position
+	}
+	for why, n := range b.deferred() {
+		b.run.emit(event.Event{Type: event.Deferral, Stream: b.Stream, Reason: why, Count: n})
+	}
+	return b.run.commit(ctx, b.Commit)
+}
+
+func (b *batch) deferred() map[reason.Reason]int64 {
+	n := map[reason.Reason]int64{}
+	for _, g := range b.Opened {
+		n[g.Reason]++
+	}
+	return n
+}

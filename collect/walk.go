@@ -1,0 +1,149 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// stream walks what is to be walked of one stream: everything there was, once
+// (catch-up, as far as it has not been), then what changed since (steady state).
+// The two keep cursors of their own.
+func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
+	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
+	first := !catchup.Done
+	if first {
+		if stop := r.walk(ctx, s, &catchup); stop != nil {
+			return stop
+		}
+		if !s.Incremental {
+			return nil // the walk that ended now has seen all there is
+		}
+	}
+	if !steady.Walking && s.Incremental {
+		// The catch-up does not move the steady lane: until that has a watermark
+		// of its own it starts after the one where the catch-up ended.
+		if steady.Since = steady.Watermark; steady.Since == "" {
+			steady.Since = catchup.Watermark
+		}
+	}
+	return r.walk(ctx, s, &steady)
+}
+
+func lane(lanes []Lane, stream string, kind LaneKind) Lane {
+	for _, l := range lanes {
+		if l.Stream == stream && l.Kind == kind {
+			return l
+		}
+	}
+	return Lane{Stream: stream, Kind: kind}
+}
+
+// walk goes from the lane's cursor to the last page, slice by slice.
+func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane) *stop {
+	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
+	if !l.Walking {
+		l.begin()
+	}
+	restarted := false
+	for l.Walking {
+		if stop := r.halted(ctx); stop != nil {
+			return stop
+		}
+		page, err := r.o.Connector.List(ctx, r.caller, connector.ListRequest{Stream: s.Name, Cursor: l.Cursor, Since: l.Since})
+		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
+			// Cursors expire. Walking from the start again costs list requests
+			// only: items that did not change are known and skipped.
+			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: string(l.Kind), Note: "cursor_refused_walk_restarted"})
+			l.begin()
+			restarted = true
+			continue
+		}
+		if err != nil {
+			return r.refusedFor(ctx, err)
+		}
+		next := *l
+		repeats := next.advance(page)
+		if stop := r.slice(ctx, s, page, &next); stop != nil {
+			return stop
+		}
+		if repeats {
+			return &stop{why: reason.CursorRepeats, err: &connector.Failure{
+				Reason: reason.CursorRepeats, Method: http.MethodGet, Path: s.Name,
+				Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
+					"everything up to there is kept; check paginate and its parameter"),
+			}}
+		}
+		*l = next
+	}
+	return nil
+}
+
+// cursorRefused reports whether the provider no longer knows a cursor.
+func cursorRefused(err error) bool {
+	f, ok := errors.AsType[*connector.Failure](err)
+	if !ok {
+		return false
+	}
+	switch f.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// begin sets the lane to the first page of a walk.
+func (l *Lane) begin() {
+	*l = Lane{Stream: l.Stream, Kind: l.Kind, Walking: true, Done: l.Done, Since: l.Since, Watermark: l.Watermark}
+}
+
+// advance moves the lane past a page. It reports a cursor that repeats; the
+// lane then stays at the page, with the cursor that led to it.
+func (l *Lane) advance(p connector.Page) (repeats bool) {
+	if l.Pages == 0 {
+		l.Start = p.ServerTime
+	}
+	for _, it := range p.Items {
+		l.High = higher(l.High, it.Watermark)
+	}
+	if p.Next != "" && (p.Next == l.Cursor || l.Trail.Step(p.Next)) {
+		return true
+	}
+	l.Pages++
+	l.Cursor = p.Next
+	if p.Next == "" {
+		*l = Lane{
+			Stream: l.Stream, Kind: l.Kind, Done: true, Pages: l.Pages,
+			Watermark: higher(l.Watermark, settled(l.High, l.Start)),
+		}
+	}
+	return false
+}
+
+// waitCircuit waits until the circuit lets a probe through; false when the
+// run's time or the operator forbids it.
+func (r *run) waitCircuit(ctx context.Context, until time.Time) bool {
+	if until.IsZero() {
+		until = time.Now().Add(time.Second) // a probe is under way
+	}
+	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {
+		return false
+	}
+	r.live.wait(reason.CircuitOpen.Reason(), until)
+	defer r.live.wait(reason.None, time.Time{})
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.o.Stop:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}

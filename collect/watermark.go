@@ -1,0 +1,75 @@
+package collect
+
+import (
+	"strconv"
+	"time"
+)
+
+// higher is the later of two watermarks. Watermarks are the provider's own
+// values: instants in RFC 3339, numbers, or text that sorts. Two of the same
+// kind are compared as that kind, others as text.
+func higher(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	}
+	if ta, ok := instant(a); ok {
+		if tb, ok := instant(b); ok {
+			if tb.After(ta) {
+				return b
+			}
+			return a
+		}
+	}
+	if na, err := strconv.ParseInt(a, 10, 64); err == nil {
+		if nb, err := strconv.ParseInt(b, 10, 64); err == nil {
+			if nb > na {
+				return b
+			}
+			return a
+		}
+	}
+	if b > a {
+		return b
+	}
+	return a
+}
+
+// settled is the watermark to list changes after, once a walk that began at
+// start (by the provider's clock) is complete: the highest one seen, but none
+// from after the start. An item that changed while the walk was under way may
+// have been passed already; a watermark past it would hide that change for ever.
+func settled(high string, start time.Time) string {
+	t, ok := instant(high)
+	if !ok || start.IsZero() || !t.After(start) {
+		return high
+	}
+	if _, err := strconv.ParseInt(high, 10, 64); err == nil {
+		if len(high) >= 13 {
+			return strconv.FormatInt(start.UnixMilli(), 10)
+		}
+		return strconv.FormatInt(start.Unix(), 10)
+	}
+	return start.UTC().Format(time.RFC3339)
+}
+
+// instant reads a watermark that is a point in time: RFC 3339, or seconds or
+// milliseconds since the epoch within this century.
+func instant(w string) (time.Time, bool) {
+	if t, err := time.Parse(time.RFC3339, w); err == nil {
+		return t, true
+	}
+	n, err := strconv.ParseInt(w, 10, 64)
+	if err != nil {
+		return time.Time{}, false
+	}
+	switch {
+	case n >= 946684800 && n < 4102444800: // 2000 to 2100, in seconds
+		return time.Unix(n, 0), true
+	case n >= 946684800000 && n < 4102444800000:
+		return time.UnixMilli(n), true
+	}
+	return time.Time{}, false
+}

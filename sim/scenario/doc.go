@@ -1,0 +1,16 @@
+// Package scenario reads scenario files: who sends, what the provider allows,
+// and what happens to both over a stretch of time. The simulator, the arena and
+// the provider that is served over HTTP all run the same files.
+//
+// [Parse] is strict. A field that does not exist, a key given twice, a value of
+// the wrong type and a value that cannot be are all reported, each with file,
+// line, column, field and bound, and all of them at once as [Problems].
+// Anchors, aliases, merge keys and tags are refused: a scenario says what it
+// means in one place.
+//
+// Do not use it for connections: those are read by package connector/rest.
+//
+// Everything here is a value without locks: a [Scenario] may be read from many
+// goroutines as long as none writes it. Instants in a scenario are durations
+// since its start; nothing here reads a clock.
+package scenario

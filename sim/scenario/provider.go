@@ -1,0 +1,217 @@
+package scenario
+
+import (
+	"slices"
+	"time"
+)
+
+func provider(root mapping, horizon time.Duration) Provider {
+	p := Provider{
+		Latency:  latency(mapping{}),
+		Throttle: Throttle{Status: DefaultStatus, RetryAfter: RetryNone, Headers: HeadersNone},
+	}
+	m, ok := root.section("provider",
+		"latency", "limits", "throttle", "penalty", "suspend", "strangers", "changes", "faults")
+	if !ok {
+		return p
+	}
+	if l, ok := m.section("latency", "p50", "p99", "uplink_p50", "uplink_p99"); ok {
+		l.require("p50")
+		p.Latency = latency(l)
+	}
+	for _, e := range m.list("limits") {
+		if l, ok := limit(m.r, e); ok {
+			p.Limits = append(p.Limits, l)
+		}
+	}
+	if t, ok := m.section("throttle", "status", "retry_after", "headers", "counts_rejected"); ok {
+		p.Throttle = Throttle{
+			Status:         t.integer("status", DefaultStatus, 400, 599),
+			RetryAfter:     word(t, "retry_after", RetryNone, RetrySeconds, RetryMillis, RetryDate, RetryExact, RetryNone),
+			Headers:        word(t, "headers", HeadersNone, HeadersNone, HeadersGitHub, HeadersOpenAI, HeadersAnthropic, HeadersIETF),
+			CountsRejected: t.boolean("counts_rejected"),
+		}
+	}
+	p.Penalty = penalty(m)
+	if s, ok := m.section("suspend", "throttles", "within"); ok {
+		s.require("throttles", "within")
+		p.Suspend = &Suspend{
+			Throttles: s.integer("throttles", 1, 1, 1_000_000),
+			Within:    s.duration("within", 0, time.Millisecond, MaxHorizon),
+		}
+	}
+	if s, ok := m.section("strangers", "rate"); ok {
+		s.require("rate")
+		p.Strangers = &Strangers{Rate: s.rate("rate")}
+	}
+	p.Changes = changes(m, horizon)
+	p.Faults = faults(m, horizon)
+	return p
+}
+
+// latency reads the section, or gives the defaults for the zero mapping.
+func latency(m mapping) Latency {
+	l := Latency{P50: m.duration("p50", DefaultLatency, 0, MaxLatency)}
+	l.P99 = m.duration("p99", l.P50, 0, MaxLatency)
+	l.UplinkP50 = m.duration("uplink_p50", l.P50/10, 0, MaxLatency)
+	l.UplinkP99 = m.duration("uplink_p99", max(2*l.UplinkP50, 0), 0, MaxLatency)
+	check := func(name, base string, p50, p99 time.Duration) {
+		switch {
+		case p99 < p50:
+			m.fail(name, "%s must be at least %s, which is %s", short(p99), base, short(p50))
+		case p50 == 0 && p99 > 0:
+			m.fail(name, "%s is impossible for a lognormal latency whose %s is 0s", short(p99), base)
+		}
+	}
+	if m.has("p99") {
+		check("p99", "p50", l.P50, l.P99)
+	}
+	if m.has("uplink_p99") {
+		check("uplink_p99", "uplink_p50", l.UplinkP50, l.UplinkP99)
+	}
+	if m.has("uplink_p50") && l.UplinkP50 > l.P50 {
+		m.fail("uplink_p50", "%s must be at most p50, which is %s", short(l.UplinkP50), short(l.P50))
+	}
+	return l
+}
+
+// fields lists what each kind of limit has: required first, then optional.
+var fields = []struct {
+	kind               Kind
+	required, optional []string
+}{
+	{TokenBucket, []string{"rate"}, []string{"burst"}},
+	{FixedWindow, []string{"limit", "window"}, []string{"align"}},
+	{SlidingWindow, []string{"limit", "window"}, nil},
+	{Concurrency, []string{"limit"}, nil},
+	{CostWindow, []string{"limit", "window"}, nil},
+	{BusyTime, []string{"limit", "window"}, nil},
+	{Slowdown, []string{"knee", "factor"}, nil},
+}
+
+func limit(r *reader, e entry) (Limit, bool) {
+	all := []string{"kind", "rate", "burst", "limit", "window", "align", "knee", "factor"}
+	m, ok := r.mapping(e.path, e.node, all...)
+	if !ok {
+		return Limit{}, false
+	}
+	m.require("kind")
+	kind := word(m, "kind", "", TokenBucket, FixedWindow, SlidingWindow, Concurrency, CostWindow, BusyTime, Slowdown)
+	if kind == "" {
+		return Limit{}, false
+	}
+	before := len(r.problems)
+	checkFields(m, kind, all[1:])
+	if len(r.problems) > before {
+		return Limit{}, false
+	}
+	l := Limit{Kind: kind}
+	window := func() time.Duration { return m.duration("window", 0, time.Millisecond, MaxHorizon) }
+	switch kind {
+	case TokenBucket:
+		l.Rate = m.rate("rate")
+		l.Burst = m.integer("burst", 1, 1, MaxCount)
+		if fill := float64(l.Burst) * float64(l.Rate.Interval()); fill > float64(MaxFill) {
+			m.fail("burst", "%d at %s would take more than %s to fill", l.Burst, l.Rate, short(MaxFill))
+		}
+	case FixedWindow:
+		l.Count = m.integer("limit", 0, 1, MaxCount)
+		l.Window = window()
+		l.Align = word(m, "align", AlignEpoch, AlignEpoch, AlignFirst)
+	case SlidingWindow:
+		l.Count = m.integer("limit", 0, 1, MaxCount)
+		l.Window = window()
+	case Concurrency:
+		l.Count = m.integer("limit", 0, 1, MaxCount)
+	case CostWindow:
+		l.Units = m.number("limit", 0, 0, 1e12, true)
+		l.Window = window()
+	case BusyTime:
+		l.Busy = m.duration("limit", 0, time.Millisecond, 1000*MaxHorizon)
+		l.Window = window()
+	case Slowdown:
+		l.Knee = m.rate("knee")
+		if l.Knee.Count > 0 && l.Knee.PerSecond() < 1 {
+			m.fail("knee", "%s must be at least 1/s, since arrivals of the last second are counted", l.Knee)
+		}
+		l.Factor = m.number("factor", 0, 1, 1000, false)
+	}
+	return l, len(r.problems) == before
+}
+
+// checkFields reports fields that a kind lacks and fields that it does not have.
+func checkFields(m mapping, kind Kind, all []string) {
+	for _, f := range fields {
+		if f.kind != kind {
+			continue
+		}
+		m.require(f.required...)
+		for _, name := range all {
+			if m.has(name) && !slices.Contains(f.required, name) && !slices.Contains(f.optional, name) {
+				m.fail(name, "does not belong to limit kind %s", kind)
+			}
+		}
+	}
+}
+
+func penalty(root mapping) *Penalty {
+	m, ok := root.section("penalty", "base", "factor", "max", "forgive")
+	if !ok {
+		return nil
+	}
+	m.require("base")
+	p := &Penalty{
+		Base:    m.duration("base", 0, time.Millisecond, MaxHorizon),
+		Factor:  m.number("factor", DefaultPenaltyGrows, 1, 1000, false),
+		Forgive: m.duration("forgive", DefaultForgive, 0, MaxHorizon),
+	}
+	p.Max = m.duration("max", max(DefaultPenaltyMax, p.Base), time.Millisecond, MaxHorizon)
+	if p.Max < p.Base {
+		m.fail("max", "%s must be at least base, which is %s", short(p.Max), short(p.Base))
+	}
+	return p
+}
+
+func changes(root mapping, horizon time.Duration) []Change {
+	var list []Change
+	total, last := 1.0, time.Duration(-1)
+	for _, e := range root.list("changes") {
+		m, ok := root.r.mapping(e.path, e.node, "at", "scale")
+		if !ok {
+			continue
+		}
+		m.require("at", "scale")
+		before := len(m.r.problems)
+		c := Change{At: m.duration("at", 0, 0, horizon), Scale: m.number("scale", 1, 0, 1000, true)}
+		if !m.has("at") || len(m.r.problems) > before {
+			continue
+		}
+		if c.At <= last {
+			m.fail("at", "%s must be later than the change before it, at %s", short(c.At), short(last))
+		}
+		if total *= c.Scale; total < 1e-3 || total > 1e3 {
+			m.fail("scale", "the changes so far multiply to %g, which must be from 0.001 to 1000", total)
+			total = 1
+		}
+		last = c.At
+		list = append(list, c)
+	}
+	return list
+}
+
+func faults(root mapping, horizon time.Duration) []Fault {
+	var list []Fault
+	for _, e := range root.list("faults") {
+		m, ok := root.r.mapping(e.path, e.node, "at", "for", "kind")
+		if !ok {
+			continue
+		}
+		m.require("at", "for", "kind")
+		list = append(list, Fault{
+			At:   m.duration("at", 0, 0, horizon),
+			For:  m.duration("for", 0, time.Millisecond, MaxHorizon),
+			Kind: word(m, "kind", "", Outage, Slow, Reset),
+		})
+	}
+	return list
+}

@@ -1,0 +1,294 @@
+package scenario
+
+import "time"
+
+// Defaults of a scenario: what a field is when the file leaves it out.
+const (
+	DefaultHorizon      = time.Hour
+	DefaultClients      = 1
+	DefaultCeiling      = 250 * time.Millisecond
+	DefaultInitial      = time.Second
+	DefaultMaxInFlight  = 64
+	DefaultCostMean     = 1.0
+	DefaultLatency      = 100 * time.Millisecond
+	DefaultStatus       = 429
+	DefaultPenaltyMax   = 5 * time.Minute
+	DefaultForgive      = 2 * time.Minute
+	DefaultPenaltyGrows = 2.0
+)
+
+// Bounds of what a file may say.
+const (
+	// MaxSize is the largest file that is read, in bytes.
+	MaxSize = 64 << 10
+	// MaxHorizon is the longest scenario.
+	MaxHorizon = 31 * 24 * time.Hour
+	// MaxClients is the most clients.
+	MaxClients = 1000
+	// MaxCount is the largest count: of a limit, a burst, requests in flight.
+	MaxCount = 10_000_000
+	// MaxRate is the fastest rate, a second.
+	MaxRate = 1e6
+	// MaxLatency is the slowest latency.
+	MaxLatency = time.Hour
+	// MaxFill is the longest time in which a token bucket may fill.
+	MaxFill = 100 * MaxHorizon
+	// MaxListed is the most entries in a list.
+	MaxListed = 100
+)
+
+// Scenario is one file, with every default filled in.
+type Scenario struct {
+	// Name identifies it; lower-case letters, digits, '-', '_' and '.'.
+	Name string
+	// Description is free text for a person; may be empty.
+	Description string
+	// Horizon is how long it lasts; default 1h.
+	Horizon time.Duration
+	// Clients is how many independent processes share the credential; default 1.
+	Clients int
+	// Fleet lets the clients share what they know and hold.
+	Fleet bool
+	// Owner is what the owner of the clients set.
+	Owner Owner
+	// Workload is what the clients have to send.
+	Workload Workload
+	// Provider is who answers.
+	Provider Provider
+}
+
+// Owner is the one safety number, and the start.
+type Owner struct {
+	// Ceiling is the smallest interval between two attempts of one client; default 250ms.
+	Ceiling time.Duration
+	// Initial is the interval at the start; default 1s, and never below Ceiling.
+	Initial time.Duration
+}
+
+// WorkloadKind says when there is something to send.
+type WorkloadKind string
+
+// The kinds of workload.
+const (
+	// Backlog: there is always something to send.
+	Backlog WorkloadKind = "backlog"
+	// Open: work arrives on its own, as a Poisson stream.
+	Open WorkloadKind = "open"
+)
+
+// Workload is what each client has to send.
+type Workload struct {
+	// Kind defaults to Backlog.
+	Kind WorkloadKind
+	// Rate is how fast work arrives at each client; zero unless Kind is Open.
+	Rate Rate
+	// MaxInFlight bounds the attempts of one client that are under way; default 64.
+	MaxInFlight int
+	// Cost is what an attempt weighs on limits that count cost.
+	Cost Cost
+}
+
+// Cost is a distribution of units a request.
+type Cost struct {
+	// Mean is the arithmetic mean, in units; default 1.
+	Mean float64
+	// Spread is the standard deviation of the natural logarithm; 0, the
+	// default, makes every request cost Mean.
+	Spread float64
+}
+
+// Provider is the model of an API.
+type Provider struct {
+	Latency   Latency
+	Limits    []Limit
+	Throttle  Throttle
+	Penalty   *Penalty
+	Suspend   *Suspend
+	Strangers *Strangers
+	Changes   []Change
+	Faults    []Fault
+}
+
+// Latency is how long an attempt takes, from the client and back. Both
+// distributions are lognormal, and constant when their two figures are equal.
+type Latency struct {
+	// P50 and P99 are the whole time of an admitted attempt; default 100ms
+	// for both, and P99 defaults to P50.
+	P50, P99 time.Duration
+	// UplinkP50 and UplinkP99 are the time until an attempt reaches the
+	// limiter; default P50/10, and twice UplinkP50.
+	UplinkP50, UplinkP99 time.Duration
+}
+
+// Kind is the kind of a limit.
+type Kind string
+
+// The kinds of limit.
+const (
+	// TokenBucket: Rate with Burst.
+	TokenBucket Kind = "token_bucket"
+	// FixedWindow: Count in each Window, aligned by Align.
+	FixedWindow Kind = "fixed_window"
+	// SlidingWindow: Count in any stretch of Window.
+	SlidingWindow Kind = "sliding_window"
+	// Concurrency: Count under way at once.
+	Concurrency Kind = "concurrency"
+	// CostWindow: cost of Units in any stretch of Window.
+	CostWindow Kind = "cost_window"
+	// BusyTime: Busy of execution in any stretch of Window.
+	BusyTime Kind = "busy_time"
+	// Slowdown: above Knee latency grows by Factor; nothing is refused.
+	Slowdown Kind = "slowdown"
+)
+
+// Align says where fixed windows begin.
+type Align string
+
+// The alignments of fixed windows.
+const (
+	// AlignEpoch: windows begin at whole multiples of their length since the
+	// Unix epoch. The default.
+	AlignEpoch Align = "epoch"
+	// AlignFirst: a window begins with the first request after the one before ended.
+	AlignFirst Align = "first"
+)
+
+// Limit is one limit of a provider. Fields that its kind does not have are zero.
+type Limit struct {
+	Kind Kind
+	// Rate and Burst are a token bucket's; Burst is at least 1 and defaults to 1.
+	Rate  Rate
+	Burst int
+	// Count is the limit of a fixed or sliding window and of concurrency, in requests.
+	Count int
+	// Units is the limit of a cost window, in units of cost.
+	Units float64
+	// Busy is the limit of busy time; it may be longer than Window, since
+	// requests run side by side.
+	Busy time.Duration
+	// Window is the length of the window.
+	Window time.Duration
+	// Align is a fixed window's; default AlignEpoch.
+	Align Align
+	// Knee and Factor are a slow-down's: above Knee arrivals in the last
+	// second, latency is multiplied by Factor. Knee is at least 1/s.
+	Knee   Rate
+	Factor float64
+}
+
+// PerSecond is the rate that the limit sustains, in requests a second; ok is
+// false for kinds that do not bound requests a second by themselves.
+func (l Limit) PerSecond() (rate float64, ok bool) {
+	switch l.Kind {
+	case TokenBucket:
+		return l.Rate.PerSecond(), true
+	case FixedWindow, SlidingWindow:
+		return float64(l.Count) / l.Window.Seconds(), true
+	case Slowdown:
+		return l.Knee.PerSecond(), true
+	case Concurrency, CostWindow, BusyTime:
+		return 0, false
+	}
+	return 0, false
+}
+
+// String is short and stable: "token_bucket 10/s burst 20".
+func (l Limit) String() string { return describe(l) }
+
+// RetryAfter is how a throttle says when to come back.
+type RetryAfter string
+
+// The styles of Retry-After.
+const (
+	// RetrySeconds: whole seconds, rounded up.
+	RetrySeconds RetryAfter = "seconds"
+	// RetryMillis: whole milliseconds, rounded up, in retry-after-ms.
+	RetryMillis RetryAfter = "ms"
+	// RetryDate: an HTTP date, rounded up to a whole second.
+	RetryDate RetryAfter = "http_date"
+	// RetryExact: to the nanosecond, as fractional retry-after-ms.
+	RetryExact RetryAfter = "exact"
+	// RetryNone: nothing is said. The default.
+	RetryNone RetryAfter = "none"
+)
+
+// Dialect is whose limit headers a response carries.
+type Dialect string
+
+// The dialects.
+const (
+	HeadersNone      Dialect = "none" // the default
+	HeadersGitHub    Dialect = "github"
+	HeadersOpenAI    Dialect = "openai"
+	HeadersAnthropic Dialect = "anthropic"
+	HeadersIETF      Dialect = "ietf"
+)
+
+// Throttle is what a refusal looks like.
+type Throttle struct {
+	// Status is the HTTP status, 400 to 599; default 429.
+	Status     int
+	RetryAfter RetryAfter
+	Headers    Dialect
+	// CountsRejected makes refused attempts use up the limit too.
+	CountsRejected bool
+}
+
+// Penalty lengthens a throttle when it is pushed.
+type Penalty struct {
+	// Base is the first block.
+	Base time.Duration
+	// Factor multiplies the block, at least 1; default 2.
+	Factor float64
+	// Max bounds the block; default 5m, or Base when that is longer.
+	Max time.Duration
+	// Forgive is how long after a block's end without a refusal the next
+	// block is Base again; default 2m.
+	Forgive time.Duration
+}
+
+// Suspend is when the account is suspended for good.
+type Suspend struct {
+	// Throttles within Within suspend it.
+	Throttles int
+	Within    time.Duration
+}
+
+// Strangers are unseen users of the same limits: a Poisson stream.
+type Strangers struct {
+	Rate Rate
+}
+
+// Change multiplies every limit from an instant on. Changes add up: 0.5 and
+// later 2 is the first limit again.
+type Change struct {
+	At    time.Duration
+	Scale float64
+}
+
+// FaultKind is what goes wrong.
+type FaultKind string
+
+// The kinds of fault.
+const (
+	// Outage: every attempt is answered 503.
+	Outage FaultKind = "outage"
+	// Slow: latency is multiplied by SlowFactor.
+	Slow FaultKind = "slow"
+	// Reset: connections are reset when an attempt arrives.
+	Reset FaultKind = "reset"
+)
+
+// SlowFactor is by how much a [Slow] fault multiplies latency.
+const SlowFactor = 10.0
+
+// Fault is trouble from At, for For.
+type Fault struct {
+	At   time.Duration
+	For  time.Duration
+	Kind FaultKind
+}
+
+// Covers says whether the fault is on at an instant: from At inclusive to
+// At+For exclusive.
+func (f Fault) Covers(now time.Duration) bool { return now >= f.At && now-f.At < f.For }

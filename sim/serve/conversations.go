@@ -1,0 +1,277 @@
+package serve
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxConversations     = 100_000
+	defaultConversations = 1000
+	maxMessages          = 1000
+	defaultMessages      = 8
+
+	defaultPage = 50
+	maxPage     = 1000
+
+	// Each conversation has a slot of time of its own. Its last message lies in
+	// the first part of the slot; the last slot's second half holds the updates,
+	// a millisecond apart. So everything is ordered by construction, and what a
+	// later start with more conversations adds is later still.
+	slot       = 5 * time.Minute
+	jitterMost = 2 * time.Minute
+	updatesAt  = slot / 2
+	updateStep = time.Millisecond
+	spacing    = 7 * time.Second // between messages
+
+	stamp = "2006-01-02T15:04:05.000Z"
+)
+
+// epoch is when the first conversation took place. 100,000 slots later it is
+// still 2024.
+var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// conversations is the data, computed from seed and index. The zero-based
+// index is the order of creation; the position is the order of the last
+// change: first those that never changed, then the updated ones.
+type conversations struct {
+	seed    uint64
+	count   int
+	mean    int // messages
+	updated int // the first so many indices
+}
+
+func newConversations(opt Options) (*conversations, error) {
+	c := &conversations{seed: opt.Seed, count: opt.Conversations, mean: opt.Messages, updated: opt.Updated}
+	if c.count == 0 {
+		c.count = defaultConversations
+	}
+	if c.mean == 0 {
+		c.mean = defaultMessages
+	}
+	for _, o := range []struct {
+		name            string
+		value, low, top int
+	}{
+		{"Conversations", c.count, 1, maxConversations},
+		{"Messages", c.mean, 1, maxMessages},
+		{"Updated", c.updated, 0, c.count},
+	} {
+		if o.value < o.low || o.value > o.top {
+			return nil, fmt.Errorf("serve: option %s is %d, must be from %d to %d", o.name, o.value, o.low, o.top)
+		}
+	}
+	return c, nil
+}
+
+// Register mounts the two paths.
+func (c *conversations) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /conversations", c.list)
+	mux.HandleFunc("GET /conversations/{id}", c.one)
+}
+
+// at is the index at a position.
+func (c *conversations) at(position int) int {
+	if unchanged := c.count - c.updated; position < unchanged {
+		return c.updated + position
+	}
+	return position - (c.count - c.updated)
+}
+
+// ended is when a conversation's original last message was written.
+func (c *conversations) ended(index int) time.Time {
+	jitter := time.Duration(c.draw(index, 0, uint64(jitterMost/time.Millisecond))) * time.Millisecond
+	return epoch.Add(time.Duration(index)*slot + jitter)
+}
+
+// changed is when it was last changed.
+func (c *conversations) changed(index int) time.Time {
+	if index < c.updated {
+		return epoch.Add(time.Duration(c.count-1)*slot + updatesAt + time.Duration(index)*updateStep)
+	}
+	return c.ended(index)
+}
+
+// original is how many messages it had at first: 1 to 2*mean-1.
+func (c *conversations) original(index int) int {
+	return 1 + int(c.draw(index, 1, uint64(2*c.mean-1)))
+}
+
+func (c *conversations) messages(index int) int {
+	n := c.original(index)
+	if index < c.updated {
+		n++
+	}
+	return n
+}
+
+// after is the first position that changed later than t.
+func (c *conversations) after(t time.Time) int {
+	return sort.Search(c.count, func(p int) bool { return c.changed(c.at(p)).After(t) })
+}
+
+type summary struct {
+	ID           string `json:"id"`
+	Title        string `json:"title"`
+	UpdatedAt    string `json:"updated_at"`
+	MessageCount int    `json:"message_count"`
+}
+
+type page struct {
+	Items      []summary `json:"items"`
+	NextCursor *string   `json:"next_cursor"`
+}
+
+func (c *conversations) list(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	limit, from := defaultPage, 0
+	if text := query.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxPage {
+			Problem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a whole number from 1 to %d", maxPage))
+			return
+		}
+		limit = n
+	}
+	if text := query.Get("updated_after"); text != "" {
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			Problem(w, http.StatusBadRequest, "updated_after must be an RFC 3339 time")
+			return
+		}
+		from = c.after(t)
+	}
+	if text := query.Get("cursor"); text != "" {
+		t, ok := readCursor(text)
+		if !ok {
+			Problem(w, http.StatusBadRequest, "cursor is not one that this server gave")
+			return
+		}
+		from = max(from, c.after(t))
+	}
+	to := min(from+limit, c.count)
+	out := page{Items: make([]summary, 0, to-from)}
+	for p := from; p < to; p++ {
+		i := c.at(p)
+		out.Items = append(out.Items, summary{
+			ID: name(i), Title: c.words(i, 2, 2, 6), UpdatedAt: c.changed(i).Format(stamp), MessageCount: c.messages(i),
+		})
+	}
+	if to < c.count {
+		out.NextCursor = new(cursor(c.changed(c.at(to - 1))))
+	}
+	writeJSON(w, http.StatusOK, "application/json", out)
+}
+
+type message struct {
+	ID        string `json:"id"`
+	Role      string `json:"role"`
+	Text      string `json:"text"`
+	CreatedAt string `json:"created_at"`
+}
+
+type conversation struct {
+	ID        string    `json:"id"`
+	Title     string    `json:"title"`
+	UpdatedAt string    `json:"updated_at"`
+	Messages  []message `json:"messages"`
+}
+
+func (c *conversations) one(w http.ResponseWriter, r *http.Request) {
+	i, ok := c.index(r.PathValue("id"))
+	if !ok {
+		Problem(w, http.StatusNotFound, "no such conversation")
+		return
+	}
+	n, first := c.messages(i), c.original(i)
+	out := conversation{ID: name(i), Title: c.words(i, 2, 2, 6), UpdatedAt: c.changed(i).Format(stamp), Messages: make([]message, n)}
+	for j := range out.Messages {
+		m := &out.Messages[j]
+		m.ID, m.Role = fmt.Sprintf("%s-%04d", out.ID, j), "user"
+		if j%2 == 1 {
+			m.Role = "assistant"
+		}
+		m.Text = c.words(i, 16+uint64(j)*128, 6, 60)
+		created := c.changed(i)
+		if j < first {
+			created = c.ended(i).Add(-time.Duration(first-1-j) * spacing)
+		}
+		m.CreatedAt = created.Format(stamp)
+	}
+	writeJSON(w, http.StatusOK, "application/json", out)
+}
+
+// name is a conversation's id: it sorts as its index does.
+func name(index int) string { return fmt.Sprintf("c%06d", index) }
+
+// index reads an id back; ok is false for anything but an id that exists.
+func (c *conversations) index(id string) (i int, ok bool) {
+	i, err := strconv.Atoi(strings.TrimPrefix(id, "c"))
+	if err != nil || i < 0 || i >= c.count || name(i) != id {
+		return 0, false
+	}
+	return i, true
+}
+
+// cursor is a position that stays right when the server is started again with
+// more data: the instant of the last change that was listed.
+func cursor(t time.Time) string {
+	return base64.RawURLEncoding.EncodeToString([]byte("after:" + strconv.FormatInt(t.UnixMilli(), 10)))
+}
+
+func readCursor(text string) (t time.Time, ok bool) {
+	if len(text) > 64 {
+		return t, false
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return t, false
+	}
+	digits, ok := strings.CutPrefix(string(raw), "after:")
+	if !ok {
+		return t, false
+	}
+	ms, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || cursor(time.UnixMilli(ms)) != text {
+		return t, false
+	}
+	return time.UnixMilli(ms), true
+}
+
+// draw is a number below n, from seed, index and salt alone.
+func (c *conversations) draw(index int, salt, n uint64) uint64 {
+	return mix(mix(c.seed+uint64(index)*0x9e3779b97f4a7c15)+salt) % n
+}
+
+// mix is the finaliser of splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// words is a text of low to high words; it uses salts from salt on, one a word
+// and one more.
+func (c *conversations) words(index int, salt uint64, low, high int) string {
+	var b strings.Builder
+	for k := range low + int(c.draw(index, salt, uint64(high-low+1))) {
+		if k > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(lexicon[c.draw(index, salt+1+uint64(k), uint64(len(lexicon)))])
+	}
+	return b.String()
+}
+
+// lexicon is what people talk about here.
+var lexicon = strings.Fields(`the a this that road train city river bridge signal track platform ticket
+	driver timetable minute hour morning evening delay distance speed brake engine wheel line switch tunnel
+	station yard load crew shift plan question answer note draft figure table report letter number reason
+	please thanks maybe again before after between under over slowly quickly often never always today
+	tomorrow north south east west runs stops waits leaves arrives follows carries turns opens closes`)
