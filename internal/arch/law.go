@@ -116,7 +116,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"store/...", "fleet/..."},
-			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector"}, shells, core),
+			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/filelock"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
 		},
@@ -143,6 +143,11 @@ var Headway = Law{
 			Imports:   []string{"..."},
 			Libraries: []string{"*"},
 			Why:       "a command may use everything",
+		},
+		{
+			Covers:    []string{"internal/filelock"},
+			Libraries: []string{"golang.org/x/sys"},
+			Why:       "a lock is a call of the operating system and nothing else",
 		},
 		{
 			Covers: []string{"internal/arch"},

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/reason"
+)
+
+func newCheck() *cobra.Command {
+	var (
+		over          overrides
+		asJSON, probe bool
+		schema        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check CONNECTION.yaml",
+		Short: "Say what collecting a connection would do, and what is wrong with its file",
+		Long: `Reads a connection file, reports everything that is wrong with it by line and
+field, and says what a run would do. It sends nothing, unless --probe asks for
+one request: the first page of the first stream.`,
+		Example: `  headway check connection.yaml
+  headway check connection.yaml --probe      # one real request
+  headway check --schema > connection.schema.json   # for an editor`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				return exactly(0, "no argument with --schema")(cmd, args)
+			}
+			return exactly(1, "the connection's file")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				_, err := cmd.OutOrStdout().Write(rest.Schema())
+				return err
+			}
+			c, err := loadConnection(cmd, args[0], &over)
+			if err != nil {
+				return err
+			}
+			con, err := rest.New(c)
+			if err != nil {
+				return usage(err)
+			}
+			report := struct {
+				rest.Plan
+				Probe *rest.Probed `json:"probe,omitempty"`
+			}{Plan: rest.Describe(c)}
+			if !asJSON {
+				if err := report.Write(cmd.OutOrStdout()); err != nil {
+					return err
+				}
+			}
+			if probe {
+				found, err := probeOnce(cmd, c, con)
+				if err != nil {
+					return err
+				}
+				report.Probe = &found
+				if !asJSON {
+					_, _ = fmt.Fprintln(cmd.OutOrStdout(), "probe: "+found.String())
+				}
+			}
+			if asJSON {
+				return writeJSON(cmd, report)
+			}
+			return nil
+		},
+		ValidArgsFunction: yamlFiles,
+	}
+	over.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&probe, "probe", false, "send one request")
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of connection files")
+	return cmd
+}
+
+// probeOnce sends one request, not one retry more.
+func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Probed, error) {
+	o := collectOptions(c)
+	o.MaxRequests = 1
+	o.Retry.Attempts = 1
+	caller, err := collect.NewCaller(o)
+	if err != nil {
+		return rest.Probed{}, usage(err)
+	}
+	found, err := con.Probe(cmd.Context(), caller)
+	if f, ok := errors.AsType[*connector.Failure](err); ok {
+		code := exitRefused
+		switch f.Reason {
+		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
+			code = exitDeferred
+		}
+		return found, &exitError{code: code, err: err}
+	}
+	return found, err
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/sink/jsonl"
+	"github.com/headway-go/headway/store/sqlite"
+)
+
+// overrides are the numbers of a connection that a flag or the environment may set.
+type overrides struct {
+	ceiling      time.Duration
+	maxRequests  int64
+	maxWallClock time.Duration
+	concurrency  int
+}
+
+func (o *overrides) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&o.ceiling, "ceiling", 0, "shortest interval between two requests, over the file's (and under $HEADWAY_CEILING)")
+	cmd.Flags().Int64Var(&o.maxRequests, "max-requests", 0, "send at most this many requests in this run")
+	cmd.Flags().DurationVar(&o.maxWallClock, "max-wall-clock", 0, "begin no request after this time")
+	cmd.Flags().IntVar(&o.concurrency, "concurrency", 0, "how many details are asked for at once, at the one rate")
+}
+
+// apply sets them: file, then flag, then environment.
+func (o *overrides) apply(cmd *cobra.Command, c *rest.Config) error {
+	ceiling, from := o.ceiling, "--ceiling"
+	changed := cmd.Flags().Changed("ceiling")
+	if v, ok := os.LookupEnv("HEADWAY_CEILING"); ok && v != "" {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return usage(fmt.Errorf("HEADWAY_CEILING is %q, must be a duration such as 250ms", v))
+		}
+		ceiling, from, changed = d, "HEADWAY_CEILING", true
+	}
+	if changed {
+		if ceiling <= 0 || ceiling > 24*time.Hour {
+			return usage(fmt.Errorf("%s is %v, must be above 0 and at most 24h", from, ceiling))
+		}
+		c.Provider.Ceiling = ceiling
+	}
+	for _, f := range []struct {
+		name string
+		bad  bool
+	}{
+		{"max-requests", o.maxRequests < 0}, {"max-wall-clock", o.maxWallClock < 0},
+		{"concurrency", o.concurrency < 0 || o.concurrency > 1024},
+	} {
+		if f.bad {
+			return usage(fmt.Errorf("--%s is %s, which is out of bounds", f.name, cmd.Flags().Lookup(f.name).Value))
+		}
+	}
+	if o.maxRequests > 0 {
+		c.Run.MaxRequests = o.maxRequests
+	}
+	if o.maxWallClock > 0 {
+		c.Run.MaxWallClock = o.maxWallClock
+	}
+	if o.concurrency > 0 {
+		c.Run.Concurrency = o.concurrency
+	}
+	return nil
+}
+
+func newCollect() *cobra.Command {
+	var (
+		over          overrides
+		fresh, asJSON bool
+		quiet         bool
+	)
+	cmd := &cobra.Command{
+		Use:   "collect CONNECTION.yaml",
+		Short: "Collect a connection, as fast as its provider allows",
+		Long: `Collects everything that the connection describes, page by page, and commits
+each page before it asks for the next. It can be stopped at any time and run
+again: it goes on where it was, at the speed it had found, and skips what did
+not change.
+
+Ctrl-C finishes the page under way; a second Ctrl-C stops at once. Neither
+loses anything. Progress goes to standard error, the summary to standard output.`,
+		Example: `  headway collect connection.yaml
+  headway collect connection.yaml --max-wall-clock 10m   # in a cron job; exit code 75 means: run me again
+  headway collect connection.yaml --ceiling 500ms        # never faster than two a second
+  headway collect connection.yaml --fresh                # forget what is known and start over
+  headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
+		Args: exactly(1, "the connection's file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := loadConnection(cmd, args[0], &over)
+			if err != nil {
+				return err
+			}
+			store, err := sqlite.Open(cmd.Context(), statePath(cmd))
+			if err != nil {
+				return err
+			}
+			defer store.Close()
+			screen := newScreen(cmd, asJSON, quiet)
+			err = collectOnce(cmd, c, store, screen, fresh)
+			if closed := store.Close(); err == nil && closed != nil {
+				err = closed
+			}
+			return err
+		},
+		ValidArgsFunction: yamlFiles,
+	}
+	over.flags(cmd)
+	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
+	return cmd
+}
+
+func yamlFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// loadConnection reads a connection file and the overrides.
+func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Config, error) {
+	c, err := rest.Load(path, os.LookupEnv)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return c, over.apply(cmd, c)
+}
+
+func collectOnce(cmd *cobra.Command, c *rest.Config, store collect.Store, screen *screen, fresh bool) error {
+	con, err := rest.New(c)
+	if err != nil {
+		return usage(err)
+	}
+	sink := jsonl.New(c.Sink.JSONL.Dir)
+	ctx, stop, done := interruptible(cmd.Context(), screen)
+	defer done()
+	o := collectOptions(c)
+	o.Connector, o.Store, o.Sink = con, store, sink
+	o.Stop, o.OnEvent, o.Fresh = stop, screen.event, fresh
+	collector, err := collect.New(o)
+	if err != nil {
+		return usage(err)
+	}
+	end := screen.follow(c, collector)
+	summary, err := collector.Run(ctx)
+	end()
+	return screen.conclude(c, summary, err)
+}
+
+// collectOptions turns a connection file into a run's options.
+func collectOptions(c *rest.Config) collect.Options {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	p := c.Provider
+	o := collect.Options{
+		Connection: c.Name, Timeout: p.Timeout, MaxBody: p.MaxBody,
+		MaxRequests: c.Run.MaxRequests, MaxWallClock: c.Run.MaxWallClock, Concurrency: c.Run.Concurrency,
+		Holder:   fmt.Sprintf("process %d on %s", os.Getpid(), host),
+		Classify: c.Classify,
+	}
+	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
+	o.Pacing.Step, o.Pacing.Factor = p.Pacing.Step, p.Pacing.Factor
+	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
+	o.Pacing.MaxWait = p.Pacing.MaxRetryAfter
+	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts
+	return o
+}
+
+// interruptible listens for Ctrl-C and SIGTERM: the first closes stop, the
+// second cancels the context.
+func interruptible(parent context.Context, s *screen) (ctx context.Context, stop <-chan struct{}, done func()) {
+	ctx, cancel := context.WithCancel(parent)
+	graceful := make(chan struct{})
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+			}
+			if n == 0 {
+				s.say("finishing the page under way; once more to stop at once (nothing is lost either way)")
+				close(graceful)
+				continue
+			}
+			cancel()
+		}
+	}()
+	return ctx, graceful, func() {
+		signal.Stop(signals)
+		cancel()
+	}
+}
+
+// exitOf is the exit that a run's end stands for.
+func exitOf(s collect.Summary, err error) error {
+	if held, ok := errors.AsType[*collect.HeldError](err); ok {
+		return &exitError{code: exitDeferred, err: held, silent: true}
+	}
+	switch s.State {
+	case collect.RunDrained:
+		return nil
+	case collect.RunDeferred:
+		return &exitError{code: exitDeferred, silent: true}
+	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
+	}
+	code := exitRefused
+	if s.Reason == reason.Internal || s.Reason == reason.LeaseLost || s.Reason == reason.None {
+		code = exitInternal
+	}
+	return &exitError{code: code, err: err, silent: s.ID != ""}
+}

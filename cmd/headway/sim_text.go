@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/sim"
+)
+
+func newSimList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios that come with headway",
+		Long: `Lists the scenarios that come with headway: limits that providers document, and
+kinds of trouble that laws fail at. Their names go where a file goes, in "sim
+run", "sim compare" and "provider serve".`,
+		Example: `  headway sim list
+  headway sim list --json | jq -r '.[].name'`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := allEmbedded()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, all)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), listText(all))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// listText is two lines a scenario: what it is called and limits, and what it
+// stands for.
+func listText(all []embedded) string {
+	wide := 0
+	for _, e := range all {
+		wide = max(wide, len(e.Name))
+	}
+	var b strings.Builder
+	for _, e := range all {
+		limits := strings.Join(e.Limits, "; ")
+		if limits == "" {
+			limits = "no limits"
+		}
+		about := brief(time.Duration(e.HorizonS * float64(time.Second)))
+		if e.Clients > 1 {
+			about += fmt.Sprintf(", %d clients", e.Clients)
+		}
+		fmt.Fprintf(&b, "%-*s  %s (%s)\n", wide, e.Name, limits, about)
+		fmt.Fprintf(&b, "%-*s  %s\n", wide, "", e.Description)
+	}
+	return b.String()
+}
+
+// brief is a duration without the units that are zero: 1h, and not 1h0m0s.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// unknownText stands for what has no value: never 0.
+const unknownText = "unknown"
+
+// figure is a number with its unit, or unknown.
+func figure(x *float64, decimals int, unit string) string {
+	if x == nil {
+		return unknownText
+	}
+	return strconv.FormatFloat(*x, 'f', decimals, 64) + unit
+}
+
+// resultText is a run's result for a person: every field, each with what it says.
+func resultText(r *sim.Result) string {
+	harm, suspended := unknownText, "no"
+	if r.StrangersHarm != nil {
+		harm = count(*r.StrangersHarm)
+	}
+	if r.Suspended {
+		suspended = "yes: the run has failed"
+	}
+	rows := [][3]string{
+		{"scenario", r.Scenario, ""},
+		{"law", r.Law, ""},
+		{"seed", strconv.FormatUint(r.Seed, 10), ""},
+		{"horizon", brief(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
+		{"attempts", count(r.Attempts), "that reached the provider"},
+		{"admitted", count(r.Admitted), ""},
+		{"throttled", count(r.Throttled), "refused by a limit"},
+		{"throttled per 1000", figure(r.ThrottledPer1000, 2, ""), "admitted"},
+		{"goodput ratio", figure(r.GoodputRatio, 3, ""), "of what a clairvoyant client is admitted"},
+		{"time to 90 %", figure(r.TimeTo90PctS, 0, " s"), "of that client's rate"},
+		{"longest block", figure(&r.LongestBlockS, 1, " s"), "with work and nothing admitted"},
+		{"wait p50", figure(r.WaitP50MS, 0, " ms"), "until work was admitted"},
+		{"wait p99", figure(r.WaitP99MS, 0, " ms"), ""},
+		{"suspended", suspended, ""},
+		{"throttles per change", figure(r.ThrottlesPerChange, 1, ""), "of the limits"},
+		{"strangers' harm", harm, "refusals that others would not have had"},
+		{"ceiling violations", count(r.CeilingViolations), ""},
+		{"fairness (Jain)", figure(r.FairnessJain, 3, ""), "1 is even between clients"},
+		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
+	}
+	var wide [2]int
+	for _, row := range rows {
+		wide[0], wide[1] = max(wide[0], len(row[0])), max(wide[1], len(row[1]))
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		line := fmt.Sprintf("%-*s  %-*s  %s", wide[0], row[0], wide[1], row[1], row[2])
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+func beliefText(b *sim.Belief) string {
+	if b == nil {
+		return unknownText
+	}
+	limit := "of " + unknownText + " size"
+	if b.Limit > 0 {
+		limit = strconv.FormatFloat(b.Limit, 'g', 6, 64)
+	}
+	if b.WindowS > 0 {
+		limit += " in " + brief(time.Duration(b.WindowS*float64(time.Second)))
+	}
+	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/headway-go/headway/event"
+)
+
+// eventText tells an event as a line of a run's story.
+func eventText(e event.Event) string {
+	switch e.Type {
+	case event.RunStart:
+		return "the run began"
+	case event.RunEnd:
+		return fmt.Sprintf("the run ended: %s", e.Reason)
+	case event.WarmStart:
+		return "stored rate " + e.Note
+	case event.Phase:
+		text := e.Phase
+		if e.Stream != "" {
+			text += " of " + e.Stream
+		}
+		if e.Note != "" {
+			text += ": " + e.Note
+		}
+		return text
+	case event.Deferral:
+		return fmt.Sprintf("%s of %s put off: %s", count(e.Count), e.Stream, e.Reason)
+	case event.Circuit:
+		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
+			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, count(e.Circuit.Requests), count(e.Circuit.Retries))
+	case event.CollectionRate:
+		text := fmt.Sprintf("%s to %s of at most %s", e.Note, perTime(e.Rate.EffectiveRatePerMin), perTime(e.Rate.CeilingRatePerMin))
+		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
+			text += fmt.Sprintf(": %s at %s", b.Reason, perTime(60000/b.AtIntervalMS))
+		}
+		return text
+	}
+	return string(e.Type)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// progressBlock is a run at an instant, in two lines of at most width cells; 0
+// is no bound.
+func progressBlock(name string, now collect.Live, width int) []string {
+	p := now.Progress
+	where := string(now.Phase)
+	if now.Stream != "" {
+		where += " of " + now.Stream
+	}
+	first := fmt.Sprintf("%s %s: %s, %s records, %s details, %s unchanged, %s owed",
+		clock(now.Elapsed), name, where, count(p.Records), count(p.Details), count(p.Unchanged), count(now.Owed+p.GapsOpened-p.GapsRecovered))
+	if now.More {
+		first += ", more pages follow"
+	}
+	second := rateText(now.Pacing.Rate)
+	switch {
+	case now.Waiting != reason.None:
+		second += fmt.Sprintf(", waiting for %s until %s", now.Waiting, now.Until.Local().Format(time.TimeOnly))
+	case !now.Pacing.RetryAt.IsZero():
+		second += fmt.Sprintf(", waiting until %s", now.Pacing.RetryAt.Local().Format(time.TimeOnly))
+	case now.Pacing.Rate == nil:
+		second += ", time left unknown"
+	case now.More:
+		second += fmt.Sprintf(", %s left on this page", clock(now.Left))
+	default:
+		second += fmt.Sprintf(", %s left", clock(now.Left))
+	}
+	lines := []string{first, second}
+	if width > 0 {
+		for i, l := range lines {
+			lines[i] = clip(l, width-1)
+		}
+	}
+	return lines
+}
+
+// rateText is a rate against its ceiling and the last back-off; unknown is unknown.
+func rateText(r *event.Rate) string {
+	if r == nil {
+		return "rate unknown"
+	}
+	s := fmt.Sprintf("%s of at most %s", perTime(r.EffectiveRatePerMin), perTime(r.CeilingRatePerMin))
+	if b := r.LastBackoff; b != nil {
+		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), perTime(60000/b.AtIntervalMS), b.Reason)
+	} else {
+		s += ", no back-off"
+	}
+	return s
+}
+
+// perTime is a rate in the unit that reads best.
+func perTime(perMinute float64) string {
+	switch {
+	case perMinute >= 60:
+		return fmt.Sprintf("%.3g/s", perMinute/60)
+	case perMinute >= 1:
+		return fmt.Sprintf("%.3g/min", perMinute)
+	default:
+		return fmt.Sprintf("%.3g/h", perMinute*60)
+	}
+}
+
+func ago(t time.Time) string {
+	d := time.Since(t)
+	if d < time.Second {
+		return "under 1s"
+	}
+	return clock(d)
+}
+
+// clock is a duration as a person says it.
+func clock(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+}
+
+// count is a number with its thousands set apart.
+func count(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func clip(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	return string(r[:max(width-1, 0)]) + "…"
+}
+
+// summaryText is the end of a run for a person.
+func summaryText(c *rest.Config, s collect.Summary) string {
+	var b strings.Builder
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	took := clock(s.Ended.Sub(s.Started))
+	switch s.State {
+	case collect.RunDrained:
+		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
+	case collect.RunDeferred:
+		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
+	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
+		fmt.Fprintf(&b, "%s: failed after %s (%s)\n", c.Name, took, s.Reason)
+		row("error", "%s", s.Error)
+	}
+	p := s.Progress
+	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), c.Sink.JSONL.Dir)
+	row("skipped", "%s items that did not change", count(p.Unchanged))
+	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
+	row("rate", "%s", rateText(s.Rate))
+	row("owed", "%s", owedText(s.Owed))
+	if !s.RetryAt.IsZero() {
+		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))
+	}
+	row("run", "%s", s.ID)
+	return b.String()
+}
+
+// owedText lists what is owed, by reason.
+func owedText(owed map[string]int64) string {
+	if len(owed) == 0 {
+		return "nothing"
+	}
+	total, parts := int64(0), []string{}
+	for _, why := range slices.Sorted(maps.Keys(owed)) {
+		total += owed[why]
+		parts = append(parts, fmt.Sprintf("%s %s", count(owed[why]), why))
+	}
+	return fmt.Sprintf("%s details (%s); see \"headway gaps list\"", count(total), strings.Join(parts, ", "))
+}

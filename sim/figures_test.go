@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestJain(t *testing.T) {
+	for _, tt := range []struct {
+		shares []int64
+		want   float64
+	}{
+		{[]int64{5, 5, 5, 5}, 1},
+		{[]int64{8, 0, 0, 0}, 0.25},
+		{[]int64{1, 2, 3}, 36.0 / 42},
+		{[]int64{7}, 1},
+	} {
+		if got := jain(tt.shares); math.Abs(got-tt.want) > 1e-12 {
+			t.Errorf("jain of %v is %v, want %v", tt.shares, got, tt.want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		shares := rapid.SliceOfN(rapid.Int64Range(0, 1e6), 1, 50).Draw(t, "shares")
+		shares[0]++ // somebody got something
+		if got := jain(shares); got < 1/float64(len(shares))-1e-9 || got > 1+1e-9 {
+			t.Fatalf("jain of %v is %v, outside 1/n to 1", shares, got)
+		}
+	})
+}
+
+func TestPercentileIsByNearestRank(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for _, tt := range []struct {
+		sorted []time.Duration
+		p      int
+		want   time.Duration
+	}{
+		{hundred, 50, 50},
+		{hundred, 99, 99},
+		{hundred, 100, 100},
+		{hundred[:1], 1, 1},
+		{hundred[:1], 99, 1},
+		{hundred[:3], 50, 2},
+		{hundred[:4], 50, 2},
+		{hundred[:4], 51, 3},
+	} {
+		if got := percentile(tt.sorted, tt.p); got != tt.want {
+			t.Errorf("percentile %d of %d values is %d, want %d", tt.p, len(tt.sorted), got, tt.want)
+		}
+	}
+}
+
+func TestCaughtUpAtTheFirstSecondWithNineTenths(t *testing.T) {
+	every := func(from, to, step time.Duration) (at []time.Duration) {
+		for t := from; t < to; t += step {
+			at = append(at, t)
+		}
+		return at
+	}
+	const s = time.Second
+	oracle := every(0, 60*s, s/10) // ten a second
+	for _, tt := range []struct {
+		name           string
+		client, oracle []time.Duration
+		want           time.Duration
+		ok             bool
+	}{
+		{"equal from the start", oracle, oracle, s, true},
+		{"nine tenths are enough", every(0, 60*s, s/9), oracle, s, true},
+		{"one a second never", every(0, 60*s, s), oracle, 0, false},
+		{"from 20 s on: 90 of the last 10 s' 100 at 29 s", every(20*s, 60*s, s/10), oracle, 29 * s, true},
+		{"windows in which the oracle gets nothing say nothing", every(0, 60*s, 2*s), every(50*s, 60*s, s/10), 0, false},
+		{"nobody gets anything", nil, nil, 0, false},
+	} {
+		at, ok := caughtUp(tt.client, tt.oracle, 10*s, 60*s)
+		if at != tt.want || ok != tt.ok {
+			t.Errorf("%s: got %v %v, want %v %v", tt.name, at, ok, tt.want, tt.ok)
+		}
+	}
+}

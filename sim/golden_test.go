@@ -1,0 +1,53 @@
+package sim_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/headway-go/headway/sim"
+	"github.com/headway-go/headway/sim/scenarios"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The baseline law over every scenario, at seed 1, gives what it gave before.
+// After a change that is meant to change it: go test ./sim -run Golden -update,
+// and read the difference.
+func TestGoldenResultsOfTheBaseline(t *testing.T) {
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := make(map[string]bool)
+	for _, s := range all {
+		path := filepath.Join("golden", s.Name+".json")
+		wanted[path] = true
+		got := jsonOf(t, run(t, s, sim.Options{Law: "aimd", Seed: 1}))
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Errorf("%v; write it with -update", err)
+			continue
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", s.Name, got, want)
+		}
+	}
+	files, err := filepath.Glob("golden/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !wanted[f] {
+			t.Errorf("%s belongs to no scenario", f)
+		}
+	}
+}

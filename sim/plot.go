@@ -1,0 +1,273 @@
+package sim
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The picture's measures, in pixels.
+const (
+	width, height = 1000, 480
+	left, right   = 72, 984
+	top, bottom   = 78, 350 // of the rates
+	strip, floor  = 378, 424
+)
+
+const (
+	inkText    = "#24292f"
+	inkFaint   = "#6e7781"
+	inkGrid    = "#e4e7eb"
+	inkLimit   = "#8fb3d9"
+	fillLimit  = "#e3eefa"
+	inkServed  = "#1a7f37"
+	inkPace    = "#c77700"
+	inkRefused = "#cf222e"
+	fillFault  = "#f6e3e4"
+)
+
+// WriteSVG draws the course of a run, 1000 by 480 pixels: the rate that was
+// admitted, the limit (what the oracle was admitted), the pace (what the
+// clients' intervals would have let them send), and below them the throttles. What
+// would be above the top is drawn along it. Changes of the limits are dashed lines, faults are shaded.
+// Rates are means over the longest window of the limits that is at most a tenth
+// of the run, or over a step. The same trace gives the same bytes.
+func WriteSVG(w io.Writer, t *Trace) error {
+	p := &plot{Writer: bufio.NewWriter(w), trace: t, horizon: t.Scenario.Horizon}
+	p.measure()
+	p.frame()
+	p.events()
+	p.curves()
+	p.throttles()
+	p.legend()
+	p.printf("</svg>\n")
+	return p.Flush()
+}
+
+type plot struct {
+	*bufio.Writer
+	trace         *Trace
+	horizon       time.Duration
+	mean          int // how many steps a rate is the mean of
+	limit, served []float64
+	most          float64 // the rate at the top
+}
+
+func (p *plot) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(p, format, args...) // Flush tells the error
+}
+
+// measure works out the rates and the scale.
+func (p *plot) measure() {
+	t := p.trace
+	p.mean = int(max(1, (period(t.Scenario)+t.Step/2)/t.Step))
+	var limit, served int64
+	for i, s := range t.Steps {
+		limit, served = limit+s.Limit, served+s.Admitted
+		from := max(0, i+1-p.mean)
+		if old := i - p.mean; old >= 0 {
+			limit, served = limit-t.Steps[old].Limit, served-t.Steps[old].Admitted
+		}
+		length := (p.end(i) - time.Duration(from)*t.Step).Seconds()
+		p.limit = append(p.limit, float64(limit)/length)
+		p.served = append(p.served, float64(served)/length)
+		if i+1 >= p.mean { // before that a single burst would look like a rate
+			p.most = max(p.most, p.limit[i], p.served[i])
+		}
+	}
+	if p.most == 0 {
+		for _, s := range t.Steps {
+			p.most = max(p.most, s.Pace)
+		}
+	}
+	p.most *= 1.15
+}
+
+// end is where a step ends.
+func (p *plot) end(i int) time.Duration {
+	if i == len(p.trace.Steps)-1 {
+		return p.horizon
+	}
+	return time.Duration(i+1) * p.trace.Step
+}
+
+func (p *plot) x(at time.Duration) float64 {
+	return left + (right-left)*float64(min(at, p.horizon))/float64(p.horizon)
+}
+
+func (p *plot) y(rate float64) float64 {
+	return bottom - (bottom-top)*min(rate/p.most, 1)
+}
+
+// frame draws the axes.
+func (p *plot) frame() {
+	t := p.trace
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="%s">`+"\n", width, height, inkText)
+	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	p.printf(`<text x="%d" y="28" font-size="17" font-weight="bold">%s under %s</text>`+"\n", left, escape(t.Scenario.Name), escape(t.Law))
+	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">seed %d</text>`+"\n", right, inkFaint, t.Seed)
+
+	per, factor := "a second", 1.0
+	switch {
+	case p.most < 0.1:
+		per, factor = "an hour", 3600
+	case p.most < 1:
+		per, factor = "a minute", 60
+	}
+	p.printf(`<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">attempts %s</text>`+"\n", (top+bottom)/2, per)
+	for step, i := nice(p.most*factor/5), 0; float64(i)*step <= p.most*factor; i++ {
+		y := p.y(float64(i) * step / factor)
+		p.printf(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`, left, right, y, y, inkGrid)
+		p.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, y+4, number(float64(i)*step))
+	}
+
+	unit, name := time.Second, "seconds"
+	switch {
+	case p.horizon > 72*time.Hour:
+		unit, name = 24*time.Hour, "days"
+	case p.horizon > 3*time.Hour:
+		unit, name = time.Hour, "hours"
+	case p.horizon > 3*time.Minute:
+		unit, name = time.Minute, "minutes"
+	}
+	span := float64(p.horizon) / float64(unit)
+	step := nice(span / 10)
+	switch {
+	case unit == time.Hour && span <= 24 && span > 12:
+		step = 3
+	case unit == time.Minute && span == 60:
+		step = 5
+	}
+	for i := 0; float64(i)*step <= span*1.0001; i++ {
+		x := p.x(time.Duration(float64(i) * step * float64(unit)))
+		p.printf(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s"/>`, x, x, floor, floor+5, inkFaint)
+		p.printf(`<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, floor+20, number(float64(i)*step))
+	}
+	p.printf(`<text x="%d" y="%d" text-anchor="middle">%s</text>`+"\n", (left+right)/2, floor+42, name)
+}
+
+// events draws changes and faults.
+func (p *plot) events() {
+	faults := p.trace.Scenario.Provider.Faults
+	for _, f := range faults {
+		x := p.x(f.At)
+		p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x, top, max(1, p.x(f.At+f.For)-x), floor-top, fillFault)
+	}
+	for i, f := range faults {
+		// In turns at three heights, since faults follow each other closely.
+		p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", p.x(f.At)+4, top+14+14*(i%3), inkFaint, f.Kind)
+	}
+	for _, c := range p.trace.Scenario.Provider.Changes {
+		x := p.x(c.At)
+		p.printf(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="4 3"/>`, x, x, top, floor, inkFaint)
+		p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">limits x %s</text>`+"\n", x+5, top+14, inkFaint, number(c.Scale))
+	}
+}
+
+func (p *plot) curves() {
+	p.printf(`<path d="%s" fill="%s" stroke="none"/>`+"\n", p.steps(p.limit, true), fillLimit)
+	p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.5"/>`+"\n", p.steps(p.limit, false), inkLimit)
+	pace := make([]float64, len(p.trace.Steps))
+	for i, s := range p.trace.Steps {
+		pace[i] = s.Pace
+	}
+	p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1" stroke-opacity="0.8"/>`+"\n", p.steps(pace, false), inkPace)
+	p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.8"/>`+"\n", p.steps(p.served, false), inkServed)
+	p.printf(`<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="%s"/>`+"\n", left, right, bottom, inkFaint)
+}
+
+// steps is a path that holds each value for its step.
+func (p *plot) steps(values []float64, closed bool) string {
+	var b strings.Builder
+	if closed {
+		fmt.Fprintf(&b, "M%d %d", left, bottom)
+	}
+	for i, v := range values {
+		command := "L"
+		if i == 0 && !closed {
+			command = "M"
+		}
+		y := p.y(v)
+		fmt.Fprintf(&b, "%s%.1f %.1fH%.1f", command, p.x(time.Duration(i)*p.trace.Step), y, p.x(p.end(i)))
+	}
+	if closed {
+		fmt.Fprintf(&b, "V%dZ", bottom)
+	}
+	return b.String()
+}
+
+// throttles draws a bar for each step that had any; tall is many, by logarithm,
+// so that a single one can be seen beside a thousand.
+func (p *plot) throttles() {
+	var most, total int64
+	for _, s := range p.trace.Steps {
+		most, total = max(most, s.Throttled), total+s.Throttled
+	}
+	for i, s := range p.trace.Steps {
+		if s.Throttled == 0 {
+			continue
+		}
+		tall := 6 + (floor-strip-6)*math.Log1p(float64(s.Throttled))/math.Log1p(float64(most))
+		x := p.x(time.Duration(i) * p.trace.Step)
+		wide := max(1.5, p.x(p.end(i))-x)
+		p.printf(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`+"\n", x, floor-tall, wide, tall, inkRefused)
+	}
+	p.printf(`<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="%s"/>`+"\n", left, right, floor, inkFaint)
+	note := "no throttles"
+	if total > 0 {
+		note = fmt.Sprintf("%d throttles, at most %d in %s (logarithmic)", total, most, brief(p.trace.Step))
+	}
+	p.printf(`<text x="%d" y="%d" text-anchor="end" fill="%s" font-size="11">%s</text>`+"\n", right, strip-8, inkRefused, note)
+	p.printf(`<text x="%d" y="%d" text-anchor="end" fill="%s">%d</text>`+"\n", left-8, floor-4, inkRefused, p.trace.Scenario.Provider.Throttle.Status)
+}
+
+// legend names the curves.
+func (p *plot) legend() {
+	x := left
+	for _, e := range []struct {
+		ink, text string
+		wide      int
+	}{
+		{inkServed, "admitted", 96},
+		{inkLimit, "limit: what a clairvoyant client is admitted", 300},
+		{inkPace, "pace: what the interval allows, cut off at the top", 300},
+	} {
+		p.printf(`<line x1="%d" x2="%d" y1="52" y2="52" stroke="%s" stroke-width="3"/><text x="%d" y="56">%s</text>`+"\n", x, x+22, e.ink, x+28, e.text)
+		x += e.wide
+	}
+	p.printf(`<text x="%d" y="56" text-anchor="end" fill="%s">means of %s</text>`+"\n", right, inkFaint, brief(time.Duration(p.mean)*p.trace.Step))
+}
+
+// nice is the least of 1, 2 and 5 times a power of ten that is at least x.
+func nice(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= x*0.9999 {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+func number(x float64) string { return strconv.FormatFloat(math.Round(x*1e6)/1e6, 'f', -1, 64) }
+
+// brief is a duration of three figures or so.
+func brief(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return number(math.Round(d.Hours()*10)/10) + " h"
+	case d >= 2*time.Minute:
+		return number(math.Round(d.Minutes()*10)/10) + " min"
+	case d >= time.Second:
+		return number(math.Round(d.Seconds()*10)/10) + " s"
+	}
+	return number(math.Round(float64(d)/float64(time.Millisecond)*10)/10) + " ms"
+}
+
+func escape(text string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(text)
+}

@@ -1,0 +1,240 @@
+package jsonl
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// died is what a simulated death of the process throws.
+type died struct{}
+
+// die ends a sink as a killed process ends it: no buffer is written, no file
+// is tidied up, the lock is gone.
+func die(s *Sink) {
+	if s.folder == nil {
+		return
+	}
+	for _, f := range s.streams {
+		_ = f.f.Close()
+	}
+	_ = s.folder.unlock()
+}
+
+// slice is what a runtime does for one slice: write, sync, commit.
+type slice map[string][]string
+
+// collectUntil runs slices from a position, as a runtime would, and dies
+// before the given step: steps of the sink, and one before each commit. It
+// gives the position that was committed last, how many slices that was, and
+// whether it died.
+func collectUntil(t *testing.T, dir string, committed json.RawMessage, work []slice, step int) (position json.RawMessage, done int, dead bool) {
+	t.Helper()
+	s := New(dir)
+	n := 0
+	s.step = func() {
+		if n == step {
+			panic(died{})
+		}
+		n++
+	}
+	position = committed
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if _, ok := r.(died); !ok {
+			panic(r)
+		}
+		dead = true
+		die(s)
+	}()
+	if err := s.Open(t.Context(), committed); err != nil {
+		t.Fatalf("step %d: %v", step, err)
+	}
+	for _, sl := range work {
+		for _, stream := range slices.Sorted(maps.Keys(sl)) {
+			put(t, s, stream, sl[stream]...)
+		}
+		p := synced(t, s)
+		s.step() // the commit
+		position = p
+		done++
+	}
+	closed(t, s)
+	return position, done, dead
+}
+
+// TestDeathAtEachStep kills the first run before each thing that it does, and
+// the second one, which replays, before things that it does, and lets the third
+// one end. The files are what a run without a death writes.
+func TestDeathAtEachStep(t *testing.T) {
+	long := strings.Repeat("x", bufferSize) // more than a buffer: some of it is in the file before Sync
+	all := []slice{
+		{"a": {`1`, `2`}, "b": {`"` + long + `"`}},
+		{"a": {`3`}},
+		{"b": {`4`}, "c": {`"` + long + `"`, `5`}},
+	}
+	want := map[string]string{
+		"a.jsonl": "1\n2\n3\n", "b.jsonl": `"` + long + "\"\n4\n", "c.jsonl": `"` + long + "\"\n5\n",
+	}
+	deaths := 0
+	for first, dead := 0, true; dead; first++ {
+		// Each third step of the second run, from another one each time.
+		for second, deadToo := first%3, true; deadToo; second += 3 {
+			dir := t.TempDir()
+			var p json.RawMessage
+			var done, more int
+			p, done, dead = collectUntil(t, dir, nil, all, first)
+			p, more, deadToo = collectUntil(t, dir, p, all[done:], second)
+			if _, _, never := collectUntil(t, dir, p, all[done+more:], -1); never {
+				t.Fatal("the last run died")
+			}
+			deaths++
+			for name, text := range want {
+				if got := content(t, dir, name); got != text {
+					t.Fatalf("deaths at %d and %d: %s has %d bytes, want %d", first, second, name, len(got), len(text))
+				}
+			}
+			left := slices.DeleteFunc(files(t, dir), func(name string) bool {
+				return want[name] != "" || strings.Contains(name, ".jsonl.uncommitted") || strings.HasSuffix(name, markerSynced)
+			})
+			if len(left) > 0 {
+				t.Errorf("deaths at %d and %d left %v", first, second, left)
+			}
+		}
+	}
+	if deaths < 200 {
+		t.Errorf("%d pairs of deaths, want more: the steps are not counted", deaths)
+	}
+}
+
+// TestOnlyTheSyncedIsEverSetAside: a file that no position was given out for
+// is emptied, so that deaths leave no litter.
+func TestOnlyTheSyncedIsEverSetAside(t *testing.T) {
+	dir := t.TempDir()
+	for range 5 {
+		s := opened(t, dir, nil)
+		put(t, s, "x", `"`+strings.Repeat("x", 2*bufferSize)+`"`)
+		die(s)
+	}
+	s := opened(t, dir, nil)
+	is(t, "x", content(t, dir, "x.jsonl"), "")
+	put(t, s, "x", `1`)
+	die(s)
+	is(t, "files", files(t, dir), []string{".x.jsonl.new", "x.jsonl"})
+}
+
+// TestAnySequenceKeepsTheCommitted runs random sequences of what a runtime and
+// fate can do to a folder, against a model of what was committed.
+func TestAnySequenceKeepsTheCommitted(t *testing.T) {
+	top := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		m := &model{dir: filepath.Join(top, fmt.Sprint(n)), committed: map[string]string{}, written: map[string]string{}}
+		m.open(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"write":       m.write,
+			"sync":        m.sync,
+			"commit":      m.commit,
+			"crash":       m.crash,
+			"close":       m.close,
+			"":            m.check,
+			"write again": m.write,
+		})
+		m.crash(rt)
+		m.check(rt)
+		die(m.sink)
+	})
+}
+
+type model struct {
+	dir  string
+	sink *Sink
+	// position is the store's; committed is what the files held at it.
+	position  json.RawMessage
+	committed map[string]string
+	// written is committed and what came after; pending is a synced position.
+	written map[string]string
+	pending json.RawMessage
+}
+
+var streams = []string{"a", "b", "c c"}
+
+func (m *model) open(rt *rapid.T) {
+	m.sink = New(m.dir)
+	if err := m.sink.Open(rt.Context(), m.position); err != nil {
+		rt.Fatal(err)
+	}
+	m.written, m.pending = maps.Clone(m.committed), nil
+	for name, want := range m.committed {
+		if got, err := os.ReadFile(filepath.Join(m.dir, name)); err != nil || string(got) != want {
+			rt.Fatalf("after Open %s has %d bytes, %v; want the %d that were committed", name, len(got), err, len(want))
+		}
+	}
+}
+
+func (m *model) write(rt *rapid.T) {
+	stream := rapid.SampledFrom(streams).Draw(rt, "stream")
+	var records []json.RawMessage
+	// The runtime commits between Sync and the next Write.
+	m.commit(rt)
+	name, err := fileName(stream)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	for _, size := range rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 100, bufferSize - 2, 3 * bufferSize}), 0, 3).Draw(rt, "sizes") {
+		record := `"` + strings.Repeat(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "letter"), size) + `"`
+		records = append(records, json.RawMessage(record))
+		m.written[name] += record + "\n"
+	}
+	if err := m.sink.Write(rt.Context(), stream, records); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+func (m *model) sync(rt *rapid.T) {
+	m.commit(rt)
+	p, err := m.sink.Sync(rt.Context())
+	if err != nil {
+		rt.Fatal(err)
+	}
+	m.pending = p
+}
+
+// commit stores a position that was synced, if there is one.
+func (m *model) commit(*rapid.T) {
+	if m.pending != nil {
+		m.position, m.committed, m.pending = m.pending, maps.Clone(m.written), nil
+	}
+}
+
+func (m *model) crash(rt *rapid.T) {
+	die(m.sink)
+	m.open(rt)
+}
+
+func (m *model) close(rt *rapid.T) {
+	if err := m.sink.Close(); err != nil {
+		rt.Fatal(err)
+	}
+	m.open(rt)
+}
+
+// check looks at each file: it begins with what was committed, at any time.
+func (m *model) check(rt *rapid.T) {
+	for name, want := range m.committed {
+		if got, err := os.ReadFile(filepath.Join(m.dir, name)); err != nil || !strings.HasPrefix(string(got), want) {
+			rt.Fatalf("%s has %d bytes, %v; want them to begin with the %d that were committed", name, len(got), err, len(want))
+		}
+	}
+}

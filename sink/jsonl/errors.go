@@ -1,0 +1,76 @@
+package jsonl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// LostError says that a file no longer holds what was committed to it.
+type LostError struct {
+	// Path is the file.
+	Path string
+	// Have and Committed are lengths in bytes. Have is 0 when the file is Missing.
+	Have, Committed int64
+	Missing         bool
+}
+
+// Error says which file, what is there, what was committed, and what to do.
+func (e *LostError) Error() string {
+	const advice = "restore the file from a backup, or start over with `headway collect --fresh`"
+	switch {
+	case e.Missing:
+		return fmt.Sprintf("jsonl: %s is missing, and %d bytes of it were committed: %s", e.Path, e.Committed, advice)
+	case e.Have < e.Committed:
+		return fmt.Sprintf("jsonl: %s has %d bytes, and %d were committed: %s", e.Path, e.Have, e.Committed, advice)
+	default:
+		return fmt.Sprintf("jsonl: %s has %d bytes, but no line ends after the %d that were committed, so it is another file; "+
+			"it was not changed: %s", e.Path, e.Have, e.Committed, advice)
+	}
+}
+
+// ForeignError says that a file that a stream needs has bytes that this
+// connection did not write. It was not changed.
+type ForeignError struct {
+	// Path is the file, Stream what would be written to it.
+	Path, Stream string
+	// Bytes is its length.
+	Bytes int64
+}
+
+// Error says which file, how much is there, and what to do.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("jsonl: stream %q: %s has %d bytes that this connection did not write; it was not changed: "+
+		"move it away, give the connection a folder of its own, or start over with `headway collect --fresh`", e.Stream, e.Path, e.Bytes)
+}
+
+// LockedError says that another collection is writing to the folder.
+type LockedError struct {
+	Dir string
+}
+
+// Error says which folder and what to do.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("jsonl: another collection is writing to %s: wait for it to end, or give each connection a folder of its own", e.Dir)
+}
+
+// errClosed is what a sink says that is not open.
+var errClosed = errors.New("jsonl: the sink is not open: call Open first")
+
+// explain says what failed, where, and what to do about it.
+func explain(what, path string, err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		advice = ": no space is left: free some, then run again; what was committed is kept"
+	case errors.Is(err, syscall.EFBIG):
+		advice = ": the file may not grow further (a limit of the file system or of the process): raise the limit, then run again; " +
+			"what was committed is kept"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		advice = ": it cannot be written: give this user the right to write there, or name another folder"
+	case errors.Is(err, syscall.EIO):
+		advice = ": the disk refused: check it, then run again; what was committed is kept"
+	}
+	return fmt.Errorf("jsonl: %s %s%s: %w", what, path, advice, err)
+}

@@ -1,0 +1,67 @@
+package jsonl_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/headway-go/headway/sink/jsonl"
+)
+
+func Example() {
+	dir, err := os.MkdirTemp("", "headway")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	ctx := context.Background()
+	sink := jsonl.New(dir)
+	if err := sink.Open(ctx, nil); err != nil {
+		panic(err)
+	}
+	err = sink.Write(ctx, "messages", []json.RawMessage{[]byte(`{"id":1}`), []byte(`{"id":2}`)})
+	if err != nil {
+		panic(err)
+	}
+	committed, err := sink.Sync(ctx)
+	fmt.Println(string(committed), err)
+
+	// A run that ends here has not committed its last record.
+	_ = sink.Write(ctx, "messages", []json.RawMessage{[]byte(`{"id":3}`)})
+	_, _ = sink.Sync(ctx)
+	_ = sink.Close()
+
+	fmt.Println(sink.Open(ctx, committed))
+	b, _ := os.ReadFile(filepath.Join(dir, "messages.jsonl"))
+	fmt.Print(string(b))
+	_ = sink.Close()
+	// Output:
+	// {"files":{"messages.jsonl":{"length":18}}} <nil>
+	// <nil>
+	// {"id":1}
+	// {"id":2}
+}
+
+func ExampleSink_SetAside() {
+	dir, err := os.MkdirTemp("", "headway")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.WriteFile(filepath.Join(dir, "messages.jsonl"), []byte("{}\n"), 0o600); err != nil {
+		panic(err)
+	}
+
+	paths, err := jsonl.New(dir).SetAside([]string{"messages", "users"}, time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
+	for _, p := range paths {
+		fmt.Println(filepath.Base(p))
+	}
+	fmt.Println(err)
+	// Output:
+	// messages.jsonl.20260506T070809Z.bak
+	// <nil>
+}

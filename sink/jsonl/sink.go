@@ -1,0 +1,368 @@
+package jsonl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// bufferSize of each stream, in bytes.
+const bufferSize = 64 << 10
+
+// Sink writes JSON lines to the files of one folder. Make one with [New]. It
+// is not safe for concurrent use.
+type Sink struct {
+	dir string
+	// step is called before each change to the disk; it does nothing, except
+	// in tests, where the process dies there.
+	step func()
+
+	// The rest is set between Open and Close.
+	folder *folder
+	// lengths are those of the position that Sync will give.
+	lengths map[string]extent
+	owners  owners
+	streams map[string]*file
+	// unproven are the files that were synced for the first time and whose
+	// commit nothing has proved yet.
+	unproven []string
+	// broken is the first failure to write; only Open repairs it.
+	broken error
+}
+
+var _ collect.Sink = (*Sink)(nil)
+
+// file is one stream's file, open for appending.
+type file struct {
+	name  string
+	f     *os.File
+	w     *bufio.Writer
+	dirty bool
+	// fresh says that the first slice is under way: the marker is "new".
+	fresh bool
+}
+
+// New gives a sink for the files of one folder, which Open creates when it
+// does not exist.
+func New(dir string) *Sink { return &Sink{dir: dir, step: func() {}} }
+
+// Open locks the folder and cuts its files back to a committed position. See
+// [collect.Sink]. It returns *[LockedError] when another sink has the folder,
+// and *[LostError] when less is there than was committed; then it has cut
+// nothing. After Close a sink can be opened again.
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage) error {
+	if s.folder != nil {
+		return errors.New("jsonl: the sink is open already: Close it first")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("jsonl: open %s: %w", s.dir, err)
+	}
+	p, err := parsePosition(committed)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(s.dir)
+	if err != nil {
+		return explain("find", s.dir, err)
+	}
+	d, err := lockFolder(dir, s.step)
+	if err != nil {
+		return err
+	}
+	*s = Sink{dir: s.dir, step: s.step, folder: d, lengths: p.Files, owners: owners{}, streams: map[string]*file{}}
+	for name := range p.Files {
+		err = errors.Join(err, s.owners.claim("", name))
+	}
+	if err == nil {
+		err = restore(d, p)
+	}
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+// restore brings the files back to a position. It looks at all of them before
+// it cuts the first.
+func restore(d *folder, p position) error {
+	names := slices.Sorted(maps.Keys(p.Files))
+	for _, name := range names {
+		if err := verify(d, name, p.Files[name].Length); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		size, _, err := d.size(name)
+		if err != nil {
+			return err
+		}
+		if size > p.Files[name].Length {
+			if err := d.cut(name, p.Files[name].Length); err != nil {
+				return err
+			}
+		}
+		if err := d.remove(marker(name, markerSynced)); err != nil {
+			return err
+		}
+	}
+	return d.discardNew(p.Files)
+}
+
+// verify checks that a file holds what was committed, as far as that can be
+// told without reading all of it.
+func verify(d *folder, name string, committed int64) error {
+	size, there, err := d.size(name)
+	if err != nil || committed == 0 {
+		return err
+	}
+	lost := &LostError{Path: d.path(name), Have: size, Committed: committed, Missing: !there}
+	if size < committed {
+		return lost
+	}
+	f, err := os.Open(d.path(name))
+	if err != nil {
+		return explain("open", d.path(name), err)
+	}
+	defer func() { _ = f.Close() }()
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, committed-1); err != nil {
+		return explain("read", d.path(name), err)
+	}
+	if last[0] != '\n' {
+		return lost
+	}
+	return nil
+}
+
+// Write appends records to a stream's file, one a line. See [collect.Sink].
+// A record that is not JSON in UTF-8 is an error, and nothing of the call is
+// written. A stream's first Write returns *[ForeignError] when its file has
+// bytes that this connection did not write. After a failure of the disk the
+// sink writes no more until it is opened again.
+func (s *Sink) Write(ctx context.Context, stream string, records []json.RawMessage) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	lines, err := validate(stream, records)
+	if err != nil {
+		return err
+	}
+	// Another slice: the runtime has committed the one before.
+	if err := s.prove(); err != nil {
+		return s.fail(err)
+	}
+	f, err := s.file(stream)
+	if err != nil {
+		return err
+	}
+	s.step()
+	f.dirty = true
+	n := int64(0)
+	for _, line := range lines {
+		_, err := f.w.Write(line)
+		if err == nil {
+			err = f.w.WriteByte('\n')
+		}
+		if err != nil {
+			return s.fail(explain("write", s.folder.path(f.name), err))
+		}
+		n += int64(len(line)) + 1
+	}
+	s.lengths[f.name] = extent{s.lengths[f.name].Length + n}
+	return nil
+}
+
+// validate checks all records of a call before the first is written. It copies
+// the list only if one of them is not on one line.
+func validate(stream string, records []json.RawMessage) ([]json.RawMessage, error) {
+	lines := records
+	for i, r := range records {
+		if !json.Valid(r) || !utf8.Valid(r) {
+			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d is not JSON in UTF-8; none of them was written: "+
+				"the connector must give one JSON value a record", stream, i+1, len(records))
+		}
+		if !bytes.ContainsAny(r, "\r\n") {
+			continue
+		}
+		var b bytes.Buffer
+		if err := json.Compact(&b, r); err != nil {
+			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d: %w", stream, i+1, len(records), err)
+		}
+		if &lines[0] == &records[0] {
+			lines = slices.Clone(records)
+		}
+		lines[i] = b.Bytes()
+	}
+	return lines, nil
+}
+
+// Sync has everything written on disk, and gives the position to commit. See
+// [collect.Sink].
+func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.prove(); err != nil {
+		return nil, s.fail(err)
+	}
+	for _, f := range s.streams {
+		if err := s.syncFile(f); err != nil {
+			return nil, s.fail(err)
+		}
+	}
+	if len(s.unproven) > 0 {
+		// The names of new files, and of their markers.
+		if err := s.folder.sync(); err != nil {
+			return nil, s.fail(err)
+		}
+	}
+	return json.Marshal(position{s.lengths})
+}
+
+func (s *Sink) syncFile(f *file) error {
+	if !f.dirty {
+		return nil
+	}
+	s.step()
+	if err := f.w.Flush(); err != nil {
+		return explain("write", s.folder.path(f.name), err)
+	}
+	s.step()
+	if err := f.f.Sync(); err != nil {
+		return explain("sync", s.folder.path(f.name), err)
+	}
+	f.dirty = false
+	if f.fresh {
+		if err := s.folder.rename(marker(f.name, markerNew), marker(f.name, markerSynced)); err != nil {
+			return err
+		}
+		f.fresh, s.unproven = false, append(s.unproven, f.name)
+	}
+	return nil
+}
+
+// Close gives the folder back. See [collect.Sink]. What was written since the
+// last Sync is not kept.
+func (s *Sink) Close() error {
+	if s.folder == nil {
+		return nil
+	}
+	var errs []error
+	for _, f := range s.streams {
+		errs = append(errs, f.f.Close())
+	}
+	errs = append(errs, s.folder.unlock())
+	*s = Sink{dir: s.dir, step: s.step}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("jsonl: close %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+func (s *Sink) usable(ctx context.Context) error {
+	switch {
+	case s.folder == nil:
+		return errClosed
+	case s.broken != nil:
+		return fmt.Errorf("jsonl: the sink failed before and writes nothing until it is opened again: %w", s.broken)
+	case ctx.Err() != nil:
+		return fmt.Errorf("jsonl: %s: %w", s.dir, ctx.Err())
+	}
+	return nil
+}
+
+// fail keeps the sink from committing what may be half a line.
+func (s *Sink) fail(err error) error {
+	s.broken = err
+	return err
+}
+
+// prove removes the markers of files whose first position has been committed,
+// which a call after Sync tells.
+func (s *Sink) prove() error {
+	for _, name := range s.unproven {
+		if err := s.folder.remove(marker(name, markerSynced)); err != nil {
+			return err
+		}
+	}
+	s.unproven = nil
+	return nil
+}
+
+// file opens a stream's file on its first use.
+func (s *Sink) file(stream string) (*file, error) {
+	if f, ok := s.streams[stream]; ok {
+		return f, nil
+	}
+	name, err := fileName(stream)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.owners.claim(stream, name); err != nil {
+		return nil, err
+	}
+	_, committed := s.lengths[name]
+	if !committed {
+		if err := s.begin(stream, name); err != nil {
+			return nil, err
+		}
+	}
+	s.step()
+	f, err := os.OpenFile(s.folder.path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, s.fail(explain("open", s.folder.path(name), err))
+	}
+	opened := &file{name: name, f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
+	s.streams[stream] = opened
+	return opened, nil
+}
+
+// begin makes room for a new file and marks it as ours before it has a byte.
+func (s *Sink) begin(stream, name string) error {
+	size, _, err := s.folder.size(name)
+	if err != nil {
+		return err
+	}
+	synced := marker(name, markerSynced)
+	_, ours, err := s.folder.size(synced)
+	if err != nil {
+		return err
+	}
+	if size > 0 {
+		if !ours {
+			return &ForeignError{Path: s.folder.path(name), Stream: stream, Bytes: size}
+		}
+		if _, err := s.folder.aside(name, func(n int) string {
+			if n == 1 {
+				return name + ".uncommitted"
+			}
+			return fmt.Sprintf("%s.uncommitted.%d", name, n)
+		}); err != nil {
+			return s.fail(err)
+		}
+	}
+	// The new marker first: without one of them the bytes to come would be
+	// somebody else's.
+	if err := s.folder.put(marker(name, markerNew)); err != nil {
+		return s.fail(err)
+	}
+	if ours {
+		if err := s.folder.remove(synced); err != nil {
+			return s.fail(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/headway-go/headway/internal/filelock"
+)
+
+// alive holds a lock file for each lease of this process. The system gives the
+// lock back when the process dies, so that a lease whose lock is free belongs
+// to the dead and need not be waited for. The file's name carries the token:
+// each holder has a file of its own.
+type alive struct {
+	path string
+	mu   sync.Mutex
+	held map[string]*os.File
+}
+
+func (a *alive) name(connection, token int64) string {
+	return fmt.Sprintf("%s-lease-%d-%d", a.path, connection, token)
+}
+
+// take locks the file of a new lease. Failing that is no reason to refuse the
+// lease: it is then waited for until it expires.
+func (a *alive) take(connection, token int64) {
+	name := a.name(connection, token)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return
+	}
+	if taken, err := filelock.Try(f); err != nil || !taken {
+		_ = f.Close()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[name] = f
+}
+
+// dead reports whether the holder of a lease has certainly died: its lock file
+// is there and nobody has it locked.
+func (a *alive) dead(connection, token int64) bool {
+	f, err := os.OpenFile(a.name(connection, token), os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	taken, err := filelock.Try(f)
+	return err == nil && taken
+}
+
+// release ends a lease's lock and removes its file.
+func (a *alive) release(connection, token int64) {
+	name := a.name(connection, token)
+	a.mu.Lock()
+	f := a.held[name]
+	delete(a.held, name)
+	a.mu.Unlock()
+	_ = os.Remove(name)
+	if f != nil {
+		_ = f.Close()
+	}
+}
+
+// close ends the locks of leases that were not finished. Their files stay, so
+// that the next holder sees that nobody is there.
+func (a *alive) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for name, f := range a.held {
+		errs = append(errs, f.Close())
+		delete(a.held, name)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,192 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+)
+
+// Commit makes one slice durable, whole or not at all. See [collect.Store].
+//
+// Recovered gaps are closed before Opened ones are written, so a gap in both
+// is owed. An opened gap is pending unless it carries another status. One that
+// exists gets the new reason, error, instants and status, and the new locator
+// and parent when there are any; its attempts are added to, where a negative
+// number takes back but never below 0. A gap that was recovered and opens
+// again is a new debt: its attempts and first seen begin anew.
+func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
+	if len(c.Items) > 0 && c.Stream == "" {
+		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.path, len(c.Items))
+	}
+	return s.w.write(ctx, "commit", func(t *tx) error {
+		h, err := t.fence(l)
+		if err != nil {
+			return err
+		}
+		if err := t.lane(h, c.Lane); err != nil {
+			return err
+		}
+		if err := t.items(h, c.Stream, c.Items); err != nil {
+			return err
+		}
+		for _, key := range c.Recovered {
+			if err := t.recovered(h, key, c.At); err != nil {
+				return err
+			}
+		}
+		for i := range c.Opened {
+			if err := t.opened(h, &c.Opened[i], c.At); err != nil {
+				return err
+			}
+		}
+		if c.Sink != nil {
+			if _, err := t.exec(`UPDATE connections SET sink = ? WHERE id = ?`, []byte(c.Sink), h.connection); err != nil {
+				return err
+			}
+		}
+		if err := t.progress(h, c.Progress); err != nil {
+			return err
+		}
+		if err := t.events(h, c.Events); err != nil {
+			return err
+		}
+		return t.pacing(h, c.Pacing)
+	})
+}
+
+func (t *tx) lane(h held, lane *collect.Lane) error {
+	if lane == nil {
+		return nil
+	}
+	_, err := t.exec(`INSERT INTO lanes (connection, stream, kind, cursor, walking, done, since, high, start, watermark,
+			pages, trail_anchor, trail_steps, trail_limit) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (connection, stream, kind) DO UPDATE SET cursor = excluded.cursor, walking = excluded.walking,
+			done = excluded.done, since = excluded.since, high = excluded.high, start = excluded.start,
+			watermark = excluded.watermark, pages = excluded.pages, trail_anchor = excluded.trail_anchor,
+			trail_steps = excluded.trail_steps, trail_limit = excluded.trail_limit`,
+		h.connection, lane.Stream, string(lane.Kind), lane.Cursor, lane.Walking, lane.Done, lane.Since, lane.High,
+		instant(lane.Start), lane.Watermark, lane.Pages,
+		int64(lane.Trail.Anchor), int64(lane.Trail.Steps), int64(lane.Trail.Limit))
+	return err
+}
+
+// items writes each item, and the number of those that are new.
+func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	var id int64
+	err := t.row(`SELECT id FROM streams WHERE connection = ? AND name = ?`, []any{h.connection, stream}, &id)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = t.row(`INSERT INTO streams (connection, name) VALUES (?, ?) RETURNING id`, []any{h.connection, stream}, &id)
+	}
+	if err != nil {
+		return err
+	}
+	var added int64
+	for _, it := range items {
+		n, err := t.exec(`INSERT INTO items (stream, key, fingerprint, children) VALUES (?, ?, ?, ?)
+			ON CONFLICT (stream, key) DO NOTHING`, id, it.Key, it.Fingerprint, it.Children)
+		if err != nil {
+			return err
+		}
+		added += n
+		if n > 0 {
+			continue
+		}
+		// Most items that are known are the same as before; then nothing is written.
+		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4 WHERE stream = ?1 AND key = ?2
+			AND (fingerprint IS NOT ?3 OR children IS NOT ?4)`, id, it.Key, it.Fingerprint, it.Children); err != nil {
+			return err
+		}
+	}
+	if added > 0 {
+		_, err = t.exec(`UPDATE streams SET items = items + ? WHERE id = ?`, added, id)
+	}
+	return err
+}
+
+// recovered closes a gap. The locator goes: nothing is asked for any more, and
+// it is content.
+func (t *tx) recovered(h held, key collect.GapKey, at time.Time) error {
+	_, err := t.exec(`UPDATE gaps SET status = ?, locator = NULL, retry_at = '', last_seen = ?
+		WHERE connection = ? AND stream = ? AND key = ?`,
+		string(collect.GapRecovered), instant(at), h.connection, key.Stream, key.Key)
+	return err
+}
+
+func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
+	status := g.Status
+	switch status {
+	case "":
+		status = collect.GapPending
+	case collect.GapPending, collect.GapLeased, collect.GapRecovered, collect.GapTerminal:
+	default:
+		return fmt.Errorf("a gap of stream %q has the unknown status %q", g.Stream, status)
+	}
+	first, last := g.FirstSeen, g.LastSeen
+	if first.IsZero() {
+		first = at
+	}
+	if last.IsZero() {
+		last = at
+	}
+	_, err := t.exec(`INSERT INTO gaps (connection, stream, key, parent, locator, reason, status, attempts,
+			first_seen, last_seen, retry_at, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, max(0, ?8), ?9, ?10, ?11, ?12)
+		ON CONFLICT (connection, stream, key) DO UPDATE SET
+			parent = CASE ?4 WHEN '' THEN parent ELSE ?4 END, locator = coalesce(?5, locator), reason = ?6,
+			attempts = max(0, ?8 + CASE status WHEN 'recovered' THEN 0 ELSE attempts END),
+			first_seen = CASE status WHEN 'recovered' THEN ?9 ELSE first_seen END,
+			last_seen = ?10, retry_at = ?11, last_error = ?12, status = ?7`,
+		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(status), g.Attempts,
+		instant(first), instant(last), instant(g.RetryAt), g.LastError)
+	return err
+}
+
+func (t *tx) progress(h held, p collect.Progress) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`UPDATE runs SET progress = ? WHERE n = ?`, string(b), h.run)
+	return err
+}
+
+// events appends to the run's trace, numbering from where it stands.
+func (t *tx) events(h held, events []event.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var seq int64
+	if err := t.row(`SELECT coalesce(max(seq), 0) FROM events WHERE run = ?`, []any{h.run}, &seq); err != nil {
+		return err
+	}
+	for _, e := range events {
+		seq++
+		e.Seq, e.At = seq, e.At.UTC()
+		b, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("event %s cannot be written: %w", e.Type, err)
+		}
+		if _, err := t.exec(`INSERT INTO events (run, seq, event) VALUES (?, ?, ?)`, h.run, seq, string(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) pacing(h held, p *collect.Pacing) error {
+	if p == nil {
+		return nil
+	}
+	_, err := t.exec(`UPDATE connections SET pacing_version = ?, pacing_law = ?, pacing_interval_ms = ?,
+			pacing_recorded_at = ?, pacing_state = ? WHERE id = ?`,
+		p.Version, p.Law, p.IntervalMS, instant(p.RecordedAt), []byte(p.State), h.connection)
+	return err
+}

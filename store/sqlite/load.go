@@ -1,0 +1,152 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
+// and kind. A stored law state that is no longer JSON comes back as nil; a
+// sink position comes back as it was given, for the sink to judge.
+func (s *Store) Load(ctx context.Context, connection string) (collect.State, error) {
+	var state collect.State
+	err := s.read(ctx, "load", func(t *sql.Tx) error {
+		var id int64
+		var sink []byte
+		var p pacingRow
+		err := t.QueryRowContext(ctx, `SELECT id, sink, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink}, p.columns()...)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		state.Sink, state.Pacing = sink, p.pacing()
+		state.Lanes, err = lanes(ctx, t, id)
+		return err
+	})
+	if err != nil {
+		return collect.State{}, err
+	}
+	return state, nil
+}
+
+// read runs f on one snapshot of the store.
+func (r *Reader) read(ctx context.Context, what string, f func(*sql.Tx) error) error {
+	t, err := r.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return explain(r.path, what, err)
+	}
+	defer func() { _ = t.Rollback() }() // nothing was written
+	return explain(r.path, what, f(t))
+}
+
+func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lane, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
+		pages, trail_anchor, trail_steps, trail_limit FROM lanes WHERE connection = ? ORDER BY stream, kind`, connection)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var l collect.Lane
+		var start string
+		var anchor, steps, limit int64
+		if err := rows.Scan(&l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
+			&l.Watermark, &l.Pages, &anchor, &steps, &limit); err != nil {
+			return nil, err
+		}
+		l.Start = parseInstant(start)
+		l.Trail = collect.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
+		list = append(list, l)
+	}
+	return list, rows.Err()
+}
+
+const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
+
+// pacingRow is a stored rate, which may be absent or in part unreadable.
+type pacingRow struct {
+	version       sql.NullInt64
+	interval      sql.NullFloat64
+	law, recorded sql.NullString
+	state         []byte
+}
+
+func (p *pacingRow) columns() []any {
+	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state}
+}
+
+func (p *pacingRow) pacing() *collect.Pacing {
+	if !p.version.Valid {
+		return nil
+	}
+	if !json.Valid(p.state) {
+		p.state = nil
+	}
+	return &collect.Pacing{
+		Version: int(p.version.Int64), Law: p.law.String, IntervalMS: p.interval.Float64,
+		RecordedAt: parseInstant(p.recorded.String), State: p.state,
+	}
+}
+
+// chunk bounds the keys of one query.
+const chunk = 500
+
+// Known reads the items of a stream by key. See [collect.Store].
+func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
+	known := make(map[string]collect.KnownItem, len(keys))
+	if len(keys) == 0 {
+		return known, nil
+	}
+	err := s.read(ctx, "read known items", func(t *sql.Tx) error {
+		var id int64
+		err := t.QueryRowContext(ctx, `SELECT s.id FROM streams s JOIN connections c ON c.id = s.connection
+			WHERE c.name = ? AND s.name = ?`, connection, stream).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(keys, chunk) {
+			if err := knownItems(ctx, t, id, part, known); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return known, nil
+}
+
+func knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, into map[string]collect.KnownItem) (err error) {
+	args := make([]any, 0, len(keys)+1)
+	args = append(args, stream)
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	rows, err := t.QueryContext(ctx, `SELECT key, fingerprint, children FROM items WHERE stream = ? AND key IN (?`+
+		strings.Repeat(", ?", len(keys)-1)+`)`, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var it collect.KnownItem
+		if err := rows.Scan(&it.Key, &it.Fingerprint, &it.Children); err != nil {
+			return err
+		}
+		into[it.Key] = it
+	}
+	return rows.Err()
+}

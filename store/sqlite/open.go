@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// busyTimeout bounds the wait for another process's write.
+const busyTimeout = 10 * time.Second
+
+// readers bounds the connections of a read side.
+const readers = 4
+
+// Store is a [collect.Store] in one SQLite file. Make one with [Open]. It is
+// safe for concurrent use.
+type Store struct {
+	*Reader
+	w     *writer
+	alive alive
+}
+
+// Reader is the read side of a store, a [collect.Reader]. Make one with
+// [OpenReader]. It is safe for concurrent use.
+type Reader struct {
+	path string
+	db   *sql.DB
+}
+
+var (
+	_ collect.Store  = (*Store)(nil)
+	_ collect.Reader = (*Reader)(nil)
+)
+
+// Open opens the store in the file at path for reading and writing. What does
+// not exist yet is created: the folder with mode 0700, the file with 0600. A
+// store of an older version is brought up to date.
+//
+// A file that is damaged, not a Headway store, or written by a newer version
+// is an error that says what to do; such a file is left as it is.
+func Open(ctx context.Context, path string) (*Store, error) {
+	abs, err := locate(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := create(abs); err != nil {
+		return nil, explain(abs, "create", err)
+	}
+	w, err := openWriter(ctx, abs)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{path: abs, db: openPool(abs)}
+	if err := r.db.PingContext(ctx); err != nil {
+		return nil, errors.Join(explain(abs, "open", err), r.db.Close(), w.close())
+	}
+	return &Store{Reader: r, w: w, alive: alive{path: abs, held: map[string]*os.File{}}}, nil
+}
+
+// OpenReader opens the store in the file at path for reading only; it creates
+// nothing. When nothing was ever stored there, the error matches
+// [fs.ErrNotExist].
+func OpenReader(ctx context.Context, path string) (*Reader, error) {
+	abs, err := locate(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(abs)
+	switch {
+	case err != nil:
+		return nil, explain(abs, "open", err)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("store %s: open: the file is empty, nothing was collected yet: %w", abs, fs.ErrNotExist)
+	}
+	r := &Reader{path: abs, db: openPool(abs)}
+	if err := r.check(ctx); err != nil {
+		return nil, errors.Join(err, r.db.Close())
+	}
+	return r, nil
+}
+
+// check refuses what this version cannot read.
+func (r *Reader) check(ctx context.Context) error {
+	conn, err := r.db.Conn(ctx)
+	if err != nil {
+		return explain(r.path, "open", err)
+	}
+	defer func() { _ = conn.Close() }()
+	found, err := inspect(ctx, conn, r.path)
+	switch {
+	case err != nil:
+		return err
+	case found.version == 0:
+		return fmt.Errorf("store %s: open: the file is empty, nothing was collected yet: %w", r.path, fs.ErrNotExist)
+	case found.version < len(migrations):
+		return fmt.Errorf("store %s: open: it has version %d and this binary reads version %d: "+
+			"the next `headway collect` brings it up to date", r.path, found.version, len(migrations))
+	}
+	return nil
+}
+
+// Close releases the store. Runs under way must have ended.
+func (s *Store) Close() error {
+	return errors.Join(s.Reader.Close(), s.w.close(), s.alive.close())
+}
+
+// Close releases the read side.
+func (r *Reader) Close() error {
+	if err := r.db.Close(); err != nil {
+		return explain(r.path, "close", err)
+	}
+	return nil
+}
+
+// locate makes the path absolute, so that a change of the working directory
+// does not change the store.
+func locate(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("store: the path is empty: name a file")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("store %s: %w", path, err)
+	}
+	if info, err := os.Stat(abs); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("store %s: this is not a file (%s): name a file", abs, info.Mode().Type())
+	}
+	return abs, nil
+}
+
+// creating keeps a second Open of this process from using a file before the
+// first has closed the descriptor that it was created with: closing any
+// descriptor of a file drops all locks that the process has on it.
+var creating sync.Mutex
+
+// create makes the folder and an empty file, readable by its owner only.
+// SQLite gives its other files the same mode.
+func create(path string) error {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	creating.Lock()
+	defer creating.Unlock()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return f.Close()
+}
+
+// makeFolder creates dir and what is missing above it, each confirmed on disk.
+func makeFolder(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := makeFolder(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// Not every system can sync a folder; then the name is as durable as
+	// that system makes it.
+	if d, err := os.Open(parent); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+	return nil
+}
+
+// dsn is the file's address with what every connection is set to.
+func dsn(path, mode string, pragmas ...string) string {
+	p := filepath.ToSlash(path)
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p // a drive letter
+	}
+	q := url.Values{"mode": {mode}, "_dqs": {"0"}}
+	for _, pragma := range append(pragmas,
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
+		"foreign_keys(1)", "trusted_schema(0)") {
+		q.Add("_pragma", pragma)
+	}
+	return (&url.URL{Scheme: "file", Path: p, RawQuery: q.Encode()}).String()
+}
+
+// openPool opens nothing yet: connections are made as they are needed.
+func openPool(path string) *sql.DB {
+	db, err := sql.Open("sqlite", dsn(path, "ro", "query_only(1)"))
+	if err != nil {
+		panic("store: the sqlite driver is not registered") // the import registers it
+	}
+	db.SetMaxOpenConns(readers)
+	db.SetMaxIdleConns(readers)
+	return db
+}

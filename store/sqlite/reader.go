@@ -1,0 +1,250 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// Connections lists every connection, by name. See [collect.Reader].
+func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
+	var list []collect.ConnectionStatus
+	now := time.Now()
+	err := r.read(ctx, "list connections", func(t *sql.Tx) error {
+		ids, err := connections(ctx, t, now, &list)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if err := describe(ctx, t, now, id, &list[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// connections reads the rows themselves into list and gives their ids.
+func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT id, name, run IS NOT NULL, holder, expires, `+pacingColumns+`
+		FROM connections ORDER BY name`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
+		var id int64
+		var isHeld bool
+		var holder, expires string
+		var p pacingRow
+		if err := rows.Scan(append([]any{&id, &c.Name, &isHeld, &holder, &expires}, p.columns()...)...); err != nil {
+			return nil, err
+		}
+		c.Pacing = p.pacing()
+		if isHeld && now.Before(parseInstant(expires)) {
+			c.Holder = holder
+		}
+		ids, *list = append(ids, id), append(*list, c)
+	}
+	return ids, rows.Err()
+}
+
+// describe adds what other tables hold of one connection.
+func describe(ctx context.Context, t *sql.Tx, now time.Time, id int64, c *collect.ConnectionStatus) error {
+	var err error
+	if c.Lanes, err = lanes(ctx, t, id); err != nil {
+		return err
+	}
+	if err := counts(ctx, t, c.Items, `SELECT name, items FROM streams WHERE connection = ?`, id); err != nil {
+		return err
+	}
+	if err := counts(ctx, t, c.Owed, `SELECT reason, count(*) FROM gaps WHERE connection = ? AND status IN (?, ?) GROUP BY reason`,
+		id, string(collect.GapPending), string(collect.GapLeased)); err != nil {
+		return err
+	}
+	if err := t.QueryRowContext(ctx, `SELECT count(*) FROM gaps WHERE connection = ? AND status = ?`,
+		id, string(collect.GapTerminal)).Scan(&c.Quarantined); err != nil {
+		return err
+	}
+	last, err := runs(ctx, t, now, c.Name, 1)
+	if len(last) > 0 {
+		c.LastRun = &last[0]
+	}
+	return err
+}
+
+func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string, args ...any) (err error) {
+	rows, err := t.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var name string
+		var n int64
+		if err := rows.Scan(&name, &n); err != nil {
+			return err
+		}
+		into[name] = n
+	}
+	return rows.Err()
+}
+
+// Runs lists the newest runs first. See [collect.Reader]. A run on record as
+// running whose lease is not alive is shown as abandoned, ended when its
+// lease did.
+func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
+	now := time.Now()
+	err = r.read(ctx, "list runs", func(t *sql.Tx) error {
+		list, err = runs(ctx, t, now, connection, limit)
+		return err
+	})
+	return list, err
+}
+
+func runs(ctx context.Context, t *sql.Tx, now time.Time, connection string, limit int) (list []collect.Run, err error) {
+	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress,
+		c.run IS r.id, c.expires FROM runs r JOIN connections c ON c.id = r.connection`
+	var args []any
+	if connection != "" {
+		query, args = query+` WHERE c.name = ?`, append(args, connection)
+	}
+	query, args = query+` ORDER BY r.n DESC LIMIT ?`, append(args, bound(limit))
+	rows, err := t.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var u collect.Run
+		var why, started, ended, retryAt, progress, expires string
+		var holds bool
+		if err := rows.Scan(&u.ID, &u.Connection, &u.Holder, &u.State, &why, &started, &ended, &retryAt, &u.Error, &progress,
+			&holds, &expires); err != nil {
+			return nil, err
+		}
+		u.Reason, u.Started, u.Ended, u.RetryAt = parseReason(why), parseInstant(started), parseInstant(ended), parseInstant(retryAt)
+		if json.Unmarshal([]byte(progress), &u.Progress) != nil {
+			u.Progress = collect.Progress{}
+		}
+		if until := parseInstant(expires); u.State == collect.RunRunning && (!holds || !now.Before(until)) {
+			u.State, u.Reason, u.Ended = collect.RunAbandoned, reason.LeaseLost, until
+		}
+		list = append(list, u)
+	}
+	return list, rows.Err()
+}
+
+// Gaps lists owed work by id, which is the order in which it was first seen.
+// See [collect.Reader].
+func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
+	query, args := gapQuery(f)
+	list, err := r.gaps(ctx, query, args)
+	if err != nil {
+		return nil, explain(r.path, "list gaps", err)
+	}
+	return list, nil
+}
+
+func gapQuery(f collect.GapFilter) (query string, args []any) {
+	where, args := []string{`g.id > ?`}, []any{f.AfterID}
+	if f.Connection != "" {
+		// A page must not cost a sort of all gaps. With a status there is an
+		// index in order of id; without one the plus keeps to the table's own
+		// order, away from the index of keys.
+		column := `+g.connection`
+		if f.Status != "" {
+			column = `g.connection`
+		}
+		where, args = append(where, column+` = (SELECT id FROM connections WHERE name = ?)`), append(args, f.Connection)
+	}
+	if f.Stream != "" {
+		where, args = append(where, `+g.stream = ?`), append(args, f.Stream)
+	}
+	if f.Status != "" {
+		where, args = append(where, `g.status = ?`), append(args, string(f.Status))
+	}
+	if f.Reason != reason.None {
+		where, args = append(where, `g.reason = ?`), append(args, f.Reason.String())
+	}
+	return `SELECT g.id, (SELECT name FROM connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
+		g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error
+		FROM gaps g WHERE ` + strings.Join(where, " AND ") + ` ORDER BY g.id LIMIT ?`, append(args, bound(f.Limit))
+}
+
+func (r *Reader) gaps(ctx context.Context, query string, args []any) (list []collect.Gap, err error) {
+	rows, err := r.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var g collect.Gap
+		var why, first, last, retryAt string
+		if err := rows.Scan(&g.ID, &g.Connection, &g.Stream, &g.Key, &g.Parent, &g.Locator, &why, &g.Status, &g.Attempts,
+			&first, &last, &retryAt, &g.LastError); err != nil {
+			return nil, err
+		}
+		g.Reason, g.FirstSeen, g.LastSeen, g.RetryAt = parseReason(why), parseInstant(first), parseInstant(last), parseInstant(retryAt)
+		list = append(list, g)
+	}
+	return list, rows.Err()
+}
+
+// Events lists a run's trace in order, numbered from 1. See [collect.Reader].
+// An event that cannot be read any more is left out.
+func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) {
+	list, err := r.events(ctx, run)
+	if err != nil {
+		return nil, explain(r.path, "list events", err)
+	}
+	return list, nil
+}
+
+func (r *Reader) events(ctx context.Context, run string) (list []event.Event, err error) {
+	rows, err := r.db.QueryContext(ctx, `SELECT e.event FROM events e JOIN runs r ON r.n = e.run WHERE r.id = ? ORDER BY e.seq`, run)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var b []byte
+		if err := rows.Scan(&b); err != nil {
+			return nil, err
+		}
+		var e event.Event
+		if json.Unmarshal(b, &e) == nil {
+			list = append(list, e)
+		}
+	}
+	return list, rows.Err()
+}
+
+// bound is a limit in SQLite's terms, where a negative one is none.
+func bound(limit int) int {
+	if limit <= 0 {
+		return -1
+	}
+	return limit
+}
+
+// parseReason reads a stored reason; one that this version does not know is
+// internal, so that it is not taken for "nothing stood in the way".
+func parseReason(name string) reason.Reason {
+	if r, ok := reason.Parse(name); ok {
+		return r
+	}
+	return reason.Internal
+}

@@ -1,0 +1,107 @@
+-- The first schema of a Headway store.
+--
+-- Instants are text in UTC with nine digits of fraction, so that they sort and
+-- read well; the empty text is "never". Cursors, watermarks and keys are what
+-- the provider gave, byte for byte.
+
+-- A connection, its lease, and what has one value for all of it.
+CREATE TABLE connections (
+    id      INTEGER PRIMARY KEY,
+    name    TEXT NOT NULL UNIQUE,
+    -- The lease. token rises with each holder and never falls; run is NULL
+    -- when nobody holds the connection.
+    token   INTEGER NOT NULL,
+    run     TEXT,
+    holder  TEXT NOT NULL,
+    since   TEXT NOT NULL,
+    expires TEXT NOT NULL,
+    -- The sink's committed position, as the sink gave it.
+    sink    BLOB,
+    -- The learned rate; a NULL version is none.
+    pacing_version     INTEGER,
+    pacing_law         TEXT,
+    pacing_interval_ms REAL,
+    pacing_recorded_at TEXT,
+    pacing_state       BLOB
+) STRICT;
+
+CREATE TABLE runs (
+    n          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         TEXT NOT NULL UNIQUE,
+    connection INTEGER NOT NULL REFERENCES connections (id),
+    holder     TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    reason     TEXT NOT NULL,
+    started    TEXT NOT NULL,
+    ended      TEXT NOT NULL DEFAULT '',
+    retry_at   TEXT NOT NULL DEFAULT '',
+    error      TEXT NOT NULL DEFAULT '',
+    -- The counters, as JSON.
+    progress   TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+
+CREATE INDEX runs_of_connection ON runs (connection, n);
+
+CREATE TABLE events (
+    run   INTEGER NOT NULL REFERENCES runs (n),
+    seq   INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    PRIMARY KEY (run, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lanes (
+    connection   INTEGER NOT NULL REFERENCES connections (id),
+    stream       TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    cursor       TEXT NOT NULL,
+    walking      INTEGER NOT NULL,
+    done         INTEGER NOT NULL,
+    since        TEXT NOT NULL,
+    high         TEXT NOT NULL,
+    start        TEXT NOT NULL,
+    watermark    TEXT NOT NULL,
+    pages        INTEGER NOT NULL,
+    -- The anchor is 64 unsigned bits, kept as the same bits signed.
+    trail_anchor INTEGER NOT NULL,
+    trail_steps  INTEGER NOT NULL,
+    trail_limit  INTEGER NOT NULL,
+    PRIMARY KEY (connection, stream, kind)
+) STRICT, WITHOUT ROWID;
+
+-- One row a stream that has items, so that an item's row is short and the
+-- number of items is known without counting them.
+CREATE TABLE streams (
+    id         INTEGER PRIMARY KEY,
+    connection INTEGER NOT NULL REFERENCES connections (id),
+    name       TEXT NOT NULL,
+    items      INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (connection, name)
+) STRICT;
+
+CREATE TABLE items (
+    stream      INTEGER NOT NULL REFERENCES streams (id),
+    key         TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    children    BLOB,
+    PRIMARY KEY (stream, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gaps (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    connection INTEGER NOT NULL REFERENCES connections (id),
+    stream     TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    parent     TEXT NOT NULL,
+    locator    BLOB,
+    reason     TEXT NOT NULL,
+    status     TEXT NOT NULL,
+    attempts   INTEGER NOT NULL,
+    first_seen TEXT NOT NULL,
+    last_seen  TEXT NOT NULL,
+    retry_at   TEXT NOT NULL,
+    last_error TEXT NOT NULL,
+    UNIQUE (connection, stream, key)
+) STRICT;
+
+-- Serves pages in order of id and, since it covers reason, the counts.
+CREATE INDEX gaps_by_status ON gaps (connection, status, id, reason);
