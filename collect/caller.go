@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +104,8 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 	if ctx.Err() != nil && err != nil {
 		return nil, &reason.Refusal{Reason: reason.Canceled, Err: context.Cause(ctx)}
 	}
-	f := &connector.Failure{Method: req.Method, Path: req.URL.Path, Attempts: trace.Attempts}
+	// The route, where the connector names it, holds no record's key.
+	f := &connector.Failure{Method: req.Method, Path: cmp.Or(req.Pattern, req.URL.Path), Attempts: trace.Attempts}
 	if trace.Stopped != nil {
 		f.Stopped, f.RetryAt = c.run.capped(trace.Stopped.Reason), trace.Stopped.RetryAt
 	}
@@ -120,11 +122,21 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, err
 		return nil, f
 	}
-	if res.StatusCode >= 200 && res.StatusCode < 300 {
+	if res.StatusCode >= 200 && res.StatusCode < 300 && !c.overruled(res.StatusCode, body) {
 		return &connector.Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
 	}
 	c.refused(f, res, body)
 	return nil, f
+}
+
+// overruled reports whether the connection's rules make a failure of a status
+// that says success.
+func (c *caller) overruled(status int, body []byte) bool {
+	if c.run.o.Classify == nil {
+		return false
+	}
+	class, _, ok := c.run.o.Classify(status, body[:min(len(body), signal.MaxBody)])
+	return ok && !class.Success()
 }
 
 // refused fills in what a response that is no success stands for.

@@ -31,8 +31,8 @@ type Options struct {
 	MaxBody int64
 	// Retry is the backoff between attempts of one request.
 	Retry retry.Backoff
-	// Classify may overrule what a status of 400 and more stands for. A reason of
-	// none leaves the usual one.
+	// Classify may overrule what a response stands for, whatever its status. A
+	// reason of none leaves the usual one. Body is a bounded prefix.
 	Classify func(status int, body []byte) (c reason.Class, why reason.Reason, ok bool)
 
 	// MaxRequests bounds the attempts of the run. Default 0: unbounded.

@@ -11,6 +11,7 @@
 package connector
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -105,7 +106,9 @@ type Failure struct {
 	Class reason.Class
 	// Status is the HTTP status; 0 when there was no response.
 	Status int
-	// Method and Path name the request. Path has no query.
+	// Method and Path name the request. Path has no query; it is the request's
+	// Pattern where the connector sets one, such as "/items/{key}", so that no
+	// record's key stands in an error.
 	Method, Path string
 	// Attempts counts what was sent for it, retries included.
 	Attempts int
@@ -142,6 +145,6 @@ func (f *Failure) Unwrap() error { return f.Err }
 func Invalid(req *http.Request, res *Response, err error) *Failure {
 	return &Failure{
 		Reason: reason.InvalidResponse, Class: reason.Failed, Status: res.Status,
-		Method: req.Method, Path: req.URL.Path, Attempts: 1, Err: err,
+		Method: req.Method, Path: cmp.Or(req.Pattern, req.URL.Path), Attempts: 1, Err: err,
 	}
 }

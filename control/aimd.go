@@ -6,16 +6,14 @@ import (
 )
 
 // AIMD is the baseline law: a success takes a constant step off the interval, a
-// throttle multiplies it. An equal step of the interval is a growing step of
-// the rate, so it oscillates when the limit is close to the ceiling; it is kept
-// plain so that other laws can be compared with it.
-//
-// Throttles count once per congestion epoch: an attempt that was sent before
-// the last cut says nothing of the interval after it.
+// throttle multiplies it. It is kept plain so that other laws can be compared
+// with it, known weaknesses included: an equal step of the interval is a
+// growing step of the rate, so it oscillates when the limit is close to the
+// ceiling; each throttle counts, also those of attempts that were in flight
+// together; and after a deep back-off recovery takes hundreds of successes.
 type AIMD struct {
 	params   *Params
 	interval time.Duration
-	cutAt    time.Duration // when the interval was last cut; never is the far past
 }
 
 // Name is "aimd".
@@ -30,10 +28,6 @@ func (l *AIMD) Observe(o Observation) Change {
 	before := l.interval
 	switch {
 	case o.Class.Throttle():
-		if o.Sent < l.cutAt {
-			return Held
-		}
-		l.cutAt = o.Now
 		slower := float64(l.interval) / l.params.Factor
 		l.interval = time.Duration(min(slower, float64(l.params.Slowest)))
 	case o.Class.Success() && !o.Steady:

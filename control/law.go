@@ -127,7 +127,7 @@ func (p Params) Resolve() (Params, error) {
 const DefaultLaw = "aimd"
 
 var laws = map[string]func(*Params) Law{
-	"aimd": func(p *Params) Law { return &AIMD{params: p, interval: p.Initial, cutAt: -1 << 63} },
+	"aimd": func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
 }
 
 // Names lists the registered laws in alphabetical order.

@@ -44,7 +44,8 @@ type Options struct {
 	// when its header is there.
 	Whole int64
 	// Classify may overrule what a response stands for; ok false leaves it.
-	// Body is a bounded prefix. It is called for statuses of 400 and more.
+	// Body is a bounded prefix. It is called for statuses of 400 and more, and
+	// under Whole for every status: some providers refuse with a 200.
 	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
 	// Observe is told of each attempt, after it ended. It must not keep a
 	// reference to anything in it.
@@ -257,12 +258,13 @@ func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.C
 // read is the signal of a response. Of a failure it takes the beginning of the
 // body and puts it back.
 func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, final bool) {
-	if res.StatusCode < http.StatusBadRequest {
-		return signal.Read(now, res.StatusCode, res.Header, nil), true
+	failed := res.StatusCode >= http.StatusBadRequest
+	var head []byte
+	if failed || t.o.Whole > 0 && t.o.Classify != nil {
+		head = peek(res, signal.MaxBody)
 	}
-	head := peek(res, signal.MaxBody)
 	s = signal.Read(now, res.StatusCode, res.Header, head)
-	if t.o.Classify != nil {
+	if t.o.Classify != nil && (failed || t.o.Whole > 0) {
 		if c, ok := t.o.Classify(res.StatusCode, res.Header, head); ok {
 			s.Class = c
 		}

@@ -393,6 +393,22 @@ func TestNoAttemptBeginsAfterTheDeadlineAndNoneIsCut(t *testing.T) {
 	})
 }
 
+func TestARefusalInsideASuccessIsOverruledWhenTheBodyIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		o := transport.Options{
+			Whole: 1000, Backoff: retry.Backoff{Attempts: 2},
+			Classify: func(_ int, _ http.Header, body []byte) (reason.Class, bool) {
+				return reason.Throttled, bytes.HasPrefix(body, []byte("200"))
+			},
+		}
+		c, _ := serve(t, flat, o, script(&at, 200))
+		if status, body, err := get(t, c); status != 200 || body != "200 " || err != nil || len(at) != 2 {
+			t.Fatalf("got %d %q %v after %d attempts", status, body, err, len(at))
+		}
+	})
+}
+
 func TestOptionsNameFieldValueAndBound(t *testing.T) {
 	g, _ := headway.New(headway.Config{})
 	for _, tt := range []struct {

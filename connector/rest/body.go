@@ -1,0 +1,205 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/headway-go/headway/connector"
+)
+
+// maxKey bounds a record's key in bytes.
+const maxKey = 1024
+
+// readBody checks that a response is JSON. A response without content (204, or
+// nothing at all with 205) is nil: an empty page. Bytes that are no UTF-8
+// become U+FFFD, as JSON decoders have it.
+func readBody(res *connector.Response) (*datum, error) {
+	body := bytes.TrimPrefix(res.Body, []byte("\ufeff"))
+	if !utf8.Valid(body) {
+		body = bytes.ToValidUTF8(body, []byte("\ufffd"))
+	}
+	body = bytes.TrimSpace(body)
+	if json.Valid(body) {
+		return &datum{raw: body}, nil
+	}
+	if len(body) == 0 {
+		if res.Status == http.StatusNoContent {
+			return nil, nil
+		}
+		return nil, errors.New("expected JSON, got an empty body")
+	}
+	if html(body) {
+		return nil, fmt.Errorf("expected JSON, got %s (first bytes look like an HTML page): is base_url right? does the request need a login?", mediaType(res.Header))
+	}
+	what := "invalid JSON"
+	if media := mediaType(res.Header); !strings.Contains(media, "json") {
+		what = "expected JSON, got " + media
+	}
+	var into json.RawMessage
+	if e, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &into)); ok && e.Offset < int64(len(body)) {
+		return nil, fmt.Errorf("%s: an unexpected character at byte %d of %d", what, e.Offset, len(body))
+	}
+	return nil, fmt.Errorf("%s: it ends in the middle, after %d bytes", what, len(body))
+}
+
+// html reports whether a body is a page for people.
+func html(body []byte) bool {
+	head := bytes.ToLower(body[:min(len(body), 64)])
+	for _, tag := range []string{"<!doctype", "<html", "<head", "<body", "<!--"} {
+		if bytes.HasPrefix(head, []byte(tag)) {
+			return true
+		}
+	}
+	return false
+}
+
+// mediaType is the type that a response says it has, when that is a known word.
+func mediaType(h http.Header) string {
+	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case err != nil || media == "":
+		return "an unnamed type"
+	case len(media) > 60 || !headerToken(strings.Replace(media, "/", "", 1)):
+		return "an odd type"
+	}
+	return media
+}
+
+// extraction is how records are read out of a body: those of a list or of a detail.
+type extraction struct {
+	stream       string
+	records, key *Expr
+}
+
+// entry is a record with its key.
+type entry struct {
+	key   string
+	datum *datum
+	data  json.RawMessage
+}
+
+// read gives the records of a body in order, and how many there were before
+// identical ones were taken for one.
+func (x extraction) read(ctx context.Context, body *datum) (entries []entry, count int, err error) {
+	found, err := x.find(ctx, body)
+	if err != nil {
+		return nil, 0, fmt.Errorf("stream %s: %w", x.stream, err)
+	}
+	entries = make([]entry, 0, len(found))
+	seen := make(map[string]int, len(found))
+	for i := range found {
+		key, err := x.keyOf(ctx, &found[i])
+		if err != nil {
+			return nil, 0, fmt.Errorf("stream %s: key expression %s %w for record %d of %d", x.stream, x.key, err, i+1, len(found))
+		}
+		data := found[i].compact()
+		if j, twice := seen[key]; twice {
+			if !bytes.Equal(entries[j].data, data) {
+				return nil, 0, fmt.Errorf("stream %s: key expression %s is not unique: records %d and %d of one page differ and have the same key", x.stream, x.key, j+1, i+1)
+			}
+			continue
+		}
+		seen[key] = len(entries)
+		entries = append(entries, entry{key: key, datum: &found[i], data: data})
+	}
+	return entries, len(found), nil
+}
+
+// find evaluates the records expression: arrays are spread, objects stand for
+// themselves, and anything else says that the expression misses.
+func (x extraction) find(ctx context.Context, body *datum) ([]datum, error) {
+	outs, err := x.records.all(ctx, body)
+	if err != nil {
+		return nil, fmt.Errorf("records expression %s failed: %w%s", x.records, err, fieldsOf(body))
+	}
+	var found []datum
+	for i := range outs {
+		out := &outs[i]
+		switch {
+		case out.kind() == kindTable:
+			found = append(found, *out)
+		case out.kind() != kindList:
+			return nil, fmt.Errorf("records expression %s gave %s, want an array or objects%s", x.records, article(out.kind()), fieldsOf(body))
+		case out.read:
+			for _, v := range out.tree.([]any) {
+				found = append(found, datum{tree: v, read: true})
+			}
+		default:
+			elements(out.raw, func(raw []byte) { found = append(found, datum{raw: raw}) })
+		}
+	}
+	return found, nil
+}
+
+func (x extraction) keyOf(ctx context.Context, record *datum) (string, error) {
+	v, err := x.key.one(ctx, record)
+	if err != nil {
+		return "", err
+	}
+	s, ok := v.text()
+	switch {
+	case !ok:
+		return "", fmt.Errorf("gave %s, want a text or a whole number,", article(v.kind()))
+	case s == "":
+		return "", errors.New("gave an empty text")
+	case len(s) > maxKey:
+		return "", fmt.Errorf("gave a text of %d bytes, at most %d are a key,", len(s), maxKey)
+	case v.kind() != kindNumber:
+		return s, nil
+	case strings.ContainsAny(s, ".eE"):
+		return "", errors.New("gave a number with a fraction or an exponent, want a text or a whole number,")
+	case s == "-0":
+		return "0", nil
+	}
+	return s, nil
+}
+
+func article(k kind) string {
+	switch k {
+	case kindNull:
+		return "null"
+	case kindTable, kindList, kindInteger:
+		return "an " + string(k)
+	default:
+		return "a " + string(k)
+	}
+}
+
+// fieldsOf names the fields at the top of a body, at most ten, so that the
+// reader can see what the expression should have been. Names that do not look
+// like names are data, and left out.
+func fieldsOf(body *datum) string {
+	switch body.kind() {
+	case kindTable:
+	case kindList:
+		return "; the response is an array, which the expression . stands for"
+	default:
+		return "; the response is " + article(body.kind())
+	}
+	const most = 10
+	var names []string
+	total := 0
+	members(body.bytes(), func(key, _ []byte) {
+		total++
+		name := string(key[1 : len(key)-1])
+		if _, plain := fieldPath("." + name); plain && len(name) <= 40 && len(names) < most {
+			names = append(names, name)
+		}
+	})
+	switch {
+	case total == 0:
+		return "; the response is an empty object"
+	case len(names) == 0:
+		return ""
+	case len(names) < total:
+		names = append(names, "…")
+	}
+	return "; the response has the fields " + strings.Join(names, ", ")
+}

@@ -1,0 +1,139 @@
+package rest
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// builder makes a Config of a file's nodes and reports what the schema cannot
+// see. A node that is absent or of the wrong type gives the zero value: the
+// schema has reported it.
+type builder struct{ *report }
+
+func (b builder) config(root *node) *Config {
+	c := &Config{
+		Name:     b.name(root.get("connection"), 64),
+		Provider: b.provider(root.get("provider")),
+		Run:      b.run(root.get("run")),
+		Sink:     b.sink(root.get("sink")),
+	}
+	seen := map[string]string{}
+	if list := root.get("streams"); list != nil {
+		for _, n := range list.items {
+			c.Streams = append(c.Streams, b.stream(n, c.Provider.Auth, seen))
+		}
+	}
+	if list := root.get("errors"); list != nil {
+		for _, n := range list.items {
+			c.Errors = append(c.Errors, b.rule(n))
+		}
+	}
+	return c
+}
+
+func (b builder) run(n *node) Run {
+	r := Run{
+		MaxRequests:  b.count(n.get("max_requests"), 0, 1<<53),
+		MaxWallClock: b.duration(n.get("max_wall_clock"), 0, time.Second, 366*24*time.Hour),
+		Concurrency:  int(b.count(n.get("concurrency"), 1, 64)),
+	}
+	return r
+}
+
+func (b builder) sink(n *node) Sink {
+	dir := b.text(n.get("jsonl").get("dir"))
+	if dir == "" {
+		dir = DefaultDir
+	}
+	return Sink{JSONL: &JSONL{Dir: dir}}
+}
+
+// name is a name whose letters a variable may have brought.
+func (b builder) name(n *node, most int) string {
+	s := b.text(n)
+	bad := strings.IndexFunc(s, func(c rune) bool {
+		return c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+	})
+	if s != "" && (bad >= 0 || len(s) > most || strings.Trim(s[:1], ".-_") == "") {
+		b.add(n.at, n.path, "%s; want at most %d letters, digits, dots, dashes and underscores after a letter or digit", n.is(), most)
+	}
+	return s
+}
+
+// text is a text, or a number written where a text may stand.
+func (b builder) text(n *node) string {
+	if n == nil || n.kind == kindList || n.kind == kindTable {
+		return ""
+	}
+	return n.value
+}
+
+func (b builder) expr(n *node) *Expr {
+	s := b.text(n)
+	if s == "" {
+		return nil
+	}
+	e, err := compile(s)
+	switch {
+	case err != nil && len(n.refs) > 0:
+		b.add(n.at, n.path, "is %s, whose value is no jq expression (not shown)", quote(n.written))
+	case err != nil:
+		b.add(n.at, n.path, "is no jq expression: %v", err)
+	}
+	return e
+}
+
+func (b builder) duration(n *node, unset, least, most time.Duration) time.Duration {
+	s := b.text(n)
+	if s == "" {
+		return unset
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		b.add(n.at, n.path, "%s; want a duration with a unit, such as 250ms, 20s or 15m", n.is())
+	case d < least || d > most:
+		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), short(least), short(most))
+	}
+	return d
+}
+
+func (b builder) count(n *node, unset, most int64) int64 {
+	s := b.text(n)
+	if s == "" {
+		return unset
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v < 0 || v > most {
+		b.add(n.at, n.path, "%s; want a whole number of at most %d", n.is(), most)
+	}
+	return v
+}
+
+func (b builder) bytes(n *node) int64 {
+	s := b.text(n)
+	if s == "" {
+		return DefaultMaxBody
+	}
+	unit := int64(1)
+	for suffix, size := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if rest, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = rest, size
+			break
+		}
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || v < 1 || v > (1<<30)/unit {
+		b.add(n.at, n.path, "%s; want a size from 1 byte to 1GiB, such as 65536 or 64MiB", n.is())
+		return DefaultMaxBody
+	}
+	return v * unit
+}
+
+func (b builder) value(n *node) Value {
+	if n == nil || n.kind == kindList || n.kind == kindTable {
+		return Value{}
+	}
+	return newValue(n.written, n.value)
+}

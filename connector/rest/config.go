@@ -1,0 +1,236 @@
+package rest
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+)
+
+// Config is a connection as its file describes it: complete and checked. It
+// comes from [Load] or [Parse] and is not changed afterwards, but for the
+// numbers in Provider that an owner may override (flag, environment) before a
+// run. Its secrets print as references.
+type Config struct {
+	// Name is the connection's name.
+	Name     string
+	Provider Provider
+	// Streams are in the order in which they are collected; at least one.
+	Streams []Stream
+	// Errors are the rules that [Config.Classify] applies, the first match first.
+	Errors []ErrorRule
+	Run    Run
+	Sink   Sink
+}
+
+// Provider is the API, the credential and how fast it may be called.
+type Provider struct {
+	// BaseURL is where every request goes, without query, fragment and login.
+	BaseURL *url.URL
+	Auth    Auth
+	// Ceiling is the shortest time between two requests. 0: not set, so that
+	// control.DefaultCeiling holds.
+	Ceiling time.Duration
+	// Timeout bounds one attempt. Default 30 s.
+	Timeout time.Duration
+	// MaxBody is the largest response in bytes. Default 64 MiB.
+	MaxBody int64
+	// Headers go with every request; canonical names.
+	Headers map[string]Value
+	Pacing  Pacing
+	Retry   Retry
+}
+
+// Defaults of [Provider] and [Pacing].
+const (
+	DefaultTimeout       = 30 * time.Second
+	DefaultMaxBody       = 64 << 20
+	DefaultMaxRetryAfter = 5 * time.Minute
+)
+
+// AuthKind is how the credential is sent.
+type AuthKind string
+
+// The kinds of credential.
+const (
+	NoAuth     AuthKind = "none"
+	BearerAuth AuthKind = "bearer"
+	HeaderAuth AuthKind = "header"
+	QueryAuth  AuthKind = "query"
+	OAuth2Auth AuthKind = "oauth2"
+)
+
+// Auth is the credential.
+type Auth struct {
+	Kind AuthKind
+	// Name is the header's or query parameter's name.
+	Name string
+	// Secret is the token or key for bearer, header and query.
+	Secret Value
+	// OAuth2 is set for that kind only.
+	OAuth2 *OAuth2
+}
+
+// OAuth2 says how an access token is got and renewed.
+type OAuth2 struct {
+	TokenURL *url.URL
+	// Grant is client_credentials or refresh_token.
+	Grant        string
+	ClientID     Value
+	ClientSecret Value
+	RefreshToken Value
+	Scopes       []string
+}
+
+// Pacing is how the rate follows the provider. Zero fields take the defaults
+// of package control.
+type Pacing struct {
+	// Initial is the interval before anything is known, at least the ceiling.
+	Initial time.Duration
+	// Law is the control law by name; empty is control.DefaultLaw.
+	Law string
+	// Step is what a success takes off the interval.
+	Step time.Duration
+	// Factor is what a throttle multiplies the rate by, between 0 and 1.
+	Factor float64
+	// JitterMin and JitterMax bound the noise under each wait. JitterMax 0 is the
+	// default, the shorter of 150 ms and the ceiling; negative is none.
+	JitterMin, JitterMax time.Duration
+	// MaxRetryAfter is the longest Retry-After that is waited for in place.
+	// Default 5 min.
+	MaxRetryAfter time.Duration
+}
+
+// Retry is how one request is tried again. Zero fields take the defaults of
+// package retry.
+type Retry struct {
+	Base, Cap time.Duration
+	// Attempts counts the first one too.
+	Attempts int
+}
+
+// Stream is one list of records.
+type Stream struct {
+	Name string
+	List Request
+	// Records gives a page's records, Key what identifies one.
+	Records, Key *Expr
+	// Fingerprint gives what changes when a record does; nil is the whole record.
+	Fingerprint *Expr
+	Paginate    Paginate
+	// Incremental is nil when only the whole list can be asked for.
+	Incremental *Incremental
+	// Detail is nil when the list has all there is.
+	Detail *Detail
+}
+
+// Request is the shape of a GET request.
+type Request struct {
+	// Path is below the base URL, escaped.
+	Path    string
+	Query   map[string]Value
+	Headers map[string]Value
+}
+
+// PageKind is how a list goes on after a page.
+type PageKind string
+
+// The kinds of paging.
+const (
+	SinglePage    PageKind = "none"
+	CursorPaging  PageKind = "cursor"
+	LinkPaging    PageKind = "link"
+	NextURLPaging PageKind = "next_url"
+	NumberPaging  PageKind = "page"
+	OffsetPaging  PageKind = "offset"
+)
+
+// Paginate is how to get to the next page.
+type Paginate struct {
+	Kind PageKind
+	// Next gives the next cursor or URL of a body (cursor, next_url).
+	Next *Expr
+	// Param is the query parameter of the cursor, page number or offset.
+	Param string
+	// Start is the first page's number.
+	Start int64
+	// SizeParam and Size ask for pages of a size (page, offset); empty and 0 is
+	// the provider's own.
+	SizeParam string
+	Size      int64
+}
+
+// Incremental is how to ask for what changed.
+type Incremental struct {
+	// Cursor gives a record's watermark.
+	Cursor *Expr
+	// Param carries the last walk's watermark; the first walk does without.
+	Param string
+}
+
+// Detail is a request for each record that is new or changed.
+type Detail struct {
+	// Stream is where its records go.
+	Stream string
+	// Request holds {key} in its path or query.
+	Request      Request
+	Records, Key *Expr
+}
+
+// Run is the owner's bounds on one run.
+type Run struct {
+	// MaxRequests is the most attempts; 0 is no bound.
+	MaxRequests int64
+	// MaxWallClock is the longest time; 0 is no bound.
+	MaxWallClock time.Duration
+	// Concurrency is the most requests under way at once. Default 1.
+	Concurrency int
+}
+
+// Sink is where records go: exactly one is set.
+type Sink struct {
+	JSONL *JSONL
+}
+
+// JSONL is one file of JSON lines a stream.
+type JSONL struct {
+	// Dir is relative to the working directory. Default ./out.
+	Dir string
+}
+
+// DefaultDir is where records go when the file names no sink.
+const DefaultDir = "./out"
+
+// Load reads a connection file. Its error is a [*ConfigError] with every
+// problem that the file has, or says why the file cannot be read.
+func Load(path string, env Env) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot be read: %w", path, cause(err))
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	src, err := io.ReadAll(io.LimitReader(f, maxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot be read: %w", path, cause(err))
+	}
+	return Parse(path, src, env)
+}
+
+// Parse is [Load] for a file that was read already; name stands in errors. The
+// files that secrets are in are read all the same.
+func Parse(name string, src []byte, env Env) (*Config, error) {
+	r := newReport(name)
+	root := readSource(src, r)
+	if root == nil {
+		return nil, r.err()
+	}
+	root.fill(env, r)
+	loadSchema().validate(root, r)
+	b := builder{report: r}
+	c := b.config(root)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}

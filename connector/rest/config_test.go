@@ -1,0 +1,376 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/headway-go/headway/connector"
+)
+
+var update = flag.Bool("update", false, "write what is got into the golden files")
+
+// canary is a secret that must not come out anywhere.
+const canary = "hunter2"
+
+// environment is what the tests' files can refer to.
+func environment(name string) (string, bool) {
+	v, ok := map[string]string{
+		"TOKEN": canary, "SECRET": canary + " !", "EMPTY": "", "MULTILINE": canary + "\nx",
+		"CHAT_URL": "https://chat.example.com/api", "CHAT_TOKEN": canary,
+		"GITHUB_TOKEN": canary, "REPO": "golang/go",
+	}[name]
+	return v, ok
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func TestBadFilesAreExplainedLineByLine(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	line := regexp.MustCompile(`^testdata/bad/\w+\.yaml(:\d+:\d+)?: .+$`)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			cfg, err := Load(file, environment)
+			if cfg != nil {
+				t.Fatal("a bad file gave a config")
+			}
+			if _, ok := errors.AsType[*ConfigError](err); !ok {
+				t.Fatalf("got %T, want *ConfigError", err)
+			}
+			for l := range strings.SplitSeq(err.Error(), "\n") {
+				if !line.MatchString(l) {
+					t.Errorf("not file:line:column: message: %s", l)
+				}
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Errorf("the secret is in the error:\n%v", err)
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".want", err.Error()+"\n")
+		})
+	}
+}
+
+// parse reads a connection of one stream with more lines at its end.
+func parse(t testing.TB, src string) *Config {
+	t.Helper()
+	cfg, err := Parse("test.yaml", []byte(src), environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func equalValues(a, b Value) bool { return a.String() == b.String() && a.Reveal() == b.Reveal() }
+
+const everything = `
+connection: all
+provider:
+  base_url: https://api.example.com/v1/
+  auth: {header: {name: x-api-key, value: "${TOKEN}"}}
+  ceiling: 50ms
+  timeout: 1m30s
+  max_body: 2MiB
+  headers: {accept: text/json, X-Version: 3, X-Tenant: "t-${TOKEN}"}
+  pacing: {initial: 2s, law: aimd, step: 10ms, factor: 0.25, jitter: {min: 1ms, max: 20ms}, max_retry_after: 1m}
+  retry: {base: 1s, cap: 10s, attempts: 3}
+streams:
+  - name: a
+    list: {path: /a b/ü, query: {limit: 100, all: true, cost: "$${x}"}, headers: {X-List: "1"}, method: GET}
+    records: .data.items
+    key: .id
+    fingerprint: "[.a, .b]"
+    paginate: {offset: {param: skip, limit_param: take, limit: 50}}
+    incremental: {cursor: .at, param: since}
+    detail: {stream: a_detail, path: "/a/{key}/full", query: {of: "{key}"}, records: ., key: .id}
+  - {name: b, list: {path: /b}, records: .items, key: .id, paginate: {page: {param: p, start: 0, size_param: n, size: 10}}}
+errors: [{status: 403, body: .quota, as: quota}]
+run: {max_requests: "1000", max_wall_clock: 2h, concurrency: 4}
+sink: {jsonl: {dir: /data}}
+`
+
+func TestEveryFieldArrives(t *testing.T) {
+	cfg := parse(t, everything)
+	type plain struct {
+		Name, Base, Header, Secret, Path, Cost, DetailPath, DetailQuery, Records, Fingerprint string
+		Provider                                                                              Provider
+		Paginate, Second                                                                      Paginate
+		Run                                                                                   Run
+		Sink                                                                                  string
+	}
+	s := cfg.Streams[0]
+	provider := cfg.Provider
+	provider.BaseURL, provider.Auth, provider.Headers = nil, Auth{}, nil
+	got := plain{
+		Name: cfg.Name, Base: cfg.Provider.BaseURL.String(), Header: cfg.Provider.Auth.Name, Secret: cfg.Provider.Auth.Secret.Reveal(),
+		Path: s.List.Path, Cost: s.List.Query["cost"].Reveal(), DetailPath: s.Detail.Request.Path, DetailQuery: s.Detail.Request.Query["of"].Reveal(),
+		Records: s.Records.String(), Fingerprint: s.Fingerprint.String(),
+		Provider: provider, Paginate: s.Paginate, Second: cfg.Streams[1].Paginate, Run: cfg.Run, Sink: cfg.Sink.JSONL.Dir,
+	}
+	want := plain{
+		Name: "all", Base: "https://api.example.com/v1/", Header: "X-Api-Key", Secret: canary,
+		Path: "/a%20b/%C3%BC", Cost: "${x}", DetailPath: "/a/{key}/full", DetailQuery: "{key}",
+		Records: ".data.items", Fingerprint: "[.a, .b]",
+		Provider: Provider{
+			Ceiling: 50 * time.Millisecond, Timeout: 90 * time.Second, MaxBody: 2 << 20,
+			Pacing: Pacing{
+				Initial: 2 * time.Second, Law: "aimd", Step: 10 * time.Millisecond, Factor: 0.25,
+				JitterMin: time.Millisecond, JitterMax: 20 * time.Millisecond, MaxRetryAfter: time.Minute,
+			},
+			Retry: Retry{Base: time.Second, Cap: 10 * time.Second, Attempts: 3},
+		},
+		Paginate: Paginate{Kind: OffsetPaging, Param: "skip", SizeParam: "take", Size: 50},
+		Second:   Paginate{Kind: NumberPaging, Param: "p", SizeParam: "n", Size: 10},
+		Run:      Run{MaxRequests: 1000, MaxWallClock: 2 * time.Hour, Concurrency: 4},
+		Sink:     "/data",
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(equalValues)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got := cfg.Provider.Headers["X-Tenant"].Reveal(); got != "t-"+canary {
+		t.Errorf("header X-Tenant is %q", got)
+	}
+}
+
+const least = `
+connection: least
+provider: {base_url: "https://api.example.com"}
+streams:
+  - {name: a, list: {path: /a}, records: .items, key: .id}
+`
+
+func TestDefaultsAreFilledIn(t *testing.T) {
+	cfg := parse(t, least)
+	got := cfg.Provider
+	got.BaseURL = nil
+	want := Provider{
+		Auth: Auth{Kind: NoAuth}, Timeout: DefaultTimeout, MaxBody: DefaultMaxBody,
+		Pacing: Pacing{MaxRetryAfter: DefaultMaxRetryAfter},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(equalValues)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if cfg.Run != (Run{Concurrency: 1}) || cfg.Sink.JSONL.Dir != DefaultDir || cfg.Streams[0].Paginate.Kind != SinglePage {
+		t.Errorf("got %+v, %+v, %+v", cfg.Run, *cfg.Sink.JSONL, cfg.Streams[0].Paginate)
+	}
+}
+
+func TestJitterOfZeroIsNone(t *testing.T) {
+	for _, jitter := range []string{"0s", `"0"`, "{max: 0s}"} {
+		cfg := parse(t, strings.Replace(least, "com\"", "com\", pacing: {jitter: "+jitter+"}", 1))
+		if got := cfg.Provider.Pacing.JitterMax; got != -1 {
+			t.Errorf("jitter %s gave %v, want -1", jitter, got)
+		}
+	}
+}
+
+func TestExamplesLoad(t *testing.T) {
+	for file, streams := range map[string][]connector.Stream{
+		"chat-archive.yaml":  {{Name: "conversations", DetailStream: "messages", Incremental: true}},
+		"github-issues.yaml": {{Name: "issues", Incremental: true}, {Name: "issue_comments", Incremental: true}},
+	} {
+		cfg, err := Load(filepath.Join("../../examples", file), environment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(streams, c.Streams()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", file, diff)
+		}
+		if got := cfg.Provider.Auth.Secret.Reveal(); got != canary {
+			t.Errorf("%s: the token is %q", file, got)
+		}
+	}
+}
+
+func TestASecretPrintsAsItsReference(t *testing.T) {
+	cfg := parse(t, everything)
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", slog.Any("auth", cfg.Provider.Auth), slog.Any("config", cfg))
+	marshaled, err := json.Marshal(cfg.Provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden := struct{ v Value }{cfg.Provider.Auth.Secret}
+	for name, got := range map[string]string{
+		"unexported": fmt.Sprintf("%+v %#v", hidden, hidden),
+		"%v":         fmt.Sprintf("%v", cfg.Provider), "%+v": fmt.Sprintf("%+v", cfg.Provider),
+		"%#v": fmt.Sprintf("%#v", cfg.Provider), "%q": fmt.Sprintf("%q", cfg.Provider.Auth.Secret),
+		"%x": fmt.Sprintf("%x", cfg.Provider.Auth.Secret), "json": string(marshaled), "slog": log.String(),
+	} {
+		if strings.Contains(got, canary) || strings.Contains(got, hex.EncodeToString([]byte(canary))) {
+			t.Errorf("%s shows the secret: %s", name, got)
+		}
+	}
+	if got := fmt.Sprint(cfg.Provider.Auth.Secret); got != "${TOKEN}" {
+		t.Errorf("got %s, want the reference", got)
+	}
+}
+
+func TestASecretIsReadFromAFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	load := func(file string) (*Config, error) {
+		return Parse("test.yaml", fmt.Appendf(nil, `
+connection: c
+provider: {base_url: "https://h", auth: {bearer: {file: %q}}}
+streams: [{name: a, list: {path: /a}, records: .items, key: .id}]
+`, file), environment)
+	}
+	cfg, err := load(write("token", canary+"\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Provider.Auth.Secret; got.Reveal() != canary || strings.Contains(got.String(), canary) {
+		t.Errorf("got %q, shown as %s", got.Reveal(), got)
+	}
+	for file, want := range map[string]string{
+		write("empty", "\n"):                            "it is empty",
+		write("long", strings.Repeat("x", maxSecret+1)): "it has 65537 bytes, at most 65536 are read",
+		dir:                          "it is not a regular file",
+		filepath.Join(dir, "absent"): "no such file or directory",
+		write("lines", "first "+canary+"\nsecond "+canary): "it has a line break",
+	} {
+		_, err := load(file)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: got %v, want %q", filepath.Base(file), err, want)
+		}
+	}
+}
+
+func TestAValueFromTheEnvironmentCannotBringInYAML(t *testing.T) {
+	cfg, err := Parse("test.yaml", []byte(strings.Replace(least, "path: /a", "path: /a, query: {q: ${Q}, r: ${Q}x}", 1)), func(string) (string, bool) {
+		return "a}, method: POST, x: {y: ${TOKEN}", true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Streams[0].List.Query["r"].Reveal(); got != "a}, method: POST, x: {y: ${TOKEN}x" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestReferencesInsideBracesAndQuotes(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"{q: ${TOKEN}}":         canary,
+		"{q: a${TOKEN}b}":       "a" + canary + "b",
+		"{q: '${TOKEN}'}":       canary,
+		`{q: "${TOKEN}\u00e9"}`: canary + "é",
+		"{q: $${TOKEN}}":        "${TOKEN}",
+		"{q: '$$${TOKEN}'}":     "$${TOKEN}",
+		"{q: '$TOKEN'}":         "$TOKEN",
+		"{q: '{TOKEN}'}":        "{TOKEN}",
+		"{q: '${EMPTY}x'}":      "x",
+	} {
+		cfg := parse(t, strings.Replace(least, "path: /a", "path: /a, query: "+yaml, 1))
+		if got := cfg.Streams[0].List.Query["q"].Reveal(); got != want {
+			t.Errorf("%s gave %q, want %q", yaml, got, want)
+		}
+	}
+}
+
+func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+	_, err := Load("testdata/absent.yaml", environment)
+	if err == nil || err.Error() != "testdata/absent.yaml: cannot be read: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Error("the cause is lost")
+	}
+	big := filepath.Join(t.TempDir(), "big.yaml")
+	if err := os.WriteFile(big, make([]byte, maxSource+10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(big, environment); err == nil || !strings.Contains(err.Error(), "at most 131072 are read") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestManyProblemsAreBounded(t *testing.T) {
+	var b strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&b, "field%d: x\n", i)
+	}
+	_, err := Parse("test.yaml", []byte(b.String()), environment)
+	e, ok := errors.AsType[*ConfigError](err)
+	if !ok || len(e.Problems) != maxProblems+1 || !strings.Contains(err.Error(), "more problems are not shown") {
+		t.Errorf("got %d problems, %v", len(e.Problems), err)
+	}
+	if p, ok := errors.AsType[Problem](err); !ok || p.Line != 1 {
+		t.Errorf("the first problem is %+v", p)
+	}
+}
+
+func TestSchemaIsDraft202012AndDescribesEveryField(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	meta, err := c.Compile("https://json-schema.org/draft/2020-12/schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := meta.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	s := loadSchema()
+	var walk func(where string, v any)
+	walk = func(where string, v any) {
+		def := s.resolve(table(v))
+		if len(def) == 0 {
+			return
+		}
+		if where != "" && def["errorMessage"] == nil {
+			t.Errorf("%s says nowhere what is allowed", where)
+		}
+		if def["type"] == "object" && def["additionalProperties"] == nil {
+			t.Errorf("%s takes any field", where)
+		}
+		for name, p := range table(def["properties"]) {
+			walk(where+"."+name, p)
+		}
+		if items, ok := def["items"]; ok {
+			walk(where+"[]", items)
+		}
+	}
+	walk("", map[string]any(s.source))
+}

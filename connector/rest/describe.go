@@ -1,0 +1,266 @@
+package rest
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/control"
+)
+
+// Plan is what a run of a connection would do, for people and programs. It
+// holds no secret.
+type Plan struct {
+	Connection string `json:"connection"`
+	BaseURL    string `json:"base_url"`
+	// Auth says where the credential comes from: "bearer from ${CHAT_TOKEN}".
+	Auth string `json:"auth"`
+	// CeilingMS is the shortest time between two requests, CeilingPerMin the same
+	// as a rate.
+	CeilingMS     float64 `json:"ceiling_ms"`
+	CeilingPerMin float64 `json:"ceiling_per_min"`
+	// InitialMS is the time between requests before anything is known.
+	InitialMS float64      `json:"initial_ms"`
+	Law       string       `json:"law"`
+	Streams   []StreamPlan `json:"streams"`
+	// Bounds are the caps of one run; empty for none.
+	Bounds []string `json:"bounds,omitempty"`
+	Sink   string   `json:"sink"`
+	// Warnings are what the owner should know before a run.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// StreamPlan is one stream of a [Plan].
+type StreamPlan struct {
+	Name string `json:"name"`
+	// Request is the first page's request: "GET /v1/items?limit=100".
+	Request string   `json:"request"`
+	Paging  PageKind `json:"paging"`
+	// Records and Key are the expressions.
+	Records string `json:"records"`
+	Key     string `json:"key"`
+	// Incremental says how changes are asked for; empty for not at all.
+	Incremental string `json:"incremental,omitempty"`
+	// DetailStream and Detail are where details go and how they are asked for.
+	DetailStream string `json:"detail_stream,omitempty"`
+	Detail       string `json:"detail,omitempty"`
+}
+
+// Describe tells what a run would do.
+func Describe(cfg *Config) Plan {
+	pr := cfg.Provider
+	ceiling := cmp.Or(pr.Ceiling, control.DefaultCeiling)
+	initial := max(cmp.Or(pr.Pacing.Initial, control.DefaultInitial), ceiling)
+	p := Plan{
+		Connection: cfg.Name,
+		Auth:       pr.Auth.String(),
+		CeilingMS:  milliseconds(ceiling), CeilingPerMin: float64(time.Minute) / float64(ceiling),
+		InitialMS: milliseconds(initial),
+		Law:       cmp.Or(pr.Pacing.Law, control.DefaultLaw),
+		Warnings:  pr.warnings(ceiling),
+	}
+	if pr.BaseURL != nil {
+		p.BaseURL = pr.BaseURL.String()
+	}
+	for _, s := range cfg.Streams {
+		p.Streams = append(p.Streams, s.plan())
+		p.Warnings = append(p.Warnings, s.warnings()...)
+	}
+	if cfg.Run.MaxRequests > 0 {
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d requests", cfg.Run.MaxRequests))
+	}
+	if cfg.Run.MaxWallClock > 0 {
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", short(cfg.Run.MaxWallClock)))
+	}
+	if cfg.Sink.JSONL != nil {
+		p.Sink = "jsonl in " + cfg.Sink.JSONL.Dir
+	}
+	return p
+}
+
+// String says what the credential is and where it comes from, never its value.
+func (a Auth) String() string {
+	switch a.Kind {
+	case BearerAuth:
+		return "bearer from " + a.Secret.String()
+	case HeaderAuth:
+		return fmt.Sprintf("header %s from %s", a.Name, a.Secret)
+	case QueryAuth:
+		return fmt.Sprintf("query parameter %s from %s", a.Name, a.Secret)
+	case OAuth2Auth:
+		from := a.OAuth2.ClientSecret
+		if a.OAuth2.Grant == "refresh_token" {
+			from = a.OAuth2.RefreshToken
+		}
+		host := ""
+		if a.OAuth2.TokenURL != nil {
+			host = a.OAuth2.TokenURL.Host
+		}
+		return fmt.Sprintf("oauth2 %s from %s at %s", a.OAuth2.Grant, from, host)
+	default:
+		return "none"
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// short is a duration without the zero units at its end.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+func (p Provider) warnings(ceiling time.Duration) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if p.Ceiling == 0 {
+		say("no ceiling is set, so %s between requests applies (provider.ceiling)", control.DefaultCeiling)
+	}
+	if i := p.Pacing.Initial; i > 0 && i < ceiling {
+		say("the initial interval %s is shorter than the ceiling: the ceiling of %s applies", i, ceiling)
+	}
+	if j := p.Pacing.JitterMax; j > ceiling {
+		say("jitter of up to %s is longer than the ceiling of %s: waits will often be longer than the rate asks for", j, ceiling)
+	}
+	if p.Auth.Kind == NoAuth {
+		say("no credential is sent (provider.auth)")
+	}
+	if p.Auth.Kind != NoAuth && unencrypted(p.BaseURL) {
+		say("base_url is http: the credential goes over the network unencrypted")
+	}
+	if o := p.Auth.OAuth2; o != nil && unencrypted(o.TokenURL) {
+		say("token_url is http: the client's secret goes over the network unencrypted")
+	}
+	if p.Auth.Kind == QueryAuth {
+		say("the credential is sent in the URL, which servers and proxies log; prefer bearer or header where the provider takes them")
+	}
+	if o := p.Auth.OAuth2; o != nil && o.Grant == "refresh_token" {
+		say("a refresh token that the provider replaces is kept for the run only: for a provider that does, the reference must be renewed from elsewhere")
+	}
+	return out
+}
+
+// unencrypted reports whether what is sent to u leaves this machine in the clear.
+func unencrypted(u *url.URL) bool {
+	if u == nil || u.Scheme != "http" {
+		return false
+	}
+	host := u.Hostname()
+	return host != "localhost" && host != "::1" && !strings.HasPrefix(host, "127.")
+}
+
+func (s Stream) plan() StreamPlan {
+	p := StreamPlan{
+		Name: s.Name, Paging: s.Paginate.Kind, Records: s.Records.String(), Key: s.Key.String(),
+		Request: s.List.shape(s.Paginate.first()),
+	}
+	if s.Incremental != nil {
+		p.Incremental = fmt.Sprintf("%s sent as %s", s.Incremental.Cursor, s.Incremental.Param)
+	}
+	if s.Detail != nil {
+		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(nil)
+	}
+	return p
+}
+
+// first is what paging adds to the first page's query.
+func (p Paginate) first() map[string]string {
+	out := map[string]string{}
+	if p.Kind == NumberPaging || p.Kind == OffsetPaging {
+		out[p.Param] = fmt.Sprint(p.Start)
+	}
+	if p.SizeParam != "" {
+		out[p.SizeParam] = fmt.Sprint(p.Size)
+	}
+	return out
+}
+
+// shape is the request with values as they were written.
+func (r Request) shape(more map[string]string) string {
+	for name, v := range r.Query {
+		if more == nil {
+			more = map[string]string{}
+		}
+		more[name] = v.String()
+	}
+	var b strings.Builder
+	b.WriteString("GET " + r.Path)
+	for i, name := range slices.Sorted(maps.Keys(more)) {
+		b.WriteString(map[bool]string{true: "?", false: "&"}[i == 0] + name + "=" + more[name])
+	}
+	return b.String()
+}
+
+func (s Stream) warnings() []string {
+	var out []string
+	say := func(format string, args ...any) {
+		out = append(out, "stream "+s.Name+": "+fmt.Sprintf(format, args...))
+	}
+	switch s.Paginate.Kind {
+	case OffsetPaging:
+		say("offset paging skips or repeats records when the list changes while it is walked; prefer a cursor where the provider has one")
+	case NumberPaging:
+		say("page numbers skip or repeat records when the list changes while it is walked; prefer a cursor where the provider has one")
+	case SinglePage:
+		say("no paginate: only the first page is collected")
+	default:
+	}
+	if s.Detail != nil {
+		say("a detail is one request: where the provider pages it, only its first page is collected")
+	}
+	if s.Incremental == nil {
+		say("no incremental: every run lists everything again")
+	}
+	return out
+}
+
+// Write renders the plan as text.
+func (p Plan) Write(w io.Writer) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("connection", "%s", p.Connection)
+	line("provider", "%s", p.BaseURL)
+	line("auth", "%s", p.Auth)
+	line("ceiling", "%s ms between requests, %s a minute", round(p.CeilingMS), round(p.CeilingPerMin))
+	line("start", "%s ms between requests, law %s", round(p.InitialMS), p.Law)
+	line("run", "%s", cmp.Or(strings.Join(p.Bounds, ", "), "no bounds"))
+	line("sink", "%s", p.Sink)
+	for _, s := range p.Streams {
+		b.WriteString("\n")
+		line("stream", "%s", s.Name)
+		line("  list", "%s", s.Request)
+		line("  paging", "%s", s.Paging)
+		line("  records", "%s, key %s", s.Records, s.Key)
+		line("  changes", "%s", cmp.Or(s.Incremental, "not asked for"))
+		if s.Detail != "" {
+			line("  detail", "%s into stream %s", s.Detail, s.DetailStream)
+		}
+	}
+	if len(p.Warnings) > 0 {
+		b.WriteString("\n")
+	}
+	for _, w := range p.Warnings {
+		line("warning", "%s", w)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// round shows at most two decimals, and none that are zero.
+func round(v float64) string {
+	s := fmt.Sprintf("%.2f", v)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+}

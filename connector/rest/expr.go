@@ -1,0 +1,168 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/itchyny/gojq"
+)
+
+// Expr is a compiled jq expression. It has no access to the environment,
+// files or input beyond the value it is given. Safe for concurrent use.
+type Expr struct {
+	source string
+	// fields is the path of a plain expression; code is nil then.
+	fields []string
+	code   *gojq.Code
+}
+
+// String is the expression as written, with the environment in it.
+func (e *Expr) String() string { return e.source }
+
+// MarshalText gives the expression.
+func (e *Expr) MarshalText() ([]byte, error) { return []byte(e.source), nil }
+
+// compile parses an expression; the error names the position in it.
+func compile(source string) (*Expr, error) {
+	source = strings.TrimSpace(source)
+	if fields, ok := fieldPath(source); ok {
+		return &Expr{source: source, fields: fields}, nil
+	}
+	q, err := gojq.Parse(source)
+	if err != nil {
+		if e, ok := errors.AsType[*gojq.ParseError](err); ok {
+			at := max(0, e.Offset-len(e.Token))
+			at = len([]rune(source[:min(at, len(source))]))
+			return nil, fmt.Errorf("%w at character %d of %s", err, at+1, quote(source))
+		}
+		return nil, fmt.Errorf("%w in %s", err, quote(source))
+	}
+	code, err := gojq.Compile(q)
+	if err != nil {
+		return nil, fmt.Errorf("%w in %s", err, quote(source))
+	}
+	return &Expr{source: source, code: code}, nil
+}
+
+// datum is one JSON value, held as bytes, decoded, or both.
+type datum struct {
+	raw  []byte
+	tree any
+	read bool // tree is set
+}
+
+// decoded is the value as gojq takes it, with numbers as their digits.
+func (d *datum) decoded() any {
+	if !d.read {
+		dec := json.NewDecoder(bytes.NewReader(d.raw))
+		dec.UseNumber()
+		if dec.Decode(&d.tree) != nil {
+			d.tree = nil // not reached: the body was checked
+		}
+		d.read = true
+	}
+	return d.tree
+}
+
+// bytes is the value as JSON.
+func (d *datum) bytes() []byte {
+	if d.raw == nil {
+		d.raw, _ = gojq.Marshal(d.tree) // fails for no value that gojq gives
+	}
+	return d.raw
+}
+
+func (d *datum) kind() kind {
+	if d.raw == nil {
+		return kind(gojq.TypeOf(d.tree))
+	}
+	return kindOf(d.raw)
+}
+
+// compact is a copy of the value as one line of JSON.
+func (d *datum) compact() json.RawMessage {
+	var b bytes.Buffer
+	b.Grow(len(d.bytes()))
+	_ = json.Compact(&b, d.bytes()) // the bytes are valid
+	return b.Bytes()
+}
+
+// text is a string, or a number's digits; ok is false for any other type.
+func (d *datum) text() (s string, ok bool) {
+	switch d.kind() {
+	case kindText:
+		return s, json.Unmarshal(d.bytes(), &s) == nil
+	case kindNumber:
+		return string(d.bytes()), true
+	default:
+		return "", false
+	}
+}
+
+// maxOutputs bounds what an expression gives for one value.
+const maxOutputs = 1 << 20
+
+// all evaluates the expression. Errors hold no part of the value.
+func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
+	if e.code == nil {
+		raw, err := walk(in.bytes(), e.fields)
+		if err != nil {
+			return nil, err
+		}
+		return []datum{{raw: raw}}, nil
+	}
+	var out []datum
+	iter := e.code.RunWithContext(ctx, in.decoded())
+	for {
+		v, ok := iter.Next()
+		if !ok {
+			return out, nil
+		}
+		if err, failed := v.(error); failed {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, withoutContent(err)
+		}
+		if len(out) == maxOutputs {
+			return nil, fmt.Errorf("gave more than %d values", maxOutputs)
+		}
+		out = append(out, datum{tree: v, read: true})
+	}
+}
+
+// one evaluates an expression that gives one value; none is null.
+func (e *Expr) one(ctx context.Context, in *datum) (*datum, error) {
+	out, err := e.all(ctx, in)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("failed: %w", err)
+	case len(out) == 0:
+		return &datum{raw: jsonNull}, nil
+	case len(out) > 1:
+		return nil, fmt.Errorf("gave %d values, want one", len(out))
+	}
+	return &out[0], nil
+}
+
+// withoutContent keeps of jq's error what names operations and types. What
+// follows a parenthesis or a quote may be a piece of the response.
+func withoutContent(err error) error {
+	if _, own := err.(gojq.ValueError); own { //nolint:errorlint // gojq gives its errors unwrapped
+		return errors.New("the expression raised an error")
+	}
+	s := err.Error()
+	if i := strings.IndexFunc(s, func(c rune) bool {
+		return c != ' ' && c != ':' && c != ',' && c != '_' && (c < 'a' || c > 'z')
+	}); i >= 0 {
+		s = s[:i]
+	}
+	if s = strings.TrimRight(s, " :,"); s == "" {
+		s = "the expression does not fit the response"
+	}
+	return errors.New(s)
+}

@@ -1,0 +1,168 @@
+package rest
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// nextLink is the target of the first rel="next" of the Link headers (RFC
+// 8288), empty when there is none. A header that cannot be read is an error:
+// taken for none, it would end the walk early.
+func nextLink(h http.Header) (string, error) {
+	for _, line := range h.Values("Link") {
+		target, err := nextIn(line)
+		if target != "" || err != nil {
+			return target, err
+		}
+	}
+	return "", nil
+}
+
+var errLink = errors.New("the Link header cannot be read (RFC 8288)")
+
+func nextIn(s string) (string, error) {
+	for {
+		s = strings.TrimLeft(s, " \t,")
+		if s == "" {
+			return "", nil
+		}
+		target, rest, ok := strings.Cut(s, ">")
+		if !ok || !strings.HasPrefix(target, "<") {
+			return "", errLink
+		}
+		next, rel := false, false
+		for s = strings.TrimLeft(rest, " \t"); strings.HasPrefix(s, ";"); s = strings.TrimLeft(s, " \t") {
+			var name, value string
+			if name, value, s, ok = linkParam(s[1:]); !ok {
+				return "", errLink
+			}
+			if strings.EqualFold(name, "rel") && !rel { // only the first rel counts
+				rel = true
+				for word := range strings.FieldsSeq(value) {
+					next = next || strings.EqualFold(word, "next")
+				}
+			}
+		}
+		if s != "" && s[0] != ',' {
+			return "", errLink
+		}
+		if next {
+			return target[1:], nil
+		}
+	}
+}
+
+// linkParam reads name, name=token or name="quoted" at the start of s.
+func linkParam(s string) (name, value, rest string, ok bool) {
+	s = strings.TrimLeft(s, " \t")
+	end := strings.IndexAny(s, "=;, \t")
+	if end < 0 {
+		return s, "", "", true
+	}
+	name, rest = s[:end], strings.TrimLeft(s[end:], " \t")
+	if !strings.HasPrefix(rest, "=") {
+		return name, "", rest, true
+	}
+	rest = strings.TrimLeft(rest[1:], " \t")
+	if !strings.HasPrefix(rest, `"`) {
+		end = strings.IndexAny(rest, ";, \t")
+		if end < 0 {
+			end = len(rest)
+		}
+		return name, rest[:end], rest[end:], true
+	}
+	var b strings.Builder
+	for i := 1; i < len(rest); i++ {
+		switch c := rest[i]; c {
+		case '"':
+			return name, b.String(), rest[i+1:], true
+		case '\\':
+			if i++; i == len(rest) {
+				return "", "", "", false
+			}
+			b.WriteByte(rest[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", "", "", false
+}
+
+// origin is a provider's host as far as credentials are concerned.
+type origin struct{ base *url.URL }
+
+var (
+	errElsewhere = errors.New("the next page is on another host than base_url; it is not followed, since the credential must not go there")
+	errNextURL   = errors.New("the next page's URL cannot be read")
+)
+
+// relative makes a next page's URL, absolute or relative to the request, into
+// the path and query that are stored as the cursor. Requests are always made to
+// base_url's own scheme, host and port, so a provider behind a proxy that
+// names http for https is followed all the same.
+func (o origin) relative(request *url.URL, next, secretParam string) (string, error) {
+	if len(next) > maxCursor {
+		return "", errNextURL
+	}
+	ref, err := url.Parse(next)
+	if err != nil || ref.Opaque != "" {
+		return "", errNextURL
+	}
+	u := request.ResolveReference(ref)
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", errNextURL
+	}
+	if u.User != nil || !strings.EqualFold(u.Hostname(), o.base.Hostname()) || !samePort(u, o.base) {
+		return "", errElsewhere
+	}
+	path := u.EscapedPath()
+	if path == "" {
+		path = "/"
+	}
+	if query := dropParam(u.RawQuery, secretParam); query != "" {
+		path += "?" + query
+	}
+	return path, nil
+}
+
+// absolute is the URL that a stored cursor stands for.
+func (o origin) absolute(cursor string) (*url.URL, error) {
+	if !strings.HasPrefix(cursor, "/") {
+		return nil, errNextURL
+	}
+	// Scheme and host come from base_url alone, whatever the cursor holds.
+	u, err := url.Parse(o.base.Scheme + "://" + o.base.Host + cursor)
+	if err != nil || u.Host != o.base.Host || u.User != nil || u.Fragment != "" {
+		return nil, errNextURL
+	}
+	return u, nil
+}
+
+// samePort compares ports; each scheme's own is the same as none.
+func samePort(a, b *url.URL) bool {
+	own := func(u *url.URL) string {
+		if p := u.Port(); p != map[string]string{"http": "80", "https": "443"}[u.Scheme] {
+			return p
+		}
+		return ""
+	}
+	return own(a) == own(b)
+}
+
+// dropParam takes a parameter out of a query and leaves the rest as it is.
+func dropParam(query, name string) string {
+	if name == "" || query == "" {
+		return query
+	}
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(key); err == nil && strings.EqualFold(plain, name) {
+			continue
+		}
+		kept = append(kept, part)
+	}
+	return strings.Join(kept, "&")
+}

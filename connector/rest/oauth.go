@@ -1,0 +1,137 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+)
+
+// tokens holds the access token of an OAuth2 provider and renews it when it
+// has expired or was refused. One goroutine asks for a token, the others wait.
+type tokens struct {
+	config *OAuth2
+	client *http.Client
+	turn   chan struct{} // holds one value while token and refresh may be used
+
+	token   *oauth2.Token
+	refresh string // changes when the provider rotates it
+}
+
+func newTokens(o *OAuth2, client *http.Client) *tokens {
+	c := *client
+	// A redirect would carry the client's secret elsewhere.
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t := &tokens{config: o, client: &c, turn: make(chan struct{}, 1), refresh: o.RefreshToken.Reveal()}
+	t.turn <- struct{}{}
+	return t
+}
+
+// get gives a token that is valid now.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return "", t.failure(ctx.Err())
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if t.token.Valid() {
+		return t.token.AccessToken, nil
+	}
+	token, err := t.fetch(context.WithValue(ctx, oauth2.HTTPClient, t.client))
+	if err != nil {
+		return "", t.failure(err)
+	}
+	if !headerText(token.AccessToken) {
+		return "", t.failure(errTokenText)
+	}
+	t.token = token
+	if token.RefreshToken != "" {
+		t.refresh = token.RefreshToken
+	}
+	return token.AccessToken, nil
+}
+
+var errTokenText = errors.New("the access token has characters that a header cannot hold")
+
+// refused drops a token that the provider did not accept, so that the next
+// request gets a new one.
+func (t *tokens) refused(ctx context.Context, token string) {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return
+	}
+	if t.token != nil && t.token.AccessToken == token {
+		t.token = nil
+	}
+	t.turn <- struct{}{}
+}
+
+func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
+	o := t.config
+	if o.Grant == "client_credentials" {
+		c := clientcredentials.Config{
+			ClientID: o.ClientID.Reveal(), ClientSecret: o.ClientSecret.Reveal(),
+			TokenURL: o.TokenURL.String(), Scopes: o.Scopes,
+		}
+		return c.Token(ctx)
+	}
+	c := oauth2.Config{
+		ClientID: o.ClientID.Reveal(), ClientSecret: o.ClientSecret.Reveal(), Scopes: o.Scopes,
+		Endpoint: oauth2.Endpoint{TokenURL: o.TokenURL.String()},
+	}
+	return c.TokenSource(ctx, &oauth2.Token{RefreshToken: t.refresh}).Token()
+}
+
+var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
+
+// failure says why there is no token, without the endpoint's answer: that may
+// hold the credential.
+func (t *tokens) failure(err error) error {
+	f := &connector.Failure{
+		Reason: reason.InvalidResponse, Class: reason.Failed, Method: http.MethodPost,
+		Path: t.config.TokenURL.Path, Attempts: 1,
+		Err: errors.New("the token endpoint's answer holds no access token"),
+	}
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		if e.Response != nil {
+			f.Status = e.Response.StatusCode
+		}
+		detail := ""
+		if errorCode.MatchString(e.ErrorCode) {
+			detail = " (" + e.ErrorCode + ")"
+		}
+		switch {
+		case f.Status == http.StatusTooManyRequests:
+			f.Reason, f.Class = reason.RateLimited.Reason(), reason.Throttled
+		case f.Status == http.StatusServiceUnavailable:
+			f.Reason, f.Class = reason.UpstreamPressure.Reason(), reason.Overloaded
+		case f.Status >= 500 || f.Status == http.StatusRequestTimeout:
+			f.Reason = reason.ServerError
+		case f.Status >= 400 || e.ErrorCode != "":
+			f.Reason, f.Class = reason.Unauthorized, reason.Rejected
+		}
+		f.Err = fmt.Errorf("no access token from the token endpoint%s", detail)
+		return f
+	}
+	switch netErr, isNet := errors.AsType[net.Error](err); {
+	case errors.Is(err, context.Canceled):
+		f.Reason, f.Class, f.Attempts, f.Err = reason.Canceled, reason.Unknown, 0, context.Canceled
+	case isNet && netErr.Timeout():
+		f.Reason, f.Class, f.Err = reason.Timeout, reason.Lost, errors.New("the token endpoint did not answer in time")
+	case isNet:
+		f.Reason, f.Class, f.Err = reason.Unreachable, reason.Lost, errors.New("the token endpoint cannot be reached")
+	case errors.Is(err, errTokenText):
+		f.Err = errTokenText
+	}
+	return f
+}

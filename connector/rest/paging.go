@@ -1,0 +1,134 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// maxCursor bounds a cursor in bytes; no provider accepts longer URLs.
+const maxCursor = 16 << 10
+
+var errCursor = errors.New("the stored cursor is of another kind of paging than the connection's file: after such a change the stream has to start anew")
+
+// errSamePage says that a page number or an offset did not move the list.
+var errSamePage = errors.New("the page has the same records as the page before: is the name of the paging parameter right?")
+
+// place puts the cursor into the first page's query.
+func (p Paginate) place(q url.Values, cursor string) error {
+	if p.SizeParam != "" && p.Size > 0 {
+		q.Set(p.SizeParam, strconv.FormatInt(p.Size, 10))
+	}
+	switch p.Kind {
+	case CursorPaging:
+		if cursor != "" {
+			q.Set(p.Param, cursor)
+		}
+	case NumberPaging, OffsetPaging:
+		at, _, err := p.position(cursor)
+		if err != nil {
+			return err
+		}
+		q.Set(p.Param, strconv.FormatInt(at, 10))
+	default:
+		if cursor != "" {
+			return errCursor
+		}
+	}
+	return nil
+}
+
+// answer is a page as far as paging looks at it.
+type answer struct {
+	request *url.URL
+	header  http.Header
+	body    *datum // nil when there was no content
+	cursor  string // that the page was asked for with
+	entries []entry
+	count   int // of records, identical ones included
+}
+
+// next is the cursor of the page after this one, empty at the end. What it
+// gives for URLs leads to o and is without the parameter secret.
+func (p Paginate) next(ctx context.Context, o origin, secret string, a answer) (string, error) {
+	next, err := "", error(nil)
+	switch p.Kind {
+	case CursorPaging:
+		return p.fromBody(ctx, a.body)
+	case NextURLPaging:
+		next, err = p.fromBody(ctx, a.body)
+	case LinkPaging:
+		next, err = nextLink(a.header)
+	case NumberPaging, OffsetPaging:
+		return p.advance(a)
+	default:
+	}
+	if err != nil || next == "" {
+		return "", err
+	}
+	return o.relative(a.request, next, secret)
+}
+
+// fromBody evaluates the paging expression: null, false and "" are the end.
+func (p Paginate) fromBody(ctx context.Context, body *datum) (string, error) {
+	if body == nil {
+		return "", nil
+	}
+	v, err := p.Next.one(ctx, body)
+	if err != nil {
+		return "", fmt.Errorf("paging expression %s %w", p.Next, err)
+	}
+	s, ok := v.text()
+	switch {
+	case v.kind() == kindNull || v.kind() == kindBoolean && string(v.bytes()) == "false":
+		return "", nil
+	case !ok || v.kind() == kindNumber && p.Kind == NextURLPaging:
+		return "", fmt.Errorf("paging expression %s gave %s, want a text or null", p.Next, article(v.kind()))
+	case len(s) > maxCursor:
+		return "", fmt.Errorf("paging expression %s gave a text of %d bytes, at most %d are a cursor", p.Next, len(s), maxCursor)
+	}
+	return s, nil
+}
+
+// position reads a page number or offset with the digest of the page before.
+func (p Paginate) position(cursor string) (at int64, digest string, err error) {
+	if cursor == "" {
+		return p.Start, "", nil
+	}
+	number, digest, _ := strings.Cut(cursor, ".")
+	if at, err = strconv.ParseInt(number, 10, 64); err != nil || at < 0 {
+		return 0, "", errCursor
+	}
+	return at, digest, nil
+}
+
+// advance counts on. Only an empty page is the end: a short one may be one that
+// the provider filtered, or a smaller size than was asked for. The cursor holds
+// a digest of the page's keys, so that a list that does not move is seen.
+func (p Paginate) advance(a answer) (string, error) {
+	if a.count == 0 {
+		return "", nil
+	}
+	at, before, err := p.position(a.cursor)
+	if err != nil {
+		return "", err
+	}
+	sum := fnv.New64a()
+	for _, e := range a.entries {
+		_, _ = sum.Write(append([]byte(e.key), 0))
+	}
+	digest := strconv.FormatUint(sum.Sum64(), 16)
+	if digest == before {
+		return "", errSamePage
+	}
+	step := int64(1)
+	if p.Kind == OffsetPaging {
+		step = int64(a.count)
+	}
+	return strconv.FormatInt(at+step, 10) + "." + digest, nil
+}
