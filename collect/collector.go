@@ -128,7 +128,7 @@ func (r *run) collect(ctx context.Context) *stop {
 		return r.broken(ctx, err)
 	}
 	r.warmStart(state.Pacing)
-	if err := r.o.Sink.Open(ctx, state.Sink); err != nil {
+	if err := r.o.Sink.Open(ctx, state.Sink, r.streams()); err != nil {
 		return r.broken(ctx, err)
 	}
 	// From here on the store knows where the sink begins: what a crash leaves
@@ -153,17 +153,26 @@ func (r *run) collect(ctx context.Context) *stop {
 func (r *run) forget(ctx context.Context) error {
 	if sink, ok := r.o.Sink.(Asider); ok {
 		var names []string
-		for _, s := range r.o.Connector.Streams() {
+		for _, s := range r.streams() {
 			names = append(names, s.Name)
-			if s.DetailStream != "" {
-				names = append(names, s.DetailStream)
-			}
 		}
 		if _, err := sink.SetAside(names, r.started); err != nil {
 			return err
 		}
 	}
 	return r.o.Store.Forget(ctx, r.lease)
+}
+
+// streams is all that will be written to the sink.
+func (r *run) streams() []StreamInfo {
+	var all []StreamInfo
+	for _, s := range r.o.Connector.Streams() {
+		all = append(all, StreamInfo{Name: s.Name, KeyField: s.Key})
+		if s.DetailStream != "" {
+			all = append(all, StreamInfo{Name: s.DetailStream, Parent: s.Name, KeyField: s.DetailKey})
+		}
+	}
+	return all
 }
 
 // finish writes how the run ended. A run that lost its lease leaves no mark:
@@ -278,9 +287,10 @@ func (r *run) refusedFor(ctx context.Context, err error) *stop {
 	case reason.Unauthorized, reason.Forbidden, reason.NotFound, reason.ClientError, reason.TLS,
 		reason.InvalidResponse, reason.CursorRepeats:
 		return &stop{why: f.Reason, err: f}
+	default:
+		// The provider is in trouble or away: the cursor stands, a later run goes on.
+		return &stop{why: f.Reason, retryAt: f.RetryAt}
 	}
-	// The provider is in trouble or away: the cursor stands, a later run goes on.
-	return &stop{why: f.Reason, retryAt: f.RetryAt}
 }
 
 // capped says in the owner's words what ended a wait: a deadline that the run

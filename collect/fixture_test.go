@@ -212,7 +212,7 @@ func (b *bench) lines(t *testing.T, stream string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var lines []string
 	for in := bufio.NewScanner(f); in.Scan(); {
 		lines = append(lines, in.Text())

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"time"
 )
@@ -9,18 +10,56 @@ import (
 // Sink takes records. The runtime calls it from one goroutine.
 //
 // The order is Open, then for each slice any number of Write and one Sync,
-// whose position goes into the store's commit of that slice, then Close.
+// whose position goes into the store's commit of that slice, then Close. A
+// further Write or Sync means that the position before was committed; a runtime
+// whose commit failed closes the sink.
 type Sink interface {
 	// Open brings the sink back to a committed position: whatever was written
 	// after it is discarded. A nil position is the very beginning. It is an
-	// error when less is there than was committed.
-	Open(ctx context.Context, committed json.RawMessage) error
+	// error when less is there than was committed. Streams are all that will be
+	// written to.
+	Open(ctx context.Context, committed json.RawMessage, streams []StreamInfo) error
 	// Write appends records to a stream. They are not durable yet.
-	Write(ctx context.Context, stream string, records []json.RawMessage) error
+	Write(ctx context.Context, stream string, records []Record) error
 	// Sync makes everything written durable and gives the position to commit.
 	Sync(ctx context.Context) (json.RawMessage, error)
 	// Close releases the sink. Records written since the last Sync may be lost.
 	Close() error
+}
+
+// StreamInfo is what a sink is told of a stream.
+type StreamInfo struct {
+	Name string
+	// Parent is the stream whose items' details these are; empty for a list.
+	Parent string
+	// KeyField is the top-level field of the records that holds their key; empty
+	// when the key is computed otherwise.
+	KeyField string
+}
+
+// Record is one record on its way to a sink.
+type Record struct {
+	// Key identifies the record: in its stream, and for details among those of
+	// the item Parent.
+	Key, Parent string
+	// Data is one JSON value, without newlines.
+	Data json.RawMessage
+}
+
+// Transactional is a sink whose records live in the store's own database, so
+// that they become durable in the very transaction that moves the cursor. Its
+// Sync is called too, and has nothing to do.
+type Transactional interface {
+	Sink
+	// Pending gives what writes the records since the last call; nil when there
+	// are none. The store calls it inside the commit's transaction.
+	Pending() func(ctx context.Context, tx Execer) error
+}
+
+// Execer is a transaction of the store's database.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // Asider is a sink that can set aside what it holds of some streams, so that a

@@ -2,7 +2,6 @@ package collect
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -27,7 +26,7 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	}
 	b := r.newBatch(s.Name)
 	var todo []task
-	var data []json.RawMessage
+	var records []Record
 	for _, it := range page.Items {
 		b.Progress.Items++
 		fp := fingerprint(it)
@@ -36,14 +35,14 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 			b.Progress.Unchanged++
 			continue
 		}
-		data = append(data, it.Data)
+		records = append(records, Record{Key: it.Key, Data: it.Data})
 		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
 		b.order = append(b.order, it.Key)
 		if s.DetailStream != "" {
 			todo = append(todo, task{item: it, from: s.Name, to: s.DetailStream, children: readChildren(old.Children), known: seen})
 		}
 	}
-	if err := b.write(ctx, s.Name, data); err != nil {
+	if err := b.write(ctx, s.Name, records); err != nil {
 		return r.broken(ctx, err)
 	}
 	last := next.Cursor == "" && !next.Walking
@@ -196,24 +195,24 @@ func (r *run) newBatch(stream string) *batch {
 	return &batch{run: r, Commit: Commit{Stream: stream}, items: map[string]KnownItem{}}
 }
 
-func (b *batch) write(ctx context.Context, stream string, data []json.RawMessage) error {
-	if len(data) == 0 {
+func (b *batch) write(ctx context.Context, stream string, records []Record) error {
+	if len(records) == 0 {
 		return nil
 	}
 	b.dirty = true
-	b.Progress.Records += int64(len(data))
-	return b.run.o.Sink.Write(ctx, stream, data)
+	b.Progress.Records += int64(len(records))
+	return b.run.o.Sink.Write(ctx, stream, records)
 }
 
 // hydrated takes a detail that was fetched.
 func (b *batch) hydrated(ctx context.Context, o outcome) error {
-	data := make([]json.RawMessage, 0, len(o.records))
+	records := make([]Record, 0, len(o.records))
 	for _, rec := range o.records {
 		if o.children.add(rec) {
-			data = append(data, rec.Data)
+			records = append(records, Record{Key: rec.Key, Parent: o.item.Key, Data: rec.Data})
 		}
 	}
-	if err := b.write(ctx, o.to, data); err != nil {
+	if err := b.write(ctx, o.to, records); err != nil {
 		return err
 	}
 	it := b.items[o.item.Key]
@@ -262,6 +261,9 @@ func (b *batch) commit(ctx context.Context) error {
 			return err
 		}
 		b.Sink = position
+		if t, ok := b.run.o.Sink.(Transactional); ok {
+			b.Within = t.Pending()
+		}
 	}
 	for why, n := range b.deferred() {
 		b.run.emit(event.Event{Type: event.Deferral, Stream: b.Stream, Reason: why, Count: n})

@@ -156,6 +156,9 @@ type Commit struct {
 	Recovered []GapKey
 	// Sink is the sink's position with this slice in it; nil leaves it.
 	Sink json.RawMessage
+	// Within is run inside the transaction, for a sink that shares the store's
+	// database; nil is nothing. A store that cannot do so returns an error.
+	Within func(ctx context.Context, tx Execer) error
 	// Progress is the run's counters with this slice in them.
 	Progress Progress
 	// Events are appended to the run's trace.

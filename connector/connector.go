@@ -39,6 +39,10 @@ type Stream struct {
 	// DetailStream names the stream that detail records go to; empty when the
 	// stream has no detail request.
 	DetailStream string
+	// Key and DetailKey are the top-level fields of the records that hold their
+	// keys; empty when a key is computed otherwise. Sinks with primary keys name
+	// their columns so.
+	Key, DetailKey string
 	// Incremental says that List understands ListRequest.Since, and that items
 	// carry a Watermark.
 	Incremental bool

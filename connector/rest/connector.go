@@ -69,9 +69,9 @@ func New(cfg *Config, options ...Option) (*Connector, error) {
 func (c *Connector) Streams() []connector.Stream {
 	out := make([]connector.Stream, len(c.config.Streams))
 	for i, s := range c.config.Streams {
-		out[i] = connector.Stream{Name: s.Name, Incremental: s.Incremental != nil}
+		out[i] = connector.Stream{Name: s.Name, Key: s.Key.field(), Incremental: s.Incremental != nil}
 		if s.Detail != nil {
-			out[i].DetailStream = s.Detail.Stream
+			out[i].DetailStream, out[i].DetailKey = s.Detail.Stream, s.Detail.Key.field()
 		}
 	}
 	return out

@@ -26,6 +26,15 @@ func (e *Expr) String() string { return e.source }
 // MarshalText gives the expression.
 func (e *Expr) MarshalText() ([]byte, error) { return []byte(e.source), nil }
 
+// field is the top-level field that the expression names; empty when it is
+// anything else.
+func (e *Expr) field() string {
+	if e.code != nil || len(e.fields) != 1 {
+		return ""
+	}
+	return e.fields[0]
+}
+
 // compile parses an expression; the error names the position in it.
 func compile(source string) (*Expr, error) {
 	source = strings.TrimSpace(source)

@@ -4,20 +4,22 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/headway-go/headway/collect"
 )
 
 // BenchmarkWriteSync is one slice of 100 records of 1 KB, on disk.
 func BenchmarkWriteSync(b *testing.B) {
 	s := New(b.TempDir())
-	if err := s.Open(b.Context(), nil); err != nil {
+	if err := s.Open(b.Context(), nil, nil); err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	records := make([]json.RawMessage, 100)
+	records := make([]collect.Record, 100)
 	for i := range records {
-		records[i] = json.RawMessage(`{"id":12345,"text":"` + strings.Repeat("lorem ipsum ", 80) + `"}`)
+		records[i].Data = json.RawMessage(`{"id":12345,"text":"` + strings.Repeat("lorem ipsum ", 80) + `"}`)
 	}
-	b.SetBytes(int64(len(records) * (len(records[0]) + 1)))
+	b.SetBytes(int64(len(records) * (len(records[0].Data) + 1)))
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {

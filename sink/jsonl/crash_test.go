@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/collect"
 )
 
 // died is what a simulated death of the process throws.
@@ -57,7 +59,7 @@ func collectUntil(t *testing.T, dir string, committed json.RawMessage, work []sl
 		dead = true
 		die(s)
 	}()
-	if err := s.Open(t.Context(), committed); err != nil {
+	if err := s.Open(t.Context(), committed, nil); err != nil {
 		t.Fatalf("step %d: %v", step, err)
 	}
 	for _, sl := range work {
@@ -172,7 +174,7 @@ var streams = []string{"a", "b", "c c"}
 
 func (m *model) open(rt *rapid.T) {
 	m.sink = New(m.dir)
-	if err := m.sink.Open(rt.Context(), m.position); err != nil {
+	if err := m.sink.Open(rt.Context(), m.position, nil); err != nil {
 		rt.Fatal(err)
 	}
 	m.written, m.pending = maps.Clone(m.committed), nil
@@ -185,7 +187,7 @@ func (m *model) open(rt *rapid.T) {
 
 func (m *model) write(rt *rapid.T) {
 	stream := rapid.SampledFrom(streams).Draw(rt, "stream")
-	var records []json.RawMessage
+	var records []collect.Record
 	// The runtime commits between Sync and the next Write.
 	m.commit(rt)
 	name, err := fileName(stream)
@@ -194,7 +196,7 @@ func (m *model) write(rt *rapid.T) {
 	}
 	for _, size := range rapid.SliceOfN(rapid.SampledFrom([]int{0, 1, 100, bufferSize - 2, 3 * bufferSize}), 0, 3).Draw(rt, "sizes") {
 		record := `"` + strings.Repeat(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "letter"), size) + `"`
-		records = append(records, json.RawMessage(record))
+		records = append(records, collect.Record{Data: json.RawMessage(record)})
 		m.written[name] += record + "\n"
 	}
 	if err := m.sink.Write(rt.Context(), stream, records); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 func child(role string) {
 	role, dir, _ := strings.Cut(role, "\n")
 	s := New(dir)
-	err := s.Open(context.Background(), nil)
+	err := s.Open(context.Background(), nil, nil)
 	if err == nil {
 		err = s.Write(context.Background(), "x", raw(`1`))
 	}
@@ -123,45 +124,50 @@ func small(t *testing.T) (string, func()) {
 
 // TestFullDisk writes until the disk is full, which cuts a line in half. The
 // error says what to do, nothing more is written or committed, and a sink
-// opened again goes on after the last line that was.
+// opened again goes on after the last line that was. A small batch fails in
+// Sync, one that does not fit the buffer in Write.
 func TestFullDisk(t *testing.T) {
 	for _, way := range fullDisks(t) {
-		t.Run(way.name, func(t *testing.T) {
-			dir, free := way.prepare(t)
-			s := opened(t, dir, nil)
-			record := `"` + strings.Repeat("x", 1000) + `"`
-			var p json.RawMessage
-			lines, err := 0, error(nil)
-			for ; err == nil && lines < 5000; lines += 10 {
-				if err = s.Write(t.Context(), "x", raw(record, record, record, record, record, record, record, record, record, record)); err != nil {
-					break
-				}
-				var next json.RawMessage
-				if next, err = s.Sync(t.Context()); err != nil {
-					break
-				}
-				p = next
-			}
-			if err == nil {
-				t.Fatal("the disk was never full")
-			}
-			says(t, err, way.says, "what was committed is kept", dir)
-			if err := s.Write(t.Context(), "y", raw(`1`)); err == nil {
-				t.Error("a sink that failed wrote more")
-			}
-			if _, err := s.Sync(t.Context()); err == nil {
-				t.Error("a sink that failed gave a position")
-			}
-			closed(t, s)
-			// What was committed can be opened on a full disk, which frees the rest.
-			s = opened(t, dir, p)
-			is(t, "file", len(content(t, dir, "x.jsonl")), lines*(len(record)+1))
-			free()
-			put(t, s, "x", record)
-			synced(t, s)
-			is(t, "file", content(t, dir, "x.jsonl") == strings.Repeat(record+"\n", lines+1), true)
-		})
+		for _, batch := range []int{10, 100} {
+			t.Run(fmt.Sprintf("%s, %d records at a time", way.name, batch), func(t *testing.T) { fillDisk(t, way, batch) })
+		}
 	}
+}
+
+func fillDisk(t *testing.T, way fullDisk, batch int) {
+	dir, free := way.prepare(t)
+	s := opened(t, dir, nil)
+	record := `"` + strings.Repeat("x", 1000) + `"`
+	var p json.RawMessage
+	lines, err := 0, error(nil)
+	for ; err == nil && lines < 5000; lines += batch {
+		if err = s.Write(t.Context(), "x", slices.Repeat(raw(record), batch)); err != nil {
+			break
+		}
+		var next json.RawMessage
+		if next, err = s.Sync(t.Context()); err != nil {
+			break
+		}
+		p = next
+	}
+	if err == nil {
+		t.Fatal("the disk was never full")
+	}
+	says(t, err, way.says, "what was committed is kept", dir)
+	if err := s.Write(t.Context(), "y", raw(`1`)); err == nil {
+		t.Error("a sink that failed wrote more")
+	}
+	if _, err := s.Sync(t.Context()); err == nil {
+		t.Error("a sink that failed gave a position")
+	}
+	closed(t, s)
+	// What was committed can be opened on a full disk, which frees the rest.
+	s = opened(t, dir, p)
+	is(t, "file", len(content(t, dir, "x.jsonl")), lines*(len(record)+1))
+	free()
+	put(t, s, "x", record)
+	synced(t, s)
+	is(t, "file", content(t, dir, "x.jsonl") == strings.Repeat(record+"\n", lines+1), true)
 }
 
 func TestWithoutPermission(t *testing.T) {
@@ -240,7 +246,7 @@ func TestLockEndsWithTheProcess(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	is(t, "the child", fmt.Sprint(line, err), "open\n<nil>")
-	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil)); !ok {
+	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, nil)); !ok {
 		t.Error("two processes opened one folder")
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/jsonl"
 )
 
@@ -20,10 +21,10 @@ func Example() {
 
 	ctx := context.Background()
 	sink := jsonl.New(dir)
-	if err := sink.Open(ctx, nil); err != nil {
+	if err := sink.Open(ctx, nil, nil); err != nil {
 		panic(err)
 	}
-	err = sink.Write(ctx, "messages", []json.RawMessage{[]byte(`{"id":1}`), []byte(`{"id":2}`)})
+	err = sink.Write(ctx, "messages", []collect.Record{{Key: "1", Data: []byte(`{"id":1}`)}, {Key: "2", Data: []byte(`{"id":2}`)}})
 	if err != nil {
 		panic(err)
 	}
@@ -31,11 +32,11 @@ func Example() {
 	fmt.Println(string(committed), err)
 
 	// A run that ends here has not committed its last record.
-	_ = sink.Write(ctx, "messages", []json.RawMessage{[]byte(`{"id":3}`)})
+	_ = sink.Write(ctx, "messages", []collect.Record{{Key: "3", Data: []byte(`{"id":3}`)}})
 	_, _ = sink.Sync(ctx)
 	_ = sink.Close()
 
-	fmt.Println(sink.Open(ctx, committed))
+	fmt.Println(sink.Open(ctx, committed, nil))
 	b, _ := os.ReadFile(filepath.Join(dir, "messages.jsonl"))
 	fmt.Print(string(b))
 	_ = sink.Close()

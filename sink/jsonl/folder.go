@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/headway-go/headway/internal/filelock"
 )
 
 // lockName is the file whose lock is the right to write to the folder.
@@ -37,7 +39,7 @@ func lockFolder(dir string, step func()) (*folder, error) {
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
-	taken, err := lockFile(f)
+	taken, err := filelock.Try(f)
 	switch {
 	case err != nil:
 		_ = f.Close()

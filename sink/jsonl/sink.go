@@ -60,7 +60,7 @@ func New(dir string) *Sink { return &Sink{dir: dir, step: func() {}} }
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,
 // and *[LostError] when less is there than was committed; then it has cut
 // nothing. After Close a sink can be opened again.
-func (s *Sink) Open(ctx context.Context, committed json.RawMessage) error {
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.StreamInfo) error {
 	if s.folder != nil {
 		return errors.New("jsonl: the sink is open already: Close it first")
 	}
@@ -149,7 +149,7 @@ func verify(d *folder, name string, committed int64) error {
 // written. A stream's first Write returns *[ForeignError] when its file has
 // bytes that this connection did not write. After a failure of the disk the
 // sink writes no more until it is opened again.
-func (s *Sink) Write(ctx context.Context, stream string, records []json.RawMessage) error {
+func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
@@ -185,11 +185,12 @@ func (s *Sink) Write(ctx context.Context, stream string, records []json.RawMessa
 	return nil
 }
 
-// validate checks all records of a call before the first is written. It copies
-// the list only if one of them is not on one line.
-func validate(stream string, records []json.RawMessage) ([]json.RawMessage, error) {
-	lines := records
-	for i, r := range records {
+// validate checks all records of a call before the first is written.
+func validate(stream string, records []collect.Record) ([]json.RawMessage, error) {
+	lines := make([]json.RawMessage, len(records))
+	for i, record := range records {
+		r := record.Data
+		lines[i] = r
 		if !json.Valid(r) || !utf8.Valid(r) {
 			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d is not JSON in UTF-8; none of them was written: "+
 				"the connector must give one JSON value a record", stream, i+1, len(records))
@@ -200,9 +201,6 @@ func validate(stream string, records []json.RawMessage) ([]json.RawMessage, erro
 		var b bytes.Buffer
 		if err := json.Compact(&b, r); err != nil {
 			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d: %w", stream, i+1, len(records), err)
-		}
-		if &lines[0] == &records[0] {
-			lines = slices.Clone(records)
 		}
 		lines[i] = b.Bytes()
 	}

@@ -12,13 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/collect"
 )
 
 // opened gives an open sink that closes with the test.
 func opened(t *testing.T, dir string, committed json.RawMessage) *Sink {
 	t.Helper()
 	s := New(dir)
-	if err := s.Open(t.Context(), committed); err != nil {
+	if err := s.Open(t.Context(), committed, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
@@ -32,10 +34,10 @@ func put(t *testing.T, s *Sink, stream string, records ...string) {
 	}
 }
 
-func raw(records ...string) []json.RawMessage {
-	list := make([]json.RawMessage, len(records))
+func raw(records ...string) []collect.Record {
+	list := make([]collect.Record, len(records))
 	for i, r := range records {
-		list[i] = json.RawMessage(r)
+		list[i] = collect.Record{Data: json.RawMessage(r)}
 	}
 	return list
 }
@@ -170,7 +172,7 @@ func TestOpenRefusesLessThanWasCommitted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			plant(t, dir, "x.jsonl", c.text)
-			err := New(dir).Open(t.Context(), p)
+			err := New(dir).Open(t.Context(), p, nil)
 			lost, ok := errors.AsType[*LostError](err)
 			if !ok {
 				t.Fatalf("got %v, want *LostError", err)
@@ -185,7 +187,7 @@ func TestOpenRefusesLessThanWasCommitted(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "x.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	err := New(dir).Open(t.Context(), p)
+	err := New(dir).Open(t.Context(), p, nil)
 	if lost, ok := errors.AsType[*LostError](err); !ok || !lost.Missing {
 		t.Errorf("missing file: got %v, want *LostError with Missing", err)
 	}
@@ -249,7 +251,7 @@ func TestAStoreThatWasLostTakesNoFileWithIt(t *testing.T) {
 func TestOneSinkAFolder(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, dir, nil)
-	err := New(dir).Open(t.Context(), nil)
+	err := New(dir).Open(t.Context(), nil, nil)
 	if locked, ok := errors.AsType[*LockedError](err); !ok || locked.Dir != dir {
 		t.Errorf("got %v, want *LockedError of %s", err, dir)
 	}
@@ -257,7 +259,7 @@ func TestOneSinkAFolder(t *testing.T) {
 	if _, err := New(dir).SetAside([]string{"x"}, time.Now()); err == nil {
 		t.Error("files were set aside under an open sink")
 	}
-	if err := s.Open(t.Context(), nil); err == nil {
+	if err := s.Open(t.Context(), nil, nil); err == nil {
 		t.Error("an open sink was opened")
 	}
 	closed(t, s)
@@ -318,7 +320,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 		`{"files":{"../x.jsonl":{"length":0}}}`, `{"files":{".x.jsonl":{"length":0}}}`, `{"files":{"/etc/x.jsonl":{"length":0}}}`,
 		`{"files":{"a.jsonl":{"length":0},"A.jsonl":{"length":0}}}`, `{"files":{"x.jsonl":{"length":1e99}}}`, `{"files":{".jsonl":{"length":1}}}`,
 	} {
-		says(t, New(dir).Open(t.Context(), json.RawMessage(p)), "position cannot be read", "--fresh")
+		says(t, New(dir).Open(t.Context(), json.RawMessage(p), nil), "position cannot be read", "--fresh")
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a refused position created the folder")
@@ -342,7 +344,7 @@ func FuzzPosition(f *testing.F) {
 		plant(t, dir, "canary.txt", "sing\n")
 		plant(t, dir, "x.jsonl", "12\n45\n")
 		s := New(dir)
-		if err := s.Open(t.Context(), p); err == nil {
+		if err := s.Open(t.Context(), p, nil); err == nil {
 			closed(t, s)
 		}
 		is(t, "file outside", content(t, top, "canary.jsonl"), "sing\n")
@@ -358,7 +360,7 @@ func TestContextsAndOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := New(dir)
-	if err := s.Open(ctx, nil); !errors.Is(err, context.Canceled) {
+	if err := s.Open(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v, want context.Canceled", err)
 	}
 	if err := s.Write(t.Context(), "x", raw(`1`)); !errors.Is(err, errClosed) {
@@ -423,7 +425,7 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 	s := opened(t, dir, nil)
 	says(t, s.Write(t.Context(), "x", raw(`1`)), "not a file", "move it away")
 	closed(t, s)
-	says(t, New(dir).Open(t.Context(), json.RawMessage(`{"files":{"x.jsonl":{"length":5}}}`)), "not a file")
+	says(t, New(dir).Open(t.Context(), json.RawMessage(`{"files":{"x.jsonl":{"length":5}}}`), nil), "not a file")
 	plant(t, dir, "file", "")
-	says(t, New(filepath.Join(dir, "file")).Open(t.Context(), nil), "name a folder")
+	says(t, New(filepath.Join(dir, "file")).Open(t.Context(), nil, nil), "name a folder")
 }

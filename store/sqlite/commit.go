@@ -56,7 +56,10 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		if err := t.events(h, c.Events); err != nil {
 			return err
 		}
-		return t.pacing(h, c.Pacing)
+		if err := t.pacing(h, c.Pacing); err != nil || c.Within == nil {
+			return err
+		}
+		return c.Within(t.ctx, t.w.conn)
 	})
 }
 

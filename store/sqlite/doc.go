@@ -34,6 +34,11 @@
 // over. The token decides, never the clock, so two holders can never both
 // commit.
 //
+// A holder whose process died on this machine need not be waited for: each
+// lease has a lock file beside the store, which the system unlocks with the
+// process, and a lease whose lock is free is taken over at once. Where there
+// are no such locks the lease is waited for until it expires.
+//
 // # Concurrency and time
 //
 // All methods are safe for concurrent use, also by several processes. Writes

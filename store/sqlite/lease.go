@@ -22,6 +22,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
 	var id, before int64
+	var locked bool
 	err := s.w.write(ctx, "acquire", func(t *tx) error {
 		var run sql.NullString
 		var holder, since, expires string
@@ -42,12 +43,20 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 		}
 		before = lease.Token
 		lease.Token++
-		return t.take(id, req, lease.Token)
+		if err := t.take(id, req, lease.Token); err != nil {
+			return err
+		}
+		// Before anybody can see the token: a lease whose lock is free is dead.
+		s.alive.take(id, lease.Token)
+		locked = true
+		return nil
 	})
 	if err != nil {
+		if locked {
+			s.alive.release(id, lease.Token) // the commit failed
+		}
 		return collect.Lease{}, err
 	}
-	s.alive.take(id, lease.Token)
 	s.alive.release(id, before)
 	return lease, nil
 }
