@@ -2,6 +2,7 @@ package headway
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -226,7 +227,7 @@ func (g *Governor) refuse(d Decision) error {
 
 func (g *Governor) gaveUp(err error) error {
 	why := reason.Canceled
-	if err == context.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) {
 		why = reason.Deadline
 	}
 	return &reason.Refusal{Reason: why, Scope: g.name, Err: err}

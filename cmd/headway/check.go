@@ -90,10 +90,12 @@ func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Pr
 	}
 	found, err := con.Probe(cmd.Context(), caller)
 	if f, ok := errors.AsType[*connector.Failure](err); ok {
-		code := exitRefused
+		var code int
 		switch f.Reason {
 		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
 			code = exitDeferred
+		default:
+			code = exitRefused
 		}
 		return found, &exitError{code: code, err: err}
 	}

@@ -104,7 +104,6 @@ loses anything. Progress goes to standard error, the summary to standard output.
 			if err != nil {
 				return err
 			}
-			defer store.Close()
 			screen := newScreen(cmd, asJSON, quiet)
 			err = collectOnce(cmd, c, store, screen, fresh)
 			if closed := store.Close(); err == nil && closed != nil {

@@ -34,7 +34,11 @@ func (p *provision) open(ctx context.Context) (net.Listener, error) {
 		return nil, usage(fmt.Errorf("--listen %s can be reached from other machines, so it needs a token: set $%s (or --token), or listen on 127.0.0.1:%d",
 			p.listen, tokenVariable, port))
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", netip.AddrPortFrom(ip, uint16(port)).String())
+	network := "tcp"
+	if ip.Is4() {
+		network = "tcp4" // else 0.0.0.0 would open every IPv6 address too
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, network, netip.AddrPortFrom(ip, uint16(port)).String())
 	if err != nil {
 		return nil, usage(fmt.Errorf("--listen: %w (port 0 takes a free one)", err))
 	}

@@ -56,7 +56,10 @@ func (p *provision) serve(cmd *cobra.Command) (err error) {
 		return usage(err)
 	}
 	listener, err := p.open(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil // it was stopped before it began
+	case err != nil:
 		return err
 	}
 	began, url := time.Now(), baseURL(listener.Addr())

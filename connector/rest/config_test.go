@@ -195,8 +195,8 @@ func TestJitterOfZeroIsNone(t *testing.T) {
 
 func TestExamplesLoad(t *testing.T) {
 	for file, streams := range map[string][]connector.Stream{
-		"chat-archive.yaml":  {{Name: "conversations", DetailStream: "messages", Incremental: true}},
-		"github-issues.yaml": {{Name: "issues", Incremental: true}, {Name: "issue_comments", Incremental: true}},
+		"chat-archive.yaml":  {{Name: "conversations", DetailStream: "messages", Key: "id", DetailKey: "id", Incremental: true}},
+		"github-issues.yaml": {{Name: "issues", Key: "number", Incremental: true}, {Name: "issue_comments", Key: "id", Incremental: true}},
 	} {
 		cfg, err := Load(filepath.Join("../../examples", file), environment)
 		if err != nil {

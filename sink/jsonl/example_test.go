@@ -2,7 +2,6 @@ package jsonl_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
