@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -38,6 +39,8 @@ type Summary struct {
 	Owed map[string]int64 `json:"owed"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
+	// Pressure is the source-pressure cooldown from now on.
+	Pressure Pressure `json:"pressure"`
 	// WarmStart says whether the run began at a stored interval.
 	WarmStart bool `json:"warm_start"`
 }
@@ -51,7 +54,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	r := &run{o: c.o, id: id, started: time.Now()}
+	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}}
 	r.live = live{stage: stage{Phase: PhaseStarting}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
@@ -101,6 +104,11 @@ type run struct {
 	budget   budget
 	lease    Lease
 	warm     bool
+	pressure Pressure
+	// suspended says why details are no longer asked for in this run; nil while
+	// they are.
+	suspended *stop
+	gapsOf    map[string]int // gaps that this run opened, by stream
 
 	live live
 
@@ -140,12 +148,28 @@ func (r *run) collect(ctx context.Context) *stop {
 	if err != nil {
 		return r.broken(ctx, err)
 	}
+	r.pressure = state.Pressure
+	// What is owed comes first, then what is new, then what the walk left owed.
+	stop := r.recover(ctx)
+	if stop != nil && !stop.pressed() {
+		return stop
+	}
 	for _, s := range r.o.Connector.Streams() {
 		if stop := r.stream(ctx, s, state.Lanes); stop != nil {
 			return stop
 		}
 	}
+	if stop != nil || r.suspended != nil {
+		return cmp.Or(r.suspended, stop)
+	}
 	return r.recover(ctx)
+}
+
+// pressed reports whether the provider's pressure made the stop: that does not
+// end a run while there is other work.
+func (s *stop) pressed() bool {
+	_, ok := reason.AsPressure(s.why)
+	return ok && s.err == nil
 }
 
 // forget starts the connection over: what the sink has is set aside, what the
@@ -203,11 +227,15 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	case len(owed) > 0:
 		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
 	}
+	s.Pressure = r.pressure.after(s.Reason, s.Records+s.GapsRecovered > 0, s.Ended)
+	if s.State == RunDeferred && s.Pressure.holds(s.Ended) && s.RetryAt.Before(s.Pressure.Until) && reason.KindPressure == s.Reason.Kind() {
+		s.RetryAt = s.Pressure.Until
+	}
 	r.live.enter(stage{Phase: PhaseDone})
 	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason})
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
-		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended),
+		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Pressure: s.Pressure,
 	})
 	if err != nil && failure == nil {
 		s.State, s.Reason, s.Error = RunFailed, reason.Internal, err.Error()
@@ -222,7 +250,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 // owed counts what the connection owes, and tells the gap that can be tried first.
 func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err error) {
 	owed = map[string]int64{}
-	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPage}
+	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPageRows}
 	for {
 		gaps, err := r.o.Store.Gaps(ctx, f)
 		if err != nil {
@@ -235,7 +263,7 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 			}
 			f.AfterID = g.ID
 		}
-		if len(gaps) < gapPage {
+		if len(gaps) < gapPageRows {
 			return owed, next, nil
 		}
 	}

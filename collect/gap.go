@@ -43,6 +43,12 @@ type Gap struct {
 	LastSeen  time.Time `json:"last_seen"`
 	// RetryAt is the earliest instant to try again; zero is any time.
 	RetryAt time.Time `json:"retry_at,omitzero"`
+	// Backlog says that the gap stands for a whole tail: every item of the
+	// parent stream that changed at Since or later and whose detail is owed. Its
+	// Key is empty. Cursor is how far its list has been walked.
+	Backlog bool   `json:"backlog,omitempty"`
+	Since   string `json:"since,omitempty"`
+	Cursor  string `json:"cursor,omitempty"`
 	// LastError is the class of the last failure and no content: "503 server_error".
 	LastError string `json:"last_error,omitempty"`
 }
@@ -58,3 +64,31 @@ type GapFilter struct {
 	// Limit bounds the number; 0 is no bound.
 	Limit int
 }
+
+// ServeRequest asks for gaps to work off.
+type ServeRequest struct {
+	Now time.Time
+	// Before leaves out gaps that were tried at this instant or later, so that
+	// one pass tries each gap once.
+	Before time.Time
+	// NoPressure leaves out gaps that the provider's pressure caused, during a
+	// cooldown.
+	NoPressure bool
+	// MaxBytes bounds the locators of a page together; one gap is served
+	// whatever its size. MaxRows bounds their number.
+	MaxBytes int64
+	MaxRows  int
+}
+
+// GapAction is what an operator does to gaps.
+type GapAction string
+
+// The operator's actions.
+const (
+	// GapRetry makes pending and leased gaps due at once.
+	GapRetry GapAction = "retry"
+	// GapQuarantine takes pending gaps out of recovery.
+	GapQuarantine GapAction = "quarantine"
+	// GapRelease puts quarantined gaps back, with their attempts forgotten.
+	GapRelease GapAction = "release"
+)

@@ -5,56 +5,115 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
-
-// gapPage is how many gaps are looked at together.
-const gapPage = 100
 
 // PhaseRecovery is the phase in which gaps are worked off.
 const PhaseRecovery Phase = "recovery"
 
-// recover tries each gap that is pending and due once. Serving a page of them
-// attempts nothing; a gap is recovered only when its detail was written.
+// The size of a page of gaps. A page is transport and never a stop: budget,
+// circuit and pacing live on between pages.
+const (
+	gapPageBytes = 1 << 20
+	gapPageRows  = 500
+)
+
+// quarantineAfter is how many attempts make a gap terminal.
+const quarantineAfter = 8
+
+// recover tries each gap that is pending and due once, in fair order. It stops
+// when the run must stop; when the provider's pressure stops it, the gaps stay
+// and the stop says so, and the caller goes on with other work (C-13).
 func (r *run) recover(ctx context.Context) *stop {
-	streams := map[string]connector.Stream{}
+	parents := map[string]connector.Stream{}
 	for _, s := range r.o.Connector.Streams() {
 		if s.DetailStream != "" {
-			streams[s.DetailStream] = s
+			parents[s.Name] = s
 		}
 	}
-	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPage}
+	if len(parents) == 0 {
+		return nil
+	}
+	if r.pressure.holds(time.Now()) {
+		// Recovery may slow the pacing down meanwhile, never speed it up.
+		ctx = transport.WithSteady(ctx)
+	}
+	began := time.Now()
 	for {
-		gaps, err := r.o.Store.Gaps(ctx, f)
+		if stop := r.halted(ctx); stop != nil {
+			return stop
+		}
+		now := time.Now()
+		gaps, err := r.o.Store.Serve(ctx, r.lease, ServeRequest{
+			Now: now, Before: began, NoPressure: r.pressure.holds(now), MaxBytes: gapPageBytes, MaxRows: gapPageRows,
+		})
 		if err != nil {
 			return r.broken(ctx, err)
 		}
 		if len(gaps) == 0 {
 			return nil
 		}
-		f.AfterID = gaps[len(gaps)-1].ID
-		now := time.Now()
-		due := map[string][]Gap{} // by parent stream
-		for _, g := range gaps {
-			if s, ok := streams[g.Stream]; ok && s.Name == g.Parent && !g.RetryAt.After(now) {
-				due[g.Parent] = append(due[g.Parent], g)
-			}
-		}
-		for _, s := range r.o.Connector.Streams() {
-			if len(due[s.Name]) == 0 {
-				continue
-			}
-			if stop := r.halted(ctx); stop != nil {
-				return stop
-			}
-			r.enter(stage{Phase: PhaseRecovery, Stream: s.DetailStream})
-			if stop := r.recoverPage(ctx, s, due[s.Name], len(gaps) < gapPage); stop != nil {
-				return stop
-			}
+		if stop := r.recoverPage(ctx, parents, gaps, began); stop != nil {
+			return stop
 		}
 	}
 }
 
-func (r *run) recoverPage(ctx context.Context, s connector.Stream, gaps []Gap, last bool) *stop {
+// recoverPage works one page of gaps off, stream by stream. Gaps of streams
+// that the connector no longer has are given back and looked at no more in this
+// pass.
+func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
+	by := map[string][]Gap{}
+	orphans := r.newBatch("")
+	for _, g := range gaps {
+		if s, ok := parents[g.Parent]; !ok || s.DetailStream != g.Stream {
+			g.Attempts, g.LastSeen = 0, began
+			g.Status, g.Reason, g.LastError = GapTerminal, reason.NotFound, "stream_gone"
+			orphans.Opened = append(orphans.Opened, g)
+			continue
+		}
+		by[g.Parent] = append(by[g.Parent], g)
+	}
+	if len(orphans.Opened) > 0 {
+		if err := r.commit(ctx, orphans.Commit); err != nil {
+			return r.broken(ctx, err)
+		}
+	}
+	for i, s := range r.o.Connector.Streams() {
+		page := by[s.Name]
+		if len(page) == 0 {
+			continue
+		}
+		r.enter(stage{Phase: PhaseRecovery, Stream: s.DetailStream})
+		stop := r.recoverGaps(ctx, s, page)
+		if stop != nil {
+			return r.giveBack(ctx, r.o.Connector.Streams()[i+1:], by, stop)
+		}
+	}
+	return nil
+}
+
+// giveBack returns gaps that were served and that nobody got to.
+func (r *run) giveBack(ctx context.Context, rest []connector.Stream, by map[string][]Gap, why *stop) *stop {
+	var c Commit
+	for _, s := range rest {
+		for _, g := range by[s.Name] {
+			c.Returned = append(c.Returned, g.GapKey)
+		}
+	}
+	if len(c.Returned) > 0 && ctx.Err() == nil {
+		if err := r.commit(ctx, c); err != nil {
+			return r.broken(ctx, err)
+		}
+	}
+	return why
+}
+
+// recoverGaps fetches the details of one stream's gaps and commits what came of
+// it. A gap is recovered only when its detail was written; one that was not
+// sent for is given back as it was.
+func (r *run) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *stop {
 	keys := make([]string, len(gaps))
 	for i, g := range gaps {
 		keys[i] = g.Key
@@ -64,37 +123,74 @@ func (r *run) recoverPage(ctx context.Context, s connector.Stream, gaps []Gap, l
 		return r.broken(ctx, err)
 	}
 	b := r.newBatch(s.Name)
-	todo := make([]task, len(gaps))
-	for i, g := range gaps {
-		it := known[g.Key]
-		it.Key = g.Key
-		b.items[g.Key] = it
-		todo[i] = task{
+	var todo []task
+	var backlog *Gap
+	before := map[GapKey]Gap{}
+	for _, g := range gaps {
+		if g.Backlog {
+			backlog = &g
+			continue
+		}
+		before[g.GapKey] = g
+		it, seen := known[g.Key]
+		if seen { // otherwise there are no facts to keep, and none are made up
+			b.items[g.Key] = it
+		}
+		todo = append(todo, task{
 			item: connector.Item{Key: g.Key, Data: g.Locator},
 			from: s.Name, to: s.DetailStream, children: readChildren(it.Children), known: true,
-		}
+		})
 	}
-	end := r.details(ctx, b, todo, last)
+	end := r.details(ctx, b, todo, true)
 	if end != nil && end.abort {
 		return end.stop
 	}
-	// What was never sent stays as it is: being served is not an attempt.
-	sent := b.Opened[:0]
-	for _, g := range b.Opened {
-		if g.Attempts > 0 {
-			sent = append(sent, g)
-		}
-	}
-	b.Opened, b.Progress.GapsOpened = sent, 0
-	b.Progress.GapsRecovered = int64(len(b.Recovered))
-	for _, g := range b.Recovered {
-		b.order = append(b.order, g.Key)
-	}
+	b.settleGaps(before)
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
 	}
 	if end != nil {
+		if backlog != nil {
+			return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {*backlog}}, end.stop)
+		}
 		return end.stop
 	}
+	if backlog != nil {
+		return r.recoverBacklog(ctx, s, *backlog)
+	}
 	return nil
+}
+
+// settleGaps turns what was missed again into what the store is told: what was
+// not sent for is given back; what failed too often by itself, and not for the
+// provider's pressure, is quarantined.
+func (b *batch) settleGaps(before map[GapKey]Gap) {
+	b.Progress.GapsRecovered = int64(len(b.Recovered))
+	missed := b.Opened
+	b.Opened, b.Progress.GapsOpened = nil, 0
+	for _, g := range missed {
+		if g.Attempts == 0 {
+			b.Returned = append(b.Returned, g.GapKey)
+			continue
+		}
+		if before[g.GapKey].Attempts+g.Attempts >= quarantineAfter && !excused(g.Reason) {
+			g.Status = GapTerminal
+		}
+		b.Opened = append(b.Opened, g)
+	}
+	for _, g := range b.Recovered {
+		if _, known := b.items[g.Key]; known {
+			b.order = append(b.order, g.Key)
+		}
+	}
+}
+
+// excused reports whether a failure says nothing of the item: pressure, caps,
+// and a provider that cannot be reached.
+func excused(why reason.Reason) bool {
+	switch why.Kind() {
+	case reason.KindPressure, reason.KindCap, reason.KindCaller:
+		return true
+	}
+	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS
 }

@@ -68,6 +68,8 @@ type RunEnd struct {
 	Events   []event.Event
 	// Pacing is what was learned; nil leaves the stored value.
 	Pacing *Pacing
+	// Pressure is the source-pressure cooldown from now on.
+	Pressure Pressure
 }
 
 // ConnectionStatus is a connection at a glance.
@@ -81,6 +83,8 @@ type ConnectionStatus struct {
 	Quarantined int64            `json:"quarantined"`
 	// Pacing is the stored rate; nil is unknown.
 	Pacing *Pacing `json:"pacing"`
+	// Pressure is the source-pressure cooldown and whether somebody should look.
+	Pressure Pressure `json:"pressure"`
 	// LastRun is the newest run; nil when there was none.
 	LastRun *Run `json:"last_run"`
 	// Holder names who is collecting now; empty when nobody is.

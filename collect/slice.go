@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,10 @@ import (
 )
 
 // slice writes one page and the details of its items, and commits them with
-// the lane's new position. What could not be fetched becomes gaps, and the
+// the lane's new position. Before is the highest watermark of the pages before.
+// What could not be fetched becomes gaps, and the
 // slice is committed all the same; only then does the run stop.
-func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane) *stop {
+func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, before string) *stop {
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
 		keys[i] = it.Key
@@ -31,11 +33,14 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 		b.Progress.Items++
 		fp := fingerprint(it)
 		old, seen := known[it.Key]
-		if seen && old.Fingerprint == fp {
+		same := seen && old.Fingerprint == fp
+		if same && !old.Owed {
 			b.Progress.Unchanged++
 			continue
 		}
-		records = append(records, Record{Key: it.Key, Data: it.Data})
+		if !same {
+			records = append(records, Record{Key: it.Key, Data: it.Data})
+		}
 		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
 		b.order = append(b.order, it.Key)
 		if s.DetailStream != "" {
@@ -45,20 +50,27 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	if err := b.write(ctx, s.Name, records); err != nil {
 		return r.broken(ctx, err)
 	}
-	last := next.Cursor == "" && !next.Walking
-	stop := r.details(ctx, b, todo, last)
-	if stop != nil && stop.abort {
-		return stop.stop
+	var end *ending
+	if r.suspended != nil {
+		r.deferRest(b, todo, r.suspended, before, time.Now())
+	} else if end = r.details(ctx, b, todo, !next.Walking); end != nil && end.abort {
+		return end.stop
 	}
 	b.Progress.Pages++
 	b.Lane = next
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
 	}
-	if stop != nil {
-		return stop.stop
+	if end == nil {
+		return nil
 	}
-	return nil
+	if _, pressed := reason.AsPressure(end.why); pressed && end.err == nil {
+		// Pressure is no cap: the walk goes on, and the details of what it
+		// finds are owed.
+		r.suspended = end.stop
+		return nil
+	}
+	return end.stop
 }
 
 // task is one detail to fetch.
@@ -187,7 +199,7 @@ type batch struct {
 	Commit
 	run   *run
 	items map[string]KnownItem
-	order []string // keys of items, as they came
+	order []string // keys of the items that the commit writes
 	dirty bool     // records were written to the sink
 }
 
@@ -215,9 +227,14 @@ func (b *batch) hydrated(ctx context.Context, o outcome) error {
 	if err := b.write(ctx, o.to, records); err != nil {
 		return err
 	}
-	it := b.items[o.item.Key]
-	it.Children = o.children.encode()
-	b.items[o.item.Key] = it
+	if it, ok := b.items[o.item.Key]; ok {
+		it.Children = o.children.encode()
+		if it.Owed {
+			it.Owed = false
+			b.order = append(b.order, o.item.Key)
+		}
+		b.items[o.item.Key] = it
+	}
 	if o.known {
 		b.Recovered = append(b.Recovered, GapKey{Stream: o.to, Key: o.item.Key})
 	}
@@ -252,7 +269,8 @@ func (b *batch) missed(o outcome, now time.Time) {
 // commit makes the batch durable: the sink first, then everything else in one
 // transaction of the store.
 func (b *batch) commit(ctx context.Context) error {
-	for _, key := range b.order {
+	slices.Sort(b.order)
+	for _, key := range slices.Compact(b.order) {
 		b.Items = append(b.Items, b.items[key])
 	}
 	if b.dirty {

@@ -30,6 +30,13 @@ type Store interface {
 	// Known reads the items of a stream that the store knows, by key. Keys that
 	// are not known are absent from the map.
 	Known(ctx context.Context, connection, stream string, keys []string) (map[string]KnownItem, error)
+	// Serve leases the next gaps to work off: due, pending, in fair order. Each is
+	// leased until a commit opens, recovers or returns it, or until another
+	// holder takes the connection. Being served is not an attempt.
+	Serve(ctx context.Context, l Lease, ask ServeRequest) ([]Gap, error)
+	// Act applies an operator's action to the gaps that f selects, or to those
+	// with the given ids when there are any, and counts them. It needs no lease.
+	Act(ctx context.Context, a GapAction, f GapFilter, ids []int64) (int64, error)
 	// Commit makes one slice durable, whole or not at all.
 	Commit(ctx context.Context, l Lease, c Commit) error
 	// Forget removes everything that is known of the connection but its runs
@@ -93,6 +100,8 @@ type State struct {
 	Pacing *Pacing
 	// Sink is the sink's committed position, as the sink gave it; nil before the first commit.
 	Sink json.RawMessage
+	// Pressure is the source-pressure cooldown; the zero value is none.
+	Pressure Pressure
 }
 
 // LaneKind tells catch-up from steady state (C-9).
@@ -135,6 +144,9 @@ type Lane struct {
 type KnownItem struct {
 	Key         string
 	Fingerprint string
+	// Owed says that the item's detail is owed through a backlog gap: it is not
+	// skipped though its list entry did not change.
+	Owed bool
 	// Children holds digests of the detail records already written, opaque to
 	// the store; nil when there are none.
 	Children []byte
@@ -154,6 +166,8 @@ type Commit struct {
 	Opened []Gap
 	// Recovered are gaps whose detail was fetched and written.
 	Recovered []GapKey
+	// Returned are gaps that were served and not attempted: they stay as they were.
+	Returned []GapKey
 	// Sink is the sink's position with this slice in it; nil leaves it.
 	Sink json.RawMessage
 	// Within is run inside the transaction, for a sink that shares the store's

@@ -69,7 +69,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane) *stop {
 		}
 		next := *l
 		repeats := next.advance(page)
-		if stop := r.slice(ctx, s, page, &next); stop != nil {
+		if stop := r.slice(ctx, s, page, &next, higher(l.Since, l.High)); stop != nil {
 			return stop
 		}
 		if repeats {

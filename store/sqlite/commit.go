@@ -40,6 +40,11 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 				return err
 			}
 		}
+		for _, key := range c.Returned {
+			if err := t.returned(h, key); err != nil {
+				return err
+			}
+		}
 		for i := range c.Opened {
 			if err := t.opened(h, &c.Opened[i], c.At); err != nil {
 				return err
@@ -94,8 +99,8 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	}
 	var added int64
 	for _, it := range items {
-		n, err := t.exec(`INSERT INTO items (stream, key, fingerprint, children) VALUES (?, ?, ?, ?)
-			ON CONFLICT (stream, key) DO NOTHING`, id, it.Key, it.Fingerprint, it.Children)
+		n, err := t.exec(`INSERT INTO items (stream, key, fingerprint, children, owed) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (stream, key) DO NOTHING`, id, it.Key, it.Fingerprint, it.Children, it.Owed)
 		if err != nil {
 			return err
 		}
@@ -104,8 +109,8 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 			continue
 		}
 		// Most items that are known are the same as before; then nothing is written.
-		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4 WHERE stream = ?1 AND key = ?2
-			AND (fingerprint IS NOT ?3 OR children IS NOT ?4)`, id, it.Key, it.Fingerprint, it.Children); err != nil {
+		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
+			AND (fingerprint IS NOT ?3 OR children IS NOT ?4 OR owed IS NOT ?5)`, id, it.Key, it.Fingerprint, it.Children, it.Owed); err != nil {
 			return err
 		}
 	}
@@ -118,7 +123,7 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 // recovered closes a gap. The locator goes: nothing is asked for any more, and
 // it is content.
 func (t *tx) recovered(h held, key collect.GapKey, at time.Time) error {
-	_, err := t.exec(`UPDATE gaps SET status = ?, locator = NULL, retry_at = '', last_seen = ?
+	_, err := t.exec(`UPDATE gaps SET status = ?, locator = NULL, retry_at = '', last_seen = ?, leased = 0, cursor = ''
 		WHERE connection = ? AND stream = ? AND key = ?`,
 		string(collect.GapRecovered), instant(at), h.connection, key.Stream, key.Key)
 	return err
@@ -140,15 +145,25 @@ func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
 	if last.IsZero() {
 		last = at
 	}
+	tried, rank := "", first
+	if g.Attempts > 0 {
+		tried, rank = instant(last), last
+	}
 	_, err := t.exec(`INSERT INTO gaps (connection, stream, key, parent, locator, reason, status, attempts,
-			first_seen, last_seen, retry_at, last_error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, max(0, ?8), ?9, ?10, ?11, ?12)
+			first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, max(0, ?8), ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
 		ON CONFLICT (connection, stream, key) DO UPDATE SET
 			parent = CASE ?4 WHEN '' THEN parent ELSE ?4 END, locator = coalesce(?5, locator), reason = ?6,
 			attempts = max(0, ?8 + CASE status WHEN 'recovered' THEN 0 ELSE attempts END),
 			first_seen = CASE status WHEN 'recovered' THEN ?9 ELSE first_seen END,
-			last_seen = ?10, retry_at = ?11, last_error = ?12, status = ?7`,
+			last_seen = ?10, retry_at = ?11, last_error = ?12, status = ?7, leased = 0,
+			tried = CASE ?13 WHEN '' THEN tried ELSE ?13 END,
+			rank = CASE WHEN status = 'recovered' OR ?8 > 0 THEN ?14 ELSE rank END,
+			-- A backlog gap that is there keeps the earlier start.
+			backlog = ?15, since = CASE WHEN backlog = 1 AND status <> 'recovered' AND ?17 = '' THEN since ELSE ?16 END,
+			cursor = ?17`,
 		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(status), g.Attempts,
-		instant(first), instant(last), instant(g.RetryAt), g.LastError)
+		instant(first), instant(last), instant(g.RetryAt), g.LastError, tried, instant(rank), g.Backlog, g.Since, g.Cursor)
 	return err
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -67,6 +68,11 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error
 			ended = (SELECT expires FROM connections WHERE id = runs.connection)
 		WHERE connection = ? AND state = ?`,
 		collect.RunAbandoned, reason.LeaseLost.String(), connection, collect.RunRunning); err != nil {
+		return err
+	}
+	// What the one before was served and did not finish is nobody's now.
+	if _, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND status = ?`,
+		string(collect.GapPending), connection, string(collect.GapLeased)); err != nil {
 		return err
 	}
 	if _, err := t.exec(`UPDATE connections SET token = ?, run = ?, holder = ?, since = ?, expires = ? WHERE id = ?`,
@@ -141,7 +147,16 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 		if err := t.pacing(h, end.Pacing); err != nil {
 			return err
 		}
-		_, err = t.exec(`UPDATE connections SET run = NULL, holder = '', since = '', expires = '' WHERE id = ?`, h.connection)
+		if _, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND status = ?`,
+			string(collect.GapPending), h.connection, string(collect.GapLeased)); err != nil {
+			return err
+		}
+		pressure, err := json.Marshal(end.Pressure)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(`UPDATE connections SET run = NULL, holder = '', since = '', expires = '', pressure = ? WHERE id = ?`,
+			string(pressure), h.connection)
 		return err
 	})
 	if err == nil {
@@ -163,7 +178,7 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM items WHERE stream IN (SELECT id FROM streams WHERE connection = ?)`,
 			`DELETE FROM streams WHERE connection = ?`,
 			`DELETE FROM gaps WHERE connection = ?`,
-			`UPDATE connections SET sink = NULL, pacing_version = NULL, pacing_law = NULL,
+			`UPDATE connections SET sink = NULL, pressure = NULL, pacing_version = NULL, pacing_law = NULL,
 				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = ?`,
 		} {
 			if _, err := t.exec(query, h.connection); err != nil {

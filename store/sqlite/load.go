@@ -19,16 +19,17 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 	err := s.read(ctx, "load", func(t *sql.Tx) error {
 		var id int64
 		var sink []byte
+		var pressure sql.NullString
 		var p pacingRow
-		err := t.QueryRowContext(ctx, `SELECT id, sink, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
-			Scan(append([]any{&id, &sink}, p.columns()...)...)
+		err := t.QueryRowContext(ctx, `SELECT id, sink, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink, &pressure}, p.columns()...)...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		state.Sink, state.Pacing = sink, p.pacing()
+		state.Sink, state.Pacing, state.Pressure = sink, p.pacing(), readPressure(pressure)
 		state.Lanes, err = lanes(ctx, t, id)
 		return err
 	})
@@ -68,6 +69,14 @@ func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lan
 		list = append(list, l)
 	}
 	return list, rows.Err()
+}
+
+// readPressure reads a stored cooldown; one that cannot be read is none.
+func readPressure(text sql.NullString) (p collect.Pressure) {
+	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
+		return collect.Pressure{}
+	}
+	return p
 }
 
 const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
@@ -135,7 +144,7 @@ func knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, int
 	for _, k := range keys {
 		args = append(args, k)
 	}
-	rows, err := t.QueryContext(ctx, `SELECT key, fingerprint, children FROM items WHERE stream = ? AND key IN (?`+
+	rows, err := t.QueryContext(ctx, `SELECT key, fingerprint, children, owed FROM items WHERE stream = ? AND key IN (?`+
 		strings.Repeat(", ?", len(keys)-1)+`)`, args...)
 	if err != nil {
 		return err
@@ -143,7 +152,7 @@ func knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, int
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var it collect.KnownItem
-		if err := rows.Scan(&it.Key, &it.Fingerprint, &it.Children); err != nil {
+		if err := rows.Scan(&it.Key, &it.Fingerprint, &it.Children, &it.Owed); err != nil {
 			return err
 		}
 		into[it.Key] = it

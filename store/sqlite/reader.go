@@ -37,7 +37,7 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 
 // connections reads the rows themselves into list and gives their ids.
 func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT id, name, run IS NOT NULL, holder, expires, `+pacingColumns+`
+	rows, err := t.QueryContext(ctx, `SELECT id, name, run IS NOT NULL, holder, expires, pressure, `+pacingColumns+`
 		FROM connections ORDER BY name`)
 	if err != nil {
 		return nil, err
@@ -48,11 +48,12 @@ func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.
 		var id int64
 		var isHeld bool
 		var holder, expires string
+		var pressure sql.NullString
 		var p pacingRow
-		if err := rows.Scan(append([]any{&id, &c.Name, &isHeld, &holder, &expires}, p.columns()...)...); err != nil {
+		if err := rows.Scan(append([]any{&id, &c.Name, &isHeld, &holder, &expires, &pressure}, p.columns()...)...); err != nil {
 			return nil, err
 		}
-		c.Pacing = p.pacing()
+		c.Pacing, c.Pressure = p.pacing(), readPressure(pressure)
 		if isHeld && now.Before(parseInstant(expires)) {
 			c.Holder = holder
 		}
@@ -179,9 +180,7 @@ func gapQuery(f collect.GapFilter) (query string, args []any) {
 	if f.Reason != reason.None {
 		where, args = append(where, `g.reason = ?`), append(args, f.Reason.String())
 	}
-	return `SELECT g.id, (SELECT name FROM connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
-		g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error
-		FROM gaps g WHERE ` + strings.Join(where, " AND ") + ` ORDER BY g.id LIMIT ?`, append(args, bound(f.Limit))
+	return `SELECT ` + gapColumns + ` FROM gaps g WHERE ` + strings.Join(where, " AND ") + ` ORDER BY g.id LIMIT ?`, append(args, bound(f.Limit))
 }
 
 func (r *Reader) gaps(ctx context.Context, query string, args []any) (list []collect.Gap, err error) {
@@ -191,13 +190,10 @@ func (r *Reader) gaps(ctx context.Context, query string, args []any) (list []col
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var g collect.Gap
-		var why, first, last, retryAt string
-		if err := rows.Scan(&g.ID, &g.Connection, &g.Stream, &g.Key, &g.Parent, &g.Locator, &why, &g.Status, &g.Attempts,
-			&first, &last, &retryAt, &g.LastError); err != nil {
+		g, err := scanGap(rows)
+		if err != nil {
 			return nil, err
 		}
-		g.Reason, g.FirstSeen, g.LastSeen, g.RetryAt = parseReason(why), parseInstant(first), parseInstant(last), parseInstant(retryAt)
 		list = append(list, g)
 	}
 	return list, rows.Err()
@@ -247,4 +243,16 @@ func parseReason(name string) reason.Reason {
 		return r
 	}
 	return reason.Internal
+}
+
+const gapColumns = `g.id, (SELECT name FROM connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
+	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor`
+
+// scanGap reads a row of gapColumns.
+func scanGap(rows *sql.Rows) (g collect.Gap, err error) {
+	var why, first, last, retryAt string
+	err = rows.Scan(&g.ID, &g.Connection, &g.Stream, &g.Key, &g.Parent, &g.Locator, &why, &g.Status, &g.Attempts,
+		&first, &last, &retryAt, &g.LastError, &g.Backlog, &g.Since, &g.Cursor)
+	g.Reason, g.FirstSeen, g.LastSeen, g.RetryAt = parseReason(why), parseInstant(first), parseInstant(last), parseInstant(retryAt)
+	return g, err
 }

@@ -98,8 +98,19 @@ func (m *model) acquire(rt *rapid.T) {
 			last.State = collect.RunAbandoned
 		}
 	}
+	m.unlease()
 	m.leases, m.free = append(m.leases, l), false
 	m.runs = append(m.runs, collect.Run{ID: run, State: collect.RunRunning})
+}
+
+// unlease puts back what a holder was served and did not finish.
+func (m *model) unlease() {
+	for k, g := range m.gaps {
+		if g.Status == collect.GapLeased {
+			g.Status = collect.GapPending
+			m.gaps[k] = g
+		}
+	}
 }
 
 func (m *model) renew(rt *rapid.T) {
@@ -122,6 +133,7 @@ func (m *model) finish(rt *rapid.T) {
 	}
 	if wrote(rt, m.store.Finish(rt.Context(), l, end), current) {
 		m.free = true
+		m.unlease()
 		m.runs[len(m.runs)-1].State, m.runs[len(m.runs)-1].Progress = end.State, end.Progress
 		m.append(l, end.Events)
 	}

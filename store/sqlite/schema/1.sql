@@ -22,7 +22,9 @@ CREATE TABLE connections (
     pacing_law         TEXT,
     pacing_interval_ms REAL,
     pacing_recorded_at TEXT,
-    pacing_state       BLOB
+    pacing_state       BLOB,
+    -- The source-pressure cooldown, as JSON; NULL is none.
+    pressure           TEXT
 ) STRICT;
 
 CREATE TABLE runs (
@@ -83,6 +85,8 @@ CREATE TABLE items (
     key         TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     children    BLOB,
+    -- 1 while the detail is owed through a backlog gap.
+    owed        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, key)
 ) STRICT, WITHOUT ROWID;
 
@@ -100,8 +104,22 @@ CREATE TABLE gaps (
     last_seen  TEXT NOT NULL,
     retry_at   TEXT NOT NULL,
     last_error TEXT NOT NULL,
+    -- When it was last asked for; the empty text is never.
+    tried      TEXT NOT NULL DEFAULT '',
+    -- The order of serving: when it was first seen, or tried last.
+    rank       TEXT NOT NULL DEFAULT '',
+    -- The token of the lease that it is served to; 0 is none.
+    leased     INTEGER NOT NULL DEFAULT 0,
+    -- A backlog gap stands for all items that changed at since or later and
+    -- are owed; cursor is how far its list has been walked.
+    backlog    INTEGER NOT NULL DEFAULT 0,
+    since      TEXT NOT NULL DEFAULT '',
+    cursor     TEXT NOT NULL DEFAULT '',
     UNIQUE (connection, stream, key)
 ) STRICT;
 
 -- Serves pages in order of id and, since it covers reason, the counts.
 CREATE INDEX gaps_by_status ON gaps (connection, status, id, reason);
+
+-- Serves gaps in fair order.
+CREATE INDEX gaps_by_rank ON gaps (connection, status, rank, id);
