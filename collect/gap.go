@@ -85,7 +85,8 @@ type GapAction string
 
 // The operator's actions.
 const (
-	// GapRetry makes pending and leased gaps due at once.
+	// GapRetry makes pending and leased gaps due at once, and ends the
+	// connection's source-pressure cooldown.
 	GapRetry GapAction = "retry"
 	// GapQuarantine takes pending gaps out of recovery.
 	GapQuarantine GapAction = "quarantine"

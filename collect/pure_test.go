@@ -144,3 +144,36 @@ func TestAdvanceMovesOnlyForward(t *testing.T) {
 		t.Fatalf("the watermark went back: %+v", l)
 	}
 }
+
+func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
+	now := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pressure
+	for i, want := range []time.Duration{
+		10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 80 * time.Minute, 160 * time.Minute,
+		320 * time.Minute, 320 * time.Minute,
+	} {
+		if p = p.after(reason.RateLimited.Reason(), false, now); p.Until.Sub(now) != want || p.Cycles != i+1 {
+			t.Fatalf("cycle %d: %+v, want %v", i+1, p, want)
+		}
+	}
+	for _, why := range []reason.Reason{reason.MaxRequests.Reason(), reason.Interrupted, reason.ServerError, reason.Internal} {
+		if p.after(why, true, now) != p {
+			t.Errorf("%s changed the cooldown", why)
+		}
+	}
+	for range 4 {
+		p = p.after(reason.CircuitOpen.Reason(), false, now)
+	}
+	if p.NeedsAttention {
+		t.Fatal("11 cycles are not 12")
+	}
+	if p = p.after(reason.CircuitOpen.Reason(), false, now); !p.NeedsAttention {
+		t.Fatal("12 cycles without progress and nobody is told")
+	}
+	if q := p.after(reason.UpstreamPressure.Reason(), true, now); q.NeedsAttention || q.Cycles != 0 || q.Until.Sub(now) != 5*time.Minute {
+		t.Fatalf("progress: %+v", q)
+	}
+	if p.after(reason.Drained, true, now) != (Pressure{}) {
+		t.Fatal("a drained run leaves no cooldown")
+	}
+}

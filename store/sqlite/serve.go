@@ -98,6 +98,12 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 		return 0, fmt.Errorf("store %s: gaps: there is no action %q", s.path, a)
 	}
 	err = s.w.write(ctx, string(a)+" gaps", func(t *tx) error {
+		if a == collect.GapRetry {
+			// Who asks for a retry now does not mean after the cooldown.
+			if _, err := t.exec(`UPDATE connections SET pressure = NULL WHERE ? IN ('', name)`, f.Connection); err != nil {
+				return err
+			}
+		}
 		if len(ids) == 0 {
 			f.Limit, f.AfterID, f.Status = 0, 0, ""
 			query, args := gapQuery(f)
