@@ -92,7 +92,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	}
 	var err error
 	if !d.OK {
-		err = g.refuse(d)
+		err = g.refuse(now, d)
 	}
 	note := g.note(now, fx)
 	g.mu.Unlock()
@@ -189,7 +189,7 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 func (g *Governor) hopeless(ctx context.Context, now time.Duration, d Decision, queued time.Duration) error {
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
-		return g.refuse(d)
+		return g.refuse(now, d)
 	case d.At == Forever:
 		return nil // it takes an outcome, and nobody knows when that comes
 	}
@@ -198,7 +198,7 @@ func (g *Governor) hopeless(ctx context.Context, now time.Duration, d Decision, 
 		return &reason.Refusal{Reason: reason.Deadline, Scope: g.name, RetryAt: g.wall(at).Round(0)}
 	}
 	if d.At-now > g.core.set.MaxWait {
-		return g.refuse(d)
+		return g.refuse(now, d)
 	}
 	return nil
 }
@@ -212,12 +212,16 @@ func (g *Governor) hopelessBehind(ctx context.Context, now time.Duration) error 
 	return g.hopeless(ctx, now, d, time.Duration(g.queue.len)*g.core.Interval())
 }
 
-// refuse is the refusal that a decision stands for. A cooldown is refused in
-// the name of the pressure that set it.
-func (g *Governor) refuse(d Decision) error {
+// refuse is the refusal that a decision stands for. A cooldown, and an interval
+// beyond MaxWait, are refused in the name of the pressure that made them.
+func (g *Governor) refuse(now time.Duration, d Decision) error {
 	r := &reason.Refusal{Reason: d.Reason, Scope: g.name}
-	if d.Reason == reason.Cooldown {
+	switch {
+	case d.Reason == reason.Cooldown:
 		r.Reason = g.core.cooldownWhy.Reason()
+	case d.Reason == reason.Pacing && d.At-now > g.core.set.MaxWait && g.core.backoff.Reason != reason.None:
+		// So long an interval is the provider's doing.
+		r.Reason = g.core.backoff.Reason
 	}
 	if d.At != Forever {
 		r.RetryAt = g.wall(d.At).Round(0)

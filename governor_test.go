@@ -94,6 +94,19 @@ func TestAWaitBeyondMaxWaitIsARefusalThatSaysWhen(t *testing.T) {
 	})
 }
 
+func TestAnIntervalBeyondMaxWaitIsThePressureThatMadeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{MaxWait: 3 * sec})
+		for range 2 {
+			acquire(t, g).Settle(headway.Outcome{Class: reason.Throttled})
+		}
+		acquire(t, g)
+		if _, err := g.Acquire(t.Context()); refusal(t, err).Reason != reason.RateLimited.Reason() {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestADeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{})

@@ -184,7 +184,7 @@ func (b *Breaker) Settle(c *Config, now time.Duration, t Ticket, r Result) Trans
 			b.probing--
 		}
 	case Closed:
-		if r != Neutral && b.count(c, r) {
+		if r != Neutral && b.count(c, r) && r == Failure {
 			return b.transition(FailureRatio, now)
 		}
 	case Open:
@@ -192,7 +192,8 @@ func (b *Breaker) Settle(c *Config, now time.Duration, t Ticket, r Result) Trans
 	return Transition{}
 }
 
-// count adds an outcome to the window and reports whether the circuit must open.
+// count adds an outcome to the window and reports whether the ratio is reached;
+// only a failure then opens the circuit.
 func (b *Breaker) count(c *Config, r Result) (open bool) {
 	b.failures <<= 1
 	if r == Failure {

@@ -74,8 +74,15 @@ func TestMoves(t *testing.T) {
 			{0, f, true, "closed>open:failure_ratio"},
 		}},
 		{"old outcomes leave the window", []call{
+			{0, f, true, ""}, {0, s, true, ""}, {0, s, true, ""}, {0, s, true, ""}, {0, s, true, ""},
+			{0, s, true, ""}, {0, s, true, ""}, {0, s, true, ""}, {0, s, true, ""}, {0, s, true, ""},
+			{0, s, true, ""}, {0, f, true, ""}, {0, f, true, ""}, {0, f, true, ""}, {0, f, true, ""}, // 4 of 10
+			{0, f, true, "closed>open:failure_ratio"},
+		}},
+		{"a success never opens it", []call{
 			{0, f, true, ""}, {0, f, true, ""}, {0, f, true, ""}, {0, f, true, ""},
-			{0, s, true, "closed>open:failure_ratio"}, // 4 of 5
+			{0, s, true, ""}, // 4 of 5 failed
+			{0, f, true, "closed>open:failure_ratio"},
 		}},
 		{"neutral outcomes count for nothing", []call{
 			{0, n, true, ""}, {0, n, true, ""}, {0, n, true, ""}, {0, n, true, ""}, {0, n, true, ""},
@@ -163,7 +170,7 @@ func TestAgreesWithAPlainModel(t *testing.T) {
 					failed++
 				}
 			}
-			open := len(seen) >= cfg.Minimum && float64(failed) >= cfg.Ratio*float64(len(seen))
+			open := fail && len(seen) >= cfg.Minimum && float64(failed) >= cfg.Ratio*float64(len(seen))
 			if open != (b.State() == breaker.Open) {
 				t.Fatalf("after %v: open %v, model %v", seen, b.State(), open)
 			}

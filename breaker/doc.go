@@ -9,7 +9,8 @@
 //	    half_open --> open: probe_failed
 //
 // It opens when at least Ratio of the last Window outcomes failed, once
-// Minimum outcomes are known, so that a cold start cannot open it. After
+// Minimum outcomes are known, so that a cold start cannot open it; the outcome that opens
+// it is a failure. After
 // OpenFor it lets a bounded number of probes through. Outcomes of attempts that
 // were admitted in an earlier state are not counted in a later one.
 //

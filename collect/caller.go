@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/headway-go/headway"
@@ -27,6 +28,16 @@ const maxCircuitWaits = 8
 type caller struct {
 	run    *run
 	client *http.Client
+	last   atomic.Pointer[string] // the route of the newest request
+	waits  atomic.Int32           // of the open circuit, since the last success
+}
+
+// route is the route of the newest request.
+func (c *caller) route() string {
+	if last := c.last.Load(); last != nil {
+		return *last
+	}
+	return ""
 }
 
 // newCaller builds the governed client of a run.
@@ -52,12 +63,16 @@ func newCaller(r *run, g *headway.Governor) (*caller, error) {
 	return &caller{run: r, client: &http.Client{Transport: t, CheckRedirect: sameHost}}, nil
 }
 
-// errRedirect says that a provider pointed elsewhere: credentials stay here.
-var errRedirect = errors.New("redirected to another host, which is not followed")
+// What a redirect may not do: lead elsewhere, where the credential must not go,
+// or in circles.
+var (
+	errRedirect     = errors.New("redirected to another host, which is not followed")
+	errRedirectLoop = errors.New("redirected ten times, which is where following ends")
+)
 
 func sameHost(next *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
-		return errors.New("redirected ten times")
+		return errRedirectLoop
 	}
 	first := via[0].URL
 	if next.URL.Scheme != first.Scheme || next.URL.Host != first.Host {
@@ -67,17 +82,20 @@ func sameHost(next *http.Request, via []*http.Request) error {
 }
 
 // Do sends one request and waits an open circuit out (C-14): as long as the
-// run's time allows, and at most eight times without a success between.
+// run's time allows, and at most eight times in a row without a success between,
+// over all requests of the run.
 func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response, error) {
-	sent := 0
-	for waits := 0; ; waits++ {
+	for sent := 0; ; {
 		res, err := c.send(ctx, req)
+		if err == nil {
+			c.waits.Store(0)
+		}
 		if f, ok := errors.AsType[*connector.Failure](err); ok {
 			sent += f.Attempts
 			f.Attempts = sent
 		}
 		until, open := circuitOpen(err)
-		if !open || waits >= maxCircuitWaits || !c.run.waitCircuit(ctx, until) {
+		if !open || c.waits.Add(1) > maxCircuitWaits || !c.run.waitCircuit(ctx, until) {
 			return res, err
 		}
 	}
@@ -105,7 +123,9 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		return nil, &reason.Refusal{Reason: reason.Canceled, Err: context.Cause(ctx)}
 	}
 	// The route, where the connector names it, holds no record's key.
-	f := &connector.Failure{Method: req.Method, Path: cmp.Or(req.Pattern, req.URL.Path), Attempts: trace.Attempts}
+	route := cmp.Or(req.Pattern, req.URL.Path)
+	c.last.Store(&route)
+	f := &connector.Failure{Method: req.Method, Path: route, Attempts: trace.Attempts}
 	if trace.Stopped != nil {
 		f.Stopped, f.RetryAt = c.run.capped(trace.Stopped.Reason), trace.Stopped.RetryAt
 	}
@@ -180,7 +200,7 @@ func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte) 
 func unreached(err error) reason.Reason {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.Is(err, errRedirect), errors.Is(err, transport.ErrTooLarge):
+	case errors.Is(err, errRedirect), errors.Is(err, errRedirectLoop), errors.Is(err, transport.ErrTooLarge):
 		return reason.InvalidResponse
 	case transport.IsTLS(err):
 		return reason.TLS

@@ -121,6 +121,7 @@ type stop struct {
 	why     reason.Reason
 	retryAt time.Time
 	err     error // what made it fail; nil when it is deferred
+	cause   error // what deferred it, where that was a request
 }
 
 // collect does the work of the run; nil means that nothing is left.
@@ -224,6 +225,9 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		failure = end.err
 	case end != nil:
 		s.State, s.Reason, s.RetryAt = RunDeferred, end.why, end.retryAt
+		if end.cause != nil {
+			s.Error = end.cause.Error()
+		}
 	case len(owed) > 0:
 		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
 	}
@@ -232,6 +236,10 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		s.RetryAt = s.Pressure.Until
 	}
 	r.live.enter(stage{Phase: PhaseDone})
+	if s.Rate != nil {
+		// How the rate stood at the end, also where it never changed.
+		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate})
+	}
 	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason})
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
@@ -309,7 +317,7 @@ func (r *run) refusedFor(ctx context.Context, err error) *stop {
 		return &stop{why: reason.Internal, err: err}
 	}
 	if f.Stopped != reason.None {
-		return &stop{why: f.Stopped, retryAt: f.RetryAt}
+		return &stop{why: f.Stopped, retryAt: f.RetryAt, cause: f}
 	}
 	switch f.Reason {
 	case reason.Unauthorized, reason.Forbidden, reason.NotFound, reason.ClientError, reason.TLS,
@@ -317,7 +325,7 @@ func (r *run) refusedFor(ctx context.Context, err error) *stop {
 		return &stop{why: f.Reason, err: f}
 	default:
 		// The provider is in trouble or away: the cursor stands, a later run goes on.
-		return &stop{why: f.Reason, retryAt: f.RetryAt}
+		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
 	}
 }
 

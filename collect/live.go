@@ -197,5 +197,8 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 	r.live.mu.Lock()
 	r.live.committed = total
 	r.live.mu.Unlock()
+	if sink, ok := r.o.Sink.(Informed); ok && c.Sink != nil {
+		return sink.Committed(ctx, c.Sink)
+	}
 	return nil
 }

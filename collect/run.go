@@ -52,7 +52,8 @@ type Run struct {
 	Started    time.Time     `json:"started"`
 	Ended      time.Time     `json:"ended,omitzero"`
 	RetryAt    time.Time     `json:"retry_at,omitzero"`
-	// Error is the failure in one line, without content; empty when there was none.
+	// Error is the failure, or what deferred the run, in one line, without
+	// content; empty when there was none.
 	Error string `json:"error,omitempty"`
 	Progress
 }

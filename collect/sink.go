@@ -62,6 +62,17 @@ type Execer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
+// Informed is a sink that is told of each commit, for one that passes positions
+// on to somebody else and may do so only once they hold.
+type Informed interface {
+	Sink
+	// Committed says that the store has committed a position that Sync gave. A
+	// process that dies in between never says so, but the next one begins with
+	// Open at that position, a Sync and its commit. An error ends the run; what
+	// was committed stays so.
+	Committed(ctx context.Context, position json.RawMessage) error
+}
+
 // Asider is a sink that can set aside what it holds of some streams, so that a
 // connection can start over without deleting anything. It is called before Open.
 type Asider interface {

@@ -74,7 +74,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane) *stop {
 		}
 		if repeats {
 			return &stop{why: reason.CursorRepeats, err: &connector.Failure{
-				Reason: reason.CursorRepeats, Method: http.MethodGet, Path: s.Name,
+				Reason: reason.CursorRepeats, Method: http.MethodGet, Path: r.caller.route(),
 				Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
 					"everything up to there is kept; check paginate and its parameter"),
 			}}

@@ -26,11 +26,7 @@ func newRuns() *cobra.Command {
 			if limit < 0 {
 				return usage(fmt.Errorf("--limit is %d, must not be negative", limit))
 			}
-			return withReader(cmd, func(r collect.Reader) error {
-				all, err := oneConnection(cmd, r, args)
-				if err != nil {
-					return err
-				}
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
 				name := ""
 				if len(args) == 1 {
 					name = all[0].Name

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/sim"
 )
 
@@ -52,7 +53,7 @@ func listText(all []embedded) string {
 		if limits == "" {
 			limits = "no limits"
 		}
-		about := brief(time.Duration(e.HorizonS * float64(time.Second)))
+		about := span.Text(time.Duration(e.HorizonS * float64(time.Second)))
 		if e.Clients > 1 {
 			about += fmt.Sprintf(", %d clients", e.Clients)
 		}
@@ -60,18 +61,6 @@ func listText(all []embedded) string {
 		fmt.Fprintf(&b, "%-*s  %s\n", wide, "", e.Description)
 	}
 	return b.String()
-}
-
-// brief is a duration without the units that are zero: 1h, and not 1h0m0s.
-func brief(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // unknownText stands for what has no value: never 0.
@@ -98,7 +87,7 @@ func resultText(r *sim.Result) string {
 		{"scenario", r.Scenario, ""},
 		{"law", r.Law, ""},
 		{"seed", strconv.FormatUint(r.Seed, 10), ""},
-		{"horizon", brief(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
+		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
 		{"attempts", count(r.Attempts), "that reached the provider"},
 		{"admitted", count(r.Admitted), ""},
 		{"throttled", count(r.Throttled), "refused by a limit"},
@@ -136,7 +125,7 @@ func beliefText(b *sim.Belief) string {
 		limit = strconv.FormatFloat(b.Limit, 'g', 6, 64)
 	}
 	if b.WindowS > 0 {
-		limit += " in " + brief(time.Duration(b.WindowS*float64(time.Second)))
+		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))
 	}
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
 }

@@ -36,9 +36,21 @@ func withReader(cmd *cobra.Command, use func(collect.Reader) error) error {
 	return err
 }
 
-// oneConnection picks the named connections, all without a name; a name that is
-// not there is an error that lists those that are.
-func oneConnection(cmd *cobra.Command, r collect.Reader, args []string) ([]collect.ConnectionStatus, error) {
+// withConnections is withReader with the connection that args name, or with all
+// when they name none.
+func withConnections(cmd *cobra.Command, args []string, use func(collect.Reader, []collect.ConnectionStatus) error) error {
+	return withReader(cmd, func(r collect.Reader) error {
+		all, err := pick(cmd, r, args)
+		if err != nil {
+			return err
+		}
+		return use(r, all)
+	})
+}
+
+// pick is the named connection, or all without a name; a name that is not there
+// is an error that lists those that are.
+func pick(cmd *cobra.Command, r collect.Reader, args []string) ([]collect.ConnectionStatus, error) {
 	all, err := r.Connections(cmd.Context())
 	if err != nil || len(args) == 0 {
 		return all, err
@@ -65,11 +77,7 @@ who is collecting it now. It reads the state file and disturbs no run.`,
   headway status chat-archive --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withReader(cmd, func(r collect.Reader) error {
-				all, err := oneConnection(cmd, r, args)
-				if err != nil {
-					return err
-				}
+			return withConnections(cmd, args, func(_ collect.Reader, all []collect.ConnectionStatus) error {
 				if asJSON {
 					return writeJSON(cmd, orEmpty(all))
 				}
@@ -198,11 +206,7 @@ unknown.`,
   headway rate chat-archive --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withReader(cmd, func(r collect.Reader) error {
-				all, err := oneConnection(cmd, r, args)
-				if err != nil {
-					return err
-				}
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
 				rates := make([]rateStatus, 0, len(all))
 				for _, c := range all {
 					s, err := readRate(cmd, r, c)

@@ -30,7 +30,8 @@ func eventText(e event.Event) string {
 		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
 			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, count(e.Circuit.Requests), count(e.Circuit.Retries))
 	case event.CollectionRate:
-		text := fmt.Sprintf("%s to %s of at most %s", e.Note, perTime(e.Rate.EffectiveRatePerMin), perTime(e.Rate.CeilingRatePerMin))
+		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "backing off to ", "end": "rate at the end "}[e.Note]
+		text := fmt.Sprintf("%s%s of at most %s", verb, perTime(e.Rate.EffectiveRatePerMin), perTime(e.Rate.CeilingRatePerMin))
 		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
 			text += fmt.Sprintf(": %s at %s", b.Reason, perTime(60000/b.AtIntervalMS))
 		}

@@ -129,6 +129,8 @@ func summaryText(c *rest.Config, s collect.Summary) string {
 		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
 		fmt.Fprintf(&b, "%s: failed after %s (%s)\n", c.Name, took, s.Reason)
+	}
+	if s.Error != "" {
 		row("error", "%s", s.Error)
 	}
 	p := s.Progress

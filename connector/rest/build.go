@@ -1,9 +1,12 @@
 package rest
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headway-go/headway/internal/span"
 )
 
 // builder makes a Config of a file's nodes and reports what the schema cannot
@@ -42,11 +45,18 @@ func (b builder) run(n *node) Run {
 }
 
 func (b builder) sink(n *node) Sink {
-	dir := b.text(n.get("jsonl").get("dir"))
-	if dir == "" {
-		dir = DefaultDir
+	folder := func(n *node) string { return cmp.Or(b.text(n.get("dir")), DefaultDir) }
+	switch {
+	case n.get("sqlite") != nil:
+		return Sink{SQLite: &SQLite{File: b.text(n.get("sqlite").get("file"))}}
+	case n.get("parquet") != nil:
+		return Sink{Parquet: &Parquet{Dir: folder(n.get("parquet"))}}
+	case n.get("singer") != nil:
+		return Sink{Singer: &Singer{}}
+	case n.get("airbyte") != nil:
+		return Sink{Airbyte: &Airbyte{}}
 	}
-	return Sink{JSONL: &JSONL{Dir: dir}}
+	return Sink{JSONL: &JSONL{Dir: folder(n.get("jsonl"))}}
 }
 
 // name is a name whose letters a variable may have brought.
@@ -94,7 +104,7 @@ func (b builder) duration(n *node, unset, least, most time.Duration) time.Durati
 	case err != nil:
 		b.add(n.at, n.path, "%s; want a duration with a unit, such as 250ms, 20s or 15m", n.is())
 	case d < least || d > most:
-		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), short(least), short(most))
+		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), span.Text(least), span.Text(most))
 	}
 	return d
 }

@@ -190,7 +190,11 @@ type Run struct {
 
 // Sink is where records go: exactly one is set.
 type Sink struct {
-	JSONL *JSONL
+	JSONL   *JSONL
+	SQLite  *SQLite
+	Parquet *Parquet
+	Singer  *Singer
+	Airbyte *Airbyte
 }
 
 // JSONL is one file of JSON lines a stream.
@@ -199,8 +203,49 @@ type JSONL struct {
 	Dir string
 }
 
-// DefaultDir is where records go when the file names no sink.
+// SQLite is one table a stream.
+type SQLite struct {
+	// File is the database, relative to the working directory. Empty: the one
+	// that holds the state, so that records and state become durable together.
+	File string
+}
+
+// Parquet is a folder of Parquet files.
+type Parquet struct {
+	// Dir is relative to the working directory. Default ./out.
+	Dir string
+}
+
+// Singer is standard output, as a Singer tap writes it.
+type Singer struct{}
+
+// Airbyte is standard output, as an Airbyte source's read writes it.
+type Airbyte struct{}
+
+// DefaultDir is where records go when the file names no sink, or no folder.
 const DefaultDir = "./out"
+
+// Piped reports whether standard output belongs to the sink.
+func (s Sink) Piped() bool { return s.Singer != nil || s.Airbyte != nil }
+
+// String says where records go: "jsonl in ./out".
+func (s Sink) String() string {
+	switch {
+	case s.JSONL != nil:
+		return "jsonl in " + s.JSONL.Dir
+	case s.SQLite != nil && s.SQLite.File == "":
+		return "sqlite in the state file"
+	case s.SQLite != nil:
+		return "sqlite in " + s.SQLite.File
+	case s.Parquet != nil:
+		return "parquet in " + s.Parquet.Dir
+	case s.Singer != nil:
+		return "singer on standard output"
+	case s.Airbyte != nil:
+		return "airbyte on standard output"
+	}
+	return ""
+}
 
 // Load reads a connection file. Its error is a [*ConfigError] with every
 // problem that the file has, or says why the file cannot be read.

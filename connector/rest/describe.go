@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/span"
 )
 
 // Plan is what a run of a connection would do, for people and programs. It
@@ -62,6 +63,7 @@ func Describe(cfg *Config) Plan {
 		CeilingMS:  milliseconds(ceiling), CeilingPerMin: float64(time.Minute) / float64(ceiling),
 		InitialMS: milliseconds(initial),
 		Law:       cmp.Or(pr.Pacing.Law, control.DefaultLaw),
+		Sink:      cfg.Sink.String(),
 		Warnings:  pr.warnings(ceiling),
 	}
 	if pr.BaseURL != nil {
@@ -75,10 +77,7 @@ func Describe(cfg *Config) Plan {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d requests", cfg.Run.MaxRequests))
 	}
 	if cfg.Run.MaxWallClock > 0 {
-		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", short(cfg.Run.MaxWallClock)))
-	}
-	if cfg.Sink.JSONL != nil {
-		p.Sink = "jsonl in " + cfg.Sink.JSONL.Dir
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", span.Text(cfg.Run.MaxWallClock)))
 	}
 	return p
 }
@@ -108,18 +107,6 @@ func (a Auth) String() string {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// short is a duration without the zero units at its end.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}
 
 func (p Provider) warnings(ceiling time.Duration) []string {
 	var out []string

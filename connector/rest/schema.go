@@ -220,7 +220,10 @@ func suggest(name string, known []string) string {
 	if best != "" {
 		return fmt.Sprintf("did you mean %s?", best)
 	}
-	if len(known) == 1 {
+	switch len(known) {
+	case 0:
+		return "nothing can be set here, remove it"
+	case 1:
 		return "want " + known[0]
 	}
 	return "want one of " + strings.Join(known, ", ")

@@ -87,7 +87,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/..."}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
 		},
@@ -128,7 +128,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"sim/..."},
-			Imports:   slices.Concat([]string{"sim/..."}, core),
+			Imports:   slices.Concat([]string{"sim/...", "internal/span"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
@@ -152,6 +152,10 @@ var Headway = Law{
 			Covers:    []string{"internal/filelock"},
 			Libraries: []string{"golang.org/x/sys"},
 			Why:       "a lock is a call of the operating system and nothing else",
+		},
+		{
+			Covers: []string{"internal/span"},
+			Why:    "it only writes a duration, so that pure and virtual code can use it",
 		},
 		{
 			Covers: []string{"internal/arch"},

@@ -19,19 +19,26 @@ type alive struct {
 	held map[string]*os.File
 }
 
-func (a *alive) name(connection, token int64) string {
-	return fmt.Sprintf("%s-lease-%d-%d", a.path, connection, token)
+func (a *alive) name(connection, token int64) string { return leaseFile(a.path, connection, token) }
+
+func leaseFile(path string, connection, token int64) string {
+	return fmt.Sprintf("%s-lease-%d-%d", path, connection, token)
 }
 
 // take locks the file of a new lease. Failing that is no reason to refuse the
 // lease: it is then waited for until it expires.
 func (a *alive) take(connection, token int64) {
 	name := a.name(connection, token)
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	// The file gets its name once it is locked: whoever finds it finds it so.
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return
 	}
-	if taken, err := filelock.Try(f); err != nil || !taken {
+	taken, err := filelock.Try(f)
+	if err == nil && taken {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil || !taken {
 		_ = f.Close()
 		return
 	}
@@ -40,10 +47,14 @@ func (a *alive) take(connection, token int64) {
 	a.held[name] = f
 }
 
-// dead reports whether the holder of a lease has certainly died: its lock file
-// is there and nobody has it locked.
-func (a *alive) dead(connection, token int64) bool {
-	f, err := os.OpenFile(a.name(connection, token), os.O_RDWR, 0)
+// dead reports whether the holder of a lease has certainly died.
+func (a *alive) dead(connection, token int64) bool { return leaseOfTheDead(a.path, connection, token) }
+
+// leaseOfTheDead reports whether a lease's lock file is there and nobody has it
+// locked. Asking takes the lock for a moment, so that of two who ask at once one
+// may take the other for the holder: whoever is dead is so the next time, too.
+func leaseOfTheDead(path string, connection, token int64) bool {
+	f, err := os.OpenFile(leaseFile(path, connection, token), os.O_RDWR, 0)
 	if err != nil {
 		return false
 	}

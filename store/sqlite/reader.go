@@ -18,12 +18,12 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 	var list []collect.ConnectionStatus
 	now := time.Now()
 	err := r.read(ctx, "list connections", func(t *sql.Tx) error {
-		ids, err := connections(ctx, t, now, &list)
+		ids, err := connections(ctx, t, r.path, now, &list)
 		if err != nil {
 			return err
 		}
 		for i, id := range ids {
-			if err := describe(ctx, t, now, id, &list[i]); err != nil {
+			if err := describe(ctx, t, r.path, now, id, &list[i]); err != nil {
 				return err
 			}
 		}
@@ -36,8 +36,8 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 }
 
 // connections reads the rows themselves into list and gives their ids.
-func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT id, name, run IS NOT NULL, holder, expires, pressure, `+pacingColumns+`
+func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, pressure, `+pacingColumns+`
 		FROM connections ORDER BY name`)
 	if err != nil {
 		return nil, err
@@ -45,16 +45,16 @@ func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
-		var id int64
+		var id, token int64
 		var isHeld bool
 		var holder, expires string
 		var pressure sql.NullString
 		var p pacingRow
-		if err := rows.Scan(append([]any{&id, &c.Name, &isHeld, &holder, &expires, &pressure}, p.columns()...)...); err != nil {
+		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &pressure}, p.columns()...)...); err != nil {
 			return nil, err
 		}
 		c.Pacing, c.Pressure = p.pacing(), readPressure(pressure)
-		if isHeld && now.Before(parseInstant(expires)) {
+		if isHeld && now.Before(parseInstant(expires)) && !leaseOfTheDead(path, id, token) {
 			c.Holder = holder
 		}
 		ids, *list = append(ids, id), append(*list, c)
@@ -63,7 +63,7 @@ func connections(ctx context.Context, t *sql.Tx, now time.Time, list *[]collect.
 }
 
 // describe adds what other tables hold of one connection.
-func describe(ctx context.Context, t *sql.Tx, now time.Time, id int64, c *collect.ConnectionStatus) error {
+func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int64, c *collect.ConnectionStatus) error {
 	var err error
 	if c.Lanes, err = lanes(ctx, t, id); err != nil {
 		return err
@@ -79,7 +79,7 @@ func describe(ctx context.Context, t *sql.Tx, now time.Time, id int64, c *collec
 		id, string(collect.GapTerminal)).Scan(&c.Quarantined); err != nil {
 		return err
 	}
-	last, err := runs(ctx, t, now, c.Name, 1)
+	last, err := runs(ctx, t, path, now, c.Name, 1)
 	if len(last) > 0 {
 		c.LastRun = &last[0]
 	}
@@ -109,15 +109,15 @@ func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string,
 func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	now := time.Now()
 	err = r.read(ctx, "list runs", func(t *sql.Tx) error {
-		list, err = runs(ctx, t, now, connection, limit)
+		list, err = runs(ctx, t, r.path, now, connection, limit)
 		return err
 	})
 	return list, err
 }
 
-func runs(ctx context.Context, t *sql.Tx, now time.Time, connection string, limit int) (list []collect.Run, err error) {
+func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int) (list []collect.Run, err error) {
 	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress,
-		c.run IS r.id, c.expires FROM runs r JOIN connections c ON c.id = r.connection`
+		c.run IS r.id, c.expires, c.id, c.token FROM runs r JOIN connections c ON c.id = r.connection`
 	var args []any
 	if connection != "" {
 		query, args = query+` WHERE c.name = ?`, append(args, connection)
@@ -132,16 +132,21 @@ func runs(ctx context.Context, t *sql.Tx, now time.Time, connection string, limi
 		var u collect.Run
 		var why, started, ended, retryAt, progress, expires string
 		var holds bool
+		var id, token int64
 		if err := rows.Scan(&u.ID, &u.Connection, &u.Holder, &u.State, &why, &started, &ended, &retryAt, &u.Error, &progress,
-			&holds, &expires); err != nil {
+			&holds, &expires, &id, &token); err != nil {
 			return nil, err
 		}
 		u.Reason, u.Started, u.Ended, u.RetryAt = parseReason(why), parseInstant(started), parseInstant(ended), parseInstant(retryAt)
 		if json.Unmarshal([]byte(progress), &u.Progress) != nil {
 			u.Progress = collect.Progress{}
 		}
-		if until := parseInstant(expires); u.State == collect.RunRunning && (!holds || !now.Before(until)) {
-			u.State, u.Reason, u.Ended = collect.RunAbandoned, reason.LeaseLost, until
+		if until := parseInstant(expires); u.State == collect.RunRunning &&
+			(!holds || !now.Before(until) || leaseOfTheDead(path, id, token)) {
+			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
+			if !now.Before(until) {
+				u.Ended = until // before that nobody knows when it died
+			}
 		}
 		list = append(list, u)
 	}

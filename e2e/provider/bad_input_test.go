@@ -1,0 +1,306 @@
+//go:build unix
+
+package provider_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headway-go/headway/sim/serve"
+)
+
+// trouble is one way in which a collection that worked no longer does.
+type trouble struct {
+	name string
+	// old and new are what changes in the connection file.
+	old, new string
+	// unset is a variable that is missing.
+	unset string
+	// url is where the provider is now; nil leaves it.
+	url func(t *testing.T) string
+	// answer stands for the provider from now on; nil leaves it.
+	answer func(w http.ResponseWriter, r *http.Request, elsewhere string)
+
+	code int
+	// says are texts that standard output and error hold, together.
+	says []string
+}
+
+// list is where the failing request goes, as errors name it.
+const list = "GET /conversations: "
+
+var troubles = []trouble{
+	{
+		name: "unknown field",
+		old:  "    key: .id\n    paginate:", new: "    kee: .id\n    paginate:",
+		code: exitUsage, says: []string{"conn.yaml:13:5: streams[0].kee", "did you mean key?", "streams[0].key: is missing"},
+	},
+	{
+		name: "missing environment variable", unset: "CHAT_TOKEN",
+		code: exitUsage, says: []string{"conn.yaml:4:18: provider.auth.bearer", "CHAT_TOKEN", "not set"},
+	},
+	{
+		name: "wrong duration", old: "ceiling: 1ms", new: "ceiling: 20 apples",
+		code: exitUsage, says: []string{"conn.yaml:5:12: provider.ceiling", `"20 apples"`, "such as 250ms"},
+	},
+	{
+		name: "closed port", url: closedPort,
+		code: exitDeferred, says: []string{list, "unreachable"},
+	},
+	{
+		name: "unknown host name", url: func(*testing.T) string { return "http://no-such-host.invalid" },
+		code: exitDeferred, says: []string{list, "unreachable"},
+	},
+	{
+		name: "certificate of nobody", url: selfSigned,
+		code: exitRefused, says: []string{list, "tls", "certificate"},
+	},
+	{
+		name: "401",
+		answer: func(w http.ResponseWriter, r *http.Request, _ string) {
+			w.WriteHeader(http.StatusUnauthorized)
+			echo(w, r)
+		},
+		code: exitRefused, says: []string{list + "401 unauthorized"},
+	},
+	{
+		name: "404",
+		answer: func(w http.ResponseWriter, r *http.Request, _ string) {
+			w.WriteHeader(http.StatusNotFound)
+			echo(w, r)
+		},
+		code: exitRefused, says: []string{list + "404 not_found"},
+	},
+	{
+		name: "HTML where JSON was expected",
+		answer: func(w http.ResponseWriter, r *http.Request, _ string) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, "<!DOCTYPE html><title>Log in</title>")
+			echo(w, r)
+		},
+		code: exitRefused, says: []string{list, "invalid_response", "expected JSON, got text/html"},
+	},
+	{
+		name: "records expression that matches nothing", old: "records: .items", new: "records: .entries",
+		code: exitRefused, says: []string{list, "invalid_response", "stream conversations", "records expression .entries gave null", "items, next_cursor"},
+	},
+	{
+		name: "duplicate keys in a page",
+		answer: func(w http.ResponseWriter, r *http.Request, _ string) {
+			_, _ = fmt.Fprintf(w, `{"items":[{"id":"a","title":"x"},{"id":"a","title":%q}],"next_cursor":null}`, r.Header.Get("Authorization"))
+		},
+		code: exitRefused, says: []string{list, "invalid_response", "key expression .id is not unique", "records 1 and 2"},
+	},
+	{
+		name: "cursor that repeats",
+		answer: func(w http.ResponseWriter, _ *http.Request, _ string) {
+			_, _ = io.WriteString(w, `{"items":[],"next_cursor":"again"}`)
+		},
+		code: exitRefused, says: []string{list, "cursor_repeats", "paginate"},
+	},
+	{
+		name: "endless redirects to another host",
+		answer: func(w http.ResponseWriter, r *http.Request, elsewhere string) {
+			http.Redirect(w, r, elsewhere+"/conversations?token="+token, http.StatusFound)
+		},
+		code: exitRefused, says: []string{list, "invalid_response", "redirected to another host"},
+	},
+	{
+		name: "gzip bomb",
+		answer: func(w http.ResponseWriter, _ *http.Request, _ string) {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = z.Write([]byte(`{"items":[],"next_cursor":"`))
+			blank := bytes.Repeat([]byte("0"), 1<<20)
+			for range 64 {
+				_, _ = z.Write(blank)
+			}
+			_ = z.Close()
+		},
+		code: exitRefused, says: []string{list, "invalid_response", "too large", "more than 65536 bytes"},
+	},
+	{
+		name: "body that breaks off",
+		answer: func(w http.ResponseWriter, _ *http.Request, _ string) {
+			w.Header().Set("Content-Length", "4096")
+			_, _ = io.WriteString(w, `{"items":[{"id":"`)
+		},
+		code: exitDeferred, says: []string{list, "unreachable"},
+	},
+}
+
+// echo is a provider that says too much.
+func echo(w http.ResponseWriter, r *http.Request) {
+	_, _ = fmt.Fprintf(w, `{"error":"refused the header %s"}`, r.Header.Get("Authorization"))
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return "http://" + l.Addr().String()
+}
+
+// selfSigned is a server with a certificate that nobody vouches for.
+func selfSigned(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestBadInput(t *testing.T) {
+	data := serve.Options{Seed: 9, Conversations: 12, Messages: 3, Token: token}
+	want := truthOf(t, serve.Options{Seed: 9, Conversations: 12, Messages: 3}, pageSize)
+	for _, c := range troubles {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var broken atomic.Bool
+			var strayed atomic.Int64
+			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				strayed.Add(1)
+				http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusFound)
+			}))
+			defer other.Close()
+			provider := unlimited(t, data)
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if broken.Load() && c.answer != nil {
+					c.answer(w, r, other.URL)
+					return
+				}
+				provider.ServeHTTP(w, r)
+			}))
+			defer front.Close()
+
+			good := newWorkplace(t, front.URL, connection{
+				page: 5, provider: "  max_body: 65536\n  retry: {base: 1ms, cap: 5ms, attempts: 3}\n",
+			})
+			if o := good.collect(t); o.code != exitDrained {
+				t.Fatalf("before anything was wrong: %s", o)
+			}
+			good.complete(t, want)
+			before, file := good.files(t), connectionText(t, good)
+
+			broken.Store(true)
+			bad := c.breaks(t, good)
+			o := bad.collect(t)
+			if o.code != c.code {
+				t.Errorf("exit code %d, want %d", o.code, c.code)
+			}
+			for _, text := range c.says {
+				if !strings.Contains(o.stdout+o.stderr, text) {
+					t.Errorf("nothing says %q", text)
+				}
+			}
+			if strayed.Load() > 0 {
+				t.Errorf("%d requests followed a redirect to another host", strayed.Load())
+			}
+			for name, b := range before {
+				if after, err := os.ReadFile(filepath.Join(good.dir, "out", name)); err != nil || !bytes.Equal(after, b) {
+					t.Errorf("%s is no longer what it was: %v", name, err)
+				}
+			}
+			silent(t, good, o)
+			if t.Failed() {
+				t.Logf("%s", o)
+			}
+
+			broken.Store(false)
+			write(t, filepath.Join(good.dir, "conn.yaml"), file)
+			if o := good.collect(t); o.code != exitDrained {
+				t.Errorf("when all was well again: %s", o)
+			}
+			good.complete(t, want)
+		})
+	}
+}
+
+// breaks brings the trouble about. The folder stays the same.
+func (c trouble) breaks(t *testing.T, w workplace) workplace {
+	t.Helper()
+	if c.old != "" {
+		text := connectionText(t, w)
+		if strings.Count(text, c.old) != 1 {
+			t.Fatalf("%q is not in the connection file once:\n%s", c.old, text)
+		}
+		write(t, filepath.Join(w.dir, "conn.yaml"), strings.Replace(text, c.old, c.new, 1))
+	}
+	bad := workplace{dir: w.dir}
+	for _, variable := range w.env {
+		if name, _, _ := strings.Cut(variable, "="); name == c.unset || name == "CHAT_URL" && c.url != nil {
+			continue
+		}
+		bad.env = append(bad.env, variable)
+	}
+	if c.url != nil {
+		bad.env = append(bad.env, "CHAT_URL="+c.url(t))
+	}
+	return bad
+}
+
+func connectionText(t *testing.T, w workplace) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.dir, "conn.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// files are the contents of the collected files by name.
+func (w workplace) files(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for _, stream := range []string{"conversations", "messages"} {
+		b, err := os.ReadFile(w.file(stream))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(w.file(stream))] = b
+	}
+	return all
+}
+
+// silent fails if the token stands in what a process printed, or in any file
+// that it left.
+func silent(t *testing.T, w workplace, o outcome) {
+	t.Helper()
+	for where, text := range map[string]string{"standard output": o.stdout, "standard error": o.stderr} {
+		if strings.Contains(text, token) {
+			t.Errorf("the token stands on %s", where)
+		}
+	}
+	looked := 0
+	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		looked++
+		b, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(b, []byte(token)) {
+			t.Errorf("the token stands in %s", path)
+		}
+		return err
+	})
+	if err != nil || looked < 4 { // state, two streams, connection
+		t.Errorf("looked at %d files: %v", looked, err)
+	}
+}

@@ -1,0 +1,189 @@
+//go:build unix
+
+package provider_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sim/serve"
+)
+
+// kills is how many processes die in the middle of a collection.
+const kills = 20
+
+// fastProvider admits a few hundred requests a second and refuses some.
+const fastProvider = `provider:
+  latency: {p50: 2ms, p99: 6ms}
+  limits: [{kind: token_bucket, rate: 300/s, burst: 30}]
+  throttle: {status: 429, retry_after: exact, headers: none}
+`
+
+// A collection may be over before its process has died often enough. Then the
+// next one begins, in a folder of its own, until as many have died.
+func TestKilledAtTwentyRandomInstants(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	chance := rand.New(rand.NewPCG(seed, 0))
+	// A page of details is more than the sink's buffer, so that some processes
+	// die with half a slice on disk.
+	const page = 40
+	data := serve.Options{Seed: 7, Conversations: 500, Messages: 12}
+	want := truthOf(t, data, page)
+	u := provide(t, fastProvider, data)
+
+	survived, collections, torn := 0, 0, 0
+	for survived < kills {
+		collections++
+		l := life{upstream: u, want: want, began: len(u.admissions(t)),
+			workplace: newWorkplace(t, u.url, connection{ceiling: "1ms", initial: "2ms", step: "1ms", concurrency: 4, page: page})}
+		for survived < kills {
+			after := 30*time.Millisecond + time.Duration(chance.Int64N(int64(370*time.Millisecond)))
+			if !l.killed(t, after) {
+				break // it had drained before
+			}
+			survived++
+			if l.committed(t) {
+				torn++
+			}
+			if t.Failed() {
+				t.Fatalf("after kill %d, which came %v after the start", survived, after)
+			}
+		}
+		l.drained(t)
+	}
+	t.Logf("%d kills survived in %d collections of %d conversations; %d left lines behind that were not committed; the provider refused %d of %d attempts",
+		survived, collections, data.Conversations, torn, servedIn(u.admissions(t)).refused, len(u.admissions(t)))
+}
+
+// life is one collection, over all its processes.
+type life struct {
+	*upstream
+	workplace
+	want  truth
+	began int // where it begins in the provider's log
+	pages int64
+}
+
+// killed starts a process and kills it some time later; false when the
+// collection was complete before.
+func (l *life) killed(t *testing.T, after time.Duration) bool {
+	t.Helper()
+	p := l.start(t)
+	timer := time.AfterFunc(after, func() { p.signal(t, os.Kill) })
+	defer timer.Stop()
+	switch o := p.wait(t); {
+	case o.code == -1:
+		return true
+	case o.code == exitDrained:
+		return false
+	case strings.Contains(o.stdout, "is being collected by"):
+		t.Fatalf("the dead process still holds the connection: %s", o)
+	default:
+		t.Fatalf("it ended by itself: %s", o)
+	}
+	return false
+}
+
+// committed checks what a killed process leaves: whatever stands before the
+// stored cursor was served, and is on disk. It reports whether there is more on
+// disk than that.
+func (l *life) committed(t *testing.T) (more bool) {
+	t.Helper()
+	lane, owed := collect.Lane{}, map[string]collect.Gap{}
+	if s := l.status(t); s != nil {
+		for _, each := range s.Lanes {
+			if each.Kind == collect.Catchup {
+				lane = each
+			}
+		}
+		owed = l.gaps(t)
+		if items := min(int(lane.Pages)*l.want.size, len(l.want.order)); s.Items["conversations"] != int64(items) {
+			t.Errorf("the store knows %d conversations, %d pages have %d", s.Items["conversations"], lane.Pages, items)
+		}
+	}
+	if lane.Pages < l.pages {
+		t.Errorf("%d pages were committed before, now %d", l.pages, lane.Pages)
+	}
+	l.pages = lane.Pages
+	switch pages := int(lane.Pages); {
+	case lane.Done && pages != len(l.want.cursors):
+		t.Errorf("the walk is said to be done after %d pages of %d", pages, len(l.want.cursors))
+	case !lane.Done && pages >= len(l.want.cursors):
+		t.Errorf("%d pages are committed, there are %d, and the walk is not done", pages, len(l.want.cursors))
+	case !lane.Done && lane.Cursor != l.want.cursors[pages]:
+		t.Errorf("after %d pages the stored cursor is %q, want %q", pages, lane.Cursor, l.want.cursors[pages])
+	}
+
+	got := servedIn(l.admissions(t)[l.began:])
+	for p, cursor := range l.want.cursors[:lane.Pages] {
+		if !delivered(got.pages[cursor]) {
+			t.Errorf("page %d is committed and was not served: %v", p, got.pages[cursor])
+		}
+	}
+	ids, conversations := l.records(t, "conversations", true)
+	_, messages := l.records(t, "messages", true)
+	durable := 0
+	for i, id := range l.want.order[:min(int(lane.Pages)*l.want.size, len(l.want.order))] {
+		if i >= len(ids) || ids[i] != id || conversations[id] != l.want.conversations[id] {
+			t.Errorf("%s is committed as item %d and is not there on disk", id, i)
+		}
+		if _, gap := owed[id]; gap {
+			continue
+		}
+		if !delivered(got.details[id]) {
+			t.Errorf("%s is committed and was not served: %v", id, got.details[id])
+		}
+		for _, message := range l.want.of[id] {
+			durable++
+			if messages[message] != l.want.messages[message] {
+				t.Errorf("%s of a committed page is not on disk", message)
+			}
+		}
+	}
+	return len(messages) > durable
+}
+
+// drained runs the collection to its end, and checks all of it.
+func (l *life) drained(t *testing.T) {
+	t.Helper()
+	for again := 0; ; again++ {
+		o := l.collect(t)
+		if o.code == exitDrained {
+			break
+		}
+		if o.code != exitDeferred || again == reruns {
+			t.Fatalf("after %d re-runs: %s", again, o)
+		}
+	}
+	l.complete(t, l.want)
+	got := servedIn(l.admissions(t)[l.began:])
+	for _, id := range l.want.order {
+		if !delivered(got.details[id]) {
+			t.Errorf("%s is collected and was never served: %v", id, got.details[id])
+		}
+	}
+}
+
+func TestStatusKnowsTheDead(t *testing.T) {
+	u := provide(t, noLimit, serve.Options{Seed: 2, Conversations: 40, Messages: 4})
+	w := newWorkplace(t, u.url, connection{ceiling: "20ms", initial: "20ms"})
+	p := w.start(t)
+	eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 2 })
+	p.signal(t, os.Kill)
+	p.wait(t)
+	s := w.status(t)
+	if s == nil || s.LastRun == nil {
+		t.Fatalf("want the killed run on record: %+v", s)
+	}
+	if s.Holder != "" {
+		t.Errorf("status says that the dead %q is collecting now", s.Holder)
+	}
+	if s.LastRun.State != collect.RunAbandoned {
+		t.Errorf("status says that the killed run is %q, want %q", s.LastRun.State, collect.RunAbandoned)
+	}
+}
