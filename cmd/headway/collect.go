@@ -13,8 +13,8 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -77,7 +77,8 @@ func newCollect() *cobra.Command {
 	var (
 		over          overrides
 		fresh, asJSON bool
-		quiet         bool
+		quiet, stay   bool
+		schedule      string
 	)
 	cmd := &cobra.Command{
 		Use:   "collect CONNECTION.yaml",
@@ -93,6 +94,8 @@ loses anything. Progress goes to standard error, the summary to standard output.
   headway collect connection.yaml --max-wall-clock 10m   # in a cron job; exit code 75 means: run me again
   headway collect connection.yaml --ceiling 500ms        # never faster than two a second
   headway collect connection.yaml --fresh                # forget what is known and start over
+  headway collect connection.yaml --watch                # stay; resume by itself, then every 15 minutes
+  headway collect connection.yaml --schedule "0 3 * * *" # stay; run at three each night
   headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,22 +103,21 @@ loses anything. Progress goes to standard error, the summary to standard output.
 			if err != nil {
 				return err
 			}
-			store, err := sqlite.Open(cmd.Context(), statePath(cmd))
-			if err != nil {
-				return err
+			var every *watch
+			if stay || cmd.Flags().Changed("schedule") {
+				if every, err = newWatch(schedule); err != nil {
+					return err
+				}
 			}
-			screen := newScreen(cmd, asJSON, quiet)
-			err = collectOnce(cmd, c, store, screen, fresh)
-			if closed := store.Close(); err == nil && closed != nil {
-				err = closed
-			}
-			return err
+			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), fresh, every)
 		},
 		ValidArgsFunction: yamlFiles,
 	}
 	over.flags(cmd)
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
+	cmd.Flags().BoolVar(&stay, "watch", false, "stay, and run again: a deferred run at the time that it names, any other by --schedule")
+	cmd.Flags().StringVar(&schedule, "schedule", "@every 15m", "with --watch, which it implies: when to run, as a cron expression in local time")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
 	return cmd
 }
@@ -133,25 +135,67 @@ func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Con
 	return c, over.apply(cmd, c)
 }
 
-func collectOnce(cmd *cobra.Command, c *rest.Config, store collect.Store, screen *screen, fresh bool) error {
+// collectAll opens the state and runs once, or, with a watch, again and again
+// until it is interrupted or running again is pointless.
+func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, fresh bool, every *watch) error {
+	to := openDestination(cmd, c)
+	if to.piped {
+		if s.json {
+			return usage(fmt.Errorf("--json and the connection's sink both want standard output: leave --json out"))
+		}
+		s.out = s.err
+	}
+	s.destination = to.name
+	path, err := to.stateOf(cmd)
+	if err != nil {
+		return err
+	}
+	store, err := sqlite.Open(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	ctx, stop, done := interruptible(cmd.Context(), s)
+	defer done()
+	for {
+		var summary collect.Summary
+		summary, err = collectOnce(ctx, stop, c, store, to, s, fresh)
+		fresh = false
+		if every == nil || !every.pause(ctx, stop, s, summary, err) {
+			break
+		}
+		to = openDestination(cmd, c)
+	}
+	if closed := store.Close(); err == nil && closed != nil {
+		err = closed
+	}
+	return err
+}
+
+func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, store collect.Store, to destination, s *screen, fresh bool) (collect.Summary, error) {
 	con, err := rest.New(c)
 	if err != nil {
-		return usage(err)
+		return collect.Summary{}, usage(err)
 	}
-	sink := jsonl.New(c.Sink.JSONL.Dir)
-	ctx, stop, done := interruptible(cmd.Context(), screen)
-	defer done()
 	o := collectOptions(c)
-	o.Connector, o.Store, o.Sink = con, store, sink
-	o.Stop, o.OnEvent, o.Fresh = stop, screen.event, fresh
+	o.Connector, o.Store, o.Sink = con, store, to.sink
+	o.Stop, o.OnEvent, o.Fresh = stop, s.event, fresh
+	if to.onEvent != nil {
+		o.OnEvent = func(e event.Event) {
+			to.onEvent(e)
+			s.event(e)
+		}
+	}
 	collector, err := collect.New(o)
 	if err != nil {
-		return usage(err)
+		return collect.Summary{}, usage(err)
 	}
-	end := screen.follow(c, collector)
+	if to.follow != nil {
+		to.follow(collector)
+	}
+	end := s.follow(c, collector)
 	summary, err := collector.Run(ctx)
 	end()
-	return screen.conclude(c, summary, err)
+	return summary, s.conclude(c, summary, err)
 }
 
 // collectOptions turns a connection file into a run's options.

@@ -32,6 +32,8 @@ type screen struct {
 	quiet    bool
 	width    func() int // nil when standard error is no terminal
 
+	destination string // where the records go, for people
+
 	mu      sync.Mutex
 	painted int // lines of the block on the terminal
 }
@@ -166,7 +168,7 @@ func (s *screen) conclude(c *rest.Config, sum collect.Summary, err error) error 
 	case s.json:
 		s.line("summary", sum)
 	default:
-		_, _ = io.WriteString(s.out, summaryText(c, sum))
+		_, _ = io.WriteString(s.out, summaryText(c, sum, s.destination))
 	}
 	return exitOf(sum, err)
 }

@@ -116,6 +116,12 @@ func statusText(c collect.ConnectionStatus) string {
 		row("quarantined", count(c.Quarantined)+" details that failed too often")
 	}
 	row("rate", storedRate(c.Pacing))
+	if c.Pressure.Until.After(time.Now()) {
+		row("cooldown", "gaps that pressure caused wait until "+c.Pressure.Until.Local().Format(time.DateTime))
+	}
+	if c.Pressure.NeedsAttention {
+		row("attention", fmt.Sprintf("needs attention: %d runs in a row made no progress for the provider's pressure", c.Pressure.Cycles))
+	}
 	if r := c.LastRun; r != nil {
 		row("last run", runLine(*r))
 	} else {

@@ -116,7 +116,7 @@ func clip(s string, width int) string {
 }
 
 // summaryText is the end of a run for a person.
-func summaryText(c *rest.Config, s collect.Summary) string {
+func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	var b strings.Builder
 	row := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
@@ -134,11 +134,14 @@ func summaryText(c *rest.Config, s collect.Summary) string {
 		row("error", "%s", s.Error)
 	}
 	p := s.Progress
-	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), c.Sink.JSONL.Dir)
+	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), into)
 	row("skipped", "%s items that did not change", count(p.Unchanged))
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("owed", "%s", owedText(s.Owed))
+	if s.Pressure.NeedsAttention {
+		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
+	}
 	if !s.RetryAt.IsZero() {
 		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))
 	}

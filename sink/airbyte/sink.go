@@ -1,0 +1,274 @@
+package airbyte
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/pipe"
+)
+
+// Options are what a [Sink] is told from outside. All of them may be left out.
+type Options struct {
+	// Now gives the time that messages carry as emitted_at. Default time.Now.
+	Now func() time.Time
+	// Live tells how the run stands: [collect.Collector.Live]. Without it there
+	// are no estimates, and no quota_reset.
+	Live func() (collect.Live, bool)
+}
+
+// Sink writes Airbyte messages. Make one with [New]. It is safe for concurrent
+// use, in that OnEvent may be called at any time.
+type Sink struct {
+	w io.Writer
+	o Options
+
+	mu sync.Mutex
+	// out is kept after Close: how the streams ended is known only then.
+	out     *pipe.Writer
+	open    bool
+	streams []*stream
+	// others are the positions of streams that the connection no longer has.
+	others map[string]extent
+	// at is the stream that the run is at, with its details.
+	at string
+}
+
+// stream is one of the streams of a run.
+type stream struct {
+	*pipe.Stream
+	parent string
+	status status
+	// limits is the RATE_LIMITED that was told last; nil once a record came.
+	limits []cause
+
+	// position counts all records written, committed those whose commit was
+	// told, and stated is the position of the last STATE; -1 before the first.
+	position, committed, stated int64
+	// pending counts the records since the last STATE.
+	pending int64
+	// rows and writes count the records of this run, and how many at a time.
+	rows, writes int64
+	// guess is the estimate told last, guessed says that it was since the last
+	// commit.
+	guess   int64
+	guessed bool
+}
+
+var _ collect.Informed = (*Sink)(nil)
+
+// New gives a sink whose messages go to w, which it does not close. Nothing
+// else may be written there.
+func New(w io.Writer, o Options) *Sink {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Sink{w: w, o: o}
+}
+
+var errClosed = errors.New("airbyte: the sink is not open: call Open first")
+
+// Open takes up a committed position: the count of each stream. It writes
+// nothing. See [collect.Sink].
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open {
+		return errors.New("airbyte: the sink is open already: Close it first")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("airbyte: open: %w", err)
+	}
+	p, err := parsePosition(committed)
+	if err != nil {
+		return err
+	}
+	s.out, s.open, s.streams, s.others, s.at = pipe.NewWriter("airbyte", s.w), true, nil, p.Streams, ""
+	for _, info := range streams {
+		s.streams = append(s.streams, &stream{
+			Stream: pipe.NewStream(info), parent: info.Parent,
+			position: p.Streams[info.Name].Position, stated: -1,
+		})
+		delete(s.others, info.Name)
+	}
+	return nil
+}
+
+// Write writes a RECORD for each record, and the status RUNNING before a
+// stream's first. See [collect.Sink]. A record without its key is an error, and
+// nothing of the call is written. Once the output fails nothing is written
+// until the sink is opened again.
+func (s *Sink) Write(ctx context.Context, name string, records []collect.Record) error {
+	now, live := s.live() // before the lock: it takes others
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	st := s.stream(name)
+	if st == nil {
+		return fmt.Errorf("airbyte: stream %q is none of those that the sink was opened with", name)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	objects, err := st.Records(records)
+	if err != nil {
+		return fmt.Errorf("airbyte: %w", err)
+	}
+	if err := s.run(st); err != nil {
+		return err
+	}
+	quoted, at := pipe.Quote(name), s.o.Now().UnixMilli()
+	for _, o := range objects {
+		if err := s.out.Line(recordLine(quoted, pipe.AppendObject(nil, o), at)); err != nil {
+			return err
+		}
+	}
+	n := int64(len(records))
+	st.position, st.pending, st.rows, st.writes = st.position+n, st.pending+n, st.rows+n, st.writes+1
+	if live {
+		return s.estimates(st, now)
+	}
+	return nil
+}
+
+// estimates tells how many rows there will be, once that can be known: when no
+// page follows, a list has all its rows, and what its details still owe is
+// counted.
+func (s *Sink) estimates(details *stream, now collect.Live) error {
+	if details.parent == "" || now.More || details.guessed {
+		return nil
+	}
+	details.guessed = true
+	each := float64(details.rows) / float64(details.writes)
+	if err := s.estimate(details, details.rows+int64(each*float64(max(now.Owed, 0))+0.5)); err != nil {
+		return err
+	}
+	if list := s.stream(details.parent); list != nil && list.rows > 0 {
+		return s.estimate(list, list.rows)
+	}
+	return nil
+}
+
+func (s *Sink) estimate(st *stream, rows int64) error {
+	if rows == st.guess {
+		return nil
+	}
+	st.guess = rows
+	return s.trace(trace{Type: "ESTIMATE", Estimate: &estimate{st.Name, "STREAM", rows}})
+}
+
+// Sync hands everything written over to the pipe, and gives the position to
+// commit. See [collect.Sink].
+func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.out.Flush(); err != nil {
+		return nil, err
+	}
+	p := position{map[string]extent{}}
+	for name, e := range s.others {
+		p.Streams[name] = e
+	}
+	for _, st := range s.streams {
+		if st.position > 0 {
+			p.Streams[st.Name] = extent{st.position}
+		}
+	}
+	return json.Marshal(p)
+}
+
+// Committed writes the STATE of each stream that the store has committed more
+// of. See [collect.Informed].
+func (s *Sink) Committed(ctx context.Context, committed json.RawMessage) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	p, err := parsePosition(committed)
+	if err != nil {
+		return err
+	}
+	for _, st := range s.streams {
+		st.committed, st.guessed = p.Streams[st.Name].Position, false
+		if err := s.state(st); err != nil {
+			return err
+		}
+	}
+	return s.out.Flush()
+}
+
+// state writes a stream's STATE if it has a new one. Before the stream began
+// it would be out of order.
+func (s *Sink) state(st *stream) error {
+	if st.status == "" || st.committed == st.stated || st.committed == 0 {
+		return nil
+	}
+	if err := s.message(stateOf(st.Name, st.committed, st.pending)); err != nil {
+		return err
+	}
+	st.stated, st.pending = st.committed, 0
+	return nil
+}
+
+// Close ends the writing of records; how the streams ended follows with the
+// event of the run's end. What was written since the last Sync may be missing
+// from the output, but no message is cut in half. See [collect.Sink].
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open {
+		s.out.Discard()
+		s.open = false
+	}
+	return nil
+}
+
+func (s *Sink) usable(ctx context.Context) error {
+	if !s.open {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("airbyte: %w", err)
+	}
+	return nil
+}
+
+func (s *Sink) stream(name string) *stream {
+	for _, st := range s.streams {
+		if st.Name == name {
+			return st
+		}
+	}
+	return nil
+}
+
+func (s *Sink) trace(t trace) error {
+	t.EmittedAt = s.o.Now().UnixMilli()
+	return s.message(traceMessage{"TRACE", t})
+}
+
+func (s *Sink) message(m any) error {
+	line, err := pipe.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("airbyte: %w", err)
+	}
+	return s.out.Line(line)
+}
+
+func (s *Sink) live() (collect.Live, bool) {
+	if s.o.Live == nil {
+		return collect.Live{}, false
+	}
+	return s.o.Live()
+}

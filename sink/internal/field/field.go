@@ -1,0 +1,271 @@
+// Package field takes a JSON record apart into its top-level fields and says,
+// for each value, what a typed column can hold of it without loss. It answers
+// "which fields, of which kind, and is that all of it?" for the sinks that have
+// columns; it does not decide what a column is.
+//
+// It is pure. A [Splitter] is for one goroutine at a time, everything else for
+// any number.
+package field
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Kind is what a value is, as far as columns can tell values apart.
+type Kind uint8
+
+const (
+	// Null is null.
+	Null Kind = iota
+	// Boolean is true or false.
+	Boolean
+	// Integer is a number that 64 signed bits hold.
+	Integer
+	// Real is a number with fraction or exponent.
+	Real
+	// Text is a string.
+	Text
+	// JSON is an array or an object.
+	JSON
+)
+
+// Value is a JSON value as a column would hold it.
+type Value struct {
+	Kind Kind
+	// Int is that of an Integer, and 0 or 1 for a Boolean.
+	Int int64
+	// Real is that of a Real.
+	Real float64
+	// Text is that of a Text, and the JSON of an array or object.
+	Text string
+	// Exact says that the value can be had back from these. It is false for a
+	// Text that stands for a number too large or too precise for an Integer or
+	// Real, for a string with half a surrogate pair, and for a negative zero.
+	Exact bool
+}
+
+// Read reads one value of valid JSON, without white space around it. The Value
+// does not refer to raw.
+func Read(raw []byte) Value {
+	switch raw[0] {
+	case 'n':
+		return Value{Kind: Null, Exact: true}
+	case 't':
+		return Value{Kind: Boolean, Int: 1, Exact: true}
+	case 'f':
+		return Value{Kind: Boolean, Exact: true}
+	case '"':
+		text, exact := unquote(raw)
+		return Value{Kind: Text, Text: text, Exact: exact}
+	case '[', '{':
+		return Value{Kind: JSON, Text: string(raw), Exact: true}
+	default:
+		return number(string(raw))
+	}
+}
+
+func number(s string) Value {
+	if !strings.ContainsAny(s, ".eE") {
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return Value{Kind: Integer, Int: n, Exact: s != "-0"}
+		}
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err == nil && !math.IsInf(f, 0) && decimalOf(s) == decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
+		// Databases do not keep the sign of zero.
+		return Value{Kind: Real, Real: f, Exact: f != 0 || !math.Signbit(f)}
+	}
+	return Value{Kind: Text, Text: s}
+}
+
+// decimal is a decimal number in one form for all its spellings: 0.digits times
+// ten to the power of exponent.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int64
+}
+
+func decimalOf(s string) (d decimal) {
+	s, d.negative = strings.CutPrefix(s, "-")
+	mantissa := s
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		mantissa = s[:i]
+		// One that does not fit belongs to a number that no Real holds, or to zero.
+		d.exponent, _ = strconv.ParseInt(s[i+1:], 10, 32)
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	d.exponent += int64(len(whole))
+	digits := strings.TrimLeft(whole+fraction, "0")
+	d.exponent -= int64(len(whole) + len(fraction) - len(digits))
+	d.digits = strings.TrimRight(digits, "0")
+	if d.digits == "" {
+		d.exponent = 0
+	}
+	return d
+}
+
+// unquote gives a string's text. It is not exact when half a surrogate pair
+// had to be replaced.
+func unquote(raw []byte) (text string, exact bool) {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), true
+	}
+	// Valid JSON, which a string always takes.
+	_ = json.Unmarshal(raw, &text)
+	if !strings.ContainsRune(text, utf8.RuneError) {
+		return text, true
+	}
+	// The replacement character may have stood there itself. That is so when
+	// nothing looks like a half; a mistake here only costs room.
+	return text, !bytes.Contains(inner, []byte(`\ud`)) && !bytes.Contains(inner, []byte(`\uD`))
+}
+
+// Field is one field of a record.
+type Field struct {
+	// Name is its name; Exact is false when Quoted says more than Name.
+	Name  string
+	Exact bool
+	// Quoted is its name and Raw its value, as they stand in the record.
+	Quoted, Raw []byte
+}
+
+// Splitter takes records apart. The zero value is ready to use.
+type Splitter struct {
+	fields []Field
+	seen   map[string]int
+}
+
+// Split gives the fields of a record of valid, compact JSON, in their order,
+// until the next call; object is false when the record is no object. Of a name
+// that is there twice, the first place and the last value count.
+func (s *Splitter) Split(record []byte) (fields []Field, object bool) {
+	if record[0] != '{' {
+		return nil, false
+	}
+	s.fields = s.fields[:0]
+	if s.seen == nil {
+		s.seen = map[string]int{}
+	}
+	clear(s.seen)
+	for rest := record[1:]; rest[0] != '}'; {
+		var f Field
+		if rest[0] == ',' {
+			rest = rest[1:]
+		}
+		f.Quoted, rest = next(rest)
+		f.Raw, rest = next(rest[1:]) // after the colon
+		f.Name, f.Exact = unquote(f.Quoted)
+		at, twice := s.seen[f.Name]
+		switch {
+		case !f.Exact:
+			s.fields = append(s.fields, f)
+		case twice:
+			s.fields[at] = f
+		default:
+			s.seen[f.Name] = len(s.fields)
+			s.fields = append(s.fields, f)
+		}
+	}
+	return s.fields, true
+}
+
+// Elements gives the elements of an array of valid, compact JSON.
+func Elements(array []byte) (elements [][]byte) {
+	for rest := array[1:]; rest[0] != ']'; {
+		if rest[0] == ',' {
+			rest = rest[1:]
+		}
+		var e []byte
+		e, rest = next(rest)
+		elements = append(elements, e)
+	}
+	return elements
+}
+
+// next cuts the value that valid, compact JSON begins with.
+func next(b []byte) (value, rest []byte) {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return b[:i+1], b[i+1:]
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return b[:i], b[i:] // the end of what a number stood in
+			}
+			if depth--; depth == 0 {
+				return b[:i+1], b[i+1:]
+			}
+		case ',':
+			if depth == 0 {
+				return b[:i], b[i:]
+			}
+		}
+	}
+	return b, nil
+}
+
+// Rest gathers fields into one JSON object, for a column beside the others. The
+// zero value is empty.
+type Rest struct{ b []byte }
+
+// Add adds a field.
+func (r *Rest) Add(f Field) {
+	if len(r.b) == 0 {
+		r.b = append(r.b, '{')
+	} else {
+		r.b = append(r.b, ',')
+	}
+	r.b = append(r.b, f.Quoted...)
+	r.b = append(r.b, ':')
+	r.b = append(r.b, f.Raw...)
+}
+
+// Take gives the object and empties r; ok is false when there is no field.
+func (r *Rest) Take() (object string, ok bool) {
+	if len(r.b) == 0 {
+		return "", false
+	}
+	object = string(append(r.b, '}'))
+	r.b = r.b[:0]
+	return object, true
+}
+
+// MaxName bounds the name of a field that can have a column, in bytes.
+const MaxName = 100
+
+// Nameable says whether a field's name can be a column's in any database.
+func Nameable(f Field) bool {
+	return f.Exact && f.Name != "" && len(f.Name) <= MaxName &&
+		strings.IndexFunc(f.Name, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0
+}
+
+// Record makes sure that a record is one value of valid JSON in UTF-8, and
+// appends it to b, compact and on one line.
+func Record(b *bytes.Buffer, data []byte) bool {
+	if !utf8.Valid(data) {
+		return false
+	}
+	n := b.Len()
+	if err := json.Compact(b, data); err != nil || b.Len() == n {
+		b.Truncate(n)
+		return false
+	}
+	return true
+}

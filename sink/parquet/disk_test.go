@@ -1,0 +1,300 @@
+//go:build linux
+
+package parquet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// childEnv makes the test binary another process: "<role>\n<folder>".
+const childEnv = "HEADWAY_PARQUET_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childEnv); role != "" {
+		child(role)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// child opens a folder, says so, and holds it until it is killed.
+func child(role string) {
+	role, dir, _ := strings.Cut(role, "\n")
+	s := New(dir)
+	err := s.Open(context.Background(), nil, told)
+	if err == nil {
+		err = s.Write(context.Background(), "talks", []collect.Record{rec("1", `1`)})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("open")
+	if role == "hold" {
+		select {}
+	}
+	os.Exit(0)
+}
+
+// fullDisk is a way to run out of space, and to get some again.
+type fullDisk struct {
+	name, says string
+	prepare    func(t *testing.T) (dir string, free func())
+}
+
+// limitEnv says that this process may limit the size of its files.
+const limitEnv = "HEADWAY_PARQUET_TEST_LIMIT"
+
+// fullDisks are the ways that this machine permits. The limit on the size of a
+// file is always one of them; it binds a whole process, so the test runs once
+// more in one of its own.
+func fullDisks(t *testing.T) []fullDisk {
+	t.Helper()
+	if os.Getenv(limitEnv) != "" {
+		return []fullDisk{{"file size limit", "may not grow further", limited}}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), limitEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+"/file_size_limit") {
+		t.Errorf("with a file size limit: %v\n%s", err, out)
+	}
+	dir := t.TempDir()
+	if syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k") != nil {
+		return nil
+	}
+	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+		t.Error(err)
+	}
+	return []fullDisk{{"small file system", "no space is left", smallDisk}}
+}
+
+func limited(t *testing.T) (string, func()) {
+	t.Helper()
+	// Without this the kernel ends the process at the limit.
+	signal.Ignore(syscall.SIGXFSZ)
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() {
+		set(old)
+		signal.Reset(syscall.SIGXFSZ)
+	})
+	set(syscall.Rlimit{Cur: 300_001, Max: old.Max})
+	return t.TempDir(), func() { set(old) }
+}
+
+func smallDisk(t *testing.T) (string, func()) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2560k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	plant(t, filepath.Join(dir, "filler"), strings.Repeat("x", 2<<20))
+	return dir, func() { _ = os.Remove(filepath.Join(dir, "filler")) }
+}
+
+// noise is a record that no codec makes smaller.
+func noise(key string) collect.Record {
+	b := make([]byte, 1000)
+	for i := range b {
+		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[rand.IntN(64)]
+	}
+	return rec(key, `"`+string(b)+`"`)
+}
+
+// TestFullDisk writes until the disk is full: in a spool, or in a part that is
+// made of it. The error says what to do, nothing more is written or committed,
+// and with space again all that was committed can be read.
+func TestFullDisk(t *testing.T) {
+	for _, way := range fullDisks(t) {
+		// Of 512 KB, one part takes 190 and a spool 250. A part is smaller than its
+		// spool, so a limit on files meets spools.
+		for what, target := range map[string]int64{"spool": partSize, "part": 250_000} {
+			if what == "part" && way.name == "file size limit" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, in a %s", way.name, what), func(t *testing.T) { fillDisk(t, way, target) })
+		}
+	}
+}
+
+func fillDisk(t *testing.T, way fullDisk, target int64) {
+	dir, free := way.prepare(t)
+	s := New(dir)
+	s.target = target
+	opened(t, s, nil)
+	p := synced(t, s)
+	n, err := 0, error(nil)
+	for n < 5000 {
+		batch := []collect.Record{noise(fmt.Sprint(n)), noise(fmt.Sprint(n + 1)), noise(fmt.Sprint(n + 2))}
+		if err = s.Write(t.Context(), "talks", batch); err != nil {
+			break
+		}
+		var next json.RawMessage
+		if next, err = s.Sync(t.Context()); err != nil {
+			break
+		}
+		p, n = next, n+len(batch)
+	}
+	if err == nil {
+		t.Fatal("the disk was never full")
+	}
+	says(t, err, way.says, "what was committed is kept", dir)
+	is(t, "the part is to blame", strings.Contains(err.Error(), temporary), target < partSize)
+	if err := s.Write(t.Context(), "messages", []collect.Record{detail("1", "1", `1`)}); err == nil {
+		t.Error("a sink that failed wrote more")
+	}
+	if _, err := s.Sync(t.Context()); err == nil {
+		t.Error("a sink that failed gave a position")
+	}
+	closed(t, s)
+	free()
+	s = opened(t, New(dir), p)
+	is(t, "rows", len(rows(t, dir, "talks")), n)
+	put(t, s, "talks", rec("last", `1`))
+	synced(t, s)
+	closed(t, s)
+	is(t, "rows", len(rows(t, dir, "talks")), n+1)
+}
+
+// TestAPartThatCannotBeMade: the rows stay in the spool.
+func TestAPartThatCannotBeMade(t *testing.T) {
+	for _, when := range []string{"close", "complete"} {
+		t.Run(when, func(t *testing.T) {
+			dir := t.TempDir()
+			s := opened(t, small(dir), nil)
+			put(t, s, "talks", rec("1", `"`+strings.Repeat("x", 300)+`"`))
+			p := synced(t, s)
+			blocked := filepath.Join(dir, "talks", temporary)
+			if err := os.Mkdir(blocked, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if when == "close" {
+				says(t, s.Close(), blocked)
+			} else {
+				says(t, s.Write(t.Context(), "talks", []collect.Record{rec("2", `2`)}), blocked)
+				closed(t, s)
+			}
+			is(t, "rows", len(rows(t, dir, "talks")), 0)
+			opened(t, small(dir), p)
+			is(t, "rows", len(rows(t, dir, "talks")), 1)
+		})
+	}
+}
+
+func TestWithoutPermission(t *testing.T) {
+	dir := t.TempDir()
+	plant(t, filepath.Join(dir, lockName), "")
+	for _, c := range []struct {
+		name      string
+		dir, lock os.FileMode
+		says      string
+	}{
+		{"folder", 0o555, 0o666, "talks"},
+		{"lock", 0o777, 0o400, lockName},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, lockName): c.lock} {
+				if err := os.Chmod(path, mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := unprivileged(t, dir).CombinedOutput()
+			if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+				t.Errorf("got %v, want the child to run and fail", err)
+			}
+			says(t, errors.New(string(out)), "cannot be written", "right to write", c.says)
+		})
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unprivileged is the test binary as a user whom permissions bind, which root
+// is not.
+func unprivileged(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where the binary was built another user may not look.
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "child")
+	if err := errors.Join(os.WriteFile(bin, b, 0o755), os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), bin)
+	cmd.Env = append(os.Environ(), childEnv+"=write\n"+dir)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	return cmd
+}
+
+// TestLockEndsWithTheProcess kills a process that has the folder.
+func TestLockEndsWithTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), childEnv+"=hold\n"+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	is(t, "the child", fmt.Sprint(line, err), "open\n<nil>")
+	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, told)); !ok {
+		t.Error("two processes opened one folder")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	// It had a spool of which no position was ever given out.
+	_, err = New(dir).SetAside([]string{"talks"}, time.Unix(0, 0))
+	is(t, "set aside", err, nil)
+	put(t, opened(t, New(dir), nil), "talks", rec("2", `2`))
+}

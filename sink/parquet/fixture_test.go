@@ -1,0 +1,258 @@
+package parquet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+// testingT is what tests, benchmarks and properties share.
+type testingT interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// told are the streams of most tests: a list and its details.
+var told = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
+
+// small is a sink whose parts are complete after a few records.
+func small(dir string) *Sink {
+	s := New(dir)
+	s.target = 200
+	return s
+}
+
+// opened gives an open sink that closes with the test.
+func opened(t *testing.T, s *Sink, committed json.RawMessage) *Sink {
+	t.Helper()
+	if err := s.Open(t.Context(), committed, told); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func put(t testingT, s *Sink, stream string, records ...collect.Record) {
+	t.Helper()
+	if err := s.Write(t.Context(), stream, records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func synced(t testingT, s *Sink) json.RawMessage {
+	t.Helper()
+	p, err := s.Sync(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func closed(t testingT, s *Sink) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rec(key, data string) collect.Record {
+	return collect.Record{Key: key, Data: json.RawMessage(data)}
+}
+
+func detail(parent, key, data string) collect.Record {
+	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
+}
+
+func plant(t *testing.T, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files lists a folder with what is hidden, but without the lock.
+func files(t testingT, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != lockName {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// row is a record as a reader of the parts has it.
+type row struct {
+	key, parent string
+	value       any
+}
+
+// rows reads all parts of a stream, in their order, as the package comment says.
+func rows(t testingT, dir, stream string) (all []row) {
+	t.Helper()
+	parts, err := filepath.Glob(filepath.Join(dir, stream, "*.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range parts {
+		all = append(all, readPart(t, path)...)
+	}
+	return all
+}
+
+func readPart(t testingT, path string) (all []row) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parquet.OpenFile(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range p.RowGroups() {
+		r := group.Rows()
+		buffer := make([]parquet.Row, 10)
+		for {
+			n, err := r.ReadRows(buffer)
+			for _, read := range buffer[:n] {
+				all = append(all, restored(t, p.Schema(), read))
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func restored(t testingT, schema *parquet.Schema, values parquet.Row) (r row) {
+	t.Helper()
+	record, rest := map[string]any{}, map[string]any{}
+	var whole []any // at most one
+	for i, v := range values {
+		if v.IsNull() {
+			continue
+		}
+		f := schema.Fields()[i]
+		switch name := f.Name(); name {
+		case "_key":
+			r.key = string(v.ByteArray())
+		case "_parent":
+			r.parent = string(v.ByteArray())
+		case "_value":
+			whole = append(whole, parsed(t, string(v.ByteArray())))
+		case "_rest":
+			rest = parsed(t, string(v.ByteArray())).(map[string]any)
+		default:
+			switch kindOf(f.Type()) {
+			case field.Boolean:
+				record[name] = v.Boolean()
+			case field.Integer:
+				record[name] = json.Number(fmt.Sprint(v.Int64()))
+			case field.Real:
+				b, err := json.Marshal(v.Double())
+				if err != nil {
+					t.Fatal(err)
+				}
+				record[name] = json.Number(b)
+			case field.JSON:
+				record[name] = parsed(t, string(v.ByteArray()))
+			default:
+				record[name] = string(v.ByteArray())
+			}
+		}
+	}
+	if len(whole) > 0 {
+		r.value = whole[0]
+		return r
+	}
+	maps.Copy(record, rest)
+	r.value = record
+	return r
+}
+
+func parsed(t testingT, text string) any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err, text)
+	}
+	return v
+}
+
+// rowOf is a record as it should be read back.
+func rowOf(t testingT, r collect.Record) row {
+	t.Helper()
+	return row{r.Key, r.Parent, parsed(t, string(r.Data))}
+}
+
+func sameRow(a, b row) bool { return a.key == b.key && a.parent == b.parent && same(a.value, b.value) }
+
+// same compares JSON values; numbers by what they are.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, same)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, same)
+	case json.Number:
+		b, ok := b.(json.Number)
+		x, okX := new(big.Rat).SetString(a.String())
+		y, okY := new(big.Rat).SetString(b.String())
+		return ok && okX && okY && x.Cmp(y) == 0
+	default:
+		return a == b
+	}
+}
+
+func is(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func says(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("error %v does not say %q", err, p)
+		}
+	}
+}

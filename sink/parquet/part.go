@@ -1,0 +1,172 @@
+package parquet
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+// groupSize is after how many bytes of records a part begins another row group,
+// which is what has to be in memory at once.
+const groupSize = 16 << 20
+
+// sourceKey is where a part says how many bytes of its spool it was made of.
+const sourceKey = "headway.spool"
+
+// record is one line of a spool.
+type record struct {
+	key, parent string
+	data        []byte
+}
+
+// readSpool reads the first n bytes of a spool.
+func readSpool(path string, n int64, each func(record) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return explain("open", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	r := bufio.NewReaderSize(io.LimitReader(f, n), bufferSize)
+	for number := 1; ; number++ {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return nil
+		}
+		if err != nil {
+			return explain("read", path, err)
+		}
+		rec, ok := parseLine(line[:len(line)-1])
+		if !ok {
+			return &LostError{Path: path, What: fmt.Sprintf("is damaged in line %d", number)}
+		}
+		if err := each(rec); err != nil {
+			return err
+		}
+	}
+}
+
+// parseLine reads what appendLine wrote.
+func parseLine(line []byte) (r record, ok bool) {
+	if !json.Valid(line) || line[0] != '[' {
+		return record{}, false
+	}
+	e := field.Elements(line)
+	if len(e) != 3 || e[0][0] != '"' || e[1][0] != '"' {
+		return record{}, false
+	}
+	return record{key: field.Read(e[0]).Text, parent: field.Read(e[1]).Text, data: e[2]}, true
+}
+
+// source is how many bytes of its spool a part was made of; -1 when there is no
+// part that can be read.
+func source(d folder, n int64) int64 {
+	f, err := os.Open(d.path(partName(n)))
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = f.Close() }()
+	p, err := openPart(f)
+	if err != nil {
+		return -1
+	}
+	text, _ := p.Lookup(sourceKey)
+	if size, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return size
+	}
+	return -1
+}
+
+func openPart(f *os.File) (*parquet.File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return parquet.OpenFile(f, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
+}
+
+// sealedColumns are the columns of a part that is complete.
+func sealedColumns(d folder, n int64) (columns, error) {
+	path := d.path(partName(n))
+	f, err := os.Open(path)
+	if err != nil {
+		return columns{}, explain("open", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	p, err := openPart(f)
+	if err != nil {
+		return columns{}, fmt.Errorf("%w: %w", &LostError{Path: path, What: "is damaged"}, err)
+	}
+	return columnsOf(p.Schema()), nil
+}
+
+// convert makes the n-th part of the first size bytes of its spool, in the
+// place of the part that is there. Columns are at least those of sealed, the
+// part before; it gives those that the part has.
+func convert(d folder, n, size int64, sealed columns) (columns, error) {
+	spool := d.path(spoolName(n))
+	c := sealed.clone()
+	var split field.Splitter
+	err := readSpool(spool, size, func(r record) error {
+		c.parented = c.parented || r.parent != ""
+		fields, _ := split.Split(r.data)
+		for _, f := range fields {
+			c.see(f)
+		}
+		return nil
+	})
+	if err != nil {
+		return columns{}, err
+	}
+	d.step()
+	path := d.path(temporary)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return columns{}, explain("create", path, err)
+	}
+	if err := errors.Join(write(f, spool, size, c, d.step), f.Close()); err != nil {
+		_ = os.Remove(path) // Open removes it too
+		return columns{}, explain("write", path, err)
+	}
+	if err := d.rename(temporary, partName(n)); err != nil {
+		return columns{}, err
+	}
+	return c, d.sync()
+}
+
+// write writes the rows of a spool to a file, on disk when it returns.
+func write(f *os.File, spool string, size int64, c columns, step func()) error {
+	schema := c.schema()
+	w := parquet.NewWriter(f, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("headway", "1", ""),
+		parquet.KeyValueMetadata(sourceKey, strconv.FormatInt(size, 10)))
+	m := newRowMaker(c, schema)
+	one := make([]parquet.Row, 1)
+	group := 0
+	err := readSpool(spool, size, func(r record) error {
+		one[0] = m.make(r)
+		if _, err := w.WriteRows(one); err != nil {
+			return err
+		}
+		if group += len(r.data); group >= groupSize {
+			group = 0
+			return w.Flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	step()
+	return f.Sync()
+}

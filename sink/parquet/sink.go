@@ -1,0 +1,264 @@
+package parquet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+const (
+	// bufferSize of each stream, in bytes.
+	bufferSize = 64 << 10
+	// partSize is how many bytes of a spool make a part that never changes.
+	partSize = 64 << 20
+)
+
+// Sink writes Parquet files to the folders of one folder. Make one with [New].
+// It is not safe for concurrent use.
+type Sink struct {
+	dir string
+	// target is partSize, and less in tests.
+	target int64
+	// step is that of each folder.
+	step func()
+
+	// The rest is set between Open and Close.
+	lock    *os.File
+	streams map[string]*stream
+	// given says that Sync gave a position of which nobody knows yet that it
+	// was committed.
+	given bool
+	// broken is the first failure to write; only Open repairs it.
+	broken error
+}
+
+var (
+	_ collect.Sink   = (*Sink)(nil)
+	_ collect.Asider = (*Sink)(nil)
+)
+
+// New gives a sink for one folder, which Open creates when it does not exist.
+func New(dir string) *Sink { return &Sink{dir: dir, target: partSize, step: func() {}} }
+
+// Open locks the folder and brings its parts to a committed position. See
+// [collect.Sink]. It returns *[LockedError] when another sink has the folder,
+// *[LostError] when less is there than was committed, and *[ForeignError] when
+// a stream's folder has parts that the position does not know; then it has
+// changed nothing. After Close a sink can be opened again.
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
+	if s.lock != nil {
+		return errors.New("parquet: the sink is open already: Close it first")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("parquet: open %s: %w", s.dir, err)
+	}
+	p, err := parsePosition(committed)
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(s.dir)
+	if err != nil {
+		return explain("find", s.dir, err)
+	}
+	lock, err := takeFolder(dir)
+	if err != nil {
+		return err
+	}
+	*s = Sink{dir: s.dir, target: s.target, step: s.step, lock: lock, streams: map[string]*stream{}}
+	if err := s.restore(dir, p, streams); err != nil {
+		// Not Close, which would write.
+		err = errors.Join(err, lock.Close())
+		*s = Sink{dir: s.dir, target: s.target, step: s.step}
+		return err
+	}
+	return nil
+}
+
+// restore brings all streams to a position. It looks at all of them before it
+// changes the first.
+func (s *Sink) restore(dir string, p position, told []collect.StreamInfo) error {
+	names := folders{}
+	for name := range p.Streams {
+		if _, err := names.claim(name); err != nil {
+			return err
+		}
+	}
+	for _, info := range told {
+		name, err := names.claim(info.Name)
+		if err != nil {
+			return err
+		}
+		if _, known := p.Streams[info.Name]; known {
+			continue
+		}
+		if err := empty(folder{filepath.Join(dir, name), s.step}, info.Name); err != nil {
+			return err
+		}
+		p.Streams[info.Name] = mark{Part: 1}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Streams)) {
+		in, err := folderName(name)
+		if err != nil {
+			return err
+		}
+		st := &stream{folder: folder{filepath.Join(dir, in), s.step}, mark: p.Streams[name]}
+		if err := st.verify(); err != nil {
+			return err
+		}
+		s.streams[name] = st
+	}
+	for _, st := range s.all() {
+		if err := st.restore(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all gives the streams in the order of their names, so that a death at a step
+// can be repeated.
+func (s *Sink) all() []*stream {
+	list := make([]*stream, 0, len(s.streams))
+	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
+		list = append(list, s.streams[name])
+	}
+	return list
+}
+
+// Write appends records to a stream's spool. See [collect.Sink]. A record that
+// is not JSON in UTF-8 is an error, and nothing of the call is written. After a
+// failure of the disk the sink writes no more until it is opened again.
+func (s *Sink) Write(ctx context.Context, name string, records []collect.Record) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	st, ok := s.streams[name]
+	if !ok {
+		return fmt.Errorf("parquet: Open was not told of the stream %q", name)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	var lines bytes.Buffer
+	for i, r := range records {
+		if !appendLine(&lines, r) {
+			return fmt.Errorf("parquet: stream %q: record %d of %d is not JSON in UTF-8; none of them was written: "+
+				"the connector must give one JSON value a record", name, i+1, len(records))
+		}
+	}
+	// Another slice: the runtime has committed the one before.
+	if err := s.prove(); err != nil {
+		return s.fail(err)
+	}
+	if err := st.append(lines.Bytes()); err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// appendLine writes a record as a spool has it.
+func appendLine(b *bytes.Buffer, r collect.Record) bool {
+	if !utf8.ValidString(r.Key) || !utf8.ValidString(r.Parent) {
+		return false
+	}
+	b.WriteByte('[')
+	for _, s := range []string{r.Key, r.Parent} {
+		quoted, err := json.Marshal(s)
+		if err != nil {
+			return false
+		}
+		b.Write(quoted)
+		b.WriteByte(',')
+	}
+	if !field.Record(b, r.Data) {
+		return false
+	}
+	b.WriteString("]\n")
+	return true
+}
+
+// Sync has everything written on disk, and gives the position to commit. See
+// [collect.Sink].
+func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.prove(); err != nil {
+		return nil, s.fail(err)
+	}
+	p := position{Streams: map[string]mark{}}
+	for _, st := range s.all() {
+		if err := st.sync(); err != nil {
+			return nil, s.fail(err)
+		}
+	}
+	for name, st := range s.streams {
+		p.Streams[name] = st.mark
+	}
+	s.given = true
+	return json.Marshal(p)
+}
+
+// Close makes parts of the rows that were synced, and gives the folder back.
+// See [collect.Sink]. What was written since the last Sync is not kept. When a
+// part cannot be written, the rows are still in the spool, and Open makes it.
+func (s *Sink) Close() error {
+	if s.lock == nil {
+		return nil
+	}
+	var errs []error
+	for _, st := range s.all() {
+		if s.broken == nil {
+			errs = append(errs, st.publish())
+		}
+		errs = append(errs, st.close())
+	}
+	errs = append(errs, s.lock.Close())
+	*s = Sink{dir: s.dir, target: s.target, step: s.step}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("parquet: close %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+func (s *Sink) usable(ctx context.Context) error {
+	switch {
+	case s.lock == nil:
+		return errClosed
+	case s.broken != nil:
+		return fmt.Errorf("parquet: the sink failed before and writes nothing until it is opened again: %w", s.broken)
+	case ctx.Err() != nil:
+		return fmt.Errorf("parquet: %s: %w", s.dir, ctx.Err())
+	}
+	return nil
+}
+
+// fail keeps the sink from committing what may be half a line.
+func (s *Sink) fail(err error) error {
+	s.broken = err
+	return err
+}
+
+// prove does what may only follow a commit, which a call after Sync tells.
+func (s *Sink) prove() error {
+	if !s.given {
+		return nil
+	}
+	s.given = false
+	for _, st := range s.all() {
+		if err := st.committed(s.target); err != nil {
+			return err
+		}
+	}
+	return nil
+}

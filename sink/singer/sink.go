@@ -1,0 +1,175 @@
+package singer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/pipe"
+)
+
+// Sink writes Singer messages. Make one with [New]. It is not safe for
+// concurrent use.
+type Sink struct {
+	w io.Writer
+
+	// The rest is set between Open and Close.
+	out     *pipe.Writer
+	streams map[string]*pipe.Stream
+	// done is how far each stream is with everything that was written.
+	done map[string]progress
+	// told is the shape of each stream's last SCHEMA.
+	told map[string]*shape
+}
+
+var _ collect.Informed = (*Sink)(nil)
+
+// New gives a sink whose messages go to w, which it does not close. Nothing
+// else may be written there.
+func New(w io.Writer) *Sink { return &Sink{w: w} }
+
+var errClosed = errors.New("singer: the sink is not open: call Open first")
+
+// Open takes up a committed position: the count and schema of each stream. It
+// writes nothing. See [collect.Sink]. After Close a sink can be opened again,
+// for a reader that takes the messages for one sequence.
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
+	if s.out != nil {
+		return errors.New("singer: the sink is open already: Close it first")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("singer: open: %w", err)
+	}
+	done, err := parsePosition(committed)
+	if err != nil {
+		return err
+	}
+	*s = Sink{
+		w: s.w, out: pipe.NewWriter("singer", s.w), streams: pipe.Streams(streams),
+		done: done, told: map[string]*shape{},
+	}
+	return nil
+}
+
+// Write writes a RECORD for each record, and before them a SCHEMA when it is
+// the stream's first, or when they have fields or types that the last one does
+// not describe. See [collect.Sink]. A record without its key, or with more
+// fields than a target gets, is an error, and nothing of the call is written.
+// Once the output fails nothing is written until the sink is opened again.
+func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	about, ok := s.streams[stream]
+	if !ok {
+		return fmt.Errorf("singer: stream %q is none of those that the sink was opened with", stream)
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	objects, err := about.Records(records)
+	if err != nil {
+		return fmt.Errorf("singer: %w", err)
+	}
+	read := make([][]member, len(objects))
+	for i, o := range objects {
+		read[i] = readMembers(o, maxDepth)
+	}
+	known := s.done[stream]
+	if known.shape == nil {
+		known.shape = &shape{kind: object, members: map[string]*shape{}}
+	}
+	if known.shape, err = known.shape.learn(read); err != nil {
+		return fmt.Errorf("singer: stream %q %w; none of %d records was written: take fewer fields in the records expression",
+			stream, err, len(records))
+	}
+	if s.told[stream] != known.shape {
+		if err := s.describe(about, known.shape); err != nil {
+			return err
+		}
+		s.told[stream] = known.shape
+	}
+	for _, members := range read {
+		if err := s.out.Line(recordLine(stream, known.shape.fitMembers(value{members: members}))); err != nil {
+			return err
+		}
+		known.records++
+	}
+	s.done[stream] = known
+	return nil
+}
+
+func recordLine(stream string, record json.RawMessage) []byte {
+	b := append([]byte(`{"type":"RECORD","stream":`), pipe.Quote(stream)...)
+	b = append(append(b, `,"record":`...), record...)
+	return append(b, '}')
+}
+
+// describe writes a SCHEMA.
+func (s *Sink) describe(stream *pipe.Stream, shape *shape) error {
+	return s.message(struct {
+		Type   string   `json:"type"`
+		Stream string   `json:"stream"`
+		Schema schema   `json:"schema"`
+		Keys   []string `json:"key_properties"`
+	}{"SCHEMA", stream.Name, shape.table(stream.Keys), stream.Keys})
+}
+
+func (s *Sink) message(m any) error {
+	line, err := pipe.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("singer: %w", err)
+	}
+	return s.out.Line(line)
+}
+
+// Sync hands everything written over to the pipe, and gives the position to
+// commit. See [collect.Sink].
+func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.out.Flush(); err != nil {
+		return nil, err
+	}
+	return encode(s.done)
+}
+
+// Committed writes the STATE of a position that the store has committed. See
+// [collect.Informed].
+func (s *Sink) Committed(ctx context.Context, position json.RawMessage) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	committed, err := parsePosition(position)
+	if err != nil {
+		return err
+	}
+	if err := s.message(struct {
+		Type  string `json:"type"`
+		Value state  `json:"value"`
+	}{"STATE", bookmarks(committed)}); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// Close ends the sink. What was written since the last Sync may be missing from
+// the output, but no message is cut in half. See [collect.Sink].
+func (s *Sink) Close() error {
+	*s = Sink{w: s.w}
+	return nil
+}
+
+func (s *Sink) usable(ctx context.Context) error {
+	if s.out == nil {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("singer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,323 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/sqlite"
+	store "github.com/headway-go/headway/store/sqlite"
+)
+
+// testingT is what tests, benchmarks and properties share.
+type testingT interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// streams are those of most tests: a list and its details.
+var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
+
+// bench is a store, a lease, and the sink of one connection.
+type bench struct {
+	path  string
+	store *store.Store
+	lease collect.Lease
+	sink  *sqlite.Sink
+	db    *sql.DB
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{path: filepath.Join(t.TempDir(), "state.db")}
+	s, err := store.Open(t.Context(), b.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store = s
+	b.lease = acquire(t, s, "c")
+	b.sink = sqlite.New("c")
+	b.open(t, streams...)
+	if b.db, err = sql.Open("sqlite", "file:"+b.path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(b.db.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func acquire(t testing.TB, s *store.Store, connection string) collect.Lease {
+	t.Helper()
+	l, err := s.Acquire(t.Context(), collect.LeaseRequest{
+		Connection: connection, Run: "run of " + connection, Holder: "host", Now: time.Now(), TTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// open opens the sink as a runtime does: at the committed position, which is
+// committed again.
+func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
+	t.Helper()
+	if err := b.reopen(t, streams...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) reopen(t testingT, streams ...collect.StreamInfo) error {
+	t.Helper()
+	if err := b.sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.store.Load(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.sink.Open(t.Context(), state.Sink, streams); err != nil {
+		return err
+	}
+	return b.commit(t)
+}
+
+// put writes records and commits them.
+func (b *bench) put(t testingT, stream string, records ...collect.Record) {
+	t.Helper()
+	if err := b.sink.Write(t.Context(), stream, records); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.commit(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commit is the end of a slice. The lane's cursor counts the commits.
+func (b *bench) commit(t testingT) error { return b.commitAs(t, b.lease, b.sink, nil) }
+
+func (b *bench) commitAs(t testingT, l collect.Lease, s *sqlite.Sink, lane *collect.Lane) error {
+	t.Helper()
+	position, err := s.Sync(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.store.Commit(t.Context(), l, collect.Commit{At: time.Now(), Sink: position, Within: s.Pending(), Lane: lane})
+}
+
+// query is the rows of a query, a line each.
+func (b *bench) query(t testing.TB, query string, args ...any) string {
+	t.Helper()
+	rows, err := b.db.QueryContext(t.Context(), query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for rows.Next() {
+		values, dest := scanner(len(names))
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatal(err)
+		}
+		var line []string
+		for _, v := range values {
+			line = append(line, fmt.Sprint(v))
+		}
+		lines = append(lines, strings.Join(line, "|"))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func scanner(n int) (values, dest []any) {
+	values, dest = make([]any, n), make([]any, n)
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	return values, dest
+}
+
+// records reads a table back as the package comment says, by parent and key.
+func (b *bench) records(t testingT, stream string) map[[2]string]any {
+	t.Helper()
+	kinds := map[string]string{}
+	rows, err := b.db.QueryContext(t.Context(), `SELECT "column", kind FROM headway_columns WHERE "table" = ?`, stream)
+	if err != nil {
+		if strings.Contains(err.Error(), "no such table") {
+			return map[[2]string]any{}
+		}
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var name, kind string
+		if err := rows.Scan(&name, &kind); err != nil {
+			t.Fatal(err)
+		}
+		kinds[name] = kind
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		t.Fatal(err)
+	}
+	all := map[[2]string]any{}
+	if rows, err = b.db.QueryContext(t.Context(), `SELECT * FROM "`+stream+`"`); err != nil {
+		if strings.Contains(err.Error(), "no such table") {
+			return all
+		}
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values, dest := scanner(len(names))
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatal(err)
+		}
+		key, v := restored(t, names, values, kinds)
+		all[key] = v
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func restored(t testingT, names []string, values []any, kinds map[string]string) (key [2]string, v any) {
+	t.Helper()
+	record, rest := map[string]any{}, map[string]any{}
+	var whole []any // at most one
+	for i, name := range names {
+		if values[i] == nil {
+			continue
+		}
+		switch kind, ours := kinds[name]; {
+		case name == "_key":
+			key[1] = values[i].(string)
+		case name == "_parent":
+			key[0] = values[i].(string)
+		case name == "_value":
+			whole = append(whole, parsed(t, values[i].(string)))
+		case name == "_rest":
+			rest = parsed(t, values[i].(string)).(map[string]any)
+		case !ours:
+			t.Fatalf("a column of nobody: %q", name)
+		case kind == "boolean":
+			record[name] = values[i] == int64(1)
+		case kind == "json":
+			if text, ok := values[i].(string); ok && json.Valid([]byte(text)) {
+				record[name] = parsed(t, text)
+			}
+		default:
+			switch v := values[i].(type) {
+			case int64:
+				record[name] = json.Number(fmt.Sprint(v))
+			case float64:
+				b, err := json.Marshal(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				record[name] = json.Number(b)
+			default:
+				record[name] = v
+			}
+		}
+	}
+	if len(whole) > 0 {
+		return key, whole[0]
+	}
+	maps.Copy(record, rest)
+	return key, record
+}
+
+func parsed(t testingT, text string) any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err, text)
+	}
+	return v
+}
+
+// same compares JSON values; numbers by what they are.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, same)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, same)
+	case json.Number:
+		b, ok := b.(json.Number)
+		x, okX := new(big.Rat).SetString(a.String())
+		y, okY := new(big.Rat).SetString(b.String())
+		return ok && okX && okY && x.Cmp(y) == 0
+	default:
+		return a == b
+	}
+}
+
+func rec(key, data string) collect.Record {
+	return collect.Record{Key: key, Data: json.RawMessage(data)}
+}
+
+func detail(parent, key, data string) collect.Record {
+	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
+}
+
+func is(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func says(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("error %v does not say %q", err, p)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	child()
+	goleak.VerifyTestMain(m)
+}
+
+func openRaw(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}

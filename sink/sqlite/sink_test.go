@@ -1,0 +1,267 @@
+package sqlite_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/sqlite"
+)
+
+func TestRowsAreUpserted(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{"id":1,"title":"one","open":true}`), rec("2", `{"id":2,"title":"two"}`))
+	b.put(t, "messages", detail("1", "a", `{"text":"x"}`), detail("2", "a", `{"text":"y"}`))
+	b.put(t, "talks", rec("1", `{"id":1,"open":false}`), rec("3", `{"id":3}`), rec("3", `{"id":33}`))
+	is(t, "talks", b.query(t, `SELECT _key, id, title, open FROM talks ORDER BY 1`), "1|1|<nil>|0\n2|2|two|<nil>\n3|33|<nil>|<nil>")
+	is(t, "messages", b.query(t, `SELECT _parent, _key, text, _rest FROM messages ORDER BY 1`), "1|a|x|<nil>\n2|a|y|<nil>")
+	state, err := b.store.Load(t.Context(), "c")
+	is(t, "position", fmt.Sprint(string(state.Sink), " ", err), `{"sqlite":{}} <nil>`)
+}
+
+func TestColumnsAppearAndWiden(t *testing.T) {
+	b := newBench(t)
+	for i, v := range []string{`1`, `2.5`, `"x"`, `[1]`, `null`, `true`, `{"a":1}`, `12345678901234567890`, `0.1000000000000000055511`} {
+		b.put(t, "talks", rec(fmt.Sprint(i), fmt.Sprintf(`{"v":%s,"v%d":%s}`, v, i, v)))
+	}
+	is(t, "v", b.query(t, `SELECT v, typeof(v), _rest FROM talks ORDER BY _key`), strings.Join([]string{
+		"1|integer|<nil>", "2.5|real|<nil>", "x|text|<nil>", `[1]|text|{"v":[1]}`, `<nil>|null|{"v":null,"v4":null}`,
+		`1|integer|{"v":true}`, `{"a":1}|text|{"v":{"a":1}}`,
+		`12345678901234567890|text|{"v":12345678901234567890,"v7":12345678901234567890}`,
+		`0.1000000000000000055511|text|{"v":0.1000000000000000055511,"v8":0.1000000000000000055511}`,
+	}, "\n"))
+	is(t, "kinds", b.query(t, `SELECT "column", kind FROM headway_columns WHERE "table" = 'talks' AND kind <> 'plain' ORDER BY 1`),
+		"v3|json\nv5|boolean\nv6|json")
+}
+
+// TestUnusualNames: each field survives, whatever its name.
+func TestUnusualNames(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{"Id":1,"id":2,"_key":3,"_REST":4,"":5,"a\u0000b":6,"x\"y]":7,"rowid":8,"`+
+		strings.Repeat("n", 101)+`":9,"é":10,"É":11,"a":12,"a":13}`))
+	is(t, "row", b.query(t, `SELECT _key, Id, "x""y]", "é", "É", a FROM talks`), "1|1|7|10|11|13")
+	is(t, "rest", b.query(t, `SELECT _rest FROM talks`),
+		`{"id":2,"_key":3,"_REST":4,"":5,"a\u0000b":6,"rowid":8,"`+strings.Repeat("n", 101)+`":9}`)
+}
+
+func TestMoreFieldsThanColumns(t *testing.T) {
+	b := newBench(t)
+	var fields []string
+	for i := range 2500 {
+		fields = append(fields, fmt.Sprintf(`"f%d":%d`, i, i))
+	}
+	text := "{" + strings.Join(fields, ",") + "}"
+	b.put(t, "talks", rec("1", "{"+strings.Join(fields[:990], ",")+"}"))
+	b.put(t, "talks", rec("2", text))
+	is(t, "columns", b.query(t, `SELECT count(*) FROM pragma_table_info('talks')`), 1003)
+	is(t, "the last that fits, and the rest", b.query(t, `SELECT f999, json_extract(_rest, '$.f1000'),
+		json_extract(_rest, '$.f2499'), json_extract(_rest, '$.f999') FROM talks WHERE _key = '2'`), "999|1000|2499|<nil>")
+	if !same(b.records(t, "talks")[[2]string{"", "2"}], parsed(t, text)) {
+		t.Error("the record does not read back")
+	}
+}
+
+func TestRecordsThatAreNoObjects(t *testing.T) {
+	b := newBench(t)
+	for i, v := range []string{`5`, `"x"`, `[1, 2]`, `null`, `{}`, `{"_value":1}`} {
+		b.put(t, "talks", rec(fmt.Sprint(i), v))
+	}
+	is(t, "talks", b.query(t, `SELECT _value, _rest FROM talks ORDER BY _key`),
+		"5|<nil>\n\"x\"|<nil>\n[1,2]|<nil>\nnull|<nil>\n<nil>|<nil>\n<nil>|{\"_value\":1}")
+}
+
+func TestNamesThatAreRefused(t *testing.T) {
+	for _, name := range append([]string{"", "Events", "runs_of_connection", "SQLite_x", "headway_tables", "talks_bak", "a\x00b",
+		strings.Repeat("x", 101)}, "items") {
+		err := sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: name}})
+		says(t, err, fmt.Sprintf("%q", name), "rename the stream")
+	}
+	says(t, sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: "a"}, {Name: "A"}}), "the same table")
+	says(t, sqlite.New("").Open(t.Context(), nil, nil), "has no name")
+}
+
+// TestTheStoresNamesAreReserved looks at what a store really has.
+func TestTheStoresNamesAreReserved(t *testing.T) {
+	b := newBench(t)
+	names := b.query(t, `SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\'`)
+	if !strings.Contains(names, "lanes") {
+		t.Fatal(names)
+	}
+	for name := range strings.SplitSeq(names, "\n") {
+		if err := sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: name}}); err == nil {
+			t.Errorf("a stream may be named %q, which is the store's", name)
+		}
+	}
+}
+
+func TestTablesOfOthersAreNotTouched(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.db.ExecContext(t.Context(), `CREATE VIEW talks AS SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b.sink, "talks", rec("1", `{"secret":"canary"}`))
+	err := b.commit(t)
+	says(t, err, "talks", "view", "did not write", "rename")
+	if strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v has a record's content", err)
+	}
+	if _, err := b.db.ExecContext(t.Context(), `DROP VIEW talks`); err != nil {
+		t.Fatal(err)
+	}
+	// Another connection of the same store.
+	other, lease := sqlite.New("d"), acquire(t, b.store, "d")
+	b.open(t, streams...)
+	b.put(t, "messages", detail("1", "1", `{"a":1}`))
+	if err := other.Open(t.Context(), nil, streams[1:]); err != nil {
+		t.Fatal(err)
+	}
+	write(t, other, "messages", detail("1", "1", `{"a":2}`))
+	says(t, b.commitAs(t, lease, other, nil), `the connection "c"`, "rename the stream")
+	is(t, "messages", b.query(t, `SELECT a FROM messages`), 1)
+}
+
+func write(t *testing.T, s *sqlite.Sink, stream string, records ...collect.Record) {
+	t.Helper()
+	if err := s.Write(t.Context(), stream, records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestATableThatIsGoneIsAnError(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{}`))
+	if _, err := b.db.ExecContext(t.Context(), `DROP TABLE talks`); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b.sink, "talks", rec("2", `{}`))
+	says(t, b.commit(t), "talks", "gone", "restore", "--fresh")
+}
+
+// TestOwnersMayAddToTheirTables: columns, indexes and views stay.
+func TestOwnersMayAddToTheirTables(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{"a":1}`))
+	for _, q := range []string{`ALTER TABLE talks ADD COLUMN mine TEXT`, `UPDATE talks SET mine = 'x'`, `CREATE INDEX by_a ON talks (a)`,
+		`CREATE VIEW v AS SELECT a FROM talks`} {
+		if _, err := b.db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.put(t, "talks", rec("1", `{"a":2,"Mine":3}`))
+	is(t, "talks", b.query(t, `SELECT a, mine, _rest FROM talks`), `2|x|{"Mine":3}`)
+}
+
+func TestStartingOver(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{"a":1}`))
+	b.put(t, "messages", detail("1", "1", `{"a":1}`))
+	at := time.Date(2026, 5, 6, 7, 8, 9, 123, time.UTC)
+	for round, fresh := range []time.Time{at, at.Add(time.Microsecond)} {
+		if err := b.sink.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.sink.SetAside([]string{"talks", "messages"}, fresh); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.store.Forget(t.Context(), b.lease); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.commit(t); err != nil {
+			t.Fatal(err)
+		}
+		// The process ends here; the position remembers what is owed.
+		b.sink = sqlite.New("c")
+		b.open(t, streams...)
+		b.put(t, "talks", rec(fmt.Sprint(round+2), `{"b":1}`))
+		b.put(t, "talks", rec(fmt.Sprint(round+10), `{"b":1}`))
+	}
+	is(t, "tables", b.query(t, `SELECT name FROM headway_tables ORDER BY 1`),
+		"messages_20260506T070809Z_bak\ntalks\ntalks_20260506T070809Z_2_bak\ntalks_20260506T070809Z_bak")
+	is(t, "talks", b.query(t, `SELECT _key FROM talks ORDER BY rowid`), "3\n11")
+	is(t, "aside", b.query(t, `SELECT _key, a FROM talks_20260506T070809Z_bak`), "1|1")
+	is(t, "its columns", b.query(t, `SELECT "column" FROM headway_columns WHERE "table" = 'talks_20260506T070809Z_bak'`), "a")
+	// A state that was forgotten without starting over.
+	if err := errors.Join(b.sink.Close(), b.store.Forget(t.Context(), b.lease)); err != nil {
+		t.Fatal(err)
+	}
+	b.open(t, streams...)
+	write(t, b.sink, "talks", rec("9", `{}`))
+	says(t, b.commit(t), "talks", "forgotten", "--fresh")
+}
+
+func TestAStreamThatBecomesDetails(t *testing.T) {
+	b := newBench(t)
+	b.put(t, "talks", rec("1", `{}`))
+	b.open(t, collect.StreamInfo{Name: "talks", Parent: "x"})
+	write(t, b.sink, "talks", detail("1", "1", `{}`))
+	says(t, b.commit(t), "talks", "between a list and details", "rename the stream")
+}
+
+func TestWhatCannotBeWritten(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		stream string
+		record collect.Record
+		says   string
+	}{
+		{"talks", rec("", `{}`), "record 2 of 2 has no key"},
+		{"talks", rec("1", `{`), "not JSON"},
+		{"talks", rec("1", ``), "not JSON"},
+		{"talks", rec("1", "\"\xff\""), "not JSON"},
+		{"talks", detail("1", "1", `{}`), "has a parent"},
+		{"messages", rec("1", `{}`), "has no parent"},
+		{"x", rec("1", `{}`), `not told of the stream "x"`},
+	} {
+		good := rec("good", `{}`)
+		if c.stream == "messages" {
+			good.Parent = "1"
+		}
+		says(t, b.sink.Write(t.Context(), c.stream, []collect.Record{good, c.record}), c.says)
+	}
+	if b.sink.Pending() != nil {
+		t.Error("a call that failed left records")
+	}
+}
+
+func TestOrder(t *testing.T) {
+	s := sqlite.New("c")
+	says(t, s.Write(t.Context(), "talks", nil), "not open")
+	_, err := s.Sync(t.Context())
+	says(t, err, "not open")
+	if s.Pending() != nil || s.Close() != nil {
+		t.Error("a closed sink has something pending")
+	}
+	if err := s.Open(t.Context(), nil, streams); err != nil {
+		t.Fatal(err)
+	}
+	says(t, s.Open(t.Context(), nil, streams), "open already")
+	_, err = s.SetAside(nil, time.Now())
+	says(t, err, "before Open")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Write(ctx, "talks", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	for _, p := range []string{`{"files":{}}`, `{`, `[]`, `{"sqlite":null}`} {
+		says(t, sqlite.New("c").Open(t.Context(), json.RawMessage(p), streams), "nothing was changed", "--fresh")
+	}
+}
+
+func TestRecordsAreTheCallersAgainAfterWrite(t *testing.T) {
+	b := newBench(t)
+	data := []byte(`{"a":"x"}`)
+	write(t, b.sink, "talks", collect.Record{Key: "1", Data: data})
+	copy(data, `{"a":"y"}`)
+	if err := b.commit(t); err != nil {
+		t.Fatal(err)
+	}
+	is(t, "a", b.query(t, `SELECT a FROM talks`), "x")
+}

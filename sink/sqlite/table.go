@@ -1,0 +1,270 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+// maxColumns bounds the columns of fields. SQLite takes 2,000 in all.
+const maxColumns = 1000
+
+// The columns of ours.
+const (
+	columnKey    = "_key"
+	columnParent = "_parent"
+	columnValue  = "_value"
+	columnRest   = "_rest"
+)
+
+// table is a stream's table as the transaction sees it.
+type table struct {
+	name   string
+	detail bool
+	// columns are those of fields, in the order of their creation.
+	columns []column
+	// byName finds a column by its field's name.
+	byName map[string]int
+	// taken are all names of columns as SQLite compares them.
+	taken map[string]bool
+}
+
+type column struct {
+	name string
+	kind field.Kind // Boolean, JSON, or Text for plain
+}
+
+var kinds = map[field.Kind]string{field.Boolean: "boolean", field.JSON: "json", field.Text: "plain"}
+
+func (t *table) reset() {
+	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
+	// The last three are the row's number, in SQLite.
+	for _, name := range []string{columnKey, columnParent, columnValue, columnRest, "rowid", "oid", "_rowid_"} {
+		t.taken[name] = true
+	}
+}
+
+// fold is SQLite's view of a name: only ASCII letters have no case.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, name)
+}
+
+func (t *table) add(c column) {
+	t.byName[c.name] = len(t.columns)
+	t.taken[fold(c.name)] = true
+	t.columns = append(t.columns, c)
+}
+
+// load reads what the table is. Columns that people added to it count as
+// taken, and are left alone.
+func (t *table) load(ctx context.Context, tx collect.Execer) error {
+	t.reset()
+	rows, err := tx.QueryContext(ctx, `SELECT i.name, i.pk, c.kind FROM pragma_table_info(?1) i
+		LEFT JOIN headway_columns c ON c."table" = ?1 AND c."column" = i.name ORDER BY i.cid`, t.name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	parented := false
+	for rows.Next() {
+		var name string
+		var pk int
+		var kind sql.NullString
+		if err := rows.Scan(&name, &pk, &kind); err != nil {
+			return err
+		}
+		parented = parented || name == columnParent && pk > 0
+		t.taken[fold(name)] = true
+		for k, of := range kinds {
+			if kind.String == of {
+				t.add(column{name, k})
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if parented != t.detail {
+		return errors.New("the stream changed between a list and details, and its table has the other's key; it was not changed: " +
+			"rename the stream, or start over with `headway collect --fresh`")
+	}
+	return nil
+}
+
+// grow creates the table, or adds the columns that the records need.
+func (t *table) grow(ctx context.Context, tx collect.Execer, records []record, create bool) error {
+	if create {
+		t.reset()
+	}
+	had := len(t.columns)
+	var split field.Splitter
+	for _, r := range records {
+		fields, _ := split.Split(r.data)
+		for _, f := range fields {
+			if _, ok := t.byName[f.Name]; ok || len(t.columns) >= maxColumns || !field.Nameable(f) || t.taken[fold(f.Name)] {
+				continue
+			}
+			switch field.Read(f.Raw).Kind {
+			case field.Null:
+			case field.Boolean:
+				t.add(column{f.Name, field.Boolean})
+			case field.JSON:
+				t.add(column{f.Name, field.JSON})
+			default:
+				t.add(column{f.Name, field.Text})
+			}
+		}
+	}
+	fresh := t.columns[had:]
+	if create {
+		if _, err := tx.ExecContext(ctx, t.create()); err != nil {
+			return err
+		}
+	}
+	for _, c := range fresh {
+		if !create {
+			alter := fmt.Sprintf(`ALTER TABLE %s ADD COLUMN %s ANY`, quote(t.name), quote(c.name))
+			if _, err := tx.ExecContext(ctx, alter); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO headway_columns VALUES (?, ?, ?)`, t.name, c.name, kinds[c.kind]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *table) create() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CREATE TABLE %s (\n", quote(t.name))
+	for _, name := range t.key() {
+		fmt.Fprintf(&b, "    %s TEXT NOT NULL,\n", name)
+	}
+	for _, c := range t.columns {
+		fmt.Fprintf(&b, "    %s ANY,\n", quote(c.name))
+	}
+	fmt.Fprintf(&b, "    %s TEXT,\n    %s TEXT,\n    PRIMARY KEY (%s)\n) STRICT",
+		columnValue, columnRest, strings.Join(t.key(), ", "))
+	return b.String()
+}
+
+func (t *table) key() []string {
+	if t.detail {
+		return []string{columnParent, columnKey}
+	}
+	return []string{columnKey}
+}
+
+// preparer is a transaction that can prepare a statement, as those of
+// database/sql can.
+type preparer interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// upsert writes the rows, in their order: of two with one key the later stays.
+func (t *table) upsert(ctx context.Context, tx collect.Execer, records []record) error {
+	query := t.statement()
+	exec := func(args []any) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	}
+	if p, ok := tx.(preparer); ok {
+		s, err := p.PrepareContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = s.Close() }()
+		exec = func(args []any) error {
+			_, err := s.ExecContext(ctx, args...)
+			return err
+		}
+	}
+	var split field.Splitter
+	var rest field.Rest
+	args := make([]any, len(t.key())+len(t.columns)+2)
+	for _, r := range records {
+		t.bind(args, r, &split, &rest)
+		if err := exec(args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *table) statement() string {
+	names := slices.Clone(t.key())
+	for _, c := range t.columns {
+		names = append(names, quote(c.name))
+	}
+	names = append(names, columnValue, columnRest)
+	var set strings.Builder
+	for i, name := range names[len(t.key()):] {
+		if i > 0 {
+			set.WriteString(", ")
+		}
+		fmt.Fprintf(&set, "%s = excluded.%s", name, name)
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) DO UPDATE SET %s",
+		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.key(), ", "), set.String())
+}
+
+// bind fills the arguments of statement for one record.
+func (t *table) bind(args []any, r record, split *field.Splitter, rest *field.Rest) {
+	clear(args)
+	n := len(t.key())
+	if args[n-1] = r.key; t.detail {
+		args[0] = r.parent
+	}
+	fields, object := split.Split(r.data)
+	if !object {
+		args[len(args)-2] = string(r.data)
+		return
+	}
+	for _, f := range fields {
+		at, ok := t.byName[f.Name]
+		if !ok || !f.Exact {
+			rest.Add(f)
+			continue
+		}
+		v := field.Read(f.Raw)
+		if !v.Exact || !t.columns[at].holds(v.Kind) {
+			rest.Add(f)
+		}
+		switch v.Kind {
+		case field.Null:
+		case field.Boolean, field.Integer:
+			args[n+at] = v.Int
+		case field.Real:
+			args[n+at] = v.Real
+		case field.Text, field.JSON:
+			args[n+at] = v.Text
+		}
+	}
+	if object, ok := rest.Take(); ok {
+		args[len(args)-1] = object
+	}
+}
+
+// holds says whether a value of this kind can be had back from the column.
+func (c column) holds(k field.Kind) bool {
+	switch k {
+	case field.Null:
+		return false
+	case field.Boolean, field.JSON:
+		return c.kind == k
+	default:
+		return c.kind == field.Text
+	}
+}
