@@ -188,8 +188,8 @@ func (b *batch) settleGaps(before map[GapKey]Gap) {
 // excused reports whether a failure says nothing of the item: pressure, caps,
 // and a provider that cannot be reached.
 func excused(why reason.Reason) bool {
-	switch why.Kind() {
-	case reason.KindPressure, reason.KindCap, reason.KindCaller:
+	kind := why.Kind()
+	if kind == reason.KindPressure || kind == reason.KindCap || kind == reason.KindCaller {
 		return true
 	}
 	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS

@@ -212,7 +212,7 @@ func collectOptions(c *rest.Config) collect.Options {
 		Classify: c.Classify,
 	}
 	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
-	o.Pacing.Step, o.Pacing.Factor = p.Pacing.Step, p.Pacing.Factor
+	o.Pacing.Step, o.Pacing.Factor, o.Pacing.Tolerance = p.Pacing.Step, p.Pacing.Factor, p.Pacing.Tolerance
 	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
 	o.Pacing.MaxWait = p.Pacing.MaxRetryAfter
 	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts

@@ -71,6 +71,11 @@ func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 		}
 		p.Factor = v
 	}
+	if tolerance := n.get("tolerance"); tolerance != nil {
+		if p.Tolerance = b.duration(tolerance, 0, 0, 24*time.Hour); p.Tolerance == 0 {
+			p.Tolerance = -1 // written out as none
+		}
+	}
 	if ceiling == 0 {
 		ceiling = control.DefaultCeiling
 	}

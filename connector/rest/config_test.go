@@ -101,7 +101,7 @@ provider:
   timeout: 1m30s
   max_body: 2MiB
   headers: {accept: text/json, X-Version: 3, X-Tenant: "t-${TOKEN}"}
-  pacing: {initial: 2s, law: aimd, step: 10ms, factor: 0.25, jitter: {min: 1ms, max: 20ms}, max_retry_after: 1m}
+  pacing: {initial: 2s, law: aimd, step: 10ms, factor: 0.25, tolerance: 0s, jitter: {min: 1ms, max: 20ms}, max_retry_after: 1m}
   retry: {base: 1s, cap: 10s, attempts: 3}
 streams:
   - name: a
@@ -143,7 +143,7 @@ func TestEveryFieldArrives(t *testing.T) {
 		Provider: Provider{
 			Ceiling: 50 * time.Millisecond, Timeout: 90 * time.Second, MaxBody: 2 << 20,
 			Pacing: Pacing{
-				Initial: 2 * time.Second, Law: "aimd", Step: 10 * time.Millisecond, Factor: 0.25,
+				Initial: 2 * time.Second, Law: "aimd", Step: 10 * time.Millisecond, Factor: 0.25, Tolerance: -1,
 				JitterMin: time.Millisecond, JitterMax: 20 * time.Millisecond, MaxRetryAfter: time.Minute,
 			},
 			Retry: Retry{Base: time.Second, Cap: 10 * time.Second, Attempts: 3},

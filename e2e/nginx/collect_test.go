@@ -39,7 +39,7 @@ const connection = `connection: debian
 provider:
   base_url: %s
   ceiling: 2ms
-  pacing: {initial: 60ms, law: aimd, step: 200us, factor: 0.9}
+  pacing: {initial: 60ms, law: aimd, step: 200us, factor: 0.9, tolerance: 0s}
   retry: {base: 20ms, attempts: 8}
 streams:
   - name: packages
