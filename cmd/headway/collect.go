@@ -144,6 +144,9 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, fresh bool, every
 			return usage(fmt.Errorf("--json and the connection's sink both want standard output: leave --json out"))
 		}
 		s.out = s.err
+		// A reader that goes away is an error of the run, which then ends in
+		// order, and not the end of the process.
+		signal.Ignore(syscall.SIGPIPE)
 	}
 	s.destination = to.name
 	path, err := to.stateOf(cmd)

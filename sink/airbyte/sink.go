@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -176,9 +177,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 		return nil, err
 	}
 	p := position{map[string]extent{}}
-	for name, e := range s.others {
-		p.Streams[name] = e
-	}
+	maps.Copy(p.Streams, s.others)
 	for _, st := range s.streams {
 		if st.position > 0 {
 			p.Streams[st.Name] = extent{st.position}

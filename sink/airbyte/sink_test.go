@@ -160,11 +160,13 @@ func TestARunThatStopsLeavesStreamsIncomplete(t *testing.T) {
 	for why, last := range map[reason.Reason]string{
 		reason.MaxWallClock.Reason(): "INCOMPLETE", reason.Interrupted: "INCOMPLETE", reason.Unauthorized: "INCOMPLETE", reason.None: "INCOMPLETE",
 		reason.RateLimited.Reason(): fmt.Sprintf("INCOMPLETE RATE_LIMITED %d", at.UnixMilli()), reason.QuotaExhausted: fmt.Sprintf("INCOMPLETE RATE_LIMITED %d", at.UnixMilli()),
+		reason.Cooldown:             fmt.Sprintf("INCOMPLETE RATE_LIMITED %d", at.UnixMilli()),
 		reason.CircuitOpen.Reason(): fmt.Sprintf("INCOMPLETE RATE_LIMITED %d", at.UnixMilli()),
 	} {
 		b := newBench(t, "")
 		b.phase("chats")
 		b.put(t, "chats", 1)
+		b.slice(t)
 		b.now.Pacing.RetryAt = at
 		b.end(t, why)
 		b.statuses(t, map[string][]string{"chats": {"STARTED", "RUNNING", last}, "messages": {"STARTED", last}}) // and no users
@@ -186,6 +188,7 @@ func TestPressureIsToldWithItsEnd(t *testing.T) {
 	b.OnEvent(event.Event{Type: event.Circuit, Reason: reason.CircuitOpen.Reason(), Circuit: &event.Breaker{State: "open"}})
 	b.now.Pacing.RetryAt = time.Time{} // nobody knows until when
 	b.OnEvent(event.Event{Type: event.Deferral, Stream: "users", Reason: reason.UpstreamPressure.Reason(), Count: 3})
+	b.put(t, "users", 1)
 	for _, other := range []event.Event{
 		{Type: event.Deferral, Reason: reason.MaxRequests.Reason()}, {Type: event.Deferral, Reason: reason.NotFound},
 		{Type: event.Circuit, Reason: reason.CircuitOpen.Reason(), Circuit: &event.Breaker{State: "half_open"}},
@@ -195,9 +198,10 @@ func TestPressureIsToldWithItsEnd(t *testing.T) {
 	} {
 		b.OnEvent(other)
 	}
+	b.slice(t)
 	b.statuses(t, map[string][]string{
 		"chats": {"STARTED", "RUNNING"}, "messages": {"STARTED"},
-		"users": {"STARTED", limited, "RUNNING", limited, "RUNNING RATE_LIMITED 0"},
+		"users": {"STARTED", limited, "RUNNING", limited, "RUNNING RATE_LIMITED 0", "RUNNING"},
 	})
 }
 

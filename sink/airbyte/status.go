@@ -40,7 +40,7 @@ func pressed(e event.Event) bool {
 	if e.Type == event.Circuit && (e.Circuit == nil || e.Circuit.State != "open") {
 		return false
 	}
-	return why.Kind() == reason.KindPressure || why == reason.QuotaExhausted
+	return why.Kind() == reason.KindPressure || why == reason.Cooldown || why == reason.QuotaExhausted
 }
 
 // backOff is the note of a rate that was cut.
