@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -61,6 +62,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 		if err != nil {
 			return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, r.refusedFor(ctx, err))
 		}
+		fault.Point(fault.BacklogListed)
 		done := page.Next == "" || page.Next == g.Cursor || trail.Step(page.Next)
 		b, todo, err := r.owedOf(ctx, s, page)
 		if err != nil {
@@ -96,6 +98,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 		if err := b.commit(ctx); err != nil {
 			return r.broken(ctx, err)
 		}
+		fault.Point(fault.BacklogCommitted)
 		if end != nil {
 			return end.stop
 		}

@@ -95,10 +95,23 @@ func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response
 			f.Attempts = sent
 		}
 		until, open := circuitOpen(err)
-		if !open || c.waits.Add(1) > maxCircuitWaits || !c.run.waitCircuit(ctx, until) {
+		if !open || c.waits.Add(1) > maxCircuitWaits {
 			return res, err
 		}
+		if why := c.run.waitCircuit(ctx, until); why != reason.None {
+			return nil, stopped(err, why)
+		}
 	}
+}
+
+// stopped says what ended the wait for a circuit, instead of the circuit: a cap
+// of the owner or the operator's word is no pressure.
+func stopped(err error, why reason.Reason) error {
+	if f, ok := errors.AsType[*connector.Failure](err); ok {
+		f.Stopped, f.RetryAt = why, time.Time{}
+		return f
+	}
+	return &reason.Refusal{Reason: why}
 }
 
 // circuitOpen says until when the circuit that refused err is open.

@@ -215,6 +215,23 @@ func TestAnOpenCircuitIsWaitedOut(t *testing.T) {
 	}
 }
 
+func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
+	b := newBench(t, 9)
+	b.o.MaxWallClock = 2 * time.Second // the circuit stays open for a minute
+	down := true
+	b.overrule = func(n int, _ *http.Request, w http.ResponseWriter) bool {
+		return down && n > 2 && fail(w, http.StatusServiceUnavailable)
+	}
+	b.o.Pacing.Initial, b.o.Pacing.Step = time.Microsecond, time.Microsecond
+	s, err := b.run(t)
+	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
+		t.Fatalf("got %s (%s), %+v, %v", s.State, s.Reason, s.Pressure, err)
+	}
+	down, b.o.MaxWallClock = false, 0
+	b.drained(t)
+	b.complete(t)
+}
+
 func TestASecondRunYieldsAndNamesTheHolder(t *testing.T) {
 	b := newBench(t, 3)
 	b.o.Holder = "the first"

@@ -13,6 +13,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -77,6 +78,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	}); err != nil {
 		return Summary{}, err
 	}
+	fault.Point(fault.LeaseAcquired)
 	ctx, lost := context.WithCancelCause(ctx)
 	beat := r.heartbeat(ctx, lost)
 	end := r.collect(ctx)
@@ -140,6 +142,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	if err := r.o.Sink.Open(ctx, state.Sink, r.streams()); err != nil {
 		return r.broken(ctx, err)
 	}
+	fault.Point(fault.SinkOpened)
 	// From here on the store knows where the sink begins: what a crash leaves
 	// behind it is ours to discard.
 	position, err := r.o.Sink.Sync(ctx)
@@ -185,7 +188,12 @@ func (r *run) forget(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.o.Store.Forget(ctx, r.lease)
+	fault.Point(fault.FreshAside)
+	if err := r.o.Store.Forget(ctx, r.lease); err != nil {
+		return err
+	}
+	fault.Point(fault.FreshForgotten)
+	return nil
 }
 
 // streams is all that will be written to the sink.
@@ -241,10 +249,12 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate})
 	}
 	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason})
+	fault.Point(fault.RunFinishing)
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
 		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Pressure: s.Pressure,
 	})
+	fault.Point(fault.RunFinished)
 	if err != nil && failure == nil {
 		s.State, s.Reason, s.Error = RunFailed, reason.Internal, err.Error()
 		if errors.Is(err, ErrLeaseLost) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
 )
@@ -188,12 +189,14 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 	c.Progress = total
 	c.Events = r.drain()
 	c.Pacing = r.learned(c.At)
+	fault.Point(fault.SliceCommitting)
 	if err := r.o.Store.Commit(ctx, r.lease, c); err != nil {
 		r.mu.Lock()
 		r.pending = append(c.Events, r.pending...)
 		r.mu.Unlock()
 		return err
 	}
+	fault.Point(fault.SliceCommitted)
 	r.live.mu.Lock()
 	r.live.committed = total
 	r.live.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
 )
@@ -54,6 +55,7 @@ func (r *run) recover(ctx context.Context) *stop {
 		if len(gaps) == 0 {
 			return nil
 		}
+		fault.Point(fault.GapsServed)
 		if stop := r.recoverPage(ctx, parents, gaps, began); stop != nil {
 			return stop
 		}
@@ -146,9 +148,11 @@ func (r *run) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *
 		return end.stop
 	}
 	b.settleGaps(before)
+	fault.Point(fault.GapsSettled)
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
 	}
+	fault.Point(fault.GapsRecovered)
 	if end != nil {
 		if backlog != nil {
 			return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {*backlog}}, end.stop)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -18,6 +19,7 @@ import (
 // What could not be fetched becomes gaps, and the
 // slice is committed all the same; only then does the run stop.
 func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, before string) *stop {
+	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
 		keys[i] = it.Key
@@ -60,6 +62,9 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	b.Lane = next
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
+	}
+	if !next.Walking {
+		fault.Point(fault.WalkCompleted)
 	}
 	if end == nil {
 		return nil
@@ -106,6 +111,7 @@ func (r *run) details(ctx context.Context, b *batch, todo []task, last bool) *en
 		}
 		return nil
 	}) {
+		fault.Point(fault.DetailFetched)
 		r.live.paid()
 		if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
 			end = &ending{stop: r.broken(ctx, context.Canceled), abort: true}
@@ -213,7 +219,9 @@ func (b *batch) write(ctx context.Context, stream string, records []Record) erro
 	}
 	b.dirty = true
 	b.Progress.Records += int64(len(records))
-	return b.run.o.Sink.Write(ctx, stream, records)
+	err := b.run.o.Sink.Write(ctx, stream, records)
+	fault.Point(fault.SinkWritten)
+	return err
 }
 
 // hydrated takes a detail that was fetched.
@@ -278,6 +286,7 @@ func (b *batch) commit(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		fault.Point(fault.SinkSynced)
 		b.Sink = position
 		if t, ok := b.run.o.Sink.(Transactional); ok {
 			b.Within = t.Pending()

@@ -125,14 +125,14 @@ func (l *Lane) advance(p connector.Page) (repeats bool) {
 	return false
 }
 
-// waitCircuit waits until the circuit lets a probe through; false when the
-// run's time or the operator forbids it.
-func (r *run) waitCircuit(ctx context.Context, until time.Time) bool {
+// waitCircuit waits until the circuit lets a probe through; otherwise it says
+// what forbids that: the run's time, the operator, or the context's end.
+func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reason) {
 	if until.IsZero() {
 		until = time.Now().Add(time.Second) // a probe is under way
 	}
 	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {
-		return false
+		return reason.MaxWallClock.Reason()
 	}
 	r.live.wait(reason.CircuitOpen.Reason(), until)
 	defer r.live.wait(reason.None, time.Time{})
@@ -140,10 +140,10 @@ func (r *run) waitCircuit(ctx context.Context, until time.Time) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
+		return reason.None
 	case <-r.o.Stop:
-		return false
+		return reason.Interrupted
 	case <-ctx.Done():
-		return false
+		return reason.Canceled
 	}
 }
