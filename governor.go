@@ -192,6 +192,8 @@ func (g *Governor) hopeless(ctx context.Context, now time.Duration, d Decision, 
 		return g.refuse(now, d)
 	case d.At == Forever:
 		return nil // it takes an outcome, and nobody knows when that comes
+	case d.Reason == reason.Cooldown && d.At-now > g.core.set.MaxWait:
+		return g.refuse(now, d) // the provider's doing, whatever time the caller has
 	}
 	at := d.At + queued
 	if deadline, ok := ctx.Deadline(); ok && g.wall(at).After(deadline) {

@@ -33,19 +33,6 @@ func New(o Options) (*Collector, error) {
 	return &Collector{o: o}, nil
 }
 
-// Summary is what a run came to.
-type Summary struct {
-	Run
-	// Owed counts the connection's pending gaps by reason, after the run.
-	Owed map[string]int64 `json:"owed"`
-	// Rate is the pacing at the end; nil is unknown.
-	Rate *event.Rate `json:"rate"`
-	// Pressure is the source-pressure cooldown from now on.
-	Pressure Pressure `json:"pressure"`
-	// WarmStart says whether the run began at a stored interval.
-	WarmStart bool `json:"warm_start"`
-}
-
 // Run collects until nothing is left, a cap is spent, the provider's pressure
 // stops it, Stop is closed or the context ends. The error is nil for a run that
 // drained or was deferred; a *HeldError when another run has the connection;
@@ -206,85 +193,6 @@ func (r *run) streams() []StreamInfo {
 		}
 	}
 	return all
-}
-
-// finish writes how the run ended. A run that lost its lease leaves no mark:
-// the connection is another's.
-func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
-	if err := r.o.Sink.Close(); err != nil && end == nil {
-		end = &stop{why: reason.Internal, err: err}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	s := Summary{Run: Run{
-		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
-		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
-		Progress: r.live.counted(),
-	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm}
-	var failure error
-	owed, next, err := r.owed(ctx)
-	if err != nil && end == nil {
-		end = &stop{why: reason.Internal, err: err}
-	}
-	s.Owed = owed
-	switch {
-	case end != nil && end.err != nil:
-		s.State, s.Reason, s.RetryAt, s.Error = RunFailed, end.why, end.retryAt, end.err.Error()
-		failure = end.err
-	case end != nil:
-		s.State, s.Reason, s.RetryAt = RunDeferred, end.why, end.retryAt
-		if end.cause != nil {
-			s.Error = end.cause.Error()
-		}
-	case len(owed) > 0:
-		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
-	}
-	s.Pressure = r.pressure.after(s.Reason, s.Records+s.GapsRecovered > 0, s.Ended)
-	if s.State == RunDeferred && s.Pressure.holds(s.Ended) && s.RetryAt.Before(s.Pressure.Until) && reason.KindPressure == s.Reason.Kind() {
-		s.RetryAt = s.Pressure.Until
-	}
-	r.live.enter(stage{Phase: PhaseDone})
-	if s.Rate != nil {
-		// How the rate stood at the end, also where it never changed.
-		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate})
-	}
-	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason})
-	fault.Point(fault.RunFinishing)
-	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
-		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
-		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Pressure: s.Pressure,
-	})
-	fault.Point(fault.RunFinished)
-	if err != nil && failure == nil {
-		s.State, s.Reason, s.Error = RunFailed, reason.Internal, err.Error()
-		if errors.Is(err, ErrLeaseLost) {
-			s.Reason = reason.LeaseLost
-		}
-		failure = err
-	}
-	return s, failure
-}
-
-// owed counts what the connection owes, and tells the gap that can be tried first.
-func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err error) {
-	owed = map[string]int64{}
-	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPageRows}
-	for {
-		gaps, err := r.o.Store.Gaps(ctx, f)
-		if err != nil {
-			return owed, next, err
-		}
-		for _, g := range gaps {
-			owed[g.Reason.String()]++
-			if next.ID == 0 || g.RetryAt.Before(next.RetryAt) {
-				next = g
-			}
-			f.AfterID = g.ID
-		}
-		if len(gaps) < gapPageRows {
-			return owed, next, nil
-		}
-	}
 }
 
 // broken is the end of a run that met an error of our own, or was told to end.

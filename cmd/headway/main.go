@@ -5,9 +5,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 )
 
 func main() {
+	// net/http prints to the standard logger what a provider sent where nothing
+	// was expected. Content goes into sinks, never onto the terminal.
+	log.SetOutput(io.Discard)
 	os.Exit(run(context.Background(), os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/fault"
 )
 
 // bufferSize of each stream, in bytes.
@@ -23,8 +24,7 @@ const bufferSize = 64 << 10
 // is not safe for concurrent use.
 type Sink struct {
 	dir string
-	// step is called before each change to the disk; it does nothing, except
-	// in tests, where the process dies there.
+	// step is called before each change to the disk, where tests die.
 	step func()
 
 	// The rest is set between Open and Close.
@@ -54,7 +54,7 @@ type file struct {
 
 // New gives a sink for the files of one folder, which Open creates when it
 // does not exist.
-func New(dir string) *Sink { return &Sink{dir: dir, step: func() {}} }
+func New(dir string) *Sink { return &Sink{dir: dir, step: func() { fault.Point(fault.JSONLStep) }} }
 
 // Open locks the folder and cuts its files back to a committed position. See
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,

@@ -144,7 +144,7 @@ func convert(d folder, n, size int64, sealed columns) (columns, error) {
 // write writes the rows of a spool to a file, on disk when it returns.
 func write(f *os.File, spool string, size int64, c columns, step func()) error {
 	schema := c.schema()
-	w := parquet.NewWriter(f, schema, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("headway", "1", ""),
+	w := parquet.NewWriter(f, schema, parquet.Compression(&parquet.Zstd),
 		parquet.KeyValueMetadata(sourceKey, strconv.FormatInt(size, 10)))
 	m := newRowMaker(c, schema)
 	one := make([]parquet.Row, 1)

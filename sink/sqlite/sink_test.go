@@ -265,3 +265,19 @@ func TestRecordsAreTheCallersAgainAfterWrite(t *testing.T) {
 	}
 	is(t, "a", b.query(t, `SELECT a FROM talks`), "x")
 }
+
+func TestASliceThatIsTooLarge(t *testing.T) {
+	b := newBench(t)
+	b.sink.Bound(100)
+	write(t, b.sink, "talks", rec("1", `{"a":"`+strings.Repeat("x", 50)+`"}`))
+	err := b.sink.Write(t.Context(), "talks", []collect.Record{rec("2", `1`), rec("3", `"`+strings.Repeat("canary", 10)+`"`)})
+	says(t, err, "talks", "more than 100 bytes", "smaller pages")
+	if strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v has a record's content", err)
+	}
+	if err := b.commit(t); err != nil {
+		t.Fatal(err)
+	}
+	is(t, "talks", b.query(t, `SELECT _key FROM talks`), 1)
+	write(t, b.sink, "talks", rec("2", `{"a":"`+strings.Repeat("x", 50)+`"}`)) // the commit made room
+}

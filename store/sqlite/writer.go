@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+
+	"github.com/headway-go/headway/internal/fault"
 )
 
 // writer is the one connection that writes, and whose turn it is.
@@ -74,15 +76,18 @@ func (w *writer) write(ctx context.Context, what string, f func(*tx) error) erro
 		w.rollback()
 		return explain(w.path, what, err)
 	}
+	fault.Point(fault.StoreBegun)
 	t := &tx{ctx: context.WithoutCancel(ctx), w: w}
 	if err := f(t); err != nil {
 		w.rollback()
 		return explain(w.path, what, err)
 	}
+	fault.Point(fault.StoreCommitting)
 	if _, err := w.conn.ExecContext(t.ctx, "COMMIT"); err != nil {
 		w.rollback()
 		return explain(w.path, what, err)
 	}
+	fault.Point(fault.StoreCommitted)
 	return nil
 }
 

@@ -1,0 +1,89 @@
+// Package fault names the steps between which a collection could die, and lets
+// a test make it die there: [Point] marks a step in the source, and in a binary
+// that was built with the tag "faults" a process kills itself, as SIGKILL does,
+// when it comes to the step that the environment names.
+//
+// Do not use it for an error that the program could handle: nobody is told of
+// a kill. In a build without the tag a point is an empty function that the
+// compiler removes together with its name; no environment is read.
+//
+// Any goroutine may pass a point, at any time; there is no clock here.
+package fault
+
+import "slices"
+
+// Name names a step.
+type Name string
+
+// The steps of a run, in the order in which it comes to them first.
+const (
+	// LeaseAcquired: the connection is ours, and nothing was done with it.
+	LeaseAcquired Name = "lease.acquired"
+	// FreshAside: what the sink had was set aside, the state is not forgotten.
+	FreshAside Name = "fresh.aside"
+	// FreshForgotten: the state is forgotten, and nothing of the new one is there.
+	FreshForgotten Name = "fresh.forgotten"
+	// SinkOpened: the sink is back at the committed position.
+	SinkOpened Name = "sink.opened"
+	// PageListed: a page came, nothing of it is written.
+	PageListed Name = "page.listed"
+	// SinkWritten: the sink has taken records, which are not durable.
+	SinkWritten Name = "sink.written"
+	// DetailFetched: a detail came or failed, nothing of it is written.
+	DetailFetched Name = "detail.fetched"
+	// SinkSynced: the records of a slice are durable, its cursor is not.
+	SinkSynced Name = "sink.synced"
+	// SliceCommitting: the store is about to be told of a slice.
+	SliceCommitting Name = "slice.committing"
+	// SliceCommitted: the store has acknowledged a slice, the run does not count it yet.
+	SliceCommitted Name = "slice.committed"
+	// WalkCompleted: the last page of a walk is committed.
+	WalkCompleted Name = "walk.completed"
+	// GapsServed: gaps are leased to the run, none was asked for.
+	GapsServed Name = "gaps.served"
+	// GapsSettled: what came of the gaps is known, and not durable.
+	GapsSettled Name = "gaps.settled"
+	// GapsRecovered: what came of the gaps is committed.
+	GapsRecovered Name = "gaps.recovered"
+	// BacklogListed: a page of a backlog gap came, nothing of it is written.
+	BacklogListed Name = "backlog.listed"
+	// BacklogCommitted: a page of a backlog gap is committed.
+	BacklogCommitted Name = "backlog.committed"
+	// RunFinishing: the run is over, which nobody has written down.
+	RunFinishing Name = "run.finishing"
+	// RunFinished: the run's end is durable, the lease is given back.
+	RunFinished Name = "run.finished"
+
+	// StoreBegun: a transaction of the store has begun, whichever it is.
+	StoreBegun Name = "store.begun"
+	// StoreCommitting: all of a transaction is written but its COMMIT.
+	StoreCommitting Name = "store.committing"
+	// StoreCommitted: a transaction is durable, and its caller does not know it.
+	StoreCommitted Name = "store.committed"
+
+	// JSONLStep: the jsonl sink is about to change something on disk.
+	JSONLStep Name = "jsonl.step"
+)
+
+// names are all of the above.
+var names = []Name{
+	LeaseAcquired, FreshAside, FreshForgotten, SinkOpened, PageListed, SinkWritten, DetailFetched, SinkSynced,
+	SliceCommitting, SliceCommitted, WalkCompleted, GapsServed, GapsSettled, GapsRecovered,
+	BacklogListed, BacklogCommitted, RunFinishing, RunFinished,
+	StoreBegun, StoreCommitting, StoreCommitted, JSONLStep,
+}
+
+// Names lists every step that there is a point for, so that a test can die at
+// each and notice one that it never comes to.
+func Names() []Name { return slices.Clone(names) }
+
+// The environment of a process that was built with the tag.
+const (
+	// Env names the step to die at and, after a colon, which pass of it:
+	// "sink.synced:3". Without a number it is the first; without the variable
+	// nobody dies.
+	Env = "HEADWAY_FAULT"
+	// TraceEnv names a file to which each pass of a point appends the step's
+	// name as a line.
+	TraceEnv = "HEADWAY_FAULT_TRACE"
+)
