@@ -373,6 +373,35 @@ func TestFreshStartsOverAndDeletesNothing(t *testing.T) {
 	}
 }
 
+func TestABoundedCatchupDoesNotKeepTheSteadyStateWaiting(t *testing.T) {
+	b := newBench(t, 12)
+	b.o.CatchupPages = 2
+	s, err := b.run(t)
+	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxCatchup.Reason() || !s.Pressure.Until.IsZero() {
+		t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
+	}
+	catchup, steady := b.lanes(t)
+	if catchup.Done || catchup.Cursor != "after-6" || !steady.Done {
+		t.Fatalf("catch-up %+v, steady %+v", catchup, steady)
+	}
+	// Something changes now: the next run has it, though the past is not done.
+	now := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
+	b.docs = append(b.docs, doc{ID: "new", Updated: now, Messages: []string{"fresh"}})
+	if _, err := b.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if catchup, _ = b.lanes(t); catchup.Done || b.served["new"] != 1 || b.served["d11"] != 0 && catchup.Pages < 4 {
+		t.Fatalf("catch-up %+v, served %v", catchup, b.served)
+	}
+	watermark := steady.Watermark
+	b.o.CatchupPages = 0
+	b.drained(t)
+	b.complete(t)
+	if catchup, steady = b.lanes(t); !catchup.Done || steady.Watermark < watermark || b.served["new"] != 1 {
+		t.Fatalf("catch-up %+v, steady %+v, served %v", catchup, steady, b.served)
+	}
+}
+
 func TestConcurrentDetailsKeepTheBound(t *testing.T) {
 	b := newBench(t, 30)
 	b.pageSize, b.o.Concurrency = 10, 4

@@ -98,6 +98,8 @@ type run struct {
 	// they are.
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
+	// bounded says that a catch-up has pages left for another run.
+	bounded bool
 
 	live live
 
@@ -141,19 +143,25 @@ func (r *run) collect(ctx context.Context) *stop {
 	}
 	r.pressure = state.Pressure
 	// What is owed comes first, then what is new, then what the walk left owed.
-	stop := r.recover(ctx)
-	if stop != nil && !stop.pressed() {
-		return stop
+	held := r.recover(ctx)
+	if held != nil && !held.pressed() {
+		return held
 	}
 	for _, s := range r.o.Connector.Streams() {
 		if stop := r.stream(ctx, s, state.Lanes); stop != nil {
 			return stop
 		}
 	}
-	if stop != nil || r.suspended != nil {
-		return cmp.Or(r.suspended, stop)
+	if held != nil || r.suspended != nil {
+		return cmp.Or(r.suspended, held)
 	}
-	return r.recover(ctx)
+	if stop := r.recover(ctx); stop != nil {
+		return stop
+	}
+	if r.bounded {
+		return &stop{why: reason.MaxCatchup.Reason()}
+	}
+	return nil
 }
 
 // pressed reports whether the provider's pressure made the stop: that does not

@@ -118,7 +118,7 @@ func (c client) List(ctx context.Context, call connector.Caller, r connector.Lis
 	if err := c.get(ctx, call, "/docs?"+q.Encode(), &body); err != nil {
 		return connector.Page{}, err
 	}
-	page := connector.Page{Next: body.Next}
+	page := connector.Page{Next: body.Next, ServerTime: time.Now()}
 	for _, d := range body.Items {
 		data, err := json.Marshal(d)
 		if err != nil {
@@ -263,4 +263,21 @@ func aside(t *testing.T, b *bench) []string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+// lanes are the positions of the one stream.
+func (b *bench) lanes(t *testing.T) (catchup, steady collect.Lane) {
+	t.Helper()
+	state, err := b.store.Load(t.Context(), "bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range state.Lanes {
+		if l.Kind == collect.Catchup {
+			catchup = l
+		} else {
+			steady = l
+		}
+	}
+	return catchup, steady
 }

@@ -40,6 +40,11 @@ type Options struct {
 	// MaxWallClock bounds the run's time; an attempt under way is never cut.
 	// Default 0: unbounded.
 	MaxWallClock time.Duration
+	// CatchupPages bounds the pages of each stream's catch-up in this run, so that
+	// what changes now is not kept waiting for the past: once they are walked the
+	// steady state follows, and the rest of the past is another run's. Default
+	// 0: unbounded.
+	CatchupPages int64
 	// Concurrency is how many details of a slice are asked for at once, all at
 	// the connection's one rate. Default 1.
 	Concurrency int
@@ -72,6 +77,8 @@ func (o Options) resolve() (Options, error) {
 		return o, fmt.Errorf("collect: max requests is %d, must not be negative", o.MaxRequests)
 	case o.MaxWallClock < 0:
 		return o, fmt.Errorf("collect: max wall clock is %v, must not be negative", o.MaxWallClock)
+	case o.CatchupPages < 0:
+		return o, fmt.Errorf("collect: catch-up pages is %d, must not be negative", o.CatchupPages)
 	case o.Concurrency < 0 || o.Concurrency > 1024:
 		return o, fmt.Errorf("collect: concurrency is %d, must be from 1 to 1024", o.Concurrency)
 	case o.Timeout < 0:

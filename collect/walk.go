@@ -12,13 +12,13 @@ import (
 )
 
 // stream walks what is to be walked of one stream: everything there was, once
-// (catch-up, as far as it has not been), then what changed since (steady state).
-// The two keep cursors of their own.
+// (catch-up, as far as it has not been and the run's bound allows), then what
+// changed since (steady state). The two keep cursors of their own, and the
+// catch-up never moves the steady one.
 func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
 	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
-	first := !catchup.Done
-	if first {
-		if stop := r.walk(ctx, s, &catchup); stop != nil {
+	if !catchup.Done {
+		if stop := r.walk(ctx, s, &catchup, r.o.CatchupPages); stop != nil {
 			return stop
 		}
 		if !s.Incremental {
@@ -26,13 +26,21 @@ func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *sto
 		}
 	}
 	if !steady.Walking && s.Incremental {
-		// The catch-up does not move the steady lane: until that has a watermark
-		// of its own it starts after the one where the catch-up ended.
-		if steady.Since = steady.Watermark; steady.Since == "" {
+		// Until it has a watermark of its own the steady lane starts where the
+		// catch-up ended, or, while that is not done, when it began.
+		switch {
+		case steady.Watermark != "":
+			steady.Since = steady.Watermark
+		case catchup.Done:
 			steady.Since = catchup.Watermark
+		default:
+			steady.Since = like(catchup.High, catchup.Start)
 		}
 	}
-	return r.walk(ctx, s, &steady)
+	if !catchup.Done && steady.Since == "" {
+		return nil // nothing says when now is: first the past, all of it
+	}
+	return r.walk(ctx, s, &steady, 0)
 }
 
 func lane(lanes []Lane, stream string, kind LaneKind) Lane {
@@ -44,14 +52,19 @@ func lane(lanes []Lane, stream string, kind LaneKind) Lane {
 	return Lane{Stream: stream, Kind: kind}
 }
 
-// walk goes from the lane's cursor to the last page, slice by slice.
-func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane) *stop {
+// walk goes from the lane's cursor to the last page, slice by slice; at most as
+// many pages as given, when that is not 0.
+func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64) *stop {
 	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
 	if !l.Walking {
 		l.begin()
 	}
 	restarted := false
-	for l.Walking {
+	for n := int64(0); l.Walking; n++ {
+		if most > 0 && n >= most {
+			r.bounded = true
+			return nil
+		}
 		if stop := r.halted(ctx); stop != nil {
 			return stop
 		}

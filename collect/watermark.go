@@ -46,13 +46,22 @@ func settled(high string, start time.Time) string {
 	if !ok || start.IsZero() || !t.After(start) {
 		return high
 	}
-	if _, err := strconv.ParseInt(high, 10, 64); err == nil {
-		if len(high) >= 13 {
-			return strconv.FormatInt(start.UnixMilli(), 10)
-		}
-		return strconv.FormatInt(start.Unix(), 10)
+	return like(high, start)
+}
+
+// like writes a point in time the way the sample writes one; empty when the
+// sample is no point in time.
+func like(sample string, at time.Time) string {
+	if _, ok := instant(sample); !ok || at.IsZero() {
+		return ""
 	}
-	return start.UTC().Format(time.RFC3339)
+	if _, err := strconv.ParseInt(sample, 10, 64); err != nil {
+		return at.UTC().Format(time.RFC3339)
+	}
+	if len(sample) >= 13 {
+		return strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	return strconv.FormatInt(at.Unix(), 10)
 }
 
 // instant reads a watermark that is a point in time: RFC 3339, or seconds or

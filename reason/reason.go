@@ -30,6 +30,7 @@ const (
 	maxRequests
 	maxWallClock
 	retryBudget
+	maxCatchup
 
 	// Deadline: the caller's deadline comes before the earliest admission.
 	Deadline
@@ -113,6 +114,7 @@ var table = [count]struct {
 	maxRequests:       {"max_requests", KindCap},
 	maxWallClock:      {"max_wall_clock", KindCap},
 	retryBudget:       {"retry_budget", KindCap},
+	maxCatchup:        {"max_catchup", KindCap},
 	Deadline:          {"deadline", KindCaller},
 	Canceled:          {"canceled", KindCaller},
 	Interrupted:       {"interrupted", KindCaller},

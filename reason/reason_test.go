@@ -29,7 +29,7 @@ func TestNamesAreUniqueAndStable(t *testing.T) {
 		reason.None: "none", reason.Cooldown: "cooldown", reason.Deadline: "deadline",
 		reason.RateLimited.Reason(): "rate_limited", reason.UpstreamPressure.Reason(): "upstream_pressure",
 		reason.CircuitOpen.Reason(): "circuit_open", reason.MaxRequests.Reason(): "max_requests",
-		reason.MaxWallClock.Reason(): "max_wall_clock", reason.RetryBudget.Reason(): "retry_budget",
+		reason.MaxWallClock.Reason(): "max_wall_clock", reason.RetryBudget.Reason(): "retry_budget", reason.MaxCatchup.Reason(): "max_catchup",
 	} {
 		if r.String() != want {
 			t.Errorf("reason %d is called %q, want %q", r, r, want)
@@ -106,7 +106,7 @@ func TestUnknownTextIsAnErrorAndChangesNothing(t *testing.T) {
 
 func TestEveryReasonIsOfOneKind(t *testing.T) {
 	pressures := []reason.Pressure{reason.RateLimited, reason.UpstreamPressure, reason.CircuitOpen}
-	caps := []reason.Cap{reason.MaxRequests, reason.MaxWallClock, reason.RetryBudget}
+	caps := []reason.Cap{reason.MaxRequests, reason.MaxWallClock, reason.RetryBudget, reason.MaxCatchup}
 	found := map[reason.Kind]int{}
 	for _, r := range reason.All() {
 		p, isPressure := reason.AsPressure(r)

@@ -40,6 +40,8 @@ const (
 	MaxWallClock = Cap(maxWallClock)
 	// RetryBudget: the run may not retry more.
 	RetryBudget = Cap(retryBudget)
+	// MaxCatchup: the run may not walk more of the past.
+	MaxCatchup = Cap(maxCatchup)
 )
 
 // Reason is the same word in the whole set.

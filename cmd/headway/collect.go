@@ -23,6 +23,7 @@ type overrides struct {
 	ceiling      time.Duration
 	maxRequests  int64
 	maxWallClock time.Duration
+	catchupPages int64
 	concurrency  int
 }
 
@@ -30,6 +31,7 @@ func (o *overrides) flags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&o.ceiling, "ceiling", 0, "shortest interval between two requests, over the file's (and under $HEADWAY_CEILING)")
 	cmd.Flags().Int64Var(&o.maxRequests, "max-requests", 0, "send at most this many requests in this run")
 	cmd.Flags().DurationVar(&o.maxWallClock, "max-wall-clock", 0, "begin no request after this time")
+	cmd.Flags().Int64Var(&o.catchupPages, "catchup-pages", 0, "walk at most this many pages of each stream's past, then see to what changed")
 	cmd.Flags().IntVar(&o.concurrency, "concurrency", 0, "how many details are asked for at once, at the one rate")
 }
 
@@ -55,6 +57,7 @@ func (o *overrides) apply(cmd *cobra.Command, c *rest.Config) error {
 		bad  bool
 	}{
 		{"max-requests", o.maxRequests < 0}, {"max-wall-clock", o.maxWallClock < 0},
+		{"catchup-pages", o.catchupPages < 0},
 		{"concurrency", o.concurrency < 0 || o.concurrency > 1024},
 	} {
 		if f.bad {
@@ -66,6 +69,9 @@ func (o *overrides) apply(cmd *cobra.Command, c *rest.Config) error {
 	}
 	if o.maxWallClock > 0 {
 		c.Run.MaxWallClock = o.maxWallClock
+	}
+	if o.catchupPages > 0 {
+		c.Run.CatchupPages = o.catchupPages
 	}
 	if o.concurrency > 0 {
 		c.Run.Concurrency = o.concurrency
@@ -211,8 +217,9 @@ func collectOptions(c *rest.Config) collect.Options {
 	o := collect.Options{
 		Connection: c.Name, Timeout: p.Timeout, MaxBody: p.MaxBody,
 		MaxRequests: c.Run.MaxRequests, MaxWallClock: c.Run.MaxWallClock, Concurrency: c.Run.Concurrency,
-		Holder:   fmt.Sprintf("process %d on %s", os.Getpid(), host),
-		Classify: c.Classify,
+		CatchupPages: c.Run.CatchupPages,
+		Holder:       fmt.Sprintf("process %d on %s", os.Getpid(), host),
+		Classify:     c.Classify,
 	}
 	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
 	o.Pacing.Step, o.Pacing.Factor, o.Pacing.Tolerance = p.Pacing.Step, p.Pacing.Factor, p.Pacing.Tolerance

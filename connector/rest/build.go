@@ -38,6 +38,7 @@ func (b builder) config(root *node) *Config {
 func (b builder) run(n *node) Run {
 	r := Run{
 		MaxRequests:  b.count(n.get("max_requests"), 0, 1<<53),
+		CatchupPages: b.count(n.get("catchup_pages"), 0, 1<<53),
 		MaxWallClock: b.duration(n.get("max_wall_clock"), 0, time.Second, 366*24*time.Hour),
 		Concurrency:  int(b.count(n.get("concurrency"), 1, 64)),
 	}

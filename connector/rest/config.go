@@ -187,6 +187,8 @@ type Run struct {
 	MaxRequests int64
 	// MaxWallClock is the longest time; 0 is no bound.
 	MaxWallClock time.Duration
+	// CatchupPages is the most pages of each stream's past in one run; 0 is no bound.
+	CatchupPages int64
 	// Concurrency is the most requests under way at once. Default 1.
 	Concurrency int
 }

@@ -73,6 +73,9 @@ func Describe(cfg *Config) Plan {
 		p.Streams = append(p.Streams, s.plan())
 		p.Warnings = append(p.Warnings, s.warnings()...)
 	}
+	if cfg.Run.CatchupPages > 0 {
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d pages of each stream's past", cfg.Run.CatchupPages))
+	}
 	if cfg.Run.MaxRequests > 0 {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d requests", cfg.Run.MaxRequests))
 	}
