@@ -21,7 +21,6 @@ type Governor struct {
 	core    Core
 	permits permits
 	queue   queue
-	closed  bool
 }
 
 // New makes a governor. The error names the field, its value and its bound.
@@ -102,7 +101,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 
 // admit asks the core, with the lock held.
 func (g *Governor) admit(now, ready time.Duration) (Permit, Decision, Effects) {
-	if g.closed {
+	if g.queue.closed {
 		return Permit{}, Decision{At: Forever, Reason: reason.Closed}, Effects{}
 	}
 	ticket, d, fx := g.core.Admit(now, ready)
@@ -243,7 +242,7 @@ func (g *Governor) gaveUp(err error) error {
 // be settled. It does not wait for them.
 func (g *Governor) Close() {
 	g.mu.Lock()
-	g.closed = true
+	g.queue.closed = true
 	g.queue.wakeHead()
 	g.mu.Unlock()
 }

@@ -38,9 +38,11 @@ type permits struct {
 type slot struct {
 	ticket Ticket
 	serial uint32
-	next   uint32 // the next free slot, plus one
-	out    bool
+	next   uint32 // the next free slot, plus one; out while the permit is out
 }
+
+// out marks a slot whose permit is out.
+const out = ^uint32(0)
 
 func (p *permits) put(t Ticket) (at, serial uint32) {
 	if p.free == 0 {
@@ -50,7 +52,7 @@ func (p *permits) put(t Ticket) (at, serial uint32) {
 	at = p.free - 1
 	s := &p.slots[at]
 	p.free = s.next
-	s.ticket, s.out = t, true
+	s.ticket, s.next = t, out
 	s.serial++
 	return at, s.serial
 }
@@ -60,10 +62,10 @@ func (p *permits) take(at, serial uint32) (Ticket, bool) {
 		return Ticket{}, false
 	}
 	s := &p.slots[at]
-	if !s.out || s.serial != serial {
+	if s.next != out || s.serial != serial {
 		return Ticket{}, false
 	}
-	s.out, s.next = false, p.free
+	s.next = p.free
 	p.free = at + 1
 	return s.ticket, true
 }
@@ -72,7 +74,7 @@ func (p *permits) take(at, serial uint32) (Ticket, bool) {
 func (p *permits) olderThan(at time.Duration) iter.Seq[Ticket] {
 	return func(yield func(Ticket) bool) {
 		for i := range p.slots {
-			if s := &p.slots[i]; s.out && s.ticket.sent <= at {
+			if s := &p.slots[i]; s.next == out && s.ticket.sent <= at {
 				t, _ := p.take(uint32(i), s.serial)
 				p.expired++
 				if !yield(t) {

@@ -6,7 +6,8 @@ import "time"
 // clock: one timer a connection, no herd.
 type queue struct {
 	head, tail *waiter
-	len        int
+	len        int32
+	closed     bool // nobody may join or be served any more
 }
 
 type waiter struct {

@@ -40,7 +40,7 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
 		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.law.Name(),
 		Circuit:  g.core.circuit.State().String(),
-		InFlight: int(g.core.inFlight), Waiting: g.queue.len, Expired: int64(g.permits.expired),
+		InFlight: int(g.core.inFlight), Waiting: int(g.queue.len), Expired: int64(g.permits.expired),
 	}
 	if g.core.set.NoBreaker {
 		s.Circuit = "off"

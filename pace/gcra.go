@@ -18,16 +18,15 @@ type Params struct {
 // GCRA is the state of one paced sequence of attempts. The zero value has sent
 // nothing: its first attempt conforms at any instant.
 type GCRA struct {
-	tat     time.Duration // theoretical arrival time of the next attempt
-	last    time.Duration // the newest admission
-	seen    time.Duration // the latest instant ever passed in
-	started bool          // whether there was an admission at all
+	tat  time.Duration // theoretical arrival time of the next attempt; zero is no attempt yet
+	last time.Duration // the newest admission
+	seen time.Duration // the latest instant ever passed in
 }
 
 // Next is the earliest instant at which an attempt conforms under p. It
 // changes nothing. Before the first admission it is the smallest instant there is.
 func (g *GCRA) Next(p Params) time.Duration {
-	if !g.started {
+	if g.tat == 0 {
 		return -1 << 63
 	}
 	// Credit brings the next attempt forward, but never closer to the last one
@@ -42,8 +41,8 @@ func (g *GCRA) Next(p Params) time.Duration {
 // An instant before the latest one seen counts as that one: a clock that steps
 // back never admits more than a clock that stands still.
 func (g *GCRA) Admit(now time.Duration, p Params) (next time.Duration, ok bool) {
-	if !g.started {
-		g.started, g.seen, g.tat = true, now, now
+	if g.tat == 0 {
+		g.seen, g.tat = now, now
 	} else {
 		g.seen = max(g.seen, now)
 		now = g.seen
@@ -51,7 +50,9 @@ func (g *GCRA) Admit(now time.Duration, p Params) (next time.Duration, ok bool) 
 			return next, false
 		}
 	}
-	g.tat = max(g.tat, now) + max(p.Interval, p.Ceiling)
 	g.last = now
+	if g.tat = max(g.tat, now) + max(p.Interval, p.Ceiling); g.tat == 0 {
+		g.tat = 1 // zero stands for no attempt yet
+	}
 	return now, true
 }
