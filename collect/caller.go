@@ -146,13 +146,13 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		if r, ok := errors.AsType[*reason.Refusal](err); ok && trace.Attempts == 0 {
 			return nil, &reason.Refusal{Reason: c.run.capped(r.Reason), Scope: r.Scope, RetryAt: r.RetryAt, Err: r.Err}
 		}
-		f.Class, f.Reason, f.Err = reason.Lost, unreached(err), err
+		f.Class, f.Reason, f.Err = reason.Lost, unreached(err), tellable(err)
 		return nil, f
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body) // in memory already, see Options.Whole
 	if err != nil {
-		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, err
+		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, tellable(err)
 		return nil, f
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 && !c.overruled(res.StatusCode, body) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
@@ -47,13 +48,13 @@ func ExampleCollector_Run() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	store, err := sqlite.Open(ctx, filepath.Join(dir, "state.db"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 
 	for range 2 {
 		c, err := collect.New(collect.Options{
@@ -83,11 +84,8 @@ func ExampleNew() {
 
 func ExampleTrail() {
 	var t collect.Trail
-	for _, cursor := range []string{"a", "b", "c", "b", "c", "b", "c"} {
-		if t.Step(cursor) {
-			fmt.Println("the paging runs in a circle")
-			return
-		}
+	if slices.ContainsFunc([]string{"a", "b", "c", "b", "c", "b", "c"}, t.Step) {
+		fmt.Println("the paging runs in a circle")
 	}
 	// Output:
 	// the paging runs in a circle

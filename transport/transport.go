@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -203,6 +204,10 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	a := Attempt{Number: n, Wait: sent.Sub(asked), Latency: got.Sub(sent)}
 	ans := answer{res: res, err: err}
 	if err != nil {
+		if errors.Is(context.Cause(out.Context()), ErrResent) {
+			err = ErrResent
+			ans.err = err
+		}
 		cancel()
 		ans.res = nil
 		ans.class, ans.final = lost(ctx, err)
@@ -239,9 +244,14 @@ func (t *Transport) acquire(ctx context.Context) (headway.Permit, error) {
 // outbound is the request as it is sent: a copy with a body of its own and the
 // attempt's timeout.
 func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
-	ctx, cancel := req.Context(), context.CancelFunc(func() {})
+	ctx, cancel := onFewConnections(req.Context())
 	if t.o.Timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.o.Timeout)
+		bounded, end := context.WithTimeout(ctx, t.o.Timeout)
+		within := cancel
+		ctx, cancel = bounded, func() {
+			end()
+			within()
+		}
 	}
 	out := req.Clone(ctx)
 	if n > 1 && req.GetBody != nil {

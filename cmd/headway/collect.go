@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -226,6 +227,14 @@ func collectOptions(c *rest.Config) collect.Options {
 	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
 	o.Pacing.MaxWait = p.Pacing.MaxRetryAfter
 	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts
+	if base, ok := http.DefaultTransport.(*http.Transport); ok && o.Concurrency > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
+		// By default two connections are kept; who asks more at once would make
+		// new ones, with a handshake, for nearly every request.
+		base = base.Clone()
+		base.MaxIdleConnsPerHost = o.Concurrency
+		base.MaxIdleConns = max(base.MaxIdleConns, o.Concurrency)
+		o.Base = base
+	}
 	return o
 }
 

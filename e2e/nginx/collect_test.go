@@ -1,16 +1,13 @@
 package nginx_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // connection is a connection file as an owner writes it who expects a fast API
@@ -37,7 +34,7 @@ import (
 //     delayed ones do, costs no slot either.
 const connection = `connection: debian
 provider:
-  base_url: %s
+  base_url: ${CHAT_URL}
   ceiling: 2ms
   pacing: {initial: 60ms, law: aimd, step: 200us, factor: 0.9, tolerance: 0s}
   retry: {base: 20ms, attempts: 8}
@@ -56,99 +53,23 @@ run: {concurrency: 4}
 sink: {jsonl: {dir: ./out}}
 `
 
-// summary is what a run says of itself at its end, as far as it is checked here.
-type summary struct {
-	State         string           `json:"state"`
-	Reason        string           `json:"reason"`
-	Attempts      int              `json:"attempts"`
-	Retries       int              `json:"retries"`
-	Throttled     int              `json:"throttled"`
-	Items         int              `json:"items"`
-	Unchanged     int              `json:"unchanged"`
-	Details       int              `json:"details"`
-	GapsOpened    int              `json:"gaps_opened"`
-	GapsRecovered int              `json:"gaps_recovered"`
-	Owed          map[string]int64 `json:"owed"`
-	WarmStart     bool             `json:"warm_start"`
-}
-
 // slowest bounds a run that takes half a minute where nothing is wrong.
 const slowest = 5 * time.Minute
 
-// owner is a person with a connection file in a folder of their own.
-type owner struct{ dir string }
-
-func newOwner(t *testing.T, url string) owner {
-	t.Helper()
-	o := owner{dir: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(o.dir, "conn.yaml"), fmt.Appendf(nil, connection, url), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-// collect runs "headway collect" and gives its summary. Any exit code but 0 fails the test.
-func (o owner) collect(t *testing.T) summary {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), slowest)
-	defer cancel()
-	cmd := prompt(ctx, headway, "collect", "conn.yaml", "--json")
-	cmd.Dir = o.dir
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "HEADWAY_") { // would overrule the file
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("headway collect: %v\n%s\n%s", err, errs.Bytes(), lastLines(out.Bytes(), 5))
-	}
-	for line := range bytes.Lines(out.Bytes()) {
-		var l struct {
-			Type    string  `json:"type"`
-			Summary summary `json:"summary"`
-		}
-		if err := json.Unmarshal(line, &l); err != nil {
-			t.Fatalf("headway collect --json wrote a line that is no JSON: %v: %s", err, line)
-		}
-		if l.Type == "summary" {
-			return l.Summary
-		}
-	}
-	t.Fatalf("headway collect --json wrote no summary\n%s", lastLines(out.Bytes(), 5))
-	return summary{}
-}
-
-func lastLines(b []byte, n int) []byte {
-	lines := bytes.SplitAfter(b, []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-1-n):], nil)
-}
-
-// headway is the program under test, built by TestMain.
-var headway string
-
 // TestMain builds the program: what is tested is what people run.
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, harness.Setup{Patience: slowest})) }
 
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "headway-nginx-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// run runs "headway collect" and gives its summary. Any exit code but 0 fails the test.
+func run(t *testing.T, w harness.Workplace) collect.Summary {
+	t.Helper()
+	o := prompt(t, w.Dir, w.Env, harness.Program(), "collect", "conn.yaml", "--json").Wait(t)
+	if o.Code != harness.ExitDrained {
+		t.Fatalf("headway collect ended with exit code %d after %v\n%s\n%s", o.Code, o.Took, o.Stderr, lastLines(o.Stdout, 5))
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder, at the end of the process
-	headway = filepath.Join(dir, "headway")
-	mod, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "go env GOMOD:", err)
-		return 1
-	}
-	build := exec.Command("go", "build", "-o", headway, "./cmd/headway")
-	build.Dir = filepath.Dir(strings.TrimSpace(string(mod)))
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build ./cmd/headway: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
+	return harness.Summary(t, o)
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-1-n):], "")
 }

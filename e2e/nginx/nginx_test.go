@@ -3,9 +3,11 @@ package nginx_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // least is the share of the allowed rate that a run must reach once warmed up.
@@ -73,18 +75,18 @@ func TestCollectsEverythingFromALimitWithoutBurst(t *testing.T) {
 func collectTwice(t *testing.T, nginx string, l limit, packages []detail) measurement {
 	t.Helper()
 	s := newServer(t, nginx, l, packages)
-	o := newOwner(t, "http://"+s.address)
+	w := harness.NewWorkplace(t, "http://"+s.address, connection)
 	s.start(t)
-	first := o.collect(t)
+	first := run(t, w)
 	log := s.requests(t)
 	// The second run meets an nginx that has forgotten the first. Straight after
 	// it the limit would still be used up, and where it answers 503 the first
 	// five answers of a warm start would open the circuit for a minute.
 	s.start(t)
-	second := o.collect(t)
+	second := run(t, w)
 	again := s.requests(t)[len(log):]
 
-	complete(t, o, packages, first)
+	complete(t, w, packages, first)
 	agree(t, log, packages, first)
 	unchanged(t, again, packages, second)
 	m := measure(t, l, log)
@@ -94,9 +96,9 @@ func collectTwice(t *testing.T, nginx string, l limit, packages []detail) measur
 
 // complete holds what the run left against what there is: every package once,
 // with its document.
-func complete(t *testing.T, o owner, packages []detail, run summary) {
+func complete(t *testing.T, w harness.Workplace, packages []detail, run collect.Summary) {
 	t.Helper()
-	if run.State != "drained" || len(run.Owed) != 0 || run.WarmStart {
+	if run.State != collect.RunDrained || len(run.Owed) != 0 || run.WarmStart {
 		t.Errorf("the first run ended %s for %s, warm start %v, owing %v; want drained, cold, nothing owed", run.State, run.Reason, run.WarmStart, run.Owed)
 	}
 	want := map[string]detail{}
@@ -104,13 +106,13 @@ func complete(t *testing.T, o owner, packages []detail, run summary) {
 		want[p.Package] = p
 	}
 	listing := map[string]int{}
-	for _, got := range records[listed](t, filepath.Join(o.dir, "out", "packages.jsonl")) {
+	for _, got := range records[listed](t, w.File("packages")) {
 		if listing[got.Package]++; got != want[got.Package].listed {
 			t.Errorf("packages.jsonl has %+v, want %+v", got, want[got.Package].listed)
 		}
 	}
 	details := map[string]int{}
-	for _, got := range records[detail](t, filepath.Join(o.dir, "out", "details.jsonl")) {
+	for _, got := range records[detail](t, w.File("details")) {
 		if details[got.Package]++; !sameDetail(got, want[got.Package]) {
 			t.Errorf("details.jsonl has %+v, want %+v", got, want[got.Package])
 		}
@@ -123,7 +125,7 @@ func complete(t *testing.T, o owner, packages []detail, run summary) {
 }
 
 // agree holds what nginx says of the run against what the run says of itself.
-func agree(t *testing.T, log []request, packages []detail, run summary) {
+func agree(t *testing.T, log []request, packages []detail, run collect.Summary) {
 	t.Helper()
 	served := map[string]int{}
 	pages, refused := 0, 0
@@ -151,24 +153,24 @@ func agree(t *testing.T, log []request, packages []detail, run summary) {
 	if want := (len(packages) + pageSize - 1) / pageSize; pages != want {
 		t.Errorf("nginx served %d pages, want %d", pages, want)
 	}
-	if run.Attempts != len(log) || run.Throttled != refused {
+	if run.Attempts != int64(len(log)) || run.Throttled != int64(refused) {
 		t.Errorf("the run counts %d attempts, %d of them throttled; nginx logged %d and %d", run.Attempts, run.Throttled, len(log), refused)
 	}
-	if run.Items != len(packages) || run.Details+run.GapsRecovered < len(packages) || run.GapsOpened != run.GapsRecovered {
+	if run.Items != int64(len(packages)) || run.Details+run.GapsRecovered < int64(len(packages)) || run.GapsOpened != run.GapsRecovered {
 		t.Errorf("the run counts %d items, %d details, %d gaps opened and %d recovered; want %d items, each with its detail",
 			run.Items, run.Details, run.GapsOpened, run.GapsRecovered, len(packages))
 	}
 }
 
 // unchanged holds a second run against its purpose: to find that nothing changed.
-func unchanged(t *testing.T, log []request, packages []detail, run summary) {
+func unchanged(t *testing.T, log []request, packages []detail, run collect.Summary) {
 	t.Helper()
 	for _, r := range log {
 		if name, ok := r.pkg(t); ok {
 			t.Errorf("the second run asked for the detail of %s again", name)
 		}
 	}
-	if run.State != "drained" || !run.WarmStart || run.Unchanged != len(packages) {
+	if run.State != collect.RunDrained || !run.WarmStart || run.Unchanged != int64(len(packages)) {
 		t.Errorf("the second run ended %s, warm start %v, %d packages unchanged; want drained, warm, all %d",
 			run.State, run.WarmStart, run.Unchanged, len(packages))
 	}
@@ -177,7 +179,8 @@ func unchanged(t *testing.T, log []request, packages []detail, run summary) {
 // measurement is a run as nginx saw it.
 type measurement struct {
 	limit                      limit
-	packages, gaps             int
+	packages                   int
+	gaps                       int64
 	requests, refused, delayed int
 	rate, ratio                float64 // admissions a second once warmed up, and as a share of what is allowed
 	warm                       float64 // the share of the admissions that was warm-up

@@ -1,8 +1,6 @@
 package nginx_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // limit is one setting of nginx's limit_req.
@@ -92,15 +92,13 @@ type server struct {
 // newServer prepares an nginx under the limit that serves the packages.
 func newServer(t *testing.T, program string, l limit, packages []detail) *server {
 	t.Helper()
-	s := &server{program: program, prefix: t.TempDir(), address: freeAddress(t), stop: func() {}}
+	s := &server{program: program, prefix: t.TempDir(), address: harness.FreeAddress(t), stop: func() {}}
 	publish(t, filepath.Join(s.prefix, "www"), packages)
 	text := strings.NewReplacer(
 		"{prefix}", s.prefix, "{address}", s.address, "{rate}", l.rate,
 		"{status}", fmt.Sprint(l.status), "{limit_req}", l.directive(),
 	).Replace(configuration)
-	if err := os.WriteFile(filepath.Join(s.prefix, "nginx.conf"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Write(t, filepath.Join(s.prefix, "nginx.conf"), text)
 	t.Cleanup(func() { s.stop() })
 	return s
 }
@@ -108,26 +106,14 @@ func newServer(t *testing.T, program string, l limit, packages []detail) *server
 // start starts nginx and waits until it listens.
 func (s *server) start(t *testing.T) {
 	t.Helper()
-	cmd := prompt(t.Context(), s.program, "-p", s.prefix, "-c", filepath.Join(s.prefix, "nginx.conf"), "-e", filepath.Join(s.prefix, "error.log"))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	var how error // valid once ended is closed
-	go func() {
-		how = cmd.Wait()
-		close(ended)
-	}()
+	p := prompt(t, s.prefix, nil, s.program, "-p", s.prefix, "-c", filepath.Join(s.prefix, "nginx.conf"), "-e", filepath.Join(s.prefix, "error.log"))
 	s.stop = func() {
-		// An error here says that it has ended already.
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		p.Signal(t, syscall.SIGTERM)
 		select {
-		case <-ended:
+		case <-p.Ended():
 		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
+			p.Signal(t, os.Kill)
+			<-p.Ended()
 		}
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -139,19 +125,20 @@ func (s *server) start(t *testing.T) {
 			return
 		}
 		select {
-		case <-ended:
-			t.Fatalf("nginx ended instead of listening on %s: %v\n%s%s", s.address, how, out.Bytes(), s.errors())
+		case <-p.Ended():
+			t.Fatalf("nginx ended instead of listening on %s: %s\n%s", s.address, p.Wait(t), s.errors())
 		case <-tick.C:
 		}
 	}
 	t.Fatalf("nginx does not listen on %s after 10 s\n%s", s.address, s.errors())
 }
 
-// prompt is a command that is scheduled before others where that is allowed (as
-// root); elsewhere it runs all the same. A limit of 20 a second without a burst
-// is a matter of single milliseconds, and other tests may run meanwhile.
-func prompt(ctx context.Context, program string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nice", slices.Concat([]string{"-n", "-20", program}, args)...)
+// prompt starts a program that is scheduled before others where that is allowed
+// (as root); elsewhere it runs all the same. A limit of 20 a second without a
+// burst is a matter of single milliseconds, and other tests may run meanwhile.
+func prompt(t *testing.T, dir string, env []string, args ...string) *harness.Process {
+	t.Helper()
+	return harness.LaunchAs(t, nil, dir, env, slices.Concat([]string{"nice", "-n", "-20"}, args)...)
 }
 
 // errors is nginx's error log, for people.
@@ -161,17 +148,6 @@ func (s *server) errors() []byte {
 		return fmt.Appendf(nil, "(it has left no error log: %v)", err)
 	}
 	return b
-}
-
-// freeAddress is a loopback address that nobody listened on a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // request is one request as nginx logged it, when it was answered.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -45,27 +45,27 @@ var troubles = []trouble{
 	{
 		name: "unknown field",
 		old:  "    key: .id\n    paginate:", new: "    kee: .id\n    paginate:",
-		code: exitUsage, says: []string{"conn.yaml:13:5: streams[0].kee", "did you mean key?", "streams[0].key: is missing"},
+		code: harness.ExitUsage, says: []string{"conn.yaml:13:5: streams[0].kee", "did you mean key?", "streams[0].key: is missing"},
 	},
 	{
 		name: "missing environment variable", unset: "CHAT_TOKEN",
-		code: exitUsage, says: []string{"conn.yaml:4:18: provider.auth.bearer", "CHAT_TOKEN", "not set"},
+		code: harness.ExitUsage, says: []string{"conn.yaml:4:18: provider.auth.bearer", "CHAT_TOKEN", "not set"},
 	},
 	{
 		name: "wrong duration", old: "ceiling: 1ms", new: "ceiling: 20 apples",
-		code: exitUsage, says: []string{"conn.yaml:5:12: provider.ceiling", `"20 apples"`, "such as 250ms"},
+		code: harness.ExitUsage, says: []string{"conn.yaml:5:12: provider.ceiling", `"20 apples"`, "such as 250ms"},
 	},
 	{
-		name: "closed port", url: closedPort,
-		code: exitDeferred, says: []string{list, "unreachable"},
+		name: "closed port", url: nobody,
+		code: harness.ExitDeferred, says: []string{list, "unreachable"},
 	},
 	{
 		name: "unknown host name", url: func(*testing.T) string { return "http://no-such-host.invalid" },
-		code: exitDeferred, says: []string{list, "unreachable"},
+		code: harness.ExitDeferred, says: []string{list, "unreachable"},
 	},
 	{
 		name: "certificate of nobody", url: selfSigned,
-		code: exitRefused, says: []string{list, "tls", "certificate"},
+		code: harness.ExitRefused, says: []string{list, "tls", "certificate"},
 	},
 	{
 		name: "401",
@@ -73,7 +73,7 @@ var troubles = []trouble{
 			w.WriteHeader(http.StatusUnauthorized)
 			echo(w, r)
 		},
-		code: exitRefused, says: []string{list + "401 unauthorized"},
+		code: harness.ExitRefused, says: []string{list + "401 unauthorized"},
 	},
 	{
 		name: "404",
@@ -81,7 +81,7 @@ var troubles = []trouble{
 			w.WriteHeader(http.StatusNotFound)
 			echo(w, r)
 		},
-		code: exitRefused, says: []string{list + "404 not_found"},
+		code: harness.ExitRefused, says: []string{list + "404 not_found"},
 	},
 	{
 		name: "HTML where JSON was expected",
@@ -90,32 +90,32 @@ var troubles = []trouble{
 			_, _ = io.WriteString(w, "<!DOCTYPE html><title>Log in</title>")
 			echo(w, r)
 		},
-		code: exitRefused, says: []string{list, "invalid_response", "expected JSON, got text/html"},
+		code: harness.ExitRefused, says: []string{list, "invalid_response", "expected JSON, got text/html"},
 	},
 	{
 		name: "records expression that matches nothing", old: "records: .items", new: "records: .entries",
-		code: exitRefused, says: []string{list, "invalid_response", "stream conversations", "records expression .entries gave null", "items, next_cursor"},
+		code: harness.ExitRefused, says: []string{list, "invalid_response", "stream conversations", "records expression .entries gave null", "items, next_cursor"},
 	},
 	{
 		name: "duplicate keys in a page",
 		answer: func(w http.ResponseWriter, r *http.Request, _ string) {
 			_, _ = fmt.Fprintf(w, `{"items":[{"id":"a","title":"x"},{"id":"a","title":%q}],"next_cursor":null}`, r.Header.Get("Authorization"))
 		},
-		code: exitRefused, says: []string{list, "invalid_response", "key expression .id is not unique", "records 1 and 2"},
+		code: harness.ExitRefused, says: []string{list, "invalid_response", "key expression .id is not unique", "records 1 and 2"},
 	},
 	{
 		name: "cursor that repeats",
 		answer: func(w http.ResponseWriter, _ *http.Request, _ string) {
 			_, _ = io.WriteString(w, `{"items":[],"next_cursor":"again"}`)
 		},
-		code: exitRefused, says: []string{list, "cursor_repeats", "paginate"},
+		code: harness.ExitRefused, says: []string{list, "cursor_repeats", "paginate"},
 	},
 	{
 		name: "endless redirects to another host",
 		answer: func(w http.ResponseWriter, r *http.Request, elsewhere string) {
-			http.Redirect(w, r, elsewhere+"/conversations?token="+token, http.StatusFound)
+			http.Redirect(w, r, elsewhere+"/conversations?token="+harness.Token, http.StatusFound)
 		},
-		code: exitRefused, says: []string{list, "invalid_response", "redirected to another host"},
+		code: harness.ExitRefused, says: []string{list, "invalid_response", "redirected to another host"},
 	},
 	{
 		name: "gzip bomb",
@@ -129,7 +129,7 @@ var troubles = []trouble{
 			}
 			_ = z.Close()
 		},
-		code: exitRefused, says: []string{list, "invalid_response", "too large", "more than 65536 bytes"},
+		code: harness.ExitRefused, says: []string{list, "invalid_response", "too large", "more than 65536 bytes"},
 	},
 	{
 		name: "body that breaks off",
@@ -137,7 +137,7 @@ var troubles = []trouble{
 			w.Header().Set("Content-Length", "4096")
 			_, _ = io.WriteString(w, `{"items":[{"id":"`)
 		},
-		code: exitDeferred, says: []string{list, "unreachable"},
+		code: harness.ExitDeferred, says: []string{list, "unreachable"},
 	},
 }
 
@@ -146,15 +146,10 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"error":"refused the header %s"}`, r.Header.Get("Authorization"))
 }
 
-// closedPort is an address where nobody listens.
-func closedPort(t *testing.T) string {
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return "http://" + l.Addr().String()
+	return "http://" + harness.FreeAddress(t)
 }
 
 // selfSigned is a server with a certificate that nobody vouches for.
@@ -168,8 +163,8 @@ func selfSigned(t *testing.T) string {
 }
 
 func TestBadInput(t *testing.T) {
-	data := serve.Options{Seed: 9, Conversations: 12, Messages: 3, Token: token}
-	want := truthOf(t, serve.Options{Seed: 9, Conversations: 12, Messages: 3}, pageSize)
+	data := serve.Options{Seed: 9, Conversations: 12, Messages: 3, Token: harness.Token}
+	want := harness.TruthOf(t, data, pageSize)
 	for _, c := range troubles {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +175,7 @@ func TestBadInput(t *testing.T) {
 				http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusFound)
 			}))
 			defer other.Close()
-			provider := unlimited(t, data)
+			provider := harness.Unlimited(t, data)
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if broken.Load() && c.answer != nil {
 					c.answer(w, r, other.URL)
@@ -193,20 +188,20 @@ func TestBadInput(t *testing.T) {
 			good := newWorkplace(t, front.URL, connection{
 				page: 5, provider: "  max_body: 65536\n  retry: {base: 1ms, cap: 5ms, attempts: 3}\n",
 			})
-			if o := good.collect(t); o.code != exitDrained {
+			if o := good.Collect(t); o.Code != harness.ExitDrained {
 				t.Fatalf("before anything was wrong: %s", o)
 			}
-			good.complete(t, want)
-			before, file := good.files(t), connectionText(t, good)
+			good.Complete(t, want)
+			before, file := files(t, good), connectionText(t, good)
 
 			broken.Store(true)
 			bad := c.breaks(t, good)
-			o := bad.collect(t)
-			if o.code != c.code {
-				t.Errorf("exit code %d, want %d", o.code, c.code)
+			o := bad.Collect(t)
+			if o.Code != c.code {
+				t.Errorf("exit code %d, want %d", o.Code, c.code)
 			}
 			for _, text := range c.says {
-				if !strings.Contains(o.stdout+o.stderr, text) {
+				if !strings.Contains(o.Stdout+o.Stderr, text) {
 					t.Errorf("nothing says %q", text)
 				}
 			}
@@ -214,7 +209,7 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%d requests followed a redirect to another host", strayed.Load())
 			}
 			for name, b := range before {
-				if after, err := os.ReadFile(filepath.Join(good.dir, "out", name)); err != nil || !bytes.Equal(after, b) {
+				if after, err := os.ReadFile(filepath.Join(good.Dir, "out", name)); err != nil || !bytes.Equal(after, b) {
 					t.Errorf("%s is no longer what it was: %v", name, err)
 				}
 			}
@@ -224,41 +219,41 @@ func TestBadInput(t *testing.T) {
 			}
 
 			broken.Store(false)
-			write(t, filepath.Join(good.dir, "conn.yaml"), file)
-			if o := good.collect(t); o.code != exitDrained {
+			harness.Write(t, filepath.Join(good.Dir, "conn.yaml"), file)
+			if o := good.Collect(t); o.Code != harness.ExitDrained {
 				t.Errorf("when all was well again: %s", o)
 			}
-			good.complete(t, want)
+			good.Complete(t, want)
 		})
 	}
 }
 
 // breaks brings the trouble about. The folder stays the same.
-func (c trouble) breaks(t *testing.T, w workplace) workplace {
+func (c trouble) breaks(t *testing.T, w harness.Workplace) harness.Workplace {
 	t.Helper()
 	if c.old != "" {
 		text := connectionText(t, w)
 		if strings.Count(text, c.old) != 1 {
 			t.Fatalf("%q is not in the connection file once:\n%s", c.old, text)
 		}
-		write(t, filepath.Join(w.dir, "conn.yaml"), strings.Replace(text, c.old, c.new, 1))
+		harness.Write(t, filepath.Join(w.Dir, "conn.yaml"), strings.Replace(text, c.old, c.new, 1))
 	}
-	bad := workplace{dir: w.dir}
-	for _, variable := range w.env {
+	bad := harness.Workplace{Dir: w.Dir}
+	for _, variable := range w.Env {
 		if name, _, _ := strings.Cut(variable, "="); name == c.unset || name == "CHAT_URL" && c.url != nil {
 			continue
 		}
-		bad.env = append(bad.env, variable)
+		bad.Env = append(bad.Env, variable)
 	}
 	if c.url != nil {
-		bad.env = append(bad.env, "CHAT_URL="+c.url(t))
+		bad.Env = append(bad.Env, "CHAT_URL="+c.url(t))
 	}
 	return bad
 }
 
-func connectionText(t *testing.T, w workplace) string {
+func connectionText(t *testing.T, w harness.Workplace) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.dir, "conn.yaml"))
+	b, err := os.ReadFile(filepath.Join(w.Dir, "conn.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,36 +261,36 @@ func connectionText(t *testing.T, w workplace) string {
 }
 
 // files are the contents of the collected files by name.
-func (w workplace) files(t *testing.T) map[string][]byte {
+func files(t *testing.T, w harness.Workplace) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	for _, stream := range []string{"conversations", "messages"} {
-		b, err := os.ReadFile(w.file(stream))
+		b, err := os.ReadFile(w.File(stream))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[filepath.Base(w.file(stream))] = b
+		all[filepath.Base(w.File(stream))] = b
 	}
 	return all
 }
 
 // silent fails if the token stands in what a process printed, or in any file
 // that it left.
-func silent(t *testing.T, w workplace, o outcome) {
+func silent(t *testing.T, w harness.Workplace, o harness.Outcome) {
 	t.Helper()
-	for where, text := range map[string]string{"standard output": o.stdout, "standard error": o.stderr} {
-		if strings.Contains(text, token) {
+	for where, text := range map[string]string{"standard output": o.Stdout, "standard error": o.Stderr} {
+		if strings.Contains(text, harness.Token) {
 			t.Errorf("the token stands on %s", where)
 		}
 	}
 	looked := 0
-	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(w.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		looked++
 		b, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(b, []byte(token)) {
+		if err == nil && bytes.Contains(b, []byte(harness.Token)) {
 			t.Errorf("the token stands in %s", path)
 		}
 		return err

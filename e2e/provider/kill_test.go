@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -33,14 +34,14 @@ func TestKilledAtTwentyRandomInstants(t *testing.T) {
 	// die with half a slice on disk.
 	const page = 40
 	data := serve.Options{Seed: 7, Conversations: 500, Messages: 12}
-	want := truthOf(t, data, page)
+	want := harness.TruthOf(t, data, page)
 	u := provide(t, fastProvider, data)
 
 	survived, collections, torn := 0, 0, 0
 	for survived < kills {
 		collections++
 		l := life{upstream: u, want: want, began: len(u.admissions(t)),
-			workplace: newWorkplace(t, u.url, connection{ceiling: "1ms", initial: "2ms", step: "1ms", concurrency: 4, page: page})}
+			Workplace: newWorkplace(t, u.url, connection{ceiling: "1ms", initial: "2ms", step: "1ms", concurrency: 4, page: page})}
 		for survived < kills {
 			after := 30*time.Millisecond + time.Duration(chance.Int64N(int64(370*time.Millisecond)))
 			if !l.killed(t, after) {
@@ -63,8 +64,8 @@ func TestKilledAtTwentyRandomInstants(t *testing.T) {
 // life is one collection, over all its processes.
 type life struct {
 	*upstream
-	workplace
-	want  truth
+	harness.Workplace
+	want  harness.Truth
 	began int // where it begins in the provider's log
 	pages int64
 }
@@ -73,15 +74,15 @@ type life struct {
 // collection was complete before.
 func (l *life) killed(t *testing.T, after time.Duration) bool {
 	t.Helper()
-	p := l.start(t)
-	timer := time.AfterFunc(after, func() { p.signal(t, os.Kill) })
+	p := l.Start(t)
+	timer := time.AfterFunc(after, func() { p.Signal(t, os.Kill) })
 	defer timer.Stop()
-	switch o := p.wait(t); {
-	case o.code == -1:
+	switch o := p.Wait(t); {
+	case o.Killed:
 		return true
-	case o.code == exitDrained:
+	case o.Code == harness.ExitDrained:
 		return false
-	case strings.Contains(o.stdout, "is being collected by"):
+	case strings.Contains(o.Stdout, "is being collected by"):
 		t.Fatalf("the dead process still holds the connection: %s", o)
 	default:
 		t.Fatalf("it ended by itself: %s", o)
@@ -95,14 +96,16 @@ func (l *life) killed(t *testing.T, after time.Duration) bool {
 func (l *life) committed(t *testing.T) (more bool) {
 	t.Helper()
 	lane, owed := collect.Lane{}, map[string]collect.Gap{}
-	if s := l.status(t); s != nil {
+	if s := l.Status(t); s != nil {
 		for _, each := range s.Lanes {
 			if each.Kind == collect.Catchup {
 				lane = each
 			}
 		}
-		owed = l.gaps(t)
-		if items := min(int(lane.Pages)*l.want.size, len(l.want.order)); s.Items["conversations"] != int64(items) {
+		for _, g := range l.Gaps(t) {
+			owed[g.Key] = g
+		}
+		if items := min(int(lane.Pages)*l.want.Size, len(l.want.Order)); s.Items["conversations"] != int64(items) {
 			t.Errorf("the store knows %d conversations, %d pages have %d", s.Items["conversations"], lane.Pages, items)
 		}
 	}
@@ -111,25 +114,25 @@ func (l *life) committed(t *testing.T) (more bool) {
 	}
 	l.pages = lane.Pages
 	switch pages := int(lane.Pages); {
-	case lane.Done && pages != len(l.want.cursors):
-		t.Errorf("the walk is said to be done after %d pages of %d", pages, len(l.want.cursors))
-	case !lane.Done && pages >= len(l.want.cursors):
-		t.Errorf("%d pages are committed, there are %d, and the walk is not done", pages, len(l.want.cursors))
-	case !lane.Done && lane.Cursor != l.want.cursors[pages]:
-		t.Errorf("after %d pages the stored cursor is %q, want %q", pages, lane.Cursor, l.want.cursors[pages])
+	case lane.Done && pages != len(l.want.Cursors):
+		t.Errorf("the walk is said to be done after %d pages of %d", pages, len(l.want.Cursors))
+	case !lane.Done && pages >= len(l.want.Cursors):
+		t.Errorf("%d pages are committed, there are %d, and the walk is not done", pages, len(l.want.Cursors))
+	case !lane.Done && lane.Cursor != l.want.Cursors[pages]:
+		t.Errorf("after %d pages the stored cursor is %q, want %q", pages, lane.Cursor, l.want.Cursors[pages])
 	}
 
 	got := servedIn(l.admissions(t)[l.began:])
-	for p, cursor := range l.want.cursors[:lane.Pages] {
+	for p, cursor := range l.want.Cursors[:lane.Pages] {
 		if !delivered(got.pages[cursor]) {
 			t.Errorf("page %d is committed and was not served: %v", p, got.pages[cursor])
 		}
 	}
-	ids, conversations := l.records(t, "conversations", true)
-	_, messages := l.records(t, "messages", true)
+	ids, conversations := l.WholeRecords(t, "conversations")
+	_, messages := l.WholeRecords(t, "messages")
 	durable := 0
-	for i, id := range l.want.order[:min(int(lane.Pages)*l.want.size, len(l.want.order))] {
-		if i >= len(ids) || ids[i] != id || conversations[id] != l.want.conversations[id] {
+	for i, id := range l.want.Order[:min(int(lane.Pages)*l.want.Size, len(l.want.Order))] {
+		if i >= len(ids) || ids[i] != id || conversations[id] != l.want.Conversations[id] {
 			t.Errorf("%s is committed as item %d and is not there on disk", id, i)
 		}
 		if _, gap := owed[id]; gap {
@@ -138,9 +141,9 @@ func (l *life) committed(t *testing.T) (more bool) {
 		if !delivered(got.details[id]) {
 			t.Errorf("%s is committed and was not served: %v", id, got.details[id])
 		}
-		for _, message := range l.want.of[id] {
+		for _, message := range l.want.Of[id] {
 			durable++
-			if messages[message] != l.want.messages[message] {
+			if messages[message] != l.want.Messages[message] {
 				t.Errorf("%s of a committed page is not on disk", message)
 			}
 		}
@@ -152,17 +155,17 @@ func (l *life) committed(t *testing.T) (more bool) {
 func (l *life) drained(t *testing.T) {
 	t.Helper()
 	for again := 0; ; again++ {
-		o := l.collect(t)
-		if o.code == exitDrained {
+		o := l.Collect(t)
+		if o.Code == harness.ExitDrained {
 			break
 		}
-		if o.code != exitDeferred || again == reruns {
+		if o.Code != harness.ExitDeferred || again == reruns {
 			t.Fatalf("after %d re-runs: %s", again, o)
 		}
 	}
-	l.complete(t, l.want)
+	l.Complete(t, l.want)
 	got := servedIn(l.admissions(t)[l.began:])
-	for _, id := range l.want.order {
+	for _, id := range l.want.Order {
 		if !delivered(got.details[id]) {
 			t.Errorf("%s is collected and was never served: %v", id, got.details[id])
 		}
@@ -172,11 +175,11 @@ func (l *life) drained(t *testing.T) {
 func TestStatusKnowsTheDead(t *testing.T) {
 	u := provide(t, noLimit, serve.Options{Seed: 2, Conversations: 40, Messages: 4})
 	w := newWorkplace(t, u.url, connection{ceiling: "20ms", initial: "20ms"})
-	p := w.start(t)
-	eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 2 })
-	p.signal(t, os.Kill)
-	p.wait(t)
-	s := w.status(t)
+	p := w.Start(t)
+	harness.Eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 2 })
+	p.Signal(t, os.Kill)
+	p.Wait(t)
+	s := w.Status(t)
 	if s == nil || s.LastRun == nil {
 		t.Fatalf("want the killed run on record: %+v", s)
 	}

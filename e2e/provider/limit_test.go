@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -144,45 +145,45 @@ func TestEachLimitKind(t *testing.T) {
 // allowed, and holds what was collected against what there is and was served.
 func collectWhole(t *testing.T, u *upstream, data serve.Options, c connection) fare {
 	t.Helper()
-	want := truthOf(t, data, pageSize)
+	want := harness.TruthOf(t, data, pageSize)
 	w := newWorkplace(t, u.url, c)
 	var f fare
 	began := time.Now()
 	for {
-		o := w.collect(t, "--json")
-		s := summary(t, o)
+		o := w.Collect(t, "--json")
+		s := harness.Summary(t, o)
 		f.attempts, f.refused = f.attempts+s.Attempts, f.refused+s.Throttled
-		if o.code == exitDrained {
+		if o.Code == harness.ExitDrained {
 			if s.State != collect.RunDrained || len(s.Owed) > 0 {
 				t.Errorf("exit code 0, but the run is %s and owes %v", s.State, s.Owed)
 			}
 			break
 		}
-		if o.code != exitDeferred || f.again == reruns {
+		if o.Code != harness.ExitDeferred || f.again == reruns {
 			t.Fatalf("after %d re-runs: %s", f.again, o)
 		}
 		t.Logf("to be run again: %s, owed %v, retry at %v", s.Reason, s.Owed, s.RetryAt)
 		f.again++
 	}
 	f.seconds = time.Since(began).Seconds()
-	w.complete(t, want)
+	w.Complete(t, want)
 	agree(t, u.admissions(t), want, f)
 	return f
 }
 
 // agree holds the provider's log against what the client says and has.
-func agree(t *testing.T, log []serve.Entry, want truth, f fare) {
+func agree(t *testing.T, log []serve.Entry, want harness.Truth, f fare) {
 	t.Helper()
 	got := servedIn(log)
 	if int64(len(log)) != f.attempts || int64(got.refused) != f.refused {
 		t.Errorf("the provider saw %d attempts and refused %d; the client says %d and %d", len(log), got.refused, f.attempts, f.refused)
 	}
-	for _, cursor := range want.cursors {
+	for _, cursor := range want.Cursors {
 		if !delivered(got.pages[cursor]) {
 			t.Errorf("the page under cursor %q was never served: %v", cursor, got.pages[cursor])
 		}
 	}
-	for _, id := range want.order {
+	for _, id := range want.Order {
 		statuses := got.details[id]
 		if !delivered(statuses) {
 			t.Errorf("%s is collected and was never served: %v", id, statuses)
@@ -195,7 +196,7 @@ func agree(t *testing.T, log []serve.Entry, want truth, f fare) {
 		}
 	}
 	for id := range got.details {
-		if _, ok := want.conversations[id]; !ok {
+		if _, ok := want.Conversations[id]; !ok {
 			t.Errorf("%s was asked for, and the provider never listed it", id)
 		}
 	}

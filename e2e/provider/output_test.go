@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -15,10 +16,10 @@ import (
 var commands = [][]string{{"status"}, {"runs"}, {"gaps", "list"}, {"gaps", "list", "--status", "all"}, {"rate"}}
 
 // printed is what a command prints as JSON: lists of objects.
-func (w workplace) printed(t *testing.T, args []string) []map[string]json.RawMessage {
+func printed(t *testing.T, w harness.Workplace, args []string) []map[string]json.RawMessage {
 	t.Helper()
 	var list []map[string]json.RawMessage
-	w.read(t, &list, args...)
+	w.Read(t, &list, args...)
 	if list == nil {
 		t.Errorf("headway %s prints null, want a list", strings.Join(args, " "))
 	}
@@ -36,81 +37,81 @@ func only(t *testing.T, list []map[string]json.RawMessage) map[string]json.RawMe
 
 func TestJSONOutput(t *testing.T) {
 	data := serve.Options{Seed: 6, Conversations: 40, Messages: 4}
-	want := truthOf(t, data, pageSize)
+	want := harness.TruthOf(t, data, pageSize)
 	u := provide(t, noLimit, data)
 	// Longer than five seconds, after which there is a first line of progress.
 	w := newWorkplace(t, u.url, connection{ceiling: "140ms", initial: "140ms"})
 
-	o := w.collect(t, "--json", "--max-requests", "6")
-	if s := summary(t, o); o.code != exitDeferred || s.Reason.String() != "max_requests" || s.Owed["max_requests"] != pageSize-5 {
+	o := w.Collect(t, "--json", "--max-requests", "6")
+	if s := harness.Summary(t, o); o.Code != harness.ExitDeferred || s.Reason.String() != "max_requests" || s.Owed["max_requests"] != pageSize-5 {
 		t.Errorf("want one page of which all but five details are owed: %s", o)
 	}
-	if list := w.printed(t, []string{"gaps", "list"}); len(list) != pageSize-5 || string(list[0]["reason"]) != `"max_requests"` {
+	if list := printed(t, w, []string{"gaps", "list"}); len(list) != pageSize-5 || string(list[0]["reason"]) != `"max_requests"` {
 		t.Errorf("%d gaps are listed, want %d for max_requests: %v", len(list), pageSize-5, list)
 	}
 
-	o = w.collect(t, "--json")
-	if o.code != exitDrained || o.stderr != "" {
+	o = w.Collect(t, "--json")
+	if o.Code != harness.ExitDrained || o.Stderr != "" {
 		t.Errorf("want exit code 0 and nothing beside the JSON: %s", o)
 	}
 	kinds := map[string]int{}
-	for _, l := range lines(t, o) {
+	for _, l := range harness.Lines(t, o) {
 		kinds[l.Type]++
 	}
 	if kinds["event"] == 0 || kinds["progress"] == 0 || kinds["summary"] != 1 {
 		t.Errorf("lines by type: %v, want events, progress and one summary", kinds)
 	}
-	s := summary(t, o)
-	if int(s.Details) != len(want.order)-5 || s.GapsRecovered != pageSize-5 || len(s.Owed) != 0 || s.Rate == nil {
+	s := harness.Summary(t, o)
+	if int(s.Details) != len(want.Order)-5 || s.GapsRecovered != pageSize-5 || len(s.Owed) != 0 || s.Rate == nil {
 		t.Errorf("the summary counts %d details and %d gaps recovered, owes %v and has the rate %v; want %d, %d, nothing and one",
-			s.Details, s.GapsRecovered, s.Owed, s.Rate, len(want.order)-5, pageSize-5)
+			s.Details, s.GapsRecovered, s.Owed, s.Rate, len(want.Order)-5, pageSize-5)
 	}
-	w.complete(t, want)
+	w.Complete(t, want)
 	for i, entries := range []int{1, 2, 0, pageSize - 5, 1} {
-		if list := w.printed(t, commands[i]); len(list) != entries {
+		if list := printed(t, w, commands[i]); len(list) != entries {
 			t.Errorf("headway %s prints %d entries, want %d", strings.Join(commands[i], " "), len(list), entries)
 		}
 	}
-	for field, value := range only(t, w.printed(t, []string{"rate"})) {
+	for field, value := range only(t, printed(t, w, []string{"rate"})) {
 		if slices.Contains([]string{"pacing", "rate"}, field) && string(value) == "null" {
 			t.Errorf("after a run the %s is still unknown", field)
 		}
 	}
 	var run struct{ Events []json.RawMessage }
-	if w.read(t, &run, "runs", "show", s.ID); len(run.Events) != kinds["event"] {
+	if w.Read(t, &run, "runs", "show", s.ID); len(run.Events) != kinds["event"] {
 		t.Errorf("the trace has %d events, the output had %d", len(run.Events), kinds["event"])
 	}
 }
 
 func TestUnknownIsNull(t *testing.T) {
-	w := newWorkplace(t, closedPort(t), connection{provider: "  retry: {attempts: 1}\n"})
+	w := newWorkplace(t, nobody(t), connection{provider: "  retry: {attempts: 1}\n"})
 	for _, args := range commands {
-		o := launch(t, w.dir, w.env, append(args, "--json")...).wait(t)
-		if o.code != exitUsage || o.stdout != "" || !strings.Contains(o.stderr, "no state") {
-			t.Errorf("headway %s without any state: want exit code %d and why: %s", strings.Join(args, " "), exitUsage, o)
+		o := w.Headway(t, append(args, "--json")...).Wait(t)
+		if o.Code != harness.ExitUsage || o.Stdout != "" || !strings.Contains(o.Stderr, "no state") {
+			t.Errorf("headway %s without any state: want exit code %d and why: %s", strings.Join(args, " "), harness.ExitUsage, o)
 		}
 	}
 	// A run that nobody answered leaves state, but nothing is known of the rate.
-	o := w.collect(t, "--json")
-	if o.code != exitDeferred {
-		t.Fatalf("want exit code %d: %s", exitDeferred, o)
+	o := w.Collect(t, "--json")
+	if o.Code != harness.ExitDeferred {
+		t.Fatalf("want exit code %d: %s", harness.ExitDeferred, o)
 	}
-	if s := summary(t, o); s.Rate != nil {
+	if s := harness.Summary(t, o); s.Rate != nil {
 		t.Errorf("the summary knows the rate %+v", s.Rate)
 	}
-	if !strings.Contains(o.stdout, `"rate":null`) {
+	if !strings.Contains(o.Stdout, `"rate":null`) {
 		t.Errorf("the summary does not say that the rate is unknown: %s", o)
 	}
-	rate := only(t, w.printed(t, []string{"rate"}))
+	rate := only(t, printed(t, w, []string{"rate"}))
 	if string(rate["pacing"]) != "null" || string(rate["rate"]) != "null" {
 		t.Errorf("rate --json says %s and %s, want null", rate["pacing"], rate["rate"])
 	}
-	status := only(t, w.printed(t, []string{"status"}))
+	status := only(t, printed(t, w, []string{"status"}))
 	if string(status["pacing"]) != "null" {
 		t.Errorf("status --json says that pacing is %s, want null", status["pacing"])
 	}
 	for _, args := range commands {
-		w.printed(t, args)
+		printed(t, w, args)
 	}
 }
 
@@ -118,17 +119,17 @@ func TestWarmStart(t *testing.T) {
 	data := serve.Options{Seed: 8, Conversations: 30, Messages: 4}
 	u := provide(t, noLimit, data)
 	w := newWorkplace(t, u.url, connection{ceiling: "5ms", initial: "60ms", step: "5ms"})
-	o := w.collect(t, "--json")
-	first := summary(t, o)
-	if o.code != exitDrained || first.WarmStart || first.Rate == nil {
+	o := w.Collect(t, "--json")
+	first := harness.Summary(t, o)
+	if o.Code != harness.ExitDrained || first.WarmStart || first.Rate == nil {
 		t.Fatalf("want a first run that begins cold, drains and knows a rate: %s", o)
 	}
 	if first.Rate.CurrentIntervalMS != 5 {
 		t.Errorf("the first run found an interval of %v ms, want the ceiling of 5", first.Rate.CurrentIntervalMS)
 	}
-	o = w.collect(t, "--json")
-	second := summary(t, o)
-	if o.code != exitDrained || !second.WarmStart || !strings.Contains(o.stdout, `"note":"restored"`) {
+	o = w.Collect(t, "--json")
+	second := harness.Summary(t, o)
+	if o.Code != harness.ExitDrained || !second.WarmStart || !strings.Contains(o.Stdout, `"note":"restored"`) {
 		t.Errorf("want a second run that begins warm: %s", o)
 	}
 	if second.Attempts != 1 || second.Rate == nil || second.Rate.CurrentIntervalMS != first.Rate.CurrentIntervalMS {
@@ -136,7 +137,7 @@ func TestWarmStart(t *testing.T) {
 	}
 	// Another connection of the same provider knows nothing of it.
 	other := newWorkplace(t, u.url, connection{ceiling: "5ms", initial: "20ms"})
-	if s := summary(t, other.collect(t, "--json")); s.WarmStart {
+	if s := harness.Summary(t, other.Collect(t, "--json")); s.WarmStart {
 		t.Error("a connection that was never collected began warm")
 	}
 }

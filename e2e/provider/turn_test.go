@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -21,93 +22,93 @@ const atOnce = 2 * time.Second
 
 func TestSecondCollectYields(t *testing.T) {
 	data := serve.Options{Seed: 3, Conversations: 60, Messages: 4}
-	want := truthOf(t, data, pageSize)
+	want := harness.TruthOf(t, data, pageSize)
 	u := provide(t, noLimit, data)
 	w := newWorkplace(t, u.url, connection{ceiling: "40ms", initial: "40ms"})
-	first := w.start(t, "--json")
-	first.await(t, &first.stdout, `"phase":"catchup"`) // it has the connection now
+	first := w.Start(t, "--json")
+	first.Await(t, &first.Stdout, `"phase":"catchup"`) // it has the connection now
 
 	// The second one has a credential that the provider would refuse and count.
-	second := workplace{dir: w.dir, env: []string{"CHAT_URL=" + u.url, "CHAT_TOKEN=not-" + token}}
-	holder := fmt.Sprintf("process %d on ", first.cmd.Process.Pid)
+	second := harness.Workplace{Dir: w.Dir, Env: []string{"CHAT_URL=" + u.url, "CHAT_TOKEN=not-" + harness.Token}}
+	holder := fmt.Sprintf("process %d on ", first.ID())
 	for _, args := range [][]string{nil, {"--json"}, {"--fresh"}} {
-		o := second.collect(t, args...)
-		if o.code != exitDeferred || o.took > atOnce || !strings.Contains(o.stdout, holder) {
-			t.Errorf("collect %v: want exit code %d at once and %q: %s", args, exitDeferred, holder, o)
+		o := second.Collect(t, args...)
+		if o.Code != harness.ExitDeferred || o.Took > atOnce || !strings.Contains(o.Stdout, holder) {
+			t.Errorf("collect %v: want exit code %d at once and %q: %s", args, harness.ExitDeferred, holder, o)
 		}
 		if len(args) == 1 && args[0] == "--json" {
-			if l := lines(t, o); len(l) != 1 || l[0].Held == nil || l[0].Held.Connection != "chat-archive" || l[0].Held.Run == "" {
+			if l := harness.Lines(t, o); len(l) != 1 || l[0].Held == nil || l[0].Held.Connection != "chat-archive" || l[0].Held.Run == "" {
 				t.Errorf("want one line that says who holds the connection: %s", o)
 			}
 		}
 	}
-	if s := w.status(t); s == nil || !strings.HasPrefix(s.Holder, holder) {
+	if s := w.Status(t); s == nil || !strings.HasPrefix(s.Holder, holder) {
 		t.Errorf("status names %+v, want %q as the holder", s, holder)
 	}
 	select {
-	case <-first.ended:
-		t.Errorf("the first one ended too early to be in the way: %s", first.wait(t))
+	case <-first.Ended():
+		t.Errorf("the first one ended too early to be in the way: %s", first.Wait(t))
 	default:
 	}
-	o := first.wait(t)
-	if o.code != exitDrained {
+	o := first.Wait(t)
+	if o.Code != harness.ExitDrained {
 		t.Errorf("the first one was disturbed: %s", o)
 	}
-	w.complete(t, want)
-	s := summary(t, o)
+	w.Complete(t, want)
+	s := harness.Summary(t, o)
 	agree(t, u.admissions(t), want, fare{attempts: s.Attempts, refused: s.Throttled})
 	if n := u.stats(t).Unauthorized; n != 0 {
 		t.Errorf("the ones that yielded sent %d requests", n)
 	}
 	var runs []collect.Run
-	if w.read(t, &runs, "runs"); len(runs) != 1 {
+	if w.Read(t, &runs, "runs"); len(runs) != 1 {
 		t.Errorf("%d runs are on record, want the first one's only: %+v", len(runs), runs)
 	}
 }
 
 func TestInterruptFinishesTheSlice(t *testing.T) {
 	data := serve.Options{Seed: 4, Conversations: 60, Messages: 4}
-	want := truthOf(t, data, pageSize)
+	want := harness.TruthOf(t, data, pageSize)
 	u := provide(t, noLimit, data)
 	w := newWorkplace(t, u.url, connection{ceiling: "40ms", initial: "40ms", step: "40ms", concurrency: 2})
-	p := w.start(t)
-	eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 4 })
-	p.signal(t, os.Interrupt)
-	o := p.wait(t)
-	if o.code != exitDeferred || !strings.Contains(o.stdout, "deferred") || !strings.Contains(o.stdout, "(interrupted)") {
-		t.Errorf("want exit code %d and a summary that says interrupted: %s", exitDeferred, o)
+	p := w.Start(t)
+	harness.Eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 4 })
+	p.Signal(t, os.Interrupt)
+	o := p.Wait(t)
+	if o.Code != harness.ExitDeferred || !strings.Contains(o.Stdout, "deferred") || !strings.Contains(o.Stdout, "(interrupted)") {
+		t.Errorf("want exit code %d and a summary that says interrupted: %s", harness.ExitDeferred, o)
 	}
-	if !strings.Contains(o.stderr, "finishing the page under way") {
+	if !strings.Contains(o.Stderr, "finishing the page under way") {
 		t.Errorf("nothing says that the page is being finished: %s", o)
 	}
 
-	s := w.status(t)
-	if s == nil || len(s.Lanes) == 0 || s.Lanes[0].Pages != 1 || s.Lanes[0].Cursor != want.cursors[1] || len(s.Owed) != 0 {
+	s := w.Status(t)
+	if s == nil || len(s.Lanes) == 0 || s.Lanes[0].Pages != 1 || s.Lanes[0].Cursor != want.Cursors[1] || len(s.Owed) != 0 {
 		t.Fatalf("want the first page committed whole, and nothing owed: %+v", s)
 	}
 	if s.Holder != "" || s.LastRun.State != collect.RunDeferred || s.LastRun.Reason.String() != "interrupted" {
 		t.Errorf("holder %q, last run %+v", s.Holder, s.LastRun)
 	}
-	page := want.order[:pageSize]
+	page := want.Order[:pageSize]
 	conversations, messages := map[string]string{}, map[string]string{}
 	for _, id := range page {
-		conversations[id] = want.conversations[id]
-		for _, message := range want.of[id] {
-			messages[message] = want.messages[message]
+		conversations[id] = want.Conversations[id]
+		for _, message := range want.Of[id] {
+			messages[message] = want.Messages[message]
 		}
 	}
-	_, got := w.records(t, "conversations", false)
-	same(t, "conversations of the first page", got, conversations)
-	_, got = w.records(t, "messages", false)
-	same(t, "messages of the first page", got, messages)
+	_, got := w.Records(t, "conversations")
+	harness.Same(t, "conversations of the first page", got, conversations)
+	_, got = w.Records(t, "messages")
+	harness.Same(t, "messages of the first page", got, messages)
 	if n := len(servedIn(u.admissions(t)).details); n != pageSize {
 		t.Errorf("%d details were asked for, the page has %d", n, pageSize)
 	}
 
-	if o := w.collect(t, "--ceiling", "2ms"); o.code != exitDrained {
+	if o := w.Collect(t, "--ceiling", "2ms"); o.Code != harness.ExitDrained {
 		t.Fatalf("the next run: %s", o)
 	}
-	w.complete(t, want)
+	w.Complete(t, want)
 	for id, statuses := range servedIn(u.admissions(t)).details {
 		if len(statuses) != 1 {
 			t.Errorf("%s was fetched %d times, though its page was finished", id, len(statuses))
@@ -117,25 +118,25 @@ func TestInterruptFinishesTheSlice(t *testing.T) {
 
 func TestSecondInterruptStopsAtOnce(t *testing.T) {
 	data := serve.Options{Seed: 5, Conversations: 60, Messages: 4}
-	want := truthOf(t, data, pageSize)
+	want := harness.TruthOf(t, data, pageSize)
 	u := provide(t, noLimit, data)
 	// A page takes ten seconds at this rate.
 	w := newWorkplace(t, u.url, connection{ceiling: "500ms", initial: "500ms", step: "500ms", concurrency: 2})
-	p := w.start(t)
-	eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 2 })
-	p.signal(t, os.Interrupt)
-	p.await(t, &p.stderr, "finishing the page under way")
+	p := w.Start(t)
+	harness.Eventually(t, "a slice is under way", func() bool { return len(servedIn(u.admissions(t)).details) >= 2 })
+	p.Signal(t, os.Interrupt)
+	p.Await(t, &p.Stderr, "finishing the page under way")
 	again := time.Now()
-	p.signal(t, os.Interrupt)
-	o := p.wait(t)
-	if took := time.Since(again); o.code != exitDeferred || took > atOnce || !strings.Contains(o.stdout, "(interrupted)") {
-		t.Errorf("want exit code %d at once and a summary that says interrupted, took %v: %s", exitDeferred, took, o)
+	p.Signal(t, os.Interrupt)
+	o := p.Wait(t)
+	if took := time.Since(again); o.Code != harness.ExitDeferred || took > atOnce || !strings.Contains(o.Stdout, "(interrupted)") {
+		t.Errorf("want exit code %d at once and a summary that says interrupted, took %v: %s", harness.ExitDeferred, took, o)
 	}
-	if s := w.status(t); s == nil || len(s.Lanes) > 0 && s.Lanes[0].Pages != 0 || s.Holder != "" || len(s.Owed) != 0 {
+	if s := w.Status(t); s == nil || len(s.Lanes) > 0 && s.Lanes[0].Pages != 0 || s.Holder != "" || len(s.Owed) != 0 {
 		t.Errorf("want nothing committed and nobody holding the connection: %+v", s)
 	}
-	if o := w.collect(t, "--ceiling", "2ms"); o.code != exitDrained {
+	if o := w.Collect(t, "--ceiling", "2ms"); o.Code != harness.ExitDrained {
 		t.Fatalf("the next run: %s", o)
 	}
-	w.complete(t, want)
+	w.Complete(t, want)
 }

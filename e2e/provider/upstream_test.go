@@ -14,12 +14,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
 // upstream is a provider in a process of its own.
 type upstream struct {
-	*process
+	*harness.Process
 	url, log string
 }
 
@@ -30,19 +31,19 @@ func provide(t *testing.T, section string, data serve.Options) *upstream {
 	dir := t.TempDir()
 	scenario, ready := filepath.Join(dir, "scenario.yaml"), filepath.Join(dir, "ready")
 	u := &upstream{log: filepath.Join(dir, "admissions.jsonl")}
-	write(t, scenario, "name: e2e\n"+section)
-	u.process = launch(t, dir, nil, "provider", "serve", scenario,
-		"--listen", "127.0.0.1:0", "--ready-file", ready, "--log", u.log, "--token", token,
+	harness.Write(t, scenario, "name: e2e\n"+section)
+	u.Process = harness.Launch(t, dir, nil, "provider", "serve", scenario,
+		"--listen", "127.0.0.1:0", "--ready-file", ready, "--log", u.log, "--token", harness.Token,
 		"--seed", fmt.Sprint(data.Seed), "--conversations", fmt.Sprint(data.Conversations), "--messages", fmt.Sprint(data.Messages))
-	u.await(t, &u.stderr, "serving e2e at ")
+	u.Await(t, &u.Stderr, "serving e2e at ")
 	url, err := os.ReadFile(ready)
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.url = strings.TrimSpace(string(url))
 	t.Cleanup(func() {
-		u.signal(t, syscall.SIGTERM)
-		if o := u.wait(t); o.code != 0 {
+		u.Signal(t, syscall.SIGTERM)
+		if o := u.Wait(t); o.Code != 0 {
 			t.Errorf("the provider did not stop in order: %s", o)
 		}
 	})
@@ -120,10 +121,3 @@ func delivered(statuses []int) bool {
 
 // lost reports whether an admitted request did not reach its client in full.
 func lost(status int) bool { return status == 0 || status == 499 || status >= 500 }
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -7,7 +7,8 @@ import (
 )
 
 // CheckImports reports every import that the map forbids, every import of a
-// command, and every package that no row of the map covers.
+// command, every import outside tests of what is only for them, and every
+// package that no row of the map covers.
 func (l Law) CheckImports(t *Tree) []Finding {
 	var found []Finding
 	for _, p := range t.Packages {
@@ -49,6 +50,12 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	to, local := t.local(target)
 	if local && matches(commands, to) && !matches(commands, dir) {
 		return "nothing imports a command: what a command and another package share belongs in a package of its own"
+	}
+	if local && matches(harness, to) && dir != harness && (!test || !matches("e2e/...", dir)) {
+		return "only the end-to-end tests run the binary as a process: what another package needs of it belongs elsewhere"
+	}
+	if local && matches(fullDisk, to) && !test {
+		return "only a test takes space away from itself"
 	}
 	switch {
 	case row == nil, test:

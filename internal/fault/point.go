@@ -61,8 +61,8 @@ const (
 	// StoreCommitted: a transaction is durable, and its caller does not know it.
 	StoreCommitted Name = "store.committed"
 
-	// JSONLStep: the jsonl sink is about to change something on disk.
-	JSONLStep Name = "jsonl.step"
+	// JSONLChanging: the jsonl sink is about to change something on disk.
+	JSONLChanging Name = "disk.changing"
 )
 
 // names are all of the above.
@@ -70,7 +70,7 @@ var names = []Name{
 	LeaseAcquired, FreshAside, FreshForgotten, SinkOpened, PageListed, SinkWritten, DetailFetched, SinkSynced,
 	SliceCommitting, SliceCommitted, WalkCompleted, GapsServed, GapsSettled, GapsRecovered,
 	BacklogListed, BacklogCommitted, RunFinishing, RunFinished,
-	StoreBegun, StoreCommitting, StoreCommitted, JSONLStep,
+	StoreBegun, StoreCommitting, StoreCommitted, JSONLChanging,
 }
 
 // Names lists every step that there is a point for, so that a test can die at

@@ -2,11 +2,9 @@ package jsonl
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // SetAside renames the files of the given streams to NAME.jsonl.TIME.bak, for a
@@ -19,47 +17,34 @@ func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err err
 	if s.folder != nil {
 		return nil, errors.New("jsonl: the sink is open: set files aside before Open")
 	}
-	dir, err := filepath.Abs(s.dir)
-	if err != nil {
-		return nil, explain("find", s.dir, err)
+	d, err := folder.LockExisting("jsonl", s.dir, s.step)
+	if d == nil {
+		return nil, err
 	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	defer func() { err = errors.Join(err, d.Unlock()) }()
 	names := make([]string, len(streams))
 	for i, stream := range streams {
 		if names[i], err = fileName(stream); err != nil {
 			return nil, err
 		}
 	}
-	d, err := lockFolder(dir, s.step)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, d.unlock()) }()
 	for _, name := range names {
-		size, _, err := d.size(name)
+		size, _, err := d.Size(name)
 		if err != nil {
 			return paths, err
 		}
 		if size > 0 {
-			path, err := d.aside(name, func(n int) string {
-				stamp := at.UTC().Format("20060102T150405Z")
-				if n > 1 {
-					stamp = fmt.Sprintf("%s.%d", stamp, n)
-				}
-				return name + "." + stamp + ".bak"
-			})
+			path, err := d.Aside(name, folder.Backup(name, at))
 			if err != nil {
 				return paths, err
 			}
 			paths = append(paths, path)
 		}
 		for _, state := range []string{markerNew, markerSynced} {
-			if err := d.remove(marker(name, state)); err != nil {
+			if err := d.Remove(marker(name, state)); err != nil {
 				return paths, err
 			}
 		}
 	}
-	return paths, d.sync()
+	return paths, d.Sync()
 }

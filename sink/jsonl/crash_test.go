@@ -27,7 +27,7 @@ func die(s *Sink) {
 	for _, f := range s.streams {
 		_ = f.f.Close()
 	}
-	_ = s.folder.unlock()
+	_ = s.folder.Unlock()
 }
 
 // slice is what a runtime does for one slice: write, sync, commit.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway/internal/fulldisk"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // childEnv makes the test binary another process: "<role>\n<folder>".
@@ -49,93 +51,24 @@ func child(role string) {
 	os.Exit(0)
 }
 
-// fullDisk is a way to run out of space, and to get some again.
-type fullDisk struct {
-	name, says string
-	prepare    func(t *testing.T) (dir string, free func())
-}
-
-// limitEnv says that this process may limit the size of its files.
-const limitEnv = "HEADWAY_JSONL_TEST_LIMIT"
-
-// fullDisks are the ways that this machine permits. The limit on the size of a
-// file is always one of them; it binds a whole process, so the test runs once
-// more in one of its own.
-func fullDisks(t *testing.T) []fullDisk {
-	t.Helper()
-	if os.Getenv(limitEnv) != "" {
-		return []fullDisk{{"file size limit", "may not grow further", limited}}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), limitEnv+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+"/file_size_limit") {
-		t.Errorf("with a file size limit: %v\n%s", err, out)
-	}
-	dir := t.TempDir()
-	if syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k") != nil {
-		return nil
-	}
-	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-		t.Error(err)
-	}
-	return []fullDisk{{"small file system", "no space is left", small}}
-}
-
-func limited(t *testing.T) (string, func()) {
-	t.Helper()
-	// Without this the kernel ends the process at the limit.
-	signal.Ignore(syscall.SIGXFSZ)
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	set := func(l syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		set(old)
-		signal.Reset(syscall.SIGXFSZ)
-	})
-	set(syscall.Rlimit{Cur: 300_001, Max: old.Max})
-	return t.TempDir(), func() { set(old) }
-}
-
-func small(t *testing.T) (string, func()) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	plant(t, dir, "filler", strings.Repeat("x", 128<<10))
-	return dir, func() { _ = os.Remove(filepath.Join(dir, "filler")) }
-}
+// room is for some hundred records, and no whole number of them.
+var room = fulldisk.Room{Disk: 512 << 10, Left: 384 << 10, File: 300_001}
 
 // TestFullDisk writes until the disk is full, which cuts a line in half. The
 // error says what to do, nothing more is written or committed, and a sink
 // opened again goes on after the last line that was. A small batch fails in
 // Sync, one that does not fit the buffer in Write.
 func TestFullDisk(t *testing.T) {
-	for _, way := range fullDisks(t) {
+	for _, way := range fulldisk.Ways(t, room) {
 		for _, batch := range []int{10, 100} {
-			t.Run(fmt.Sprintf("%s, %d records at a time", way.name, batch), func(t *testing.T) { fillDisk(t, way, batch) })
+			t.Run(fmt.Sprintf("%s, %d records at a time", way.Name, batch), func(t *testing.T) { fillDisk(t, way, batch) })
 		}
 	}
 }
 
-func fillDisk(t *testing.T, way fullDisk, batch int) {
-	dir, free := way.prepare(t)
+func fillDisk(t *testing.T, way fulldisk.Way, batch int) {
+	dir, fill, free := way.Prepare(t)
+	fill()
 	s := opened(t, dir, nil)
 	record := `"` + strings.Repeat("x", 1000) + `"`
 	var p json.RawMessage
@@ -153,7 +86,7 @@ func fillDisk(t *testing.T, way fullDisk, batch int) {
 	if err == nil {
 		t.Fatal("the disk was never full")
 	}
-	says(t, err, way.says, "what was committed is kept", dir)
+	says(t, err, way.Says, "what was committed is kept", dir)
 	if err := s.Write(t.Context(), "y", raw(`1`)); err == nil {
 		t.Error("a sink that failed wrote more")
 	}
@@ -173,19 +106,19 @@ func fillDisk(t *testing.T, way fullDisk, batch int) {
 func TestWithoutPermission(t *testing.T) {
 	dir := t.TempDir()
 	plant(t, dir, "x.jsonl", "")
-	plant(t, dir, lockName, "")
+	plant(t, dir, folder.LockName, "")
 	for _, c := range []struct {
 		name            string
 		dir, lock, file os.FileMode
 		says            string
 	}{
 		{"folder", 0o555, 0o666, 0o666, ".x.jsonl.new"},
-		{"lock", 0o777, 0o400, 0o666, lockName},
+		{"lock", 0o777, 0o400, 0o666, folder.LockName},
 		{"file", 0o777, 0o666, 0o400, "x.jsonl"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for path, mode := range map[string]os.FileMode{
-				filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, lockName): c.lock, filepath.Join(dir, "x.jsonl"): c.file,
+				filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock, filepath.Join(dir, "x.jsonl"): c.file,
 			} {
 				if err := os.Chmod(path, mode); err != nil {
 					t.Fatal(err)

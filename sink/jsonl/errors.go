@@ -3,8 +3,8 @@ package jsonl
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"syscall"
+
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // LostError says that a file no longer holds what was committed to it.
@@ -45,32 +45,8 @@ func (e *ForeignError) Error() string {
 		"move it away, give the connection a folder of its own, or start over with `headway collect --fresh`", e.Stream, e.Path, e.Bytes)
 }
 
-// LockedError says that another collection is writing to the folder.
-type LockedError struct {
-	Dir string
-}
-
-// Error says which folder and what to do.
-func (e *LockedError) Error() string {
-	return fmt.Sprintf("jsonl: another collection is writing to %s: wait for it to end, or give each connection a folder of its own", e.Dir)
-}
+// LockedError says that another collection is writing to the folder, its Dir.
+type LockedError = folder.LockedError
 
 // errClosed is what a sink says that is not open.
 var errClosed = errors.New("jsonl: the sink is not open: call Open first")
-
-// explain says what failed, where, and what to do about it.
-func explain(what, path string, err error) error {
-	advice := ""
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		advice = ": no space is left: free some, then run again; what was committed is kept"
-	case errors.Is(err, syscall.EFBIG):
-		advice = ": the file may not grow further (a limit of the file system or of the process): raise the limit, then run again; " +
-			"what was committed is kept"
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		advice = ": it cannot be written: give this user the right to write there, or name another folder"
-	case errors.Is(err, syscall.EIO):
-		advice = ": the disk refused: check it, then run again; what was committed is kept"
-	}
-	return fmt.Errorf("jsonl: %s %s%s: %w", what, path, advice, err)
-}

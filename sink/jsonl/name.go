@@ -4,44 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // suffix of each stream's file.
 const suffix = ".jsonl"
 
-// maxName bounds a stream's name in bytes: file systems take 255, and a file's
-// name has to have room for what is put around it.
-const maxName = 180
-
-// fileName is the name of a stream's file. Letters, digits, dot, dash and
-// underscore stay; anything else becomes an underscore.
+// fileName is the name of a stream's file.
 func fileName(stream string) (string, error) {
-	var wrong string
-	switch {
-	case stream == "":
-		wrong = "it is empty"
-	case len(stream) > maxName:
-		wrong = fmt.Sprintf("it has %d bytes, and at most %d fit a file name", len(stream), maxName)
-	case !utf8.ValidString(stream):
-		wrong = "it is not UTF-8"
-	case stream[0] == '.':
-		wrong = "it begins with a dot, so its file would be hidden or outside the folder"
-	case strings.ContainsAny(stream, `/\`):
-		wrong = "it holds a path separator"
-	case strings.ContainsFunc(stream, unicode.IsControl):
-		wrong = "it holds a control character"
-	}
+	name, wrong := folder.Name(stream)
 	if wrong != "" {
 		return "", fmt.Errorf("jsonl: stream %q cannot name a file: %s: rename the stream", stream, wrong)
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r) {
-			return r
-		}
-		return '_'
-	}, stream) + suffix, nil
+	return name + suffix, nil
 }
 
 // checkName refuses a file name of a position that no stream can have given,

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // bufferSize of each stream, in bytes.
@@ -28,7 +28,7 @@ type Sink struct {
 	step func()
 
 	// The rest is set between Open and Close.
-	folder *folder
+	folder *folder.Locked
 	// lengths are those of the position that Sync will give.
 	lengths map[string]extent
 	owners  owners
@@ -54,7 +54,11 @@ type file struct {
 
 // New gives a sink for the files of one folder, which Open creates when it
 // does not exist.
-func New(dir string) *Sink { return &Sink{dir: dir, step: func() { fault.Point(fault.JSONLStep) }} }
+func New(dir string) *Sink { return &Sink{dir: dir, step: changing} }
+
+// changing is what a sink's step is outside its own tests. (In a function
+// literal the point would not be inlined where New is.)
+func changing() { fault.Point(fault.JSONLChanging) }
 
 // Open locks the folder and cuts its files back to a committed position. See
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,
@@ -71,11 +75,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 	if err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(s.dir)
-	if err != nil {
-		return explain("find", s.dir, err)
-	}
-	d, err := lockFolder(dir, s.step)
+	d, err := folder.Lock("jsonl", s.dir, s.step)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 		err = errors.Join(err, s.owners.claim("", name))
 	}
 	if err == nil {
-		err = restore(d, p)
+		err = restore(d.Folder, p)
 	}
 	if err != nil {
 		return errors.Join(err, s.Close())
@@ -94,7 +94,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 
 // restore brings the files back to a position. It looks at all of them before
 // it cuts the first.
-func restore(d *folder, p position) error {
+func restore(d folder.Folder, p position) error {
 	names := slices.Sorted(maps.Keys(p.Files))
 	for _, name := range names {
 		if err := verify(d, name, p.Files[name].Length); err != nil {
@@ -102,46 +102,38 @@ func restore(d *folder, p position) error {
 		}
 	}
 	for _, name := range names {
-		size, _, err := d.size(name)
+		size, _, err := d.Size(name)
 		if err != nil {
 			return err
 		}
 		if size > p.Files[name].Length {
-			if err := d.cut(name, p.Files[name].Length); err != nil {
+			if err := d.Cut(name, p.Files[name].Length); err != nil {
 				return err
 			}
 		}
-		if err := d.remove(marker(name, markerSynced)); err != nil {
+		if err := d.Remove(marker(name, markerSynced)); err != nil {
 			return err
 		}
 	}
-	return d.discardNew(p.Files)
+	return discardNew(d, p.Files)
 }
 
 // verify checks that a file holds what was committed, as far as that can be
 // told without reading all of it.
-func verify(d *folder, name string, committed int64) error {
-	size, there, err := d.size(name)
+func verify(d folder.Folder, name string, committed int64) error {
+	size, there, err := d.Size(name)
 	if err != nil || committed == 0 {
 		return err
 	}
-	lost := &LostError{Path: d.path(name), Have: size, Committed: committed, Missing: !there}
+	lost := &LostError{Path: d.Path(name), Have: size, Committed: committed, Missing: !there}
 	if size < committed {
 		return lost
 	}
-	f, err := os.Open(d.path(name))
-	if err != nil {
-		return explain("open", d.path(name), err)
-	}
-	defer func() { _ = f.Close() }()
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, committed-1); err != nil {
-		return explain("read", d.path(name), err)
-	}
-	if last[0] != '\n' {
+	whole, err := d.EndsLine(name, committed)
+	if err == nil && !whole {
 		return lost
 	}
-	return nil
+	return err
 }
 
 // Write appends records to a stream's file, one a line. See [collect.Sink].
@@ -177,7 +169,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 			err = f.w.WriteByte('\n')
 		}
 		if err != nil {
-			return s.fail(explain("write", s.folder.path(f.name), err))
+			return s.fail(folder.Explain("jsonl", "write", s.folder.Path(f.name), err))
 		}
 		n += int64(len(line)) + 1
 	}
@@ -223,7 +215,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	}
 	if len(s.unproven) > 0 {
 		// The names of new files, and of their markers.
-		if err := s.folder.sync(); err != nil {
+		if err := s.folder.Sync(); err != nil {
 			return nil, s.fail(err)
 		}
 	}
@@ -236,15 +228,15 @@ func (s *Sink) syncFile(f *file) error {
 	}
 	s.step()
 	if err := f.w.Flush(); err != nil {
-		return explain("write", s.folder.path(f.name), err)
+		return folder.Explain("jsonl", "write", s.folder.Path(f.name), err)
 	}
 	s.step()
 	if err := f.f.Sync(); err != nil {
-		return explain("sync", s.folder.path(f.name), err)
+		return folder.Explain("jsonl", "sync", s.folder.Path(f.name), err)
 	}
 	f.dirty = false
 	if f.fresh {
-		if err := s.folder.rename(marker(f.name, markerNew), marker(f.name, markerSynced)); err != nil {
+		if err := s.folder.Rename(marker(f.name, markerNew), marker(f.name, markerSynced)); err != nil {
 			return err
 		}
 		f.fresh, s.unproven = false, append(s.unproven, f.name)
@@ -262,7 +254,7 @@ func (s *Sink) Close() error {
 	for _, f := range s.streams {
 		errs = append(errs, f.f.Close())
 	}
-	errs = append(errs, s.folder.unlock())
+	errs = append(errs, s.folder.Unlock())
 	*s = Sink{dir: s.dir, step: s.step}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("jsonl: close %s: %w", s.dir, err)
@@ -292,7 +284,7 @@ func (s *Sink) fail(err error) error {
 // which a call after Sync tells.
 func (s *Sink) prove() error {
 	for _, name := range s.unproven {
-		if err := s.folder.remove(marker(name, markerSynced)); err != nil {
+		if err := s.folder.Remove(marker(name, markerSynced)); err != nil {
 			return err
 		}
 	}
@@ -318,10 +310,9 @@ func (s *Sink) file(stream string) (*file, error) {
 			return nil, err
 		}
 	}
-	s.step()
-	f, err := os.OpenFile(s.folder.path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := s.folder.Append(name)
 	if err != nil {
-		return nil, s.fail(explain("open", s.folder.path(name), err))
+		return nil, s.fail(err)
 	}
 	opened := &file{name: name, f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
 	s.streams[stream] = opened
@@ -330,20 +321,20 @@ func (s *Sink) file(stream string) (*file, error) {
 
 // begin makes room for a new file and marks it as ours before it has a byte.
 func (s *Sink) begin(stream, name string) error {
-	size, _, err := s.folder.size(name)
+	size, _, err := s.folder.Size(name)
 	if err != nil {
 		return err
 	}
 	synced := marker(name, markerSynced)
-	_, ours, err := s.folder.size(synced)
+	_, ours, err := s.folder.Size(synced)
 	if err != nil {
 		return err
 	}
 	if size > 0 {
 		if !ours {
-			return &ForeignError{Path: s.folder.path(name), Stream: stream, Bytes: size}
+			return &ForeignError{Path: s.folder.Path(name), Stream: stream, Bytes: size}
 		}
-		if _, err := s.folder.aside(name, func(n int) string {
+		if _, err := s.folder.Aside(name, func(n int) string {
 			if n == 1 {
 				return name + ".uncommitted"
 			}
@@ -354,11 +345,11 @@ func (s *Sink) begin(stream, name string) error {
 	}
 	// The new marker first: without one of them the bytes to come would be
 	// somebody else's.
-	if err := s.folder.put(marker(name, markerNew)); err != nil {
+	if err := putMarker(s.folder.Folder, marker(name, markerNew)); err != nil {
 		return s.fail(err)
 	}
 	if ours {
-		if err := s.folder.remove(synced); err != nil {
+		if err := s.folder.Remove(synced); err != nil {
 			return s.fail(err)
 		}
 	}

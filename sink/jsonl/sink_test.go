@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // opened gives an open sink that closes with the test.
@@ -82,7 +83,7 @@ func files(t *testing.T, dir string) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.Name() != lockName {
+		if e.Name() != folder.LockName {
 			names = append(names, e.Name())
 		}
 	}
@@ -123,7 +124,7 @@ func TestRecordsAreOneLineEachAndPositionIsTheirLength(t *testing.T) {
 	s = opened(t, dir, p)
 	put(t, s, "messages", `4`)
 	is(t, "position", string(synced(t, s)), `{"files":{"messages.jsonl":{"length":43},"users.jsonl":{"length":5}}}`)
-	for name, want := range map[string]fs.FileMode{".": fs.ModeDir | 0o700, "..": fs.ModeDir | 0o700, "users.jsonl": 0o600, lockName: 0o600} {
+	for name, want := range map[string]fs.FileMode{".": fs.ModeDir | 0o700, "..": fs.ModeDir | 0o700, "users.jsonl": 0o600, folder.LockName: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v; want %s", name, info.Mode(), err, want)
 		}
@@ -284,7 +285,7 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 func TestStreamNames(t *testing.T) {
 	for stream, want := range map[string]string{
 		"conversations": "conversations.jsonl", "a b:c": "a_b_c.jsonl", "v1.2_x-y": "v1.2_x-y.jsonl", "会話": "会話.jsonl",
-		"a..b": "a..b.jsonl", `q"*?<>|`: "q______.jsonl", strings.Repeat("x", maxName): strings.Repeat("x", maxName) + ".jsonl",
+		"a..b": "a..b.jsonl", `q"*?<>|`: "q______.jsonl", strings.Repeat("x", folder.MaxName): strings.Repeat("x", folder.MaxName) + ".jsonl",
 	} {
 		if got, err := fileName(stream); err != nil || got != want {
 			t.Errorf("%q: file %q, %v; want %q", stream, got, err, want)
@@ -293,7 +294,7 @@ func TestStreamNames(t *testing.T) {
 	s := opened(t, t.TempDir(), nil)
 	for stream, why := range map[string]string{
 		"": "empty", ".": "dot", "..": "dot", ".hidden": "dot", "../x": "dot", "a/b": "separator", `a\b`: "separator", "a/../../b": "separator",
-		"a\x00b": "control", "a\nb": "control", "\xff": "UTF-8", strings.Repeat("x", maxName+1): "at most 180",
+		"a\x00b": "control", "a\nb": "control", "\xff": "UTF-8", strings.Repeat("x", folder.MaxName+1): "at most 180",
 	} {
 		says(t, s.Write(t.Context(), stream, raw(`1`)), why, "rename the stream")
 	}

@@ -21,7 +21,7 @@ type died struct{}
 // die ends a sink as a killed process ends it: no buffer is written, no part is
 // made, the lock is gone.
 func die(s *Sink) {
-	if s.lock == nil {
+	if s.top == nil {
 		return
 	}
 	for _, st := range s.streams {
@@ -29,7 +29,7 @@ func die(s *Sink) {
 			_ = st.spool.Close()
 		}
 	}
-	_ = s.lock.Close()
+	_ = s.top.Unlock()
 }
 
 // slice is what a runtime does for one slice: write, sync, commit.

@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,6 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/fulldisk"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // childEnv makes the test binary another process: "<role>\n<folder>".
@@ -52,78 +53,8 @@ func child(role string) {
 	os.Exit(0)
 }
 
-// fullDisk is a way to run out of space, and to get some again.
-type fullDisk struct {
-	name, says string
-	prepare    func(t *testing.T) (dir string, free func())
-}
-
-// limitEnv says that this process may limit the size of its files.
-const limitEnv = "HEADWAY_PARQUET_TEST_LIMIT"
-
-// fullDisks are the ways that this machine permits. The limit on the size of a
-// file is always one of them; it binds a whole process, so the test runs once
-// more in one of its own.
-func fullDisks(t *testing.T) []fullDisk {
-	t.Helper()
-	if os.Getenv(limitEnv) != "" {
-		return []fullDisk{{"file size limit", "may not grow further", limited}}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), limitEnv+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+"/file_size_limit") {
-		t.Errorf("with a file size limit: %v\n%s", err, out)
-	}
-	dir := t.TempDir()
-	if syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k") != nil {
-		return nil
-	}
-	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-		t.Error(err)
-	}
-	return []fullDisk{{"small file system", "no space is left", smallDisk}}
-}
-
-func limited(t *testing.T) (string, func()) {
-	t.Helper()
-	// Without this the kernel ends the process at the limit.
-	signal.Ignore(syscall.SIGXFSZ)
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	set := func(l syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		set(old)
-		signal.Reset(syscall.SIGXFSZ)
-	})
-	set(syscall.Rlimit{Cur: 300_001, Max: old.Max})
-	return t.TempDir(), func() { set(old) }
-}
-
-func smallDisk(t *testing.T) (string, func()) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2560k"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	plant(t, filepath.Join(dir, "filler"), strings.Repeat("x", 2<<20))
-	return dir, func() { _ = os.Remove(filepath.Join(dir, "filler")) }
-}
+// room is for a few hundred records.
+var room = fulldisk.Room{Disk: 2560 << 10, Left: 512 << 10, File: 300_001}
 
 // noise is a record that no codec makes smaller.
 func noise(key string) collect.Record {
@@ -138,20 +69,21 @@ func noise(key string) collect.Record {
 // made of it. The error says what to do, nothing more is written or committed,
 // and with space again all that was committed can be read.
 func TestFullDisk(t *testing.T) {
-	for _, way := range fullDisks(t) {
+	for _, way := range fulldisk.Ways(t, room) {
 		// Of 512 KB, one part takes 190 and a spool 250. A part is smaller than its
 		// spool, so a limit on files meets spools.
 		for what, target := range map[string]int64{"spool": partSize, "part": 250_000} {
-			if what == "part" && way.name == "file size limit" {
+			if what == "part" && way.Name == fulldisk.FileSizeLimit {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, in a %s", way.name, what), func(t *testing.T) { fillDisk(t, way, target) })
+			t.Run(fmt.Sprintf("%s, in a %s", way.Name, what), func(t *testing.T) { fillDisk(t, way, target) })
 		}
 	}
 }
 
-func fillDisk(t *testing.T, way fullDisk, target int64) {
-	dir, free := way.prepare(t)
+func fillDisk(t *testing.T, way fulldisk.Way, target int64) {
+	dir, fill, free := way.Prepare(t)
+	fill()
 	s := New(dir)
 	s.target = target
 	opened(t, s, nil)
@@ -171,7 +103,7 @@ func fillDisk(t *testing.T, way fullDisk, target int64) {
 	if err == nil {
 		t.Fatal("the disk was never full")
 	}
-	says(t, err, way.says, "what was committed is kept", dir)
+	says(t, err, way.Says, "what was committed is kept", dir)
 	is(t, "the part is to blame", strings.Contains(err.Error(), temporary), target < partSize)
 	if err := s.Write(t.Context(), "messages", []collect.Record{detail("1", "1", `1`)}); err == nil {
 		t.Error("a sink that failed wrote more")
@@ -216,17 +148,17 @@ func TestAPartThatCannotBeMade(t *testing.T) {
 
 func TestWithoutPermission(t *testing.T) {
 	dir := t.TempDir()
-	plant(t, filepath.Join(dir, lockName), "")
+	plant(t, filepath.Join(dir, folder.LockName), "")
 	for _, c := range []struct {
 		name      string
 		dir, lock os.FileMode
 		says      string
 	}{
 		{"folder", 0o555, 0o666, "talks"},
-		{"lock", 0o777, 0o400, lockName},
+		{"lock", 0o777, 0o400, folder.LockName},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, lockName): c.lock} {
+			for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock} {
 				if err := os.Chmod(path, mode); err != nil {
 					t.Fatal(err)
 				}

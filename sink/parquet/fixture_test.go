@@ -18,6 +18,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // testingT is what tests, benchmarks and properties share.
@@ -94,7 +95,7 @@ func files(t testingT, dir string) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.Name() != lockName {
+		if e.Name() != folder.LockName {
 			names = append(names, e.Name())
 		}
 	}

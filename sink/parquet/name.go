@@ -5,43 +5,20 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
-// maxName bounds a stream's name in bytes: file systems take 255, and a
-// folder's name has to have room for what is put around it.
-const maxName = 180
-
-// folderName is the name of a stream's folder. Letters, digits, dot, dash and
-// underscore stay; anything else becomes an underscore.
+// folderName is the name of a stream's folder.
 func folderName(stream string) (string, error) {
-	var wrong string
-	switch {
-	case stream == "":
-		wrong = "it is empty"
-	case len(stream) > maxName:
-		wrong = fmt.Sprintf("it has %d bytes, and at most %d fit a folder's name", len(stream), maxName)
-	case !utf8.ValidString(stream):
-		wrong = "it is not UTF-8"
-	case stream[0] == '.':
-		wrong = "it begins with a dot, so its folder would be hidden or outside"
-	case strings.ContainsAny(stream, `/\`):
-		wrong = "it holds a path separator"
-	case strings.ContainsFunc(stream, unicode.IsControl):
-		wrong = "it holds a control character"
-	case strings.HasSuffix(stream, ".bak"):
+	name, wrong := folder.Name(stream)
+	if wrong == "" && strings.HasSuffix(stream, ".bak") {
 		wrong = "names that end in .bak are those of folders set aside"
 	}
 	if wrong != "" {
 		return "", fmt.Errorf("parquet: stream %q cannot name a folder: %s: rename the stream", stream, wrong)
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r) {
-			return r
-		}
-		return '_'
-	}, stream), nil
+	return name, nil
 }
 
 var errShared = errors.New("parquet: two streams have the same folder")

@@ -12,6 +12,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // groupSize is after how many bytes of records a part begins another row group,
@@ -31,7 +32,7 @@ type record struct {
 func readSpool(path string, n int64, each func(record) error) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return explain("open", path, err)
+		return folder.Explain("parquet", "open", path, err)
 	}
 	defer func() { _ = f.Close() }()
 	r := bufio.NewReaderSize(io.LimitReader(f, n), bufferSize)
@@ -41,7 +42,7 @@ func readSpool(path string, n int64, each func(record) error) error {
 			return nil
 		}
 		if err != nil {
-			return explain("read", path, err)
+			return folder.Explain("parquet", "read", path, err)
 		}
 		rec, ok := parseLine(line[:len(line)-1])
 		if !ok {
@@ -67,8 +68,8 @@ func parseLine(line []byte) (r record, ok bool) {
 
 // source is how many bytes of its spool a part was made of; -1 when there is no
 // part that can be read.
-func source(d folder, n int64) int64 {
-	f, err := os.Open(d.path(partName(n)))
+func source(d folder.Folder, n int64) int64 {
+	f, err := os.Open(d.Path(partName(n)))
 	if err != nil {
 		return -1
 	}
@@ -93,11 +94,11 @@ func openPart(f *os.File) (*parquet.File, error) {
 }
 
 // sealedColumns are the columns of a part that is complete.
-func sealedColumns(d folder, n int64) (columns, error) {
-	path := d.path(partName(n))
+func sealedColumns(d folder.Folder, n int64) (columns, error) {
+	path := d.Path(partName(n))
 	f, err := os.Open(path)
 	if err != nil {
-		return columns{}, explain("open", path, err)
+		return columns{}, folder.Explain("parquet", "open", path, err)
 	}
 	defer func() { _ = f.Close() }()
 	p, err := openPart(f)
@@ -110,8 +111,8 @@ func sealedColumns(d folder, n int64) (columns, error) {
 // convert makes the n-th part of the first size bytes of its spool, in the
 // place of the part that is there. Columns are at least those of sealed, the
 // part before; it gives those that the part has.
-func convert(d folder, n, size int64, sealed columns) (columns, error) {
-	spool := d.path(spoolName(n))
+func convert(d folder.Folder, n, size int64, sealed columns) (columns, error) {
+	spool := d.Path(spoolName(n))
 	c := sealed.clone()
 	var split field.Splitter
 	err := readSpool(spool, size, func(r record) error {
@@ -125,20 +126,20 @@ func convert(d folder, n, size int64, sealed columns) (columns, error) {
 	if err != nil {
 		return columns{}, err
 	}
-	d.step()
-	path := d.path(temporary)
+	d.Step()
+	path := d.Path(temporary)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return columns{}, explain("create", path, err)
+		return columns{}, folder.Explain("parquet", "create", path, err)
 	}
-	if err := errors.Join(write(f, spool, size, c, d.step), f.Close()); err != nil {
+	if err := errors.Join(write(f, spool, size, c, d.Step), f.Close()); err != nil {
 		_ = os.Remove(path) // Open removes it too
-		return columns{}, explain("write", path, err)
+		return columns{}, folder.Explain("parquet", "write", path, err)
 	}
-	if err := d.rename(temporary, partName(n)); err != nil {
+	if err := d.Rename(temporary, partName(n)); err != nil {
 		return columns{}, err
 	}
-	return c, d.sync()
+	return c, d.Sync()
 }
 
 // write writes the rows of a spool to a file, on disk when it returns.

@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 const (
@@ -33,7 +32,7 @@ type Sink struct {
 	step func()
 
 	// The rest is set between Open and Close.
-	lock    *os.File
+	top     *folder.Locked
 	streams map[string]*stream
 	// given says that Sync gave a position of which nobody knows yet that it
 	// was committed.
@@ -56,7 +55,7 @@ func New(dir string) *Sink { return &Sink{dir: dir, target: partSize, step: func
 // a stream's folder has parts that the position does not know; then it has
 // changed nothing. After Close a sink can be opened again.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.lock != nil {
+	if s.top != nil {
 		return errors.New("parquet: the sink is open already: Close it first")
 	}
 	if err := ctx.Err(); err != nil {
@@ -66,18 +65,14 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	if err != nil {
 		return err
 	}
-	dir, err := filepath.Abs(s.dir)
-	if err != nil {
-		return explain("find", s.dir, err)
-	}
-	lock, err := takeFolder(dir)
+	top, err := folder.Lock("parquet", s.dir, s.step)
 	if err != nil {
 		return err
 	}
-	*s = Sink{dir: s.dir, target: s.target, step: s.step, lock: lock, streams: map[string]*stream{}}
-	if err := s.restore(dir, p, streams); err != nil {
+	*s = Sink{dir: s.dir, target: s.target, step: s.step, top: top, streams: map[string]*stream{}}
+	if err := s.restore(top.Folder, p, streams); err != nil {
 		// Not Close, which would write.
-		err = errors.Join(err, lock.Close())
+		err = errors.Join(err, top.Unlock())
 		*s = Sink{dir: s.dir, target: s.target, step: s.step}
 		return err
 	}
@@ -86,7 +81,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 
 // restore brings all streams to a position. It looks at all of them before it
 // changes the first.
-func (s *Sink) restore(dir string, p position, told []collect.StreamInfo) error {
+func (s *Sink) restore(top folder.Folder, p position, told []collect.StreamInfo) error {
 	names := folders{}
 	for name := range p.Streams {
 		if _, err := names.claim(name); err != nil {
@@ -101,7 +96,7 @@ func (s *Sink) restore(dir string, p position, told []collect.StreamInfo) error 
 		if _, known := p.Streams[info.Name]; known {
 			continue
 		}
-		if err := empty(folder{filepath.Join(dir, name), s.step}, info.Name); err != nil {
+		if err := empty(top.In(name), info.Name); err != nil {
 			return err
 		}
 		p.Streams[info.Name] = mark{Part: 1}
@@ -111,7 +106,7 @@ func (s *Sink) restore(dir string, p position, told []collect.StreamInfo) error 
 		if err != nil {
 			return err
 		}
-		st := &stream{folder: folder{filepath.Join(dir, in), s.step}, mark: p.Streams[name]}
+		st := &stream{Folder: top.In(in), mark: p.Streams[name]}
 		if err := st.verify(); err != nil {
 			return err
 		}
@@ -198,7 +193,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	}
 	p := position{Streams: map[string]mark{}}
 	for _, st := range s.all() {
-		if err := st.sync(); err != nil {
+		if err := st.syncSpool(); err != nil {
 			return nil, s.fail(err)
 		}
 	}
@@ -213,7 +208,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 // See [collect.Sink]. What was written since the last Sync is not kept. When a
 // part cannot be written, the rows are still in the spool, and Open makes it.
 func (s *Sink) Close() error {
-	if s.lock == nil {
+	if s.top == nil {
 		return nil
 	}
 	var errs []error
@@ -223,7 +218,7 @@ func (s *Sink) Close() error {
 		}
 		errs = append(errs, st.close())
 	}
-	errs = append(errs, s.lock.Close())
+	errs = append(errs, s.top.Unlock())
 	*s = Sink{dir: s.dir, target: s.target, step: s.step}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("parquet: close %s: %w", s.dir, err)
@@ -233,7 +228,7 @@ func (s *Sink) Close() error {
 
 func (s *Sink) usable(ctx context.Context) error {
 	switch {
-	case s.lock == nil:
+	case s.top == nil:
 		return errClosed
 	case s.broken != nil:
 		return fmt.Errorf("parquet: the sink failed before and writes nothing until it is opened again: %w", s.broken)

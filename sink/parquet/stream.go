@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+
+	"github.com/headway-go/headway/sink/internal/folder"
 )
 
 // stream is one stream's folder: its complete parts, the part that grows, and
 // the spool that is made of.
 type stream struct {
-	folder
+	folder.Folder
 	// mark is what was synced last.
 	mark
 	// published is how much of the spool is in the part that grows.
@@ -30,8 +32,8 @@ type stream struct {
 }
 
 // empty makes sure that a folder has nothing of a stream in it.
-func empty(d folder, stream string) error {
-	names, err := d.names()
+func empty(d folder.Folder, stream string) error {
+	names, err := d.Names()
 	if err != nil {
 		return err
 	}
@@ -39,7 +41,7 @@ func empty(d folder, stream string) error {
 		_, part := numberOf(name, partName)
 		_, spool := numberOf(name, spoolName)
 		if part || spool {
-			return &ForeignError{Path: d.path(name), Stream: stream}
+			return &ForeignError{Path: d.Path(name), Stream: stream}
 		}
 	}
 	return nil
@@ -49,28 +51,28 @@ func empty(d folder, stream string) error {
 // without reading all of it.
 func (s *stream) verify() error {
 	for n := int64(1); n < s.Part; n++ {
-		size, there, err := s.size(partName(n))
+		size, there, err := s.Size(partName(n))
 		switch {
 		case err != nil:
 			return err
 		case !there:
-			return &LostError{Path: s.path(partName(n)), What: "is missing"}
+			return &LostError{Path: s.Path(partName(n)), What: "is missing"}
 		case size == 0:
-			return &LostError{Path: s.path(partName(n)), What: "is empty"}
+			return &LostError{Path: s.Path(partName(n)), What: "is empty"}
 		}
 	}
 	var err error
 	s.sealed = columns{}
 	if s.Part > 1 {
-		if s.sealed, err = sealedColumns(s.folder, s.Part-1); err != nil {
+		if s.sealed, err = sealedColumns(s.Folder, s.Part-1); err != nil {
 			return err
 		}
 	}
 	if s.Spool == 0 {
 		return nil
 	}
-	path := s.path(spoolName(s.Part))
-	size, there, err := s.size(spoolName(s.Part))
+	path := s.Path(spoolName(s.Part))
+	size, there, err := s.Size(spoolName(s.Part))
 	switch {
 	case err != nil:
 		return err
@@ -79,25 +81,17 @@ func (s *stream) verify() error {
 	case size < s.Spool:
 		return &LostError{Path: path, What: fmt.Sprintf("has %d bytes of the %d that were committed", size, s.Spool)}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return explain("open", path, err)
-	}
-	defer func() { _ = f.Close() }()
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, s.Spool-1); err != nil {
-		return explain("read", path, err)
-	}
-	if last[0] != '\n' {
+	whole, err := s.EndsLine(spoolName(s.Part), s.Spool)
+	if err == nil && !whole {
 		return &LostError{Path: path, What: fmt.Sprintf("has no line that ends after the %d bytes that were committed", s.Spool)}
 	}
-	return nil
+	return err
 }
 
 // restore removes what came after the mark, and makes the part that grows hold
 // what the spool holds.
 func (s *stream) restore() error {
-	names, err := s.names()
+	names, err := s.Names()
 	if err != nil {
 		return err
 	}
@@ -112,13 +106,13 @@ func (s *stream) restore() error {
 		default:
 			continue
 		}
-		if err := s.remove(name); err != nil {
+		if err := s.Remove(name); err != nil {
 			return err
 		}
 		removed = true
 	}
 	if removed {
-		if err := s.folder.sync(); err != nil {
+		if err := s.Sync(); err != nil {
 			return err
 		}
 	}
@@ -126,16 +120,16 @@ func (s *stream) restore() error {
 	if s.Spool == 0 {
 		return nil
 	}
-	size, _, err := s.size(spoolName(s.Part))
+	size, _, err := s.Size(spoolName(s.Part))
 	if err != nil {
 		return err
 	}
 	if size > s.Spool {
-		if err := s.cut(spoolName(s.Part), s.Spool); err != nil {
+		if err := s.Cut(spoolName(s.Part), s.Spool); err != nil {
 			return err
 		}
 	}
-	s.published = source(s.folder, s.Part)
+	s.published = source(s.Folder, s.Part)
 	return s.publish()
 }
 
@@ -144,7 +138,7 @@ func (s *stream) publish() error {
 	if s.published == s.Spool {
 		return nil
 	}
-	if _, err := convert(s.folder, s.Part, s.Spool, s.sealed); err != nil {
+	if _, err := convert(s.Folder, s.Part, s.Spool, s.sealed); err != nil {
 		return err
 	}
 	s.published = s.Spool
@@ -158,45 +152,43 @@ func (s *stream) append(lines []byte) error {
 			return err
 		}
 	}
-	s.step()
+	s.Step()
 	s.dirty = true
 	if _, err := s.w.Write(lines); err != nil {
-		return explain("write", s.spool.Name(), err)
+		return folder.Explain("parquet", "write", s.spool.Name(), err)
 	}
 	s.length += int64(len(lines))
 	return nil
 }
 
 func (s *stream) open() error {
-	s.step()
-	if err := makeFolder(s.dir); err != nil {
-		return explain("create folder", s.dir, err)
+	s.Step()
+	if err := s.Make(); err != nil {
+		return err
 	}
-	s.step()
-	path := s.path(spoolName(s.Part))
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := s.Append(spoolName(s.Part))
 	if err != nil {
-		return explain("open", path, err)
+		return err
 	}
 	s.spool, s.w, s.unnamed = f, bufio.NewWriterSize(f, bufferSize), s.length == 0
 	return nil
 }
 
-// sync has the spool on disk.
-func (s *stream) sync() error {
+// syncSpool has the spool on disk.
+func (s *stream) syncSpool() error {
 	if !s.dirty {
 		return nil
 	}
-	s.step()
+	s.Step()
 	if err := s.w.Flush(); err != nil {
-		return explain("write", s.spool.Name(), err)
+		return folder.Explain("parquet", "write", s.spool.Name(), err)
 	}
-	s.step()
+	s.Step()
 	if err := s.spool.Sync(); err != nil {
-		return explain("sync", s.spool.Name(), err)
+		return folder.Explain("parquet", "sync", s.spool.Name(), err)
 	}
 	if s.unnamed {
-		if err := s.folder.sync(); err != nil {
+		if err := s.Sync(); err != nil {
 			return err
 		}
 	}
@@ -208,7 +200,7 @@ func (s *stream) sync() error {
 // becomes a part that never changes, and the next one begins.
 func (s *stream) committed(target int64) error {
 	if s.outdated > 0 {
-		if err := s.remove(spoolName(s.outdated)); err != nil {
+		if err := s.Remove(spoolName(s.outdated)); err != nil {
 			return err
 		}
 		s.outdated = 0
@@ -216,7 +208,7 @@ func (s *stream) committed(target int64) error {
 	if s.Spool < target {
 		return nil
 	}
-	c, err := convert(s.folder, s.Part, s.Spool, s.sealed)
+	c, err := convert(s.Folder, s.Part, s.Spool, s.sealed)
 	if err != nil {
 		return err
 	}
@@ -236,7 +228,7 @@ func (s *stream) close() error {
 	f := s.spool
 	s.spool, s.w, s.dirty = nil, nil, false
 	if err := f.Close(); err != nil {
-		return explain("close", f.Name(), err)
+		return folder.Explain("parquet", "close", f.Name(), err)
 	}
 	return nil
 }

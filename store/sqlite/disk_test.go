@@ -6,103 +6,25 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/fulldisk"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// fullDisk is a way to run out of space, and to get some again.
-type fullDisk struct {
-	name string
-	// prepare gives a folder, and functions that take its space away and give it back.
-	prepare func(t *testing.T) (dir string, fill, free func())
-}
-
-// limitEnv says that this process may limit the size of its files.
-const limitEnv = "HEADWAY_SQLITE_TEST_LIMIT"
-
-// fullDisks are the ways that this machine permits. The limit on the size of a
-// file is always one of them; it binds a whole process, so the test runs once
-// more in one of its own.
-func fullDisks(t *testing.T) []fullDisk {
-	t.Helper()
-	if os.Getenv(limitEnv) != "" {
-		return []fullDisk{{"file size limit", limited}}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), limitEnv+"=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+"/file_size_limit") {
-		t.Errorf("with a file size limit: %v\n%s", err, out)
-	}
-	dir := t.TempDir()
-	if syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k") != nil {
-		return nil
-	}
-	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-		t.Error(err)
-	}
-	return []fullDisk{{"small file system", small}}
-}
-
-func limited(t *testing.T) (string, func(), func()) {
-	t.Helper()
-	// Without this the kernel ends the process at the limit.
-	signal.Ignore(syscall.SIGXFSZ)
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	set := func(l syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		set(old)
-		signal.Reset(syscall.SIGXFSZ)
-	})
-	return t.TempDir(), func() { set(syscall.Rlimit{Cur: 256 << 10, Max: old.Max}) }, func() { set(old) }
-}
-
-func small(t *testing.T) (string, func(), func()) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	filler := filepath.Join(dir, "filler")
-	fill := func() {
-		// All but the last 64 KiB, which the log may use.
-		var fs syscall.Statfs_t
-		if err := syscall.Statfs(dir, &fs); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filler, make([]byte, max(0, int64(fs.Bavail)*fs.Bsize-64<<10)))
-	}
-	return dir, fill, func() { _ = os.Remove(filler) }
-}
+// room leaves little more than the log may use.
+var room = fulldisk.Room{Disk: 2 << 20, Left: 64 << 10, File: 256 << 10}
 
 // TestFullDisk commits until the disk is full: the error says what to do, what
 // was committed stays, and the same store goes on when there is space again.
 func TestFullDisk(t *testing.T) {
-	for _, way := range fullDisks(t) {
-		t.Run(way.name, func(t *testing.T) {
-			dir, fillUp, free := way.prepare(t)
+	for _, way := range fulldisk.Ways(t, room) {
+		t.Run(way.Name, func(t *testing.T) {
+			dir, fillUp, free := way.Prepare(t)
 			path := filepath.Join(dir, "state.db")
 			s := open(t, path)
 			l := fill(t, s, "c", "r1", 100)
@@ -137,12 +59,12 @@ func TestFullDisk(t *testing.T) {
 
 // TestNoRoomForAStore creates a store where there is no space at all.
 func TestNoRoomForAStore(t *testing.T) {
-	for _, way := range fullDisks(t) {
-		t.Run(way.name, func(t *testing.T) {
-			dir, fillUp, free := way.prepare(t)
+	for _, way := range fulldisk.Ways(t, room) {
+		t.Run(way.Name, func(t *testing.T) {
+			dir, fillUp, free := way.Prepare(t)
 			fillUp()
 			write(t, filepath.Join(dir, "last"), nil)
-			if way.name == "small file system" {
+			if way.Name == fulldisk.SmallFileSystem {
 				write(t, filepath.Join(dir, "last"), make([]byte, 60<<10))
 			} else if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 512, Max: ^uint64(0)}); err != nil {
 				t.Fatal(err)

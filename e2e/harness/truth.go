@@ -1,6 +1,4 @@
-//go:build unix
-
-package provider_test
+package harness
 
 import (
 	"encoding/json"
@@ -15,20 +13,20 @@ import (
 	"github.com/headway-go/headway/sim/serve"
 )
 
-// truth is what a provider has.
-type truth struct {
-	// conversations and messages are records by id, in one spelling.
-	conversations, messages map[string]string
-	// order is the list's: page p is order[p*size:(p+1)*size], under cursors[p].
-	order   []string
-	size    int
-	cursors []string
-	// of are the ids of a conversation's messages.
-	of map[string][]string
+// Truth is what a provider has.
+type Truth struct {
+	// Conversations and Messages are records by id, in one spelling.
+	Conversations, Messages map[string]string
+	// Order is the list's: page p is Order[p*Size:(p+1)*Size], under Cursors[p].
+	Order   []string
+	Size    int
+	Cursors []string
+	// Of are the ids of a conversation's messages.
+	Of map[string][]string
 }
 
-// unlimited serves the same data without any limit, in this process.
-func unlimited(t *testing.T, data serve.Options) *serve.Server {
+// Unlimited serves data without any limit, in this process.
+func Unlimited(t *testing.T, data serve.Options) *serve.Server {
 	t.Helper()
 	s, err := scenario.Parse("unlimited.yaml", []byte("name: unlimited\nprovider: {latency: {p50: 0s}}\n"))
 	if err != nil {
@@ -41,40 +39,43 @@ func unlimited(t *testing.T, data serve.Options) *serve.Server {
 	return server
 }
 
-// truthOf reads everything that a provider with these data has.
-func truthOf(t *testing.T, data serve.Options, pageSize int) truth {
+// TruthOf reads everything that a provider with these data has, page by page.
+func TruthOf(t *testing.T, data serve.Options, pageSize int) Truth {
 	t.Helper()
-	server := httptest.NewServer(unlimited(t, data))
+	data.Token = "" // these requests are not the program's
+	server := httptest.NewServer(Unlimited(t, data))
 	defer server.Close()
-	all := truth{conversations: map[string]string{}, messages: map[string]string{}, of: map[string][]string{}, size: pageSize}
+	all := Truth{Conversations: map[string]string{}, Messages: map[string]string{}, Of: map[string][]string{}, Size: pageSize}
 	for cursor, more := "", true; more; {
-		all.cursors = append(all.cursors, cursor)
+		all.Cursors = append(all.Cursors, cursor)
 		var page struct {
 			Items []json.RawMessage
 			Next  *string `json:"next_cursor"`
 		}
-		get(t, server.URL+"/conversations?"+url.Values{"limit": {fmt.Sprint(pageSize)}, "cursor": {cursor}}.Encode(), &page)
+		Get(t, server.URL+"/conversations?"+url.Values{"limit": {fmt.Sprint(pageSize)}, "cursor": {cursor}}.Encode(), &page)
 		for _, raw := range page.Items {
-			id, text := spell(t, raw)
-			all.order, all.conversations[id] = append(all.order, id), text
+			id, text := Spell(t, raw)
+			all.Order, all.Conversations[id] = append(all.Order, id), text
 			var detail struct{ Messages []json.RawMessage }
-			get(t, server.URL+"/conversations/"+id, &detail)
+			Get(t, server.URL+"/conversations/"+id, &detail)
 			for _, raw := range detail.Messages {
-				message, text := spell(t, raw)
-				all.messages[message], all.of[id] = text, append(all.of[id], message)
+				message, text := Spell(t, raw)
+				all.Messages[message], all.Of[id] = text, append(all.Of[id], message)
 			}
 		}
 		if more = page.Next != nil; more {
 			cursor = *page.Next
 		}
 	}
-	if len(all.order) != data.Conversations || len(all.conversations) != data.Conversations {
-		t.Fatalf("the truth has %d conversations, want %d", len(all.order), data.Conversations)
+	if len(all.Order) != data.Conversations || len(all.Conversations) != data.Conversations {
+		t.Fatalf("the truth has %d conversations, want %d", len(all.Order), data.Conversations)
 	}
 	return all
 }
 
-func get(t *testing.T, address string, into any) {
+// Get reads the JSON that stands at an address. Any status but 200 fails the
+// test.
+func Get(t *testing.T, address string, into any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {
@@ -93,8 +94,8 @@ func get(t *testing.T, address string, into any) {
 	}
 }
 
-// spell is a record's id, and the record with its fields in one order.
-func spell(t *testing.T, raw json.RawMessage) (id, text string) {
+// Spell is a record's id, and the record with its fields in one order.
+func Spell(t *testing.T, raw json.RawMessage) (id, text string) {
 	t.Helper()
 	var record map[string]any
 	if err := json.Unmarshal(raw, &record); err != nil {
@@ -108,8 +109,9 @@ func spell(t *testing.T, raw json.RawMessage) (id, text string) {
 	return id, string(b)
 }
 
-// same fails unless got is exactly want; it names a few ids that differ.
-func same(t *testing.T, what string, got, want map[string]string) {
+// Same fails the test unless got is exactly want; it names a few ids that
+// differ.
+func Same(t *testing.T, what string, got, want map[string]string) {
 	t.Helper()
 	var missing, invented, changed []string
 	for id, text := range want {

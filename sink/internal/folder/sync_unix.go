@@ -1,14 +1,14 @@
 //go:build unix
 
-package parquet
+package folder
 
 import (
 	"errors"
 	"os"
 )
 
-// syncFolder makes the names in a folder durable.
-func syncFolder(dir string) error {
+// syncNames makes the names in a folder durable.
+func syncNames(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -1,0 +1,124 @@
+//go:build unix
+
+// Package crash_test kills collecting processes with SIGKILL, at every step of
+// a commit and at random instants, and lets others go on where they died. What
+// they leave on disk is held against what the provider has: nothing lost,
+// nothing twice, no gap forgotten, no cursor ahead of its records.
+package crash_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The exit codes of a run that ended by itself and of wrong usage.
+const (
+	exitDrained  = 0
+	exitDeferred = 75
+)
+
+// patience bounds one process.
+const patience = 60 * time.Second
+
+// binary is the program, built with points to die at.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(withBinary(m.Run))
+}
+
+// withBinary builds the program once for all tests.
+func withBinary(run func() int) int {
+	dir, err := os.MkdirTemp("", "headway-crash-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "headway")
+	if err := build(context.Background(), binary, "-tags", "faults"); err != nil {
+		fmt.Fprintln(os.Stderr, "crash:", err)
+		return 1
+	}
+	return run()
+}
+
+func build(ctx context.Context, to string, flags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), "./cmd/headway")...)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// sources reads every folder of the module. The program is built from them, but
+// not imported, so that go test would otherwise take a passed test for passed
+// after the program has changed: it looks again at folders that a test has read.
+var sources = sync.OnceValue(func() error {
+	return filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && !strings.HasSuffix(path, "..") {
+			return fs.SkipDir
+		}
+		return err
+	})
+})
+
+// outcome is how a process ended.
+type outcome struct {
+	killed bool // by SIGKILL
+	code   int
+	output string // standard output and error
+}
+
+// String is for failures of tests.
+func (o outcome) String() string {
+	if o.killed {
+		return "killed, after it said:\n" + o.output
+	}
+	return fmt.Sprintf("exit code %d, after it said:\n%s", o.code, o.output)
+}
+
+// launch runs the program in a folder until it has ended. A time to kill it
+// after of 0 lets it live.
+func launch(t *testing.T, dir string, env []string, after time.Duration, args ...string) outcome {
+	t.Helper()
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir, cmd.Env = dir, append([]string{"HOME=" + dir}, env...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("headway %s: %v", strings.Join(args, " "), err)
+	}
+	if after > 0 {
+		// Kill does nothing to a process that was waited for.
+		defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
+	}
+	_ = cmd.Wait() // how it ended stands in ProcessState
+	if ctx.Err() != nil {
+		t.Fatalf("headway %s had not ended after %v:\n%s", strings.Join(args, " "), patience, output.String())
+	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok {
+		t.Fatalf("the state of the process is a %T", cmd.ProcessState.Sys())
+	}
+	return outcome{
+		killed: status.Signaled() && status.Signal() == syscall.SIGKILL,
+		code:   cmd.ProcessState.ExitCode(), output: output.String(),
+	}
+}

@@ -1,0 +1,272 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	store "github.com/headway-go/headway/store/sqlite"
+)
+
+// kind is a sink.
+type kind struct {
+	name, yaml string
+	state      string // the file of the store
+}
+
+var (
+	jsonlSink  = kind{"jsonl", "jsonl: {dir: ./out}", ".headway/state.db"}
+	sqliteSink = kind{"sqlite", "sqlite: {file: ./data.db}", "data.db"}
+	kinds      = []kind{jsonlSink, sqliteSink}
+)
+
+// place is a folder with a connection file and whatever was collected there.
+type place struct {
+	dir         string
+	sink        kind
+	concurrency int
+	p           *provider
+}
+
+func newPlace(t *testing.T, sink kind, p *provider, concurrency int) place {
+	t.Helper()
+	w := place{dir: t.TempDir(), sink: sink, concurrency: concurrency, p: p}
+	yaml := fmt.Sprintf(`connection: chat
+provider:
+  base_url: ${CHAT_URL}
+  ceiling: 1ms
+  pacing: {initial: 1ms, law: aimd, step: 1ms}
+  retry: {base: 1ms, cap: 2ms, attempts: 1}
+streams:
+  - name: conversations
+    list: {path: /conversations}
+    records: .items
+    key: .id
+    paginate: {cursor: .next_cursor, param: cursor}
+    incremental: {cursor: .updated_at, param: updated_after}
+    detail:
+      stream: messages
+      path: /conversations/{key}
+      records: .messages
+      key: .id
+run: {concurrency: %d}
+sink: {%s}
+`, concurrency, sink.yaml)
+	if err := os.WriteFile(filepath.Join(w.dir, "conn.yaml"), []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// copied is the same place at this moment, in a folder of its own, before
+// another provider or the same.
+func (w place) copied(t *testing.T, p *provider) place {
+	t.Helper()
+	to := w
+	to.dir, to.p = filepath.Join(t.TempDir(), "copy"), p
+	if err := os.CopyFS(to.dir, os.DirFS(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// collect runs the program. An environment may name the step to die at, a time
+// the instant.
+func (w place) collect(t *testing.T, env []string, after time.Duration, args ...string) outcome {
+	t.Helper()
+	return launch(t, w.dir, append(env, "CHAT_URL="+w.p.served.URL), after, append([]string{"collect", "conn.yaml", "--quiet"}, args...)...)
+}
+
+// ended runs the program to an end of its own: drained or deferred.
+func (w place) ended(t *testing.T, args ...string) outcome {
+	t.Helper()
+	o := w.collect(t, nil, 0, args...)
+	if o.killed || (o.code != exitDrained && o.code != exitDeferred) {
+		t.Fatal(o)
+	}
+	return o
+}
+
+// retry makes all gaps due, and ends the cooldown.
+func (w place) retry(t *testing.T) {
+	t.Helper()
+	if o := launch(t, w.dir, nil, 0, "gaps", "retry", "--connection", "chat", "--state", w.sink.state); o.code != 0 {
+		t.Fatal(o)
+	}
+}
+
+// held is what stands on disk.
+type held struct {
+	// conversations and messages are all committed lines or rows, by id, in order.
+	conversations, messages map[string]versions
+	lanes                   map[collect.LaneKind]collect.Lane
+	known                   map[string]collect.KnownItem
+	gaps                    map[string]collect.Gap // by conversation; the backlog's is ""
+	runs                    []collect.Run
+	tail                    bool // more is on disk than was committed
+}
+
+// look reads what a process has left. It looks at a copy: the next process
+// finds the store and the files as the dead one left them.
+func (w place) look(t *testing.T) held {
+	t.Helper()
+	c := w.copied(t, w.p)
+	h := held{
+		conversations: map[string]versions{}, messages: map[string]versions{},
+		lanes: map[collect.LaneKind]collect.Lane{}, gaps: map[string]collect.Gap{},
+	}
+	file := filepath.Join(c.dir, c.sink.state)
+	if info, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || (err == nil && info.Size() == 0) {
+		return h // nothing was ever committed
+	}
+	s, err := store.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	state, err := s.Load(t.Context(), "chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range state.Lanes {
+		h.lanes[l.Kind] = l
+	}
+	gaps, err := s.Gaps(t.Context(), collect.GapFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gaps {
+		h.gaps[g.Key] = g
+	}
+	if h.runs, err = s.Runs(t.Context(), "chat", 0); err != nil {
+		t.Fatal(err)
+	}
+	if h.known, err = s.Known(t.Context(), "chat", "conversations", w.p.truth().order); err != nil {
+		t.Fatal(err)
+	}
+	if c.sink == sqliteSink {
+		h.rows(t, file)
+		return h
+	}
+	h.tail = h.lines(t, filepath.Join(c.dir, "out"), state.Sink)
+	return h
+}
+
+// lines reads the committed part of the files, and says whether there is more.
+func (h held) lines(t *testing.T, dir string, committed json.RawMessage) (more bool) {
+	t.Helper()
+	var position struct {
+		Files map[string]struct{ Length int }
+	}
+	if committed != nil {
+		if err := json.Unmarshal(committed, &position); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for stream, into := range h.streams() {
+		file := stream + ".jsonl"
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		n := position.Files[file].Length
+		if len(b) < n {
+			t.Fatalf("%s has %d bytes and %d were committed", file, len(b), n)
+		}
+		more = more || len(b) > n
+		for s := bufio.NewScanner(bytes.NewReader(b[:n])); s.Scan(); {
+			var line struct {
+				ID, Title, Text string
+				UpdatedAt       string `json:"updated_at"`
+			}
+			if err := json.Unmarshal(s.Bytes(), &line); err != nil {
+				t.Fatalf("%s: %q: %v", file, s.Text(), err)
+			}
+			into[line.ID] = append(into[line.ID], record{line.ID, line.Title, line.UpdatedAt, line.Text})
+		}
+	}
+	return more
+}
+
+func (h held) streams() map[string]map[string]versions {
+	return map[string]map[string]versions{"conversations": h.conversations, "messages": h.messages}
+}
+
+// rows reads the tables, where they are there yet.
+func (h held) rows(t *testing.T, file string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for stream, columns := range map[string]string{"conversations": "title, updated_at, ''", "messages": "'', '', text"} {
+		var there int
+		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_schema WHERE name = ?`, stream).Scan(&there); err != nil {
+			t.Fatal(err)
+		}
+		if there == 0 {
+			continue
+		}
+		h.table(t, db, stream, columns)
+	}
+}
+
+func (h held) table(t *testing.T, db *sql.DB, stream, columns string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT id, "+columns+" FROM "+stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	into := h.streams()[stream]
+	for rows.Next() {
+		var r record
+		if err := rows.Scan(&r.ID, &r.Title, &r.UpdatedAt, &r.Text); err != nil {
+			t.Fatal(err)
+		}
+		into[r.ID] = append(into[r.ID], r)
+	}
+	if err := cmp.Or(rows.Err(), rows.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tablesAside are the rows of the tables that were set aside, as text.
+func (w place) tablesAside(t *testing.T) []byte {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, w.sink.state)+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var all []byte
+	for _, stream := range []string{"conversations", "messages"} {
+		var table, ids string
+		if err := db.QueryRowContext(t.Context(),
+			`SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE ? || '\_%\_bak' ESCAPE '\'`, stream).Scan(&table); err != nil {
+			t.Fatalf("the table of %s that was set aside: %v", stream, err)
+		}
+		if err := db.QueryRowContext(t.Context(), `SELECT json_group_array(id) FROM "`+table+`"`).Scan(&ids); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ids...)
+	}
+	return all
+}

@@ -1,0 +1,351 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/sink/jsonl"
+	sqlsink "github.com/headway-go/headway/sink/sqlite"
+	store "github.com/headway-go/headway/store/sqlite"
+)
+
+// scenario is one way to come to the steps.
+type scenario struct {
+	name string
+	// begin makes a place at which nothing runs yet.
+	begin func(t *testing.T, sink kind) place
+	// again is the provider of that place, as it is then, once more.
+	again func(t *testing.T) *provider
+	args  []string // of collect
+	// steps are those to die at; nil is all that it comes to.
+	steps []fault.Name
+	// left checks what the dead left; after goes on from there to the end.
+	left, after func(t *testing.T, w place)
+}
+
+// Of 24 conversations some fail for a while, one of them with a server's error,
+// of which more would open the circuit, and one fails for ever.
+func ill(i int) condition {
+	switch {
+	case i == 13:
+		return condition{-1, 404}
+	case i == 3:
+		return condition{1000, 500}
+	case i%9 == 6, i == 14:
+		return condition{1000, 409}
+	}
+	return condition{}
+}
+
+func young(t *testing.T) *provider { return newProvider(t, 24, 4, ill) }
+
+func updated(t *testing.T) *provider {
+	p := young(t)
+	p.update()
+	return p
+}
+
+// large has more than a run keeps as gaps of their own.
+func large(t *testing.T) *provider {
+	return newProvider(t, 1240, 40, func(int) condition { return condition{} })
+}
+
+var scenarios = []scenario{
+	{
+		// The first collection: its gaps are opened, and tried in vain.
+		name:  "first",
+		begin: func(t *testing.T, sink kind) place { return newPlace(t, sink, young(t), 1) },
+		again: young,
+		left:  func(t *testing.T, w place) { w.committed(t, false) },
+		after: func(t *testing.T, w place) {
+			w.ended(t)
+			h := w.committed(t, false)
+			want := w.p.truth()
+			h.owes(t, want.sick) // those that are gone among them
+			if l := h.lanes[collect.Catchup]; !l.Done || l.Walking {
+				t.Errorf("the catch-up is not done: %+v", l)
+			}
+			w.p.update()
+			w.ended(t)
+			w.complete(t, true)
+		},
+	},
+	{
+		// The second: gaps are recovered, changes are found.
+		name: "second",
+		begin: func(t *testing.T, sink kind) place {
+			w := newPlace(t, sink, young(t), 1)
+			w.ended(t)
+			w.p.update()
+			return w
+		},
+		again: updated,
+		left:  func(t *testing.T, w place) { w.committed(t, false) },
+		after: func(t *testing.T, w place) {
+			w.ended(t)
+			w.complete(t, true)
+		},
+	},
+	{
+		// Starting over sets aside what there is, and deletes nothing.
+		name: "fresh",
+		begin: func(t *testing.T, sink kind) place {
+			w := newPlace(t, sink, updated(t), 1)
+			w.ended(t)
+			return w
+		},
+		again: updated,
+		args:  []string{"--fresh"},
+		steps: []fault.Name{fault.FreshAside, fault.FreshForgotten, fault.SinkSynced, fault.JSONLChanging},
+		left:  func(*testing.T, place) {}, // state and sink are of two beginnings
+		after: func(t *testing.T, w place) {
+			w.ended(t, "--fresh")
+			w.complete(t, false)
+			w.keptAside(t)
+		},
+	},
+	{
+		// A tail of details that pressure deferred is worked off as one gap.
+		name:  "backlog",
+		begin: overwhelmed,
+		again: large,
+		steps: []fault.Name{
+			fault.BacklogListed, fault.BacklogCommitted, fault.SinkSynced, fault.StoreCommitting, fault.StoreCommitted,
+		},
+		left: func(t *testing.T, w place) { w.committed(t, false) },
+		after: func(t *testing.T, w place) {
+			w.ended(t)
+			w.complete(t, false)
+		},
+	},
+}
+
+// overwhelmed is a place whose provider gave no detail, after a second process
+// has died with the first page of the backlog in hand.
+func overwhelmed(t *testing.T, sink kind) place {
+	w := newPlace(t, sink, large(t), 4)
+	w.p.swamp(true)
+	w.suspended(t)
+	h := w.committed(t, false)
+	if g := h.gaps[""]; !g.Backlog || g.Status != collect.GapPending {
+		t.Fatalf("no backlog after %d gaps: %+v", len(h.gaps), g)
+	}
+	w.p.swamp(false)
+	w.retry(t)
+	w.dies(t, fault.BacklogListed, 1)
+	w.committed(t, false)
+	return w
+}
+
+// suspended runs a collection in this process, whose circuit opens for an
+// instant only: the program waits for minutes until it gives the details up and
+// walks on.
+func (w place) suspended(t *testing.T) {
+	t.Helper()
+	config, err := rest.Load(filepath.Join(w.dir, "conn.yaml"), func(string) (string, bool) { return w.p.served.URL, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := collect.Options{Connection: "chat", Sink: sqlsink.New("chat")}
+	if w.sink == jsonlSink {
+		o.Sink = jsonl.New(filepath.Join(w.dir, "out"))
+	}
+	if o.Connector, err = rest.New(config); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), filepath.Join(w.dir, w.sink.state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Store = s
+	o.Pacing.Ceiling, o.Pacing.Initial, o.Retry.Attempts = time.Millisecond, time.Millisecond, 1
+	o.Pacing.Breaker.OpenFor = time.Millisecond
+	c, err := collect.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Run(t.Context())
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dies runs the program until a pass of a step, which it must come to.
+func (w place) dies(t *testing.T, step fault.Name, pass int, args ...string) {
+	t.Helper()
+	if o := w.collect(t, []string{fmt.Sprintf("%s=%s:%d", fault.Env, step, pass)}, 0, args...); !o.killed {
+		t.Fatalf("it did not come to pass %d of %s: %s", pass, step, o)
+	}
+}
+
+// passes are the steps of a run that nobody interrupts, each with how often it
+// is passed.
+func (w place) passes(t *testing.T, args ...string) map[fault.Name]int {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "trace")
+	if o := w.collect(t, []string{fault.TraceEnv + "=" + file}, 0, args...); o.killed || (o.code != exitDrained && o.code != exitDeferred) {
+		t.Fatal(o)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[fault.Name]int{}
+	for line := range strings.Lines(string(b)) {
+		n[fault.Name(strings.TrimSpace(line))]++
+	}
+	return n
+}
+
+// TestEveryCommitStep lets a process die at every step that there is a point
+// for, the first and the second time that it comes there, in the middle and the
+// last time, and another one go on.
+func TestEveryCommitStep(t *testing.T) {
+	for _, sink := range kinds {
+		t.Run(sink.name, func(t *testing.T) {
+			reached := map[fault.Name]int{}
+			var survived atomic.Int64
+			t.Run("steps", func(t *testing.T) {
+				for _, s := range scenarios {
+					begun := s.begin(t, sink)
+					passes := begun.copied(t, s.again(t)).passes(t, s.args...)
+					for _, step := range slices.Sorted(maps.Keys(passes)) {
+						reached[step] += passes[step]
+						if s.steps != nil && !slices.Contains(s.steps, step) {
+							continue
+						}
+						for _, pass := range chosen(passes[step]) {
+							t.Run(fmt.Sprintf("%s/%s:%d", s.name, step, pass), func(t *testing.T) {
+								t.Parallel()
+								w := begun.copied(t, s.again(t))
+								w.dies(t, step, pass, s.args...)
+								s.left(t, w)
+								s.after(t, w)
+								if !t.Failed() {
+									survived.Add(1)
+								}
+							})
+						}
+					}
+				}
+			})
+			for _, step := range fault.Names() {
+				if reached[step] == 0 && (step != fault.JSONLChanging || sink == jsonlSink) {
+					t.Errorf("no scenario comes to %s: it is not tested", step)
+				}
+				delete(reached, step)
+			}
+			for step := range reached {
+				t.Errorf("the step %q is not among fault.Names", step)
+			}
+			t.Logf("kills survived: %d, at %d steps", survived.Load(), len(fault.Names()))
+		})
+	}
+}
+
+// chosen are the passes to die at, of n: the first, the second, one in the
+// middle, the last.
+func chosen(n int) []int {
+	all := []int{1, 2, (n + 1) / 2, n}
+	all = slices.DeleteFunc(all, func(pass int) bool { return pass > n })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// keptAside fails unless all that the sink had before it started over is still
+// there, under other names.
+func (w place) keptAside(t *testing.T) {
+	t.Helper()
+	want := w.p.truth()
+	var kept []byte
+	if w.sink == jsonlSink {
+		files, err := filepath.Glob(filepath.Join(w.dir, "out", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if filepath.Ext(file) == ".jsonl" {
+				continue
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, b...)
+		}
+	} else {
+		kept = w.tablesAside(t)
+	}
+	for id := range want.conversations {
+		if !bytes.Contains(kept, []byte(`"`+id+`"`)) {
+			t.Errorf("%s was there before, and was not set aside", id)
+		}
+	}
+	for id := range want.messages {
+		if !bytes.Contains(kept, []byte(`"`+id+`"`)) {
+			t.Errorf("%s was there before, and was not set aside", id)
+		}
+	}
+}
+
+// TestTheShippedProgramHasNoFaults: without the tag neither the variable nor a
+// step's name is in the program, so that nothing can make it die.
+func TestTheShippedProgramHasNoFaults(t *testing.T) {
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
+	shipped := filepath.Join(t.TempDir(), "headway")
+	if err := build(t.Context(), shipped); err != nil {
+		t.Fatal(err)
+	}
+	traces := func(program string) (found []string) {
+		b, err := os.ReadFile(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append(fault.Names(), fault.Env, fault.TraceEnv) {
+			if bytes.Contains(b, []byte(name)) {
+				found = append(found, string(name))
+			}
+		}
+		symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", program).Output()
+		if err != nil {
+			t.Fatalf("go tool nm: %v", err)
+		}
+		if strings.Contains(string(symbols), "internal/fault.Point") {
+			found = append(found, "internal/fault.Point")
+		}
+		return found
+	}
+	if found := traces(shipped); len(found) > 0 {
+		t.Errorf("the program without the tag has %q", found)
+	}
+	if found := traces(binary); len(found) != len(fault.Names())+3 {
+		t.Errorf("the program with the tag has only %q: this test looks for the wrong texts", found)
+	}
+}
+
+// TestAStepThatIsNotIsAnError: a test that dies nowhere would prove nothing.
+func TestAStepThatIsNotIsAnError(t *testing.T) {
+	w := newPlace(t, jsonlSink, young(t), 1)
+	for _, value := range []string{"nowhere", "sink.synced:0", "sink.synced:x", ":1"} {
+		if o := w.collect(t, []string{fault.Env + "=" + value}, 0); o.killed || o.code != 2 || !strings.Contains(o.output, "fault: "+fault.Env) {
+			t.Errorf("%s=%s: %s", fault.Env, value, o)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// Package harness is what the end-to-end tests share: it builds the headway
+// binary once for a test package, runs it as processes, reads what they print
+// and leave on disk, and holds that against what a simulated provider has.
+//
+// Only tests below e2e may import it; a test of one package needs no process.
+// A test package calls [Run] in its TestMain. Everything else takes the test
+// that it is for, fails that test, and leaves nothing behind when it ends.
+// Tests may run in parallel: nothing here changes after Run has built the
+// binary, except what a test made for itself. Time is real; whatever is waited
+// for is bounded by [Setup.Patience].
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The exit codes that scripts rely on, after sysexits.h.
+const (
+	ExitDrained  = 0
+	ExitUsage    = 64
+	ExitRefused  = 69
+	ExitInternal = 70
+	ExitDeferred = 75
+)
+
+// Token is the credential of the connections here. It must never be seen again.
+const Token = "canary-5e1f0c77-do-not-tell"
+
+// root is the module's, from the folder of a test package.
+var root = filepath.Join("..", "..")
+
+// Setup is what a test package may ask for.
+type Setup struct {
+	// Flags are more of go build, such as -tags and their value.
+	Flags []string
+	// Patience bounds everything that is waited for; 0 is a minute.
+	Patience time.Duration
+}
+
+// Set by Run, before the first test.
+var (
+	program  string
+	patience = time.Minute
+)
+
+// Program is the path of the binary under test.
+func Program() string { return program }
+
+// Run builds the binary, runs the tests, and gives the exit code for TestMain.
+func Run(m *testing.M, s Setup) int {
+	if s.Patience > 0 {
+		patience = s.Patience
+	}
+	dir, err := os.MkdirTemp("", "headway-e2e-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // other users run it too
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	program = filepath.Join(dir, "headway")
+	if err := Build(context.Background(), program, s.Flags...); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Build builds the binary to a path, with more flags of go build. Its error
+// says what the compiler said.
+func Build(ctx context.Context, to string, flags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), "./cmd/headway")...)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// sources reads every folder of the module. The program is built from them, but
+// not imported, so that go test would otherwise take a passed test for passed
+// after the program has changed: it looks again at folders that a test has read.
+var sources = sync.OnceValue(func() error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && !strings.HasSuffix(path, "..") {
+			return fs.SkipDir
+		}
+		return err
+	})
+})
+
+// Write writes a file that its owner may read, or fails the test.
+func Write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits for something that only looking can tell.
+func Eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
