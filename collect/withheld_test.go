@@ -13,7 +13,7 @@ import (
 )
 
 func TestOnlyErrorsThatQuoteNothingAreTold(t *testing.T) {
-	const secret = "what the provider sent"
+	const secret = "canary-4711"
 	broken := "net/http: HTTP/1.x transport connection broken: "
 	for _, c := range []struct {
 		err  error
