@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway"
+
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/sink/jsonl"

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // reads state files
+
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // What must not be seen where it does not belong. The provider plants the first
@@ -177,13 +179,13 @@ type watchman struct {
 }
 
 // hears looks at what a process said. Listing gaps may name records.
-func (m *watchman) hears(what string, o outcome, ids bool) {
+func (m *watchman) hears(what string, o harness.Outcome, ids bool) {
 	m.t.Helper()
 	banned := append(append([]string{}, contents...), credentials...)
 	if !ids {
 		banned = append(banned, canaryID)
 	}
-	for where, text := range map[string]string{"standard output": o.stdout, "standard error": o.stderr} {
+	for where, text := range map[string]string{"standard output": o.Stdout, "standard error": o.Stderr} {
 		for _, canary := range banned {
 			if at := strings.Index(text, canary); at >= 0 {
 				if _, twice := m.seen.LoadOrStore(what+canary, true); !twice {
@@ -202,12 +204,12 @@ func (m *watchman) looks(t *testing.T) {
 		m.hears(args[0], m.w.headway(t, append(args, "--json")...), false)
 	}
 	var runs []struct{ ID string }
-	m.w.read(t, &runs, "runs", "--limit", "0")
+	m.w.Read(t, &runs, "runs", "--limit", "0")
 	for _, r := range runs {
 		m.hears("runs show", m.w.headway(t, "runs", "show", r.ID), false)
 		m.hears("runs show --json", m.w.headway(t, "runs", "show", r.ID, "--json"), false)
 	}
-	for _, g := range m.w.gaps(t) {
+	for _, g := range m.w.Gaps(t) {
 		m.hears("gaps show", m.w.headway(t, "gaps", "show", fmt.Sprint(g.ID)), true)
 		m.hears("gaps show --json", m.w.headway(t, "gaps", "show", fmt.Sprint(g.ID), "--json"), true)
 	}
@@ -219,7 +221,7 @@ func (m *watchman) looks(t *testing.T) {
 // bytes of it for credentials and headers.
 func (m *watchman) reads(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir(m.w.dir, func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(m.w.Dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -234,7 +236,7 @@ func (m *watchman) reads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("sqlite", m.w.state())
+	db, err := sql.Open("sqlite", m.w.State())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +305,8 @@ func TestNoCanaryIsTold(t *testing.T) {
 				for _, each := range moods("http://127.0.0.1:1") {
 					p.mood.Store(&each)
 					// The circuit must not be waited out: few requests.
-					m.hears(each.name, w.collect(t, append(args, "--max-requests", "4")...), false)
-					if o := w.headway(t, "gaps", "retry", "--all"); o.code != 0 {
+					m.hears(each.name, w.Collect(t, append(args, "--max-requests", "4")...), false)
+					if o := w.headway(t, "gaps", "retry", "--all"); o.Code != 0 {
 						t.Errorf("gaps retry: %s", o)
 					}
 				}
@@ -314,19 +316,19 @@ func TestNoCanaryIsTold(t *testing.T) {
 
 				p.mood.Store(nil)
 				// What failed too often is quarantined by now.
-				if o := w.headway(t, "gaps", "release", "--all"); o.code != 0 {
+				if o := w.headway(t, "gaps", "release", "--all"); o.Code != 0 {
 					t.Errorf("gaps release: %s", o)
 				}
-				o := w.collect(t, args...)
+				o := w.Collect(t, args...)
 				m.hears("good", o, false)
-				if o.code != exitDrained {
+				if o.Code != harness.ExitDrained {
 					t.Errorf("when all was well again: %s", o)
 				}
 				m.looks(t)
 				m.reads(t)
 				// The test would see them, and so does the sink.
 				for stream, canary := range map[string]string{"conversations": canaryTitle, "messages": canaryBody} {
-					if b, err := os.ReadFile(w.file(stream)); err != nil || strings.Count(string(b), canary) < 12 {
+					if b, err := os.ReadFile(w.File(stream)); err != nil || strings.Count(string(b), canary) < 12 {
 						t.Errorf("%s are not all in their file: %v\n%s", stream, err, b)
 					}
 				}
@@ -337,7 +339,7 @@ func TestNoCanaryIsTold(t *testing.T) {
 
 // crashed ends a collection in the middle of a request as a crash of Go does,
 // with all its stacks.
-func crashed(t *testing.T, p *talkative, w workplace, args []string) outcome {
+func crashed(t *testing.T, p *talkative, w workplace, args []string) harness.Outcome {
 	t.Helper()
 	asked := make(chan struct{}, 16)
 	p.mood.Store(&mood{answer: func(w http.ResponseWriter, r *http.Request) {
@@ -346,15 +348,15 @@ func crashed(t *testing.T, p *talkative, w workplace, args []string) outcome {
 		asked <- struct{}{}
 		<-r.Context().Done()
 	}})
-	process := w.start(t, args...)
+	process := w.Start(t, args...)
 	select {
 	case <-asked:
 	case <-time.After(patience):
 		t.Fatal("nothing was asked for")
 	}
-	process.signal(t, syscall.SIGQUIT)
-	o := process.wait(t)
-	if !strings.Contains(o.stderr, "goroutine ") {
+	process.Signal(t, syscall.SIGQUIT)
+	o := process.Wait(t)
+	if !strings.Contains(o.Stderr, "goroutine ") {
 		t.Errorf("want a crash with stacks: %s", o)
 	}
 	return o

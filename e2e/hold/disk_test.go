@@ -15,12 +15,14 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/sim/serve"
 	_ "modernc.org/sqlite" // reads and changes state files
+
+	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/sim/serve"
 )
 
 // large is more data than the small disks here have room for.
-var large = serve.Options{Seed: 4, Conversations: 1500, Messages: 8, Token: token}
+var large = serve.Options{Seed: 4, Conversations: 1500, Messages: 8, Token: harness.Token}
 
 // fast asks for large pages: the disk is what is looked at.
 var fast = connection{page: 100, ceiling: "1ms", provider: "  max_body: 16MiB\n"}
@@ -45,10 +47,10 @@ func becomeBounded() {
 
 // broke holds the end of a run that met a bad disk against what was there
 // before: the state and its backups are as they were, output has at most grown.
-func broke(t *testing.T, o outcome, before map[string]string, texts ...string) {
+func broke(t *testing.T, o harness.Outcome, before map[string]string, texts ...string) {
 	t.Helper()
-	if o.code != exitInternal {
-		t.Errorf("want exit code %d: %s", exitInternal, o)
+	if o.Code != harness.ExitInternal {
+		t.Errorf("want exit code %d: %s", harness.ExitInternal, o)
 	}
 	says(t, o, texts...)
 	unspoken(t, o)
@@ -63,7 +65,7 @@ func broke(t *testing.T, o outcome, before map[string]string, texts ...string) {
 }
 
 // untouched is broke where nothing may even grow.
-func untouched(t *testing.T, o outcome, before map[string]string, texts ...string) {
+func untouched(t *testing.T, o harness.Outcome, before map[string]string, texts ...string) {
 	t.Helper()
 	broke(t, o, before, texts...)
 	for path, old := range before {
@@ -74,20 +76,20 @@ func untouched(t *testing.T, o outcome, before map[string]string, texts ...strin
 }
 
 // within starts a collection that may write no file beyond so many bytes.
-func (w workplace) within(t *testing.T, size int) outcome {
+func (w workplace) within(t *testing.T, size int) harness.Outcome {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return launchAs(t, nil, w.dir, append(w.env, fmt.Sprintf("%s=%d", bounded, size)), self, program, "collect", "conn.yaml").wait(t)
+	return harness.LaunchAs(t, nil, w.Dir, append(w.Env, fmt.Sprintf("%s=%d", bounded, size)), self, harness.Program(), "collect", "conn.yaml").Wait(t)
 }
 
 func TestFileSizeLimitForTheOutput(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, large)
 	w := newWorkplace(t, s.URL, fast)
-	if o := w.collect(t, "--max-requests", "150"); o.code != exitDeferred {
+	if o := w.Collect(t, "--max-requests", "150"); o.Code != harness.ExitDeferred {
 		t.Fatalf("while there was room: %s", o)
 	}
 	before := w.files(t, "out")
@@ -106,22 +108,22 @@ func TestFileSizeLimitForTheState(t *testing.T) {
 	piped := fast
 	piped.sink = "{singer: {}}"
 	w := newWorkplace(t, s.URL, piped)
-	first := w.collect(t, "--max-requests", "150")
-	if first.code != exitDeferred {
+	first := w.Collect(t, "--max-requests", "150")
+	if first.Code != harness.ExitDeferred {
 		t.Fatalf("while there was room: %s", first)
 	}
-	second := w.within(t, len(w.files(t, ".headway")[w.state()])+8192)
+	second := w.within(t, len(w.files(t, ".headway")[w.State()])+8192)
 	broke(t, second, nil, "state.db", "then run again", "what was committed is kept")
-	last := w.collect(t)
-	if last.code != exitDrained {
-		t.Errorf("when there was room again: %d: %s", last.code, last.stderr)
+	last := w.Collect(t)
+	if last.Code != harness.ExitDrained {
+		t.Errorf("when there was room again: %d: %s", last.Code, last.Stderr)
 	}
 	// A pipe takes nothing back: what was not committed comes a second time.
 	// What Singer adds to a record is not looked at.
 	want := truthOf(t, large)
-	all := map[string]map[string]string{"conversations": want.conversations, "messages": want.messages}
+	all := map[string]map[string]string{"conversations": want.Conversations, "messages": want.Messages}
 	got := map[string]map[string]string{"conversations": {}, "messages": {}}
-	for line := range strings.Lines(first.stdout + second.stdout + last.stdout) {
+	for line := range strings.Lines(first.Stdout + second.Stdout + last.Stdout) {
 		var message struct {
 			Type, Stream string
 			Record       json.RawMessage
@@ -130,12 +132,12 @@ func TestFileSizeLimitForTheState(t *testing.T) {
 			t.Fatalf("%q is no message: %v", line, err)
 		}
 		if message.Type == "RECORD" {
-			id, _ := spell(t, message.Record)
+			id, _ := harness.Spell(t, message.Record)
 			got[message.Stream][id] = all[message.Stream][id]
 		}
 	}
 	for stream, want := range all {
-		same(t, stream, got[stream], want)
+		harness.Same(t, stream, got[stream], want)
 	}
 }
 
@@ -189,20 +191,20 @@ func TestFullDisk(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, large)
 			w := newWorkplace(t, s.URL, fast)
-			disk := filepath.Join(w.dir, c.dir)
+			disk := filepath.Join(w.Dir, c.dir)
 			if !tmpfs(t, disk, "size=16m,mode=0755") {
 				t.Log("no disk of its own: this user may not mount")
 				return
 			}
-			if o := w.collect(t, "--max-requests", "150"); o.code != exitDeferred {
+			if o := w.Collect(t, "--max-requests", "150"); o.Code != harness.ExitDeferred {
 				t.Fatalf("while there was room: %s", o)
 			}
 			before := w.files(t, "out")
 			filling := fill(t, disk, 64<<10)
-			o := w.collect(t)
+			o := w.Collect(t)
 			broke(t, o, before, c.texts...)
 			// What is there can still be looked at.
-			if o := w.headway(t, "status"); o.code != 0 {
+			if o := w.headway(t, "status"); o.Code != 0 {
 				t.Errorf("status on a full disk: %s", o)
 			}
 			if err := os.Remove(filling); err != nil {
@@ -226,7 +228,7 @@ func nobody() *syscall.SysProcAttr {
 // that this test made.
 func (w workplace) modes(t *testing.T, below string, folder, file fs.FileMode) {
 	t.Helper()
-	err := filepath.WalkDir(filepath.Join(w.dir, below), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(w.Dir, below), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -254,22 +256,22 @@ func TestReadOnlyFolder(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, small)
 			w := newWorkplace(t, s.URL, connection{})
-			for dir := w.dir; dir != os.TempDir() && dir != filepath.Dir(dir) && strings.HasPrefix(dir, os.TempDir()); dir = filepath.Dir(dir) {
+			for dir := w.Dir; dir != os.TempDir() && dir != filepath.Dir(dir) && strings.HasPrefix(dir, os.TempDir()); dir = filepath.Dir(dir) {
 				if err := os.Chmod(dir, 0o777); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Chmod(filepath.Join(w.dir, "conn.yaml"), 0o644); err != nil {
+			if err := os.Chmod(filepath.Join(w.Dir, "conn.yaml"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			other := w
-			other.how = nobody()
-			if o := other.collect(t, "--max-requests", "6"); o.code != exitDeferred {
+			other.How = nobody()
+			if o := other.Collect(t, "--max-requests", "6"); o.Code != harness.ExitDeferred {
 				t.Fatalf("while it could be written: %s", o)
 			}
 			w.modes(t, c.dir, 0o555, 0o444)
 			if os.Getuid() == 0 { // not the owner's any more, who could change it back
-				if err := os.Chown(filepath.Join(w.dir, c.dir), 0, 0); err != nil {
+				if err := os.Chown(filepath.Join(w.Dir, c.dir), 0, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -277,7 +279,7 @@ func TestReadOnlyFolder(t *testing.T) {
 			if c.dir == ".headway" {
 				before = w.files(t, ".headway", "out")
 			}
-			untouched(t, other.collect(t), before, c.texts...)
+			untouched(t, other.Collect(t), before, c.texts...)
 			w.modes(t, c.dir, 0o777, 0o666)
 			other.healed(t, want)
 		})
@@ -339,7 +341,7 @@ func overwrite(t *testing.T, path string, from, most int) {
 	for i := from; i < min(len(b), from+most); i++ {
 		b[i] = 0xa5
 	}
-	write(t, path, string(b))
+	harness.Write(t, path, string(b))
 }
 
 func shorten(t *testing.T, path string, by int64) {
@@ -378,24 +380,24 @@ func TestSpoiledState(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, small)
 			w := newWorkplace(t, s.URL, connection{})
-			if o := w.collect(t, "--max-requests", "12"); o.code != exitDeferred { // two pages and their details
+			if o := w.Collect(t, "--max-requests", "12"); o.Code != harness.ExitDeferred { // two pages and their details
 				t.Fatalf("while it was whole: %s", o)
 			}
-			whole := w.files(t, ".headway")[w.state()]
-			c.spoil(t, w.state())
+			whole := w.files(t, ".headway")[w.State()]
+			c.spoil(t, w.State())
 			before := w.files(t, ".headway", "out")
 			if c.empty {
 				before = w.files(t, "out")
 			}
-			untouched(t, w.collect(t), before, c.texts...)
-			untouched(t, w.collect(t), before, c.texts...) // the second time is no different
+			untouched(t, w.Collect(t), before, c.texts...)
+			untouched(t, w.Collect(t), before, c.texts...) // the second time is no different
 			for _, look := range [][]string{{"status"}, {"runs"}, {"gaps", "list"}, {"rate"}} {
-				if o := w.headway(t, look...); (o.code == 0) != c.empty {
+				if o := w.headway(t, look...); (o.Code == 0) != c.empty {
 					t.Errorf("%v takes it for whole: %s", look, o)
 				}
 			}
 			// With the backup back in place it goes on.
-			write(t, w.state(), whole)
+			harness.Write(t, w.State(), whole)
 			w.healed(t, want)
 		})
 	}

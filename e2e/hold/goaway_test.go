@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -40,7 +41,7 @@ func frame(w io.Writer, kind, flags byte, stream uint32, payload []byte) {
 // and in words that say too much.
 func goAway(w io.Writer, last, code uint32) {
 	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)
-	frame(w, frameGoAway, 0, 0, append(payload, "refused for "+token...))
+	frame(w, frameGoAway, 0, 0, append(payload, "refused for "+harness.Token...))
 }
 
 // leaving speaks just enough of HTTP/2 to go away: it waits for a request,
@@ -89,7 +90,7 @@ func secure(t *testing.T, handler http.Handler, leave func(w io.Writer, stream u
 		s.Close()
 	})
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	harness.Write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
 	return s.URL, "SSL_CERT_FILE=" + file
 }
 
@@ -115,19 +116,19 @@ func TestGoAwayInsteadOfAnAnswer(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			well, trust := secure(t, unlimited(t, small), nil)
+			well, trust := secure(t, harness.Unlimited(t, small), nil)
 			var left atomic.Int64
 			leaver, other := secure(t, nil, func(w io.Writer, stream uint32) {
 				left.Add(1)
 				c.leave(w, stream)
 			})
 			w := newWorkplace(t, well, connection{provider: impatient}).at(well, trust)
-			if o := w.collect(t, "--max-requests", "6"); o.code != exitDeferred { // a page and its details
+			if o := w.Collect(t, "--max-requests", "6"); o.Code != harness.ExitDeferred { // a page and its details
 				t.Fatalf("before anybody left: %s", o)
 			}
-			o := w.at(leaver, other).collect(t, "--json")
-			got := summary(t, o)
-			if o.code != exitDeferred || o.took > patient || got.Reason != reason.Unreachable && got.Reason != reason.Timeout || left.Load() == 0 {
+			o := w.at(leaver, other).Collect(t, "--json")
+			got := harness.Summary(t, o)
+			if o.Code != harness.ExitDeferred || o.Took > patient || got.Reason != reason.Unreachable && got.Reason != reason.Timeout || left.Load() == 0 {
 				t.Errorf("%d left: %s (%s): %s", left.Load(), got.Reason, got.Error, o)
 			}
 			// net/http sends what was not looked at again by itself, on no permit.
@@ -135,7 +136,7 @@ func TestGoAwayInsteadOfAnAnswer(t *testing.T) {
 				t.Errorf("%d requests arrived, and %d attempts are on record", sent, got.Attempts)
 			}
 			t.Logf("%s (%s) after %v; the client sent %d attempts on record, %d requests arrived",
-				got.Reason, got.Error, o.took, got.Attempts, left.Load())
+				got.Reason, got.Error, o.Took, got.Attempts, left.Load())
 			unspoken(t, o)
 			w.healed(t, want)
 		})
@@ -145,7 +146,7 @@ func TestGoAwayInsteadOfAnAnswer(t *testing.T) {
 // A server that is restarted after each answer says so with GOAWAY.
 func TestGoAwayAfterEachAnswer(t *testing.T) {
 	t.Parallel()
-	data := unlimited(t, small)
+	data := harness.Unlimited(t, small)
 	var second atomic.Int64
 	url, trust := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {
@@ -155,9 +156,9 @@ func TestGoAwayAfterEachAnswer(t *testing.T) {
 		data.ServeHTTP(w, r)
 	}), nil)
 	w := newWorkplace(t, url, connection{provider: impatient}).at(url, trust)
-	o := w.collect(t, "--json")
-	if got := summary(t, o); o.code != exitDrained || got.Retries > 0 || second.Load() != got.Attempts {
+	o := w.Collect(t, "--json")
+	if got := harness.Summary(t, o); o.Code != harness.ExitDrained || got.Retries > 0 || second.Load() != got.Attempts {
 		t.Errorf("%d attempts, %d retries, %d requests of HTTP/2 arrived: %s", got.Attempts, got.Retries, second.Load(), o)
 	}
-	w.complete(t, truthOf(t, small))
+	w.Complete(t, truthOf(t, small))
 }

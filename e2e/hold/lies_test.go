@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim/serve"
 )
@@ -46,74 +47,74 @@ type untruth struct {
 var untruths = []untruth{
 	{
 		name: "Retry-After of ten years", answer: status(http.StatusTooManyRequests, "", "Retry-After", tenYears),
-		page: exitDeferred, why: reason.RateLimited.Reason(), halts: true,
+		page: harness.ExitDeferred, why: reason.RateLimited.Reason(), halts: true,
 	},
 	{
 		name: "Retry-After that is negative", answer: status(http.StatusTooManyRequests, "", "Retry-After", "-30"),
-		page: exitDeferred, why: reason.RateLimited.Reason(),
+		page: harness.ExitDeferred, why: reason.RateLimited.Reason(),
 	},
 	{
 		name: "Retry-After in the past", answer: status(http.StatusTooManyRequests, "", "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"),
-		page: exitDeferred, why: reason.RateLimited.Reason(),
+		page: harness.ExitDeferred, why: reason.RateLimited.Reason(),
 	},
 	{
 		name: "Retry-After that is garbage", answer: status(http.StatusTooManyRequests, "", "Retry-After", "soon\t\x80, or 9e999s"),
-		page: exitDeferred, why: reason.RateLimited.Reason(),
+		page: harness.ExitDeferred, why: reason.RateLimited.Reason(),
 	},
 	{
 		name: "headers of a megabyte", answer: largeHeaders,
-		page: exitDeferred, why: reason.RateLimited.Reason(),
+		page: harness.ExitDeferred, why: reason.RateLimited.Reason(),
 	},
 	{
 		name: "body that never ends", answer: endless,
-		page: exitRefused, why: reason.InvalidResponse, text: "too large",
+		page: harness.ExitRefused, why: reason.InvalidResponse, text: "too large",
 	},
 	{
 		name: "header that never ends", answer: raw(endlessHeader),
-		page: exitDeferred, why: reason.Unreachable,
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{
 		name: "slow bytes", answer: slowBytes,
-		page: exitDeferred, why: reason.Timeout,
+		page: harness.ExitDeferred, why: reason.Timeout,
 	},
 	{
 		name: "answer that never begins", answer: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		page: exitDeferred, why: reason.Timeout,
+		page: harness.ExitDeferred, why: reason.Timeout,
 	},
 	{
 		name: "Content-Length too long", answer: raw(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4096\r\n\r\n"+`{"items":[`)
 		}),
-		page: exitDeferred, why: reason.Unreachable,
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{
 		name: "Content-Length too short", answer: raw(func(c net.Conn) {
-			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"+`{"items":[{"id":"a","title":%q}]}`, token)
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"+`{"items":[{"id":"a","title":%q}]}`, harness.Token)
 			_, _ = io.Copy(io.Discard, c) // the client closes
 		}),
-		page: exitRefused, why: reason.InvalidResponse,
+		page: harness.ExitRefused, why: reason.InvalidResponse,
 	},
 	{
 		name: "Content-Length of two minds", answer: raw(func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")
 		}),
-		page: exitDeferred, why: reason.Unreachable,
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{
 		name: "gzip bomb", answer: bomb,
-		page: exitRefused, why: reason.InvalidResponse, text: "too large",
+		page: harness.ExitRefused, why: reason.InvalidResponse, text: "too large",
 	},
 	{
 		name: "gzip that is none", answer: status(http.StatusOK, `{"items":[]}`, "Content-Encoding", "gzip"),
-		page: exitDeferred, why: reason.Unreachable,
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{
-		name: "invalid JSON", answer: status(http.StatusOK, `{"items":[{"id":"`+token, "Content-Type", "application/json"),
-		page: exitRefused, why: reason.InvalidResponse,
+		name: "invalid JSON", answer: status(http.StatusOK, `{"items":[{"id":"`+harness.Token, "Content-Type", "application/json"),
+		page: harness.ExitRefused, why: reason.InvalidResponse,
 	},
 	{
 		name: "JSON of a great depth", answer: status(http.StatusOK, strings.Repeat("[", 30_000), "Content-Type", "application/json"),
-		page: exitRefused, why: reason.InvalidResponse,
+		page: harness.ExitRefused, why: reason.InvalidResponse,
 	},
 	{
 		name: "reset in the middle of the body", answer: raw(func(c net.Conn) {
@@ -122,11 +123,11 @@ var untruths = []untruth{
 				_ = tcp.SetLinger(0) // closing resets
 			}
 		}),
-		page: exitDeferred, why: reason.Unreachable,
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{
-		name: "no HTTP at all", answer: raw(func(c net.Conn) { _, _ = io.WriteString(c, "220 smtp.example.com ESMTP "+token+"\r\n") }),
-		page: exitDeferred, why: reason.Unreachable,
+		name: "no HTTP at all", answer: raw(func(c net.Conn) { _, _ = io.WriteString(c, "220 smtp.example.com ESMTP "+harness.Token+"\r\n") }),
+		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 }
 
@@ -190,7 +191,7 @@ func bomb(w http.ResponseWriter, _ *http.Request) {
 
 // small is the data of most tests, of which the third conversation's detail is
 // where the lies are.
-var small = serve.Options{Seed: 9, Conversations: 12, Messages: 3, Token: token}
+var small = serve.Options{Seed: 9, Conversations: 12, Messages: 3, Token: harness.Token}
 
 // impatient bounds what a lie can cost.
 const impatient = "  timeout: 1s\n  max_body: 65536\n  retry: {base: 1ms, cap: 5ms, attempts: 2}\n"
@@ -204,9 +205,9 @@ func TestLyingPage(t *testing.T) {
 			s := newSite(t, small)
 			w := newWorkplace(t, s.URL, connection{provider: impatient})
 			s.lie.Store(&lie{applies: ofPage, answer: u.answer})
-			o := w.collect(t, "--json")
-			got := summary(t, o)
-			if o.code != u.page || got.Reason != u.why || o.took > patient || s.told.Load() == 0 {
+			o := w.Collect(t, "--json")
+			got := harness.Summary(t, o)
+			if o.Code != u.page || got.Reason != u.why || o.Took > patient || s.told.Load() == 0 {
 				t.Errorf("after %d lies: %s (%s), want exit code %d, %s: %s", s.told.Load(), got.Reason, got.Error, u.page, u.why, o)
 			}
 			if got.Pages != 1 || len(w.records(t, "conversations")) != pageSize {
@@ -231,23 +232,23 @@ func TestLyingDetail(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, small)
 			w := newWorkplace(t, s.URL, connection{provider: impatient})
-			s.lie.Store(&lie{applies: ofDetail(want.order[2]), answer: u.answer})
-			o := w.collect(t, "--json")
-			got := summary(t, o)
-			if o.code != exitDeferred || o.took > patient || s.told.Load() == 0 {
+			s.lie.Store(&lie{applies: ofDetail(want.Order[2]), answer: u.answer})
+			o := w.Collect(t, "--json")
+			got := harness.Summary(t, o)
+			if o.Code != harness.ExitDeferred || o.Took > patient || s.told.Load() == 0 {
 				t.Errorf("after %d lies: %s (%s): %s", s.told.Load(), got.Reason, got.Error, o)
 			}
 			var keys []string
-			for _, g := range w.gaps(t) {
+			for _, g := range w.Gaps(t) {
 				keys = append(keys, g.Key)
-				if g.Key == want.order[2] && (g.Reason != u.why || g.LastError == "" || g.Attempts == 0) {
+				if g.Key == want.Order[2] && (g.Reason != u.why || g.LastError == "" || g.Attempts == 0) {
 					t.Errorf("the gap is %s (%s) after %d attempts, want %s", g.Reason, g.LastError, g.Attempts, u.why)
 				}
 				if g.RetryAt.After(time.Now().Add(24 * time.Hour)) {
 					t.Errorf("a gap is not to be tried before %v", g.RetryAt)
 				}
 			}
-			if !slices.Contains(keys, want.order[2]) {
+			if !slices.Contains(keys, want.Order[2]) {
 				t.Errorf("the detail is not owed; gaps: %v", keys)
 			}
 			// A wait of ten years is one for all of the connection.
@@ -262,9 +263,9 @@ func TestLyingDetail(t *testing.T) {
 }
 
 // unspoken fails if what must not be told was told.
-func unspoken(t *testing.T, o outcome) {
+func unspoken(t *testing.T, o harness.Outcome) {
 	t.Helper()
-	if strings.Contains(o.stdout+o.stderr, token) {
+	if strings.Contains(o.Stdout+o.Stderr, harness.Token) {
 		t.Errorf("the token, or a body with it, was printed: %s", o)
 	}
 }
@@ -292,8 +293,8 @@ func TestEndlessPaging(t *testing.T) {
 					_, _ = fmt.Fprintf(w, `{"items":[],"next_cursor":%q}`, next)
 				},
 			})
-			o := w.collect(t, "--json")
-			if got := summary(t, o); o.code != exitRefused || got.Reason != reason.CursorRepeats {
+			o := w.Collect(t, "--json")
+			if got := harness.Summary(t, o); o.Code != harness.ExitRefused || got.Reason != reason.CursorRepeats {
 				t.Errorf("got %s: %s", got.Reason, o)
 			}
 			if n := pages.Load(); n > int64(3*len(c.cursors)+3) {
@@ -302,10 +303,10 @@ func TestEndlessPaging(t *testing.T) {
 			says(t, o, "paginate")
 			s.lie.Store(nil)
 			// The walk stands at a cursor that the provider never meant.
-			if o := w.collect(t); o.code != exitDrained {
+			if o := w.Collect(t); o.Code != harness.ExitDrained {
 				t.Errorf("when all was well again: %s", o)
 			}
-			w.complete(t, want)
+			w.Complete(t, want)
 		})
 	}
 }
@@ -331,7 +332,7 @@ func TestRedirectElsewhere(t *testing.T) {
 				var asked, leaked atomic.Int64
 				other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					asked.Add(1)
-					if r.Header.Get(auth.key) != "" || strings.Contains(fmt.Sprint(r.URL, r.Header), token) {
+					if r.Header.Get(auth.key) != "" || strings.Contains(fmt.Sprint(r.URL, r.Header), harness.Token) {
 						leaked.Add(1)
 					}
 					_, _ = io.WriteString(w, `{"items":[],"next_cursor":null}`)
@@ -342,16 +343,16 @@ func TestRedirectElsewhere(t *testing.T) {
 				s := newSite(t, data)
 				w := newWorkplace(t, s.URL, connection{provider: impatient, auth: auth.yaml})
 				s.lie.Store(&lie{applies: ofPage, answer: func(w http.ResponseWriter, r *http.Request) {
-					if auth.query != "" && r.URL.Query().Get(auth.query) != token || auth.key != "" && r.Header.Get(auth.key) == "" {
+					if auth.query != "" && r.URL.Query().Get(auth.query) != harness.Token || auth.key != "" && r.Header.Get(auth.key) == "" {
 						t.Errorf("the provider itself was asked without the credential")
 					}
 					http.Redirect(w, r, other.URL+r.URL.RequestURI(), code)
 				}})
-				o := w.collect(t, "--json")
+				o := w.Collect(t, "--json")
 				if leaked.Load() > 0 || asked.Load() > 0 {
 					t.Errorf("the other server was asked %d times, %d with the credential", asked.Load(), leaked.Load())
 				}
-				if got := summary(t, o); o.code != exitRefused || got.Reason != reason.InvalidResponse {
+				if got := harness.Summary(t, o); o.Code != harness.ExitRefused || got.Reason != reason.InvalidResponse {
 					t.Errorf("got %s: %s", got.Reason, o)
 				}
 				says(t, o, "redirected to another host")

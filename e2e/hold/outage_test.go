@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim/serve"
@@ -25,25 +26,25 @@ const (
 )
 
 // steadyWork takes eight seconds without an outage.
-var steadyWork = serve.Options{Seed: 6, Conversations: 200, Messages: 4, Token: token}
+var steadyWork = serve.Options{Seed: 6, Conversations: 200, Messages: 4, Token: harness.Token}
 
 // failingProvider starts a provider in a process of its own that has an outage.
 func failingProvider(t *testing.T) (url string, up time.Time) {
 	t.Helper()
 	dir := t.TempDir()
 	scenario, ready := filepath.Join(dir, "scenario.yaml"), filepath.Join(dir, "ready")
-	write(t, scenario, fmt.Sprintf("name: outage\nprovider:\n  latency: {p50: 2ms}\n  faults: [{at: %v, for: %v, kind: outage}]\n", outageAt, outageFor))
-	p := launch(t, dir, nil, "provider", "serve", scenario, "--listen", "127.0.0.1:0", "--ready-file", ready, "--token", token,
+	harness.Write(t, scenario, fmt.Sprintf("name: outage\nprovider:\n  latency: {p50: 2ms}\n  faults: [{at: %v, for: %v, kind: outage}]\n", outageAt, outageFor))
+	p := harness.Launch(t, dir, nil, "provider", "serve", scenario, "--listen", "127.0.0.1:0", "--ready-file", ready, "--token", harness.Token,
 		"--seed", fmt.Sprint(steadyWork.Seed), "--conversations", fmt.Sprint(steadyWork.Conversations), "--messages", fmt.Sprint(steadyWork.Messages))
-	p.await(t, &p.stderr, "serving outage at ")
+	p.Await(t, &p.Stderr, "serving outage at ")
 	up = time.Now()
 	text, err := os.ReadFile(ready)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.signal(t, syscall.SIGTERM)
-		if o := p.wait(t); o.code != 0 {
+		p.Signal(t, syscall.SIGTERM)
+		if o := p.Wait(t); o.Code != 0 {
 			t.Errorf("the provider did not stop in order: %s", o)
 		}
 	})
@@ -51,8 +52,8 @@ func failingProvider(t *testing.T) (url string, up time.Time) {
 }
 
 // eventsOf are a run's events of one type, in its output.
-func eventsOf(o outcome, kind event.Type) (n int) {
-	return strings.Count(o.stdout, fmt.Sprintf(`"type":%q,"connection"`, kind))
+func eventsOf(o harness.Outcome, kind event.Type) (n int) {
+	return strings.Count(o.Stdout, fmt.Sprintf(`"type":%q,"connection"`, kind))
 }
 
 // A run once ended after 136 s of its 900 s, for one circuit that had opened.
@@ -60,44 +61,44 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	url, _ := failingProvider(t)
 	w := newWorkplace(t, url, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 15m}"})
-	o := w.collect(t, "--json")
-	got := summary(t, o)
-	if o.code != exitDrained || len(got.Owed) > 0 {
+	o := w.Collect(t, "--json")
+	got := harness.Summary(t, o)
+	if o.Code != harness.ExitDrained || len(got.Owed) > 0 {
 		t.Errorf("got %s (%s), owed %v: %s", got.Reason, got.Error, got.Owed, o)
 	}
-	if o.took < outageAt+outageFor || o.took > circuit+30*time.Second {
-		t.Errorf("it took %v; the circuit is open for %v", o.took, circuit)
+	if o.Took < outageAt+outageFor || o.Took > circuit+30*time.Second {
+		t.Errorf("it took %v; the circuit is open for %v", o.Took, circuit)
 	}
-	w.complete(t, truthOf(t, steadyWork))
-	t.Logf("drained after %v of 15 minutes: %d attempts, %d retries, %d circuit events", o.took.Round(time.Millisecond), got.Attempts, got.Retries, eventsOf(o, event.Circuit))
+	w.Complete(t, truthOf(t, steadyWork))
+	t.Logf("drained after %v of 15 minutes: %d attempts, %d retries, %d circuit events", o.Took.Round(time.Millisecond), got.Attempts, got.Retries, eventsOf(o, event.Circuit))
 }
 
 func TestOutageLongerThanTheRun(t *testing.T) {
 	t.Parallel()
 	url, up := failingProvider(t)
 	w := newWorkplace(t, url, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 12s}"})
-	o := w.collect(t, "--json")
-	got := summary(t, o)
-	if o.code != exitDeferred || got.Reason != reason.MaxWallClock.Reason() {
+	o := w.Collect(t, "--json")
+	got := harness.Summary(t, o)
+	if o.Code != harness.ExitDeferred || got.Reason != reason.MaxWallClock.Reason() {
 		t.Errorf("got %s (%s), want %s: %s", got.Reason, got.Error, reason.MaxWallClock, o)
 	}
 	if got.Pressure.Cycles > 0 || !got.Pressure.Until.IsZero() {
 		t.Errorf("a cap is no pressure, and the run arms a cooldown: %+v", got.Pressure)
 	}
-	if o.took > 20*time.Second {
-		t.Errorf("it took %v", o.took)
+	if o.Took > 20*time.Second {
+		t.Errorf("it took %v", o.Took)
 	}
 	// The next run comes once the outage is over, and at the time that was named.
 	again := up.Add(outageAt + outageFor + time.Second)
 	if got.RetryAt.After(again) {
 		again = got.RetryAt
 	}
-	for _, g := range w.gaps(t) {
+	for _, g := range w.Gaps(t) {
 		if g.RetryAt.After(again) {
 			again = g.RetryAt
 		}
 	}
-	t.Logf("deferred after %v (%s), owed %v, next run in %v", o.took.Round(time.Millisecond), got.Reason, got.Owed, time.Until(again).Round(time.Millisecond))
+	t.Logf("deferred after %v (%s), owed %v, next run in %v", o.Took.Round(time.Millisecond), got.Reason, got.Owed, time.Until(again).Round(time.Millisecond))
 	if time.Until(again) > circuit {
 		t.Fatalf("the next run would be at %v", again)
 	}
@@ -108,9 +109,9 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 	case <-t.Context().Done():
 		t.Fatal(t.Context().Err())
 	}
-	next := w.collect(t, "--json", "--max-wall-clock", "15m")
-	if s := summary(t, next); next.code != exitDrained || len(s.Owed) > 0 {
+	next := w.Collect(t, "--json", "--max-wall-clock", "15m")
+	if s := harness.Summary(t, next); next.Code != harness.ExitDrained || len(s.Owed) > 0 {
 		t.Errorf("the next run: %s (%s), owed %v: %s", s.Reason, s.Error, s.Owed, next)
 	}
-	w.complete(t, truthOf(t, steadyWork))
+	w.Complete(t, truthOf(t, steadyWork))
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/sim/serve"
 )
 
@@ -36,7 +37,7 @@ var quiet = log.New(io.Discard, "", 0)
 func newSite(t *testing.T, data serve.Options) *site {
 	t.Helper()
 	s := &site{}
-	well := unlimited(t, data)
+	well := harness.Unlimited(t, data)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if l := s.lie.Load(); l != nil && l.applies(r) {
 			s.told.Add(1)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -42,7 +43,7 @@ func tailKey(i int) string { return fmt.Sprintf("conversation-%05d", i) }
 // first.
 func owe(t *testing.T, w workplace) (order []string) {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), w.state())
+	store, err := sqlite.Open(t.Context(), w.State())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,22 +147,22 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 
 	const concurrency = 4
 	began := time.Now()
-	run := w.start(t, "--json", "--ceiling", "1us", "--concurrency", fmt.Sprint(concurrency))
+	run := w.Start(t, "--json", "--ceiling", "1us", "--concurrency", fmt.Sprint(concurrency))
 	resident := int64(0)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for running := true; running; {
 		select {
-		case <-run.ended:
+		case <-run.Ended():
 			running = false
 		case <-look.C:
-			resident = max(resident, peak(run.cmd.Process.Pid))
+			resident = max(resident, peak(run.ID()))
 		}
 	}
-	o := run.wait(t)
-	got := summary(t, o)
-	if o.code != exitDrained || got.GapsRecovered != tail || len(got.Owed) > 0 {
-		t.Fatalf("%d of %d recovered, owed %v, %s (%s), exit code %d: %s", got.GapsRecovered, tail, got.Owed, got.Reason, got.Error, o.code, o.stderr)
+	o := run.Wait(t)
+	got := harness.Summary(t, o)
+	if o.Code != harness.ExitDrained || got.GapsRecovered != tail || len(got.Owed) > 0 {
+		t.Fatalf("%d of %d recovered, owed %v, %s (%s), exit code %d: %s", got.GapsRecovered, tail, got.Owed, got.Reason, got.Error, o.Code, o.Stderr)
 	}
 	if resident == 0 || resident > tailMemory {
 		t.Errorf("it was resident in %d MB, want at most %d", resident>>20, tailMemory>>20)

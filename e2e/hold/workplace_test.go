@@ -3,19 +3,16 @@
 package hold_test
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/sim/serve"
 )
 
 // connection is a connection file. Zero fields take defaults that are fast.
@@ -58,113 +55,51 @@ sink: %s
 }
 
 // workplace is a folder with a connection file, its state and its output.
-type workplace struct {
-	dir string
-	env []string
-	how *syscall.SysProcAttr
-}
+type workplace struct{ harness.Workplace }
 
 func newWorkplace(t *testing.T, url string, c connection) workplace {
 	t.Helper()
-	w := workplace{dir: t.TempDir(), env: []string{"CHAT_URL=" + url, "CHAT_TOKEN=" + token}}
-	write(t, filepath.Join(w.dir, "conn.yaml"), c.yaml())
-	return w
+	return workplace{harness.NewWorkplace(t, url, c.yaml())}
+}
+
+// headway runs the program to its end.
+func (w workplace) headway(t *testing.T, args ...string) harness.Outcome {
+	t.Helper()
+	return w.Headway(t, args...).Wait(t)
+}
+
+// records are the lines of a stream's file by id.
+func (w workplace) records(t *testing.T, stream string) map[string]string {
+	t.Helper()
+	_, texts := w.Records(t, stream)
+	return texts
+}
+
+// truthOf reads everything that a provider with these data has.
+func truthOf(t *testing.T, data serve.Options) harness.Truth {
+	t.Helper()
+	return harness.TruthOf(t, data, 100)
 }
 
 // at is the same folder with another provider, and more in the environment.
 func (w workplace) at(url string, env ...string) workplace {
-	w.env = append([]string{"CHAT_URL=" + url, "CHAT_TOKEN=" + token}, env...)
+	w.Env = append([]string{"CHAT_URL=" + url, "CHAT_TOKEN=" + harness.Token}, env...)
 	return w
-}
-
-// headway runs the program to its end.
-func (w workplace) headway(t *testing.T, args ...string) outcome {
-	t.Helper()
-	return launchAs(t, w.how, w.dir, w.env, append([]string{program}, args...)...).wait(t)
-}
-
-// start begins a collection.
-func (w workplace) start(t *testing.T, args ...string) *process {
-	t.Helper()
-	return launchAs(t, w.how, w.dir, w.env, append([]string{program, "collect", "conn.yaml"}, args...)...)
-}
-
-// collect runs a collection to its end.
-func (w workplace) collect(t *testing.T, args ...string) outcome {
-	t.Helper()
-	return w.start(t, args...).wait(t)
-}
-
-// read runs a command that prints JSON, and takes it.
-func (w workplace) read(t *testing.T, into any, args ...string) {
-	t.Helper()
-	o := w.headway(t, append(args, "--json")...)
-	if o.code != 0 {
-		t.Fatalf("headway %s: %s", strings.Join(args, " "), o)
-	}
-	if err := json.Unmarshal([]byte(o.stdout), into); err != nil {
-		t.Fatalf("headway %s --json: %v: %s", strings.Join(args, " "), err, o)
-	}
-}
-
-// gaps are the details that are owed.
-func (w workplace) gaps(t *testing.T) []collect.Gap {
-	t.Helper()
-	var owed []collect.Gap
-	w.read(t, &owed, "gaps", "list", "--limit", "0")
-	return owed
 }
 
 // healed runs until nothing is left, as an operator does once the provider is
 // well: what is owed is made due at once. It must take two runs at most.
-func (w workplace) healed(t *testing.T, want truth) {
+func (w workplace) healed(t *testing.T, want harness.Truth) {
 	t.Helper()
-	if _, err := os.Stat(w.state()); err == nil {
-		if o := w.headway(t, "gaps", "retry", "--all"); o.code != 0 {
+	if _, err := os.Stat(w.State()); err == nil {
+		if o := w.headway(t, "gaps", "retry", "--all"); o.Code != 0 {
 			t.Errorf("gaps retry: %s", o)
 		}
 	}
-	if o := w.collect(t); o.code != exitDrained {
+	if o := w.Collect(t); o.Code != harness.ExitDrained {
 		t.Errorf("when all was well again: %s", o)
 	}
-	w.complete(t, want)
-}
-
-func (w workplace) state() string { return filepath.Join(w.dir, ".headway", "state.db") }
-
-// file is the path of a stream's file.
-func (w workplace) file(stream string) string {
-	return filepath.Join(w.dir, "out", stream+".jsonl")
-}
-
-// records are the lines of a stream's file by id. Two lines with one id fail the
-// test, and so does an unfinished last line.
-func (w workplace) records(t *testing.T, stream string) map[string]string {
-	t.Helper()
-	b, err := os.ReadFile(w.file(stream))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	if len(b) > 0 && b[len(b)-1] != '\n' {
-		t.Errorf("%s.jsonl ends in the middle of a line", stream)
-	}
-	texts := map[string]string{}
-	for line := range bytes.Lines(b) {
-		id, text := spell(t, line)
-		if _, twice := texts[id]; twice {
-			t.Errorf("%s.jsonl has %s twice", stream, id)
-		}
-		texts[id] = text
-	}
-	return texts
-}
-
-// complete fails unless the files hold exactly what the provider has, each
-// record once.
-func (w workplace) complete(t *testing.T, want truth) {
-	t.Helper()
-	same(t, "conversations", w.records(t, "conversations"), want.conversations)
-	same(t, "messages", w.records(t, "messages"), want.messages)
+	w.Complete(t, want)
 }
 
 // files are the contents of all files below the given folders, by path.
@@ -172,7 +107,7 @@ func (w workplace) files(t *testing.T, below ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, dir := range below {
-		err := filepath.WalkDir(filepath.Join(w.dir, dir), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(w.Dir, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
@@ -187,35 +122,12 @@ func (w workplace) files(t *testing.T, below ...string) map[string]string {
 	return all
 }
 
-// summary is the last line of collect --json.
-func summary(t *testing.T, o outcome) collect.Summary {
-	t.Helper()
-	var last struct{ Summary *collect.Summary }
-	for line := range strings.Lines(o.stdout) {
-		last.Summary = nil
-		if err := json.Unmarshal([]byte(line), &last); err != nil {
-			t.Fatalf("%q is no JSON: %v", line, err)
-		}
-	}
-	if last.Summary == nil {
-		t.Fatalf("the last line is no summary: %s", o)
-	}
-	return *last.Summary
-}
-
 // says fails unless the program said each of the texts.
-func says(t *testing.T, o outcome, texts ...string) {
+func says(t *testing.T, o harness.Outcome, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(o.stdout+o.stderr, text) {
+		if !strings.Contains(o.Stdout+o.Stderr, text) {
 			t.Errorf("nothing says %q: %s", text, o)
 		}
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
