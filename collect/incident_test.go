@@ -304,7 +304,10 @@ func TestABrokenGapIsQuarantinedAndCanBeReleased(t *testing.T) {
 		t.Fatalf("gaps %+v, want one terminal after 8 attempts", b.gaps(t, ""))
 	}
 	b.requests = nil
-	b.drained(t) // it is the operator's now, and no longer owed
+	// It is the operator's now: no longer owed, and not forgotten either.
+	if s := b.drained(t); s.Quarantined != 1 {
+		t.Fatalf("the summary counts %d quarantined", s.Quarantined)
+	}
 	for _, path := range b.requests {
 		if path == "/docs/d01" {
 			t.Fatal("a quarantined gap was attempted")

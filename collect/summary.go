@@ -15,6 +15,8 @@ type Summary struct {
 	Run
 	// Owed counts the connection's pending gaps by reason, after the run.
 	Owed map[string]int64 `json:"owed"`
+	// Quarantined counts the gaps that failed too often: an operator's to decide.
+	Quarantined int64 `json:"quarantined"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
 	// Pressure is the source-pressure cooldown from now on.
@@ -42,6 +44,9 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		end = &stop{why: reason.Internal, err: err}
 	}
 	s.Owed = owed
+	if s.Quarantined, err = r.quarantined(ctx); err != nil && end == nil {
+		end = &stop{why: reason.Internal, err: err}
+	}
 	switch {
 	case end != nil && end.err != nil:
 		s.State, s.Reason, s.RetryAt, s.Error = RunFailed, end.why, end.retryAt, end.err.Error()
@@ -99,5 +104,21 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 		if len(gaps) < gapPageRows {
 			return owed, next, nil
 		}
+	}
+}
+
+// quarantined counts the connection's terminal gaps.
+func (r *run) quarantined(ctx context.Context) (n int64, err error) {
+	f := GapFilter{Connection: r.o.Connection, Status: GapTerminal, Limit: gapPageRows}
+	for {
+		gaps, err := r.o.Store.Gaps(ctx, f)
+		if err != nil {
+			return n, err
+		}
+		n += int64(len(gaps))
+		if len(gaps) < gapPageRows {
+			return n, nil
+		}
+		f.AfterID = gaps[len(gaps)-1].ID
 	}
 }

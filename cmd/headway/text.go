@@ -124,7 +124,11 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	took := clock(s.Ended.Sub(s.Started))
 	switch s.State {
 	case collect.RunDrained:
-		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
+		left := "nothing is left to do"
+		if s.Quarantined > 0 {
+			left = "nothing is left that a run can do"
+		}
+		fmt.Fprintf(&b, "%s: drained in %s, %s\n", c.Name, took, left)
 	case collect.RunDeferred:
 		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
@@ -139,6 +143,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("owed", "%s", owedText(s.Owed))
+	if s.Quarantined > 0 {
+		row("quarantine", "%s details failed too often; see \"headway gaps list --status terminal\", then \"gaps release\"", count(s.Quarantined))
+	}
 	if s.Pressure.NeedsAttention {
 		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
 	}
