@@ -257,7 +257,7 @@ func TestIncidentSkippingAKnownItemNulledItsEnrichedFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer db.Close()
+		defer func() { _ = db.Close() }()
 		found, err := db.QueryContext(t.Context(), `SELECT _parent || ' ' || id || ' ' || text FROM messages ORDER BY 1`)
 		if err != nil {
 			t.Fatal(err)
