@@ -34,8 +34,12 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("got %v, %v", cfg, err)
 			}
 			for _, p := range e.Problems {
-				if p.Message == "" || strings.ContainsAny(p.Error(), "\n\r") || strings.Contains(p.Message, "%!") {
+				if p.Message == "" || strings.ContainsAny(p.Error(), "\n\r") {
 					t.Fatalf("not one line: %q", p.Error())
+				}
+				// A format that does not fit its arguments, unless the file says so itself.
+				if strings.Contains(p.Message, "%!") && !bytes.Contains(src, []byte("%!")) {
+					t.Fatalf("a badly formatted message: %q", p.Error())
 				}
 				if p.Line < 0 || p.Line > bytes.Count(src, []byte{'\n'})+bytes.Count(src, []byte{'\r'})+1 || (p.Line > 0) != (p.Column > 0) {
 					t.Fatalf("the problem is at %d:%d: %v", p.Line, p.Column, p)
