@@ -53,7 +53,8 @@ type Config struct {
 	NoBreaker bool
 
 	// OnEvent is told of rate changes and circuit moves, after the fact and
-	// outside every lock. Calls may come from several goroutines at once.
+	// outside every lock. Calls may come from several goroutines at once. The Add
+	// of an event.Recorder fits.
 	OnEvent func(event.Event)
 
 	// Seed varies the jitter; the same seed and calls give the same waits.
