@@ -49,21 +49,29 @@ func (b *batch) owe(t task, why *stop, high string, now time.Time) {
 // recoverBacklog lists what changed from the gap's watermark on and fetches the
 // details that are owed. Where it stops, the gap remembers its page.
 func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *stop {
-	trail := Trail{}
+	keep := func(why *stop) *stop {
+		return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, why)
+	}
+	trail, restarted := Trail{}, false
 	for {
 		if stop := r.halted(ctx); stop != nil {
-			return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, stop)
+			return keep(stop)
 		}
 		page, err := r.o.Connector.List(ctx, r.caller, connector.ListRequest{Stream: s.Name, Cursor: g.Cursor, Since: g.Since})
-		if err != nil && g.Cursor != "" && cursorRefused(err) {
-			g.Cursor = ""
+		if err != nil && g.Cursor != "" && !restarted && cursorRefused(err) {
+			g.Cursor, trail, restarted = "", Trail{}, true
 			continue
 		}
 		if err != nil {
-			return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, r.refusedFor(ctx, err))
+			return keep(r.refusedFor(ctx, err))
 		}
 		fault.Point(fault.BacklogListed)
-		done := page.Next == "" || page.Next == g.Cursor || trail.Step(page.Next)
+		done := page.Next == ""
+		if !done && (page.Next == g.Cursor || trail.Step(page.Next)) {
+			// The list runs in a circle: its end, and so what is owed there, was
+			// never seen.
+			return keep(r.cursorRepeats())
+		}
 		b, todo, err := r.owedOf(ctx, s, page)
 		if err != nil {
 			return r.broken(ctx, err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,28 @@ type caller struct {
 	run    *run
 	client *http.Client
 	last   atomic.Pointer[string] // the route of the newest request
-	waits  atomic.Int32           // of the open circuit, since the last success
+
+	mu    sync.Mutex
+	waits int       // openings of the circuit that were waited out since the last success
+	until time.Time // when the newest of them ends
+}
+
+// mayWait counts an opening of the circuit, once for all who wait it out, and
+// reports whether it may be. One without an end is a probe under way.
+func (c *caller) mayWait(until time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !until.IsZero() && !until.Equal(c.until) {
+		c.until = until
+		c.waits++
+	}
+	return c.waits <= maxCircuitWaits
+}
+
+func (c *caller) succeeded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = 0
 }
 
 // route is the route of the newest request.
@@ -43,20 +65,20 @@ func (c *caller) route() string {
 // newCaller builds the governed client of a run.
 func newCaller(r *run, g *headway.Governor) (*caller, error) {
 	o := r.o
-	t, err := transport.New(g, transport.Options{
+	options := transport.Options{
 		Base: o.Base, Timeout: o.Timeout, Whole: o.MaxBody,
 		Backoff: o.Retry, Budget: retry.Limits{MaxRequests: o.MaxRequests},
 		Deadline: r.budget.deadline,
 		Gate:     r.budget.take,
 		Observe:  r.observe,
-		Classify: func(status int, _ http.Header, body []byte) (reason.Class, bool) {
-			if o.Classify == nil {
-				return 0, false
-			}
+	}
+	if o.Classify != nil {
+		options.Classify = func(status int, _ http.Header, body []byte) (reason.Class, bool) {
 			c, _, ok := o.Classify(status, body)
 			return c, ok
-		},
-	})
+		}
+	}
+	t, err := transport.New(g, options)
 	if err != nil {
 		return nil, fmt.Errorf("collect: %w", err)
 	}
@@ -88,14 +110,14 @@ func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response
 	for sent := 0; ; {
 		res, err := c.send(ctx, req)
 		if err == nil {
-			c.waits.Store(0)
+			c.succeeded()
 		}
 		if f, ok := errors.AsType[*connector.Failure](err); ok {
 			sent += f.Attempts
 			f.Attempts = sent
 		}
 		until, open := circuitOpen(err)
-		if !open || c.waits.Add(1) > maxCircuitWaits {
+		if !open || !c.mayWait(until) {
 			return res, err
 		}
 		if why := c.run.waitCircuit(ctx, until); why != reason.None {
@@ -155,35 +177,24 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, tellable(err)
 		return nil, f
 	}
-	if res.StatusCode >= 200 && res.StatusCode < 300 && !c.overruled(res.StatusCode, body) {
+	if res.StatusCode >= 200 && res.StatusCode < 300 && trace.Signal.Class.Success() {
 		return &connector.Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
 	}
-	c.refused(f, res, body)
+	c.refused(f, res, body, trace.Signal)
 	return nil, f
 }
 
-// overruled reports whether the connection's rules make a failure of a status
-// that says success.
-func (c *caller) overruled(status int, body []byte) bool {
-	if c.run.o.Classify == nil {
-		return false
-	}
-	class, _, ok := c.run.o.Classify(status, body[:min(len(body), signal.MaxBody)])
-	return ok && !class.Success()
-}
-
-// refused fills in what a response that is no success stands for.
-func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte) {
-	now := time.Now()
-	s := signal.Read(now, res.StatusCode, res.Header, body)
+// refused fills in what a response that is no success, by its status or by the
+// connection's rules, stands for.
+func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte, s signal.Signal) {
 	f.Status, f.Class = res.StatusCode, s.Class
 	if s.HasRetryAfter && f.RetryAt.IsZero() {
-		f.RetryAt = now.Add(s.RetryAfter).Round(0)
+		f.RetryAt = time.Now().Add(s.RetryAfter).Round(0)
 	}
 	why := reason.None
 	if c.run.o.Classify != nil {
-		if class, given, ok := c.run.o.Classify(res.StatusCode, body[:min(len(body), signal.MaxBody)]); ok {
-			f.Class, why = class, given
+		if _, given, ok := c.run.o.Classify(res.StatusCode, body[:min(len(body), signal.MaxBody)]); ok {
+			why = given
 		}
 	}
 	pressure, pressed := f.Class.Pressure()

@@ -215,6 +215,23 @@ func TestAnOpenCircuitIsWaitedOut(t *testing.T) {
 	}
 }
 
+func TestWorkersWaitOneCircuitOutTogether(t *testing.T) {
+	b := newBench(t, 40)
+	b.pageSize, b.o.Concurrency, b.o.Retry.Attempts = 20, 4, 1
+	b.o.Pacing.Breaker.OpenFor = 40 * time.Millisecond
+	probes := 0
+	b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
+		// Six openings: with four workers that is two dozen who wait.
+		if n <= 4 || !isDetail(r) || probes >= 14 {
+			return false
+		}
+		probes++
+		return fail(w, http.StatusInternalServerError)
+	}
+	b.drained(t)
+	b.complete(t)
+}
+
 func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
 	b := newBench(t, 9)
 	b.o.MaxWallClock = 2 * time.Second // the circuit stays open for a minute

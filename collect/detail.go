@@ -124,11 +124,11 @@ func stopsRun(err error) *stop {
 	case !ok:
 		return &stop{why: reason.Internal, err: err}
 	case f.Stopped != reason.None && f.Stopped != reason.RetryBudget.Reason():
-		return &stop{why: f.Stopped, retryAt: f.RetryAt}
+		return &stop{why: f.Stopped, retryAt: f.RetryAt, cause: f}
 	case f.Reason == reason.Unauthorized, f.Reason == reason.TLS:
 		return &stop{why: f.Reason, err: f}
 	case f.Reason == reason.QuotaExhausted:
-		return &stop{why: f.Reason, retryAt: f.RetryAt}
+		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
 	}
 	return nil
 }

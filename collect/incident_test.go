@@ -391,9 +391,36 @@ func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
 		t.Fatalf("no cooldown: %+v, retry at %v", s.Pressure, s.RetryAt)
 	}
 	broken = false
-	if _, err := b.store.Act(t.Context(), collect.GapRetry, collect.GapFilter{Connection: "bench"}, nil); err != nil {
-		t.Fatal(err)
+	retry := func() {
+		t.Helper()
+		if _, err := b.store.Act(t.Context(), collect.GapRetry, collect.GapFilter{Connection: "bench"}, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
+	// A list that runs in a circle, and one whose cursors are refused over and
+	// over, end the run and do not end the backlog.
+	healthy := b.overrule
+	for why, spoil := range map[reason.Reason]func(w http.ResponseWriter){
+		reason.CursorRepeats: func(w http.ResponseWriter) {
+			_, _ = w.Write([]byte(`{"items":[],"next":"after-100"}`))
+		},
+		reason.ClientError: func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadRequest) },
+	} {
+		retry()
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			if isDetail(r) || r.URL.Query().Get("cursor") == "" {
+				return false
+			}
+			spoil(w)
+			return true
+		}
+		s, err := b.run(t)
+		if err == nil || s.Reason != why || backlogs(b.gaps(t, collect.GapPending)) != 1 {
+			t.Fatalf("%s: got %s, %v, %d backlog gaps", why, s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
+		}
+	}
+	b.overrule = healthy
+	retry()
 	// In two runs, so that the backlog goes on where it stopped.
 	b.o.MaxRequests = 1500
 	if _, err := b.run(t); err != nil {
@@ -405,4 +432,13 @@ func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
 	if got := len(b.lines(t, "docs")); got != 2500 {
 		t.Fatalf("%d records of 2500 docs: recovery wrote some again", got)
 	}
+}
+
+func backlogs(gaps []collect.Gap) (n int) {
+	for _, g := range gaps {
+		if g.Backlog {
+			n++
+		}
+	}
+	return n
 }

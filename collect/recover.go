@@ -63,8 +63,7 @@ func (r *run) recover(ctx context.Context) *stop {
 }
 
 // recoverPage works one page of gaps off, stream by stream. Gaps of streams
-// that the connector no longer has are given back and looked at no more in this
-// pass.
+// that the connector no longer has are quarantined: an operator's to decide.
 func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
 	by := map[string][]Gap{}
 	orphans := r.newBatch("")

@@ -15,8 +15,8 @@ import (
 
 // slice writes one page and the details of its items, and commits them with
 // the lane's new position. Before is the highest watermark of the pages before.
-// What could not be fetched becomes gaps, and the
-// slice is committed all the same; only then does the run stop.
+// What could not be fetched becomes gaps, and the slice is committed all the
+// same; only then does the run stop.
 func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, before string) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))

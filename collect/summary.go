@@ -108,17 +108,12 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 }
 
 // quarantined counts the connection's terminal gaps.
-func (r *run) quarantined(ctx context.Context) (n int64, err error) {
-	f := GapFilter{Connection: r.o.Connection, Status: GapTerminal, Limit: gapPageRows}
-	for {
-		gaps, err := r.o.Store.Gaps(ctx, f)
-		if err != nil {
-			return n, err
+func (r *run) quarantined(ctx context.Context) (int64, error) {
+	all, err := r.o.Store.Connections(ctx)
+	for _, c := range all {
+		if c.Name == r.o.Connection {
+			return c.Quarantined, err
 		}
-		n += int64(len(gaps))
-		if len(gaps) < gapPageRows {
-			return n, nil
-		}
-		f.AfterID = gaps[len(gaps)-1].ID
 	}
+	return 0, err
 }

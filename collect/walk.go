@@ -86,15 +86,20 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			return stop
 		}
 		if repeats {
-			return &stop{why: reason.CursorRepeats, err: &connector.Failure{
-				Reason: reason.CursorRepeats, Method: http.MethodGet, Path: r.caller.route(),
-				Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
-					"everything up to there is kept; check paginate and its parameter"),
-			}}
+			return r.cursorRepeats()
 		}
 		*l = next
 	}
 	return nil
+}
+
+// cursorRepeats is the end of a run whose list runs in a circle.
+func (r *run) cursorRepeats() *stop {
+	return &stop{why: reason.CursorRepeats, err: &connector.Failure{
+		Reason: reason.CursorRepeats, Method: http.MethodGet, Path: r.caller.route(),
+		Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
+			"everything up to there is kept; check paginate and its parameter"),
+	}}
 }
 
 // cursorRefused reports whether the provider no longer knows a cursor.

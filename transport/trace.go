@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
 )
 
 // Trace tells what became of one request, beyond its response. Put one into a
@@ -13,6 +14,9 @@ import (
 type Trace struct {
 	// Attempts counts what was sent.
 	Attempts int
+	// Signal is what the last response told, after [Options.Classify]; the zero
+	// value when there was none.
+	Signal signal.Signal
 	// Stopped is why no further attempt was made, when that was a refusal and
 	// not the last outcome: a cap, an open circuit, a long wait. None otherwise.
 	Stopped *reason.Refusal
@@ -33,7 +37,10 @@ func traceOf(ctx context.Context) *Trace {
 	return new(Trace)
 }
 
-func (t *Trace) attempted() { t.Attempts++ }
+func (t *Trace) attempted(s signal.Signal) {
+	t.Attempts++
+	t.Signal = s
+}
 
 func (t *Trace) stop(err error) {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {

@@ -152,7 +152,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			_ = last.res.Body.Close() // nobody will see it
 		}
 		last = next
-		trace.attempted()
+		trace.attempted(last.signal)
 		if !last.class.Retryable() || last.final || !repeatable || n >= t.o.Backoff.Attempts {
 			return last.res, last.err
 		}
@@ -169,10 +169,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // answer is what came of one attempt that was sent.
 type answer struct {
-	res   *http.Response
-	err   error
-	class reason.Class
-	final bool // no retry can help
+	res    *http.Response
+	err    error
+	class  reason.Class
+	signal signal.Signal // what the response told; zero without one
+	final  bool          // no retry can help
 }
 
 // attempt sends one attempt. The error is a refusal: nothing was sent.
@@ -213,10 +214,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		ans.class, ans.final = lost(ctx, err)
 	} else {
 		bound(res, cancel)
-		var s signal.Signal
-		s, ans.final = t.read(got, res)
-		ans.class = s.Class
-		a.Status, a.RetryAfter = res.StatusCode, s.RetryAfter
+		ans.signal, ans.final = t.read(got, res)
+		ans.class = ans.signal.Class
+		a.Status, a.RetryAfter = res.StatusCode, ans.signal.RetryAfter
 	}
 	a.Class = ans.class
 	permit.Settle(headway.Outcome{Class: a.Class, RetryAfter: a.RetryAfter, Steady: isSteady(ctx)})

@@ -220,7 +220,9 @@ func collectOptions(c *rest.Config) collect.Options {
 		MaxRequests: c.Run.MaxRequests, MaxWallClock: c.Run.MaxWallClock, Concurrency: c.Run.Concurrency,
 		CatchupPages: c.Run.CatchupPages,
 		Holder:       fmt.Sprintf("process %d on %s", os.Getpid(), host),
-		Classify:     c.Classify,
+	}
+	if len(c.Errors) > 0 {
+		o.Classify = c.Classify
 	}
 	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
 	o.Pacing.Step, o.Pacing.Factor, o.Pacing.Tolerance = p.Pacing.Step, p.Pacing.Factor, p.Pacing.Tolerance
