@@ -32,6 +32,8 @@ an upstream for quick starts and tests, where no account is at risk.`,
 // provision is what the flags of "provider serve" say.
 type provision struct {
 	scenario  string
+	data      string
+	models    languageModels
 	listen    string
 	log       string
 	readyFile string
@@ -53,6 +55,13 @@ collect. Which scenario is a YAML file, "demo" (the default), or a name from
   GET /-/healthz                                     204; never limited
   GET /-/stats                                       counts as JSON; never limited
 
+With --data llm there are language models too, in the shapes of OpenAI, Azure
+OpenAI, Anthropic and Gemini, plain and streamed. A base URL that ends in /v1, or
+is the bare address, is what their clients need; any key will do. The scenario is
+then one with --rpm, --tpm and --rpd, unless another is named. A model whose name
+ends in -cut-after-3, -error-in-stream, -overloaded, -quota-exhausted or
+-throttled fails that way.
+
 The data come from the seed: the same seed serves the same data. --updated makes
 the oldest conversations the newest, with one more message, so that a second
 start shows what an incremental collection picks up.
@@ -67,6 +76,7 @@ one stops it at once.`,
 		Example: `  headway provider serve demo
   headway provider serve github-primary --listen :0 --ready-file provider.url
   headway provider serve ./mine.yaml --log admissions.jsonl
+  headway provider serve --data llm --rpm 60 --tpm 20000
   headway provider serve demo --updated 10       # ten conversations went on
   ` + tokenVariable + `=secret headway provider serve demo --listen 0.0.0.0:8080`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -77,7 +87,6 @@ one stops it at once.`,
 		},
 		ValidArgsFunction: completeScenario,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p.scenario = demoName
 			if len(args) == 1 {
 				p.scenario = args[0]
 			}
@@ -89,6 +98,8 @@ one stops it at once.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
+	f.StringVar(&p.data, "data", dataConversations, "what to serve: "+dataConversations+", or "+dataLLM+" beside them")
+	p.models.flags(cmd)
 	f.Uint64Var(&p.options.Seed, "seed", defaultSeed, "decides data, latencies and strangers")
 	f.IntVar(&p.options.Conversations, "conversations", 1000, "how many conversations there are")
 	f.IntVar(&p.options.Messages, "messages", 8, "how many messages a conversation has, on average")

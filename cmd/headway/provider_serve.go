@@ -35,9 +35,9 @@ const (
 
 // serve runs the provider until the command's context ends or a signal comes.
 func (p *provision) serve(cmd *cobra.Command) (err error) {
-	s, err := scenarioOf(p.scenario)
+	s, err := p.provided(cmd)
 	if err != nil {
-		return badScenario(err)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -181,12 +181,12 @@ func (p *provision) banner(s *scenario.Scenario, url string) string {
 	if len(limits) == 0 {
 		limits = []string{"no limits"}
 	}
-	header := ""
-	if p.options.Token != "" {
-		header = `-H "Authorization: Bearer $` + tokenVariable + `" `
+	data := count(int64(p.options.Conversations)) + " conversations"
+	if p.data == dataLLM {
+		data = "language models"
 	}
-	return fmt.Sprintf("serving %s at %s (%s; %s conversations, seed %d); stop it with Ctrl-C; try: curl -i %s'%s/conversations?limit=2'",
-		s.Name, url, strings.Join(limits, ", "), count(int64(p.options.Conversations)), p.options.Seed, header, url)
+	return fmt.Sprintf("serving %s at %s (%s; %s, seed %d); stop it with Ctrl-C; try: %s",
+		s.Name, url, strings.Join(limits, ", "), data, p.options.Seed, p.trial(url))
 }
 
 // talliesText is what was admitted and refused, and by what.

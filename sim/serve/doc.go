@@ -29,7 +29,11 @@
 // before the answer goes out, so that a test can hold what a client says
 // against what the provider saw.
 //
-// More data can be mounted as a [Dataset]. Do not expose it to a network that
+// More data can be mounted as a [Dataset], and what has a language of its own (its
+// keys, what a request weighs, how a refusal is said) as an [API], such as package
+// llm's. With an API mounted, limits of concurrency count what is really under
+// way, and are met before the others; they then neither add to penalties nor to
+// suspension. Do not expose it to a network that
 // is not yours: it is a test double, without TLS or bounds on clients.
 //
 // A Server is safe for concurrent use. Time is real: its instants are the

@@ -24,6 +24,11 @@ type Entry struct {
 	Path         string `json:"path"`
 	Cursor       string `json:"cursor,omitempty"`
 	UpdatedAfter string `json:"updated_after,omitempty"`
+	// Key, Model and Cost are of requests that came through the [Gate]; Key is a
+	// [KeyID].
+	Key   string  `json:"key,omitempty"`
+	Model string  `json:"model,omitempty"`
+	Cost  float64 `json:"cost,omitempty"`
 	// Status is what was answered: 0 when the connection was reset, 499 when
 	// the client had gone away before an admitted request was answered.
 	Status int `json:"status"`

@@ -37,7 +37,12 @@ type Options struct {
 	Log io.Writer
 	// Datasets are mounted beside the conversations.
 	Datasets []Dataset
+	// APIs are mounted beside both, and win where paths are the same.
+	APIs []API
 }
+
+// statusClientGone is logged when the client went away unanswered.
+const statusClientGone = 499
 
 // Dataset is data that a server has. Its handlers run only for requests that
 // were authorised and admitted, after their latency.
@@ -50,10 +55,13 @@ type Dataset interface {
 // Server is the provider. Make one with [New].
 type Server struct {
 	data  *http.ServeMux
+	apis  *http.ServeMux
 	token [sha256.Size]byte // of the whole header value
 	auth  bool
 	start time.Time
 	log   journal
+	// places are the limits of concurrency, when the model does not have them.
+	places []place
 
 	mu      sync.Mutex // guards everything below
 	model   *provider.Model
@@ -66,6 +74,8 @@ type Stats struct {
 	provider.Counts
 	// Unauthorized counts requests without the token; they met no limit.
 	Unauthorized int64 `json:"unauthorized"`
+	// InFlight is how many admitted requests are under way.
+	InFlight int64 `json:"in_flight"`
 	// Suspended says that the account is suspended.
 	Suspended bool `json:"suspended"`
 	// ByLimit counts refusals by what refused, as in [Entry.Limit].
@@ -73,6 +83,9 @@ type Stats struct {
 	// ByPath counts by path kind, such as "GET /conversations/{id}"; unknown
 	// paths are "other".
 	ByPath map[string]provider.Counts `json:"by_path"`
+	// ByKey counts what came through the [Gate], by [KeyID]; beyond 1,000 keys,
+	// further ones are "others".
+	ByKey map[string]KeyCounts `json:"by_key,omitempty"`
 }
 
 // New makes a server whose scenario starts now. Errors name the option, its
@@ -82,24 +95,34 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now()
+	start, places := time.Now(), []place(nil)
+	if s != nil && len(opt.APIs) > 0 {
+		s, places = apart(s)
+	}
 	model, err := provider.NewAt(s, opt.Seed, start)
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
 	srv := &Server{
 		data:    http.NewServeMux(),
+		apis:    http.NewServeMux(),
 		token:   sha256.Sum256([]byte("Bearer " + opt.Token)),
 		auth:    opt.Token != "",
 		start:   start,
 		log:     journal{to: opt.Log},
+		places:  places,
 		model:   model,
 		sampler: provider.NewSampler(s, opt.Seed, 0),
-		stats:   Stats{ByLimit: make(map[string]int64), ByPath: make(map[string]provider.Counts)},
+		stats: Stats{
+			ByLimit: make(map[string]int64), ByPath: make(map[string]provider.Counts), ByKey: make(map[string]KeyCounts),
+		},
 	}
 	conversations.Register(srv.data)
 	for _, d := range opt.Datasets {
 		d.Register(srv.data)
+	}
+	for _, a := range opt.APIs {
+		a.Mount(srv.apis, &Gate{server: srv})
 	}
 	return srv, nil
 }
@@ -113,8 +136,8 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.stats
-	out.Counts, out.Suspended = s.model.Counts(), s.model.Suspended()
-	out.ByLimit, out.ByPath = maps.Clone(out.ByLimit), maps.Clone(out.ByPath)
+	out.Suspended = s.model.Suspended()
+	out.ByLimit, out.ByPath, out.ByKey = maps.Clone(out.ByLimit), maps.Clone(out.ByPath), maps.Clone(out.ByKey)
 	return out
 }
 
@@ -127,6 +150,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusOK, "application/json", s.Stats())
 	case strings.HasPrefix(r.URL.Path, "/-/"):
 		Problem(w, http.StatusNotFound, "no such path")
+	case s.spoken(r):
+		s.apis.ServeHTTP(w, r)
 	case !s.authorized(r):
 		s.mu.Lock()
 		s.stats.Unauthorized++
@@ -136,6 +161,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.limited(w, r)
 	}
+}
+
+// spoken says whether an API answers to the request's path.
+func (s *Server) spoken(r *http.Request) bool {
+	_, pattern := s.apis.Handler(r)
+	return pattern != ""
 }
 
 // authorized compares digests, so that neither content nor length shows in time.
@@ -152,6 +183,7 @@ type decision struct {
 	provider.Verdict
 	at     time.Duration
 	fields []provider.Field
+	quotas []provider.Quota // for APIs
 }
 
 // limited takes a request through uplink, limits and latency to its data.
@@ -167,7 +199,10 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	if !wait(r.Context(), uplink) {
 		return
 	}
-	d := s.decide(pattern, cost, total-2*uplink)
+	d := s.decide(pattern, Call{Cost: cost}, total-2*uplink)
+	if d.Admitted {
+		defer s.leave()
+	}
 	entry := s.entry(r, d)
 	if d.Reset {
 		s.log.add(entry)
@@ -180,7 +215,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	}
 	if !wait(r.Context(), rest) {
 		if d.Admitted {
-			entry.Status = 499
+			entry.Status = statusClientGone
 		}
 		s.log.add(entry)
 		return
@@ -198,26 +233,57 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	out.status(http.StatusOK) // of a handler that wrote nothing
 }
 
-func (s *Server) decide(pattern string, cost float64, busy time.Duration) decision {
+// decide lets a request arrive at the limits and counts what became of it.
+func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := decision{at: time.Since(s.start)}
-	d.Verdict = s.model.Arrive(d.at, 0, cost, busy)
-	d.fields = s.model.Fields(d.Verdict, nil)
-	counts := s.stats.ByPath[pattern]
-	switch {
-	case d.Admitted:
-		counts.Admitted++
-	case d.Throttled:
-		counts.Throttled++
-	default:
-		counts.Failed++
+	s.model.Advance(d.at)
+	if v, full := s.crowded(); full {
+		d.Verdict = v
+	} else {
+		d.Verdict = s.model.Arrive(d.at, 0, c.Cost, busy)
 	}
-	s.stats.ByPath[pattern] = counts
-	if !d.Admitted {
+	by := s.stats.ByPath[pattern]
+	count(d.Verdict, &s.stats.Counts, &by)
+	s.stats.ByPath[pattern] = by
+	if d.Admitted {
+		s.stats.InFlight++
+	} else {
 		s.stats.ByLimit[refusedBy(d.Verdict)]++
 	}
+	if c.Key == "" {
+		d.fields = s.model.Fields(d.Verdict, nil)
+		return d
+	}
+	d.quotas = s.model.Quotas(d.at, nil)
+	key := s.account(c.Key)
+	k := s.stats.ByKey[key]
+	count(d.Verdict, &k.Counts)
+	if d.Admitted {
+		k.Charged += c.Cost
+	}
+	s.stats.ByKey[key] = k
 	return d
+}
+
+func count(v provider.Verdict, all ...*provider.Counts) {
+	for _, c := range all {
+		switch {
+		case v.Admitted:
+			c.Admitted++
+		case v.Throttled:
+			c.Throttled++
+		default:
+			c.Failed++
+		}
+	}
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	s.stats.InFlight--
+	s.mu.Unlock()
 }
 
 // refusedBy names what refused, as the log has it.
