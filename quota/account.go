@@ -1,0 +1,242 @@
+package quota
+
+import "time"
+
+// account is a place in the tree of scopes: the root, a tenant, or an agent.
+type account struct {
+	parent *account
+	name   string
+	node   *node
+	// byModel are the nodes for its use of one model, where that is limited. At
+	// the root these are the models themselves.
+	byModel map[string]*node
+	routes  map[string]*route
+	weight  int64
+
+	children map[string]*account
+	order    []*account // the children; hand is the next one looked at for room
+	hand     int
+
+	open    int64 // permits and waiters that name it
+	virtual int64 // what it was granted while others waited, by weight
+	waiters []*waiter
+	cursor  int // the first of them that this pass has not dealt with
+}
+
+// route is the path of a request through its scopes, the global one first.
+type route struct {
+	account *account
+	model   *node
+	rule    Charge
+	nodes   []*node
+	clamp   amount // the smallest capacity on the path, by kind
+	shared  bool   // the account stands for those without a scope of their own
+}
+
+// child finds or makes the account of that name below a. There may be bound of
+// them beside the shared one and those that the configuration names; when nobody
+// can make room the shared one is given.
+func (g *Governor) child(a *account, name string, bound int64, now time.Duration) *account {
+	if c := a.children[name]; c != nil {
+		return c
+	}
+	if int64(len(a.order)) >= bound && name != shared && !g.named(a, name) && !g.evict(a, now) {
+		return g.child(a, shared, bound, now)
+	}
+	c := &account{parent: a, name: name}
+	g.configureAccount(c, now)
+	if a.children == nil {
+		a.children = map[string]*account{}
+	}
+	a.children[name] = c
+	if name != shared {
+		a.order = append(a.order, c)
+	}
+	return c
+}
+
+// named reports whether the configuration names the child: it always has a
+// scope of its own.
+func (g *Governor) named(a *account, name string) bool {
+	if a.parent == nil {
+		_, ok := g.config.Tenants[name]
+		return ok
+	}
+	_, ok := g.config.Tenants[a.name].Agents[name]
+	return ok
+}
+
+// glance is how many accounts are looked at for one that is idle.
+const glance = 16
+
+// evict removes an idle child of a, if a short look finds one. The next look
+// goes on from there, so that a run of newcomers sees all.
+func (g *Governor) evict(a *account, now time.Duration) bool {
+	for range min(glance, len(a.order)) {
+		a.hand %= len(a.order)
+		c := a.order[a.hand]
+		if !c.idle(now) {
+			a.hand++
+			continue
+		}
+		last := len(a.order) - 1
+		a.order[a.hand] = a.order[last]
+		a.order[last] = nil
+		a.order = a.order[:last]
+		delete(a.children, c.name)
+		c.visit(func(n *node) bool { n.retired = true; return true })
+		return true
+	}
+	return false
+}
+
+// idle reports whether nothing is lost when the account and all below it go.
+func (a *account) idle(now time.Duration) bool {
+	if a.open > 0 || !a.node.idle(now) {
+		return false
+	}
+	for _, n := range a.byModel {
+		if !n.idle(now) {
+			return false
+		}
+	}
+	for _, c := range a.children {
+		if !c.idle(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// nameless reports whether the account only keeps the agents that have no
+// tenant: it is no scope itself.
+func (a *account) nameless() bool { return a.parent != nil && a.parent.parent == nil && a.name == "" }
+
+// scope names the account's own node.
+func (a *account) scope() Scope {
+	switch {
+	case a.parent == nil:
+		return Scope{}
+	case a.parent.parent == nil:
+		return Scope{Tenant: a.name}
+	default:
+		return Scope{Tenant: a.parent.name, Agent: a.name}
+	}
+}
+
+// configureAccount gives the account the limits that the configuration has for
+// it, and forgets its routes.
+func (g *Governor) configureAccount(a *account, now time.Duration) {
+	limits, models := g.limitsOf(a)
+	scope := a.scope()
+	a.node = g.configureNode(a.node, scope, limits, now)
+	a.routes = nil
+	for name, n := range a.byModel {
+		if _, ok := models[name]; !ok {
+			g.unschedule(n)
+			n.retired = true
+			delete(a.byModel, name)
+		}
+	}
+	for name, l := range sorted(models) {
+		if a.byModel == nil {
+			a.byModel = map[string]*node{}
+		}
+		scope.Model = name
+		a.byModel[name] = g.configureNode(a.byModel[name], scope, &l, now)
+	}
+	for _, c := range a.order {
+		g.configureAccount(c, now)
+	}
+	if c := a.children[shared]; c != nil {
+		g.configureAccount(c, now)
+	}
+}
+
+// limitsOf looks up what the configuration says of an account.
+func (g *Governor) limitsOf(a *account) (own *Limits, byModel map[string]Limits) {
+	c := &g.config
+	a.weight = 1
+	if a.parent == nil {
+		models := make(map[string]Limits, len(c.Models))
+		for name, m := range c.Models {
+			models[name] = m.Limits
+		}
+		return &c.Global, models
+	}
+	tenant := a
+	if a.parent.parent != nil {
+		tenant = a.parent
+	}
+	t, named := c.Tenants[tenant.name]
+	if !named {
+		t = c.TenantDefault
+	}
+	if tenant.name == "" { // agents without a tenant have only limits of their own
+		t = Tenant{AgentDefault: t.AgentDefault}
+	}
+	if a == tenant {
+		a.weight = max(1, t.Weight)
+		return &t.Limits, t.Models
+	}
+	agent, named := t.Agents[a.name]
+	if !named {
+		agent = t.AgentDefault
+	}
+	return &agent.Limits, agent.Models
+}
+
+// routeTo is the path for a model from the account, or nil if the model is not
+// configured.
+func (g *Governor) routeTo(a *account, model string) *route {
+	if r := a.routes[model]; r != nil {
+		return r
+	}
+	m := g.root.byModel[model]
+	if m == nil {
+		return nil
+	}
+	rule, _ := g.config.charge(g.config.Models[model].Charge)
+	r := &route{account: a, model: m, rule: rule}
+	var path []*account
+	for at := a; at != nil; at = at.parent {
+		path = append([]*account{at}, path...)
+	}
+	r.clamp = amount{1, 1 << 62, 1 << 62, 1 << 62}
+	for _, at := range path {
+		if !at.nameless() {
+			r.pass(at.node)
+		}
+		r.shared = r.shared || at.name == shared
+		if n := at.byModel[model]; n != nil {
+			r.pass(n)
+		}
+	}
+	if a.routes == nil {
+		a.routes = map[string]*route{}
+	}
+	a.routes[model] = r
+	return r
+}
+
+func (r *route) pass(n *node) {
+	r.nodes = append(r.nodes, n)
+	r.clamp[tokens] = min(r.clamp[tokens], n.limits.tokensClamp)
+	r.clamp[inputTokens] = min(r.clamp[inputTokens], n.limits.inputClamp)
+	r.clamp[outputTokens] = min(r.clamp[outputTokens], n.limits.outputClamp)
+}
+
+// route finds the path of a request.
+func (g *Governor) route(r *Request, now time.Duration) *route {
+	a := g.root
+	if r.Tenant != "" || r.Agent != "" {
+		if g.root.byModel[r.Model] == nil {
+			return nil // a request for nothing makes no scope
+		}
+		a = g.child(a, r.Tenant, g.config.MaxTenants, now)
+		if r.Agent != "" {
+			a = g.child(a, r.Agent, g.config.MaxAgents, now)
+		}
+	}
+	return g.routeTo(a, r.Model)
+}

@@ -1,0 +1,216 @@
+package quota
+
+import (
+	"math"
+	"time"
+)
+
+// Advance lets happen what is due up to now: episodes end, days turn, permits
+// expire, factors return. Every other verb does the same first; each move
+// carries the instant at which it was due, however late one looks.
+func (g *Governor) Advance(now time.Duration) { g.tick(now) }
+
+// NextTransition is the earliest instant at which something may happen by
+// itself: set one timer for it and call [Governor.Advance], then
+// [Governor.Grants] if somebody waits. ok is false when nothing is due, ever. It
+// may be early; it is never late.
+func (g *Governor) NextTransition(now time.Duration) (at time.Duration, ok bool) {
+	now = g.tick(now)
+	at = g.earliest()
+	if len(g.waiting) > 0 {
+		at = min(at, max(now, g.retry))
+		for _, w := range g.waiting {
+			at = min(at, w.deadline)
+		}
+	}
+	return at, at != math.MaxInt64
+}
+
+// tick brings the governor up to now, which counts as no earlier than the
+// latest instant seen.
+func (g *Governor) tick(now time.Duration) time.Duration {
+	if now < g.seen {
+		return g.seen
+	}
+	if now >= g.due {
+		g.catchUp(now)
+	}
+	g.seen = now
+	return now
+}
+
+// earliest is the first instant at which something may happen.
+func (g *Governor) earliest() time.Duration {
+	at := time.Duration(math.MaxInt64)
+	for _, c := range g.calendars {
+		at = min(at, c.end)
+	}
+	if len(g.schedule) > 0 {
+		at = min(at, g.schedule[0].due)
+	}
+	if p := &g.permits; p.oldest != 0 {
+		at = min(at, p.slots[p.oldest-1].at+g.ttl)
+	}
+	return at
+}
+
+// catchUp lets everything up to now happen in its order: days turn, then
+// permits expire, then scopes move.
+func (g *Governor) catchUp(now time.Duration) {
+	for {
+		due := g.earliest()
+		if due > now {
+			g.due = due
+			return
+		}
+		at := max(due, g.seen)
+		g.seen = at
+		turned := false
+		for _, c := range g.calendars {
+			if c.end <= at {
+				c.anchor(g.origin, at)
+				turned = true
+			}
+		}
+		if turned {
+			continue
+		}
+		if p := &g.permits; p.oldest != 0 && p.slots[p.oldest-1].at+g.ttl <= due {
+			h := &p.slots[p.oldest-1]
+			g.expire(at, Permit{p.oldest, h.serial}, h)
+			continue
+		}
+		n := g.schedule[0]
+		n.sync(at)
+		g.reconsider(n, at)
+	}
+}
+
+// reconsider moves a scope as far as its numbers say, and sets when to look
+// again. The node is synced to at.
+func (g *Governor) reconsider(n *node, at time.Duration) {
+	if n.retired {
+		return
+	}
+	switch {
+	case n.state == Exhausted && n.day > n.spentOn:
+		g.transition(n, DayTurned, at)
+	case n.state == Throttle && n.ready(true) <= at:
+		g.transition(n, Resume, at)
+	}
+	if n.state != Exhausted && n.spent() {
+		g.transition(n, CapReached, at)
+	}
+	switch n.state {
+	case Normal:
+		if g.strained(n, at) {
+			g.transition(n, SoftReached, at)
+		}
+	case Soft:
+		if g.relieved(n, at) {
+			g.transition(n, SoftRelieved, at)
+		}
+	case Throttle, Exhausted, states:
+	}
+	if n.stepAt > 0 && n.stepAt <= at {
+		g.stepScale(n, at)
+	}
+	g.rescale(n, at, stir)
+	g.reschedule(n, at)
+}
+
+// observe is reconsider for when a scope was only charged: cheap while it is
+// normal and stays so.
+func (g *Governor) observe(n *node, at time.Duration) {
+	if n.retired {
+		return
+	}
+	if n.state == Normal {
+		if g.strained(n, at) || n.spent() {
+			g.reconsider(n, at)
+		}
+		return
+	}
+	if n.state != Exhausted && n.spent() {
+		g.reconsider(n, at)
+		return
+	}
+	g.rescale(n, at, stir)
+}
+
+// press begins the episode that a refusal is a sign of.
+func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
+	if n.retired {
+		return
+	}
+	for k := range n.bucket {
+		if v.lacking&(1<<k) != 0 {
+			n.wanted[k] = max(n.wanted[k], c.taken[k]*nano)
+		}
+	}
+	n.lacking |= v.lacking
+	if v.over {
+		n.softWanted = max(n.softWanted, c.taken[tokens])
+	}
+	switch {
+	case v.capType != "" && v.wait != Never && n.state != Exhausted:
+		g.transition(n, CapReached, at)
+	case v.lacking != 0 && (n.state == Normal || n.state == Soft):
+		g.transition(n, BucketEmpty, at)
+	case v.over && n.state == Normal:
+		g.transition(n, SoftReached, at)
+	case n.state == Normal:
+		n.lacking, n.wanted = 0, [kinds]int64{}
+		return
+	}
+	g.reschedule(n, at)
+}
+
+// ready is the instant at which every bucket that lacked something holds it
+// again, with something to spare if so asked: the margin that keeps an episode
+// from ending with every token.
+func (n *node) ready(spare bool) time.Duration {
+	at := n.refilled
+	for k := range n.bucket {
+		if n.lacking&(1<<k) == 0 {
+			continue
+		}
+		r, need := &n.limits.refill[k], n.wanted[k]
+		if spare && k == calls {
+			need = min(need+nano, r.capacity)
+		} else if spare {
+			need = min(need+r.capacity/10, r.capacity)
+		}
+		at = max(at, later(n.refilled, n.bucket[k].wait(r, need)))
+	}
+	return at
+}
+
+// later is at + d, or the end of time.
+func later(at, d time.Duration) time.Duration {
+	if d > math.MaxInt64-at {
+		return math.MaxInt64
+	}
+	return at + d
+}
+
+// look is when the scope has to be looked at next.
+func (n *node) look(at time.Duration) time.Duration {
+	due := time.Duration(math.MaxInt64)
+	switch n.state {
+	case Throttle:
+		due = n.ready(true)
+	case Exhausted:
+		due = n.limits.calendar.end
+	case Soft:
+		due = max(n.foreseen, at)
+		if n.window != nil {
+			due = max(due, n.window.falls(n.relief(), at))
+		}
+	case Normal, states:
+	}
+	if n.stepAt > 0 {
+		due = min(due, n.stepAt)
+	}
+	return due
+}

@@ -1,0 +1,249 @@
+package quota
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// Approve asks for one call at now. When it is approved, its estimate is taken
+// from every scope on its path, and the permit has to be settled with
+// [Governor.RecordUsage] or given back with [Governor.Cancel]; when it is
+// refused, nothing is taken. Those who wait (see [Governor.Enqueue]) go before
+// a request of no greater priority.
+func (g *Governor) Approve(now time.Duration, r Request) (d Decision) {
+	now = g.tick(now)
+	var c claim
+	switch {
+	case !g.claim(now, &r, &c, &d):
+		g.deny(now, nil, &d)
+	case len(g.waiting) > 0 && g.behind(now, &c, r.Priority, &d):
+		g.deny(now, &c, &d)
+	case !g.admit(now, &c, &d):
+		d = g.refuse(now, &c)
+		g.deny(now, &c, &d)
+	}
+	return d
+}
+
+// claim finds the request's path and what it would take; false is a refusal of
+// the request as such.
+func (g *Governor) claim(now time.Duration, r *Request, c *claim, d *Decision) bool {
+	code := CodeInvalidConfig
+	if r.valid() {
+		if on := g.route(r, now); on != nil {
+			r.claim(on, c)
+			return true
+		}
+		code = CodeModelNotConfigured
+	}
+	*d = Decision{Reason: HardLimit, Code: code, RetryIn: Never, Final: true}
+	if len(r.Model) <= maxName {
+		d.Scope.Model = r.Model
+	}
+	return false
+}
+
+// behind reports whether somebody of at least this priority waits for a scope
+// on the path.
+func (g *Governor) behind(now time.Duration, c *claim, priority int, d *Decision) bool {
+	n := g.claimed(c.route, priority)
+	if n == nil {
+		return false
+	}
+	*d = Decision{Reason: Throttled, Code: bucketCode(n), Scope: n.scope, RetryIn: max(1, g.retry-now)}
+	return true
+}
+
+// admit takes the claim from all its scopes, or from none.
+func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
+	for _, n := range c.route.nodes {
+		n.sync(now)
+		if !n.passes(c) {
+			return false
+		}
+	}
+	d.Approved = true
+	if c.clamped() {
+		d.Advisory |= AdviseClamped
+	}
+	if c.route.shared {
+		d.Advisory |= AdviseShared
+	}
+	for _, n := range c.route.nodes {
+		g.charge(now, n, c)
+		if n.state != Normal || n.window != nil {
+			d.remark(n)
+		}
+	}
+	var h *hold
+	d.Permit, h = g.permits.put()
+	h.claim, h.at, h.flowed = *c, now, 0
+	c.route.account.open++
+	g.counts.approved++
+	g.due = min(g.due, now+g.ttl)
+	return true
+}
+
+// charge takes the claim from one scope and looks at where that leaves it.
+func (g *Governor) charge(now time.Duration, n *node, c *claim) {
+	l, cost := n.limits, c.charged[tokens]
+	for m := l.mask; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros8(m) % kinds
+		n.bucket[k].level -= c.taken[k] * nano // it is there
+	}
+	if n.window != nil {
+		n.window.add(c.taken[tokens])
+	}
+	n.dayTokens += cost
+	n.dayCalls++
+	n.ledger.granted += cost
+	n.ledger.held += cost
+	n.approved++
+	n.recent.roll(now, g.span)
+	n.recent.tokens += cost
+	n.recent.calls++
+	g.mark(n)
+	if l.watched || n.state != Normal {
+		g.observe(n, now)
+	}
+}
+
+// mark notes that the node's daily use has to be kept.
+func (g *Governor) mark(n *node) {
+	if n.dirty {
+		return
+	}
+	if len(g.changed) >= g.sweep {
+		// Nobody took the list for long: leave out who was forgotten meanwhile.
+		g.changed = slices.DeleteFunc(g.changed, func(n *node) bool { return n.retired })
+		g.sweep = 1024 + 2*len(g.changed)
+	}
+	n.dirty = true
+	g.changed = append(g.changed, n)
+}
+
+// remark adds what the state of a scope on the path tells.
+func (d *Decision) remark(n *node) {
+	switch n.state {
+	case Soft:
+		d.Advisory |= AdviseSoft
+	case Throttle:
+		d.Advisory |= AdviseThrottled
+	case Normal, Exhausted, states:
+	}
+	if w := n.window; w != nil {
+		d.Utilization = max(d.Utilization, share(w.sum, 1000, n.limits.softBudget))
+		if w.sum > n.limits.softBudget {
+			d.Advisory |= AdviseOverSoft
+		}
+	}
+}
+
+// verdict is what one scope says to a claim that does not pass all of them.
+type verdict struct {
+	reason  Reason
+	capType string
+	wait    time.Duration
+	final   bool
+	lacking uint8 // kinds whose bucket is too low
+	over    bool  // the window is full
+}
+
+// examine says why a claim does not pass, and when it could. Reason is empty
+// when it passes.
+func (n *node) examine(now time.Duration, c *claim) (v verdict) {
+	l := n.limits
+	for k := range n.bucket {
+		if l.mask&(1<<k) == 0 {
+			continue
+		}
+		if wait := n.bucket[k].wait(&l.refill[k], c.taken[k]*nano); wait > 0 {
+			v.reason, v.wait = Throttled, max(v.wait, wait)
+			v.lacking |= 1 << k
+		}
+	}
+	if w := n.window; w != nil && l.policy != Advise && w.sum > l.softBudget-c.taken[tokens] {
+		v.over, v.final = true, l.policy == Deny
+		if wait := w.falls(l.softBudget-c.taken[tokens], now) - now; wait > v.wait || v.reason == "" || v.final {
+			v.reason, v.wait = SoftLimit, max(wait, v.wait)
+		}
+	}
+	if v.capType = n.capType(c.charged[tokens]); v.capType != "" {
+		v.reason, v.wait, v.final = HardLimit, l.calendar.end-now, true
+		if c.charged[tokens] > l.dailyTokens {
+			v.wait = Never
+		}
+	}
+	return v
+}
+
+// refuse says what stands in the way: a hard limit before all else, then what
+// takes longest. It begins the episodes that the refusal is a sign of.
+func (g *Governor) refuse(now time.Duration, c *claim) Decision {
+	d := Decision{RetryIn: -1}
+	for _, n := range c.route.nodes {
+		n.sync(now)
+		v := n.examine(now, c)
+		if v.reason == "" {
+			continue
+		}
+		g.press(n, &v, c, now)
+		harder := v.reason == HardLimit && d.Reason != HardLimit
+		if !harder && (d.Reason == HardLimit) != (v.reason == HardLimit) {
+			continue
+		}
+		if harder || v.wait > d.RetryIn || v.final && !d.Final {
+			d.Reason, d.RetryIn, d.Scope = v.reason, max(v.wait, d.RetryIn), n.scope
+			if harder {
+				d.RetryIn = v.wait
+			}
+			d.Final = d.Final || v.final
+			d.Code = codeOf(v.reason, n)
+		}
+	}
+	return d
+}
+
+// bucketCode is the code of an empty bucket.
+func bucketCode(n *node) Code {
+	if n.scope.Global() {
+		return CodeGlobalLimit
+	}
+	return CodeThrottled
+}
+
+// deny counts a refusal and tells of it.
+func (g *Governor) deny(now time.Duration, c *claim, d *Decision) {
+	g.counts.denied++
+	e := Event{Type: EventDenied, Scope: d.Scope, Reason: d.Reason, Code: d.Code}
+	if c != nil {
+		for _, n := range c.route.nodes {
+			n.denied++
+		}
+		e.Scope = c.route.account.scope()
+		e.Model = c.route.model.scope.Model
+	}
+	if d.RetryIn != Never {
+		e.RetryInMS = milliseconds(d.RetryIn)
+	}
+	if last := g.events.newest(); last != nil && last.Type == EventDenied && last.Scope == e.Scope && last.Code == e.Code {
+		last.Count = max(1, last.Count) + 1
+		last.RetryInMS = e.RetryInMS
+		return
+	}
+	g.emit(now, e)
+}
+
+// milliseconds rounds up.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// emit puts an event into the ring.
+func (g *Governor) emit(now time.Duration, e Event) {
+	e.Seq = g.events.total + 1
+	e.Instant, e.At = now, g.origin.Add(now).UTC()
+	e.Global = e.Scope.Global()
+	g.events.add(e)
+}

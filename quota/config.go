@@ -1,0 +1,191 @@
+package quota
+
+import (
+	"time"
+)
+
+// Policy says what happens beyond a soft budget.
+type Policy string
+
+// The policies.
+const (
+	// Defer refuses with SOFT_LIMIT until the window frees. The default.
+	Defer Policy = "defer"
+	// Advise approves, with an advisory.
+	Advise Policy = "advise"
+	// Deny refuses with SOFT_LIMIT for good: the caller should not wait.
+	Deny Policy = "deny"
+)
+
+// Limits are the budgets of one scope. Zero fields set no limit.
+type Limits struct {
+	// CallsPerMinute is how fast calls refill, 0 to 1e9.
+	CallsPerMinute int64 `json:"callsPerMinute,omitempty"`
+	// Burst is the capacity of the call bucket: how many calls in a row a full
+	// one gives. Default CallsPerMinute.
+	Burst int64 `json:"burst,omitempty"`
+	// RefillPerSecond replaces CallsPerMinute/60 as the rate at which calls
+	// refill, to nine decimal places, at most 1e7.
+	RefillPerSecond float64 `json:"refillPerSecond,omitempty"`
+
+	// TokensPerMinute bounds all charged tokens, hard; TokenBurst is the
+	// bucket's capacity, by default TokensPerMinute.
+	TokensPerMinute int64 `json:"tokensPerMinute,omitempty"`
+	TokenBurst      int64 `json:"tokenBurst,omitempty"`
+	// InputTokensPerMinute and OutputTokensPerMinute bound one side, hard; a
+	// minute's worth is the capacity.
+	InputTokensPerMinute  int64 `json:"inputTokensPerMinute,omitempty"`
+	OutputTokensPerMinute int64 `json:"outputTokensPerMinute,omitempty"`
+
+	// SoftTokenBudget is how many tokens a rolling window of SoftTokenWindowMS
+	// milliseconds should hold at most. Both or neither.
+	SoftTokenBudget   int64 `json:"softTokenBudget,omitempty"`
+	SoftTokenWindowMS int64 `json:"softTokenWindowMs,omitempty"`
+	// SoftPolicy says what happens beyond it. Default [Defer].
+	SoftPolicy Policy `json:"softPolicy,omitempty"`
+
+	// MaxDailyTokens and MaxDailyCalls are hard caps for one day of DayZone.
+	MaxDailyTokens int64 `json:"maxDailyTokens,omitempty"`
+	MaxDailyCalls  int64 `json:"maxDailyCalls,omitempty"`
+	// DayZone is the time zone in which the day turns. Default: the
+	// configuration's.
+	DayZone string `json:"dayZone,omitempty"`
+}
+
+// Model is what is known of one model.
+type Model struct {
+	Limits
+	// Charge names the rule by which calls are charged. Default "total".
+	Charge string `json:"charge,omitempty"`
+}
+
+// Tenant is what one tenant may use.
+type Tenant struct {
+	Limits
+	// Weight is its share beside others when they queue, 1 to 1000. Default 1.
+	Weight int64 `json:"weight,omitempty"`
+	// Models are further limits, for the tenant's use of one model.
+	Models map[string]Limits `json:"models,omitempty"`
+	// Agents are the limits of its agents by name; AgentDefault is for the others.
+	Agents       map[string]Agent `json:"agents,omitempty"`
+	AgentDefault Agent            `json:"agentDefault,omitzero"`
+}
+
+// Agent is what one agent may use.
+type Agent struct {
+	Limits
+	// Models are further limits, for the agent's use of one model.
+	Models map[string]Limits `json:"models,omitempty"`
+}
+
+// Config is the whole configuration. Zero fields take the defaults.
+type Config struct {
+	// Global limits everything together.
+	Global Limits `json:"global,omitzero"`
+	// Models are the models that may be used, by name; others are refused.
+	Models map[string]Model `json:"models,omitempty"`
+	// Tenants are the limits of tenants by name; TenantDefault is for the others.
+	Tenants       map[string]Tenant `json:"tenants,omitempty"`
+	TenantDefault Tenant            `json:"tenantDefault,omitzero"`
+	// Charges are charge rules by name, beside [StandardCharges].
+	Charges map[string]Charge `json:"charges,omitempty"`
+
+	// DayZone is the time zone in which days turn. Default "UTC".
+	DayZone string `json:"dayZone,omitempty"`
+	// LoadZone finds a time zone by its name; pass time.LoadLocation. By default
+	// only "UTC" is known.
+	LoadZone func(name string) (*time.Location, error) `json:"-"`
+
+	// PermitTTLMS is after how many milliseconds a permit that nobody settled is
+	// released. Default 600,000.
+	PermitTTLMS int64 `json:"permitTtlMs,omitempty"`
+	// KeepExpired charges the estimate of a permit that nobody settled, instead
+	// of giving it back.
+	KeepExpired bool `json:"keepExpired,omitempty"`
+
+	// AdaptiveScalingOff leaves every scale factor at 1.
+	AdaptiveScalingOff bool `json:"adaptiveScalingOff,omitempty"`
+	// ScaleMin and ScaleMax bound the scale factor: 0.01 to 1, default 0.5; 1 to
+	// 100, default 4.
+	ScaleMin float64 `json:"scaleMin,omitempty"`
+	ScaleMax float64 `json:"scaleMax,omitempty"`
+	// ScaleStepMS is the time between two of the four steps in which the factor
+	// returns to 1. Default 5,000.
+	ScaleStepMS int64 `json:"scaleStepMs,omitempty"`
+
+	// ForecastOff: soft pressure is never raised early.
+	ForecastOff bool `json:"forecastOff,omitempty"`
+	// ForecastWindowMS is over how many milliseconds the recent rate is taken.
+	// Default 60,000.
+	ForecastWindowMS int64 `json:"forecastWindowMs,omitempty"`
+
+	// EventBuffer is how many events are kept, 1 to 100,000. Default 250.
+	EventBuffer int64 `json:"eventBuffer,omitempty"`
+	// MaxTenants and MaxAgents bound the tenants, and the agents of each, that
+	// are known at one time. Defaults 10,000 and 100.
+	MaxTenants int64 `json:"maxTenants,omitempty"`
+	MaxAgents  int64 `json:"maxAgents,omitempty"`
+	// MaxWaiting bounds the waiters. Default 1,000.
+	MaxWaiting int64 `json:"maxWaiting,omitempty"`
+}
+
+// shared is the name of the scope for those for whom there is no room.
+const shared = "*"
+
+// Resolve fills in the defaults and checks the rest. The error is a
+// [*FieldError] that names field, value and bound; several are joined.
+func (c Config) Resolve() (Config, error) {
+	defaults := [...]struct {
+		field *int64
+		value int64
+	}{
+		{&c.PermitTTLMS, 600_000}, {&c.ScaleStepMS, 5_000}, {&c.ForecastWindowMS, 60_000},
+		{&c.EventBuffer, 250}, {&c.MaxTenants, 10_000}, {&c.MaxAgents, 100}, {&c.MaxWaiting, 1_000},
+	}
+	for _, d := range defaults {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.ScaleMin == 0 {
+		c.ScaleMin = 0.5
+	}
+	if c.ScaleMax == 0 {
+		c.ScaleMax = 4
+	}
+	if c.DayZone == "" {
+		c.DayZone = "UTC"
+	}
+	return c, c.validate()
+}
+
+// charge is the rule of that name.
+func (c *Config) charge(name string) (Charge, bool) {
+	if name == "" {
+		name = "total"
+	}
+	if rule, ok := c.Charges[name]; ok {
+		return rule, true
+	}
+	rule, ok := StandardCharges()[name]
+	return rule, ok
+}
+
+// zone is the time zone of that name.
+func (c *Config) zone(name string) (*time.Location, error) {
+	if name == "UTC" || c.LoadZone == nil {
+		if name != "UTC" {
+			return nil, errNoZones
+		}
+		return time.UTC, nil
+	}
+	return c.LoadZone(name)
+}
+
+// dayZone is the zone of these limits.
+func (c *Config) dayZone(l *Limits) string {
+	if l.DayZone != "" {
+		return l.DayZone
+	}
+	return c.DayZone
+}

@@ -1,0 +1,131 @@
+package quota
+
+import "time"
+
+// EventType names what happened.
+type EventType string
+
+// The types of event.
+const (
+	// EventThrottle: an episode of throttle began. Once an episode.
+	EventThrottle EventType = "rate:throttle"
+	// EventResume: the episode, or the exhaustion, is over. Once.
+	EventResume EventType = "rate:resume"
+	// EventSoftPressure: the scope came under soft pressure.
+	EventSoftPressure EventType = "rate:softPressure"
+	// EventExhausted: the day's cap is used up. Once a day.
+	EventExhausted EventType = "llm:quota_exhausted"
+	// EventAdaptiveScale: the scale factor moved.
+	EventAdaptiveScale EventType = "rate:adaptiveScale"
+	// EventDenied: a request was refused. Equal ones in a row that nobody took
+	// yet are one event with a count.
+	EventDenied EventType = "rate:denied"
+	// EventBackoff: a client backs off instead of calling.
+	EventBackoff EventType = "llm:backoff"
+	// EventConfig: the configuration was swapped.
+	EventConfig EventType = "rate:config"
+)
+
+// Event is one thing that happened. Which fields are set depends on its type;
+// Global is set when the scope is the global one.
+type Event struct {
+	// Seq counts events from 1.
+	Seq uint64 `json:"seq"`
+	// At is the wall-clock instant, Instant the same since the origin.
+	At      time.Time     `json:"at"`
+	Instant time.Duration `json:"-"`
+	Type    EventType     `json:"type"`
+
+	Scope
+	Global bool `json:"global,omitempty"`
+
+	// ScopeName is the scope in words, with exhaustion.
+	ScopeName string `json:"scope,omitempty"`
+	Reason    Reason `json:"reason,omitempty"`
+	Code      Code   `json:"code,omitempty"`
+	// RetryInMS is rounded up to whole milliseconds; absent when no wait helps.
+	RetryInMS int64 `json:"retryInMs,omitempty"`
+	// Utilization is a share of the soft budget, or of the day's cap when it is a
+	// forecast that raised the pressure; WindowMS is the length of that window.
+	Utilization float64 `json:"utilization,omitempty"`
+	WindowMS    int64   `json:"windowMs,omitempty"`
+	// Forecast: the pressure was raised early.
+	Forecast bool `json:"forecast,omitempty"`
+	// CapType is "dailyTokens" or "dailyCalls".
+	CapType string `json:"capType,omitempty"`
+	// Factor is the scale factor from now on.
+	Factor float64 `json:"factor,omitempty"`
+	// Digest is that of the new configuration.
+	Digest string `json:"configDigest,omitempty"`
+	// Count is how many equal events this one stands for, when more than one.
+	Count int64 `json:"count,omitempty"`
+}
+
+// The types of cap.
+const (
+	DailyTokens = "dailyTokens"
+	DailyCalls  = "dailyCalls"
+)
+
+// ring keeps the newest values, oldest out.
+type ring[T any] struct {
+	kept  []T // a circle once it is full
+	first int
+	total uint64 // ever added
+	taken uint64 // how many of total were taken or lost
+	bound int
+}
+
+func (r *ring[T]) add(v T) {
+	r.total++
+	if len(r.kept) < r.bound {
+		r.kept = append(r.kept, v)
+		return
+	}
+	r.kept[r.first] = v
+	r.first = (r.first + 1) % len(r.kept)
+}
+
+// newest is the last value if nobody took it yet.
+func (r *ring[T]) newest() *T {
+	if r.total == r.taken {
+		return nil
+	}
+	return &r.kept[(r.first+len(r.kept)-1)%len(r.kept)]
+}
+
+// all appends what is kept, oldest first.
+func (r *ring[T]) all(dst []T) []T {
+	dst = append(dst, r.kept[r.first:]...)
+	return append(dst, r.kept[:r.first]...)
+}
+
+// take appends what was added since the last take, as far as it is still kept.
+func (r *ring[T]) take(dst []T) (taken []T, lost uint64) {
+	fresh := r.total - r.taken
+	r.taken = r.total
+	if kept := uint64(len(r.kept)); fresh > kept {
+		fresh, lost = kept, fresh-kept
+	}
+	for i := range int(fresh) {
+		dst = append(dst, r.kept[(r.first+len(r.kept)-int(fresh)+i)%len(r.kept)])
+	}
+	return dst, lost
+}
+
+// resize keeps the newest values within another bound.
+func (r *ring[T]) resize(bound int) {
+	kept := r.all(nil)
+	r.kept, r.first, r.bound = kept[max(0, len(kept)-bound):], 0, bound
+}
+
+// String is the event in one line: its type, whom it is about, why.
+func (e Event) String() string {
+	s := string(e.Type) + " " + e.Scope.String()
+	if e.Code != "" {
+		s += " " + string(e.Code)
+	} else if e.Reason != "" {
+		s += " " + string(e.Reason)
+	}
+	return s
+}

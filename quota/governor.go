@@ -1,0 +1,238 @@
+package quota
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// Version is that of the snapshot's structure.
+const Version = 1
+
+// Governor is the state of all scopes. Make one with [New].
+type Governor struct {
+	config    Config
+	digest    string
+	origin    time.Time // the wall-clock instant of zero
+	calendars map[string]*calendar
+	root      *account
+	nodes     uint64 // ever made
+
+	seen     time.Duration // the latest instant
+	due      time.Duration // the earliest at which something may happen by itself
+	schedule []*node       // a heap by due
+	ttl      time.Duration
+	span     time.Duration // of the recent rate
+
+	permits permits
+	changed []*node // whose daily use changed
+	sweep   int     // how long that list may get before it is swept
+	events  ring[Event]
+	moves   ring[Move]
+	log     logHash
+	counts  counts
+
+	waiting []*waiter     // in order of arrival
+	flows   []*account    // the tenants that have waiters
+	waiters uint64        // ever
+	pass    uint64        // number of the last pass over them
+	retry   time.Duration // when the next pass may find room
+	virtual int64         // how far the one who was granted last had come
+}
+
+// counts are totals since New.
+type counts struct{ approved, denied, throttles, resumes, scaled, conflicts int64 }
+
+// New makes a governor with every bucket full. origin is the wall-clock instant
+// that now = 0 stands for; it must be after 1970. The error is a [*FieldError],
+// or several joined.
+func New(c Config, origin time.Time) (*Governor, error) {
+	c, err := c.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	if origin.Unix() <= 0 {
+		return nil, &FieldError{"origin", origin.Format(time.RFC3339), "a wall-clock instant after 1970"}
+	}
+	g := &Governor{origin: origin, calendars: map[string]*calendar{}, root: &account{}, due: math.MaxInt64, pass: 1}
+	g.events.bound, g.moves.bound = int(c.EventBuffer), int(c.EventBuffer)
+	if err := g.install(c, 0); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Config is the configuration in force, with its defaults. Its maps must not be
+// changed.
+func (g *Governor) Config() Config { return g.config }
+
+// Digest is the SHA-256 of the configuration's canonical JSON, in hexadecimal.
+func (g *Governor) Digest() string { return g.digest }
+
+// UpdateConfig applies a JSON merge patch (RFC 7396) to the configuration; see
+// [Config.Patched] and [Governor.Replace].
+func (g *Governor) UpdateConfig(now time.Duration, patch []byte) error {
+	next, err := g.config.Patched(patch)
+	if err != nil {
+		return err
+	}
+	return g.Replace(now, next)
+}
+
+// Replace swaps the whole configuration. What is used stays used: a bucket that
+// lacked n tokens lacks n of its new capacity. Budgets that did not exist before
+// begin full, but the day's use counts. After an error nothing has changed.
+func (g *Governor) Replace(now time.Duration, c Config) error {
+	c, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	now = g.tick(now)
+	if err := g.install(c, now); err != nil {
+		return err
+	}
+	g.emit(now, Event{Type: EventConfig, Scope: Scope{}, Digest: g.digest})
+	return nil
+}
+
+// install puts a resolved configuration in force.
+func (g *Governor) install(c Config, now time.Duration) error {
+	digest, err := c.Digest()
+	if err != nil {
+		return err
+	}
+	zones := map[string]*calendar{}
+	for _, l := range c.everyLimit() {
+		name := c.dayZone(l)
+		if zones[name] != nil {
+			continue
+		}
+		if known := g.calendars[name]; known != nil {
+			zones[name] = known
+			continue
+		}
+		zone, err := c.zone(name)
+		if err != nil {
+			return &FieldError{"dayZone", name, "a time zone that is known"}
+		}
+		zones[name] = &calendar{name: name, zone: zone}
+		zones[name].anchor(g.origin, now)
+	}
+	g.config, g.digest, g.calendars = c, digest, zones
+	g.ttl = time.Duration(c.PermitTTLMS) * time.Millisecond
+	g.span = time.Duration(c.ForecastWindowMS) * time.Millisecond
+	g.events.resize(int(c.EventBuffer))
+	g.moves.resize(int(c.EventBuffer))
+	g.configureAccount(g.root, now)
+	for _, w := range g.waiting {
+		g.reroute(w)
+	}
+	g.retry = now
+	g.due = g.earliest()
+	return nil
+}
+
+// everyLimit lists all limits, so that every zone is found.
+func (c *Config) everyLimit() []*Limits {
+	all := []*Limits{&c.Global}
+	add := func(l Limits) { all = append(all, &l) }
+	agent := func(a Agent) {
+		add(a.Limits)
+		for _, l := range a.Models {
+			add(l)
+		}
+	}
+	tenant := func(t Tenant) {
+		add(t.Limits)
+		for _, l := range t.Models {
+			add(l)
+		}
+		for _, a := range t.Agents {
+			agent(a)
+		}
+		agent(t.AgentDefault)
+	}
+	for _, m := range c.Models {
+		add(m.Limits)
+	}
+	for _, t := range c.Tenants {
+		tenant(t)
+	}
+	tenant(c.TenantDefault)
+	return all
+}
+
+// configureNode makes a node, or gives one its new limits.
+func (g *Governor) configureNode(n *node, s Scope, l *Limits, now time.Duration) *node {
+	p := compile(l, g.calendars[g.config.dayZone(l)])
+	if n == nil {
+		g.nodes++
+		n = &node{scope: s, limits: p, id: g.nodes, heap: -1, refilled: now, since: -1,
+			day: p.calendar.day, factor: one}
+		for k := range n.bucket {
+			n.bucket[k].level = p.refill[k].capacity
+		}
+		if p.soft {
+			n.window = newWindow(p.softSpan, now)
+		}
+		return n
+	}
+	raised := p.dailyTokens > n.limits.dailyTokens || p.dailyCalls > n.limits.dailyCalls
+	n.configure(p, now)
+	if n.state == Exhausted && raised && !n.spent() {
+		g.transition(n, CapRaised, now)
+	}
+	g.reconsider(n, now)
+	return n
+}
+
+// Anchor tells the governor that the wall clock shows wall at now, after it was
+// set. Days only go forward: a clock that is set back hands out no day twice.
+func (g *Governor) Anchor(now time.Duration, wall time.Time) {
+	now = g.tick(now)
+	g.origin = wall.Add(-now)
+	for _, c := range g.calendars {
+		c.anchor(g.origin, now)
+	}
+	g.due = g.earliest()
+	for n := range g.eachNode {
+		if n.state == Exhausted {
+			n.sync(now)
+			g.reconsider(n, now)
+		}
+	}
+}
+
+// eachNode visits every node, in a fixed order.
+func (g *Governor) eachNode(yield func(*node) bool) { g.root.visit(yield) }
+
+func (a *account) visit(yield func(*node) bool) bool {
+	if !a.nameless() && !yield(a.node) {
+		return false
+	}
+	for _, n := range sorted(a.byModel) {
+		if !yield(n) {
+			return false
+		}
+	}
+	for _, c := range a.order {
+		if !c.visit(yield) {
+			return false
+		}
+	}
+	c := a.children[shared]
+	return c == nil || c.visit(yield)
+}
+
+// sorted visits a map in the order of its keys.
+func sorted[V any](m map[string]V) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if !yield(k, m[k]) {
+				return
+			}
+		}
+	}
+}

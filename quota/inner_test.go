@@ -1,0 +1,278 @@
+package quota
+
+import (
+	"math"
+	"math/big"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// The table of moves, spelt out: every pair that is not in it is illegal.
+func TestTheTableOfMoves(t *testing.T) {
+	type move struct {
+		from State
+		t    Trigger
+	}
+	want := map[move]State{
+		{Normal, SoftReached}: Soft, {Soft, SoftRelieved}: Normal,
+		{Normal, BucketEmpty}: Throttle, {Soft, BucketEmpty}: Throttle, {Throttle, Resume}: Normal,
+		{Normal, CapReached}: Exhausted, {Soft, CapReached}: Exhausted, {Throttle, CapReached}: Exhausted,
+		{Exhausted, DayTurned}: Normal, {Exhausted, CapRaised}: Normal,
+	}
+	for from := range states {
+		for trigger := range triggers {
+			to, legal := want[move{from, trigger}]
+			got, ok := next(from, trigger)
+			if ok != legal || ok && got != to {
+				t.Errorf("%v by %v: %v, %v; want %v, %v", from, trigger, got, ok, to, legal)
+			}
+		}
+	}
+}
+
+func TestTheDiagramShowsTheTableOfMoves(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn, legalMoves []string
+	for _, m := range regexp.MustCompile(`(\w+) --> (\w+): (\w+)`).FindAllStringSubmatch(string(doc), -1) {
+		drawn = append(drawn, m[1]+" "+m[2]+" "+m[3])
+	}
+	for trigger := range triggers {
+		for _, from := range legal[trigger].from {
+			legalMoves = append(legalMoves, from.String()+" "+legal[trigger].to.String()+" "+trigger.String())
+		}
+	}
+	slices.Sort(drawn)
+	slices.Sort(legalMoves)
+	if !slices.Equal(drawn, legalMoves) {
+		t.Errorf("drawn %q\nlegal %q", drawn, legalMoves)
+	}
+}
+
+func TestAnIllegalMoveIsAProgrammersError(t *testing.T) {
+	g, err := New(Config{}, time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	g.transition(g.root.node, Resume, 0)
+}
+
+// Against exact rationals: levels, waits, and no drift however time is cut up.
+func TestBucketsAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r refill
+		capacity := rapid.Int64Range(1, 1e9).Draw(t, "capacity")
+		if rapid.Bool().Draw(t, "by the minute") {
+			r = perMinute(rapid.Int64Range(1, 1e9).Draw(t, "rate"), capacity)
+		} else {
+			r = perSecond(float64(rapid.Int64Range(1, 1e15).Draw(t, "nanos"))/1e9, capacity)
+		}
+		rate := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.num), new(big.Int).SetUint64(r.den))
+		exact := new(big.Rat).SetInt64(r.capacity)
+		b := bucket{level: r.capacity}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			n := rapid.Int64Range(0, 2*capacity).Draw(t, "taken")
+			b.take(&r, n*nano)
+			exact.Sub(exact, new(big.Rat).SetInt64(n*nano))
+			if exact.Cmp(new(big.Rat).SetInt64(floor)) < 0 {
+				exact.SetInt64(floor)
+			}
+			d := rapid.SampledFrom([]int64{1, 7, 1e3, 1e6, 1e9, 6e10, 3e16}).Draw(t, "scale")
+			elapsed := rapid.Int64Range(0, d).Draw(t, "elapsed")
+
+			need := rapid.Int64Range(1, capacity).Draw(t, "need") * nano
+			if wait := b.wait(&r, need); wait != Never {
+				before, after := b, b
+				after.fill(&r, wait)
+				if after.level < need {
+					t.Fatalf("after a wait of %v the level is %d of %d", wait, after.level, need)
+				}
+				if before.fill(&r, wait-1); wait > 0 && before.level >= need {
+					t.Fatalf("the wait of %v is longer than needed", wait)
+				}
+			}
+
+			b.fill(&r, time.Duration(elapsed))
+			exact.Add(exact, new(big.Rat).Mul(rate, new(big.Rat).SetInt64(elapsed)))
+			if exact.Cmp(new(big.Rat).SetInt64(r.capacity)) > 0 {
+				exact.SetInt64(r.capacity)
+			}
+			got := new(big.Rat).SetInt64(b.level)
+			got.Add(got, new(big.Rat).SetFrac(new(big.Int).SetUint64(b.rem), new(big.Int).SetUint64(r.den)))
+			if got.Cmp(exact) != 0 {
+				t.Fatalf("level %v, exactly %v", got, exact)
+			}
+		}
+	})
+}
+
+// Against a plain list of charges: what is charged counts for the whole window
+// and leaves within one part after it.
+func TestTheWindowForgetsNothingEarly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		span := time.Duration(rapid.Int64Range(1e6, 1e12).Draw(t, "span"))
+		w := newWindow(span, 0)
+		type charge struct {
+			at time.Duration
+			n  int64
+		}
+		var all []charge
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			now += time.Duration(rapid.Int64Range(0, int64(span)).Draw(t, "later")) / time.Duration(rapid.IntRange(1, 20).Draw(t, "finer"))
+			w.advance(now)
+			n := rapid.Int64Range(0, 100).Draw(t, "n")
+			w.add(n)
+			all = append(all, charge{now, n})
+			if len(all) > 1 && rapid.Bool().Draw(t, "give back") {
+				c := &all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
+				w.giveBack(c.n, c.at)
+				c.n = 0
+			}
+			var least, most int64
+			for _, c := range all {
+				if c.at > now-span {
+					least += c.n
+				}
+				if c.at > now-(parts+1)*w.width {
+					most += c.n
+				}
+			}
+			if w.sum < least || w.sum > most {
+				t.Fatalf("at %v the sum is %d, want %d to %d", now, w.sum, least, most)
+			}
+			limit := rapid.Int64Range(0, 200).Draw(t, "limit")
+			at := w.falls(limit, now)
+			before, after := *w, *w
+			after.advance(at)
+			if before.advance(at - 1); after.sum > limit || at > now && before.sum <= limit {
+				t.Fatalf("falls to %d at %v: then %d, just before %d", limit, at, after.sum, before.sum)
+			}
+			wider := w.widened(span*time.Duration(rapid.IntRange(1, 3).Draw(t, "wider")), now)
+			if wider.sum != w.sum {
+				t.Fatalf("a wider window holds %d, not %d", wider.sum, w.sum)
+			}
+		}
+	})
+}
+
+func TestDaysTurnOnceInEveryZone(t *testing.T) {
+	for _, name := range []string{"UTC", "America/Los_Angeles", "America/Sao_Paulo", "America/Havana", "Asia/Beirut", "America/St_Johns", "Pacific/Apia", "Pacific/Kiritimati", "Asia/Kathmandu"} {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for year := 2005; year < 2027; year++ {
+			first := civilDay(time.Date(year, 1, 1, 12, 0, 0, 0, zone), zone)
+			for day := first; day < first+365; day++ {
+				at := turnOf(day, zone)
+				if civilDay(at, zone) < day || civilDay(at.Add(-1), zone) >= day {
+					t.Fatalf("%s: day %s turns at %v", name, dayName(day), at.In(zone))
+				}
+				leftOut := name == "Pacific/Apia" && dayName(day) == "2011-12-30"
+				if got := civilDay(at, zone); got != day && !leftOut {
+					t.Fatalf("%s: day %s begins on day %s", name, dayName(day), dayName(got))
+				}
+			}
+		}
+	}
+}
+
+func TestShareIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, part, whole := rapid.Int64Min(0).Draw(t, "n"), rapid.Int64Min(0).Draw(t, "part"), rapid.Int64Min(1).Draw(t, "whole")
+		exact := new(big.Int).Mul(big.NewInt(n), big.NewInt(part))
+		exact.Quo(exact, big.NewInt(whole))
+		want := int64(math.MaxInt64)
+		if exact.IsInt64() {
+			want = exact.Int64()
+		}
+		if got := share(n, part, whole); got != want {
+			t.Fatalf("%d, want %d", got, want)
+		}
+	})
+}
+
+func TestTheHeapKeepsItsOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := &Governor{}
+		nodes := make([]*node, 20)
+		for i := range nodes {
+			nodes[i] = &node{id: uint64(i), heap: -1, limits: &limits{calendar: &calendar{}}}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			n := nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "node")]
+			n.stepAt = time.Duration(rapid.Int64Range(0, 30).Draw(t, "due"))
+			g.reschedule(n, 0)
+			in := 0
+			for i, n := range g.schedule {
+				if n.heap != i || i > 0 && g.before(i, (i-1)/2) {
+					t.Fatalf("node %d at %d", n.heap, i)
+				}
+			}
+			for _, n := range nodes {
+				if n.heap >= 0 {
+					in++
+				}
+				if (n.heap >= 0) != (n.stepAt > 0) {
+					t.Fatalf("node %d, due %v, is at %d", n.id, n.stepAt, n.heap)
+				}
+			}
+			if in != len(g.schedule) {
+				t.Fatalf("%d of %d", in, len(g.schedule))
+			}
+		}
+	})
+}
+
+func TestApproveAndSettleDoNotAllocate(t *testing.T) {
+	l := Limits{CallsPerMinute: 1e9, TokensPerMinute: 1e9, SoftTokenBudget: 1e12, SoftTokenWindowMS: 60_000, MaxDailyTokens: 1e12}
+	g, err := New(Config{Global: l, Models: map[string]Model{"m": {Limits: l}}, TenantDefault: Tenant{Limits: l}}, time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Duration(0)
+	for _, tenant := range []string{"", "t"} {
+		if n := testing.AllocsPerRun(1000, func() {
+			now += time.Millisecond
+			d := g.Approve(now, Request{Model: "m", Tenant: tenant, InputTokens: 10, OutputTokens: 5})
+			if first, err := g.RecordUsage(now, d.Permit, Usage{Input: 10, Output: 2}); !first || err != nil {
+				t.Fatal(first, err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
+		}
+	}
+}
+
+func TestMemoryStaysBoundedWhenNobodyTakesWhatChanged(t *testing.T) {
+	g, err := New(Config{Models: map[string]Model{"m": {}}, MaxTenants: 10, MaxAgents: 2}, time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := []byte("tenant-000000")
+	for i := range 100_000 {
+		for at, n := len(name)-1, i; n > 0; at, n = at-1, n/10 {
+			name[at] = byte('0' + n%10)
+		}
+		d := g.Approve(time.Duration(i), Request{Model: "m", Tenant: string(name), Agent: string(name[8:]), InputTokens: 1})
+		if first, err := g.RecordUsage(time.Duration(i), d.Permit, Usage{}); !first || err != nil {
+			t.Fatal(first, err)
+		}
+	}
+	if len(g.changed) > 2000 || len(g.root.children) > 11 || len(g.permits.slots) != 1 || len(g.schedule) != 0 {
+		t.Errorf("%d changed, %d tenants, %d slots, %d scheduled", len(g.changed), len(g.root.children), len(g.permits.slots), len(g.schedule))
+	}
+}

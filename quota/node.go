@@ -1,0 +1,259 @@
+package quota
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// noCap is a daily cap that is not set.
+const noCap = math.MaxInt64
+
+// limits are a scope's budgets, ready for use.
+type limits struct {
+	mask         uint8 // kinds that have a bucket
+	refill       [kinds]refill
+	softBudget   int64
+	softSpan     time.Duration
+	policy       Policy
+	dailyTokens  int64 // noCap without a cap
+	dailyCalls   int64
+	calendar     *calendar
+	perMinute    int64
+	tokensClamp  int64 // the smallest capacity that a token estimate has to fit
+	inputClamp   int64
+	outputClamp  int64
+	capped, soft bool
+	watched      bool // its state may change by being charged
+}
+
+func compile(l *Limits, c *calendar) *limits {
+	p := &limits{
+		softBudget: l.SoftTokenBudget, softSpan: time.Duration(l.SoftTokenWindowMS) * time.Millisecond,
+		policy: l.SoftPolicy, dailyTokens: l.MaxDailyTokens, dailyCalls: l.MaxDailyCalls, calendar: c,
+		perMinute:   l.CallsPerMinute,
+		tokensClamp: math.MaxInt64, inputClamp: math.MaxInt64, outputClamp: math.MaxInt64,
+		capped: l.MaxDailyTokens > 0 || l.MaxDailyCalls > 0, soft: l.SoftTokenBudget > 0,
+	}
+	if p.dailyTokens == 0 {
+		p.dailyTokens = noCap
+	}
+	if p.dailyCalls == 0 {
+		p.dailyCalls = noCap
+	}
+	set := func(kind int, r refill) {
+		p.mask |= 1 << kind
+		p.refill[kind] = r
+	}
+	burst := l.Burst
+	if burst == 0 {
+		burst = l.CallsPerMinute
+	}
+	switch {
+	case l.RefillPerSecond > 0:
+		set(calls, perSecond(l.RefillPerSecond, burst))
+	case l.CallsPerMinute > 0:
+		set(calls, perMinute(l.CallsPerMinute, burst))
+	}
+	if n := l.TokensPerMinute; n > 0 {
+		p.tokensClamp = n
+		if l.TokenBurst > 0 {
+			p.tokensClamp = l.TokenBurst
+		}
+		set(tokens, perMinute(n, p.tokensClamp))
+	}
+	if n := l.InputTokensPerMinute; n > 0 {
+		p.inputClamp = n
+		set(inputTokens, perMinute(n, n))
+	}
+	if n := l.OutputTokensPerMinute; n > 0 {
+		p.outputClamp = n
+		set(outputTokens, perMinute(n, n))
+	}
+	p.watched = p.capped || p.soft
+	if p.soft {
+		p.tokensClamp = min(p.tokensClamp, p.softBudget)
+	}
+	return p
+}
+
+// ledger counts charged tokens for as long as the scope lives: granted is
+// always used + refunded + held.
+type ledger struct{ granted, used, refunded, held int64 }
+
+// node is the state of one scope.
+type node struct {
+	scope    Scope
+	limits   *limits
+	bucket   [kinds]bucket
+	refilled time.Duration
+	window   *window // nil without a soft budget
+
+	day       int64 // of the calendar, to which the daily use belongs
+	dayTokens int64
+	dayCalls  int64
+	dirty     bool // its daily use changed since it was last taken
+
+	ledger   ledger
+	recent   recent
+	approved int64
+	denied   int64
+
+	since   time.Duration // when a bucket was last added; what was taken before was not taken from it
+	retired bool          // its model is no longer configured, or its account was evicted
+
+	state      State
+	lacking    uint8         // kinds whose emptiness began or prolonged the episode
+	wanted     [kinds]int64  // the most that was refused in it, in nano-units
+	softWanted int64         // the most that the window refused
+	foreseen   time.Duration // soft because of a forecast, at least until then; zero if not
+	spentOn    int64         // the day on which it was exhausted
+	factor     int64         // scale factor in thousandths
+	step       int64         // by how much it returns to 1
+	stepAt     time.Duration // when it moves next; zero when it does not
+
+	due  time.Duration // when it has to be looked at, at the earliest
+	heap int           // place in the schedule, -1 outside
+	id   uint64        // order of creation: breaks ties
+
+	blocked         uint64 // the pass over the waiters in which somebody waited for it
+	blockedPriority int
+}
+
+// sync brings buckets, window and day up to now.
+func (n *node) sync(now time.Duration) {
+	l := n.limits
+	if elapsed := now - n.refilled; elapsed > 0 {
+		n.refilled = now
+		for m := l.mask; m != 0; m &= m - 1 {
+			k := bits.TrailingZeros8(m) % kinds
+			n.bucket[k].fill(&l.refill[k], elapsed)
+		}
+	}
+	if n.window != nil {
+		n.window.advance(now)
+	}
+	if n.day != l.calendar.day {
+		n.day, n.dayTokens, n.dayCalls = l.calendar.day, 0, 0
+	}
+}
+
+// capType says which daily cap has no room for so many tokens in one call; ""
+// if both have.
+func (n *node) capType(charged int64) string {
+	switch {
+	case n.dayTokens > n.limits.dailyTokens-charged:
+		return DailyTokens
+	case n.dayCalls >= n.limits.dailyCalls:
+		return DailyCalls
+	}
+	return ""
+}
+
+// passes reports whether every budget has room.
+func (n *node) passes(c *claim) bool {
+	l := n.limits
+	if n.dayTokens > l.dailyTokens-c.charged[tokens] || n.dayCalls > l.dailyCalls-1 {
+		return false
+	}
+	for m := l.mask; m != 0; m &= m - 1 {
+		if k := bits.TrailingZeros8(m) % kinds; n.bucket[k].level < c.taken[k]*nano {
+			return false
+		}
+	}
+	return n.window == nil || n.window.sum <= l.softBudget-c.taken[tokens] || l.policy == Advise
+}
+
+// spent reports whether a daily cap is used up.
+func (n *node) spent() bool {
+	return n.dayTokens >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
+}
+
+// configure swaps the limits; what is used stays used.
+func (n *node) configure(l *limits, now time.Duration) {
+	n.sync(now)
+	old := n.limits
+	for k := range n.bucket {
+		b, r := &n.bucket[k], &l.refill[k]
+		switch bit := uint8(1) << k; {
+		case l.mask&bit == 0:
+			*b = bucket{}
+			n.lacking &^= bit
+		case old.mask&bit == 0:
+			*b = bucket{level: r.capacity}
+			n.since = now
+		case old.refill[k] != *r:
+			b.level = max(r.capacity-(old.refill[k].capacity-b.level), floor)
+			b.rem = 0
+		}
+		n.wanted[k] = min(n.wanted[k], r.capacity)
+	}
+	switch {
+	case !l.soft:
+		n.window = nil
+	case n.window == nil:
+		n.window = newWindow(l.softSpan, now)
+	case l.softSpan != old.softSpan:
+		n.window = n.window.widened(l.softSpan, now)
+	}
+	n.softWanted = min(n.softWanted, l.softBudget)
+	if l.calendar != old.calendar {
+		n.day = l.calendar.day // today's use goes over into the new zone's today
+		n.spentOn = n.day
+	}
+	n.limits = l
+}
+
+// idle reports whether the scope remembers nothing that matters.
+func (n *node) idle(now time.Duration) bool {
+	n.sync(now)
+	for k := range n.bucket {
+		if n.limits.mask&(1<<k) != 0 && n.bucket[k].level < n.limits.refill[k].capacity {
+			return false
+		}
+	}
+	return n.state == Normal && n.heap < 0 && n.ledger.held == 0 &&
+		(n.window == nil || n.window.sum == 0) &&
+		(!n.limits.capped || n.dayTokens == 0 && n.dayCalls == 0)
+}
+
+// recent estimates the rate of use over the last span: what was charged in this
+// one, and the share of the last one that still overlaps.
+type recent struct {
+	turn      time.Duration // when the current span ends
+	tokens    int64
+	calls     int64
+	oldTokens int64
+	oldCalls  int64
+}
+
+func (r *recent) roll(now, span time.Duration) {
+	if now < r.turn {
+		return
+	}
+	if now < r.turn+span {
+		r.oldTokens, r.oldCalls = r.tokens, r.calls
+	} else {
+		r.oldTokens, r.oldCalls = 0, 0
+	}
+	r.tokens, r.calls = 0, 0
+	r.turn = (now/span + 1) * span
+}
+
+// rates are the tokens and calls of the last span; rolled to now before.
+func (r *recent) rates(now, span time.Duration) (tokens, calls int64) {
+	whole := int64(span / time.Millisecond)
+	left := int64((r.turn - now) / time.Millisecond)
+	return r.tokens + share(r.oldTokens, left, whole), r.calls + share(r.oldCalls, left, whole)
+}
+
+// share is n x part / whole, rounded down, of numbers that are not negative;
+// the largest number there is when it does not fit.
+func share(n, part, whole int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	if hi >= uint64(whole) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(whole))
+	return int64(min(q, math.MaxInt64))
+}

@@ -1,0 +1,104 @@
+package quota
+
+import "time"
+
+// Permit is leave for one call. It is a value: copies stand for the same
+// permit, and only its first end counts. The zero Permit stands for none.
+type Permit struct{ slot, serial uint32 }
+
+// ending is how a permit came to its end.
+type ending uint8
+
+const (
+	open ending = iota
+	settled
+	canceled
+	expired
+)
+
+// hold is what an open permit has taken: at first its claim, then also what
+// flowed beyond it.
+type hold struct {
+	claim
+	at     time.Duration // when it was approved
+	flowed int64         // output drained so far
+
+	actual Usage // once settled
+	end    ending
+
+	serial       uint32
+	newer, older uint32 // neighbours in order of approval, plus one
+	nextFree     uint32
+}
+
+// permits are the open permits in slots. A slot is used again under a new
+// serial, so that a stale permit finds nothing, the one longest free first, so
+// that how a permit ended is known for as long as possible. The open ones are
+// linked in order of approval: the oldest expires first.
+type permits struct {
+	slots          []hold
+	free, lastFree uint32 // the free slots, the longest free first, plus one
+	oldest, newest uint32 // plus one
+	open, expired  int64
+}
+
+// put makes room for a permit and links it as the newest.
+func (p *permits) put() (Permit, *hold) {
+	if p.free == 0 {
+		p.slots = append(p.slots, hold{})
+		p.free = uint32(len(p.slots))
+		p.lastFree = p.free
+	}
+	slot := p.free
+	h := &p.slots[slot-1]
+	p.free, h.nextFree = h.nextFree, 0
+	h.serial++
+	h.end, h.newer, h.older = open, 0, p.newest
+	if p.newest == 0 {
+		p.oldest = slot
+	} else {
+		p.slots[p.newest-1].newer = slot
+	}
+	p.newest = slot
+	p.open++
+	return Permit{slot, h.serial}, h
+}
+
+// find is the permit's hold, nil when its slot is in other hands or it was
+// never given out.
+func (p *permits) find(id Permit) *hold {
+	if id.slot == 0 || int(id.slot) > len(p.slots) {
+		return nil
+	}
+	if h := &p.slots[id.slot-1]; h.serial == id.serial {
+		return h
+	}
+	return nil
+}
+
+// issued reports whether the permit was ever given out.
+func (p *permits) issued(id Permit) bool {
+	return id.slot > 0 && int(id.slot) <= len(p.slots) && id.serial > 0 && id.serial <= p.slots[id.slot-1].serial
+}
+
+// close ends an open permit.
+func (p *permits) close(id Permit, h *hold, how ending) {
+	if h.older == 0 {
+		p.oldest = h.newer
+	} else {
+		p.slots[h.older-1].newer = h.newer
+	}
+	if h.newer == 0 {
+		p.newest = h.older
+	} else {
+		p.slots[h.newer-1].older = h.older
+	}
+	h.route, h.end = nil, how
+	if p.free == 0 {
+		p.free = id.slot
+	} else {
+		p.slots[p.lastFree-1].nextFree = id.slot
+	}
+	p.lastFree = id.slot
+	p.open--
+}

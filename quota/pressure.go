@@ -1,0 +1,190 @@
+package quota
+
+import (
+	"math/bits"
+	"time"
+)
+
+// strained reports whether a normal scope should be soft: above 0.8 of its soft
+// budget, or heading for the end of one.
+func (g *Governor) strained(n *node, at time.Duration) bool {
+	if w := n.window; w != nil && w.sum > n.limits.softBudget-n.limits.softBudget/5 {
+		return true
+	}
+	if hold := g.foresees(n, at); hold > 0 {
+		n.foreseen = later(at, hold)
+		return true
+	}
+	return false
+}
+
+// relieved reports whether a soft scope should be normal again.
+func (g *Governor) relieved(n *node, at time.Duration) bool {
+	if n.foreseen > 0 {
+		if at < n.foreseen {
+			return false
+		}
+		if hold := g.foresees(n, at); hold > 0 {
+			n.foreseen = later(at, hold)
+			return false
+		}
+		n.foreseen = 0
+	}
+	return n.window == nil || n.window.sum <= n.relief()
+}
+
+// relief is the most that the window holds when pressure ends: 0.7 of the
+// budget, and room for the largest that was refused.
+func (n *node) relief() int64 {
+	budget := n.limits.softBudget
+	return min(share(budget, 7, 10), budget-n.softWanted)
+}
+
+// foresees reports whether a budget that is at least half used is heading for
+// its end before its window ends, and for how long to believe so; zero is no.
+func (g *Governor) foresees(n *node, at time.Duration) time.Duration {
+	if g.config.ForecastOff {
+		return 0
+	}
+	l := n.limits
+	if w := n.window; w != nil && w.sum >= l.softBudget/2 && w.heads(l.softBudget) {
+		return lately * w.width
+	}
+	if !l.capped || n.dayTokens < l.dailyTokens/2 && n.dayCalls < l.dailyCalls/2 {
+		return 0
+	}
+	n.recent.roll(at, g.span)
+	if n.recent.oldCalls == 0 { // one burst is no rate
+		return 0
+	}
+	used, made := n.recent.rates(at, g.span)
+	left := l.calendar.end - at
+	if l.outruns(l.dailyTokens, n.dayTokens, used, g.span, left) || l.outruns(l.dailyCalls, n.dayCalls, made, g.span, left) {
+		return g.span
+	}
+	return 0
+}
+
+// outruns reports whether a cap at least half used ends within left at the rate
+// of n a span.
+func (l *limits) outruns(bound, used, n int64, span, left time.Duration) bool {
+	if used < bound/2 || n <= 0 {
+		return false
+	}
+	aHi, aLo := bits.Mul64(uint64(max(0, bound-used)), uint64(span))
+	bHi, bLo := bits.Mul64(uint64(n), uint64(left))
+	return aHi < bHi || aHi == bHi && aLo < bLo
+}
+
+// pressure is the budget that presses the scope most visibly: its window, or
+// the day when only a forecast of the day made it soft.
+func (n *node) pressure() (used, budget int64, span time.Duration) {
+	l := n.limits
+	byDay := n.foreseen > 0 && l.capped && (n.window == nil || !n.window.heading)
+	switch {
+	case byDay && share(n.dayTokens, 1000, l.dailyTokens) >= share(n.dayCalls, 1000, l.dailyCalls):
+		return n.dayTokens, l.dailyTokens, l.calendar.end - l.calendar.start
+	case byDay:
+		return n.dayCalls, l.dailyCalls, l.calendar.end - l.calendar.start
+	case n.window != nil:
+		return n.window.sum, l.softBudget, l.softSpan
+	}
+	return 0, 1, 0
+}
+
+// The scale factor is in thousandths.
+const (
+	one   = 1000
+	steps = 4
+	// stir is how far pressure moves the factor at least, once it has set it, so
+	// that not every call makes an event.
+	stir = 50
+)
+
+// rescale sets the scale factor of a scope under pressure: by the use of its
+// soft budget, and at least 2 in throttle.
+func (g *Governor) rescale(n *node, at time.Duration, least int64) {
+	factor := n.factor
+	used, budget, _ := n.pressure()
+	low, high := int64(g.config.ScaleMin*one), int64(g.config.ScaleMax*one)
+	switch {
+	case g.config.AdaptiveScalingOff:
+		factor, least, n.stepAt = one, 1, 0
+	case n.state == Soft:
+		factor = min(max(share(used, one, budget), low), high)
+	case n.state == Throttle || n.state == Exhausted:
+		factor = min(max(share(used, one, budget), 2*one), max(high, 2*one))
+	}
+	if factor >= n.factor+least || factor <= n.factor-least {
+		g.setFactor(n, factor, at)
+	}
+}
+
+// setFactor changes the factor and tells of it.
+func (g *Governor) setFactor(n *node, factor int64, at time.Duration) {
+	n.factor = factor
+	g.counts.scaled++
+	g.emit(at, Event{Type: EventAdaptiveScale, Scope: n.scope, Factor: float64(factor) / one})
+}
+
+// restore begins the return of the factor to 1.
+func (g *Governor) restore(n *node, at time.Duration) {
+	if n.factor == one {
+		return
+	}
+	n.step = (one - n.factor) / steps
+	if n.step == 0 {
+		n.step = one - n.factor
+	}
+	n.stepAt = later(at, g.stepEvery())
+}
+
+func (g *Governor) stepEvery() time.Duration {
+	return time.Duration(g.config.ScaleStepMS) * time.Millisecond
+}
+
+// stepScale is one step of the return.
+func (g *Governor) stepScale(n *node, at time.Duration) {
+	n.stepAt = later(at, g.stepEvery())
+	factor := n.factor + n.step
+	if (one-factor)/n.step <= 0 { // there, or less than a step away
+		factor, n.stepAt = one, 0
+	}
+	g.setFactor(n, factor, at)
+}
+
+// Factor is the scale factor for an agent's decision interval on this path: the
+// greatest of its scopes' where one is above 1, else the smallest. Only Model,
+// Tenant and Agent of the request are read; nothing is made or changed.
+func (g *Governor) Factor(now time.Duration, r Request) float64 {
+	g.tick(now)
+	least, most := int64(one), int64(one)
+	for n := range g.known(r) {
+		least, most = min(least, n.factor), max(most, n.factor)
+	}
+	if most > one {
+		return float64(most) / one
+	}
+	return float64(least) / one
+}
+
+// known visits the scopes on the path of a request that exist.
+func (g *Governor) known(r Request) func(yield func(*node) bool) {
+	return func(yield func(*node) bool) {
+		path := []*account{g.root}
+		if t := g.root.children[r.Tenant]; t != nil {
+			path = append(path, t)
+			if a := t.children[r.Agent]; a != nil {
+				path = append(path, a)
+			}
+		}
+		for _, a := range path {
+			if !yield(a.node) {
+				return
+			}
+			if n := a.byModel[r.Model]; n != nil && !yield(n) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package quota_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/quota"
+)
+
+// enqueue fails the test on a refusal.
+func enqueue(t testing.TB, g *quota.Governor, at time.Duration, r quota.Request, deadline time.Duration) quota.Waiter {
+	t.Helper()
+	w, d := g.Enqueue(at, r, deadline)
+	if w == 0 {
+		t.Fatalf("refused: %+v", d)
+	}
+	return w
+}
+
+// drive plays the shell: it grants at every instant that the governor names,
+// and tells the order of the approved.
+func drive(t testing.TB, g *quota.Governor, from, until time.Duration) (order []quota.Waiter, at map[quota.Waiter]time.Duration) {
+	t.Helper()
+	at = map[quota.Waiter]time.Duration{}
+	for now := from; now <= until; {
+		for _, grant := range g.Grants(now, nil) {
+			if grant.Approved {
+				order = append(order, grant.Waiter)
+				at[grant.Waiter] = now
+			}
+		}
+		next, ok := g.NextTransition(now)
+		if !ok || g.Waiting() == 0 {
+			return order, at
+		}
+		if next <= now {
+			t.Fatalf("at %v the next transition is at %v", now, next)
+		}
+		now = next
+	}
+	return order, at
+}
+
+func tenant(name string, priority int) quota.Request {
+	return quota.Request{Model: "m", Tenant: name, Priority: priority, InputTokens: 10}
+}
+
+func TestTenantsShareByWeight(t *testing.T) {
+	g := governor(t, quota.Config{
+		Models:  map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 1}}},
+		Tenants: map[string]quota.Tenant{"heavy": {Limits: quota.Limits{}, Weight: 3}, "light": {}, "modest": {}},
+	})
+	approve(t, g, 0, tenant("light", 0))
+	who := map[quota.Waiter]string{}
+	// The heavy and the light want more than there is, the modest little; they
+	// come one tenant after the other.
+	for name, n := range map[string]int{"heavy": 60, "light": 60, "modest": 5} {
+		for range n {
+			who[enqueue(t, g, 0, tenant(name, 0), time.Hour)] = name
+		}
+	}
+	order, _ := drive(t, g, 0, 45*sec)
+	got := map[string]int{}
+	for _, w := range order {
+		got[who[w]]++
+	}
+	// Max-min: the modest gets all it wants, the others 3:1 of the rest.
+	if len(order) != 45 || got["modest"] != 5 || got["heavy"] < 29 || got["heavy"] > 31 {
+		t.Errorf("%v of %d", got, len(order))
+	}
+}
+
+func TestSharesAreOfTokensWhereTokensAreScarce(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{TokensPerMinute: 6000, TokenBurst: 100}))
+	who := map[quota.Waiter]string{}
+	for range 100 {
+		large, small := tenant("large", 0), tenant("small", 0)
+		large.InputTokens, small.InputTokens = 100, 10
+		who[enqueue(t, g, 0, large, time.Hour)] = "large"
+		for range 10 {
+			who[enqueue(t, g, 0, small, time.Hour)] = "small"
+			if g.Waiting() > 900 {
+				break
+			}
+		}
+		if g.Waiting() > 900 {
+			break
+		}
+	}
+	order, _ := drive(t, g, 0, minute)
+	got := map[string]int{}
+	for _, w := range order {
+		got[who[w]]++
+	}
+	if got["small"] < 9*got["large"] || got["small"] > 11*got["large"] {
+		t.Errorf("%v: not the same tokens for both", got)
+	}
+}
+
+func TestPrioritiesComeBeforeFairness(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}))
+	approve(t, g, 0, tenant("a", 0))
+	low := enqueue(t, g, 0, tenant("b", 0), time.Hour)
+	first := enqueue(t, g, 0, tenant("a", 5), time.Hour)
+	second := enqueue(t, g, 0, tenant("a", 5), time.Hour)
+	highest := enqueue(t, g, 0, tenant("c", 9), time.Hour)
+	order, at := drive(t, g, 0, minute)
+	if !slices.Equal(order, []quota.Waiter{highest, first, second, low}) {
+		t.Errorf("%v", order)
+	}
+	for i, w := range order {
+		if at[w] != time.Duration(i+1)*sec {
+			t.Errorf("the %d. was granted at %v", i+1, at[w])
+		}
+	}
+}
+
+func TestALargeRequestIsNotStarvedBySmallOnes(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{TokensPerMinute: 60}))
+	approve(t, g, 0, ask(60))
+	large := enqueue(t, g, 0, ask(50), time.Hour)
+	small := enqueue(t, g, 0, ask(1), time.Hour)
+	if grants := g.Grants(10*sec, nil); len(grants) != 0 {
+		t.Fatalf("%+v went before the large one", grants)
+	}
+	// Nor do newcomers overtake, unless their priority is greater.
+	d := refused(t, g, 10*sec, ask(1), quota.CodeThrottled)
+	if d.RetryIn != 40*sec {
+		t.Errorf("retry in %v", d.RetryIn)
+	}
+	urgent := ask(1)
+	urgent.Priority = 1
+	approve(t, g, 10*sec, urgent)
+	order, at := drive(t, g, 10*sec, time.Hour)
+	if !slices.Equal(order, []quota.Waiter{large, small}) || at[large] != 51*sec {
+		t.Errorf("%v at %v", order, at)
+	}
+}
+
+func TestWhoIsBlockedByItsOwnScopeBlocksNobodyElse(t *testing.T) {
+	g := governor(t, quota.Config{
+		Models:  map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 600, Burst: 10}}},
+		Tenants: map[string]quota.Tenant{"slow": {Limits: quota.Limits{CallsPerMinute: 1}}},
+	})
+	approve(t, g, 0, tenant("slow", 0))
+	slow := enqueue(t, g, 0, tenant("slow", 9), time.Hour)
+	quick := enqueue(t, g, 0, tenant("quick", 0), time.Hour)
+	order, at := drive(t, g, 0, time.Hour)
+	if !slices.Equal(order, []quota.Waiter{quick, slow}) || at[quick] != 0 || at[slow] != minute {
+		t.Errorf("%v at %v", order, at)
+	}
+}
+
+func TestWaitersAreRefusedAtOnceWhatCannotBeServedInTime(t *testing.T) {
+	c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyCalls: 10})
+	c.MaxWaiting = 3
+	g := governor(t, c)
+	approve(t, g, 0, ask(1))
+	refuse := func(r quota.Request, deadline time.Duration, code quota.Code) quota.Decision {
+		t.Helper()
+		w, d := g.Enqueue(0, r, deadline)
+		if w != 0 || d.Code != code || !d.Final {
+			t.Errorf("%d, %+v, want %s", w, d, code)
+		}
+		return d
+	}
+	refuse(ask(1), sec-1, quota.CodeThrottled)
+	for i := range 3 {
+		w, d := g.Enqueue(0, ask(1), time.Duration(i+1)*sec)
+		if w == 0 || d.RetryIn != time.Duration(i+1)*sec {
+			t.Fatalf("%d, %+v", w, d)
+		}
+		// The next one would have to wait a second longer.
+		refuse(ask(1), time.Duration(i+1)*sec+1, quota.CodeThrottled)
+	}
+	refuse(ask(1), time.Hour, quota.CodeGlobalLimit) // the queue is full
+	refuse(quota.Request{Model: "none"}, time.Hour, quota.CodeModelNotConfigured)
+	if g.Waiting() != 3 {
+		t.Errorf("%d wait", g.Waiting())
+	}
+}
+
+func TestTheEndsOfAWait(t *testing.T) {
+	g := governor(t, quota.Config{Models: map[string]quota.Model{
+		"m": {Limits: quota.Limits{CallsPerMinute: 1}}, "n": {Limits: quota.Limits{CallsPerMinute: 1}},
+		"day": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyCalls: 2}},
+	}})
+	of := func(model string) quota.Request { return quota.Request{Model: model, Tenant: "t"} }
+	for _, model := range []string{"m", "n", "day"} {
+		approve(t, g, 0, of(model))
+	}
+	late := enqueue(t, g, 0, of("m"), minute)
+	crowded := of("m")
+	crowded.Priority = 1
+	first := enqueue(t, g, 0, crowded, minute+1)
+	gone := enqueue(t, g, 0, of("n"), time.Hour)
+	served, spent := enqueue(t, g, 0, of("day"), time.Hour), enqueue(t, g, 0, of("day"), time.Hour)
+	leaves := enqueue(t, g, 0, of("day"), time.Hour)
+	if !g.Withdraw(0, leaves) || g.Withdraw(0, leaves) {
+		t.Error("a waiter leaves once")
+	}
+	got := map[quota.Waiter]string{}
+	note := func(grants []quota.Grant) {
+		for _, grant := range grants {
+			got[grant.Waiter] = fmt.Sprint(grant.Approved, grant.Code)
+		}
+	}
+	note(g.Grants(0, nil))
+	note(g.Grants(sec, nil))
+	if err := g.UpdateConfig(2*sec, []byte(`{"models":{"n":null}}`)); err != nil {
+		t.Fatal(err)
+	}
+	note(g.Grants(2*sec, nil))
+	note(g.Grants(minute, nil))
+	want := map[quota.Waiter]string{
+		served: "true", spent: "false" + string(quota.CodeHardLimit), gone: "false" + string(quota.CodeModelNotConfigured),
+		late: "false" + string(quota.CodeThrottled), first: "true",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) || g.Waiting() != 0 {
+		t.Errorf("%v, want %v; %d wait", got, want, g.Waiting())
+	}
+}
+
+// Whoever waits is granted or refused in the end, in an order that respects
+// priorities, and the books balance.
+func TestEveryWaitEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawConfig(t)
+		c.LoadZone = time.LoadLocation
+		g, err := quota.New(c, origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := map[quota.Waiter]bool{}
+		now := time.Duration(0)
+		note := func(grants []quota.Grant) {
+			for _, grant := range grants {
+				if !waiting[grant.Waiter] {
+					t.Fatalf("%+v did not wait", grant)
+				}
+				delete(waiting, grant.Waiter)
+			}
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "later"))
+			r := drawRequest(t)
+			if d := g.Approve(now, r); !d.Approved {
+				if w, _ := g.Enqueue(now, r, now+time.Duration(rapid.Int64Range(0, 60e9).Draw(t, "patience"))); w != 0 {
+					waiting[w] = true
+				}
+			}
+			if rapid.Bool().Draw(t, "withdraw") {
+				for w := quota.Waiter(1); w < 50; w++ {
+					if waiting[w] {
+						if !g.Withdraw(now, w) {
+							t.Fatalf("%d cannot leave", w)
+						}
+						delete(waiting, w)
+						break
+					}
+				}
+			}
+			note(g.Grants(now, nil))
+			checkScopes(t, g, now)
+		}
+		for range 1000 {
+			if g.Waiting() == 0 {
+				break
+			}
+			at, ok := g.NextTransition(now)
+			if !ok || at <= now {
+				t.Fatalf("%d wait at %v, but the next transition is at %v, %v", g.Waiting(), now, at, ok)
+			}
+			now = at
+			note(g.Grants(now, nil))
+		}
+		if len(waiting) != 0 || g.Waiting() != 0 {
+			t.Fatalf("%d and %d still wait at %v", len(waiting), g.Waiting(), now)
+		}
+	})
+}
+
+// Who comes late does not make up for the time in which it wanted nothing.
+func TestWhoComesLateHasNoCredit(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}))
+	approve(t, g, 0, tenant("early", 0))
+	who := map[quota.Waiter]string{}
+	for range 60 {
+		who[enqueue(t, g, 0, tenant("early", 0), time.Hour)] = "early"
+	}
+	drive(t, g, 0, 30*sec)
+	for range 30 {
+		who[enqueue(t, g, 31*sec, tenant("late", 0), time.Hour)] = "late"
+	}
+	order, _ := drive(t, g, 31*sec, 50*sec)
+	got := map[string]int{}
+	for _, w := range order {
+		got[who[w]]++
+	}
+	if got["early"] < 9 || got["late"] < 9 {
+		t.Errorf("%v: not half each", got)
+	}
+}

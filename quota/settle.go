@@ -1,0 +1,169 @@
+package quota
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// RecordUsage settles a permit with what the call used: what was reserved
+// beyond it is given back, what was used beyond the reservation is charged, if
+// need be below zero. first is false when the permit had ended before; then
+// nothing changes. The error is a [*FieldError] for usage out of its bound, or a
+// [*Denial] with [CodeApprovalConflict] when the permit was never given out, was
+// canceled, had expired, or was settled with another usage.
+func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (first bool, err error) {
+	now = g.tick(now)
+	if uint64(actual.Input) > MaxTokens || uint64(actual.Output) > MaxTokens || uint64(actual.Cached) > uint64(actual.Input) {
+		return false, actual.Validate()
+	}
+	h := g.permits.find(id)
+	if h == nil || h.end != open {
+		if h == nil && g.permits.issued(id) || h != nil && h.end == settled && h.actual == actual {
+			return false, nil
+		}
+		return false, g.conflict()
+	}
+	h.actual = actual
+	final := h.route.rule.of(actual, h.max)
+	g.end(now, id, h, &final, settled)
+	return true, nil
+}
+
+// Cancel gives a permit back when nothing was sent, its call included. first is
+// false when the permit had ended before; then nothing changes, so that it is
+// safe to defer. The error is a [*Denial] with [CodeApprovalConflict] when the
+// permit was never given out.
+func (g *Governor) Cancel(now time.Duration, id Permit) (first bool, err error) {
+	now = g.tick(now)
+	h := g.permits.find(id)
+	switch {
+	case h == nil && !g.permits.issued(id):
+		return false, g.conflict()
+	case h == nil || h.end != open:
+		return false, nil
+	}
+	g.end(now, id, h, &amount{}, canceled)
+	return true, nil
+}
+
+// Drain tells that n more output tokens of the call have flowed. What flows
+// beyond the reservation is charged at once and not only at the end. The error
+// is that of [Governor.RecordUsage]; a permit that has ended is a conflict.
+func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
+	now = g.tick(now)
+	h := g.permits.find(id)
+	if h == nil || h.end != open {
+		return g.conflict()
+	}
+	if n < 0 || n > MaxTokens-h.flowed {
+		return &FieldError{"drained tokens", fmt.Sprint(n), fmt.Sprintf("from 0 to %d", MaxTokens-h.flowed)}
+	}
+	h.flowed += n
+	flowed := h.flow()
+	charged, taken := h.charged, h.taken
+	for k := range flowed {
+		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], flowed[k])
+	}
+	if charged != h.charged || taken != h.taken {
+		g.adjust(now, h, &charged, &taken, false)
+		h.charged, h.taken = charged, taken
+	}
+	return nil
+}
+
+// flow is what is known to have been used so far.
+func (h *hold) flow() amount {
+	u := h.input
+	u.Output = h.flowed
+	return h.route.rule.of(u, h.max)
+}
+
+// conflict counts and describes the use of a permit that does not stand.
+func (g *Governor) conflict() error {
+	g.counts.conflicts++
+	return &Denial{Reason: HardLimit, Code: CodeApprovalConflict, RetryIn: Never}
+}
+
+// expire releases a permit that nobody settled. What is known to have flowed
+// stays charged, and so does the call, which was most likely made.
+func (g *Governor) expire(now time.Duration, id Permit, h *hold) {
+	g.permits.expired++
+	final := amount{calls: 1}
+	switch {
+	case g.config.KeepExpired:
+		final = h.charged
+	case h.flowed > 0:
+		final = h.flow()
+	}
+	g.end(now, id, h, &final, expired)
+}
+
+// end brings a permit to its final amount and closes it.
+func (g *Governor) end(now time.Duration, id Permit, h *hold, final *amount, how ending) {
+	g.adjust(now, h, final, final, true)
+	h.route.account.open--
+	g.permits.close(id, h, how)
+}
+
+// adjust brings all scopes of a permit to what it charges and takes from now on;
+// last says that it is over, so that what was held is used.
+func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, last bool) {
+	cost := charged[tokens] - h.charged[tokens]
+	moved := cost != 0 || *taken != h.taken
+	for _, n := range h.route.nodes {
+		n.ledger.granted += max(cost, 0)
+		if last {
+			n.ledger.refunded += max(-cost, 0)
+			n.ledger.held -= h.charged[tokens]
+			n.ledger.used += charged[tokens]
+		} else {
+			n.ledger.held += cost
+		}
+		if moved {
+			g.shift(now, n, h, charged, taken)
+		}
+	}
+	if moved {
+		g.retry = now // those who wait may find room
+	}
+}
+
+// shift brings one scope to what a permit charges and takes from now on.
+func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *amount) {
+	n.sync(now)
+	l, eased := n.limits, false
+	for m := l.mask; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros8(m) % kinds
+		more := taken[k] - h.taken[k]
+		if more == 0 || more < 0 && h.at <= n.since {
+			continue
+		}
+		n.bucket[k].take(&l.refill[k], more*nano)
+		eased = eased || more < 0
+	}
+	if flow := taken[tokens] - h.taken[tokens]; n.window != nil && flow > 0 {
+		n.window.add(flow)
+	} else if n.window != nil && flow < 0 {
+		n.window.giveBack(-flow, h.at)
+		eased = true
+	}
+	cost, call := charged[tokens]-h.charged[tokens], charged[calls]-h.charged[calls]
+	// What was reserved yesterday is not in today's use.
+	today := h.at >= l.calendar.start
+	if cost > 0 || today {
+		n.dayTokens = max(0, n.dayTokens+cost)
+	}
+	if today {
+		n.dayCalls = max(0, n.dayCalls+call)
+	}
+	n.recent.roll(now, g.span)
+	n.recent.tokens = max(0, n.recent.tokens+cost)
+	n.recent.calls = max(0, n.recent.calls+call)
+	g.mark(n)
+	if eased && (n.state != Normal || n.heap >= 0) {
+		g.reconsider(n, now)
+	} else if l.watched || n.state != Normal {
+		g.observe(n, now)
+	}
+}

@@ -1,0 +1,185 @@
+package quota
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// State is where a scope stands.
+type State uint8
+
+// The states.
+const (
+	Normal State = iota
+	Soft
+	Throttle
+	Exhausted
+	states
+)
+
+var stateNames = [states]string{"normal", "soft", "throttle", "exhausted"}
+
+// String is the state's stable name.
+func (s State) String() string {
+	if s < states {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText gives the stable name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a stable name.
+func (s *State) UnmarshalText(b []byte) error {
+	for i, name := range stateNames {
+		if name == string(b) {
+			*s = State(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("quota: unknown state %q", b)
+}
+
+// Trigger is what moves a scope.
+type Trigger uint8
+
+// The triggers.
+const (
+	// SoftReached: above 0.8 of the soft budget, or heading for the end of one.
+	SoftReached Trigger = iota
+	// SoftRelieved: at or below 0.7 again, with room for what was refused.
+	SoftRelieved
+	// BucketEmpty: a request found a bucket too low.
+	BucketEmpty
+	// Resume: the bucket holds what was refused and some to spare.
+	Resume
+	// CapReached: a daily cap is used up, or has no room for a request.
+	CapReached
+	// DayTurned: the next day began.
+	DayTurned
+	// CapRaised: the owner raised the cap.
+	CapRaised
+	triggers
+)
+
+var triggerNames = [triggers]string{
+	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised",
+}
+
+// String is the trigger's stable name.
+func (t Trigger) String() string {
+	if t < triggers {
+		return triggerNames[t]
+	}
+	return fmt.Sprintf("trigger(%d)", uint8(t))
+}
+
+// legal is the table of moves: from where each trigger may move, and to where.
+// The diagram in the package's documentation shows it.
+var legal = [triggers]struct {
+	from []State
+	to   State
+}{
+	SoftReached:  {[]State{Normal}, Soft},
+	SoftRelieved: {[]State{Soft}, Normal},
+	BucketEmpty:  {[]State{Normal, Soft}, Throttle},
+	Resume:       {[]State{Throttle}, Normal},
+	CapReached:   {[]State{Normal, Soft, Throttle}, Exhausted},
+	DayTurned:    {[]State{Exhausted}, Normal},
+	CapRaised:    {[]State{Exhausted}, Normal},
+}
+
+// next is where a trigger moves a state; ok is false when it may not.
+func next(from State, t Trigger) (to State, ok bool) {
+	if slices.Contains(legal[t].from, from) {
+		return legal[t].to, true
+	}
+	return from, false
+}
+
+// Move is one entry of the transition log.
+type Move struct {
+	Seq      uint64
+	Instant  time.Duration
+	Scope    Scope
+	From, To State
+	Trigger  Trigger
+}
+
+// transition is the only place where a state changes.
+func (g *Governor) transition(n *node, t Trigger, at time.Duration) {
+	to, ok := next(n.state, t)
+	if !ok {
+		panic(fmt.Sprintf("quota: %v in state %v", t, n.state))
+	}
+	m := Move{Seq: g.moves.total + 1, Instant: at, Scope: n.scope, From: n.state, To: to, Trigger: t}
+	n.state = to
+	g.moves.add(m)
+	g.log.add(m)
+	switch to {
+	case Normal:
+		n.lacking, n.wanted, n.softWanted, n.foreseen = 0, [kinds]int64{}, 0, 0
+		g.restore(n, at)
+	case Exhausted:
+		n.spentOn = n.day
+		n.stepAt = 0
+	case Soft, Throttle, states:
+		n.stepAt = 0
+	}
+	g.tell(n, t, at)
+	g.rescale(n, at, 1)
+}
+
+// tell emits the event that belongs to a move.
+func (g *Governor) tell(n *node, t Trigger, at time.Duration) {
+	e := Event{Scope: n.scope}
+	switch t {
+	case SoftReached:
+		e.Type = EventSoftPressure
+		e.Forecast = n.foreseen > 0
+		used, budget, span := n.pressure()
+		e.Utilization, e.WindowMS = float64(share(used, 1000, budget))/1000, int64(span/time.Millisecond)
+	case BucketEmpty:
+		g.counts.throttles++
+		e.Type, e.Reason = EventThrottle, Throttled
+		e.RetryInMS = milliseconds(n.ready(false) - at)
+	case Resume, DayTurned, CapRaised:
+		g.counts.resumes++
+		e.Type = EventResume
+	case CapReached:
+		e.Type, e.ScopeName, e.CapType = EventExhausted, n.scope.String(), n.capType(1)
+		if e.CapType == "" {
+			e.CapType = DailyTokens // too little is left for the request
+		}
+	default:
+		return
+	}
+	g.emit(at, e)
+}
+
+// logHash is the hash of the transition log: each entry is hashed with the hash
+// before it. Only integers and names go in.
+type logHash struct {
+	sum  [sha256.Size]byte
+	text []byte
+}
+
+func (l *logHash) add(m Move) {
+	l.text = append(l.text[:0], l.sum[:]...)
+	l.text = binary.BigEndian.AppendUint64(l.text, uint64(m.Instant))
+	l.text = append(l.text, byte(m.From), byte(m.To), byte(m.Trigger))
+	for _, s := range [...]string{m.Scope.Tenant, m.Scope.Agent, m.Scope.Model} {
+		l.text = binary.BigEndian.AppendUint32(l.text, uint32(len(s)))
+		l.text = append(l.text, s...)
+	}
+	l.sum = sha256.Sum256(l.text)
+}
+
+// LogHash is the SHA-256 chain over the transition log: instant, scope and move
+// of each entry. The same calls at the same instants give the same hash, and
+// calls of [Governor.Advance] in between do not change it.
+func (g *Governor) LogHash() [sha256.Size]byte { return g.log.sum }

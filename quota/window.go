@@ -1,0 +1,136 @@
+package quota
+
+import (
+	"math"
+	"time"
+)
+
+// parts is how many parts a rolling window has. What is charged leaves when its
+// part has wholly left the window: never early, at most one part late.
+const parts = 60
+
+// window is a rolling sum of tokens.
+type window struct {
+	width time.Duration // of one part
+	turn  time.Duration // when the newest part ends
+	head  int64         // number of the newest part, counted from the origin
+	sum   int64
+	part  [parts + 1]int64
+
+	foreseen int64 // the newest part when heading was last worked out, plus one
+	heading  bool
+}
+
+func newWindow(span, now time.Duration) *window {
+	w := &window{width: (span + parts - 1) / parts}
+	w.head = int64(now / w.width)
+	w.turn = w.starts(w.head + 1)
+	return w
+}
+
+// starts is when a part starts.
+func (w *window) starts(part int64) time.Duration { return time.Duration(part) * w.width }
+
+func (w *window) advance(now time.Duration) {
+	if now < w.turn {
+		return
+	}
+	head := int64(now / w.width)
+	if head-w.head > parts {
+		w.part, w.sum = [parts + 1]int64{}, 0
+	} else {
+		for i := w.head + 1; i <= head; i++ {
+			p := &w.part[i%(parts+1)]
+			w.sum -= *p
+			*p = 0
+		}
+	}
+	w.head, w.turn = head, w.starts(head+1)
+}
+
+func (w *window) add(n int64) {
+	w.part[w.head%(parts+1)] += n
+	w.sum += n
+}
+
+// giveBack takes n out of the part in which it was charged, if that still counts.
+func (w *window) giveBack(n int64, charged time.Duration) {
+	at := int64(charged / w.width)
+	if at < w.head-parts {
+		return
+	}
+	p := &w.part[at%(parts+1)]
+	n = min(n, *p)
+	*p -= n
+	w.sum -= n
+}
+
+// falls is the earliest instant at which the sum is at most this.
+func (w *window) falls(most int64, now time.Duration) time.Duration {
+	sum := w.sum
+	for at := w.head - parts; sum > most; at++ {
+		if at > w.head {
+			return math.MaxInt64
+		}
+		if at >= 0 {
+			sum -= w.part[at%(parts+1)]
+		}
+		if sum <= most {
+			return max(now, w.starts(at+parts+1))
+		}
+	}
+	return now
+}
+
+// widened carries the sum over to a window of another span. Each part counts
+// as charged at its end: nothing is forgiven.
+func (w *window) widened(span, now time.Duration) *window {
+	to := newWindow(span, now)
+	for at := max(0, w.head-parts); at <= w.head; at++ {
+		n := w.part[at%(parts+1)]
+		charged := int64(min(now, w.starts(at+1)-1) / to.width)
+		if n != 0 && charged >= to.head-parts {
+			to.part[charged%(parts+1)] += n
+			to.sum += n
+		}
+	}
+	return to
+}
+
+// lately is how many parts the rate of a window is taken from, and steady how
+// many of them must have been used, lest a single burst be taken for a rate.
+const (
+	lately = 10
+	steady = 5
+)
+
+// heads reports whether the sum would exceed the budget before as much has left
+// it, if use goes on as lately. It is worked out at most once a part.
+func (w *window) heads(budget int64) bool {
+	if w.foreseen == w.head+1 {
+		return w.heading
+	}
+	w.foreseen, w.heading = w.head+1, false
+	var recent int64
+	used := 0
+	for at := w.head; at > max(-1, w.head-lately); at-- {
+		if n := w.part[at%(parts+1)]; n > 0 {
+			recent += n
+			used++
+		}
+	}
+	if used < steady {
+		return false
+	}
+	sum := w.sum
+	for i := range int64(parts) {
+		if at := w.head - parts + i; at >= 0 {
+			sum -= w.part[at%(parts+1)]
+		}
+		if sum+recent*(i+1)/lately > budget {
+			w.heading = true
+			break
+		}
+	}
+	return w.heading
+}
