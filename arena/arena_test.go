@@ -1,0 +1,109 @@
+package arena
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/sim/scenarios"
+)
+
+var write = flag.String("arena.write", "", "run the whole arena and write arena.md and its pictures into this folder")
+
+// rivalSeeds trades time for exactness: a seed of all rivals takes some minutes.
+var rivalSeeds = flag.Int("arena.rivals", 1, "with how many of each three seeds rivals are run")
+
+// rehearsal is what the arena plays when it is only tested: every path of the
+// page, in little virtual time.
+const rehearsal = `
+name: rehearsal-%s
+horizon: 90s
+clients: %d
+owner: {ceiling: 20ms, initial: 1s}
+workload: {max_in_flight: 4}
+provider:
+  latency: {p50: 60ms, p99: 200ms}
+  limits: [{kind: token_bucket, rate: 5/s, burst: %d}]
+%s`
+
+func rehearsals(t *testing.T) []*scenario.Scenario {
+	t.Helper()
+	var all []*scenario.Scenario
+	for _, c := range []struct {
+		name           string
+		clients, burst int
+		more           string
+	}{
+		{"bucket", 1, 10, "  changes: [{at: 40s, scale: 0.5}]\n"},
+		{"burst-1", 1, 1, "  throttle: {retry_after: seconds}\n"},
+		{"ban", 1, 10, "  penalty: {base: 2s}\n  suspend: {throttles: 50, within: 1m}\n"},
+		{"clients", 3, 5, "  strangers: {rate: 1/s}\n"},
+	} {
+		s, err := scenario.Parse(c.name, fmt.Appendf(nil, rehearsal, c.name, c.clients, c.burst, c.more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestArena writes the page: in full under "make arena", otherwise of a few
+// short scenarios into a temporary folder.
+func TestArena(t *testing.T) {
+	c := Campaign{Rivals: Rivals(), Most: Most, RivalSeeds: *rivalSeeds}
+	folder, sets := *write, [][]uint64{{1, 2, 3}, {4, 5, 6}}
+	if folder == "" {
+		folder, sets = t.TempDir(), [][]uint64{{1}, {4}}
+		c.Most = 500
+		c.Scenarios = rehearsals(t)
+	} else {
+		c.Progress = os.Stderr
+		var err error
+		if c.Scenarios, err = scenarios.All(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	var fields []*Field
+	for _, seeds := range sets {
+		c.Seeds = seeds
+		fields = append(fields, c.Run(t, "seeds-"+strings.Trim(strings.ReplaceAll(fmt.Sprint(seeds), " ", "-"), "[]")))
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	page := Page{Fields: fields, Most: c.Most}
+	if err := page.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	if *write != "" {
+		fmt.Print(page.Verdicts())
+		fmt.Fprintf(os.Stderr, "arena: wrote %s/arena.md in %v\n", folder, time.Since(began).Round(time.Second))
+		return
+	}
+	got, err := os.ReadFile(folder + "/arena.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"## Verdict", "seeds 4", "MISSED", "### rehearsal-ban", "suspended", "cut"}
+	for _, r := range c.Rivals {
+		want = append(want, "| "+r.Name+" |")
+	}
+	for _, text := range want {
+		if !strings.Contains(string(got), text) {
+			t.Errorf("the page lacks %q", text)
+		}
+	}
+	picture, err := os.ReadFile(folder + "/arena/overview.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(picture), "%!") || strings.Contains(string(got), "%!") {
+		t.Error("the page or its picture has a wrong format")
+	}
+}

@@ -1,0 +1,120 @@
+package arena
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/sim/provider"
+	"github.com/headway-go/headway/sim/scenario"
+)
+
+// client is one process of a scenario: what it has to send. The wire's mutex
+// guards it.
+type client struct {
+	wire    *wire
+	index   int
+	sampler *provider.Sampler
+	open    bool
+	back    []*work // refused: goes first
+	queue   []*work // open: what has arrived
+	arrived *sync.Cond
+	next    time.Duration // open: the arrival to come
+	pending int           // arrived or taken, neither admitted nor dropped
+}
+
+func newClient(w *wire, seed uint64, i int) *client {
+	c := &client{wire: w, index: i, sampler: provider.NewSampler(w.s, seed, i), open: w.s.Workload.Kind == scenario.Open}
+	c.arrived = sync.NewCond(&w.mu)
+	if c.open {
+		c.next = c.sampler.Gap()
+	}
+	return c
+}
+
+// arrivals makes open work arrive until the run is over.
+func (c *client) arrivals() {
+	for {
+		c.wire.mu.Lock()
+		at := c.next
+		over := c.wire.over || at >= c.wire.s.Horizon
+		c.wire.mu.Unlock()
+		if over {
+			return
+		}
+		time.Sleep(at - c.wire.now())
+		c.wire.mu.Lock()
+		c.queue = append(c.queue, &work{client: c, since: at, cost: c.sampler.Cost()})
+		c.pending++
+		c.next = at + c.sampler.Gap()
+		c.arrived.Signal()
+		c.wire.mu.Unlock()
+	}
+}
+
+// take waits for the next work; nil when the run is over.
+func (c *client) take() *work {
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	for !c.wire.over && c.wire.now() < c.wire.s.Horizon {
+		var from *[]*work
+		switch {
+		case len(c.back) > 0:
+			from = &c.back
+		case len(c.queue) > 0:
+			from = &c.queue
+		case !c.open:
+			c.pending++
+			return &work{client: c, since: c.wire.now(), cost: c.sampler.Cost()}
+		default:
+			c.arrived.Wait()
+			continue
+		}
+		k := (*from)[0]
+		*from = (*from)[1:]
+		return k
+	}
+	return nil
+}
+
+// settle puts work back that was not admitted.
+func (c *client) settle(k *work) {
+	if k.last.Admitted {
+		return
+	}
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	c.back = append(c.back, k)
+	c.arrived.Signal()
+}
+
+// labour is one worker: a place in flight.
+func (c *client) labour(ctx context.Context, sender Sender) {
+	for {
+		k := c.take()
+		if k == nil {
+			return
+		}
+		before := c.wire.now()
+		resp, err := sender.Send(c.wire.request.Clone(context.WithValue(ctx, workKey{}, k)))
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		c.settle(k)
+		if c.wire.now() == before && ctx.Err() == nil {
+			c.spin(before)
+		}
+	}
+}
+
+// spin charges for an attempt that took no time.
+func (c *client) spin(now time.Duration) {
+	time.Sleep(Spin)
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	if c.wire.over {
+		return
+	}
+	c.wire.spins++
+	c.wire.refuse(now)
+}
