@@ -1,0 +1,115 @@
+package bulk_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/control"
+)
+
+func newController(t testing.TB, p control.ParallelismParams) *bulk.Controller {
+	t.Helper()
+	c, err := bulk.NewController(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAControllerIsolatesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, control.ParallelismParams{})
+		a, b := bulk.Key{Connection: "a"}, bulk.Key{Connection: "b"}
+		start := time.Now()
+		time.Sleep(time.Second)
+		c.Throttle(a, start, 0)
+		c.Recommend("a", 40)
+		if got := [2]int{c.Parallelism(a, 1), c.Parallelism(b, 1)}; got != [2]int{13, 26} {
+			t.Errorf("levels %v, want 13 and 26", got)
+		}
+		s := c.Statistics(a)
+		if s.TotalThrottles != 1 || s.Max != 40 || !s.LastThrottleAt.Equal(time.Now()) || !c.Statistics(b).LastThrottleAt.IsZero() {
+			t.Errorf("%+v", s)
+		}
+		c.Reset(a)
+		if s := c.Statistics(a); s.Current != 20 || s.TotalThrottles != 1 {
+			t.Errorf("after a reset %+v", s)
+		}
+	})
+}
+
+func TestTypesShareWhatTheConnectionMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, control.ParallelismParams{Max: 12, InitialFactor: 1})
+		account, contact := bulk.Key{Connection: "crm", Type: "account"}, bulk.Key{Connection: "crm", Type: "contact"}
+		if got := c.Parallelism(account, 0); got != 12 {
+			t.Fatalf("alone it gets %d", got)
+		}
+		if got := c.Parallelism(contact, 0) + c.Parallelism(account, 12); got != 12 {
+			t.Errorf("both get %d together, want 12", got)
+		}
+		start := time.Now()
+		time.Sleep(time.Second)
+		c.Throttle(account, start, 0)
+		if c.Statistics(account).Current != 6 || c.Statistics(contact).Current != 12 {
+			t.Error("a throttle of one type lowered the other's level")
+		}
+		c.Recommend("crm", 4)
+		if a, b := c.Parallelism(account, 1), c.Parallelism(contact, 1); a+b > 4 {
+			t.Errorf("%d and %d after a hint of 4", a, b)
+		}
+		if got := c.Statistics(bulk.Key{Connection: "crm", Type: "lead"}); got.Max != 4 {
+			t.Errorf("a new type is told to use %d", got.Max)
+		}
+		time.Sleep(6 * time.Minute)
+		if got := c.Parallelism(contact, 0); got != 4 {
+			t.Errorf("once the others are idle it gets %d", got)
+		}
+	})
+}
+
+func TestAControllerIsSafeForConcurrentUse(t *testing.T) {
+	c := newController(t, control.ParallelismParams{})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			k := bulk.Key{Connection: fmt.Sprint(i % 2), Type: fmt.Sprint(i % 3)}
+			for range 200 {
+				start := time.Now()
+				if n := c.Parallelism(k, 1); n < 1 || n > control.DefaultMaxParallelism {
+					t.Errorf("level %d", n)
+				}
+				c.Success(k, start, 0)
+				c.Throttle(k, start, 0)
+				c.Recommend(k.Connection, 1+i)
+				c.Statistics(k)
+				c.Reset(k)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestTheControllersParamsAreChecked(t *testing.T) {
+	if _, err := bulk.NewController(control.ParallelismParams{Min: -1}); err == nil {
+		t.Error("a minimum of -1")
+	}
+}
+
+func ExampleController() {
+	c, err := bulk.NewController(control.ParallelismParams{Max: 52})
+	if err != nil {
+		panic(err)
+	}
+	key := bulk.Key{Connection: "crm", Type: "contact"}
+	fmt.Println(c.Parallelism(key, 0))
+	c.Recommend("crm", 4)
+	fmt.Println(c.Parallelism(key, 0))
+	// Output:
+	// 26
+	// 4
+}

@@ -1,0 +1,78 @@
+package bulk
+
+import (
+	"context"
+
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/reason"
+)
+
+// Target writes batches. It is used by many goroutines at once.
+type Target interface {
+	// Traits never change.
+	Traits() Traits
+	// Send sends one batch as one of the identities: one attempt, no retry. It ends
+	// soon after ctx does.
+	Send(ctx context.Context, identity int, b Batch) Outcome
+}
+
+// Traits are what a load has to know of its target.
+type Traits struct {
+	// Name says where rows go and what is done there, such as "POST
+	// https://api.example.com/contacts". A load is resumed only with the same one.
+	// It holds no credential.
+	Name string
+	// Identities are the names of the credentials; at least one.
+	Identities []string
+	// MaxRows and MaxBytes bound a batch; 0 is no bound of the target's own.
+	MaxRows, MaxBytes int
+	// Resend is what may be sent twice.
+	Resend dispatch.Resend
+}
+
+// Batch is rows to be written together.
+type Batch struct {
+	// Key is the same for the same rows, also after a crash: an idempotency key.
+	Key string
+	// Rows are in ascending order; at least one.
+	Rows []Row
+	// Attempt counts from 1.
+	Attempt int
+}
+
+// Outcome is what came of a batch.
+type Outcome struct {
+	dispatch.Outcome
+	// Problems are the server's words: one for each row in the batch's order (the
+	// zero value for a row that was written), or one for all.
+	Problems []Problem
+	// Err says what went wrong with the batch as a whole, for the operator: no
+	// body, no credential. nil when nothing did.
+	Err error
+}
+
+// Problem is what a server said of a row that it did not take. It goes into the
+// owner's reject file and nowhere else.
+type Problem struct {
+	Status  int    `json:"status,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// divides reports whether the batch was looked at and refused as a whole.
+func (o *Outcome) divides() bool {
+	return o.Class == reason.Rejected && (o.TooLarge || o.Divisible)
+}
+
+// problem is what was said of the row at i.
+func (o *Outcome) problem(i int) Problem {
+	switch {
+	case i < len(o.Problems) && len(o.Problems) > 1, i == 0 && len(o.Problems) == 1:
+		return o.Problems[i]
+	case len(o.Problems) == 1:
+		return o.Problems[0]
+	case o.Err != nil:
+		return Problem{Message: o.Err.Error()}
+	}
+	return Problem{Message: o.Reason.String()}
+}

@@ -1,0 +1,66 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+// A lane is the state of one identity.
+type lane struct {
+	law      control.Parallelism
+	breaker  breaker.Breaker
+	gate     time.Duration // nothing is sent before
+	inFlight int
+	streak   int           // epochs throttled since the last success
+	stopped  reason.Reason // None while it may be used
+}
+
+func newLane(p *Params, now time.Duration) lane {
+	return lane{law: control.NewParallelism(&p.Law, now)}
+}
+
+// free is how many more attempts may be sent now. Without one it says from when
+// there may be, and why not now.
+func (l *lane) free(now time.Duration, p *breaker.Config) (n int, from time.Duration, why reason.Reason) {
+	switch {
+	case l.stopped != reason.None:
+		return 0, Never, l.stopped
+	case l.gate > now:
+		return 0, l.gate, reason.Cooldown
+	case l.breaker.ReadyAt(p) > now:
+		return 0, l.breaker.ReadyAt(p), reason.CircuitOpen.Reason()
+	}
+	if n := l.law.Level(now, l.inFlight) - l.inFlight; n > 0 {
+		return n, 0, reason.None
+	}
+	return 0, Never, reason.Concurrency
+}
+
+// Identity is the state of one identity, to show.
+type Identity struct {
+	// Law is its parallelism.
+	Law control.ParallelismStatistics
+	// InFlight is how many batches it has under way.
+	InFlight int
+	// Circuit is where its breaker stands; RetryAt is when it sends again, 0 for now.
+	Circuit breaker.State
+	RetryAt time.Duration
+	// Stopped is why it is not used any more; None while it is.
+	Stopped reason.Reason
+}
+
+// Identities are the states of all identities, in order. It changes nothing.
+func (c *Core) Identities(now time.Duration) []Identity {
+	all := make([]Identity, len(c.lanes))
+	for i := range c.lanes {
+		l := &c.lanes[i]
+		all[i] = Identity{Law: l.law.Statistics(now), InFlight: l.inFlight, Circuit: l.breaker.State(), Stopped: l.stopped}
+		if at := max(l.gate, l.breaker.ReadyAt(&c.params.Breaker)); at > now {
+			all[i].RetryAt = at
+		}
+	}
+	return all
+}

@@ -1,0 +1,125 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/retry"
+)
+
+// Params are the numbers of a load. Zero fields take the defaults.
+type Params struct {
+	// Law is the parallelism of each identity.
+	Law control.ParallelismParams
+	// Breaker stops an identity when failures, or throttles that go on from one
+	// epoch to the next, pile up among its last outcomes.
+	Breaker breaker.Config
+	// Backoff spreads the retries of one batch, and the waits after a throttle
+	// that tells none; Budget bounds the retries of the whole run. Throttled
+	// batches are not retries: they wait for the gate.
+	Backoff retry.Backoff
+	Budget  retry.Limits
+	// BatchRows and BatchBytes bound a batch. Default 1000 rows and 4 MiB. A row
+	// that is larger goes alone.
+	BatchRows, BatchBytes int
+	// FirstRows is how many rows the first batches have. Default 100, at most BatchRows.
+	FirstRows int
+	// TargetTime is how long a batch should take. Default 10 s; negative keeps the
+	// first size.
+	TargetTime time.Duration
+	// WindowRows and WindowBytes bound what is held: waiting, in flight and to be
+	// sent again. Default 100,000 rows and 16 MiB.
+	WindowRows, WindowBytes int
+	// Linger is how long rows wait for a batch to fill up. Default 1 s.
+	Linger time.Duration
+	// Patience is the longest time without any row settled, waits that the
+	// provider asks for included, before the load stops with the rest owed.
+	// Default 15 min.
+	Patience time.Duration
+	// Resend says what may be sent again of which nobody knows whether it was
+	// written. What may not is uncertain.
+	Resend Resend
+	// MaxRejects stops the load when more rows than that are rejected. 0: no bound.
+	MaxRejects int64
+	// Seed makes the random numbers.
+	Seed uint64
+}
+
+// Defaults of [Params].
+const (
+	DefaultBatchRows   = 1000
+	DefaultBatchBytes  = 4 << 20
+	DefaultFirstRows   = 100
+	DefaultTargetTime  = 10 * time.Second
+	DefaultWindowRows  = 100_000
+	DefaultWindowBytes = 16 << 20
+	DefaultLinger      = time.Second
+	DefaultPatience    = 15 * time.Minute
+)
+
+// Resolve fills in defaults and checks the rest; the error names field, value and bound.
+func (p Params) Resolve() (Params, error) {
+	var err error
+	if p.Law, err = p.Law.Resolve(); err != nil {
+		return p, err
+	}
+	if p.Breaker, err = p.Breaker.Resolve(); err != nil {
+		return p, err
+	}
+	if p.Backoff, err = p.Backoff.Resolve(); err != nil {
+		return p, err
+	}
+	if p.Budget, err = p.Budget.Resolve(); err != nil {
+		return p, err
+	}
+	p.BatchRows = cmp.Or(p.BatchRows, DefaultBatchRows)
+	p.BatchBytes = cmp.Or(p.BatchBytes, DefaultBatchBytes)
+	p.FirstRows = min(cmp.Or(p.FirstRows, DefaultFirstRows), p.BatchRows)
+	p.TargetTime = cmp.Or(p.TargetTime, DefaultTargetTime)
+	p.WindowRows = cmp.Or(p.WindowRows, DefaultWindowRows)
+	p.WindowBytes = cmp.Or(p.WindowBytes, DefaultWindowBytes)
+	p.Linger = cmp.Or(p.Linger, DefaultLinger)
+	p.Patience = cmp.Or(p.Patience, DefaultPatience)
+	for _, f := range []struct {
+		name  string
+		value int
+		most  int
+	}{
+		{"batch rows", p.BatchRows, 1 << 20}, {"batch bytes", p.BatchBytes, 1 << 30},
+		{"first rows", p.FirstRows, p.BatchRows},
+		{"window rows", p.WindowRows, 1 << 30}, {"window bytes", p.WindowBytes, 1 << 40},
+	} {
+		if f.value < 1 || f.value > f.most {
+			return p, fmt.Errorf("dispatch: %s is %d, must be from 1 to %d", f.name, f.value, f.most)
+		}
+	}
+	switch {
+	case p.TargetTime > 24*time.Hour:
+		return p, fmt.Errorf("dispatch: target time is %v, must be at most 24h", p.TargetTime)
+	case p.Linger < 0 || p.Linger > 24*time.Hour:
+		return p, fmt.Errorf("dispatch: linger is %v, must be from 1ns to 24h", p.Linger)
+	case p.Patience < 0 || p.Patience > 366*24*time.Hour:
+		return p, fmt.Errorf("dispatch: patience is %v, must be from 1ns to 366 days", p.Patience)
+	case p.Resend > ResendAny:
+		return p, fmt.Errorf("dispatch: resend is %d, must be one of 0 to %d", p.Resend, ResendAny)
+	case p.MaxRejects < 0:
+		return p, fmt.Errorf("dispatch: max rejects is %d, must not be negative", p.MaxRejects)
+	}
+	return p, nil
+}
+
+// Resend is what may be sent again although it may have been written.
+type Resend uint8
+
+// The kinds of operation.
+const (
+	// ResendNothing: twice is two rows, as for a plain create.
+	ResendNothing Resend = iota
+	// ResendWhole: the same rows together, as with an idempotency key for each batch.
+	ResendWhole
+	// ResendAny: any row, as for an upsert.
+	ResendAny
+)

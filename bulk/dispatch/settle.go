@@ -1,0 +1,205 @@
+package dispatch
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/reason"
+)
+
+// Settlement is what became of a batch.
+type Settlement struct {
+	Batch Batch
+	// Fates are those of the batch's rows, in its order.
+	Fates []Fate
+	// Moved is what the identity's breaker did.
+	Moved breaker.Transition
+	// Grew and Shrank say what the identity's level did.
+	Grew, Shrank bool
+}
+
+// Settle takes the outcome of a batch in flight and gives each of its rows its
+// fate. ok is false when no such batch is in flight: it was settled already, and
+// nothing changes.
+func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok bool) {
+	f := c.flying[id]
+	if f == nil {
+		return Settlement{}, false
+	}
+	delete(c.flying, id)
+	s.Batch = f.batch
+	if o.Rows != nil && len(o.Rows) != len(f.batch.Rows) {
+		// An answer about another number of rows tells nothing of any.
+		o.Rows, o.Class, o.Reason, o.Doubt = nil, reason.Failed, reason.InvalidResponse, true
+	}
+	c.heed(now, f, &o, &s)
+	s.Fates = make([]Fate, len(f.batch.Rows))
+	var left []Row
+	for i, r := range f.batch.Rows {
+		s.Fates[i] = c.fate(f, o, i)
+		if s.Fates[i] == Again {
+			left = append(left, r)
+		}
+	}
+	if len(left) > 0 && !c.sendAgain(now, f, o, left) {
+		for i := range s.Fates {
+			if s.Fates[i] == Again {
+				s.Fates[i] = Owed
+			}
+		}
+	}
+	c.count(now, f, s.Fates)
+	if now-c.lastSettled > c.params.Patience {
+		c.Halt(Stop{Reason: o.Reason})
+	}
+	return s, true
+}
+
+// heed tells the identity that sent a batch, and the sizer, how it went.
+func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
+	l := &c.lanes[f.batch.Identity]
+	l.inFlight--
+	l.law.Recommend(o.Parallelism)
+	if c.params.Law.BusyBudget == 0 { // the owner knows how many servers share the work
+		l.law.Budget(o.Budget, o.Window)
+	}
+	result := breaker.Success
+	switch {
+	case o.Reason == reason.Unauthorized:
+		result = breaker.Neutral
+		l.stopped = reason.Unauthorized
+	case o.Class.Throttle():
+		c.counts.Throttled++
+		result = breaker.Neutral
+		if s.Shrank = l.law.Throttle(f.sent, now, o.RetryAfter); s.Shrank {
+			// The others of an epoch are no news: they were on their way.
+			result = breaker.Failure
+			l.streak++
+		}
+		c.shut(now, l, o, s.Shrank)
+	case o.Class == reason.OK:
+		l.streak = 0
+		c.sizer.Observe(len(f.batch.Rows), now-f.sent)
+		if f.full {
+			s.Grew = l.law.Success(f.sent, now, o.Busy)
+		}
+	case o.Class == reason.Failed || o.Class == reason.Lost:
+		c.counts.Failed++
+		result = breaker.Failure
+		if o.Reason == reason.Timeout {
+			c.sizer.TooSlow(len(f.batch.Rows))
+		}
+	case o.Class == reason.Unknown:
+		result = breaker.Neutral
+	default: // refused for what it holds: the provider is well
+	}
+	if o.TooLarge {
+		c.sizer.TooLarge(len(f.batch.Rows))
+	}
+	if o.Fatal {
+		c.Halt(Stop{Reason: o.Reason})
+	}
+	s.Moved = l.breaker.Settle(&c.params.Breaker, now, f.ticket, result)
+}
+
+// shut closes an identity's gate after a throttle.
+func (c *Core) shut(now time.Duration, l *lane, o *Outcome, fresh bool) {
+	switch {
+	case o.HasRetryAfter:
+		l.gate = max(l.gate, now+max(o.RetryAfter, 0))
+	case o.Exhausted:
+		l.stopped = reason.QuotaExhausted
+	case fresh:
+		l.gate = max(l.gate, now+c.params.Backoff.Wait(l.streak-1, c.random.Uint64()))
+	}
+}
+
+// fate is what an outcome makes of the row at i, as far as it alone can tell.
+func (c *Core) fate(f *flight, o Outcome, i int) Fate {
+	if o.Rows != nil {
+		switch o.Rows[i] {
+		case Done:
+			return Acknowledged
+		case Refused:
+			return Rejected
+		case Later:
+			return Again
+		case Unknown:
+		}
+		if c.params.Resend == ResendAny {
+			return Again
+		}
+		return Uncertain // without the others it would be another batch
+	}
+	switch {
+	case o.Class == reason.OK:
+		return Acknowledged
+	case o.Doubt && c.params.Resend == ResendNothing:
+		return Uncertain
+	case o.Doubt:
+		return Again
+	case o.Class != reason.Rejected, o.Fatal, o.Reason == reason.Unauthorized:
+		return Again
+	case (o.TooLarge || o.Divisible) && len(f.batch.Rows) > 1:
+		return Again // in halves
+	default:
+		return Rejected
+	}
+}
+
+// sendAgain puts rows of a batch back, unless it must not be sent again in this
+// run.
+func (c *Core) sendAgain(now time.Duration, f *flight, o Outcome, rows []Row) bool {
+	a := again{rows: rows, attempt: f.batch.Attempt, from: now}
+	switch {
+	case c.stopped:
+		return false
+	case o.Class.Throttle(), o.Reason == reason.Unauthorized, o.Class == reason.Unknown && !o.Doubt:
+		// The batch was not looked at: the gate, or another identity, is the wait.
+	case o.Class == reason.Rejected && len(rows) > 1:
+		c.counts.Split++
+		half := len(rows) / 2
+		heap.Push(&c.again, again{rows: rows[:half:half], attempt: a.attempt, from: now})
+		a.rows = rows[half:]
+	default:
+		if a.attempt >= c.params.Backoff.Attempts || !c.budget.Take() {
+			if c.counts.PutOff++; c.counts.PutOff > maxPutOff {
+				c.Halt(Stop{Reason: reason.RetryBudget.Reason()})
+			}
+			return false
+		}
+		c.counts.Retried++
+		a.from = now + max(c.params.Backoff.Wait(a.attempt-1, c.random.Uint64()), o.RetryAfter)
+		a.attempt++
+	}
+	heap.Push(&c.again, a)
+	return true
+}
+
+// count brings the totals up to date.
+func (c *Core) count(now time.Duration, f *flight, fates []Fate) {
+	acknowledged := c.counts.Acknowledged
+	for i, fate := range fates {
+		switch fate {
+		case Again:
+			continue
+		case Acknowledged:
+			c.counts.Acknowledged++
+		case Rejected:
+			c.counts.Rejected++
+		case Uncertain:
+			c.counts.Uncertain++
+		case Owed:
+		}
+		if fate != Owed {
+			c.lastSettled = now
+		}
+		c.held--
+		c.heldBytes -= f.batch.Rows[i].Bytes
+	}
+	if c.counts.Acknowledged > acknowledged {
+		c.budget.Success()
+	}
+	c.checkRejects()
+}

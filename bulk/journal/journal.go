@@ -1,0 +1,268 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/reason"
+)
+
+// compactAt is the length at which a journal is first rewritten.
+const compactAt = 1 << 20
+
+// Journal is the journal of a load that is under way. It is made by [Open].
+type Journal struct {
+	dir  string
+	lock *os.File
+
+	mu              sync.Mutex
+	state           State
+	log             *os.File
+	size, compacted int64 // the length now, and after the last rewrite
+	rejects, doubts side
+	err             error // the first one; nothing is written after it
+	buffer          []byte
+}
+
+// side is a file that grows with the journal.
+type side struct {
+	path, preamble string
+	file           *os.File // nil until the first line
+	size           int64
+}
+
+// Options are what a load is opened with.
+type Options struct {
+	// Header is that of the load as it is to go on. Its Load counts only for a new one.
+	Header Header
+	// Preamble is the first line of each side file.
+	RejectsPreamble, UncertainPreamble string
+}
+
+// Open starts the load of a folder, or resumes the one that is there, and gives
+// its state. The folder is made. A *[reason.Refusal] of LeaseHeld says that
+// another process has it; a *[CorruptError] that the journal is damaged; another
+// error that the load there is another one. Then nothing has been changed.
+func Open(dir string, o Options) (j *Journal, s State, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, State{}, fmt.Errorf("journal: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, State{}, fmt.Errorf("journal: %w", err)
+	}
+	j = &Journal{
+		dir: dir, lock: lock,
+		rejects: side{path: filepath.Join(dir, RejectsFile), preamble: o.RejectsPreamble},
+		doubts:  side{path: filepath.Join(dir, UncertainFile), preamble: o.UncertainPreamble},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Close())
+			j = nil
+		}
+	}()
+	taken, err := filelock.Try(lock)
+	switch {
+	case err != nil:
+		return j, State{}, fmt.Errorf("journal: lock %s: %w", dir, err)
+	case !taken:
+		return j, State{}, &reason.Refusal{Reason: reason.LeaseHeld, Scope: dir, Err: errors.New("another process runs this load; wait for it, or stop it")}
+	}
+	if _, err = os.Stat(filepath.Join(dir, File)); errors.Is(err, fs.ErrNotExist) {
+		err = j.start(o.Header)
+	} else {
+		err = j.load(o.Header)
+	}
+	if err != nil {
+		return j, State{}, err
+	}
+	return j, j.state.Clone(), nil
+}
+
+// load reads the journal that is there and makes the folder as it says.
+func (j *Journal) load(h Header) error {
+	path := filepath.Join(j.dir, File)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.log = f
+	if j.state, j.size, err = replay(f, path); err != nil {
+		return err
+	}
+	if err := j.state.Header.check(h); err != nil {
+		return fmt.Errorf("journal: %s: %w", j.dir, err)
+	}
+	if err := errors.Join(f.Truncate(j.size), f.Sync()); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.compacted = j.size
+	j.rejects.size, j.doubts.size = j.state.lengths.Rejects, j.state.lengths.Uncertain
+	return errors.Join(aside(j.rejects.path, j.rejects.size), aside(j.doubts.path, j.doubts.size))
+}
+
+// start writes a journal with nothing but its beginning. Side files without a
+// journal are not ours to overwrite.
+func (j *Journal) start(h Header) error {
+	for _, s := range []*side{&j.rejects, &j.doubts} {
+		if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("journal: %s is there, but no journal beside it: move it away, or use another folder", s.path)
+		}
+	}
+	j.state = State{Rows: -1}
+	first := record{Kind: kindStart, Version: version, Header: &h}
+	if err := j.state.apply(first); err != nil {
+		return fmt.Errorf("journal: the header is empty")
+	}
+	return j.replace(first)
+}
+
+// replace makes a record the whole journal.
+func (j *Journal) replace(r record) error {
+	line, err := appendRecord(nil, r)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	path := filepath.Join(j.dir, File)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	_, err = f.Write(line)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("journal: %w", errors.Join(err, os.Remove(path+".new")))
+	}
+	if j.log != nil {
+		_ = j.log.Close() // it is synced, and some systems rename no open file
+		j.log = nil
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if j.log, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.size, j.compacted = int64(len(line)), int64(len(line))
+	return syncDir(j.dir)
+}
+
+// Write makes entries durable, in order. After an error nothing more is
+// written, and the entries may or may not count when the load is resumed: rows
+// that were acknowledged may be sent again or be uncertain, but none is lost.
+func (j *Journal) Write(entries ...Entry) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err == nil {
+		j.err = j.write(entries)
+	}
+	return j.err
+}
+
+func (j *Journal) write(entries []Entry) error {
+	var rejects, doubts []byte
+	next := j.state.Clone()
+	lines := j.buffer[:0]
+	for i := range entries {
+		e := &entries[i]
+		rejects, doubts = j.rejects.add(rejects, e.Rejects), j.doubts.add(doubts, e.Doubts)
+		r := e.record()
+		if r.Kind == kindDone {
+			r.Lengths = &length{j.rejects.size + int64(len(rejects)), j.doubts.size + int64(len(doubts))}
+		}
+		if err := next.apply(r); err != nil {
+			return fmt.Errorf("journal: an entry holds %w", err)
+		}
+		var err error
+		if lines, err = appendRecord(lines, r); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	j.buffer = lines
+	if err := errors.Join(j.rejects.write(rejects), j.doubts.write(doubts)); err != nil {
+		return err
+	}
+	if _, err := j.log.WriteAt(lines, j.size); err != nil {
+		// The torn line would be read over; without it the file is as it was.
+		return fmt.Errorf("journal: %w", errors.Join(err, j.log.Truncate(j.size)))
+	}
+	if err := j.log.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.state, j.size = next, j.size+int64(len(lines))
+	if j.size > max(compactAt, 4*j.compacted) {
+		return j.replace(j.state.snapshot())
+	}
+	return nil
+}
+
+// add appends lines to what is to be written, after the preamble if they are the
+// first.
+func (s *side) add(to, lines []byte) []byte {
+	if len(lines) > 0 && s.size == 0 && len(to) == 0 {
+		to = append(to, s.preamble...)
+	}
+	return append(to, lines...)
+}
+
+// write appends to the file and syncs it.
+func (s *side) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	fresh := s.file == nil && s.size == 0
+	if s.file == nil {
+		f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+		s.file = f
+	}
+	if _, err := s.file.WriteAt(b, s.size); err != nil {
+		return fmt.Errorf("journal: %w", errors.Join(err, s.file.Truncate(s.size)))
+	}
+	if err := s.file.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	s.size += int64(len(b))
+	if fresh {
+		return syncDir(filepath.Dir(s.path))
+	}
+	return nil
+}
+
+// State is what is durable.
+func (j *Journal) State() State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state.Clone()
+}
+
+// Counts are how many rows have which outcome, durably.
+func (j *Journal) Counts() Counts {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state.Counts
+}
+
+// Close gives the folder back. Everything written is durable already.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err == nil {
+		j.err = errors.New("journal: it is closed")
+	}
+	var err error
+	for _, f := range []*os.File{j.log, j.rejects.file, j.doubts.file, j.lock} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	j.log, j.rejects.file, j.doubts.file, j.lock = nil, nil, nil, nil
+	return err
+}

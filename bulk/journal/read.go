@@ -1,0 +1,152 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The files of a folder.
+const (
+	// File is the journal.
+	File = "journal"
+	// RejectsFile holds the rejected rows with their errors.
+	RejectsFile = "rejects.jsonl"
+	// UncertainFile holds the rows that may or may not be written.
+	UncertainFile = "uncertain.jsonl"
+	lockFile      = "lock"
+	// asideSuffix is of what a side file held beyond what counts.
+	asideSuffix = ".unrecorded"
+)
+
+// ErrNone says that a folder holds no journal.
+var ErrNone = errors.New("there is no journal: no load was started here")
+
+// CorruptError says that a journal cannot be trusted.
+type CorruptError struct {
+	// Path is the file, Line where from 1.
+	Path string
+	Line int
+	What string
+}
+
+// Error says where, what, and what to do.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("journal: %s: line %d holds %s; nothing was changed: restore the file from a copy, or start the load anew in another folder if rows may be sent twice", e.Path, e.Line, e.What)
+}
+
+// Read gives the state of a load without taking its lock: of one that is under
+// way it is that of a moment ago. [ErrNone] when there is none.
+func Read(dir string) (State, error) {
+	path := filepath.Join(dir, File)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, fmt.Errorf("journal: %s: %w", dir, ErrNone)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("journal: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	s, _, err := replay(f, path)
+	return s, err
+}
+
+// replay reads a journal: its state, and how long it is up to the last whole
+// line.
+func replay(r io.Reader, path string) (State, int64, error) {
+	s := State{Rows: -1}
+	in := bufio.NewReaderSize(r, 64<<10)
+	good := int64(0)
+	torn := 0 // the line of what may be the torn end; 0 while there is none
+	var line []byte
+	for number := 1; ; number++ {
+		var whole bool
+		var err error
+		line, whole, err = readLine(in, line[:0])
+		if err != nil {
+			return State{}, 0, fmt.Errorf("journal: %w", err)
+		}
+		if !whole && len(line) == 0 {
+			break
+		}
+		rec, ok := record{}, false
+		if whole {
+			rec, ok = parseLine(line[:len(line)-1])
+		}
+		switch {
+		case !ok && torn == 0:
+			torn = number
+			continue
+		case !ok:
+			continue // more of what the crash left
+		case torn != 0:
+			// A whole line after it: this is no torn end.
+			return State{}, 0, &CorruptError{path, torn, "what does not match its checksum"}
+		}
+		if err := s.apply(rec); err != nil {
+			return State{}, 0, &CorruptError{path, number, err.Error()}
+		}
+		good += int64(len(line))
+	}
+	if good == 0 {
+		return State{}, 0, &CorruptError{path, 1, "no beginning of a journal"}
+	}
+	return s, good, nil
+}
+
+// readLine reads to the next line break, at most maxLine bytes: a longer line is
+// none that was written here. whole is false at the end of the file.
+func readLine(in *bufio.Reader, line []byte) (_ []byte, whole bool, err error) {
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line) <= maxLine {
+			line = append(line, part...)
+		}
+		switch {
+		case err == nil:
+			return line, true, nil
+		case errors.Is(err, io.EOF):
+			return line, false, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, false, err
+		}
+	}
+}
+
+// aside moves what a side file holds after size to a file beside it. It is an
+// error when the file is shorter than that.
+func aside(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) && size == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal: a file of the load is missing: %w; put it back, the rows in it are not sent again", err)
+	}
+	defer func() { _ = f.Close() }() // synced where it was changed
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return fmt.Errorf("journal: %w", err)
+	case info.Size() < size:
+		return fmt.Errorf("journal: %s has %d bytes, the journal counts %d: put the file back as it was (to correct rows, edit a copy)", path, info.Size(), size)
+	case info.Size() == size:
+		return nil
+	}
+	to, err := os.OpenFile(path+asideSuffix, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	_, err = io.Copy(to, io.NewSectionReader(f, size, info.Size()-size))
+	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+		return fmt.Errorf("journal: set aside the end of %s: %w", path, err)
+	}
+	if err := errors.Join(f.Truncate(size), f.Sync()); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}

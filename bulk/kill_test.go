@@ -1,0 +1,213 @@
+package bulk_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/control"
+)
+
+// childEnv makes the test binary run one load and nothing else: the process
+// that the crash test kills.
+const childEnv = "HEADWAY_BULK_CHILD"
+
+// job is what the child is told to do.
+type job struct{ Dir, Input, Target string }
+
+func child() {
+	var j job
+	if err := json.Unmarshal([]byte(os.Getenv(childEnv)), &j); err != nil {
+		panic(err)
+	}
+	if sum, err := load(context.Background(), j); err != nil || sum.State != bulk.Drained {
+		fmt.Fprintln(os.Stderr, sum.State, sum.Reason, err)
+		os.Exit(1)
+	}
+}
+
+func load(ctx context.Context, j job) (bulk.Summary, error) {
+	c, err := target.Parse("target.yaml", []byte(j.Target), nil)
+	if err != nil {
+		return bulk.Summary{}, err
+	}
+	in, err := source.Open(j.Input, source.Options{})
+	if err != nil {
+		return bulk.Summary{}, err
+	}
+	defer func() { _ = in.Close() }()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	return bulk.Run(ctx, in, c.Target(client), bulk.Options{Dir: j.Dir, Params: dispatch.Params{
+		FirstRows: 20, TargetTime: -1, Law: control.ParallelismParams{Max: 8, InitialFactor: 1},
+	}})
+}
+
+// api is a server that outlives those who load it. It takes batches of rows
+// {"id":N}, refuses every 500th row, and knows keys where it is told to.
+type api struct {
+	mu      sync.Mutex
+	keyed   bool
+	keys    map[string]bool
+	written map[int64]int
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var rows []struct{ ID int64 }
+	if err != nil || json.Unmarshal(body, &rows) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	time.Sleep(2 * time.Millisecond)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := r.Header.Get("Idempotency-Key")
+	fresh := !a.keyed || !a.keys[key]
+	a.keys[key] = true
+	var b strings.Builder
+	for i, row := range rows {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		good := row.ID%500 != 499
+		if good && fresh {
+			a.written[row.ID]++
+		}
+		fmt.Fprintf(&b, `{"ok":%v}`, good)
+	}
+	_, _ = fmt.Fprintf(w, "[%s]", b.String())
+}
+
+// TestKilledAtRandomInstants kills loads of the three kinds of operation and
+// starts them again, until they are done: every row has one outcome, what is
+// acknowledged is there, and nothing is there twice that must not be.
+func TestKilledAtRandomInstants(t *testing.T) {
+	const rows = 3000
+	input := filepath.Join(t.TempDir(), "rows.jsonl")
+	var text strings.Builder
+	for n := range rows {
+		if n%700 == 699 {
+			text.WriteString("{oops\n")
+			continue
+		}
+		fmt.Fprintf(&text, "{\"id\":%d}\n", n)
+	}
+	if err := os.WriteFile(input, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kills, whole := 0, time.Duration(0)
+	for round := 0; kills < 50; round++ {
+		resend := []string{"resend: never", "key_header: Idempotency-Key", "resend: any"}[round%3]
+		a := &api{keyed: round%3 == 1, keys: map[string]bool{}, written: map[int64]int{}}
+		server := httptest.NewServer(a)
+		j := job{
+			Dir: filepath.Join(t.TempDir(), "load"), Input: input,
+			Target: fmt.Sprintf("target: t\nhttp:\n  url: %s/rows\n  %s\n  answer: {rows: ., success: .ok}\n", server.URL, resend),
+		}
+		// The first load shows how long one takes here; the others are killed a few
+		// times within that, and then left alone.
+		for here := 0; ; here++ {
+			after, began := time.Minute, time.Now()
+			if round > 0 && here < 6 {
+				after = rand.N(whole)
+			}
+			if !kill(t, j, after) {
+				whole = max(whole, time.Since(began))
+				break
+			}
+			kills++
+		}
+		status, err := bulk.ReadStatus(j.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		checkLoad(t, a, j, status, rows)
+		if t.Failed() {
+			t.Fatalf("with %s after %d kills", resend, kills)
+		}
+	}
+}
+
+// kill starts a load and kills it after a while; killed is false when it was
+// done before.
+func kill(t *testing.T, j job, after time.Duration) (killed bool) {
+	t.Helper()
+	told, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), after)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(cmd.Environ(), childEnv+"="+string(told))
+	out, err := cmd.CombinedOutput()
+	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.Success() {
+		return false
+	}
+	if cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return true
+}
+
+func checkLoad(t *testing.T, a *api, j job, status bulk.Status, rows int64) {
+	t.Helper()
+	if status.Rows != rows || status.Owed != 0 || status.InDoubt != 0 || status.Acknowledged+status.Rejected+status.Uncertain != rows {
+		t.Errorf("%+v", status)
+	}
+	outcome := map[int64]string{}
+	for name, path := range map[string]string{"rejected": status.RejectsFile, "uncertain": status.UncertainFile} {
+		for _, r := range rejects(t, path) {
+			if before, twice := outcome[r.Number]; twice {
+				t.Errorf("row %d is %s and %s", r.Number, before, name)
+			}
+			outcome[r.Number] = name
+		}
+	}
+	if int64(len(outcome)) != status.Rejected+status.Uncertain {
+		t.Errorf("%d rows in the side files, %d counted", len(outcome), status.Rejected+status.Uncertain)
+	}
+	anyTimes := strings.Contains(j.Target, "resend: any")
+	if status.Uncertain > 0 && !strings.Contains(j.Target, "resend: never") {
+		t.Errorf("%d rows are uncertain", status.Uncertain)
+	}
+	for n := range rows {
+		malformed, refused := n%700 == 699, n%500 == 499
+		times := a.written[n]
+		switch outcome[n] {
+		case "":
+			if times == 0 || times > 1 && !anyTimes || malformed || refused {
+				t.Errorf("row %d is acknowledged and was written %d times", n, times)
+			}
+		case "rejected":
+			if !malformed && !refused || times != 0 {
+				t.Errorf("row %d is rejected and was written %d times", n, times)
+			}
+		case "uncertain":
+			if times > 1 || malformed {
+				t.Errorf("row %d is uncertain and was written %d times", n, times)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package bulk
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/reason"
+)
+
+// Run loads a source into a target until every row has its outcome, the provider
+// or a bound ends it, or ctx does; then no more is sent, and batches in flight
+// have Options.Drain to end. What the summary counts is durable.
+//
+// The error is for faults of our own: options, a folder in use or of another load
+// (nothing was sent then), a journal that cannot be written, an input that cannot
+// be read to its end. A provider that refuses, and a caller that stops, is no
+// error but in Summary.State and Reason.
+func Run(ctx context.Context, src Source, target Target, o Options) (Summary, error) {
+	traits := target.Traits()
+	o, err := o.resolve(traits)
+	if err != nil {
+		return Summary{State: Failed, Reason: reason.Internal}, err
+	}
+	j, state, err := begin(src, traits, o)
+	if err != nil {
+		why := reason.Internal
+		if r, ok := errors.AsType[*reason.Refusal](err); ok {
+			why = r.Reason
+		}
+		return Summary{State: Failed, Reason: why}, err
+	}
+	s := newSession(src, target, traits, o, j, state)
+	if !state.Complete() {
+		s.run(ctx)
+	}
+	return s.finish()
+}
+
+// begin opens the folder, as the options want to find it.
+func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, error) {
+	if o.Start != StartOrResume {
+		_, err := journal.Read(o.Dir)
+		switch none := errors.Is(err, journal.ErrNone); {
+		case o.Start == ResumeOnly && err != nil:
+			return nil, journal.State{}, fmt.Errorf("bulk: resume: %w", err)
+		case o.Start == StartOnly && !none:
+			return nil, journal.State{}, fmt.Errorf("bulk: %s holds a load already: resume it, or use another folder", o.Dir)
+		}
+	}
+	j, state, err := journal.Open(o.Dir, journal.Options{
+		Header:          journal.Header{Load: rand.Text(), Input: src.Identity(), Target: t.Name},
+		RejectsPreamble: RejectsPreamble, UncertainPreamble: UncertainPreamble,
+	})
+	if err != nil {
+		return nil, state, fmt.Errorf("bulk: %w", err)
+	}
+	return j, state, nil
+}
+
+// run is the one goroutine that owns the core.
+func (s *session) run(ctx context.Context) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	s.sending = sending
+	go s.read()
+	defer close(s.quit)
+	s.commits = newCommitter(s.journal)
+	defer s.commits.close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	tick := time.NewTicker(s.o.ProgressEvery)
+	defer tick.Stop()
+	done, failed := ctx.Done(), s.commits.failed
+	var drained <-chan time.Time
+	s.progress()
+	for {
+		d := s.drive()
+		if d.Action == dispatch.Finish {
+			return
+		}
+		timer.Reset(min(max(d.At-s.now(), 0), time.Hour))
+		rows := s.items
+		if s.ended || s.core.Full() {
+			rows = nil
+		}
+		select {
+		case it := <-rows:
+			s.take(it)
+		case r := <-s.results:
+			s.settle(r)
+		case err := <-failed:
+			failed = nil
+			s.fail(reason.Internal, err)
+		case <-timer.C:
+		case <-tick.C:
+			s.progress()
+		case <-done:
+			done = nil
+			s.core.Halt(dispatch.Stop{Reason: reason.Interrupted})
+			drained = time.After(max(s.o.Drain, 0))
+		case <-drained:
+			drained = nil
+			cancel()
+		}
+	}
+}
+
+// drive does what can be done now and says what to wait for.
+func (s *session) drive() dispatch.Decision {
+	for {
+		d := s.core.Next(s.now())
+		s.waiting = d.Reason
+		if d.Action != dispatch.Send {
+			return d
+		}
+		s.send(d.Batch)
+	}
+}
+
+// finish tells what it came to, and gives the folder back.
+func (s *session) finish() (Summary, error) {
+	state := s.journal.State()
+	sum := Summary{Progress: s.standing(state), Load: state.Header.Load, State: Drained, Reason: reason.Drained}
+	sum.RejectsFile, sum.UncertainFile = sideFiles(s.o.Dir, state.Counts)
+	sum.Waiting = reason.None
+	err := errors.Join(s.err, s.journal.Close())
+	stop, stopped := s.core.Stopped()
+	switch {
+	case err != nil:
+		sum.State, sum.Reason, sum.Cause = Failed, reason.Internal, err.Error()
+		if stopped {
+			sum.Reason = stop.Reason
+		}
+	case stopped:
+		sum.State, sum.Reason = Deferred, stop.Reason
+		if stop.RetryAt > 0 {
+			sum.RetryAt = s.origin.Add(stop.RetryAt).Round(0)
+		}
+	case sum.Owed > 0:
+		sum.State, sum.Reason = Deferred, reason.RetryBudget.Reason()
+	}
+	if sum.State == Deferred && s.cause != nil && sum.Reason != reason.Interrupted {
+		sum.Cause = s.cause.Error()
+	}
+	if s.o.OnProgress != nil {
+		s.o.OnProgress(sum.Progress)
+	}
+	return sum, err
+}

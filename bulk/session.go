@@ -1,0 +1,316 @@
+package bulk
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/bulk/ledger"
+	"github.com/headway-go/headway/reason"
+)
+
+// session is one run. Its fields belong to the goroutine of run, but for what
+// read and the senders are handed.
+type session struct {
+	o       Options
+	source  Source
+	target  Target
+	traits  Traits
+	journal *journal.Journal
+	state   journal.State // when the run began; not changed
+	origin  time.Time
+	core    *dispatch.Core
+
+	sending context.Context
+	items   chan item
+	results chan result
+	quit    chan struct{} // closed at the end
+	commits *committer
+
+	rows      map[int64]Row       // that have no fate
+	flying    map[int64]*shipment // by the core's number
+	open      map[int64]journaled // batches in doubt that will be sent again, by first row
+	gathering []*gathering        // batches of a run before, in doubt
+	lastBatch int64
+	taken     int64 // rows read
+	ended     bool  // no more rows come
+	waiting   reason.Reason
+	cause     error // what a target said last, where it did not end well
+	err       error // a fault of our own
+}
+
+// item is what the reader hands over.
+type item struct {
+	row Row
+	err error
+}
+
+// result is what a sender hands over.
+type result struct {
+	id      int64
+	outcome Outcome
+}
+
+// shipment is a batch in flight.
+type shipment struct {
+	batch Batch
+	journaled
+}
+
+// journaled is a batch as the journal knows it; number 0 when it does not.
+type journaled struct {
+	number int64
+	spans  []ledger.Span
+	// doubt says that an attempt before this one may have written the batch.
+	doubt bool
+}
+
+// gathering is a batch of a run before whose rows are being read again.
+type gathering struct {
+	journal.Batch
+	want int64
+	rows []Row
+}
+
+func newSession(src Source, target Target, traits Traits, o Options, j *journal.Journal, state journal.State) *session {
+	s := &session{
+		o: o, source: src, target: target, traits: traits, journal: j, state: state, origin: time.Now(),
+		items: make(chan item, 64), results: make(chan result), quit: make(chan struct{}),
+		rows: map[int64]Row{}, flying: map[int64]*shipment{}, open: map[int64]journaled{}, lastBatch: state.LastBatch,
+	}
+	s.core = dispatch.New(&s.o.Params, len(traits.Identities), 0)
+	for _, b := range state.Open {
+		s.gathering = append(s.gathering, &gathering{Batch: b, want: ledger.Count(b.Rows)})
+	}
+	return s
+}
+
+func (s *session) now() time.Duration { return time.Since(s.origin) }
+
+// fail notes a fault of our own and stops the load.
+func (s *session) fail(why reason.Reason, err error) {
+	if s.err == nil {
+		s.err = fmt.Errorf("bulk: %w", err)
+	}
+	s.core.Halt(dispatch.Stop{Reason: why})
+}
+
+// read is the goroutine that reads the source. It skips what is settled. A
+// source that blocks is left behind when the load ends.
+func (s *session) read() {
+	for number := int64(0); ; number++ {
+		row, err := s.source.Next()
+		row.Number = number
+		if _, malformed := errors.AsType[*MalformedError](err); (err == nil || malformed) && s.state.Settled.Has(number) {
+			continue
+		}
+		select {
+		case s.items <- item{row, err}:
+		case <-s.quit:
+			return
+		}
+		if _, malformed := errors.AsType[*MalformedError](err); err != nil && !malformed {
+			return
+		}
+	}
+}
+
+// take takes what the reader read, as far as there is room.
+func (s *session) take(it item) {
+	for {
+		s.taken = max(s.taken, it.row.Number+1)
+		s.takeOne(it)
+		if s.ended || s.core.Full() {
+			return
+		}
+		select {
+		case it = <-s.items:
+		default:
+			return
+		}
+	}
+}
+
+func (s *session) takeOne(it item) {
+	bad, malformed := errors.AsType[*MalformedError](it.err)
+	switch {
+	case it.err == nil:
+		if !s.gather(it.row) {
+			s.rows[it.row.Number] = it.row
+			s.core.Offer(s.now(), rowOf(it.row))
+		}
+	case malformed && s.o.StopOnMalformed:
+		s.fail(reason.ClientError, bad)
+	case malformed:
+		s.core.Reject(1)
+		s.commits.add(journal.Entry{
+			Rejected: []ledger.Span{{First: it.row.Number, Last: it.row.Number}},
+			Rejects: appendReject(nil, Reject{
+				Text: string(bad.Text), Number: it.row.Number, Line: bad.Line,
+				Error: Problem{Code: "malformed", Message: bad.Err.Error()},
+			}),
+		}, nil)
+	case errors.Is(it.err, io.EOF):
+		s.ended, s.taken = true, it.row.Number
+		s.core.End()
+		s.commits.add(journal.Entry{End: true, Rows: s.taken}, nil)
+	default:
+		// What came before is sent; the error is told at the end.
+		s.ended, s.taken = true, it.row.Number
+		s.err = fmt.Errorf("bulk: the input ends after row %d: %w", it.row.Number, it.err)
+		s.core.End()
+	}
+}
+
+// gather takes a row of a batch that a run before left in doubt. Once they are
+// all there, they are sent again together where the target knows them by their
+// key, and are uncertain otherwise.
+func (s *session) gather(row Row) bool {
+	i := slices.IndexFunc(s.gathering, func(g *gathering) bool {
+		return slices.ContainsFunc(g.Rows, func(a ledger.Span) bool { return a.First <= row.Number && row.Number <= a.Last })
+	})
+	if i < 0 {
+		return false
+	}
+	g := s.gathering[i]
+	g.rows = append(g.rows, row)
+	if int64(len(g.rows)) < g.want {
+		return true
+	}
+	s.gathering = slices.Delete(s.gathering, i, i+1)
+	if s.traits.Resend == dispatch.ResendNothing {
+		e := journal.Entry{Batch: g.Number, Uncertain: g.Rows}
+		for _, r := range g.rows {
+			e.Doubts = appendReject(e.Doubts, Reject{Row: r.Data, Number: r.Number, Line: r.Line, Error: Problem{
+				Code: "uncertain", Message: "it was being sent when the load was killed",
+			}})
+		}
+		s.commits.add(e, nil)
+		return true
+	}
+	rows := make([]dispatch.Row, len(g.rows))
+	for i, r := range g.rows {
+		s.rows[r.Number] = r
+		rows[i] = rowOf(r)
+	}
+	s.open[rows[0].Number] = journaled{g.Number, g.Rows, true}
+	s.core.Resume(s.now(), rows)
+	return true
+}
+
+// overhead is what a row costs in memory beside its bytes.
+const overhead = 160
+
+func rowOf(r Row) dispatch.Row { return dispatch.Row{Number: r.Number, Bytes: len(r.Data) + overhead} }
+
+// send hands a batch to a goroutine of its own: at once, or when the journal
+// knows that it is under way.
+func (s *session) send(b dispatch.Batch) {
+	f := &shipment{batch: Batch{Rows: make([]Row, len(b.Rows)), Attempt: b.Attempt}}
+	for i, r := range b.Rows {
+		f.batch.Rows[i] = s.rows[r.Number]
+		f.spans = ledger.Append(f.spans, r.Number)
+	}
+	f.batch.Key = key(s.state.Header.Load, f.spans)
+	s.flying[b.ID] = f
+	launch := func() {
+		go func() {
+			s.results <- result{b.ID, s.target.Send(s.sending, b.Identity, f.batch)}
+		}()
+	}
+	if s.traits.Resend == dispatch.ResendAny {
+		launch()
+		return
+	}
+	if known, ok := s.open[b.Rows[0].Number]; ok && slices.Equal(known.spans, f.spans) {
+		delete(s.open, b.Rows[0].Number)
+		f.journaled = known
+		launch()
+		return
+	}
+	s.lastBatch++
+	f.number = s.lastBatch
+	s.commits.add(journal.Entry{Batch: f.number, Sent: f.spans}, func(err error) {
+		if err == nil {
+			launch()
+			return
+		}
+		go func() { // it was not sent
+			s.results <- result{b.ID, Outcome{Outcome: dispatch.Outcome{Class: reason.Unknown, Reason: reason.Internal}}}
+		}()
+	})
+}
+
+// key is the same for the same rows of the same load.
+func key(load string, spans []ledger.Span) string {
+	sum := sha256.Sum256(fmt.Append(nil, load, spans))
+	return hex.EncodeToString(sum[:16])
+}
+
+// settle takes what a sender brought.
+func (s *session) settle(r result) {
+	f := s.flying[r.id]
+	delete(s.flying, r.id)
+	if r.outcome.Err != nil {
+		s.cause = r.outcome.Err
+	}
+	st, _ := s.core.Settle(s.now(), r.id, r.outcome.Outcome)
+	e := journal.Entry{Batch: f.number}
+	settled := false
+	for i, fate := range st.Fates {
+		row := f.batch.Rows[i]
+		line := Reject{Row: row.Data, Number: row.Number, Line: row.Line, Error: r.outcome.problem(i)}
+		switch fate {
+		case dispatch.Again:
+			continue
+		case dispatch.Acknowledged:
+			e.Acknowledged = ledger.Append(e.Acknowledged, row.Number)
+		case dispatch.Rejected:
+			e.Rejected = ledger.Append(e.Rejected, row.Number)
+			e.Rejects = appendReject(e.Rejects, line)
+		case dispatch.Uncertain:
+			e.Uncertain = ledger.Append(e.Uncertain, row.Number)
+			e.Doubts = appendReject(e.Doubts, line)
+		case dispatch.Owed:
+		}
+		settled = settled || fate != dispatch.Owed
+		delete(s.rows, row.Number)
+	}
+	switch {
+	case f.number != 0 && !settled && (r.outcome.Doubt || f.doubt && !r.outcome.divides()):
+		// The server may know the batch by its key: it has to be the same batch
+		// whenever it is sent again, so it stays as it is in the journal.
+		f.doubt = true
+		s.open[f.batch.Rows[0].Number] = f.journaled
+	case settled || f.number != 0:
+		s.commits.add(e, nil)
+	}
+}
+
+// progress tells how the load stands.
+func (s *session) progress() {
+	if s.o.OnProgress != nil {
+		s.o.OnProgress(s.standing(s.journal.State()))
+	}
+}
+
+func (s *session) standing(state journal.State) Progress {
+	p := Progress{
+		Totals: totals(state, s.taken), InFlight: s.core.InFlight(), BatchRows: s.core.BatchRows(),
+		Counts: s.core.Counts(), Elapsed: s.now(), Waiting: s.waiting,
+	}
+	if seconds := p.Elapsed.Seconds(); seconds > 0 {
+		p.RowsPerSecond = float64(state.Counts.Acknowledged-s.state.Counts.Acknowledged) / seconds
+	}
+	for i, id := range s.core.Identities(s.now()) {
+		p.Identities = append(p.Identities, IdentityProgress{Name: s.traits.Identities[i], Identity: id})
+	}
+	return p
+}

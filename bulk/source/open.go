@@ -1,0 +1,214 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/bulk/journal"
+)
+
+// Format is how an input is made of rows.
+type Format string
+
+// The formats.
+const (
+	JSONLines Format = "jsonl"
+	CSV       Format = "csv"
+	Parquet   Format = "parquet"
+)
+
+// Options say how an input is read. Zero fields take the defaults.
+type Options struct {
+	// Format is taken from the name where it is empty: .csv, .parquet, .jsonl,
+	// .ndjson, .json, with .gz or .zst after it or not. Standard input is JSON lines.
+	Format Format
+	// MaxRow bounds a row in bytes. Default 1 MiB.
+	MaxRow int
+	// CSV is for that format only.
+	CSV CSVOptions
+	// Stdin is read for the name "-". nil is none.
+	Stdin *os.File
+}
+
+// DefaultMaxRow is the default of [Options].
+const DefaultMaxRow = 1 << 20
+
+const (
+	// hashed is how many of the first bytes tell an input from another.
+	hashed = 64 << 10
+	// maxWindow bounds what a zstd frame may ask to be kept in memory.
+	maxWindow = 8 << 20
+)
+
+// Input is an open input. It is a bulk.Source.
+type Input struct {
+	identity journal.Input
+	rows     interface{ Next() (bulk.Row, error) }
+	closers  []func() error
+}
+
+// Next gives the next row.
+func (i *Input) Next() (bulk.Row, error) { return i.rows.Next() }
+
+// Identity tells the input from others.
+func (i *Input) Identity() journal.Input { return i.identity }
+
+// Close closes the input. Standard input stays open.
+func (i *Input) Close() error {
+	var err error
+	for _, closer := range slices.Backward(i.closers) {
+		err = errors.Join(err, closer())
+	}
+	i.closers = nil
+	return err
+}
+
+// Open opens an input by name; "-" is standard input. Compression is known by
+// the first bytes.
+func Open(name string, o Options) (in *Input, err error) {
+	o.MaxRow = cmp.Or(o.MaxRow, DefaultMaxRow)
+	if o.Format == "" {
+		if o.Format = formatOf(name); o.Format == "" {
+			return nil, fmt.Errorf("source: %s: the name does not tell the format: name it as jsonl, csv or parquet", name)
+		}
+	}
+	switch {
+	case o.MaxRow < 1 || o.MaxRow > 1<<30:
+		return nil, fmt.Errorf("source: max row is %d bytes, must be from 1 to %d", o.MaxRow, 1<<30)
+	case o.Format != JSONLines && o.Format != CSV && o.Format != Parquet:
+		return nil, fmt.Errorf("source: format is %q, must be jsonl, csv or parquet", o.Format)
+	}
+	if o.Format == CSV {
+		if o.CSV, err = o.CSV.resolve(); err != nil {
+			return nil, err
+		}
+	}
+	in = &Input{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, in.Close())
+			in = nil
+		}
+	}()
+	f := o.Stdin
+	if name != "-" {
+		if f, err = os.Open(name); err != nil {
+			return in, fmt.Errorf("source: %w", err)
+		}
+		in.closers = append(in.closers, f.Close)
+	} else if f == nil {
+		return in, errors.New("source: there is no standard input")
+	}
+	return in, in.open(f, name, o)
+}
+
+func (i *Input) open(f *os.File, name string, o Options) error {
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	i.identity = journal.Input{Name: name, Format: o.describe()}
+	regular := info.Mode().IsRegular()
+	if info.IsDir() {
+		return fmt.Errorf("source: %s is a folder, must be a file", name)
+	}
+	if regular {
+		sum := sha256.New()
+		if _, err := io.Copy(sum, io.NewSectionReader(f, 0, hashed)); err != nil {
+			return fmt.Errorf("source: %s: %w", name, err)
+		}
+		i.identity.Size, i.identity.Hash = info.Size(), hex.EncodeToString(sum.Sum(nil)[:16])
+	}
+	if o.Format == Parquet {
+		if !regular {
+			return fmt.Errorf("source: %s is a stream, and Parquet is read from its end: save it to a file", name)
+		}
+		p, err := openParquet(f, info.Size(), o.MaxRow)
+		if err != nil {
+			return fmt.Errorf("source: %s: %w", name, err)
+		}
+		i.closers = append(i.closers, p.Close)
+		i.rows = p
+		return nil
+	}
+	text, err := i.decompress(bufio.NewReaderSize(f, 64<<10))
+	if err != nil {
+		return fmt.Errorf("source: %s: %w", name, err)
+	}
+	if o.Format == CSV {
+		i.rows, err = newCSV(text, o.MaxRow, o.CSV)
+	} else {
+		i.rows, err = newJSONLines(text, o.MaxRow)
+	}
+	if err != nil {
+		return fmt.Errorf("source: %s: %w", name, err)
+	}
+	return nil
+}
+
+// decompress looks at the first bytes.
+func (i *Input) decompress(r *bufio.Reader) (io.Reader, error) {
+	magic, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, err
+		}
+		i.closers = append(i.closers, z.Close)
+		return z, nil
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		i.closers = append(i.closers, func() error { z.Close(); return nil })
+		return z, nil
+	}
+	return r, nil
+}
+
+// describe is the format with everything that makes other rows of the same bytes.
+func (o Options) describe() string {
+	s := fmt.Sprintf("%s, rows to %d bytes", o.Format, o.MaxRow)
+	if o.Format == CSV {
+		s += ", " + o.CSV.describe()
+	}
+	return s
+}
+
+func formatOf(name string) Format {
+	if name == "-" {
+		return JSONLines
+	}
+	name = strings.ToLower(name)
+	for _, suffix := range []string{".gz", ".zst", ".zstd"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	switch filepath.Ext(name) {
+	case ".jsonl", ".ndjson", ".json":
+		return JSONLines
+	case ".csv":
+		return CSV
+	case ".parquet":
+		return Parquet
+	}
+	return ""
+}

@@ -1,0 +1,215 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/reason"
+)
+
+var actions = map[Operation]string{Create: "CreateMultiple", Update: "UpdateMultiple", Upsert: "UpsertMultiple"}
+
+func (d *Dataverse) traits() bulk.Traits {
+	resend := dispatch.ResendAny
+	if d.Operation == Create {
+		resend = dispatch.ResendNothing
+	}
+	name := fmt.Sprintf("%s %s in %s", d.Operation, d.Table, d.URL.Host)
+	if len(d.Key) > 0 {
+		name += " by " + strings.Join(d.Key, ", ")
+	}
+	// Dataverse takes requests of up to 128 MB; fewer bytes fail later.
+	return bulk.Traits{Name: name, MaxRows: d.MaxRows, MaxBytes: 16 << 20, Resend: resend}
+}
+
+func (d *Dataverse) path() string {
+	return fmt.Sprintf("POST /api/data/v%s/%s/Microsoft.Dynamics.CRM.%s", d.Version, d.Table, actions[d.Operation])
+}
+
+func (d *Dataverse) request(ctx context.Context, b bulk.Batch) (*http.Request, map[int]bulk.Problem, error) {
+	body := []byte(`{"Targets":[`)
+	var refused map[int]bulk.Problem
+	sent := 0
+	for i, r := range b.Rows {
+		entity, err := d.entity(r)
+		if err != nil {
+			if refused == nil {
+				refused = map[int]bulk.Problem{}
+			}
+			refused[i] = bulk.Problem{Code: "unsendable", Message: err.Error()}
+			continue
+		}
+		if sent > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, entity...)
+		sent++
+	}
+	if sent == 0 {
+		return nil, refused, nil
+	}
+	_, path, _ := strings.Cut(d.path(), " ")
+	u := *d.URL
+	u.Path = path
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(append(body, `]}`...)))
+	if err != nil {
+		return nil, nil, errors.New("the URL is none")
+	}
+	req.GetBody = nil // or net/http sends it again by itself
+	for name, value := range map[string]string{
+		"Content-Type": "application/json; charset=utf-8", "Accept": "application/json",
+		"OData-Version": "4.0", "OData-MaxVersion": "4.0", "If-None-Match": "null",
+		// The outcome of each row of a table that takes batches in part.
+		"Prefer": `odata.include-annotations="*"`,
+	} {
+		req.Header.Set(name, value)
+	}
+	return req, refused, nil
+}
+
+// entity is a row with the annotations that tell its type and record.
+func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
+	out := append(make([]byte, 0, len(r.Data)+128), `{"@odata.type":"Microsoft.Dynamics.CRM.`...)
+	out = append(append(out, d.Type...), '"')
+	if len(d.Key) > 0 {
+		id, err := d.record(r)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"@odata.id":`...), text...)
+	}
+	fields := bytes.TrimSpace(r.Data[1:]) // after the brace
+	if fields[0] != '}' {
+		out = append(out, ',')
+	}
+	return append(out, fields...), nil
+}
+
+// record names the row's record by its alternate key.
+func (d *Dataverse) record(r bulk.Row) (string, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(r.Data, &fields); err != nil {
+		return "", errors.New("the row is no object")
+	}
+	parts := make([]string, len(d.Key))
+	for i, column := range d.Key {
+		raw := fields[column]
+		text, err := scalar(raw)
+		if err != nil || text == "" {
+			return "", fmt.Errorf("its key %q must be a text or a number", column)
+		}
+		if raw[0] == '"' {
+			text = "'" + url.PathEscape(strings.ReplaceAll(text, "'", "''")) + "'"
+		}
+		parts[i] = column + "=" + text
+	}
+	return d.Table + "(" + strings.Join(parts, ",") + ")", nil
+}
+
+func (d *Dataverse) served(_ context.Context, a answer, n int) bulk.Outcome {
+	ok := bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.OK}}
+	if a.status == http.StatusNoContent && d.Operation != Create {
+		return ok
+	}
+	var res struct {
+		IDs []string `json:"Ids"`
+	}
+	switch err := json.Unmarshal(a.body, &res); {
+	case err != nil:
+		return invalid(errors.New("the answer is no JSON"))
+	case d.Operation == Create && len(res.IDs) != n:
+		return invalid(fmt.Errorf("the answer has %d ids for %d rows", len(res.IDs), n))
+	}
+	return ok
+}
+
+// Codes of errors that no batch escapes.
+const (
+	codeNoResource  = "0x8006088a" // the table or the action is not there
+	codeNoPrivilege = "0x80040220"
+)
+
+// fault is an error body. Its annotations have long names.
+type fault struct {
+	Error map[string]json.RawMessage `json:"error"`
+}
+
+// detail is what a table that takes batches in part says of one row.
+type detail struct {
+	RequestIndex *int
+	StatusCode   int
+	Code         json.RawMessage
+	Message      string
+}
+
+func (d *Dataverse) refusal(_ context.Context, a answer, n int, o *bulk.Outcome) {
+	var f fault
+	if json.Unmarshal(a.body, &f) != nil || f.Error == nil {
+		o.Fatal = true
+		o.Err = errors.New("the answer is not Dataverse's: correct the URL")
+		return
+	}
+	p := bulk.Problem{Status: a.status}
+	_ = json.Unmarshal(f.Error["code"], &p.Code)       // absent is empty
+	_ = json.Unmarshal(f.Error["message"], &p.Message) // absent is empty
+	o.Problems = []bulk.Problem{p}
+	for name, raw := range f.Error {
+		if strings.HasSuffix(name, ".BulkApiErrorDetails") && d.details(raw, p, n, o) {
+			return
+		}
+	}
+	if p.Code == codeNoResource || p.Code == codeNoPrivilege || a.status == http.StatusMethodNotAllowed {
+		o.Fatal = true
+		o.Err = fmt.Errorf("no batch can succeed with this answer (%s): correct the target", p.Code)
+		return
+	}
+	// A standard table takes all rows of a batch or none, and does not say which
+	// one is at fault.
+	o.Divisible = true
+}
+
+// details reads the rows' own outcomes; ok is false where they cannot be read.
+func (d *Dataverse) details(raw json.RawMessage, p bulk.Problem, n int, o *bulk.Outcome) (ok bool) {
+	var text string
+	var list []detail
+	if json.Unmarshal(raw, &text) == nil {
+		raw = json.RawMessage(text)
+	}
+	if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+		return false
+	}
+	verdicts, problems := make([]dispatch.Verdict, n), make([]bulk.Problem, n)
+	for _, one := range list {
+		if one.RequestIndex == nil || *one.RequestIndex < 0 || *one.RequestIndex >= n {
+			return false
+		}
+		i := *one.RequestIndex
+		problems[i] = bulk.Problem{Status: one.StatusCode, Code: strings.Trim(string(one.Code), `"`), Message: one.Message}
+		if one.Message == "" {
+			problems[i].Message = p.Message
+		}
+		switch s := one.StatusCode; {
+		case s >= 200 && s < 300:
+			verdicts[i], problems[i] = dispatch.Done, bulk.Problem{}
+		case s == http.StatusTooManyRequests || s == http.StatusServiceUnavailable:
+			verdicts[i] = dispatch.Later
+		case s >= 400 && s < 500:
+			verdicts[i] = dispatch.Refused
+		}
+	}
+	// The batch as a whole was served; the rows have their own fates.
+	o.Class, o.Reason, o.Rows, o.Problems = reason.OK, reason.None, verdicts, problems
+	return true
+}

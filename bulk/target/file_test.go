@@ -1,0 +1,161 @@
+package target_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/bulk/target"
+)
+
+const canary = "s3cr3t-canary"
+
+func env(name string) (string, bool) {
+	v, ok := map[string]string{"TOKEN": canary, "OTHER": canary + "2", "BAD": "a\nb", "EMPTY": ""}[name]
+	return v, ok
+}
+
+func parse(t testing.TB, text string) *target.Config {
+	t.Helper()
+	c, err := target.Parse("target.yaml", []byte(text), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAWholeFile(t *testing.T) {
+	c := parse(t, `
+target: crm
+timeout: 90s
+headers: {X-Tenant: "t-1"}
+identities:
+  - name: ann
+    auth: {bearer: "${TOKEN}"}
+  - name: bob
+    auth: {header: {name: x-api-key, value: "${OTHER}"}}
+dataverse:
+  url: https://contoso.crm.dynamics.com
+  table: contacts
+  type: contact
+  operation: upsert
+  key: [external_id]
+load:
+  batch_rows: 500
+  target_time: 20s
+  patience: 30m
+  max_rejects: 10
+  attempts: 3
+  parallelism:
+    max: 10
+    min: 2
+    initial_factor: 1
+    busy_budget: 1200s
+    busy_window: 300s
+`)
+	if c.Name != "crm" || c.Timeout != 90*time.Second || c.Headers.Get("X-Tenant") != "t-1" || len(c.Identities) != 2 ||
+		c.Identities[0].Auth.Value.Reveal() != canary || c.Identities[1].Auth.Header != "X-Api-Key" {
+		t.Errorf("%+v", c)
+	}
+	p := c.Params
+	if p.BatchRows != 500 || p.TargetTime != 20*time.Second || p.Patience != 30*time.Minute || p.MaxRejects != 10 || p.Backoff.Attempts != 3 ||
+		p.Law.Max != 10 || p.Law.Min != 2 || p.Law.InitialFactor != 1 || p.Law.BusyBudget != 1200*time.Second || p.Law.BusyWindow != 300*time.Second {
+		t.Errorf("%+v", p)
+	}
+	traits := c.Target(nil).Traits()
+	if diff := cmp.Diff([]string{"ann", "bob"}, traits.Identities); diff != "" || traits.Name != "upsert contacts in contoso.crm.dynamics.com by external_id" ||
+		traits.MaxRows != 1000 || traits.Resend != dispatch.ResendAny {
+		t.Errorf("%+v %s", traits, diff)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", c, c.Identities, c); strings.Contains(text, canary) {
+		t.Error("a secret is printed")
+	}
+}
+
+func TestProblemsHaveLines(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"syntax", "target: [", "t.yaml:1:9: "},
+		{"an unknown field", "target: a\nhttp:\n  url: https://x.y\n  verb: POST\n", `t.yaml:4:3: unknown field "verb"`},
+		{"neither kind", "target: a\n", "t.yaml: must describe either http or dataverse"},
+		{"no name", "target: a b\nhttp: {url: \"https://x.y\"}\n", `t.yaml:1:9: target: is "a b", must be a name`},
+		{"a secret that is written out", "target: a\nauth:\n  bearer: " + canary + "\nhttp: {url: \"https://x.y\"}\n", "t.yaml:3:11: auth.bearer: is written out, and a secret"},
+		{"a variable that is not set", "target: a\nauth:\n  bearer: ${NOPE}\nhttp: {url: \"https://x.y\"}\n", "t.yaml:3:11: auth.bearer: refers to ${NOPE}, which is not set"},
+		{"one that is empty", "target: a\nauth:\n  bearer: ${EMPTY}\nhttp: {url: \"https://x.y\"}\n", "refers to ${EMPTY}, which is not set"},
+		{"one that no header can hold", "target: a\nauth:\n  bearer: ${BAD}\nhttp: {url: \"https://x.y\"}\n", "auth.bearer: is ${BAD}, whose value has a line break"},
+		{"a file that is not there", "target: a\nauth:\n  bearer: {file: /nowhere}\nhttp: {url: \"https://x.y\"}\n", `auth.bearer: is file "/nowhere", which cannot be used: no such file`},
+		{"two credentials", "target: a\nauth: {bearer: \"${TOKEN}\", basic: {username: u, password: \"${TOKEN}\"}}\nhttp: {url: \"https://x.y\"}\n", "auth: has 2 kinds of credential"},
+		{"a credential as a header", "target: a\nheaders:\n  authorization: x\nhttp: {url: \"https://x.y\"}\n", "t.yaml:3:18: headers.authorization: is a credential: put it under auth"},
+		{"identities beside auth", "target: a\nauth: {bearer: \"${TOKEN}\"}\nidentities: [{name: x}]\nhttp: {url: \"https://x.y\"}\n", "auth: stands beside identities"},
+		{"a name twice", "target: a\nidentities: [{name: x}, {name: x}]\nhttp: {url: \"https://x.y\"}\n", `identities[1].name: is "x", which another identity has`},
+		{"no URL", "target: a\nhttp: {url: ftp://x}\n", "http.url: is no URL"},
+		{"a login in it", "target: a\nhttp: {url: \"https://u:p@x.y\"}\n", "http.url: holds a login"},
+		{"a field in the URL of many rows", "target: a\nhttp: {url: \"https://x.y/{id}\"}\n", "http.url: has a field of the row"},
+		{"GET", "target: a\nhttp: {url: \"https://x.y\", method: GET}\n", `http.method: is "GET", must be POST, PUT or PATCH`},
+		{"a body without rows", "target: a\nhttp:\n  url: https://x.y\n  body: {a: 1}\n", "t.yaml:4:9: http.body: has 0 places for rows"},
+		{"one for a row", "target: a\nhttp:\n  url: https://x.y\n  body: {a: $row}\n", "http.body: has $row, and each request carries many"},
+		{"no jq", "target: a\nhttp:\n  url: https://x.y\n  answer:\n    success: \".a ==\"\n", "t.yaml:5:14: http.answer.success: is no jq expression"},
+		{"a key without a header", "target: a\nhttp: {url: \"https://x.y\", resend: with_key}\n", "http.key_header: is missing"},
+		{"another resend", "target: a\nhttp: {url: \"https://x.y\", resend: twice}\n", `http.resend: is "twice", must be never`},
+		{"a status to divide on", "target: a\nhttp: {url: \"https://x.y\", answer: {divide: [500]}}\n", "http.answer.divide: has 500"},
+		{"a duration", "target: a\ntimeout: 3\nhttp: {url: \"https://x.y\"}\n", `timeout: is "3", must be a duration`},
+		{"a number of the load", "target: a\nload: {batch_rows: -1}\nhttp: {url: \"https://x.y\"}\n", "load: dispatch: batch rows is -1"},
+		{"an operation", "target: a\ndataverse: {url: \"https://x.y\", table: c, type: c, operation: delete}\n", `dataverse.operation: is "delete"`},
+		{"a table", "target: a\ndataverse: {url: \"https://x.y\", table: \"c(1)\", type: c, operation: create}\n", `dataverse.table: is "c(1)"`},
+		{"a path", "target: a\ndataverse: {url: \"https://x.y/api\", table: c, type: c, operation: create}\n", `dataverse.url: has the path "/api"`},
+		{"a key to create", "target: a\ndataverse: {url: \"https://x.y\", table: c, type: c, operation: create, key: [x]}\n", "dataverse.key: is for update and upsert"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := target.Parse("t.yaml", []byte(tt.text), env)
+			if _, ok := errors.AsType[*target.FileError](err); !ok || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), canary) {
+				t.Errorf("the error holds a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestEveryProblemIsReported(t *testing.T) {
+	_, err := target.Parse("t.yaml", []byte("target: a b\ntimeout: x\nhttp: {url: nope, method: GET}\n"), env)
+	e, ok := errors.AsType[*target.FileError](err)
+	if !ok || len(e.Problems) != 4 || e.Problems[0].Line != 1 || e.Problems[3].Line != 3 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestASecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(canary+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := parse(t, fmt.Sprintf("target: a\nauth: {bearer: {file: %q}}\nhttp: {url: \"https://x.y\"}\n", path))
+	if c.Identities[0].Auth.Value.Reveal() != canary {
+		t.Errorf("the secret is %q", c.Identities[0].Auth.Value.Reveal())
+	}
+	if _, err := target.Load(filepath.Join(t.TempDir(), "none.yaml"), env); err == nil || !strings.Contains(err.Error(), "none.yaml: cannot be read") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("target: a\nhttp: {url: \"https://x.y/{id}\", single: true, body: {a: [$row, 1]}}\n"))
+	f.Add([]byte("target: a\nauth: {oauth2: {token_url: \"https://x\", client_id: i, client_secret: \"${TOKEN}\"}}\ndataverse: {url: \"https://x.y\", table: c, type: c, operation: create}\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := target.Parse("t.yaml", text, env)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%v, %v", c, err)
+		}
+		if err != nil && strings.Contains(err.Error(), canary) && !strings.Contains(string(text), canary) {
+			t.Errorf("the error holds a secret: %v", err)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/reason"
+)
+
+func (h *HTTP) traits() bulk.Traits {
+	return bulk.Traits{Name: h.Method + " " + h.template, MaxRows: h.MaxRows, MaxBytes: h.MaxBytes, Resend: h.Resend}
+}
+
+func (h *HTTP) path() string {
+	if h.Single {
+		return h.Method + " " + h.template
+	}
+	return h.Method + " " + h.URL.Path
+}
+
+func (h *HTTP) request(ctx context.Context, b bulk.Batch) (*http.Request, map[int]bulk.Problem, error) {
+	url := h.template
+	if h.Single {
+		var err error
+		if url, err = fillURL(url, b.Rows[0]); err != nil {
+			return nil, map[int]bulk.Problem{0: {Code: "unsendable", Message: err.Error()}}, nil
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, h.Method, url, bytes.NewReader(h.Body.render(b)))
+	if err != nil {
+		return nil, nil, errors.New("the URL is none")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	if h.KeyHeader != "" {
+		req.Header.Set(h.KeyHeader, b.Key)
+	} else {
+		req.GetBody = nil // or net/http sends it again by itself
+	}
+	return req, nil, nil
+}
+
+func (h *HTTP) served(ctx context.Context, a answer, n int) bulk.Outcome {
+	ok := bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.OK}}
+	if h.Answer.Rows == nil && h.Answer.Success == nil {
+		return ok
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxExpr)
+	defer cancel()
+	body, err := decode(a.body)
+	if err != nil {
+		return invalid(fmt.Errorf("the answer cannot be read: %w", err))
+	}
+	results := []any{body}
+	if h.Answer.Rows != nil {
+		found, err := h.Answer.Rows.first(ctx, body)
+		if err != nil {
+			return invalid(fmt.Errorf("the results cannot be found: %w", err))
+		}
+		list, isList := found.([]any)
+		if !isList || len(list) != n {
+			return invalid(fmt.Errorf("the answer has %d results for %d rows", len(list), n))
+		}
+		results = list
+	}
+	if err := h.results(ctx, a.status, results, n, &ok); err != nil {
+		return invalid(fmt.Errorf("a result cannot be read: %w", err))
+	}
+	return ok
+}
+
+// results says of each row, or of all by one, whether it was written.
+func (h *HTTP) results(ctx context.Context, status int, results []any, n int, o *bulk.Outcome) error {
+	o.Rows, o.Problems = make([]dispatch.Verdict, n), make([]bulk.Problem, n)
+	for i := range n {
+		result := results[min(i, len(results)-1)]
+		good := any(true)
+		if h.Answer.Success != nil {
+			var err error
+			if good, err = h.Answer.Success.first(ctx, result); err != nil {
+				return err
+			}
+		}
+		if good != nil && good != false {
+			o.Rows[i] = dispatch.Done
+			continue
+		}
+		o.Rows[i] = dispatch.Refused
+		o.Problems[i] = bulk.Problem{
+			Status: status, Code: h.Answer.Code.text(ctx, result), Message: h.Answer.Message.text(ctx, result),
+		}
+	}
+	return nil
+}
+
+func (h *HTTP) refusal(ctx context.Context, a answer, n int, o *bulk.Outcome) {
+	if body, err := decode(a.body); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, maxExpr)
+		defer cancel()
+		p := bulk.Problem{Status: a.status, Code: h.Answer.Code.text(ctx, body), Message: h.Answer.Message.text(ctx, body)}
+		if p.Message == "" {
+			p.Message = excerpt(a.body)
+		}
+		o.Problems = []bulk.Problem{p}
+	}
+	switch {
+	case slices.Contains(h.Answer.Divide, a.status):
+		o.Divisible = true
+	case h.Single && (a.status == http.StatusNotFound || a.status == http.StatusGone) && placeholder.MatchString(h.template):
+		// The row names something that is not there.
+	default:
+		o.Fatal = true
+		o.Err = errors.New("no batch can succeed with this answer: correct the target")
+	}
+}

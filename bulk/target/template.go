@@ -1,0 +1,186 @@
+package target
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+
+	"github.com/headway-go/headway/bulk"
+)
+
+// placeholder is a field of the row in a URL.
+var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// body is a JSON template in pieces: texts, and what stands between them. Rows
+// are put in byte by byte, so no number loses a digit.
+type body []piece
+
+type piece struct {
+	text []byte
+	fill fill
+}
+
+type fill uint8
+
+const (
+	nothing fill = iota
+	allRows
+	oneRow
+	batchKey
+)
+
+var fills = map[string]fill{"$rows": allRows, "$row": oneRow, "$key": batchKey}
+
+// body compiles a template; without one it is the rows, or the row.
+func (r *report) body(raw any, single bool) body {
+	if raw == nil {
+		if raw = "$rows"; single {
+			raw = "$row"
+		}
+	}
+	b := &builder{}
+	b.add(raw)
+	b.flush(nothing)
+	switch {
+	case b.err != nil:
+		r.add("http.body", "cannot be JSON: %v", b.err)
+	case single && b.rows > 0:
+		r.add("http.body", "has $rows, and each request carries one: want $row")
+	case !single && b.one > 0:
+		r.add("http.body", "has $row, and each request carries many: want $rows, or set single: true")
+	case b.rows+b.one != 1:
+		r.add("http.body", "has %d places for rows, must have one", b.rows+b.one)
+	}
+	return b.pieces
+}
+
+type builder struct {
+	pieces    body
+	text      []byte
+	rows, one int
+	err       error
+}
+
+func (b *builder) flush(f fill) {
+	if len(b.text) > 0 || f != nothing {
+		b.pieces = append(b.pieces, piece{b.text, f})
+		b.text = nil
+	}
+}
+
+func (b *builder) add(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		b.text = append(b.text, '{')
+		for i, name := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b.text = append(b.text, ',')
+			}
+			b.plain(name)
+			b.text = append(b.text, ':')
+			b.add(v[name])
+		}
+		b.text = append(b.text, '}')
+	case []any:
+		b.text = append(b.text, '[')
+		for i, e := range v {
+			if i > 0 {
+				b.text = append(b.text, ',')
+			}
+			b.add(e)
+		}
+		b.text = append(b.text, ']')
+	case string:
+		f, special := fills[v]
+		switch {
+		case !special:
+			b.plain(v)
+			return
+		case f == allRows:
+			b.rows++
+		case f == oneRow:
+			b.one++
+		}
+		b.flush(f)
+	default:
+		b.plain(v)
+	}
+}
+
+func (b *builder) plain(v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		b.err = errors.Join(b.err, err)
+	}
+	b.text = append(b.text, text...)
+}
+
+// render fills the template.
+func (b body) render(batch bulk.Batch) []byte {
+	size := 64
+	for _, r := range batch.Rows {
+		size += len(r.Data) + 1
+	}
+	out := make([]byte, 0, size)
+	for _, p := range b {
+		out = append(out, p.text...)
+		switch p.fill {
+		case allRows:
+			out = append(out, '[')
+			for i, r := range batch.Rows {
+				if i > 0 {
+					out = append(out, ',')
+				}
+				out = append(out, r.Data...)
+			}
+			out = append(out, ']')
+		case oneRow:
+			out = append(out, batch.Rows[0].Data...)
+		case batchKey:
+			out = append(append(append(out, '"'), batch.Key...), '"')
+		case nothing:
+		}
+	}
+	return out
+}
+
+// fillURL puts the row's fields into a URL.
+func fillURL(template string, row bulk.Row) (string, error) {
+	if !placeholder.MatchString(template) {
+		return template, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(row.Data, &fields); err != nil {
+		return "", errors.New("the row is no object")
+	}
+	var failed error
+	out := placeholder.ReplaceAllStringFunc(template, func(p string) string {
+		name := p[1 : len(p)-1]
+		text, err := scalar(fields[name])
+		if err != nil || text == "" || text == "." || text == ".." {
+			failed = fmt.Errorf("its field %q cannot stand in the URL: it must be a text or a number", name)
+		}
+		return url.PathEscape(text)
+	})
+	return out, failed
+}
+
+// scalar is a text or a number as text.
+func scalar(raw json.RawMessage) (string, error) {
+	if len(raw) == 0 {
+		return "", errors.New("it is missing")
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	case c == '-' || '0' <= c && c <= '9':
+		return string(raw), nil
+	}
+	return "", errors.New("it is neither a text nor a number")
+}
