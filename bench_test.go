@@ -42,7 +42,7 @@ func BenchmarkAcquireSettle(b *testing.B) {
 		now := time.Duration(0)
 		for b.Loop() {
 			now += time.Microsecond
-			t, d, _ := core.Admit(now, now)
+			t, d, _ := core.Admit(now, now, 1)
 			if !d.OK {
 				b.Fatal(d)
 			}

@@ -130,3 +130,9 @@ func resolve(c Config) (*settings, error) {
 	}
 	return s, nil
 }
+
+// begin fixes the instant 0.
+func (s *settings) begin(now time.Time) {
+	s.origin = now
+	s.params.Phase = max(0, time.Duration(now.UnixNano()))
+}

@@ -28,7 +28,7 @@ func NewConnections[K comparable](c Config) (*Connections[K], error) {
 	if err != nil {
 		return nil, err
 	}
-	s.origin = time.Now()
+	s.begin(time.Now())
 	return &Connections[K]{set: s, seed: maphash.MakeSeed()}, nil
 }
 

@@ -58,6 +58,7 @@ type Decision struct {
 // Ticket is an admitted attempt, to be settled exactly once.
 type Ticket struct {
 	sent    time.Duration
+	cost    float64
 	circuit breaker.Ticket
 }
 
@@ -70,6 +71,11 @@ type Outcome struct {
 	Class reason.Class
 	// RetryAfter is how long the provider asked to wait; 0 when untold.
 	RetryAfter time.Duration
+	// Cost is what the attempt took of a limit that counts units, such as tokens;
+	// 0 when it took what it was admitted with.
+	Cost float64
+	// Facts are the limits that the response told of; they are not kept.
+	Facts []control.Fact
 	// Steady forbids speeding up on this outcome.
 	Steady bool
 }
@@ -123,8 +129,12 @@ func (c *Core) draw() uint64 {
 }
 
 // Admit asks to send at now an attempt that may go at ready (see [Core.Arrive]).
-// A refused attempt changes nothing.
-func (c *Core) Admit(now, ready time.Duration) (Ticket, Decision, Effects) {
+// The cost is what it is thought to take of a limit that counts units; 0 is 1. A
+// refused attempt changes nothing.
+func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, Effects) {
+	if !(cost > 0) {
+		cost = 1
+	}
 	if !c.set.NoBreaker && c.circuit.State() == breaker.Open {
 		if at := c.circuit.ReadyAt(&c.set.Breaker); now < at {
 			return Ticket{}, Decision{At: at, Reason: reason.CircuitOpen.Reason()}, Effects{}
@@ -134,11 +144,15 @@ func (c *Core) Admit(now, ready time.Duration) (Ticket, Decision, Effects) {
 		return Ticket{}, Decision{At: Forever, Reason: reason.Concurrency}, Effects{}
 	}
 	params := c.params()
-	if d := c.earliest(ready, params); now < d.At {
+	d := c.earliest(ready, params)
+	if at := c.law.Hold(now, cost); at > d.At {
+		d = Decision{At: at, Reason: reason.Pacing}
+	}
+	if now < d.At {
 		return Ticket{}, d, Effects{}
 	}
 	var fx Effects
-	ticket := Ticket{sent: now}
+	ticket := Ticket{sent: now, cost: cost}
 	if !c.set.NoBreaker {
 		var ok bool
 		if ticket.circuit, ok, fx.Circuit = c.circuit.Admit(&c.set.Breaker, now); !ok {
@@ -151,11 +165,12 @@ func (c *Core) Admit(now, ready time.Duration) (Ticket, Decision, Effects) {
 		return Ticket{}, Decision{At: at, Reason: reason.Pacing}, fx
 	}
 	c.inFlight++
+	c.law.Sent(now, cost)
 	return ticket, Decision{OK: true, At: now}, fx
 }
 
 func (c *Core) params() pace.Params {
-	p := pace.Params{Interval: c.law.Interval(), Ceiling: c.set.Ceiling}
+	p := pace.Params{Interval: c.law.Spacing(), Ceiling: c.set.Ceiling}
 	if c.answered {
 		// Before the first response nothing justifies a burst.
 		p.Tolerance = c.set.tolerance
@@ -200,8 +215,12 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 		}
 	}
 	before := c.law.Interval()
+	if !(o.Cost > 0) {
+		o.Cost = t.cost
+	}
 	fx.Change = c.law.Observe(control.Observation{
 		Sent: t.sent, Now: now, Class: o.Class, RetryAfter: o.RetryAfter, Steady: o.Steady,
+		Estimate: t.cost, Cost: o.Cost, Facts: o.Facts,
 	})
 	if fx.Change == control.BackOff {
 		p, _ := o.Class.Pressure()
@@ -226,6 +245,9 @@ func health(c reason.Class) breaker.Result {
 
 // Interval is the current interval.
 func (c *Core) Interval() time.Duration { return c.law.Interval() }
+
+// Belief is what the law holds the limit to be.
+func (c *Core) Belief() control.Belief { return c.law.Belief() }
 
 // InFlight counts attempts that were admitted and not settled.
 func (c *Core) InFlight() int { return int(c.inFlight) }

@@ -112,7 +112,7 @@ func TestCoreStepByStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			core := newCore(t, noJitter(tt.c))
 			for i, s := range tt.steps {
-				ticket, d, _ := core.Admit(s.at, core.Arrive(s.at))
+				ticket, d, _ := core.Admit(s.at, core.Arrive(s.at), 1)
 				if d.OK != (s.why == reason.None) || d.Reason != s.why || !d.OK && d.At != s.next {
 					t.Fatalf("step %d at %v: got %+v, want reason %v at %v", i, s.at, d, s.why, s.next)
 				}
@@ -147,8 +147,8 @@ func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
 	}
 	// max(jitter, pacing): a paced attempt pays no jitter on top.
 	core := newCore(t, headway.Config{Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1, JitterMin: 100 * ms})
-	core.Admit(100*ms, core.Arrive(0))
-	if _, d, _ := core.Admit(200*ms, core.Arrive(100*ms)); !d.OK {
+	core.Admit(100*ms, core.Arrive(0), 1)
+	if _, d, _ := core.Admit(200*ms, core.Arrive(100*ms), 1); !d.OK {
 		t.Errorf("jitter was added to pacing: %+v", d)
 	}
 }
@@ -207,7 +207,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 					out = out[1:]
 				}
 			default:
-				ticket, d, _ := core.Admit(now, core.Arrive(now))
+				ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
 				if !d.OK {
 					if d.Reason == reason.None {
 						t.Fatal("refused without a reason")

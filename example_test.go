@@ -105,7 +105,7 @@ func ExampleConnections() {
 func ExampleCore() {
 	core, _ := headway.NewCore(headway.Config{JitterMax: -1})
 	for _, now := range []time.Duration{0, 300 * time.Millisecond} {
-		ticket, d, _ := core.Admit(now, core.Arrive(now))
+		ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
 		fmt.Println(d.OK, d.Reason, d.At)
 		if d.OK {
 			core.Settle(now, ticket, headway.Outcome{Class: reason.Throttled, RetryAfter: time.Minute})

@@ -29,7 +29,7 @@ func New(c Config) (*Governor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.origin = time.Now()
+	s.begin(time.Now())
 	return newGovernor(s, c.Name, c.Seed), nil
 }
 
@@ -104,9 +104,9 @@ func (g *Governor) admit(now, ready time.Duration) (Permit, Decision, Effects) {
 	if g.queue.closed {
 		return Permit{}, Decision{At: Forever, Reason: reason.Closed}, Effects{}
 	}
-	ticket, d, fx := g.core.Admit(now, ready)
+	ticket, d, fx := g.core.Admit(now, ready, 1)
 	if !d.OK && d.At == Forever && g.expire(now) {
-		ticket, d, fx = g.core.Admit(now, ready)
+		ticket, d, fx = g.core.Admit(now, ready, 1)
 	}
 	if !d.OK {
 		return Permit{}, d, fx

@@ -3,6 +3,7 @@ package headway
 import (
 	"time"
 
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
@@ -50,6 +51,9 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	}
 	if g.core.answered {
 		s.Rate = Rate(g.core.Interval(), g.core.set.Ceiling)
+		if b := g.core.Belief(); b.Kind != control.Unknown {
+			s.Rate.Belief = &event.Belief{Kind: b.Kind.String(), Limit: b.Limit, WindowS: b.Window.Seconds(), Confidence: b.Confidence}
+		}
 		if b := g.core.backoff; b.Reason != reason.None {
 			s.Rate.LastBackoff = &event.Backoff{
 				Reason: b.Reason, AtIntervalMS: milliseconds(b.Interval), At: g.wall(b.At).Round(0),

@@ -22,6 +22,18 @@ func (l *AIMD) Name() string { return "aimd" }
 // Interval is the current emission interval.
 func (l *AIMD) Interval() time.Duration { return l.interval }
 
+// Spacing is the interval: pacing alone times the attempts.
+func (l *AIMD) Spacing() time.Duration { return l.interval }
+
+// Hold never holds an attempt back.
+func (*AIMD) Hold(now time.Duration, _ float64) time.Duration { return now }
+
+// Sent teaches it nothing: it learns from outcomes.
+func (*AIMD) Sent(time.Duration, float64) {}
+
+// Belief is unknown: the law knows an interval and not what it comes from.
+func (*AIMD) Belief() Belief { return Belief{} }
+
 // Observe applies one outcome. Only a success shortens the interval; errors of
 // any kind leave it alone.
 func (l *AIMD) Observe(o Observation) Change {

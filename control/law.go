@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,10 +14,25 @@ import (
 type Law interface {
 	// Name is the name that the law is registered and stored under.
 	Name() string
-	// Interval is the current emission interval, never below the ceiling's.
+	// Interval is the sustained interval as the law sees it, the one that is
+	// shown, stored and told; never below the ceiling's.
 	Interval() time.Duration
+	// Spacing is the emission interval that pacing enforces: the interval itself,
+	// or a shorter one when the law times attempts through Hold.
+	Spacing() time.Duration
+	// Hold is the earliest instant, as far as is known at now, at which the law
+	// lets the next attempt of the given cost go; [Never] when that takes an
+	// outcome first. It changes nothing that decides.
+	Hold(now time.Duration, cost float64) time.Duration
+	// Sent tells of an attempt at the instant of its admission. The cost is what
+	// it is thought to take of a limit that does not count attempts but units; 1
+	// where there is no such limit.
+	Sent(now time.Duration, cost float64)
 	// Observe tells how an attempt ended and reports what that changed.
 	Observe(o Observation) Change
+	// Belief is what the law holds the provider's limit to be; its kind is
+	// [Unknown] for a law that holds no belief, or none yet.
+	Belief() Belief
 	// State is what a warm start needs. Its interval is never slower than the
 	// initial one: a run that ended deep in back-off must not poison the next.
 	State() State
@@ -34,10 +50,17 @@ type Observation struct {
 	// RetryAfter is the one-shot wait that the provider asked for; 0 when untold.
 	// It is honoured elsewhere, once, and is never a sustained interval.
 	RetryAfter time.Duration
+	// Estimate is the cost that Sent was told, Cost what the attempt really took.
+	Estimate, Cost float64
+	// Facts are the limits that the response told of; they are not kept.
+	Facts []Fact
 	// Steady forbids speeding up on this outcome, as for recovery during a
 	// source-pressure cooldown. A throttle still slows down.
 	Steady bool
 }
+
+// Never is an instant that only an outcome can bring nearer.
+const Never = time.Duration(math.MaxInt64)
 
 // Change is what an observation did to the interval.
 type Change uint8
@@ -73,6 +96,9 @@ type Params struct {
 	Initial time.Duration
 	// Slowest bounds the interval from above. Default 10 min, at least Initial.
 	Slowest time.Duration
+	// Phase is the wall clock at instant 0, as the time since the Unix epoch. Law
+	// "envelope" finds windows with it that begin on the clock. Default 0.
+	Phase time.Duration
 	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
 	Step time.Duration
 	// Factor is what a throttle multiplies the rate by ("aimd"), in (0, 1). Default 0.5.
@@ -115,6 +141,8 @@ func (p Params) Resolve() (Params, error) {
 		return p, fmt.Errorf("control: initial is %v, must be at most 24h", p.Initial)
 	case p.Slowest > 24*time.Hour:
 		return p, fmt.Errorf("control: slowest is %v, must be at most 24h", p.Slowest)
+	case p.Phase < 0:
+		return p, fmt.Errorf("control: phase is %v, must not be negative", p.Phase)
 	case p.Step < 0:
 		return p, fmt.Errorf("control: step is %v, must not be negative", p.Step)
 	case !(p.Factor > 0 && p.Factor < 1):
@@ -127,7 +155,8 @@ func (p Params) Resolve() (Params, error) {
 const DefaultLaw = "aimd"
 
 var laws = map[string]func(*Params) Law{
-	"aimd": func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
+	"aimd":     func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
+	"envelope": newEnvelope,
 }
 
 // Names lists the registered laws in alphabetical order.

@@ -63,6 +63,20 @@ type Rate struct {
 	CeilingIntervalMS   float64  `json:"ceiling_interval_ms"`
 	CeilingRatePerMin   float64  `json:"ceiling_rate_per_min"`
 	LastBackoff         *Backoff `json:"last_backoff"`
+	// Belief is what the law holds the limit to be; nil when it holds no belief.
+	Belief *Belief `json:"belief,omitempty"`
+}
+
+// Belief is a limit that a law has found, or was told of by response headers.
+type Belief struct {
+	// Kind is token_bucket, fixed_window, sliding_window, concurrency or cost_window.
+	Kind string `json:"kind"`
+	// Limit is in units a window, or in attempts under way.
+	Limit float64 `json:"limit"`
+	// WindowS is the window in seconds; 0 for a limit without one.
+	WindowS float64 `json:"window_s"`
+	// Confidence is from 0 to 1.
+	Confidence float64 `json:"confidence"`
 }
 
 // Backoff is the last time the rate was cut.

@@ -60,6 +60,14 @@ func (c *client) take() work {
 	return c.head
 }
 
+// cost is what the next work is thought to take.
+func (c *client) cost() float64 {
+	if len(c.back) > 0 {
+		return c.back[0].cost
+	}
+	return c.head.cost
+}
+
 // latency draws the times of one try. How long the work itself takes is drawn
 // once: otherwise a refusal would be a chance to become cheaper.
 func (c *client) latency(w *work) (uplink, total time.Duration) {

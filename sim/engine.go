@@ -2,10 +2,13 @@ package sim
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
 	"github.com/headway-go/headway/sim/provider"
 	"github.com/headway-go/headway/sim/scenario"
 )
@@ -47,6 +50,9 @@ type engine struct {
 	agenda agenda
 	lines  []line
 
+	fields []provider.Field
+	header http.Header
+
 	attempts []attempt
 	vacant   []uint32
 	sent     int
@@ -54,11 +60,11 @@ type engine struct {
 }
 
 func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
-	model, err := provider.New(s, seed)
+	model, err := provider.NewAt(s, seed, start(s))
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	e := &engine{s: s, law: law, model: model, ledger: ledger, most: MaxAttempts}
+	e := &engine{s: s, law: law, model: model, ledger: ledger, most: MaxAttempts, header: make(http.Header)}
 	size, lines := 1, s.Clients
 	if s.Fleet {
 		size, lines = s.Clients, 1
@@ -82,6 +88,19 @@ func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*
 	}
 	e.ledger.Idle(e.idleUntil(0, &e.lines[0].clients[0]))
 	return e, nil
+}
+
+// start is the wall clock at the start of a run: a day on which header fields
+// look like those of today, unless windows that are aligned to the epoch would
+// not begin with the scenario then.
+func start(s *scenario.Scenario) time.Time {
+	today := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, l := range s.Provider.Limits {
+		if l.Align == scenario.AlignEpoch && l.Window > 0 && time.Duration(today.Unix())*time.Second%l.Window != 0 {
+			return time.Unix(0, 0).UTC()
+		}
+	}
+	return today
 }
 
 // mix is the seed of one of many (the finalizer of SplitMix64).
@@ -145,7 +164,7 @@ func (e *engine) send(now time.Duration, i int) error {
 		if !l.drawn {
 			l.ready, l.drawn = l.core.Arrive(now), true
 		}
-		ticket, d, _ := l.core.Admit(now, l.ready)
+		ticket, d, _ := l.core.Admit(now, l.ready, l.clients[c].cost())
 		if !d.OK {
 			if d.At <= now {
 				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was told to wait until %v, which must be later", e.s.Name, e.law, now, d.At)
@@ -203,6 +222,7 @@ func (e *engine) depart(now time.Duration, i, c int, ticket headway.Ticket) {
 	if n := len(e.vacant); n > 0 {
 		place = e.vacant[n-1]
 		e.vacant = e.vacant[:n-1]
+		a.outcome.Facts = e.attempts[place].outcome.Facts
 		e.attempts[place] = a
 	} else {
 		place = uint32(len(e.attempts))
@@ -218,7 +238,10 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	m := &l.clients[a.client]
 	number := l.first + int(a.client)
 	v := e.model.Arrive(now, number, a.work.cost, a.total-2*a.uplink)
+	facts := a.outcome.Facts[:0]
 	a.outcome = outcome(v)
+	a.outcome.Facts = e.facts(v, facts)
+	a.outcome.Cost = a.work.cost
 	took := 2 * a.uplink
 	if v.Admitted {
 		m.pending--
@@ -262,6 +285,20 @@ func (e *engine) settle(now time.Duration, place uint32) (i int) {
 	e.ledger.Pace(now, i, l.core.Interval())
 	e.vacant = append(e.vacant, place)
 	return i
+}
+
+// facts are what the header fields of an answer tell, as a client reads them.
+func (e *engine) facts(v provider.Verdict, to []control.Fact) []control.Fact {
+	if e.s.Provider.Throttle.Headers == scenario.HeadersNone {
+		return to
+	}
+	e.fields = e.model.Fields(v, e.fields[:0])
+	clear(e.header)
+	for _, f := range e.fields {
+		e.header[f.Name] = append(e.header[f.Name], f.Value)
+	}
+	s := signal.Read(e.model.Wall(), v.Status, e.header, nil)
+	return headway.Facts(to, &s)
 }
 
 // outcome is what a client makes of an answer.

@@ -58,8 +58,8 @@ type Result struct {
 	// FairnessJain is Jain's index of the clients' admissions, from 1/n to 1;
 	// null for a single client and when nothing was admitted.
 	FairnessJain *float64 `json:"fairness_jain"`
-	// Belief is what the law holds the limit to be; null for a law that holds
-	// no belief.
+	// Belief is what the law of the first client, or of the fleet, holds the
+	// limit to be at the end; null for a law that holds no belief.
 	Belief *Belief `json:"belief"`
 
 	// Trace is the course of the run; nil unless it was asked for.

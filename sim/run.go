@@ -44,7 +44,11 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 	if err := e.run(); err != nil {
 		return Result{}, err
 	}
-	return ledger.Result(oracle, e.model), nil
+	r := ledger.Result(oracle, e.model)
+	if b := e.lines[0].core.Belief(); b.Kind != control.Unknown {
+		r.Belief = &Belief{Kind: b.Kind.String(), Limit: round(b.Limit, 4), WindowS: seconds(b.Window), Confidence: round(b.Confidence, 4)}
+	}
+	return r, nil
 }
 
 var errNoScenario = errors.New("sim: no scenario")

@@ -219,7 +219,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		a.Status, a.RetryAfter = res.StatusCode, ans.signal.RetryAfter
 	}
 	a.Class = ans.class
-	permit.Settle(headway.Outcome{Class: a.Class, RetryAfter: a.RetryAfter, Steady: isSteady(ctx)})
+	permit.Settle(headway.Outcome{
+		Class: a.Class, RetryAfter: a.RetryAfter, Facts: headway.Facts(nil, &ans.signal), Steady: isSteady(ctx),
+	})
 	if a.Class.Success() {
 		t.mu.Lock()
 		t.budget.Success()

@@ -71,6 +71,9 @@ func (m *Model) retryField(v Verdict) Field {
 	return Field{"Retry-After", strconv.FormatInt(int64(v.RetryAfter/time.Second), 10)}
 }
 
+// Wall is the wall clock at the model's present instant.
+func (m *Model) Wall() time.Time { return m.wall(m.now) }
+
 func (m *Model) wall(at time.Duration) time.Time { return m.start.Add(at) }
 
 // dialect says which limits the headers tell of; -1 is none.

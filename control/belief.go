@@ -1,0 +1,67 @@
+package control
+
+import (
+	"fmt"
+	"time"
+)
+
+// Kind is a kind of limit.
+type Kind uint8
+
+// The kinds of limit that a law can believe in.
+const (
+	// Unknown: nothing is known.
+	Unknown Kind = iota
+	// TokenBucket: units come back one by one, a burst of them can be saved up.
+	TokenBucket
+	// FixedWindow: so many units until the window ends, then all come back.
+	FixedWindow
+	// SlidingWindow: so many units in any stretch of the window's length.
+	SlidingWindow
+	// Concurrency: so many attempts under way at once.
+	Concurrency
+	// CostWindow: a sliding or fixed window over what attempts cost, such as tokens.
+	CostWindow
+	// Slowdown: nothing is refused, but beyond a rate answers take longer.
+	Slowdown
+)
+
+var kindNames = [...]string{"unknown", "token_bucket", "fixed_window", "sliding_window", "concurrency", "cost_window", "slowdown"}
+
+// String is the kind's stable name.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Belief is what a law holds the limit that binds it to be.
+type Belief struct {
+	// Kind is the kind of limit; Unknown when there is no belief.
+	Kind Kind
+	// Limit is its size: units a window, attempts under way, or for a bucket the
+	// units that its Window brings back.
+	Limit float64
+	// Window is its length of time; 0 for a limit without one.
+	Window time.Duration
+	// Confidence is from 0, a guess, to 1.
+	Confidence float64
+}
+
+// Fact is one limit that a response told of, as of when it was settled.
+type Fact struct {
+	// Name tells limits of one provider apart.
+	Name string
+	// PerCost says that it counts cost and not attempts.
+	PerCost bool
+	// InFlight says that it counts attempts under way.
+	InFlight bool
+	// Refills says that units come back one by one, not at a window's end.
+	Refills bool
+	// Quota and Remaining are in units; negative when untold.
+	Quota, Remaining float64
+	// Window is the limit's length, Reset the time until it is whole again;
+	// negative when untold.
+	Window, Reset time.Duration
+}

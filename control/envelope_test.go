@@ -1,0 +1,319 @@
+package control_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+func envelope(t interface{ Fatal(...any) }, p control.Params) control.Law {
+	resolved, err := p.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	law, err := control.New("envelope", &resolved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return law
+}
+
+// play drives a law against a limiter for a while: an attempt goes when the law
+// lets it, and is answered after a tenth of a second.
+func play(law control.Law, from, until time.Duration, ceiling time.Duration, admit func(now time.Duration) (bool, time.Duration)) (admitted, refused int) {
+	now, last := from, from-time.Hour
+	for now < until {
+		at := max(law.Hold(now, 1), last+max(ceiling, law.Spacing()))
+		if at > now {
+			now = at
+			continue
+		}
+		law.Sent(now, 1)
+		last = now
+		ok, wait := admit(now)
+		o := control.Observation{Sent: now, Now: now + 100*ms, Class: reason.OK, Estimate: 1, Cost: 1, RetryAfter: wait}
+		if ok {
+			admitted++
+		} else {
+			o.Class = reason.Throttled
+			refused++
+		}
+		now += 100 * ms
+		law.Observe(o)
+	}
+	return admitted, refused
+}
+
+// bucketOf admits by a token bucket.
+func bucketOf(rate, burst float64) func(now time.Duration) (bool, time.Duration) {
+	tokens, at := burst, time.Duration(0)
+	return func(now time.Duration) (bool, time.Duration) {
+		tokens, at = min(burst, tokens+rate*(now-at).Seconds()), now
+		if tokens < 1 {
+			return false, 0
+		}
+		tokens--
+		return true, 0
+	}
+}
+
+// windowOf admits n in each window that the first request opens.
+func windowOf(n int, length time.Duration) func(now time.Duration) (bool, time.Duration) {
+	used, end := 0, time.Duration(0)
+	return func(now time.Duration) (bool, time.Duration) {
+		if now >= end {
+			used, end = 0, now+length
+		}
+		if used >= n {
+			return false, 0
+		}
+		used++
+		return true, 0
+	}
+}
+
+func TestEnvelopeHoldsARateAndSaysSo(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	admitted, refused := play(law, 0, time.Hour, 10*ms, bucketOf(5, 10))
+	if admitted < 5*3600*95/100 || refused > 30 {
+		t.Errorf("%d admitted and %d refused in an hour of 5/s", admitted, refused)
+	}
+	b := law.Belief()
+	if b.Kind != control.TokenBucket || b.Limit < 4.8 || b.Limit > 5.1 || b.Confidence < 0.8 {
+		t.Errorf("believes in %+v", b)
+	}
+}
+
+func TestEnvelopeHoldsAWindowAndSaysSo(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	admitted, refused := play(law, 0, 2*time.Hour, 10*ms, windowOf(120, time.Minute))
+	if admitted < 2*60*120*95/100 || refused > 20 {
+		t.Errorf("%d admitted and %d refused in two hours of 120 a minute", admitted, refused)
+	}
+	b := law.Belief()
+	if rate := b.Limit / b.Window.Seconds(); b.Kind == control.Unknown || rate < 1.9 || rate > 2.1 {
+		t.Errorf("believes in %+v", b)
+	}
+}
+
+func TestEnvelopeHeedsWhatHeadersTell(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	fact := control.Fact{Name: "core", Quota: 10, Remaining: 0, Window: time.Minute, Reset: 30 * sec}
+	law.Sent(0, 1)
+	law.Observe(control.Observation{Sent: 0, Now: sec, Class: reason.OK, Estimate: 1, Facts: []control.Fact{fact}})
+	if at := law.Hold(2*sec, 1); at < 31*sec || at > 32*sec {
+		t.Errorf("with nothing left until 31 s the next goes at %v", at)
+	}
+	want := control.Belief{Kind: control.FixedWindow, Limit: 10, Window: time.Minute, Confidence: 1}
+	if diff := cmp.Diff(want, law.Belief()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Of a block exactly one canary is sent, and nothing while it is under way.
+func TestEnvelopeSendsOneCanaryAfterABlock(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	admitted := 0
+	play(law, 0, 10*sec, 10*ms, func(time.Duration) (bool, time.Duration) { admitted++; return admitted < 20, 3 * sec })
+	now := 60 * sec
+	if at := law.Hold(now, 1); at != now {
+		t.Fatalf("a minute later the canary goes at %v", at)
+	}
+	law.Sent(now, 1)
+	if at := law.Hold(now+sec, 1); at != control.Never {
+		t.Errorf("with the canary under way the next goes at %v", at)
+	}
+	law.Observe(control.Observation{Sent: now, Now: now + 2*sec, Class: reason.OK, Estimate: 1})
+	if at := law.Hold(now+2*sec, 1); at == control.Never {
+		t.Error("the canary came through and nothing may follow")
+	}
+}
+
+// drawHistory drives a law through anything, and settles what is under way.
+func drawHistory(t *rapid.T, law control.Law) (now time.Duration) {
+	type sent struct{ at time.Duration }
+	var flying []sent
+	settle := func(i int) {
+		o := drawObservation(t, now)
+		o.Sent, o.Now = flying[i].at, now
+		o.Estimate, o.Cost = 1, float64(rapid.IntRange(0, 3).Draw(t, "cost"))
+		flying = append(flying[:i], flying[i+1:]...)
+		law.Observe(o)
+	}
+	for range rapid.IntRange(0, 150).Draw(t, "events") {
+		now += time.Duration(rapid.SampledFrom([]int64{0, int64(ms), int64(100 * ms), int64(sec), int64(time.Minute), int64(time.Hour)}).Draw(t, "step"))
+		if len(flying) > 0 && rapid.Bool().Draw(t, "settle") {
+			settle(rapid.IntRange(0, len(flying)-1).Draw(t, "which"))
+			continue
+		}
+		if at := law.Hold(now, 1); at != control.Never && at < now+2*time.Hour {
+			now = max(now, at)
+			law.Sent(now, float64(rapid.IntRange(1, 2).Draw(t, "estimate")))
+			flying = append(flying, sent{now})
+		}
+	}
+	for len(flying) > 0 {
+		settle(0)
+	}
+	return now
+}
+
+// Whatever has happened, once the provider admits everything the law goes on: it
+// is never told to wait for an outcome when none is under way, and a wait is
+// bounded by what was told or by the longest rung.
+func TestEnvelopeNeverStallsWhileTheProviderAdmits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+		now := drawHistory(t, law)
+		for i := range 30 {
+			at := law.Hold(now, 1)
+			if at == control.Never {
+				t.Fatalf("attempt %d waits for an outcome and none is under way", i)
+			}
+			if at < now || at-now > 26*time.Hour {
+				t.Fatalf("attempt %d waits for %v", i, at-now)
+			}
+			now = at
+			law.Sent(now, 1)
+			now += 10 * ms
+			law.Observe(control.Observation{Sent: now - 10*ms, Now: now, Class: reason.OK, Estimate: 1, Cost: 1})
+		}
+	})
+}
+
+// A state that was stored and read makes the same law as the state itself, and
+// storing that gives it again.
+func TestEnvelopeStateSurvivesARoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := control.Params{Ceiling: 10 * ms, Initial: sec}
+		law := envelope(t, p)
+		now := drawHistory(t, law)
+		state := law.State()
+		raw, err := json.Marshal(state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read control.State
+		if err := json.Unmarshal(raw, &read); err != nil {
+			t.Fatal(err)
+		}
+		one, other := envelope(t, p), envelope(t, p)
+		if err := one.Restore(state); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Restore(read); err != nil {
+			t.Fatal(err)
+		}
+		again := envelope(t, p)
+		if err := again.Restore(one.State()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(one.State(), again.State()); diff != "" {
+			t.Fatal(diff)
+		}
+		for range 30 {
+			a, b := one.Hold(now, 1), other.Hold(now, 1)
+			if a != b {
+				t.Fatalf("one goes at %v, the other at %v", a, b)
+			}
+			if a == control.Never {
+				break
+			}
+			now = a
+			one.Sent(now, 1)
+			other.Sent(now, 1)
+			now += 10 * ms
+			o := drawObservation(t, now)
+			o.Sent, o.Now, o.Estimate = now-10*ms, now, 1
+			if x, y := one.Observe(o), other.Observe(o); x != y || one.Interval() != other.Interval() {
+				t.Fatalf("%v and %v after the same outcome", x, y)
+			}
+		}
+	})
+}
+
+func TestEnvelopeRefusesAStateThatCannotBe(t *testing.T) {
+	for _, tt := range []struct{ data, want string }{
+		{`{`, "cannot be read"},
+		{`{"limits":[{"kind":"moon"}]}`, `kind is "moon", must be one of`},
+		{`{"limits":[{"kind":"concurrency","size":0}]}`, "size is 0, must be from 1"},
+		{`{"limits":[{"kind":"token_bucket","low":2,"high":1,"burst":1,"stretch":30}]}`, "high is 1, must be from 2"},
+		{`{"limits":[{"kind":"sliding_window","size":5,"window_ms":7}]}`, "window is 7 ms"},
+		{`{"limits":[{},{},{},{},{}]}`, "5 limits are stored, must be at most 4"},
+	} {
+		law := envelope(t, control.Params{})
+		err := law.Restore(control.State{Law: "envelope", Version: 1, Interval: sec, Data: []byte(tt.data)})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.data, err, tt.want)
+		}
+		if b := law.Belief(); b.Kind != control.Unknown {
+			t.Errorf("%s: believes in %+v", tt.data, b)
+		}
+	}
+}
+
+func FuzzEnvelopeRestore(f *testing.F) {
+	f.Add([]byte(`{"limits":[{"kind":"concurrency","size":3},{"kind":"sliding_window","size":5,"window_ms":60000}]}`))
+	f.Add([]byte(`{"limits":[{"kind":"token_bucket","low":1,"high":2,"burst":1,"stretch":30}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+		if law.Restore(control.State{Law: "envelope", Version: 1, Interval: sec, Data: data}) != nil {
+			return
+		}
+		now := time.Duration(0)
+		for range 20 {
+			at := law.Hold(now, 1)
+			if at == control.Never || at-now > 26*time.Hour {
+				t.Fatalf("restored, it waits for %v", at-now)
+			}
+			now = at
+			law.Sent(now, 1)
+			law.Observe(control.Observation{Sent: now, Now: now + ms, Class: reason.OK, Estimate: 1})
+			now += ms
+		}
+	})
+}
+
+func ExampleEnvelope() {
+	p, _ := control.Params{Ceiling: 10 * time.Millisecond}.Resolve()
+	law, _ := control.New("envelope", &p)
+	play(law, 0, time.Hour, 10*time.Millisecond, bucketOf(5, 10))
+	b := law.Belief()
+	fmt.Printf("%v of %.1f in %v\n", b.Kind, b.Limit, b.Window)
+	// Output:
+	// token_bucket of 5.0 in 1s
+}
+
+// BenchmarkEnvelope is one attempt: asked, sent and settled, once a rate and a
+// window are held.
+func BenchmarkEnvelope(b *testing.B) {
+	for _, limiter := range []struct {
+		name  string
+		admit func(time.Duration) (bool, time.Duration)
+	}{{"bucket", bucketOf(5, 10)}, {"window", windowOf(120, time.Minute)}} {
+		b.Run(limiter.name, func(b *testing.B) {
+			law := envelope(b, control.Params{Ceiling: 10 * ms, Initial: sec})
+			play(law, 0, time.Hour, 10*ms, limiter.admit)
+			now := 2 * time.Hour
+			b.ReportMetric(float64(unsafe.Sizeof(control.Envelope{})), "bytes")
+			b.ReportAllocs()
+			for b.Loop() {
+				if at := law.Hold(now, 1); at != control.Never {
+					now = max(now, at)
+				}
+				law.Sent(now, 1)
+				now += ms
+				law.Observe(control.Observation{Sent: now - ms, Now: now, Class: reason.OK, Estimate: 1, Cost: 1})
+			}
+		})
+	}
+}
