@@ -151,6 +151,9 @@ func (e *Envelope) Hold(now time.Duration, cost float64) time.Duration {
 		// However long a suspect would wait, no longer than twice the longest
 		// block that has been seen to end.
 		trust := max(2*time.Second, 2*e.block.longest, 8*e.interval)
+		if e.admitted < 4 {
+			trust = 2 * time.Second // a told wait is no interval, and little was seen
+		}
 		at = max(at, min(e.bank.free(e, now, cost), e.last+trust))
 	}
 	return at

@@ -42,6 +42,7 @@ func (e *Envelope) throttled(now time.Duration, o Observation) {
 	if e.bank != nil {
 		e.bank.forget()
 	}
+	o.RetryAfter = min(o.RetryAfter, maxRung)
 	b := &e.block
 	if o.Sent <= b.epoch {
 		if o.RetryAfter > 0 {

@@ -11,6 +11,8 @@ const (
 	sureOfWindow, leastOfWindow = 0.7, 0.35
 	sureOfRate, leastOfRate     = 0.9, 0.5
 	quietRate                   = 300 // attempts
+	// A small window is found only after attempts that it let through.
+	leastSeen, leastSize = 5, 50
 	// After so many blocks and refusals none of the suspects is it.
 	hopelessBlocks, hopelessRefusals = 3, 6
 )
@@ -31,6 +33,9 @@ func (e *Envelope) judge(now time.Duration) {
 	if rates > weight {
 		weight, found = rates, limit{kind: TokenBucket, pacer: b.pool.pacer()}
 		need = max(leastOfRate, sureOfRate-b.pool.since/quietRate)
+	}
+	if b.through+b.pool.since < leastSeen && found.size < e.unit(found.unit)*leastSize {
+		return // a few attempts and a refusal may be anything, and a wrong day is long
 	}
 	collapsed := total < 1e-4
 	hopeless := b.blocks >= hopelessBlocks && b.refusals >= hopelessRefusals && found.kind != TokenBucket

@@ -152,7 +152,7 @@ func (p Params) Resolve() (Params, error) {
 }
 
 // DefaultLaw is the law that is used where none is named.
-const DefaultLaw = "aimd"
+const DefaultLaw = "envelope"
 
 var laws = map[string]func(*Params) Law{
 	"aimd":     func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
