@@ -31,6 +31,7 @@ type Core struct {
 
 	inFlight    int32
 	cooldownWhy reason.Pressure
+	pushed      reason.Pressure // of the last throttle
 	answered    bool // a response has come back at all
 }
 
@@ -146,7 +147,10 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 	params := c.params()
 	d := c.earliest(ready, params)
 	if at := c.law.Hold(now, cost); at > d.At {
-		d = Decision{At: at, Reason: reason.Pacing}
+		// A law that waits out what the provider asked for waits for the same reason.
+		if d.At = at; now >= c.cooldown {
+			d.Reason = reason.Pacing
+		}
 	}
 	if now < d.At {
 		return Ticket{}, d, Effects{}
@@ -213,6 +217,9 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 				c.cooldownWhy = p
 			}
 		}
+	}
+	if p, ok := o.Class.Pressure(); ok && o.Class.Throttle() {
+		c.pushed = p
 	}
 	before := c.law.Interval()
 	if !(o.Cost > 0) {

@@ -19,6 +19,9 @@ const (
 
 func newCore(t testing.TB, c headway.Config) *headway.Core {
 	t.Helper()
+	if c.Law == "" {
+		c.Law = "aimd" // its arithmetic is known
+	}
 	core, err := headway.NewCore(c)
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +32,9 @@ func newCore(t testing.TB, c headway.Config) *headway.Core {
 // noJitter makes waits exact.
 func noJitter(c headway.Config) headway.Config {
 	c.JitterMax = -1
+	if c.Law == "" {
+		c.Law = "aimd" // its arithmetic is known
+	}
 	return c
 }
 

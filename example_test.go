@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleGovernor_Acquire() {
-	g, err := headway.New(headway.Config{Name: "acme", Ceiling: 10 * time.Millisecond, Initial: 20 * time.Millisecond})
+	g, err := headway.New(headway.Config{Name: "acme", Law: "aimd", Ceiling: 10 * time.Millisecond, Initial: 20 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -45,7 +45,7 @@ func ExampleGovernor_TryAcquire() {
 }
 
 func ExamplePermit_Settle() {
-	g, _ := headway.New(headway.Config{JitterMax: -1})
+	g, _ := headway.New(headway.Config{Law: "aimd", JitterMax: -1})
 	permit, _ := g.TryAcquire()
 	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
 	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
@@ -55,7 +55,7 @@ func ExamplePermit_Settle() {
 }
 
 func ExamplePermit_Cancel() {
-	g, _ := headway.New(headway.Config{JitterMax: -1})
+	g, _ := headway.New(headway.Config{Law: "aimd", JitterMax: -1})
 	permit, _ := g.TryAcquire()
 	defer permit.Cancel() // does nothing once settled
 	fmt.Println(g.Snapshot().InFlight)
@@ -64,7 +64,7 @@ func ExamplePermit_Cancel() {
 }
 
 func ExampleGovernor_Snapshot() {
-	g, _ := headway.New(headway.Config{JitterMax: -1})
+	g, _ := headway.New(headway.Config{Law: "aimd", JitterMax: -1})
 	fmt.Println(g.Snapshot().Rate == nil) // unknown is unknown, not zero
 	permit, _ := g.TryAcquire()
 	permit.Settle(headway.Outcome{Class: reason.OK})
@@ -75,7 +75,7 @@ func ExampleGovernor_Snapshot() {
 }
 
 func ExampleGovernor_Restore() {
-	g, _ := headway.New(headway.Config{})
+	g, _ := headway.New(headway.Config{Law: "aimd"})
 	err := g.Restore(control.State{Law: "aimd", Version: 1, Interval: 400 * time.Millisecond})
 	fmt.Println(err, g.Learned().Interval)
 	// Output:
@@ -92,7 +92,7 @@ func ExampleGovernor_Close() {
 }
 
 func ExampleConnections() {
-	c, _ := headway.NewConnections[string](headway.Config{Name: "tenants", JitterMax: -1})
+	c, _ := headway.NewConnections[string](headway.Config{Name: "tenants", Law: "aimd", JitterMax: -1})
 	permit, _ := c.For("a").TryAcquire()
 	permit.Settle(headway.Outcome{Class: reason.Throttled})
 	permit, _ = c.For("b").TryAcquire()
@@ -103,7 +103,7 @@ func ExampleConnections() {
 }
 
 func ExampleCore() {
-	core, _ := headway.NewCore(headway.Config{JitterMax: -1})
+	core, _ := headway.NewCore(headway.Config{Law: "aimd", JitterMax: -1})
 	for _, now := range []time.Duration{0, 300 * time.Millisecond} {
 		ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
 		fmt.Println(d.OK, d.Reason, d.At)

@@ -223,6 +223,8 @@ func (g *Governor) refuse(now time.Duration, d Decision) error {
 	case d.Reason == reason.Pacing && d.At-now > g.core.set.MaxWait && g.core.backoff.Reason != reason.None:
 		// So long an interval is the provider's doing.
 		r.Reason = g.core.backoff.Reason
+	case d.Reason == reason.Pacing && d.At-now > g.core.set.MaxWait && g.core.pushed.Reason() != reason.None:
+		r.Reason = g.core.pushed.Reason()
 	}
 	if d.At != Forever {
 		r.RetryAt = g.wall(d.At).Round(0)

@@ -234,6 +234,7 @@ func TestWorkersWaitOneCircuitOutTogether(t *testing.T) {
 
 func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
 	b := newBench(t, 9)
+	b.o.Pacing.Law = "aimd"            // it does not stop before the circuit opens
 	b.o.MaxWallClock = 2 * time.Second // the circuit stays open for a minute
 	down := true
 	b.overrule = func(n int, _ *http.Request, w http.ResponseWriter) bool {
@@ -345,6 +346,7 @@ func TestStopFinishesTheSliceAndCancelDropsIt(t *testing.T) {
 
 func TestWarmStart(t *testing.T) {
 	b := newBench(t, 4)
+	b.o.Pacing.Law = "aimd"
 	b.o.Pacing.Initial, b.o.Pacing.Ceiling, b.o.Pacing.Step = 20*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
 	if s := b.drained(t); s.WarmStart {
 		t.Fatal("a first run was warm")

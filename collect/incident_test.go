@@ -311,6 +311,7 @@ func TestIncidentAByteBudgetWasBindingAndNotTheRate(t *testing.T) {
 func TestIncidentOneCircuitTripEndedARunAt136SecondsOf900(t *testing.T) {
 	b := newBench(t, 60)
 	b.o.Retry.Attempts = 1
+	b.o.Pacing.Law = "aimd" // the waits of a law that learns cannot be scaled
 	b.o.MaxWallClock = 9 * time.Second
 	b.o.Pacing.Breaker.OpenFor = 60 * time.Millisecond
 	start := time.Now()

@@ -12,7 +12,7 @@ import (
 func TestCompareGivesWhatRunGives(t *testing.T) {
 	a := parse(t, "horizon: 1m", "provider:", exact)
 	b := parse(t, "horizon: 2m", "provider:", exact)
-	results, err := sim.Compare([]*scenario.Scenario{a, b}, []string{"aimd", ""}, 9)
+	results, err := sim.Compare([]*scenario.Scenario{a, b}, []string{"aimd", "aimd"}, 9)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func ExampleWriteSVG() {
 		fmt.Println(err)
 		return
 	}
-	r, err := sim.Run(s, sim.Options{Seed: 1, Trace: true})
+	r, err := sim.Run(s, sim.Options{Law: "aimd", Seed: 1, Trace: true})
 	if err != nil {
 		fmt.Println(err)
 		return

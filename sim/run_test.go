@@ -17,6 +17,9 @@ import (
 
 func run(t testing.TB, s *scenario.Scenario, o sim.Options) sim.Result {
 	t.Helper()
+	if o.Law == "" {
+		o.Law = "aimd" // its arithmetic is known
+	}
 	r, err := sim.Run(s, o)
 	if err != nil {
 		t.Fatal(err)

@@ -66,6 +66,9 @@ func serve(t *testing.T, c headway.Config, o transport.Options, h http.HandlerFu
 		wg.Wait()
 	})
 	c.JitterMax = -1
+	if c.Law == "" {
+		c.Law = "aimd" // its arithmetic is known
+	}
 	g, err := headway.New(c)
 	if err != nil {
 		t.Fatal(err)

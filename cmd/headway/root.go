@@ -48,7 +48,7 @@ on this side.`,
 		Example: `  headway check connection.yaml         # what would it do?
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
-  headway sim run scenario.yaml --law aimd --seed 1
+  headway sim run scenario.yaml --law envelope --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

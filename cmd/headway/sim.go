@@ -68,7 +68,7 @@ no meaning in the scenario, is "unknown", and null with --json.
 
 --plot draws the rate, the limit and the throttles over time.`,
 		Example: `  headway sim run github-primary
-  headway sim run ./mine.yaml --law aimd --seed 7
+  headway sim run ./mine.yaml --law envelope --seed 7
   headway sim run fixed-600 --plot fixed-600.svg
   headway sim run strava --json | jq .goodput_ratio`,
 		Args:              exactly(1, "a scenario: a file, or a name from \"headway sim list\""),

@@ -33,7 +33,7 @@ func TestPlotIsWholeAndReplacesTheOldOne(t *testing.T) {
 	if err := xml.Unmarshal(svg, &root); err != nil || root.XMLName.Local != "svg" {
 		t.Errorf("root %q, %v, want an svg", root.XMLName.Local, err)
 	}
-	if !bytes.Contains(svg, []byte("tiny under aimd")) {
+	if !bytes.Contains(svg, []byte("tiny under envelope")) {
 		t.Error("the plot does not say what was run")
 	}
 	onlyFiles(t, filepath.Dir(file), "out.svg", "tiny.yaml")

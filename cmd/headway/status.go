@@ -269,6 +269,9 @@ func (s rateStatus) text() string {
 			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), perTime(60000/b.AtIntervalMS), b.Reason)
 		}
 	}
+	if s.Rate != nil {
+		text += believes(s.Rate.Belief)
+	}
 	if s.Running {
 		text += ", running"
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/sim"
 )
 
 // progressBlock is a run at an instant, in two lines of at most width cells; 0
@@ -59,7 +60,15 @@ func rateText(r *event.Rate) string {
 	} else {
 		s += ", no back-off"
 	}
-	return s
+	return s + believes(r.Belief)
+}
+
+// believes says what a law holds the limit to be; nothing when it holds no belief.
+func believes(b *event.Belief) string {
+	if b == nil {
+		return ""
+	}
+	return ", believes in " + beliefText((*sim.Belief)(b))
 }
 
 // perTime is a rate in the unit that reads best.

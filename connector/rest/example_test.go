@@ -116,7 +116,7 @@ func ExampleDescribe() {
 	// provider     https://chat.example.com
 	// auth         bearer from ${CHAT_TOKEN}
 	// ceiling      20 ms between requests, 3000 a minute
-	// start        200 ms between requests, law aimd
+	// start        200 ms between requests, law envelope
 	// run          at most 15m
 	// sink         jsonl in ./out
 	//

@@ -101,6 +101,17 @@ var Headway = Law{
 			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
 		},
 		{
+			Covers:    []string{"quota/config"},
+			Imports:   []string{"quota", "reason"},
+			Libraries: []string{"github.com/goccy/go-yaml"},
+			Why:       "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
+		},
+		{
+			Covers:  []string{"agent", "llm"},
+			Imports: []string{"quota", "reason"},
+			Why:     "they go into other people's programs beside any client: they know quota's values and interfaces of their own, never who keeps the governor, stores or serves",
+		},
+		{
 			Covers:  []string{"transport"},
 			Imports: core,
 			Why:     "transport goes into other people's programs: it knows the facade, never who collects, stores or serves",
