@@ -48,7 +48,11 @@ func (l *limit) free(e *Envelope, now time.Duration, cost float64) time.Duration
 	if e.block.pain > painful {
 		margin = max(margin, 0.02) // to be wrong by little costs much
 	}
-	room := l.size*(1-margin) - units
+	room := l.size * (1 - margin)
+	if l.unit == 0 {
+		room = math.Round(room) // a part of an attempt is none
+	}
+	room -= units
 	if l.climb > 1 {
 		room = l.size * l.climb
 	}

@@ -67,8 +67,8 @@ func (w Workplace) Read(t *testing.T, into any, args ...string) {
 // Status is the connection's; nil before there is any.
 func (w Workplace) Status(t *testing.T) *collect.ConnectionStatus {
 	t.Helper()
-	if _, err := os.Stat(w.State()); errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if info, err := os.Stat(w.State()); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil // killed before the state was there
 	}
 	var all []collect.ConnectionStatus
 	w.Read(t, &all, "status")
