@@ -32,7 +32,7 @@ type Core struct {
 	inFlight    int32
 	cooldownWhy reason.Pressure
 	pushed      reason.Pressure // of the last throttle
-	answered    bool // a response has come back at all
+	answered    bool            // a response has come back at all
 }
 
 // Backoff is the last time that the rate was cut; the zero value is never.

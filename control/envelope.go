@@ -43,6 +43,8 @@ type Envelope struct {
 	gentle    bool    // a long block has been: the ramp is slow
 	ramped    float64 // what went through a second before it
 	sent      flights
+	answer    time.Duration // of Hold, for the cost that was asked; 0 is none
+	asked     float64
 	units     [2]*usage // attempts, and cost once there is any
 	flight    peak      // attempts under way
 	mark      time.Duration
@@ -139,6 +141,9 @@ func (e *Envelope) Hold(now time.Duration, cost float64) time.Duration {
 	case e.block.on:
 		return max(now, e.block.resume)
 	}
+	if now < e.answer && cost == e.asked {
+		return e.answer // nothing has happened since
+	}
 	now = e.advance(now)
 	at := max(now, e.last+time.Duration(e.speed))
 	for i := range e.limits {
@@ -156,12 +161,14 @@ func (e *Envelope) Hold(now time.Duration, cost float64) time.Duration {
 		}
 		at = max(at, min(e.bank.free(e, now, cost), e.last+trust))
 	}
+	e.answer, e.asked = at, cost
 	return at
 }
 
 // Sent counts an attempt everywhere.
 func (e *Envelope) Sent(now time.Duration, cost float64) {
 	now = e.advance(now)
+	e.answer = 0
 	if cost != 1 && e.units[1] == nil {
 		e.units[1] = newUsage()
 		e.advance(now)
@@ -220,6 +227,7 @@ func (u *usage) take(now, phase time.Duration, units float64) {
 // Observe learns from an outcome. Only a success shortens the interval.
 func (e *Envelope) Observe(o Observation) Change {
 	now := e.advance(o.Now)
+	e.answer = 0
 	e.flying = max(0, e.flying-1)
 	if o.Class != reason.Unknown && o.Class != reason.Lost {
 		e.answered = true

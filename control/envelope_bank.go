@@ -93,10 +93,10 @@ func prior(span, seen time.Duration) float64 {
 	if seen < span {
 		p *= math.Sqrt(seen.Seconds() / span.Seconds())
 	}
-	switch span {
-	case time.Second, time.Minute, time.Hour, 24 * time.Hour:
+	switch usual := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}; {
+	case slices.Contains(usual, span):
 		p *= 3
-	case 15 * time.Minute:
+	case span == 15*time.Minute:
 		p *= 2
 	}
 	return p

@@ -98,7 +98,8 @@ func (e *Envelope) adopt(l limit) {
 	e.untested = 0
 	if l.kind == TokenBucket {
 		e.careful(&l.pacer)
-	} else if l.kind == SlidingWindow {
+	}
+	if l.kind == SlidingWindow {
 		l.fine = e.units[l.unit].windows[l.span].copied()
 	}
 	for i := range e.limits {

@@ -34,10 +34,10 @@ const (
 
 // free is when the limit lets the next attempt go.
 func (l *limit) free(e *Envelope, now time.Duration, cost float64) time.Duration {
-	switch l.kind {
-	case TokenBucket:
+	if l.kind == TokenBucket {
 		return max(now, l.pacer.next())
-	case Concurrency:
+	}
+	if l.kind == Concurrency {
 		if e.flying > 0 && float64(e.flying)+1 > l.size*max(1, l.climb) {
 			return Never
 		}
@@ -231,14 +231,13 @@ func (l *limit) resize(e *Envelope, now time.Duration, after float64) {
 
 // interval is the sustained one, in nanoseconds; 0 when it depends on the cost.
 func (l *limit) interval(e *Envelope) float64 {
-	switch {
-	case l.kind == TokenBucket:
+	if l.kind == TokenBucket {
 		return 1e9 / l.pacer.rate()
-	case l.kind == Concurrency:
-		return e.latency / l.size
-	default:
-		return float64(spans[l.span]) / l.size * e.unit(l.unit)
 	}
+	if l.kind == Concurrency {
+		return e.latency / l.size
+	}
+	return float64(spans[l.span]) / l.size * e.unit(l.unit)
 }
 
 // belief tells the limit in the field's words. Confidence grows with what it

@@ -131,10 +131,10 @@ func (w *window) free(s shape, room float64, now, phase time.Duration) time.Dura
 	if w.used(s) <= room {
 		return now
 	}
-	switch s {
-	case first:
+	if s == first {
 		return w.firstEnd
-	case aligned:
+	}
+	if s == aligned {
 		return time.Duration(w.period+1)*w.span - phase
 	}
 	left := w.sum

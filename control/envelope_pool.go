@@ -14,8 +14,6 @@ type pool struct {
 	at    time.Duration
 	sync  time.Duration // the newest throttle: there was no room
 	since float64       // sent since and not refused
-	noise float64       // variance of the room a second that others cause
-	share float64       // of the pool: what prior weight it had in the bank
 	each  [grid]rated
 }
 

@@ -101,6 +101,11 @@ var Headway = Law{
 			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
 		},
 		{
+			Covers:  []string{"quota/governor"},
+			Imports: []string{"quota", "reason", "internal/filelock"},
+			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
+		},
+		{
 			Covers:    []string{"quota/config"},
 			Imports:   []string{"quota", "reason"},
 			Libraries: []string{"github.com/goccy/go-yaml"},

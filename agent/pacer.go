@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+)
+
+// Config describes an agent's loop.
+type Config struct {
+	// Base is the interval between decisions when nothing presses: 1 ms to 24 h.
+	Base time.Duration
+	// Scope says whose quota events concern the agent: those of every scope on
+	// its path, which are the global one and any whose tenant, agent and model,
+	// as far as it names them, are these. Name the model that the agent calls.
+	Scope quota.Scope
+	// MaxFactor bounds the factor, 2 to 100. Default 4.
+	MaxFactor float64
+	// Steps and StepEvery are in how many steps, 1 to 100, and at what intervals,
+	// 1 ms to 1 h, the factor returns to 1. Defaults 4 and 5 s, as in quota.
+	Steps     int
+	StepEvery time.Duration
+	// Fixed leaves the interval at the base, for an owner who turned adaptation
+	// off (LLM_RATE_AWARE_AGENT_ADAPT); hints and backoffs remain.
+	Fixed bool
+}
+
+func (c Config) resolve() (Config, error) {
+	if c.MaxFactor == 0 {
+		c.MaxFactor = 4
+	}
+	if c.Steps == 0 {
+		c.Steps = 4
+	}
+	if c.StepEvery == 0 {
+		c.StepEvery = 5 * time.Second
+	}
+	switch {
+	case c.Base < time.Millisecond || c.Base > 24*time.Hour:
+		return c, fmt.Errorf("agent: Base is %v, must be from 1ms to 24h", c.Base)
+	case !(c.MaxFactor >= 2 && c.MaxFactor <= 100): // NaN too
+		return c, fmt.Errorf("agent: MaxFactor is %v, must be from 2 to 100", c.MaxFactor)
+	case c.Steps < 1 || c.Steps > 100:
+		return c, fmt.Errorf("agent: Steps is %d, must be from 1 to 100", c.Steps)
+	case c.StepEvery < time.Millisecond || c.StepEvery > time.Hour:
+		return c, fmt.Errorf("agent: StepEvery is %v, must be from 1ms to 1h", c.StepEvery)
+	}
+	return c, nil
+}
+
+// one is a factor of 1: factors are kept in thousandths.
+const one = 1000
+
+// softSpan is how long soft pressure is believed in when an event does not say
+// how long its window is.
+const softSpan = time.Minute
+
+// Pacer is the rhythm of one agent. Make one with [New]. It is not safe for
+// concurrent use; a [Loop] is. Instants must not go back; all verbs take
+// constant time.
+type Pacer struct {
+	config Config
+	max    int64
+	scopes map[quota.Scope]pressure // at most eight: the agent's path
+
+	// The factor falls from peak by step every StepEvery since from, to target.
+	peak, step, target int64
+	from               time.Duration
+
+	begun     bool
+	start     time.Duration // of the latest cycle
+	notBefore time.Duration // after a backoff
+}
+
+// pressure is what is known of one scope.
+type pressure struct {
+	throttled bool
+	factor    int64
+	soft      bool
+	softUntil time.Duration
+}
+
+// New makes a pacer with no pressure. The error names field, value and bound.
+func New(c Config) (*Pacer, error) {
+	c, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return &Pacer{
+		config: c, max: int64(c.MaxFactor * one), scopes: map[quota.Scope]pressure{}, peak: one, step: 1, target: one,
+	}, nil
+}
+
+// Observe takes an event of the quota; it reports whether the event concerns
+// the agent and says something of its rhythm. Event times are not used: now is
+// when the agent learned of it.
+//
+// No event tells the end of soft pressure: a scale factor of 1 does, or that a
+// whole window has passed without another word of it.
+func (p *Pacer) Observe(now time.Duration, e quota.Event) bool {
+	if !p.concerns(e.Scope) {
+		return false
+	}
+	s := p.scope(e.Scope)
+	switch e.Type {
+	case quota.EventThrottle, quota.EventExhausted:
+		s.throttled = true
+	case quota.EventResume:
+		s.throttled, s.soft = false, false
+	case quota.EventSoftPressure:
+		s.soft, s.softUntil = true, now+span(e.WindowMS)
+	case quota.EventAdaptiveScale:
+		s.factor = p.thousandths(e.Factor)
+		s.soft = s.soft && e.Factor != 1
+		if s.soft {
+			s.softUntil = max(s.softUntil, now+softSpan)
+		}
+	case quota.EventBackoff:
+		p.Backoff(now, time.Duration(min(e.RetryInMS, math.MaxInt64/int64(time.Millisecond)))*time.Millisecond)
+		return true
+	default:
+		return false
+	}
+	p.set(now, e.Scope, s)
+	return true
+}
+
+// Restate takes a scope's state and scale factor from a snapshot instead of
+// events: after events were lost, or where none come. It reports whether the
+// scope concerns the agent.
+func (p *Pacer) Restate(now time.Duration, scope quota.Scope, state quota.State, factor float64) bool {
+	if !p.concerns(scope) {
+		return false
+	}
+	p.set(now, scope, pressure{
+		throttled: state == quota.Throttle || state == quota.Exhausted,
+		factor:    p.thousandths(factor),
+		soft:      state == quota.Soft,
+		softUntil: now + softSpan,
+	})
+	return true
+}
+
+// Backoff puts the next cycle off for at least d, a refusal's retry_in or a
+// response's Retry-After, but for no longer than the longest interval: an agent
+// whose budget returns tomorrow still looks around today.
+func (p *Pacer) Backoff(now, d time.Duration) {
+	p.notBefore = max(p.notBefore, now+min(max(d, 0), p.scaled(p.max)))
+}
+
+// Factor is by how much the base is stretched, 1 to MaxFactor.
+func (p *Pacer) Factor(now time.Duration) float64 { return float64(p.factor(now)) / one }
+
+// Interval is the time between two cycles as things stand: base times factor.
+func (p *Pacer) Interval(now time.Duration) time.Duration { return p.scaled(p.factor(now)) }
+
+// Hint is how the agent could need less.
+func (p *Pacer) Hint(now time.Duration) (h Hint) {
+	for _, s := range p.scopes {
+		if s.throttled {
+			h |= ShrinkPlanningDepth
+		}
+		if s.soft && now < s.softUntil {
+			h |= ShrinkPlanningDepth | CompressContext
+		}
+	}
+	return h
+}
+
+// Due is how long until the next cycle, steps on the way back included; 0 when
+// it is now, as it is before the first.
+func (p *Pacer) Due(now time.Duration) time.Duration {
+	at := p.notBefore
+	if p.begun {
+		at = max(at, p.due())
+	}
+	return max(0, at-now)
+}
+
+// due is the first instant that is an interval after the start, by the factor
+// that holds then.
+func (p *Pacer) due() time.Duration {
+	for n := range p.config.Steps {
+		until := p.from + time.Duration(n+1)*p.config.StepEvery
+		at := p.start + p.Interval(until-1)
+		if n > 0 {
+			at = max(at, until-p.config.StepEvery) // not before the step
+		}
+		if at < until {
+			return at
+		}
+	}
+	last := p.from + time.Duration(p.config.Steps)*p.config.StepEvery
+	return max(p.start+p.Interval(last), last)
+}
+
+// Begin says that a cycle begins.
+func (p *Pacer) Begin(now time.Duration) { p.begun, p.start = true, now }
+
+func (p *Pacer) scaled(factor int64) time.Duration {
+	// 24 h in nanoseconds times 100,000 thousandths fits.
+	return time.Duration(int64(p.config.Base) * factor / one)
+}
+
+func (p *Pacer) concerns(s quota.Scope) bool {
+	mine := p.config.Scope
+	return (s.Tenant == "" || s.Tenant == mine.Tenant) && (s.Agent == "" || s.Agent == mine.Agent) && (s.Model == "" || s.Model == mine.Model)
+}
+
+// thousandths is a factor within 1 and the bound; what is no number is 1.
+func (p *Pacer) thousandths(f float64) int64 {
+	if !(f > 1) {
+		return one
+	}
+	return int64(math.Round(min(f*one, float64(p.max))))
+}
+
+func (p *Pacer) scope(s quota.Scope) pressure {
+	if known, ok := p.scopes[s]; ok {
+		return known
+	}
+	return pressure{factor: one}
+}
+
+// set takes what is now known of a scope and aims the factor at it.
+func (p *Pacer) set(now time.Duration, scope quota.Scope, s pressure) {
+	released := p.scopes[scope].throttled && !s.throttled
+	p.scopes[scope] = s
+	aim := int64(one)
+	for _, s := range p.scopes {
+		aim = max(aim, s.factor)
+		if s.throttled {
+			aim = max(aim, 2*one)
+		}
+	}
+	if p.config.Fixed {
+		aim = one
+	}
+	current := p.factor(now)
+	switch {
+	case aim > current, aim == current && aim > one:
+		p.peak, p.from = aim, now
+		p.step = max(1, (aim-one+int64(p.config.Steps)-1)/int64(p.config.Steps))
+	case released:
+		p.peak, p.from = current, now
+	case p.planned(now) < current:
+		// It has waited here: the next step is due at once, but one only.
+		p.peak, p.from = current, now-p.config.StepEvery
+	}
+	p.target = aim
+}
+
+// planned is the factor that the steps alone would have led to.
+func (p *Pacer) planned(at time.Duration) int64 {
+	n := max(0, int64((at-p.from)/p.config.StepEvery))
+	if n > (p.peak-one)/p.step {
+		return one
+	}
+	return p.peak - n*p.step
+}
+
+func (p *Pacer) factor(at time.Duration) int64 { return max(p.target, p.planned(at)) }
+
+// span is the length of an event's window.
+func span(ms int64) time.Duration {
+	const most = 31 * 24 * time.Hour
+	if ms <= 0 {
+		return softSpan
+	}
+	return time.Duration(min(ms, int64(most/time.Millisecond))) * time.Millisecond
+}

@@ -1,0 +1,155 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+)
+
+// Client makes one call of a model.
+type Client[Req, Resp any] interface {
+	Complete(ctx context.Context, req Req) (Resp, error)
+}
+
+// Func is a function as a Client.
+type Func[Req, Resp any] func(ctx context.Context, req Req) (Resp, error)
+
+// Complete calls the function.
+func (f Func[Req, Resp]) Complete(ctx context.Context, req Req) (Resp, error) { return f(ctx, req) }
+
+// ErrNotSent is what a client's error wraps when nothing was sent: then the call
+// is given back as if it had never been approved.
+var ErrNotSent = errors.New("llm: nothing was sent")
+
+// Approver is the governor that is asked. A *governor.Governor is one, and waits
+// its turn; [AtOnce] makes one that does not wait.
+type Approver interface {
+	// ApproveWait answers when the call may be made, or an error why not: for a
+	// denial a *reason.Refusal that wraps a *quota.Denial, beside its decision.
+	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
+	// RecordUsage settles a permit, Cancel gives it back.
+	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
+	Cancel(id quota.Permit) (first bool, err error)
+	// Backoff records that a client backs off instead of calling.
+	Backoff(s quota.Scope, d quota.Decision)
+}
+
+// Config says what is governed and how. All fields but OnFault are required.
+type Config[Req, Resp any] struct {
+	// Client is the client underneath.
+	Client Client[Req, Resp]
+	// Approver is asked before each call.
+	Approver Approver
+	// Describe says which model a request calls, what it is expected to use, and
+	// for whom.
+	Describe func(req Req) quota.Request
+	// Usage is what a response says that the call used. It is not asked about
+	// failed calls.
+	Usage func(resp Resp) quota.Usage
+	// OnFault, when set, is told of a call that could not be settled as it should
+	// be: Usage gave numbers out of bound (the estimate counts then), or the
+	// permit had expired. The call's own result does not suffer from it.
+	OnFault func(err error)
+}
+
+// Governed is a Client under a quota. Make one with [Govern].
+type Governed[Req, Resp any] struct {
+	config Config[Req, Resp]
+}
+
+// Govern puts a client under a quota. The error names the field that is missing.
+func Govern[Req, Resp any](c Config[Req, Resp]) (*Governed[Req, Resp], error) {
+	for _, f := range [...]struct {
+		name    string
+		missing bool
+	}{
+		{"Client", c.Client == nil}, {"Approver", c.Approver == nil}, {"Describe", c.Describe == nil}, {"Usage", c.Usage == nil},
+	} {
+		if f.missing {
+			return nil, fmt.Errorf("llm: %s is nil: it is required", f.name)
+		}
+	}
+	if c.OnFault == nil {
+		c.OnFault = func(error) {}
+	}
+	return &Governed[Req, Resp]{c}, nil
+}
+
+// Complete has the call approved, makes it and settles it. Besides the errors of
+// the client underneath it returns those of the approver: a *reason.Refusal that
+// says when to come back, after which nothing was sent.
+func (g *Governed[Req, Resp]) Complete(ctx context.Context, req Req) (Resp, error) {
+	var none Resp
+	r := g.config.Describe(req)
+	d, err := g.config.Approver.ApproveWait(ctx, r)
+	if err == nil && !d.Approved {
+		err = d.Refusal(time.Now())
+	}
+	if err != nil {
+		if denied(err) {
+			g.config.Approver.Backoff(quota.Scope{Tenant: r.Tenant, Agent: r.Agent, Model: r.Model}, d)
+		}
+		return none, err
+	}
+	if ctx.Err() != nil { // while it waited
+		g.end(g.config.Approver.Cancel(d.Permit))
+		return none, context.Cause(ctx)
+	}
+	return g.send(ctx, req, r, d.Permit)
+}
+
+// send makes an approved call and ends its permit, however the call ends.
+func (g *Governed[Req, Resp]) send(ctx context.Context, req Req, r quota.Request, permit quota.Permit) (resp Resp, err error) {
+	estimate := quota.Usage{Input: r.InputTokens, Cached: r.CachedTokens, Output: r.OutputTokens}
+	var used quota.Usage // by a call that failed or panicked: no tokens
+	defer func() {
+		if errors.Is(err, ErrNotSent) || denied(err) {
+			g.end(g.config.Approver.Cancel(permit))
+			return
+		}
+		_, fault := g.config.Approver.RecordUsage(permit, used)
+		g.end(false, fault)
+		if _, nonsense := errors.AsType[*quota.FieldError](fault); nonsense {
+			g.end(g.config.Approver.RecordUsage(permit, estimate))
+		}
+	}()
+	resp, err = g.config.Client.Complete(ctx, req)
+	if err == nil {
+		used = estimate // should Usage panic
+		used = g.config.Usage(resp)
+	}
+	return resp, err
+}
+
+// end reports what went wrong with the end of a permit.
+func (g *Governed[Req, Resp]) end(_ bool, err error) {
+	if err != nil {
+		g.config.OnFault(err)
+	}
+}
+
+// denied reports whether a quota refused the call, here or further down.
+func denied(err error) bool {
+	_, ok := errors.AsType[*quota.Denial](err)
+	return ok
+}
+
+// Asker is a governor that answers at once, as a *governor.Governor does.
+type Asker interface {
+	Approve(r quota.Request) (quota.Decision, error)
+	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
+	Cancel(id quota.Permit) (first bool, err error)
+	Backoff(s quota.Scope, d quota.Decision)
+}
+
+// AtOnce is an Approver that refuses at once what cannot be approved at once.
+func AtOnce(a Asker) Approver { return atOnce{a} }
+
+type atOnce struct{ Asker }
+
+func (a atOnce) ApproveWait(_ context.Context, r quota.Request) (quota.Decision, error) {
+	return a.Approve(r)
+}
