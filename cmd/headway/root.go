@@ -61,7 +61,7 @@ on this side.`,
 	root.PersistentFlags().String("state", "", "file that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
 	root.AddCommand(
 		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(),
-		newSim(), newProvider(), newVersion(),
+		newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root
 }

@@ -1,0 +1,156 @@
+package governor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/quota"
+)
+
+// maxFile bounds the file of daily use, in bytes: some 300,000 scopes.
+const maxFile = 64 << 20
+
+// fileVersion is that of the file's form.
+const fileVersion = 1
+
+// fileContent is the file.
+type fileContent struct {
+	Version int            `json:"version"`
+	Use     []quota.DayUse `json:"use"`
+}
+
+// File is a [Store] in one file, for one process at a time. The file is replaced
+// whole and synced before Save returns, so that it is never half written. Safe
+// for concurrent use.
+type File struct {
+	path string
+	mu   sync.Mutex
+	lock *os.File
+}
+
+// ErrInUse is what the error of [OpenFile] matches when somebody else has the file.
+var ErrInUse = errors.New("another process uses it; stop that one, or use another file")
+
+// OpenFile opens the store at path; its folder must exist, the file need not.
+// It takes a lock on path.lock that ends with the process. The error matches
+// [ErrInUse] when somebody else has it.
+func OpenFile(path string) (*File, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("governor: %w", err)
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("governor: %w", err)
+	}
+	taken, err := filelock.Try(lock)
+	if err == nil && !taken {
+		err = ErrInUse
+	}
+	if err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("governor: %s: %w", path, err)
+	}
+	return &File{path: path, lock: lock}, nil
+}
+
+// Load reads the file; nothing when there is none yet. A file that cannot be
+// read is an error that names it, never an empty day.
+func (f *File) Load() ([]quota.DayUse, error) {
+	use, err := ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return use, err
+}
+
+// ReadFile reads what a [File] stored, also while a process uses it; then the
+// use is what that process may come to at most before it stores again. The error
+// matches fs.ErrNotExist when there is no such file.
+func ReadFile(path string) (use []quota.DayUse, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("governor: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("governor: %w", err)
+	}
+	if use, err = decode(b); err != nil {
+		return nil, fmt.Errorf("governor: %s: %w", path, err)
+	}
+	return use, nil
+}
+
+// decode reads the content of the file.
+func decode(b []byte) ([]quota.DayUse, error) {
+	if len(b) > maxFile {
+		return nil, fmt.Errorf("it is larger than %d bytes: not a file of daily use", maxFile)
+	}
+	var c fileContent
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("not a file of daily use: %w", err)
+	}
+	if c.Version != fileVersion {
+		return nil, fmt.Errorf("its version is %d, this program reads version %d", c.Version, fileVersion)
+	}
+	return c.Use, nil
+}
+
+// Save replaces the file. When it returns nil the file is durable.
+func (f *File) Save(use []quota.DayUse) error {
+	b, err := json.Marshal(fileContent{fileVersion, use})
+	if err != nil {
+		return fmt.Errorf("governor: %w", err)
+	}
+	if len(b) > maxFile {
+		return fmt.Errorf("governor: %s: the daily use of %d scopes takes more than %d bytes", f.path, len(use), maxFile)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lock == nil {
+		return fmt.Errorf("governor: %s: %w", f.path, os.ErrClosed)
+	}
+	if err := f.replace(append(b, '\n')); err != nil {
+		return fmt.Errorf("governor: %w", err)
+	}
+	return nil
+}
+
+// replace writes beside the file, and gives that its name once it is durable.
+// Nobody else writes there: the lock is ours.
+func (f *File) replace(b []byte) error {
+	temp := f.path + ".new"
+	file, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(b)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(temp, f.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return syncNames(filepath.Dir(f.path))
+}
+
+// Close gives the lock back. It is safe to call again.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lock == nil {
+		return nil
+	}
+	err := f.lock.Close()
+	f.lock = nil
+	return err
+}

@@ -1,0 +1,304 @@
+package governor
+
+import (
+	"cmp"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+)
+
+// DefaultMaxWait is how long [Governor.ApproveWait] waits at most.
+const DefaultMaxWait = 15 * time.Second
+
+// Options are what a governor is made with.
+type Options struct {
+	// Config holds the limits.
+	Config quota.Config
+	// Store keeps the daily use across restarts. Default: none; the use lives as
+	// long as the governor. The store's owner closes it, after the governor.
+	Store Store
+	// MaxWait bounds the wait in ApproveWait. Default [DefaultMaxWait].
+	MaxWait time.Duration
+	// OnEvent, when set, subscribes from the start; see [Governor.Subscribe].
+	OnEvent func(quota.Event)
+	// Log gets transitions as warnings and infos, and single refusals and changes
+	// of scale as debug lines. Default: none.
+	Log *slog.Logger
+}
+
+// Governor hands out approvals. Make one with [New]; it must be closed.
+type Governor struct {
+	clock   clock
+	store   Store
+	log     *slog.Logger
+	maxWait time.Duration
+
+	mu          sync.Mutex
+	core        *quota.Governor
+	drift       time.Duration // of the wall clock from the monotonic one, as the core knows it
+	closed      bool
+	timer       *time.Timer
+	alarm       time.Duration // when the timer goes off; quota.Never when it is not set
+	waiting     map[quota.Waiter]*waiter
+	grants      []quota.Grant
+	book        ledger
+	subscribers []*subscriber
+	telling     bool
+	lost        uint64
+
+	saving      sync.Mutex // one save at a time; taken before mu
+	saves       atomic.Int64
+	saveFailed  atomic.Int64
+	approvals   atomic.Int64
+	latencyTold atomic.Int64 // nanoseconds in all
+}
+
+// clock reads the time since the origin, monotonic, and the wall clock.
+type clock func() (now time.Duration, wall time.Time)
+
+// New makes a governor with every bucket full, and today's use as the store has
+// it. The error is the store's, or names the field of the configuration, its
+// value and its bound.
+func New(o Options) (*Governor, error) {
+	origin := time.Now()
+	return newGovernor(o, origin, func() (time.Duration, time.Time) {
+		t := time.Now()
+		return t.Sub(origin), t.Round(0)
+	})
+}
+
+func newGovernor(o Options, origin time.Time, c clock) (*Governor, error) {
+	core, err := quota.New(o.Config, origin.Round(0))
+	if err != nil {
+		return nil, err
+	}
+	g := &Governor{
+		clock: c, store: o.Store, log: o.Log, maxWait: cmp.Or(o.MaxWait, DefaultMaxWait),
+		core: core, alarm: quota.Never, waiting: map[quota.Waiter]*waiter{}, drift: origin.Sub(time.Unix(0, 0)),
+	}
+	if o.MaxWait < 0 {
+		return nil, &quota.FieldError{Field: "max wait", Value: o.MaxWait.String(), Bound: "above 0"}
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	if o.OnEvent != nil {
+		g.subscribers = append(g.subscribers, &subscriber{o.OnEvent})
+	}
+	g.mu.Lock()
+	now := g.now()
+	if err := g.restore(now); err != nil {
+		g.mu.Unlock()
+		return nil, err
+	}
+	g.arm(now)
+	g.mu.Unlock()
+	g.tell()
+	return g, nil
+}
+
+// now reads the clock with the lock held, and tells the core when the wall
+// clock was set.
+func (g *Governor) now() time.Duration {
+	now, wall := g.clock()
+	if drift := wall.Sub(time.Unix(0, 0)) - now; (drift - g.drift).Abs() > time.Second {
+		g.drift = drift
+		g.core.Anchor(now, wall)
+	}
+	return now
+}
+
+// at is the wall-clock instant of now.
+func (g *Governor) at(now time.Duration) time.Time {
+	return time.Unix(0, 0).Add(g.drift + now)
+}
+
+// Approve answers at once. When it is approved, the error is nil and the permit
+// has to be settled with [Governor.RecordUsage] or given back with
+// [Governor.Cancel]. Otherwise the error is a *reason.Refusal with the instant
+// at which to come back; it wraps a *quota.Denial with scope and code, unless
+// the governor is closed or its store fails. Those who wait go before a request
+// of no greater priority.
+func (g *Governor) Approve(r quota.Request) (quota.Decision, error) {
+	g.mu.Lock()
+	now := g.now()
+	if g.closed {
+		g.mu.Unlock()
+		return quota.Decision{}, closed()
+	}
+	d := g.core.Approve(now, r)
+	at := g.at(now)
+	generation := g.settled(now)
+	g.mu.Unlock()
+	g.tell()
+	return g.handOut(now, at, d, generation)
+}
+
+// handOut lets an approval go once the store covers it.
+func (g *Governor) handOut(asked time.Duration, at time.Time, d quota.Decision, generation uint64) (quota.Decision, error) {
+	if !d.Approved {
+		return d, d.Refusal(at)
+	}
+	if err := g.save(generation); err != nil {
+		// It is ours and nobody has seen it: it cannot fail to be given back.
+		g.apply(func(now time.Duration) { _, _ = g.core.Cancel(now, d.Permit) })
+		return quota.Decision{}, &reason.Refusal{Reason: reason.Internal, Scope: "quota", Err: err}
+	}
+	now, _ := g.clock()
+	g.approvals.Add(1)
+	g.latencyTold.Add(int64(max(0, now-asked)))
+	return d, nil
+}
+
+// RecordUsage settles a permit with what the call used. first is false when the
+// permit had ended before. The error is a *quota.FieldError for usage out of its
+// bound, or a *quota.Denial with RATE_APPROVAL_CONFLICT; see
+// [quota.Governor.RecordUsage]. It still works after [Governor.Close], but is
+// then no longer stored.
+func (g *Governor) RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error) {
+	g.change(func(now time.Duration) { first, err = g.core.RecordUsage(now, id, actual) })
+	return first, err
+}
+
+// Cancel gives a permit back when nothing was sent. first is false when the
+// permit had ended before, so that it is safe to defer. The error is a
+// *quota.Denial when the permit was never given out.
+func (g *Governor) Cancel(id quota.Permit) (first bool, err error) {
+	g.change(func(now time.Duration) { first, err = g.core.Cancel(now, id) })
+	return first, err
+}
+
+// Drain tells that n more output tokens of a stream have flowed, so that what
+// goes beyond the estimate is charged as it happens. The error is that of
+// RecordUsage; a permit that has ended is a conflict.
+func (g *Governor) Drain(id quota.Permit, n int64) (err error) {
+	g.change(func(now time.Duration) { err = g.core.Drain(now, id, n) })
+	return err
+}
+
+// Backoff records that a client of this scope backs off instead of calling, for
+// the reason of a decision.
+func (g *Governor) Backoff(s quota.Scope, d quota.Decision) {
+	g.change(func(now time.Duration) { g.core.Backoff(now, s, d) })
+}
+
+// UpdateConfig applies a JSON merge patch (RFC 7396) to the configuration. It is
+// validated whole and swapped whole; what is used stays used. The error names
+// field, value and bound; then nothing has changed.
+func (g *Governor) UpdateConfig(patch []byte) (err error) {
+	g.change(func(now time.Duration) {
+		err = g.core.UpdateConfig(now, patch)
+		clear(g.book.leases) // they were taken on other caps
+	})
+	if err != nil {
+		g.log.Warn("[RG][CONFIG] patch rejected", slog.Any("error", err))
+	}
+	return err
+}
+
+// Replace swaps the whole configuration; see [Governor.UpdateConfig].
+func (g *Governor) Replace(c quota.Config) (err error) {
+	g.change(func(now time.Duration) {
+		err = g.core.Replace(now, c)
+		clear(g.book.leases) // they were taken on other caps
+	})
+	if err != nil {
+		g.log.Warn("[RG][CONFIG] configuration rejected", slog.Any("error", err))
+	}
+	return err
+}
+
+// change does something to the core, and all that follows from it. What the
+// store cannot keep now is kept before the next approval leaves.
+func (g *Governor) change(do func(now time.Duration)) {
+	_ = g.save(g.apply(do)) // an error is counted and logged there
+}
+
+// apply is change without the store; it says what the store has to cover.
+func (g *Governor) apply(do func(now time.Duration)) (generation uint64) {
+	g.mu.Lock()
+	now := g.now()
+	do(now)
+	generation = g.settled(now)
+	g.mu.Unlock()
+	g.tell()
+	return generation
+}
+
+// settled does, with the lock held, what follows every change: it lets those go
+// whose wait is over, sets the timer and says what the store has to cover.
+func (g *Governor) settled(now time.Duration) (generation uint64) {
+	generation = g.lease(now)
+	if g.core.Waiting() > 0 {
+		g.grants = g.core.Grants(now, g.grants[:0])
+		if len(g.grants) > 0 {
+			generation = max(generation, g.lease(now))
+			g.release(now, generation)
+		}
+	}
+	g.arm(now)
+	return generation
+}
+
+// arm sets the timer for the next transition unless it goes off earlier anyway.
+func (g *Governor) arm(now time.Duration) {
+	at, ok := g.core.NextTransition(now)
+	if !ok || g.closed || at >= g.alarm {
+		return
+	}
+	g.alarm = at
+	if g.timer == nil {
+		g.timer = time.AfterFunc(at-now, g.ring)
+		return
+	}
+	g.timer.Reset(at - now)
+}
+
+// ring is what the timer does.
+func (g *Governor) ring() {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return
+	}
+	now := g.now()
+	g.alarm = quota.Never
+	g.core.Advance(now)
+	generation := g.settled(now)
+	g.mu.Unlock()
+	g.tell()
+	_ = g.save(generation) // an error is counted and logged there
+}
+
+// Close refuses all who wait and all who come, stops the timer and stores the
+// exact use, that of open permits by their estimate. It does not close the
+// store. The error is the store's. It is safe to call again.
+func (g *Governor) Close() error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	now := g.now()
+	for id, w := range g.waiting {
+		g.core.Withdraw(now, id)
+		w.done <- outcome{closed: true}
+	}
+	clear(g.waiting)
+	g.lease(now)
+	g.closed = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	generation := g.book.exact()
+	g.mu.Unlock()
+	err := g.save(generation)
+	g.tell()
+	return err
+}
+
+func closed() error { return &reason.Refusal{Reason: reason.Closed, Scope: "quota"} }

@@ -1,0 +1,497 @@
+package governor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func oneModel(l quota.Limits) quota.Config {
+	return quota.Config{Models: map[string]quota.Model{"m": {Limits: l}}}
+}
+
+func ask(tokens int64) quota.Request { return quota.Request{Model: "m", InputTokens: tokens} }
+
+// open makes a governor that the test closes.
+func open(t *testing.T, o governor.Options) *governor.Governor {
+	t.Helper()
+	g, err := governor.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// denied fails the test unless the error is a refusal with this code, and says
+// for how long.
+func denied(t *testing.T, err error, code quota.Code) time.Duration {
+	t.Helper()
+	d, ok := errors.AsType[*quota.Denial](err)
+	if !ok || d.Code != code {
+		t.Fatalf("error %v, want a denial with %s", err, code)
+	}
+	if _, ok := errors.AsType[*reason.Refusal](err); !ok {
+		t.Fatalf("error %v is no refusal", err)
+	}
+	return d.RetryIn
+}
+
+// heard collects events, with the time at which they came.
+type heard struct {
+	mu     sync.Mutex
+	start  time.Time
+	lines  []string
+	events []quota.Event
+}
+
+func listen() *heard { return &heard{start: time.Now()} }
+
+func (h *heard) event(e quota.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+	if e.Type != quota.EventDenied && e.Type != quota.EventAdaptiveScale {
+		h.lines = append(h.lines, fmt.Sprintf("%v %s", time.Since(h.start), e))
+	}
+}
+
+func (h *heard) want(t *testing.T, lines ...string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.lines, lines) {
+		t.Errorf("heard %q\nwant  %q", h.lines, lines)
+	}
+}
+
+func TestThrottleOnceAndResumeOnTimeWithNobodyAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := listen()
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}), OnEvent: h.event})
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			_, err := g.Approve(ask(1))
+			denied(t, err, quota.CodeThrottled)
+		}
+		h.want(t, "0s rate:throttle model m THROTTLED")
+		time.Sleep(time.Hour)
+		h.want(t, "0s rate:throttle model m THROTTLED", "1s rate:resume model m")
+	})
+}
+
+func TestTheDailyCapRefusesUntilTheNextDayInTheScopesZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a bubble begins at midnight UTC of 2000-01-01
+		time.Sleep(92*24*time.Hour + 8*time.Hour + 30*time.Minute) // 00:30 in Los Angeles, on a day of 23 hours
+		h := listen()
+		c := oneModel(quota.Limits{MaxDailyTokens: 100, DayZone: "America/Los_Angeles"})
+		c.LoadZone = time.LoadLocation
+		g := open(t, governor.Options{Config: c, OnEvent: h.event})
+		if _, err := g.Approve(ask(100)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := g.Approve(ask(1))
+		retry := denied(t, err, quota.CodeHardLimit)
+		if retry != 22*time.Hour+30*time.Minute {
+			t.Errorf("retry in %v, want until midnight there", retry)
+		}
+		h.want(t, "0s llm:quota_exhausted model m")
+		time.Sleep(retry)
+		synctest.Wait()
+		h.want(t, "0s llm:quota_exhausted model m", "22h30m0s rate:resume model m")
+		if _, err := g.Approve(ask(100)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func Test64GoroutinesAnd200000ApprovalsOnALimitOf1000AdmitExactly1000(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where no time passes, so that nothing refills
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 1000})})
+		var (
+			wg       sync.WaitGroup
+			admitted atomic.Int64
+		)
+		for range 64 {
+			wg.Go(func() {
+				for range 200_000 / 64 {
+					if d, err := g.Approve(ask(1)); err == nil {
+						if !d.Approved {
+							t.Error("no error and no approval")
+						}
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if admitted.Load() != 1000 {
+			t.Errorf("%d admitted", admitted.Load())
+		}
+		if s := g.Statistics(); s.Approved != 1000 || s.Denied != 199_000 || s.Models["m"] != (governor.Calls{Approved: 1000, Denied: 199_000}) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestFiveConcurrentCallsNeverUseMoreThanALimitOf100(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{TokensPerMinute: 100})})
+		var (
+			wg   sync.WaitGroup
+			used atomic.Int64
+		)
+		for range 5 {
+			wg.Go(func() {
+				if _, err := g.Approve(ask(60)); err == nil {
+					used.Add(60)
+				}
+			})
+		}
+		wg.Wait()
+		if used.Load() != 60 {
+			t.Errorf("%d tokens", used.Load())
+		}
+		time.Sleep(time.Minute)
+		if d, err := g.Approve(ask(663)); err != nil || d.Advisory&quota.AdviseClamped == 0 {
+			t.Errorf("a call larger than the full bucket: %+v, %v", d, err)
+		}
+	})
+}
+
+func TestWaitersAreServedInTurnAndWhatCannotBeServedIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyCalls: 4})})
+		start := time.Now()
+		if _, err := g.ApproveWait(t.Context(), ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		var (
+			mu     sync.Mutex
+			served []string
+			wg     sync.WaitGroup
+		)
+		for _, priority := range []int{0, 1, 2} {
+			wg.Go(func() {
+				r := ask(1)
+				r.Priority = priority
+				_, err := g.ApproveWait(t.Context(), r)
+				mu.Lock()
+				defer mu.Unlock()
+				served = append(served, fmt.Sprint(priority, " ", time.Since(start), " ", err))
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := g.ApproveWait(ctx, ask(1)) // three are before
+		denied(t, err, quota.CodeThrottled)
+		if time.Since(start) != 0 {
+			t.Error("the refusal took", time.Since(start))
+		}
+		_, err = g.Approve(ask(1))
+		denied(t, err, quota.CodeThrottled)
+		wg.Wait()
+		if want := []string{"2 1s <nil>", "1 2s <nil>", "0 3s <nil>"}; !slices.Equal(served, want) {
+			t.Errorf("served %q, want %q", served, want)
+		}
+		_, err = g.ApproveWait(t.Context(), ask(1)) // the day is over
+		denied(t, err, quota.CodeHardLimit)
+		if s := g.Statistics(); s.MeanApprovalLatency != 1500*time.Millisecond || s.Waiting != 0 {
+			t.Errorf("%+v, want a mean of 0s, 1s, 2s and 3s", s)
+		}
+	})
+}
+
+func TestAWaiterThatGivesUpTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := g.ApproveWait(ctx, ask(1))
+			if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Canceled || !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if _, err := g.ApproveWait(ctx, ask(1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("an ended context: %v", err)
+		}
+		time.Sleep(time.Second)
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Error(err)
+		}
+		if s := g.Statistics(); s.Approved != 2 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestMaxWaitBoundsTheWaitWithoutADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 1}), MaxWait: time.Minute + 2})
+		start := time.Now()
+		for want := range 2 {
+			if _, err := g.ApproveWait(t.Context(), ask(1)); err != nil || time.Since(start) != time.Duration(want)*time.Minute {
+				t.Errorf("after %v: %v", time.Since(start), err)
+			}
+		}
+		h := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 1})})
+		if _, err := h.ApproveWait(t.Context(), ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		_, err := h.ApproveWait(t.Context(), ask(1))
+		denied(t, err, quota.CodeThrottled)
+		if time.Since(start) != 0 {
+			t.Error("a wait beyond the default was not refused at once")
+		}
+	})
+}
+
+func TestARefundServesAWaiterAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{TokensPerMinute: 60}), MaxWait: time.Hour})
+		first, err := g.Approve(ask(60))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := g.ApproveWait(t.Context(), ask(50)); err != nil || time.Since(start) != 0 {
+				t.Errorf("after %v: %v", time.Since(start), err)
+			}
+		})
+		synctest.Wait()
+		if ok, err := g.RecordUsage(first.Permit, quota.Usage{Input: 10}); !ok || err != nil {
+			t.Error(ok, err)
+		}
+		wg.Wait()
+		if ok, err := g.RecordUsage(first.Permit, quota.Usage{Input: 10}); ok || err != nil {
+			t.Error("settled twice:", ok, err)
+		}
+		if ok, err := g.Cancel(first.Permit); ok || err != nil {
+			t.Error("canceled after its end:", ok, err)
+		}
+		if err := g.Drain(first.Permit, 1); err == nil {
+			t.Error("drained after its end")
+		}
+	})
+}
+
+func TestCloseRefusesAllWhoWaitAndAllWhoCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+		d, err := g.Approve(ask(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		isClosed := func(err error) {
+			t.Helper()
+			if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Closed {
+				t.Errorf("error %v", err)
+			}
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, err := g.ApproveWait(t.Context(), ask(1))
+				isClosed(err)
+			})
+		}
+		synctest.Wait()
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		_, err = g.Approve(ask(1))
+		isClosed(err)
+		_, err = g.ApproveWait(t.Context(), ask(1))
+		isClosed(err)
+		if ok, err := g.RecordUsage(d.Permit, quota.Usage{Input: 1}); !ok || err != nil {
+			t.Error("a permit that was out:", ok, err)
+		}
+	})
+}
+
+func TestAPermitThatNobodySettlesIsReleasedByTheTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := oneModel(quota.Limits{MaxDailyTokens: 100})
+		c.PermitTTLMS = 1000
+		g := open(t, governor.Options{Config: c, MaxWait: time.Hour})
+		if _, err := g.Approve(ask(60)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := g.Snapshot(); s.Statistics.Expired != 1 || *s.Models["m"].DailyTokensRemaining != 100 {
+			t.Errorf("%+v", s.Statistics)
+		}
+	})
+}
+
+func TestSubscribersHearInOrderOutsideTheLockUntilTheyCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+		var seqs []uint64
+		cancel := g.Subscribe(func(e quota.Event) {
+			seqs = append(seqs, e.Seq) // one at a time: the race detector would tell
+			g.Snapshot()               // and not under the lock
+			if e.Type == quota.EventThrottle {
+				_, _ = g.Approve(ask(1)) // events of a subscriber's own calls come after
+			}
+		})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 50 {
+					_, _ = g.Approve(ask(1))
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.IsSorted(seqs) || len(slices.Compact(slices.Clone(seqs))) != len(seqs) || len(seqs) < 4 {
+			t.Errorf("%d events, in order %v", len(seqs), slices.IsSorted(seqs))
+		}
+		told := len(seqs)
+		cancel()
+		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		if len(seqs) != told {
+			t.Error("told after cancel")
+		}
+	})
+}
+
+func TestASubscriberThatPanicsDoesNotSilenceTheOthers(t *testing.T) {
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60})})
+	cancel := g.Subscribe(func(quota.Event) { panic("mine") })
+	func() {
+		defer func() { _ = recover() }()
+		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
+		t.Error("the panic was swallowed")
+	}()
+	cancel()
+	h := listen()
+	defer g.Subscribe(h.event)()
+	if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":3}}}`)); err != nil || len(h.events) != 1 {
+		t.Errorf("%v, heard %v", err, h.events)
+	}
+}
+
+func TestABadPatchChangesNothingAndAGoodOneTellsTheDigest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := listen()
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}), OnEvent: h.event})
+		before := g.Snapshot().ConfigDigest
+		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":-1}}}`)); err == nil || g.Snapshot().ConfigDigest != before {
+			t.Errorf("error %v", err)
+		}
+		h.want(t)
+		// A patch that makes room serves a waiter, without any timer.
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		start := time.Now()
+		wg.Go(func() {
+			if _, err := g.ApproveWait(t.Context(), ask(1)); err != nil || time.Since(start) != 0 {
+				t.Errorf("after %v: %v", time.Since(start), err)
+			}
+		})
+		synctest.Wait()
+		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":9}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if g.Config().Models["m"].Burst != 9 || h.events[len(h.events)-1].Digest != g.Snapshot().ConfigDigest {
+			t.Errorf("%+v", h.events)
+		}
+	})
+}
+
+func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		g := open(t, governor.Options{
+			Config: quota.Config{Models: map[string]quota.Model{
+				"m": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 1}}, "day": {Limits: quota.Limits{MaxDailyTokens: 10}},
+				"soft": {Limits: quota.Limits{SoftTokenBudget: 10, SoftTokenWindowMS: 1000}},
+			}},
+			Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
+		for range 2 {
+			_, _ = g.Approve(quota.Request{Model: "m", Reason: "a note of the caller"})
+		}
+		_, _ = g.Approve(quota.Request{Model: "day", InputTokens: 10})
+		_, _ = g.Approve(quota.Request{Model: "soft", InputTokens: 9})
+		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
+		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":-2}}}`))
+		g.Backoff(quota.Scope{Model: "m"}, quota.Decision{Code: quota.CodeThrottled})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, want := range []string{
+			`level=DEBUG msg="[RG][APPROVE] refused" scope="model m" model=m reason=THROTTLED code=RATE_THROTTLED`,
+			`level=WARN msg="[RG][THROTTLE] calls have to wait" scope="model m" model=m reason=THROTTLED`,
+			`level=INFO msg="[RG][RESUME] calls may go on" scope="model m"`,
+			`level=INFO msg="[RG][SOFT] under pressure" scope="model soft" model=soft utilization=0.9`,
+			`level=WARN msg="[RG][HARD] the daily cap is used up" scope="model day" model=day`,
+			`level=INFO msg="[RG][CONFIG] configuration swapped"`,
+			`level=WARN msg="[RG][CONFIG] patch rejected" error="quota: models.m.burst is -2`,
+			`level=DEBUG msg="[RG][ADAPT] scale changed"`, `msg="[RG][APPROVE] client backs off"`,
+		} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("no line %s in\n%s", want, out.String())
+			}
+		}
+		if strings.Contains(out.String(), "a note") {
+			t.Error("the caller's note is in the log")
+		}
+	})
+}
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	for _, o := range []governor.Options{
+		{Config: oneModel(quota.Limits{CallsPerMinute: -1})},
+		{Config: oneModel(quota.Limits{}), MaxWait: -1},
+	} {
+		if _, err := governor.New(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		} else if f, ok := errors.AsType[*quota.FieldError](err); !ok || f.Bound == "" {
+			t.Error(err)
+		}
+	}
+}

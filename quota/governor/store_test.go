@@ -1,0 +1,363 @@
+package governor_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
+)
+
+// memory is a store that shows what a crash would leave.
+type memory struct {
+	mu    sync.Mutex
+	use   []quota.DayUse
+	fails error
+	saves int
+}
+
+func (m *memory) Load() ([]quota.DayUse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.use, m.fails
+}
+
+func (m *memory) Save(use []quota.DayUse) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fails != nil {
+		return m.fails
+	}
+	m.use = use
+	m.saves++
+	return nil
+}
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails = err
+}
+
+// tokens is the stored use of the model "m".
+func (m *memory) tokens() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.use {
+		if u.Scope == (quota.Scope{Model: "m"}) {
+			return u.Tokens
+		}
+	}
+	return 0
+}
+
+func TestTheStoreNeverHoldsLessThanWasHandedOut(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 64_000}), Store: store})
+	var (
+		wg   sync.WaitGroup
+		used atomic.Int64
+	)
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				d, err := g.Approve(ask(10))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at := used.Add(10)
+				if kept := store.tokens(); kept < at {
+					t.Errorf("%d stored of %d", kept, at)
+				}
+				if used.Load() > 20_000 {
+					// More than was estimated.
+					if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 15}); err != nil {
+						t.Error(err)
+					}
+					used.Add(5)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if kept, all := store.tokens(), used.Load(); kept < all || kept > all+1000 {
+		t.Errorf("%d stored of %d, want at most a lease of 1000 more", kept, all)
+	}
+	if store.saves > 100 {
+		t.Errorf("%d saves for 4000 approvals", store.saves)
+	}
+	if s := g.Statistics(); s.Saves != int64(store.saves) {
+		t.Errorf("%+v", s)
+	}
+	if err := g.Close(); err != nil || store.tokens() != used.Load() {
+		t.Errorf("closed: %d stored of %d, %v", store.tokens(), used.Load(), err)
+	}
+}
+
+func TestARestartDoesNotHandTheBudgetOutTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "use.json")
+	c := oneModel(quota.Limits{MaxDailyTokens: 1000})
+	for range 3 {
+		file, err := governor.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := governor.OpenFile(path); !errors.Is(err, governor.ErrInUse) {
+			t.Errorf("two have one file: %v", err)
+		}
+		g, err := governor.New(governor.Options{Config: c, Store: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Approve(ask(300)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(g.Close(), file.Close(), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Save(nil); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("saved after close: %v", err)
+		}
+	}
+	file := openFile(t, path)
+	g := open(t, governor.Options{Config: c, Store: file})
+	_, err := g.Approve(ask(300))
+	denied(t, err, quota.CodeHardLimit)
+	if _, err := g.Approve(ask(100)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAProcess is what the test below kills: it approves until it dies and says
+// so, a byte an approval.
+func TestAProcess(t *testing.T) {
+	path, ok := os.LookupEnv("GOVERNOR_TEST_FILE")
+	if !ok {
+		return // it has nothing to do by itself
+	}
+	file, err := governor.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := governor.New(governor.Options{Config: killConfig(), Store: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := g.Approve(ask(1)); err == nil {
+			fmt.Fprint(os.Stdout, "+")
+		}
+	}
+}
+
+func killConfig() quota.Config { return oneModel(quota.Limits{MaxDailyCalls: 640_000}) }
+
+func TestAProcessThatIsKilledForgetsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "use.json")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	approved := 0
+	for round := range 3 {
+		cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestAProcess$")
+		cmd.Env = append(os.Environ(), "GOVERNOR_TEST_FILE="+path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4096)
+		for seen := 0; seen < 12_000; {
+			n, err := out.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen += strings.Count(string(b[:n]), "+")
+			approved += strings.Count(string(b[:n]), "+")
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for { // what it said before it died
+			n, err := out.Read(b)
+			approved += strings.Count(string(b[:n]), "+")
+			if err != nil {
+				break
+			}
+		}
+		_ = cmd.Wait()
+		use, err := governor.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := int64(0)
+		for _, u := range use {
+			if u.Scope.Model == "m" {
+				kept = u.Calls
+			}
+		}
+		if kept < int64(approved) || kept > int64(approved)+int64(round+1)*10_001 {
+			t.Errorf("%d stored of %d approved, want at most a lease of 10000 more for each death", kept, approved)
+		}
+	}
+}
+
+func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memory{}
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640, CallsPerMinute: 60, Burst: 1}), Store: store})
+		full := errors.New("the disk is full")
+		store.fail(full)
+		for range 2 {
+			d, err := g.Approve(ask(100))
+			if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Internal || !errors.Is(err, full) || d.Approved {
+				t.Fatalf("%+v, %v", d, err)
+			}
+		}
+		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) {
+			t.Error(err)
+		}
+		store.fail(nil)
+		if _, err := g.Approve(ask(100)); err != nil {
+			t.Error("the budget was not given back:", err)
+		}
+		if store.tokens() != 110 || g.Statistics().SavesFailed < 3 {
+			t.Errorf("%d stored, want the use and a lease of 10; %+v", store.tokens(), g.Statistics())
+		}
+		store.fail(full)
+		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) {
+			t.Error("after a wait:", err)
+		}
+		store.fail(nil)
+	})
+}
+
+func TestAScopeWhoseUseWasGivenBackIsCoveredAgain(t *testing.T) {
+	store := &memory{}
+	c := oneModel(quota.Limits{MaxDailyTokens: 640})
+	c.Models["n"] = quota.Model{Limits: quota.Limits{MaxDailyTokens: 640}}
+	g := open(t, governor.Options{Config: c, Store: store})
+	d, err := g.Approve(ask(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Cancel(d.Permit); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Approve(quota.Request{Model: "n", InputTokens: 1}); err != nil || store.tokens() != 0 {
+		t.Fatal(store.tokens(), err)
+	}
+	if _, err := g.Approve(ask(50)); err != nil || store.tokens() < 50 {
+		t.Errorf("%d stored of 50, %v", store.tokens(), err)
+	}
+}
+
+func TestACapThatComesLaterIsCovered(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 640}), Store: store})
+	for _, patch := range []string{`{"models":{"m":{"maxDailyTokens":6400}}}`, `{"models":{"m":{"maxDailyTokens":64000}}}`} {
+		if _, err := g.Approve(ask(100)); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.UpdateConfig([]byte(patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.Approve(ask(100)); err != nil || store.tokens() < 300 {
+		t.Errorf("%d stored of 300, %v", store.tokens(), err)
+	}
+}
+
+func TestADayThatTurnsBeginsANewPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memory{}
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640}), Store: store})
+		for range 2 {
+			if _, err := g.Approve(ask(600)); err != nil {
+				t.Fatal(err)
+			}
+			if store.tokens() != 610 || len(store.use) != 2 || store.use[0].Day != time.Now().UTC().Format(time.DateOnly) {
+				t.Errorf("stored %+v", store.use)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+	})
+}
+
+// openFile opens a file that the test closes.
+func openFile(t *testing.T, path string) *governor.File {
+	t.Helper()
+	file, err := governor.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return file
+}
+
+func TestAFileThatCannotBeReadIsNoEmptyDay(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty": "", "cut off": `{"version":1,"use":[{"day":"20`, "another version": `{"version":2}`,
+		"a bad day": `{"version":1,"use":[{"scope":{"model":"m"},"day":"soon","tokens":1}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "use.json")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file := openFile(t, path)
+			if g, err := governor.New(governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 1}), Store: file}); err == nil {
+				_ = g.Close()
+				t.Error("it was taken for an empty day")
+			}
+			if b, err := os.ReadFile(path); err != nil || string(b) != content {
+				t.Errorf("the file was touched: %q, %v", b, err)
+			}
+		})
+	}
+	if _, err := governor.ReadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := governor.OpenFile(filepath.Join(t.TempDir(), "none", "use.json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestAFailedSaveLeavesWhatWasThere(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "use.json")
+	file := openFile(t, path)
+	want := []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: "2026-03-04", Zone: "UTC", Tokens: 5, Calls: 1}}
+	if err := file.Save(want); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path+".new", 0o700); err != nil { // where the next one would be written
+		t.Fatal(err)
+	}
+	if err := file.Save(nil); err == nil {
+		t.Error("it was saved")
+	}
+	got, err := file.Load()
+	if err != nil || len(got) != 1 || got[0] != want[0] {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -1,0 +1,127 @@
+package governor
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/headway-go/headway/quota"
+)
+
+type subscriber struct{ tell func(quota.Event) }
+
+// Subscribe calls f for every event from now on, one at a time, in order and
+// outside the lock: f may call the governor. f is called on whichever goroutine
+// made the event and should return soon. While it does not, later events are
+// kept up to Config.EventBuffer, then the oldest are lost and counted in
+// [Statistics]. cancel ends it; one event may be on its way.
+func (g *Governor) Subscribe(f func(quota.Event)) (cancel func()) {
+	s := &subscriber{f}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.subscribers = append(slices.Clone(g.subscribers), s)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.subscribers = slices.DeleteFunc(slices.Clone(g.subscribers), func(o *subscriber) bool { return o == s })
+	}
+}
+
+// tell logs and publishes what happened. Only one goroutine at a time does so,
+// for all, so that events keep their order; the others go on.
+func (g *Governor) tell() {
+	g.mu.Lock()
+	if g.telling {
+		g.mu.Unlock()
+		return
+	}
+	g.telling = true
+	// Deferred, so that a subscriber that panics does not silence the others.
+	defer func() {
+		g.telling = false
+		g.mu.Unlock()
+	}()
+	var events []quota.Event
+	for {
+		var lost uint64
+		events, lost = g.core.TakeEvents(events[:0])
+		g.lost += lost
+		if len(events) == 0 {
+			return
+		}
+		g.publish(events)
+	}
+}
+
+// publish gives the lock away while it logs and calls the subscribers.
+func (g *Governor) publish(events []quota.Event) {
+	to := g.subscribers
+	g.mu.Unlock()
+	defer g.mu.Lock()
+	for _, e := range events {
+		g.note(e)
+		for _, s := range to {
+			s.tell(e)
+		}
+	}
+}
+
+// note writes the event's line. No caller's note, permit or usage is in it.
+func (g *Governor) note(e quota.Event) {
+	ctx := context.Background()
+	level := slog.LevelDebug
+	switch e.Type {
+	case quota.EventThrottle, quota.EventExhausted:
+		level = slog.LevelWarn
+	case quota.EventResume, quota.EventSoftPressure, quota.EventConfig:
+		level = slog.LevelInfo
+	case quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff:
+	}
+	if !g.log.Enabled(ctx, level) {
+		return
+	}
+	about := describe(e)
+	switch e.Type {
+	case quota.EventThrottle:
+		g.log.LogAttrs(ctx, level, "[RG][THROTTLE] calls have to wait", about...)
+	case quota.EventExhausted:
+		g.log.LogAttrs(ctx, level, "[RG][HARD] the daily cap is used up", about...)
+	case quota.EventResume:
+		g.log.LogAttrs(ctx, level, "[RG][RESUME] calls may go on", about...)
+	case quota.EventSoftPressure:
+		g.log.LogAttrs(ctx, level, "[RG][SOFT] under pressure", about...)
+	case quota.EventConfig:
+		g.log.LogAttrs(ctx, level, "[RG][CONFIG] configuration swapped", about...)
+	case quota.EventAdaptiveScale:
+		g.log.LogAttrs(ctx, level, "[RG][ADAPT] scale changed", about...)
+	case quota.EventDenied:
+		g.log.LogAttrs(ctx, level, "[RG][APPROVE] refused", about...)
+	case quota.EventBackoff:
+		g.log.LogAttrs(ctx, level, "[RG][APPROVE] client backs off", about...)
+	}
+}
+
+// describe gives an event's fields as far as they are set.
+func describe(e quota.Event) []slog.Attr {
+	attrs := []slog.Attr{slog.String("scope", e.Scope.String())}
+	for _, f := range [...]struct{ key, value string }{
+		{"model", e.Model}, {"reason", string(e.Reason)}, {"code", string(e.Code)}, {"cap", e.CapType}, {"config_digest", e.Digest},
+	} {
+		if f.value != "" {
+			attrs = append(attrs, slog.String(f.key, f.value))
+		}
+	}
+	if e.RetryInMS > 0 {
+		attrs = append(attrs, slog.Int64("retry_in_ms", e.RetryInMS))
+	}
+	if e.Type == quota.EventSoftPressure {
+		attrs = append(attrs, slog.Float64("utilization", e.Utilization), slog.Bool("forecast", e.Forecast))
+	}
+	if e.Type == quota.EventAdaptiveScale {
+		attrs = append(attrs, slog.Float64("factor", e.Factor))
+	}
+	if e.Count > 1 {
+		attrs = append(attrs, slog.Int64("count", e.Count))
+	}
+	return attrs
+}
