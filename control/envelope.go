@@ -78,6 +78,7 @@ const (
 
 // usage is what was used of one unit, and the most that was ever admitted.
 type usage struct {
+	due     time.Duration // before this instant time changes nothing
 	windows [len(spans)]window
 	peaks   [len(spans)][shapes]peak
 }
@@ -121,10 +122,8 @@ func (e *Envelope) Spacing() time.Duration {
 func (e *Envelope) advance(now time.Duration) time.Duration {
 	e.clock = max(now, e.clock)
 	for _, u := range e.units {
-		if u != nil {
-			for i := range u.windows {
-				u.windows[i].advance(e.clock, e.params.Phase)
-			}
+		if u != nil && e.clock >= u.due {
+			u.advance(e.clock, e.params.Phase)
 		}
 	}
 	return e.clock
@@ -196,7 +195,7 @@ func (e *Envelope) Sent(now time.Duration, cost float64) {
 	e.flight.now = max(e.flight.now, float32(e.flying))
 	for u, used := range e.units {
 		if used != nil {
-			used.take(now, e.params.Phase, unitsOf(u, cost))
+			used.take(now, unitsOf(u, cost))
 		}
 	}
 	if !e.started {
@@ -213,14 +212,22 @@ func unitsOf(unit int, cost float64) float64 {
 	return 1
 }
 
-func (u *usage) take(now, phase time.Duration, units float64) {
+func (u *usage) advance(now, phase time.Duration) {
+	u.due = Never
+	for i := range u.windows {
+		u.windows[i].advance(now, phase)
+		u.due = min(u.due, u.windows[i].due)
+	}
+}
+
+func (u *usage) take(now time.Duration, units float64) {
 	for i := range u.windows {
 		w := &u.windows[i]
 		w.take(now, units)
-		for s := range shapes {
-			p := &u.peaks[i][s]
-			p.now = max(p.now, float32(w.used(s)))
-		}
+		p := &u.peaks[i]
+		p[sliding].now = max(p[sliding].now, float32(w.sum))
+		p[first].now = max(p[first].now, float32(w.firstUsed))
+		p[aligned].now = max(p[aligned].now, float32(w.alignedUsed))
 	}
 }
 
@@ -290,6 +297,7 @@ func (e *Envelope) settleCost(now time.Duration, o Observation) {
 	if more == 0 || e.units[1] == nil {
 		return
 	}
+	e.units[1].due = 0
 	for i := range e.units[1].windows {
 		if w := &e.units[1].windows[i]; more > 0 {
 			w.take(now, more)
@@ -323,32 +331,47 @@ func (e *Envelope) ramp(now time.Duration, o Observation) {
 // turn ends a generation: all that was sent before the mark is settled, and
 // unless something was refused it was admitted as a whole.
 func (e *Envelope) turn(now time.Duration) {
-	if !e.disproved {
-		e.eachPeak(func(p *peak) { p.proven = max(p.proven, p.past) })
-		if e.bank != nil {
-			e.bank.admitted(e)
+	for _, u := range e.units {
+		if u != nil {
+			for i := range u.peaks {
+				for s := range u.peaks[i] {
+					u.peaks[i][s].turn(e.disproved)
+				}
+			}
 		}
 	}
+	e.flight.turn(e.disproved)
+	if !e.disproved && e.bank != nil {
+		e.bank.admitted(e)
+	}
 	e.disproved = false
-	e.eachPeak(func(p *peak) { p.past, p.now = p.now, 0 })
 	if e.bank != nil {
 		e.bank.turn()
 	}
 	e.mark, e.before = now, e.flying
 }
 
-func (e *Envelope) eachPeak(f func(*peak)) {
+// turn takes what was in use before the mark for proven, unless some of it was
+// refused.
+func (p *peak) turn(disproved bool) {
+	if !disproved && p.past > p.proven {
+		p.proven = p.past
+	}
+	p.past, p.now = p.now, 0
+}
+
+// forget drops what is not settled.
+func (e *Envelope) forget() {
 	for _, u := range e.units {
-		if u == nil {
-			continue
-		}
-		for i := range u.peaks {
-			for s := range u.peaks[i] {
-				f(&u.peaks[i][s])
+		if u != nil {
+			for i := range u.peaks {
+				for s := range u.peaks[i] {
+					u.peaks[i][s].past, u.peaks[i][s].now = 0, 0
+				}
 			}
 		}
 	}
-	f(&e.flight)
+	e.flight.past, e.flight.now = 0, 0
 }
 
 // sustained is the interval that is shown.

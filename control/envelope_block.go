@@ -37,7 +37,7 @@ func (e *Envelope) throttled(now time.Duration, o Observation) {
 	n, cost = n-1, cost-o.Estimate // what was sent after it
 	e.takeBack(o)
 	// What is under way may be refused too: it proves nothing.
-	e.eachPeak(func(p *peak) { p.past, p.now = 0, 0 })
+	e.forget()
 	e.disproved = true
 	if e.bank != nil {
 		e.bank.forget()
