@@ -235,3 +235,22 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 		}
 	})
 }
+
+// Of a limit that headers tell of in tokens, what is left is spent by what
+// attempts cost.
+func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
+	core := newCore(t, headway.Config{Law: "envelope", Ceiling: ms, Initial: ms, JitterMax: -1})
+	ticket, _, _ := core.Admit(0, 0, 400)
+	core.Settle(10*ms, ticket, headway.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{
+		{Name: "tokens", PerCost: true, Quota: 1400, Remaining: 1000, Window: time.Minute, Reset: 30 * sec},
+	}})
+	if _, d, _ := core.Admit(sec, sec, 600); !d.OK {
+		t.Fatalf("600 of 1000 tokens: %+v", d)
+	}
+	if _, d, _ := core.Admit(2*sec, 2*sec, 600); d.OK || d.At < 30*sec || d.At > 31*sec {
+		t.Errorf("600 of 400 tokens: %+v, want it at the window's end", d)
+	}
+	if _, d, _ := core.Admit(3*sec, 3*sec, 300); !d.OK {
+		t.Errorf("300 of 400 tokens: %+v", d)
+	}
+}

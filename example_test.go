@@ -31,6 +31,18 @@ func ExampleGovernor_Acquire() {
 	// 10 ms
 }
 
+func ExampleGovernor_AcquireCost() {
+	g, _ := headway.New(headway.Config{Name: "model", JitterMax: -1})
+	permit, err := g.AcquireCost(context.Background(), 900) // tokens, as estimated
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK, Cost: 750})) // as used
+	// Output:
+	// true
+}
+
 func ExampleGovernor_TryAcquire() {
 	g, _ := headway.New(headway.Config{Name: "acme"})
 	if permit, err := g.TryAcquire(); err == nil {

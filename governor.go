@@ -50,6 +50,14 @@ func (g *Governor) wall(at time.Duration) time.Time { return g.core.set.origin.A
 // deadline, when the context ends, and after [Governor.Close]. RetryAt says
 // when to come back.
 func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
+	return g.AcquireCost(ctx, 1)
+}
+
+// AcquireCost is [Governor.Acquire] for an attempt that is thought to take so many
+// units, such as tokens, of a limit that counts them. What it really took is told
+// by [Outcome].Cost when the permit is settled. Law "envelope" learns such limits
+// in units; a cost that is not positive is 1.
+func (g *Governor) AcquireCost(ctx context.Context, cost float64) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, g.gaveUp(err)
 	}
@@ -57,7 +65,7 @@ func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
 	g.mu.Lock()
 	ready := g.core.Arrive(now)
 	if g.queue.empty() {
-		p, d, fx := g.admit(now, ready)
+		p, d, fx := g.admit(now, ready, cost)
 		if d.OK {
 			note := g.note(now, fx)
 			g.mu.Unlock()
@@ -74,7 +82,7 @@ func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
 		g.mu.Unlock()
 		return Permit{}, err
 	}
-	w := g.queue.push(ready)
+	w := g.queue.push(ready, cost)
 	g.mu.Unlock()
 	return g.await(ctx, w)
 }
@@ -87,7 +95,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	g.mu.Lock()
 	p, d, fx := Permit{}, Decision{At: Forever, Reason: reason.Pacing}, Effects{}
 	if g.queue.empty() {
-		p, d, fx = g.admit(now, now)
+		p, d, fx = g.admit(now, now, 1)
 	}
 	var err error
 	if !d.OK {
@@ -100,13 +108,13 @@ func (g *Governor) TryAcquire() (Permit, error) {
 }
 
 // admit asks the core, with the lock held.
-func (g *Governor) admit(now, ready time.Duration) (Permit, Decision, Effects) {
+func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, Decision, Effects) {
 	if g.queue.closed {
 		return Permit{}, Decision{At: Forever, Reason: reason.Closed}, Effects{}
 	}
-	ticket, d, fx := g.core.Admit(now, ready, 1)
+	ticket, d, fx := g.core.Admit(now, ready, cost)
 	if !d.OK && d.At == Forever && g.expire(now) {
-		ticket, d, fx = g.core.Admit(now, ready, 1)
+		ticket, d, fx = g.core.Admit(now, ready, cost)
 	}
 	if !d.OK {
 		return Permit{}, d, fx
@@ -149,7 +157,7 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 		g.mu.Lock()
 		var alarm <-chan time.Time
 		if g.queue.head == w {
-			p, d, fx := g.admit(now, w.ready)
+			p, d, fx := g.admit(now, w.ready, w.cost)
 			var err error
 			if !d.OK {
 				err = g.hopeless(ctx, now, d, 0)

@@ -13,6 +13,7 @@ type queue struct {
 type waiter struct {
 	prev, next *waiter
 	ready      time.Duration
+	cost       float64
 	wake       chan struct{} // capacity 1: a wake-up is never lost and never blocks
 	timer      *time.Timer
 	queued     bool
@@ -20,8 +21,8 @@ type waiter struct {
 
 func (q *queue) empty() bool { return q.head == nil }
 
-func (q *queue) push(ready time.Duration) *waiter {
-	w := &waiter{prev: q.tail, ready: ready, wake: make(chan struct{}, 1), queued: true}
+func (q *queue) push(ready time.Duration, cost float64) *waiter {
+	w := &waiter{prev: q.tail, ready: ready, cost: cost, wake: make(chan struct{}, 1), queued: true}
 	if q.tail == nil {
 		q.head = w
 	} else {

@@ -119,6 +119,18 @@ func TestEnvelopeHeedsWhatHeadersTell(t *testing.T) {
 	}
 }
 
+// A header that names a date in ten years stops nobody for longer than a day.
+func TestEnvelopeAsksAgainAfterADay(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	law.Sent(0, 1)
+	law.Observe(control.Observation{Now: sec, Class: reason.OK, Estimate: 1, Facts: []control.Fact{
+		{Name: "core", Quota: 10, Window: -1, Reset: 10 * 365 * 24 * time.Hour},
+	}})
+	if at := law.Hold(2*sec, 1); at > 25*time.Hour {
+		t.Errorf("the next goes at %v", at)
+	}
+}
+
 // Of a block exactly one canary is sent, and nothing while it is under way.
 func TestEnvelopeSendsOneCanaryAfterABlock(t *testing.T) {
 	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})

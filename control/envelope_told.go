@@ -36,7 +36,7 @@ func (e *Envelope) hear(now time.Duration, o Observation) {
 		}
 		reset := t.reset
 		if f.Reset >= 0 {
-			reset = now + f.Reset
+			reset = now + min(f.Reset, maxRung) // a far date is asked about after a day
 		}
 		if t.at >= 0 && !t.refills && t.quota > 0 && f.Remaining > t.left+1 &&
 			reset < t.reset+t.window/4 && now < t.reset-t.window/20 {

@@ -35,6 +35,10 @@ type Options struct {
 	// Deadline is the instant after which no attempt is begun: waits that would
 	// pass it are refused, an attempt under way is never cut. Default: none.
 	Deadline time.Time
+	// Cost is how many units, such as tokens, a request is thought to take of a
+	// limit that counts them. It is asked for each attempt and must not read the
+	// body. Default: 1.
+	Cost func(*http.Request) float64
 	// Gate is asked when an attempt has its permit and nothing but sending is
 	// left to do; an error stops the request with nothing sent. It must not block.
 	Gate func() error
@@ -180,7 +184,7 @@ type answer struct {
 func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	ctx := req.Context()
 	asked := time.Now()
-	permit, err := t.acquire(ctx)
+	permit, err := t.acquire(ctx, req)
 	if err != nil {
 		return answer{}, err
 	}
@@ -234,13 +238,17 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 }
 
 // acquire waits for the permit, but not past the deadline.
-func (t *Transport) acquire(ctx context.Context) (headway.Permit, error) {
+func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Permit, error) {
+	cost := 1.0
+	if t.o.Cost != nil {
+		cost = t.o.Cost(req)
+	}
 	if t.o.Deadline.IsZero() {
-		return t.governor.Acquire(ctx)
+		return t.governor.AcquireCost(ctx, cost)
 	}
 	ctx, cancel := context.WithDeadline(ctx, t.o.Deadline)
 	defer cancel()
-	return t.governor.Acquire(ctx)
+	return t.governor.AcquireCost(ctx, cost)
 }
 
 // outbound is the request as it is sent: a copy with a body of its own and the

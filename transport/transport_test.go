@@ -427,3 +427,18 @@ func TestOptionsNameFieldValueAndBound(t *testing.T) {
 		}
 	}
 }
+
+func TestTheCostIsAskedForEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		asked := 0
+		cost := func(*http.Request) float64 { asked++; return 700 }
+		c, _ := serve(t, flat, transport.Options{Cost: cost}, script(&at, 429, 200))
+		if status, _, err := get(t, c); status != 200 || err != nil {
+			t.Fatalf("got %d, %v", status, err)
+		}
+		if asked != len(at) || asked != 2 {
+			t.Errorf("asked %d times for %d attempts, want 2", asked, len(at))
+		}
+	})
+}
