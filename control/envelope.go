@@ -97,7 +97,7 @@ func newEnvelope(p *Params) Law {
 func newUsage() *usage {
 	u := new(usage)
 	for i := range u.windows {
-		u.windows[i].span = spans[i]
+		u.windows[i].span, u.windows[i].slid = spans[i], newRing(cells)
 	}
 	return u
 }
@@ -225,7 +225,7 @@ func (u *usage) take(now time.Duration, units float64) {
 		w := &u.windows[i]
 		w.take(now, units)
 		p := &u.peaks[i]
-		p[sliding].now = max(p[sliding].now, float32(w.sum))
+		p[sliding].now = max(p[sliding].now, float32(w.slid.sum))
 		p[first].now = max(p[first].now, float32(w.firstUsed))
 		p[aligned].now = max(p[aligned].now, float32(w.alignedUsed))
 	}

@@ -120,7 +120,7 @@ func (b *bank) suspectRates(e *Envelope, now time.Duration, n float64) {
 		for k := range spans {
 			w, p := &e.units[0].windows[k], e.units[0].peaks[k][sliding]
 			beyond := rate * spans[k].Seconds()
-			if burst := w.sum - n - beyond; burst > 0 && burst >= float64(p.proven)-beyond-0.5-0.003*burst {
+			if burst := w.slid.sum - n - beyond; burst > 0 && burst >= float64(p.proven)-beyond-0.5-0.003*burst {
 				r.weight = 1
 			}
 		}
@@ -136,7 +136,7 @@ func (e *Envelope) burst(rate float64, over time.Duration, n float64) float64 {
 		if spans[k] > max(over, 2*time.Second) {
 			break
 		}
-		size = max(size, e.units[0].windows[k].sum-n-rate*spans[k].Seconds())
+		size = max(size, e.units[0].windows[k].slid.sum-n-rate*spans[k].Seconds())
 	}
 	return size
 }

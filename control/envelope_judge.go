@@ -100,7 +100,7 @@ func (e *Envelope) adopt(l limit) {
 		e.careful(&l.pacer)
 	}
 	if l.kind == SlidingWindow {
-		l.fine = e.units[l.unit].windows[l.span].copied()
+		l.fine = e.units[l.unit].windows[l.span].slid.finer(parts)
 	}
 	for i := range e.limits {
 		o := &e.limits[i]

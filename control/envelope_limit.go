@@ -21,7 +21,7 @@ type limit struct {
 	hasty    int             // canaries that went before the window's end
 	sureness float64         // of the inquiry that found it
 	pacer    pacer
-	fine     *fine
+	fine     *ring // of a window: what counts against it, in parts
 }
 
 const (
@@ -60,13 +60,16 @@ func (l *limit) free(e *Envelope, now time.Duration, cost float64) time.Duration
 	guard := time.Duration(e.refusal)
 	at := now
 	if l.shape == sliding {
-		l.fine.advance(now-guard, spans[l.span])
-		at = l.fine.free(now-guard, spans[l.span], room)
+		l.fine.advance(now-guard, l.part())
+		at = l.fine.free(now-guard, l.part(), room)
 	} else {
 		at = e.units[l.unit].windows[l.span].free(l.shape, room, now-guard, e.params.Phase)
 	}
 	return max(now, at+guard, l.spread(e))
 }
+
+// part is what a window that is held is counted in.
+func (l *limit) part() time.Duration { return spans[l.span] / parts }
 
 // spread keeps a window from being used up in one burst: the more evenly it is
 // used, the less the instants matter at which it comes back.
@@ -81,7 +84,7 @@ func (l *limit) spread(e *Envelope) time.Duration {
 // used is what counts against a window in a shape.
 func (l *limit) used(e *Envelope, s shape, now time.Duration) float64 {
 	if s == sliding {
-		l.fine.advance(now, spans[l.span])
+		l.fine.advance(now, l.part())
 		return l.fine.sum
 	}
 	return e.units[l.unit].windows[l.span].used(s)
@@ -92,7 +95,7 @@ func (l *limit) sent(now time.Duration, cost float64) {
 	case l.kind == TokenBucket:
 		l.pacer.sent(now)
 	case l.fine != nil:
-		l.fine.advance(now, spans[l.span])
+		l.fine.advance(now, l.part())
 		l.fine.take(unitsOf(l.unit, cost))
 	}
 }
@@ -102,7 +105,7 @@ func (l *limit) gaveBack(o Observation) {
 	case l.kind == TokenBucket:
 		l.pacer.gaveBack()
 	case l.fine != nil:
-		l.fine.giveBack(o.Sent, spans[l.span], unitsOf(l.unit, o.Estimate))
+		l.fine.giveBack(o.Sent, l.part(), unitsOf(l.unit, o.Estimate))
 	}
 }
 
@@ -111,10 +114,10 @@ func (l *limit) settleCost(now, sent time.Duration, more float64) {
 		return
 	}
 	if more < 0 {
-		l.fine.giveBack(sent, spans[l.span], -more)
+		l.fine.giveBack(sent, l.part(), -more)
 		return
 	}
-	l.fine.advance(now, spans[l.span])
+	l.fine.advance(now, l.part())
 	l.fine.take(more)
 }
 

@@ -20,19 +20,14 @@ const (
 	shapes
 )
 
-// cells is how many parts a window's use is counted in. A whole part stays in
-// the count until all of it has left the window, so the count is never too low,
-// and too high by at most one part.
-const cells = 32
+// A window is counted in cells; one that is held, in parts of them.
+const cells, parts = 32, 128
 
 // window counts what was used within one window length, in all three shapes.
 type window struct {
-	span   time.Duration
-	due    time.Duration // before this instant time changes nothing
-	newest int64         // the number of the newest cell: instant / (span/cells)
-	head   int           // its place
-	count  [cells + 1]float32
-	sum    float64
+	span time.Duration
+	due  time.Duration // before this instant time changes nothing
+	slid ring
 
 	firstEnd  time.Duration
 	firstUsed float64
@@ -49,24 +44,14 @@ func (w *window) advance(now, phase time.Duration) {
 	if now < w.due {
 		return
 	}
-	if k := int64(now / w.cell()); k > w.newest {
-		if k-w.newest > cells {
-			w.count, w.sum = [cells + 1]float32{}, 0
-		} else {
-			for i := w.newest + 1; i <= k; i++ {
-				w.sum -= float64(w.count[i%(cells+1)])
-				w.count[i%(cells+1)] = 0
-			}
-		}
-		w.newest, w.head = k, int(k%(cells+1))
-	}
+	w.slid.advance(now, w.cell())
 	if now >= w.firstEnd {
 		w.firstUsed = 0
 	}
 	if k := int64((now + phase) / w.span); k != w.period {
 		w.period, w.alignedUsed = k, 0
 	}
-	w.due = min(time.Duration(w.newest+1)*w.cell(), time.Duration(w.period+1)*w.span-phase)
+	w.due = min(time.Duration(w.slid.newest+1)*w.cell(), time.Duration(w.period+1)*w.span-phase)
 	if now < w.firstEnd {
 		w.due = min(w.due, w.firstEnd)
 	}
@@ -74,8 +59,7 @@ func (w *window) advance(now, phase time.Duration) {
 
 // take counts units that were used at now.
 func (w *window) take(now time.Duration, units float64) {
-	w.count[w.head] += float32(units)
-	w.sum += units
+	w.slid.take(units)
 	if now >= w.firstEnd {
 		w.firstEnd = now + w.span
 		w.due = min(w.due, w.firstEnd)
@@ -87,12 +71,7 @@ func (w *window) take(now time.Duration, units float64) {
 // giveBack corrects units that were counted at the instant sent; what has left
 // the window since needs no correction.
 func (w *window) giveBack(sent time.Duration, units float64, phase time.Duration) {
-	if k := int64(sent / w.cell()); k >= 0 && k > w.newest-cells-1 && k <= w.newest {
-		i := k % (cells + 1)
-		taken := min(units, float64(w.count[i]))
-		w.count[i] -= float32(taken)
-		w.sum -= taken
-	}
+	w.slid.giveBack(sent, w.cell(), units)
 	if sent >= w.firstEnd-w.span {
 		w.firstUsed = max(0, w.firstUsed-units)
 		if w.firstUsed == 0 {
@@ -112,23 +91,21 @@ func (w *window) used(s shape) float64 {
 	case aligned:
 		return w.alignedUsed
 	default:
-		return w.sum
+		return w.slid.sum
 	}
 }
 
-// doubt is by how much used may be too high: what the oldest cell holds.
+// doubt is by how much used may be too high.
 func (w *window) doubt(s shape) float64 {
-	if oldest := w.newest - cells; s == sliding && oldest >= 0 {
-		return float64(w.count[oldest%(cells+1)])
+	if s == sliding {
+		return w.slid.oldest()
 	}
 	return 0
 }
 
-// free is when at most room is in use, if nothing is sent until then. Room is at
-// least next to nothing: what is larger than a limit goes when it is empty.
+// free is when at most room is in use, if nothing is sent until then.
 func (w *window) free(s shape, room float64, now, phase time.Duration) time.Duration {
-	room = max(room, leastRoom)
-	if w.used(s) <= room {
+	if w.used(s) <= max(room, leastRoom) {
 		return now
 	}
 	if s == first {
@@ -137,14 +114,5 @@ func (w *window) free(s shape, room float64, now, phase time.Duration) time.Dura
 	if s == aligned {
 		return time.Duration(w.period+1)*w.span - phase
 	}
-	left := w.sum
-	for i := max(0, w.newest-cells); i <= w.newest; i++ {
-		if left -= float64(w.count[i%(cells+1)]); left <= room {
-			return time.Duration(i+cells+1) * w.cell()
-		}
-	}
-	return now + w.span
+	return w.slid.free(now, w.cell(), room)
 }
-
-// leastRoom is more than what rounding leaves in an empty window.
-const leastRoom = 0.01

@@ -150,7 +150,8 @@ func (x *finding) limit(p *Params) (limit, error) {
 			l.off[s] = 0.05
 		}
 		l.off[l.shape%shapes] = 0
-		l.fine = new(fine)
+		r := newRing(parts)
+		l.fine = &r
 	default:
 		err = fmt.Errorf("kind is %q, must be one of token_bucket, sliding_window, concurrency", x.Kind)
 	}
