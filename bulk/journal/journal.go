@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/names"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -265,4 +266,12 @@ func (j *Journal) Close() error {
 	}
 	j.log, j.rejects.file, j.doubts.file, j.lock = nil, nil, nil, nil
 	return err
+}
+
+// syncDir makes a new name in a folder durable.
+func syncDir(dir string) error {
+	if err := names.Sync(dir); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
 }

@@ -102,7 +102,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"quota/governor"},
-			Imports: []string{"quota", "reason", "internal/filelock"},
+			Imports: []string{"quota", "reason", "internal/filelock", "internal/names"},
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
@@ -138,7 +138,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"bulk/journal"},
-			Imports: []string{"bulk/ledger", "reason", "internal/filelock"},
+			Imports: []string{"bulk/ledger", "reason", "internal/filelock", "internal/names"},
 			Why:     "the journal keeps what became of rows; who sends them, and how fast, is not its business",
 		},
 		{
@@ -161,7 +161,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/filelock", "internal/fault"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/filelock", "internal/fault", "internal/names"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -191,6 +191,10 @@ var Headway = Law{
 		{
 			Covers: []string{"e2e/..."},
 			Why:    "an end-to-end test uses everything from the outside, in test files: what anything else could import does not belong there",
+		},
+		{
+			Covers: []string{"internal/names"},
+			Why:    "a durable name is a call of the operating system and nothing else",
 		},
 		{
 			Covers:    []string{"internal/filelock"},

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/names"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -140,7 +141,7 @@ func (f *File) replace(b []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	return syncNames(filepath.Dir(f.path))
+	return names.Sync(filepath.Dir(f.path))
 }
 
 // Close gives the lock back. It is safe to call again.

@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/headway-go/headway/internal/names"
 )
 
 // Folder is a folder that a sink has. Its methods take names, not paths.
@@ -56,13 +58,13 @@ func create(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncNames(parent)
+	return names.Sync(parent)
 }
 
 // Sync has the names in the folder on disk.
 func (d Folder) Sync() error {
 	d.Step()
-	if err := syncNames(d.Dir); err != nil {
+	if err := names.Sync(d.Dir); err != nil {
 		return Explain(d.Sink, "sync folder", d.Dir, err)
 	}
 	return nil

@@ -1,14 +1,14 @@
 //go:build unix
 
-package governor
+package names
 
 import (
 	"errors"
 	"os"
 )
 
-// syncNames makes the names in a folder durable.
-func syncNames(dir string) error {
+// Sync makes the names in a folder durable. The error is the system's.
+func Sync(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
