@@ -28,6 +28,8 @@ type Traits struct {
 	MaxRows, MaxBytes int
 	// Resend is what may be sent twice.
 	Resend dispatch.Resend
+	// Hinted says that answers tell a parallelism.
+	Hinted bool
 }
 
 // Batch is rows to be written together.

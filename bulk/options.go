@@ -38,6 +38,9 @@ type Options struct {
 	// Drain is how long batches in flight may go on after the context has ended.
 	// Default 30 s; negative is not at all.
 	Drain time.Duration
+	// Abort ends batches in flight at once when it is closed: the load stops as if
+	// the context had ended and Drain had passed. nil is never.
+	Abort <-chan struct{}
 	// OnProgress is told how the load stands, at its beginning and end and every
 	// ProgressEvery (default 1 s) between. It is called by one goroutine, which the
 	// load waits for.
@@ -62,7 +65,7 @@ func (o Options) resolve(t Traits) (Options, error) {
 		return o, errors.New("bulk: the target has no name, must have one to be told from others")
 	}
 	p := o.Params
-	p.Resend = t.Resend
+	p.Resend, p.Hinted = t.Resend, t.Hinted
 	if t.MaxRows > 0 {
 		p.BatchRows = min(cmp.Or(p.BatchRows, t.MaxRows), t.MaxRows)
 	}

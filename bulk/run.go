@@ -52,15 +52,27 @@ func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, er
 			return nil, journal.State{}, fmt.Errorf("bulk: %s holds a load already: resume it, or use another folder", o.Dir)
 		}
 	}
-	j, state, err := journal.Open(o.Dir, journal.Options{
-		Header:          journal.Header{Load: rand.Text(), Input: src.Identity(), Target: t.Name},
-		RejectsPreamble: RejectsPreamble, UncertainPreamble: UncertainPreamble,
-	})
-	if err != nil {
-		return nil, state, fmt.Errorf("bulk: %w", err)
+	for tries := 1; ; tries++ {
+		j, state, err := journal.Open(o.Dir, journal.Options{
+			Header:          journal.Header{Load: rand.Text(), Input: src.Identity(), Target: t.Name},
+			RejectsPreamble: RejectsPreamble, UncertainPreamble: UncertainPreamble,
+		})
+		if err == nil {
+			return j, state, nil
+		}
+		// ReadStatus has the lock for an instant, when it looks whether another has.
+		if held, ok := errors.AsType[*reason.Refusal](err); !ok || held.Reason != reason.LeaseHeld || tries == lockTries {
+			return nil, state, fmt.Errorf("bulk: %w", err)
+		}
+		time.Sleep(lockPause)
 	}
-	return j, state, nil
 }
+
+// How often the lock of a folder is tried, and the pause between.
+const (
+	lockTries = 5
+	lockPause = 20 * time.Millisecond
+)
 
 // run is the one goroutine that owns the core.
 func (s *session) run(ctx context.Context) {
@@ -75,7 +87,7 @@ func (s *session) run(ctx context.Context) {
 	defer timer.Stop()
 	tick := time.NewTicker(s.o.ProgressEvery)
 	defer tick.Stop()
-	done, failed := ctx.Done(), s.commits.failed
+	done, failed, abort := ctx.Done(), s.commits.failed, s.o.Abort
 	var drained <-chan time.Time
 	s.progress()
 	for {
@@ -105,6 +117,10 @@ func (s *session) run(ctx context.Context) {
 			drained = time.After(max(s.o.Drain, 0))
 		case <-drained:
 			drained = nil
+			cancel()
+		case <-abort:
+			abort = nil
+			s.core.Halt(dispatch.Stop{Reason: reason.Interrupted})
 			cancel()
 		}
 	}

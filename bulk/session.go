@@ -40,6 +40,7 @@ type session struct {
 	gathering []*gathering        // batches of a run before, in doubt
 	lastBatch int64
 	taken     int64 // rows read
+	offset    int64 // of the row read last
 	ended     bool  // no more rows come
 	waiting   reason.Reason
 	cause     error // what a target said last, where it did not end well
@@ -125,7 +126,7 @@ func (s *session) read() {
 // take takes what the reader read, as far as there is room.
 func (s *session) take(it item) {
 	for {
-		s.taken = max(s.taken, it.row.Number+1)
+		s.taken, s.offset = max(s.taken, it.row.Number+1), max(s.offset, it.row.Offset)
 		s.takeOne(it)
 		if s.ended || s.core.Full() {
 			return
@@ -304,7 +305,7 @@ func (s *session) progress() {
 func (s *session) standing(state journal.State) Progress {
 	p := Progress{
 		Totals: totals(state, s.taken), InFlight: s.core.InFlight(), BatchRows: s.core.BatchRows(),
-		Counts: s.core.Counts(), Elapsed: s.now(), Waiting: s.waiting,
+		Counts: s.core.Counts(), Elapsed: s.now(), Waiting: s.waiting, Offset: s.offset,
 	}
 	if seconds := p.Elapsed.Seconds(); seconds > 0 {
 		p.RowsPerSecond = float64(state.Counts.Acknowledged-s.state.Counts.Acknowledged) / seconds

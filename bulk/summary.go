@@ -31,6 +31,8 @@ type Progress struct {
 	// one should have.
 	InFlight  int `json:"in_flight"`
 	BatchRows int `json:"batch_rows"`
+	// Offset is where the row begins that was read last, as in [Position].
+	Offset int64 `json:"offset,omitempty"`
 	// Counts are those of this run.
 	Counts dispatch.Counts `json:"counts"`
 	// Elapsed is the time since this run began, and RowsPerSecond what it
@@ -107,14 +109,17 @@ type Status struct {
 	// InDoubt is how many rows are in batches whose outcome is not known: a load
 	// under way has them in flight, one that was killed will settle them.
 	InDoubt int64 `json:"in_doubt"`
+	// Running says whether a process runs the load now; nil when that cannot be
+	// told.
+	Running *bool `json:"running"`
 	// RejectsFile and UncertainFile are where those rows are; empty when there are
 	// none.
 	RejectsFile   string `json:"rejects_file,omitempty"`
 	UncertainFile string `json:"uncertain_file,omitempty"`
 }
 
-// ReadStatus reads a load's folder. It needs no lock and may be called while the
-// load runs. The error matches [journal.ErrNone] when no load was started there.
+// ReadStatus reads a load's folder. It may be called while the load runs, and
+// disturbs it not. The error matches [journal.ErrNone] when no load was started there.
 func ReadStatus(dir string) (Status, error) {
 	s, err := journal.Read(dir)
 	if err != nil {
@@ -128,6 +133,9 @@ func ReadStatus(dir string) (Status, error) {
 		for _, a := range b.Rows {
 			st.InDoubt += a.Rows()
 		}
+	}
+	if held, err := journal.Held(dir); err == nil {
+		st.Running = &held
 	}
 	st.RejectsFile, st.UncertainFile = sideFiles(dir, s.Counts)
 	return st, nil

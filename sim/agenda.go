@@ -9,6 +9,7 @@ const (
 	ask    kind = iota // a line may have something that it may send
 	arrive             // an attempt reaches the provider
 	settle             // an answer is back
+	finish             // the provider's work on a batch is over
 )
 
 // event is something that happens at an instant.
@@ -16,7 +17,7 @@ type event struct {
 	at   time.Duration
 	seq  uint64 // the order of planning, which settles ties
 	kind kind
-	line int32  // ask: whose
+	line int32  // ask: whose; finish: the user
 	ref  uint32 // ask: its generation; otherwise the attempt's place
 }
 

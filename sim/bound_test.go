@@ -30,3 +30,23 @@ func TestMoreAttemptsThanTheBoundAreAnError(t *testing.T) {
 		t.Errorf("the run: got %v, want %s", err, want)
 	}
 }
+
+func TestMoreBatchesThanTheBoundAreAnError(t *testing.T) {
+	s, err := scenario.Parse("test.yaml", []byte("name: test\nworkload: {kind: bulk, rows: 5000}\nprovider: {batch: {per_row: 1ms, max_rows: 10}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, sees, err := bulkParams(s, Options{Law: BulkParallel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newBulkEngine(s, 1, &p, sees)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.most = 499 // of 500
+	const want = "the load takes more than 2000000 batches: lower workload.rows of 5000"
+	if err := e.run(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

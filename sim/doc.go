@@ -24,6 +24,18 @@
 // after twice that, an admission after its whole latency. Only what reaches the
 // provider before the horizon counts, for the client and the oracle alike.
 //
+// # Bulk loads
+//
+// [RunBulk], [CompareBulk], [WriteBulkTable] and [WriteBulkSVG] do the same for
+// scenarios whose workload is bulk: a number of rows is loaded in batches by
+// bulk/dispatch, the core that a real load runs. Each user has a model of the
+// provider of its own, since the limits are a user's. What is compared there is
+// how many batches are in flight, so the laws are others, "fixed:N" among them,
+// and the yardstick is the best of those instead of an oracle.
+//
+// How long a batch takes is decided when it reaches the provider, from its rows
+// and from what is worked on already. Its execution time is charged then.
+//
 // # Time and chance
 //
 // Instants are durations since the scenario's start. Nothing here reads a

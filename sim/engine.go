@@ -135,6 +135,7 @@ func (e *engine) run() error {
 			if err := e.send(ev.at, i); err != nil {
 				return err
 			}
+		case finish: // of bulk workloads
 		}
 	}
 }

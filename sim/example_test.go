@@ -101,3 +101,50 @@ func ExampleWriteSVG() {
 	// Output:
 	// <nil> <nil>
 }
+
+// rows is a load whose figures can be worked out: ten batches of 2 s, two at a
+// time.
+const rows = `
+name: rows
+workload: {kind: bulk, rows: 1000}
+provider:
+  latency: {p50: 0s}
+  batch: {per_row: 20ms, max_rows: 100}
+  hint: 2
+`
+
+func ExampleRunBulk() {
+	s, err := scenario.Parse("rows.yaml", []byte(rows))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := sim.RunBulk(s, sim.Options{Law: sim.BulkHint, Seed: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Acknowledged, r.Owed, r.ElapsedS, r.RowsPerS, r.ParallelismMax)
+	// Output:
+	// 1000 0 12 83.333 2
+}
+
+func ExampleCompareBulk() {
+	s, err := scenario.Parse("rows.yaml", []byte(rows))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	results, err := sim.CompareBulk([]*scenario.Scenario{s}, []string{"fixed:1", "fixed:5"}, 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := sim.WriteBulkTable(os.Stdout, results); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// scenario  law      rows/s  elapsed  batches  throttled  thr/1000  mean  max  retry-after  longest  owed  ended
+	// rows      fixed:1    50.0     20 s       10          0      0.00  1.00    1          0 s      0 s     0  whole
+	// rows      fixed:5   250.0      4 s       10          0      0.00  5.00    5          0 s      0 s     0  whole
+}

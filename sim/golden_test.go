@@ -52,3 +52,49 @@ func TestGoldenResults(t *testing.T) {
 		}
 	}
 }
+
+// Each bulk scenario under the laws that have no number, at seed 1.
+func TestGoldenBulkResults(t *testing.T) {
+	all, err := scenarios.Bulk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := make(map[string]bool)
+	for _, s := range all {
+		for _, law := range sim.BulkLaws() {
+			path := filepath.Join("golden", "bulk", law, s.Name+".json")
+			wanted[path] = true
+			r, err := sim.RunBulk(s, sim.Options{Law: law, Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Errorf("%v; write it with -update", err)
+				continue
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s under %s: got\n%s\nwant\n%s", s.Name, law, got, want)
+			}
+		}
+	}
+	files, err := filepath.Glob("golden/bulk/*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !wanted[f] {
+			t.Errorf("%s belongs to no scenario", f)
+		}
+	}
+}

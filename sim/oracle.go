@@ -55,6 +55,9 @@ func newProphet(s *scenario.Scenario, seed uint64) (*prophet, error) {
 	if s == nil {
 		return nil, errNoScenario
 	}
+	if Bulk(s) {
+		return nil, fmt.Errorf("sim: scenario %s has the workload %s, which no interval paces: it is for RunBulk", s.Name, s.Workload.Kind)
+	}
 	lone, err := provider.New(s, seed)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)

@@ -124,7 +124,11 @@ func (p *plot) frame() {
 		p.printf(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`, left, right, y, y, inkGrid)
 		p.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, y+4, number(float64(i)*step))
 	}
+	p.clock()
+}
 
+// clock draws the axis of time.
+func (p *plot) clock() {
 	unit, name := time.Second, "seconds"
 	switch {
 	case p.horizon > 72*time.Hour:

@@ -13,11 +13,14 @@ const unknown = "-"
 // texts is how many of the first columns are aligned to the left.
 const texts = 2
 
-// columns are the figures of the table.
-var columns = []struct {
+// column is one figure of a table.
+type column[R any] struct {
 	name string
-	cell func(*Result) string
-}{
+	cell func(*R) string
+}
+
+// columns are the figures of the table.
+var columns = []column[Result]{
 	{"scenario", func(r *Result) string { return r.Scenario }},
 	{"law", func(r *Result) string { return r.Law }},
 	{"goodput", func(r *Result) string { return known(r.GoodputRatio, 3, "") }},
@@ -54,8 +57,33 @@ func known(x *float64, decimals int, unit string) string {
 	return strconv.FormatFloat(*x, 'f', decimals, 64) + unit
 }
 
+// bulkColumns are the figures of the table of bulk loads.
+var bulkColumns = []column[BulkResult]{
+	{"scenario", func(r *BulkResult) string { return r.Scenario }},
+	{"law", func(r *BulkResult) string { return r.Law }},
+	{"rows/s", func(r *BulkResult) string { return known(&r.RowsPerS, 1, "") }},
+	{"elapsed", func(r *BulkResult) string { return known(&r.ElapsedS, 0, " s") }},
+	{"batches", func(r *BulkResult) string { return strconv.FormatInt(r.Batches, 10) }},
+	{"throttled", func(r *BulkResult) string { return strconv.FormatInt(r.Throttled, 10) }},
+	{"thr/1000", func(r *BulkResult) string { return known(r.ThrottledPer1000, 2, "") }},
+	{"mean", func(r *BulkResult) string { return known(&r.ParallelismMean, 2, "") }},
+	{"max", func(r *BulkResult) string { return strconv.Itoa(r.ParallelismMax) }},
+	{"retry-after", func(r *BulkResult) string { return known(&r.RetryAfterS, 0, " s") }},
+	{"longest", func(r *BulkResult) string { return known(&r.LongestRetryAfterS, 0, " s") }},
+	{"owed", func(r *BulkResult) string { return strconv.FormatInt(r.Owed, 10) }},
+	{"ended", func(r *BulkResult) string { return r.Ended() }},
+}
+
 // WriteTable writes the results for a person: a line each, in aligned columns.
-func WriteTable(w io.Writer, results []Result) error {
+func WriteTable(w io.Writer, results []Result) error { return writeTable(w, columns, results) }
+
+// WriteBulkTable is [WriteTable] for bulk loads: mean and max are of the batches
+// in flight, retry-after is the sum and longest the longest of the waits.
+func WriteBulkTable(w io.Writer, results []BulkResult) error {
+	return writeTable(w, bulkColumns, results)
+}
+
+func writeTable[R any](w io.Writer, columns []column[R], results []R) error {
 	rows := make([][]string, len(results)+1)
 	widths := make([]int, len(columns))
 	for i, c := range columns {

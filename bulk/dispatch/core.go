@@ -56,6 +56,8 @@ type flight struct {
 	// full says that the identity had no free place after this was sent: only
 	// then does a success say that the level can be borne.
 	full bool
+	// expected is the execution time that it was thought to take.
+	expected time.Duration
 }
 
 // New starts a load with a number of identities, at least one. The parameters
@@ -164,6 +166,8 @@ func (c *Core) Next(now time.Duration) Decision {
 	c.flying[c.lastID] = f
 	c.counts.Sent++
 	l.inFlight++
+	f.expected = l.spent.expect(len(f.batch.Rows))
+	l.spent.flying += f.expected
 	f.full = l.inFlight >= l.law.Level(now, l.inFlight)
 	return Decision{Action: Send, Batch: f.batch}
 }
@@ -216,10 +220,19 @@ func (c *Core) take(now time.Duration) Batch {
 	return Batch{Rows: c.fresh.take(c.sizer.Size(), c.params.BatchBytes), Attempt: 1}
 }
 
+// nextRows is how many rows the batch would have that take forms now.
+func (c *Core) nextRows(now time.Duration) int {
+	if len(c.again) > 0 && c.again[0].from <= now {
+		return len(c.again[0].rows)
+	}
+	return min(c.fresh.len(), c.sizer.Size())
+}
+
 // choose admits an attempt to the identity with the most free places; the first
 // of several. Without one it says when there may be one, and why not now.
 func (c *Core) choose(now time.Duration) (i int, t breaker.Ticket, at time.Duration, why reason.Reason) {
 	clear(c.tried)
+	rows := c.nextRows(now)
 	for {
 		best, free := -1, 0
 		at, why = Never, reason.None
@@ -227,7 +240,7 @@ func (c *Core) choose(now time.Duration) (i int, t breaker.Ticket, at time.Durat
 			if c.tried[i] {
 				continue
 			}
-			n, from, r := c.lanes[i].free(now, &c.params.Breaker)
+			n, from, r := c.lanes[i].free(now, c.params, rows)
 			if n > free {
 				best, free = i, n
 			}

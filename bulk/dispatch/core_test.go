@@ -85,6 +85,27 @@ func TestAFinishedBatchFreesItsPlaceAtOnce(t *testing.T) {
 	}
 }
 
+func TestAHintIsWaitedForWithOneBatch(t *testing.T) {
+	c := newCore(t, dispatch.Params{FirstRows: 10, Hinted: true, Law: control.ParallelismParams{Max: 52}}, 2)
+	offer(c, 0, 0, 1000)
+	sent, last := send(c, 0)
+	if len(sent) != 2 || sent[0].Identity == sent[1].Identity || last.Action != dispatch.Wait {
+		t.Fatalf("before any answer %d batches were sent and then %+v, want one for each identity", len(sent), last)
+	}
+	answer := okay
+	answer.Parallelism = 4
+	c.Settle(sec, sent[0].ID, answer)
+	again, _ := send(c, sec)
+	if len(again) != 4 {
+		t.Errorf("after the first answer recommended 4, %d batches were sent, want 4", len(again))
+	}
+	for _, b := range again {
+		if b.Identity != sent[0].Identity {
+			t.Error("an identity without an answer sent more than its first batch")
+		}
+	}
+}
+
 func TestRowsWaitForABatchToFillButNotForLong(t *testing.T) {
 	c := newCore(t, dispatch.Params{FirstRows: 10}, 1)
 	offer(c, 0, 0, 9)

@@ -15,6 +15,9 @@
 //
 // Each identity (a credential) has a parallelism law, a breaker and a
 // Retry-After gate of its own; work goes to the one with the most free places.
+// Where the server budgets execution time, an identity also adds up what it
+// spent in the window, and holds a batch back that would not fit: the level
+// alone makes the mean fit, not the sum.
 // Batches grow or shrink towards a target time ([Sizer]). What waits is bounded:
 // [Core.Full] says when to stop reading.
 //

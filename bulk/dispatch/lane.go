@@ -12,31 +12,42 @@ import (
 type lane struct {
 	law      control.Parallelism
 	breaker  breaker.Breaker
+	spent    spent
 	gate     time.Duration // nothing is sent before
 	inFlight int
 	streak   int           // epochs throttled since the last success
+	heard    bool          // whether an attempt has come back
 	stopped  reason.Reason // None while it may be used
 }
 
 func newLane(p *Params, now time.Duration) lane {
-	return lane{law: control.NewParallelism(&p.Law, now)}
+	return lane{law: control.NewParallelism(&p.Law, now), spent: newSpent(p.Law.BusyBudget, p.Law.BusyWindow, now)}
 }
 
-// free is how many more attempts may be sent now. Without one it says from when
-// there may be, and why not now.
-func (l *lane) free(now time.Duration, p *breaker.Config) (n int, from time.Duration, why reason.Reason) {
+// free is how many more attempts may be sent now, the next one with that many
+// rows. Without one it says from when there may be, and why not now.
+func (l *lane) free(now time.Duration, p *Params, rows int) (n int, from time.Duration, why reason.Reason) {
 	switch {
 	case l.stopped != reason.None:
 		return 0, Never, l.stopped
 	case l.gate > now:
 		return 0, l.gate, reason.Cooldown
-	case l.breaker.ReadyAt(p) > now:
-		return 0, l.breaker.ReadyAt(p), reason.CircuitOpen.Reason()
+	case l.breaker.ReadyAt(&p.Breaker) > now:
+		return 0, l.breaker.ReadyAt(&p.Breaker), reason.CircuitOpen.Reason()
 	}
-	if n := l.law.Level(now, l.inFlight) - l.inFlight; n > 0 {
-		return n, 0, reason.None
+	n = l.law.Level(now, l.inFlight) - l.inFlight
+	if p.Hinted && !l.heard {
+		n = min(n, 1-l.inFlight)
 	}
-	return 0, Never, reason.Concurrency
+	if n <= 0 {
+		return 0, Never, reason.Concurrency
+	}
+	if !p.Law.Disabled {
+		if at := l.spent.free(now, l.spent.expect(rows)); at > now {
+			return 0, at, reason.Pacing
+		}
+	}
+	return n, 0, reason.None
 }
 
 // Identity is the state of one identity, to show.

@@ -22,6 +22,10 @@ type Params struct {
 	// batches are not retries: they wait for the gate.
 	Backoff retry.Backoff
 	Budget  retry.Limits
+	// Hinted says that the server tells a parallelism with each answer: until the
+	// first answer an identity has one batch under way, since nobody knows yet how
+	// many it bears. Default: the law's own start.
+	Hinted bool
 	// BatchRows and BatchBytes bound a batch. Default 1000 rows and 4 MiB. A row
 	// that is larger goes alone.
 	BatchRows, BatchBytes int

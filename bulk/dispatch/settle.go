@@ -60,9 +60,19 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
 	l := &c.lanes[f.batch.Identity]
 	l.inFlight--
+	l.heard = true
 	l.law.Recommend(o.Parallelism)
 	if c.params.Law.BusyBudget == 0 { // the owner knows how many servers share the work
 		l.law.Budget(o.Budget, o.Window)
+		l.spent.learn(now, o.Budget, o.Window)
+	}
+	l.spent.flying -= f.expected
+	if o.Class == reason.OK || o.Doubt { // the server worked on it, or may have
+		busy := o.Busy
+		if busy <= 0 {
+			busy = max(now-f.sent, 0)
+		}
+		l.spent.add(now, busy, len(f.batch.Rows))
 	}
 	result := breaker.Success
 	switch {
@@ -76,6 +86,9 @@ func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
 			// The others of an epoch are no news: they were on their way.
 			result = breaker.Failure
 			l.streak++
+		}
+		if s.Shrank && o.Budget > 0 { // it was refused for execution time
+			l.spent.refused(now, f.expected)
 		}
 		c.shut(now, l, o, s.Shrank)
 	case o.Class == reason.OK:

@@ -47,8 +47,8 @@ type Options struct {
 
 // Open starts the load of a folder, or resumes the one that is there, and gives
 // its state. The folder is made. A *[reason.Refusal] of LeaseHeld says that
-// another process has it; a *[CorruptError] that the journal is damaged; another
-// error that the load there is another one. Then nothing has been changed.
+// another process has it; a *[CorruptError] that the journal is damaged; an
+// [*OtherError] that the load there is another one. Then nothing has been changed.
 func Open(dir string, o Options) (j *Journal, s State, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, State{}, fmt.Errorf("journal: %w", err)
@@ -98,7 +98,7 @@ func (j *Journal) load(h Header) error {
 		return err
 	}
 	if err := j.state.Header.check(h); err != nil {
-		return fmt.Errorf("journal: %s: %w", j.dir, err)
+		return &OtherError{j.dir, err}
 	}
 	if err := errors.Join(f.Truncate(j.size), f.Sync()); err != nil {
 		return fmt.Errorf("journal: %w", err)

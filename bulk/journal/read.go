@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/headway-go/headway/internal/filelock"
 )
 
 // The files of a folder.
@@ -37,6 +39,38 @@ type CorruptError struct {
 // Error says where, what, and what to do.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("journal: %s: line %d holds %s; nothing was changed: restore the file from a copy, or start the load anew in another folder if rows may be sent twice", e.Path, e.Line, e.What)
+}
+
+// OtherError says that a folder's load is of another input, or for another
+// target.
+type OtherError struct {
+	Dir string
+	// Err says what differs, and what to do.
+	Err error
+}
+
+// Error says where and what.
+func (e *OtherError) Error() string { return fmt.Sprintf("journal: %s: %v", e.Dir, e.Err) }
+
+// Unwrap gives the difference.
+func (e *OtherError) Unwrap() error { return e.Err }
+
+// Held reports whether a process runs the load of a folder. To find out, it takes
+// the lock for an instant when nobody has it. An error says that it cannot be
+// told.
+func Held(dir string) (bool, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("journal: %w", err)
+	}
+	taken, err := filelock.Try(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return false, fmt.Errorf("journal: lock %s: %w", dir, err)
+	}
+	return !taken, nil
 }
 
 // Read gives the state of a load without taking its lock: of one that is under

@@ -59,6 +59,22 @@ type Input struct {
 	identity journal.Input
 	rows     interface{ Next() (bulk.Row, error) }
 	closers  []func() error
+	total    int64 // rows, where the format tells; 0 where it does not
+	text     int64 // bytes of text; 0 where that is not known
+}
+
+// Estimate is how many rows the input may have, from how many were read up to
+// the row that begins at offset; 0 is unknown. It may be called while another
+// goroutine reads.
+func (i *Input) Estimate(read, offset int64) int64 {
+	switch {
+	case i.total > 0:
+		return i.total
+	case i.text == 0 || offset == 0 || read < 2:
+		return 0
+	}
+	// Offset is where the last row begins, so it counts the rows before that one.
+	return max(int64(float64(read-1)*float64(i.text)/float64(offset)), read)
 }
 
 // Next gives the next row.
@@ -142,12 +158,16 @@ func (i *Input) open(f *os.File, name string, o Options) error {
 			return fmt.Errorf("source: %s: %w", name, err)
 		}
 		i.closers = append(i.closers, p.Close)
-		i.rows = p
+		i.rows, i.total = p, p.total
 		return nil
 	}
+	opened := len(i.closers)
 	text, err := i.decompress(bufio.NewReaderSize(f, 64<<10))
 	if err != nil {
 		return fmt.Errorf("source: %s: %w", name, err)
+	}
+	if regular && len(i.closers) == opened {
+		i.text = info.Size() // it is not compressed
 	}
 	if o.Format == CSV {
 		i.rows, err = newCSV(text, o.MaxRow, o.CSV)

@@ -20,6 +20,7 @@ type parquetRows struct {
 	buffer []parquet.Row
 	full   []parquet.Row // of the buffer, that are not given yet
 	number int64
+	total  int64
 }
 
 // rowsAtOnce is how many rows are read with one call.
@@ -38,7 +39,7 @@ func openParquet(r io.ReaderAt, size int64, most int) (p *parquetRows, err error
 	if err != nil {
 		return nil, err
 	}
-	return &parquetRows{groups: f.RowGroups(), tree: tree, most: most, buffer: make([]parquet.Row, rowsAtOnce)}, nil
+	return &parquetRows{groups: f.RowGroups(), tree: tree, total: f.NumRows(), most: most, buffer: make([]parquet.Row, rowsAtOnce)}, nil
 }
 
 // maxFooter bounds the description of a file, which is read at once.

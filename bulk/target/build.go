@@ -24,9 +24,10 @@ var (
 // config makes the configuration and reports what is wrong.
 func (r *report) config(raw *rawFile) *Config {
 	c := &Config{
-		Name: raw.Target, Params: r.params(&raw.Load), Headers: r.headers(raw.Headers),
+		Name: raw.Target, Params: r.params(&raw.Load),
 		Timeout: r.duration(raw.Timeout, "timeout", DefaultTimeout),
 	}
+	c.Headers, c.written = r.headers(raw.Headers)
 	if !named.MatchString(raw.Target) {
 		r.add("target", "is %q, must be a name of at most 64 letters, digits, dots, dashes and underscores", raw.Target)
 	}
@@ -219,8 +220,8 @@ func (r *report) url(text, field string) *url.URL {
 // own are the headers that are not the owner's to set.
 var own = []string{"Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
 
-func (r *report) headers(raw map[string]string) http.Header {
-	h := http.Header{}
+func (r *report) headers(raw map[string]string) (h, written http.Header) {
+	h, written = http.Header{}, http.Header{}
 	for name, value := range raw {
 		field, key := "headers."+name, http.CanonicalHeaderKey(name)
 		switch {
@@ -232,8 +233,9 @@ func (r *report) headers(raw map[string]string) http.Header {
 			r.add(field, "is a credential: put it under auth")
 		}
 		h.Set(key, r.checked(r.filled(value, field), field).Reveal())
+		written.Set(key, value)
 	}
-	return h
+	return h, written
 }
 
 // headerName reports whether s is a token of RFC 9110, section 5.6.2.

@@ -42,6 +42,8 @@ type api interface {
 	// served reads a 2xx answer, refusal another one, about n rows.
 	served(ctx context.Context, a answer, n int) bulk.Outcome
 	refusal(ctx context.Context, a answer, n int, o *bulk.Outcome)
+	// allowance adds what is known of the server beyond what it says.
+	allowance(o *bulk.Outcome)
 }
 
 // answer is a whole response.
@@ -150,6 +152,7 @@ func (t *Target) read(ctx context.Context, a answer, n int) bulk.Outcome {
 			o.Budget, o.Window = time.Duration(l.Quota)*time.Second, l.Window
 		}
 	}
+	t.api.allowance(&o)
 	if o.Err != nil {
 		o.Err = fmt.Errorf("%s: %d %s: %w", t.api.path(), a.status, o.Reason, o.Err)
 	} else if o.Class != reason.OK {

@@ -21,6 +21,8 @@ type Config struct {
 	Timeout time.Duration
 	// Headers go with every request; canonical names.
 	Headers http.Header
+	// written are the same as the file has them, references unresolved.
+	written http.Header
 	// Exactly one is set.
 	HTTP      *HTTP
 	Dataverse *Dataverse

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/dispatch"
@@ -27,7 +28,7 @@ func (d *Dataverse) traits() bulk.Traits {
 		name += " by " + strings.Join(d.Key, ", ")
 	}
 	// Dataverse takes requests of up to 128 MB; fewer bytes fail later.
-	return bulk.Traits{Name: name, MaxRows: d.MaxRows, MaxBytes: 16 << 20, Resend: resend}
+	return bulk.Traits{Name: name, MaxRows: d.MaxRows, MaxBytes: 16 << 20, Resend: resend, Hinted: true}
 }
 
 func (d *Dataverse) path() string {
@@ -154,6 +155,24 @@ type detail struct {
 	Message      string
 }
 
+// The execution time that one web server gives a user in a window. Source:
+// Microsoft, "Service protection API limits".
+const (
+	serverBudget = 1200 * time.Second
+	budgetWindow = 300 * time.Second
+)
+
+// allowance takes the recommended parallelism for what it stands for: so many
+// batches, always at work. An environment of several web servers, each with a
+// budget of its own, recommends more than one server bears.
+func (d *Dataverse) allowance(o *bulk.Outcome) {
+	if o.Parallelism <= 0 || o.Class.Throttle() && o.Budget == 0 {
+		return
+	}
+	o.Budget = max(serverBudget, time.Duration(min(o.Parallelism, 10_000))*budgetWindow)
+	o.Window = budgetWindow
+}
+
 func (d *Dataverse) refusal(_ context.Context, a answer, n int, o *bulk.Outcome) {
 	var f fault
 	if json.Unmarshal(a.body, &f) != nil || f.Error == nil {
@@ -166,7 +185,12 @@ func (d *Dataverse) refusal(_ context.Context, a answer, n int, o *bulk.Outcome)
 	_ = json.Unmarshal(f.Error["message"], &p.Message) // absent is empty
 	o.Problems = []bulk.Problem{p}
 	for name, raw := range f.Error {
-		if strings.HasSuffix(name, ".BulkApiErrorDetails") && d.details(raw, p, n, o) {
+		if strings.HasSuffix(name, ".BulkApiErrorDetails") {
+			if !d.details(raw, p, n, o) {
+				// Only tables that take batches in part have it: some rows may be there.
+				o.Class, o.Reason, o.Doubt = reason.Failed, reason.InvalidResponse, true
+				o.Err = errors.New("what became of each row cannot be read")
+			}
 			return
 		}
 	}

@@ -119,3 +119,5 @@ func (h *HTTP) refusal(ctx context.Context, a answer, n int, o *bulk.Outcome) {
 		o.Err = errors.New("no batch can succeed with this answer: correct the target")
 	}
 }
+
+func (h *HTTP) allowance(*bulk.Outcome) {}

@@ -193,7 +193,8 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"a failure", plain, reply(500, ""), dispatch.Outcome{Class: reason.Failed, Reason: reason.ServerError, Doubt: true}, bulk.Problem{Status: 500}, ""},
 		{"not implemented", plain, reply(501, ""), dispatch.Outcome{Class: reason.Failed, Reason: reason.ServerError, Fatal: true}, bulk.Problem{Status: 501}, ""},
 		{"a redirect", plain, reply(302, "", "Location", "https://elsewhere.example/"), dispatch.Outcome{Class: reason.Rejected, Reason: reason.ClientError, Fatal: true}, bulk.Problem{Status: 302}, "a redirect, which is not followed"},
-		{"Dataverse takes all", upsert, reply(204, "", "x-ms-dop-hint", "4"), dispatch.Outcome{Class: reason.OK, Parallelism: 4}, bulk.Problem{}, ""},
+		{"Dataverse takes all", upsert, reply(204, "", "x-ms-dop-hint", "4"), dispatch.Outcome{Class: reason.OK, Parallelism: 4, Budget: 1200 * time.Second, Window: 300 * time.Second}, bulk.Problem{}, ""},
+		{"Dataverse has several servers", upsert, reply(204, "", "x-ms-dop-hint", "20"), dispatch.Outcome{Class: reason.OK, Parallelism: 20, Budget: 6000 * time.Second, Window: 300 * time.Second}, bulk.Problem{}, ""},
 		{"Dataverse gives ids", create, reply(200, `{"Ids":["a","b"]}`), dispatch.Outcome{Class: reason.OK}, bulk.Problem{}, ""},
 		{"Dataverse gives one id too few", create, reply(200, `{"Ids":["a"]}`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "1 ids for 2 rows"},
 		{"Dataverse with garbage", upsert, reply(200, `<html>`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the answer is no JSON"},
@@ -227,7 +228,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		},
 		{
 			"Dataverse: details that cannot be", upsert, reply(400, `{"error":{"code":"c","message":"m","@x.BulkApiErrorDetails":"[{\"RequestIndex\":9,\"StatusCode\":200}]"}}`),
-			dispatch.Outcome{Class: reason.Rejected, Reason: reason.ClientError, Divisible: true}, bulk.Problem{Status: 400, Code: "c", Message: "m"}, "",
+			dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{Status: 400, Code: "c", Message: "m"}, "cannot be read",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,6 +34,7 @@ type provision struct {
 	scenario  string
 	data      string
 	models    languageModels
+	tables    bulkTables
 	listen    string
 	log       string
 	readyFile string
@@ -62,6 +63,12 @@ then one with --rpm, --tpm and --rpd, unless another is named. A model whose nam
 ends in -cut-after-3, -error-in-stream, -overloaded, -quota-exhausted or
 -throttled fails that way.
 
+With --data dataverse there is a Dataverse environment to load rows into, by
+CreateMultiple, UpdateMultiple and UpsertMultiple, at /api/data/v9.2/. Any bearer
+token is a user; each user has the documented limits on each web server, or those
+of the scenario that is named. /-/dataverse tells what it holds, and who was
+refused with what code. With --scale 60 an hour passes in a minute.
+
 The data come from the seed: the same seed serves the same data. --updated makes
 the oldest conversations the newest, with one more message, so that a second
 start shows what an incremental collection picks up.
@@ -77,6 +84,7 @@ one stops it at once.`,
   headway provider serve github-primary --listen :0 --ready-file provider.url
   headway provider serve ./mine.yaml --log admissions.jsonl
   headway provider serve --data llm --rpm 60 --tpm 20000
+  headway provider serve --data dataverse --scale 60 --fail-every 1000
   headway provider serve demo --updated 10       # ten conversations went on
   ` + tokenVariable + `=secret headway provider serve demo --listen 0.0.0.0:8080`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -98,8 +106,9 @@ one stops it at once.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&p.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
-	f.StringVar(&p.data, "data", dataConversations, "what to serve: "+dataConversations+", or "+dataLLM+" beside them")
+	f.StringVar(&p.data, "data", dataConversations, "what to serve: "+dataConversations+", or "+dataLLM+" or "+dataDataverse+" beside them")
 	p.models.flags(cmd)
+	p.tables.flags(cmd)
 	f.Uint64Var(&p.options.Seed, "seed", defaultSeed, "decides data, latencies and strangers")
 	f.IntVar(&p.options.Conversations, "conversations", 1000, "how many conversations there are")
 	f.IntVar(&p.options.Messages, "messages", 8, "how many messages a conversation has, on average")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,12 @@ type languageModels struct {
 	limits llm.Limits
 	llm.Options
 }
+
+// The flags that go with language models only; the limits not with a scenario.
+var (
+	limitsOfModels = []string{"rpm", "tpm", "rpd"}
+	flagsOfModels  = []string{"pace", "output-tokens"}
+)
 
 // flags adds those of the language models.
 func (m *languageModels) flags(cmd *cobra.Command) {
@@ -44,38 +51,62 @@ func (p *provision) provided(cmd *cobra.Command) (*scenario.Scenario, error) {
 		return nil
 	}
 	name := p.scenario
-	switch {
-	case p.data == dataConversations:
+	switch p.data {
+	case dataConversations:
 		if name == "" {
 			p.scenario, name = demoName, demoName
 		}
-		if err := changed("rpm", "tpm", "rpd", "pace", "output-tokens"); err != nil {
+		if err := changed(slices.Concat(limitsOfModels, flagsOfModels, flagsOfDataverse)...); err != nil {
 			return nil, err
 		}
-	case p.data != dataLLM:
-		return nil, usage(fmt.Errorf("--data is %q, must be %s or %s", p.data, dataConversations, dataLLM))
-	case name != "" && name != dataLLM:
-		if err := changed("rpm", "tpm", "rpd"); err != nil {
+	case dataLLM:
+		if err := changed(flagsOfDataverse...); err != nil {
 			return nil, err
 		}
-	}
-	if p.data == dataLLM {
-		if p.models.OutputTokens == 0 { // which would be taken for the default
-			return nil, usage(fmt.Errorf("--output-tokens is 0, must be at least 1"))
-		}
-		p.models.Seed = p.options.Seed
-		api, err := llm.New(p.models.Options)
-		if err != nil {
-			return nil, usage(fmt.Errorf("--pace or --output-tokens: %w", err))
-		}
-		p.options.APIs = []serve.API{api}
-		if name == "" || name == dataLLM {
-			s, err := p.models.limits.Scenario()
-			if err != nil {
-				return nil, usage(fmt.Errorf("--rpm, --tpm or --rpd: %w", err))
+		if name != "" && name != dataLLM {
+			if err := changed(limitsOfModels...); err != nil {
+				return nil, err
 			}
-			return s, nil
 		}
+		return p.languages(name)
+	case dataDataverse:
+		if err := changed(slices.Concat(limitsOfModels, flagsOfModels)...); err != nil {
+			return nil, err
+		}
+		if name != "" && name != dataDataverse {
+			if err := changed("scale"); err != nil {
+				return nil, err
+			}
+		}
+		return p.environment(cmd)
+	default:
+		return nil, usage(fmt.Errorf("--data is %q, must be %s, %s or %s", p.data, dataConversations, dataLLM, dataDataverse))
+	}
+	s, err := scenarioOf(name)
+	if err != nil {
+		return nil, badScenario(err)
+	}
+	return s, nil
+}
+
+// languages completes the options with language models, and gives their scenario
+// where no other is named.
+func (p *provision) languages(name string) (*scenario.Scenario, error) {
+	if p.models.OutputTokens == 0 { // which would be taken for the default
+		return nil, usage(fmt.Errorf("--output-tokens is 0, must be at least 1"))
+	}
+	p.models.Seed = p.options.Seed
+	api, err := llm.New(p.models.Options)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--pace or --output-tokens: %w", err))
+	}
+	p.options.APIs = []serve.API{api}
+	if name == "" || name == dataLLM {
+		s, err := p.models.limits.Scenario()
+		if err != nil {
+			return nil, usage(fmt.Errorf("--rpm, --tpm or --rpd: %w", err))
+		}
+		return s, nil
 	}
 	s, err := scenarioOf(name)
 	if err != nil {
@@ -95,6 +126,9 @@ func (p *provision) trial(url string) string {
 	}
 	if token == "" {
 		token = `-H "Authorization: Bearer any" `
+	}
+	if p.data == dataDataverse {
+		return fmt.Sprintf(`curl -i %s-d '{"Targets":[{"@odata.type":"Microsoft.Dynamics.CRM.contact","name":"Ann"}]}' '%s/api/data/v9.2/contacts/Microsoft.Dynamics.CRM.CreateMultiple'`, token, url)
 	}
 	return fmt.Sprintf(`curl -i %s-d '{"model":"sim-small","messages":[{"role":"user","content":"hello"}]}' '%s/v1/chat/completions'`, token, url)
 }

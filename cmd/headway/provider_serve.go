@@ -182,8 +182,11 @@ func (p *provision) banner(s *scenario.Scenario, url string) string {
 		limits = []string{"no limits"}
 	}
 	data := count(int64(p.options.Conversations)) + " conversations"
-	if p.data == dataLLM {
+	switch p.data {
+	case dataLLM:
 		data = "language models"
+	case dataDataverse:
+		data = p.tables.text()
 	}
 	return fmt.Sprintf("serving %s at %s (%s; %s, seed %d); stop it with Ctrl-C; try: %s",
 		s.Name, url, strings.Join(limits, ", "), data, p.options.Seed, p.trial(url))

@@ -40,7 +40,8 @@ func newRoot() *cobra.Command {
 		Short: "Goes as fast as an API you do not own lets you, never faster, and loses nothing on the way",
 		Long: `Headway collects from APIs that you do not own: it finds the speed that the
 provider allows by itself, keeps under it, stops and resumes at any point, and
-leaves a durable record of everything that is still owed.
+leaves a durable record of everything that is still owed. In bulk it loads rows
+the other way, just as fast as they are taken, and accounts for every one.
 
 Exit codes: 0 drained, nothing is left; 75 deferred, run it again and it goes
 on; 64 bad usage or configuration; 69 the provider refused for good; 70 a fault
@@ -48,6 +49,7 @@ on this side.`,
 		Example: `  headway check connection.yaml         # what would it do?
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
+  headway bulk run contacts.csv --target crm.yaml
   headway sim run scenario.yaml --law envelope --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
 		SilenceErrors: true,
@@ -60,7 +62,7 @@ on this side.`,
 	})
 	root.PersistentFlags().String("state", "", "file that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
 	root.AddCommand(
-		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(),
+		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(), newBulk(),
 		newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root

@@ -144,10 +144,11 @@ func (s *screen) paint(lines []string) {
 	s.painted = len(lines)
 }
 
-// erase takes the block off, with the lock held.
+// erase takes the block off, with the lock held. The terminal may have echoed a
+// Ctrl-C, so the line is begun anew.
 func (s *screen) erase() {
 	if s.painted > 0 {
-		_, _ = fmt.Fprintf(s.err, "\x1b[%dA\x1b[J", s.painted)
+		_, _ = fmt.Fprintf(s.err, "\r\x1b[%dA\x1b[J", s.painted)
 		s.painted = 0
 	}
 }

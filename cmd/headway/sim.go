@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,23 +65,37 @@ admitted against a clairvoyant client (goodput ratio), how often it was refused,
 how long work waited, and whether it broke anything. What is not known, or has
 no meaning in the scenario, is "unknown", and null with --json.
 
---plot draws the rate, the limit and the throttles over time.`,
+A scenario whose workload is bulk loads rows in batches instead: the laws are
+parallel (the default), which obeys the server's hint and keeps within the
+execution time that it allows; told, the same where nobody has configured that
+time; aimd, which knows neither; hint, the server's recommendation as it is; and
+fixed:N, which keeps N batches of each user in flight.
+
+--plot draws the rate, the limit and the throttles over time; of a bulk load the
+parallelism, the rows a second and the throttles.`,
 		Example: `  headway sim run github-primary
   headway sim run ./mine.yaml --law envelope --seed 7
   headway sim run fixed-600 --plot fixed-600.svg
-  headway sim run strava --json | jq .goodput_ratio`,
+  headway sim run strava --json | jq .goodput_ratio
+  headway sim run dataverse-bulk-1user --law fixed:8 --plot fixed-8.svg`,
 		Args:              exactly(1, "a scenario: a file, or a name from \"headway sim list\""),
 		ValidArgsFunction: completeScenario,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := knownLaws("--law", law); err != nil {
-				return err
-			}
 			if err := plottable(cmd, plot); err != nil {
 				return err
 			}
 			s, err := scenarioOf(args[0])
 			if err != nil {
 				return badScenario(err)
+			}
+			if sim.Bulk(s) {
+				if !cmd.Flags().Changed("law") {
+					law = sim.BulkParallel
+				}
+				return runBulk(cmd, s, bulkRun{sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot, asJSON})
+			}
+			if err := knownLaws("--law", s, law); err != nil {
+				return err
 			}
 			r, err := sim.Run(s, sim.Options{Law: law, Seed: seed, Trace: plot != ""})
 			if err != nil {
@@ -106,11 +119,12 @@ no meaning in the scenario, is "unknown", and null with --json.
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", "))
+	cmd.Flags().StringVar(&law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", ")+
+		"; for a bulk workload: "+bulkLawNames+" (default parallel)")
 	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&plot, "plot", "", "draw the run into this SVG `file`")
-	completeFlag(cmd, "law", cobra.FixedCompletions(control.Names(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "law", cobra.FixedCompletions(allLaws(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -126,11 +140,14 @@ func newSimCompare() *cobra.Command {
 		Long: `Plays every scenario under every law with the same seed, and prints a line for
 each: goodput against a clairvoyant client, throttles per 1000 admitted, waits,
 and what broke. "-" is what is not known or has no meaning in the scenario.
+Scenarios whose workload is bulk are compared among themselves, under laws of
+their own: by default parallel, told, aimd and hint.
 
 With --json the results are an array, in the order of the scenarios and within
 a scenario in that of the laws.`,
 		Example: `  headway sim compare bucket-20 burst-1 fixed-600
   headway sim compare scenarios/*.yaml --laws aimd --seed 7
+  headway sim compare dataverse-bulk-1user dataverse-bulk-2users
   headway sim compare github-primary --json | jq '.[] | {law, goodput_ratio}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -140,12 +157,21 @@ a scenario in that of the laws.`,
 		},
 		ValidArgsFunction: completeScenarios,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := knownLaws("--laws", laws...); err != nil {
-				return err
-			}
 			all, err := scenariosOf(args)
 			if err != nil {
 				return badScenario(err)
+			}
+			if err := sameKind(all); err != nil {
+				return err
+			}
+			if sim.Bulk(all[0]) && !cmd.Flags().Changed("laws") {
+				laws = sim.BulkLaws()
+			}
+			if err := knownLaws("--laws", all[0], laws...); err != nil {
+				return err
+			}
+			if sim.Bulk(all[0]) {
+				return compareBulk(cmd, all, laws, seed, asJSON)
 			}
 			results, err := sim.Compare(all, laws, seed)
 			if err != nil {
@@ -157,28 +183,12 @@ a scenario in that of the laws.`,
 			return sim.WriteTable(cmd.OutOrStdout(), results)
 		},
 	}
-	cmd.Flags().StringSliceVar(&laws, "laws", control.Names(), "control laws, separated by commas: "+strings.Join(control.Names(), ", "))
+	cmd.Flags().StringSliceVar(&laws, "laws", control.Names(), "control laws, separated by commas: "+strings.Join(control.Names(), ", ")+
+		"; for bulk workloads: "+bulkLawNames)
 	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	completeFlag(cmd, "laws", completeLaws)
 	return cmd
-}
-
-// knownLaws says whether all laws exist, and names those that do.
-func knownLaws(flag string, laws ...string) error {
-	known := strings.Join(control.Names(), ", ")
-	if len(laws) == 0 {
-		return usage(fmt.Errorf("%s is empty, must name at least one of %s", flag, known))
-	}
-	for i, law := range laws {
-		switch {
-		case !slices.Contains(control.Names(), law):
-			return usage(fmt.Errorf("%s: unknown law %q, must be one of %s", flag, law, known))
-		case slices.Contains(laws[:i], law):
-			return usage(fmt.Errorf("%s: law %q is named twice", flag, law))
-		}
-	}
-	return nil
 }
 
 // badScenario puts each problem on a line of its own, as editors and terminals

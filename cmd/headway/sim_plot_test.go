@@ -39,6 +39,20 @@ func TestPlotIsWholeAndReplacesTheOldOne(t *testing.T) {
 	onlyFiles(t, filepath.Dir(file), "out.svg", "tiny.yaml")
 }
 
+func TestPlotOfALoad(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "load.svg")
+	if code, _, complaints := simulate(t, "sim", "run", "dataverse-bulk-hint-drop", "--plot", plot); code != exitOK {
+		t.Fatalf("exit %d: %s", code, complaints)
+	}
+	svg, err := os.ReadFile(plot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(svg, []byte("dataverse-bulk-hint-drop under parallel")) || !bytes.Contains(svg, []byte("no throttles")) {
+		t.Error("the plot does not say what was run and what came of it")
+	}
+}
+
 func TestAFileThatFailsHalfwayLeavesTheOldOne(t *testing.T) {
 	path := scenarioFile(t, "kept", "old")
 	full := errors.New("disk is full")

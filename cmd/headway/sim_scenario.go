@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenario"
 	"github.com/headway-go/headway/sim/scenarios"
 	"github.com/headway-go/headway/sim/serve"
@@ -51,10 +51,13 @@ func scenariosOf(args []string) ([]*scenario.Scenario, error) {
 type embedded struct {
 	Name string `json:"name"`
 	// Description is the scenario's own, or where its numbers are from.
-	Description string   `json:"description"`
-	HorizonS    float64  `json:"horizon_s"`
-	Clients     int      `json:"clients"`
-	Limits      []string `json:"limits"`
+	Description string  `json:"description"`
+	HorizonS    float64 `json:"horizon_s"`
+	// Clients are the users of a bulk workload.
+	Clients int `json:"clients"`
+	// Rows is how many a bulk workload loads; absent for the others.
+	Rows   int64    `json:"rows,omitzero"`
+	Limits []string `json:"limits"`
 }
 
 // allEmbedded lists them by name.
@@ -63,12 +66,19 @@ func allEmbedded() ([]embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, serve.Demo())
+	loads, err := scenarios.Bulk()
+	if err != nil {
+		return nil, err
+	}
+	all = append(append(all, loads...), serve.Demo())
 	list := make([]embedded, len(all))
 	for i, s := range all {
 		e := embedded{
 			Name: s.Name, Description: s.Description,
 			HorizonS: s.Horizon.Seconds(), Clients: s.Clients, Limits: []string{},
+		}
+		if sim.Bulk(s) {
+			e.Clients, e.Rows = s.Workload.Users, int64(s.Workload.Rows)
 		}
 		if e.Description == "" {
 			src, err := scenarios.FS.ReadFile(s.Name + ".yaml")
@@ -129,7 +139,7 @@ func completeLaws(_ *cobra.Command, _ []string, begun string) ([]string, cobra.S
 		head, last = begun[:i+1], begun[i+1:]
 	}
 	var lists []string
-	for _, law := range control.Names() {
+	for _, law := range allLaws() {
 		if strings.HasPrefix(law, last) && !slices.Contains(strings.Split(head, ","), law) {
 			lists = append(lists, head+law)
 		}

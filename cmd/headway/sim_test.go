@@ -12,6 +12,7 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/sim"
+	"github.com/headway-go/headway/sim/scenario"
 )
 
 // simulate runs the program and gives its exit code and what it printed.
@@ -59,6 +60,12 @@ func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
 		{"a directory", []string{"run", folder}, []string{folder}},
 		{"unknown law", []string{"run", good, "--law", "magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
 		{"unknown law among known", []string{"compare", good, "--laws", "aimd,magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
+		{"unknown law of a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "magic"}, []string{`"magic"`, "parallel, told, aimd, hint, fixed:N"}},
+		{"a law that paces for a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "envelope"}, []string{`"envelope" paces requests and does not fit dataverse-bulk-1user, whose workload is bulk`, "parallel, told, aimd, hint, fixed:N"}},
+		{"a bulk law for another workload", []string{"run", good, "--law", "fixed:4"}, []string{`"fixed:4" is a law of bulk workloads and does not fit tiny, whose workload is backlog`, strings.Join(control.Names(), ", ")}},
+		{"no whole number of places", []string{"run", "dataverse-bulk-1user", "--law", "fixed:x"}, []string{"--law", `"x" must be a whole number`}},
+		{"more places than there are", []string{"run", "dataverse-bulk-1user", "--law", "fixed:65"}, []string{"max_in_flight of 64"}},
+		{"workloads of two kinds", []string{"compare", good, "dataverse-bulk-1user"}, []string{"tiny has the workload backlog and dataverse-bulk-1user has bulk"}},
 		{"a law twice", []string{"compare", good, "--laws", "aimd,aimd"}, []string{"twice"}},
 		{"no law", []string{"compare", good, "--laws", ""}, []string{"--laws", "aimd"}},
 		{"compare nothing", []string{"compare"}, []string{"at least one scenario"}},
@@ -97,6 +104,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	file := scenarioFile(t, "tiny.yaml", tiny)
 	for _, args := range [][]string{
 		{"sim", "run", file}, {"sim", "run", file, "--json"}, {"sim", "run", "outage", "--json"},
+		{"sim", "run", "dataverse-bulk-2users"}, {"sim", "run", "dataverse-bulk-1user", "--law", "aimd", "--json"},
+		{"sim", "compare", "dataverse-bulk-1user", "dataverse-bulk-2users", "--laws", "aimd,fixed:8"},
 		{"sim", "compare", file, "outage"}, {"sim", "compare", file, "outage", "--json"},
 		{"sim", "list"}, {"sim", "list", "--json"},
 	} {
@@ -135,6 +144,41 @@ func TestRunGivesTheResultAsItIs(t *testing.T) {
 	}
 	if r.Seed != 9 || r.Scenario != "tiny" || r.Admitted == 0 {
 		t.Errorf("result %+v, want that of tiny with seed 9", r)
+	}
+}
+
+func TestRunAndCompareOfABulkWorkloadHaveLawsOfTheirOwn(t *testing.T) {
+	s, err := scenarioOf("dataverse-bulk-2users")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.RunBulk(s, sim.Options{Law: sim.BulkParallel, Seed: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out, complaints := simulate(t, "sim", "run", "dataverse-bulk-2users", "--seed", "9", "--json")
+	if code != exitOK || out != string(want) {
+		t.Errorf("exit %d (%s), output %s, want %s", code, complaints, out, want)
+	}
+	results, err := sim.CompareBulk([]*scenario.Scenario{s}, sim.BulkLaws(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	if err := sim.WriteBulkTable(&table, results); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := simulate(t, "sim", "compare", "dataverse-bulk-2users"); out != table.String() {
+		t.Errorf("table %s, want %s", out, &table)
+	}
+	_, out, _ = simulate(t, "sim", "compare", "dataverse-bulk-2users", "--laws", "aimd,fixed:8", "--json")
+	var got []sim.BulkResult
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != 2 || got[0].Law != "aimd" || got[1].Law != "fixed:8" {
+		t.Errorf("%v: %d results, want those of aimd and fixed:8", err, len(got))
 	}
 }
 

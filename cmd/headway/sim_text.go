@@ -54,8 +54,11 @@ func listText(all []embedded) string {
 			limits = "no limits"
 		}
 		about := span.Text(time.Duration(e.HorizonS * float64(time.Second)))
+		if e.Rows > 0 {
+			about += fmt.Sprintf(", bulk: %s rows", count(e.Rows))
+		}
 		if e.Clients > 1 {
-			about += fmt.Sprintf(", %d clients", e.Clients)
+			about += fmt.Sprintf(", %d %s", e.Clients, map[bool]string{false: "clients", true: "users"}[e.Rows > 0])
 		}
 		fmt.Fprintf(&b, "%-*s  %s (%s)\n", wide, e.Name, limits, about)
 		fmt.Fprintf(&b, "%-*s  %s\n", wide, "", e.Description)
@@ -104,6 +107,11 @@ func resultText(r *sim.Result) string {
 		{"fairness (Jain)", figure(r.FairnessJain, 3, ""), "1 is even between clients"},
 		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
 	}
+	return aligned(rows)
+}
+
+// aligned is names, values and what they say, in columns.
+func aligned(rows [][3]string) string {
 	var wide [2]int
 	for _, row := range rows {
 		wide[0], wide[1] = max(wide[0], len(row[0])), max(wide[1], len(row[1]))

@@ -62,6 +62,53 @@ belief                bucket 600 in 1m (confidence 0.75)  what the law holds the
 	}
 }
 
+func TestTheTextOfALoadHasEveryFigure(t *testing.T) {
+	got := bulkText(&sim.BulkResult{
+		Scenario: "s", Law: "aimd", Seed: 5, HorizonS: 3600, Rows: 1100, Acknowledged: 1000, Rejected: 40, Owed: 60,
+		Stopped: new("forbidden"), ElapsedS: 12.5, RowsPerS: 80, Batches: 20, BatchRowsMean: new(55.5), Throttled: 2,
+		ThrottledPer1000: new(111.1), ParallelismMean: 3.456, ParallelismMax: 9, RetryAfterS: 7, LongestRetryAfterS: 5,
+		Users: []sim.BulkUser{
+			{Rows: 600, Batches: 12, Throttled: 2, ParallelismMean: 2, ParallelismMax: 5, RetryAfterS: 7},
+			{Rows: 400, Batches: 8, ParallelismMean: 1.456, ParallelismMax: 4},
+		},
+	})
+	want := `scenario             s
+law                  aimd
+seed                 5
+horizon              1h         in virtual time
+rows                 1,100
+acknowledged         1,000
+rejected             40
+owed                 60         neither, when the load ended
+ended                forbidden  is why it gave up
+elapsed              12.5 s
+rows a second        80.0       acknowledged
+batches              20
+rows a batch         55.5       of those served, on average
+throttled            2          refused by a limit
+throttled per 1000   111.10     batches served
+parallelism mean     3.46       batches in flight
+parallelism max      9
+retry-after          7 s        waited as told, over all users
+longest retry-after  5 s
+user 1               600 rows   12 batches, 2 throttled, parallelism 2.00 mean and 5 max, 7 s of retry-after
+user 2               400 rows   8 batches, 0 throttled, parallelism 1.46 mean and 4 max, 0 s of retry-after
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	none := bulkText(&sim.BulkResult{Scenario: "s", Law: "l", Rows: 5, Owed: 5})
+	if strings.Count(none, unknownText) != 2 || !strings.Contains(none, "came before the end") {
+		t.Errorf("does not say what is unknown, or how it ended:\n%s", none)
+	}
+	if whole := bulkText(&sim.BulkResult{Rows: 5, Acknowledged: 5}); !strings.Contains(whole, "every row is settled") {
+		t.Errorf("does not say that it is whole:\n%s", whole)
+	}
+	if put := bulkText(&sim.BulkResult{Rows: 5, Owed: 1, ElapsedS: 1, HorizonS: 2}); !strings.Contains(put, "rows that failed too often") {
+		t.Errorf("does not say that rows are put off:\n%s", put)
+	}
+}
+
 func TestListNamesWhatRunAccepts(t *testing.T) {
 	_, out, _ := simulate(t, "sim", "list", "--json")
 	var all []embedded
@@ -83,6 +130,10 @@ func TestListNamesWhatRunAccepts(t *testing.T) {
 		if !strings.Contains(text, e.Name+" ") || !strings.Contains(text, e.Description) {
 			t.Errorf("the text lacks %s", e.Name)
 		}
+	}
+	if !slices.ContainsFunc(all, func(e embedded) bool { return e.Name == "dataverse-bulk-2users" && e.Rows == 72493 && e.Clients == 2 }) ||
+		!strings.Contains(text, "bulk: 72,493 rows, 2 users") {
+		t.Errorf("%s lacks a load, or its rows and users", text)
 	}
 	if !slices.ContainsFunc(all, func(e embedded) bool {
 		return e.Name == demoName && slices.Equal(e.Limits, []string{"token_bucket 40/s burst 40"})

@@ -9,7 +9,7 @@ import (
 )
 
 // The streams of random numbers that are drawn from one seed. Clients take
-// three each, from streamClients on.
+// four each, from streamClients on.
 const (
 	streamStrangers = 1
 	streamClients   = 1 << 16
@@ -19,14 +19,19 @@ const (
 const z99 = 2.3263478740408408
 
 // Sampler draws what a scenario leaves to chance for one client: latency,
-// cost and the arrivals of open work. The same scenario, seed and client give
-// the same numbers; each of the three has its own stream, so that one that is
+// cost, the arrivals of open work and the execution of batches. The same
+// scenario, seed and client give the same numbers; each of the four has its own
+// stream, so that one that is
 // drawn more often leaves the others as they are. For one goroutine.
 type Sampler struct {
 	uplink, total          lognormal
 	cost                   lognormal
 	gap                    float64 // mean nanoseconds between arrivals; 0 without
 	latency, costs, arrive rand.PCG
+
+	overhead, perRow time.Duration
+	factor           lognormal
+	executions       rand.PCG
 }
 
 // NewSampler makes the sampler of a client, from 0.
@@ -44,6 +49,11 @@ func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
 	if c.Spread > 0 {
 		p.cost.median = c.Mean * math.Exp(-c.Spread*c.Spread/2) // so that the mean is Mean
 	}
+	if b := s.Provider.Batch; b != nil {
+		p.overhead, p.perRow = b.Overhead, b.PerRow
+		p.factor = lognormal{median: 1, sigma: b.Spread}
+		p.executions = *rand.NewPCG(seed, stream+3)
+	}
 	if s.Workload.Kind == scenario.Open {
 		p.gap = float64(time.Second) / s.Workload.Rate.PerSecond()
 	}
@@ -58,6 +68,13 @@ func (p *Sampler) Latency() (uplink, total time.Duration) {
 	uplink = time.Duration(p.uplink.draw(&p.latency))
 	total = time.Duration(p.total.draw(&p.latency))
 	return uplink, max(total, 2*uplink)
+}
+
+// Execution draws how long the provider works on a batch of rows that no other
+// is in the way of; 0 in a scenario without batches.
+func (p *Sampler) Execution(rows int) time.Duration {
+	mean := float64(p.overhead) + float64(p.perRow)*float64(rows)
+	return time.Duration(min(mean*p.factor.draw(&p.executions), float64(scenario.MaxHorizon)))
 }
 
 // Cost draws one attempt's cost in units, above 0.

@@ -172,3 +172,29 @@ func BenchmarkLatency(b *testing.B) {
 		p.Latency()
 	}
 }
+
+func TestExecutionGrowsWithTheRowsAndHasItsMedian(t *testing.T) {
+	s := parse(t, "\n  limits: []")
+	if got := provider.NewSampler(s, 3, 0).Execution(100); got != 0 {
+		t.Errorf("a batch takes %v where there are none", got)
+	}
+	s.Provider.Batch = &scenario.Batch{Overhead: 200 * ms, PerRow: 20 * ms, MaxRows: 1000}
+	if got := provider.NewSampler(s, 3, 0).Execution(100); got != 2200*ms {
+		t.Errorf("100 rows take %v, want 2.2s", got)
+	}
+	s.Provider.Batch.Spread = 0.2
+	p := provider.NewSampler(s, 3, 0)
+	const n = 20_000
+	var all []time.Duration
+	for range n {
+		all = append(all, p.Execution(100))
+	}
+	slices.Sort(all)
+	if median := all[n/2]; median < 2150*ms || median > 2250*ms {
+		t.Errorf("the median is %v, want about 2.2s", median)
+	}
+	// One standard deviation is a factor of e to the 0.2.
+	if high := all[n*84/100]; high < 2600*ms || high > 2780*ms {
+		t.Errorf("one standard deviation up is %v, want about 2.69s", high)
+	}
+}

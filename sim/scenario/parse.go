@@ -68,7 +68,17 @@ func (r *reader) parse(src []byte) *Scenario {
 	if strings.Trim(s.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 		m.fail("name", "%q must be of lower-case letters, digits, '-', '_' and '.'", clip(s.Name))
 	}
-	s.Provider = provider(m, s.Horizon)
+	s.Provider = provider(m, s.Horizon, s.Workload.Kind)
+	if s.Workload.Kind == Bulk {
+		for _, field := range []string{"clients", "fleet", "owner"} {
+			if m.has(field) {
+				m.fail(field, "does not belong to workload kind %s, whose users are workload.users and which no interval paces", Bulk)
+			}
+		}
+		if s.Provider.Batch == nil && !m.has("provider") {
+			m.fail("provider", "is required for workload kind %s, with a batch", Bulk)
+		}
+	}
 	return s
 }
 
@@ -141,11 +151,11 @@ func owner(root mapping) Owner {
 
 func workload(root mapping) Workload {
 	w := Workload{Kind: Backlog, MaxInFlight: DefaultMaxInFlight, Cost: Cost{Mean: DefaultCostMean}}
-	m, ok := root.section("workload", "kind", "rate", "max_in_flight", "cost")
+	m, ok := root.section("workload", "kind", "rate", "max_in_flight", "cost", "rows", "users")
 	if !ok {
 		return w
 	}
-	w.Kind = word(m, "kind", Backlog, Backlog, Open)
+	w.Kind = word(m, "kind", Backlog, Backlog, Open, Bulk)
 	w.Rate = m.rate("rate")
 	switch {
 	case w.Kind == Open:
@@ -153,10 +163,30 @@ func workload(root mapping) Workload {
 	case m.has("rate"):
 		m.fail("rate", "belongs to workload kind open, not to %s", w.Kind)
 	}
+	if w.Kind == Bulk {
+		return bulk(m, w)
+	}
+	for _, field := range []string{"rows", "users"} {
+		if m.has(field) {
+			m.fail(field, "belongs to workload kind %s, not to %s", Bulk, w.Kind)
+		}
+	}
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxCount)
 	if c, ok := m.section("cost", "mean", "spread"); ok {
 		w.Cost.Mean = c.number("mean", w.Cost.Mean, 0, 1e9, true)
 		w.Cost.Spread = c.number("spread", 0, 0, 3, false)
+	}
+	return w
+}
+
+// bulk reads what a bulk workload has.
+func bulk(m mapping, w Workload) Workload {
+	m.require("rows")
+	w.Rows = m.integer("rows", 0, 1, MaxRows)
+	w.Users = m.integer("users", DefaultUsers, 1, MaxClients)
+	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxPlaces)
+	if m.has("cost") {
+		m.fail("cost", "does not belong to workload kind %s, where a batch costs one for each row", Bulk)
 	}
 	return w
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-func provider(root mapping, horizon time.Duration) Provider {
+func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 	p := Provider{
 		Latency:  latency(mapping{}),
 		Throttle: Throttle{Status: DefaultStatus, RetryAfter: RetryNone, Headers: HeadersNone},
 	}
 	m, ok := root.section("provider",
-		"latency", "limits", "throttle", "penalty", "suspend", "strangers", "changes", "faults")
+		"latency", "batch", "hint", "limits", "throttle", "penalty", "suspend", "strangers", "changes", "faults")
 	if !ok {
 		return p
 	}
@@ -19,6 +19,7 @@ func provider(root mapping, horizon time.Duration) Provider {
 		l.require("p50")
 		p.Latency = latency(l)
 	}
+	p.Batch, p.Hint = batch(m, kind)
 	for _, e := range m.list("limits") {
 		if l, ok := limit(m.r, e); ok {
 			p.Limits = append(p.Limits, l)
@@ -44,9 +45,36 @@ func provider(root mapping, horizon time.Duration) Provider {
 		s.require("rate")
 		p.Strangers = &Strangers{Rate: s.rate("rate")}
 	}
-	p.Changes = changes(m, horizon)
+	p.Changes = changes(m, horizon, kind)
 	p.Faults = faults(m, horizon)
 	return p
+}
+
+// batch reads what only the provider of a bulk workload has.
+func batch(m mapping, kind WorkloadKind) (b *Batch, hint int) {
+	if kind != Bulk {
+		for _, field := range []string{"batch", "hint"} {
+			if m.has(field) {
+				m.fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
+			}
+		}
+		return nil, 0
+	}
+	m.require("batch")
+	hint = m.integer("hint", 0, 1, MaxPlaces)
+	s, ok := m.section("batch", "overhead", "per_row", "max_rows", "spread", "knee", "shared_knee")
+	if !ok {
+		return nil, hint
+	}
+	s.require("per_row")
+	return &Batch{
+		Overhead:   s.duration("overhead", 0, 0, MaxLatency),
+		PerRow:     s.duration("per_row", 0, time.Microsecond, time.Minute),
+		MaxRows:    s.integer("max_rows", DefaultBatchRows, 1, 1<<20),
+		Spread:     s.number("spread", 0, 0, 3, false),
+		Knee:       s.integer("knee", 0, 1, MaxPlaces),
+		SharedKnee: s.integer("shared_knee", 0, 1, MaxPlaces*MaxClients),
+	}, hint
 }
 
 // latency reads the section, or gives the defaults for the zero mapping.
@@ -172,17 +200,31 @@ func penalty(root mapping) *Penalty {
 	return p
 }
 
-func changes(root mapping, horizon time.Duration) []Change {
+func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 	var list []Change
 	total, last := 1.0, time.Duration(-1)
 	for _, e := range root.list("changes") {
-		m, ok := root.r.mapping(e.path, e.node, "at", "scale")
+		m, ok := root.r.mapping(e.path, e.node, "at", "scale", "hint", "knee")
 		if !ok {
 			continue
 		}
-		m.require("at", "scale")
+		m.require("at")
+		switch {
+		case kind != Bulk:
+			m.require("scale")
+			for _, field := range []string{"hint", "knee"} {
+				if m.has(field) {
+					m.fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
+				}
+			}
+		case !m.has("hint") && !m.has("knee") && !m.has("scale"):
+			m.fail("scale", "at least one of scale, hint and knee is required")
+		}
 		before := len(m.r.problems)
-		c := Change{At: m.duration("at", 0, 0, horizon), Scale: m.number("scale", 1, 0, 1000, true)}
+		c := Change{
+			At: m.duration("at", 0, 0, horizon), Scale: m.number("scale", 1, 0, 1000, true),
+			Hint: m.integer("hint", 0, 1, MaxPlaces), Knee: m.integer("knee", 0, 1, MaxPlaces),
+		}
 		if !m.has("at") || len(m.r.problems) > before {
 			continue
 		}

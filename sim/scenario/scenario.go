@@ -15,6 +15,8 @@ const (
 	DefaultPenaltyMax   = 5 * time.Minute
 	DefaultForgive      = 2 * time.Minute
 	DefaultPenaltyGrows = 2.0
+	DefaultUsers        = 1
+	DefaultBatchRows    = 1000
 )
 
 // Bounds of what a file may say.
@@ -33,6 +35,10 @@ const (
 	MaxLatency = time.Hour
 	// MaxFill is the longest time in which a token bucket may fill.
 	MaxFill = 100 * MaxHorizon
+	// MaxRows is the most rows of a bulk load.
+	MaxRows = 10_000_000
+	// MaxPlaces is the most batches in flight of a bulk workload's user.
+	MaxPlaces = 1000
 	// MaxListed is the most entries in a list.
 	MaxListed = 100
 )
@@ -74,6 +80,8 @@ const (
 	Backlog WorkloadKind = "backlog"
 	// Open: work arrives on its own, as a Poisson stream.
 	Open WorkloadKind = "open"
+	// Bulk: a number of rows is loaded in batches, side by side.
+	Bulk WorkloadKind = "bulk"
 )
 
 // Workload is what each client has to send.
@@ -84,8 +92,14 @@ type Workload struct {
 	Rate Rate
 	// MaxInFlight bounds the attempts of one client that are under way; default 64.
 	MaxInFlight int
-	// Cost is what an attempt weighs on limits that count cost.
+	// Cost is what an attempt weighs on limits that count cost; in a bulk workload
+	// a batch costs one for each row.
 	Cost Cost
+	// Rows is how many rows a bulk workload loads; zero for the others.
+	Rows int
+	// Users is how many identities load them, each with limits of its own;
+	// default 1, zero unless Kind is Bulk. MaxInFlight bounds the batches of each.
+	Users int
 }
 
 // Cost is a distribution of units a request.
@@ -99,7 +113,12 @@ type Cost struct {
 
 // Provider is the model of an API.
 type Provider struct {
-	Latency   Latency
+	Latency Latency
+	// Batch is how long batches of rows take; nil unless the workload is bulk.
+	Batch *Batch
+	// Hint is the parallelism that answers to batches recommend to each user; 0
+	// recommends none.
+	Hint      int
 	Limits    []Limit
 	Throttle  Throttle
 	Penalty   *Penalty
@@ -107,6 +126,22 @@ type Provider struct {
 	Strangers *Strangers
 	Changes   []Change
 	Faults    []Fault
+}
+
+// Batch is how long the provider works on a batch of rows: Overhead and PerRow
+// for each row, times a lognormal factor of median 1, and longer while it works
+// on more batches than it has servers for. That is on top of the latency, which
+// is the way there and back.
+type Batch struct {
+	Overhead, PerRow time.Duration
+	// MaxRows is the most rows of a batch; default 1000.
+	MaxRows int
+	// Spread is the standard deviation of the factor's natural logarithm; default 0.
+	Spread float64
+	// Knee is how many batches of one user the provider works on side by side
+	// before each takes longer: n of them take n/Knee times as long. SharedKnee is
+	// the same for all users together. 0, the default, is without end.
+	Knee, SharedKnee int
 }
 
 // Latency is how long an attempt takes, from the client and back. Both
@@ -262,8 +297,12 @@ type Strangers struct {
 // Change multiplies every limit from an instant on. Changes add up: 0.5 and
 // later 2 is the first limit again.
 type Change struct {
-	At    time.Duration
+	At time.Duration
+	// Scale is 1 for a change of the hint alone.
 	Scale float64
+	// Hint is what the answers recommend from then on, in a bulk workload; 0
+	// leaves it as it is. Knee is the same for the batch's Knee.
+	Hint, Knee int
 }
 
 // FaultKind is what goes wrong.

@@ -106,6 +106,36 @@ func TestParseReadsEverything(t *testing.T) {
 	}
 }
 
+func TestParseReadsABulkWorkload(t *testing.T) {
+	got, err := scenario.Parse("bulk.yaml", []byte(`name: bulk
+workload: {kind: bulk, rows: 72493, users: 2, max_in_flight: 32}
+provider:
+  batch: {overhead: 200ms, per_row: 22ms, max_rows: 500, spread: 0.05, knee: 4, shared_knee: 9}
+  hint: 4
+  changes: [{at: 1m, hint: 2, knee: 3}, {at: 2m, scale: 0.5}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (scenario.Workload{Kind: scenario.Bulk, Rows: 72493, Users: 2, MaxInFlight: 32, Cost: scenario.Cost{Mean: 1}}); got.Workload != want {
+		t.Errorf("workload %+v, want %+v", got.Workload, want)
+	}
+	if want := (scenario.Batch{Overhead: 200 * time.Millisecond, PerRow: 22 * time.Millisecond, MaxRows: 500, Spread: 0.05, Knee: 4, SharedKnee: 9}); *got.Provider.Batch != want || got.Provider.Hint != 4 {
+		t.Errorf("batch %+v and hint %d, want %+v and 4", *got.Provider.Batch, got.Provider.Hint, want)
+	}
+	want := []scenario.Change{{At: time.Minute, Scale: 1, Hint: 2, Knee: 3}, {At: 2 * time.Minute, Scale: 0.5}}
+	if diff := cmp.Diff(want, got.Provider.Changes); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	least, err := scenario.Parse("least.yaml", []byte("name: least\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (scenario.Batch{PerRow: time.Millisecond, MaxRows: 1000}); *least.Provider.Batch != want || least.Workload.Users != 1 || least.Workload.MaxInFlight != 64 || least.Provider.Hint != 0 {
+		t.Errorf("%+v, %+v", least.Workload, least.Provider.Batch)
+	}
+}
+
 func TestParseFillsInDefaults(t *testing.T) {
 	got, err := scenario.Parse("least.yaml", []byte("name: least\n"))
 	if err != nil {
@@ -192,13 +222,36 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{"name: x\nowner: 1s", `2:8: owner: must be a mapping, got "1s"`},
 		{"name: x\nowner: {ceiling: 0s}", "2:18: owner.ceiling: 0s must be from 1µs to 1d"},
 		{"name: x\nowner: {ceiling: -1s}", "2:18: owner.ceiling: -1s must be from 1µs to 1d"},
-		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: "closed" must be one of backlog, open`},
-		{"name: x\nworkload: {kind: [open]}", "2:18: workload.kind: must be one of backlog, open, got a list"},
+		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: "closed" must be one of backlog, open, bulk`},
+		{"name: x\nworkload: {kind: [open]}", "2:18: workload.kind: must be one of backlog, open, bulk, got a list"},
 		{"name: x\nworkload: {kind: open}", "2:12: workload.rate: is required"},
 		{"name: x\nworkload: {rate: 1/s}", "2:18: workload.rate: belongs to workload kind open, not to backlog"},
 		{"name: x\nworkload: {max_in_flight: 0}", "2:27: workload.max_in_flight: 0 must be a whole number from 1 to"},
 		{"name: x\nworkload: {cost: {mean: 0}}", "2:25: workload.cost.mean: 0 must be above 0"},
 		{"name: x\nworkload: {cost: {mean: .nan}}", "2:25: workload.cost.mean: must be a number"},
+		{"name: x\nworkload: {rows: 5}", "2:18: workload.rows: belongs to workload kind bulk, not to backlog"},
+		{"name: x\nworkload: {kind: open, rate: 1/s, users: 2}", "2:42: workload.users: belongs to workload kind bulk, not to open"},
+		{"name: x\nworkload: {kind: bulk}\nprovider: {batch: {per_row: 1ms}}", "2:12: workload.rows: is required"},
+		{"name: x\nworkload: {kind: bulk, rows: 0}\nprovider: {batch: {per_row: 1ms}}", "2:30: workload.rows: 0 must be a whole number from 1 to 10000000"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, users: 0}\nprovider: {batch: {per_row: 1ms}}", "2:40: workload.users: 0 must be a whole number from 1 to 1000"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, max_in_flight: 1001}\nprovider: {batch: {per_row: 1ms}}", "2:48: workload.max_in_flight: 1001 must be a whole number from 1 to 1000"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, cost: {mean: 2}}\nprovider: {batch: {per_row: 1ms}}", "2:39: workload.cost: does not belong to workload kind bulk"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, rate: 1/s}\nprovider: {batch: {per_row: 1ms}}", "2:39: workload.rate: belongs to workload kind open, not to bulk"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}", "provider: is required for workload kind bulk"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {hint: 4}", "3:12: provider.batch: is required"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {overhead: 1s}}", "3:20: provider.batch.per_row: is required"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 0s}}", "3:29: provider.batch.per_row: 0s must be from 1µs to 1m"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, max_rows: 0}}", "3:44: provider.batch.max_rows: 0 must be"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, spread: -1}}", "3:42: provider.batch.spread: -1 must be at least 0"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, knee: 0}}", "3:40: provider.batch.knee: 0 must be"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, rows: 1}}", "3:34: provider.batch.rows: unknown field, want one of overhead, per_row, max_rows, spread, knee, shared_knee"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, hint: 0}", "3:41: provider.hint: 0 must be"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, changes: [{at: 1m}]}", "provider.changes[0].scale: at least one of scale, hint and knee is required"},
+		{"name: x\nclients: 2\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}}", "2:10: clients: does not belong to workload kind bulk"},
+		{"name: x\nowner: {ceiling: 1s}\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}}", "owner: does not belong to workload kind bulk"},
+		{"name: x\nprovider: {batch: {per_row: 1ms}}", "2:19: provider.batch: belongs to workload kind bulk, not to backlog"},
+		{"name: x\nprovider: {hint: 4}", "2:18: provider.hint: belongs to workload kind bulk, not to backlog"},
+		{"name: x\nprovider: {changes: [{at: 1m, scale: 2, hint: 4}]}", "provider.changes[0].hint: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nworkload: {cost: {spread: -1}}", "2:27: workload.cost.spread: -1 must be at least 0"},
 		{provider("latency: {p99: 1s}"), "3:13: provider.latency.p50: is required"},
 		{provider("latency: {p50: 2s, p99: 1s}"), "3:27: provider.latency.p99: 1s must be at least p50, which is 2s"},
@@ -366,7 +419,7 @@ provider:
 	// Output:
 	// notion 1h0m0s token_bucket 3/s burst 10
 	// notion.yaml:4:39: provider.limits[0].rate: "3/fortnight": unknown unit "fortnight" of a rate, want s, m, min, h, d or day
-	// notion.yaml:5:3: provider.thottle: unknown field, want one of latency, limits, throttle, penalty, suspend, strangers, changes, faults
+	// notion.yaml:5:3: provider.thottle: unknown field, want one of latency, batch, hint, limits, throttle, penalty, suspend, strangers, changes, faults
 }
 
 func FuzzParse(f *testing.F) {

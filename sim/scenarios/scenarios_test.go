@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headway-go/headway/sim/scenario"
 	"github.com/headway-go/headway/sim/scenarios"
 )
 
@@ -13,7 +14,24 @@ func TestFilesAreNamedAfterTheirScenariosAndSayTheirSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	loads, err := scenarios.Bulk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 || len(loads) == 0 {
+		t.Fatalf("%d and %d scenarios, want some of each", len(all), len(loads))
+	}
 	for _, s := range all {
+		if s.Workload.Kind == scenario.Bulk {
+			t.Errorf("%s is bulk and among the others", s.Name)
+		}
+	}
+	for _, s := range loads {
+		if s.Workload.Kind != scenario.Bulk {
+			t.Errorf("%s is not bulk", s.Name)
+		}
+	}
+	for _, s := range append(all, loads...) {
 		src, err := scenarios.FS.ReadFile(s.Name + ".yaml")
 		if err != nil {
 			t.Errorf("scenario %s is in a file of another name: %v", s.Name, err)

@@ -33,7 +33,8 @@
 // keys, what a request weighs, how a refusal is said) as an [API], such as package
 // llm's. With an API mounted, limits of concurrency count what is really under
 // way, and are met before the others; they then neither add to penalties nor to
-// suspension. Do not expose it to a network that
+// suspension. An API may give each of its callers the limits alone ([Call].Scope),
+// and tell of itself ([Reporter]). Do not expose it to a network that
 // is not yours: it is a test double, without TLS or bounds on clients.
 //
 // A Server is safe for concurrent use. Time is real: its instants are the

@@ -32,6 +32,11 @@ type Call struct {
 	Key string
 	// Model is what is called; may be empty.
 	Model string
+	// Scope is whose limits it meets: calls of one scope have all limits of the
+	// scenario to themselves, concurrency as the model has it: a call is under way
+	// as long as it is busy, whoever waits for it. Empty, the default, is the
+	// limits that all share. Beyond 1,000 scopes, further ones share one.
+	Scope string
 	// Cost is what it weighs on limits that count cost, above 0.
 	Cost float64
 	// Busy is how long the provider works on it beyond the latency; at least 0.
@@ -52,6 +57,13 @@ type KeyCounts struct {
 	// Charged is the cost of what was admitted, as weighed on admission.
 	Charged float64 `json:"charged"`
 	Usage
+}
+
+// ScopeCounts is what became of one scope's calls.
+type ScopeCounts struct {
+	provider.Counts
+	// ByLimit counts refusals by what refused.
+	ByLimit map[string]int64 `json:"by_limit,omitempty"`
 }
 
 // KeyID stands for a credential in log and stats: the first 12 hexadecimal
@@ -113,7 +125,7 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request, c Call) (*Visit, bo
 	}
 	d := s.decide(r.Pattern, c, total-2*uplink+c.Busy)
 	out := &logged{ResponseWriter: w, journal: &s.log, entry: s.entry(r, d)}
-	out.entry.Key, out.entry.Model, out.entry.Cost = c.Key, cut(c.Model), c.Cost
+	out.entry.Key, out.entry.Model, out.entry.Scope, out.entry.Cost = c.Key, cut(c.Model), cut(c.Scope), c.Cost
 	v := &Visit{Verdict: d.Verdict, ResponseWriter: out, At: s.start.Add(d.at), out: out, gate: g, key: c.Key, holds: d.Admitted}
 	if d.Reset {
 		s.log.add(out.entry)
@@ -152,6 +164,16 @@ func (v *Visit) Use(u Usage) {
 	k.Cached += u.Cached
 	k.Output += u.Output
 	s.stats.ByKey[key] = k
+}
+
+// Wrote has the log tell how many rows the request wrote; before the answer.
+func (v *Visit) Wrote(rows int) { v.out.entry.Written = rows }
+
+// Cut resets the connection instead of an answer, and logs status 0.
+func (v *Visit) Cut() {
+	v.Free()
+	v.out.cut()
+	reset(v.out.ResponseWriter)
 }
 
 // Free gives back the place that an admitted request holds, before its last
@@ -208,7 +230,46 @@ func (s *Server) crowded() (v provider.Verdict, ok bool) {
 	return v, false
 }
 
-// maxKeys bounds how many keys are counted apart.
+// limits is the model that a scope meets. The lock is held.
+func (s *Server) limits(scope string) *provider.Model {
+	if scope == "" {
+		return s.model
+	}
+	scope = s.scope(scope)
+	m := s.scopes[scope]
+	if m == nil {
+		m = s.pristine.Clone()
+		s.scopes[scope] = m
+	}
+	return m
+}
+
+// tally counts a verdict on a scope's call. The lock is held.
+func (s *Server) tally(scope string, v provider.Verdict) {
+	if scope == "" {
+		return
+	}
+	scope = s.scope(scope)
+	c := s.stats.ByScope[scope]
+	count(v, &c.Counts)
+	if !v.Admitted {
+		if c.ByLimit == nil {
+			c.ByLimit = make(map[string]int64)
+		}
+		c.ByLimit[refusedBy(v)]++
+	}
+	s.stats.ByScope[scope] = c
+}
+
+// scope is what a scope is counted as. The lock is held.
+func (s *Server) scope(name string) string {
+	if _, known := s.scopes[name]; !known && len(s.scopes) >= maxKeys {
+		return "others"
+	}
+	return name
+}
+
+// maxKeys bounds how many keys, and scopes, are counted apart.
 const maxKeys = 1000
 
 // account is where a key is counted. The lock is held.

@@ -24,11 +24,14 @@ type Entry struct {
 	Path         string `json:"path"`
 	Cursor       string `json:"cursor,omitempty"`
 	UpdatedAfter string `json:"updated_after,omitempty"`
-	// Key, Model and Cost are of requests that came through the [Gate]; Key is a
-	// [KeyID].
+	// Key, Model, Scope and Cost are of requests that came through the [Gate]; Key
+	// is a [KeyID].
 	Key   string  `json:"key,omitempty"`
 	Model string  `json:"model,omitempty"`
+	Scope string  `json:"scope,omitempty"`
 	Cost  float64 `json:"cost,omitempty"`
+	// Written is how many rows it wrote, whatever was answered.
+	Written int `json:"written,omitempty"`
 	// Status is what was answered: 0 when the connection was reset, 499 when
 	// the client had gone away before an admitted request was answered.
 	Status int `json:"status"`

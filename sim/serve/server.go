@@ -67,6 +67,19 @@ type Server struct {
 	model   *provider.Model
 	sampler *provider.Sampler
 	stats   Stats
+	// scopes are the limits of [Call.Scope], copies of the pristine one.
+	scopes   map[string]*provider.Model
+	pristine *provider.Model
+
+	reporters []Reporter
+}
+
+// Reporter is an API that tells of itself.
+type Reporter interface {
+	API
+	// Report names the API, and gives what it did as JSON can have it: in [Stats],
+	// and at /-/NAME.
+	Report() (name string, did any)
 }
 
 // Stats is what the server has done so far.
@@ -86,6 +99,10 @@ type Stats struct {
 	// ByKey counts what came through the [Gate], by [KeyID]; beyond 1,000 keys,
 	// further ones are "others".
 	ByKey map[string]KeyCounts `json:"by_key,omitempty"`
+	// ByScope counts by [Call.Scope]; beyond 1,000, further ones are "others".
+	ByScope map[string]ScopeCounts `json:"by_scope,omitempty"`
+	// Reports is what the APIs tell of themselves.
+	Reports map[string]any `json:"reports,omitempty"`
 }
 
 // New makes a server whose scenario starts now. Errors name the option, its
@@ -96,7 +113,11 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 		return nil, err
 	}
 	start, places := time.Now(), []place(nil)
-	if s != nil && len(opt.APIs) > 0 {
+	pristine, err := provider.NewAt(s, opt.Seed, start)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if len(opt.APIs) > 0 {
 		s, places = apart(s)
 	}
 	model, err := provider.NewAt(s, opt.Seed, start)
@@ -115,7 +136,9 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 		sampler: provider.NewSampler(s, opt.Seed, 0),
 		stats: Stats{
 			ByLimit: make(map[string]int64), ByPath: make(map[string]provider.Counts), ByKey: make(map[string]KeyCounts),
+			ByScope: make(map[string]ScopeCounts),
 		},
+		scopes: make(map[string]*provider.Model), pristine: pristine,
 	}
 	conversations.Register(srv.data)
 	for _, d := range opt.Datasets {
@@ -123,6 +146,9 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 	}
 	for _, a := range opt.APIs {
 		a.Mount(srv.apis, &Gate{server: srv})
+		if r, ok := a.(Reporter); ok {
+			srv.reporters = append(srv.reporters, r)
+		}
 	}
 	return srv, nil
 }
@@ -133,11 +159,21 @@ func (s *Server) Close() error { return s.log.failure() }
 
 // Stats is a copy of the counts.
 func (s *Server) Stats() Stats {
+	reports := make(map[string]any)
+	for _, r := range s.reporters {
+		name, did := r.Report()
+		reports[name] = did
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.stats
-	out.Suspended = s.model.Suspended()
+	out.Reports, out.Suspended = reports, s.model.Suspended()
 	out.ByLimit, out.ByPath, out.ByKey = maps.Clone(out.ByLimit), maps.Clone(out.ByPath), maps.Clone(out.ByKey)
+	out.ByScope = maps.Clone(out.ByScope)
+	for scope, c := range out.ByScope {
+		c.ByLimit = maps.Clone(c.ByLimit)
+		out.ByScope[scope] = c
+	}
 	return out
 }
 
@@ -149,7 +185,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/-/stats":
 		writeJSON(w, http.StatusOK, "application/json", s.Stats())
 	case strings.HasPrefix(r.URL.Path, "/-/"):
-		Problem(w, http.StatusNotFound, "no such path")
+		s.report(w, strings.TrimPrefix(r.URL.Path, "/-/"))
 	case s.spoken(r):
 		s.apis.ServeHTTP(w, r)
 	case !s.authorized(r):
@@ -161,6 +197,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.limited(w, r)
 	}
+}
+
+// report answers with what one API tells of itself.
+func (s *Server) report(w http.ResponseWriter, of string) {
+	for _, r := range s.reporters {
+		if name, did := r.Report(); name == of {
+			writeJSON(w, http.StatusOK, "application/json", did)
+			return
+		}
+	}
+	Problem(w, http.StatusNotFound, "no such path")
 }
 
 // spoken says whether an API answers to the request's path.
@@ -238,12 +285,14 @@ func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := decision{at: time.Since(s.start)}
-	s.model.Advance(d.at)
-	if v, full := s.crowded(); full {
+	model := s.limits(c.Scope)
+	model.Advance(d.at)
+	if v, full := s.crowded(); full && c.Scope == "" {
 		d.Verdict = v
 	} else {
-		d.Verdict = s.model.Arrive(d.at, 0, c.Cost, busy)
+		d.Verdict = model.Arrive(d.at, 0, c.Cost, busy)
 	}
+	s.tally(c.Scope, d.Verdict)
 	by := s.stats.ByPath[pattern]
 	count(d.Verdict, &s.stats.Counts, &by)
 	s.stats.ByPath[pattern] = by
@@ -253,10 +302,10 @@ func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 		s.stats.ByLimit[refusedBy(d.Verdict)]++
 	}
 	if c.Key == "" {
-		d.fields = s.model.Fields(d.Verdict, nil)
+		d.fields = model.Fields(d.Verdict, nil)
 		return d
 	}
-	d.quotas = s.model.Quotas(d.at, nil)
+	d.quotas = model.Quotas(d.at, nil)
 	key := s.account(c.Key)
 	k := s.stats.ByKey[key]
 	count(d.Verdict, &k.Counts)
@@ -332,6 +381,14 @@ func (l *logged) status(code int) {
 	}
 	l.written, l.entry.Status = true, code
 	l.journal.add(l.entry)
+}
+
+// cut writes the entry of an answer that does not come.
+func (l *logged) cut() {
+	if !l.written {
+		l.written, l.entry.Status = true, 0
+		l.journal.add(l.entry)
+	}
 }
 
 // WriteHeader writes the entry first.

@@ -1,0 +1,190 @@
+//go:build unix
+
+package bulk_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/e2e/harness"
+)
+
+// TestMalformedRowsAreNamedAndTheRestLoads has two bad lines in a large file.
+func TestMalformedRowsAreNamedAndTheRestLoads(t *testing.T) {
+	t.Parallel()
+	const rows = 100_000
+	bad := func(n int) bool { return n == 70_000 || n == rows-1 } // lines 70,001 and 100,000
+	for _, c := range []struct{ input, text string }{
+		{"rows.jsonl", lines(rows, bad)},
+		{"rows.csv", csvLines(rows, bad)},
+	} {
+		t.Run(c.input, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t)
+			p := newPlace(t, o, upsert, c.input, c.text)
+			says(t, p.run(harness.ExitDrained, "--batch-rows", "1000"), "100,000", "99,998", filepath.Join(load, "rejects.jsonl"))
+			s := p.accounted(o, rows, upsert)
+			if s.Acknowledged != rows-2 || s.Rejected != 2 {
+				t.Errorf("%+v", s.Totals)
+			}
+			if held, _ := o.count(); held != rows-2 {
+				t.Errorf("the office holds %d rows, want %d", held, rows-2)
+			}
+			first := map[string]string{"rows.jsonl": "line 70,001: malformed", "rows.csv": "line 70,002: malformed"}[c.input]
+			says(t, p.bulk(0, "rejects", load), first)
+			// The owner may rather have it stop there.
+			stopped := p.bulk(harness.ExitUsage, "run", c.input, "--target", "target.yaml", "--dir", "other", "--stop-on-malformed")
+			says(t, stopped, map[string]string{"rows.jsonl": "line 70001:", "rows.csv": "line 70002:"}[c.input])
+		})
+	}
+}
+
+// csvLines are the rows of lines as CSV with a header.
+func csvLines(rows int, bad func(n int) bool) string {
+	var b strings.Builder
+	b.WriteString("id,name\n")
+	for n := range rows {
+		if bad(n) {
+			b.WriteString("one field\n")
+			continue
+		}
+		fmt.Fprintf(&b, "%d,\"Row, %d\"\n", n, n)
+	}
+	return b.String()
+}
+
+// garbage are answers of 200 that tell nothing.
+var garbage = []string{"", "thanks", "<html>OK</html>", `{"ok":true}`, `[{"ok":true}]`, "[", strings.Repeat("[", 1<<16), "\x00\xff", "null"}
+
+// TestGarbageIsNotTakenForAYes answers 200 with garbage, with the rows written or
+// not: nothing of such a batch is acknowledged on that word.
+func TestGarbageIsNotTakenForAYes(t *testing.T) {
+	t.Parallel()
+	const rows = 3000
+	for _, kind := range []string{create, keyed, upsert} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t)
+			o.keyed = kind == keyed
+			lied := 0
+			o.answer = func(n int, _ request) (reply, bool) {
+				if n%8 != 3 || lied >= len(garbage) {
+					return reply{}, false
+				}
+				lied++
+				return reply{status: http.StatusOK, body: garbage[lied-1] + " ", writes: lied%2 == 0}, true
+			}
+			p := newPlace(t, o, kind, "rows.jsonl", lines(rows, nil))
+			p.run(harness.ExitDrained)
+			s := p.accounted(o, rows, kind)
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			switch {
+			case kind == create && s.Uncertain != int64(50*lied):
+				t.Errorf("%d rows are uncertain after %d lies about 50 each", s.Uncertain, lied)
+			case kind != create && s.Acknowledged != rows:
+				t.Errorf("%d rows are acknowledged, want all", s.Acknowledged)
+			}
+			if lied == 0 || s.Rejected != 0 {
+				t.Errorf("%d lies, %d rows rejected", lied, s.Rejected)
+			}
+		})
+	}
+}
+
+// TestTooLargeBatchesAreSplit meets a server that takes 20 rows at once.
+func TestTooLargeBatchesAreSplit(t *testing.T) {
+	t.Parallel()
+	const rows = 2000
+	o := newOffice(t)
+	o.answer = func(_ int, r request) (reply, bool) {
+		return reply{status: http.StatusRequestEntityTooLarge, body: "too much"}, r.rows > 20
+	}
+	p := newPlace(t, o, create, "rows.jsonl", lines(rows, nil))
+	sum := summaryOf(t, p.run(harness.ExitDrained, "--json"))
+	if s := p.accounted(o, rows, create); s.Acknowledged != rows {
+		t.Errorf("%+v", s.Totals)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if sum.Counts.Split == 0 || o.largest > 20 {
+		t.Errorf("%d batches were split, the largest written had %d rows", sum.Counts.Split, o.largest)
+	}
+}
+
+// TestACredentialThatIsRefusedInTheMiddle stops the load with the rest on record,
+// and with another credential it goes on.
+func TestACredentialThatIsRefusedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	const rows = 3000
+	o := newOffice(t)
+	good := "Bearer " + harness.Token
+	o.answer = func(n int, r request) (reply, bool) {
+		if n == 20 {
+			good = "Bearer another"
+		}
+		return reply{status: http.StatusUnauthorized, body: `{"error":"expired"}`}, r.token != good
+	}
+	p := newPlace(t, o, create, "rows.jsonl", lines(rows, nil))
+	out := p.run(harness.ExitRefused)
+	says(t, out, "unauthorized", "correct the credential", "headway bulk resume "+load)
+	s := p.status()
+	held, _ := o.count()
+	if s.Owed == 0 || s.Uncertain != 0 || s.Rejected != 0 || s.Acknowledged != int64(held) || held == 0 {
+		t.Errorf("%+v, and the office holds %d", s.Totals, held)
+	}
+	says(t, p.bulk(0, "status", load), "unauthorized", "headway bulk resume "+load)
+	p.resume(harness.ExitRefused) // nothing has changed
+	p.secretless()
+	p.token = "another"
+	p.resume(harness.ExitDrained)
+	if s := p.accounted(o, rows, create); s.Acknowledged != rows {
+		t.Errorf("%+v", s.Totals)
+	}
+	if _, writes := o.count(); writes != rows {
+		t.Errorf("%d rows were written, want each of %d once", writes, rows)
+	}
+}
+
+// TestAHintThatDropsToOne is obeyed with what was under way, and to the end.
+func TestAHintThatDropsToOne(t *testing.T) {
+	t.Parallel()
+	const rows, drop, settle = 4000, 30, 16
+	o := newOffice(t)
+	o.took = 4 * time.Millisecond
+	before, after := 0, 0
+	o.answer = func(n int, r request) (reply, bool) {
+		hint := "8"
+		switch {
+		case n < drop:
+			before = max(before, r.inFlight)
+		case n > drop+settle: // what was sent before the client knew is over
+			after = max(after, r.inFlight)
+			fallthrough
+		default:
+			hint = "1"
+		}
+		return reply{status: http.StatusNoContent, header: map[string]string{"x-ms-dop-hint": hint}, writes: true}, true
+	}
+	p := newPlace(t, o, upsert, "rows.jsonl", lines(rows, nil))
+	p.write("target.yaml", fmt.Sprintf(`target: dataverse
+auth: {bearer: "${OFFICE_TOKEN}"}
+dataverse: {url: "%s", table: contacts, type: contact, operation: upsert, key: [id]}
+`, o.URL)+quick)
+	sum := summaryOf(t, p.run(harness.ExitDrained, "--json"))
+	if s := p.accounted(o, rows, upsert); s.Acknowledged != rows {
+		t.Errorf("%+v", s.Totals)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if before < 2 || after != 1 {
+		t.Errorf("at most %d batches were under way before the hint of 1, and %d after it", before, after)
+	}
+	if len(sum.Identities) != 1 || sum.Identities[0].Ceiling != 1 || sum.Identities[0].Level != 1 {
+		t.Errorf("the summary has %+v", sum.Identities)
+	}
+}

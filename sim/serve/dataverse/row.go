@@ -1,0 +1,158 @@
+package dataverse
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// operation is what is done with rows.
+type operation int
+
+const (
+	create operation = iota
+	update
+	upsert
+)
+
+var actions = map[string]operation{
+	namespace + "CreateMultiple": create,
+	namespace + "UpdateMultiple": update,
+	namespace + "UpsertMultiple": upsert,
+}
+
+const namespace = "Microsoft.Dynamics.CRM."
+
+// What the column sim_fault can ask for.
+const (
+	troubleColumn = "sim_fault"
+	rejecting     = "reject"
+	throttling    = "throttle"
+	cutting       = "cut"
+	garbling      = "garbage"
+)
+
+// row is a row of a request.
+type row struct {
+	id identity
+	// named says that the request tells which row it is, byKey that it does so by an
+	// alternate key.
+	named, byKey bool
+	// sum is the hash of its columns.
+	sum     uint64
+	trouble string
+	fails   bool
+}
+
+// targets reads the body of a bulk operation. Errors are shown to the client.
+func (a *API) targets(set string, body []byte) ([]row, error) {
+	var in struct{ Targets []map[string]json.RawMessage }
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, fmt.Errorf("the body is no such JSON: %w", err)
+	}
+	if len(in.Targets) == 0 {
+		return nil, fmt.Errorf("the parameter Targets is missing or empty")
+	}
+	rows := make([]row, len(in.Targets))
+	kind := ""
+	for i, fields := range in.Targets {
+		var of string
+		_ = json.Unmarshal(fields["@odata.type"], &of) // a missing one stays empty
+		name, ok := strings.CutPrefix(strings.TrimPrefix(of, "#"), namespace)
+		if !ok || name == "" {
+			return nil, fmt.Errorf("row %d of Targets has no @odata.type such as %scontact", i, namespace)
+		}
+		if kind == "" {
+			kind = name
+		} else if kind != name {
+			return nil, fmt.Errorf("row %d of Targets is of type %s, and others of %s", i, name, kind)
+		}
+		r, err := a.row(set, kind+"id", fields)
+		if err != nil {
+			return nil, fmt.Errorf("row %d of Targets %w", i, err)
+		}
+		rows[i] = r
+	}
+	return rows, nil
+}
+
+// row reads one row, whose primary key is in a column.
+func (a *API) row(set, primary string, fields map[string]json.RawMessage) (r row, err error) {
+	r.sum = hash(fields)
+	_ = json.Unmarshal(fields[troubleColumn], &r.trouble) // another value is just a column's
+	switch raw := fields["@odata.id"]; {
+	case len(raw) > 0:
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return r, fmt.Errorf("has an @odata.id that is no text")
+		}
+		if text, err = url.PathUnescape(text); err != nil {
+			return r, fmt.Errorf("has an @odata.id with a bad escape")
+		}
+		text = text[strings.LastIndex(text[:strings.IndexByte(text+"(", '(')], "/")+1:]
+		of, id, err := reference(text)
+		if err != nil {
+			return r, fmt.Errorf("has an @odata.id that %w", err)
+		}
+		if of != set {
+			return r, fmt.Errorf("has an @odata.id of the set %s, in a request to %s", of, set)
+		}
+		r.id, r.named, r.byKey = id, true, strings.Contains(text, "=")
+	case len(fields[primary]) > 0 && string(fields[primary]) != "null":
+		var text string
+		if json.Unmarshal(fields[primary], &text) == nil {
+			r.id, err = guid(text)
+		} else {
+			err = errNoGUID
+		}
+		if err != nil {
+			return r, fmt.Errorf("has a %s that %w", primary, err)
+		}
+		r.named = true
+	default:
+		if r.id, r.named, err = keyed(set, a.opt.AlternateKey, fields); err != nil {
+			return r, err
+		}
+		r.byKey = r.named
+	}
+	r.fails = a.fails(&r)
+	return r, nil
+}
+
+// fails says whether a row is one of those that always do.
+func (a *API) fails(r *row) bool {
+	return a.opt.FailEvery > 0 && r.luck()%uint64(a.opt.FailEvery) == 0
+}
+
+// luck is a number of the row's own: of its name where it has one.
+func (r *row) luck() uint64 {
+	if !r.named {
+		return r.sum
+	}
+	d := digest(r.id.String())
+	return binary.BigEndian.Uint64(d[:])
+}
+
+// hash is that of the columns, in whatever order they come.
+func hash(fields map[string]json.RawMessage) uint64 {
+	h := sha256.New()
+	var compact bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if strings.HasPrefix(name, "@") {
+			continue
+		}
+		compact.Reset()
+		_ = json.Compact(&compact, fields[name]) // it was decoded: it is JSON
+		h.Write([]byte(name))
+		h.Write([]byte{0})
+		h.Write(compact.Bytes())
+		h.Write([]byte{0})
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}
