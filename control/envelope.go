@@ -153,8 +153,8 @@ func (e *Envelope) Hold(now time.Duration, cost float64) time.Duration {
 	}
 	if e.bank != nil && at != Never {
 		// However long a suspect would wait, no longer than twice the longest
-		// block that has been seen to end.
-		trust := max(2*time.Second, 2*e.block.longest, 8*e.interval)
+		// block that has been seen to end, or a day.
+		trust := min(max(2*time.Second, 2*e.block.longest, 8*e.interval), maxRung)
 		if e.admitted < 4 {
 			trust = 2 * time.Second // a told wait is no interval, and little was seen
 		}
@@ -307,6 +307,11 @@ func (e *Envelope) settleCost(now time.Duration, o Observation) {
 	}
 	for i := range e.limits {
 		e.limits[i].settleCost(now, o.Sent, more)
+	}
+	for i := range e.told {
+		if t := &e.told[i]; t.slides != nil && t.perCost {
+			t.slides.correct(now, o.Sent, more)
+		}
 	}
 }
 

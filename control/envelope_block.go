@@ -35,7 +35,7 @@ type block struct {
 func (e *Envelope) throttled(now time.Duration, o Observation) {
 	n, cost := e.sent.after(o.Sent)
 	n, cost = n-1, cost-o.Estimate // what was sent after it
-	e.takeBack(o)
+	e.takeBack(now, o)
 	// What is under way may be refused too: it proves nothing.
 	e.forget()
 	e.disproved = true
@@ -50,7 +50,7 @@ func (e *Envelope) throttled(now time.Duration, o Observation) {
 		}
 		return
 	}
-	smooth(&e.refusal, float64(now-o.Sent), 0.2)
+	smooth(&e.refusal, float64(min(now-o.Sent, slowestRefusal)), 0.2)
 	b.epoch, e.acks, e.ackAt = now, 0, now
 	if !b.on {
 		b.at, b.refused = now, 0
@@ -81,7 +81,7 @@ func (e *Envelope) throttled(now time.Duration, o Observation) {
 }
 
 // takeBack gives back what a refused attempt was counted for.
-func (e *Envelope) takeBack(o Observation) {
+func (e *Envelope) takeBack(now time.Duration, o Observation) {
 	for u, used := range e.units {
 		if used != nil {
 			for i := range used.windows {
@@ -91,6 +91,11 @@ func (e *Envelope) takeBack(o Observation) {
 	}
 	for i := range e.limits {
 		e.limits[i].gaveBack(o)
+	}
+	for i := range e.told {
+		if t := &e.told[i]; t.slides != nil {
+			t.slides.correct(now, o.Sent, -unitsOf(t.unit(), o.Estimate))
+		}
 	}
 	if e.bank != nil {
 		e.bank.pool.gaveBack()
@@ -228,6 +233,10 @@ func (e *Envelope) wait(now, at, low time.Duration) time.Duration {
 
 // maxRung bounds the silence between two canaries.
 const maxRung = 24 * time.Hour
+
+// slowestRefusal bounds what is believed of the time that a refusal takes: one
+// that was settled hours later does not hold back what follows.
+const slowestRefusal = time.Minute
 
 // reopen: the canary came through.
 func (e *Envelope) reopen(now time.Duration, o Observation) {

@@ -329,3 +329,34 @@ func BenchmarkEnvelope(b *testing.B) {
 		})
 	}
 }
+
+// What was refused hours after it was sent says nothing of how long a refusal
+// takes: it must not lengthen the waits that follow.
+func TestEnvelopeIsNotHeldBackByARefusalThatTookHours(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	now := time.Duration(0)
+	admit := func() {
+		at := law.Hold(now, 1)
+		if at == control.Never || at-now > 24*time.Hour+time.Minute {
+			t.Fatalf("at %v the next goes in %v", now, at-now)
+		}
+		law.Sent(at, 1)
+		now = at + 10*ms
+		law.Observe(control.Observation{Sent: at, Now: now, Class: reason.OK, Estimate: 1, Cost: 1})
+	}
+	for range 3 {
+		admit()
+	}
+	for range 3 {
+		at := law.Hold(now, 1)
+		if at == control.Never {
+			t.Fatal("nothing is under way, and it waits for an outcome")
+		}
+		law.Sent(at, 1)
+		now = at + 20*time.Hour
+		law.Observe(control.Observation{Sent: at, Now: now, Class: reason.Throttled, Estimate: 1})
+	}
+	for range 60 {
+		admit()
+	}
+}

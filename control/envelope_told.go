@@ -16,6 +16,10 @@ type told struct {
 	reset   time.Duration // the instant at which all is back
 	rate    float64       // units a second that come back, for one that refills
 	doubts  int           // how often it was found wrong
+
+	least  float64       // the least that was seen in use, of one that refills
+	whole  time.Duration // how long that took to come back
+	slides *slide        // of one that was found to be a sliding window
 }
 
 // trust is how often a limit may be found wrong before it is left out.
@@ -53,14 +57,17 @@ func (e *Envelope) hear(now time.Duration, o Observation) {
 			t.spent = cost
 		}
 		if t.refills && t.quota > t.left && f.Reset > 0 {
-			t.rate = (t.quota - t.left) / f.Reset.Seconds()
+			// What is left is rounded down, so that up to one less is missing.
+			t.rate = max(1, t.quota-t.left-1) / f.Reset.Seconds()
 			if t.window > 0 {
 				t.rate = min(t.rate, t.quota/t.window.Seconds())
 			}
 		}
-		if o.Class.Throttle() && t.left <= 0 && t.refills && f.Reset > 2*time.Second && !t.perCost {
+		if o.Class.Throttle() && t.left <= 0 && t.refills && f.Reset > 2*time.Second && !t.perCost && t.slides == nil &&
+			(o.RetryAfter <= 0 || o.RetryAfter >= f.Reset/2) { // else some come back before
 			t.refills = false // it comes back all at once, or has not yet
 		}
+		t.discern(e, now, f)
 	}
 }
 
@@ -81,11 +88,20 @@ func (e *Envelope) slot(f *Fact) *told {
 // took counts an attempt.
 func (t *told) took(now time.Duration, cost float64) {
 	t.roll(now)
-	if t.perCost {
-		t.spent += cost
-	} else {
-		t.spent++
+	units := unitsOf(t.unit(), cost)
+	t.spent += units
+	if t.slides != nil {
+		t.slides.advance(now)
+		t.slides.own.take(units)
 	}
+}
+
+// unit is what it counts: 0 attempts, 1 cost.
+func (t *told) unit() int {
+	if t.perCost {
+		return 1
+	}
+	return 0
 }
 
 // roll starts a new window when one has ended and nothing was heard since: one
@@ -109,6 +125,13 @@ func (t *told) free(now time.Duration, cost float64) time.Duration {
 	units := 1.0
 	if t.perCost {
 		units = min(cost, max(1, t.quota))
+	}
+	if t.slides != nil {
+		room := t.quota
+		if t.perCost {
+			room *= 1 - costDoubt
+		}
+		return t.slides.free(now, room-units)
 	}
 	short := units - (t.left - t.spent)
 	if short <= 0 {

@@ -30,6 +30,7 @@ type route struct {
 	rule    Charge
 	nodes   []*node
 	clamp   amount // the smallest capacity on the path, by kind
+	spread  bool   // a scope on it is spread: what is larger than a clamp is owed at once
 	shared  bool   // the account stands for those without a scope of their own
 }
 
@@ -221,6 +222,7 @@ func (g *Governor) routeTo(a *account, model string) *route {
 
 func (r *route) pass(n *node) {
 	r.nodes = append(r.nodes, n)
+	r.spread = r.spread || n.limits.spread
 	r.clamp[tokens] = min(r.clamp[tokens], n.limits.tokensClamp)
 	r.clamp[inputTokens] = min(r.clamp[inputTokens], n.limits.inputClamp)
 	r.clamp[outputTokens] = min(r.clamp[outputTokens], n.limits.outputClamp)

@@ -64,7 +64,10 @@ func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
 		}
 	}
 	d.Approved = true
-	if c.clamped() {
+	switch {
+	case c.route.spread:
+		c.taken = c.rated
+	case c.clamped():
 		d.Advisory |= AdviseClamped
 	}
 	if c.route.shared {
@@ -90,7 +93,7 @@ func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 	l, cost := n.limits, c.charged[tokens]
 	for m := l.mask; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros8(m) % kinds
-		n.bucket[k].level -= c.taken[k] * nano // it is there
+		n.bucket[k].take(&l.refill[k], c.taken[k]*nano)
 	}
 	if n.window != nil {
 		n.window.add(c.taken[tokens])

@@ -33,6 +33,9 @@ type refill struct {
 // perMinute is the rate of n units a minute, as a reduced fraction: no rounding.
 func perMinute(n, capacity int64) refill { return reduced(uint64(n), 60, capacity) }
 
+// spread is the rate of nearly n units a minute, of which few come in a row.
+func spread(n int64) refill { return reduced(98*uint64(n), 100*60, max(1, (n+11)/12)) }
+
 // perSecond is a rate given in units a second, to nine decimal places.
 func perSecond(r float64, capacity int64) refill {
 	return reduced(uint64(math.Round(r*nano)), nano, capacity)

@@ -13,7 +13,9 @@ type MaxTokensRule string
 const (
 	// IgnoreMax: it is not charged; output counts as expected, then as generated.
 	IgnoreMax MaxTokensRule = ""
-	// FloorMax: the whole charge is at least max_tokens, used or not.
+	// FloorMax: budgets by the minute and windows count the larger of max_tokens
+	// and the input, whatever is generated. Daily caps and ledgers count what was
+	// used, and at least max_tokens.
 	FloorMax MaxTokensRule = "floor"
 	// ReserveMax: output is reserved as max_tokens and settled as generated.
 	ReserveMax MaxTokensRule = "reserve"
@@ -83,6 +85,36 @@ func (c *Charge) of(u Usage, maxTokens int64) amount {
 		all = max(all, maxTokens)
 	}
 	return amount{1, all, in, out}
+}
+
+// rated is what counts against budgets by the minute, where a counts against
+// daily caps and ledgers.
+func (c *Charge) rated(a amount, maxTokens int64) amount {
+	if c.MaxTokens == FloorMax {
+		a[tokens] = max(a[inputTokens], maxTokens)
+	}
+	return a
+}
+
+// final is what a call that used so much counts in the end. One that used nothing
+// was refused: it counts as a call of no tokens, whatever it asked for.
+func (c *Charge) final(u Usage, maxTokens int64) (charged, rated amount) {
+	if u == (Usage{}) {
+		return amount{calls: 1}, amount{calls: 1}
+	}
+	charged = c.of(u, maxTokens)
+	return charged, c.rated(charged, maxTokens)
+}
+
+// Rated is how many tokens a call counts against a budget by the minute: one that
+// is to be made, by what it is expected to use, or one that was made. MaxTokens is
+// the request's own bound, 0 for none. It is what the provider is thought to count.
+func (c Charge) Rated(u Usage, maxTokens int64, made bool) int64 {
+	a := c.of(u, maxTokens)
+	if !made {
+		a = c.estimate(u, maxTokens)
+	}
+	return c.rated(a, maxTokens)[tokens]
 }
 
 // estimate is what to reserve before the call.

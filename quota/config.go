@@ -28,6 +28,13 @@ type Limits struct {
 	// refill, to nine decimal places, at most 1e7.
 	RefillPerSecond float64 `json:"refillPerSecond,omitempty"`
 
+	// Spread is for limits that somebody else enforces, as a provider does its own.
+	// Of what is counted by the minute, budgets without a burst of their own then
+	// give five seconds' worth in a row, and refill two hundredths slower, so that
+	// no minute holds much more than a minute's worth. A call that is larger than
+	// five seconds' worth is owed, instead of clamped.
+	Spread bool `json:"spread,omitempty"`
+
 	// TokensPerMinute bounds all charged tokens, hard; TokenBurst is the
 	// bucket's capacity, by default TokensPerMinute.
 	TokensPerMinute int64 `json:"tokensPerMinute,omitempty"`

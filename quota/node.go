@@ -24,6 +24,7 @@ type limits struct {
 	inputClamp   int64
 	outputClamp  int64
 	capped, soft bool
+	spread       bool
 	watched      bool // its state may change by being charged
 }
 
@@ -34,6 +35,7 @@ func compile(l *Limits, c *calendar) *limits {
 		perMinute:   l.CallsPerMinute,
 		tokensClamp: math.MaxInt64, inputClamp: math.MaxInt64, outputClamp: math.MaxInt64,
 		capped: l.MaxDailyTokens > 0 || l.MaxDailyCalls > 0, soft: l.SoftTokenBudget > 0,
+		spread: l.Spread,
 	}
 	if p.dailyTokens == 0 {
 		p.dailyTokens = noCap
@@ -45,30 +47,35 @@ func compile(l *Limits, c *calendar) *limits {
 		p.mask |= 1 << kind
 		p.refill[kind] = r
 	}
-	burst := l.Burst
-	if burst == 0 {
-		burst = l.CallsPerMinute
+	minute := func(kind int, n, burst int64) (capacity int64) {
+		r := perMinute(n, burst)
+		if burst == 0 {
+			r = perMinute(n, n)
+			if l.Spread {
+				r = spread(n)
+			}
+		}
+		set(kind, r)
+		return r.capacity / nano
 	}
 	switch {
 	case l.RefillPerSecond > 0:
+		burst := l.Burst
+		if burst == 0 {
+			burst = l.CallsPerMinute
+		}
 		set(calls, perSecond(l.RefillPerSecond, burst))
 	case l.CallsPerMinute > 0:
-		set(calls, perMinute(l.CallsPerMinute, burst))
+		minute(calls, l.CallsPerMinute, l.Burst)
 	}
 	if n := l.TokensPerMinute; n > 0 {
-		p.tokensClamp = n
-		if l.TokenBurst > 0 {
-			p.tokensClamp = l.TokenBurst
-		}
-		set(tokens, perMinute(n, p.tokensClamp))
+		p.tokensClamp = minute(tokens, n, l.TokenBurst)
 	}
 	if n := l.InputTokensPerMinute; n > 0 {
-		p.inputClamp = n
-		set(inputTokens, perMinute(n, n))
+		p.inputClamp = minute(inputTokens, n, 0)
 	}
 	if n := l.OutputTokensPerMinute; n > 0 {
-		p.outputClamp = n
-		set(outputTokens, perMinute(n, n))
+		p.outputClamp = minute(outputTokens, n, 0)
 	}
 	p.watched = p.capped || p.soft
 	if p.soft {

@@ -169,7 +169,7 @@ func (g *Governor) reroute(w *waiter) {
 	}
 	w.claim.route = on
 	for k := range w.claim.taken {
-		w.claim.taken[k] = min(w.claim.charged[k], on.clamp[k])
+		w.claim.taken[k] = min(w.claim.rated[k], on.clamp[k])
 	}
 }
 

@@ -62,7 +62,8 @@ func (r *Request) expected() Usage {
 type claim struct {
 	route   *route
 	charged amount // from daily caps and ledgers
-	taken   amount // from buckets and windows: the same, but no more than a full one holds
+	rated   amount // by the minute
+	taken   amount // from buckets and windows: what is rated, but no more than a full one holds
 	max     int64  // max_tokens of the request
 	input   Usage  // the expected input, cached or not
 }
@@ -70,10 +71,11 @@ type claim struct {
 func (r *Request) claim(on *route, c *claim) {
 	u := r.expected()
 	c.route, c.charged, c.max = on, on.rule.estimate(u, r.MaxTokens), r.MaxTokens
+	c.rated = on.rule.rated(c.charged, r.MaxTokens)
 	c.input = Usage{Input: u.Input, Cached: u.Cached}
 	for k := range c.taken {
-		c.taken[k] = min(c.charged[k], on.clamp[k])
+		c.taken[k] = min(c.rated[k], on.clamp[k])
 	}
 }
 
-func (c *claim) clamped() bool { return c.taken != c.charged }
+func (c *claim) clamped() bool { return c.taken != c.rated }

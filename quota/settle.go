@@ -25,8 +25,8 @@ func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (firs
 		return false, g.conflict()
 	}
 	h.actual = actual
-	final := h.route.rule.of(actual, h.max)
-	g.end(now, id, h, &final, settled)
+	charged, rated := h.route.rule.final(actual, h.max)
+	g.end(now, id, h, &charged, &rated, settled)
 	return true, nil
 }
 
@@ -43,7 +43,7 @@ func (g *Governor) Cancel(now time.Duration, id Permit) (first bool, err error) 
 	case h == nil || h.end != open:
 		return false, nil
 	}
-	g.end(now, id, h, &amount{}, canceled)
+	g.end(now, id, h, &amount{}, &amount{}, canceled)
 	return true, nil
 }
 
@@ -61,9 +61,10 @@ func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
 	}
 	h.flowed += n
 	flowed := h.flow()
+	rated := h.route.rule.rated(flowed, h.max)
 	charged, taken := h.charged, h.taken
 	for k := range flowed {
-		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], flowed[k])
+		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], rated[k])
 	}
 	if charged != h.charged || taken != h.taken {
 		g.adjust(now, h, &charged, &taken, false)
@@ -89,19 +90,24 @@ func (g *Governor) conflict() error {
 // stays charged, and so does the call, which was most likely made.
 func (g *Governor) expire(now time.Duration, id Permit, h *hold) {
 	g.permits.expired++
-	final := amount{calls: 1}
+	charged := amount{calls: 1}
+	rated := charged
 	switch {
 	case g.config.KeepExpired:
-		final = h.charged
+		charged = h.charged
+		for k := range rated {
+			rated[k] = max(h.rated[k], h.taken[k])
+		}
 	case h.flowed > 0:
-		final = h.flow()
+		charged = h.flow()
+		rated = h.route.rule.rated(charged, h.max)
 	}
-	g.end(now, id, h, &final, expired)
+	g.end(now, id, h, &charged, &rated, expired)
 }
 
-// end brings a permit to its final amount and closes it.
-func (g *Governor) end(now time.Duration, id Permit, h *hold, final *amount, how ending) {
-	g.adjust(now, h, final, final, true)
+// end brings a permit to its final amounts and closes it.
+func (g *Governor) end(now time.Duration, id Permit, h *hold, charged, rated *amount, how ending) {
+	g.adjust(now, h, charged, rated, true)
 	h.route.account.open--
 	g.permits.close(id, h, how)
 }

@@ -156,18 +156,20 @@ func TestChargeRules(t *testing.T) {
 	for _, tt := range []struct {
 		rule               string
 		request            quota.Request
-		reserved           int64
+		reserved, byDay    int64 // by the minute, and by the day
 		usage              quota.Usage
-		charged            int64
+		charged, used      int64 // by the minute, and by the day
 		inputLeft, outLeft int64
 	}{
-		{"", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 150, quota.Usage{Input: 100, Cached: 40, Output: 30}, 130, 900, 970},
-		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, quota.Usage{Input: 100, Output: 30}, 400, 900, 970},
-		{"openai", quota.Request{InputTokens: 300, OutputTokens: 50, MaxTokens: 10}, 350, quota.Usage{Input: 300, Output: 10}, 310, 700, 990},
-		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, quota.Usage{Input: 100, Output: 30}, 130, 900, 970},
-		{"anthropic", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 110, quota.Usage{Input: 100, Cached: 60, Output: 30}, 70, 960, 970},
-		{"gemini", quota.Request{InputTokens: 100, OutputTokens: 50}, 100, quota.Usage{Input: 90, Output: 30}, 90, 910, 1000},
-		{"mine", quota.Request{InputTokens: 100, CachedTokens: 100}, 25, quota.Usage{Input: 100, Cached: 100}, 25, 975, 1000},
+		{"", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 150, 150, quota.Usage{Input: 100, Cached: 40, Output: 30}, 130, 130, 900, 970},
+		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 400, quota.Usage{Input: 100, Output: 30}, 400, 400, 900, 970},
+		{"openai", quota.Request{InputTokens: 300, OutputTokens: 50, MaxTokens: 10}, 300, 350, quota.Usage{Input: 300, Output: 10}, 300, 310, 700, 990},
+		{"openai", quota.Request{InputTokens: 300, OutputTokens: 50}, 300, 350, quota.Usage{Input: 310, Output: 60}, 310, 370, 690, 940},
+		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 400, quota.Usage{}, 0, 0, 1000, 1000},
+		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, 500, quota.Usage{Input: 100, Output: 30}, 130, 130, 900, 970},
+		{"anthropic", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 110, 110, quota.Usage{Input: 100, Cached: 60, Output: 30}, 70, 70, 960, 970},
+		{"gemini", quota.Request{InputTokens: 100, OutputTokens: 50}, 100, 100, quota.Usage{Input: 90, Output: 30}, 90, 90, 910, 1000},
+		{"mine", quota.Request{InputTokens: 100, CachedTokens: 100}, 25, 25, quota.Usage{Input: 100, Cached: 100}, 25, 25, 975, 1000},
 	} {
 		l := quota.Limits{TokensPerMinute: 1000, InputTokensPerMinute: 1000, OutputTokensPerMinute: 1000, MaxDailyTokens: 1000}
 		g := governor(t, quota.Config{
@@ -176,14 +178,14 @@ func TestChargeRules(t *testing.T) {
 		})
 		tt.request.Model = "m"
 		p := approve(t, g, 0, tt.request).Permit
-		if s := model(t, g, 0); *s.TokensRemaining != 1000-tt.reserved || *s.DailyTokensRemaining != 1000-tt.reserved {
-			t.Errorf("%q reserves %d, want %d", tt.rule, 1000-*s.TokensRemaining, tt.reserved)
+		if s := model(t, g, 0); *s.TokensRemaining != 1000-tt.reserved || *s.DailyTokensRemaining != 1000-tt.byDay {
+			t.Errorf("%q reserves %d, by the day %d, want %d and %d", tt.rule, 1000-*s.TokensRemaining, 1000-*s.DailyTokensRemaining, tt.reserved, tt.byDay)
 		}
 		if _, err := g.RecordUsage(0, p, tt.usage); err != nil {
 			t.Fatal(err)
 		}
-		if s := model(t, g, 0); *s.TokensRemaining != 1000-tt.charged || *s.DailyTokensRemaining != 1000-tt.charged || s.Ledger.Used != tt.charged {
-			t.Errorf("%q charges %d, want %d", tt.rule, 1000-*s.TokensRemaining, tt.charged)
+		if s := model(t, g, 0); *s.TokensRemaining != 1000-tt.charged || *s.DailyTokensRemaining != 1000-tt.used || s.Ledger.Used != tt.used {
+			t.Errorf("%q charges %d, by the day %d, want %d and %d", tt.rule, 1000-*s.TokensRemaining, 1000-*s.DailyTokensRemaining, tt.charged, tt.used)
 		}
 		in := g.Forecast(0, quota.Scope{Model: "m"})
 		if in[1].Remaining != tt.inputLeft || in[2].Remaining != tt.outLeft {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml/ast"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/quota"
@@ -294,4 +295,26 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted, but no governor takes it: %v", err)
 		}
 	})
+}
+
+func TestASectionOfALargerFile(t *testing.T) {
+	root, problems := config.Root("big.yaml", "a mapping of budgets", []byte("a:\n  global:\n    calls_per_minute: 5\nb:\n  models:\n    m: {burst: -1, calls_per_minute: 1}\n"))
+	if len(problems) > 0 {
+		t.Fatal(problems[0])
+	}
+	values := root.(*ast.MappingNode).Values
+	s, problems := config.Section("big.yaml", "a", values[0].Value)
+	if len(problems) > 0 || s.Quota.Global.CallsPerMinute != 5 || s.Quota.EventBuffer != 250 {
+		t.Errorf("%+v, %v", s, problems)
+	}
+	s, problems = config.Section("big.yaml", "b", values[1].Value)
+	if len(problems) != 1 || problems[0].Error() != "big.yaml:6:16: quota: b.models.m.burst is -1, must be from 0 to 1000000000 (RATE_INVALID_CONFIG)" || s.Quota.Models != nil {
+		t.Errorf("%+v, %v", s, problems)
+	}
+	for _, data := range []string{"", "a: {", "a: 1\n---\nb: 1"} {
+		root, problems := config.Root("big.yaml", "a mapping of budgets", []byte(data))
+		if root != nil || len(problems) != 1 {
+			t.Errorf("%q: %v, %v", data, root, problems)
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -36,7 +35,7 @@ func Parse(name string, data []byte) (quota.Config, error) {
 // *[Problem], several joined. After an error the settings are zero. Bytes that
 // are no configuration are an error, never a panic.
 func Read(name string, data []byte) (Settings, error) {
-	r := &reader{file: clip(name), places: map[string]place{}}
+	r := &reader{file: clip(name), places: map[string]place{}, want: "one YAML mapping with keys such as global and models"}
 	s := r.read(data)
 	if len(r.problems) > 0 {
 		return Settings{}, joined(r.problems)
@@ -45,34 +44,23 @@ func Read(name string, data []byte) (Settings, error) {
 }
 
 func (r *reader) read(data []byte) (s Settings) {
-	if len(data) > MaxSize {
-		r.fail(nil, "file", fmt.Sprintf("%d bytes long", len(data)), fmt.Sprintf("at most %d", MaxSize))
-		return s
-	}
-	if !r.shallow(data) {
-		return s
-	}
-	root := r.tree(data)
+	root := r.root(data)
 	if root == nil {
 		return s
 	}
-	m := r.section(root, "", "")
-	if m == nil {
-		return s
+	return r.settings(root, "")
+}
+
+// root is the root of the one document, or nil, with a problem.
+func (r *reader) root(data []byte) ast.Node {
+	if len(data) > MaxSize {
+		r.fail(nil, "file", fmt.Sprintf("%d bytes long", len(data)), fmt.Sprintf("at most %d", MaxSize))
+		return nil
 	}
-	s.LogLevel = m.level("log_level")
-	m.config(&s.Quota)
-	m.done()
-	if len(r.problems) > 0 {
-		return s // what follows would only repeat them
+	if !r.shallow(data) {
+		return nil
 	}
-	s.Quota.LoadZone = time.LoadLocation
-	resolved, err := s.Quota.Resolve()
-	for _, f := range faults(err) {
-		r.problems = append(r.problems, r.located(f))
-	}
-	s.Quota = resolved
-	return s
+	return r.tree(data)
 }
 
 // shallow reports nesting that no configuration has before the parser, which
@@ -105,7 +93,6 @@ func (r *reader) shallow(data []byte) bool {
 
 // tree is the root of the one document, or nil when there is none.
 func (r *reader) tree(data []byte) ast.Node {
-	const want = "one YAML mapping with keys such as global and models"
 	// Keys given twice are let through here and reported with everything else.
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -117,7 +104,7 @@ func (r *reader) tree(data []byte) ast.Node {
 				p.Line, p.Column = max(1, t.Position.Line), max(1, t.Position.Column)
 			}
 		}
-		p.FieldError = quota.FieldError{Field: "file", Value: "not YAML here (" + clip(message) + ")", Bound: want}
+		p.FieldError = quota.FieldError{Field: "file", Value: "not YAML here (" + clip(message) + ")", Bound: r.want}
 		r.problems = append(r.problems, p)
 		return nil
 	}
@@ -133,7 +120,7 @@ func (r *reader) tree(data []byte) ast.Node {
 		}
 	}
 	if root == nil {
-		r.fail(nil, "file", "empty", want)
+		r.fail(nil, "file", "empty", r.want)
 	}
 	return root
 }
@@ -192,6 +179,7 @@ func (m *section) limits(l *quota.Limits) {
 	m.integer("calls_per_minute", &l.CallsPerMinute, false)
 	m.integer("burst", &l.Burst, false)
 	m.number("refill_per_second", &l.RefillPerSecond)
+	m.boolean("spread", &l.Spread)
 	m.integer("tokens_per_minute", &l.TokensPerMinute, false)
 	m.integer("token_burst", &l.TokenBurst, false)
 	m.integer("input_tokens_per_minute", &l.InputTokensPerMinute, false)

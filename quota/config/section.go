@@ -18,6 +18,7 @@ import (
 // it all.
 type reader struct {
 	file     string
+	want     string // what the file as a whole should be
 	problems []*Problem
 	// places are where fields stand, by their path in JSON: what package quota
 	// calls them.
