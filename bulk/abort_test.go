@@ -78,3 +78,20 @@ func TestStatusTellsWhetherALoadRuns(t *testing.T) {
 		t.Errorf("after it: %+v, %v", s, err)
 	}
 }
+
+// TestAnInterruptThatFindsNothingLeft cuts off the last batch of a load that may
+// not send it again: no row is owed, so there is nothing to go on with.
+func TestAnInterruptThatFindsNothingLeft(t *testing.T) {
+	for rows, state := range map[int64]bulk.State{200: bulk.Drained, 50_000: bulk.Deferred} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{took: time.Hour, resend: dispatch.ResendNothing}
+			abort := make(chan struct{})
+			time.AfterFunc(time.Minute, func() { close(abort) })
+			sum, err := run(t, t.Context(), &counter{rows: rows}, s, bulk.Options{Dir: dir, Abort: abort})
+			if err != nil || sum.State != state || sum.Uncertain == 0 || (sum.Owed == 0) != (state == bulk.Drained) {
+				t.Errorf("%d rows: %+v, %v", rows, sum, err)
+			}
+		})
+	}
+}

@@ -32,10 +32,18 @@ func newCommitter(j *journal.Journal) *committer {
 // add hands an entry over; it waits while many are waiting.
 func (c *committer) add(e journal.Entry, then func(error)) { c.in <- commit{e, then} }
 
-// close waits until everything handed over is durable or has failed.
-func (c *committer) close() {
+// close waits until everything handed over is durable or has failed. The error is
+// the first one, unless failed has told it: the last entries of a load can fail
+// when there is nothing left that would look there.
+func (c *committer) close() error {
 	close(c.in)
 	c.done.Wait()
+	select {
+	case err := <-c.failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 func (c *committer) run() {

@@ -14,9 +14,10 @@ type Key struct{ Connection, Type string }
 
 // Controller is the parallelism law alone, for programs that send batches of
 // their own. Connections do not influence each other; the types of one share
-// what its server recommends: while several are in use, each gets a part of it.
+// what its server bears: while several are in use, each gets a part of it.
 //
-// It is safe for concurrent use. Its clock is the monotonic one.
+// It is safe for concurrent use. Its clock is the monotonic one. It keeps a law
+// for each key that it was ever asked about.
 type Controller struct {
 	params control.ParallelismParams
 	origin time.Time
@@ -27,9 +28,20 @@ type Controller struct {
 
 // connection is what one server recommends, and the laws of the types.
 type connection struct {
-	recommended int // 0 while it has not
-	types       map[string]*control.Parallelism
+	recommended    int           // 0 while it has not
+	budget, window time.Duration // 0 while it has not told
+	types          map[string]*kind
 }
+
+// kind is the law of one type, and how many of its batches are under way as far
+// as is known.
+type kind struct {
+	control.Parallelism
+	flying int
+}
+
+// ended notes that a batch is back.
+func (k *kind) ended() { k.flying = max(k.flying-1, 0) }
 
 // NewController makes a controller whose levels all start with the same numbers.
 // The error names field, value and bound.
@@ -44,43 +56,58 @@ func NewController(p control.ParallelismParams) (*Controller, error) {
 // connection is that of the name; the caller holds the lock.
 func (c *Controller) connection(name string) *connection {
 	if c.connections[name] == nil {
-		c.connections[name] = &connection{types: map[string]*control.Parallelism{}}
+		c.connections[name] = &connection{types: map[string]*kind{}}
 	}
 	return c.connections[name]
 }
 
 // law is that of the key; the caller holds the lock.
-func (c *Controller) law(k Key, now time.Duration) *control.Parallelism {
+func (c *Controller) law(k Key, now time.Duration) *kind {
 	conn := c.connection(k.Connection)
 	l := conn.types[k.Type]
 	if l == nil {
-		fresh := control.NewParallelism(&c.params, now)
-		fresh.Recommend(conn.recommended)
-		fresh.Reset(now)
-		l = &fresh
+		l = &kind{Parallelism: control.NewParallelism(&c.params, now)}
+		l.Recommend(conn.recommended)
+		l.Budget(conn.budget, conn.window)
+		l.Reset(now)
 		conn.types[k.Type] = l
 	}
 	return l
 }
 
 // Parallelism is how many batches of the key may be under way now; inFlight is
-// how many are.
+// how many are. Ask before each batch: where the answer is above inFlight, one is
+// taken to be sent, until Success or Throttle tells that it is back, or the next
+// call says otherwise.
+//
+// It is 0 only while other types of the connection have every place: ask again
+// when one of their batches is back.
 func (c *Controller) Parallelism(k Key, inFlight int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.at(time.Now())
 	law := c.law(k, now)
 	level := law.Level(now, inFlight)
-	sum, most := 0, law.Statistics(now).Max
+	// The ceiling is what the server recommends, or less where its budget of
+	// execution time fits less of this type.
+	sum, others, most := 0, 0, law.Statistics(now).Ceiling
 	for _, l := range c.connection(k.Connection).types {
 		if s := l.Statistics(now); now-s.LastActivity <= c.params.IdleReset {
 			sum += s.Current
+			if l != law {
+				others += l.flying
+			}
 		}
 	}
-	if sum <= most {
-		return level
+	if sum > most {
+		level = max(level*most/sum, 1)
 	}
-	return max(level*most/sum, 1)
+	level = max(min(level, most-others), 0)
+	law.flying = max(inFlight, 0)
+	if level > law.flying {
+		law.flying++
+	}
+	return level
 }
 
 // Success tells of a batch that was sent at sent and is served now. busy is how
@@ -89,7 +116,9 @@ func (c *Controller) Success(k Key, sent time.Time, busy time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.at(time.Now())
-	c.law(k, now).Success(c.at(sent), now, busy)
+	law := c.law(k, now)
+	law.ended()
+	law.Success(c.at(sent), now, busy)
 }
 
 // Throttle tells of a batch that was sent at sent and is refused now for rate or
@@ -98,7 +127,9 @@ func (c *Controller) Throttle(k Key, sent time.Time, retryAfter time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.at(time.Now())
-	c.law(k, now).Throttle(c.at(sent), now, retryAfter)
+	law := c.law(k, now)
+	law.ended()
+	law.Throttle(c.at(sent), now, retryAfter)
 }
 
 // Recommend tells how many batches under way the server of a connection asks for
@@ -113,6 +144,22 @@ func (c *Controller) Recommend(name string, n int) {
 	conn.recommended = n
 	for _, l := range conn.types {
 		l.Recommend(n)
+	}
+}
+
+// Budget tells how much execution time the server of a connection allows in each
+// window, over all types (Dataverse: 1,200 s in 300 s). Figures that are not
+// positive are ignored.
+func (c *Controller) Budget(name string, busy, window time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if busy <= 0 || window <= 0 {
+		return
+	}
+	conn := c.connection(name)
+	conn.budget, conn.window = busy, window
+	for _, l := range conn.types {
+		l.Budget(busy, window)
 	}
 }
 

@@ -49,8 +49,11 @@ func TestTypesShareWhatTheConnectionMay(t *testing.T) {
 		if got := c.Parallelism(account, 0); got != 12 {
 			t.Fatalf("alone it gets %d", got)
 		}
-		if got := c.Parallelism(contact, 0) + c.Parallelism(account, 12); got != 12 {
-			t.Errorf("both get %d together, want 12", got)
+		if got := c.Parallelism(contact, 0); got != 6 {
+			t.Errorf("the second gets %d, want half", got)
+		}
+		if got := c.Parallelism(account, 5); got != 6 {
+			t.Errorf("the first gets %d, want half", got)
 		}
 		start := time.Now()
 		time.Sleep(time.Second)
@@ -72,6 +75,56 @@ func TestTypesShareWhatTheConnectionMay(t *testing.T) {
 	})
 }
 
+func TestTypesNeverExceedTheCeilingTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, control.ParallelismParams{})
+		c.Recommend("crm", 1)
+		account, contact := bulk.Key{Connection: "crm", Type: "account"}, bulk.Key{Connection: "crm", Type: "contact"}
+		start := time.Now()
+		if got := [2]int{c.Parallelism(account, 0), c.Parallelism(contact, 0)}; got != [2]int{1, 0} {
+			t.Fatalf("a hint of 1 gives %v, want one batch in all", got)
+		}
+		time.Sleep(time.Second)
+		c.Success(account, start, 0)
+		if got := [2]int{c.Parallelism(contact, 0), c.Parallelism(account, 0)}; got != [2]int{1, 0} {
+			t.Errorf("once the first is back %v, want the place for who asks", got)
+		}
+		c.Throttle(contact, time.Now(), 0)
+		if got := c.Parallelism(account, 0); got != 1 {
+			t.Errorf("once the second is refused the first gets %d", got)
+		}
+		// Who is not heard of any more gives its place back.
+		if got := c.Parallelism(contact, 0); got != 0 {
+			t.Errorf("beside one under way there are %d", got)
+		}
+		time.Sleep(6 * time.Minute)
+		if got := c.Parallelism(contact, 0); got != 1 {
+			t.Errorf("once the first is idle there are %d", got)
+		}
+	})
+}
+
+func TestTypesShareTheBudgetOfExecutionTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newController(t, control.ParallelismParams{})
+		account, contact := bulk.Key{Connection: "crm", Type: "account"}, bulk.Key{Connection: "crm", Type: "contact"}
+		if got := c.Parallelism(account, 0); got != 26 {
+			t.Fatalf("before the server tells it is %d", got)
+		}
+		c.Budget("crm", 0, time.Second)
+		c.Budget("crm", 1200*time.Second, 300*time.Second)
+		if got := c.Parallelism(account, 0); got != 4 {
+			t.Errorf("alone it gets %d, want the 4 that are busy on average", got)
+		}
+		if got := [2]int{c.Parallelism(contact, 0), c.Parallelism(account, 1)}; got != [2]int{2, 2} {
+			t.Errorf("both get %v, want 4 together", got)
+		}
+		if got := c.Parallelism(bulk.Key{Connection: "erp"}, 0); got != 26 {
+			t.Errorf("another connection gets %d", got)
+		}
+	})
+}
+
 func TestAControllerIsSafeForConcurrentUse(t *testing.T) {
 	c := newController(t, control.ParallelismParams{})
 	var wg sync.WaitGroup
@@ -80,7 +133,7 @@ func TestAControllerIsSafeForConcurrentUse(t *testing.T) {
 			k := bulk.Key{Connection: fmt.Sprint(i % 2), Type: fmt.Sprint(i % 3)}
 			for range 200 {
 				start := time.Now()
-				if n := c.Parallelism(k, 1); n < 1 || n > control.DefaultMaxParallelism {
+				if n := c.Parallelism(k, 1); n < 0 || n > control.DefaultMaxParallelism {
 					t.Errorf("level %d", n)
 				}
 				c.Success(k, start, 0)
@@ -109,7 +162,11 @@ func ExampleController() {
 	fmt.Println(c.Parallelism(key, 0))
 	c.Recommend("crm", 4)
 	fmt.Println(c.Parallelism(key, 0))
+	c.Throttle(key, time.Now(), 0)
+	s := c.Statistics(key)
+	fmt.Println(s.Current, "of at most", s.Max, "after", s.TotalThrottles, "throttle")
 	// Output:
 	// 26
 	// 4
+	// 2 of at most 4 after 1 throttle
 }

@@ -82,7 +82,11 @@ func (s *session) run(ctx context.Context) {
 	go s.read()
 	defer close(s.quit)
 	s.commits = newCommitter(s.journal)
-	defer s.commits.close()
+	defer func() {
+		if err := s.commits.close(); err != nil {
+			s.fail(reason.Internal, err)
+		}
+	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	tick := time.NewTicker(s.o.ProgressEvery)
@@ -152,6 +156,8 @@ func (s *session) finish() (Summary, error) {
 		if stopped {
 			sum.Reason = stop.Reason
 		}
+	case stopped && stop.Reason == reason.Interrupted && state.Complete():
+		// It came too late to leave anything.
 	case stopped:
 		sum.State, sum.Reason = Deferred, stop.Reason
 		if stop.RetryAt > 0 {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/bulk/ledger"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/reason"
 )
@@ -426,5 +429,66 @@ func TestOptionsNameFieldValueAndBound(t *testing.T) {
 		if _, err := bulk.Run(t.Context(), &counter{}, &server{}, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// A batch in doubt of which a row cannot be read any more, because the input was
+// changed, cannot be sent again as it was: it does not stay owed for ever.
+func TestABatchInDoubtThatCannotBeReadAgain(t *testing.T) {
+	for _, resend := range []dispatch.Resend{dispatch.ResendNothing, dispatch.ResendWhole} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			// The journal of a load that was killed with rows 3 to 7 under way.
+			src := &counter{rows: 20}
+			j, _, err := journal.Open(dir, journal.Options{
+				Header:          journal.Header{Load: "L", Input: src.Identity(), Target: (&server{}).Traits().Name},
+				RejectsPreamble: bulk.RejectsPreamble, UncertainPreamble: bulk.UncertainPreamble,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(j.Write(journal.Entry{Batch: 1, Sent: []ledger.Span{{First: 3, Last: 7}}}), j.Close()); err != nil {
+				t.Fatal(err)
+			}
+			src.malformed = map[int64]bool{5: true}
+			s := &server{resend: resend}
+			sum, err := run(t, t.Context(), src, s, bulk.Options{Dir: dir})
+			if err != nil || sum.State != bulk.Drained || sum.Rejected != 1 || sum.Uncertain != 4 || sum.Acknowledged != 15 {
+				t.Errorf("resend %d: %+v, %v", resend, sum, err)
+			}
+			s.eachOnce(t, 20, 3, 4, 5, 6, 7)
+			if st, err := bulk.ReadStatus(dir); err != nil || st.InDoubt != 0 {
+				t.Errorf("%+v, %v", st, err)
+			}
+		})
+	}
+}
+
+// The journal fails with the last thing that is written to it, after which nothing
+// is sent that would show it.
+func TestAJournalThatFailsAtTheEnd(t *testing.T) {
+	for name, src := range map[string]*counter{
+		"every row is malformed": {rows: 3, malformed: map[int64]bool{0: true, 1: true, 2: true}},
+		"the only row is":        {rows: 300, malformed: map[int64]bool{299: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			spoil := sync.OnceFunc(func() {
+				if err := os.Mkdir(filepath.Join(dir, journal.RejectsFile), 0o700); err != nil {
+					t.Error(err)
+				}
+			})
+			sum, err := bulk.Run(t.Context(), src, &server{}, bulk.Options{Dir: dir, OnProgress: func(bulk.Progress) { spoil() }})
+			if err == nil || !strings.Contains(err.Error(), journal.RejectsFile) || sum.State != bulk.Failed || sum.Reason != reason.Internal || sum.Rejected != 0 {
+				t.Fatalf("%+v, %v", sum, err)
+			}
+			if err := os.Remove(filepath.Join(dir, journal.RejectsFile)); err != nil {
+				t.Fatal(err)
+			}
+			again := &counter{rows: src.rows, malformed: src.malformed}
+			if sum, err = run(t, t.Context(), again, &server{resend: dispatch.ResendAny}, bulk.Options{Dir: dir}); err != nil || sum.State != bulk.Drained || sum.Rejected != int64(len(src.malformed)) {
+				t.Errorf("resumed: %+v, %v", sum, err)
+			}
+		})
 	}
 }

@@ -159,6 +159,10 @@ func (s *session) takeOne(it item) {
 			}),
 		}, nil)
 	case errors.Is(it.err, io.EOF):
+		for _, g := range s.gathering { // the input is not what it was, and the batch cannot be
+			s.doubt(g, "it was being sent when the load was killed, and other rows of its batch cannot be read any more")
+		}
+		s.gathering = nil
 		s.ended, s.taken = true, it.row.Number
 		s.core.End()
 		s.commits.add(journal.Entry{End: true, Rows: s.taken}, nil)
@@ -187,13 +191,7 @@ func (s *session) gather(row Row) bool {
 	}
 	s.gathering = slices.Delete(s.gathering, i, i+1)
 	if s.traits.Resend == dispatch.ResendNothing {
-		e := journal.Entry{Batch: g.Number, Uncertain: g.Rows}
-		for _, r := range g.rows {
-			e.Doubts = appendReject(e.Doubts, Reject{Row: r.Data, Number: r.Number, Line: r.Line, Error: Problem{
-				Code: "uncertain", Message: "it was being sent when the load was killed",
-			}})
-		}
-		s.commits.add(e, nil)
+		s.doubt(g, "it was being sent when the load was killed")
 		return true
 	}
 	rows := make([]dispatch.Row, len(g.rows))
@@ -204,6 +202,16 @@ func (s *session) gather(row Row) bool {
 	s.open[rows[0].Number] = journaled{g.Number, g.Rows, true}
 	s.core.Resume(s.now(), rows)
 	return true
+}
+
+// doubt ends a batch of a run before: nobody knows of the rows that were read.
+func (s *session) doubt(g *gathering, why string) {
+	e := journal.Entry{Batch: g.Number}
+	for _, r := range g.rows {
+		e.Uncertain = ledger.Append(e.Uncertain, r.Number)
+		e.Doubts = appendReject(e.Doubts, Reject{Row: r.Data, Number: r.Number, Line: r.Line, Error: Problem{Code: "uncertain", Message: why}})
+	}
+	s.commits.add(e, nil)
 }
 
 // overhead is what a row costs in memory beside its bytes.

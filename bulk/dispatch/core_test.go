@@ -85,6 +85,23 @@ func TestAFinishedBatchFreesItsPlaceAtOnce(t *testing.T) {
 	}
 }
 
+// Batches that come one by one say nothing of what 26 at once would do.
+func TestOnlyAFullLevelIsShownToBeBorne(t *testing.T) {
+	for _, tt := range []struct{ offered, want int }{{10, 4}, {40, 6}} {
+		c := newCore(t, dispatch.Params{Law: control.ParallelismParams{Max: 8}, FirstRows: 10, TargetTime: -1}, 1)
+		for now := time.Duration(0); now < 8*sec; now += 2 * sec {
+			offer(c, now, int64(now), int64(tt.offered))
+			sent, _ := send(c, now)
+			for _, b := range sent {
+				settle(t, c, now+sec, b, okay)
+			}
+		}
+		if got := c.Identities(8 * sec)[0].Law.Current; got != tt.want {
+			t.Errorf("%d rows at a time: the level is %d, want %d", tt.offered, got, tt.want)
+		}
+	}
+}
+
 func TestAHintIsWaitedForWithOneBatch(t *testing.T) {
 	c := newCore(t, dispatch.Params{FirstRows: 10, Hinted: true, Law: control.ParallelismParams{Max: 52}}, 2)
 	offer(c, 0, 0, 1000)

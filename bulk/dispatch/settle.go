@@ -72,7 +72,11 @@ func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
 		if busy <= 0 {
 			busy = max(now-f.sent, 0)
 		}
+		first := l.spent.perRow == 0
 		l.spent.add(now, busy, len(f.batch.Rows))
+		if first {
+			c.expect(f.batch.Identity)
+		}
 	}
 	result := breaker.Success
 	switch {
@@ -114,6 +118,19 @@ func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
 		c.Halt(Stop{Reason: o.Reason})
 	}
 	s.Moved = l.breaker.Settle(&c.params.Breaker, now, f.ticket, result)
+}
+
+// expect counts the batches that an identity sent before it was known what one
+// takes, and that are under way still.
+func (c *Core) expect(identity int) {
+	l := &c.lanes[identity]
+	for _, f := range c.flying {
+		if f.batch.Identity == identity {
+			l.spent.flying -= f.expected
+			f.expected = l.spent.expect(len(f.batch.Rows))
+			l.spent.flying += f.expected
+		}
+	}
 }
 
 // shut closes an identity's gate after a throttle.

@@ -72,6 +72,19 @@ func most(done []execution, window time.Duration, at func(execution) time.Durati
 	return sum
 }
 
+// Three go out before it is known what one takes. When the first is back, the
+// two others are no longer thought to take nothing.
+func TestTheFirstWaveIsCountedOnceItIsKnownWhatABatchTakes(t *testing.T) {
+	const window, budget = 225 * ms, 758 * ms
+	p := dispatch.Params{Law: control.ParallelismParams{BusyBudget: budget, BusyWindow: window, Max: 6}, FirstRows: 10, TargetTime: -1}
+	tell := okay
+	tell.Busy = 160 * ms
+	done := work(t, newCore(t, p, 1), 400, 16*ms, 7*ms, tell)
+	if got := most(done, window, func(e execution) time.Duration { return e.begin }); len(done) != 40 || got > budget || got <= budget/2 {
+		t.Errorf("%d batches with %v of execution in %v, want 40 with at most %v", len(done), got, window, budget)
+	}
+}
+
 func TestExecutionTimeNeverExceedsItsBudget(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		window := time.Duration(rapid.IntRange(100, 5000).Draw(rt, "window_ms")) * ms

@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/headway-go/headway/bulk/ledger"
 )
@@ -28,6 +29,9 @@ type Input struct {
 	// missing for a stream, which cannot be read again.
 	Size int64  `json:"size,omitempty"`
 	Hash string `json:"hash,omitempty"`
+	// Modified is when the file was written last. It may differ: copies have
+	// another one.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 // Stream reports whether the input cannot be read again.

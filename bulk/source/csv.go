@@ -91,7 +91,10 @@ func newCSV(r io.Reader, most int, o CSVOptions) (*csv, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the header: %w", err)
 		}
-		for _, f := range header.fields {
+		for i, f := range header.fields {
+			if !f.quoted && bytes.IndexByte(f.text, '\r') >= 0 {
+				return nil, fmt.Errorf("the name of column %d has a carriage return in it: lines must end with a line feed, or with both", i+1)
+			}
 			names = append(names, string(f.text))
 		}
 	}

@@ -148,6 +148,7 @@ func (i *Input) open(f *os.File, name string, o Options) error {
 			return fmt.Errorf("source: %s: %w", name, err)
 		}
 		i.identity.Size, i.identity.Hash = info.Size(), hex.EncodeToString(sum.Sum(nil)[:16])
+		i.identity.Modified = info.ModTime().UTC()
 	}
 	if o.Format == Parquet {
 		if !regular {

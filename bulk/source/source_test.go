@@ -105,6 +105,22 @@ func TestARejectFileIsFedAgain(t *testing.T) {
 		`5! its "row" is missing or no object`)
 }
 
+// JSON allows white space after a number, and a row is one line.
+func TestANumberBeforeALineBreak(t *testing.T) {
+	o := source.Options{CSV: source.CSVOptions{Types: map[string]source.Type{"n": source.Number}}}
+	check(t, open(t, file(t, "rows.csv", []byte("n\n\"12\n\"\n\"1\r\n\"\n\" 3\"\n")), o), `2: {"n":12}`, `4: {"n":1}`, `6! field 1 is no number`)
+}
+
+// A whole file whose lines end as on an old Macintosh would be a header without
+// rows.
+func TestLinesThatEndInACarriageReturnAlone(t *testing.T) {
+	in, err := source.Open(file(t, "rows.csv", []byte("id,name\r1,a\r2,b\r")), source.Options{})
+	if err == nil || in != nil || !strings.Contains(err.Error(), "the name of column 2 has a carriage return in it") {
+		t.Errorf("got %v", err)
+	}
+	check(t, open(t, file(t, "quoted.csv", []byte("id,\"a\rb\"\r\n1,2\r\n")), source.Options{}), `2: {"id":"1","a\rb":"2"}`)
+}
+
 func TestCSV(t *testing.T) {
 	text := "id,name,n,ok,more\n" +
 		"1,\"Müller, \"\"Jo\"\"\",1.50,true,\"{\"\"a\"\":\n[1]}\"\n" +

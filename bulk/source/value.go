@@ -23,7 +23,7 @@ func appendField(to []byte, f field, kind Type) ([]byte, error) {
 		if !json.Valid(f.text) || f.text[0] != '-' && (f.text[0] < '0' || f.text[0] > '9') {
 			return to, errNotNumber
 		}
-		return append(to, f.text...), nil
+		return appendOneLine(to, f.text), nil // JSON allows white space after it
 	case Boolean:
 		switch string(f.text) {
 		case "true", "True", "TRUE", "1":

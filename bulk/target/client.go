@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -106,13 +107,18 @@ func (t *Target) Send(ctx context.Context, identity int, b bulk.Batch) bulk.Outc
 	if err != nil {
 		return t.failure(ctx, err, written)
 	}
+	a.body = t.secrets(identity, req).blank(a.body)
 	o := t.read(ctx, a, len(b.Rows)-len(refused))
 	if a.status != http.StatusUnauthorized {
 		credential.accepted(req.Header.Get("Authorization"))
 	} else if credential.refused(req.Header.Get("Authorization")) {
 		o.Class, o.Reason = reason.Failed, reason.ServerError // another token will do
 	}
-	return merge(o, refused, len(b.Rows))
+	o = merge(o, refused, len(b.Rows))
+	for i := range o.Problems {
+		shorten(&o.Problems[i])
+	}
+	return o
 }
 
 // do sends a request and reads the whole answer; written says that the server
@@ -204,6 +210,7 @@ func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outc
 		what = "the connection ended before the answer"
 	}
 	netErr, isNet := errors.AsType[net.Error](err)
+	_, isDNS := errors.AsType[*net.DNSError](err)
 	_, isTLS := errors.AsType[*tls.CertificateVerificationError](err)
 	if tokenErr, ok := errors.AsType[tokenError](err); ok {
 		what = tokenErr.Error()
@@ -219,6 +226,8 @@ func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outc
 			}
 		case errors.Is(ctx.Err(), context.DeadlineExceeded) || isNet && netErr.Timeout():
 			o.Reason, what = reason.Timeout, "no answer in time"
+		case isDNS:
+			what = "the host's name cannot be resolved"
 		case isTLS:
 			o.Reason, what = reason.TLS, "the server's certificate is not trusted"
 		}
@@ -273,9 +282,24 @@ func whole(o bulk.Outcome) dispatch.Verdict {
 	return dispatch.Later
 }
 
-// maxExcerpt bounds what is kept of a body that is no known error.
-const maxExcerpt = 2 << 10
+// What is kept of a body that is no known error, and of the server's words about
+// one row: they stand in the reject file beside it.
+const (
+	maxExcerpt = 2 << 10
+	maxCode    = 128
+)
 
 func excerpt(body []byte) string {
 	return string(bytes.ToValidUTF8(body[:min(len(body), maxExcerpt)], []byte("\ufffd")))
+}
+
+func shorten(p *bulk.Problem) {
+	for _, f := range []struct {
+		text *string
+		most int
+	}{{&p.Code, maxCode}, {&p.Message, maxExcerpt}} {
+		if len(*f.text) > f.most {
+			*f.text = strings.ToValidUTF8((*f.text)[:f.most], "") + "…"
+		}
+	}
 }

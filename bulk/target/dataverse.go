@@ -78,6 +78,11 @@ func (d *Dataverse) request(ctx context.Context, b bulk.Batch) (*http.Request, m
 
 // entity is a row with the annotations that tell its type and record.
 func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
+	if bytes.Contains(r.Data, []byte(`"@odata.`)) {
+		if err := d.unannotated(r); err != nil {
+			return nil, err
+		}
+	}
 	out := append(make([]byte, 0, len(r.Data)+128), `{"@odata.type":"Microsoft.Dynamics.CRM.`...)
 	out = append(append(out, d.Type...), '"')
 	if len(d.Key) > 0 {
@@ -96,6 +101,21 @@ func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
 		out = append(out, ',')
 	}
 	return append(out, fields...), nil
+}
+
+// unannotated refuses a row that says itself what the target says of it: of two
+// values under one name, the server takes the one that it likes.
+func (d *Dataverse) unannotated(r bulk.Row) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(r.Data, &fields); err != nil {
+		return errors.New("the row is no object")
+	}
+	for _, name := range []string{"@odata.type", "@odata.id"} {
+		if _, there := fields[name]; there && (name == "@odata.type" || len(d.Key) > 0) {
+			return fmt.Errorf("it has %q, which the target sets: remove it", name)
+		}
+	}
+	return nil
 }
 
 // record names the row's record by its alternate key.

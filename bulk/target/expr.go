@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -74,7 +75,7 @@ func decode(b []byte) (v any, err error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, errors.New("it is no JSON")
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it is more than one JSON value")
 	}
 	return v, nil

@@ -3,10 +3,12 @@ package target
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/dispatch"
@@ -14,12 +16,24 @@ import (
 )
 
 func (h *HTTP) traits() bulk.Traits {
-	return bulk.Traits{Name: h.Method + " " + h.template, MaxRows: h.MaxRows, MaxBytes: h.MaxBytes, Resend: h.Resend}
+	return bulk.Traits{Name: h.Method + " " + h.place(), MaxRows: h.MaxRows, MaxBytes: h.MaxBytes, Resend: h.Resend}
+}
+
+// place is the URL without its query, which is known by a hash: it may hold what
+// is nobody's business.
+func (h *HTTP) place() string {
+	place, query, ok := strings.Cut(h.template, "?")
+	if !ok {
+		return place
+	}
+	sum := sha256.Sum256([]byte(query))
+	return fmt.Sprintf("%s?(query %x)", place, sum[:4])
 }
 
 func (h *HTTP) path() string {
 	if h.Single {
-		return h.Method + " " + h.template
+		place, _, _ := strings.Cut(h.template, "?")
+		return h.Method + " " + place
 	}
 	return h.Method + " " + h.URL.Path
 }
@@ -40,7 +54,8 @@ func (h *HTTP) request(ctx context.Context, b bulk.Batch) (*http.Request, map[in
 	req.Header.Set("Accept", "application/json")
 	if h.KeyHeader != "" {
 		req.Header.Set(h.KeyHeader, b.Key)
-	} else {
+	}
+	if h.Resend == dispatch.ResendNothing {
 		req.GetBody = nil // or net/http sends it again by itself
 	}
 	return req, nil, nil

@@ -221,6 +221,9 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	if in.Identity().Stream() {
 		s.say("the input is a pipe, which cannot be read again: should the load stop, what it owes has to come from a file")
 	}
+	if changed := changedInput(dir, in.Identity()); !changed.IsZero() {
+		s.say("the input was written at " + changed.Local().Format(time.DateTime) + ", after this load began with it: its length and its beginning are as they were, the rest is not compared; rows that are settled are not sent again, whatever they say now")
+	}
 	l := &loadScreen{screen: s, name: loadName(name, config.Name), dir: dir, input: in}
 	l.begin = func() error {
 		if err := os.Remove(filepath.Join(dir, outcomeFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -235,6 +238,16 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.progress, ProgressEvery: l.every(),
 	})
 	return l.conclude(sum, err)
+}
+
+// changedInput is when a file was written since the load of a folder began, if it
+// was and rows are owed. Another file's length or beginning ends the load anyway.
+func changedInput(dir string, now journal.Input) time.Time {
+	st, err := bulk.ReadStatus(dir)
+	if err != nil || st.InputRead && st.Owed == 0 || st.Input.Modified.IsZero() || now.Modified.Equal(st.Input.Modified) {
+		return time.Time{}
+	}
+	return now.Modified
 }
 
 // loadName is what a load is called on the screen.
