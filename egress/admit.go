@@ -1,0 +1,228 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/reason"
+)
+
+// route checks that the request is one for a provider that exists.
+func (x *exchange) route() *provider.Refusal {
+	r := x.r
+	switch {
+	case proxied(r):
+		return &provider.Refusal{
+			Status: http.StatusBadRequest, Reason: reason.ClientError,
+			Message: "This is no open proxy: send the path /{provider}/..., with this address as the base URL.",
+		}
+	case x.up == nil:
+		return &provider.Refusal{
+			Status: http.StatusNotFound, Reason: reason.NotFound,
+			Message: "No provider of that name: the path must begin with the name of a configured provider.",
+		}
+	case escapes(r.URL.Path):
+		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
+	case upgrades(r.Header):
+		return &provider.Refusal{
+			Status: http.StatusNotImplemented, Reason: reason.ClientError,
+			Message: "The proxy does not change protocols (Upgrade, WebSocket): call the provider directly for that.",
+		}
+	}
+	return nil
+}
+
+// admit finds out who calls, and how long the call may wait.
+func (x *exchange) admit() *provider.Refusal {
+	h, t := x.r.Header, x.table
+	if t.keys != nil {
+		presented := h.Get(headerKey)
+		if presented == "" && x.up.Key != "" {
+			presented = x.up.Description.Key(x.r)
+		}
+		key, err := t.keys.Admit(presented, x.began)
+		if err != nil {
+			return x.stranger()
+		}
+		x.key = key
+		x.told.KeyID = key.ID
+	}
+	var err error
+	if x.told.Tenant, x.told.Agent, err = x.key.Bind(h.Get(headerTenant), h.Get(headerAgent)); err != nil {
+		return forbidden("The key is bound to another tenant or agent than the one that the call names.")
+	}
+	if len(x.told.Tenant) > maxName || len(x.told.Agent) > maxName {
+		return invalid(fmt.Sprintf("A tenant or agent is longer than %d bytes.", maxName))
+	}
+	x.told.Priority = x.key.Priority
+	if v := h.Get(headerPriority); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < -maxPriority || n > maxPriority {
+			return invalid(fmt.Sprintf("%s must be a whole number from -%d to %d.", headerPriority, maxPriority, maxPriority))
+		}
+		if x.told.Priority = n; t.keys != nil {
+			x.told.Priority = x.key.Rank(n)
+		}
+	}
+	if x.until, err = patience(x.began, x.up.MaxWait, h); err != nil {
+		return invalid(err.Error() + ".")
+	}
+	return nil
+}
+
+const (
+	maxName     = 256 // bytes, as quota has it
+	maxPriority = 1_000_000
+)
+
+// stranger refuses who presents no key. A good key passes whatever its address
+// did before: many clients may share one.
+func (x *exchange) stranger() *provider.Refusal {
+	now := x.began.Sub(x.proxy.origin)
+	if wait, blocked := x.table.strangers.Blocked(now, x.r.RemoteAddr); blocked {
+		return &provider.Refusal{
+			Status: http.StatusTooManyRequests, Reason: reason.Unauthorized, RetryIn: wait,
+			Message: "Too many requests without a valid Headway key.",
+		}
+	}
+	x.table.strangers.Failed(now, x.r.RemoteAddr)
+	return &provider.Refusal{
+		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: -1,
+		Message: "A valid Headway key is needed, in place of the provider's key.",
+	}
+}
+
+// read finds out what the call asks for. The body of one that may cost tokens
+// is read first, bounded in size and time; any other is streamed.
+func (x *exchange) read() *provider.Refusal {
+	r, d := x.r, &x.up.Description
+	bound := x.up.MaxUpload
+	if x.whole = r.Body == nil || r.Body == http.NoBody || x.readFirst(); x.whole {
+		bound = x.up.MaxBody
+	}
+	if r.ContentLength > bound {
+		return oversized(bound)
+	}
+	if x.whole {
+		if fault := x.readBody(); fault != nil {
+			return fault
+		}
+	}
+	_ = x.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
+	asked, err := d.Call(r.Method, x.path(), x.body)
+	if err != nil {
+		return invalid("The body is not what this call takes: " + err.Error() + ".")
+	}
+	if asked.Metered && d.API != provider.HTTP && encoded(r.Header) {
+		return &provider.Refusal{
+			Status: http.StatusUnsupportedMediaType, Reason: reason.ClientError, RetryIn: -1,
+			Message: "The body is compressed: a call that costs tokens must be sent without Content-Encoding.",
+		}
+	}
+	x.asked = asked
+	x.told.Model, x.told.Metered, x.told.Streamed = clip(asked.Model), asked.Metered, asked.Stream
+	key := x.key
+	if asked.Model == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		key.Models = nil // looking around needs no model
+	}
+	if key.Permit(x.up.Name, asked.Model) != nil {
+		return forbidden("The key may not use this provider or model.")
+	}
+	x.told.Budget = asked.Model
+	if asked.Metered && x.up.Models != nil {
+		if x.told.Budget = x.up.Models(asked.Model); x.told.Budget == "" {
+			return unconfigured()
+		}
+	}
+	return nil
+}
+
+// path is the rest of the path, decoded.
+func (x *exchange) path() string {
+	path, err := url.PathUnescape(x.rest)
+	if err != nil {
+		return x.rest // net/http has decoded it before, so this does not happen
+	}
+	return path
+}
+
+// readFirst reports whether the body has to be known before it is sent: when it
+// is JSON, or may be, or when the call costs tokens whatever the client calls it.
+// What costs nothing but a call only has to be known when it may be sent again.
+func (x *exchange) readFirst() bool {
+	if x.up.Description.API == provider.HTTP {
+		return x.up.Retries > 0 && x.r.ContentLength >= 0 && x.r.ContentLength <= x.up.MaxBody
+	}
+	kind, err := mediaType(x.r.Header.Get("Content-Type"))
+	if err != nil || kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {
+		return true
+	}
+	asked, err := x.up.Description.Call(x.r.Method, x.path(), nil)
+	return err != nil || asked.Metered
+}
+
+// mediaType is a content type without its parameters.
+func mediaType(v string) (kind string, err error) {
+	if v == "application/json" || v == "text/event-stream" {
+		return v, nil // as nearly all are: nothing to parse
+	}
+	kind, _, err = mime.ParseMediaType(v)
+	return kind, err
+}
+
+// readBody reads the body whole.
+func (x *exchange) readBody() *provider.Refusal {
+	if x.r.Body == nil || x.r.Body == http.NoBody {
+		return nil
+	}
+	defer context.AfterFunc(x.proxy.cutting, func() { _ = x.rc.SetReadDeadline(time.Now()) })()
+	most := x.up.MaxBody
+	body := http.MaxBytesReader(x.w, x.r.Body, most)
+	// What is told is believed only up to a little: it costs the teller nothing.
+	const trust = 64 << 10
+	room := min(max(x.r.ContentLength, 511), trust) + 1
+	x.body = make([]byte, 0, room)
+	for {
+		if len(x.body) == cap(x.body) {
+			x.body = append(x.body, 0)[:len(x.body)]
+		}
+		n, err := body.Read(x.body[len(x.body):cap(x.body)])
+		x.body = x.body[:len(x.body)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			continue
+		}
+		if _, long := errors.AsType[*http.MaxBytesError](err); long {
+			return oversized(most)
+		}
+		if x.proxy.cutting.Err() != nil {
+			return new(drained())
+		}
+		// net/http ends the context after a deadline too.
+		if x.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
+		}
+		return &provider.Refusal{
+			Status: http.StatusRequestTimeout, Reason: reason.Timeout, RetryIn: -1,
+			Message: "The body did not come whole, or not in time.",
+		}
+	}
+}
+
+// encoded reports whether a body is compressed.
+func encoded(h http.Header) bool {
+	v := h.Get("Content-Encoding")
+	return v != "" && !strings.EqualFold(v, "identity")
+}

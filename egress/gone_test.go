@@ -1,0 +1,234 @@
+package egress_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/sim/serve/llm"
+)
+
+func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {
+	for name, chunks := range map[string]int{"before the first byte": 0, "while streaming": 5} {
+		for api, chat := range chats {
+			bubble(t, api+" "+name, func(t *testing.T) {
+				sim, up := models(t, instant(""), llm.Options{Seed: 7, OutputTokens: 150, TokensPerSecond: 10})
+				x := newRig(t, chat.api, up, nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				stream := chunks > 0
+				go func() {
+					// A plain answer takes its whole time before the header.
+					time.Sleep(2 * time.Second)
+					cancel()
+				}()
+				res, err := x.do(ctx, t, "POST", chat.path("sim", stream), chat.body("sim", stream), "Anthropic-Version: 2023-06-01")
+				if stream {
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, err = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+				if !errors.Is(err, context.Canceled) {
+					t.Fatalf("error %v, want that of the client's going away", err)
+				}
+				left := time.Now()
+				synctest.Wait()
+				x.settled(t)
+				if n := sim.Stats().InFlight; n != 0 || time.Since(left) != 0 {
+					t.Errorf("%d calls are under way upstream after %v", n, time.Since(left))
+				}
+				c := x.last(t)
+				if c.Ending != egress.ClientGone || c.Told {
+					t.Errorf("told %+v", c)
+				}
+				used, want := x.quota.total(), counted(sim)
+				if used.Input < want.Input/2 || used.Input > want.Input*2 {
+					t.Errorf("input %d, the provider counted %d", used.Input, want.Input)
+				}
+				if stream && (want.Output == 0 || used.Output < want.Output/2 || used.Output > want.Output*2) {
+					t.Errorf("output %d, the provider counted %d", used.Output, want.Output)
+				}
+				if !stream && (c.Class != reason.Unknown || used.Output != 0) {
+					t.Errorf("class %v, output %d, want nothing learned and nothing seen", c.Class, used.Output)
+				}
+			})
+		}
+	}
+}
+
+// speaks is an upstream that does what it is told with each connection, after it
+// has read a request.
+func speaks(t *testing.T, say func(net.Conn)) http.RoundTripper {
+	t.Helper()
+	w := newWire()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := w.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				r, err := http.ReadRequest(bufio.NewReader(c))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				say(c)
+			}()
+		}
+	}()
+	up := &http.Transport{DialContext: w.dial, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
+	t.Cleanup(func() {
+		up.CloseIdleConnections()
+		_ = w.Close()
+		<-done
+	})
+	return up
+}
+
+// says is one that always says the same and hangs up.
+func says(text string) func(net.Conn) {
+	return func(c net.Conn) { _, _ = io.WriteString(c, text) }
+}
+
+func TestUpstreamsThatMisbehave(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	hang := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = io.WriteString(c, text)
+			_, _ = io.Copy(io.Discard, c) // until the other side closes
+		}
+	}
+	for name, c := range map[string]struct {
+		up     func(net.Conn)
+		status int
+		broken bool
+		ending egress.Ending
+		class  reason.Class
+		why    reason.Reason
+		free   bool // no tokens are charged
+	}{
+		"garbage":               {says("SSH-2.0-OpenSSH_9.9\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"nothing":               {says(""), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"a status of zero":      {says("HTTP/1.1 000 Nothing\r\nContent-Length: 0\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"a header of 1 MB":      {says(ok + "X: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"silence":               {hang(""), 504, false, egress.TimedOut, reason.Failed, reason.Timeout, false},
+		"silence in the body":   {hang(ok + "Content-Length: 100\r\n\r\n{"), 200, true, egress.TimedOut, reason.Failed, reason.Timeout, false},
+		"a body that is short":  {says(ok + "Content-Length: 100\r\n\r\n{"), 200, true, egress.BrokenOff, reason.Failed, reason.InvalidResponse, false},
+		"a chunk that is none":  {says(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 200, true, egress.BrokenOff, reason.Failed, reason.InvalidResponse, false},
+		"a body that is no API": {says(ok + "Content-Length: 5\r\n\r\n<htm>"), 200, false, egress.Complete, reason.OK, reason.None, false},
+		"another protocol":      {says("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"unauthorized":          {says("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"), 401, false, egress.Complete, reason.Rejected, reason.None, true},
+		"anthropic's 529":       {says("HTTP/1.1 529 Overloaded\r\nContent-Length: 2\r\n\r\n{}"), 529, false, egress.Complete, reason.Overloaded, reason.None, true},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := newRig(t, chats["openai"].api, speaks(t, c.up), nil)
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if res == nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode != c.status || (err != nil) != c.broken {
+				t.Fatalf("status %d, error %v", res.StatusCode, err)
+			}
+			synctest.Wait()
+			x.settled(t)
+			got := x.last(t)
+			if got.Ending != c.ending || got.Class != c.class || got.Reason != c.why || got.Status != c.status {
+				t.Errorf("told %+v", got)
+			}
+			used := x.quota.total()
+			if len(x.quota.used) != 1 || c.free != (used == quota.Usage{}) {
+				t.Errorf("%d permits were settled with %+v", len(x.quota.used), used)
+			}
+		})
+	}
+}
+
+func TestAnEndlessDripEndsWithTheCall(t *testing.T) {
+	bubble(t, "drip", func(t *testing.T) {
+		up := speaks(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+			for {
+				if _, err := io.WriteString(c, ":\n"); err != nil {
+					return
+				}
+				time.Sleep(time.Minute)
+			}
+		})
+		x := newRig(t, chats["openai"].api, up, nil)
+		began := time.Now()
+		res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+		if res == nil || err == nil || time.Since(began) != egress.DefaultCallTimeout {
+			t.Errorf("it ended with %v after %v, want an error after %v", err, time.Since(began), egress.DefaultCallTimeout)
+		}
+		synctest.Wait()
+		x.settled(t)
+		if c := x.last(t); c.Ending != egress.TimedOut {
+			t.Errorf("told %+v", c)
+		}
+		time.Sleep(time.Minute) // the upstream notices
+	})
+}
+
+func TestAClientThatDoesNotReadIsLetGo(t *testing.T) {
+	bubble(t, "stalled", func(t *testing.T) {
+		up := speaks(t, says("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+strings.Repeat("data: {}\n\n", 100_000)))
+		x := newRig(t, chats["openai"].api, up, nil)
+		res, err := x.do(t.Context(), t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		time.Sleep(egress.DefaultIdleTimeout - time.Second)
+		if s := x.proxy.Status()[0]; s.InFlight != 1 {
+			t.Fatalf("%d in flight while it may still read", s.InFlight)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		x.settled(t)
+		if c := x.last(t); c.Ending != egress.ClientGone || c.Class != reason.OK {
+			t.Errorf("told %+v, want that the client is to blame", c)
+		}
+	})
+}
+
+func TestAConnectionThatIsNeverMadeCostsNothing(t *testing.T) {
+	for name, up := range map[string]http.RoundTripper{
+		"refused": &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused by CANARY")}
+		}},
+		"unknown host": &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
+		}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := newRig(t, chats["openai"].api, up, nil)
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != 502 || strings.Contains(body, "CANARY") {
+				t.Fatalf("status %v, error %v, body %s", res, err, body)
+			}
+			synctest.Wait()
+			x.settled(t)
+			if x.quota.back != 1 || len(x.quota.used) != 0 {
+				t.Errorf("%d permits were given back, %d settled", x.quota.back, len(x.quota.used))
+			}
+			if c := x.last(t); c.Class != reason.Lost || c.Ending != egress.Unreachable {
+				t.Errorf("told %+v", c)
+			}
+		})
+	}
+}

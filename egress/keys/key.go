@@ -1,0 +1,105 @@
+package keys
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// Key is one key and its scope. The zero scope is open: any tenant, agent,
+// model and provider, no end, priority 0.
+type Key struct {
+	// ID names the key in logs and errors: 1 to 128 printable bytes, unique in
+	// its ring.
+	ID string
+	// Hash is "sha256:" and 64 hexadecimal digits, as [Generate] and [Hash] write
+	// it. A ring's answers leave it out.
+	Hash string
+	// Tenant and Agent are what the key speaks for; empty leaves it to the caller.
+	Tenant string
+	Agent  string
+	// Models are globs as [path.Match] reads them, where "*" stops at a slash;
+	// "*" alone is any model. Empty is any.
+	Models []string
+	// Providers are globs of provider names. Empty is any.
+	Providers []string
+	// Admin says that the key may change the configuration.
+	Admin bool
+	// Expires is the first instant at which the key is no more; zero is never.
+	Expires time.Time
+	// Priority is what the key's calls have when they ask for none.
+	Priority int
+	// PriorityMax is the most that they may ask for, at least Priority. 0 is the
+	// default: Priority.
+	PriorityMax int
+}
+
+// Expired reports whether the key is no more at the wall-clock instant now.
+func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
+
+// Permit is nil when the key may use the model of the provider. A call that
+// names no model passes "" and is refused to a key that is bound to models: what
+// it would use cannot be known. The error is a [reason.Refusal] with the reason
+// forbidden, and names the key's ID and what it may not use.
+func (k *Key) Permit(provider, model string) error {
+	switch {
+	case !matches(k.Providers, provider):
+		return k.forbidden("the provider %q is not among the key's (%d globs)", clip(provider), len(k.Providers))
+	case matches(k.Models, model):
+		return nil
+	case model == "":
+		return k.forbidden("the key is bound to models (%d globs) and the call names none", len(k.Models))
+	default:
+		return k.forbidden("the model %q is not among the key's (%d globs)", clip(model), len(k.Models))
+	}
+}
+
+// Bind gives the tenant and the agent for whom a call is that asks for these.
+// Those of the key stand; to ask for another is an error: a [reason.Refusal]
+// with the reason forbidden.
+func (k *Key) Bind(tenant, agent string) (boundTenant, boundAgent string, err error) {
+	for _, b := range [...]struct {
+		what, asked, own string
+		bound            *string
+	}{{"tenant", tenant, k.Tenant, &boundTenant}, {"agent", agent, k.Agent, &boundAgent}} {
+		switch {
+		case b.own == "":
+			*b.bound = b.asked
+		case b.asked == "" || b.asked == b.own:
+			*b.bound = b.own
+		default:
+			return "", "", k.forbidden("the key speaks for another %s than %q", b.what, clip(b.asked))
+		}
+	}
+	return boundTenant, boundAgent, nil
+}
+
+// Rank is the priority of a call that asks for one: at most PriorityMax. A
+// call may always ask for less.
+func (k *Key) Rank(asked int) int {
+	if k.PriorityMax == 0 {
+		return min(asked, k.Priority)
+	}
+	return min(asked, k.PriorityMax)
+}
+
+func (k *Key) forbidden(format string, args ...any) error {
+	return &reason.Refusal{Reason: reason.Forbidden, Scope: "key " + k.ID, Err: fmt.Errorf(format, args...)}
+}
+
+// matches takes globs that were checked.
+func matches(globs []string, name string) bool {
+	if len(globs) == 0 {
+		return true
+	}
+	return name != "" && slices.ContainsFunc(globs, func(glob string) bool {
+		ok, _ := path.Match(glob, name) // New checked the pattern
+		return ok || glob == "*"
+	})
+}
+
+// clip bounds what of a caller's own words is repeated to it.
+func clip(s string) string { return s[:min(len(s), maxText)] }

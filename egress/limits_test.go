@@ -1,0 +1,398 @@
+package egress_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+	"github.com/headway-go/headway/sim/serve/llm"
+)
+
+func TestCallsWaitInsteadOfBeingRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim, up := models(t, instant("  limits: [{kind: sliding_window, limit: 60, window: 1m}]\n"), llm.Options{Seed: 1})
+		x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
+			c := generous()
+			c.Global = quota.Limits{CallsPerMinute: 50, Burst: 5}
+			p.Approver = newLedger(t, c)
+		})
+		began := time.Now()
+		for i := range 10 {
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != 200 {
+				t.Fatalf("call %d: %v, %v, %s", i, res, err, body)
+			}
+			waited, err := strconv.Atoi(res.Header.Get("X-Headway-Wait-Ms"))
+			if err != nil || (i < 5) != (waited < 100) {
+				t.Errorf("call %d waited %q ms", i, res.Header.Get("X-Headway-Wait-Ms"))
+			}
+		}
+		if d := time.Since(began); d < 5*1200*time.Millisecond || d > 7*time.Second {
+			t.Errorf("10 calls took %v, want about 5 times 1.2 s", d)
+		}
+		synctest.Wait()
+		x.settled(t)
+		if n := sim.Stats().Throttled; n != 0 {
+			t.Errorf("the provider refused %d", n)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits quota.Limits
+		before int // calls that pass first
+		tune   func(*egress.Provider)
+		header []string
+		status int
+		code   string
+		why    reason.Reason
+		wait   time.Duration // Retry-After; 0 is none
+		retry  string
+		policy string
+	}{
+		"throttled beyond the wait": {
+			quota.Limits{CallsPerMinute: 1}, 1, nil, nil,
+			429, "RATE_GLOBAL_LIMIT_EXCEEDED", reason.Pacing, time.Minute, "true", `"calls";q=1;w=60`,
+		},
+		"throttled beyond the client's timeout": {
+			quota.Limits{CallsPerMinute: 6, Burst: 1}, 1, nil, []string{"X-Headway-Timeout: 2s"},
+			429, "RATE_GLOBAL_LIMIT_EXCEEDED", reason.Pacing, 10 * time.Second, "true", `"calls";q=6;w=60`,
+		},
+		"throttled beyond the SDK's timeout": {
+			quota.Limits{CallsPerMinute: 6, Burst: 1}, 1, nil, []string{"X-Stainless-Timeout: 5"},
+			429, "RATE_GLOBAL_LIMIT_EXCEEDED", reason.Pacing, 10 * time.Second, "true", `"calls";q=6;w=60`,
+		},
+		"the day is used up": {
+			quota.Limits{MaxDailyCalls: 1}, 1, nil, nil,
+			429, "RATE_HARD_LIMIT", reason.QuotaExhausted, 24 * time.Hour, "false", `"daily-calls";q=1;w=86400`,
+		},
+		"a soft window that is full": {
+			quota.Limits{SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, SoftPolicy: quota.Deny}, 1, nil, nil,
+			429, "RATE_SOFT_LIMIT", reason.Pacing, time.Minute, "false", `"soft-tokens";q=100;w=60;qu="tokens"`,
+		},
+		"a model that is not configured": {
+			quota.Limits{}, 0, func(p *egress.Provider) { p.Models = nil }, nil,
+			404, "RATE_MODEL_NOT_CONFIGURED", reason.ClientError, 0, "false", "",
+		},
+		"a model that maps to none": {
+			quota.Limits{}, 0, func(p *egress.Provider) { p.Models = func(string) string { return "" } }, nil,
+			404, "RATE_MODEL_NOT_CONFIGURED", reason.ClientError, 0, "false", "",
+		},
+		"pacing beyond the wait": {
+			quota.Limits{}, 1, func(p *egress.Provider) { p.Pacing = slow(t, time.Minute) }, nil,
+			429, "RATE_THROTTLED", reason.Deadline, time.Minute, "true", "",
+		},
+		"a deadline that has passed": {
+			quota.Limits{}, 0, nil, []string{"X-Headway-Deadline: 1999-01-01T00:00:00Z"},
+			429, "RATE_THROTTLED", reason.Deadline, time.Second, "true", "",
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+				limits := generous()
+				limits.Global = c.limits
+				p.Approver = newLedger(t, limits)
+				p.Pacing = nil
+				if c.tune != nil {
+					c.tune(p)
+				}
+			})
+			for range c.before {
+				if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+					t.Fatal(res, err, body)
+				}
+			}
+			began := time.Now()
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false), c.header...)
+			if err != nil || res.StatusCode != c.status || !strings.Contains(body, `"`+c.code+`"`) || !strings.Contains(body, `"error":{`) {
+				t.Fatalf("status %v, error %v, body %s", res, err, body)
+			}
+			if time.Since(began) != 0 {
+				t.Errorf("refused after %v, want at once", time.Since(began))
+			}
+			if s := res.Header.Get("Retry-After"); (c.wait == 0) != (s == "") {
+				t.Errorf("Retry-After %q", s)
+			} else if n, _ := strconv.Atoi(s); c.wait > 0 && (time.Duration(n)*time.Second-c.wait).Abs() > time.Second {
+				t.Errorf("Retry-After %q, want about %v", s, c.wait)
+			}
+			if got := res.Header.Get("X-Should-Retry"); got != c.retry {
+				t.Errorf("x-should-retry %q", got)
+			}
+			if got := res.Header.Get("Ratelimit-Policy"); got != c.policy {
+				t.Errorf("RateLimit-Policy %s, want %s", got, c.policy)
+			}
+			if c.policy != "" {
+				told := signal.Read(time.Now(), res.StatusCode, res.Header, nil)
+				if len(told.Limits) != 1 || told.Limits[0].Remaining != 0 || (told.Limits[0].Reset-c.wait).Abs() > time.Second {
+					t.Errorf("the fields read as %+v", told.Limits)
+				}
+			}
+			synctest.Wait()
+			x.settled(t)
+			status := x.proxy.Status()[0]
+			if status.Refused[c.code] != 1 || status.Calls != int64(c.before+1) || len(m.got) != c.before {
+				t.Errorf("status %+v with %d sent", status, len(m.got))
+			}
+			if got := x.calls[c.before]; got.Reason != c.why || got.Code != c.code || got.Ending != egress.Refused {
+				t.Errorf("told %+v", got)
+			}
+		})
+	}
+}
+
+// slow is pacing with a long interval.
+func slow(t testing.TB, interval time.Duration) *headway.Governor {
+	t.Helper()
+	g, err := headway.New(headway.Config{Name: "p", Ceiling: interval, Initial: interval, Tolerance: -1, JitterMax: -1, Law: "aimd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestAThrottleOfTheProviderSlowsThePacingAndPassesUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, up := models(t, instant(""), llm.Options{})
+		x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) { p.MaxWait = 100 * time.Millisecond })
+		res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("throttled", false))
+		if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "rate_limit_exceeded") {
+			t.Fatal(res, err, body)
+		}
+		res, body, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+		if err != nil || res.StatusCode != 429 || !strings.Contains(body, "RATE_THROTTLED") || x.quota.back != 1 {
+			t.Errorf("within the provider's cooldown: %v, %v, %s; %d permits given back", res, err, body, x.quota.back)
+		}
+		time.Sleep(time.Second)
+		if res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+			t.Errorf("after it: %v, %v", res, err)
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+}
+
+func TestASpentAccountIsNotAskedAgainForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim, up := models(t, instant(""), llm.Options{})
+		x := newRig(t, provider.OpenAI, up, nil)
+		ask := func(model string) (int, string) {
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody(model, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.StatusCode, body
+		}
+		for range 5 {
+			if status, _ := ask("quota-exhausted"); status != 429 {
+				t.Fatal(status)
+			}
+		}
+		if n := sim.Stats().Admitted; n != 1 {
+			t.Errorf("the provider was asked %d times, want once", n)
+		}
+		if status, body := ask("m"); status != 200 {
+			t.Errorf("another model: %d, %s", status, body)
+		}
+		time.Sleep(time.Minute)
+		if ask("quota-exhausted"); sim.Stats().Admitted != 3 {
+			t.Errorf("after a minute it was not asked again")
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+}
+
+func TestRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		statuses []int
+		retries  int
+		status   int
+		sent     int
+	}{
+		"off":            {[]int{503, 200}, 0, 503, 1},
+		"one helps":      {[]int{503, 200}, 1, 200, 2},
+		"none is enough": {[]int{503, 429, 529}, 2, 529, 3},
+		"not for a 500":  {[]int{500, 200}, 2, 500, 1},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			next := tripper(func(r *http.Request) (*http.Response, error) {
+				m.status = c.statuses[len(m.got)]
+				return m.RoundTrip(r)
+			})
+			x := newRig(t, provider.OpenAI, next, func(p *egress.Provider, _ *egress.Options) { p.Retries = c.retries })
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != c.status || len(m.got) != c.sent {
+				t.Fatalf("status %v, error %v, %d sent", res, err, len(m.got))
+			}
+			for i, body := range m.bodies {
+				if body != chatBody("m", false) {
+					t.Errorf("attempt %d sent %q", i+1, body)
+				}
+			}
+			synctest.Wait()
+			x.settled(t)
+			if got := x.last(t); got.Attempts != c.sent || len(x.quota.used) != c.sent || got.Ending != egress.Complete {
+				t.Errorf("%d permits for %d attempts, told %+v", len(x.quota.used), got.Attempts, got)
+			}
+		})
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, up := models(t, instant(""), llm.Options{OutputTokens: 150, TokensPerSecond: 10})
+		x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
+			c := generous()
+			c.Global = quota.Limits{CallsPerMinute: 6, Burst: 1}
+			p.Approver = newLedger(t, c)
+		})
+		type end struct {
+			status int
+			err    error
+		}
+		ends := make(chan end, 2)
+		ask := func() {
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+			if res == nil {
+				ends <- end{0, err}
+				return
+			}
+			ends <- end{res.StatusCode, err}
+		}
+		go ask() // streams for some 15 seconds
+		synctest.Wait()
+		go ask() // waits for its turn
+		synctest.Wait()
+		if s := x.proxy.Status()[0]; s.InFlight != 2 || s.Waiting != 1 {
+			t.Fatalf("status %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := x.proxy.Drain(ctx)
+		if err == nil || !strings.Contains(err.Error(), "1 calls were cut") {
+			t.Errorf("drain gave %v", err)
+		}
+		if first := <-ends; first.status != 503 || first.err != nil {
+			t.Errorf("who waited was answered %+v, want 503", first)
+		}
+		if second := <-ends; second.status != 200 || second.err == nil {
+			t.Errorf("who streamed got %+v, want an answer that is cut", second)
+		}
+		if res, _, err := x.ask(t, "GET", "/p/v1/models", ""); err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("a new call: %v, %v", res, err)
+		}
+		if err := x.proxy.Drain(t.Context()); err != nil {
+			t.Errorf("draining again: %v", err)
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+}
+
+func TestReplaceLeavesThoseUnderWayAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, up := models(t, instant(""), llm.Options{OutputTokens: 50, TokensPerSecond: 10})
+		x := newRig(t, provider.OpenAI, up, nil)
+		done := make(chan int, 1)
+		go func() {
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+			if err != nil {
+				t.Error(err)
+			}
+			done <- res.StatusCode
+		}()
+		synctest.Wait()
+		bad := egress.Provider{Name: "No Name", Description: describe(t, provider.OpenAI)}
+		if err := x.proxy.Replace(egress.Options{Providers: []egress.Provider{bad}}); err == nil || !strings.Contains(err.Error(), "name is") {
+			t.Errorf("a bad configuration gave %v", err)
+		}
+		if n := len(x.proxy.Status()); n != 1 {
+			t.Errorf("%d providers after a bad configuration", n)
+		}
+		next := egress.Provider{Name: "q", Description: describe(t, provider.OpenAI), Roundtripper: &mirror{}}
+		if err := x.proxy.Replace(egress.Options{Providers: []egress.Provider{next}}); err != nil {
+			t.Fatal(err)
+		}
+		if res, _, err := x.ask(t, "GET", "/q/v1/models", ""); err != nil || res.StatusCode != 200 {
+			t.Errorf("the new provider: %v, %v", res, err)
+		}
+		if res, _, err := x.ask(t, "GET", "/p/v1/models", ""); err != nil || res.StatusCode != 404 {
+			t.Errorf("the old provider: %v, %v", res, err)
+		}
+		if status := <-done; status != 200 {
+			t.Errorf("the call under way ended with %d", status)
+		}
+		synctest.Wait()
+		x.quota.balanced(t)
+	})
+}
+
+func TestAnswersTellOfPressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mirror{body: `{"usage":{"prompt_tokens":200,"completion_tokens":100,"total_tokens":300}}`, header: http.Header{"Content-Type": {"application/json"}}}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+			c := generous()
+			c.Global.SoftTokenBudget, c.Global.SoftTokenWindowMS, c.Global.SoftPolicy = 1000, 60_000, quota.Advise
+			p.Approver = newLedger(t, c)
+		})
+		for i := range 5 {
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err)
+			}
+			want := ""
+			if i > 2 { // 900 of 1,000 are used
+				want = "soft"
+			}
+			if got := res.Header.Get("X-Headway-Pressure"); i != 2 && got != want {
+				t.Errorf("call %d: pressure %q, want %q", i, got, want)
+			}
+			factor, err := strconv.ParseFloat(res.Header.Get("X-Headway-Scale"), 64)
+			if i == 4 && (err != nil || factor <= 1) || i == 0 && err == nil {
+				t.Errorf("call %d: scale %q", i, res.Header.Get("X-Headway-Scale"))
+			}
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+}
+
+func TestAnUploadGoesOnBelowAnEarlyAnswer(t *testing.T) {
+	up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		if err := c.EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = c.Flush()
+		n, err := io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, strconv.FormatInt(n, 10))
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	x := newRig(t, provider.HTTP, up, nil)
+	body := strings.Repeat("x", 1<<20)
+	res, text, err := x.ask(t, "POST", "/p/upload", body)
+	if err != nil || res.StatusCode != 200 || text != strconv.Itoa(len(body)) {
+		t.Errorf("%v, %v, %q arrived, want %d", res, err, text, len(body))
+	}
+}

@@ -1,0 +1,164 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+)
+
+// Defaults and bounds of a [Provider].
+const (
+	DefaultMaxWait          = 15 * time.Second
+	DefaultMaxBody          = 32 << 20
+	DefaultMaxUpload        = 512 << 20
+	DefaultFirstByteTimeout = 10 * time.Minute
+	DefaultIdleTimeout      = 5 * time.Minute
+	DefaultBodyTimeout      = 2 * time.Minute
+	DefaultCallTimeout      = time.Hour
+
+	maxRetries = 10
+)
+
+// Approver is a quota: a *governor.Governor is one. When it also has the method
+// Config() quota.Config, refusals tell the limits in RateLimit fields.
+type Approver interface {
+	// ApproveWait waits for a permit until the context's deadline at most.
+	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
+	// RecordUsage settles a permit, Cancel gives it back.
+	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
+	Cancel(id quota.Permit) (first bool, err error)
+	// Drain tells that n more output tokens have flowed.
+	Drain(id quota.Permit, n int64) error
+	// Factor is the scale factor for an agent's decision interval.
+	Factor(r quota.Request) float64
+}
+
+// configured is a quota that tells its limits.
+type configured interface{ Config() quota.Config }
+
+// Provider is one upstream connection. Name and Description are needed; other
+// zero fields take the defaults.
+type Provider struct {
+	// Name is the first segment of the path: /{name}/... Lower-case letters,
+	// digits, dots, hyphens and underscores, at most 64 bytes.
+	Name string
+	// Description is the API that it speaks, and where.
+	Description provider.Description
+	// Key is the provider's key. Empty: what the client presents is passed on,
+	// and a Headway key, when keys are asked for, is expected in X-Headway-Key.
+	Key string
+	// Approver is the quota. Default: none, calls are not budgeted.
+	Approver Approver
+	// Models gives the name under which the quota knows a model. "" refuses the
+	// model as not configured. Default: its own name.
+	Models func(model string) string
+	// Pacing is the connection's rate authority. Default: none.
+	Pacing *headway.Governor
+	// MaxWait bounds the waits for quota and pacing together. Default 15 s.
+	MaxWait time.Duration
+	// MaxBody bounds the body of a call that costs tokens and so has to be read
+	// first, in bytes; MaxUpload any other, which is streamed. Defaults 32 MiB
+	// and 512 MiB.
+	MaxBody, MaxUpload int64
+	// Retries is how often a throttled, overloaded or lost attempt is sent again
+	// before anything was answered, 0 to 10. Default 0: SDKs retry by themselves.
+	Retries int
+	// FirstByteTimeout bounds the time to the response's header, IdleTimeout a
+	// silence within it, CallTimeout an attempt as a whole. Defaults 10 min,
+	// 5 min, 1 h, but not longer than a permit of the quota lives, where that is
+	// known: what an expired one used would be forgotten. BodyTimeout bounds how long the client may take to send a body
+	// that is read first. Default 2 min.
+	FirstByteTimeout, IdleTimeout, CallTimeout, BodyTimeout time.Duration
+	// Roundtripper sends. It must not follow redirects nor decompress. Default:
+	// an http.Transport that all providers of a proxy share.
+	Roundtripper http.RoundTripper
+}
+
+// resolve fills in the defaults and checks the rest.
+func (p Provider) resolve() (Provider, error) {
+	bad := func(field string, value any, bound string) (Provider, error) {
+		return Provider{}, fmt.Errorf("egress: provider %.64q: %s is %v, must be %s", p.Name, field, value, bound)
+	}
+	if !validName(p.Name) {
+		return bad("name", fmt.Sprintf("%.64q", p.Name), "1 to 64 lower-case letters, digits, dots, hyphens and underscores, and begin with a letter or digit")
+	}
+	up := p.Description.Upstream
+	switch {
+	case up == nil:
+		return bad("upstream", "missing", "an absolute http or https URL")
+	case up.Scheme != "https" && up.Scheme != "http" || up.Host == "":
+		return bad("upstream", fmt.Sprintf("a URL of scheme %q and host %q", up.Scheme, up.Host), "an absolute http or https URL")
+	case up.User != nil || up.RawQuery != "" || up.Fragment != "":
+		return bad("upstream", "a URL with user, query or fragment", "scheme, host and path only; give the key as the provider's key")
+	case p.Retries < 0 || p.Retries > maxRetries:
+		return bad("retries", p.Retries, fmt.Sprintf("from 0 to %d", maxRetries))
+	}
+	longest := DefaultCallTimeout
+	if q, ok := p.Approver.(configured); ok {
+		ttl := time.Duration(q.Config().PermitTTLMS) * time.Millisecond
+		if p.CallTimeout > ttl {
+			return bad("call timeout", p.CallTimeout, fmt.Sprintf("at most %v, as long as the quota's permits live (permit_ttl)", ttl))
+		}
+		longest = min(longest, ttl-min(ttl/10, time.Second))
+	}
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		rest  time.Duration
+	}{
+		{"max wait", &p.MaxWait, DefaultMaxWait},
+		{"first-byte timeout", &p.FirstByteTimeout, DefaultFirstByteTimeout},
+		{"idle timeout", &p.IdleTimeout, DefaultIdleTimeout},
+		{"call timeout", &p.CallTimeout, longest},
+		{"body timeout", &p.BodyTimeout, DefaultBodyTimeout},
+	} {
+		if *f.value < 0 {
+			return bad(f.name, *f.value, "above 0, or 0 for the default")
+		}
+		if *f.value == 0 {
+			*f.value = f.rest
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value *int64
+		rest  int64
+	}{{"max body", &p.MaxBody, DefaultMaxBody}, {"max upload", &p.MaxUpload, DefaultMaxUpload}} {
+		if *f.value < 0 {
+			return bad(f.name, *f.value, "above 0, or 0 for the default")
+		}
+		if *f.value == 0 {
+			*f.value = f.rest
+		}
+	}
+	return p, nil
+}
+
+// rule is what of a call the provider counts, as its description names it; the
+// quota may have a rule of its own under that name. Default: all tokens.
+func (p *Provider) rule() quota.Charge {
+	if q, ok := p.Approver.(configured); ok {
+		if rule, ok := q.Config().Charges[p.Description.Charge]; ok {
+			return rule
+		}
+	}
+	rule, _ := p.Description.Rule()
+	return rule
+}
+
+// validName reports whether a name can be a path's first segment as it stands.
+func validName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		word := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !word && (i == 0 || c != '.' && c != '-' && c != '_') {
+			return false
+		}
+	}
+	return len(name) > 0 && len(name) <= 64
+}

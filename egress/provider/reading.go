@@ -1,0 +1,179 @@
+package provider
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/headway-go/headway/quota"
+)
+
+const (
+	// maxModel is the longest model name that is read, as package quota bounds it.
+	maxModel = 256
+	// maxChoices is more answers than any API gives at once.
+	maxChoices = 1024
+	// maxSpans is how many members of a request hold what the model reads.
+	maxSpans = 12
+)
+
+var errTwoModels = errors.New(`the body names two models: "model" must be there once`)
+
+// reading is one pass over a request's body. One reader does for all APIs, since
+// no member means one thing here and another there.
+type reading struct {
+	body  []byte
+	call  Call // what was found
+	named bool // a model was
+
+	// spans are where the members begin that the model reads.
+	spans [maxSpans]span
+	n     int
+}
+
+type span struct {
+	at  int
+	raw bool // as JSON, not as the strings in it
+}
+
+// request reads the whole body.
+func (r *reading) request() error {
+	b := bytes.TrimPrefix(r.body, []byte("\xef\xbb\xbf"))
+	i := space(b, 0)
+	switch {
+	case i == len(b):
+		return errors.New("the body is empty, must be a JSON object")
+	case b[i] == 0x1f || b[i] == 0x28:
+		return errors.New("the body is compressed, must be plain JSON")
+	case b[i] != '{':
+		return errors.New("the body is no JSON object, must be one")
+	}
+	r.body = b
+	end := each(b, i, r.member)
+	switch {
+	case end == twoModels:
+		return errTwoModels
+	case end < 0 || space(b, end) != len(b):
+		return errors.New("the body is not valid JSON, must be one whole object")
+	}
+	return nil
+}
+
+// twoModels is a position that says so.
+const twoModels = -2
+
+// member takes one of the request's own members.
+func (r *reading) member(key []byte, i int) int {
+	switch string(key) {
+	case "messages", "contents", "input", "prompt", "content", "system", "systemInstruction", "system_instruction",
+		"instructions", "requests", "instances", "suffix":
+		return r.words(i)
+	case "tools", "functions", "response_format", "text", "output_config", "output_format":
+		return r.schema(i)
+	case "stream":
+		r.call.Stream = at(r.body, i) == 't'
+	case "max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample":
+		return r.most(i)
+	case "n", "best_of":
+		return r.choices(i)
+	case "generationConfig", "generation_config":
+		if at(r.body, i) == '{' {
+			return each(r.body, i, r.config)
+		}
+	default:
+		// Some servers take a member in any case, so any case names the model.
+		if len(key) == len("model") && bytes.EqualFold(key, []byte("model")) {
+			return r.model(i)
+		}
+	}
+	return skip(r.body, i)
+}
+
+// config takes one member of Gemini's generationConfig.
+func (r *reading) config(key []byte, i int) int {
+	switch string(key) {
+	case "maxOutputTokens", "max_output_tokens":
+		return r.most(i)
+	case "candidateCount", "candidate_count":
+		return r.choices(i)
+	case "responseSchema", "response_schema", "responseJsonSchema", "response_json_schema":
+		return r.schema(i)
+	}
+	return skip(r.body, i)
+}
+
+func (r *reading) most(i int) int {
+	end := skip(r.body, i)
+	if end > 0 {
+		r.call.MaxTokens = max(r.call.MaxTokens, number(r.body[i:end], quota.MaxTokens))
+	}
+	return end
+}
+
+func (r *reading) choices(i int) int {
+	end := skip(r.body, i)
+	if end > 0 {
+		r.call.Choices = max(r.call.Choices, number(r.body[i:end], maxChoices))
+	}
+	return end
+}
+
+func (r *reading) model(i int) int {
+	end := skip(r.body, i)
+	if end < 0 || r.body[i] != '"' {
+		return end
+	}
+	if r.name(plain(r.body[i+1:end-1])) != nil {
+		return twoModels
+	}
+	return end
+}
+
+func (r *reading) name(model []byte) error {
+	model = model[:min(len(model), maxModel)]
+	if r.named && r.call.Model != string(model) {
+		return errTwoModels
+	}
+	r.named, r.call.Model = true, string(model)
+	return nil
+}
+
+// words takes a member whose strings the model reads.
+func (r *reading) words(i int) int {
+	w := walk{body: r.body}
+	end := w.value(i, 0)
+	r.call.Extra += w.flat
+	r.note(i, false)
+	return end
+}
+
+// schema takes a member that the model reads as it stands.
+func (r *reading) schema(i int) int {
+	end := skip(r.body, i)
+	if c := at(r.body, i); c == '{' || c == '[' {
+		r.note(i, true)
+	}
+	return end
+}
+
+func (r *reading) note(i int, raw bool) {
+	if r.n < maxSpans {
+		r.spans[r.n] = span{i, raw}
+		r.n++
+	}
+}
+
+// texts gives what the model reads, member after member.
+func (r *reading) texts(yield func(string) bool) {
+	for _, s := range r.spans[:r.n] {
+		if s.raw {
+			if !yield(string(r.body[s.at:skip(r.body, s.at)])) {
+				return
+			}
+			continue
+		}
+		w := walk{body: r.body, say: yield}
+		if w.value(s.at, 0) < 0 {
+			return
+		}
+	}
+}

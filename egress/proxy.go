@@ -1,0 +1,221 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-go/headway/egress/estimate"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/quota"
+)
+
+// Options are what a proxy is made with.
+type Options struct {
+	// Providers are the upstreams, by unique names.
+	Providers []Provider
+	// Keys are the Headway keys that clients present. Default: none is asked
+	// for, and whoever reaches the proxy may use it.
+	Keys *keys.Ring
+	// FailedKeys bounds how often one address may present what is no key. The
+	// zero value takes the defaults of package keys.
+	FailedKeys keys.Limits
+	// OnCall is told of every call when it is over. It is called on the call's
+	// goroutine, possibly many at a time.
+	OnCall func(Call)
+	// Log gets failures of providers as warnings and calls as debug lines, with
+	// no content, header, query or address in them. Default: none.
+	Log *slog.Logger
+}
+
+// Proxy is the http.Handler. Make one with [New].
+type Proxy struct {
+	table     atomic.Pointer[table]
+	transport *http.Transport // of all providers that have none of their own
+	origin    time.Time
+
+	draining context.Context // ends when no more calls are taken
+	drain    context.CancelFunc
+	cutting  context.Context // ends when those under way are cut
+	cut      context.CancelFunc
+
+	mu       sync.Mutex // guards what follows, and replacing the table
+	inFlight int
+	closed   bool
+	idle     chan struct{} // closed when closed and nothing is in flight
+}
+
+// table is one configuration. It never changes; calls keep the one they began under.
+type table struct {
+	upstreams map[string]*upstream
+	order     []*upstream
+	keys      *keys.Ring
+	strangers *keys.Limiter
+	onCall    func(Call)
+	log       *slog.Logger
+}
+
+// upstream is one provider with what is remembered of it across reloads.
+type upstream struct {
+	Provider
+	send   http.RoundTripper
+	traced bool // send is net/http's own, so that its traces can be relied on
+	law    string
+	charge quota.Charge // what of a call the provider counts
+	*memory
+}
+
+// memory is what outlives a reload.
+type memory struct {
+	estimator *estimate.Estimator
+	spent     spent
+	turns     turns
+	counters  counters
+}
+
+// New makes a proxy. The error names the provider, field, value and bound.
+func New(o Options) (*Proxy, error) {
+	p := &Proxy{transport: newTransport(), origin: time.Now(), idle: make(chan struct{})}
+	p.draining, p.drain = context.WithCancel(context.Background())
+	p.cutting, p.cut = context.WithCancel(context.Background())
+	if err := p.Replace(o); err != nil {
+		p.drain()
+		p.cut()
+		return nil, err
+	}
+	return p, nil
+}
+
+// newTransport is tuned for one busy client of few hosts: it keeps connections,
+// leaves bodies as they are, and reads no more header than any provider sends.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    256,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+	}
+}
+
+// Replace swaps the whole configuration. Calls under way end under the one they
+// began under; counters and what was learned stay with a provider's name. When
+// there is an error nothing has changed; it names provider, field, value and
+// bound.
+func (p *Proxy) Replace(o Options) error {
+	strangers, err := keys.NewLimiter(o.FailedKeys)
+	if err != nil {
+		return fmt.Errorf("egress: failed keys: %w", err)
+	}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, onCall: o.OnCall, log: o.Log}
+	if t.log == nil {
+		t.log = slog.New(slog.DiscardHandler)
+	}
+	if t.onCall == nil {
+		t.onCall = func(Call) {}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.table.Load()
+	var faults []error
+	for _, one := range o.Providers {
+		one, err := one.resolve()
+		switch {
+		case err != nil:
+			faults = append(faults, err)
+			continue
+		case t.upstreams[one.Name] != nil:
+			faults = append(faults, fmt.Errorf("egress: provider %q: name is given twice, must be unique", one.Name))
+			continue
+		}
+		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule()}
+		if u.send == nil {
+			u.send = p.transport
+		}
+		_, u.traced = u.send.(*http.Transport)
+		if one.Pacing != nil {
+			u.law = one.Pacing.Snapshot().Law
+		}
+		if before != nil && before.upstreams[one.Name] != nil {
+			u.memory = before.upstreams[one.Name].memory
+		} else {
+			u.memory = &memory{estimator: estimate.New()}
+		}
+		t.upstreams[one.Name] = u
+		t.order = append(t.order, u)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	p.table.Store(t)
+	return nil
+}
+
+// enter counts a call in; false when the proxy is draining.
+func (p *Proxy) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.inFlight++
+	return true
+}
+
+func (p *Proxy) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight--
+	if p.closed && p.inFlight == 0 {
+		close(p.idle)
+	}
+}
+
+// grace is how long calls that were cut have to settle their permits.
+const grace = 5 * time.Second
+
+// Drain takes no more calls: new ones, and those that still wait for their turn,
+// are refused with 503 and Retry-After. It waits for those under way until the
+// context ends, then cuts them and waits until their permits are settled. The
+// error says how many were cut; it is safe to call again. There is no way back.
+func (p *Proxy) Drain(ctx context.Context) error {
+	defer p.transport.CloseIdleConnections()
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		if p.inFlight == 0 {
+			close(p.idle)
+		}
+	}
+	p.mu.Unlock()
+	p.drain()
+	select {
+	case <-p.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	left := p.inFlight
+	p.mu.Unlock()
+	p.cut()
+	if left == 0 {
+		return nil
+	}
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	select {
+	case <-p.idle:
+		return fmt.Errorf("egress: %d calls were cut, because they did not end in time; their permits are settled: %w", left, context.Cause(ctx))
+	case <-late.C:
+		return fmt.Errorf("egress: %d calls were cut, and not all ended within %v: %w", left, grace, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,252 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+)
+
+// elsewhere is in whose words a call for no provider is refused.
+var elsewhere = provider.Description{API: provider.HTTP}
+
+// drainedFor is when a client may find another proxy in this one's place.
+const drainedFor = time.Second
+
+// refuse answers in the provider's words, unless the client has gone.
+func (x *exchange) refuse(f provider.Refusal) {
+	if x.told.Ending == Panicked {
+		x.told.Ending = Refused
+	}
+	x.told.Status, x.told.Code, x.told.Reason = f.Status, f.Code, f.Reason
+	code := f.Code
+	if code == "" {
+		code = f.Reason.String()
+	}
+	if f.Status == statusClientGone {
+		x.told.Ending = ClientGone
+		return
+	}
+	if x.up != nil && x.told.Ending == Refused {
+		x.up.counters.refuse(code)
+	}
+	if x.told.Wait > 0 {
+		x.w.Header().Set(headerWait, milliseconds(x.told.Wait))
+	}
+	if x.up == nil {
+		elsewhere.Refuse(x.w, f)
+		return
+	}
+	x.up.Description.Refuse(x.w, f)
+}
+
+// note logs the call.
+func (x *exchange) note() {
+	level, c := slog.LevelDebug, &x.told
+	switch c.Ending {
+	case Unreachable, TimedOut, BrokenOff, Panicked:
+		level = slog.LevelWarn
+	case Complete, Refused, ClientGone, Cut:
+	}
+	if !x.table.log.Enabled(context.Background(), level) {
+		return
+	}
+	x.table.log.LogAttrs(context.Background(), level, "egress call",
+		slog.String("provider", c.Provider), slog.String("model", c.Model), slog.String("key", c.KeyID),
+		slog.String("tenant", c.Tenant), slog.String("agent", c.Agent),
+		slog.Int("status", c.Status), slog.String("ending", string(c.Ending)), slog.String("class", c.Class.String()),
+		slog.String("reason", c.Reason.String()), slog.String("code", c.Code), slog.Int("attempts", c.Attempts),
+		slog.Duration("wait", c.Wait), slog.Duration("header", c.Header), slog.Duration("whole", c.Whole),
+		slog.Int64("input_tokens", c.Used.Input), slog.Int64("output_tokens", c.Used.Output), slog.Bool("told", c.Told))
+}
+
+func invalid(message string) *provider.Refusal {
+	return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, RetryIn: -1, Message: message}
+}
+
+func forbidden(message string) *provider.Refusal {
+	return &provider.Refusal{Status: http.StatusForbidden, Reason: reason.Forbidden, RetryIn: -1, Message: message}
+}
+
+func oversized(most int64) *provider.Refusal {
+	return &provider.Refusal{
+		Status: http.StatusRequestEntityTooLarge, Reason: reason.ClientError, RetryIn: -1,
+		Message: fmt.Sprintf("The body is larger than %d bytes.", most),
+	}
+}
+
+func unconfigured() *provider.Refusal {
+	return &provider.Refusal{
+		Status: http.StatusNotFound, Code: string(quota.CodeModelNotConfigured), Reason: reason.ClientError, RetryIn: -1,
+		Message: "The model is not configured here.",
+	}
+}
+
+func drained() provider.Refusal {
+	return provider.Refusal{
+		Status: http.StatusServiceUnavailable, Reason: reason.Closed, RetryIn: drainedFor, Retry: true,
+		Message: "The proxy is shutting down.",
+	}
+}
+
+// denied says why no permit was given: by the quota, or by pacing.
+func (x *exchange) denied(err error) provider.Refusal {
+	switch {
+	case x.r.Context().Err() != nil:
+		return provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
+	case x.proxy.draining.Err() != nil:
+		return drained()
+	}
+	if d, ok := errors.AsType[*quota.Denial](err); ok {
+		x.limits(d)
+		return budget(d)
+	}
+	f := provider.Refusal{
+		Status: http.StatusTooManyRequests, Code: string(quota.CodeThrottled), Reason: reason.Deadline, Retry: true, RetryIn: time.Second,
+		Message: "The call cannot be served in time.",
+	}
+	refusal, ok := errors.AsType[*reason.Refusal](err)
+	if !ok {
+		refusal = &reason.Refusal{Reason: reason.Internal}
+	}
+	f.Reason = refusal.Reason
+	if !refusal.RetryAt.IsZero() {
+		f.RetryIn = max(time.Until(refusal.RetryAt), 0)
+	}
+	switch refusal.Reason {
+	case reason.Internal, reason.Closed:
+		f.Status, f.Code = http.StatusServiceUnavailable, ""
+		f.Message = "The proxy cannot keep its budgets at the moment."
+	case reason.CircuitOpen.Reason():
+		f.Status, f.Code = http.StatusServiceUnavailable, ""
+		f.Message = "The provider failed too often of late; it is left alone for a moment."
+	case reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
+		f.Message = "The provider asked to be left alone for longer than the call can wait."
+	default:
+	}
+	return f
+}
+
+// budget puts a quota's refusal in the words of HTTP.
+func budget(d *quota.Denial) provider.Refusal {
+	f := provider.Refusal{
+		Status: http.StatusTooManyRequests, Code: string(d.Code), Reason: reason.Pacing, RetryIn: d.RetryIn, Retry: true,
+	}
+	if d.RetryIn == quota.Never {
+		f.RetryIn, f.Retry = -1, false
+	}
+	switch d.Code {
+	case quota.CodeHardLimit:
+		f.Reason, f.Retry = reason.QuotaExhausted, false
+		f.Message = "The budget of the day is used up for " + d.Scope.String() + "."
+	case quota.CodeSoftLimit:
+		f.Message = "The window of tokens is full for " + d.Scope.String() + "."
+	case quota.CodeModelNotConfigured:
+		return *unconfigured()
+	case quota.CodeInvalidConfig, quota.CodeApprovalConflict:
+		f.Status, f.Reason, f.RetryIn, f.Retry = http.StatusBadRequest, reason.ClientError, -1, false
+		f.Message = "The call is out of the bounds of what a quota can count."
+	case quota.CodeThrottled, quota.CodeGlobalLimit:
+		f.Message = "No room in time within the limits for " + d.Scope.String() + "."
+	}
+	return f
+}
+
+// limits adds the RateLimit fields of the budgets that refused. Which of a
+// scope's budgets it was is not told, so that all of that kind say that nothing
+// is left; that is what the next call would find.
+func (x *exchange) limits(d *quota.Denial) {
+	q, ok := x.up.Approver.(configured)
+	if !ok {
+		return
+	}
+	config := q.Config()
+	var policy, left strings.Builder
+	for _, p := range policies(scoped(&config, d.Scope), d.Reason) {
+		if policy.Len() > 0 {
+			policy.WriteString(", ")
+			left.WriteString(", ")
+		}
+		fmt.Fprintf(&policy, "%q;q=%d;w=%d", p.name, p.quota, p.seconds)
+		if p.unit != "" {
+			fmt.Fprintf(&policy, ";qu=%q", p.unit)
+		}
+		fmt.Fprintf(&left, "%q;r=0", p.name)
+		if d.RetryIn != quota.Never {
+			fmt.Fprintf(&left, ";t=%d", int64((d.RetryIn+time.Second-1)/time.Second))
+		}
+	}
+	if policy.Len() > 0 {
+		x.w.Header().Set("Ratelimit-Policy", policy.String())
+		x.w.Header().Set("Ratelimit", left.String())
+	}
+}
+
+// policy is one budget in the words of the RateLimit fields.
+type policy struct {
+	name           string
+	quota, seconds int64
+	unit           string
+}
+
+// policies are the budgets that refuse for a reason.
+func policies(l quota.Limits, why quota.Reason) (all []policy) {
+	add := func(p policy) {
+		if p.quota > 0 && p.seconds > 0 {
+			all = append(all, p)
+		}
+	}
+	const minute, day = 60, 86_400
+	switch why {
+	case quota.Throttled:
+		add(policy{"calls", l.CallsPerMinute, minute, ""})
+		add(policy{"tokens", l.TokensPerMinute, minute, "tokens"})
+		add(policy{"input-tokens", l.InputTokensPerMinute, minute, "tokens"})
+		add(policy{"output-tokens", l.OutputTokensPerMinute, minute, "tokens"})
+	case quota.SoftLimit:
+		add(policy{"soft-tokens", l.SoftTokenBudget, (l.SoftTokenWindowMS + 999) / 1000, "tokens"})
+	case quota.HardLimit:
+		add(policy{"daily-calls", l.MaxDailyCalls, day, ""})
+		add(policy{"daily-tokens", l.MaxDailyTokens, day, "tokens"})
+	}
+	return all
+}
+
+// scoped are the limits of a scope.
+func scoped(c *quota.Config, s quota.Scope) quota.Limits {
+	if s.Tenant == "" {
+		if s.Model == "" {
+			return c.Global
+		}
+		return c.Models[s.Model].Limits
+	}
+	tenant, ok := c.Tenants[s.Tenant]
+	if !ok {
+		tenant = c.TenantDefault
+	}
+	limits, models := tenant.Limits, tenant.Models
+	if s.Agent != "" {
+		agent, ok := tenant.Agents[s.Agent]
+		if !ok {
+			agent = tenant.AgentDefault
+		}
+		limits, models = agent.Limits, agent.Models
+	}
+	if s.Model != "" {
+		return models[s.Model]
+	}
+	return limits
+}
+
+// milliseconds is a duration in whole milliseconds, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}

@@ -1,0 +1,378 @@
+package egress_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/reason"
+)
+
+// mirror keeps the requests that reach it and answers with a header.
+type mirror struct {
+	got    []*http.Request
+	bodies []string
+	status int
+	header http.Header
+	body   string
+}
+
+func (m *mirror) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := ""
+	if r.Body != nil {
+		all, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		body = string(all)
+	}
+	m.got, m.bodies = append(m.got, r), append(m.bodies, body)
+	status, header := m.status, m.header.Clone()
+	if status == 0 {
+		status = 200
+	}
+	if header == nil {
+		header = http.Header{}
+	}
+	return &http.Response{
+		StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: header, Request: r,
+		Body: io.NopCloser(strings.NewReader(m.body)), ContentLength: int64(len(m.body)),
+	}, nil
+}
+
+func TestPathsReachUpstreamAsTheyAre(t *testing.T) {
+	for path, want := range map[string]string{
+		"/p/v1/models":                  "http://upstream/base/v1/models",
+		"/p/v1/models?a=1&b=%20":        "http://upstream/base/v1/models?a=1&b=%20",
+		"/p/v1/files/a%2Fb":             "http://upstream/base/v1/files/a%2Fb",
+		"/p/v1/x%20y":                   "http://upstream/base/v1/x%20y",
+		"/p/v1//double":                 "http://upstream/base/v1//double",
+		"/p/v1/trailing/":               "http://upstream/base/v1/trailing/",
+		"/p/v1beta/models/m:countToken": "http://upstream/base/v1beta/models/m:countToken",
+		"/p":                            "http://upstream/base",
+		"/p/v1/%252e%252e/x":            "http://upstream/base/v1/%252e%252e/x",
+	} {
+		m := &mirror{}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+			p.Description.Upstream = mustURL(t, "http://upstream/base")
+		})
+		if res, _, err := x.ask(t, "GET", path, ""); err != nil || res.StatusCode != 200 {
+			t.Fatalf("%s: %v, %v", path, res, err)
+		}
+		if got := m.got[0].URL.String(); got != want {
+			t.Errorf("%s reached %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestWhatIsNoCallOfAProviderIsRefused(t *testing.T) {
+	m := &mirror{}
+	x := newRig(t, provider.OpenAI, m, nil)
+	transport := x.client.Transport.(*http.Transport)
+	for first, want := range map[string]string{
+		"GET http://evil.example/p/v1/models HTTP/1.1\r\nHost: evil.example":                  "400",
+		"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443":                         "400",
+		"GET /p/../q HTTP/1.1\r\nHost: h":                                                     "400",
+		"GET /p/v1/..%2f..%2fadmin HTTP/1.1\r\nHost: h":                                       "400",
+		"GET /p/%2e%2e/admin HTTP/1.1\r\nHost: h":                                             "400",
+		"GET /p/v1/..\\admin HTTP/1.1\r\nHost: h":                                             "400",
+		"GET /q/v1/models HTTP/1.1\r\nHost: h":                                                "404",
+		"GET / HTTP/1.1\r\nHost: h":                                                           "404",
+		"GET /P/v1/models HTTP/1.1\r\nHost: h":                                                "404",
+		"GET /p/v1/realtime HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket": "501",
+	} {
+		c, err := transport.DialContext(t.Context(), "tcp", "proxy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.WriteString(c, first+"\r\n\r\n") }()
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || !strings.Contains(line, " "+want+" ") {
+			t.Errorf("%q was answered %q, %v, want %s", first, line, err, want)
+		}
+		_ = c.Close()
+	}
+	if len(m.got) != 0 {
+		t.Errorf("%d requests reached upstream", len(m.got))
+	}
+	x.settled(t)
+}
+
+func TestHeadersDoNotLeak(t *testing.T) {
+	m := &mirror{header: http.Header{
+		"Set-Cookie": {"a=b"}, "Alt-Svc": {"h3"}, "X-Headway-Scale": {"9"}, "X-Request-Id": {"r1"},
+		"X-Ratelimit-Remaining-Requests": {"5"}, "Connection": {"X-Private"}, "X-Private": {"1"}, "Content-Type": {"application/json"},
+	}}
+	x := newRig(t, provider.OpenAI, m, nil)
+	res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false),
+		"Authorization: Bearer client-key", "X-Api-Key: client-key", "Cookie: c=d", "X-Forwarded-For: 10.0.0.1", "X-Headway-Tenant: t",
+		"Openai-Beta: x=1", "X-Stainless-Lang: go", "Accept-Encoding: gzip", "Forwarded: for=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.got[0].Header
+	for _, name := range []string{"X-Api-Key", "Cookie", "X-Forwarded-For", "X-Headway-Tenant", "Forwarded"} {
+		if h.Get(name) != "" {
+			t.Errorf("%s reached upstream", name)
+		}
+	}
+	got := map[string]string{}
+	for _, name := range []string{"Authorization", "Openai-Beta", "X-Stainless-Lang", "Accept-Encoding", "Content-Type"} {
+		got[name] = h.Get(name)
+	}
+	want := map[string]string{
+		"Authorization": "Bearer " + providerKey, "Openai-Beta": "x=1", "X-Stainless-Lang": "go", "Accept-Encoding": "identity", "Content-Type": "application/json",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if m.got[0].Host != "upstream" {
+		t.Errorf("host %q", m.got[0].Host)
+	}
+	for _, name := range []string{"Set-Cookie", "Alt-Svc", "X-Headway-Scale", "X-Private"} {
+		if res.Header.Get(name) != "" {
+			t.Errorf("%s came back", name)
+		}
+	}
+	for _, name := range []string{"X-Request-Id", "X-Ratelimit-Remaining-Requests"} {
+		if res.Header.Get(name) == "" {
+			t.Errorf("%s did not come back", name)
+		}
+	}
+}
+
+func TestRedirectsLeadBackOrNowhere(t *testing.T) {
+	for location, want := range map[string]string{
+		"/base/v2/x?a=1":                 "/p/v2/x?a=1",
+		"http://upstream/base/v2/x":      "/p/v2/x",
+		"http://upstream/base/v2/x?key=": "/p/v2/x",
+		"y":                              "/p/v1/y",
+		"http://upstream/elsewhere":      "",
+		"http://upstream/basement":       "",
+		"https://upstream/base/v2/x":     "",
+		"http://evil.example/base/v2/x":  "",
+		"//evil.example/base/v2/x":       "",
+		"http://u:p@upstream/base/x":     "",
+		"http://%zz":                     "",
+	} {
+		m := &mirror{status: 302, header: http.Header{"Location": {location}}}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+			p.Description.Upstream = mustURL(t, "http://upstream/base")
+		})
+		res, _, err := x.ask(t, "GET", "/p/v1/x", "")
+		if err != nil || res.StatusCode != 302 {
+			t.Fatal(res, err)
+		}
+		if got := res.Header.Get("Location"); got != want {
+			t.Errorf("Location %q came back as %q, want %q", location, got, want)
+		}
+		if len(m.got) != 1 {
+			t.Errorf("%d requests: a redirect was followed", len(m.got))
+		}
+	}
+}
+
+// ring makes keys; the secrets come back by their IDs.
+func ring(t *testing.T, all ...keys.Key) (*keys.Ring, map[string]string) {
+	t.Helper()
+	secrets := map[string]string{}
+	for i := range all {
+		secrets[all[i].ID], all[i].Hash = keys.Generate()
+	}
+	r, err := keys.New(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, secrets
+}
+
+func TestKeys(t *testing.T) {
+	r, secret := ring(t,
+		keys.Key{ID: "a", Tenant: "team-a", Models: []string{"gpt-*"}, Providers: []string{"p"}, Priority: 3, PriorityMax: 5},
+		keys.Key{ID: "free"},
+		keys.Key{ID: "other", Providers: []string{"q"}},
+		keys.Key{ID: "old", Expires: time.Unix(1, 0)},
+	)
+	for name, c := range map[string]struct {
+		key    string
+		model  string
+		header []string
+		status int
+		call   egress.Call
+	}{
+		"bound key":             {secret["a"], "gpt-4", nil, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"greatest priority":     {secret["a"], "gpt-4", []string{"X-Headway-Priority: 99"}, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 5}},
+		"another model":         {secret["a"], "o1", nil, 403, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"another tenant":        {secret["a"], "gpt-4", []string{"X-Headway-Tenant: team-b"}, 403, egress.Call{KeyID: "a"}},
+		"unbound key":           {secret["free"], "o1", []string{"X-Headway-Tenant: t", "X-Headway-Agent: g"}, 200, egress.Call{KeyID: "free", Tenant: "t", Agent: "g"}},
+		"another provider":      {secret["other"], "gpt-4", nil, 403, egress.Call{KeyID: "other"}},
+		"expired":               {secret["old"], "gpt-4", nil, 401, egress.Call{}},
+		"unknown":               {"hw_nothing", "gpt-4", nil, 401, egress.Call{}},
+		"none":                  {"", "gpt-4", nil, 401, egress.Call{}},
+		"priority is no number": {secret["free"], "o1", []string{"X-Headway-Priority: high"}, 400, egress.Call{KeyID: "free"}},
+		"deadline is no time":   {secret["free"], "o1", []string{"X-Headway-Deadline: soon"}, 400, egress.Call{KeyID: "free"}},
+		"timeout is none":       {secret["free"], "o1", []string{"X-Headway-Timeout: -1"}, 400, egress.Call{KeyID: "free"}},
+		"tenant is too long":    {secret["free"], "o1", []string{"X-Headway-Tenant: " + strings.Repeat("x", 300)}, 400, egress.Call{KeyID: "free"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+			header := c.header
+			if c.key != "" {
+				header = append(header, "Authorization: Bearer "+c.key)
+			}
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody(c.model, false), header...)
+			if err != nil || res.StatusCode != c.status {
+				t.Fatalf("status %v, error %v, body %s", res, err, body)
+			}
+			if sent := len(m.got) == 1; sent != (c.status == 200) {
+				t.Errorf("it reached upstream: %v", sent)
+			}
+			got := x.last(t)
+			if c.status < 400 || c.status == 403 {
+				if got.KeyID != c.call.KeyID || got.Tenant != c.call.Tenant && c.status == 200 || got.Agent != c.call.Agent || got.Priority != c.call.Priority && c.status == 200 {
+					t.Errorf("told %+v", got)
+				}
+			}
+			if c.key != "" && strings.Contains(body+x.log.text(), c.key) {
+				t.Error("the key is in the answer or the log")
+			}
+			x.settled(t)
+		})
+	}
+}
+
+func TestFailedKeysAreBounded(t *testing.T) {
+	r, secret := ring(t, keys.Key{ID: "a"})
+	x := newRig(t, provider.OpenAI, &mirror{}, func(_ *egress.Provider, o *egress.Options) {
+		o.Keys, o.FailedKeys = r, keys.Limits{Burst: 2}
+	})
+	for i, want := range []int{401, 401, 429, 429} {
+		if res, _, err := x.ask(t, "GET", "/p/v1/models", "", "Authorization: Bearer guess"); err != nil || res.StatusCode != want {
+			t.Errorf("guess %d: %v, %v, want %d", i, res, err, want)
+		}
+	}
+	if res, _, err := x.ask(t, "GET", "/p/v1/models", "", "Authorization: Bearer "+secret["a"]); err != nil || res.StatusCode != 200 {
+		t.Errorf("a good key behind the same address: %v, %v", res, err)
+	}
+}
+
+func TestPassThroughPassesTheClientsKey(t *testing.T) {
+	m := &mirror{body: "{}"}
+	r, secret := ring(t, keys.Key{ID: "a"})
+	x := newRig(t, provider.Anthropic, m, func(p *egress.Provider, o *egress.Options) { p.Key, o.Keys = "", r })
+	if res, _, err := x.ask(t, "POST", "/p/v1/messages", chatBody("m", false), "X-Api-Key: mine"); err != nil || res.StatusCode != 401 {
+		t.Fatalf("without a Headway key: %v, %v", res, err)
+	}
+	if res, _, err := x.ask(t, "POST", "/p/v1/messages", chatBody("m", false), "X-Api-Key: mine", "X-Headway-Key: "+secret["a"]); err != nil || res.StatusCode != 200 {
+		t.Fatalf("with both keys: %v, %v", res, err)
+	}
+	if got := m.got[0].Header; got.Get("X-Api-Key") != "mine" || got.Get("X-Headway-Key") != "" {
+		t.Errorf("upstream got %v", got)
+	}
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	const most = 1 << 10
+	big := chatBody(strings.Repeat("m", most), false)
+	for name, c := range map[string]struct {
+		body   io.Reader
+		kind   string
+		header string
+		status int
+	}{
+		"told":             {strings.NewReader(big), "application/json", "", 413},
+		"untold":           {io.MultiReader(strings.NewReader(big)), "application/json", "", 413},
+		"fits":             {strings.NewReader(chatBody("m", false)), "application/json", "", 200},
+		"hidden as text":   {io.MultiReader(strings.NewReader(big)), "image/png", "", 413},
+		"compressed":       {strings.NewReader(chatBody("m", false)), "application/json", "gzip", 415},
+		"not JSON":         {strings.NewReader("<xml/>"), "application/json", "", 400},
+		"nothing":          {strings.NewReader(""), "application/json", "", 400},
+		"metered as image": {strings.NewReader(chatBody("m", false)), "image/png", "", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) { p.MaxBody = most })
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/v1/chat/completions", c.body)
+			r.Header.Set("Content-Type", c.kind)
+			if c.header != "" {
+				r.Header.Set("Content-Encoding", c.header)
+			}
+			w := httptest.NewRecorder()
+			x.proxy.ServeHTTP(w, r)
+			if w.Code != c.status || (len(m.got) == 1) != (c.status == 200) {
+				t.Errorf("status %d with %d sent, body %s", w.Code, len(m.got), w.Body)
+			}
+			if got := x.last(t); got.Status != c.status || got.Metered != (c.status == 200) && c.status != 415 {
+				t.Errorf("told %+v", got)
+			}
+			x.settled(t)
+		})
+	}
+}
+
+func TestUploadsAreStreamedAndBounded(t *testing.T) {
+	for _, c := range []struct {
+		size   int
+		status int
+	}{{1 << 20, 200}, {1<<20 + 1, 413}} {
+		for _, told := range []bool{true, false} {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) { p.MaxBody, p.MaxUpload = 1<<10, 1<<20 })
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/v1/files", io.LimitReader(zeros{}, int64(c.size)))
+			r.Header.Set("Content-Type", "application/octet-stream")
+			if told {
+				r.ContentLength = int64(c.size)
+			}
+			w := httptest.NewRecorder()
+			x.proxy.ServeHTTP(w, r)
+			if w.Code != c.status {
+				t.Errorf("%d bytes, told %v: status %d, want %d", c.size, told, w.Code, c.status)
+			}
+			if got := x.last(t); c.status == 200 && got.Sent != int64(c.size) {
+				t.Errorf("told %d bytes, want %d", got.Sent, c.size)
+			}
+			x.settled(t)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRig(t, provider.OpenAI, &mirror{}, nil)
+		c, err := x.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		began := time.Now()
+		if _, err := io.WriteString(c, "POST /p/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || !strings.Contains(line, " 408 ") || time.Since(began) != egress.DefaultBodyTimeout {
+			t.Errorf("answered %q, %v after %v", line, err, time.Since(began))
+		}
+		synctest.Wait()
+		if got := x.last(t); got.Reason != reason.Timeout || got.Ending != egress.Refused {
+			t.Errorf("told %+v", got)
+		}
+	})
+}
+
+var _ net.Listener = (*wire)(nil)

@@ -1,0 +1,187 @@
+package egress
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+// settle ends both permits by what was seen. Only the first call does anything,
+// so that it is safe to defer.
+func (a *attempt) settle() {
+	if a.settled {
+		return
+	}
+	a.settled = true
+	if a.watch != nil {
+		a.watch.stop()
+		a.unwatch()
+	}
+	a.cancel(nil)
+	if a.body != nil {
+		_ = a.body.Close() // net/http reads no more of it after this
+	}
+	var report usage.Report
+	if a.scanner != nil {
+		report = a.scanner.Report()
+	}
+	a.conclude(&report)
+	a.used = a.use(&report)
+	a.pay(a.used, report.Told)
+	if a.paced {
+		a.permit.Settle(a.outcome())
+	}
+}
+
+// conclude finds out what the answer stands for: by its status and header, and
+// by the errors that a body of status 200 may hold.
+func (a *attempt) conclude(report *usage.Report) {
+	x := a.x
+	if a.status > 0 {
+		a.told = x.up.Description.Classify(a.answerAt, a.status, a.header, a.head)
+		if a.class == reason.Unknown {
+			a.class = a.told.Class
+		}
+	}
+	switch report.Problem {
+	case usage.NoProblem:
+	case usage.RateLimited:
+		a.class = reason.Throttled
+	case usage.Overloaded:
+		a.class = reason.Overloaded
+	case usage.QuotaSpent:
+		a.class, a.told.Exhausted = reason.Throttled, true
+	default:
+		if a.class == reason.OK {
+			a.class = reason.Failed
+		}
+	}
+	x.told.Class = a.class
+	switch {
+	case a.class.Throttle():
+		x.told.Throttled++
+		x.up.counters.throttles.Add(1)
+	case a.class == reason.Failed, a.class == reason.Lost:
+		x.up.counters.failures.Add(1)
+	}
+	// Whose account it is that is spent is known only when the key is ours.
+	if a.told.Exhausted && x.asked.Metered && x.up.Key != "" {
+		x.up.spent.note(time.Now(), x.asked.Model, &a.told)
+	}
+}
+
+// use is what the attempt is charged, in tokens: what the provider told, else
+// what was seen. What the provider refused used none.
+func (a *attempt) use(report *usage.Report) quota.Usage {
+	switch {
+	case !a.x.asked.Metered || !a.sent.Load():
+		return quota.Usage{}
+	case a.status >= http.StatusMultipleChoices:
+		return quota.Usage{}
+	case report.Told:
+		return report.Usage
+	}
+	used := report.Usage
+	if used.Input == 0 {
+		used.Input = a.request.InputTokens
+	}
+	used.Output = max(used.Output, report.Flowed)
+	return used
+}
+
+// pay ends the quota's permit, and learns from figures of the provider.
+func (a *attempt) pay(used quota.Usage, told bool) {
+	x := a.x
+	if told {
+		x.learn(used)
+	}
+	if a.sent.Load() {
+		x.up.counters.use(used)
+		x.told.Used.Input += used.Input
+		x.told.Used.Cached += used.Cached
+		x.told.Used.Output += used.Output
+		x.told.Told = told
+	}
+	if !a.approved {
+		return
+	}
+	if !a.sent.Load() {
+		_, _ = x.up.Approver.Cancel(a.decision.Permit) // it is ours, and cannot fail to be given back
+		return
+	}
+	_, err := x.up.Approver.RecordUsage(a.decision.Permit, used)
+	if _, nonsense := errors.AsType[*quota.FieldError](err); nonsense {
+		// Figures that no model uses: what was expected stands.
+		_, err = x.up.Approver.RecordUsage(a.decision.Permit, quota.Usage{Input: a.request.InputTokens, Output: a.request.OutputTokens})
+	}
+	if err != nil {
+		x.up.counters.unsettled.Add(1)
+	}
+}
+
+// learn teaches the estimator the model's input for what was counted of it, and
+// its output for one answer. The figures do not tell text from what is none:
+// where there was some of that, they teach nothing of the input.
+func (x *exchange) learn(used quota.Usage) {
+	counted := quota.Usage{Input: x.raw}
+	if x.asked.Extra > 0 {
+		counted.Input = 0
+	}
+	used.Output /= max(x.asked.Choices, 1)
+	x.up.estimator.Learn(x.asked.Model, counted, used)
+}
+
+// stale is the age at which what a header said is left is no longer so: others
+// of our calls have gone out since.
+const stale = time.Second
+
+// outcome is what pacing learns.
+func (a *attempt) outcome() headway.Outcome {
+	if !a.tried {
+		return headway.Outcome{}
+	}
+	x := a.x
+	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.told)}
+	if a.told.HasRetryAfter {
+		o.RetryAfter = a.told.RetryAfter
+	}
+	if a.told.Exhausted && o.Class.Throttle() {
+		// Going slower brings no budget back, and a wait of days for one model is
+		// none for the others: it was remembered for that model.
+		o.Class, o.RetryAfter = reason.Rejected, 0
+	}
+	if a.class == reason.OK {
+		// What the provider counts, which its headers are about.
+		o.Cost = float64(x.up.charge.Rated(a.used, a.request.MaxTokens, true))
+	}
+	if time.Since(a.answerAt) > stale {
+		for i := range o.Facts {
+			forget(&o.Facts[i])
+		}
+	}
+	return o
+}
+
+// forget leaves of a limit what does not change from call to call.
+func forget(f *control.Fact) { f.Remaining, f.Reset = signal.Unknown, signal.Unknown }
+
+// drainStep is how many output tokens flow between two charges.
+const drainStep = 32
+
+// drain charges what has flowed of a stream beyond the reservation.
+func (a *attempt) drain() {
+	if !a.approved || !a.x.asked.Stream {
+		return
+	}
+	if n := a.scanner.Report().Flowed - a.drained; n >= drainStep {
+		a.drained += n
+		_ = a.x.up.Approver.Drain(a.decision.Permit, n) // one that has expired is counted when it is settled
+	}
+}

@@ -1,0 +1,90 @@
+package egress
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/quota"
+)
+
+// ProviderStatus is one provider at an instant, with totals since the proxy was made.
+type ProviderStatus struct {
+	Name string `json:"name"`
+	API  string `json:"api"`
+	// InFlight are calls under way, those that wait included; Waiting are those
+	// that wait for quota or pacing.
+	InFlight int64 `json:"in_flight"`
+	Waiting  int64 `json:"waiting"`
+	// Calls are those that ended, Attempts what was sent upstream for them.
+	Calls    int64 `json:"calls"`
+	Attempts int64 `json:"attempts"`
+	// Refused are the calls that the proxy itself refused, by code, or by reason
+	// where there is no code.
+	Refused map[string]int64 `json:"refused"`
+	// Throttles are attempts that the provider refused for rate or load.
+	Throttles int64 `json:"throttles"`
+	// Failures are attempts that failed otherwise, or broke off.
+	Failures int64 `json:"failures"`
+	// Unsettled are permits whose use could not be recorded, because they had
+	// expired before.
+	Unsettled int64 `json:"unsettled"`
+	// Tokens are what the calls used.
+	Tokens quota.Usage `json:"tokens"`
+	// Pacing is the connection's rate; nil when it is not paced.
+	Pacing *headway.Snapshot `json:"pacing"`
+}
+
+// counters are the totals of one provider.
+type counters struct {
+	inFlight, waiting, calls, attempts, throttles, failures, unsettled atomic.Int64
+	input, cached, output                                              atomic.Int64
+
+	mu      sync.Mutex
+	refused map[string]int64
+}
+
+// maxCodes is more than there are codes and reasons.
+const maxCodes = 64
+
+func (c *counters) refuse(code string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = map[string]int64{}
+	}
+	if _, known := c.refused[code]; known || len(c.refused) < maxCodes {
+		c.refused[code]++
+	}
+}
+
+func (c *counters) use(u quota.Usage) {
+	c.input.Add(u.Input)
+	c.cached.Add(u.Cached)
+	c.output.Add(u.Output)
+}
+
+// Status is every provider at this instant, in the order of the configuration.
+func (p *Proxy) Status() []ProviderStatus {
+	t := p.table.Load()
+	all := make([]ProviderStatus, 0, len(t.order))
+	for _, u := range t.order {
+		c := &u.counters
+		s := ProviderStatus{
+			Name: u.Name, API: string(u.Description.API),
+			InFlight: c.inFlight.Load(), Waiting: c.waiting.Load(), Calls: c.calls.Load(), Attempts: c.attempts.Load(),
+			Throttles: c.throttles.Load(), Failures: c.failures.Load(), Unsettled: c.unsettled.Load(),
+			Tokens:  quota.Usage{Input: c.input.Load(), Cached: c.cached.Load(), Output: c.output.Load()},
+			Refused: map[string]int64{},
+		}
+		c.mu.Lock()
+		maps.Copy(s.Refused, c.refused)
+		c.mu.Unlock()
+		if u.Pacing != nil {
+			s.Pacing = new(u.Pacing.Snapshot())
+		}
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,151 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+var errNoAnswer = errors.New("egress: upstream's answer is none that ends a request")
+
+// Sizes of the buffers that bodies pass through: a stream's are small, because
+// there may be thousands and each event is passed on at once anyway.
+const (
+	wholeBuffer  = 32 << 10
+	streamBuffer = 4 << 10
+)
+
+var (
+	wholeBuffers  = sync.Pool{New: func() any { return new([wholeBuffer]byte) }}
+	streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
+)
+
+// pass passes an answer on, byte for byte, and reads along.
+func (a *attempt) pass(res *http.Response, injected bool) {
+	x := a.x
+	kind, _ := mediaType(res.Header.Get("Content-Type")) // "" when it cannot be read
+	events := kind == "text/event-stream"
+	served := res.StatusCode < http.StatusMultipleChoices
+	if served && x.asked.Metered && x.asked.Shape != usage.None {
+		a.scanner = usage.NewScanner(x.asked.Shape, res.Header.Get("Content-Type"))
+	}
+	strip := injected && served && events
+	x.begun(res, a, strip)
+	flows := events || res.ContentLength < 0
+	to := io.Writer(x.w)
+	// The header goes out at once too; that the client has gone is noticed below.
+	flush := flows
+	if flows && a.watch.enter() {
+		flush = !errors.Is(x.rc.Flush(), http.ErrNotSupported)
+		a.watch.leave()
+	}
+	var stripper *usage.Stripper
+	if strip {
+		stripper = usage.NewStripper(x.w)
+		to = stripper
+	}
+	if flows {
+		buffer := streamBuffers.Get().(*[streamBuffer]byte)
+		defer streamBuffers.Put(buffer)
+		x.told.Ending = a.copy(to, res.Body, buffer[:], flush)
+	} else {
+		buffer := wholeBuffers.Get().(*[wholeBuffer]byte)
+		defer wholeBuffers.Put(buffer)
+		x.told.Ending = a.copy(to, res.Body, buffer[:], false)
+	}
+	if stripper != nil && stripper.Close() != nil && x.told.Ending == Complete {
+		x.told.Ending = ClientGone
+	}
+	if x.told.Ending == Complete && len(res.Trailer) > 0 {
+		trailer := http.Header{}
+		x.up.Description.Return(trailer, res.Trailer)
+		for name, values := range trailer {
+			if len(values) > 0 {
+				x.w.Header()[http.TrailerPrefix+name] = values
+			}
+		}
+	}
+}
+
+// copy passes a body on until it ends, whoever ends it.
+func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) Ending {
+	x := a.x
+	for {
+		n, err := from.Read(buffer)
+		a.watch.move()
+		if n > 0 {
+			a.look(buffer[:n])
+			if !a.watch.enter() {
+				return a.ended(BrokenOff)
+			}
+			_, gone := to.Write(buffer[:n])
+			if gone == nil && flush {
+				gone = x.rc.Flush()
+			}
+			a.watch.leave()
+			if gone != nil {
+				return a.ended(ClientGone)
+			}
+			a.watch.move()
+			x.told.Received += int64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return Complete
+		case err != nil:
+			return a.ended(BrokenOff)
+		}
+	}
+}
+
+// look reads along.
+func (a *attempt) look(p []byte) {
+	switch {
+	case a.scanner != nil:
+		_, _ = a.scanner.Write(p) // never fails
+		a.drain()
+	case a.status >= http.StatusBadRequest && len(a.head) < signal.MaxBody:
+		a.head = append(a.head, p[:min(len(p), signal.MaxBody-len(a.head))]...)
+	}
+}
+
+// ended says why a body did not come to its end, which seemed to be the one
+// given: when the call was ended from here, that is why.
+func (a *attempt) ended(seemed Ending) Ending {
+	cause := context.Cause(a.ctx)
+	switch {
+	case errors.Is(cause, errCut):
+		a.x.told.Reason = reason.Closed
+		return Cut
+	case seemed == ClientGone, a.x.r.Context().Err() != nil:
+		// Also one that is there but does not read: it is not the provider's fault.
+		a.x.told.Reason = reason.Canceled
+		return ClientGone
+	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
+		a.class = reason.Failed
+		a.x.told.Reason = reason.Timeout
+		return TimedOut
+	}
+	a.class = reason.Failed
+	a.x.told.Reason = reason.InvalidResponse
+	return BrokenOff
+}
+
+// counted is a request body that is passed on as it comes.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64 // net/http may still read when the answer is there
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,179 @@
+package usage
+
+import "strings"
+
+// leaf is what a member of a body means. Members that mean nothing are skipped
+// without being kept.
+type leaf uint8
+
+const (
+	nothing leaf = iota
+	// The provider's figures, which numbers are: the first of the leaves, so
+	// that they index figures.
+	inputTokens
+	outputTokens
+	cachedTokens
+	createdTokens // written to a cache, beside inputTokens
+	readTokens    // read from a cache, beside inputTokens
+	totalTokens
+	thoughtTokens // beside outputTokens
+	toolTokens    // beside inputTokens
+	figureKinds   // how many there are
+	// text is generated text, if it is a string.
+	text
+	// arguments are generated as they stand, whatever JSON they are.
+	arguments
+	// kind is the name of an event.
+	kind
+	// choice is an alternative of the answer, if it is an object.
+	choice
+	// finish says why an alternative ended, if it is a string.
+	finish
+	// failure is an error, unless it is null.
+	failure
+	// code names an error.
+	code
+)
+
+// node is a place in a body that is looked at. The elements of an array are at
+// their array's place.
+type node struct {
+	leaf leaf
+	kids []kid
+}
+
+type kid struct {
+	name string
+	node *node
+}
+
+// child is the place of a member; nil if nothing there matters.
+func (n *node) child(name []byte) *node {
+	for i := range n.kids {
+		if n.kids[i].name == string(name) {
+			return n.kids[i].node
+		}
+	}
+	return nil
+}
+
+// add puts a leaf at a dotted path.
+func (n *node) add(path string, l leaf) {
+	at := n
+	for name := range strings.SplitSeq(path, ".") {
+		next := at.child([]byte(name))
+		if next == nil {
+			next = &node{}
+			at.kids = append(at.kids, kid{name, next})
+		}
+		at = next
+	}
+	at.leaf = l
+}
+
+// grammar makes the tree of all the places of a shape.
+func grammar(parts ...map[string]leaf) *node {
+	root := &node{}
+	for _, part := range parts {
+		for path, l := range part {
+			root.add(path, l)
+		}
+	}
+	return root
+}
+
+// under moves places below a member.
+func under(member string, places map[string]leaf) map[string]leaf {
+	moved := make(map[string]leaf, len(places))
+	for path, l := range places {
+		moved[member+"."+path] = l
+	}
+	return moved
+}
+
+var (
+	errorPlaces = map[string]leaf{
+		"error":                             failure,
+		"error.type":                        code,
+		"error.code":                        code,
+		"error.status":                      code,
+		"error.details.error_code":          code, // Anthropic
+		"error.details.violations.quotaId":  code, // Google
+		"error.details.reason":              code, // Google
+		"error.metadata.error_type":         code, // OpenRouter
+		"error.error.type":                  code, // compatible servers that wrap one
+		"error.details.metadata.quota_unit": code, // Google
+	}
+	// chatUsage has beside OpenAI's the names of DeepSeek.
+	chatUsage = map[string]leaf{
+		"prompt_tokens":                       inputTokens,
+		"completion_tokens":                   outputTokens,
+		"total_tokens":                        totalTokens,
+		"prompt_tokens_details.cached_tokens": cachedTokens,
+		"prompt_cache_hit_tokens":             cachedTokens,
+	}
+	responsesUsage = map[string]leaf{
+		"input_tokens":                       inputTokens,
+		"output_tokens":                      outputTokens,
+		"total_tokens":                       totalTokens,
+		"input_tokens_details.cached_tokens": cachedTokens,
+	}
+	anthropicUsage = map[string]leaf{
+		"input_tokens":                inputTokens,
+		"output_tokens":               outputTokens,
+		"cache_creation_input_tokens": createdTokens,
+		"cache_read_input_tokens":     readTokens,
+	}
+	geminiUsage = map[string]leaf{
+		"promptTokenCount":        inputTokens,
+		"cachedContentTokenCount": cachedTokens,
+		"candidatesTokenCount":    outputTokens,
+		"thoughtsTokenCount":      thoughtTokens,
+		"toolUsePromptTokenCount": toolTokens,
+		"totalTokenCount":         totalTokens,
+	}
+	// spoken is what a chat's message or delta may have.
+	spoken = map[string]leaf{
+		"content":                       text,
+		"content.text":                  text, // Mistral
+		"refusal":                       text,
+		"reasoning":                     text, // OpenRouter, Groq, vLLM
+		"reasoning_content":             text, // DeepSeek
+		"function_call.name":            text,
+		"function_call.arguments":       text,
+		"tool_calls.function.name":      text,
+		"tool_calls.function.arguments": text,
+		"tool_calls.custom.input":       text,
+	}
+)
+
+// grammars are the places by shape.
+var grammars = [...]*node{
+	None: nil,
+	OpenAIChat: grammar(errorPlaces, under("usage", chatUsage), under("x_groq.usage", chatUsage),
+		under("choices.delta", spoken), under("choices.message", spoken),
+		map[string]leaf{"choices": choice, "choices.text": text, "choices.finish_reason": finish}),
+	OpenAIResponses: grammar(errorPlaces, under("response", errorPlaces),
+		under("usage", responsesUsage), under("response.usage", responsesUsage),
+		map[string]leaf{
+			"type": kind, "code": code, "delta": text,
+			"output.content.text": text, "output.content.refusal": text, "output.summary.text": text,
+			"output.name": text, "output.arguments": text,
+		}),
+	Anthropic: grammar(errorPlaces, under("usage", anthropicUsage), under("message.usage", anthropicUsage),
+		map[string]leaf{
+			"type":       kind,
+			"delta.text": text, "delta.thinking": text, "delta.partial_json": text,
+			"content_block.name": text, "content_block.text": text,
+			"content.text": text, "content.thinking": text, "content.name": text, "content.input": arguments,
+			"delta.stop_reason": finish,
+		}),
+	Gemini: grammar(errorPlaces, under("usageMetadata", geminiUsage),
+		map[string]leaf{
+			"candidates": choice, "candidates.finishReason": finish,
+			"candidates.content.parts.text": text, "candidates.content.parts.functionCall": arguments,
+			"candidates.content.parts.executableCode.code": text,
+			"promptFeedback.blockReason":                   finish,
+		}),
+	OpenAIEmbeddings: grammar(errorPlaces, under("usage", chatUsage)),
+}

@@ -1,0 +1,229 @@
+package usage
+
+import (
+	"bytes"
+	"io"
+)
+
+const (
+	// MaxEvent is the longest event, in bytes, that a [Stripper] looks into. The
+	// chunk of usage has a few hundred.
+	MaxEvent = 1 << 20
+	// keptEvent is the most memory that it keeps between events.
+	keptEvent = 64 << 10
+)
+
+// Stripper takes out of an OpenAI chat event stream what [Inject] made the
+// provider add: the chunk that has usage and no choices, and the member
+// "usage": null of the other chunks. All else passes byte for byte, each event
+// as soon as it is whole; one longer than [MaxEvent] passes as it is. It is for
+// one goroutine.
+type Stripper struct {
+	w       io.Writer
+	held    []byte // the event under way
+	started bool   // a byte of the line under way was seen
+	cr      bool   // the last byte was \r: a \n belongs to it
+	passing bool   // the event under way is too long
+	dropped bool   // the last event was taken out
+	members []member
+	parts   []part
+	left    []byte
+}
+
+// part is where in an event a line's data is.
+type part struct{ from, to int }
+
+// NewStripper makes a stripper that writes to w.
+func NewStripper(w io.Writer) *Stripper { return &Stripper{w: w} }
+
+// Write takes the next bytes of the stream and writes the events that they make
+// whole. It gives len(p), or 0 and the error of the writer below.
+func (s *Stripper) Write(p []byte) (int, error) {
+	size := len(p)
+	if s.cr && len(s.held) == 0 && !s.passing && size > 0 && p[0] == '\n' {
+		// The rest of the line end that ended the last event.
+		s.cr = false
+		if !s.dropped {
+			if _, err := s.w.Write(p[:1]); err != nil {
+				return 0, err
+			}
+		}
+		p = p[1:]
+	}
+	for len(p) > 0 {
+		n, whole := s.past(p)
+		if err := s.take(p[:n], whole); err != nil {
+			return 0, err
+		}
+		p = p[n:]
+	}
+	return size, nil
+}
+
+// Close writes what is held back: an event that the stream's end cut short.
+func (s *Stripper) Close() error { return s.take(nil, true) }
+
+// past is how much of p belongs to the event under way, and whether it is whole
+// then.
+func (s *Stripper) past(p []byte) (n int, whole bool) {
+	for n < len(p) {
+		c := p[n]
+		switch {
+		case c == '\n' && s.cr:
+			s.cr = false
+			n++
+		case c == '\n' || c == '\r':
+			s.cr = c == '\r'
+			n++
+			if !s.started {
+				if s.cr && n < len(p) && p[n] == '\n' {
+					s.cr = false
+					n++
+				}
+				return n, true
+			}
+			s.started = false
+		default:
+			s.cr, s.started = false, true
+			line := p[n:]
+			if end := bytes.IndexByte(line, '\n'); end >= 0 {
+				line = line[:end]
+			}
+			if end := bytes.IndexByte(line, '\r'); end >= 0 {
+				line = line[:end]
+			}
+			n += len(line)
+		}
+	}
+	return n, false
+}
+
+// take takes the next part of an event, and writes it if it is whole.
+func (s *Stripper) take(p []byte, whole bool) error {
+	if !s.passing && len(s.held)+len(p) > MaxEvent {
+		s.passing = true
+		if err := s.write(s.held); err != nil {
+			return err
+		}
+		s.held = nil
+	}
+	switch {
+	case s.passing:
+		s.passing, s.dropped = !whole, false
+		return s.write(p)
+	case !whole:
+		s.held = append(s.held, p...)
+		return nil
+	case len(s.held) > 0:
+		s.held = append(s.held, p...)
+		p = s.held
+		if s.held = s.held[:0]; cap(s.held) > keptEvent {
+			s.held = nil
+		}
+	}
+	s.started = false
+	left := s.strip(p)
+	s.dropped = len(left) == 0
+	return s.write(left)
+}
+
+func (s *Stripper) write(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := s.w.Write(p)
+	return err
+}
+
+var usageName = []byte(`"usage"`)
+
+// strip gives what is left of an event: itself in nearly all cases.
+func (s *Stripper) strip(event []byte) []byte {
+	if !bytes.Contains(event, usageName) {
+		return event
+	}
+	s.find(event)
+	if len(s.parts) == 0 {
+		return event
+	}
+	text := event[s.parts[0].from:s.parts[0].to]
+	if len(s.parts) > 1 {
+		text = s.join(event)
+	}
+	o := object{members: s.members[:0]}
+	ok := o.parse(text, 0)
+	s.members = o.members
+	if !ok || blank(text, o.close+1) != len(text) {
+		return event
+	}
+	usage := o.last("usage")
+	switch {
+	case usage < 0:
+		return event
+	case string(o.valueOf(usage)) == "null":
+		return s.without(event, o.around(usage))
+	case o.valueOf(usage)[0] == '{' && choiceless(&o):
+		return nil
+	}
+	return event
+}
+
+// choiceless reports whether a chunk has no choices. OpenAI sends an empty array,
+// some compatible servers null, or a chunk that does not have the member.
+func choiceless(o *object) bool {
+	at := o.last("choices")
+	if at < 0 {
+		at = o.last("object")
+		return at >= 0 && string(o.valueOf(at)) == `"chat.completion.chunk"`
+	}
+	value := o.valueOf(at)
+	return string(value) == "null" || (value[0] == '[' && value[blank(value, 1)] == ']')
+}
+
+// find finds the data of an event.
+func (s *Stripper) find(event []byte) {
+	s.parts = s.parts[:0]
+	for at := 0; at < len(event); {
+		end := at + bytes.IndexAny(event[at:], "\r\n")
+		if end < at {
+			end = len(event)
+		}
+		if data, ok := bytes.CutPrefix(event[at:end], []byte("data:")); ok {
+			if len(data) > 0 && data[0] == ' ' {
+				data = data[1:]
+			}
+			s.parts = append(s.parts, part{end - len(data), end})
+		}
+		at = end + 1
+	}
+}
+
+// join gives the data of several lines as one.
+func (s *Stripper) join(event []byte) []byte {
+	var text []byte
+	for i, p := range s.parts {
+		if i > 0 {
+			text = append(text, '\n')
+		}
+		text = append(text, event[p.from:p.to]...)
+	}
+	return text
+}
+
+// without gives an event without a part of its data, of which the positions are
+// those in the joined text. The lines stay. It holds until the next call.
+func (s *Stripper) without(event []byte, cut part) []byte {
+	left, at, base := s.left[:0], 0, 0
+	for _, p := range s.parts {
+		length := p.to - p.from
+		from, to := min(max(cut.from-base, 0), length), min(max(cut.to-base, 0), length)
+		left = append(left, event[at:p.from+from]...)
+		at = p.from + to
+		base += length + 1
+	}
+	left = append(left, event[at:]...)
+	if s.left = left; cap(left) > keptEvent {
+		s.left = nil
+	}
+	return left
+}

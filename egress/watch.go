@@ -1,0 +1,126 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Causes with which a call's context ends.
+var (
+	errCut    = errors.New("egress: the proxy was told to stop")
+	errSilent = errors.New("egress: upstream was silent for too long")
+	errLong   = errors.New("egress: the call took too long")
+	errResent = errors.New("egress: upstream ended one connection after the other without an answer")
+)
+
+// watch ends an attempt in which nothing moves for too long, in either
+// direction, or that takes too long as a whole.
+type watch struct {
+	cancel context.CancelCauseFunc
+	rc     *http.ResponseController
+	began  time.Time
+	most   time.Duration // as a whole
+
+	moved   atomic.Int64 // since it began
+	silence atomic.Int64 // that is allowed
+
+	mu      sync.Mutex
+	timer   *time.Timer
+	over    bool
+	writing bool // to the client
+}
+
+// newWatch begins to watch. It must be stopped before the handler returns.
+func newWatch(cancel context.CancelCauseFunc, rc *http.ResponseController, silence, most time.Duration) *watch {
+	w := &watch{cancel: cancel, rc: rc, began: time.Now(), most: most}
+	w.silence.Store(int64(silence))
+	w.mu.Lock() // the timer may go off before it is kept
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(min(silence, most), w.look)
+	return w
+}
+
+// allow sets the silence that is allowed from now on.
+func (w *watch) allow(silence time.Duration) {
+	w.move()
+	w.silence.Store(int64(silence))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.timer.Reset(max(0, min(silence, w.most-time.Since(w.began))))
+	}
+}
+
+// move says that something did. The timer is left alone: when it goes off, it
+// looks how long ago that was.
+func (w *watch) move() { w.moved.Store(int64(time.Since(w.began))) }
+
+// enter says that a write to the client begins; false when it must not, because
+// nobody would free it.
+func (w *watch) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = !w.over
+	return w.writing
+}
+
+// leave says that the write is over.
+func (w *watch) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = false
+}
+
+// look is what the timer does.
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	now := time.Since(w.began)
+	quiet := now - time.Duration(w.moved.Load())
+	switch allowed := time.Duration(w.silence.Load()); {
+	case now >= w.most:
+		w.end(errLong)
+	case quiet >= allowed:
+		w.end(errSilent)
+	default:
+		w.timer.Reset(min(allowed-quiet, w.most-now))
+	}
+}
+
+// cut ends the watching, because the call's context ended.
+func (w *watch) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.end(nil)
+	}
+}
+
+// end cancels upstream, and frees who is stuck in a write to a client that does
+// not read. The lock is held, and the watch was not stopped, so that the
+// connection is still this call's.
+func (w *watch) end(why error) {
+	w.over = true
+	w.timer.Stop()
+	if why != nil {
+		w.cancel(why)
+	}
+	if w.writing {
+		_ = w.rc.SetWriteDeadline(time.Now()) // not every writer has deadlines
+	}
+}
+
+// stop ends the watching.
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
+}
