@@ -28,10 +28,11 @@ build: ## Build bin/headway, static and reproducible.
 run: build ## Show Headway at work on this machine, without any account.
 	scripts/demo.sh
 
-# The arena on one core: with the race detector a bubble's timers, run by two
+# Arena and SDKs, modules of their own, on one core: with the race detector a bubble's timers, run by two
 # threads at once, crash the runtime of Go 1.26 (they share one race context).
 test: ## Run all tests, with the race detector where a C compiler is at hand.
-	@race=$$(scripts/race) && set -x && $(GO) test $$race -timeout $(TIMEOUT) ./... && $(GO) -C arena test $$race -cpu 1 -timeout $(TIMEOUT) ./...
+	@race=$$(scripts/race) && set -x && $(GO) test $$race -timeout $(TIMEOUT) ./... && \
+	$(GO) -C arena test $$race -cpu 1 -timeout $(TIMEOUT) ./... && $(GO) -C e2e/sdk test $$race -cpu 1 -timeout $(TIMEOUT) ./...
 
 check: check-fmt check-mod check-generated lint vet check-tools test check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \

@@ -10,36 +10,48 @@ import (
 	"github.com/headway-go/headway/connector/rest"
 )
 
-// blocks are the README's fenced blocks of one language.
+// blocks are the README's fenced blocks of one language, of which there are some.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, part := range strings.Split(string(text), "```"+language+"\n")[1:] {
-		code, _, ok := strings.Cut(part, "```")
-		if !ok {
-			t.Fatalf("a %s block of README.md does not end", language)
-		}
-		found = append(found, code)
-	}
+	found := fenced(t, "README.md", language)
 	if len(found) == 0 {
 		t.Fatalf("README.md has no %s block", language)
 	}
 	return found
 }
 
+// fenced are a file's fenced blocks of one language.
+func fenced(t *testing.T, name, language string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range strings.Split(string(text), "```"+language+"\n")[1:] {
+		code, _, ok := strings.Cut(part, "```")
+		if !ok {
+			t.Fatalf("a %s block of %s does not end", language, name)
+		}
+		found = append(found, code)
+	}
+	return found
+}
+
+// vet compiles a program.
+func vet(t *testing.T, at, code string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s\n%s", at, err, out, code)
+	}
+}
+
 func TestReadmeProgramsCompile(t *testing.T) {
 	for _, code := range blocks(t, "go") {
-		file := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s\n%s", err, out, code)
-		}
+		vet(t, "README.md", code)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -239,5 +240,39 @@ func TestBulkExamplesAreValid(t *testing.T) {
 		if code != exitOK || !strings.Contains(out, "2,000 rows, 1 malformed") || !strings.Contains(out, "line 1402: malformed") {
 			t.Errorf("%s: %d %s%s", file, code, out, errs)
 		}
+	}
+}
+
+// TestAnInputThatWasWrittenSinceIsTold compares when a file was written with the
+// journal of a load that has rows to go, and of one that has none.
+func TestAnInputThatWasWrittenSinceIsTold(t *testing.T) {
+	began := time.Date(2026, 11, 21, 8, 0, 0, 123, time.UTC)
+	in := journal.Input{Name: "rows.jsonl", Format: "jsonl", Size: 9, Hash: "x", Modified: began}
+	later := in
+	later.Modified = began.Add(time.Nanosecond)
+	dir := t.TempDir()
+	if got := changedInput(dir, later); !got.IsZero() {
+		t.Errorf("no load was started and it changed at %v", got)
+	}
+	j, _, err := journal.Open(dir, journal.Options{Header: journal.Header{Load: "l", Input: in, Target: "t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, other := changedInput(dir, in), changedInput(dir, later); !same.IsZero() || !other.Equal(later.Modified) {
+		t.Errorf("the same file changed at %v, one that was written since at %v", same, other)
+	}
+	if err := errors.Join(j.Write(journal.Entry{End: true}), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := changedInput(dir, later); !got.IsZero() {
+		t.Errorf("of a load that is done it is told: %v", got)
+	}
+	// What it is of is the same load all the same.
+	j, _, err = journal.Open(dir, journal.Options{Header: journal.Header{Load: "l", Input: later, Target: "t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/daemon/schedule"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -81,7 +82,7 @@ one request: the first page of the first stream.`,
 
 // probeOnce sends one request, not one retry more.
 func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Probed, error) {
-	o := collectOptions(c)
+	o := schedule.Options(c)
 	o.MaxRequests = 1
 	o.Retry.Attempts = 1
 	caller, err := collect.NewCaller(o)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/daemon/schedule"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
@@ -85,7 +85,7 @@ func newCollect() *cobra.Command {
 		over          overrides
 		fresh, asJSON bool
 		quiet, stay   bool
-		schedule      string
+		timetable     string
 	)
 	cmd := &cobra.Command{
 		Use:   "collect CONNECTION.yaml",
@@ -112,7 +112,10 @@ loses anything. Progress goes to standard error, the summary to standard output.
 			}
 			var every *watch
 			if stay || cmd.Flags().Changed("schedule") {
-				if every, err = newWatch(schedule); err != nil {
+				if c.Run.Schedule != "" && !cmd.Flags().Changed("schedule") {
+					timetable = c.Run.Schedule
+				}
+				if every, err = newWatch(timetable); err != nil {
 					return err
 				}
 			}
@@ -124,7 +127,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
 	cmd.Flags().BoolVar(&stay, "watch", false, "stay, and run again: a deferred run at the time that it names, any other by --schedule")
-	cmd.Flags().StringVar(&schedule, "schedule", "@every 15m", "with --watch, which it implies: when to run, as a cron expression in local time")
+	cmd.Flags().StringVar(&timetable, "schedule", schedule.DefaultTimetable, "with --watch, which it implies: when to run, as a cron expression in local time, over the file's run.schedule")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
 	return cmd
 }
@@ -186,7 +189,7 @@ func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, stor
 	if err != nil {
 		return collect.Summary{}, usage(err)
 	}
-	o := collectOptions(c)
+	o := schedule.Options(c)
 	o.Connector, o.Store, o.Sink = con, store, to.sink
 	o.Stop, o.OnEvent, o.Fresh = stop, s.event, fresh
 	if to.onEvent != nil {
@@ -206,38 +209,6 @@ func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, stor
 	summary, err := collector.Run(ctx)
 	end()
 	return summary, s.conclude(c, summary, err)
-}
-
-// collectOptions turns a connection file into a run's options.
-func collectOptions(c *rest.Config) collect.Options {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	p := c.Provider
-	o := collect.Options{
-		Connection: c.Name, Timeout: p.Timeout, MaxBody: p.MaxBody,
-		MaxRequests: c.Run.MaxRequests, MaxWallClock: c.Run.MaxWallClock, Concurrency: c.Run.Concurrency,
-		CatchupPages: c.Run.CatchupPages,
-		Holder:       fmt.Sprintf("process %d on %s", os.Getpid(), host),
-	}
-	if len(c.Errors) > 0 {
-		o.Classify = c.Classify
-	}
-	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
-	o.Pacing.Step, o.Pacing.Factor, o.Pacing.Tolerance = p.Pacing.Step, p.Pacing.Factor, p.Pacing.Tolerance
-	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
-	o.Pacing.MaxWait = p.Pacing.MaxRetryAfter
-	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts
-	if base, ok := http.DefaultTransport.(*http.Transport); ok && o.Concurrency > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
-		// By default two connections are kept; who asks more at once would make
-		// new ones, with a handshake, for nearly every request.
-		base = base.Clone()
-		base.MaxIdleConnsPerHost = o.Concurrency
-		base.MaxIdleConns = max(base.MaxIdleConns, o.Concurrency)
-		o.Base = base
-	}
-	return o
 }
 
 // interruptible listens for Ctrl-C and SIGTERM: the first closes stop, the

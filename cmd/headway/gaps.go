@@ -25,6 +25,7 @@ func newGaps() *cobra.Command {
   headway gaps quarantine 17 18
   headway gaps release --all`,
 	}
+	serverFlag(cmd)
 	cmd.AddCommand(newGapsList(), newGapsShow(),
 		newGapsAct(collect.GapRetry, "Make gaps due at once, and end their connection's cooldown",
 			"The next run tries them first. Quarantined gaps are not touched; release those."),
@@ -127,7 +128,7 @@ func newGapsShow() *cobra.Command {
 					return err
 				}
 				if len(found) == 0 || found[0].ID != ids[0] {
-					return usage(fmt.Errorf("there is no gap %d in %s (see \"headway gaps list --status all\")", ids[0], statePath(cmd)))
+					return usage(fmt.Errorf("there is no gap %d in %s (see \"headway gaps list --status all\")", ids[0], asked(cmd)))
 				}
 				if asJSON {
 					return writeJSON(cmd, found[0])
@@ -212,6 +213,12 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			}
 			if f.Reason, err = gapReason(why); err != nil {
 				return err
+			}
+			if server, err := serverOf(cmd); err != nil || server != "" {
+				if err != nil {
+					return err
+				}
+				return usage(fmt.Errorf("a daemon (--server, $%s) only shows gaps: decide about them with --state, on the machine that has the file", serverVariable))
 			}
 			// Nothing is created for a state that is not there.
 			if err := withReader(cmd, func(collect.Reader) error { return nil }); err != nil {

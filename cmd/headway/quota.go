@@ -52,11 +52,13 @@ func configFlag(cmd *cobra.Command, into *string) {
 	cmd.Flags().StringVar(into, "config", "", "YAML `file` with the limits (required); LLM_GLOBAL_* and RATE_GOVERNOR_* in the environment go over it")
 }
 
+const scopeHeader = "SCOPE\tSTATE\tCALLS LEFT\tTOKENS LEFT\tSOFT TOKENS LEFT\tTOKENS LEFT TODAY\tCALLS LEFT TODAY"
+
 // scopesText is a line for each scope: where it stands and what is left.
 func scopesText(core *quota.Governor, scopes []quota.Scope) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "SCOPE\tSTATE\tCALLS LEFT\tTOKENS LEFT\tSOFT TOKENS LEFT\tTOKENS LEFT TODAY\tCALLS LEFT TODAY")
+	_, _ = fmt.Fprintln(w, scopeHeader)
 	for _, scope := range scopes {
 		s, ok := core.Inspect(0, scope) // not before the latest instant seen
 		if !ok {

@@ -36,8 +36,8 @@ type quotaSnapshot struct {
 
 func newQuotaSnapshot() *cobra.Command {
 	var (
-		limits, state string
-		asJSON        bool
+		limits, state, provider string
+		asJSON                  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "snapshot",
@@ -45,11 +45,20 @@ func newQuotaSnapshot() *cobra.Command {
 		Long: `Shows what a store says of today's use, against the limits: what a governor
 that starts now would begin with. Buckets of calls and tokens are not stored and
 so are full. While a process uses the store, it may hold up to a 64th of a cap
-more than was used: what that process may use before it stores again.`,
+more than was used: what that process may use before it stores again.
+
+With --server it asks a running daemon, which knows all that is left; --provider
+says of which of its budgets.`,
 		Example: `  headway quota snapshot --config quota.yaml --state quota.json
   headway quota snapshot --config quota.yaml --json | jq .models.small.dailyTokensRemaining`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c, err := remote(cmd); err != nil || c != nil && limits == "" {
+				if err != nil {
+					return err
+				}
+				return farSnapshot(cmd, c, provider, asJSON)
+			}
 			c, err := quotaConfig(limits)
 			if err != nil {
 				return err
@@ -75,6 +84,8 @@ more than was used: what that process may use before it stores again.`,
 	}
 	configFlag(cmd, &limits)
 	quotaStateFlag(cmd, &state)
+	serverFlag(cmd)
+	cmd.Flags().StringVar(&provider, "provider", "", "with --server: whose budget (default the one at the top, or the only one)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

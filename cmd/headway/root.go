@@ -50,6 +50,7 @@ on this side.`,
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
   headway bulk run contacts.csv --target crm.yaml
+  headway serve --upstream openai --rpm 60 --tpm 20000
   headway sim run scenario.yaml --law envelope --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
 		SilenceErrors: true,
@@ -63,7 +64,7 @@ on this side.`,
 	root.PersistentFlags().String("state", "", "file that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
 	root.AddCommand(
 		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(), newBulk(),
-		newQuota(), newSim(), newProvider(), newVersion(),
+		newServe(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root
 }

@@ -53,6 +53,7 @@ func newRuns() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many; 0 is all")
+	serverFlag(cmd)
 	cmd.AddCommand(newRunsShow())
 	return cmd
 }
@@ -91,7 +92,7 @@ func newRunsShow() *cobra.Command {
 					}
 					return nil
 				}
-				return usage(fmt.Errorf("no run %q in %s (see \"headway runs\")", args[0], statePath(cmd)))
+				return usage(fmt.Errorf("no run %q in %s (see \"headway runs\")", args[0], asked(cmd)))
 			})
 		},
 	}

@@ -21,6 +21,13 @@ import (
 // withReader opens the state for reading. A state that does not exist yet is
 // said to be so, and is not created.
 func withReader(cmd *cobra.Command, use func(collect.Reader) error) error {
+	c, err := remote(cmd)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return answered(cmd, use(far{c}))
+	}
 	path := statePath(cmd)
 	r, err := sqlite.OpenReader(cmd.Context(), path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +69,7 @@ func pick(cmd *cobra.Command, r collect.Reader, args []string) ([]collect.Connec
 		}
 		names = append(names, c.Name)
 	}
-	return nil, usage(fmt.Errorf("no connection %q in %s; there are: %s", args[0], statePath(cmd), strings.Join(names, ", ")))
+	return nil, usage(fmt.Errorf("no connection %q in %s; there are: %s", args[0], asked(cmd), strings.Join(names, ", ")))
 }
 
 func newStatus() *cobra.Command {
@@ -92,6 +99,7 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	serverFlag(cmd)
 	return cmd
 }
 
@@ -212,6 +220,12 @@ unknown.`,
   headway rate chat-archive --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if c, err := remote(cmd); err != nil || c != nil {
+				if err != nil {
+					return err
+				}
+				return farRates(cmd, c, args, asJSON)
+			}
 			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
 				rates := make([]rateStatus, 0, len(all))
 				for _, c := range all {
@@ -232,6 +246,7 @@ unknown.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	serverFlag(cmd)
 	return cmd
 }
 

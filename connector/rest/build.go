@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/robfig/cron/v3"
+
 	"github.com/headway-go/headway/internal/span"
 )
 
@@ -41,6 +43,13 @@ func (b builder) run(n *node) Run {
 		CatchupPages: b.count(n.get("catchup_pages"), 0, 1<<53),
 		MaxWallClock: b.duration(n.get("max_wall_clock"), 0, time.Second, 366*24*time.Hour),
 		Concurrency:  int(b.count(n.get("concurrency"), 1, 64)),
+		Schedule:     b.text(n.get("schedule")),
+	}
+	if r.Schedule != "" {
+		if _, err := cron.ParseStandard(r.Schedule); err != nil {
+			at := n.get("schedule")
+			b.add(at.at, at.path, "%s; want five fields such as \"*/15 * * * *\", or \"@every 15m\" (%v)", at.is(), err)
+		}
 	}
 	return r
 }

@@ -191,6 +191,9 @@ type Run struct {
 	CatchupPages int64
 	// Concurrency is the most requests under way at once. Default 1.
 	Concurrency int
+	// Schedule is when a process that stays runs it, as a cron expression in
+	// local time; empty leaves that to the process.
+	Schedule string
 }
 
 // Sink is where records go: exactly one is set.

@@ -173,7 +173,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/..."}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "quota/config", "internal/filelock", "internal/names"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

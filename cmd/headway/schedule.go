@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/daemon/schedule"
+)
+
+func newSchedule() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "schedule",
+		Short: "Show when a running daemon collects which connection",
+		Long: `Shows the connections that a running "headway serve" collects by itself: which
+are being collected, when the others run next, and which failed and why. The
+folder with their files is collections.dir of the daemon's configuration.`,
+		Example: `  headway schedule --server http://127.0.0.1:8700
+  headway schedule --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := remote(cmd)
+			if err != nil {
+				return err
+			}
+			if c == nil {
+				return usage(errors.New("only a running daemon has a schedule: name it by --server or $" + serverVariable))
+			}
+			all, err := c.Schedule(cmd.Context())
+			if err != nil {
+				return answered(cmd, err)
+			}
+			if asJSON {
+				return writeJSON(cmd, all)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), scheduleText(all, time.Now()))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	serverFlag(cmd)
+	return cmd
+}
+
+// scheduleText is a line for each connection.
+func scheduleText(all []schedule.Status, now time.Time) string {
+	if len(all) == 0 {
+		return "the daemon collects nothing by itself (collections.dir in its configuration)\n"
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "CONNECTION\tNEXT RUN\tLAST RUN\tFILE")
+	for _, s := range all {
+		next := "unknown"
+		switch {
+		case s.Running:
+			next = "now"
+		case !s.Next.IsZero():
+			next = s.Next.Local().Format(time.DateTime) + ", in " + clock(max(0, s.Next.Sub(now)))
+		}
+		last := "ok"
+		switch {
+		case s.Failures > 0:
+			last = fmt.Sprintf("failed %d in a row: %s", s.Failures, s.Error)
+		case s.Error != "":
+			last = s.Error
+		case s.Running || s.Next.IsZero():
+			last = "-"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Connection, next, last, s.File)
+	}
+	_ = w.Flush() // into memory
+	return b.String()
+}

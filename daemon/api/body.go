@@ -1,0 +1,193 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The media types of requests.
+const (
+	typeJSON  = "application/json"
+	typePatch = "application/merge-patch+json"
+)
+
+// read gives a request's body, of one media type and bounded in size and time.
+func read(w http.ResponseWriter, r *http.Request, media string) ([]byte, error) {
+	got, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || got != media || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		w.Header().Set("Accept-"+methodName(r.Method), media)
+		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Title: "Unsupported media type", Detail: "send Content-Type: " + media}
+	}
+	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		w.Header().Set("Accept-Encoding", "identity")
+		return nil, &Problem{Status: http.StatusUnsupportedMediaType, Title: "Unsupported encoding", Detail: "send the body without Content-Encoding"}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err == nil {
+		// What is read from now on is only whether the client is still there.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, &Problem{Status: http.StatusRequestEntityTooLarge, Title: "Body too large", Detail: fmt.Sprintf("the body is larger than %d bytes", MaxBody)}
+	}
+	return nil, &Problem{Status: http.StatusBadRequest, Title: "Body cut short", Detail: "the body did not arrive whole"}
+}
+
+func methodName(m string) string {
+	if m == http.MethodPatch {
+		return "Patch"
+	}
+	return "Post"
+}
+
+// decode reads a body of one flat JSON object into v, strictly: every name is
+// one of names, as written there, and is given once. The error is a *Problem
+// that names the field and repeats no value of the client's.
+func decode(body []byte, v any, names ...string) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := members(d, names); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			// A field of an embedded struct is named with the struct.
+			field := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+			return badField(field, "a JSON "+strings.SplitN(wrong.Value, " ", 2)[0], "a "+plain(wrong.Type.Kind().String()))
+		}
+		return notJSON(err)
+	}
+	return nil
+}
+
+// plain names a kind of Go value for those who do not know Go.
+func plain(kind string) string {
+	switch kind {
+	case "int", "int64":
+		return "whole number"
+	case "bool":
+		return "boolean"
+	default:
+		return kind
+	}
+}
+
+// members goes through the names of one object.
+func members(d *json.Decoder, names []string) error {
+	token, err := d.Token()
+	switch {
+	case err != nil:
+		return notJSON(err)
+	case token != json.Delim('{'):
+		return invalid("the body is no JSON object, must be one with %s", strings.Join(names, ", "))
+	}
+	var given []string
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return notJSON(err)
+		}
+		name, _ := token.(string) // it is: the decoder takes nothing else here
+		if !slices.Contains(names, name) {
+			return badField(strconv.Quote(clip(name)), "an unknown field", "one of "+strings.Join(names, ", "))
+		}
+		if slices.Contains(given, name) {
+			return badField(name, "given twice", "given once")
+		}
+		given = append(given, name)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return notJSON(err)
+		}
+	}
+	return nil
+}
+
+func notJSON(err error) *Problem {
+	at := int64(-1)
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		at = e.Offset
+	}
+	if at < 0 {
+		return invalid("the body is not JSON, must be one JSON object")
+	}
+	return invalid("the body is not JSON at byte %d, must be one JSON object", at)
+}
+
+// clip bounds a name that a client made up.
+func clip(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// query reads the parameters of a request: each known, and given once unless
+// it may repeat.
+type query struct {
+	values map[string][]string
+	err    error
+}
+
+// ask takes the parameters that may be given; "name*" may repeat.
+func ask(r *http.Request, names ...string) *query {
+	q := &query{values: r.URL.Query()}
+	for name, values := range q.values {
+		many := slices.Contains(names, name+"*")
+		if !many && !slices.Contains(names, name) {
+			all := strings.ReplaceAll(strings.Join(names, ", "), "*", "")
+			if all == "" {
+				all = "none"
+			}
+			q.fail(badField(strconv.Quote(clip(name)), "an unknown parameter", "one of: "+all))
+		} else if !many && len(values) > 1 {
+			q.fail(badField(name, "given more than once", "given once"))
+		}
+	}
+	return q
+}
+
+// fail keeps the first thing that is wrong.
+func (q *query) fail(p *Problem) {
+	if q.err == nil {
+		q.err = p
+	}
+}
+
+// text is a parameter of at most 256 bytes.
+func (q *query) text(name string) string {
+	if q.values[name] == nil {
+		return ""
+	}
+	s := q.values[name][0]
+	if len(s) > 256 {
+		q.fail(badField(name, fmt.Sprintf("%d bytes long", len(s)), "at most 256 bytes"))
+		return ""
+	}
+	return s
+}
+
+// number is a parameter from low to high, usual when it is absent.
+func (q *query) number(name string, usual, low, high int64) int64 {
+	s := q.text(name)
+	if s == "" && q.values[name] == nil {
+		return usual
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < low || n > high {
+		q.fail(badField(name, strconv.Quote(clip(s)), fmt.Sprintf("a whole number from %d to %d", low, high)))
+		return usual
+	}
+	return n
+}

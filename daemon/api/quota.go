@@ -1,0 +1,398 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+)
+
+// ApproveRequest asks for one call.
+type ApproveRequest struct {
+	quota.Request
+	// Provider is whose quota it is; see [Options].Quotas for the default.
+	Provider string `json:"provider,omitempty"`
+	// WaitMS is how long to wait for the approval at most, in milliseconds, 0 to
+	// 86,400,000; the quota's own bound (15 s by default) holds as well. Default
+	// 0: answer at once.
+	WaitMS int64 `json:"wait_ms,omitempty"`
+}
+
+// Approval is leave for one call.
+type Approval struct {
+	// Approved is always true: a refusal is a problem.
+	Approved bool   `json:"approved"`
+	Provider string `json:"provider"`
+	// Permit is what the call is settled with.
+	Permit string `json:"permit"`
+	// Advisories are remarks: soft_pressure, soft_limit, throttled, clamped,
+	// shared_scope.
+	Advisories []string `json:"advisories"`
+	// Utilization is the highest use of a soft budget that it counts against, as
+	// a share of it; 0 without soft budgets.
+	Utilization float64 `json:"utilization"`
+	// Scale is by how much an agent should stretch its decision interval.
+	Scale float64 `json:"scale"`
+	// WaitedMS is how long it waited for its turn.
+	WaitedMS int64 `json:"waited_ms"`
+	// ExpiresInMS is until when the permit should be settled; then it is released.
+	ExpiresInMS int64 `json:"expires_in_ms"`
+}
+
+// UsageRequest settles a permit with what the call used, or gives it back.
+type UsageRequest struct {
+	Permit string `json:"permit"`
+	// InputTokens is all input, CachedTokens the part of it read from the
+	// provider's cache; 0 to quota.MaxTokens each.
+	InputTokens  int64 `json:"input_tokens,omitempty"`
+	CachedTokens int64 `json:"cached_tokens,omitempty"`
+	OutputTokens int64 `json:"output_tokens,omitempty"`
+	// Cancel: nothing was sent. Then there are no tokens.
+	Cancel bool `json:"cancel,omitempty"`
+}
+
+// Settled is the answer to a UsageRequest.
+type Settled struct {
+	// First is false when the permit had ended before; then nothing changed.
+	First bool `json:"first"`
+}
+
+// Forecast says when one budget runs out if use goes on as recently.
+type Forecast struct {
+	Scope     quota.Scope `json:"scope"`
+	Budget    string      `json:"budget"`
+	Remaining int64       `json:"remaining"`
+	PerMinute int64       `json:"per_minute"`
+	// RunsOutInMS is null when the budget lasts.
+	RunsOutInMS *int64 `json:"runs_out_in_ms"`
+	EndsInMS    int64  `json:"ends_in_ms"`
+	// Early says that it runs out before its window ends.
+	Early bool `json:"early"`
+}
+
+// Patched is the answer to a change of configuration.
+type Patched struct {
+	Provider string `json:"provider"`
+	// ConfigDigest is that of the configuration in force.
+	ConfigDigest string `json:"configDigest"`
+}
+
+const maxWaitMS = 24 * 60 * 60 * 1000
+
+// pick finds the quota of a name that a caller may use.
+func (a *API) pick(name string, c Caller) (string, Quota, error) {
+	all := a.quotas(c)
+	choices := slices.Sorted(maps.Keys(all))
+	if name == "" {
+		if name = usual(choices); name == "" && len(choices) > 1 {
+			p := badField("provider", "missing", "one of the choices, as there are several quotas")
+			p.Choices = choices
+			return "", nil, p
+		}
+	}
+	if q := all[name]; q != nil {
+		return name, q, nil
+	}
+	p := &Problem{Status: http.StatusNotFound, Title: "No such quota", Choices: choices, Field: "provider"}
+	switch {
+	case len(choices) == 0 && c.Admin:
+		p.Detail = "no quota is configured"
+	case len(choices) == 0:
+		p.Detail = "no quota is configured that this key may use"
+	default:
+		p.Detail = "provider names no quota, must be one of the choices"
+	}
+	return "", nil, p
+}
+
+// usual is the name of the quota that requests without a name are for.
+func usual(choices []string) string {
+	switch {
+	case slices.Contains(choices, DefaultQuota):
+		return DefaultQuota
+	case len(choices) == 1:
+		return choices[0]
+	}
+	return ""
+}
+
+// quotas are those that a caller may use.
+func (a *API) quotas(c Caller) map[string]Quota {
+	all := map[string]Quota{}
+	if a.o.Quotas == nil {
+		return all
+	}
+	for name, q := range a.o.Quotas() {
+		if c.may(name, "") {
+			all[name] = q
+		}
+	}
+	return all
+}
+
+func (c *Caller) may(provider, model string) bool {
+	return c.Admin || c.May == nil || c.May(provider, model)
+}
+
+// bind makes a request the caller's own.
+func (c *Caller) bind(q *quota.Request, provider string) error {
+	if c.Admin {
+		return nil
+	}
+	for _, part := range [...]struct {
+		field, own string
+		asked      *string
+	}{{"tenant", c.Tenant, &q.Tenant}, {"agent", c.Agent, &q.Agent}} {
+		if err := own(part.field, part.own, part.asked); err != nil {
+			return err
+		}
+	}
+	if q.Priority == 0 {
+		q.Priority = c.Priority
+	}
+	q.Priority = min(q.Priority, max(c.Priority, c.PriorityMax))
+	if !c.may(provider, q.Model) {
+		return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key may not use this model", Reason: reasonForbidden, Field: "model"}
+	}
+	return nil
+}
+
+// own fills in the one whom a key is for; naming another is refused.
+func own(field, own string, asked *string) error {
+	switch {
+	case own == "":
+	case *asked == "" || *asked == own:
+		*asked = own
+	default:
+		return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key is for another " + field, Reason: reasonForbidden, Field: field}
+	}
+	return nil
+}
+
+func (a *API) approve(w http.ResponseWriter, r *http.Request, c Caller) error {
+	body, err := read(w, r, typeJSON)
+	if err != nil {
+		return err
+	}
+	var ask ApproveRequest
+	if err := decode(body, &ask, "model", "expected_input_tokens", "expected_output_tokens", "cached_tokens", "max_tokens",
+		"tenant", "agent", "priority", "reason", "provider", "wait_ms"); err != nil {
+		return err
+	}
+	name, q, err := a.pick(ask.Provider, c)
+	if err != nil {
+		return err
+	}
+	if err := ask.Validate(); err != nil {
+		return err
+	}
+	if ask.WaitMS < 0 || ask.WaitMS > maxWaitMS {
+		return badField("wait_ms", fmt.Sprint(ask.WaitMS), fmt.Sprintf("from 0 to %d", maxWaitMS))
+	}
+	if err := c.bind(&ask.Request, name); err != nil {
+		return err
+	}
+	began := time.Now()
+	if ok, until := a.permits.reserve(began); !ok {
+		return &Problem{
+			Type: typePrefix + "permits_full", Title: "Too many open permits", Status: http.StatusServiceUnavailable,
+			Detail: fmt.Sprintf("%d permits are open; settle or cancel those that ended", a.o.Permits), RetryInMS: untilMS(until),
+		}
+	}
+	d, err := grant(r, q, ask)
+	if err != nil {
+		a.permits.release()
+		return err
+	}
+	ttl := time.Duration(q.Config().PermitTTLMS) * time.Millisecond
+	now := time.Now()
+	h := &holding{provider: name, from: q, permit: d.Permit, owner: c.ID, until: now.Add(ttl)}
+	answer := Approval{
+		Approved: true, Provider: name, Permit: a.permits.put(h),
+		Advisories: append([]string{}, d.Advisory.Names()...), Utilization: float64(d.Utilization) / 1000,
+		Scale: q.Factor(ask.Request), WaitedMS: now.Sub(began).Milliseconds(), ExpiresInMS: ttl.Milliseconds(),
+	}
+	// Who is gone cannot use it, nor settle it.
+	if err := r.Context().Err(); err != nil || a.respond(w, answer) != nil {
+		_, _ = q.Cancel(d.Permit) // it is ours and was not used
+		a.permits.end(h)
+	}
+	return nil
+}
+
+// grant asks, and waits if the client wants to.
+func grant(r *http.Request, q Quota, ask ApproveRequest) (quota.Decision, error) {
+	if ask.WaitMS == 0 {
+		return q.Approve(ask.Request)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(ask.WaitMS)*time.Millisecond)
+	defer cancel()
+	d, err := q.ApproveWait(ctx, ask.Request)
+	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
+		// The wait is over and the client is still there: it is told what stands in
+		// the way, or gets what became free at this instant.
+		return q.Approve(ask.Request)
+	}
+	return d, err
+}
+
+func (a *API) usage(w http.ResponseWriter, r *http.Request, c Caller) error {
+	body, err := read(w, r, typeJSON)
+	if err != nil {
+		return err
+	}
+	var ask UsageRequest
+	if err := decode(body, &ask, "permit", "input_tokens", "cached_tokens", "output_tokens", "cancel"); err != nil {
+		return err
+	}
+	used := quota.Usage{Input: ask.InputTokens, Cached: ask.CachedTokens, Output: ask.OutputTokens}
+	for _, f := range [...]struct {
+		name     string
+		n, bound int64
+	}{{"input_tokens", used.Input, quota.MaxTokens}, {"output_tokens", used.Output, quota.MaxTokens}, {"cached_tokens", used.Cached, used.Input}} {
+		if f.n < 0 || f.n > f.bound {
+			return badField(f.name, fmt.Sprint(f.n), fmt.Sprintf("from 0 to %d", f.bound))
+		}
+	}
+	if ask.Cancel && used != (quota.Usage{}) {
+		return badField("cancel", "true beside tokens", "without tokens: what was sent is settled, not canceled")
+	}
+	h, err := a.permits.find(ask.Permit, c)
+	if err != nil {
+		return err
+	}
+	var answer Settled
+	if ask.Cancel {
+		answer.First, err = h.from.Cancel(h.permit)
+	} else {
+		answer.First, err = h.from.RecordUsage(h.permit, used)
+	}
+	if err != nil {
+		return err
+	}
+	a.permits.end(h)
+	_ = a.respond(w, answer) // it is settled, whether the client hears of it or not
+	return nil
+}
+
+func (a *API) snapshot(w http.ResponseWriter, r *http.Request, c Caller) error {
+	name, q, err := a.pickAsked(ask(r, "provider"), c)
+	if err != nil {
+		return err
+	}
+	s := q.Snapshot()
+	s.RecentEvents = slices.DeleteFunc(s.RecentEvents, func(e quota.Event) bool { return !c.sees(e.Scope) })
+	maps.DeleteFunc(s.Models, func(model string, _ quota.ModelSnapshot) bool { return !c.may(name, model) })
+	return a.send(w, s)
+}
+
+// sees says whether a caller may know of what happened in a scope.
+func (c *Caller) sees(s quota.Scope) bool {
+	return c.Admin || (c.Tenant == "" || s.Tenant == "" || s.Tenant == c.Tenant) && (c.Agent == "" || s.Agent == "" || s.Agent == c.Agent)
+}
+
+func (a *API) pickAsked(ask *query, c Caller) (string, Quota, error) {
+	name := ask.text("provider")
+	if ask.err != nil {
+		return "", nil, ask.err
+	}
+	return a.pick(name, c)
+}
+
+func (a *API) forecast(w http.ResponseWriter, r *http.Request, c Caller) error {
+	ask := ask(r, "provider", "tenant", "agent", "model")
+	scope := quota.Scope{Tenant: ask.text("tenant"), Agent: ask.text("agent"), Model: ask.text("model")}
+	name, q, err := a.pickAsked(ask, c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !c.sees(scope):
+		return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key is for another tenant or agent", Reason: reasonForbidden}
+	case scope.Model != "" && !c.may(name, scope.Model):
+		return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key may not use this model", Reason: reasonForbidden, Field: "model"}
+	}
+	list := []Forecast{}
+	for _, f := range q.Forecast(scope) {
+		one := Forecast{
+			Scope: f.Scope, Budget: f.Budget, Remaining: f.Remaining, PerMinute: f.PerMinute,
+			EndsInMS: ceilMS(f.EndsIn), Early: f.Early(),
+		}
+		if f.RunsOutIn != quota.Never {
+			one.RunsOutInMS = new(ceilMS(f.RunsOutIn))
+		}
+		list = append(list, one)
+	}
+	return a.send(w, list)
+}
+
+func (a *API) statistics(w http.ResponseWriter, r *http.Request, c Caller) error {
+	_, q, err := a.pickAsked(ask(r, "provider"), c)
+	if err != nil {
+		return err
+	}
+	return a.send(w, q.Statistics())
+}
+
+func (a *API) config(w http.ResponseWriter, r *http.Request, c Caller) error {
+	_, q, err := a.pickAsked(ask(r, "provider"), c)
+	if err != nil {
+		return err
+	}
+	return a.send(w, q.Config())
+}
+
+func (a *API) patch(w http.ResponseWriter, r *http.Request, c Caller) error {
+	name, q, err := a.pickAsked(ask(r, "provider"), c)
+	if err != nil {
+		return err
+	}
+	body, err := read(w, r, typePatch)
+	if err != nil {
+		return err
+	}
+	before, err := q.Config().Digest()
+	if err != nil {
+		return err
+	}
+	if err := q.UpdateConfig(body); err != nil {
+		return err
+	}
+	after, err := q.Config().Digest()
+	if err != nil {
+		return err
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "[RG][CONFIG] limits changed by an admin", slog.String("provider", name),
+		slog.String("key_id", c.ID), slog.String("digest_before", before), slog.String("config_digest", after))
+	return a.send(w, Patched{Provider: name, ConfigDigest: after})
+}
+
+// Index says what there is.
+type Index struct {
+	// Version is the program's.
+	Version string `json:"version"`
+	// Quotas are the names of the quotas that the caller may use; Default is the
+	// one that requests without a provider are for, empty when they have to name
+	// one.
+	Quotas  []string `json:"quotas"`
+	Default string   `json:"default"`
+}
+
+func (a *API) index(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if err := ask(r).err; err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(a.quotas(c)))
+	if names == nil {
+		names = []string{}
+	}
+	return a.send(w, Index{Version: a.o.Version, Quotas: names, Default: usual(names)})
+}
+
+var _ Quota = (*governor.Governor)(nil)

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/egress/provider"
+	quotaconfig "github.com/headway-go/headway/quota/config"
+)
+
+// Defaults of [Config].
+const (
+	DefaultListen         = "127.0.0.1:8700"
+	DefaultState          = ".headway"
+	DefaultDrain          = 30 * time.Second
+	DefaultMaxConnections = 4096
+	DefaultCeiling        = 10 * time.Millisecond
+	DefaultCallTimeout    = 30 * time.Minute
+	DefaultMaxWait        = 15 * time.Second
+	DefaultMaxBody        = 32 << 20
+	DefaultSchedule       = "@every 15m"
+	DefaultRunning        = 32
+)
+
+// OtherModels is the model that stands for all that a budget does not list, with
+// unknown_models: allow. A budget may list it, to limit them together.
+const OtherModels = "other"
+
+// Config is everything that a file says, checked, with its defaults.
+type Config struct {
+	// Listen is HOST:PORT. Default [DefaultListen]. Another host than a loopback
+	// one demands keys and, unless Insecure, TLS.
+	Listen string
+	// TLS serves HTTPS; nil is HTTP.
+	TLS *TLS
+	// Insecure is the owner's word that others may reach the daemon without TLS.
+	Insecure bool
+	// State is the folder that holds the durable state. Default [DefaultState].
+	State string
+	// Drain bounds how long those under way are waited for at the end, 100 ms to
+	// 1 h. Default [DefaultDrain].
+	Drain time.Duration
+	// MaxConnections bounds the clients' connections, 1 to 1,000,000. Default
+	// [DefaultMaxConnections].
+	MaxConnections int
+	// Keys are for calls, AdminKeys for changes at run time. Without any of
+	// Keys everybody who can reach the daemon may call.
+	Keys, AdminKeys []keys.Key
+	// Providers are what is proxied, in the order of the file.
+	Providers []Provider
+	// Quota is the budget of calls that are made elsewhere, for /v1/quota; nil
+	// without one.
+	Quota *quotaconfig.Settings
+	// Collections are the connections that the daemon collects by itself; nil
+	// collects nothing.
+	Collections *Collections
+	// Hosts are names by which clients may call the daemon beside loopback ones.
+	// They count only while Open: then a request under another name is refused,
+	// since it may come from a web page that had its name moved here.
+	Hosts []string
+	// Telemetry sends traces and metrics to a collector; nil sends nothing.
+	Telemetry *Telemetry
+	// Log says what is logged, and how.
+	Log Log
+	// Warnings are remarks of one line each; none is an error.
+	Warnings []string
+}
+
+// TLS names the files of the certificate and its key, in PEM.
+type TLS struct{ Cert, Key string }
+
+// Telemetry is where traces and metrics go by OTLP over HTTP; see package
+// daemon/telemetry for the defaults.
+type Telemetry struct {
+	// Endpoint is the collector's base URL.
+	Endpoint string
+	// Headers go with each export.
+	Headers map[string]Secret
+	// Interval is the time between two exports of metrics, 1 s to 1 h. Default
+	// 30 s.
+	Interval time.Duration
+	// Sample is the share of traces that is sent, 0 to 1. Default 1.
+	Sample float64
+}
+
+// Collections are connections on their schedules; see package daemon/schedule.
+type Collections struct {
+	// Dir is the folder of the connection files, *.yaml and *.yml.
+	Dir string
+	// Schedule is when connections run whose file says none: a cron expression in
+	// local time, or @every 15m. Default "@every 15m".
+	Schedule string
+	// Running bounds how many are collected at once, 1 to 10,000. Default 32.
+	Running int
+}
+
+// Log is the log of the daemon.
+type Log struct {
+	// Level is from which level on. Default [slog.LevelInfo].
+	Level slog.Level
+	// JSON writes JSON lines instead of text.
+	JSON bool
+}
+
+// Provider is one upstream connection.
+type Provider struct {
+	// Name is what its paths begin with: /{name}/... It is 1 to 64 of a-z, 0-9
+	// and -.
+	Name string
+	// Description says where it is and what its API is like.
+	Description provider.Description
+	// Key is the provider's key; without one (PassThrough) that of the client is
+	// passed on.
+	Key         Secret
+	PassThrough bool
+	// CallTimeout bounds an attempt as a whole, streams included, 1 s to 24 h.
+	// Default [DefaultCallTimeout]. Permits of the budget live at least as long.
+	CallTimeout time.Duration
+	// MaxWait bounds the wait for a budget or a turn, 1 ms to 1 h. Default
+	// [DefaultMaxWait].
+	MaxWait time.Duration
+	// MaxBody bounds a request's body, 1 KiB to 1 GiB. Default [DefaultMaxBody].
+	MaxBody int64
+	// Retries is how often the proxy itself retries, 0 to 10. Default 0: clients
+	// retry by themselves.
+	Retries int
+	// Pacing is the feedback pacing; nil is off.
+	Pacing *Pacing
+	// Quota is the budget; nil is none.
+	Quota *quotaconfig.Settings
+	// RefuseUnknown refuses models that the budget does not list; otherwise they
+	// count as [OtherModels]. Default: where models other than that are listed.
+	RefuseUnknown bool
+}
+
+// Pacing is how a provider's connection finds its rate.
+type Pacing struct {
+	// Ceiling is the shortest interval between two attempts, 1 µs to 24 h.
+	// Default [DefaultCeiling].
+	Ceiling time.Duration
+	// Initial is the interval before the first response. Default: the ceiling.
+	Initial time.Duration
+	// Law is the control law. Default control.DefaultLaw.
+	Law string
+	// MaxInFlight bounds the attempts under way, 0 to 100,000. Default 0: none.
+	MaxInFlight int
+}
+
+// Open reports whether everybody who can reach the daemon may call.
+func (c *Config) Open() bool { return len(c.Keys) == 0 }

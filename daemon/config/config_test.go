@@ -1,0 +1,392 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/quota"
+)
+
+const canary = "canary-4f1d-do-not-tell"
+
+func env(set map[string]string) func(string) string {
+	return func(key string) string { return set[key] }
+}
+
+var withKey = env(map[string]string{"KEY": canary})
+
+func hash(of string) string { return keys.Hash(of) }
+
+func TestLeftOutTakesTheDefaults(t *testing.T) {
+	c, err := config.Read("h.yaml", []byte("providers: {openai: {api: openai, pass_through: true}}"), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Providers[0]
+	if c.Listen != "127.0.0.1:8700" || c.State != ".headway" || c.Drain != 30*time.Second || c.MaxConnections != 4096 ||
+		c.TLS != nil || !c.Open() || c.Quota != nil || c.Log.Level != slog.LevelInfo || c.Log.JSON || len(c.Warnings) > 0 {
+		t.Errorf("got %+v", c)
+	}
+	if p.Description.Upstream.String() != "https://api.openai.com" || p.MaxWait != 15*time.Second || p.MaxBody != 32<<20 ||
+		p.CallTimeout != 30*time.Minute || p.Retries != 0 || p.Quota != nil || p.RefuseUnknown || p.Key.Given() ||
+		*p.Pacing != (config.Pacing{Ceiling: 10 * time.Millisecond, Initial: 10 * time.Millisecond, Law: "envelope"}) {
+		t.Errorf("got %+v, pacing %+v", p, p.Pacing)
+	}
+}
+
+const everything = `
+listen: 0.0.0.0:8701
+insecure: true
+state: /var/lib/headway
+drain: 5s
+max_connections: 10
+keys:
+  - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], priority: 1, priority_max: 2, expires: 2030-01-31}
+admin_keys: [{id: ops, hash: "%s"}]
+providers:
+  x:
+    api: openai
+    upstream: https://x.example/api/
+    auth: {header: X-Acme, scheme: Token}
+    charge: total
+    request_headers: [X-Acme-*]
+    limit_headers: {X-Acme-Left: X-Ratelimit-Remaining}
+    key: {env: KEY}
+    call_timeout: 2h
+    max_wait: 1s
+    max_body: 2MiB
+    retries: 2
+    pacing: {ceiling: 20ms, initial: 1s, law: aimd, max_in_flight: 3}
+    quota: {log_level: debug, models: {m: {calls_per_minute: 5}, n: {charge: gemini}}}
+    unknown_models: allow
+quota: {global: {calls_per_minute: 9}}
+collections: {dir: connections, schedule: "0 3 * * *", running: 5}
+metrics: {otlp: {endpoint: "http://localhost:4318", headers: {X-Key: {env: KEY}}, interval: 5s, sample: 0.5}}
+log: {level: warn, format: json}
+`
+
+func TestEveryFieldCanBeSet(t *testing.T) {
+	c, err := config.Read("h.yaml", fmt.Appendf(nil, everything, hash("1"), hash("2")), withKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f := range reflect.TypeFor[config.Config]().Fields() {
+		if f.Name != "TLS" && f.Name != "Hosts" && reflect.ValueOf(c).FieldByIndex(f.Index).IsZero() {
+			t.Errorf("%s is not set", f.Name)
+		}
+	}
+	p := c.Providers[0]
+	for f := range reflect.TypeFor[config.Provider]().Fields() {
+		if f.Name != "PassThrough" && f.Name != "RefuseUnknown" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
+			t.Errorf("the provider's %s is not set", f.Name)
+		}
+	}
+	k := c.Keys[0]
+	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Admin {
+		t.Errorf("key %+v", k)
+	}
+	if !c.AdminKeys[0].Admin || c.Drain != 5*time.Second || c.Log.Level != slog.LevelWarn || !c.Log.JSON {
+		t.Errorf("got %+v", c)
+	}
+	d := p.Description
+	if d.Upstream.String() != "https://x.example/api" || d.Auth.Header != "X-Acme" || d.Auth.Scheme != "Token" || d.Charge != "total" ||
+		len(d.RequestHeaders) != 1 || d.LimitHeaders["X-Acme-Left"] != "X-Ratelimit-Remaining" {
+		t.Errorf("described %+v", d)
+	}
+	if p.Key.Reveal() != canary || p.MaxWait != time.Second || p.MaxBody != 2<<20 || p.CallTimeout != 2*time.Hour || p.Retries != 2 ||
+		*p.Pacing != (config.Pacing{Ceiling: 20 * time.Millisecond, Initial: time.Second, Law: "aimd", MaxInFlight: 3}) {
+		t.Errorf("got %+v", p)
+	}
+	q := p.Quota.Quota
+	if q.Models["m"].Charge != "total" || q.Models["n"].Charge != "gemini" || q.Models[config.OtherModels].Charge != "total" ||
+		q.PermitTTLMS != (2*time.Hour).Milliseconds() || p.Quota.LogLevel != slog.LevelDebug {
+		t.Errorf("budget %+v", q)
+	}
+	if c.Quota.Quota.Global.CallsPerMinute != 9 {
+		t.Errorf("the quota at the top: %+v", c.Quota.Quota.Global)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "h.yaml:2:9: listen is 0.0.0.0:8701 without tls") {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
+func manyKeys() string {
+	var b strings.Builder
+	for i := range 5001 {
+		fmt.Fprintf(&b, "k%d: 1\n", i)
+	}
+	return b.String()
+}
+
+func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
+	const head = "providers:\n  x:\n    api: openai\n    pass_through: true\n"
+	public := "listen: 0.0.0.0:80\n" + head
+	two := func(list string) string {
+		return head + "admin_keys: [{id: ops, hash: \"" + hash("1") + "\"}]\n" + list
+	}
+	for name, c := range map[string]struct{ file, want string }{
+		"empty":               {"", `h.yaml: file is empty, must be one YAML mapping with keys such as listen and providers`},
+		"not YAML":            {"providers: {\n", `h.yaml:1:12: file is not YAML here`},
+		"a list":              {"- a\n", `h.yaml:1:1: file is a list, must be a mapping`},
+		"nothing to do":       {"listen: 127.0.0.1:1\n", `providers is missing, must be a mapping with at least one provider`},
+		"unknown key":         {head + "    max_wiat: 5s\n", `h.yaml:5:5: providers.x.max_wiat is an unknown field, must be max_wait? The fields here are api,`},
+		"unknown and far":     {head + "    zzz: 5s\n", `providers.x.zzz is an unknown field, must be one of api,`},
+		"given twice":         {head + "listen: a\nlisten: b\n", `h.yaml:6:1: listen is given twice, must be given once`},
+		"no api":              {"providers: {x: {pass_through: true}}", `providers.x.api is missing, must be one of openai, azure-openai, anthropic, gemini, http`},
+		"unknown api":         {"providers: {x: {api: opneai, pass_through: true}}", `providers.x.api is "opneai", must be one of openai,`},
+		"no upstream":         {"providers: {x: {api: http, pass_through: true}}", `providers.x.upstream is missing, must be the http or https URL`},
+		"upstream relative":   {head + "    upstream: api.example\n", `h.yaml:5:15: providers.x.upstream is a URL that cannot be used, must be absolute`},
+		"upstream ftp":        {head + "    upstream: ftp://h\n", `must be absolute, with scheme http or https`},
+		"upstream with user":  {head + "    upstream: https://u:" + canary + "@h/\n", `must be without user and password`},
+		"upstream with query": {head + "    upstream: https://h/?key=" + canary + "\n", `must be without query and fragment`},
+		"upstream without":    {head + "    upstream: https:///v1\n", `must be one with a host`},
+		"name with capitals":  {"providers: {X: {}}", `providers.X is not a name for a path, must be 1 to 64 of a-z`},
+		"reserved name":       {"providers: {v1: {}}", `providers.v1 is taken by the daemon itself`},
+		"reserved budget":     {"providers: {default: {}}", `providers.default is taken by the daemon itself`},
+		"no key":              {"providers: {x: {api: openai}}", `providers.x.key is missing, must be {env: NAME} or {file: PATH}; pass_through: true`},
+		"key twice":           {head + "    key: {env: KEY}\n", `providers.x.key is given beside pass_through`},
+		"key inline":          {"providers: {x: {api: openai, key: " + canary + "}}", `h.yaml:1:35: providers.x.key is written out, must be {env: NAME}`},
+		"key inline by value": {"providers: {x: {api: openai, key: {value: " + canary + "}}}", `providers.x.key is neither env nor file, must be {env: NAME}`},
+		"key by both":         {"providers: {x: {api: openai, key: {env: KEY, file: b}}}", `providers.x.key is both env and file`},
+		"variable not set":    {"providers: {x: {api: openai, key: {env: NOPE}}}", `providers.x.key is {env: NOPE}, which is not set`},
+		"file not there":      {"providers: {x: {api: openai, key: {file: /nope}}}", `providers.x.key is {file: /nope}, which cannot be used: no such file`},
+		"no unit":             {head + "    max_wait: 5\n", `h.yaml:5:15: providers.x.max_wait is 5, must be a length of time from 1ms to 1h0m0s`},
+		"too long":            {head + "    max_wait: 25h\n", `providers.x.max_wait is "25h", must be a length of time`},
+		"size without unit":   {head + "    max_body: 5000\n", `providers.x.max_body is 5000, must be a size from 1KiB to 1GiB, with its unit`},
+		"size too large":      {head + "    max_body: 99999999999GiB\n", `must be a size from 1KiB to 1GiB`},
+		"retries":             {head + "    retries: 11\n", `providers.x.retries is 11, must be a whole number from 0 to 10`},
+		"pacing":              {head + "    pacing: slow\n", `providers.x.pacing is "slow", must be off, or a mapping`},
+		"law":                 {head + "    pacing: {law: newton}\n", `h.yaml:5:19: providers.x.pacing.law is "newton", must be one of aimd, envelope`},
+		"auth of two kinds":   {head + "    auth: {header: A, query: b}\n", `providers.x is not described well, must be auth has both`},
+		"charge":              {head + "    charge: free\n    quota: {}\n", `providers.x.charge is "free", must be the name of a charge rule`},
+		"quota":               {head + "    quota: {global: {brust: 1}}\n", `h.yaml:5:22: providers.x.quota.global.brust is an unknown field, must be one of calls_per_minute`},
+		"quota's bound":       {head + "    quota:\n      models:\n        m: {calls_per_minute: 2000000000}\n", `h.yaml:7:31: providers.x.quota.models.m.calls_per_minute is 2000000000, must be from 0 to 1000000000`},
+		"unknown models":      {head + "    unknown_models: allow\n", `providers.x.unknown_models is "allow", must be left out where there is no quota`},
+		"unknown models how":  {head + "    quota: {}\n    unknown_models: ask\n", `providers.x.unknown_models is "ask", must be one of allow, refuse`},
+		"address":             {"listen: 8700\n" + head, `h.yaml:1:9: listen is 8700, must be a text`},
+		"no port":             {"listen: localhost\n" + head, `listen is "localhost", must be HOST:PORT`},
+		"public without keys": {public, `h.yaml:1:9: listen is "0.0.0.0:80", which other machines can reach, without keys, must be a loopback address`},
+		"public without tls":  {public, `listen is "0.0.0.0:80", which other machines can reach, without tls`},
+		"public by name":      {"listen: host.example:80\n" + head, `which other machines can reach, without keys`},
+		"public, no admin":    {public + "keys: [{id: a, hash: \"" + hash("1") + "\"}]\n", `without admin_keys`},
+		"hash":                {head + "keys: [{id: a, hash: md5}]\n", `h.yaml:5:8: keys[0] is not a key, must be one whose every field is good: hash begins with no known scheme`},
+		"secret for a hash":   {head + "keys: [{id: a, hash: hw_" + canary + "}]\n", `keys[0] is not a key, must be one whose every field is good: hash is a key itself`},
+		"no id":               {head + "keys: [{hash: \"" + hash("1") + "\"}]\n", `id is missing`},
+		"id twice":            {head + "keys: [{id: a, hash: \"" + hash("1") + "\"}, {id: a, hash: \"" + hash("2") + "\"}]\n", `keys[1].id is "a", which another key has too`},
+		"admin and data key":  {two("keys: [{id: a, hash: \"" + strings.ToUpper(hash("1")[7:]) + "\"}]\n"), `keys[0] is not a key`},
+		"same secret":         {two("keys: [{id: a, hash: \"" + hash("1") + "\"}]\n"), `keys is the hash of admin_keys "ops" again, for keys "a", must be a key of its own`},
+		"expiry":              {head + "keys: [{id: a, hash: \"" + hash("1") + "\", expires: soon}]\n", `keys[0].expires is "soon", must be a date`},
+		"scope of an admin":   {head + "admin_keys: [{id: a, hash: \"" + hash("1") + "\", tenant: t}]\n", `admin_keys[0].tenant is an unknown field`},
+		"half a certificate":  {head + "tls: {cert: /nope.pem}\n", `tls.key is missing, must be the name of a PEM file`},
+		"no certificate":      {head + "tls: {cert: /nope.pem, key: /nope.key}\n", `tls.cert is "/nope.pem", which cannot be read: no such file`},
+		"hosts with keys":     {head + "hosts: [a]\nkeys: [{id: a, hash: \"" + hash("1") + "\"}]\n", `hosts is a list, must be left out where there are keys`},
+		"no collector":        {head + "metrics: {otlp: {}}\n", `metrics.otlp.endpoint is missing`},
+		"collector":           {head + "metrics: {otlp: {endpoint: 'http://u:" + canary + "@h'}}\n", `metrics.otlp.endpoint is a URL that cannot be used, must be without user and password`},
+		"header inline":       {head + "metrics: {otlp: {endpoint: 'http://h', headers: {X: " + canary + "}}}\n", `metrics.otlp.headers.X is written out`},
+		"sample":              {head + "metrics: {otlp: {endpoint: 'http://h', sample: 2}}\n", `metrics.otlp.sample is 2, must be a number from 0 to 1`},
+		"keys without end":    {"a: 1\n" + manyKeys(), `h.yaml:1:1: file is a mapping of 5002 keys, must be at most 5000`},
+		"level":               {head + "log: {level: loud}\n", `log.level is "loud", must be one of debug, info, warn, error`},
+		"anchor":              {"providers: &a {x: 1}\n", `is an anchor, alias, merge or tag`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.Read("h.yaml", []byte(c.file), withKey)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v\nwant %s", err, c.want)
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Errorf("a secret is in the error: %v", err)
+			}
+			if !reflect.ValueOf(got).IsZero() {
+				t.Errorf("a configuration in spite of an error: %+v", got)
+			}
+			if _, ok := errors.AsType[*config.Problem](err); !ok {
+				t.Errorf("%v carries no Problem", err)
+			}
+		})
+	}
+}
+
+func TestAllMistakesAreNamedInTheOrderOfTheFile(t *testing.T) {
+	_, err := config.Read("h.yaml", []byte("drain: 1\nproviders:\n  x:\n    api: openai\n    key: {env: NOPE}\n    quota: {scale_max: 900}\nlog: 5\n"), env(nil))
+	want := []string{"h.yaml:1:8: drain", "h.yaml:5:10: providers.x.key", "h.yaml:6:24: providers.x.quota.scale_max", "h.yaml:7:6: log is 5"}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("got\n%v", err)
+	}
+	for i, line := range lines {
+		if !strings.HasPrefix(line, want[i]) {
+			t.Errorf("line %d is %q, want %q", i, line, want[i])
+		}
+	}
+}
+
+func TestWhatMachinesCanReachNeedsKeysAndTLS(t *testing.T) {
+	dir := t.TempDir()
+	pem := filepath.Join(dir, "a.pem")
+	if err := os.WriteFile(pem, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const head = "providers: {x: {api: openai, pass_through: true}}\n"
+	both := "keys: [{id: a, hash: \"" + hash("1") + "\"}]\nadmin_keys: [{id: b, hash: \"" + hash("2") + "\"}]\n"
+	for _, c := range []struct {
+		file string
+		ok   bool
+	}{
+		{"listen: '[::1]:80'\n", true}, {"listen: localhost:80\n", true}, {"listen: ':80'\n", true}, {"listen: 127.9.9.9:80\n", true},
+		{"listen: 10.0.0.1:80\n", false}, {"listen: '[::]:80'\n", false}, {"listen: '0.0.0.0:80'\n" + both, false},
+		{"listen: 0.0.0.0:80\ninsecure: true\n", false},
+		{"listen: 0.0.0.0:80\ninsecure: true\n" + both, true},
+		{"listen: 0.0.0.0:80\ntls: {cert: " + pem + ", key: " + pem + "}\n" + both, true},
+	} {
+		got, err := config.Read("h.yaml", []byte(c.file+head), env(nil))
+		if (err == nil) != c.ok {
+			t.Errorf("%s: error %v", c.file, err)
+		}
+		if err == nil && !strings.Contains(c.file, "keys") {
+			if err := got.ListenOn("0.0.0.0:1"); err == nil || !strings.Contains(err.Error(), "command line: listen is \"0.0.0.0:1\", which other machines can reach") {
+				t.Errorf("the command line opened it: %v", err)
+			}
+		}
+	}
+}
+
+func TestSecretsOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct{ path, want, warning string }{
+		{write("good", canary+"\r\n", 0o600), "", ""},
+		{write("open", canary, 0o644), "", "which every user of this machine can read"},
+		{write("empty", "\n", 0o600), "it is empty", ""},
+		{write("long", strings.Repeat("x", 70_000), 0o600), "it is longer than 65536 bytes", ""},
+		{write("lines", canary+"\nmore", 0o600), "with a space, a line break", ""},
+		{os.DevNull, "it is not a regular file", ""},
+		{dir, "it is not a regular file", ""},
+	} {
+		got, err := config.Read("h.yaml", []byte("providers: {x: {api: openai, key: {file: "+c.path+"}}}"), env(nil))
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), canary) {
+				t.Errorf("%s: error %v, want %s", filepath.Base(c.path), err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := got.Providers[0]
+		if p.Key.Reveal() != canary || !strings.Contains(strings.Join(got.Warnings, ""), c.warning) || len(got.Warnings) != min(1, len(c.warning)) {
+			t.Errorf("%s: warnings %q", filepath.Base(c.path), got.Warnings)
+		}
+		text, _ := p.Key.MarshalText()
+		for _, said := range []string{fmt.Sprint(p), fmt.Sprintf("%+v", got), fmt.Sprintf("%#v", p.Key), string(text), p.Key.String()} {
+			if strings.Contains(said, canary) {
+				t.Errorf("it prints the secret: %s", said)
+			}
+		}
+	}
+}
+
+func TestTheEnvironmentGoesOverTheBudgets(t *testing.T) {
+	set := env(map[string]string{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE": "120", "LLM_GLOBAL_BURST": "7"})
+	want := quota.Limits{CallsPerMinute: 120, Burst: 7}
+	spread := want // a provider's own
+	spread.Spread = true
+	read := func(file string) config.Config {
+		c, err := config.Read("h.yaml", []byte(file), set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	one := read("providers: {x: {api: openai, pass_through: true}}")
+	if q := one.Providers[0].Quota; q == nil || q.Quota.Global != spread || q.Quota.Models[config.OtherModels].Charge != "openai" || one.Quota != nil {
+		t.Errorf("the only provider: %+v", q)
+	}
+	both := read("providers: {x: {api: openai, pass_through: true, quota: {global: {calls_per_minute: 5}}}}\nquota: {}")
+	if both.Providers[0].Quota.Quota.Global != spread || both.Quota.Quota.Global != want {
+		t.Errorf("both: %+v, %+v", both.Providers[0].Quota.Quota.Global, both.Quota.Quota.Global)
+	}
+	two := read("providers: {x: {api: openai, pass_through: true}, y: {api: gemini, pass_through: true}}")
+	if two.Providers[0].Quota != nil || two.Providers[1].Quota != nil || len(two.Warnings) != 1 || !strings.Contains(two.Warnings[0], "LLM_GLOBAL_BURST: not used") {
+		t.Errorf("two: %q", two.Warnings)
+	}
+	_, err := config.Read("h.yaml", []byte("providers: {x: {api: openai, pass_through: true}}"), env(map[string]string{"LLM_GLOBAL_BURST": "many"}))
+	if err == nil || !strings.Contains(err.Error(), `environment: LLM_GLOBAL_BURST is "many", must be a whole number above 0`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestModelsThatAreNotListed(t *testing.T) {
+	for quotaText, refuse := range map[string]bool{
+		"{}": false, "{models: {m: }}": true, "{models: {m: , other: {calls_per_minute: 1}}}": false, "{models: {other: }}": false,
+	} {
+		c, err := config.Read("h.yaml", []byte("providers: {x: {api: gemini, pass_through: true, quota: "+quotaText+"}}"), env(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.Providers[0]
+		other, listed := p.Quota.Quota.Models[config.OtherModels]
+		if p.RefuseUnknown != refuse || listed == refuse || listed && other.Charge != "gemini" {
+			t.Errorf("%s: refused %v, entry %v %+v", quotaText, p.RefuseUnknown, listed, other)
+		}
+	}
+}
+
+func TestTheExampleIsServed(t *testing.T) {
+	path := filepath.Join("..", "..", "examples", "serve", "headway.yaml")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := env(map[string]string{"OPENAI_API_KEY": "a", "ANTHROPIC_API_KEY": "b", "GROQ_API_KEY": "c", "CRM_TOKEN": "d"})
+	c, err := config.Read(path, data, all)
+	if err != nil || len(c.Providers) != 5 || len(c.Warnings) != 0 {
+		t.Fatalf("%d providers, %q, %v", len(c.Providers), c.Warnings, err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(fmt.Sprintf(everything, hash("1"), hash("2"))))
+	f.Add([]byte("providers: {x: {api: openai, key: {file: /dev/zero}}}\n"))
+	f.Add([]byte("keys: [{id: \"a\\nb\", hash: x}]\nproviders: {}\n"))
+	f.Add([]byte("tls: {cert: [], key: {a: b}}\nlog: off\nlisten: ''\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Read("h.yaml", data, withKey)
+		if err == nil {
+			if err := c.ListenOn("127.0.0.1:0"); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(fmt.Sprintf("%+v", c), canary) {
+				t.Fatal("it prints a secret")
+			}
+			return
+		}
+		p, ok := errors.AsType[*config.Problem](err)
+		if !ok {
+			t.Fatalf("%v names no place", err)
+		}
+		if n := strings.Count(p.Error(), "\n"); n > 0 {
+			t.Fatalf("one problem on %d lines: %q", n+1, p.Error())
+		}
+		if strings.Contains(err.Error(), canary) {
+			t.Fatalf("a secret is in the error: %v", err)
+		}
+	})
+}

@@ -1,0 +1,23 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/headway-go/headway/daemon/config"
+)
+
+func ExampleRead() {
+	file := `
+providers:
+  openai:
+    api: openai
+    key: sk-123
+    max_wiat: 15s
+`
+	_, err := config.Read("headway.yaml", []byte(file), os.Getenv)
+	fmt.Println(err)
+	// Output:
+	// headway.yaml:5:10: providers.openai.key is written out, must be {env: NAME} or {file: PATH}; a secret does not stand in this file
+	// headway.yaml:6:5: providers.openai.max_wiat is an unknown field, must be max_wait? The fields here are api, upstream, auth, charge, request_headers, limit_headers, key, pass_through, call_timeout, max_wait, max_body, retries, pacing, quota, unknown_models
+}

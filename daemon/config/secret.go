@@ -1,0 +1,162 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Secret is a credential. It prints as it was written in the file, such as
+// {env: OPENAI_API_KEY}; only [Secret.Reveal] gives what it stands for. The zero
+// value is none.
+type Secret struct {
+	written string
+	// held is behind a pointer, so that printing a struct around it shows an address.
+	held *string
+}
+
+// Reveal is the credential itself; "" when there is none.
+func (s Secret) Reveal() string {
+	if s.held == nil {
+		return ""
+	}
+	return *s.held
+}
+
+// Given reports whether there is one.
+func (s Secret) Given() bool { return s.held != nil }
+
+// String is the reference as it was written.
+func (s Secret) String() string { return s.written }
+
+// Format writes the reference, whatever the verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.written) }
+
+// MarshalText gives the reference.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.written), nil }
+
+// maxSecret bounds a secret's file: no credential is longer.
+const maxSecret = 64 << 10
+
+const wantSecret = "{env: NAME} or {file: PATH}; a secret does not stand in this file"
+
+// secret reads a reference to a credential. Whatever is wrong, the credential
+// is not in the problem.
+func (m *section) secret(key string) (s Secret) {
+	n := m.take(key)
+	if n == nil {
+		return s
+	}
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+	default:
+		m.r.fail(n, m.at(key), shape(n), wantSecret)
+		return s
+	}
+	from := m.r.section(n, m.at(key))
+	env, file := from.source("env"), from.source("file")
+	for _, p := range from.pairs {
+		if !p.taken {
+			m.r.fail(p.key, from.path, "neither env nor file", wantSecret)
+			return s
+		}
+	}
+	switch {
+	case env != "" && file != "":
+		m.r.fail(n, m.at(key), "both env and file", "one of them")
+		return s
+	case env != "":
+		return m.fromEnv(n, key, env)
+	case file != "":
+		return m.fromFile(n, key, file)
+	case len(from.pairs) == 0:
+		m.r.fail(n, m.at(key), "empty", wantSecret)
+	}
+	return s
+}
+
+// source is the name of a variable or file.
+func (m *section) source(key string) string {
+	n := m.take(key)
+	if n == nil {
+		return ""
+	}
+	if s, ok := n.(*ast.StringNode); ok && s.Value != "" {
+		return s.Value
+	}
+	m.r.fail(n, m.at(key), shape(n), "a name")
+	return ""
+}
+
+func (m *section) fromEnv(n ast.Node, key, name string) Secret {
+	written := "{env: " + clip(name) + "}"
+	value := m.r.getenv(name)
+	if value == "" {
+		m.r.fail(n, m.at(key), written+", which is not set", "a variable of the environment that is set")
+		return Secret{}
+	}
+	return m.sendable(n, key, Secret{written, &value})
+}
+
+func (m *section) fromFile(n ast.Node, key, path string) Secret {
+	written := "{file: " + clip(path) + "}"
+	value, mode, err := readSecret(path)
+	if err != nil {
+		m.r.fail(n, m.at(key), fmt.Sprintf("%s, which cannot be used: %v", written, err), "a file that holds the secret and nothing else")
+		return Secret{}
+	}
+	if mode.Perm()&0o004 != 0 {
+		m.r.warn(n, "%s is %s, which every user of this machine can read; chmod 600 it", m.at(key), written)
+	}
+	return m.sendable(n, key, Secret{written, &value})
+}
+
+// sendable refuses a secret that no header can hold.
+func (m *section) sendable(n ast.Node, key string, s Secret) Secret {
+	if strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' }) {
+		m.r.fail(n, m.at(key), s.written+" with a space, a line break or another character that no header takes", "printable ASCII")
+		return Secret{}
+	}
+	return s
+}
+
+// readSecret reads a secret's file without the line break at its end. What never
+// ends, such as a device or a pipe, is refused unread.
+func readSecret(path string) (_ string, _ fs.FileMode, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", 0, cause(err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", 0, errors.New("it is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, cause(err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	switch text := strings.TrimRight(string(b), "\r\n"); {
+	case err != nil:
+		return "", 0, cause(err)
+	case len(b) > maxSecret:
+		return "", 0, fmt.Errorf("it is longer than %d bytes", maxSecret)
+	case text == "":
+		return "", 0, errors.New("it is empty")
+	default:
+		return text, info.Mode(), nil
+	}
+}
+
+// cause is an error of the file system without the path, which stands beside it.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

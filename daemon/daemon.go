@@ -1,0 +1,288 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/daemon/api"
+	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/daemon/events"
+	"github.com/headway-go/headway/daemon/metrics"
+	"github.com/headway-go/headway/daemon/telemetry"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/filelock"
+)
+
+// ErrInUse is what the error of [Daemon.Start] matches when another process has
+// the state's folder.
+var ErrInUse = errors.New("another headway serve uses this state folder; stop that one, or give this one another")
+
+// ErrListen is what the error of [Daemon.Start] matches when nothing can listen
+// on the address.
+var ErrListen = errors.New("cannot listen")
+
+// Options are what a daemon is made with, beside its configuration.
+type Options struct {
+	// Log gets what happens, without content, credentials or addresses. Default:
+	// none.
+	Log *slog.Logger
+	// Version is the program's, for the API.
+	Version string
+	// OnCall, when set, is told of every proxied call when it is over, on the
+	// call's goroutine.
+	OnCall func(egress.Call)
+}
+
+// phase is where a daemon is in its life.
+type phase int32
+
+const (
+	fresh phase = iota
+	running
+	stopping
+	stopped
+)
+
+func (p phase) String() string { return [...]string{"new", "running", "stopping", "stopped"}[p] }
+
+// Daemon is one. Make it with [New].
+type Daemon struct {
+	o         Options
+	log       *slog.Logger
+	hub       *events.Hub
+	archive   *archive
+	proxy     *egress.Proxy
+	metrics   *metrics.Metrics
+	telemetry *telemetry.Telemetry // nil sends nothing; set before anything is served
+	// collecting is nil while nothing is collected.
+	collecting atomic.Pointer[collecting]
+	api        *api.API
+	phase      atomic.Int32
+	live       atomic.Pointer[view]
+	cert       certificate
+	ended      chan struct{} // closed when stopped, after outcome is set
+
+	mu      sync.Mutex // one of Start, Reload and Stop at a time, and what follows
+	config  config.Config
+	lines   map[string]*line // all names since the start
+	lock    *os.File
+	stored  map[string]rate // the learned rates as on disk
+	address net.Addr
+	server  *server
+	saver   *saver
+	outcome error
+
+	opens func(context.Context) (net.Listener, error) // listen, but in tests
+}
+
+// view is what requests see of the configuration. It never changes.
+type view struct {
+	config config.Config
+	quotas map[string]api.Quota
+	paced  []*headway.Governor
+	gate   *gate
+	page   string
+}
+
+// New checks the configuration as far as that goes without touching what is
+// outside: no file of state is opened, and nothing listens. The certificate is
+// read. The error names field, value and bound.
+func New(c config.Config, o Options) (*Daemon, error) {
+	d := &Daemon{
+		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
+		archive: &archive{path: filepath.Join(c.State, "state.db")},
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.opens = d.listen
+	var err error
+	if d.hub, err = events.New(0); err != nil {
+		return nil, err
+	}
+	if c.TLS != nil {
+		cert, err := readCertificate(c.TLS)
+		if err != nil {
+			return nil, err
+		}
+		d.cert.held.Store(cert)
+	}
+	if err := checkCollections(c); err != nil {
+		return nil, err
+	}
+	d.metrics = d.measure()
+	p := plan{config: c}
+	if err := p.rings(); err != nil {
+		return nil, err
+	}
+	dry := d.egress(&p)
+	for _, one := range c.Providers {
+		if one.Pacing != nil {
+			if _, err := governed(one.Name, one, nil); err != nil {
+				return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
+			}
+		}
+		dry.Providers = append(dry.Providers, (*line)(nil).upstream(one, nil))
+	}
+	if d.proxy, err = egress.New(dry); err != nil {
+		return nil, err
+	}
+	d.api, err = api.New(api.Options{
+		Authorize: d.authorize,
+		Quotas:    func() map[string]api.Quota { return d.live.Load().quotas },
+		Rates:     d.rates,
+		Schedule:  d.scheduled,
+		Reader:    d.archive,
+		Events:    d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
+	})
+	return d, err
+}
+
+// Start opens the state and listens; when it returns nil, requests are served.
+// The context bounds the start only. After an error nothing is held, and the
+// daemon is of no more use. The error matches [ErrInUse] or [ErrListen], or names
+// what of the state cannot be used and what to do.
+func (d *Daemon) Start(ctx context.Context) (err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at := phase(d.phase.Load()); at != fresh {
+		return fmt.Errorf("daemon: it is %s, must be new to be started", at)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("daemon: start: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			d.phase.Store(int32(stopped))
+			err = errors.Join(err, d.release())
+			d.outcome = err
+			close(d.ended)
+		}
+	}()
+	if err := d.takeState(); err != nil {
+		return err
+	}
+	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
+		return err
+	}
+	p, err := d.plan(d.config)
+	if err != nil {
+		return err
+	}
+	if err := d.carryOut(p); err != nil {
+		return err
+	}
+	for name, r := range d.stored {
+		if l := d.lines[name]; l != nil && l.pacing != nil {
+			l.warm(r, time.Now(), d.log)
+		}
+	}
+	listener, err := d.opens(ctx)
+	if err != nil {
+		return err
+	}
+	d.address = listener.Addr()
+	d.show(p)
+	if err := d.report(ctx); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := d.collect(ctx, d.config); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	d.phase.Store(int32(running))
+	d.server = d.serve(listener)
+	d.saver = d.keepSaving()
+	for _, w := range d.config.Warnings {
+		d.log.Warn("configuration", slog.String("warning", w))
+	}
+	d.log.Info("serving", slog.String("listen", d.address.String()), slog.Bool("tls", d.config.TLS != nil),
+		slog.Int("providers", len(d.config.Providers)), slog.String("state", d.config.State))
+	return nil
+}
+
+// takeState makes and locks the state's folder.
+func (d *Daemon) takeState() error {
+	if err := makeFolder(d.config.State); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(d.config.State, "daemon.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("daemon: state: %w", err)
+	}
+	taken, err := filelock.Try(lock)
+	if err == nil && !taken {
+		err = ErrInUse
+	}
+	if err != nil {
+		return fmt.Errorf("daemon: state %s: %w", d.config.State, errors.Join(err, lock.Close()))
+	}
+	d.lock = lock
+	return nil
+}
+
+// release gives back what a start took.
+func (d *Daemon) release() error {
+	ended, end := context.WithCancel(context.Background())
+	end() // what still runs is cut
+	errs := []error{d.stopCollecting(ended)}
+	for _, l := range d.lines {
+		errs = append(errs, l.close())
+	}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+		d.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Address is where it listens, nil before it was started.
+func (d *Daemon) Address() net.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.address
+}
+
+// Config is the configuration in force. What it points to must not be changed.
+func (d *Daemon) Config() config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.config
+}
+
+// ready is nil while requests are served.
+func (d *Daemon) ready() error {
+	if at := phase(d.phase.Load()); at != running {
+		return fmt.Errorf("the daemon is %s", at)
+	}
+	return nil
+}
+
+// rates are the live rates of what is proxied, and of what is being collected.
+func (d *Daemon) rates() []api.Live {
+	var all []api.Live
+	for _, g := range d.live.Load().paced {
+		all = append(all, api.Live{Source: api.Proxy, Snapshot: g.Snapshot()})
+	}
+	return append(all, d.collected()...)
+}
+
+// Wait waits until the daemon has stopped, or its server failed, and gives the
+// error of [Daemon.Stop], or the server's.
+func (d *Daemon) Wait() error {
+	<-d.ended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.outcome
+}
+
+// Ended is closed when the daemon has stopped.
+func (d *Daemon) Ended() <-chan struct{} { return d.ended }

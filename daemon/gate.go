@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/daemon/api"
+	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/reason"
+)
+
+// gate says who may come in to the API, under one configuration.
+type gate struct {
+	data, admin *keys.Ring
+	strangers   *keys.Limiter
+	origin      time.Time
+	hosts       map[string]bool // by which an open daemon may be called
+	guard       *http.CrossOriginProtection
+}
+
+func (d *Daemon) gate(p *plan) *gate {
+	g := &gate{data: p.data, admin: p.admin, origin: time.Now(), hosts: map[string]bool{}, guard: http.NewCrossOriginProtection()}
+	g.strangers, _ = keys.NewLimiter(keys.Limits{}) // its defaults are within its bounds
+	if v := d.live.Load(); v != nil {
+		g.strangers, g.origin = v.gate.strangers, v.gate.origin // what strangers did is remembered
+	}
+	for _, h := range p.config.Hosts {
+		g.hosts[strings.ToLower(h)] = true
+	}
+	return g
+}
+
+// authorize says who asks; see [api.Options].
+func (d *Daemon) authorize(r *http.Request, admin bool) (api.Caller, error) {
+	return d.live.Load().gate.authorize(r, admin, time.Now())
+}
+
+func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller, error) {
+	if g.data.Len() == 0 && g.admin.Len() == 0 {
+		return api.Anybody(r, admin) // only on loopback; the configuration sees to that
+	}
+	secret := presented(r)
+	// Both are always looked at, so that time does not tell whose a key is.
+	of, errAdmin := g.admin.Admit(secret, now)
+	key, errData := g.data.Admit(secret, now)
+	switch {
+	case errAdmin == nil:
+		return api.Caller{ID: "admin " + of.ID, Admin: true}, nil
+	case errData == nil && admin:
+		return api.Caller{}, &reason.Refusal{Reason: reason.Forbidden, Scope: "key " + key.ID, Err: errors.New("this takes an admin key")}
+	case errData == nil:
+		return api.Caller{
+			ID: key.ID, Tenant: key.Tenant, Agent: key.Agent, Priority: key.Priority, PriorityMax: key.PriorityMax,
+			May: may(key),
+		}, nil
+	case secret == "" && !admin && g.data.Len() == 0:
+		return api.Caller{ID: "anybody"}, nil
+	case secret == "":
+		return api.Caller{}, errData
+	}
+	at := now.Sub(g.origin)
+	if retryIn, blocked := g.strangers.Blocked(at, r.RemoteAddr); blocked {
+		return api.Caller{}, &reason.Refusal{Reason: reason.RateLimited.Reason(), Scope: "keys", RetryAt: now.Add(retryIn), Err: errors.New("too many keys that are none")}
+	}
+	g.strangers.Failed(at, r.RemoteAddr)
+	return api.Caller{}, errData
+}
+
+// may asks the key; about a provider alone when there is no model.
+func may(key keys.Key) func(provider, model string) bool {
+	anyModel := key
+	anyModel.Models = nil
+	return func(provider, model string) bool {
+		if model == "" {
+			return anyModel.Permit(provider, "") == nil
+		}
+		return key.Permit(provider, model) == nil
+	}
+}
+
+// presented is the key that a request to the API shows.
+func presented(r *http.Request) string {
+	if key := r.Header.Get("X-Headway-Key"); key != "" {
+		return key
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
+
+// stranger says why a request to an open daemon may come from a web page that
+// only uses its reader's place on this machine; "" when there is no sign of that.
+func (g *gate) stranger(r *http.Request) string {
+	if g.data.Len() > 0 {
+		return ""
+	}
+	if err := g.guard.Check(r); err != nil {
+		return "a web page of another origin sent this, and this daemon asks for no keys"
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() || host == "" {
+		return "" // no name that could have been moved here
+	}
+	if config.Loopback(host) || g.hosts[host] {
+		return ""
+	}
+	return "this daemon asks for no keys, so it is called as localhost or by its address; hosts: in its configuration lists more names"
+}

@@ -1,0 +1,149 @@
+package daemon_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headway-go/headway/daemon"
+	"github.com/headway-go/headway/egress/keys"
+)
+
+func TestAdminAndDataKeysAreApart(t *testing.T) {
+	data, dataHash := keys.Generate()
+	admin, adminHash := keys.Generate()
+	s := place(t)
+	url := upstream(t, answers)
+	text := "keys: [{id: a, hash: \"" + dataHash + "\", tenant: t}]\nadmin_keys: [{id: ops, hash: \"" + adminHash + "\"}]\n" + openai(url, "    quota: {global: {calls_per_minute: 6000}}\n")
+	s.start(text)
+	const patch = `{"global":{"callsPerMinute":5000}}`
+	for _, c := range []struct {
+		what, method, path, secret, body string
+		want                             int
+	}{
+		{"call without a key", "POST", "/openai/v1/chat/completions", "", question, 401},
+		{"call with another key", "POST", "/openai/v1/chat/completions", "hw_none", question, 401},
+		{"call with the provider's own key", "POST", "/openai/v1/chat/completions", providerKey, question, 401},
+		{"call with the admin key", "POST", "/openai/v1/chat/completions", admin, question, 401},
+		{"call", "POST", "/openai/v1/chat/completions", data, question, 200},
+		{"patch without a key", "PATCH", "/v1/quota/config", "", patch, 401},
+		{"patch with a data key", "PATCH", "/v1/quota/config", data, patch, 403},
+		{"patch", "PATCH", "/v1/quota/config", admin, patch, 200},
+		{"approve without a key", "POST", "/v1/quota/approve", "", `{"model":"m"}`, 401},
+		{"approve", "POST", "/v1/quota/approve", data, `{"model":"m"}`, 200},
+		{"approve for another tenant", "POST", "/v1/quota/approve", data, `{"model":"m","tenant":"u"}`, 403},
+		{"health", "GET", "/healthz", "", "", 200},
+		{"rates with a data key", "GET", "/v1/rate", data, "", 403},
+	} {
+		if status, _, body := s.do(c.method, c.path, c.secret, c.body); status != c.want {
+			t.Errorf("%s: %d, want %d: %s", c.what, status, c.want, body)
+		}
+	}
+	if _, _, page := s.do(http.MethodGet, "/", "", ""); strings.Contains(page, url) {
+		t.Errorf("the start page tells strangers where it goes: %s", page)
+	}
+	blocked := false
+	for range 30 {
+		status, header, _ := s.do(http.MethodGet, "/v1/quota/snapshot", "hw_guess", "")
+		blocked = blocked || status == http.StatusTooManyRequests && header.Get("Retry-After") != ""
+	}
+	if !blocked {
+		t.Error("thirty bad keys in a row were all looked at")
+	}
+	if status, _, _ := s.do(http.MethodGet, "/v1/quota/snapshot", data, ""); status != 200 {
+		t.Errorf("a good key from the same address: %d", status)
+	}
+	// Without its hash, a key is none from the next request on.
+	other, otherHash := keys.Generate()
+	c, err := s.read(strings.ReplaceAll(text, dataHash, otherHash))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.daemon.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := s.call(data); status != 401 && status != 429 {
+		t.Errorf("the old key: %d", status)
+	}
+	if status, _, body := s.call(other); status != 200 {
+		t.Errorf("the new key: %d %s", status, body)
+	}
+}
+
+func TestAnOpenDaemonIsNotForWebPages(t *testing.T) {
+	s := place(t)
+	s.start("hosts: [box.internal]\n" + openai(upstream(t, answers), ""))
+	for _, c := range []struct {
+		what, host, site string
+		want             int
+	}{
+		{"by its address", "", "", 200},
+		{"as localhost", "localhost:8700", "", 200},
+		{"by a listed name", "box.internal:1", "", 200},
+		{"by another name", "evil.example", "", 403},
+		{"from another site's page", "", "cross-site", 403},
+		{"from its own page", "", "same-origin", 200},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+"/openai/v1/chat/completions", strings.NewReader(question))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = c.host
+		r.Header.Set("Content-Type", "application/json")
+		if c.site != "" {
+			r.Header.Set("Sec-Fetch-Site", c.site)
+		}
+		resp, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil {
+			t.Error(err)
+		}
+		if resp.StatusCode != c.want {
+			t.Errorf("%s: %d, want %d", c.what, resp.StatusCode, c.want)
+		}
+	}
+}
+
+func TestNoSecretAndNoContentIsLeftBehind(t *testing.T) {
+	data, hash := keys.Generate()
+	admin, adminHash := keys.Generate()
+	s := place(t)
+	fail := atomic.Bool{}
+	url := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if fail.Load() {
+			http.Error(w, `{"error":{"message":"`+content+`","type":"server_error"}}`, http.StatusInternalServerError)
+			return
+		}
+		answers(w, r)
+	})
+	s.start("log: {level: debug}\nkeys: [{id: a, hash: \"" + hash + "\"}]\nadmin_keys: [{id: o, hash: \"" + adminHash + "\"}]\n" +
+		openai(url, "    quota: {log_level: debug, global: {max_daily_calls: 4}}\n"))
+	for i := range 8 {
+		fail.Store(i == 2)
+		s.call(data)
+	}
+	s.call("canary-wrong-key")
+	var said strings.Builder
+	for _, path := range []string{"/", "/v1", "/v1/rate", "/v1/quota/snapshot", "/v1/quota/config", "/v1/quota/statistics", "/readyz", "/healthz", "/metrics"} {
+		_, header, body := s.do(http.MethodGet, path, admin, "")
+		said.WriteString(body)
+		if err := header.Write(&said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.daemon.Config()
+	said.WriteString(daemon.Page(c, s.base))
+	s.stop()
+	said.WriteString(s.log.String() + s.files())
+	for _, canary := range []string{providerKey, content, data, admin, "canary-wrong-key"} {
+		if strings.Contains(said.String(), canary) {
+			t.Errorf("%s is told somewhere", canary)
+		}
+	}
+	if !strings.Contains(s.log.String(), "egress call") || !strings.Contains(said.String(), "RATE_HARD_LIMIT") {
+		t.Error("the log says nothing, so that this proves nothing")
+	}
+}

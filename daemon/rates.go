@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/names"
+)
+
+// ratesVersion is that of the file's form, maxRates its bound in bytes.
+const (
+	ratesVersion = 1
+	maxRates     = 16 << 20
+)
+
+// rate is what a provider's connection learned, and when.
+type rate struct {
+	Law        string    `json:"law"`
+	Version    int       `json:"version"`
+	IntervalNS int64     `json:"interval_ns"`
+	RecordedAt time.Time `json:"recorded_at"`
+	State      []byte    `json:"state,omitempty"`
+}
+
+func (r rate) learned() control.State {
+	return control.State{Law: r.Law, Version: r.Version, Interval: time.Duration(r.IntervalNS), Data: r.State}
+}
+
+func rateOf(s control.State, at time.Time) rate {
+	return rate{Law: s.Law, Version: s.Version, IntervalNS: int64(s.Interval), RecordedAt: at.UTC(), State: s.Data}
+}
+
+type ratesContent struct {
+	Version int             `json:"version"`
+	Rates   map[string]rate `json:"rates"`
+}
+
+// readRates reads the learned rates by provider; none when there is no file. One
+// that cannot be understood is put aside: what was learned can be learned again.
+func readRates(path string, log *slog.Logger) (_ map[string]rate, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxRates+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	rates, err := decodeRates(b)
+	if err == nil {
+		return rates, nil
+	}
+	aside := path + ".unread"
+	if moved := os.Rename(path, aside); moved != nil {
+		return nil, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
+	}
+	log.Warn("the learned rates cannot be read and were put aside; pacing begins anew", slog.String("file", aside), slog.Any("error", err))
+	return nil, nil
+}
+
+func decodeRates(b []byte) (map[string]rate, error) {
+	if len(b) > maxRates {
+		return nil, fmt.Errorf("it is larger than %d bytes: not a file of rates", maxRates)
+	}
+	var c ratesContent
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("not a file of rates: %w", err)
+	}
+	if c.Version != ratesVersion {
+		return nil, fmt.Errorf("its version is %d, this program reads version %d", c.Version, ratesVersion)
+	}
+	return c.Rates, nil
+}
+
+// writeRates replaces the file; when it returns nil the file is durable. The
+// state's folder is locked, so that nobody else writes there.
+func writeRates(path string, rates map[string]rate) error {
+	b, err := json.Marshal(ratesContent{ratesVersion, rates})
+	if err != nil {
+		return fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	if err := replaceFile(path, append(b, '\n')); err != nil {
+		return fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	return nil
+}
+
+func replaceFile(path string, b []byte) error {
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return names.Sync(filepath.Dir(path))
+}

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	headway "github.com/headway-go/headway"
+)
+
+func TestRatesSurviveTheirFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rates.json")
+	log := slog.New(slog.DiscardHandler)
+	if got, err := readRates(path, log); len(got) > 0 || err != nil {
+		t.Errorf("without a file: %v, %v", got, err)
+	}
+	want := map[string]rate{"a": {Law: "aimd", Version: 1, IntervalNS: 5, RecordedAt: time.Unix(1_800_000_000, 7).UTC(), State: []byte{0, 255}}}
+	if err := writeRates(path, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readRates(path, log)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
+		t.Errorf("what it wrote beside it is left: %v", err)
+	}
+}
+
+func FuzzRates(f *testing.F) {
+	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"envelope","version":1,"interval_ns":10000000,"recorded_at":"2026-11-21T08:12:24Z","state":"eyJwYXRpZW5jZSI6MTAwMH0="}}}`))
+	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"aimd","version":1,"interval_ns":-1}}}`))
+	f.Add([]byte(`{"version":2}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rates, err := decodeRates(data)
+		if err != nil {
+			return
+		}
+		for name, r := range rates {
+			g, err := headway.New(headway.Config{Ceiling: 10 * time.Millisecond, Law: "envelope"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &line{name: name, pacing: g}
+			l.warm(r, r.RecordedAt, slog.New(slog.DiscardHandler))
+			if p, err := g.TryAcquire(); err != nil || !p.Settle(headway.Outcome{}) {
+				t.Fatalf("after %q it lets nothing go: %v", data, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,185 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/reason"
+)
+
+// Status is one connection's place in the schedule.
+type Status struct {
+	Connection string `json:"connection"`
+	// File is where it is described.
+	File string `json:"file"`
+	// Running says that it is being collected, or waits for a place.
+	Running bool `json:"running"`
+	// Next is when the next run begins; zero while one is running.
+	Next time.Time `json:"next,omitzero"`
+	// Failures counts the runs in a row that failed for good.
+	Failures int `json:"failures"`
+	// Error is what the last run failed by, without content; empty if it did not.
+	Error string `json:"error,omitempty"`
+}
+
+// job runs one connection, again and again.
+type job struct {
+	s         *Scheduler
+	file      *file
+	timetable string // the usual one, as it was when the job began
+	stop      chan struct{}
+	cut       context.CancelFunc
+	done      chan struct{}
+	once      sync.Once
+
+	mu        sync.Mutex
+	told      Status
+	collector *collect.Collector // of the run under way
+}
+
+// begin starts a job; it waits for the one before it to end first.
+func (s *Scheduler) begin(f *file, timetable string, before *job) *job {
+	ctx, cut := context.WithCancel(context.Background())
+	j := &job{
+		s: s, file: f, timetable: timetable, stop: make(chan struct{}), cut: cut, done: make(chan struct{}),
+		told: Status{Connection: f.config.Name, File: f.path},
+	}
+	go func() {
+		defer close(j.done)
+		defer cut()
+		if before != nil {
+			<-before.done
+		}
+		j.loop(ctx)
+	}()
+	return j
+}
+
+// end asks the job to end after the slice under way.
+func (j *job) end() { j.once.Do(func() { close(j.stop) }) }
+
+func (j *job) loop(ctx context.Context) {
+	failures := 0
+	for {
+		if !j.take() {
+			return
+		}
+		j.change(func(t *Status) { t.Running, t.Next = true, time.Time{} })
+		sum, err := j.guarded(ctx)
+		<-j.s.places
+		now := time.Now()
+		at, ok := Next(j.file.timetable, sum, err, now)
+		if ok {
+			failures = 0
+		} else {
+			failures++
+			at = afterFailure(j.file.timetable, failures, now)
+		}
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		j.change(func(t *Status) { t.Running, t.Next, t.Failures, t.Error = false, at, failures, why })
+		j.note(sum, err, at)
+		if sum.Reason == reason.Interrupted && sum.State == collect.RunDeferred {
+			return
+		}
+		timer := time.NewTimer(time.Until(at))
+		select {
+		case <-timer.C:
+		case <-j.stop:
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// take waits for a place among those that run; false when the job ends first.
+func (j *job) take() bool {
+	select {
+	case <-j.stop:
+		return false
+	default:
+	}
+	select {
+	case j.s.places <- struct{}{}:
+		return true
+	case <-j.stop:
+		return false
+	}
+}
+
+// guarded runs once. What panics in one connection must not end the others.
+func (j *job) guarded(ctx context.Context) (sum collect.Summary, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.s.deps.Log.Error("a collection panicked", slog.String("connection", j.file.config.Name), slog.String("stack", string(debug.Stack())))
+			sum, err = collect.Summary{}, fmt.Errorf("schedule: connection %q: a fault of ours (%T), see the log", j.file.config.Name, p)
+		}
+	}()
+	c := j.file.config
+	con, err := rest.New(c)
+	if err != nil {
+		return sum, err
+	}
+	o := Options(c)
+	if o.Sink, err = sinkOf(c); err != nil {
+		return sum, err
+	}
+	o.Connector, o.Store, o.Stop, o.OnEvent = con, j.s.deps.Store, j.stop, j.s.deps.OnEvent
+	collector, err := collect.New(o)
+	if err != nil {
+		return sum, err
+	}
+	j.s.deps.Log.Info("collection begins", slog.String("connection", c.Name))
+	j.mu.Lock()
+	j.collector = collector
+	j.mu.Unlock()
+	defer func() {
+		j.mu.Lock()
+		j.collector = nil
+		j.mu.Unlock()
+	}()
+	return collector.Run(ctx)
+}
+
+func (j *job) note(s collect.Summary, err error, next time.Time) {
+	attrs := []any{
+		slog.String("connection", j.file.config.Name), slog.String("state", string(s.State)), slog.String("reason", s.Reason.String()),
+		slog.Int64("records", s.Records), slog.Int64("attempts", s.Attempts), slog.Int64("throttled", s.Throttled),
+		slog.Time("next", next),
+	}
+	if err != nil {
+		j.s.deps.Log.Warn("collection ended", append(attrs, slog.Any("error", err))...)
+		return
+	}
+	j.s.deps.Log.Info("collection ended", attrs...)
+}
+
+func (j *job) change(set func(*Status)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	set(&j.told)
+}
+
+func (j *job) status() Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.told
+}
+
+func (j *job) live() (collect.Live, bool) {
+	j.mu.Lock()
+	c := j.collector
+	j.mu.Unlock()
+	if c == nil {
+		return collect.Live{}, false
+	}
+	return c.Live()
+}

@@ -1,0 +1,231 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+)
+
+// DefaultRunning is how many connections are collected at once.
+const DefaultRunning = 32
+
+// Config says what is collected. Zero fields take the defaults.
+type Config struct {
+	// Dir is the folder of the connection files, *.yaml and *.yml. Required.
+	Dir string
+	// Timetable is when connections run whose file does not say: a cron
+	// expression in local time. Default [DefaultTimetable].
+	Timetable string
+	// Running bounds how many connections are collected at once, 1 to 10,000.
+	// Default [DefaultRunning]. Others wait for their turn.
+	Running int
+	// Lookup reads the environment for ${NAME} in files. Required.
+	Lookup func(name string) (string, bool)
+}
+
+// resolve fills in the defaults and checks the rest.
+func (c Config) resolve() (Config, cron.Schedule, error) {
+	c.Timetable = cmp.Or(c.Timetable, DefaultTimetable)
+	c.Running = cmp.Or(c.Running, DefaultRunning)
+	switch {
+	case c.Dir == "":
+		return c, nil, errors.New("schedule: dir is empty, must be the folder of the connection files")
+	case c.Lookup == nil:
+		return c, nil, errors.New("schedule: lookup is nil: it is required")
+	case c.Running < 1 || c.Running > 10_000:
+		return c, nil, fmt.Errorf("schedule: running is %d, must be from 1 to 10000", c.Running)
+	}
+	usual, err := cron.ParseStandard(c.Timetable)
+	if err != nil {
+		return c, nil, fmt.Errorf("schedule: timetable is %q: %w (five fields such as \"*/15 * * * *\", or \"@every 15m\")", c.Timetable, err)
+	}
+	return c, usual, nil
+}
+
+// Deps are what a scheduler uses.
+type Deps struct {
+	// Store keeps the state of all connections. Its owner closes it, after Stop.
+	Store collect.Store
+	// OnEvent is told what the runs tell; calls may come from several goroutines.
+	OnEvent func(event.Event)
+	// Log gets a line for each run that begins and ends. Default: none.
+	Log *slog.Logger
+}
+
+// Scheduler collects connections. Make one with [New].
+type Scheduler struct {
+	deps   Deps
+	places chan struct{}
+
+	mu      sync.Mutex
+	jobs    map[string]*job // by the connection's name
+	stopped bool
+}
+
+// New makes a scheduler, which does nothing before [Scheduler.Load]. Running of
+// the configuration counts; the rest is checked.
+func New(c Config, d Deps) (*Scheduler, error) {
+	c, _, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.OnEvent == nil {
+		d.OnEvent = func(event.Event) {}
+	}
+	return &Scheduler{deps: d, places: make(chan struct{}, c.Running), jobs: map[string]*job{}}, nil
+}
+
+// Check reads a configuration and its folder, and changes nothing. The errors
+// name files and lines, all joined.
+func Check(c Config) error {
+	c, usual, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	_, err = readAll(c, usual)
+	return err
+}
+
+// Load reads the folder and lets its connections run from now on: new ones at
+// once, changed ones once the slice under way is committed, and those whose file
+// is gone no more. A file with a fault leaves its connection as it was; the
+// error joins the faults, and the others count all the same.
+func (s *Scheduler) Load(c Config) error {
+	c, usual, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	files, faults := readAll(c, usual)
+	if files == nil && faults != nil {
+		return faults // the folder itself
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errors.New("schedule: it is stopped")
+	}
+	seen := map[string]bool{}
+	broken := map[string]bool{}
+	for _, f := range files {
+		if f.config == nil {
+			broken[f.path] = true
+			continue
+		}
+		name := f.config.Name
+		seen[name] = true
+		j := s.jobs[name]
+		if j != nil && j.file.digest == f.digest && j.file.path == f.path && c.Timetable == j.timetable {
+			continue
+		}
+		if j != nil {
+			j.end()
+		}
+		s.jobs[name] = s.begin(f, c.Timetable, j)
+	}
+	for name, j := range s.jobs {
+		if !seen[name] && !broken[j.file.path] {
+			j.end()
+			delete(s.jobs, name)
+		}
+	}
+	return faults
+}
+
+// readAll reads every file of the folder; one with a fault stands without its
+// configuration.
+func readAll(c Config, usual cron.Schedule) (files []*file, faults error) {
+	paths, err := list(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	files = []*file{}
+	from := map[string]string{}
+	for _, path := range paths {
+		f, err := read(path, c.Lookup, usual)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went away meanwhile
+		}
+		if err == nil {
+			if first, twice := from[f.config.Name]; twice {
+				err = fmt.Errorf("schedule: %s: connection %q is already that of %s", path, f.config.Name, first)
+			} else {
+				from[f.config.Name] = path
+			}
+		}
+		if err != nil {
+			faults = errors.Join(faults, err)
+			f = &file{path: path}
+		}
+		files = append(files, f)
+	}
+	return files, faults
+}
+
+// Stop lets every run end after the slice under way, or cuts it when the context
+// ends; neither loses anything. When it returns, nothing runs.
+func (s *Scheduler) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.stopped = true
+	jobs := s.all()
+	s.mu.Unlock()
+	for _, j := range jobs {
+		j.end()
+	}
+	for _, j := range jobs {
+		select {
+		case <-j.done:
+		case <-ctx.Done():
+			j.cut()
+			<-j.done
+		}
+	}
+}
+
+// Status is every connection at this instant, by name.
+func (s *Scheduler) Status() []Status {
+	s.mu.Lock()
+	jobs := s.all()
+	s.mu.Unlock()
+	list := make([]Status, 0, len(jobs))
+	for _, j := range jobs {
+		list = append(list, j.status())
+	}
+	return list
+}
+
+// Live are the runs under way, by the connection's name.
+func (s *Scheduler) Live() map[string]collect.Live {
+	s.mu.Lock()
+	jobs := s.all()
+	s.mu.Unlock()
+	live := map[string]collect.Live{}
+	for _, j := range jobs {
+		if l, ok := j.live(); ok {
+			live[j.file.config.Name] = l
+		}
+	}
+	return live
+}
+
+// all are the jobs by name, with the lock held.
+func (s *Scheduler) all() []*job {
+	jobs := make([]*job, 0, len(s.jobs))
+	for _, j := range s.jobs {
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.file.config.Name, b.file.config.Name) })
+	return jobs
+}

@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/daemon/config"
+)
+
+// Bounds of the listener; see also [patience].
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10 // to which net/http adds 4 KiB
+	maxStreams    = 250      // of one HTTP/2 connection
+)
+
+// listen opens the listener. One that is to be for this machine only is never
+// another, whatever a name resolves to.
+func (d *Daemon) listen(ctx context.Context) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(d.config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: %w: listen is %q, must be HOST:PORT", ErrListen, d.config.Listen)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	network := "tcp"
+	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
+		network = "tcp4" // else 0.0.0.0 would open every IPv6 address too
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("daemon: %w on %s: %w; is another headway serve running? listen: another address, or port 0 takes a free one", ErrListen, d.config.Listen, cause(err))
+	}
+	at, ok := l.Addr().(*net.TCPAddr)
+	if config.Loopback(host) && (!ok || !at.IP.IsLoopback()) {
+		return nil, errors.Join(fmt.Errorf("daemon: %w on %s: it resolves to an address that other machines can reach", ErrListen, d.config.Listen), l.Close())
+	}
+	return l, nil
+}
+
+// cause leaves out what the message says already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// server is the one at work.
+type server struct {
+	http  *http.Server
+	cut   context.CancelFunc // ends all requests
+	busy  sync.WaitGroup     // running handlers
+	ended chan struct{}      // closed when it accepts no more
+}
+
+// serve serves on the listener.
+func (d *Daemon) serve(l net.Listener) *server {
+	requests, cut := context.WithCancel(context.Background())
+	s := &server{cut: cut, ended: make(chan struct{})}
+	s.http = &http.Server{
+		Handler:           s.counted(granted.around(http.HandlerFunc(d.route))),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: time.Minute, WriteByteTimeout: granted.drain},
+		ErrorLog:          log.New(&faults{log: d.log}, "", 0),
+	}
+	l = bound(l, d.config.MaxConnections)
+	go func() {
+		defer close(s.ended)
+		err := error(nil)
+		if d.config.TLS != nil {
+			s.http.TLSConfig = d.cert.config()
+			err = s.http.ServeTLS(l, "", "")
+		} else {
+			err = s.http.Serve(l)
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("the listener failed", slog.Any("error", err))
+			go func() { _ = d.Stop(context.Background()) }() // which tells Wait
+		}
+	}()
+	return s
+}
+
+// counted knows when no handler runs: the server itself does not wait for those
+// whose connections it cut.
+func (s *server) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.busy.Add(1)
+		defer s.busy.Done()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// faults turns the server's own complaints into log lines without what clients
+// sent and without who they are.
+type faults struct {
+	log *slog.Logger
+}
+
+func (f *faults) Write(line []byte) (int, error) {
+	text := string(line)
+	switch {
+	case strings.HasPrefix(text, "http: panic"):
+		f.log.Error("a request ended in a panic", slog.String("at", firstFrame(text)))
+	case strings.HasPrefix(text, "http: Accept error"):
+		f.log.Warn("connections cannot be accepted for now; see the limit of open files")
+	case strings.HasPrefix(text, "http: TLS handshake error"):
+		f.log.Debug("a TLS handshake failed")
+	default:
+		f.log.Debug("a client's connection failed")
+	}
+	return len(line), nil
+}
+
+// firstFrame is the first line of a stack that is ours.
+func firstFrame(stack string) string {
+	for line := range strings.Lines(stack) {
+		if i := strings.Index(line, "headway/"); i >= 0 && strings.Contains(line, ".go:") {
+			return strings.TrimSpace(line[i:])
+		}
+	}
+	return "unknown"
+}
+
+// route hands a request to the proxy, the API or the start page.
+func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
+	v := d.live.Load()
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	health := first == "healthz" || first == "readyz"
+	if !health {
+		if why := v.gate.stranger(r); why != "" {
+			refuse(w, http.StatusForbidden, "Not allowed", why, 0)
+			return
+		}
+	}
+	switch {
+	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		d.start(w, v)
+	case r.URL.Path == "/v1/quota/approve" && d.ready() != nil:
+		refuse(w, http.StatusServiceUnavailable, "Stopping", "the daemon stops and approves nothing more; ask again", time.Second)
+	case health || first == "v1" || first == "metrics" || first == "":
+		d.api.ServeHTTP(w, r)
+	default:
+		d.proxy.ServeHTTP(w, r)
+	}
+}
+
+// start is the start page.
+func (d *Daemon) start(w http.ResponseWriter, v *view) {
+	text := v.page
+	if !v.config.Open() {
+		// Who may not call learns nothing of what there is.
+		text = "headway serve\n\nThis daemon asks for a key. Its API is described at /v1/openapi.json.\n"
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	_, _ = io.WriteString(w, text) // who does not read it cannot be told
+}
+
+// refuse answers with a problem of RFC 9457.
+func refuse(w http.ResponseWriter, status int, title, detail string, retryIn time.Duration) {
+	if retryIn > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryIn.Seconds())))
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": title, "status": status, "detail": detail})
+}

@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Stop ends the daemon: new calls and those that wait for their turn are refused
+// with 503, those under way may end within the configuration's drain time and the
+// context, then they are cut and settled by what was seen. What was used and
+// learned is stored. It is safe to call again: all calls return when the first
+// does. The error is about what could not be stored; that calls had to be cut is
+// only logged.
+func (d *Daemon) Stop(ctx context.Context) error {
+	d.mu.Lock()
+	switch phase(d.phase.Load()) {
+	case fresh:
+		d.phase.Store(int32(stopped))
+		close(d.ended)
+		d.mu.Unlock()
+		return nil
+	case stopping, stopped:
+		d.mu.Unlock()
+		return d.Wait()
+	case running:
+	}
+	d.phase.Store(int32(stopping))
+	drain, s := d.config.Drain, d.server
+	d.mu.Unlock()
+
+	began := time.Now()
+	d.log.Info("stopping", slog.Duration("drain", drain))
+	patience, done := context.WithTimeout(ctx, drain)
+	defer done()
+	if err := d.proxy.Drain(patience); err != nil {
+		d.log.Warn("calls were cut at the end of the drain time", slog.Any("error", err))
+	}
+	stored := d.stopCollecting(patience)
+	d.hub.Close() // which ends the streams of events
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	errs := []error{stored}
+	for _, l := range d.lines {
+		if l.quota != nil {
+			errs = append(errs, l.quota.Close()) // which answers who waits at the API
+		}
+	}
+	s.shutdown(patience)
+	d.saver.stop()
+	d.unreport()
+	errs = append(errs, d.saveRates(time.Now()), d.release(), d.archive.Close())
+	d.outcome = errors.Join(errs...)
+	d.phase.Store(int32(stopped))
+	d.log.Info("stopped", slog.Duration("after", time.Since(began).Round(time.Millisecond)))
+	close(d.ended)
+	return d.outcome
+}
+
+// shutdownTime is what requests to the API get beyond the drain time.
+const shutdownTime = time.Second
+
+// shutdown returns when no handler runs.
+func (s *server) shutdown(patience context.Context) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(patience), shutdownTime)
+	defer done()
+	if s.http.Shutdown(ctx) != nil {
+		s.cut()
+		_ = s.http.Close() // of connections only: the listener is closed already
+	}
+	s.cut()
+	<-s.ended
+	s.busy.Wait()
+}
+
+func (d *Daemon) ratesPath() string { return filepath.Join(d.config.State, "rates.json") }
+
+// saveEvery is how often learned rates are stored while they change.
+const saveEvery = time.Minute
+
+// saver stores the learned rates from time to time.
+type saver struct {
+	end  context.CancelFunc
+	done sync.WaitGroup
+}
+
+func (d *Daemon) keepSaving() *saver {
+	ctx, end := context.WithCancel(context.Background())
+	s := &saver{end: end}
+	s.done.Go(func() {
+		tick := time.NewTicker(saveEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if !d.mu.TryLock() {
+				continue // a reload or the stop, which stores them itself
+			}
+			err := d.saveRates(time.Now())
+			d.mu.Unlock()
+			if err != nil {
+				d.log.Error("learned rates were not stored", slog.Any("error", err))
+			}
+		}
+	})
+	return s
+}
+
+func (s *saver) stop() {
+	s.end()
+	s.done.Wait()
+}
+
+// saveRates stores what pacing has learned, with the lock held. A rate is as old
+// as the last attempt that it was learned from.
+func (d *Daemon) saveRates(now time.Time) error {
+	rates := maps.Clone(d.stored)
+	if rates == nil {
+		rates = map[string]rate{}
+	}
+	attempts := map[*line]int64{}
+	for _, s := range d.proxy.Status() {
+		l := d.lines[s.Name]
+		if l == nil || l.pacing == nil || s.Attempts == l.saved || l.pacing.Snapshot().Rate == nil {
+			continue
+		}
+		rates[s.Name] = rateOf(l.pacing.Learned(), now)
+		attempts[l] = s.Attempts
+	}
+	if len(attempts) == 0 {
+		return nil
+	}
+	if err := writeRates(d.ratesPath(), rates); err != nil {
+		return err
+	}
+	for l, n := range attempts {
+		l.saved = n
+	}
+	d.stored = rates
+	return nil
+}

@@ -1,0 +1,252 @@
+//go:build unix
+
+// Package serve_test runs "headway serve" as it is shipped, in front of a
+// simulated provider: it is killed under load, reloaded, stopped and given bad
+// configurations, and what it let through is held against what the provider saw.
+package serve_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/headway-go/headway/e2e/harness"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(harness.Run(m, harness.Setup{}))
+}
+
+// announced is the URL that a program wrote into its ready file.
+func announced(t *testing.T, p *harness.Process, ready string) string {
+	t.Helper()
+	var url string
+	harness.Eventually(t, p.String()+" is ready", func() bool {
+		select {
+		case <-p.Ended():
+			t.Fatalf("%s ended: %s", p, p.Wait(t))
+		default:
+		}
+		b, err := os.ReadFile(ready)
+		url = strings.TrimSpace(string(b))
+		return err == nil && url != ""
+	})
+	return url
+}
+
+// provider starts a simulated one without limits of its own.
+func provider(t *testing.T, dir string) string {
+	t.Helper()
+	ready := filepath.Join(dir, "provider.url")
+	p := harness.Launch(t, dir, nil, "provider", "serve", "--data", "llm", "--listen", "127.0.0.1:0", "--ready-file", ready,
+		"--rpm", "0", "--tpm", "0", "--rpd", "0", "--pace", "0")
+	return announced(t, p, ready)
+}
+
+// serve starts the daemon on a configuration in dir.
+func serve(t *testing.T, dir string) (*harness.Process, string) {
+	t.Helper()
+	ready := filepath.Join(dir, "serve.url")
+	if err := os.Remove(ready); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	p := harness.Launch(t, dir, []string{"KEY=" + harness.Token}, "serve", "headway.yaml", "--ready-file", ready)
+	return p, announced(t, p, ready)
+}
+
+// call makes one call, and says how it was answered; 0 is not at all.
+func call(ctx context.Context, url string) int {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/openai/v1/chat/completions",
+		strings.NewReader(`{"model":"gpt-4o-mini","messages":[{"role":"user","content":"say hello"}]}`))
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+func configuration(t *testing.T, dir, upstream, more string) {
+	t.Helper()
+	harness.Write(t, filepath.Join(dir, "headway.yaml"), fmt.Sprintf(`
+listen: 127.0.0.1:0
+state: state
+providers:
+  openai:
+    api: openai
+    upstream: %s
+    key: {env: KEY}
+    pacing: off
+%s`, upstream, more))
+}
+
+func admitted(t *testing.T, upstream string) int64 {
+	t.Helper()
+	var stats struct{ Admitted int64 }
+	harness.Get(t, upstream+"/-/stats", &stats)
+	return stats.Admitted
+}
+
+func TestADailyBudgetIsNeverHandedOutTwice(t *testing.T) {
+	const (
+		dailyCap, kills = 400, 4
+		lease           = dailyCap/64 + 1
+		clients         = 8
+	)
+	dir := t.TempDir()
+	upstream := provider(t, dir)
+	configuration(t, dir, upstream, fmt.Sprintf("    quota: {global: {max_daily_calls: %d}}\n", dailyCap))
+	for round := range kills {
+		p, url := serve(t, dir)
+		ctx, cancel := context.WithCancel(t.Context())
+		var done, answered atomic.Int64
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if call(ctx, url) == http.StatusOK {
+						answered.Add(1)
+					}
+					done.Add(1)
+				}
+			})
+		}
+		harness.Eventually(t, "calls are made", func() bool { return answered.Load() >= int64(20+17*round) })
+		p.Signal(t, syscall.SIGKILL)
+		if o := p.Wait(t); !o.Killed {
+			t.Fatalf("it was not killed: %s", o)
+		}
+		cancel()
+		all.Wait()
+	}
+	before := admitted(t, upstream)
+	if before == 0 || before >= dailyCap {
+		t.Fatalf("the kills came too late or too early: %d of %d calls made", before, dailyCap)
+	}
+	p, url := serve(t, dir)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for call(t.Context(), url) == http.StatusOK {
+			}
+		})
+	}
+	all.Wait()
+	if code := call(t.Context(), url); code != http.StatusTooManyRequests {
+		t.Errorf("beyond the cap it answers %d", code)
+	}
+	got := admitted(t, upstream)
+	if got > dailyCap {
+		t.Errorf("the provider saw %d calls of a day of %d", got, dailyCap)
+	}
+	// A kill loses at most the rest of its lease and what was being handed out.
+	if least := int64(dailyCap - kills*(lease+clients)); got < least {
+		t.Errorf("the provider saw %d calls, want at least %d: the kills cost too much of the day", got, least)
+	}
+	p.Signal(t, syscall.SIGTERM)
+	if o := p.Wait(t); o.Code != 0 {
+		t.Errorf("stop: %s", o)
+	}
+}
+
+func TestReloadAndStop(t *testing.T) {
+	dir := t.TempDir()
+	upstream := provider(t, dir)
+	configuration(t, dir, upstream, "    quota: {global: {max_daily_calls: 2}}\n")
+	p, url := serve(t, dir)
+	if code := call(t.Context(), url); code != 200 {
+		t.Fatalf("%d: %s", code, p.Stderr.Text())
+	}
+	configuration(t, dir, upstream, "    quota: {global: {max_daily_calls: lots}}\n")
+	p.Signal(t, syscall.SIGHUP)
+	p.Await(t, &p.Stderr, `max_daily_calls is \"lots\"`)
+	if code := call(t.Context(), url); code != 200 {
+		t.Errorf("after a bad reload: %d", code)
+	}
+	if code := call(t.Context(), url); code != 429 {
+		t.Errorf("the old limit holds no more: %d", code)
+	}
+	configuration(t, dir, upstream, "    quota: {global: {max_daily_calls: 3}}\n")
+	p.Signal(t, syscall.SIGHUP)
+	p.Await(t, &p.Stderr, "configuration reloaded")
+	if first, second := call(t.Context(), url), call(t.Context(), url); first != 200 || second != 429 {
+		t.Errorf("after a good reload: %d, %d", first, second)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"rate", ""}, {"status", ""}, {"runs", "RUN"}, {"gaps list", "no such gaps"}, {"quota snapshot", "global"},
+		{"quota snapshot --provider openai --json", "dailyCallsRemaining\": 0"},
+	} {
+		args := append(strings.Fields(c.args), "--server", url)
+		if o := harness.Launch(t, dir, nil, args...).Wait(t); o.Code != 0 || !strings.Contains(o.Stdout, c.want) {
+			t.Errorf("%v: want %q: %s", args, c.want, o)
+		}
+		o := harness.Launch(t, dir, []string{"HEADWAY_SERVER=http://127.0.0.1:1"}, strings.Fields(c.args)...).Wait(t)
+		if o.Code != harness.ExitRefused {
+			t.Errorf("%v of a daemon that is not there: %s", c.args, o)
+		}
+	}
+	if o := harness.Launch(t, dir, []string{"HEADWAY_SERVER=" + url}, "gaps", "retry", "1").Wait(t); o.Code != harness.ExitUsage {
+		t.Errorf("a decision through a daemon: %s", o)
+	}
+	p.Signal(t, syscall.SIGTERM)
+	o := p.Wait(t)
+	if o.Code != 0 || !strings.Contains(o.Stdout, "OPENAI_BASE_URL="+url+"/openai/v1") {
+		t.Errorf("stop: %s", o)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "serve.url")); !os.IsNotExist(err) {
+		t.Errorf("the ready file is left behind: %v", err)
+	}
+	if strings.Contains(o.Stdout+o.Stderr, harness.Token) {
+		t.Error("the provider's key is told")
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	configuration(t, dir, "http://127.0.0.1:1", "")
+	first, url := serve(t, dir)
+	harness.Write(t, filepath.Join(dir, "bad.yaml"), "providers: {x: {api: openai, key: {env: NOPE}}}\n")
+	address := strings.TrimPrefix(url, "http://")
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"serve", "--check"}, harness.ExitDrained, "GOES TO"},
+		{[]string{"serve", "--check", "--upstream", "anthropic", "--rpm", "5"}, harness.ExitDrained, "ANTHROPIC_BASE_URL=http://127.0.0.1:8700/anthropic"},
+		{[]string{"serve", "--check", "--upstream", "groq:openai=https://api.groq.com/openai"}, harness.ExitDrained, "OPENAI_BASE_URL=http://127.0.0.1:8700/groq/v1"},
+		{[]string{"serve", "--check", "bad.yaml"}, harness.ExitUsage, "bad.yaml:1:35: providers.x.key is {env: NOPE}, which is not set"},
+		{[]string{"serve", "absent.yaml"}, harness.ExitUsage, "absent.yaml"},
+		{[]string{"serve", "--check", "--listen", "0.0.0.0:80"}, harness.ExitUsage, "without keys"},
+		{[]string{"serve", "--rpm", "5"}, harness.ExitUsage, "--rpm goes with --upstream only"},
+		{[]string{"serve", "headway.yaml", "--upstream", "openai"}, harness.ExitUsage, "--upstream does not go with a file"},
+		{[]string{"serve", "--upstream", "x:=http://h"}, harness.ExitUsage, "must be NAME, NAME=URL or NAME:API=URL"},
+		{[]string{"serve"}, harness.ExitRefused, "another headway serve uses this state folder"},
+		{[]string{"serve", "--state", "other", "--listen", address}, harness.ExitRefused, "cannot listen on " + address},
+		{[]string{"key", "new"}, harness.ExitUsage, "id is missing"},
+		{[]string{"key", "new", "--id", "a", "--admin", "--tenant", "t"}, harness.ExitUsage, "--admin does not go with"},
+		{[]string{"key", "new", "--id", "a", "--admin"}, harness.ExitDrained, "admin_keys:\n- id: a\n  hash: sha256:"},
+	} {
+		o := harness.Launch(t, dir, []string{"KEY=k"}, c.args...).Wait(t)
+		if o.Code != c.code || !strings.Contains(o.Stdout+o.Stderr, c.want) {
+			t.Errorf("%s: want code %d and %q: %s", strings.Join(c.args, " "), c.code, c.want, o)
+		}
+	}
+	first.Signal(t, syscall.SIGTERM)
+	if o := first.Wait(t); o.Code != 0 {
+		t.Errorf("stop: %s", o)
+	}
+}
