@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/daemon/telemetry"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/reason"
 )
 
 // ErrInUse is what the error of [Daemon.Start] matches when another process has
@@ -261,7 +262,7 @@ func (d *Daemon) Config() config.Config {
 // ready is nil while requests are served.
 func (d *Daemon) ready() error {
 	if at := phase(d.phase.Load()); at != running {
-		return fmt.Errorf("the daemon is %s", at)
+		return &reason.Refusal{Reason: reason.Closed, Err: fmt.Errorf("the daemon is %s", at)}
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
 )
 
 // pipes is a listener without a network, for time that is not real.
@@ -208,6 +210,47 @@ func TestTheRestOfABodyThatWasSentOnIsNoRequest(t *testing.T) {
 		_ = resp.Body.Close()
 		if !resp.Close || resp.StatusCode != http.StatusRequestTimeout {
 			t.Errorf("status %d, the connection stays open: %v", resp.StatusCode, !resp.Close)
+		}
+		_ = conn.Close()
+		_ = s.Close()
+		sending.Wait()
+		serving.Wait()
+	})
+}
+
+// reads is an upstream that reads what is sent to it.
+type reads struct{}
+
+func (reads) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// An upload of which only a half comes is no success: net/http takes a client
+// whose time is over for one that has gone.
+func TestHalfAnUploadIsNoSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, ok := provider.Builtin(provider.OpenAI)
+		if !ok {
+			t.Fatal("there is no OpenAI")
+		}
+		proxy, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: d, Key: "k", Roundtripper: reads{}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		s := &http.Server{Handler: granted.around(proxy)}
+		var serving, sending sync.WaitGroup
+		serving.Go(func() { _ = s.Serve(p) })
+		conn := p.dial(t)
+		sending.Go(func() {
+			feed(conn, "POST /p/v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\nx", "", 0)
+		})
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if line != "" && !strings.Contains(line, " 408 ") {
+			t.Errorf("half an upload was answered %q, %v", line, err)
 		}
 		_ = conn.Close()
 		_ = s.Close()

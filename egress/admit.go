@@ -31,6 +31,10 @@ func (x *exchange) route() *provider.Refusal {
 			Status: http.StatusNotFound, Reason: reason.NotFound,
 			Message: "No provider of that name: the path must begin with the name of a configured provider.",
 		}
+	case r.Method == http.MethodTrace, x.up.Description.API != provider.HTTP && method(r.Method) == "other":
+		// An answer to TRACE repeats the provider's key; and a method that is not
+		// known here may be one there, past its route.
+		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "The method is none that passes."}
 	case escapes(r.URL.Path):
 		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
 	case upgrades(r.Header):
@@ -96,9 +100,14 @@ func (x *exchange) stranger() *provider.Refusal {
 		}
 	}
 	x.table.strangers.Failed(now, x.r.RemoteAddr)
+	x.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	where := "in place of the provider's key."
+	if x.up.Key == "" {
+		where = "in " + headerKey + ", beside the provider's key."
+	}
 	return &provider.Refusal{
 		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: -1,
-		Message: "A valid Headway key is needed, in place of the provider's key.",
+		Message: "A valid Headway key is needed, " + where,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -178,6 +179,9 @@ func untrusted(err error) bool {
 // told. The error itself may quote what upstream sent, and goes nowhere.
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	x := a.x
+	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
+		return Refused, provider.Refusal{Status: http.StatusRequestTimeout, Reason: reason.Timeout, RetryIn: -1, Message: "The body did not come whole in time."}
+	}
 	if x.r.Context().Err() != nil {
 		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 	}

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -139,6 +140,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
 	}
+	if !x.answered && x.told.Status == statusClientGone {
+		// Who is thought to have gone may still be there: a handler that just returned
+		// would answer 200.
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // serve takes the call through all its steps.
@@ -178,13 +184,13 @@ func (x *exchange) finish() {
 	x.table.onCall(x.told)
 }
 
-// clip bounds what a client made up.
+// clip bounds what a client made up, and makes it text.
 func clip(s string) string {
 	const most = 128
-	if len(s) <= most {
-		return s
+	if len(s) > most {
+		s = s[:most]
 	}
-	return s[:most]
+	return strings.ToValidUTF8(s, "")
 }
 
 // method is the request's method if it is one that exists.

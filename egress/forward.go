@@ -203,7 +203,7 @@ func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
 	if _, ok := in.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // else net/http says its own
 	}
-	if x.asked.Metered {
+	if x.asked.Metered && x.asked.Shape != usage.None {
 		out.Header["Accept-Encoding"] = identity
 	} else if v, ok := in.Header["Accept-Encoding"]; ok {
 		out.Header["Accept-Encoding"] = v

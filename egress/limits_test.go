@@ -396,3 +396,18 @@ func TestAnUploadGoesOnBelowAnEarlyAnswer(t *testing.T) {
 		t.Errorf("%v, %v, %q arrived, want %d", res, err, text, len(body))
 	}
 }
+
+// A Retry-After of ten years holds nobody up for longer than an hour.
+func TestALieAboutTheWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mirror{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"315360000"}}}
+		x := newRig(t, provider.OpenAI, m, nil)
+		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != http.StatusTooManyRequests {
+			t.Fatalf("%v, %v", res, err)
+		}
+		if s := x.pacing.Snapshot(); s.RetryAt.IsZero() || time.Until(s.RetryAt) > time.Hour {
+			t.Errorf("the next call goes at %v, in %v", s.RetryAt, time.Until(s.RetryAt))
+		}
+		x.settled(t)
+	})
+}

@@ -56,6 +56,7 @@ type table struct {
 	order     []*upstream
 	keys      *keys.Ring
 	strangers *keys.Limiter
+	failed    keys.Limits // what strangers is made of
 	onCall    func(Call)
 	log       *slog.Logger
 }
@@ -116,7 +117,7 @@ func (p *Proxy) Replace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, onCall: o.OnCall, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -126,6 +127,9 @@ func (p *Proxy) Replace(o Options) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.table.Load()
+	if before != nil && before.failed == o.FailedKeys {
+		t.strangers = before.strangers // a reload gives nobody new tries
+	}
 	var faults []error
 	for _, one := range o.Providers {
 		one, err := one.resolve()

@@ -27,6 +27,7 @@ func proxied(r *http.Request) bool {
 // servers read a backslash as a slash.
 func escapes(path string) bool {
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		segment, _, _ = strings.Cut(segment, ";") // parameters, which some servers take off
 		if segment == "." || segment == ".." {
 			return true
 		}

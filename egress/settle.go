@@ -142,6 +142,10 @@ func (x *exchange) learn(used quota.Usage) {
 // of our calls have gone out since.
 const stale = time.Second
 
+// longestTold bounds what a Retry-After may hold all calls of a provider up: one
+// that asks for more is asked again after this long.
+const longestTold = time.Hour
+
 // outcome is what pacing learns.
 func (a *attempt) outcome() headway.Outcome {
 	if !a.tried {
@@ -150,7 +154,7 @@ func (a *attempt) outcome() headway.Outcome {
 	x := a.x
 	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.told)}
 	if a.told.HasRetryAfter {
-		o.RetryAfter = a.told.RetryAfter
+		o.RetryAfter = min(a.told.RetryAfter, longestTold)
 	}
 	if a.told.Exhausted && o.Class.Throttle() {
 		// Going slower brings no budget back, and a wait of days for one model is

@@ -49,7 +49,7 @@ var (
 	// barred are the request headers that pass by no configuration: the
 	// connection's own, credentials, and what an upstream or a proxy before it could
 	// take for the word of somebody it trusts.
-	barred = newList("Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Ocp-Apim-Subscription-Key", "Cookie", "Cookie2",
+	barred = newList("Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Ocp-Apim-Subscription-Key", "Cookie", "Cookie2", "Proxy",
 		"Accept-Encoding", "Client-Ip", "Cf-Connecting-Ip", "Forwarded", "Origin", "Referer", "True-Client-Ip", "Via", "X-Client-Ip", "X-Cluster-Client-Ip",
 		"X-Host", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-*", "X-Real-Ip", "X-Rewrite-Url",
 		"X-Forwarded*", "X-Headway*")

@@ -109,9 +109,10 @@ func (d *Description) route(method, p string) (r *Route, model string) {
 }
 
 // canonical is the path as a lenient upstream takes it, so that no other way to
-// write it leads past its route: without empty segments, dots, a slash at the
-// end, and parameters of segments.
+// write it leads past its route: with slashes only, and without empty segments,
+// dots, a slash at the end, and parameters of segments.
 func canonical(p string) string {
+	p = strings.ReplaceAll(p, `\`, "/")
 	if strings.IndexByte(p, ';') >= 0 {
 		segments := strings.Split(p, "/")
 		for i := range segments {
