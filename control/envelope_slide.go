@@ -31,25 +31,29 @@ const (
 // it is soon full again; a window has its whole length to go after each attempt.
 func (t *told) discern(e *Envelope, now time.Duration, f *Fact) {
 	used := t.quota - t.left
-	if !t.refills || used <= 0 || f.Reset < leastReset && t.slides == nil {
+	if !t.refills || used <= 0 {
+		return
+	}
+	if f.Reset < leastReset && t.slides == nil {
+		t.vague, t.grows = false, true // a window would have its length to go
 		return
 	}
 	if s := t.slides; s != nil && now-t.at < s.window()/late {
 		s.advance(now)
 		s.others = max(0, used-(s.own.sum-t.spent)-s.doubt(now-t.at)*t.quota)
 	}
+	span, usual := nearest(f.Reset)
+	t.vague = usual && !t.grows && t.slides == nil
 	switch {
 	case f.Reset < leastReset:
 	case t.least == 0 || used <= t.least:
 		t.least, t.whole = used, f.Reset
 	case used < deeper*t.least || used-t.least < leastStep*t.quota:
 	case square(f.Reset.Seconds()/t.whole.Seconds()) > used/t.least:
-		t.slides = nil
-	case t.slides == nil && e.units[t.unit()] != nil:
-		if span, ok := nearest(f.Reset); ok {
-			w := &e.units[t.unit()].windows[span]
-			t.slides = &slide{part: spans[span] / parts, own: w.slid.finer(parts)}
-		}
+		t.slides, t.vague, t.grows = nil, false, true
+	case t.slides == nil && usual && e.units[t.unit()] != nil:
+		w := &e.units[t.unit()].windows[span]
+		t.slides = &slide{part: spans[span] / parts, own: w.slid.finer(parts)}
 	}
 }
 

@@ -162,3 +162,34 @@ func TestAToldBucketIsNotTakenForASlidingWindow(t *testing.T) {
 		}
 	}
 }
+
+// One response that tells when all is back may tell of a window or of a bucket:
+// nothing is believed of either until more was used.
+func TestOneToldResetIsNoBelief(t *testing.T) {
+	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	send := func(now time.Duration, used float64, reset time.Duration) {
+		law.Sent(now, 1)
+		law.Observe(control.Observation{Sent: now, Now: now + 10*ms, Class: reason.OK, Estimate: 1, Cost: 1, Facts: []control.Fact{
+			{Name: "requests", Quota: 60, Remaining: 60 - used, Window: -1, Reset: reset, Refills: true},
+		}})
+	}
+	send(0, 1, 59900*ms)
+	if b := law.Belief(); b.Kind != control.Unknown || law.Interval() != 10*ms {
+		t.Errorf("after one response: %+v, an interval of %v", b, law.Interval())
+	}
+	for i := range 9 {
+		now := time.Duration(i+1) * 100 * ms
+		send(now, float64(i+2), 59900*ms)
+	}
+	if b := law.Belief(); b.Kind != control.SlidingWindow || b.Limit != 60 || b.Window != time.Minute || law.Interval() != sec {
+		t.Errorf("after ten: %+v, an interval of %v", b, law.Interval())
+	}
+	bucket := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	law = bucket
+	for i := range 10 {
+		send(time.Duration(i)*ms, float64(i+1), time.Duration(i+1)*sec)
+	}
+	if b := law.Belief(); b.Kind != control.TokenBucket || law.Interval() > 1200*ms || law.Interval() < 900*ms {
+		t.Errorf("a bucket that gives one a second: %+v, an interval of %v", b, law.Interval())
+	}
+}

@@ -181,6 +181,8 @@ func (t *told) belief() Belief {
 	switch {
 	case t.perCost:
 		b.Kind = CostWindow
+	case t.slides != nil:
+		b.Kind, b.Window = SlidingWindow, t.slides.window()
 	case t.refills:
 		b.Kind = TokenBucket
 		if t.window <= 0 && t.rate > 0 {

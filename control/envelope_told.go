@@ -20,6 +20,8 @@ type told struct {
 	least  float64       // the least that was seen in use, of one that refills
 	whole  time.Duration // how long that took to come back
 	slides *slide        // of one that was found to be a sliding window
+	vague  bool          // it may be a window or a bucket: what comes back a second is not known
+	grows  bool          // it was found to be a bucket
 }
 
 // trust is how often a limit may be found wrong before it is left out.
@@ -152,10 +154,12 @@ func (t *told) interval() float64 {
 	if t.perCost || t.doubts > trust || t.quota <= 0 {
 		return 0
 	}
-	if t.window > 0 {
+	switch {
+	case t.window > 0:
 		return float64(t.window) / t.quota
-	}
-	if t.refills && t.rate > 0 {
+	case t.slides != nil:
+		return float64(t.slides.window()) / t.quota
+	case t.refills && t.rate > 0 && !t.vague:
 		return 1e9 / t.rate
 	}
 	return 0
