@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/sim/scenario"
@@ -32,47 +32,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// wire is a listener over in-memory pipes, for servers in a synctest bubble.
-type wire struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newWire() *wire { return &wire{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (w *wire) Accept() (net.Conn, error) {
-	select {
-	case c := <-w.conns:
-		return c, nil
-	case <-w.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (w *wire) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
-func (w *wire) Addr() net.Addr { return &net.UnixAddr{Name: "wire"} }
-
-func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case w.conns <- server:
-		return client, nil
-	case <-w.done:
-		return nil, &net.OpError{Op: "dial", Err: errors.New("nobody listens")}
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // serveOn serves a handler over pipes and gives a transport that reaches it.
-func serveOn(t testing.TB, h http.Handler) (*http.Transport, *wire) {
+func serveOn(t testing.TB, h http.Handler) (*http.Transport, *pipenet.Listener) {
 	t.Helper()
-	w := newWire()
+	w := pipenet.New()
 	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(w) }()
-	transport := &http.Transport{DialContext: w.dial, DisableCompression: true, MaxIdleConnsPerHost: 100}
+	transport := &http.Transport{DialContext: w.Dial, DisableCompression: true, MaxIdleConnsPerHost: 100}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := server.Close(); err != nil {

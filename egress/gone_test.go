@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim/serve/llm"
@@ -71,7 +72,7 @@ func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {
 // has read a request.
 func speaks(t *testing.T, say func(net.Conn)) http.RoundTripper {
 	t.Helper()
-	w := newWire()
+	w := pipenet.New()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -91,7 +92,7 @@ func speaks(t *testing.T, say func(net.Conn)) http.RoundTripper {
 			}()
 		}
 	}()
-	up := &http.Transport{DialContext: w.dial, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
+	up := &http.Transport{DialContext: w.Dial, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 	t.Cleanup(func() {
 		up.CloseIdleConnections()
 		_ = w.Close()

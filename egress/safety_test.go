@@ -3,7 +3,6 @@ package egress_test
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -377,5 +376,3 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 		}
 	})
 }
-
-var _ net.Listener = (*wire)(nil)

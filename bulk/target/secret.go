@@ -3,9 +3,10 @@ package target
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
+
+	"github.com/headway-go/headway/internal/secretfile"
 )
 
 // Secret is a text that may hold a credential. It prints as it was written in
@@ -55,9 +56,6 @@ func (s *rawSecret) given() bool { return s != nil && (s.text != "" || s.file !=
 
 var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// maxSecret bounds a secret's file: no credential is longer.
-const maxSecret = 64 << 10
-
 // secret resolves a reference. With must, it has to be there.
 func (r *report) secret(s *rawSecret, field string, must bool) Secret {
 	switch {
@@ -67,7 +65,7 @@ func (r *report) secret(s *rawSecret, field string, must bool) Secret {
 		}
 		return Secret{}
 	case s.file != "":
-		text, err := readSecret(s.file)
+		text, _, err := secretfile.Read(s.file)
 		if err != nil {
 			r.add(field, "is file %q, which cannot be used: %v", s.file, err)
 		}
@@ -101,28 +99,4 @@ func (r *report) checked(s Secret, field string) Secret {
 		r.add(field, "is %s, whose value has a line break or another control character", s)
 	}
 	return s
-}
-
-// readSecret reads a secret's file without the line break at its end. What never
-// ends, such as a device or a pipe, is refused unread.
-func readSecret(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", cause(err)
-	}
-	switch {
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("it is not a regular file")
-	case info.Size() > maxSecret:
-		return "", fmt.Errorf("it has %d bytes, at most %d are read", info.Size(), maxSecret)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", cause(err)
-	}
-	s := strings.TrimRight(string(b), "\r\n")
-	if s == "" {
-		return "", fmt.Errorf("it is empty")
-	}
-	return s, nil
 }

@@ -1,5 +1,7 @@
 package rest
 
+import "github.com/headway-go/headway/internal/secretfile"
+
 func (b builder) auth(n *node) Auth {
 	switch {
 	case n.get("bearer") != nil:
@@ -49,7 +51,7 @@ func (b builder) secret(n *node) Value {
 		return Value{}
 	}
 	if f := n.get("file"); f != nil {
-		s, err := readSecret(b.text(f))
+		s, _, err := secretfile.Read(b.text(f))
 		if err != nil {
 			b.add(f.at, f.path, "is %s, which cannot be used: %v", quote(f.written), err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/secretfile"
 )
 
 var update = flag.Bool("update", false, "write what is got into the golden files")
@@ -263,8 +264,8 @@ streams: [{name: a, list: {path: /a}, records: .items, key: .id}]
 		t.Errorf("got %q, shown as %s", got.Reveal(), got)
 	}
 	for file, want := range map[string]string{
-		write("empty", "\n"):                            "it is empty",
-		write("long", strings.Repeat("x", maxSecret+1)): "it has 65537 bytes, at most 65536 are read",
+		write("empty", "\n"): "it is empty",
+		write("long", strings.Repeat("x", secretfile.Max+1)): "it has 65537 bytes, at most 65536 are read",
 		dir:                          "it is not a regular file",
 		filepath.Join(dir, "absent"): "no such file or directory",
 		write("lines", "first "+canary+"\nsecond "+canary): "it has a line break",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 )
 
@@ -41,33 +40,6 @@ func (v Value) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, v.written)
 
 // MarshalText gives the text as it was written.
 func (v Value) MarshalText() ([]byte, error) { return []byte(v.written), nil }
-
-// maxSecret bounds a secret's file: no credential is longer.
-const maxSecret = 64 << 10
-
-// readSecret reads a secret's file without the line break at its end. A path
-// that never ends, such as a device or a pipe, is refused unread.
-func readSecret(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", cause(err)
-	}
-	switch {
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("it is not a regular file")
-	case info.Size() > maxSecret:
-		return "", fmt.Errorf("it has %d bytes, at most %d are read", info.Size(), maxSecret)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", cause(err)
-	}
-	s := strings.TrimRight(string(b), "\r\n")
-	if s == "" {
-		return "", fmt.Errorf("it is empty")
-	}
-	return s, nil
-}
 
 // cause drops the path from an error of the file system: the message has it already.
 func cause(err error) error {

@@ -275,7 +275,7 @@ func TestSecretsOfFiles(t *testing.T) {
 		{write("good", canary+"\r\n", 0o600), "", ""},
 		{write("open", canary, 0o644), "", "which every user of this machine can read"},
 		{write("empty", "\n", 0o600), "it is empty", ""},
-		{write("long", strings.Repeat("x", 70_000), 0o600), "it is longer than 65536 bytes", ""},
+		{write("long", strings.Repeat("x", 70_000), 0o600), "it has 70000 bytes, at most 65536 are read", ""},
 		{write("lines", canary+"\nmore", 0o600), "with a space, a line break", ""},
 		{os.DevNull, "it is not a regular file", ""},
 		{dir, "it is not a regular file", ""},

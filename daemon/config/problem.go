@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/headway-go/headway/internal/yamlnode"
 	quotaconfig "github.com/headway-go/headway/quota/config"
 )
 
@@ -50,12 +48,12 @@ type reader struct {
 
 func (r *reader) fail(at ast.Node, field, value, bound string) {
 	p := &Problem{File: r.file, Field: field, Value: value, Bound: bound}
-	p.Line, p.Column = position(at)
+	p.Line, p.Column = yamlnode.Position(at)
 	r.problems = append(r.problems, p)
 }
 
 func (r *reader) warn(at ast.Node, format string, args ...any) {
-	line, column := position(at)
+	line, column := yamlnode.Position(at)
 	r.warnings = append(r.warnings, fmt.Sprintf("%s:%d:%d: %s", r.file, line, column, fmt.Sprintf(format, args...)))
 }
 
@@ -82,65 +80,11 @@ func (r *reader) err() error {
 	return errors.Join(errs...)
 }
 
-func position(n ast.Node) (line, column int) {
-	switch v := n.(type) {
-	case nil:
-		return 0, 0
-	case *ast.MappingNode: // the parser has a mapping begin at its first colon
-		if len(v.Values) > 0 && !v.IsFlowStyle {
-			return position(v.Values[0])
-		}
-	case *ast.MappingValueNode:
-		return position(v.Key)
-	}
-	t := n.GetToken()
-	if t == nil || t.Position == nil {
-		return 0, 0
-	}
-	return max(1, t.Position.Line), max(1, t.Position.Column)
-}
-
-// clip keeps text of a file on one short line.
-func clip(s string) string {
-	if len(s) > 60 || strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		return fmt.Sprintf("%.60q", s)
-	}
-	return s
-}
-
-// quoted is clip, always in quotes.
-func quoted(s string) string {
-	if c := clip(s); c != s {
-		return c
-	}
-	return strconv.Quote(s)
-}
-
-// kind is a value in words.
-func kind(n ast.Node) string {
-	switch n := n.(type) {
-	case nil, *ast.NullNode:
-		return "empty"
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.StringNode:
-		return quoted(n.Value)
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return clip(n.GetToken().Value)
-	case *ast.AliasNode, *ast.AnchorNode, *ast.MergeKeyNode, *ast.TagNode:
-		return "an anchor, alias, merge or tag, which these files do not have"
-	default:
-		return fmt.Sprintf("a YAML %s", strings.ToLower(n.Type().String()))
-	}
-}
-
 // shape is kind without the value, for what may hold a secret.
 func shape(n ast.Node) string {
 	switch n.(type) {
 	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode, *ast.LiteralNode:
 		return "written out"
 	}
-	return kind(n)
+	return yamlnode.Kind(n)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 	quotaconfig "github.com/headway-go/headway/quota/config"
 )
@@ -27,7 +28,7 @@ const MaxSize = quotaconfig.MaxSize
 // os.Getenv or anything like it. Bytes that are no configuration are an error,
 // never a panic.
 func Read(name string, data []byte, getenv func(string) string) (Config, error) {
-	r := &reader{file: clip(name), getenv: getenv}
+	r := &reader{file: yamlnode.Clip(name), getenv: getenv}
 	root, problems := quotaconfig.Root(r.file, "one YAML mapping with keys such as listen and providers", data)
 	r.take(problems)
 	var c Config
@@ -103,7 +104,7 @@ func (m *section) collections() *Collections {
 	}
 	m.text("schedule", &c.Schedule)
 	if _, err := cron.ParseStandard(c.Schedule); err != nil {
-		m.r.fail(m.take("schedule"), m.at("schedule"), quoted(c.Schedule), "five fields such as \"*/15 * * * *\", or \"@every 15m\"")
+		m.r.fail(m.take("schedule"), m.at("schedule"), yamlnode.Quoted(c.Schedule), "five fields such as \"*/15 * * * *\", or \"@every 15m\"")
 	}
 	m.integer("running", &c.Running, 1, 10_000)
 	return c
@@ -157,7 +158,7 @@ func (m *section) file(key string, into *string) {
 		err = f.Close()
 	}
 	if err != nil {
-		m.r.fail(m.take(key), m.at(key), fmt.Sprintf("%s, which cannot be read: %v", quoted(*into), cause(err)), "a PEM file")
+		m.r.fail(m.take(key), m.at(key), fmt.Sprintf("%s, which cannot be read: %v", yamlnode.Quoted(*into), cause(err)), "a PEM file")
 	}
 }
 
@@ -194,7 +195,7 @@ func (m *section) keys(list string, c *Config, admin bool) (all []keys.Key) {
 			continue
 		}
 		if ids[k.ID] {
-			m.r.fail(n, path+".id", quoted(k.ID)+", which another key has too", "unique")
+			m.r.fail(n, path+".id", yamlnode.Quoted(k.ID)+", which another key has too", "unique")
 		}
 		ids[k.ID] = true
 		all = append(all, k)
@@ -246,7 +247,7 @@ func (m *section) distinct(c *Config) {
 }
 
 func (m *section) hash(seen map[string]string, list string, k keys.Key) {
-	who := fmt.Sprintf("%s %s", list, quoted(k.ID))
+	who := fmt.Sprintf("%s %s", list, yamlnode.Quoted(k.ID))
 	hash := strings.ToLower(k.Hash)
 	if other, ok := seen[hash]; ok {
 		m.r.fail(m.take(list), m.at(list), fmt.Sprintf("the hash of %s again, for %s", other, who), "a key of its own for each: headway key new makes one")
@@ -268,7 +269,7 @@ func (m *section) exposure(c *Config) {
 		m.fail(m.take("hosts"), "hosts", "left out where there are keys: then any name will do")
 	}
 	if host, _, _ := net.SplitHostPort(c.Listen); c.TLS == nil && c.Insecure && !Loopback(host) {
-		m.r.warn(n, "listen is %s without tls: keys and content cross the network in clear", clip(c.Listen))
+		m.r.warn(n, "listen is %s without tls: keys and content cross the network in clear", yamlnode.Clip(c.Listen))
 	}
 }
 
@@ -290,12 +291,12 @@ func (c *Config) exposed() (wrong [][2]string) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return [][2]string{{quoted(c.Listen), "HOST:PORT, such as 127.0.0.1:8700"}}
+		return [][2]string{{yamlnode.Quoted(c.Listen), "HOST:PORT, such as 127.0.0.1:8700"}}
 	}
 	if Loopback(host) {
 		return nil
 	}
-	reached := quoted(c.Listen) + ", which other machines can reach, without "
+	reached := yamlnode.Quoted(c.Listen) + ", which other machines can reach, without "
 	if len(c.Keys) == 0 || len(c.AdminKeys) == 0 {
 		missing := "keys"
 		if len(c.Keys) > 0 {

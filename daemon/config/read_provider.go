@@ -13,6 +13,7 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 	quotaconfig "github.com/headway-go/headway/quota/config"
 )
@@ -42,7 +43,7 @@ func (m *section) providers(c *Config) {
 	for i := range all.pairs {
 		p := &all.pairs[i]
 		p.taken = true
-		path := all.at(clip(p.name))
+		path := all.at(yamlnode.Clip(p.name))
 		switch {
 		case !plainName(p.name):
 			m.r.fail(p.key, path, "not a name for a path", "1 to 64 of a-z, 0-9 and -, and begin with a letter or digit")
@@ -80,7 +81,7 @@ func (m *section) provider(name string) Provider {
 		p.Quota = m.quota(n, m.at("quota"))
 		p.RefuseUnknown = !defaultAllow(p.Quota)
 		if _, ok := p.rule(); !ok && p.Description.Charge != "" {
-			m.r.fail(n, m.at("charge"), quoted(p.Description.Charge), "the name of a charge rule: a standard one, or one of quota.charges")
+			m.r.fail(n, m.at("charge"), yamlnode.Quoted(p.Description.Charge), "the name of a charge rule: a standard one, or one of quota.charges")
 		}
 	}
 	switch n := m.take("unknown_models"); {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/headway-go/headway/internal/secretfile"
+	"github.com/headway-go/headway/internal/yamlnode"
 )
 
 // Secret is a credential. It prints as it was written in the file, such as
@@ -39,9 +41,6 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.written
 
 // MarshalText gives the reference.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.written), nil }
-
-// maxSecret bounds a secret's file: no credential is longer.
-const maxSecret = 64 << 10
 
 const wantSecret = "{env: NAME} or {file: PATH}; a secret does not stand in this file"
 
@@ -94,7 +93,7 @@ func (m *section) source(key string) string {
 }
 
 func (m *section) fromEnv(n ast.Node, key, name string) Secret {
-	written := "{env: " + clip(name) + "}"
+	written := "{env: " + yamlnode.Clip(name) + "}"
 	value := m.r.getenv(name)
 	if value == "" {
 		m.r.fail(n, m.at(key), written+", which is not set", "a variable of the environment that is set")
@@ -104,8 +103,8 @@ func (m *section) fromEnv(n ast.Node, key, name string) Secret {
 }
 
 func (m *section) fromFile(n ast.Node, key, path string) Secret {
-	written := "{file: " + clip(path) + "}"
-	value, mode, err := readSecret(path)
+	written := "{file: " + yamlnode.Clip(path) + "}"
+	value, mode, err := secretfile.Read(path)
 	if err != nil {
 		m.r.fail(n, m.at(key), fmt.Sprintf("%s, which cannot be used: %v", written, err), "a file that holds the secret and nothing else")
 		return Secret{}
@@ -123,34 +122,6 @@ func (m *section) sendable(n ast.Node, key string, s Secret) Secret {
 		return Secret{}
 	}
 	return s
-}
-
-// readSecret reads a secret's file without the line break at its end. What never
-// ends, such as a device or a pipe, is refused unread.
-func readSecret(path string) (_ string, _ fs.FileMode, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", 0, cause(err)
-	}
-	if !info.Mode().IsRegular() {
-		return "", 0, errors.New("it is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", 0, cause(err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	switch text := strings.TrimRight(string(b), "\r\n"); {
-	case err != nil:
-		return "", 0, cause(err)
-	case len(b) > maxSecret:
-		return "", 0, fmt.Errorf("it is longer than %d bytes", maxSecret)
-	case text == "":
-		return "", 0, errors.New("it is empty")
-	default:
-		return text, info.Mode(), nil
-	}
 }
 
 // cause is an error of the file system without the path, which stands beside it.

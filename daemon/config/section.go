@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/headway-go/headway/internal/yamlnode"
 )
 
 // section is one mapping of the file. Each verb asks for one key; done reports
@@ -41,7 +43,7 @@ func (r *reader) section(n ast.Node, path string) *section {
 		if path == "" {
 			path = "file"
 		}
-		r.fail(n, path, kind(n), "a mapping")
+		r.fail(n, path, yamlnode.Kind(n), "a mapping")
 		return nil
 	}
 	m := &section{r: r, path: path, node: n}
@@ -53,12 +55,12 @@ func (r *reader) section(n ast.Node, path string) *section {
 		return nil
 	}
 	for _, v := range values {
-		name, ok := plain(v.Key)
+		name, ok := yamlnode.Key(v.Key)
 		switch {
 		case !ok:
-			r.fail(v.Key, m.at("?"), kind(v.Key)+" as a key", "a plain key")
+			r.fail(v.Key, m.at("?"), yamlnode.Kind(v.Key)+" as a key", "a plain key")
 		case slices.ContainsFunc(m.pairs, func(p pair) bool { return p.name == name }):
-			r.fail(v.Key, m.at(clip(name)), "given twice", "given once")
+			r.fail(v.Key, m.at(yamlnode.Clip(name)), "given twice", "given once")
 		default:
 			m.pairs = append(m.pairs, pair{name: name, key: v.Key, value: v.Value})
 		}
@@ -66,21 +68,9 @@ func (r *reader) section(n ast.Node, path string) *section {
 	return m
 }
 
-// plain is a key as it is written.
-func plain(n ast.Node) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, true
-	default:
-		return "", false
-	}
-}
-
 // at is the path of a key.
 func (m *section) at(key string) string {
-	key = clip(key)
+	key = yamlnode.Clip(key)
 	if m.path == "" {
 		return key
 	}
@@ -116,11 +106,13 @@ func (m *section) done() {
 		if near := nearest(p.name, m.known); near != "" {
 			bound = near + "? The fields here are " + strings.Join(m.known, ", ")
 		}
-		m.r.fail(p.key, m.at(clip(p.name)), "an unknown field", bound)
+		m.r.fail(p.key, m.at(yamlnode.Clip(p.name)), "an unknown field", bound)
 	}
 }
 
-func (m *section) fail(n ast.Node, key, bound string) { m.r.fail(n, m.at(key), kind(n), bound) }
+func (m *section) fail(n ast.Node, key, bound string) {
+	m.r.fail(n, m.at(key), yamlnode.Kind(n), bound)
+}
 
 // below is the section of a key, nil when there is none.
 func (m *section) below(key string) *section {
@@ -148,7 +140,7 @@ func (m *section) texts(key string) (all []string) {
 	for i, n := range m.list(key) {
 		s, ok := n.(*ast.StringNode)
 		if !ok || s.Value == "" {
-			m.r.fail(n, fmt.Sprintf("%s[%d]", m.at(key), i), kind(n), "a text")
+			m.r.fail(n, fmt.Sprintf("%s[%d]", m.at(key), i), yamlnode.Kind(n), "a text")
 			continue
 		}
 		all = append(all, s.Value)

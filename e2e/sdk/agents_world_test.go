@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,50 +16,20 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/sim/serve"
 	"github.com/headway-go/headway/sim/serve/llm"
 )
 
-// wire is a listener over in-memory pipes, for servers in a synctest bubble.
-type wire struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (w *wire) Accept() (net.Conn, error) {
-	select {
-	case c := <-w.conns:
-		return c, nil
-	case <-w.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (w *wire) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
-func (w *wire) Addr() net.Addr { return &net.UnixAddr{Name: "wire"} }
-
-func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case w.conns <- server:
-		return client, nil
-	case <-w.done:
-		return nil, &net.OpError{Op: "dial", Err: errors.New("nobody listens")}
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // serveOn serves a handler over pipes and gives a transport that reaches it.
 func serveOn(t *testing.T, h http.Handler) *http.Transport {
 	t.Helper()
-	w := &wire{conns: make(chan net.Conn), done: make(chan struct{})}
+	w := pipenet.New()
 	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(w) }()
-	transport := &http.Transport{DialContext: w.dial, DisableCompression: true, MaxIdleConnsPerHost: 256}
+	transport := &http.Transport{DialContext: w.Dial, DisableCompression: true, MaxIdleConnsPerHost: 256}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := server.Close(); err != nil {

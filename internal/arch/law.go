@@ -44,8 +44,9 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/harness"
-	// fullDisk is for tests; nothing else imports it.
+	// fullDisk and pipeNet are for tests; nothing else imports them.
 	fullDisk = "internal/fulldisk"
+	pipeNet  = "internal/pipenet"
 )
 
 var (
@@ -96,7 +97,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
 		},
@@ -107,7 +108,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"quota/config"},
-			Imports:   []string{"quota", "reason"},
+			Imports:   []string{"quota", "reason", "internal/yamlnode"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
 			Why:       "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
 		},
@@ -143,7 +144,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport", "internal/secretfile"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},
@@ -173,7 +174,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "quota/config", "internal/filelock", "internal/names"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "quota/config", "internal/filelock", "internal/names", "internal/secretfile", "internal/yamlnode"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -193,6 +194,15 @@ var Headway = Law{
 			Why:    "an end-to-end test uses everything from the outside, in test files: what anything else could import does not belong there",
 		},
 		{
+			Covers: []string{"internal/secretfile"},
+			Why:    "it only reads one small file, for whoever is told of a credential by its path",
+		},
+		{
+			Covers:    []string{"internal/yamlnode"},
+			Libraries: []string{"github.com/goccy/go-yaml"},
+			Why:       "it only puts nodes of a file in words, for whoever reports problems in one",
+		},
+		{
 			Covers: []string{"internal/names"},
 			Why:    "a durable name is a call of the operating system and nothing else",
 		},
@@ -204,6 +214,10 @@ var Headway = Law{
 		{
 			Covers: []string{"internal/fault"},
 			Why:    "it only names steps and, in the build for the crash tests, kills the process; who commits must be able to import it",
+		},
+		{
+			Covers: []string{pipeNet},
+			Why:    "it only joins a client and a server of a test",
 		},
 		{
 			Covers: []string{fullDisk},

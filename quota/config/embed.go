@@ -4,13 +4,15 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/headway-go/headway/internal/yamlnode"
 )
 
 // Section reads the configuration from one mapping of a larger YAML file, whose
 // path there, such as "providers.openai.quota", is put before each field. file
 // stands for the file in the problems. With problems the settings are zero.
 func Section(file, path string, node ast.Node) (Settings, []*Problem) {
-	r := &reader{file: clip(file), places: map[string]place{}}
+	r := &reader{file: yamlnode.Clip(file), places: map[string]place{}}
 	s := r.settings(node, path)
 	if len(r.problems) > 0 {
 		return Settings{}, r.problems
@@ -22,7 +24,7 @@ func Section(file, path string, node ast.Node) (Settings, []*Problem) {
 // for who reads a file with [Section]s in it. It is bounded as [Read] is. want
 // says what the file should be, for the problem; with one, the node is nil.
 func Root(file, want string, data []byte) (ast.Node, []*Problem) {
-	r := &reader{file: clip(file), places: map[string]place{}, want: want}
+	r := &reader{file: yamlnode.Clip(file), places: map[string]place{}, want: want}
 	root := r.root(data)
 	return root, r.problems
 }

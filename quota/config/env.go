@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -64,13 +65,13 @@ func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
 		case "false", "0":
 			c.AdaptiveScalingOff = true
 		default:
-			e.fail(EnvAdapt, quoted(v), "true, false, 1 or 0")
+			e.fail(EnvAdapt, yamlnode.Quoted(v), "true, false, 1 or 0")
 		}
 	}
 	if v := getenv(EnvLogLevel); v != "" {
 		level, ok := levels[v]
 		if !ok {
-			e.fail(EnvLogLevel, quoted(v), levelNames)
+			e.fail(EnvLogLevel, yamlnode.Quoted(v), levelNames)
 		}
 		next.LogLevel = level
 	}
@@ -111,7 +112,7 @@ func (e *environment) key(field string) string {
 	if field == "global.callsPerMinute" && e.getenv(EnvBurst) != "" {
 		return fmt.Sprintf("%s (with %s)", EnvCallsPerMinute, EnvBurst)
 	}
-	return clip(written(field))
+	return yamlnode.Clip(written(field))
 }
 
 // integer reads a whole number above 0; package quota knows its upper bound.
@@ -122,7 +123,7 @@ func (e *environment) integer(key string, into *int64) (set bool) {
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v <= 0 {
-		e.fail(key, quoted(text), "a whole number above 0, or unset")
+		e.fail(key, yamlnode.Quoted(text), "a whole number above 0, or unset")
 		return false
 	}
 	*into = v
@@ -137,7 +138,7 @@ func (e *environment) number(key string, into *float64) {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0) {
-		e.fail(key, quoted(text), "a number above 0, or unset")
+		e.fail(key, yamlnode.Quoted(text), "a number above 0, or unset")
 		return
 	}
 	*into = v

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -35,7 +36,7 @@ func Parse(name string, data []byte) (quota.Config, error) {
 // *[Problem], several joined. After an error the settings are zero. Bytes that
 // are no configuration are an error, never a panic.
 func Read(name string, data []byte) (Settings, error) {
-	r := &reader{file: clip(name), places: map[string]place{}, want: "one YAML mapping with keys such as global and models"}
+	r := &reader{file: yamlnode.Clip(name), places: map[string]place{}, want: "one YAML mapping with keys such as global and models"}
 	s := r.read(data)
 	if len(r.problems) > 0 {
 		return Settings{}, joined(r.problems)
@@ -104,7 +105,7 @@ func (r *reader) tree(data []byte) ast.Node {
 				p.Line, p.Column = max(1, t.Position.Line), max(1, t.Position.Column)
 			}
 		}
-		p.FieldError = quota.FieldError{Field: "file", Value: "not YAML here (" + clip(message) + ")", Bound: r.want}
+		p.FieldError = quota.FieldError{Field: "file", Value: "not YAML here (" + yamlnode.Clip(message) + ")", Bound: r.want}
 		r.problems = append(r.problems, p)
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -104,14 +103,6 @@ func inJSON(key string) string {
 	return b.String()
 }
 
-// clip keeps text of a file on one short line.
-func clip(s string) string {
-	if len(s) > 60 || strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
-		return fmt.Sprintf("%.60q", s)
-	}
-	return s
-}
-
 // oneLine keeps text that quotes the file on one line.
 func oneLine(s string) string {
 	return strings.Map(func(c rune) rune {
@@ -120,12 +111,4 @@ func oneLine(s string) string {
 		}
 		return c
 	}, s)
-}
-
-// quoted is clip, always in quotes.
-func quoted(s string) string {
-	if c := clip(s); c != s {
-		return c
-	}
-	return strconv.Quote(s)
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -34,7 +34,7 @@ type place struct {
 
 func (r *reader) fail(at ast.Node, field, value, bound string) {
 	p := &Problem{File: r.file, FieldError: quota.FieldError{Field: field, Value: value, Bound: bound}}
-	p.Line, p.Column = position(at)
+	p.Line, p.Column = yamlnode.Position(at)
 	r.problems = append(r.problems, p)
 }
 
@@ -55,7 +55,7 @@ func (r *reader) located(f *quota.FieldError) *Problem {
 		missing = f.Field[dot:]
 	}
 	p := &Problem{File: r.file, FieldError: quota.FieldError{
-		Field: strings.TrimPrefix(at.path+clip(written(missing)), "."), Value: f.Value, Bound: oneLine(written(f.Bound)),
+		Field: strings.TrimPrefix(at.path+yamlnode.Clip(written(missing)), "."), Value: f.Value, Bound: oneLine(written(f.Bound)),
 	}}
 	if at.length != "" && missing == "" {
 		p.FieldError.Value = at.length
@@ -63,26 +63,8 @@ func (r *reader) located(f *quota.FieldError) *Problem {
 			p.FieldError.Bound += " milliseconds"
 		}
 	}
-	p.Line, p.Column = position(at.node)
+	p.Line, p.Column = yamlnode.Position(at.node)
 	return p
-}
-
-func position(n ast.Node) (line, column int) {
-	switch v := n.(type) {
-	case nil:
-		return 0, 0
-	case *ast.MappingNode: // the parser has a mapping begin at its first colon
-		if len(v.Values) > 0 && !v.IsFlowStyle {
-			return position(v.Values[0])
-		}
-	case *ast.MappingValueNode:
-		return position(v.Key)
-	}
-	t := n.GetToken()
-	if t == nil || t.Position == nil {
-		return 0, 0
-	}
-	return max(1, t.Position.Line), max(1, t.Position.Column)
 }
 
 // section is one mapping of the file. Each verb asks for one key; done reports
@@ -110,37 +92,25 @@ func (r *reader) section(n ast.Node, path, json string) *section {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		r.fail(n, word(path), kind(n), "a mapping")
+		r.fail(n, word(path), yamlnode.Kind(n), "a mapping")
 		return nil
 	}
 	m := &section{r: r, path: path, json: json, node: n}
 	r.places[json] = place{node: n, path: path}
 	at := make(map[string]bool, len(values))
 	for _, v := range values {
-		name, ok := plain(v.Key)
+		name, ok := yamlnode.Key(v.Key)
 		switch {
 		case !ok:
-			r.fail(v.Key, word(path), kind(v.Key)+" as a key", "a mapping of plain keys")
+			r.fail(v.Key, word(path), yamlnode.Kind(v.Key)+" as a key", "a mapping of plain keys")
 		case at[name]:
-			r.fail(v.Key, join(path, clip(name)), "given twice", "given once")
+			r.fail(v.Key, join(path, yamlnode.Clip(name)), "given twice", "given once")
 		default:
 			at[name] = true
 			m.pairs = append(m.pairs, pair{name: name, key: v.Key, value: v.Value})
 		}
 	}
 	return m
-}
-
-// plain is a key as it is written: a tenant may be called 42.
-func plain(n ast.Node) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return n.GetToken().Value, true
-	default:
-		return "", false
-	}
 }
 
 func join(path, key string) string {
@@ -175,7 +145,7 @@ func (m *section) take(key, json string) ast.Node {
 func (m *section) done() {
 	for _, p := range m.pairs {
 		if !p.taken {
-			m.r.fail(p.key, join(m.path, clip(p.name)), "an unknown field", "one of "+strings.Join(m.known, ", "))
+			m.r.fail(p.key, join(m.path, yamlnode.Clip(p.name)), "an unknown field", "one of "+strings.Join(m.known, ", "))
 		}
 	}
 }
@@ -198,7 +168,7 @@ func named[T any](m *section, key string, read func(*section, *T)) map[string]T 
 	values := make(map[string]T, len(all.pairs))
 	for _, p := range all.pairs {
 		var v T
-		path, json := join(all.path, clip(p.name)), join(all.json, p.name)
+		path, json := join(all.path, yamlnode.Clip(p.name)), join(all.json, p.name)
 		if _, empty := p.value.(*ast.NullNode); empty {
 			// A name alone is one without limits of its own.
 			m.r.places[json] = place{node: p.key, path: path}
@@ -216,7 +186,7 @@ func named[T any](m *section, key string, read func(*section, *T)) map[string]T 
 }
 
 func (m *section) fail(n ast.Node, key, bound string) {
-	m.r.fail(n, join(m.path, key), kind(n), bound)
+	m.r.fail(n, join(m.path, key), yamlnode.Kind(n), bound)
 }
 
 func (m *section) text(key string, into *string) {
@@ -345,26 +315,6 @@ func (m *section) duration(key string, into *int64) {
 		m.fail(n, key, notZero)
 	default:
 		*into = d.Milliseconds()
-		m.r.places[join(m.json, json)] = place{node: n, path: join(m.path, key), length: clip(s.Value)}
-	}
-}
-
-// kind is a value in words.
-func kind(n ast.Node) string {
-	switch n := n.(type) {
-	case nil, *ast.NullNode:
-		return "empty"
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.StringNode:
-		return quoted(n.Value)
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return clip(n.GetToken().Value)
-	case *ast.AliasNode, *ast.AnchorNode, *ast.MergeKeyNode, *ast.TagNode:
-		return "an anchor, alias, merge or tag, which these files do not have"
-	default:
-		return fmt.Sprintf("a YAML %s", strings.ToLower(n.Type().String()))
+		m.r.places[join(m.json, json)] = place{node: n, path: join(m.path, key), length: yamlnode.Clip(s.Value)}
 	}
 }

@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/sim/scenario"
 	"github.com/headway-go/headway/sim/serve"
 	"github.com/headway-go/headway/sim/serve/llm"
@@ -77,43 +76,14 @@ func entries(t testing.TB, log *bytes.Buffer) []serve.Entry {
 	return all
 }
 
-// wire is a listener over in-memory pipes, for servers in a synctest bubble.
-type wire struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (w *wire) Accept() (net.Conn, error) {
-	select {
-	case c := <-w.conns:
-		return c, nil
-	case <-w.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (w *wire) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
-func (w *wire) Addr() net.Addr { return &net.UnixAddr{Name: "wire"} }
-
-func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case w.conns <- server:
-		return client, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // client talks to a server over pipes; both end with the test.
 func client(t *testing.T, s *serve.Server) *http.Client {
 	t.Helper()
-	w := &wire{conns: make(chan net.Conn), done: make(chan struct{})}
+	w := pipenet.New()
 	hs := &http.Server{Handler: s}
 	ended := make(chan error, 1)
 	go func() { ended <- hs.Serve(w) }()
-	transport := &http.Transport{DialContext: w.dial}
+	transport := &http.Transport{DialContext: w.Dial}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := hs.Close(); err != nil {
