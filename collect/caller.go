@@ -41,7 +41,7 @@ type caller struct {
 func (c *caller) mayWait(until time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !until.IsZero() && !until.Equal(c.until) {
+	if until.After(c.until) { // who was refused earlier may come later
 		c.until = until
 		c.waits++
 	}
