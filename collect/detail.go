@@ -112,9 +112,9 @@ func (r *run) fetch(ctx context.Context, todo []task, stopped func() *stop) func
 }
 
 // stopsRun says whether a detail's failure is one for the whole run: a refusal
-// to send, a credential that is no longer taken, a quota that is used up. Other
-// failures concern one item, and so does an empty retry budget: the next item
-// gets its first attempt.
+// to send, an empty retry budget (a provider that fails so often is not sent the
+// first attempts of everything else either), a credential that is no longer
+// taken, a quota that is used up. Other failures concern one item.
 func stopsRun(err error) *stop {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {
 		return &stop{why: r.Reason, retryAt: r.RetryAt}
@@ -123,7 +123,7 @@ func stopsRun(err error) *stop {
 	switch {
 	case !ok:
 		return &stop{why: reason.Internal, err: err}
-	case f.Stopped != reason.None && f.Stopped != reason.RetryBudget.Reason():
+	case f.Stopped != reason.None:
 		return &stop{why: f.Stopped, retryAt: f.RetryAt, cause: f}
 	case f.Reason == reason.Unauthorized, f.Reason == reason.TLS:
 		return &stop{why: f.Reason, err: f}

@@ -64,6 +64,9 @@ func (b *Budget) Take() (ok bool) {
 	return true
 }
 
+// Return gives back a token that was taken for a retry that was not sent.
+func (b *Budget) Return() { b.milli = min(b.milli+1000, b.capacity) }
+
 // Success earns for one success.
 func (b *Budget) Success() { b.milli = min(b.milli+b.gain, b.capacity) }
 

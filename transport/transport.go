@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/signal"
@@ -26,8 +27,9 @@ type Options struct {
 	// Backoff is the wait between attempts of one request, and how many there
 	// may be. Default: 5 attempts, full jitter from 200 ms to 20 s.
 	Backoff retry.Backoff
-	// Budget bounds the retries of all requests together. Default: 8 at first, a
-	// fifth more for each success, at most 100.
+	// Budget bounds the retries of all requests together. A retry is paid for when
+	// it has its permit. Default: 8 at first, a fifth more for each success, at
+	// most 100.
 	Budget retry.Limits
 	// Retryable says whether a request may be sent more than once. Default:
 	// [Idempotent].
@@ -52,8 +54,9 @@ type Options struct {
 	// Body is a bounded prefix. It is called for statuses of 400 and more, and
 	// under Whole for every status: some providers refuse with a 200.
 	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
-	// Observe is told of each attempt, after it ended. It must not keep a
-	// reference to anything in it.
+	// Observe is told of each attempt, after it ended and before its permit is
+	// settled, so that the events of the governor come after it. It must not block,
+	// nor keep a reference to anything in the attempt.
 	Observe func(Attempt)
 }
 
@@ -160,8 +163,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !last.class.Retryable() || last.final || !repeatable || n >= t.o.Backoff.Attempts {
 			return last.res, last.err
 		}
-		if !t.takeRetry() {
-			trace.stop(&reason.Refusal{Reason: reason.RetryBudget.Reason()})
+		if err := t.noRetry(); err != nil { // there is no point in waiting for it
+			trace.stop(err)
 			return last.res, last.err
 		}
 		if !t.sleep(req.Context(), n-1) {
@@ -188,18 +191,12 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if t.o.Gate != nil {
-		if err := t.o.Gate(); err != nil {
-			permit.Cancel()
-			return answer{}, err
-		}
-	}
-	sent := time.Now()
-	out, cancel, err := t.outbound(req, n)
+	out, cancel, err := t.admitted(req, n)
 	if err != nil {
 		permit.Cancel()
 		return answer{}, err
 	}
+	sent := time.Now()
 	res, err := t.o.Base.RoundTrip(out)
 	if err == nil && t.o.Whole > 0 {
 		err = swallow(res, t.o.Whole)
@@ -223,6 +220,10 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		a.Status, a.RetryAfter = res.StatusCode, ans.signal.RetryAfter
 	}
 	a.Class = ans.class
+	// Before the permit is settled: what that publishes counts this attempt.
+	if t.o.Observe != nil {
+		t.o.Observe(a)
+	}
 	permit.Settle(headway.Outcome{
 		Class: a.Class, RetryAfter: a.RetryAfter, Facts: headway.Facts(nil, &ans.signal), Steady: isSteady(ctx),
 	})
@@ -231,10 +232,27 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		t.budget.Success()
 		t.mu.Unlock()
 	}
-	if t.o.Observe != nil {
-		t.o.Observe(a)
-	}
 	return ans, nil
+}
+
+// admitted takes what an attempt that has its permit costs beside it, and makes
+// the request that is sent. On an error nothing was taken: not by an attempt that
+// the circuit refused or that waited in vain, which has no permit, nor by one
+// that the gate refuses.
+func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
+	if n > 1 && !t.takeRetry() { // others who waited as well were admitted first
+		return nil, nil, &reason.Refusal{Reason: reason.RetryBudget.Reason()}
+	}
+	out, cancel, err := t.outbound(req, n)
+	if err == nil && t.o.Gate != nil {
+		if err = t.o.Gate(); err != nil {
+			cancel()
+		}
+	}
+	if err != nil && n > 1 {
+		t.returnRetry()
+	}
+	return out, cancel, err
 }
 
 // acquire waits for the permit, but not past the deadline.
@@ -292,10 +310,29 @@ func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, fi
 	return s, s.Exhausted
 }
 
+// noRetry says why no retry can be sent; nil when one may be. The token is taken
+// later, with the permit: see admitted. An open circuit is the reason before an
+// empty budget, since it ends by itself.
+func (t *Transport) noRetry() error {
+	if t.RetriesLeft() > 0 {
+		return nil
+	}
+	if s := t.governor.Snapshot(); s.Circuit == breaker.Open.String() {
+		return &reason.Refusal{Reason: reason.CircuitOpen.Reason(), Scope: s.Connection, RetryAt: s.RetryAt}
+	}
+	return &reason.Refusal{Reason: reason.RetryBudget.Reason()}
+}
+
 func (t *Transport) takeRetry() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.budget.Take()
+}
+
+func (t *Transport) returnRetry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.budget.Return()
 }
 
 // sleep waits the backoff of retry n out. A cooldown runs meanwhile: the two
