@@ -13,7 +13,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test check bench arena fuzz lint fmt fix vuln sbom clean \
+.PHONY: help build run test check bench arena fuzz mutate lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench vet
 
 help: ## Explain every target.
@@ -50,6 +50,10 @@ arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 f
 
 fuzz: ## Fuzz every target for FUZZTIME.
 	scripts/fuzz $(FUZZTIME)
+
+mutate: ## Put small faults into PKG, one at a time, and say which ones its tests miss (ARGS="-sample 100").
+	@[ -n "$(PKG)" ] || { echo 'name packages, as PKG="./pace ./breaker"'; exit 2; }
+	$(GO) -C tools run ./mutate -C "$(CURDIR)" $(ARGS) $(PKG)
 
 lint: ## Run the linters of .golangci.yml (the first run builds them, in minutes).
 	@lint=$$(scripts/tool golangci-lint) && set -x && $$lint config verify && $$lint run ./...

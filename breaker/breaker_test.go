@@ -103,6 +103,62 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+func TestConfigBounds(t *testing.T) {
+	whole := breaker.Config{Ratio: 0.5, Window: 10, Minimum: 5, OpenFor: time.Minute, Probes: 1}
+	for _, tt := range []struct{ in, want breaker.Config }{
+		{breaker.Config{}, whole},
+		{breaker.Config{Window: 3}, breaker.Config{Ratio: 0.5, Window: 3, Minimum: 3, OpenFor: time.Minute, Probes: 1}},
+		{breaker.Config{Ratio: 1, Window: 1, Minimum: 1, OpenFor: 1, Probes: 1}, breaker.Config{Ratio: 1, Window: 1, Minimum: 1, OpenFor: 1, Probes: 1}},
+		{breaker.Config{Ratio: 1e-9, Window: 64, Minimum: 64, OpenFor: 1, Probes: 255}, breaker.Config{Ratio: 1e-9, Window: 64, Minimum: 64, OpenFor: 1, Probes: 255}},
+	} {
+		if got, err := tt.in.Resolve(); err != nil || got != tt.want {
+			t.Errorf("%+v: %+v, %v; want %+v", tt.in, got, err, tt.want)
+		}
+	}
+	for name, change := range map[string]func(*breaker.Config){
+		"ratio below":   func(c *breaker.Config) { c.Ratio = -0.1 },
+		"ratio above":   func(c *breaker.Config) { c.Ratio = 1.1 },
+		"window below":  func(c *breaker.Config) { c.Window, c.Minimum = -1, -1 },
+		"window above":  func(c *breaker.Config) { c.Window = 65 },
+		"minimum below": func(c *breaker.Config) { c.Minimum = -1 },
+		"minimum above": func(c *breaker.Config) { c.Minimum = 11 },
+		"open below":    func(c *breaker.Config) { c.OpenFor = -1 },
+		"probes below":  func(c *breaker.Config) { c.Probes = -1 },
+		"probes above":  func(c *breaker.Config) { c.Probes = 256 },
+	} {
+		c := whole
+		change(&c)
+		field, _, _ := strings.Cut(name, " ")
+		if got, err := c.Resolve(); err == nil || !strings.HasPrefix(err.Error(), "breaker: "+field) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestReadyOnlyAfterOpening(t *testing.T) {
+	var b breaker.Breaker
+	c := resolved(t, breaker.Config{Minimum: 1})
+	if got := b.ReadyAt(c); got != 0 {
+		t.Errorf("closed: ready at %v, want 0", got)
+	}
+	attempt(&b, c, sec, breaker.Failure)
+	if got := b.ReadyAt(c); got != 61*sec {
+		t.Errorf("open: ready at %v, want 61s", got)
+	}
+}
+
+// A neutral outcome in the closed state is no outcome: the share stays as it was.
+func TestNeutralLeavesTheWindow(t *testing.T) {
+	var b breaker.Breaker
+	c := resolved(t, breaker.Config{Window: 4, Minimum: 4})
+	for _, r := range []breaker.Result{breaker.Failure, breaker.Success, breaker.Neutral, breaker.Neutral, breaker.Success} {
+		attempt(&b, c, 0, r)
+	}
+	if _, moves := attempt(&b, c, 0, breaker.Failure); len(moves) != 1 {
+		t.Errorf("two failures of four did not open it: %v", b.State())
+	}
+}
+
 func TestHalfOpenBoundsProbes(t *testing.T) {
 	var b breaker.Breaker
 	c := resolved(t, breaker.Config{Minimum: 1, Probes: 2})
@@ -222,5 +278,13 @@ func BenchmarkAdmitSettle(b *testing.B) {
 	for b.Loop() {
 		t, _, _ := br.Admit(c, 0)
 		br.Settle(c, 0, t, breaker.Success)
+	}
+}
+
+func TestTheWidestWindowHoldsTheNewestOutcome(t *testing.T) {
+	var b breaker.Breaker
+	c := resolved(t, breaker.Config{Window: 64, Minimum: 1})
+	if _, moves := attempt(&b, c, 0, breaker.Failure); len(moves) != 1 {
+		t.Errorf("one failure of one did not open it: %v", b.State())
 	}
 }

@@ -2,6 +2,7 @@ package pace_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -123,33 +124,60 @@ func TestNeverOverRateAndCredit(t *testing.T) {
 	})
 }
 
-func TestSteppingBackAdmitsNoMoreThanStandingStill(t *testing.T) {
+func TestSteppingBackIsStandingStill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawParams(t)
 		var back, still pace.GCRA
 		now := time.Duration(0)
-		for range rapid.IntRange(0, 20).Draw(t, "before") {
-			now += time.Duration(rapid.Int64Range(0, int64(2*p.Interval)).Draw(t, "step"))
-			back.Admit(now, p)
-			still.Admit(now, p)
-		}
-		back.Admit(now, p)
-		still.Admit(now, p)
-		nBack, nStill := 0, 0
-		for range rapid.IntRange(1, 20).Draw(t, "after") {
-			// The clock steps back and may come forward again, but not past now.
-			stepped := now - time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "back"))
-			if _, ok := back.Admit(stepped, p); ok {
-				nBack++
+		first := drawParams(t)
+		back.Admit(now, first)
+		still.Admit(now, first)
+		for range rapid.IntRange(1, 40).Draw(t, "calls") {
+			// While parameters stay, whoever steps back comes before the next attempt
+			// anyway. What was refused at an instant may conform before it under others.
+			p := drawParams(t)
+			at := now
+			if step := rapid.Int64Range(-int64(2*p.Interval), int64(2*p.Interval)).Draw(t, "step"); step < 0 {
+				at += time.Duration(step)
+			} else {
+				now += time.Duration(step)
+				at = now
 			}
-			if _, ok := still.Admit(now, p); ok {
-				nStill++
+			gotNext, got := back.Admit(at, p)
+			wantNext, want := still.Admit(now, p)
+			if got != want || gotNext != wantNext {
+				t.Fatalf("at %v after %v, under %+v: %v, %v; standing still %v, %v", at, now, p, gotNext, got, wantNext, want)
 			}
-		}
-		if nBack > nStill {
-			t.Fatalf("stepping back admitted %d, standing still %d", nBack, nStill)
 		}
 	})
+}
+
+// A law that shortens the interval lets an attempt go whose instant was refused.
+func TestSteppingBackUnderAnotherInterval(t *testing.T) {
+	var g pace.GCRA
+	g.Admit(0, pace.Params{Interval: 100 * ms})
+	if next, ok := g.Admit(90*ms, pace.Params{Interval: 100 * ms}); ok || next != 100*ms {
+		t.Fatalf("before its instant: %v, %v", next, ok)
+	}
+	p := pace.Params{Interval: 100 * ms, Tolerance: 80 * ms, Ceiling: 10 * ms}
+	if at, ok := g.Admit(30*ms, p); !ok || at != 90*ms {
+		t.Errorf("after a step back: %v, %v; want 90ms, the latest instant seen", at, ok)
+	}
+	if next, ok := g.Admit(95*ms, pace.Params{Interval: 100 * ms, Tolerance: time.Hour, Ceiling: 10 * ms}); ok || next != 100*ms {
+		t.Errorf("the attempt after it: %v, %v; want the ceiling after 90ms", next, ok)
+	}
+}
+
+func TestNextWithoutAnAttempt(t *testing.T) {
+	var g pace.GCRA
+	p := pace.Params{Interval: time.Second, Ceiling: ms}
+	if got := g.Next(p); got != math.MinInt64 {
+		t.Errorf("before the first attempt: %v, want the smallest instant", got)
+	}
+	// The next attempt's instant is 0 here, which also stands for no attempt.
+	g.Admit(-time.Second, p)
+	if got := g.Next(p); got != 1 {
+		t.Errorf("after an attempt one interval before 0: %v, want 1ns", got)
+	}
 }
 
 func ExampleGCRA_Admit() {

@@ -50,6 +50,15 @@ func TestParseReadsWhatStringWrites(t *testing.T) {
 	}
 }
 
+func TestKindsBeyondTheSetHaveANumber(t *testing.T) {
+	if got := reason.KindFailure.String(); got != "failure" {
+		t.Errorf("the last kind is called %q", got)
+	}
+	if got := (reason.KindFailure + 1).String(); got != "kind(6)" {
+		t.Errorf("a kind beyond it is called %q", got)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, r := range reason.All() {
 		f.Add(r.String())

@@ -129,6 +129,94 @@ func TestErrorsNameFieldValueAndBound(t *testing.T) {
 	}
 }
 
+func TestBackoffBounds(t *testing.T) {
+	whole := retry.Backoff{Base: 200 * time.Millisecond, Cap: 20 * time.Second, Attempts: 5}
+	for _, tt := range []struct {
+		in, want retry.Backoff
+		bad      bool
+	}{
+		{want: whole},
+		{in: retry.Backoff{Base: time.Minute}, want: retry.Backoff{Base: time.Minute, Cap: time.Minute, Attempts: 5}},
+		{in: retry.Backoff{Base: 1, Cap: 1, Attempts: 1}, want: retry.Backoff{Base: 1, Cap: 1, Attempts: 1}},
+		{in: retry.Backoff{Base: 2, Cap: 1, Attempts: 1}, bad: true},
+		{in: retry.Backoff{Base: -1, Cap: 1, Attempts: 1}, bad: true},
+		{in: retry.Backoff{Base: 1, Cap: 1, Attempts: -1}, bad: true},
+	} {
+		got, err := tt.in.Resolve()
+		if (err != nil) != tt.bad || err == nil && got != tt.want {
+			t.Errorf("%+v: %+v, %v; want %+v, an error is %v", tt.in, got, err, tt.want, tt.bad)
+		}
+	}
+}
+
+func TestWaitDoublesUpToTheCap(t *testing.T) {
+	const all = math.MaxUint64
+	for _, tt := range []struct {
+		b    retry.Backoff
+		n    int
+		want time.Duration
+	}{
+		{retry.Backoff{Base: 1, Cap: 1 << 62}, 61, 1 << 61},
+		{retry.Backoff{Base: 1, Cap: math.MaxInt64}, 62, math.MaxInt64},
+		{retry.Backoff{Base: 1, Cap: math.MaxInt64}, 64, math.MaxInt64},
+		{retry.Backoff{Base: 3, Cap: 12}, 2, 12},
+		{retry.Backoff{Base: 3, Cap: 11}, 2, 11},
+		{retry.Backoff{Base: 3, Cap: 13}, 2, 12},
+	} {
+		if got := tt.b.Wait(tt.n, all); got != tt.want {
+			t.Errorf("%+v: retry %d waits up to %d, want %d", tt.b, tt.n, got, tt.want)
+		}
+	}
+}
+
+func TestBudgetLimits(t *testing.T) {
+	for _, tt := range []struct{ in, want retry.Limits }{
+		{want: retry.Limits{Capacity: 100, Start: 8, PerSuccess: 200}},
+		{retry.Limits{Capacity: 1, Start: 1, PerSuccess: 1, MaxRequests: 1}, retry.Limits{Capacity: 1, Start: 1, PerSuccess: 1, MaxRequests: 1}},
+		{retry.Limits{MaxRequests: math.MaxInt64 / 2}, retry.Limits{Capacity: 1 << 30, Start: 8, PerSuccess: 200, MaxRequests: math.MaxInt64 / 2}},
+	} {
+		if got, err := tt.in.Resolve(); err != nil || got != tt.want {
+			t.Errorf("%+v: %+v, %v; want %+v", tt.in, got, err, tt.want)
+		}
+	}
+	for _, bad := range []retry.Limits{{Capacity: -1}, {Start: -1}, {PerSuccess: -1}, {MaxRequests: -1}} {
+		if got, err := bad.Resolve(); err == nil {
+			t.Errorf("%+v passes as %+v", bad, got)
+		}
+	}
+}
+
+func TestBudgetHoldsWholeRetries(t *testing.T) {
+	b := retry.NewBudget(retry.Limits{Capacity: 1, Start: 1, PerSuccess: 999})
+	if got := b.Left(); got != 1 {
+		t.Errorf("%d retries at the start, want 1", got)
+	}
+	b.Success()
+	if !b.Take() || b.Left() != 0 {
+		t.Errorf("a full budget grew or refused: %d retries after one", b.Left())
+	}
+	if b.Success(); b.Take() {
+		t.Error("a retry on 0.999 tokens")
+	}
+	// Many retries: the loss of one thousandth each would show.
+	b = retry.NewBudget(retry.Limits{Capacity: 3000, Start: 3000})
+	n := 0
+	for b.Take() {
+		n++
+	}
+	if n != 3000 {
+		t.Errorf("%d retries of 3000", n)
+	}
+	b = retry.NewBudget(retry.Limits{Capacity: 2000, Start: 1999})
+	if got := b.Left(); got != 1999 {
+		t.Errorf("%d retries left, want 1999", got)
+	}
+	b = retry.NewBudget(retry.Limits{Capacity: 3000, PerSuccess: 1_000_000_000})
+	if b.Success(); b.Left() != 3000 {
+		t.Errorf("%d retries left of a capacity of 3000", b.Left())
+	}
+}
+
 func ExampleBackoff_Wait() {
 	b, _ := retry.Backoff{Base: time.Second}.Resolve()
 	const half = 1 << 63
