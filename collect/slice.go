@@ -137,6 +137,14 @@ func (b *batch) missed(o outcome, now time.Time) {
 		g.Reason, g.Attempts, g.RetryAt = f.Reason, int64(f.Attempts), f.RetryAt
 		if f.Stopped != reason.None {
 			g.Reason = f.Stopped
+		} else if f.Attempts == 0 {
+			// Nothing forbade it, and still nothing was sent: that counts as an
+			// attempt, or recovery would serve the gap again and again. A request
+			// that cannot be made will not be possible later either.
+			g.Attempts = 1
+			if f.Reason == reason.InvalidResponse {
+				g.Status = GapTerminal
+			}
 		}
 		g.LastError = f.Reason.String()
 		if f.Status != 0 {

@@ -146,8 +146,8 @@ func (l *Lane) advance(p connector.Page) (repeats bool) {
 // waitCircuit waits until the circuit lets a probe through; otherwise it says
 // what forbids that: the run's time, the operator, or the context's end.
 func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reason) {
-	if until.IsZero() {
-		until = time.Now().Add(time.Second) // a probe is under way
+	if now := time.Now(); !until.After(now) {
+		until = now.Add(time.Second) // a probe is under way; never a wait of no time
 	}
 	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {
 		return reason.MaxWallClock.Reason()

@@ -30,15 +30,19 @@ func (c *Connector) listURL(s *Stream, cursor, since string) (*url.URL, error) {
 	return c.url(s.List.Path, q)
 }
 
-var errKeyInPath = errors.New("the record's key is . or .., which servers take for a step up in a path: no detail can be asked for it")
+// segment is a key as one segment of a path, or a part of one. Dots alone would
+// be a step up or none at all (RFC 3986, section 5.2.4), so they are escaped too.
+func segment(key string) string {
+	if strings.Trim(key, ".") == "" {
+		return strings.ReplaceAll(key, ".", "%2E")
+	}
+	return url.PathEscape(key)
+}
 
 // detailURL is the URL of a record's detail.
 func (c *Connector) detailURL(d *Detail, key string) (*url.URL, error) {
-	if (key == "." || key == "..") && strings.Contains(d.Request.Path, "{key}") {
-		return nil, errKeyInPath
-	}
 	q := values(d.Request.Query, strings.NewReplacer("{key}", key))
-	return c.url(strings.ReplaceAll(d.Request.Path, "{key}", url.PathEscape(key)), q)
+	return c.url(strings.ReplaceAll(d.Request.Path, "{key}", segment(key)), q)
 }
 
 func values(query map[string]Value, keys *strings.Replacer) url.Values {

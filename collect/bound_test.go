@@ -1,0 +1,173 @@
+package collect_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/sqlite"
+)
+
+// scripted is a connector that sends nothing at all: each call ends as the
+// script says. Whatever that is, a run has to end by itself.
+type scripted struct {
+	mu      sync.Mutex
+	pages   int
+	lists   []error          // what call n of List gives, the last one for ever; nil is a page
+	details map[string]error // what each item's detail gives
+	calls   int
+	limit   int
+	stop    chan struct{}
+}
+
+// step counts a call; past the limit it ends the run, so that the test can say so.
+func (s *scripted) step() {
+	if s.calls++; s.calls == s.limit+1 {
+		close(s.stop)
+	}
+}
+
+func (s *scripted) Streams() []connector.Stream {
+	return []connector.Stream{{Name: "docs", DetailStream: "messages"}}
+}
+
+func (s *scripted) List(_ context.Context, _ connector.Caller, r connector.ListRequest) (connector.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step()
+	if err := s.lists[min(s.calls, len(s.lists))-1]; err != nil {
+		return connector.Page{}, err
+	}
+	at := 0
+	_, _ = fmt.Sscan(r.Cursor, &at)
+	page := connector.Page{}
+	for i := range 2 {
+		key := fmt.Sprintf("%d-%d", at, i)
+		page.Items = append(page.Items, connector.Item{Key: key, Data: []byte(`{"id":"` + key + `"}`)})
+	}
+	if at+1 < s.pages {
+		page.Next = fmt.Sprint(at + 1)
+	}
+	return page, nil
+}
+
+func (s *scripted) Detail(_ context.Context, _ connector.Caller, _ string, it connector.Item) ([]connector.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.step()
+	return nil, s.details[it.Key]
+}
+
+// ends draws how a call ends without an attempt, or after one.
+func ends() *rapid.Generator[error] {
+	return rapid.Custom(func(t *rapid.T) error {
+		failures := []reason.Reason{
+			reason.InvalidResponse, reason.NotFound, reason.ServerError, reason.Unreachable, reason.Timeout,
+			reason.Unauthorized, reason.QuotaExhausted, reason.CursorRepeats, reason.RateLimited.Reason(),
+		}
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
+		case 0, 1:
+			return &connector.Failure{
+				Reason: rapid.SampledFrom(failures).Draw(t, "reason"), Class: reason.Failed,
+				Status:   rapid.SampledFrom([]int{0, 200, 400, 404, 410, 500}).Draw(t, "status"),
+				Attempts: rapid.IntRange(0, 1).Draw(t, "attempts"),
+			}
+		case 2:
+			return &reason.Refusal{Reason: rapid.SampledFrom([]reason.Reason{
+				reason.RateLimited.Reason(), reason.CircuitOpen.Reason(), reason.MaxRequests.Reason(), reason.RetryBudget.Reason(),
+			}).Draw(t, "refusal")}
+		case 3:
+			return errors.New("not a failure that the connector can name")
+		}
+		return nil
+	})
+}
+
+func TestEveryLoopOfARunEndsWhateverTheConnectorDoes(t *testing.T) {
+	store := openState(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := &scripted{
+			pages: rapid.IntRange(1, 3).Draw(t, "pages"), details: map[string]error{}, stop: make(chan struct{}),
+			lists: append(rapid.SliceOfN(ends(), 0, 4).Draw(t, "lists"), nil),
+		}
+		for p := range c.pages {
+			for i := range 2 {
+				c.details[fmt.Sprintf("%d-%d", p, i)] = ends().Draw(t, "detail")
+			}
+		}
+		// Three passes over the items and five calls a page are more than any
+		// path through a run needs.
+		c.limit = 3*len(c.details) + 5*(c.pages+len(c.lists))
+		once(t, store, c)
+	})
+}
+
+func openState(t *testing.T) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func TestADetailThatCannotBeAskedForIsQuarantinedAtOnce(t *testing.T) {
+	unasked := &connector.Failure{Reason: reason.InvalidResponse, Class: reason.Unknown}
+	want := map[string]int{"no request can be made": 1, "every item of the stream": 2}
+	for name, c := range map[string]*scripted{
+		"no request can be made":   {details: map[string]error{"0-1": unasked}},
+		"every item of the stream": {details: map[string]error{"0-0": unasked, "0-1": unasked}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.pages, c.lists, c.stop, c.limit = 1, []error{nil}, make(chan struct{}), 5
+			store := openState(t)
+			s := once(t, store, c)
+			gaps, err := store.Gaps(t.Context(), collect.GapFilter{Connection: s.Connection, Status: collect.GapTerminal})
+			if err != nil || len(gaps) != want[name] || s.Quarantined != int64(len(gaps)) {
+				t.Errorf("got %d quarantined gaps, %v, and %d in the summary; want %d", len(gaps), err, s.Quarantined, want[name])
+			}
+		})
+	}
+}
+
+// once runs a connection to its end, which must come before the connector's limit.
+func once(t rapid.TB, store *sqlite.Store, c *scripted) collect.Summary {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	o := collect.Options{
+		Connection: rand.Text(), Connector: c, Store: store, Sink: nowhere{}, Stop: c.stop,
+		Pacing: headway.Config{Ceiling: 1, Initial: 1},
+	}
+	o.Retry.Base, o.Retry.Cap = time.Microsecond, time.Microsecond
+	run, err := collect.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := run.Run(ctx)
+	if c.calls > c.limit || ctx.Err() != nil {
+		t.Fatalf("the run did not end by itself: %d calls of the connector, at most %d have a purpose (%s, %s)", c.calls, c.limit, s.State, s.Reason)
+	}
+	return s
+}
+
+// nowhere is a sink that keeps nothing.
+type nowhere struct{}
+
+func (nowhere) Open(context.Context, json.RawMessage, []collect.StreamInfo) error { return nil }
+func (nowhere) Write(context.Context, string, []collect.Record) error             { return nil }
+func (nowhere) Sync(context.Context) (json.RawMessage, error)                     { return json.RawMessage("null"), nil }
+func (nowhere) Close() error                                                      { return nil }
