@@ -1,9 +1,11 @@
 package collect
 
 import (
+	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
+	"maps"
+	"slices"
 
 	"github.com/headway-go/headway/connector"
 )
@@ -17,46 +19,88 @@ func fingerprint(it connector.Item) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// children is the set of detail records of one item that were written, as
-// digests of key and content. It is what keeps a changed item from writing all
-// its unchanged records again.
-type children map[[16]byte]struct{}
+// children remembers the detail records of one item as they were last written:
+// a digest of the content for each key. It keeps a changed item from writing
+// its unchanged records again, and notices what is no longer there.
+type children struct {
+	last map[digest]digest // content by key
+	// vague says that there were records, and that nobody knows which: they were
+	// remembered by an earlier version.
+	vague bool
+}
 
-// readChildren reads what encode wrote. A remainder that is no digest is
-// dropped: at worst a record is written a second time.
+type digest [16]byte
+
+// childrenVersion begins an encoding; what does not begin so is of an earlier
+// version, whose length is a multiple of 16.
+const childrenVersion = 1
+
+// readChildren reads what encode wrote. What it cannot read is not known: at
+// worst a record is written a second time.
 func readChildren(b []byte) children {
-	c := make(children, len(b)/16)
-	for ; len(b) >= 16; b = b[16:] {
-		c[[16]byte(b)] = struct{}{}
+	c := children{last: map[digest]digest{}}
+	const each = 2 * len(digest{})
+	if len(b)%each != 1 || b[0] != childrenVersion {
+		c.vague = len(b) > 0
+		return c
+	}
+	for b = b[1:]; len(b) > 0; b = b[each:] {
+		c.last[digest(b)] = digest(b[each/2:])
 	}
 	return c
 }
 
-// add reports whether the record is new, and remembers it.
-func (c children) add(r connector.Record) (isNew bool) {
-	d := digest(r)
-	if _, ok := c[d]; ok {
-		return false
+// update takes the item's records of now. It gives those to write, in their
+// order, and how many keys that were there are gone. Several records with one
+// key are one content: all of them are written when one of them changed.
+func (c *children) update(records []connector.Record) (changed []connector.Record, gone int64) {
+	now := make(map[digest]digest, len(records))
+	seen := make(map[[2]digest]bool, len(records))
+	keys := make([]digest, len(records)) // zero for a repetition, which is not written
+	for i, r := range records {
+		key, content := sum([]byte(r.Key)), sum(r.Data)
+		if seen[[2]digest{key, content}] {
+			continue
+		}
+		seen[[2]digest{key, content}] = true
+		if before, ok := now[key]; ok {
+			content = sum(before[:], content[:])
+		}
+		keys[i], now[key] = key, content
 	}
-	c[d] = struct{}{}
-	return true
+	for i, r := range records {
+		if keys[i] == (digest{}) {
+			continue
+		}
+		if content, ok := c.last[keys[i]]; !ok || content != now[keys[i]] {
+			changed = append(changed, r)
+		}
+	}
+	for key := range c.last {
+		if _, ok := now[key]; !ok {
+			gone++
+		}
+	}
+	c.last = now
+	return changed, gone
 }
 
-func digest(r connector.Record) (d [16]byte) {
+func sum(parts ...[]byte) (d digest) {
 	h := sha256.New()
-	var n [8]byte
-	binary.BigEndian.PutUint64(n[:], uint64(len(r.Key)))
-	_, _ = h.Write(n[:])
-	_, _ = h.Write([]byte(r.Key))
-	_, _ = h.Write(r.Data)
+	for _, p := range parts {
+		_, _ = h.Write(p)
+	}
 	copy(d[:], h.Sum(nil))
 	return d
 }
 
+// encode is the same for the same children.
 func (c children) encode() []byte {
-	b := make([]byte, 0, len(c)*16)
-	for d := range c {
-		b = append(b, d[:]...)
+	b := make([]byte, 0, 1+2*len(digest{})*len(c.last))
+	b = append(b, childrenVersion)
+	for _, key := range slices.SortedFunc(maps.Keys(c.last), func(a, b digest) int { return bytes.Compare(a[:], b[:]) }) {
+		content := c.last[key]
+		b = append(append(b, key[:]...), content[:]...)
 	}
 	return b
 }

@@ -117,6 +117,7 @@ func (l *live) with(b Progress) Progress {
 	p.Records += b.Records
 	p.GapsOpened += b.GapsOpened
 	p.GapsRecovered += b.GapsRecovered
+	p.ChildrenGone += b.ChildrenGone
 	p.Attempts, p.Retries, p.Throttled = l.attempts, l.retries, l.throttled
 	return p
 }

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,27 +72,56 @@ func TestTrailFindsEveryCycleAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestChildrenRememberWhatWasWritten(t *testing.T) {
+func TestChildrenAreWrittenWhenTheyDifferFromTheLastTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) connector.Record {
-			return connector.Record{
-				Key:  rapid.StringN(0, 3, -1).Draw(t, "key"),
-				Data: []byte(rapid.StringN(0, 3, -1).Draw(t, "data")),
-			}
-		}), 0, 30).Draw(t, "records")
-		model := map[string]bool{}
+		var written, model map[string][]string // distinct contents by key
 		c := readChildren(nil)
-		for _, r := range records {
-			c = readChildren(c.encode()) // through the store
-			id := fmt.Sprintf("%q %q", r.Key, r.Data)
-			if got := c.add(r); got == model[id] {
-				t.Fatalf("%s: new %v, written before %v", id, got, model[id])
+		for range rapid.IntRange(1, 6).Draw(t, "versions") {
+			records := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) connector.Record {
+				return connector.Record{
+					Key:  rapid.StringN(0, 2, -1).Draw(t, "key"),
+					Data: []byte(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "data")),
+				}
+			}), 0, 8).Draw(t, "records")
+			model = map[string][]string{}
+			for _, r := range records {
+				if !slices.Contains(model[r.Key], string(r.Data)) {
+					model[r.Key] = append(model[r.Key], string(r.Data))
+				}
 			}
-			model[id] = true
+			wantGone := int64(0)
+			for k := range written {
+				if model[k] == nil {
+					wantGone++
+				}
+			}
+			c = readChildren(c.encode()) // through the store
+			changed, gone := c.update(records)
+			got := map[string][]string{}
+			for _, r := range changed {
+				got[r.Key] = append(got[r.Key], string(r.Data))
+			}
+			for k, contents := range model {
+				if slices.Equal(written[k], contents) {
+					contents = nil
+				}
+				if !slices.Equal(got[k], contents) {
+					t.Fatalf("key %q: wrote %q, want %q", k, got[k], contents)
+				}
+			}
+			if gone != wantGone || c.vague {
+				t.Fatalf("%d gone, want %d; vague %v", gone, wantGone, c.vague)
+			}
+			written = model
 		}
 	})
-	if c := readChildren([]byte("short")); len(c) != 0 {
-		t.Fatal("a damaged set was taken for digests")
+	for _, b := range [][]byte{[]byte("short"), make([]byte, 16), make([]byte, 64), {2}} {
+		if c := readChildren(b); len(c.last) != 0 || !c.vague {
+			t.Fatalf("%q was taken for digests", b)
+		}
+	}
+	if readChildren(nil).vague || readChildren([]byte{childrenVersion}).vague {
+		t.Fatal("no children are vague")
 	}
 }
 

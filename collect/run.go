@@ -40,6 +40,8 @@ type Progress struct {
 	// GapsOpened counts details that were deferred; GapsRecovered those made good.
 	GapsOpened    int64 `json:"gaps_opened"`
 	GapsRecovered int64 `json:"gaps_recovered"`
+	// ChildrenGone counts detail records that were there and are no longer.
+	ChildrenGone int64 `json:"children_gone,omitempty"`
 }
 
 // Run is one execution of a connection's collection, as recorded.

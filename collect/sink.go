@@ -78,3 +78,14 @@ type Informed interface {
 type Asider interface {
 	SetAside(streams []string, at time.Time) (aside []string, err error)
 }
+
+// Marker is a sink that can mark records of a detail that are no longer there.
+// Sinks that only append are not: there the run's count is all that tells.
+type Marker interface {
+	Sink
+	// Remain says which records of the item parent there are now, by key, once
+	// some that there were are gone: all others of the item in this stream are
+	// to be marked as gone at that instant. It belongs to the slice as Write
+	// does, after the records written so far.
+	Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error
+}

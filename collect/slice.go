@@ -103,13 +103,7 @@ func (b *batch) write(ctx context.Context, stream string, records []Record) erro
 
 // hydrated takes a detail that was fetched.
 func (b *batch) hydrated(ctx context.Context, o outcome) error {
-	records := make([]Record, 0, len(o.records))
-	for _, rec := range o.records {
-		if o.children.add(rec) {
-			records = append(records, Record{Key: rec.Key, Parent: o.item.Key, Data: rec.Data})
-		}
-	}
-	if err := b.write(ctx, o.to, records); err != nil {
+	if err := b.writeChildren(ctx, &o); err != nil {
 		return err
 	}
 	if it, ok := b.items[o.item.Key]; ok {

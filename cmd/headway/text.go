@@ -148,6 +148,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	}
 	p := s.Progress
 	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), into)
+	if p.ChildrenGone > 0 {
+		row("gone", "%s detail records that were there and are no longer", count(p.ChildrenGone))
+	}
 	row("skipped", "%s items that did not change", count(p.Unchanged))
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))

@@ -3,7 +3,9 @@
 //
 // Use it to collect into plain files of one folder. A record is appended as it
 // was collected: an item that changed stands there twice, the later line being
-// the newer. For one row a key use a sink that is a database.
+// the newer. A record that is gone at the provider leaves no line: the run's
+// children_gone counts those of details. For one row a key, and a mark on those
+// that are gone, use a sink that is a database.
 //
 // # Position
 //

@@ -3,7 +3,9 @@
 //
 // Use it for analytics over what was collected. A record is appended as it was
 // collected: an item that changed stands there twice, in the later row newer.
-// For one row a key use sink/sqlite.
+// A record that is gone at the provider leaves no row: the run's children_gone
+// counts those of details. For one row a key, and a mark on those that are
+// gone, use sink/sqlite.
 //
 //	out/messages/part-000001.parquet
 //	out/messages/part-000002.parquet    the last part, which still grows

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +56,9 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 		return err
 	}
 	t := table{name: s.Name, detail: s.Parent != ""}
+	if !there && !slices.ContainsFunc(records, func(r record) bool { return r.remaining == nil }) {
+		return nil // nothing was ever written that could be gone
+	}
 	if there {
 		if err := t.load(ctx, tx); err != nil {
 			return err
@@ -65,7 +69,7 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 	if err := t.grow(ctx, tx, records, !there); err != nil {
 		return err
 	}
-	return t.upsert(ctx, tx, records)
+	return t.write(ctx, tx, records)
 }
 
 // claim says whether the stream's table is there. One of an earlier beginning

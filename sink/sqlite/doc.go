@@ -14,6 +14,10 @@
 // stream's primary key is _key; a detail stream's is (_parent, _key). A record
 // that comes again replaces its row: what it no longer has becomes NULL.
 //
+// A row of a detail whose record the provider no longer lists stays, and its
+// column _headway_deleted_at has the instant at which that was noticed; NULL is
+// a record that is there. The column appears with the first such row.
+//
 // Each top-level field of the records has a column of its name, which appears
 // with the first record that has a value for it. Columns have no type that
 // could change a value (they are ANY of a STRICT table), so that a column that

@@ -36,15 +36,18 @@ type Sink struct {
 	size    int
 }
 
-// record waits for the commit.
+// record waits for the commit. One with remaining is no record: it says which
+// keys of the parent are left.
 type record struct {
 	key, parent string
 	data        []byte
+	remaining   *remaining
 }
 
 var (
 	_ collect.Transactional = (*Sink)(nil)
 	_ collect.Asider        = (*Sink)(nil)
+	_ collect.Marker        = (*Sink)(nil)
 )
 
 // New gives a sink for one connection's records, in the file of the store that
@@ -135,7 +138,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 			return fmt.Errorf("sqlite sink: stream %q: record %d of %d %s; none of them was written: "+
 				"the connector must give one JSON value and a key for each record", stream, i+1, len(records), wrong)
 		}
-		added[i] = record{r.Key, r.Parent, bytes.Clone(b.Bytes())}
+		added[i] = record{key: r.Key, parent: r.Parent, data: bytes.Clone(b.Bytes())}
 		if size += len(r.Key) + len(r.Parent) + b.Len(); size > s.max {
 			return fmt.Errorf("sqlite sink: stream %q: the slice has more than %d bytes, which wait in memory for its commit: "+
 				"ask for smaller pages", stream, s.max)

@@ -21,6 +21,8 @@ const (
 	columnParent = "_parent"
 	columnValue  = "_value"
 	columnRest   = "_rest"
+	// columnGone appears with the first row that is gone.
+	columnGone = "_headway_deleted_at"
 )
 
 // table is a stream's table as the transaction sees it.
@@ -33,6 +35,8 @@ type table struct {
 	byName map[string]int
 	// taken are all names of columns as SQLite compares them.
 	taken map[string]bool
+	// marks says that the table has columnGone.
+	marks bool
 }
 
 type column struct {
@@ -45,7 +49,7 @@ var kinds = map[field.Kind]string{field.Boolean: "boolean", field.JSON: "json", 
 func (t *table) reset() {
 	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
 	// The last three are the row's number, in SQLite.
-	for _, name := range []string{columnKey, columnParent, columnValue, columnRest, "rowid", "oid", "_rowid_"} {
+	for _, name := range []string{columnKey, columnParent, columnValue, columnRest, columnGone, "rowid", "oid", "_rowid_"} {
 		t.taken[name] = true
 	}
 }
@@ -86,6 +90,7 @@ func (t *table) load(ctx context.Context, tx collect.Execer) error {
 		}
 		parented = parented || name == columnParent && pk > 0
 		t.taken[fold(name)] = true
+		t.marks = t.marks || fold(name) == columnGone
 		for k, of := range kinds {
 			if kind.String == of {
 				t.add(column{name, k})
@@ -110,6 +115,9 @@ func (t *table) grow(ctx context.Context, tx collect.Execer, records []record, c
 	had := len(t.columns)
 	var split field.Splitter
 	for _, r := range records {
+		if r.remaining != nil {
+			continue
+		}
 		fields, _ := split.Split(r.data)
 		for _, f := range fields {
 			if _, ok := t.byName[f.Name]; ok || len(t.columns) >= maxColumns || !field.Nameable(f) || t.taken[fold(f.Name)] {
@@ -215,6 +223,9 @@ func (t *table) statement() string {
 			set.WriteString(", ")
 		}
 		fmt.Fprintf(&set, "%s = excluded.%s", name, name)
+	}
+	if t.marks {
+		set.WriteString(", " + columnGone + " = NULL") // it is back
 	}
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) DO UPDATE SET %s",
 		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.key(), ", "), set.String())
