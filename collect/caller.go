@@ -16,7 +16,6 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/signal"
 	"github.com/headway-go/headway/transport"
 )
@@ -67,7 +66,7 @@ func newCaller(r *run, g *headway.Governor) (*caller, error) {
 	o := r.o
 	options := transport.Options{
 		Base: o.Base, Timeout: o.Timeout, Whole: o.MaxBody,
-		Backoff: o.Retry, Budget: retry.Limits{MaxRequests: o.MaxRequests},
+		Backoff: o.Retry, Budget: o.RetryBudget,
 		Deadline: r.budget.deadline,
 		Gate:     r.budget.take,
 		Observe:  r.observe,

@@ -31,6 +31,8 @@ type Options struct {
 	MaxBody int64
 	// Retry is the backoff between attempts of one request.
 	Retry retry.Backoff
+	// RetryBudget bounds the retries of the run. Its MaxRequests is the run's.
+	RetryBudget retry.Limits
 	// Classify may overrule what a response stands for, whatever its status. A
 	// reason of none leaves the usual one. Body is a bounded prefix.
 	Classify func(status int, body []byte) (c reason.Class, why reason.Reason, ok bool)
@@ -87,6 +89,10 @@ func (o Options) resolve() (Options, error) {
 		return o, fmt.Errorf("collect: max body is %d bytes, must not be negative", o.MaxBody)
 	case o.LeaseTTL < 0:
 		return o, fmt.Errorf("collect: lease TTL is %v, must not be negative", o.LeaseTTL)
+	}
+	o.RetryBudget.MaxRequests = o.MaxRequests
+	if _, err := o.RetryBudget.Resolve(); err != nil {
+		return o, fmt.Errorf("collect: %w", err)
 	}
 	o.Timeout = orDefault(o.Timeout, 30*time.Second)
 	o.MaxBody = orDefault(o.MaxBody, 64<<20)

@@ -13,6 +13,7 @@ import (
 func NewCaller(o Options) (connector.Caller, error) {
 	o.Timeout = orDefault(o.Timeout, 30*time.Second)
 	o.MaxBody = orDefault(o.MaxBody, 64<<20)
+	o.RetryBudget.MaxRequests = o.MaxRequests
 	r := &run{o: o, started: time.Now()}
 	r.budget.maxRequests = o.MaxRequests
 	pacing := o.Pacing

@@ -11,6 +11,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/retry"
 )
 
 func TestAnEmptyRetryBudgetDefersTheRemainder(t *testing.T) {
@@ -44,6 +45,24 @@ func TestAnEmptyRetryBudgetDefersTheRemainder(t *testing.T) {
 	}
 	if s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
 		t.Fatalf("a cap of the owner's armed the cooldown: %+v", s.Pressure)
+	}
+}
+
+func TestTheRetryBudgetIsTheOwnersToSet(t *testing.T) {
+	b := newBench(t, 12)
+	b.pageSize = 12
+	b.o.Pacing.NoBreaker = true
+	b.o.RetryBudget = retry.Limits{Start: 2, PerSuccess: 1}
+	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+		return isDetail(r) && fail(w, http.StatusInternalServerError)
+	}
+	s, err := b.run(t)
+	if err != nil || s.Reason != reason.RetryBudget.Reason() || s.Retries != 2 || s.Attempts != 1+3 {
+		t.Fatalf("got %s, %v after %d attempts, %d retries", s.Reason, err, s.Attempts, s.Retries)
+	}
+	b.o.RetryBudget.Capacity = -1
+	if _, err := collect.New(b.o); err == nil || !strings.Contains(err.Error(), "capacity is -1") {
+		t.Fatalf("got %v", err)
 	}
 }
 

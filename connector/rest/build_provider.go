@@ -20,11 +20,13 @@ func (b builder) provider(n *node) Provider {
 		Headers: b.headers(n.get("headers")),
 	}
 	p.Pacing = b.pacing(n.get("pacing"), p.Ceiling)
+	p.Circuit = b.circuit(n.get("circuit"))
 	if r := n.get("retry"); r != nil {
 		p.Retry = Retry{
 			Base:     b.duration(r.get("base"), 0, time.Millisecond, time.Hour),
 			Cap:      b.duration(r.get("cap"), 0, time.Millisecond, time.Hour),
 			Attempts: int(b.count(r.get("attempts"), 0, 100)),
+			Budget:   b.retryBudget(r.get("budget")),
 		}
 		if p.Retry.Cap > 0 && p.Retry.Cap < p.Retry.Base {
 			b.add(r.get("cap").at, r.below("cap"), "%s; want at least the base of %v", r.get("cap").is(), p.Retry.Base)

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"os"
 	"time"
+
+	"github.com/headway-go/headway/retry"
 )
 
 // Config is a connection as its file describes it: complete and checked. It
@@ -40,6 +42,7 @@ type Provider struct {
 	Headers map[string]Value
 	Pacing  Pacing
 	Retry   Retry
+	Circuit Circuit
 }
 
 // Defaults of [Provider] and [Pacing].
@@ -111,6 +114,8 @@ type Retry struct {
 	Base, Cap time.Duration
 	// Attempts counts the first one too.
 	Attempts int
+	// Budget bounds the retries of a whole run.
+	Budget retry.Limits
 }
 
 // Stream is one list of records.

@@ -18,8 +18,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/secretfile"
+	"github.com/headway-go/headway/retry"
 )
 
 var update = flag.Bool("update", false, "write what is got into the golden files")
@@ -103,7 +105,8 @@ provider:
   max_body: 2MiB
   headers: {accept: text/json, X-Version: 3, X-Tenant: "t-${TOKEN}"}
   pacing: {initial: 2s, law: aimd, step: 10ms, factor: 0.25, tolerance: 0s, jitter: {min: 1ms, max: 20ms}, max_retry_after: 1m}
-  retry: {base: 1s, cap: 10s, attempts: 3}
+  retry: {base: 1s, cap: 10s, attempts: 3, budget: {start: 4, capacity: 50, per_success: 0.1}}
+  circuit: {ratio: 0.8, window: 20, minimum: 6, open_for: 30s, probes: 2}
 streams:
   - name: a
     list: {path: /a b/ü, query: {limit: 100, all: true, cost: "$${x}"}, headers: {X-List: "1"}, method: GET}
@@ -147,7 +150,11 @@ func TestEveryFieldArrives(t *testing.T) {
 				Initial: 2 * time.Second, Law: "aimd", Step: 10 * time.Millisecond, Factor: 0.25, Tolerance: -1,
 				JitterMin: time.Millisecond, JitterMax: 20 * time.Millisecond, MaxRetryAfter: time.Minute,
 			},
-			Retry: Retry{Base: time.Second, Cap: 10 * time.Second, Attempts: 3},
+			Retry: Retry{
+				Base: time.Second, Cap: 10 * time.Second, Attempts: 3,
+				Budget: retry.Limits{Start: 4, Capacity: 50, PerSuccess: 100},
+			},
+			Circuit: Circuit{Config: breaker.Config{Ratio: 0.8, Window: 20, Minimum: 6, OpenFor: 30 * time.Second, Probes: 2}},
 		},
 		Paginate: Paginate{Kind: OffsetPaging, Param: "skip", SizeParam: "take", Size: 50},
 		Second:   Paginate{Kind: NumberPaging, Param: "p", SizeParam: "n", Size: 10},

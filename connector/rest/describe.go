@@ -7,11 +7,13 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/retry"
 )
 
 // Plan is what a run of a connection would do, for people and programs. It
@@ -26,9 +28,13 @@ type Plan struct {
 	CeilingMS     float64 `json:"ceiling_ms"`
 	CeilingPerMin float64 `json:"ceiling_per_min"`
 	// InitialMS is the time between requests before anything is known.
-	InitialMS float64      `json:"initial_ms"`
-	Law       string       `json:"law"`
-	Streams   []StreamPlan `json:"streams"`
+	InitialMS float64 `json:"initial_ms"`
+	Law       string  `json:"law"`
+	// Retries says how often one request is sent and what all retries of a run
+	// may come to, Circuit when a provider that keeps failing is left alone.
+	Retries string       `json:"retries"`
+	Circuit string       `json:"circuit"`
+	Streams []StreamPlan `json:"streams"`
 	// Bounds are the caps of one run; empty for none.
 	Bounds []string `json:"bounds,omitempty"`
 	Sink   string   `json:"sink"`
@@ -63,6 +69,8 @@ func Describe(cfg *Config) Plan {
 		CeilingMS:  milliseconds(ceiling), CeilingPerMin: float64(time.Minute) / float64(ceiling),
 		InitialMS: milliseconds(initial),
 		Law:       cmp.Or(pr.Pacing.Law, control.DefaultLaw),
+		Retries:   pr.Retry.describe(cfg.Run.MaxRequests),
+		Circuit:   pr.Circuit.String(),
 		Sink:      cfg.Sink.String(),
 		Warnings:  pr.warnings(ceiling),
 	}
@@ -107,6 +115,39 @@ func (a Auth) String() string {
 	default:
 		return "none"
 	}
+}
+
+// describe says how one request is tried again, and what a run may come to.
+func (r Retry) describe(maxRequests int64) string {
+	limits := r.Budget
+	limits.MaxRequests = maxRequests
+	backoff, err := retry.Backoff{Base: r.Base, Cap: r.Cap, Attempts: r.Attempts}.Resolve()
+	budget, wrong := limits.Resolve()
+	if err != nil || wrong != nil {
+		return "" // what was built from a file has been checked
+	}
+	if backoff.Attempts == 1 {
+		return "none: each request is sent once"
+	}
+	return fmt.Sprintf("up to %d attempts a request; in a run %d retries at first, %s more for each success, at most %d at a time",
+		backoff.Attempts, budget.Start, strconv.FormatFloat(float64(budget.PerSuccess)/1000, 'f', -1, 64), budget.Capacity)
+}
+
+// String says when the circuit opens, and for how long.
+func (c Circuit) String() string {
+	r, err := c.Resolve()
+	switch {
+	case c.Off:
+		return "off: a provider that keeps failing is sent requests all the same"
+	case err != nil:
+		return ""
+	}
+	probes := "one probe"
+	if r.Probes > 1 {
+		probes = fmt.Sprintf("%d probes", r.Probes)
+	}
+	return fmt.Sprintf("opens when %s%% of the last %d outcomes failed, of at least %d; then nothing is sent for %s, then %s at a time",
+		round(r.Ratio*100), r.Window, r.Minimum, span.Text(r.OpenFor), probes)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -226,6 +267,8 @@ func (p Plan) Write(w io.Writer) error {
 	line("auth", "%s", p.Auth)
 	line("ceiling", "%s ms between requests, %s a minute", round(p.CeilingMS), round(p.CeilingPerMin))
 	line("start", "%s ms between requests, law %s", round(p.InitialMS), p.Law)
+	line("retries", "%s", p.Retries)
+	line("circuit", "%s", p.Circuit)
 	line("run", "%s", cmp.Or(strings.Join(p.Bounds, ", "), "no bounds"))
 	line("sink", "%s", p.Sink)
 	for _, s := range p.Streams {

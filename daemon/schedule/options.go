@@ -31,6 +31,8 @@ func Options(c *rest.Config) collect.Options {
 	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
 	o.Pacing.MaxWait = p.Pacing.MaxRetryAfter
 	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts
+	o.RetryBudget = p.Retry.Budget
+	o.Pacing.Breaker, o.Pacing.NoBreaker = p.Circuit.Config, p.Circuit.Off
 	if base, ok := http.DefaultTransport.(*http.Transport); ok && o.Concurrency > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
 		// By default two connections are kept; who asks more at once would make
 		// new ones, with a handshake, for nearly every request.

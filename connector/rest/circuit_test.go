@@ -1,0 +1,52 @@
+package rest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/retry"
+)
+
+// provided is the least connection with one more line for its provider.
+func provided(t *testing.T, line string) *Config {
+	t.Helper()
+	return parse(t, strings.Replace(least, `com"`, `com", `+line, 1))
+}
+
+func TestTheCircuitIsReadAndDescribed(t *testing.T) {
+	for _, tt := range []struct {
+		line, want string
+		circuit    Circuit
+	}{
+		{"timeout: 1s", "opens when 50% of the last 10 outcomes failed, of at least 5; then nothing is sent for 1m, then one probe at a time", Circuit{}},
+		{"circuit: off", "off: a provider that keeps failing is sent requests all the same", Circuit{Off: true}},
+		{"circuit: {window: 3}", "opens when 50% of the last 3 outcomes failed, of at least 3; then nothing is sent for 1m, then one probe at a time",
+			Circuit{Config: breaker.Config{Window: 3}}},
+		{`circuit: {ratio: "1", minimum: 10, open_for: 5m, probes: 3}`, "opens when 100% of the last 10 outcomes failed, of at least 10; then nothing is sent for 5m, then 3 probes at a time",
+			Circuit{Config: breaker.Config{Ratio: 1, Minimum: 10, OpenFor: 5 * time.Minute, Probes: 3}}},
+	} {
+		cfg := provided(t, tt.line)
+		if got := Describe(cfg).Circuit; cfg.Provider.Circuit != tt.circuit || got != tt.want {
+			t.Errorf("%s:\n got %+v, %q\nwant %+v, %q", tt.line, cfg.Provider.Circuit, got, tt.circuit, tt.want)
+		}
+	}
+}
+
+func TestTheRetryBudgetIsReadAndDescribed(t *testing.T) {
+	for _, tt := range []struct {
+		line, want string
+		budget     retry.Limits
+	}{
+		{"timeout: 1s", "up to 5 attempts a request; in a run 8 retries at first, 0.2 more for each success, at most 100 at a time", retry.Limits{}},
+		{"retry: {attempts: 1}", "none: each request is sent once", retry.Limits{}},
+		{"retry: {budget: {start: 1, capacity: 3, per_success: 0.001}}", "up to 5 attempts a request; in a run 1 retries at first, 0.001 more for each success, at most 3 at a time",
+			retry.Limits{Start: 1, Capacity: 3, PerSuccess: 1}},
+	} {
+		cfg := provided(t, tt.line)
+		if got := Describe(cfg).Retries; cfg.Provider.Retry.Budget != tt.budget || got != tt.want {
+			t.Errorf("%s:\n got %+v, %q\nwant %+v, %q", tt.line, cfg.Provider.Retry.Budget, got, tt.budget, tt.want)
+		}
+	}
+}
