@@ -153,7 +153,10 @@ func TestIncidentTwoRunsSharedOneActiveRunRow(t *testing.T) {
 	b.overrule = func(n int, _ *http.Request, _ http.ResponseWriter) bool {
 		if n == 1 {
 			close(hold)
-			<-release
+			select {
+			case <-release:
+			case <-t.Context().Done(): // the test has failed
+			}
 		}
 		return false
 	}

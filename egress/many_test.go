@@ -264,7 +264,10 @@ func TestThousandsOfSlowStreamsNeedLittleMemory(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-release
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
 	}))
 	defer upstream.Close()
 	x := newRig(t, provider.OpenAI, nil, func(p *egress.Provider, _ *egress.Options) { p.Description.Upstream = mustURL(t, upstream.URL) })

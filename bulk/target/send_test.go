@@ -299,12 +299,10 @@ func TestConnectionsThatFail(t *testing.T) {
 	if o := send(t, plain, "http://127.0.0.1:1", batch(`{}`)); o.Class != reason.Lost || o.Doubt || o.Reason != reason.Unreachable || !strings.Contains(o.Err.Error(), "cannot be reached") {
 		t.Errorf("nobody there: %+v", o)
 	}
-	release := make(chan struct{})
-	hangs, _ := serve(t, func(http.ResponseWriter, *http.Request) { <-release })
+	hangs, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	if o := send(t, "timeout: 50ms\n"+plain, hangs, batch(`{}`)); o.Class != reason.Lost || !o.Doubt || o.Reason != reason.Timeout {
 		t.Errorf("no answer: %+v", o)
 	}
-	close(release)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := parse(t, strings.ReplaceAll(plain, "URL", url))

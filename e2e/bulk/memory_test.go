@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,14 +41,13 @@ func TestMemoryIsBoundedByTheWindow(t *testing.T) {
 		}
 	}
 	var taken atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := harness.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		taken.Add(int64(bytes.Count(b, []byte(`{"id":`))))
 	}))
-	defer server.Close()
 	dir := t.TempDir()
 	harness.Write(t, filepath.Join(dir, "target.yaml"), fmt.Sprintf("target: fast\nhttp: {url: \"%s\", resend: any}\n", server.URL))
 

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // office is a target that outlives those who load it. It takes rows with an id,
@@ -58,23 +59,16 @@ type reply struct {
 func newOffice(t *testing.T) *office {
 	t.Helper()
 	o := &office{t: t, keys: map[string]bool{}, written: map[string]int{}, held: map[string]string{}}
-	o.Server = httptest.NewUnstartedServer(http.HandlerFunc(o.handle))
-	o.Config.ErrorLog = log.New(io.Discard, "", 0) // connections of killed processes
+	o.Server = harness.NewServer(t, http.HandlerFunc(o.handle))
 	return o
 }
 
 // open begins to serve: from then on its fields are changed and read under the
 // lock.
-func (o *office) open(t *testing.T) {
-	t.Helper()
-	if o.URL != "" {
-		return
+func (o *office) open() {
+	if o.URL == "" {
+		o.Start()
 	}
-	o.Start()
-	t.Cleanup(func() {
-		o.CloseClientConnections()
-		o.Close()
-	})
 }
 
 // locked changes how it answers, or looks at what it has, while it serves.

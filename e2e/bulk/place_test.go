@@ -39,7 +39,7 @@ const quick = "load: {first_rows: 50, batch_rows: 50, parallelism: {max: 8, init
 // newPlace is a folder with a JSON target of an office and an input.
 func newPlace(t *testing.T, o *office, kind, input, text string) *place {
 	t.Helper()
-	o.open(t)
+	o.open()
 	p := &place{t: t, dir: t.TempDir(), input: input, token: harness.Token}
 	p.write("target.yaml", fmt.Sprintf(`target: office
 auth: {bearer: "${OFFICE_TOKEN}"}

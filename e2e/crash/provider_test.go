@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // provider has conversations with messages. It lists them in the order of their
@@ -58,8 +60,7 @@ func newProvider(t *testing.T, n, page int, ill func(i int) condition) *provider
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /conversations", p.list)
 	mux.HandleFunc("GET /conversations/{id}", p.detail)
-	p.served = httptest.NewServer(mux)
-	t.Cleanup(p.served.Close)
+	p.served = harness.Serve(t, mux)
 	return p
 }
 

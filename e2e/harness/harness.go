@@ -12,11 +12,13 @@ package harness
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,14 +44,21 @@ var root = filepath.Join("..", "..")
 type Setup struct {
 	// Flags are more of go build, such as -tags and their value.
 	Flags []string
-	// Patience bounds everything that is waited for; 0 is a minute.
+	// Patience bounds everything that is waited for; 0 is three minutes.
 	Patience time.Duration
+	// Parallel is how many tests run at once where -parallel does not say; 0 is
+	// one a core. Tests that mostly wait should be more.
+	Parallel int
 }
+
+// limit is how long the tests of a package may take together. A package that
+// hangs then ends with its goroutines printed, before go test's own limit.
+const limit = 10 * time.Minute
 
 // Set by Run, before the first test.
 var (
 	program  string
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 // Program is the path of the binary under test.
@@ -74,7 +83,29 @@ func Run(m *testing.M, s Setup) int {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
+	if err := set(s.Parallel); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
 	return m.Run()
+}
+
+// set lowers the time limit of go test, and raises how many tests run at once
+// unless the command line says.
+func set(parallel int) error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if parallel > 0 && !given {
+		if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
+			return err
+		}
+	}
+	f := flag.Lookup("test.timeout")
+	if now, err := time.ParseDuration(f.Value.String()); err != nil || now > 0 && now <= limit {
+		return err
+	}
+	return flag.Set(f.Name, limit.String())
 }
 
 // Build builds the binary to a path, with more flags of go build. Its error

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"testing"
@@ -43,8 +42,7 @@ func Unlimited(t *testing.T, data serve.Options) *serve.Server {
 func TruthOf(t *testing.T, data serve.Options, pageSize int) Truth {
 	t.Helper()
 	data.Token = "" // these requests are not the program's
-	server := httptest.NewServer(Unlimited(t, data))
-	defer server.Close()
+	server := Serve(t, Unlimited(t, data))
 	all := Truth{Conversations: map[string]string{}, Messages: map[string]string{}, Of: map[string][]string{}, Size: pageSize}
 	for cursor, more := "", true; more; {
 		all.Cursors = append(all.Cursors, cursor)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -292,10 +291,7 @@ func TestNoCanaryIsTold(t *testing.T) {
 			t.Run(fmt.Sprint(auth.name, args), func(t *testing.T) {
 				t.Parallel()
 				p := &talkative{}
-				s := httptest.NewUnstartedServer(p)
-				s.Config.ErrorLog = quiet
-				s.Start()
-				defer s.Close()
+				s := harness.Serve(t, p)
 				w := newWorkplace(t, s.URL, connection{
 					auth: auth.yaml, provider: "  headers: {X-More: \"${KEY}\"}\n  retry: {base: 1ms, cap: 2ms, attempts: 2}\n",
 				}).at(s.URL, "BEARER="+canaryBearer, "KEY="+canaryKey, "QUERY="+canaryQuery, "CLIENT="+canaryClient)

@@ -15,11 +15,11 @@ import (
 )
 
 // patience bounds everything that is waited for.
-const patience = 100 * time.Second
+const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(bounded) != "" {
 		becomeBounded()
 	}
-	os.Exit(harness.Run(m, harness.Setup{Patience: patience}))
+	os.Exit(harness.Run(m, harness.Setup{Patience: patience, Parallel: 12}))
 }

@@ -4,7 +4,6 @@ package hold_test
 
 import (
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,14 +30,11 @@ type lie struct {
 	answer  http.HandlerFunc
 }
 
-// quiet keeps what a server has to say of its clients off the test's output.
-var quiet = log.New(io.Discard, "", 0)
-
 func newSite(t *testing.T, data serve.Options) *site {
 	t.Helper()
 	s := &site{}
 	well := harness.Unlimited(t, data)
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if l := s.lie.Load(); l != nil && l.applies(r) {
 			s.told.Add(1)
 			l.answer(w, r)
@@ -46,12 +42,6 @@ func newSite(t *testing.T, data serve.Options) *site {
 		}
 		well.ServeHTTP(w, r)
 	}))
-	s.Config.ErrorLog = quiet
-	s.Start()
-	t.Cleanup(func() {
-		s.CloseClientConnections()
-		s.Close()
-	})
 	return s
 }
 

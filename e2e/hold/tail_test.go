@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,7 +132,7 @@ func peak(pid int) (bytes int64) {
 func TestLongTailDrainsInOneRun(t *testing.T) {
 	t.Parallel()
 	p := &deep{first: map[string]int{}, asked: map[string]int{}}
-	s := httptest.NewUnstartedServer(p)
+	s := harness.NewServer(t, p)
 	opened := atomic.Int64{}
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -141,7 +140,6 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 		}
 	}
 	s.Start()
-	defer s.Close()
 	w := newWorkplace(t, s.URL, connection{provider: "  retry: {base: 1ms, cap: 2ms}\n"})
 	order := owe(t, w)
 

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,10 +153,8 @@ func nobody(t *testing.T) string {
 // selfSigned is a server with a certificate that nobody vouches for.
 func selfSigned(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s := harness.NewServer(t, http.NotFoundHandler())
 	s.StartTLS()
-	t.Cleanup(s.Close)
 	return s.URL
 }
 
@@ -170,20 +166,18 @@ func TestBadInput(t *testing.T) {
 			t.Parallel()
 			var broken atomic.Bool
 			var strayed atomic.Int64
-			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			other := harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				strayed.Add(1)
 				http.Redirect(w, r, "http://"+r.Host+r.URL.Path, http.StatusFound)
 			}))
-			defer other.Close()
 			provider := harness.Unlimited(t, data)
-			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			front := harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if broken.Load() && c.answer != nil {
 					c.answer(w, r, other.URL)
 					return
 				}
 				provider.ServeHTTP(w, r)
 			}))
-			defer front.Close()
 
 			good := newWorkplace(t, front.URL, connection{
 				page: 5, provider: "  max_body: 65536\n  retry: {base: 1ms, cap: 5ms, attempts: 3}\n",
