@@ -1,0 +1,223 @@
+package collect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+// renewals is a store that only renews, as it is scripted.
+type renewals struct {
+	Store
+	mu  sync.Mutex
+	at  []time.Time
+	ttl []time.Duration
+	err func(n int) error
+}
+
+func (s *renewals) Renew(_ context.Context, l Lease, now time.Time, ttl time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.Token != 7 {
+		return errors.New("another lease")
+	}
+	s.at, s.ttl = append(s.at, now), append(s.ttl, ttl)
+	return s.err(len(s.at))
+}
+
+func TestTheHeartbeatRenewsThreeTimesALeaseUntilItIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := &renewals{err: func(n int) error {
+			switch n {
+			case 2:
+				return errors.New("the disk is busy") // is tried again
+			case 4:
+				return ErrLeaseLost
+			}
+			return nil
+		}}
+		r := &run{o: Options{Store: s, LeaseTTL: 30 * time.Second}, lease: Lease{Token: 7}}
+		ctx, lost := context.WithCancelCause(t.Context())
+		beat := r.heartbeat(ctx, lost)
+		time.Sleep(39 * time.Second)
+		if ctx.Err() != nil {
+			t.Fatalf("the run was ended after %d renewals: %v", len(s.at), context.Cause(ctx))
+		}
+		time.Sleep(time.Minute)
+		if !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+			t.Fatalf("a lost lease did not end the run: %v", context.Cause(ctx))
+		}
+		beat.Wait()
+		if len(s.at) != 4 {
+			t.Fatalf("%d renewals, want 4 and none after the loss", len(s.at))
+		}
+		for i, at := range s.at {
+			if want := time.Duration(i+1) * 10 * time.Second; at.Sub(began) != want || s.ttl[i] != 30*time.Second {
+				t.Errorf("renewal %d at %v for %v, want %v for 30s", i, at.Sub(began), s.ttl[i], want)
+			}
+		}
+	})
+}
+
+func TestTheHeartbeatEndsWithTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &renewals{err: func(int) error { return nil }}
+		r := &run{o: Options{Store: s, LeaseTTL: 30 * time.Second}, lease: Lease{Token: 7}}
+		ctx, end := context.WithCancelCause(t.Context())
+		beat := r.heartbeat(ctx, end)
+		time.Sleep(15 * time.Second)
+		end(nil)
+		beat.Wait()
+		if len(s.at) != 1 {
+			t.Fatalf("%d renewals in half a lease", len(s.at))
+		}
+	})
+}
+
+func TestEightOpeningsInARowAreWaitedOutAndASuccessForgetsThem(t *testing.T) {
+	c := &caller{}
+	at := time.Unix(0, 0)
+	open := func() bool {
+		at = at.Add(time.Minute)
+		ok := c.mayWait(at)
+		// Those who were refused by the same opening, or by an earlier one, count for nothing.
+		if c.mayWait(at) != ok || c.mayWait(at.Add(-time.Second)) != ok || c.mayWait(time.Time{}) != ok {
+			t.Fatal("one opening was counted twice")
+		}
+		return ok
+	}
+	for round := range 2 {
+		for n := 1; n <= 8; n++ {
+			if !open() {
+				t.Fatalf("round %d: opening %d of 8 was not waited out", round, n)
+			}
+		}
+		if open() || open() {
+			t.Fatalf("round %d: a ninth opening in a row was waited out", round)
+		}
+		c.succeeded()
+	}
+}
+
+func TestARedirectStaysWithItsHostAndScheme(t *testing.T) {
+	request := func(address string) *http.Request {
+		req, err := http.NewRequest(http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	first := request("https://api.test/a")
+	many := make([]*http.Request, 10)
+	for i := range many {
+		many[i] = first
+	}
+	for _, tt := range []struct {
+		to   string
+		via  []*http.Request
+		want error
+	}{
+		{"https://api.test/b", many[:1], nil},
+		{"https://api.test/b", many[:9], nil},
+		{"https://api.test/b", many, errRedirectLoop},
+		{"http://api.test/a", many[:1], errRedirect}, // the credential would go in the clear
+		{"https://api.test:8443/a", many[:1], errRedirect},
+		{"https://other.test/a", many[:1], errRedirect},
+		// What counts is where the credential was meant for, not the last hop.
+		{"http://api.test/c", []*http.Request{first, request("http://api.test/b")}, errRedirect},
+	} {
+		if got := sameHost(request(tt.to), tt.via); !errors.Is(got, tt.want) {
+			t.Errorf("to %s after %d: %v, want %v", tt.to, len(tt.via), got, tt.want)
+		}
+	}
+}
+
+func TestAFailureSaysWhenToComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &caller{run: &run{}}
+		answer := func(status int) *http.Response {
+			return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(nil))}
+		}
+		in := func(d time.Duration) signal.Signal {
+			return signal.Signal{Class: reason.Throttled, HasRetryAfter: true, RetryAfter: d}
+		}
+		var f connector.Failure
+		c.refused(&f, answer(http.StatusTooManyRequests), nil, in(time.Hour))
+		if want := time.Now().Add(time.Hour); !f.RetryAt.Equal(want) || f.Status != 429 || f.Reason != reason.RateLimited.Reason() {
+			t.Errorf("got %+v, want a retry at %v", f, want)
+		}
+		// What stopped the request knows better.
+		before := time.Now().Add(time.Minute)
+		f = connector.Failure{RetryAt: before}
+		if c.refused(&f, answer(http.StatusTooManyRequests), nil, in(time.Hour)); !f.RetryAt.Equal(before) {
+			t.Errorf("a retry at %v became %v", before, f.RetryAt)
+		}
+		f = connector.Failure{}
+		if c.refused(&f, answer(http.StatusTooManyRequests), nil, signal.Signal{Class: reason.Throttled}); !f.RetryAt.IsZero() {
+			t.Errorf("without a Retry-After: %v", f.RetryAt)
+		}
+		for status, want := range map[int]reason.Reason{
+			301: reason.InvalidResponse, 399: reason.InvalidResponse, 400: reason.ClientError, 401: reason.Unauthorized,
+			403: reason.Forbidden, 404: reason.NotFound, 410: reason.NotFound, 499: reason.ClientError, 500: reason.ServerError, 599: reason.ServerError,
+		} {
+			f = connector.Failure{}
+			if c.refused(&f, answer(status), nil, signal.Signal{Class: reason.Rejected}); f.Reason != want || f.Status != status {
+				t.Errorf("%d: %+v, want %v", status, f, want)
+			}
+		}
+		f = connector.Failure{}
+		if c.refused(&f, answer(429), nil, signal.Signal{Class: reason.Throttled, Exhausted: true}); f.Reason != reason.QuotaExhausted {
+			t.Errorf("an exhausted quota is %v", f.Reason)
+		}
+	})
+}
+
+func TestACircuitIsWaitedOutToItsInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		r := &run{o: Options{Stop: stop}}
+		r.budget.deadline = time.Now().Add(time.Hour)
+		for _, tt := range []struct {
+			until time.Time
+			took  time.Duration
+			why   reason.Reason
+		}{
+			{time.Now().Add(time.Minute), time.Minute, reason.None},
+			{time.Time{}, time.Second, reason.None}, // a probe is under way
+			{time.Now().Add(time.Hour), 0, reason.MaxWallClock.Reason()},
+			{time.Now().Add(time.Hour - 1), time.Hour - 1 - time.Minute - time.Second, reason.None},
+		} {
+			began := time.Now()
+			if why := r.waitCircuit(t.Context(), tt.until); why != tt.why {
+				// A wait that the deadline cuts may be waited until then.
+				t.Errorf("until %v: %v, want %v", tt.until, why, tt.why)
+			} else if why == reason.None && time.Since(began) != tt.took {
+				t.Errorf("until %v it took %v, want %v", tt.until, time.Since(began), tt.took)
+			}
+		}
+	})
+}
+
+func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
+	for why, terminal := range map[reason.Reason]bool{
+		reason.RateLimited.Reason(): false, reason.UpstreamPressure.Reason(): false, reason.CircuitOpen.Reason(): false,
+		reason.MaxRequests.Reason(): false, reason.Interrupted: false, reason.Unreachable: false, reason.Timeout: false,
+		reason.QuotaExhausted: false, reason.Unauthorized: false, reason.TLS: false,
+		reason.NotFound: true,
+	} {
+		if got := !excused(why); got != terminal {
+			t.Errorf("%v counts against the item: %v, want %v", why, got, terminal)
+		}
+	}
+}
