@@ -33,9 +33,6 @@ func (r *run) recover(ctx context.Context) *stop {
 			parents[s.Name] = s
 		}
 	}
-	if len(parents) == 0 {
-		return nil
-	}
 	if r.pressure.holds(time.Now()) {
 		// Recovery may slow the pacing down meanwhile, never speed it up.
 		ctx = transport.WithSteady(ctx)
@@ -69,8 +66,10 @@ func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stre
 	orphans := r.newBatch("")
 	for _, g := range gaps {
 		if s, ok := parents[g.Parent]; !ok || s.DetailStream != g.Stream {
-			g.Attempts, g.LastSeen = 0, began
-			g.Status, g.Reason, g.LastError = GapTerminal, reason.NotFound, "stream_gone"
+			g.Attempts, g.LastSeen, g.Status = 0, began, GapTerminal
+			if !g.bad() { // a bad entry of a list is nothing that could be asked for
+				g.Reason, g.LastError = reason.NotFound, "stream_gone"
+			}
 			orphans.Opened = append(orphans.Opened, g)
 			continue
 		}

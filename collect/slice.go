@@ -57,6 +57,7 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	} else if end = r.details(ctx, b, todo, !next.Walking); end != nil && end.abort {
 		return end.stop
 	}
+	b.unread(page, s.Name, next.Pages, time.Now())
 	b.Progress.Pages++
 	b.Lane = next
 	if err := b.commit(ctx); err != nil {

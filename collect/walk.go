@@ -56,6 +56,7 @@ func lane(lanes []Lane, stream string, kind LaneKind) Lane {
 // many pages as given, when that is not 0.
 func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64) *stop {
 	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
+	began, whole := time.Now(), !l.Walking && l.Since == ""
 	if !l.Walking {
 		l.begin()
 	}
@@ -89,6 +90,11 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			return r.cursorRepeats()
 		}
 		*l = next
+	}
+	if whole {
+		if err := r.mended(ctx, s.Name, began.Round(0)); err != nil {
+			return r.broken(ctx, err)
+		}
 	}
 	return nil
 }

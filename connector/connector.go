@@ -60,6 +60,9 @@ type ListRequest struct {
 // Page is one page of a list: the unit of commit.
 type Page struct {
 	Items []Item
+	// Unread are entries of the page that are no items: the runtime makes a
+	// quarantined gap of each and goes on.
+	Unread []Unread
 	// Next is the opaque cursor of the following page; empty when this is the last.
 	Next string
 	// ServerTime is the provider's own clock (the Date header); zero when untold.
@@ -76,6 +79,16 @@ type Item struct {
 	Fingerprint string
 	// Watermark is the item's incremental cursor value; empty when it has none.
 	Watermark string
+}
+
+// Unread is an entry of a list that cannot be an item, such as one without a key.
+type Unread struct {
+	// Position is where it stands in its page, from 1.
+	Position int
+	// ID tells it from other such entries, wherever it stands: a digest of it.
+	ID string
+	// Problem is what is wrong with it, without content.
+	Problem string
 }
 
 // Record is one detail record.

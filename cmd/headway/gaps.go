@@ -151,6 +151,8 @@ func gapText(g collect.Gap) string {
 	row("gap", "%d of %s", g.ID, g.Connection)
 	if g.Backlog {
 		row("owes", "%s of all %s that changed at %q or later", g.Stream, g.Parent, g.Since)
+	} else if g.Stream == g.Parent {
+		row("owes", "an entry of %s that cannot be read: %s", g.Stream, g.Key)
 	} else {
 		row("owes", "%s of %s %s", g.Stream, g.Parent, g.Key)
 	}

@@ -81,35 +81,69 @@ type extraction struct {
 // entry is a record with its key.
 type entry struct {
 	key   string
+	at    int // where it stands in the body, from 1
 	datum *datum
 	data  json.RawMessage
 }
 
-// read gives the records of a body in order, and how many there were before
-// identical ones were taken for one.
-func (x extraction) read(ctx context.Context, body *datum) (entries []entry, count int, err error) {
+// entries are the records of a body in order.
+type entries struct {
+	read []entry
+	bad  []badRecord
+	// count is how many there were, before identical ones were taken for one.
+	count int
+}
+
+// badRecord is a record that an expression of the connection does not fit.
+type badRecord struct {
+	at   int // where it stands in the body, from 1
+	data json.RawMessage
+	err  error
+}
+
+// reject takes a record for a bad one.
+func (e *entries) reject(at int, data json.RawMessage, err error) {
+	e.bad = append(e.bad, badRecord{at: at, data: data, err: err})
+}
+
+// first is the first bad record as an error; nil without one.
+func (e *entries) first(stream string) error {
+	if len(e.bad) == 0 {
+		return nil
+	}
+	return fmt.Errorf("stream %s: %w for record %d of %d", stream, e.bad[0].err, e.bad[0].at, e.count)
+}
+
+// read gives the records of a body. The error is that of a body that has no
+// records where they should be, or of ctx.
+func (x extraction) read(ctx context.Context, body *datum) (e entries, err error) {
 	found, err := x.find(ctx, body)
 	if err != nil {
-		return nil, 0, fmt.Errorf("stream %s: %w", x.stream, err)
+		return e, fmt.Errorf("stream %s: %w", x.stream, err)
 	}
-	entries = make([]entry, 0, len(found))
+	e.count = len(found)
+	e.read = make([]entry, 0, len(found))
 	seen := make(map[string]int, len(found))
 	for i := range found {
 		key, err := x.keyOf(ctx, &found[i])
-		if err != nil {
-			return nil, 0, fmt.Errorf("stream %s: key expression %s %w for record %d of %d", x.stream, x.key, err, i+1, len(found))
+		if ctx.Err() != nil {
+			return e, ctx.Err()
 		}
 		data := found[i].compact()
+		if err != nil {
+			e.reject(i+1, data, fmt.Errorf("key expression %s %w", x.key, err))
+			continue
+		}
 		if j, twice := seen[key]; twice {
-			if !bytes.Equal(entries[j].data, data) {
-				return nil, 0, fmt.Errorf("stream %s: key expression %s is not unique: records %d and %d of one page differ and have the same key", x.stream, x.key, j+1, i+1)
+			if !bytes.Equal(e.read[j].data, data) {
+				e.reject(i+1, data, fmt.Errorf("key expression %s is not unique: it gave the key of record %d of the same page, which differs,", x.key, e.read[j].at))
 			}
 			continue
 		}
-		seen[key] = len(entries)
-		entries = append(entries, entry{key: key, datum: &found[i], data: data})
+		seen[key] = len(e.read)
+		e.read = append(e.read, entry{key: key, at: i + 1, datum: &found[i], data: data})
 	}
-	return entries, len(found), nil
+	return e, nil
 }
 
 // find evaluates the records expression: arrays are spread, objects stand for

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -15,6 +16,7 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 		Key:         b.expr(n.get("key")),
 		Fingerprint: b.expr(n.get("fingerprint")),
 		Paginate:    b.paginate(n.get("paginate")),
+		BadRecords:  BadRecords(cmp.Or(b.text(n.get("bad_records")), string(QuarantineBadRecords))),
 	}
 	// A parameter that two things set would silently be one of them.
 	taken := map[string]*node{}

@@ -127,11 +127,26 @@ type Stream struct {
 	// Fingerprint gives what changes when a record does; nil is the whole record.
 	Fingerprint *Expr
 	Paginate    Paginate
+	// BadRecords is what becomes of a record that the expressions do not fit.
+	BadRecords BadRecords
 	// Incremental is nil when only the whole list can be asked for.
 	Incremental *Incremental
 	// Detail is nil when the list has all there is.
 	Detail *Detail
 }
+
+// BadRecords is what becomes of a record without a usable key, with the key of
+// another record of its page, or whose other expressions fail.
+type BadRecords string
+
+// What becomes of bad records. A first page on which there are no others is
+// always an error: then the expression is wrong, and not the records.
+const (
+	// QuarantineBadRecords makes a quarantined gap of each, and the rest goes on.
+	QuarantineBadRecords BadRecords = "quarantine"
+	// FailBadRecords ends the run.
+	FailBadRecords BadRecords = "fail"
+)
 
 // Request is the shape of a GET request.
 type Request struct {

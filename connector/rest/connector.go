@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,25 +95,31 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 		return connector.Page{}, err
 	}
 	page := connector.Page{ServerTime: serverTime(res.Header)}
-	var entries []entry
-	count := 0
+	var found entries
 	if body != nil {
-		if entries, count, err = (extraction{s.Name, s.Records, s.Key}).read(ctx, body); err != nil {
+		if found, err = (extraction{s.Name, s.Records, s.Key}).read(ctx, body); err != nil {
 			return connector.Page{}, c.invalid(req, res, err)
 		}
 	}
-	if page.Items, err = s.items(ctx, entries); err != nil {
+	if page.Items, err = s.items(ctx, &found); err != nil {
 		return connector.Page{}, c.invalid(req, res, err)
 	}
+	// Not one record of the very first page: then it is the expression that is wrong.
+	if start := ask.Cursor == "" && ask.Since == ""; s.BadRecords == FailBadRecords || start && len(page.Items) == 0 {
+		if err := found.first(s.Name); err != nil {
+			return connector.Page{}, c.contradicted(req, res, err)
+		}
+	}
+	page.Unread = found.unread()
 	secret := ""
 	if auth := c.config.Provider.Auth; auth.Kind == QueryAuth {
 		secret = auth.Name
 	}
 	page.Next, err = s.Paginate.next(ctx, c.origin, secret, answer{
-		request: req.URL, header: res.Header, body: body, cursor: ask.Cursor, entries: entries, count: count,
+		request: req.URL, header: res.Header, body: body, cursor: ask.Cursor, found: found,
 	})
 	if err != nil {
-		f := c.invalid(req, res, fmt.Errorf("stream %s: %w", s.Name, err))
+		f := c.contradicted(req, res, fmt.Errorf("stream %s: %w", s.Name, err))
 		if errors.Is(err, errSamePage) {
 			f.Reason = reason.CursorRepeats
 		}
@@ -121,32 +128,59 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	return page, nil
 }
 
-// items makes list entries of records.
-func (s *Stream) items(ctx context.Context, entries []entry) ([]connector.Item, error) {
-	items := make([]connector.Item, len(entries))
-	for i, e := range entries {
-		items[i] = connector.Item{Key: e.key, Data: e.data}
-		if s.Incremental != nil {
-			v, err := s.Incremental.Cursor.one(ctx, e.datum)
-			if err == nil && v.kind() != kindNull {
-				var ok bool
-				if items[i].Watermark, ok = v.text(); !ok {
-					err = fmt.Errorf("gave %s, want a text, a number or null,", article(v.kind()))
-				}
-			}
-			if err != nil {
-				return nil, fmt.Errorf("stream %s: incremental expression %s %w for record %d of %d", s.Name, s.Incremental.Cursor, err, i+1, len(entries))
+// items makes list entries of records; those that cannot be any become bad ones.
+// The error is that of ctx.
+func (s *Stream) items(ctx context.Context, found *entries) ([]connector.Item, error) {
+	items := make([]connector.Item, 0, len(found.read))
+	for _, e := range found.read {
+		item, err := s.item(ctx, e)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			found.reject(e.at, e.data, err)
+			continue
+		}
+		items = append(items, item)
+	}
+	slices.SortStableFunc(found.bad, func(a, b badRecord) int { return a.at - b.at })
+	return items, nil
+}
+
+func (s *Stream) item(ctx context.Context, e entry) (connector.Item, error) {
+	item := connector.Item{Key: e.key, Data: e.data}
+	if s.Incremental != nil {
+		v, err := s.Incremental.Cursor.one(ctx, e.datum)
+		if err == nil && v.kind() != kindNull {
+			var ok bool
+			if item.Watermark, ok = v.text(); !ok {
+				err = fmt.Errorf("gave %s, want a text, a number or null,", article(v.kind()))
 			}
 		}
-		if s.Fingerprint != nil {
-			v, err := s.Fingerprint.one(ctx, e.datum)
-			if err != nil {
-				return nil, fmt.Errorf("stream %s: fingerprint expression %s %w for record %d of %d", s.Name, s.Fingerprint, err, i+1, len(entries))
-			}
-			items[i].Fingerprint = fingerprint(v)
+		if err != nil {
+			return item, fmt.Errorf("incremental expression %s %w", s.Incremental.Cursor, err)
 		}
 	}
-	return items, nil
+	if s.Fingerprint != nil {
+		v, err := s.Fingerprint.one(ctx, e.datum)
+		if err != nil {
+			return item, fmt.Errorf("fingerprint expression %s %w", s.Fingerprint, err)
+		}
+		item.Fingerprint = fingerprint(v)
+	}
+	return item, nil
+}
+
+// unread is the bad records as the runtime takes them: what they hold stays here.
+func (e *entries) unread() []connector.Unread {
+	var out []connector.Unread
+	for _, b := range e.bad {
+		sum := sha256.Sum256(b.data)
+		out = append(out, connector.Unread{
+			Position: b.at, ID: hex.EncodeToString(sum[:8]), Problem: strings.TrimSuffix(b.err.Error(), ","),
+		})
+	}
+	return out
 }
 
 // Detail asks for the detail of one item. Its errors are those of List; they
@@ -165,12 +199,15 @@ func (c *Connector) Detail(ctx context.Context, call connector.Caller, stream st
 	if err != nil || body == nil {
 		return nil, err
 	}
-	entries, _, err := (extraction{d.Stream, d.Records, d.Key}).read(ctx, body)
+	found, err := (extraction{d.Stream, d.Records, d.Key}).read(ctx, body)
+	if err == nil {
+		err = found.first(d.Stream)
+	}
 	if err != nil {
 		return nil, c.invalid(req, res, err)
 	}
-	records := make([]connector.Record, len(entries))
-	for i, e := range entries {
+	records := make([]connector.Record, len(found.read))
+	for i, e := range found.read {
 		records[i] = connector.Record{Key: e.key, Data: e.data}
 	}
 	return records, nil
@@ -203,6 +240,14 @@ func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, 
 func (c *Connector) invalid(req *http.Request, res *connector.Response, err error) *connector.Failure {
 	f := connector.Invalid(req, res, err)
 	f.Path = req.Pattern
+	return f
+}
+
+// contradicted is the failure of a response that is whole and still not what the
+// connection's file says: asking again will not change that.
+func (c *Connector) contradicted(req *http.Request, res *connector.Response, err error) *connector.Failure {
+	f := c.invalid(req, res, err)
+	f.Class = reason.Rejected
 	return f
 }
 

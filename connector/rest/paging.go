@@ -49,8 +49,7 @@ type answer struct {
 	header  http.Header
 	body    *datum // nil when there was no content
 	cursor  string // that the page was asked for with
-	entries []entry
-	count   int // of records, identical ones included
+	found   entries
 }
 
 // next is the cursor of the page after this one, empty at the end. What it
@@ -111,7 +110,7 @@ func (p Paginate) position(cursor string) (at int64, digest string, err error) {
 // the provider filtered, or a smaller size than was asked for. The cursor holds
 // a digest of the page's keys, so that a list that does not move is seen.
 func (p Paginate) advance(a answer) (string, error) {
-	if a.count == 0 {
+	if a.found.count == 0 {
 		return "", nil
 	}
 	at, before, err := p.position(a.cursor)
@@ -119,8 +118,11 @@ func (p Paginate) advance(a answer) (string, error) {
 		return "", err
 	}
 	sum := fnv.New64a()
-	for _, e := range a.entries {
+	for _, e := range a.found.read {
 		_, _ = sum.Write(append([]byte(e.key), 0))
+	}
+	for _, b := range a.found.bad {
+		_, _ = sum.Write(b.data)
 	}
 	digest := strconv.FormatUint(sum.Sum64(), 16)
 	if digest == before {
@@ -128,7 +130,7 @@ func (p Paginate) advance(a answer) (string, error) {
 	}
 	step := int64(1)
 	if p.Kind == OffsetPaging {
-		step = int64(a.count)
+		step = int64(a.found.count)
 	}
 	return strconv.FormatInt(at+step, 10) + "." + digest, nil
 }
