@@ -17,18 +17,25 @@ const backlogAfter = 1000
 // deferRest puts the details of a whole page off, unsent, while pressure keeps
 // details from being fetched at all. High is the watermark before the page:
 // listing what changed at it or later finds every item of the page.
-func (r *run) deferRest(b *batch, todo []task, why *stop, high string, now time.Time) {
+func (r *run) deferRest(ctx context.Context, b *batch, todo []task, why *stop, high string, now time.Time) error {
 	for _, t := range todo {
 		if r.gapsOf[t.to] < backlogAfter {
 			r.gapsOf[t.to]++
-			b.missed(outcome{task: t, err: &reason.Refusal{Reason: why.why, RetryAt: why.retryAt}}, now)
+			if err := b.missed(ctx, outcome{task: t, err: &reason.Refusal{Reason: why.why, RetryAt: why.retryAt}}, now); err != nil {
+				return err
+			}
 			continue
 		}
+		if err := b.listed(ctx, t); err != nil {
+			return err
+		}
+		b.order = append(b.order, t.item.Key)
 		it := b.items[t.item.Key]
 		it.Owed = true
 		b.items[t.item.Key] = it
 		b.owe(t, why, high, now)
 	}
+	return nil
 }
 
 // owe adds one item to the stream's backlog gap.
@@ -76,21 +83,11 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 		if err != nil {
 			return r.broken(ctx, err)
 		}
+		b.settle = b.settleBacklog
 		end := r.details(ctx, b, todo, done)
 		if end != nil && end.abort {
 			return end.stop
 		}
-		// What failed by itself has a gap of its own now, and is no longer part
-		// of the backlog; what was not sent for still is.
-		var failed []Gap
-		for _, m := range b.Opened {
-			if m.Attempts > 0 {
-				failed = append(failed, m)
-				b.settle(m.Key)
-			}
-		}
-		b.Opened, b.Progress.GapsOpened = failed, 0
-		b.Progress.GapsRecovered = b.Progress.Details
 		switch {
 		case end != nil:
 			g.LastSeen, g.Attempts = time.Now(), 0
@@ -137,10 +134,20 @@ func (r *run) owedOf(ctx context.Context, s connector.Stream, page connector.Pag
 	return b, todo, nil
 }
 
-// settle takes an item out of the backlog.
-func (b *batch) settle(key string) {
-	it := b.items[key]
-	it.Owed = false
-	b.items[key] = it
-	b.order = append(b.order, key)
+// settleBacklog sorts what was missed: what failed by itself has a gap of its own
+// now and is no longer part of the backlog; what was not sent for still is.
+func (b *batch) settleBacklog() {
+	var opened []Gap
+	for _, m := range b.Opened {
+		if !m.Backlog && m.Attempts == 0 && m.Status != GapTerminal {
+			continue
+		}
+		opened = append(opened, m)
+		if it, ok := b.items[m.Key]; ok && !m.Backlog {
+			it.Owed = false
+			b.items[m.Key] = it
+		}
+	}
+	b.Opened, b.Progress.GapsOpened = opened, 0
+	b.Progress.GapsRecovered = b.Progress.Details
 }

@@ -31,6 +31,7 @@ type caller struct {
 	last   atomic.Pointer[string] // the route of the newest request
 
 	mu    sync.Mutex
+	any   bool      // a request has succeeded in this run
 	waits int       // openings of the circuit that were waited out since the last success
 	until time.Time // when the newest of them ends
 }
@@ -50,7 +51,22 @@ func (c *caller) mayWait(until time.Time) bool {
 func (c *caller) succeeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.waits, c.any = 0, true
+}
+
+// begin is the beginning of other work: the waits of the work before are not
+// counted against it.
+func (c *caller) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.waits = 0
+}
+
+// accepted reports whether any request has succeeded in this run.
+func (c *caller) accepted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.any
 }
 
 // route is the route of the newest request.
@@ -67,9 +83,9 @@ func newCaller(r *run, g *headway.Governor) (*caller, error) {
 	options := transport.Options{
 		Base: o.Base, Timeout: o.Timeout, Whole: o.MaxBody,
 		Backoff: o.Retry, Budget: o.RetryBudget,
-		Deadline: r.budget.deadline,
-		Gate:     r.budget.take,
-		Observe:  r.observe,
+		Deadline: r.budget.deadline, Waiting: r.waiting,
+		Gate:    r.budget.take,
+		Observe: r.observe,
 	}
 	if o.Classify != nil {
 		options.Classify = func(status int, _ http.Header, body []byte) (reason.Class, bool) {
@@ -102,9 +118,9 @@ func sameHost(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Do sends one request and waits an open circuit out (C-14): as long as the
-// run's time allows, and at most eight times in a row without a success between,
-// over all requests of the run.
+// Do sends one request and waits an open circuit out: as long as the run's time
+// allows, and at most eight times in a row without a success between, over all
+// requests of the stage that the run is in.
 func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response, error) {
 	for sent := 0; ; {
 		res, err := c.send(ctx, req)

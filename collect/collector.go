@@ -53,6 +53,16 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if r.governor, err = headway.New(pacing); err != nil {
 		return Summary{}, err
 	}
+	waiting, interrupt := context.WithCancel(ctx)
+	defer interrupt()
+	r.waiting = waiting
+	go func() {
+		select {
+		case <-r.o.Stop:
+			interrupt()
+		case <-waiting.Done():
+		}
+	}()
 	if r.caller, err = newCaller(r, r.governor); err != nil {
 		return Summary{}, err
 	}
@@ -91,6 +101,7 @@ type run struct {
 	governor *headway.Governor
 	caller   *caller
 	budget   budget
+	waiting  context.Context // ends when Stop is closed: nothing waits any longer
 	lease    Lease
 	warm     bool
 	pressure Pressure
@@ -98,6 +109,8 @@ type run struct {
 	// they are.
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
+	saves     saves
+	denied    int // details refused with a 401 since the last that was fetched
 	// bounded says that a catch-up has pages left for another run.
 	bounded bool
 
@@ -147,21 +160,53 @@ func (r *run) collect(ctx context.Context) *stop {
 	if held != nil && !held.pressed() {
 		return held
 	}
+	var failed *stop
 	for _, s := range r.o.Connector.Streams() {
-		if stop := r.stream(ctx, s, state.Lanes); stop != nil {
-			return stop
+		stop := r.stream(ctx, s, state.Lanes)
+		switch {
+		case stop == nil:
+		case !r.alone(stop):
+			return cmp.Or(failed, stop)
+		default:
+			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: "stream", Reason: stop.why, Note: "stream_failed"})
+			if failed == nil || failed.err == nil && stop.err != nil {
+				failed = stop
+			}
 		}
 	}
-	if held != nil || r.suspended != nil {
-		return cmp.Or(r.suspended, held)
+	end := cmp.Or(r.suspended, held)
+	for {
+		if end == nil {
+			end = r.recover(ctx)
+		}
+		if end == nil {
+			break
+		}
+		if end = r.outlast(ctx, end); end != nil {
+			break
+		}
 	}
-	if stop := r.recover(ctx); stop != nil {
-		return stop
-	}
-	if r.bounded {
+	switch {
+	case failed != nil || end != nil:
+		return cmp.Or(failed, end)
+	case r.bounded:
 		return &stop{why: reason.MaxCatchup.Reason()}
 	}
 	return nil
+}
+
+// alone reports whether a stop concerns only the stream that met it, so that
+// the others are collected all the same.
+func (r *run) alone(s *stop) bool {
+	switch s.why {
+	case reason.NotFound, reason.ClientError, reason.Forbidden, reason.InvalidResponse, reason.CursorRepeats,
+		reason.ServerError, reason.Timeout:
+		return true
+	case reason.Unauthorized:
+		return r.caller.accepted() // the credential is good for something
+	default:
+		return false
+	}
 }
 
 // pressed reports whether the provider's pressure made the stop: that does not

@@ -17,6 +17,7 @@ type task struct {
 	from, to string
 	children children
 	known    bool // seen before, so that it may be owed
+	changed  bool // the list record is new too, and is written with the detail
 }
 
 // outcome is what came of a task.
@@ -27,95 +28,136 @@ type outcome struct {
 }
 
 // ending is a stop that came while details were fetched. One that aborts
-// commits nothing: the slice is asked for again.
+// commits nothing more: what is not committed is asked for again.
 type ending struct {
 	*stop
 	abort bool
 }
 
-// details fetches the tasks, several at once if so configured, and puts what
-// came of them into the batch. After a stop the rest become gaps.
+// details fetches the tasks, as many at once as the run's concurrency, and puts
+// what came of them into the batch. What has come is committed on the way, so
+// that a run that is killed keeps nearly all of it; the lane stays where it is
+// until the whole page is done. After a stop the rest become gaps.
 func (r *run) details(ctx context.Context, b *batch, todo []task, last bool) *ending {
 	r.live.owe(int64(len(todo)), last)
-	var end *ending
-	for o := range r.fetch(ctx, todo, func() *stop {
-		if end != nil {
-			return end.stop
-		}
-		return nil
-	}) {
-		fault.Point(fault.DetailFetched)
-		r.live.paid()
-		if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
-			end = &ending{stop: r.broken(ctx, context.Canceled), abort: true}
-			continue
-		}
-		if o.err == nil {
-			if err := b.hydrated(ctx, o); err != nil {
-				end = &ending{stop: r.broken(ctx, err), abort: true}
+	defer r.live.owe(0, last)
+	in, out := make(chan task), make(chan outcome)
+	var wg sync.WaitGroup
+	for range min(r.o.Concurrency, len(todo)) {
+		wg.Go(func() {
+			for t := range in {
+				records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
+				out <- outcome{task: t, records: records, err: err}
 			}
-			continue
+		})
+	}
+	defer wg.Wait()
+	defer close(in)
+	alarm := time.NewTimer(time.Hour)
+	defer alarm.Stop()
+	var end *ending
+	sent, got := 0, 0
+	for got < sent || sent < len(todo) && end == nil {
+		var feed chan task
+		var next task
+		if sent < len(todo) && end == nil {
+			feed, next = in, todo[sent]
 		}
-		b.missed(o, time.Now())
-		if stop := stopsRun(o.err); stop != nil && end == nil {
-			end = &ending{stop: stop}
+		var wake <-chan time.Time
+		if b.pending > 0 && (end == nil || !end.abort) {
+			now := time.Now()
+			if r.saves.due(now, b.pending) {
+				if err := b.commit(ctx); err != nil {
+					end = &ending{stop: r.broken(ctx, err), abort: true}
+				}
+				continue
+			}
+			alarm.Reset(r.saves.at().Sub(now))
+			wake = alarm.C
+		}
+		select {
+		case feed <- next:
+			sent++
+		case o := <-out:
+			got++
+			r.live.paid()
+			if came := r.came(ctx, b, o); came != nil && (end == nil || came.abort && !end.abort) {
+				end = came
+			}
+		case <-wake:
 		}
 	}
-	r.live.owe(0, last)
+	if end == nil || end.abort {
+		return end
+	}
+	for _, t := range todo[sent:] {
+		if err := b.missed(ctx, outcome{task: t, err: &reason.Refusal{Reason: end.why, RetryAt: end.retryAt}}, time.Now()); err != nil {
+			return &ending{stop: r.broken(ctx, err), abort: true}
+		}
+	}
 	return end
 }
 
-// fetch runs the tasks on as many goroutines as the run's concurrency and
-// yields what came of each. Once stopped says why, the tasks that have not
-// begun are yielded as refused for that reason, unsent.
-func (r *run) fetch(ctx context.Context, todo []task, stopped func() *stop) func(yield func(outcome) bool) {
-	return func(yield func(outcome) bool) {
-		workers := min(r.o.Concurrency, len(todo))
-		in, out := make(chan task), make(chan outcome)
-		var wg sync.WaitGroup
-		for range workers {
-			wg.Go(func() {
-				for t := range in {
-					records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
-					out <- outcome{task: t, records: records, err: err}
-				}
-			})
-		}
-		defer func() {
-			close(in)
-			wg.Wait()
-		}()
-		sent, got := 0, 0
-		for got < len(todo) {
-			if sent < len(todo) {
-				if s := stopped(); s != nil {
-					yield(outcome{task: todo[sent], err: &reason.Refusal{Reason: s.why, RetryAt: s.retryAt}})
-					sent++
-					got++
-					continue
-				}
-			}
-			var feed chan task
-			var t task
-			if sent < len(todo) {
-				feed, t = in, todo[sent]
-			}
-			select {
-			case feed <- t:
-				sent++
-			case o := <-out:
-				got++
-				yield(o)
-			}
-		}
+// came puts one outcome into the batch. The ending is nil when the rest may go on.
+func (r *run) came(ctx context.Context, b *batch, o outcome) *ending {
+	fault.Point(fault.DetailFetched)
+	if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
+		return &ending{stop: r.broken(ctx, context.Canceled), abort: true}
 	}
+	if o.err == nil {
+		r.denied = 0
+		if err := b.hydrated(ctx, o); err != nil {
+			return &ending{stop: r.broken(ctx, err), abort: true}
+		}
+		return nil
+	}
+	if err := b.missed(ctx, o, time.Now()); err != nil {
+		return &ending{stop: r.broken(ctx, err), abort: true}
+	}
+	if stop := r.stopsRun(o.err); stop != nil {
+		return &ending{stop: stop}
+	}
+	return nil
 }
+
+// The bounds of how long what was fetched may wait for its commit.
+const (
+	minSpacing = 100 * time.Millisecond
+	maxSpacing = time.Second
+	// maxPending is how many outcomes are held at most.
+	maxPending = 256
+	// commitShare is the time between commits, in commits: about a twentieth of
+	// a run goes into them.
+	commitShare = 20
+)
+
+// saves says when the outcomes of an unfinished page are committed: at once
+// when they come slowly, otherwise as often as costs little, and at least once
+// a second. The zero value is due.
+type saves struct {
+	last time.Time     // when the newest commit ended
+	cost time.Duration // how long it took
+}
+
+// at is the earliest instant of the next commit.
+func (s saves) at() time.Time {
+	return s.last.Add(min(max(minSpacing, commitShare*s.cost), maxSpacing))
+}
+
+// due reports whether so many outcomes are to be committed at now.
+func (s saves) due(now time.Time, pending int) bool {
+	return pending >= maxPending || !now.Before(s.at())
+}
+
+// maxDenied is how many details in a row may be refused with a 401, none
+// fetched between, before the credential itself is taken to be refused.
+const maxDenied = 3
 
 // stopsRun says whether a detail's failure is one for the whole run: a refusal
 // to send, an empty retry budget (a provider that fails so often is not sent the
 // first attempts of everything else either), a credential that is no longer
 // taken, a quota that is used up. Other failures concern one item.
-func stopsRun(err error) *stop {
+func (r *run) stopsRun(err error) *stop {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {
 		return &stop{why: r.Reason, retryAt: r.RetryAt}
 	}
@@ -125,7 +167,11 @@ func stopsRun(err error) *stop {
 		return &stop{why: reason.Internal, err: err}
 	case f.Stopped != reason.None:
 		return &stop{why: f.Stopped, retryAt: f.RetryAt, cause: f}
-	case f.Reason == reason.Unauthorized, f.Reason == reason.TLS:
+	case f.Reason == reason.Unauthorized:
+		if r.denied++; r.denied >= maxDenied {
+			return &stop{why: f.Reason, err: f}
+		}
+	case f.Reason == reason.TLS:
 		return &stop{why: f.Reason, err: f}
 	case f.Reason == reason.QuotaExhausted:
 		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}

@@ -150,6 +150,7 @@ func (r *run) observe(a transport.Attempt) { r.live.attempt(a) }
 // enter goes on to another phase, and says so in the trace.
 func (r *run) enter(s stage) {
 	r.live.enter(s)
+	r.caller.begin()
 	r.emit(event.Event{Type: event.Phase, Stream: s.Stream, Phase: string(s.Phase)})
 }
 
@@ -191,6 +192,7 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 	c.Events = r.drain()
 	c.Pacing = r.learned(c.At)
 	fault.Point(fault.SliceCommitting)
+	began := time.Now()
 	if err := r.o.Store.Commit(ctx, r.lease, c); err != nil {
 		r.mu.Lock()
 		r.pending = append(c.Events, r.pending...)
@@ -198,6 +200,8 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 		return err
 	}
 	fault.Point(fault.SliceCommitted)
+	now := time.Now()
+	r.saves = saves{last: now, cost: now.Sub(began)}
 	r.live.mu.Lock()
 	r.live.committed = total
 	r.live.mu.Unlock()

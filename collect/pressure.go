@@ -30,7 +30,7 @@ type Pressure struct {
 // nothing of the provider's pressure and leave it as it is; a run that drained
 // ends it.
 func (p Pressure) after(why reason.Reason, progress bool, now time.Time) Pressure {
-	if why == reason.Drained {
+	if why == reason.Drained || why == reason.Quarantined {
 		return Pressure{}
 	}
 	if _, ok := reason.AsPressure(why); !ok {

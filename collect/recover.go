@@ -20,9 +20,6 @@ const (
 	gapPageRows  = 500
 )
 
-// quarantineAfter is how many attempts make a gap terminal.
-const quarantineAfter = 8
-
 // recover tries each gap that is pending and due once, in fair order. It stops
 // when the run must stop; when the provider's pressure stops it, the gaps stay
 // and the stop says so, and the caller goes on with other work (C-13).
@@ -141,11 +138,11 @@ func (r *run) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *
 			from: s.Name, to: s.DetailStream, children: readChildren(it.Children), known: true,
 		})
 	}
+	b.settle = func() { b.settleGaps(before) }
 	end := r.details(ctx, b, todo, true)
 	if end != nil && end.abort {
 		return end.stop
 	}
-	b.settleGaps(before)
 	fault.Point(fault.GapsSettled)
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
@@ -163,36 +160,27 @@ func (r *run) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *
 	return nil
 }
 
-// settleGaps turns what was missed again into what the store is told: what was
-// not sent for is given back; what failed too often by itself, and not for the
-// provider's pressure, is quarantined.
+// settleGaps turns what was missed again into what the store is to know: what
+// was not sent for is given back; what failed too often and for too long by
+// itself is quarantined.
 func (b *batch) settleGaps(before map[GapKey]Gap) {
 	b.Progress.GapsRecovered = int64(len(b.Recovered))
 	missed := b.Opened
 	b.Opened, b.Progress.GapsOpened = nil, 0
 	for _, g := range missed {
-		if g.Attempts == 0 {
+		if g.Attempts == 0 && g.Status != GapTerminal {
 			b.Returned = append(b.Returned, g.GapKey)
 			continue
 		}
-		if before[g.GapKey].Attempts+g.Attempts >= quarantineAfter && !excused(g.Reason) {
+		old := before[g.GapKey]
+		if old.Attempts > 0 && !old.LastSeen.Before(b.run.started.Round(0)) {
+			g.Attempts = 0 // this run is counted already
+		}
+		tries := old.Attempts + g.Attempts
+		g.waitFor(tries, g.LastSeen)
+		if givenUp(g.Reason, tries, g.LastSeen.Sub(old.FirstSeen)) {
 			g.Status = GapTerminal
 		}
 		b.Opened = append(b.Opened, g)
 	}
-	for _, g := range b.Recovered {
-		if _, known := b.items[g.Key]; known {
-			b.order = append(b.order, g.Key)
-		}
-	}
-}
-
-// excused reports whether a failure says nothing of the item: pressure, caps,
-// and a provider that cannot be reached.
-func excused(why reason.Reason) bool {
-	kind := why.Kind()
-	if kind == reason.KindPressure || kind == reason.KindCap || kind == reason.KindCaller {
-		return true
-	}
-	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS
 }

@@ -13,11 +13,14 @@ type RunState string
 // The states of a run. A run that is still Running without a live lease was
 // killed; readers show it as Abandoned.
 const (
-	RunRunning   RunState = "running"
-	RunDrained   RunState = "drained"   // nothing left to do
-	RunDeferred  RunState = "deferred"  // stopped early, resumable
-	RunFailed    RunState = "failed"    // the provider or we ourselves refused for good
-	RunAbandoned RunState = "abandoned" // the process died
+	RunRunning RunState = "running"
+	RunDrained RunState = "drained" // nothing left to do, and nothing missing
+	// RunIncomplete is a run that has nothing left to do by itself while something
+	// is quarantined: somebody has to look.
+	RunIncomplete RunState = "incomplete"
+	RunDeferred   RunState = "deferred"  // stopped early, resumable
+	RunFailed     RunState = "failed"    // the provider or we ourselves refused for good
+	RunAbandoned  RunState = "abandoned" // the process died
 )
 
 // Progress is a run's counters. All of them only grow.

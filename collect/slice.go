@@ -2,8 +2,6 @@ package collect
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,10 +11,13 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// slice writes one page and the details of its items, and commits them with
-// the lane's new position. Before is the highest watermark of the pages before.
-// What could not be fetched becomes gaps, and the slice is committed all the
-// same; only then does the run stop.
+// slice writes one page and the details of its items, and commits them. An item
+// becomes known with its detail, or with the gap that says that it is owed: on a
+// page of many details that is long before the page is complete. Only the last
+// commit moves the lane, so that a run that was killed asks for the page again
+// and finds the rest. Before is the highest watermark of the pages before. What
+// could not be fetched becomes gaps, and the slice is completed all the same;
+// only then does the run stop.
 func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, before string) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
@@ -39,13 +40,14 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 			b.Progress.Unchanged++
 			continue
 		}
+		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
+		if s.DetailStream != "" {
+			todo = append(todo, task{item: it, from: s.Name, to: s.DetailStream, children: readChildren(old.Children), known: seen, changed: !same})
+			continue
+		}
+		b.order = append(b.order, it.Key)
 		if !same {
 			records = append(records, Record{Key: it.Key, Data: it.Data})
-		}
-		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
-		b.order = append(b.order, it.Key)
-		if s.DetailStream != "" {
-			todo = append(todo, task{item: it, from: s.Name, to: s.DetailStream, children: readChildren(old.Children), known: seen})
 		}
 	}
 	if err := b.write(ctx, s.Name, records); err != nil {
@@ -53,7 +55,9 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	}
 	var end *ending
 	if r.suspended != nil {
-		r.deferRest(b, todo, r.suspended, before, time.Now())
+		if err := r.deferRest(ctx, b, todo, r.suspended, before, time.Now()); err != nil {
+			return r.broken(ctx, err)
+		}
 	} else if end = r.details(ctx, b, todo, !next.Walking); end != nil && end.abort {
 		return end.stop
 	}
@@ -85,6 +89,10 @@ type batch struct {
 	items map[string]KnownItem
 	order []string // keys of the items that the commit writes
 	dirty bool     // records were written to the sink
+	// pending counts the outcomes of details that the next commit makes durable.
+	pending int
+	// settle turns what was missed into what the commit says of it; nil leaves it.
+	settle func()
 }
 
 func (r *run) newBatch(stream string) *batch {
@@ -102,18 +110,29 @@ func (b *batch) write(ctx context.Context, stream string, records []Record) erro
 	return err
 }
 
+// listed writes the list record of an item whose detail is settled one way or
+// the other: from now on the item is known.
+func (b *batch) listed(ctx context.Context, t task) error {
+	b.pending++
+	if !t.changed {
+		return nil
+	}
+	return b.write(ctx, t.from, []Record{{Key: t.item.Key, Data: t.item.Data}})
+}
+
 // hydrated takes a detail that was fetched.
 func (b *batch) hydrated(ctx context.Context, o outcome) error {
+	if err := b.listed(ctx, o.task); err != nil {
+		return err
+	}
 	if err := b.writeChildren(ctx, &o); err != nil {
 		return err
 	}
 	if it, ok := b.items[o.item.Key]; ok {
 		it.Children = o.children.encode()
-		if it.Owed {
-			it.Owed = false
-			b.order = append(b.order, o.item.Key)
-		}
+		it.Owed = false
 		b.items[o.item.Key] = it
+		b.order = append(b.order, o.item.Key)
 	}
 	if o.known {
 		b.Recovered = append(b.Recovered, GapKey{Stream: o.to, Key: o.item.Key})
@@ -123,40 +142,24 @@ func (b *batch) hydrated(ctx context.Context, o outcome) error {
 }
 
 // missed takes a detail that could not be fetched: from now on it is owed.
-func (b *batch) missed(o outcome, now time.Time) {
-	g := Gap{
-		GapKey: GapKey{Stream: o.to, Key: o.item.Key}, Connection: b.run.o.Connection,
-		Parent: o.from, Locator: o.item.Data, Status: GapPending, FirstSeen: now, LastSeen: now,
+func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
+	if err := b.listed(ctx, o.task); err != nil {
+		return err
 	}
-	if f, ok := errors.AsType[*connector.Failure](o.err); ok {
-		g.Reason, g.Attempts, g.RetryAt = f.Reason, int64(f.Attempts), f.RetryAt
-		if f.Stopped != reason.None {
-			g.Reason = f.Stopped
-		} else if f.Attempts == 0 {
-			// Nothing forbade it, and still nothing was sent: that counts as an
-			// attempt, or recovery would serve the gap again and again. A request
-			// that cannot be made will not be possible later either.
-			g.Attempts = 1
-			if f.Reason == reason.InvalidResponse {
-				g.Status = GapTerminal
-			}
-		}
-		g.LastError = f.Reason.String()
-		if f.Status != 0 {
-			g.LastError = fmt.Sprintf("%d %s", f.Status, f.Reason)
-		}
-	} else if r, ok := errors.AsType[*reason.Refusal](o.err); ok {
-		g.Reason, g.RetryAt = r.Reason, r.RetryAt
-	} else {
-		g.Reason = reason.Internal
+	if _, ok := b.items[o.item.Key]; ok {
+		b.order = append(b.order, o.item.Key)
 	}
-	b.Opened = append(b.Opened, g)
+	b.Opened = append(b.Opened, gapOf(b.run.o.Connection, o, now))
 	b.Progress.GapsOpened++
+	return nil
 }
 
 // commit makes the batch durable: the sink first, then everything else in one
 // transaction of the store.
 func (b *batch) commit(ctx context.Context) error {
+	if b.settle != nil {
+		b.settle()
+	}
 	slices.Sort(b.order)
 	for _, key := range slices.Compact(b.order) {
 		b.Items = append(b.Items, b.items[key])
@@ -175,7 +178,12 @@ func (b *batch) commit(ctx context.Context) error {
 	for why, n := range b.deferred() {
 		b.run.emit(event.Event{Type: event.Deferral, Stream: b.Stream, Reason: why, Count: n})
 	}
-	return b.run.commit(ctx, b.Commit)
+	if err := b.run.commit(ctx, b.Commit); err != nil {
+		return err
+	}
+	b.Commit = Commit{Stream: b.Stream}
+	b.order, b.dirty, b.pending = nil, false, 0
+	return nil
 }
 
 func (b *batch) deferred() map[reason.Reason]int64 {

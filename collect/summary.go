@@ -58,8 +58,11 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		}
 	case len(owed) > 0:
 		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
+	case s.Quarantined > 0:
+		s.State, s.Reason = RunIncomplete, reason.Quarantined
 	}
-	s.Pressure = r.pressure.after(s.Reason, s.Records+s.GapsRecovered > 0, s.Ended)
+	s.Pressure = r.pressure.after(s.Reason, r.progressed(), s.Ended)
+	s.Pressure.NeedsAttention = s.Pressure.NeedsAttention || s.Quarantined > 0
 	if s.State == RunDeferred && s.Pressure.holds(s.Ended) && s.RetryAt.Before(s.Pressure.Until) && reason.KindPressure == s.Reason.Kind() {
 		s.RetryAt = s.Pressure.Until
 	}
@@ -83,6 +86,18 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		failure = err
 	}
 	return s, failure
+}
+
+// progressed reports whether the run got anything of what pressure holds back:
+// details where there are any, since a list that is walked again is none.
+func (r *run) progressed() bool {
+	p := r.live.counted()
+	for _, s := range r.o.Connector.Streams() {
+		if s.DetailStream != "" {
+			return p.Details+p.GapsRecovered > 0
+		}
+	}
+	return p.Records > 0
 }
 
 // owed counts what the connection owes, and tells the gap that can be tried first.

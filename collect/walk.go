@@ -79,7 +79,10 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			continue
 		}
 		if err != nil {
-			return r.refusedFor(ctx, err)
+			if stop := r.outlast(ctx, r.refusedFor(ctx, err)); stop != nil {
+				return stop
+			}
+			continue
 		}
 		next := *l
 		repeats := next.advance(page)
@@ -149,14 +152,29 @@ func (l *Lane) advance(p connector.Page) (repeats bool) {
 	return false
 }
 
+// outlast waits a circuit out that is still open after all the waits of one
+// stage, where the run has a time to fill: nil means that the work may go on.
+// Without such a cap nobody could say when to end, and the stop stands.
+func (r *run) outlast(ctx context.Context, s *stop) *stop {
+	if s.why != reason.CircuitOpen.Reason() || s.err != nil || r.budget.deadline.IsZero() {
+		return s
+	}
+	if why := r.waitCircuit(ctx, s.retryAt); why != reason.None {
+		return &stop{why: why, cause: s.cause}
+	}
+	r.caller.begin()
+	return nil
+}
+
 // waitCircuit waits until the circuit lets a probe through; otherwise it says
-// what forbids that: the run's time, the operator, or the context's end.
+// what ended the wait: the run's time, the operator, or the context's end.
 func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reason) {
 	if now := time.Now(); !until.After(now) {
 		until = now.Add(time.Second) // a probe is under way; never a wait of no time
 	}
+	over := reason.None
 	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {
-		return reason.MaxWallClock.Reason()
+		until, over = d, reason.MaxWallClock.Reason()
 	}
 	r.live.wait(reason.CircuitOpen.Reason(), until)
 	defer r.live.wait(reason.None, time.Time{})
@@ -164,7 +182,7 @@ func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reas
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return reason.None
+		return over
 	case <-r.o.Stop:
 		return reason.Interrupted
 	case <-ctx.Done():

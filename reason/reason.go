@@ -67,6 +67,8 @@ const (
 	LeaseHeld
 	// LeaseLost: this process no longer holds the connection.
 	LeaseLost
+	// Quarantined: what is missing has failed too often for another try by itself.
+	Quarantined
 	// Drained: the run ended because there was nothing left to do.
 	Drained
 	// Internal: a fault of our own, such as a disk that is full.
@@ -132,6 +134,7 @@ var table = [count]struct {
 	CursorRepeats:     {"cursor_repeats", KindFailure},
 	LeaseHeld:         {"lease_held", KindCaller},
 	LeaseLost:         {"lease_lost", KindCaller},
+	Quarantined:       {"quarantined", KindFailure},
 	Drained:           {"drained", KindNone},
 	Internal:          {"internal", KindFailure},
 }

@@ -37,6 +37,10 @@ type Options struct {
 	// Deadline is the instant after which no attempt is begun: waits that would
 	// pass it are refused, an attempt under way is never cut. Default: none.
 	Deadline time.Time
+	// Waiting ends every wait when it ends: for a permit, and before a retry. Such
+	// a request is refused as interrupted; an attempt under way is not cut.
+	// Default: waits end with the request's context.
+	Waiting context.Context
 	// Cost is how many units, such as tokens, a request is thought to take of a
 	// limit that counts them. It is asked for each attempt and must not read the
 	// body. Default: 1.
@@ -167,8 +171,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			trace.stop(err)
 			return last.res, last.err
 		}
-		if !t.sleep(req.Context(), n-1) {
-			trace.stop(&reason.Refusal{Reason: reason.Canceled, Err: req.Context().Err()})
+		if why := t.sleep(req.Context(), n-1); why != reason.None {
+			trace.stop(&reason.Refusal{Reason: why, Err: req.Context().Err()})
 			return last.res, last.err
 		}
 	}
@@ -261,12 +265,27 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Per
 	if t.o.Cost != nil {
 		cost = t.o.Cost(req)
 	}
-	if t.o.Deadline.IsZero() {
+	if !t.o.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, t.o.Deadline)
+		defer cancel()
+	}
+	if t.o.Waiting == nil {
 		return t.governor.AcquireCost(ctx, cost)
 	}
-	ctx, cancel := context.WithDeadline(ctx, t.o.Deadline)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return t.governor.AcquireCost(ctx, cost)
+	defer context.AfterFunc(t.o.Waiting, cancel)()
+	permit, err := t.governor.AcquireCost(ctx, cost)
+	if err != nil && t.interrupted(req.Context()) {
+		err = &reason.Refusal{Reason: reason.Interrupted, Err: context.Cause(t.o.Waiting)}
+	}
+	return permit, err
+}
+
+// interrupted reports whether waiting has ended while the request has not.
+func (t *Transport) interrupted(ctx context.Context) bool {
+	return t.o.Waiting != nil && t.o.Waiting.Err() != nil && ctx.Err() == nil
 }
 
 // outbound is the request as it is sent: a copy with a body of its own and the
@@ -337,18 +356,20 @@ func (t *Transport) returnRetry() {
 
 // sleep waits the backoff of retry n out. A cooldown runs meanwhile: the two
 // waits are not added.
-func (t *Transport) sleep(ctx context.Context, n int) bool {
-	d := t.o.Backoff.Wait(n, rand.Uint64())
-	if d == 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
+func (t *Transport) sleep(ctx context.Context, n int) (ended reason.Reason) {
+	timer := time.NewTimer(t.o.Backoff.Wait(n, rand.Uint64()))
 	defer timer.Stop()
+	var interrupted <-chan struct{}
+	if t.o.Waiting != nil {
+		interrupted = t.o.Waiting.Done()
+	}
 	select {
 	case <-timer.C:
-		return true
+		return reason.None
+	case <-interrupted:
+		return reason.Interrupted
 	case <-ctx.Done():
-		return false
+		return reason.Canceled
 	}
 }
 

@@ -247,6 +247,8 @@ func exitOf(s collect.Summary, err error) error {
 	switch s.State {
 	case collect.RunDrained:
 		return nil
+	case collect.RunIncomplete:
+		return &exitError{code: exitIncomplete, silent: true}
 	case collect.RunDeferred:
 		return &exitError{code: exitDeferred, silent: true}
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:

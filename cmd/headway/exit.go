@@ -7,11 +7,12 @@ import (
 
 // The exit codes, after sysexits.h.
 const (
-	exitOK       = 0
-	exitUsage    = 64 // bad usage or configuration
-	exitRefused  = 69 // the provider refused for good
-	exitInternal = 70 // a fault on this side
-	exitDeferred = 75 // deferred and resumable
+	exitOK         = 0
+	exitUsage      = 64 // bad usage or configuration
+	exitIncomplete = 65 // nothing left to do, but something is quarantined
+	exitRefused    = 69 // the provider refused for good
+	exitInternal   = 70 // a fault on this side
+	exitDeferred   = 75 // deferred and resumable
 )
 
 // exitError is an error with an exit code. A silent one has been reported.

@@ -121,13 +121,13 @@ func statusText(c collect.ConnectionStatus) string {
 	}
 	row("owed", owedText(c.Owed))
 	if c.Quarantined > 0 {
-		row("quarantined", count(c.Quarantined)+" details that failed too often")
+		row("quarantined", count(c.Quarantined)+" that failed too often: \"headway gaps list --status terminal\" says why")
 	}
 	row("rate", storedRate(c.Pacing))
 	if c.Pressure.Until.After(time.Now()) {
 		row("cooldown", "gaps that pressure caused wait until "+c.Pressure.Until.Local().Format(time.DateTime))
 	}
-	if c.Pressure.NeedsAttention {
+	if c.Pressure.Cycles > 0 && c.Pressure.NeedsAttention {
 		row("attention", fmt.Sprintf("needs attention: %d runs in a row made no progress for the provider's pressure", c.Pressure.Cycles))
 	}
 	if r := c.LastRun; r != nil {

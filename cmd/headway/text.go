@@ -133,11 +133,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	took := clock(s.Ended.Sub(s.Started))
 	switch s.State {
 	case collect.RunDrained:
-		left := "nothing is left to do"
-		if s.Quarantined > 0 {
-			left = "nothing is left that a run can do"
-		}
-		fmt.Fprintf(&b, "%s: drained in %s, %s\n", c.Name, took, left)
+		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
+	case collect.RunIncomplete:
+		fmt.Fprintf(&b, "%s: incomplete after %s: nothing is left that a run can do by itself, and %s are missing\n", c.Name, took, count(s.Quarantined))
 	case collect.RunDeferred:
 		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
@@ -155,17 +153,34 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("owed", "%s", owedText(s.Owed))
-	if s.Quarantined > 0 {
-		row("quarantine", "%s details failed too often; see \"headway gaps list --status terminal\", then \"gaps release\"", count(s.Quarantined))
-	}
-	if s.Pressure.NeedsAttention {
+	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
 		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
 	}
 	if !s.RetryAt.IsZero() {
 		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))
 	}
 	row("run", "%s", s.ID)
+	if line := missingText(s); line != "" {
+		row("missing", "%s", line)
+	}
 	return b.String()
+}
+
+// missingText says what the run leaves uncollected and what to do about it; it is
+// empty when nothing is.
+func missingText(s collect.Summary) string {
+	var parts []string
+	owed := int64(0)
+	for _, n := range s.Owed {
+		owed += n
+	}
+	if owed > 0 {
+		parts = append(parts, fmt.Sprintf("%s owed, which a later run fetches", count(owed)))
+	}
+	if s.Quarantined > 0 {
+		parts = append(parts, fmt.Sprintf("%s quarantined, which none does (\"headway gaps list --status terminal\" says why, \"gaps release\" tries again)", count(s.Quarantined)))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // owedText lists what is owed, by reason.

@@ -27,7 +27,7 @@ func Next(timetable cron.Schedule, s collect.Summary, err error, now time.Time) 
 		return now.Add(RetrySoon), true
 	}
 	switch s.State {
-	case collect.RunDrained:
+	case collect.RunDrained, collect.RunIncomplete:
 		return timetable.Next(now), true
 	case collect.RunDeferred:
 		at = s.RetryAt

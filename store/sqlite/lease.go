@@ -121,7 +121,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 // Finish writes the run's end and gives the lease back. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
 	switch end.State {
-	case collect.RunDrained, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
+	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
 	case collect.RunRunning:
 		fallthrough
 	default:

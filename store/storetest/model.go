@@ -128,7 +128,7 @@ func (m *model) forget(rt *rapid.T) {
 func (m *model) finish(rt *rapid.T) {
 	l, current := m.lease(rt)
 	end := collect.RunEnd{
-		At: m.at, State: rapid.SampledFrom([]collect.RunState{collect.RunDrained, collect.RunDeferred, collect.RunFailed}).Draw(rt, "state"),
+		At: m.at, State: rapid.SampledFrom([]collect.RunState{collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed}).Draw(rt, "state"),
 		Events: drawEvents(rt),
 	}
 	if wrote(rt, m.store.Finish(rt.Context(), l, end), current) {
