@@ -173,8 +173,8 @@ func (b *batch) settleGaps(before map[GapKey]Gap) {
 			continue
 		}
 		old := before[g.GapKey]
-		if old.Attempts > 0 && !old.LastSeen.Before(b.run.started.Round(0)) {
-			g.Attempts = 0 // this run is counted already
+		if old.Attempts > 0 && !old.LastSeen.Before(b.run.started.Round(0)) && g.Reason.Kind() == reason.KindFailure {
+			g.Attempts = 0 // this run is counted already, and the wait keeps it from being served again
 		}
 		tries := old.Attempts + g.Attempts
 		g.waitFor(tries, g.LastSeen)

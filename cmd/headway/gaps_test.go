@@ -124,7 +124,7 @@ func TestGapsSayWhatIsWrong(t *testing.T) {
 func TestStatusShowsWhatIsOwed(t *testing.T) {
 	path := owing(t)
 	code, out, _ := headway(t, "status", "acme", "--state", path)
-	for _, want := range []string{"acme", "2 details (1 rate_limited, 1 server_error)", "1 details that failed too often", "deferred", "unknown"} {
+	for _, want := range []string{"acme", "2 details (1 rate_limited, 1 server_error)", "1 that failed too often", "deferred", "unknown"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, no %q in\n%s", code, want, out)
 		}
