@@ -94,7 +94,7 @@ check-tools:
 	$(GO) -C tools test ./...
 
 check-fuzz:
-	scripts/fuzz 3s
+	scripts/fuzz $(FUZZTIME)
 
 check-bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
