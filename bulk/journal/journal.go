@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/filelock"
-	"github.com/headway-go/headway/internal/names"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -19,22 +19,16 @@ const compactAt = 1 << 20
 // Journal is the journal of a load that is under way. It is made by [Open].
 type Journal struct {
 	dir  string
+	disk disk.Disk
 	lock *os.File
 
 	mu              sync.Mutex
 	state           State
-	log             *os.File
+	log             disk.File
 	size, compacted int64 // the length now, and after the last rewrite
 	rejects, doubts side
 	err             error // the first one; nothing is written after it
 	buffer          []byte
-}
-
-// side is a file that grows with the journal.
-type side struct {
-	path, preamble string
-	file           *os.File // nil until the first line
-	size           int64
 }
 
 // Options are what a load is opened with.
@@ -49,8 +43,13 @@ type Options struct {
 // its state. The folder is made. A *[reason.Refusal] of LeaseHeld says that
 // another process has it; a *[CorruptError] that the journal is damaged; an
 // [*OtherError] that the load there is another one. Then nothing has been changed.
-func Open(dir string, o Options) (j *Journal, s State, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func Open(dir string, o Options) (j *Journal, s State, err error) { return open(disk.OS{}, dir, o) }
+
+func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, State{}, fmt.Errorf("journal: %w", err)
+	}
+	if err := disk.MkdirAll(on, dir, 0o700); err != nil {
 		return nil, State{}, fmt.Errorf("journal: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
@@ -58,9 +57,9 @@ func Open(dir string, o Options) (j *Journal, s State, err error) {
 		return nil, State{}, fmt.Errorf("journal: %w", err)
 	}
 	j = &Journal{
-		dir: dir, lock: lock,
-		rejects: side{path: filepath.Join(dir, RejectsFile), preamble: o.RejectsPreamble},
-		doubts:  side{path: filepath.Join(dir, UncertainFile), preamble: o.UncertainPreamble},
+		dir: dir, disk: on, lock: lock,
+		rejects: side{path: filepath.Join(dir, RejectsFile), disk: on, preamble: o.RejectsPreamble},
+		doubts:  side{path: filepath.Join(dir, UncertainFile), disk: on, preamble: o.UncertainPreamble},
 	}
 	defer func() {
 		if err != nil {
@@ -89,7 +88,7 @@ func Open(dir string, o Options) (j *Journal, s State, err error) {
 // load reads the journal that is there and makes the folder as it says.
 func (j *Journal) load(h Header) error {
 	path := filepath.Join(j.dir, File)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := j.disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
@@ -103,9 +102,13 @@ func (j *Journal) load(h Header) error {
 	if err := errors.Join(f.Truncate(j.size), f.Sync()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
+	// A killed process may have given the journal its name and not have synced it.
+	if err := syncDir(j.disk, j.dir); err != nil {
+		return err
+	}
 	j.compacted = j.size
 	j.rejects.size, j.doubts.size = j.state.lengths.Rejects, j.state.lengths.Uncertain
-	return errors.Join(aside(j.rejects.path, j.rejects.size), aside(j.doubts.path, j.doubts.size))
+	return errors.Join(j.rejects.aside(), j.doubts.aside())
 }
 
 // start writes a journal with nothing but its beginning. Side files without a
@@ -131,26 +134,26 @@ func (j *Journal) replace(r record) error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	path := filepath.Join(j.dir, File)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := j.disk.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	_, err = f.Write(line)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("journal: %w", errors.Join(err, os.Remove(path+".new")))
+		return fmt.Errorf("journal: %w", errors.Join(err, j.disk.Remove(path+".new")))
 	}
 	if j.log != nil {
 		_ = j.log.Close() // it is synced, and some systems rename no open file
 		j.log = nil
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := j.disk.Rename(path+".new", path); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if j.log, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+	if j.log, err = j.disk.OpenFile(path, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.size, j.compacted = int64(len(line)), int64(len(line))
-	return syncDir(j.dir)
+	return syncDir(j.disk, j.dir)
 }
 
 // Write makes entries durable, in order. After an error nothing more is
@@ -179,6 +182,9 @@ func (j *Journal) write(entries []Entry) error {
 		if err := next.apply(r); err != nil {
 			return fmt.Errorf("journal: an entry holds %w", err)
 		}
+		if len(lines) > 0 {
+			r.Group = j.size
+		}
 		var err error
 		if lines, err = appendRecord(lines, r); err != nil {
 			return fmt.Errorf("journal: %w", err)
@@ -198,41 +204,6 @@ func (j *Journal) write(entries []Entry) error {
 	j.state, j.size = next, j.size+int64(len(lines))
 	if j.size > max(compactAt, 4*j.compacted) {
 		return j.replace(j.state.snapshot())
-	}
-	return nil
-}
-
-// add appends lines to what is to be written, after the preamble if they are the
-// first.
-func (s *side) add(to, lines []byte) []byte {
-	if len(lines) > 0 && s.size == 0 && len(to) == 0 {
-		to = append(to, s.preamble...)
-	}
-	return append(to, lines...)
-}
-
-// write appends to the file and syncs it.
-func (s *side) write(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	fresh := s.file == nil && s.size == 0
-	if s.file == nil {
-		f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return fmt.Errorf("journal: %w", err)
-		}
-		s.file = f
-	}
-	if _, err := s.file.WriteAt(b, s.size); err != nil {
-		return fmt.Errorf("journal: %w", errors.Join(err, s.file.Truncate(s.size)))
-	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	s.size += int64(len(b))
-	if fresh {
-		return syncDir(filepath.Dir(s.path))
 	}
 	return nil
 }
@@ -259,18 +230,21 @@ func (j *Journal) Close() error {
 		j.err = errors.New("journal: it is closed")
 	}
 	var err error
-	for _, f := range []*os.File{j.log, j.rejects.file, j.doubts.file, j.lock} {
+	for _, f := range []disk.File{j.log, j.rejects.file, j.doubts.file} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
+	}
+	if j.lock != nil {
+		err = errors.Join(err, j.lock.Close())
 	}
 	j.log, j.rejects.file, j.doubts.file, j.lock = nil, nil, nil, nil
 	return err
 }
 
 // syncDir makes a new name in a folder durable.
-func syncDir(dir string) error {
-	if err := names.Sync(dir); err != nil {
+func syncDir(on disk.Disk, dir string) error {
+	if err := on.SyncDir(dir); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil

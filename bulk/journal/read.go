@@ -117,8 +117,10 @@ func replay(r io.Reader, path string) (State, int64, error) {
 			continue
 		case !ok:
 			continue // more of what the crash left
+		case torn != 0 && rec.Group != 0 && rec.Group <= good:
+			continue // of the same write, which was not synced
 		case torn != 0:
-			// A whole line after it: this is no torn end.
+			// A later write: the torn one was synced before it.
 			return State{}, 0, &CorruptError{path, torn, "what does not match its checksum"}
 		}
 		if err := s.apply(rec); err != nil {
@@ -149,38 +151,4 @@ func readLine(in *bufio.Reader, line []byte) (_ []byte, whole bool, err error) {
 			return line, false, err
 		}
 	}
-}
-
-// aside moves what a side file holds after size to a file beside it. It is an
-// error when the file is shorter than that.
-func aside(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) && size == 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("journal: a file of the load is missing: %w; put it back, the rows in it are not sent again", err)
-	}
-	defer func() { _ = f.Close() }() // synced where it was changed
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return fmt.Errorf("journal: %w", err)
-	case info.Size() < size:
-		return fmt.Errorf("journal: %s has %d bytes, the journal counts %d: put the file back as it was (to correct rows, edit a copy)", path, info.Size(), size)
-	case info.Size() == size:
-		return nil
-	}
-	to, err := os.OpenFile(path+asideSuffix, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	_, err = io.Copy(to, io.NewSectionReader(f, size, info.Size()-size))
-	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
-		return fmt.Errorf("journal: set aside the end of %s: %w", path, err)
-	}
-	if err := errors.Join(f.Truncate(size), f.Sync()); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return nil
 }

@@ -30,6 +30,10 @@ const (
 // record is one line. Which fields it has depends on its kind.
 type record struct {
 	Kind string `json:"k"`
+	// Group is where in the file the write began that this line was part of; 0 for
+	// the first line of a write. A disk may keep the end of a write that was not
+	// synced, and not its beginning.
+	Group int64 `json:"g,omitempty"`
 
 	// start and snapshot
 	Version int     `json:"version,omitempty"`

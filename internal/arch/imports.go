@@ -60,6 +60,9 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	if local && matches(pipeNet, to) && !test {
 		return "only a test needs a network without sockets"
 	}
+	if local && matches(powerCut, to) && !test {
+		return "only a test cuts the power"
+	}
 	switch {
 	case row == nil, test:
 		return ""

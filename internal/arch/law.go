@@ -44,9 +44,10 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/harness"
-	// fullDisk and pipeNet are for tests; nothing else imports them.
+	// fullDisk, pipeNet and powerCut are for tests; nothing else imports them.
 	fullDisk = "internal/fulldisk"
 	pipeNet  = "internal/pipenet"
+	powerCut = "internal/powercut"
 )
 
 var (
@@ -103,7 +104,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"quota/governor"},
-			Imports: []string{"quota", "reason", "internal/filelock", "internal/names"},
+			Imports: []string{"quota", "reason", "internal/disk", "internal/filelock"},
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
@@ -139,7 +140,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"bulk/journal"},
-			Imports: []string{"bulk/ledger", "reason", "internal/filelock", "internal/names"},
+			Imports: []string{"bulk/ledger", "reason", "internal/disk", "internal/filelock"},
 			Why:     "the journal keeps what became of rows; who sends them, and how fast, is not its business",
 		},
 		{
@@ -162,7 +163,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/filelock", "internal/fault", "internal/names"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -205,6 +206,16 @@ var Headway = Law{
 		{
 			Covers: []string{"internal/names"},
 			Why:    "a durable name is a call of the operating system and nothing else",
+		},
+		{
+			Covers:  []string{"internal/disk"},
+			Imports: []string{"internal/names"},
+			Why:     "it only passes on what is done to files, so that a test can stand in between",
+		},
+		{
+			Covers:  []string{powerCut},
+			Imports: []string{"internal/disk"},
+			Why:     "it only forgets, for the test that asks for it, what was not synced",
 		},
 		{
 			Covers:    []string{"internal/filelock"},

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/filelock"
-	"github.com/headway-go/headway/internal/names"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -32,6 +32,7 @@ type fileContent struct {
 // for concurrent use.
 type File struct {
 	path string
+	disk disk.Disk
 	mu   sync.Mutex
 	lock *os.File
 }
@@ -42,7 +43,9 @@ var ErrInUse = errors.New("another process uses it; stop that one, or use anothe
 // OpenFile opens the store at path; its folder must exist, the file need not.
 // It takes a lock on path.lock that ends with the process. The error matches
 // [ErrInUse] when somebody else has it.
-func OpenFile(path string) (*File, error) {
+func OpenFile(path string) (*File, error) { return openFile(disk.OS{}, path) }
+
+func openFile(on disk.Disk, path string) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("governor: %w", err)
@@ -52,14 +55,19 @@ func OpenFile(path string) (*File, error) {
 		return nil, fmt.Errorf("governor: %w", err)
 	}
 	taken, err := filelock.Try(lock)
-	if err == nil && !taken {
+	switch {
+	case err == nil && !taken:
 		err = ErrInUse
+	case err == nil:
+		// What Load gives is acted on: a killed process may have given the file its
+		// name and not have synced it.
+		err = on.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("governor: %s: %w", path, err)
 	}
-	return &File{path: path, lock: lock}, nil
+	return &File{path: path, disk: on, lock: lock}, nil
 }
 
 // Load reads the file; nothing when there is none yet. A file that cannot be
@@ -130,18 +138,18 @@ func (f *File) Save(use []quota.DayUse) error {
 // Nobody else writes there: the lock is ours.
 func (f *File) replace(b []byte) error {
 	temp := f.path + ".new"
-	file, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	file, err := f.disk.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = file.Write(b)
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Rename(temp, f.path)
+		err = f.disk.Rename(temp, f.path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temp))
+		return errors.Join(err, f.disk.Remove(temp))
 	}
-	return names.Sync(filepath.Dir(f.path))
+	return f.disk.SyncDir(filepath.Dir(f.path))
 }
 
 // Close gives the lock back. It is safe to call again.

@@ -17,7 +17,7 @@ func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err err
 	if s.folder != nil {
 		return nil, errors.New("jsonl: the sink is open: set files aside before Open")
 	}
-	d, err := folder.LockExisting("jsonl", s.dir, s.step)
+	d, err := folder.LockExisting("jsonl", s.dir, s.step, s.disk)
 	if d == nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func marker(file, state string) string { return "." + file + state }
 // putMarker creates an empty marker that is on disk when it returns.
 func putMarker(d folder.Folder, name string) error {
 	d.Step()
-	f, err := os.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := d.Disk.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
 		err = f.Close()
 	}

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
@@ -26,6 +26,8 @@ type Sink struct {
 	dir string
 	// step is called before each change to the disk, where tests die.
 	step func()
+	// disk is where files are changed.
+	disk disk.Disk
 
 	// The rest is set between Open and Close.
 	folder *folder.Locked
@@ -45,7 +47,7 @@ var _ collect.Sink = (*Sink)(nil)
 // file is one stream's file, open for appending.
 type file struct {
 	name  string
-	f     *os.File
+	f     disk.File
 	w     *bufio.Writer
 	dirty bool
 	// fresh says that the first slice is under way: the marker is "new".
@@ -54,7 +56,7 @@ type file struct {
 
 // New gives a sink for the files of one folder, which Open creates when it
 // does not exist.
-func New(dir string) *Sink { return &Sink{dir: dir, step: changing} }
+func New(dir string) *Sink { return &Sink{dir: dir, step: changing, disk: disk.OS{}} }
 
 // changing is what a sink's step is outside its own tests. (In a function
 // literal the point would not be inlined where New is.)
@@ -75,11 +77,11 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 	if err != nil {
 		return err
 	}
-	d, err := folder.Lock("jsonl", s.dir, s.step)
+	d, err := folder.Lock("jsonl", s.dir, s.step, s.disk)
 	if err != nil {
 		return err
 	}
-	*s = Sink{dir: s.dir, step: s.step, folder: d, lengths: p.Files, owners: owners{}, streams: map[string]*file{}}
+	*s = Sink{dir: s.dir, step: s.step, disk: s.disk, folder: d, lengths: p.Files, owners: owners{}, streams: map[string]*file{}}
 	for name := range p.Files {
 		err = errors.Join(err, s.owners.claim("", name))
 	}
@@ -255,7 +257,7 @@ func (s *Sink) Close() error {
 		errs = append(errs, f.f.Close())
 	}
 	errs = append(errs, s.folder.Unlock())
-	*s = Sink{dir: s.dir, step: s.step}
+	*s = Sink{dir: s.dir, step: s.step, disk: s.disk}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("jsonl: close %s: %w", s.dir, err)
 	}

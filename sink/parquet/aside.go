@@ -19,7 +19,7 @@ func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err err
 	if s.top != nil {
 		return nil, errors.New("parquet: the sink is open: set folders aside before Open")
 	}
-	top, err := folder.LockExisting("parquet", s.dir, s.step)
+	top, err := folder.LockExisting("parquet", s.dir, s.step, s.disk)
 	if top == nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
@@ -128,12 +129,12 @@ func convert(d folder.Folder, n, size int64, sealed columns) (columns, error) {
 	}
 	d.Step()
 	path := d.Path(temporary)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := d.Disk.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return columns{}, folder.Explain("parquet", "create", path, err)
 	}
 	if err := errors.Join(write(f, spool, size, c, d.Step), f.Close()); err != nil {
-		_ = os.Remove(path) // Open removes it too
+		_ = d.Disk.Remove(path) // Open removes it too
 		return columns{}, folder.Explain("parquet", "write", path, err)
 	}
 	if err := d.Rename(temporary, partName(n)); err != nil {
@@ -143,7 +144,7 @@ func convert(d folder.Folder, n, size int64, sealed columns) (columns, error) {
 }
 
 // write writes the rows of a spool to a file, on disk when it returns.
-func write(f *os.File, spool string, size int64, c columns, step func()) error {
+func write(f disk.File, spool string, size int64, c columns, step func()) error {
 	schema := c.schema()
 	w := parquet.NewWriter(f, schema, parquet.Compression(&parquet.Zstd),
 		parquet.KeyValueMetadata(sourceKey, strconv.FormatInt(size, 10)))

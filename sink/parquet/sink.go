@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
@@ -28,8 +29,9 @@ type Sink struct {
 	dir string
 	// target is partSize, and less in tests.
 	target int64
-	// step is that of each folder.
+	// step and disk are those of each folder.
 	step func()
+	disk disk.Disk
 
 	// The rest is set between Open and Close.
 	top     *folder.Locked
@@ -47,7 +49,7 @@ var (
 )
 
 // New gives a sink for one folder, which Open creates when it does not exist.
-func New(dir string) *Sink { return &Sink{dir: dir, target: partSize, step: func() {}} }
+func New(dir string) *Sink { return &Sink{dir: dir, target: partSize, step: func() {}, disk: disk.OS{}} }
 
 // Open locks the folder and brings its parts to a committed position. See
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,
@@ -65,15 +67,15 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	if err != nil {
 		return err
 	}
-	top, err := folder.Lock("parquet", s.dir, s.step)
+	top, err := folder.Lock("parquet", s.dir, s.step, s.disk)
 	if err != nil {
 		return err
 	}
-	*s = Sink{dir: s.dir, target: s.target, step: s.step, top: top, streams: map[string]*stream{}}
+	*s = Sink{dir: s.dir, target: s.target, step: s.step, disk: s.disk, top: top, streams: map[string]*stream{}}
 	if err := s.restore(top.Folder, p, streams); err != nil {
 		// Not Close, which would write.
 		err = errors.Join(err, top.Unlock())
-		*s = Sink{dir: s.dir, target: s.target, step: s.step}
+		*s = Sink{dir: s.dir, target: s.target, step: s.step, disk: s.disk}
 		return err
 	}
 	return nil
@@ -219,7 +221,7 @@ func (s *Sink) Close() error {
 		errs = append(errs, st.close())
 	}
 	errs = append(errs, s.top.Unlock())
-	*s = Sink{dir: s.dir, target: s.target, step: s.step}
+	*s = Sink{dir: s.dir, target: s.target, step: s.step, disk: s.disk}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("parquet: close %s: %w", s.dir, err)
 	}

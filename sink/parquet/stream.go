@@ -3,8 +3,8 @@ package parquet
 import (
 	"bufio"
 	"fmt"
-	"os"
 
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
 
@@ -23,7 +23,7 @@ type stream struct {
 	outdated int64
 
 	// spool is open once something was written; length is with what w holds.
-	spool  *os.File
+	spool  disk.File
 	w      *bufio.Writer
 	length int64
 	dirty  bool

@@ -17,7 +17,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/headway-go/headway/internal/names"
+	"github.com/headway-go/headway/internal/disk"
 )
 
 // Folder is a folder that a sink has. Its methods take names, not paths.
@@ -28,10 +28,12 @@ type Folder struct {
 	Dir string
 	// Step is called before each change to the disk, where tests die.
 	Step func()
+	// Disk is where changes are made.
+	Disk disk.Disk
 }
 
 // In is a folder in this one.
-func (d Folder) In(name string) Folder { return Folder{d.Sink, d.Path(name), d.Step} }
+func (d Folder) In(name string) Folder { return Folder{d.Sink, d.Path(name), d.Step, d.Disk} }
 
 // Path is the path of a name in the folder.
 func (d Folder) Path(name string) string { return filepath.Join(d.Dir, name) }
@@ -39,32 +41,16 @@ func (d Folder) Path(name string) string { return filepath.Join(d.Dir, name) }
 // Make creates the folder and what is missing above it, each readable by its
 // owner only and confirmed on disk.
 func (d Folder) Make() error {
-	if err := create(d.Dir); err != nil {
+	if err := disk.MkdirAll(d.Disk, d.Dir, 0o700); err != nil {
 		return Explain(d.Sink, "create folder", d.Dir, err)
 	}
 	return nil
 }
 
-func create(dir string) error {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return errors.New("it is a file: name a folder")
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := filepath.Dir(dir)
-	if err := create(parent); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return names.Sync(parent)
-}
-
 // Sync has the names in the folder on disk.
 func (d Folder) Sync() error {
 	d.Step()
-	if err := names.Sync(d.Dir); err != nil {
+	if err := d.Disk.SyncDir(d.Dir); err != nil {
 		return Explain(d.Sink, "sync folder", d.Dir, err)
 	}
 	return nil
@@ -115,9 +101,9 @@ func (d Folder) EndsLine(name string, n int64) (bool, error) {
 
 // Append opens a file to write at its end, and creates it when it is missing,
 // readable by its owner only.
-func (d Folder) Append(name string) (*os.File, error) {
+func (d Folder) Append(name string) (disk.File, error) {
 	d.Step()
-	f, err := os.OpenFile(d.Path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := d.Disk.OpenFile(d.Path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, Explain(d.Sink, "open", d.Path(name), err)
 	}
@@ -127,7 +113,7 @@ func (d Folder) Append(name string) (*os.File, error) {
 // Rename gives a file or folder another name, which is on disk after Sync.
 func (d Folder) Rename(from, to string) error {
 	d.Step()
-	if err := os.Rename(d.Path(from), d.Path(to)); err != nil {
+	if err := d.Disk.Rename(d.Path(from), d.Path(to)); err != nil {
 		return Explain(d.Sink, "rename", d.Path(from), err)
 	}
 	return nil
@@ -136,7 +122,7 @@ func (d Folder) Rename(from, to string) error {
 // Remove removes a file; one that is not there is removed already.
 func (d Folder) Remove(name string) error {
 	d.Step()
-	if err := os.Remove(d.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.Disk.Remove(d.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Explain(d.Sink, "remove", d.Path(name), err)
 	}
 	return nil
@@ -145,7 +131,7 @@ func (d Folder) Remove(name string) error {
 // Cut shortens a file to n bytes, on disk when it returns.
 func (d Folder) Cut(name string, n int64) error {
 	d.Step()
-	f, err := os.OpenFile(d.Path(name), os.O_RDWR, 0)
+	f, err := d.Disk.OpenFile(d.Path(name), os.O_RDWR, 0)
 	if err != nil {
 		return Explain(d.Sink, "open", d.Path(name), err)
 	}

@@ -8,12 +8,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/internal/disk"
 )
 
 // locked is a new folder, two levels below what there was.
 func locked(t *testing.T) *Locked {
 	t.Helper()
-	d, err := Lock("test", filepath.Join(t.TempDir(), "a", "b"), func() {})
+	d, err := Lock("test", filepath.Join(t.TempDir(), "a", "b"), func() {}, disk.OS{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +31,8 @@ func plant(t *testing.T, path, text string) {
 
 func TestOneHasTheFolder(t *testing.T) {
 	d := locked(t)
-	for name, lock := range map[string]func(string, string, func()) (*Locked, error){"Lock": Lock, "LockExisting": LockExisting} {
-		_, err := lock("other", d.Dir, d.Step)
+	for name, lock := range map[string]func(string, string, func(), disk.Disk) (*Locked, error){"Lock": Lock, "LockExisting": LockExisting} {
+		_, err := lock("other", d.Dir, d.Step, d.Disk)
 		if held, ok := errors.AsType[*LockedError](err); !ok || held.Dir != d.Dir || !strings.HasPrefix(err.Error(), "other: another collection") {
 			t.Errorf("%s: got %v, want *LockedError of %s", name, err, d.Dir)
 		}
@@ -38,7 +40,7 @@ func TestOneHasTheFolder(t *testing.T) {
 	if err := d.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := LockExisting("test", d.Dir, d.Step)
+	again, err := LockExisting("test", d.Dir, d.Step, d.Disk)
 	if err != nil || again == nil {
 		t.Fatalf("after Unlock: %v, %v", again, err)
 	}
@@ -49,7 +51,7 @@ func TestOneHasTheFolder(t *testing.T) {
 
 func TestLockExistingCreatesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
-	if d, err := LockExisting("test", dir, func() {}); d != nil || err != nil {
+	if d, err := LockExisting("test", dir, func() {}, disk.OS{}); d != nil || err != nil {
 		t.Errorf("got %v, %v, want neither a folder nor an error", d, err)
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -60,10 +62,10 @@ func TestLockExistingCreatesNothing(t *testing.T) {
 func TestAFileIsNoFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	plant(t, path, "x")
-	if _, err := Lock("test", filepath.Join(path, "below"), func() {}); err == nil {
+	if _, err := Lock("test", filepath.Join(path, "below"), func() {}, disk.OS{}); err == nil {
 		t.Error("a folder in a file was made")
 	}
-	if _, err := Lock("test", path, func() {}); err == nil || !strings.Contains(err.Error(), "name a folder") {
+	if _, err := Lock("test", path, func() {}, disk.OS{}); err == nil || !strings.Contains(err.Error(), "name a folder") {
 		t.Errorf("got %v, want an error that says what to do", err)
 	}
 }

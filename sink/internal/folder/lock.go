@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/filelock"
 )
 
@@ -22,12 +23,12 @@ type Locked struct {
 // Lock makes dir absolute, creates what is missing of it, and locks it. It
 // returns *[LockedError] when another has it. The others are the folder's
 // fields.
-func Lock(sink, dir string, step func()) (*Locked, error) {
+func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, Explain(sink, "find", dir, err)
 	}
-	d := Folder{Sink: sink, Dir: abs, Step: step}
+	d := Folder{Sink: sink, Dir: abs, Step: step, Disk: on}
 	if err := d.Make(); err != nil {
 		return nil, err
 	}
@@ -49,11 +50,11 @@ func Lock(sink, dir string, step func()) (*Locked, error) {
 
 // LockExisting is Lock for a folder that is there; nil when there is none, and
 // then nothing is created.
-func LockExisting(sink, dir string, step func()) (*Locked, error) {
+func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return Lock(sink, dir, step)
+	return Lock(sink, dir, step, on)
 }
 
 // Unlock gives the folder back. It may be called once.

@@ -1,0 +1,91 @@
+// Package disk is the operations that change a disk, as an interface, so that a
+// test can watch them and cut the power between two of them (package powercut).
+// Whoever writes files that have to outlive a power cut makes its changes through
+// a [Disk]; programs use [OS]. Reading needs none of it. Safe for concurrent use
+// as far as the operating system is.
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/headway-go/headway/internal/names"
+)
+
+// Disk is where files are changed. Paths and errors are those of package os.
+type Disk interface {
+	OpenFile(path string, flag int, perm fs.FileMode) (File, error)
+	Mkdir(path string, perm fs.FileMode) error
+	Rename(from, to string) error
+	Remove(path string) error
+	// SyncDir makes the names in a folder durable: after a file was made, renamed
+	// or removed, its content can be on disk and its name not.
+	SyncDir(path string) error
+}
+
+// File is an open file.
+type File interface {
+	io.Reader
+	io.ReaderAt
+	io.Writer
+	io.WriterAt
+	io.Closer
+	Name() string
+	Stat() (fs.FileInfo, error)
+	Truncate(size int64) error
+	// Sync makes the content durable, and not the name.
+	Sync() error
+}
+
+// OS is the operating system's disk.
+type OS struct{}
+
+// OpenFile is os.OpenFile.
+func (OS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
+	f, err := os.OpenFile(path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Mkdir is os.Mkdir.
+func (OS) Mkdir(path string, perm fs.FileMode) error { return os.Mkdir(path, perm) }
+
+// Rename is os.Rename.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove is os.Remove.
+func (OS) Remove(path string) error { return os.Remove(path) }
+
+// SyncDir makes the names in a folder durable.
+func (OS) SyncDir(path string) error { return names.Sync(path) }
+
+// MkdirAll creates a folder and what is missing above it. The names are durable
+// when it returns, also those that a killed process had made before.
+func MkdirAll(d Disk, dir string, perm fs.FileMode) error {
+	parent := filepath.Dir(dir)
+	switch info, err := os.Stat(dir); {
+	case err == nil && !info.IsDir():
+		return errors.New("it is a file: name a folder")
+	case err == nil:
+		// Whoever may not read the parent did not make this folder.
+		if err := d.SyncDir(parent); !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
+			return err
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := MkdirAll(d, parent, perm); err != nil {
+		return err
+	}
+	if err := d.Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return d.SyncDir(parent)
+}

@@ -1,0 +1,132 @@
+package powercut
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Ack is what was acknowledged from a step on.
+type Ack[A any] struct {
+	step int
+	What A
+}
+
+// Life is one life of a program: on a disk, with what was acknowledged before it
+// began, which has to be there.
+type Life[A any] struct {
+	*Disk
+	Before []A
+	acks   []Ack[A]
+}
+
+// Ack notes that something was acknowledged: from here on it must survive.
+func (l *Life[A]) Ack(what A) { l.acks = append(l.acks, Ack[A]{l.Steps(), what}) }
+
+// until is what was acknowledged before and in the first n steps.
+func (l *Life[A]) until(n int) []A {
+	all := l.Before[:len(l.Before):len(l.Before)]
+	for _, a := range l.acks {
+		if a.step <= n {
+			all = append(all, a.What)
+		}
+	}
+	return all
+}
+
+// Plan says how often the power is cut.
+type Plan struct {
+	// Draws is how many mixtures are drawn at each step, besides the case that
+	// nothing survives but what was synced.
+	Draws int
+	// Stride is how many steps lie between two kills of the first life after which
+	// the second is cut at each of its steps; 0 is 1.
+	Stride int
+}
+
+// Test runs a first life, and cuts the power after each of its steps: a second
+// life then begins on what survived. It also kills the first life after its
+// steps, so that the second sees everything while nothing more is safe, and cuts
+// the power after each step of that one, for a third. The lives after the first
+// have to find what was acknowledged, and to be able to go on; later runs both.
+func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) {
+	t.Helper()
+	root, folders := t.TempDir(), 0
+	// live runs a life on what survives of a model.
+	live := func(name string, m model, survives fate, before []A, run func(*testing.T, *Life[A])) (l *Life[A]) {
+		folders++
+		dir := filepath.Join(root, fmt.Sprint(folders))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.put(0, dir, survives); err != nil {
+			t.Fatal(err)
+		}
+		l = &Life[A]{Disk: open(dir, m), Before: before}
+		t.Run(name, func(t *testing.T) { run(t, l) })
+		if t.Failed() {
+			t.FailNow() // one is enough to see why
+		}
+		_ = os.RemoveAll(dir)
+		return l
+	}
+	// cut runs the third fate of a life that was cut after n steps.
+	cut := func(name string, l *Life[A], n int, survives fate) {
+		m := l.at(n)
+		dir := filepath.Join(root, "survived")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.put(0, dir, survives); err != nil {
+			t.Fatal(err)
+		}
+		m, err := load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = os.RemoveAll(dir)
+		live(fmt.Sprintf("%s, %s", name, l.last(n)), m, seen, l.until(n), later)
+	}
+	one := live("no cut", model{0: newFolder()}, seen, nil, first)
+	for n := range one.Steps() + 1 {
+		cut(fmt.Sprintf("cut after %d", n), one, n, strict)
+		for draw := range p.Draws {
+			cut(fmt.Sprintf("cut after %d with mixture %d", n, draw), one, n, chance(rand.New(rand.NewPCG(uint64(n), uint64(draw)))))
+		}
+		if n%max(p.Stride, 1) != 0 {
+			continue
+		}
+		two := live(fmt.Sprintf("killed after %d", n), one.at(n), seen, one.until(n), later)
+		for i := range two.Steps() + 1 {
+			cut(fmt.Sprintf("killed after %d and cut after %d", n, i), two, i, strict)
+		}
+	}
+	if one.Steps() == 0 {
+		t.Error("nothing was done on the disk, so nothing was tested")
+	}
+}
+
+// last says what the n-th step was.
+func (d *Disk) last(n int) string {
+	if n == 0 {
+		return "before anything"
+	}
+	switch o := d.log[n-1]; o.kind {
+	case step:
+		return "an instant"
+	case made:
+		return "made " + o.name
+	case rename:
+		return "renamed " + o.name + " to " + o.to
+	case remove:
+		return "removed " + o.name
+	case write:
+		return fmt.Sprintf("wrote %d bytes at %d", len(o.data), o.offset)
+	case truncate:
+		return fmt.Sprintf("truncated to %d", o.offset)
+	default:
+		return "synced"
+	}
+}

@@ -1,0 +1,4 @@
+package governor
+
+// OpenFileOn is OpenFile on another disk.
+var OpenFileOn = openFile
