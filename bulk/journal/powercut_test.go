@@ -17,6 +17,8 @@ import (
 type written struct {
 	state           journal.State
 	rejects, doubts string
+	// aside is what was in a side file and did not count.
+	aside string
 }
 
 // load is a journal whose every write is acknowledged.
@@ -36,6 +38,7 @@ func openLoad(t *testing.T, l *powercut.Life[written]) *load {
 	o := &load{t: t, l: l, j: j, written: written{state: s}}
 	// What Open says, the dispatcher acts on.
 	o.written.rejects, o.written.doubts = o.side(journal.RejectsFile), o.side(journal.UncertainFile)
+	o.written.aside = o.aside()
 	l.Ack(o.written)
 	return o
 }
@@ -48,10 +51,14 @@ func (o *load) side(name string) string {
 	return string(b)
 }
 
+func (o *load) aside() string {
+	return o.side(journal.RejectsFile+".unrecorded") + "|" + o.side(journal.UncertainFile+".unrecorded")
+}
+
 func (o *load) write(entries ...journal.Entry) {
 	o.t.Helper()
 	write(o.t, o.j, entries...)
-	o.written = written{o.j.State(), o.side(journal.RejectsFile), o.side(journal.UncertainFile)}
+	o.written = written{o.j.State(), o.side(journal.RejectsFile), o.side(journal.UncertainFile), o.aside()}
 	o.l.Ack(o.written)
 }
 
@@ -84,6 +91,11 @@ func (o *load) check(before written) {
 	if !strings.HasPrefix(now.rejects, before.rejects) || !strings.HasPrefix(now.doubts, before.doubts) {
 		o.t.Fatalf("side files hold %q and %q; %q and %q were acknowledged", now.rejects, now.doubts, before.rejects, before.doubts)
 	}
+	for i, part := range strings.Split(before.aside, "|") {
+		if !strings.HasPrefix(strings.Split(now.aside, "|")[i], part) {
+			o.t.Fatalf("%q was set aside, there is %q", part, now.aside)
+		}
+	}
 	for name, side := range map[string]struct {
 		content string
 		rows    int64
@@ -109,9 +121,9 @@ func (o *load) close() {
 }
 
 func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
-	for _, batches := range []int{2, 150} {
+	for batches, plan := range map[int]powercut.Plan{2: {Draws: 4}, 150: {Draws: 8, Stride: 5}} {
 		t.Run(fmt.Sprint(batches), func(t *testing.T) {
-			powercut.Test(t, powercut.Plan{Draws: 8}, func(t *testing.T, l *powercut.Life[written]) {
+			powercut.Test(t, plan, func(t *testing.T, l *powercut.Life[written]) {
 				o := openLoad(t, l)
 				defer o.close()
 				o.batches(0, batches)

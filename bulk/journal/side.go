@@ -80,7 +80,7 @@ func (s *side) aside() error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	_, err = io.Copy(to, io.NewSectionReader(f, size, info.Size()-size))
-	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+	if err = errors.Join(err, to.Sync(), to.Close(), syncDir(s.disk, filepath.Dir(path))); err != nil {
 		return fmt.Errorf("journal: set aside the end of %s: %w", path, err)
 	}
 	if err := errors.Join(f.Truncate(size), f.Sync()); err != nil {

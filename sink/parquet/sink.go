@@ -49,7 +49,9 @@ var (
 )
 
 // New gives a sink for one folder, which Open creates when it does not exist.
-func New(dir string) *Sink { return &Sink{dir: dir, target: partSize, step: func() {}, disk: disk.OS{}} }
+func New(dir string) *Sink {
+	return &Sink{dir: dir, target: partSize, step: func() {}, disk: disk.OS{}}
+}
 
 // Open locks the folder and brings its parts to a committed position. See
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,
