@@ -111,6 +111,7 @@ func (r *run) came(ctx context.Context, b *batch, o outcome) *ending {
 		}
 		return nil
 	}
+	o.err = unlisted(o)
 	if err := b.missed(ctx, o, time.Now()); err != nil {
 		return &ending{stop: r.broken(ctx, err), abort: true}
 	}

@@ -49,8 +49,19 @@ type Gap struct {
 	Backlog bool   `json:"backlog,omitempty"`
 	Since   string `json:"since,omitempty"`
 	Cursor  string `json:"cursor,omitempty"`
+	// Items is how many items a backlog gap stands for now, as the store counts
+	// them; 0 for the gap of one item.
+	Items int64 `json:"items,omitempty"`
 	// LastError is the class of the last failure and no content: "503 server_error".
 	LastError string `json:"last_error,omitempty"`
+}
+
+// owes is how many items the gap stands for.
+func (g Gap) owes() int64 {
+	if g.Backlog {
+		return g.Items
+	}
+	return 1
 }
 
 // GapFilter selects gaps. Zero fields select all.
@@ -59,6 +70,8 @@ type GapFilter struct {
 	Stream     string
 	Status     GapStatus
 	Reason     reason.Reason
+	// Backlog selects backlog gaps only.
+	Backlog bool
 	// AfterID pages through: gaps with a greater id only.
 	AfterID int64
 	// Limit bounds the number; 0 is no bound.

@@ -401,7 +401,7 @@ func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
 			backlog = append(backlog, g)
 		}
 	}
-	if n := len(b.gaps(t, collect.GapPending)); len(backlog) != 1 || n > 1200 || backlog[0].Since == "" {
+	if n := len(b.gaps(t, collect.GapPending)); len(backlog) != 1 || n > 1200 || backlog[0].Since != "" || s.Owed["circuit_open"] != 2500 {
 		t.Fatalf("%d gaps, backlog %+v", n, backlog)
 	}
 	if !s.Pressure.Until.After(time.Now()) || !s.RetryAt.Equal(s.Pressure.Until) {

@@ -60,6 +60,10 @@ type Options struct {
 	// Stop ends the run when closed, after the slice under way is committed.
 	// Canceling the context instead ends it at once; neither loses anything.
 	Stop <-chan struct{}
+	// backlogAfter is how many details of one stream a run may owe as gaps of
+	// their own; tests lower it.
+	backlogAfter int
+
 	// OnEvent is told what also goes into the run's durable trace. It must not
 	// block; calls may come from several goroutines.
 	OnEvent func(event.Event)
@@ -98,6 +102,7 @@ func (o Options) resolve() (Options, error) {
 	o.MaxBody = orDefault(o.MaxBody, 64<<20)
 	o.Concurrency = orDefault(o.Concurrency, 1)
 	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
+	o.backlogAfter = orDefault(o.backlogAfter, backlogAfter)
 	o.Holder = orDefault(o.Holder, "this process")
 	streams := map[string]bool{}
 	for _, s := range o.Connector.Streams() {

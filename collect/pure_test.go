@@ -29,6 +29,53 @@ func TestHigherComparesAsWhatTheWatermarksAre(t *testing.T) {
 	}
 }
 
+func TestLowerIsTheEarlierOfTwoWatermarks(t *testing.T) {
+	for _, tt := range []struct {
+		a, b, want string
+		precedes   bool
+	}{
+		{"", "x", "", true},
+		{"x", "", "", false},
+		{"", "", "", false},
+		{"9", "10", "9", true},
+		{"2024-01-02T00:00:00Z", "2024-01-01T23:00:00-05:00", "2024-01-02T00:00:00Z", true},
+		{"2024-01-01T00:00:00Z", "2024-01-01T00:00:00.0Z", "2024-01-01T00:00:00Z", false},
+		{"abd", "abc", "abc", false},
+	} {
+		if got := lower(tt.a, tt.b); got != tt.want || precedes(tt.a, tt.b) != tt.precedes {
+			t.Errorf("lower(%q, %q) = %q, want %q; precedes %v", tt.a, tt.b, got, tt.want, precedes(tt.a, tt.b))
+		}
+	}
+}
+
+func TestALadderOfWatermarksContradictsItsDeclaration(t *testing.T) {
+	list := func(marks ...string) (items []connector.Item) {
+		for _, m := range marks {
+			items = append(items, connector.Item{Watermark: m})
+		}
+		return items
+	}
+	up := connector.Stream{Ascending: true}
+	for _, tt := range []struct {
+		s     connector.Stream
+		high  string
+		items []connector.Item
+		wrong bool
+	}{
+		{up, "", list("1", "1", "2", "", "10"), false},
+		{up, "", list("1", "3", "2"), true},
+		{connector.Stream{}, "", list("3", "2"), false},
+		{up, "5", list("4", "5", "6"), false}, // it arrived late
+		{up, "5", list("3", "4"), true},
+		{up, "5", list("5"), false},
+		{up, "5", list("", ""), false},
+	} {
+		if err := contradiction(tt.s, tt.high, tt.items); (err != nil) != tt.wrong {
+			t.Errorf("%+v after %q: %v", tt.items, tt.high, err)
+		}
+	}
+}
+
 func TestSettledTrustsNothingFromAfterTheWalkBegan(t *testing.T) {
 	start := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

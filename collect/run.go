@@ -84,7 +84,9 @@ type ConnectionStatus struct {
 	Lanes []Lane `json:"lanes"`
 	// Items and Gaps count per stream.
 	Items map[string]int64 `json:"items"`
-	// Owed counts gaps that are pending or leased, by reason; Quarantined those terminal.
+	// Owed counts the items whose details are owed, by reason: those of gaps that
+	// are pending or leased. Quarantined counts those of terminal gaps. A backlog
+	// gap stands for many items.
 	Owed        map[string]int64 `json:"owed"`
 	Quarantined int64            `json:"quarantined"`
 	// Pacing is the stored rate; nil is unknown.

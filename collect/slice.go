@@ -15,10 +15,10 @@ import (
 // becomes known with its detail, or with the gap that says that it is owed: on a
 // page of many details that is long before the page is complete. Only the last
 // commit moves the lane, so that a run that was killed asks for the page again
-// and finds the rest. Before is the highest watermark of the pages before. What
+// and finds the rest. Since is the watermark that the page was asked for with. What
 // could not be fetched becomes gaps, and the slice is completed all the same;
 // only then does the run stop.
-func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, before string) *stop {
+func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
@@ -55,7 +55,7 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	}
 	var end *ending
 	if r.suspended != nil {
-		if err := r.deferRest(ctx, b, todo, r.suspended, before, time.Now()); err != nil {
+		if err := r.deferRest(ctx, b, todo, r.suspended, backlogSince(s, since, todo), time.Now()); err != nil {
 			return r.broken(ctx, err)
 		}
 	} else if end = r.details(ctx, b, todo, !next.Walking); end != nil && end.abort {
@@ -93,6 +93,8 @@ type batch struct {
 	pending int
 	// settle turns what was missed into what the commit says of it; nil leaves it.
 	settle func()
+	// owing counts the items that joined a backlog.
+	owing int64
 }
 
 func (r *run) newBatch(stream string) *batch {
@@ -182,14 +184,19 @@ func (b *batch) commit(ctx context.Context) error {
 		return err
 	}
 	b.Commit = Commit{Stream: b.Stream}
-	b.order, b.dirty, b.pending = nil, false, 0
+	b.order, b.dirty, b.pending, b.owing = nil, false, 0, 0
 	return nil
 }
 
 func (b *batch) deferred() map[reason.Reason]int64 {
 	n := map[reason.Reason]int64{}
 	for _, g := range b.Opened {
-		n[g.Reason]++
+		switch {
+		case !g.Backlog:
+			n[g.Reason]++
+		case b.owing > 0: // otherwise it stands as it was
+			n[g.Reason] += b.owing
+		}
 	}
 	return n
 }

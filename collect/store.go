@@ -30,6 +30,9 @@ type Store interface {
 	// Known reads the items of a stream that the store knows, by key. Keys that
 	// are not known are absent from the map.
 	Known(ctx context.Context, connection, stream string, keys []string) (map[string]KnownItem, error)
+	// Owed lists items of a stream that are marked as Owed, by key, in order of
+	// keys; limit 0 is all.
+	Owed(ctx context.Context, connection, stream string, limit int) ([]string, error)
 	// Serve leases the next gaps to work off: due, pending, in fair order. Each is
 	// leased until a commit opens, recovers or returns it, or until another
 	// holder takes the connection. Being served is not an attempt.

@@ -13,7 +13,7 @@ import (
 // Summary is what a run came to.
 type Summary struct {
 	Run
-	// Owed counts the connection's pending gaps by reason, after the run.
+	// Owed counts the items whose details are owed, by reason, after the run.
 	Owed map[string]int64 `json:"owed"`
 	// Quarantined counts the gaps that failed too often: an operator's to decide.
 	Quarantined int64 `json:"quarantined"`
@@ -110,11 +110,15 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 			return owed, next, err
 		}
 		for _, g := range gaps {
-			owed[g.Reason.String()]++
+			f.AfterID = g.ID
+			n := g.owes()
+			if n == 0 {
+				continue // a walk has fetched all of it meanwhile
+			}
+			owed[g.Reason.String()] += n
 			if next.ID == 0 || g.RetryAt.Before(next.RetryAt) {
 				next = g
 			}
-			f.AfterID = g.ID
 		}
 		if len(gaps) < gapPageRows {
 			return owed, next, nil

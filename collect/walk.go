@@ -84,9 +84,12 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			}
 			continue
 		}
+		if err := contradiction(s, l.High, page.Items); err != nil {
+			return r.contradicted(err)
+		}
 		next := *l
 		repeats := next.advance(page)
-		if stop := r.slice(ctx, s, page, &next, higher(l.Since, l.High)); stop != nil {
+		if stop := r.slice(ctx, s, page, &next, l.Since); stop != nil {
 			return stop
 		}
 		if repeats {

@@ -37,6 +37,17 @@ func higher(a, b string) string {
 	return a
 }
 
+// lower is the earlier of two watermarks by the same rule. None is before all.
+func lower(a, b string) string {
+	if precedes(b, a) {
+		return b
+	}
+	return a
+}
+
+// precedes reports whether a is earlier than b, and not the same.
+func precedes(a, b string) bool { return a != b && higher(a, b) == b && higher(b, a) == b }
+
 // settled is the watermark to list changes after, once a walk that began at
 // start (by the provider's clock) is complete: the highest one seen, but none
 // from after the start. An item that changed while the walk was under way may

@@ -46,6 +46,12 @@ type Stream struct {
 	// Incremental says that List understands ListRequest.Since, and that items
 	// carry a Watermark.
 	Incremental bool
+	// Ascending says that a list comes in the order of its watermarks, the lowest
+	// first, and Inclusive that a list since a watermark has the items of that
+	// very watermark. With both, what an outage leaves owed is looked for from
+	// its first watermark on; otherwise the whole list is asked for again. A list
+	// that contradicts them ends the run with an error that says so.
+	Ascending, Inclusive bool
 }
 
 // ListRequest asks for one page.
@@ -73,7 +79,8 @@ type Page struct {
 type Item struct {
 	// Key identifies the item in its stream. Never empty.
 	Key string
-	// Data is the record as one JSON value, without newlines.
+	// Data is the record as one JSON value, without newlines. It is empty in a
+	// call of Detail for an item whose list shows it no longer.
 	Data json.RawMessage
 	// Fingerprint tells versions of the item apart; empty lets the runtime hash Data.
 	Fingerprint string

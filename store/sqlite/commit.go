@@ -159,9 +159,7 @@ func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
 			last_seen = ?10, retry_at = ?11, last_error = ?12, status = ?7, leased = 0,
 			tried = CASE ?13 WHEN '' THEN tried ELSE ?13 END,
 			rank = CASE WHEN status = 'recovered' OR ?8 > 0 THEN ?14 ELSE rank END,
-			-- A backlog gap that is there keeps the earlier start.
-			backlog = ?15, since = CASE WHEN backlog = 1 AND status <> 'recovered' AND ?17 = '' THEN since ELSE ?16 END,
-			cursor = ?17`,
+			backlog = ?15, since = ?16, cursor = ?17`,
 		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(status), g.Attempts,
 		instant(first), instant(last), instant(g.RetryAt), g.LastError, tried, instant(rank), g.Backlog, g.Since, g.Cursor)
 	return err

@@ -159,3 +159,25 @@ func knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, int
 	}
 	return rows.Err()
 }
+
+// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
+	err = s.read(ctx, "read owed items", func(t *sql.Tx) error {
+		rows, err := t.QueryContext(ctx, `SELECT i.key FROM connections c JOIN streams s ON s.connection = c.id
+			JOIN items i ON i.stream = s.id AND i.owed = 1 WHERE c.name = ? AND s.name = ? ORDER BY i.key LIMIT ?`,
+			connection, stream, bound(limit))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			var key string
+			if err := rows.Scan(&key); err != nil {
+				return err
+			}
+			keys = append(keys, key)
+		}
+		return rows.Err()
+	})
+	return keys, err
+}

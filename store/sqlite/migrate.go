@@ -18,9 +18,12 @@ const applicationID = 0x48647779
 //go:embed schema/1.sql
 var schema1 string
 
+//go:embed schema/2.sql
+var schema2 string
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1}
+var migrations = []string{schema1, schema2}
 
 // identity is what a file says of itself.
 type identity struct {

@@ -71,11 +71,12 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int
 	if err := counts(ctx, t, c.Items, `SELECT name, items FROM streams WHERE connection = ?`, id); err != nil {
 		return err
 	}
-	if err := counts(ctx, t, c.Owed, `SELECT reason, count(*) FROM gaps WHERE connection = ? AND status IN (?, ?) GROUP BY reason`,
+	if err := counts(ctx, t, c.Owed, `SELECT g.reason, sum(`+gapItems+`) AS n FROM gaps g
+		WHERE g.connection = ? AND g.status IN (?, ?) GROUP BY g.reason HAVING n > 0`,
 		id, string(collect.GapPending), string(collect.GapLeased)); err != nil {
 		return err
 	}
-	if err := t.QueryRowContext(ctx, `SELECT count(*) FROM gaps WHERE connection = ? AND status = ?`,
+	if err := t.QueryRowContext(ctx, `SELECT coalesce(sum(`+gapItems+`), 0) FROM gaps g WHERE g.connection = ? AND g.status = ?`,
 		id, string(collect.GapTerminal)).Scan(&c.Quarantined); err != nil {
 		return err
 	}
@@ -179,6 +180,9 @@ func gapQuery(f collect.GapFilter) (query string, args []any) {
 	if f.Stream != "" {
 		where, args = append(where, `+g.stream = ?`), append(args, f.Stream)
 	}
+	if f.Backlog {
+		where = append(where, `g.backlog = 1`)
+	}
 	if f.Status != "" {
 		where, args = append(where, `g.status = ?`), append(args, string(f.Status))
 	}
@@ -251,13 +255,17 @@ func parseReason(name string) reason.Reason {
 }
 
 const gapColumns = `g.id, (SELECT name FROM connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
-	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor`
+	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor, CASE g.backlog WHEN 1 THEN ` + gapItems + ` ELSE 0 END`
+
+// gapItems is how many items a gap stands for: a backlog for all that are owed.
+const gapItems = `CASE g.backlog WHEN 1 THEN (SELECT count(*) FROM items i JOIN streams s ON s.id = i.stream
+	WHERE s.connection = g.connection AND s.name = g.parent AND i.owed = 1) ELSE 1 END`
 
 // scanGap reads a row of gapColumns.
 func scanGap(rows *sql.Rows) (g collect.Gap, err error) {
 	var why, first, last, retryAt string
 	err = rows.Scan(&g.ID, &g.Connection, &g.Stream, &g.Key, &g.Parent, &g.Locator, &why, &g.Status, &g.Attempts,
-		&first, &last, &retryAt, &g.LastError, &g.Backlog, &g.Since, &g.Cursor)
+		&first, &last, &retryAt, &g.LastError, &g.Backlog, &g.Since, &g.Cursor, &g.Items)
 	g.Reason, g.FirstSeen, g.LastSeen, g.RetryAt = parseReason(why), parseInstant(first), parseInstant(last), parseInstant(retryAt)
 	return g, err
 }

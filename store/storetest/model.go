@@ -146,7 +146,7 @@ func (m *model) commit(rt *rapid.T) {
 		c.Lane = &collect.Lane{Stream: rapid.SampledFrom(keys).Draw(rt, "stream"), Kind: collect.Steady, Cursor: rapid.String().Draw(rt, "cursor")}
 	}
 	for _, k := range rapid.SliceOfN(rapid.SampledFrom(keys), 0, 4).Draw(rt, "items") {
-		c.Items = append(c.Items, collect.KnownItem{Key: k, Fingerprint: rapid.StringN(0, 3, -1).Draw(rt, "fingerprint")})
+		c.Items = append(c.Items, collect.KnownItem{Key: k, Fingerprint: rapid.StringN(0, 3, -1).Draw(rt, "fingerprint"), Owed: rapid.Bool().Draw(rt, "owed")})
 	}
 	for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 2, rapid.ID).Draw(rt, "recovered") {
 		c.Recovered = append(c.Recovered, collect.GapKey{Stream: "d", Key: k})
@@ -236,6 +236,14 @@ func (m *model) check(rt *rapid.T) {
 	}
 	equal("lanes", m.lanes, lanes)
 	equal("known", m.known, must(m.store.Known(ctx, m.connection, "x", keys))(rt))
+
+	var owed []string
+	for _, k := range keys {
+		if m.known[k].Owed {
+			owed = append(owed, k)
+		}
+	}
+	equal("owed", owed, must(m.store.Owed(ctx, m.connection, "x", 0))(rt))
 
 	gaps := map[string]collect.Gap{}
 	for _, g := range must(m.store.Gaps(ctx, collect.GapFilter{Connection: m.connection}))(rt) {

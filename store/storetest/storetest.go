@@ -53,6 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"unreadable pacing and position do not block", unreadable},
 		{"items are known by key and stream", knownItems},
 		{"items are replaced whole", itemsReplaced},
+		{"owed items are listed by key", owedItems},
 		{"a batch of keys of any size is answered", knownBatches},
 		{"text is kept byte for byte", oddText},
 		{"a commit that fails changes nothing", commitIsAtomic},
@@ -64,6 +65,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"a recovered gap that opens again is a new debt", recoveredReopens},
 		{"a gap recovered and opened in one commit is owed", recoveredAndOpened},
 		{"a gap takes the status it is given", gapStatus},
+		{"a backlog takes the start it is given and counts what is owed", backlogCounts},
 		{"gaps are listed by id, filtered and in pages", gapListing},
 
 		{"runs are listed newest first", runListing},
