@@ -26,7 +26,10 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 	b.take(n.get("paginate").get("offset").get("param"), taken)
 	b.take(n.get("paginate").get("offset").get("limit_param"), taken)
 	if i := n.get("incremental"); i != nil {
-		s.Incremental = &Incremental{Cursor: b.expr(i.get("cursor")), Param: b.text(i.get("param"))}
+		s.Incremental = &Incremental{
+			Cursor: b.expr(i.get("cursor")), Param: b.text(i.get("param")),
+			Ascending: b.text(i.get("order")) == "ascending", Inclusive: i.get("inclusive") != nil && i.get("inclusive").value == "true",
+		}
 		b.take(i.get("param"), taken)
 	}
 	if q := n.get("list").get("query"); q != nil {

@@ -190,6 +190,8 @@ type Incremental struct {
 	Cursor *Expr
 	// Param carries the last walk's watermark; the first walk does without.
 	Param string
+	// Ascending and Inclusive are what is known of the list. See [connector.Stream].
+	Ascending, Inclusive bool
 }
 
 // Detail is a request for each record that is new or changed.

@@ -201,6 +201,21 @@ func TestJitterOfZeroIsNone(t *testing.T) {
 	}
 }
 
+func TestWhatIsKnownOfAListReachesItsStream(t *testing.T) {
+	for text, want := range map[string][2]bool{
+		"": {false, false}, ", order: ascending": {true, false}, ", inclusive: true": {false, true},
+		", order: ascending, inclusive: true": {true, true}, ", inclusive: false": {false, false},
+	} {
+		c, err := New(parse(t, strings.Replace(least, "key: .id", "key: .id, incremental: {cursor: .at, param: since"+text+"}", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Streams()[0]; [2]bool{s.Ascending, s.Inclusive} != want {
+			t.Errorf("%q gave %+v", text, s)
+		}
+	}
+}
+
 func TestExamplesLoad(t *testing.T) {
 	for file, streams := range map[string][]connector.Stream{
 		"chat-archive.yaml":  {{Name: "conversations", DetailStream: "messages", Key: "id", DetailKey: "id", Incremental: true}},

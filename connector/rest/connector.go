@@ -71,6 +71,9 @@ func (c *Connector) Streams() []connector.Stream {
 	out := make([]connector.Stream, len(c.config.Streams))
 	for i, s := range c.config.Streams {
 		out[i] = connector.Stream{Name: s.Name, Key: s.Key.field(), Incremental: s.Incremental != nil}
+		if s.Incremental != nil {
+			out[i].Ascending, out[i].Inclusive = s.Incremental.Ascending, s.Incremental.Inclusive
+		}
 		if s.Detail != nil {
 			out[i].DetailStream, out[i].DetailKey = s.Detail.Stream, s.Detail.Key.field()
 		}

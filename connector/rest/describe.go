@@ -198,6 +198,12 @@ func (s Stream) plan() StreamPlan {
 	}
 	if s.Incremental != nil {
 		p.Incremental = fmt.Sprintf("%s sent as %s", s.Incremental.Cursor, s.Incremental.Param)
+		if s.Incremental.Ascending {
+			p.Incremental += ", ascending"
+		}
+		if s.Incremental.Inclusive {
+			p.Incremental += ", inclusive"
+		}
 	}
 	if s.Detail != nil {
 		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(nil)
