@@ -4,6 +4,7 @@
 
 GO       ?= go
 FUZZTIME ?= 10s
+SOAK     ?= 10m
 COUNT    ?= 6
 RIVALS   ?= 1
 TIMEOUT  ?= 20m
@@ -13,7 +14,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test check bench arena fuzz mutate lint fmt fix vuln sbom clean \
+.PHONY: help build run test check bench arena fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench vet
 
 help: ## Explain every target.
@@ -50,6 +51,10 @@ arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 f
 
 fuzz: ## Fuzz every target for FUZZTIME.
 	scripts/fuzz $(FUZZTIME)
+
+soak: ## An hour of virtual time and SOAK of real collecting, both flat in memory and goroutines.
+	$(GO) test -count 1 -run '^TestAnHour' -v .
+	$(GO) test -count 1 -run '^TestSoak$$' -v -timeout 0 ./e2e/hold -soak $(SOAK)
 
 mutate: ## Put small faults into PKG, one at a time, and say which ones its tests miss (ARGS="-sample 100").
 	@[ -n "$(PKG)" ] || { echo 'name packages, as PKG="./pace ./breaker"'; exit 2; }

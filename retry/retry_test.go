@@ -247,3 +247,22 @@ func BenchmarkBudget(b *testing.B) {
 		budget.Take()
 	}
 }
+
+func TestAReturnedRetryIsOneRetryAndNoMore(t *testing.T) {
+	b := retry.NewBudget(retry.Limits{Capacity: 3, Start: 1, PerSuccess: 999})
+	if b.Take(); b.Left() != 0 {
+		t.Fatalf("%d retries left", b.Left())
+	}
+	if b.Return(); b.Left() != 1 {
+		t.Errorf("a returned retry left %d", b.Left())
+	}
+	if b.Success(); b.Left() != 1 {
+		t.Errorf("1.999 tokens are %d retries", b.Left())
+	}
+	for range 5 {
+		b.Return()
+	}
+	if b.Left() != 3 {
+		t.Errorf("%d retries in a budget of 3", b.Left())
+	}
+}
