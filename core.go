@@ -54,6 +54,31 @@ type Decision struct {
 	At time.Duration
 	// Reason is what stands in the way; none when OK.
 	Reason reason.Reason
+	// Pace is whose interval stands in the way, where the reason is pacing.
+	Pace Pace
+}
+
+// Pace is what a wait for pacing comes from.
+type Pace uint8
+
+// The origins of a wait for pacing.
+const (
+	// PaceUnknown: it was no wait for pacing.
+	PaceUnknown Pace = iota
+	// PaceCeiling: the owner's ceiling. The law would go as fast or faster.
+	PaceCeiling
+	// PaceLimit: a limit of the provider, learned or advertised.
+	PaceLimit
+	// PaceLearning: the law has not found the provider's limit yet.
+	PaceLearning
+)
+
+// Wait is what an attempt waited for; the zero value is for nothing.
+type Wait struct {
+	// Reason is what stood in the way last; none when nothing did.
+	Reason reason.Reason
+	// Pace is whose interval it was, where the reason is pacing.
+	Pace Pace
 }
 
 // Ticket is an admitted attempt, to be settled exactly once.
@@ -146,13 +171,15 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 	}
 	params := c.params()
 	d := c.earliest(ready, params)
+	held := false
 	if at := c.law.Hold(now, cost); at > d.At {
 		// A law that waits out what the provider asked for waits for the same reason.
 		if d.At = at; now >= c.cooldown {
-			d.Reason = reason.Pacing
+			d.Reason, held = reason.Pacing, true
 		}
 	}
 	if now < d.At {
+		d.Pace = c.pace(d, held)
 		return Ticket{}, d, Effects{}
 	}
 	var fx Effects
@@ -166,11 +193,27 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 	if at, ok := c.gcra.Admit(now, params); !ok {
 		// Only a clock that stepped back comes here: the instant counts as a later one.
 		c.circuit.Settle(&c.set.Breaker, now, ticket.circuit, breaker.Neutral)
-		return Ticket{}, Decision{At: at, Reason: reason.Pacing}, fx
+		return Ticket{}, Decision{At: at, Reason: reason.Pacing, Pace: c.pace(Decision{Reason: reason.Pacing}, false)}, fx
 	}
 	c.inFlight++
 	c.law.Sent(now, cost)
 	return ticket, Decision{OK: true, At: now}, fx
+}
+
+// pace is what a wait for pacing comes from. Held says that the law made it wait
+// beyond its interval.
+func (c *Core) pace(d Decision, held bool) Pace {
+	switch {
+	case d.Reason == reason.ConservativeStart:
+		return PaceLearning
+	case d.Reason != reason.Pacing:
+		return PaceUnknown
+	case !held && c.law.Spacing() <= c.set.Ceiling:
+		return PaceCeiling
+	case c.backoff.Reason != reason.None, c.pushed.Reason() != reason.None, c.law.Belief().Kind != control.Unknown:
+		return PaceLimit
+	}
+	return PaceLearning
 }
 
 func (c *Core) params() pace.Params {

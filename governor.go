@@ -152,6 +152,7 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 // await sleeps until w is the head and admitted, or there is no point in waiting.
 func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 	defer w.stop()
+	var held Wait
 	for {
 		now := g.now()
 		g.mu.Lock()
@@ -159,7 +160,10 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 		if g.queue.head == w {
 			p, d, fx := g.admit(now, w.ready, w.cost)
 			var err error
-			if !d.OK {
+			if d.OK {
+				p.wait = held
+			} else {
+				held = Wait{Reason: d.Reason, Pace: d.Pace}
 				err = g.hopeless(ctx, now, d, 0)
 			}
 			note := g.note(now, fx)

@@ -11,7 +11,11 @@ type Permit struct {
 	g            *Governor
 	slot, serial uint32
 	sent         time.Duration
+	wait         Wait
 }
+
+// Wait is what the attempt waited for before it had its permit.
+func (p Permit) Wait() Wait { return p.wait }
 
 // Settle tells how the attempt ended and reports whether this call settled the
 // permit: false when it had been settled, or had timed out, before.

@@ -85,6 +85,7 @@ func newCaller(r *run, g *headway.Governor) (*caller, error) {
 		Backoff: o.Retry, Budget: o.RetryBudget,
 		Deadline: r.budget.deadline, Waiting: r.waiting,
 		Gate:    r.budget.take,
+		Sending: r.live.sending,
 		Observe: r.observe,
 	}
 	if o.Classify != nil {

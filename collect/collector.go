@@ -43,7 +43,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 		return Summary{}, err
 	}
 	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}}
-	r.live = live{stage: stage{Phase: PhaseStarting}}
+	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
 	}

@@ -52,7 +52,10 @@ type Live struct {
 
 // live is what a display is told, under a lock of its own.
 type live struct {
+	started   time.Time
 	mu        sync.Mutex
+	ended     time.Time // zero while the run is under way
+	account   account
 	stage     stage
 	committed Progress
 	attempts  int64
@@ -68,6 +71,44 @@ func (l *live) enter(s stage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stage = s
+	if s.Phase == PhaseDone {
+		l.ended = time.Now()
+	}
+}
+
+// now is the time since the run began, up to its end, with the lock held.
+func (l *live) now() time.Duration {
+	if !l.ended.IsZero() {
+		return l.ended.Sub(l.started)
+	}
+	return time.Since(l.started)
+}
+
+// sending is an attempt that goes out.
+func (l *live) sending(a transport.Attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.account.admitted(l.now(), a.Wait, a.Held, a.Number)
+}
+
+// committing accounts for a commit until done is called.
+func (l *live) committing() (done func()) {
+	return l.during((*account).committing, (*account).committed)
+}
+
+// openCircuit accounts for the wait for an open circuit until done is called.
+func (l *live) openCircuit() (done func()) {
+	return l.during((*account).opened, (*account).closed)
+}
+
+func (l *live) during(begin, end func(*account, time.Duration)) (done func()) {
+	at := func(f func(*account, time.Duration)) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		f(&l.account, l.now())
+	}
+	at(begin)
+	return func() { at(end) }
 }
 
 func (l *live) owe(n int64, last bool) {
@@ -91,6 +132,7 @@ func (l *live) wait(why reason.Reason, until time.Time) {
 func (l *live) attempt(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.account.ended(l.now())
 	l.attempts++
 	if a.Number > 1 {
 		l.retries++
@@ -118,6 +160,7 @@ func (l *live) with(b Progress) Progress {
 	p.GapsOpened += b.GapsOpened
 	p.GapsRecovered += b.GapsRecovered
 	p.ChildrenGone += b.ChildrenGone
+	p.BoundBy = l.account.bounds(l.now())
 	p.Attempts, p.Retries, p.Throttled = l.attempts, l.retries, l.throttled
 	return p
 }
@@ -184,6 +227,7 @@ func (r *run) drain() []event.Event {
 
 // commit makes a slice durable and counts it.
 func (r *run) commit(ctx context.Context, c Commit) error {
+	defer r.live.committing()()
 	r.live.mu.Lock()
 	total := r.live.with(c.Progress)
 	r.live.mu.Unlock()

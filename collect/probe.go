@@ -15,6 +15,7 @@ func NewCaller(o Options) (connector.Caller, error) {
 	o.MaxBody = orDefault(o.MaxBody, 64<<20)
 	o.RetryBudget.MaxRequests = o.MaxRequests
 	r := &run{o: o, started: time.Now()}
+	r.live.started = r.started
 	r.budget.maxRequests = o.MaxRequests
 	pacing := o.Pacing
 	pacing.Name = o.Connection

@@ -45,6 +45,9 @@ type Progress struct {
 	GapsRecovered int64 `json:"gaps_recovered"`
 	// ChildrenGone counts detail records that were there and are no longer.
 	ChildrenGone int64 `json:"children_gone,omitempty"`
+	// BoundBy is the run's time by what kept it from being faster; the zero value
+	// is unknown.
+	BoundBy Bounds `json:"bound_by,omitzero"`
 }
 
 // Run is one execution of a connection's collection, as recorded.

@@ -159,6 +159,7 @@ func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
 // commit makes the batch durable: the sink first, then everything else in one
 // transaction of the store.
 func (b *batch) commit(ctx context.Context) error {
+	defer b.run.live.committing()()
 	if b.settle != nil {
 		b.settle()
 	}

@@ -181,6 +181,7 @@ func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reas
 	}
 	r.live.wait(reason.CircuitOpen.Reason(), until)
 	defer r.live.wait(reason.None, time.Time{})
+	defer r.live.openCircuit()()
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {

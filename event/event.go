@@ -52,6 +52,8 @@ type Event struct {
 	Phase  string `json:"phase,omitempty"`
 	// Count is how many items the event is about.
 	Count int64 `json:"count,omitempty"`
+	// Bound is, at the end of a run, what kept it from being faster.
+	Bound *Bound `json:"bound,omitempty"`
 	// Note is a short text from a fixed set; never content.
 	Note string `json:"note,omitempty"`
 }
@@ -77,6 +79,13 @@ type Belief struct {
 	WindowS float64 `json:"window_s"`
 	// Confidence is from 0 to 1.
 	Confidence float64 `json:"confidence"`
+}
+
+// Bound is what kept a run from being faster.
+type Bound struct {
+	// Shares is the part of the run's time, from 0 to 1, by what bound it:
+	// "ceiling", "latency" and so on.
+	Shares map[string]float64 `json:"shares"`
 }
 
 // Backoff is the last time the rate was cut.

@@ -198,3 +198,30 @@ func TestARefusalSaysWhenToComeBack(t *testing.T) {
 		}
 	})
 }
+
+func TestAnAttemptIsAnnouncedWithWhatItWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		var sending, seen []transport.Attempt
+		o := transport.Options{
+			Sending: func(a transport.Attempt) {
+				if len(at) != len(sending) {
+					t.Errorf("announced attempt %d after %d were sent", len(sending)+1, len(at))
+				}
+				sending = append(sending, a)
+			},
+			Observe: func(a transport.Attempt) { seen = append(seen, a) },
+		}
+		c, _ := serve(t, flat, o, script(&at, 429, 200))
+		if _, _, err := get(t, c); err != nil {
+			t.Fatal(err)
+		}
+		cooldown := headway.Wait{Reason: reason.Cooldown}
+		if len(sending) != 2 || sending[0].Held != (headway.Wait{}) || sending[1].Held != cooldown || sending[1].Number != 2 {
+			t.Fatalf("announced %+v", sending)
+		}
+		if len(seen) != 2 || seen[1].Held != cooldown || seen[1].Wait != sending[1].Wait || seen[1].Wait <= 0 {
+			t.Fatalf("observed %+v", seen)
+		}
+	})
+}

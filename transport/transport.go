@@ -58,6 +58,9 @@ type Options struct {
 	// Body is a bounded prefix. It is called for statuses of 400 and more, and
 	// under Whole for every status: some providers refuse with a 200.
 	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
+	// Sending is told of each attempt when nothing but sending is left to do: its
+	// Number, Wait and Held are set. It must not block.
+	Sending func(Attempt)
 	// Observe is told of each attempt, after it ended and before its permit is
 	// settled, so that the events of the governor come after it. It must not block,
 	// nor keep a reference to anything in the attempt.
@@ -75,6 +78,8 @@ type Attempt struct {
 	// Wait is the time from asking for a permit to having it, Latency from then
 	// to the response's header, or to its end under [Options.Whole].
 	Wait, Latency time.Duration
+	// Held is what it waited for; the zero value is for nothing.
+	Held headway.Wait
 	// RetryAfter is what the provider asked for; 0 when untold.
 	RetryAfter time.Duration
 }
@@ -201,13 +206,17 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		return answer{}, err
 	}
 	sent := time.Now()
+	a := Attempt{Number: n, Wait: sent.Sub(asked), Held: permit.Wait()}
+	if t.o.Sending != nil {
+		t.o.Sending(a)
+	}
 	res, err := t.o.Base.RoundTrip(out)
 	if err == nil && t.o.Whole > 0 {
 		err = swallow(res, t.o.Whole)
 	}
 	got := time.Now()
 
-	a := Attempt{Number: n, Wait: sent.Sub(asked), Latency: got.Sub(sent)}
+	a.Latency = got.Sub(sent)
 	ans := answer{res: res, err: err}
 	if err != nil {
 		if errors.Is(context.Cause(out.Context()), ErrResent) {

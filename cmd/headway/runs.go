@@ -87,6 +87,7 @@ func newRunsShow() *cobra.Command {
 					if run.Error != "" {
 						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  error: %s\n", run.Error)
 					}
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  bound by: %s\n", run.BoundBy)
 					for _, e := range events {
 						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  %10s  %s\n", "+"+clock(e.At.Sub(run.Started)), eventText(e))
 					}

@@ -132,6 +132,7 @@ func statusText(c collect.ConnectionStatus) string {
 	}
 	if r := c.LastRun; r != nil {
 		row("last run", runLine(*r))
+		row("bound by", r.BoundBy.String())
 	} else {
 		row("last run", "none")
 	}

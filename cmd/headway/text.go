@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim"
@@ -152,6 +154,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("skipped", "%s items that did not change", count(p.Unchanged))
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
+	row("bound by", "%s", boundText(c, s))
 	row("owed", "%s", owedText(s.Owed))
 	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
 		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
@@ -181,6 +184,33 @@ func missingText(s collect.Summary) string {
 		parts = append(parts, fmt.Sprintf("%s quarantined, which none does (\"headway gaps list --status terminal\" says why, \"gaps release\" tries again)", count(s.Quarantined)))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// boundText says what kept a run from being faster, and what that means where one
+// thing did for half of the time or more.
+func boundText(c *rest.Config, s collect.Summary) string {
+	text := s.BoundBy.String()
+	shares := s.BoundBy.Shares()
+	if len(shares) == 0 || shares[0].Of < 0.5 {
+		return text
+	}
+	ceiling := cmp.Or(c.Provider.Ceiling, control.DefaultCeiling)
+	switch shares[0].Bound {
+	case collect.BoundCeiling:
+		text += fmt.Sprintf("; your ceiling of %s (%s), not the provider, was the limit", ceiling, perTime(float64(time.Minute)/float64(ceiling)))
+		if c.Provider.Ceiling == 0 {
+			text += ": it is the default, set provider.ceiling"
+		}
+	case collect.BoundLimit:
+		if s.Rate != nil && s.Rate.Belief != nil {
+			text += "; the provider's limit is believed to be " + beliefText((*sim.Belief)(s.Rate.Belief))
+		}
+	case collect.BoundLatency:
+		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
+	case collect.BoundUnknown, collect.BoundLearning, collect.BoundJitter, collect.BoundCooldown, collect.BoundCircuit,
+		collect.BoundBackoff, collect.BoundDisk, collect.BoundProcessing:
+	}
+	return text
 }
 
 // owedText lists what is owed, by reason.

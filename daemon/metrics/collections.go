@@ -22,6 +22,7 @@ var (
 	lastEnd     = describe("headway_collection_last_run_end_timestamp_seconds", "When the newest run ended; no sample while it goes on.", "connection")
 	attempts    = describe("headway_collection_last_run_attempts", "Requests that the newest run sent.", "connection")
 	throttled   = describe("headway_collection_last_run_throttled", "Those that the provider refused for rate or load.", "connection")
+	boundBy     = describe("headway_collection_last_run_bound_seconds", "The newest run's time, by what kept it from being faster.", "connection", "bound")
 	attention   = describe("headway_collection_attention", "1 when somebody should look: the source stays under pressure.", "connection")
 )
 
@@ -51,6 +52,9 @@ func (c collections) Collect(ch chan<- prometheus.Metric) {
 			}
 			ch <- gauge(attempts, float64(r.Attempts), s.Name)
 			ch <- gauge(throttled, float64(r.Throttled), s.Name)
+			for _, share := range r.BoundBy.Shares() {
+				ch <- gauge(boundBy, r.BoundBy[share.Bound].Seconds(), s.Name, share.Bound.String())
+			}
 		}
 	}
 }

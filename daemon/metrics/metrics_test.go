@@ -73,7 +73,7 @@ func full(t *testing.T) *metrics.Metrics {
 		Collections: func() ([]collect.ConnectionStatus, error) {
 			return []collect.ConnectionStatus{{
 				Name: "chats", Owed: map[string]int64{"rate_limited": 3}, Items: map[string]int64{"messages": 7},
-				LastRun: &collect.Run{State: collect.RunDrained, Started: at, Ended: at, Progress: collect.Progress{Attempts: 9, Throttled: 1}},
+				LastRun: &collect.Run{State: collect.RunDrained, Started: at, Ended: at, Progress: collect.Progress{Attempts: 9, Throttled: 1, BoundBy: collect.Bounds{collect.BoundCeiling: 3 * time.Second, collect.BoundLatency: time.Second}}},
 			}}, nil
 		},
 	})
@@ -106,6 +106,8 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_connection_circuit{connection="unknown",state="closed"} 1`,
 		`headway_collection_owed{connection="chats",reason="rate_limited"} 3`,
 		`headway_collection_last_run_state{connection="chats",reason="none",state="drained"} 1`,
+		`headway_collection_last_run_bound_seconds{bound="ceiling",connection="chats"} 3`,
+		`headway_collection_last_run_bound_seconds{bound="latency",connection="chats"} 1`,
 		`headway_reloads_total{result="failed"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {

@@ -1,0 +1,90 @@
+package collect_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+)
+
+// slow answers every request of a bench after a time; details are empty.
+func slow(b *bench, latency time.Duration, answer func(n int, r *http.Request) int) answers {
+	n := 0
+	return func(r *http.Request) *http.Response {
+		time.Sleep(latency)
+		n++
+		body := []byte("[]")
+		if !isDetail(r) {
+			body, _ = json.Marshal(map[string]any{"items": b.docs})
+		}
+		res := &http.Response{StatusCode: answer(n, r), Header: http.Header{}, Request: r}
+		if res.StatusCode == http.StatusTooManyRequests {
+			res.Header.Set("Retry-After", "60")
+		}
+		res.Body = io.NopCloser(strings.NewReader(string(body)))
+		return res
+	}
+}
+
+func TestARunSaysWhatBoundIt(t *testing.T) {
+	fine := func(int, *http.Request) int { return http.StatusOK }
+	for _, tt := range []struct {
+		name    string
+		pacing  headway.Config
+		latency time.Duration
+		answer  func(int, *http.Request) int
+		want    collect.Bound
+		least   float64
+	}{
+		{"the default ceiling", headway.Config{Law: "aimd", Initial: 250 * time.Millisecond}, 100 * time.Millisecond, fine, collect.BoundCeiling, 0.95},
+		{"latency", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, 100 * time.Millisecond, fine, collect.BoundLatency, 0.9},
+		{"Retry-After", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, time.Millisecond,
+			func(n int, _ *http.Request) int {
+				if n == 5 {
+					return http.StatusTooManyRequests
+				}
+				return http.StatusOK
+			}, collect.BoundCooldown, 0.9},
+		{"an open circuit", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, time.Millisecond,
+			func(n int, r *http.Request) int {
+				if isDetail(r) && n < 8 {
+					return http.StatusInternalServerError
+				}
+				return http.StatusOK
+			}, collect.BoundCircuit, 0.9},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, 40) // its server is not asked
+			synctest.Test(t, func(t *testing.T) {
+				b.o.Connector = client{base: "http://api.test"}
+				b.o.Pacing = tt.pacing
+				b.o.Pacing.JitterMax = -1
+				b.o.Base = slow(b, tt.latency, tt.answer)
+				var last event.Event
+				b.o.OnEvent = func(e event.Event) { last = e }
+				s := b.drained(t)
+				shares := s.BoundBy.Shares()
+				if len(shares) == 0 || shares[0].Bound != tt.want || shares[0].Of < tt.least {
+					t.Errorf("the run was bound by %v, want %v", s.BoundBy, tt.want)
+				}
+				if total := s.BoundBy.Total(); total != s.Ended.Sub(s.Started) {
+					t.Errorf("%v of %v is accounted for", total, s.Ended.Sub(s.Started))
+				}
+				if last.Type != event.RunEnd || last.Bound == nil || last.Bound.Shares[tt.want.String()] != shares[0].Of {
+					t.Errorf("the last event is %+v, %+v", last, last.Bound)
+				}
+				runs, err := b.store.Runs(t.Context(), "bench", 1)
+				if err != nil || len(runs) != 1 || runs[0].BoundBy != s.BoundBy {
+					t.Errorf("on record is %v, %v; want %v", runs[0].BoundBy, err, s.BoundBy)
+				}
+			})
+		})
+	}
+}

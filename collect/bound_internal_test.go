@@ -1,0 +1,149 @@
+package collect
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/reason"
+)
+
+func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
+	const ms = time.Millisecond
+	var (
+		ceiling  = headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}
+		limit    = headway.Wait{Reason: reason.Pacing, Pace: headway.PaceLimit}
+		start    = headway.Wait{Reason: reason.ConservativeStart, Pace: headway.PaceLearning}
+		cooldown = headway.Wait{Reason: reason.Cooldown}
+		jitter   = headway.Wait{Reason: reason.Jitter}
+	)
+	type step struct {
+		at time.Duration
+		do func(a *account, now time.Duration)
+	}
+	send := func(wait time.Duration, held headway.Wait, number int) func(*account, time.Duration) {
+		return func(a *account, now time.Duration) { a.admitted(now, wait, held, number) }
+	}
+	first := send(0, headway.Wait{}, 1)
+	end, commit, committed := (*account).ended, (*account).committing, (*account).committed
+	open, closed := (*account).opened, (*account).closed
+	for _, tt := range []struct {
+		name  string
+		steps []step
+		now   time.Duration
+		want  Bounds
+	}{
+		{"before the first attempt it is this machine", nil, 7 * ms, Bounds{BoundProcessing: 7 * ms}},
+		{"a response is waited for", []step{{10 * ms, first}, {110 * ms, end}}, 110 * ms,
+			Bounds{BoundProcessing: 10 * ms, BoundLatency: 100 * ms}},
+		{"a commit with nothing in flight", []step{{0, first}, {100 * ms, end}, {101 * ms, commit}, {121 * ms, committed}}, 121 * ms,
+			Bounds{BoundLatency: 100 * ms, BoundProcessing: ms, BoundDisk: 20 * ms}},
+		{"response and commit hide behind the ceiling", []step{
+			{0, first}, {100 * ms, end}, {101 * ms, commit}, {121 * ms, committed}, {250 * ms, send(129*ms, ceiling, 1)},
+		}, 250 * ms, Bounds{BoundCeiling: 250 * ms}},
+		{"a provider's limit", []step{{0, first}, {100 * ms, end}, {900 * ms, send(800*ms, limit, 1)}}, 900 * ms,
+			Bounds{BoundLimit: 900 * ms}},
+		{"finding the speed", []step{{0, first}, {100 * ms, end}, {1000 * ms, send(900*ms, start, 1)}}, 1000 * ms,
+			Bounds{BoundLearning: 1000 * ms}},
+		{"Retry-After", []step{{0, first}, {100 * ms, end}, {60100 * ms, send(60000*ms, cooldown, 2)}}, 60100 * ms,
+			Bounds{BoundCooldown: 60100 * ms}},
+		{"the wait before a retry", []step{{0, first}, {100 * ms, end}, {300 * ms, send(0, headway.Wait{}, 2)}}, 300 * ms,
+			Bounds{BoundLatency: 100 * ms, BoundBackoff: 200 * ms}},
+		{"jitter after a slow response", []step{{0, first}, {400 * ms, end}, {470 * ms, send(60*ms, jitter, 1)}}, 470 * ms,
+			Bounds{BoundLatency: 400 * ms, BoundProcessing: 10 * ms, BoundJitter: 60 * ms}},
+		{"an open circuit, over a response that is waited for", []step{
+			{0, first}, {10 * ms, first}, {20 * ms, end}, {30 * ms, open}, {40 * ms, end}, {60030 * ms, closed}, {60031 * ms, first},
+		}, 60031 * ms, Bounds{BoundLatency: 30 * ms, BoundCircuit: 60000 * ms, BoundProcessing: ms}},
+		{"a wait with a reason that says nothing", []step{{0, first}, {10 * ms, end}, {30 * ms, send(15*ms, headway.Wait{}, 1)}}, 30 * ms,
+			Bounds{BoundLatency: 10 * ms, BoundProcessing: 5 * ms, BoundUnknown: 15 * ms}},
+		{"two at once", []step{
+			{0, first}, {50 * ms, send(50*ms, ceiling, 1)}, {100 * ms, end}, {130 * ms, end}, {131 * ms, first},
+		}, 131 * ms, Bounds{BoundCeiling: 50 * ms, BoundLatency: 80 * ms, BoundProcessing: ms}},
+		{"a commit beside a request is the request's time", []step{
+			{0, first}, {10 * ms, commit}, {30 * ms, committed}, {100 * ms, end},
+		}, 100 * ms, Bounds{BoundLatency: 100 * ms}},
+		{"a warm start's first wait is no longer than it was", []step{{0, commit}, {40 * ms, committed}, {100 * ms, send(50*ms, ceiling, 1)}}, 100 * ms,
+			Bounds{BoundDisk: 40 * ms, BoundProcessing: 10 * ms, BoundCeiling: 50 * ms}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var a account
+			for _, s := range tt.steps {
+				s.do(&a, s.at)
+			}
+			if diff := cmp.Diff(tt.want, a.bounds(tt.now)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var a account
+		now, out, commits := time.Duration(0), 0, 0
+		for range rapid.IntRange(0, 100).Draw(t, "steps") {
+			now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "passes"))
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0:
+				held := headway.Wait{
+					Reason: rapid.SampledFrom(reason.All()).Draw(t, "reason"),
+					Pace:   headway.Pace(rapid.IntRange(0, 3).Draw(t, "pace")),
+				}
+				a.admitted(now, time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "wait")), held, rapid.IntRange(1, 3).Draw(t, "number"))
+				out++
+			case 1:
+				if out > 0 {
+					a.ended(now)
+					out--
+				}
+			case 2:
+				a.committing(now)
+				commits++
+			case 3:
+				if commits > 0 {
+					a.committed(now)
+					commits--
+				}
+			}
+		}
+		b := a.bounds(now)
+		if b.Total() != now {
+			t.Fatalf("%v of %v: %v", b.Total(), now, b)
+		}
+		sum := 0.0
+		for i, s := range b.Shares() {
+			if sum += s.Of; s.Of <= 0 || i > 0 && s.Of > b.Shares()[i-1].Of {
+				t.Fatalf("shares %v", b.Shares())
+			}
+		}
+		if now > 0 && math.Abs(sum-1) > 1e-9 {
+			t.Fatalf("the shares add up to %v", sum)
+		}
+		data, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Bounds
+		if err := json.Unmarshal(data, &back); err != nil || back != b {
+			t.Fatalf("%s became %v, %v", data, back, err)
+		}
+	})
+}
+
+func TestBoundsOfALaterVersionAreUnknown(t *testing.T) {
+	var b Bounds
+	if err := json.Unmarshal([]byte(`{"ceiling":{"ns":3},"moon":{"ns":1}}`), &b); err != nil || b != (Bounds{BoundCeiling: 3, BoundUnknown: 1}) {
+		t.Fatalf("got %v, %v", b, err)
+	}
+	if got := b.String(); got != "75% ceiling, 25% unknown" {
+		t.Errorf("got %q", got)
+	}
+	if got := (Bounds{}).String(); got != "unknown" {
+		t.Errorf("a run that was not measured is bound by %q", got)
+	}
+}
