@@ -136,7 +136,7 @@ func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response
 		if !open || !c.mayWait(until) {
 			return res, err
 		}
-		if why := c.run.waitCircuit(ctx, until); why != reason.None {
+		if why := c.run.waitOut(ctx, reason.CircuitOpen.Reason(), until); why != reason.None {
 			return nil, stopped(err, why)
 		}
 	}

@@ -110,6 +110,7 @@ type run struct {
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
 	saves     saves
+	pressed   int // details that pressure refused since the last that was fetched
 	denied    int // details refused with a 401 since the last that was fetched
 	// bounded says that a catch-up has pages left for another run.
 	bounded bool
@@ -174,17 +175,11 @@ func (r *run) collect(ctx context.Context) *stop {
 			}
 		}
 	}
+	// What pressure kept from being fetched is tried again for as long as the run
+	// has a time to fill.
 	end := cmp.Or(r.suspended, held)
-	for {
-		if end == nil {
-			end = r.recover(ctx)
-		}
-		if end == nil {
-			break
-		}
-		if end = r.outlast(ctx, end); end != nil {
-			break
-		}
+	if end == nil || !r.budget.deadline.IsZero() {
+		end = r.recoverWhileItPays(ctx)
 	}
 	switch {
 	case failed != nil || end != nil:

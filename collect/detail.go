@@ -105,7 +105,7 @@ func (r *run) came(ctx context.Context, b *batch, o outcome) *ending {
 		return &ending{stop: r.broken(ctx, context.Canceled), abort: true}
 	}
 	if o.err == nil {
-		r.denied = 0
+		r.denied, r.pressed = 0, 0
 		if err := b.hydrated(ctx, o); err != nil {
 			return &ending{stop: r.broken(ctx, err), abort: true}
 		}
@@ -154,6 +154,10 @@ func (s saves) due(now time.Time, pending int) bool {
 // fetched between, before the credential itself is taken to be refused.
 const maxDenied = 3
 
+// maxPressed is how many details in a row the provider's pressure may refuse,
+// none fetched between, before details are left for later: the list may pass.
+const maxPressed = 8
+
 // stopsRun says whether a detail's failure is one for the whole run: a refusal
 // to send, an empty retry budget (a provider that fails so often is not sent the
 // first attempts of everything else either), a credential that is no longer
@@ -176,6 +180,11 @@ func (r *run) stopsRun(err error) *stop {
 		return &stop{why: f.Reason, err: f}
 	case f.Reason == reason.QuotaExhausted:
 		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
+	case f.Reason.Kind() == reason.KindPressure:
+		if r.pressed++; r.pressed >= maxPressed {
+			r.pressed = 0
+			return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
+		}
 	}
 	return nil
 }

@@ -162,6 +162,17 @@ type bench struct {
 // newBench serves n docs of two messages each, three a page.
 func newBench(t *testing.T, n int) *bench {
 	t.Helper()
+	p := newProvider(n)
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	b := benchOf(t, p, server.URL, base)
+	b.o.Retry.Base, b.o.Retry.Cap = time.Microsecond, time.Microsecond
+	return b
+}
+
+func newProvider(n int) *provider {
 	p := &provider{pageSize: 3, served: map[string]int{}}
 	for i := range n {
 		p.docs = append(p.docs, doc{
@@ -169,8 +180,12 @@ func newBench(t *testing.T, n int) *bench {
 			Messages: []string{fmt.Sprintf("hello %d", i), fmt.Sprintf("goodbye %d", i)},
 		})
 	}
-	server := httptest.NewServer(p)
-	t.Cleanup(server.Close)
+	return p
+}
+
+// benchOf is a bench for a provider that is reached through base.
+func benchOf(t *testing.T, p *provider, url string, base http.RoundTripper) *bench {
+	t.Helper()
 	b := &bench{provider: p, dir: t.TempDir()}
 	var err error
 	if b.store, err = sqlite.Open(t.Context(), filepath.Join(b.dir, "state.db")); err != nil {
@@ -178,12 +193,10 @@ func newBench(t *testing.T, n int) *bench {
 	}
 	t.Cleanup(func() { _ = b.store.Close() })
 	b.o = collect.Options{
-		Connection: "bench", Connector: client{base: server.URL}, Store: b.store,
+		Connection: "bench", Connector: client{base: url}, Store: b.store,
 		Pacing: headway.Config{Ceiling: 1, Initial: 1},
-		Base:   &http.Transport{},
+		Base:   base,
 	}
-	b.o.Retry.Base, b.o.Retry.Cap = time.Microsecond, time.Microsecond
-	t.Cleanup(b.o.Base.(*http.Transport).CloseIdleConnections)
 	return b
 }
 

@@ -199,7 +199,7 @@ func TestACircuitIsWaitedOutToItsInstant(t *testing.T) {
 			{time.Now().Add(time.Hour), 0, reason.MaxWallClock.Reason()},
 		} {
 			began := time.Now()
-			if why := r.waitCircuit(t.Context(), tt.until); why != tt.why {
+			if why := r.waitOut(t.Context(), reason.CircuitOpen.Reason(), tt.until); why != tt.why {
 				t.Errorf("until %v: %v, want %v", tt.until, why, tt.why)
 			} else if why == reason.None && time.Since(began) != tt.took {
 				t.Errorf("until %v it took %v, want %v", tt.until, time.Since(began), tt.took)

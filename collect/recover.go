@@ -56,6 +56,39 @@ func (r *run) recover(ctx context.Context) *stop {
 	}
 }
 
+// recoverWhileItPays recovers, and where the provider's pressure stops that or
+// refuses details, again once it may have passed: until the run's time is over,
+// or so many passes have brought nothing.
+func (r *run) recoverWhileItPays(ctx context.Context) *stop {
+	for idle := 0; ; idle++ {
+		before := r.live.counted().GapsRecovered
+		end := r.recover(ctx)
+		if r.live.counted().GapsRecovered > before {
+			idle = 0
+		}
+		if end == nil {
+			if idle >= maxCircuitWaits || r.budget.deadline.IsZero() {
+				return nil
+			}
+			_, next, err := r.owed(ctx)
+			if err != nil {
+				return r.broken(ctx, err)
+			}
+			if next.Reason.Kind() != reason.KindPressure {
+				return nil
+			}
+			end = &stop{why: next.Reason, retryAt: next.RetryAt}
+			if r.outlast(ctx, end) != nil {
+				return nil // the gaps say why they are owed
+			}
+			continue
+		}
+		if end = r.outlast(ctx, end); end != nil {
+			return end
+		}
+	}
+}
+
 // recoverPage works one page of gaps off, stream by stream. Gaps of streams
 // that the connector no longer has are quarantined: an operator's to decide.
 func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {

@@ -155,23 +155,30 @@ func (l *Lane) advance(p connector.Page) (repeats bool) {
 	return false
 }
 
-// outlast waits a circuit out that is still open after all the waits of one
-// stage, where the run has a time to fill: nil means that the work may go on.
-// Without such a cap nobody could say when to end, and the stop stands.
+// outlast waits pressure out that would end the run, such as a circuit that is
+// still open after all the waits of one stage, where the run has a time to fill:
+// nil means that the work may go on. Without such a cap nobody could say when to
+// end, and the stop stands; so does one whose end is known to come too late.
 func (r *run) outlast(ctx context.Context, s *stop) *stop {
-	if s.why != reason.CircuitOpen.Reason() || s.err != nil || r.budget.deadline.IsZero() {
+	end := r.budget.deadline
+	if !s.pressed() || end.IsZero() || s.why != reason.CircuitOpen.Reason() && s.retryAt.After(end) {
 		return s
 	}
-	if why := r.waitCircuit(ctx, s.retryAt); why != reason.None {
+	until := s.retryAt
+	if until.IsZero() && s.why != reason.CircuitOpen.Reason() {
+		until = time.Now().Add(firstTryWait)
+	}
+	if why := r.waitOut(ctx, s.why, until); why != reason.None {
 		return &stop{why: why, cause: s.cause}
 	}
 	r.caller.begin()
 	return nil
 }
 
-// waitCircuit waits until the circuit lets a probe through; otherwise it says
-// what ended the wait: the run's time, the operator, or the context's end.
-func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reason) {
+// waitOut waits for pressure to end, such as for the circuit to let a probe
+// through; otherwise it says what ended the wait: the run's time, the operator,
+// or the context's end.
+func (r *run) waitOut(ctx context.Context, pressure reason.Reason, until time.Time) (why reason.Reason) {
 	if now := time.Now(); !until.After(now) {
 		until = now.Add(time.Second) // a probe is under way; never a wait of no time
 	}
@@ -179,7 +186,7 @@ func (r *run) waitCircuit(ctx context.Context, until time.Time) (why reason.Reas
 	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {
 		until, over = d, reason.MaxWallClock.Reason()
 	}
-	r.live.wait(reason.CircuitOpen.Reason(), until)
+	r.live.wait(pressure, until)
 	defer r.live.wait(reason.None, time.Time{})
 	defer r.live.openCircuit()()
 	timer := time.NewTimer(time.Until(until))

@@ -95,7 +95,7 @@ each page before it asks for the next. It can be stopped at any time and run
 again: it goes on where it was, at the speed it had found, and skips what did
 not change.
 
-Ctrl-C finishes the page under way; a second Ctrl-C stops at once. Neither
+Ctrl-C finishes the requests under way; a second Ctrl-C stops at once. Neither
 loses anything. Progress goes to standard error, the summary to standard output.`,
 		Example: `  headway collect connection.yaml
   headway collect connection.yaml --max-wall-clock 10m   # in a cron job; exit code 75 means: run me again
@@ -226,7 +226,7 @@ func interruptible(parent context.Context, s *screen) (ctx context.Context, stop
 			case <-signals:
 			}
 			if n == 0 {
-				s.say("finishing the page under way; once more to stop at once (nothing is lost either way)")
+				s.say("finishing the requests under way; once more to stop at once (nothing is lost either way)")
 				close(graceful)
 				continue
 			}

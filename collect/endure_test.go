@@ -1,0 +1,236 @@
+package collect_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+)
+
+// within serves a bench's provider in the process, so that a run can wait for
+// minutes of a bubble's time.
+type within struct{ http.Handler }
+
+func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, r)
+	res := rec.Result()
+	res.Request = r
+	return res, nil
+}
+
+// endure is a bench in a bubble: a detail takes 200 ms, waits are those of real life.
+func endure(t *testing.T, n int) *bench {
+	t.Helper()
+	p := newProvider(n)
+	b := benchOf(t, p, "http://provider.test", within{p})
+	b.o.Pacing = headway.Config{Ceiling: 200 * time.Millisecond, Initial: 200 * time.Millisecond}
+	return b
+}
+
+func TestPressureInRecoveryDoesNotEndTheWalk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := endure(t, 100)
+		b.o.Retry.Attempts = 1
+		b.o.MaxWallClock = 15 * time.Minute
+		b.owe(t, reason.ServerError, 0, 60, func(g *collect.Gap) {})
+		began := time.Now()
+		listed := time.Duration(0)
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			if !isDetail(r) {
+				listed = time.Since(began)
+				return false
+			}
+			return fail(w, http.StatusServiceUnavailable)
+		}
+		s, err := b.run(t)
+		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() {
+			t.Fatalf("got %s (%s), %v; want a run deferred by its cap", s.State, s.Reason, err)
+		}
+		if took := s.Ended.Sub(s.Started); took < 14*time.Minute || took > 15*time.Minute+10*time.Second {
+			t.Errorf("the run took %v of its 15 minutes", took)
+		}
+		if listed == 0 {
+			t.Error("the list was never asked for")
+		}
+	})
+}
+
+func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			b := endure(t, 60)
+			b.pageSize = 20
+			b.o.Retry.Attempts = 1
+			b.o.MaxWallClock = 15 * time.Minute
+			refused := true
+			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+				return refused && isDetail(r) && fail(w, status)
+			}
+			s, err := b.run(t)
+			if err != nil || s.State != collect.RunDeferred || s.Items < 60 || s.Owed[s.Reason.String()] == 0 && s.Reason != reason.MaxWallClock.Reason() {
+				t.Fatalf("%d: got %s (%s), %d items, owed %v, %v", status, s.State, s.Reason, s.Items, s.Owed, err)
+			}
+			// It ends early only where the next attempt is known to come too late.
+			over := s.Started.Add(15 * time.Minute)
+			if s.Ended.Before(over.Add(-2*time.Minute)) && !s.RetryAt.After(over) || s.Ended.After(over.Add(10*time.Second)) {
+				t.Errorf("%d: the run took %v of its 15 minutes, with the next attempt at %v", status, s.Ended.Sub(s.Started), s.RetryAt)
+			}
+			refused, b.o.MaxWallClock = false, 0
+			b.retry(t)
+			b.drained(t)
+			b.complete(t)
+		})
+	}
+}
+
+func TestAStopIsHeardWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := endure(t, 9)
+		stop := make(chan struct{})
+		b.o.Stop = stop
+		var asked time.Time
+		b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
+			if n < 4 {
+				return false
+			}
+			if asked.IsZero() {
+				asked = time.Now().Add(10 * time.Second)
+				time.AfterFunc(10*time.Second, func() { close(stop) })
+			}
+			w.Header().Set("Retry-After", "120")
+			return fail(w, http.StatusTooManyRequests)
+		}
+		s, err := b.run(t)
+		if err != nil || s.Reason != reason.Interrupted {
+			t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
+		}
+		if late := s.Ended.Sub(asked); late > time.Second {
+			t.Errorf("the run ended %v after it was asked to", late)
+		}
+		if s.Details != 2 {
+			t.Errorf("%d details committed, want the two that had come", s.Details)
+		}
+		b.o.Stop, b.overrule = nil, nil
+		b.retry(t)
+		b.drained(t)
+		b.complete(t)
+	})
+}
+
+// A run that is killed keeps nearly everything: what came is committed while
+// its page is still under way.
+func TestAKilledRunKeepsWhatItFetched(t *testing.T) {
+	for _, page := range []int{20, 100} {
+		for _, after := range []time.Duration{800 * time.Millisecond, 2 * time.Second, 7500 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%d a page, killed after %v", page, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := endure(t, 200)
+					b.pageSize = page
+					answered := 0
+					b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
+						if isDetail(r) {
+							answered++
+						}
+						return false
+					}
+					b.o.Sink = newSink(b)
+					c, err := collect.New(b.o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ctx, kill := context.WithTimeout(t.Context(), after)
+					defer kill()
+					s, err := c.Run(ctx)
+					if err != nil || s.State != collect.RunDeferred {
+						t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
+					}
+					if kept := s.Details; float64(kept) < 0.9*float64(answered) || answered == 0 {
+						t.Errorf("kept %d of %d answers", kept, answered)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAnOutageIsNoLoss(t *testing.T) {
+	answers := map[string]func(w http.ResponseWriter, r *http.Request) bool{
+		"pages of HTML": func(w http.ResponseWriter, _ *http.Request) bool {
+			_, _ = fmt.Fprint(w, "<html>back soon</html>")
+			return true
+		},
+		"500": func(w http.ResponseWriter, _ *http.Request) bool { return fail(w, http.StatusInternalServerError) },
+		"404 for every other": func(w http.ResponseWriter, r *http.Request) bool {
+			return (r.URL.Path[len(r.URL.Path)-1]-'0')%2 == 0 && fail(w, http.StatusNotFound)
+		},
+		"a redirect in circles": func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+			return true
+		},
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := endure(t, 12)
+				began := time.Now()
+				b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+					return isDetail(r) && time.Since(began) < 3*time.Minute && answer(w, r)
+				}
+				var s collect.Summary
+				for s.State != collect.RunDrained {
+					if time.Since(began) > 24*time.Hour {
+						t.Fatalf("a day later the run is %s (%s): owed %v, quarantined %d", s.State, s.Reason, s.Owed, s.Quarantined)
+					}
+					var err error
+					if s, err = b.run(t); err != nil {
+						t.Fatal(err)
+					}
+					if s.Quarantined > 0 {
+						t.Fatalf("%d are quarantined after %v", s.Quarantined, time.Since(began))
+					}
+					if s.State == collect.RunDeferred {
+						time.Sleep(max(time.Until(s.RetryAt), time.Second)) // as a process that stays does
+					}
+				}
+				b.complete(t)
+			})
+		})
+	}
+}
+
+// failingFirst is a connector with a stream that is gone before the one that works.
+type failingFirst struct{ client }
+
+func (f failingFirst) Streams() []connector.Stream {
+	return append([]connector.Stream{{Name: "gone"}}, f.client.Streams()...)
+}
+
+func (f failingFirst) List(ctx context.Context, call connector.Caller, r connector.ListRequest) (connector.Page, error) {
+	if r.Stream == "gone" {
+		return connector.Page{}, f.get(ctx, call, "/gone", nil)
+	}
+	return f.client.List(ctx, call, r)
+}
+
+func TestAFailingStreamDoesNotStopTheOthers(t *testing.T) {
+	b := newBench(t, 6)
+	b.o.Connector = failingFirst{b.o.Connector.(client)}
+	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+		return strings.HasPrefix(r.URL.Path, "/gone") && fail(w, http.StatusNotFound)
+	}
+	s, err := b.run(t)
+	if err == nil || s.State != collect.RunFailed || s.Reason != reason.NotFound {
+		t.Fatalf("got %s (%s), %v; want a run that failed", s.State, s.Reason, err)
+	}
+	b.complete(t)
+}
