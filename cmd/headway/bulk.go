@@ -33,10 +33,35 @@ goes on with it. A load has a folder of its own that keeps this.`,
   headway bulk status
   headway bulk resume .headway/bulk/contacts.csv-to-crm
   headway bulk rejects .headway/bulk/contacts.csv-to-crm`,
-		Args: cobra.NoArgs,
+		Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBulkRun(), newBulkResume(), newBulkCheck(), newBulkStatus(), newBulkRejects())
 	return cmd
+}
+
+// notShared refuses a folder that is never one load's own: a root, or somebody's
+// home.
+func notShared(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return usage(err)
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	}
+	home, _ := os.UserHomeDir()
+	parent := filepath.Dir(abs)
+	if abs != parent && abs != home && filepath.Dir(parent) != parent {
+		return nil
+	}
+	if abs != parent && abs != home {
+		// Right below a root: /data may be a load's own, what is full is not.
+		if entries, err := os.ReadDir(abs); err != nil || len(entries) == 0 || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == journal.File }) {
+			return nil
+		}
+	}
+	return usage(fmt.Errorf("--dir %s: a load needs a folder of its own, and this one is shared: name one below it, such as %s", dir, filepath.Join(abs, "loads", "one")))
 }
 
 // bulkRoot is the folder of the loads' folders, by environment or default.

@@ -217,6 +217,8 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	// of a row. The process ends with it.
 	if dir == "" {
 		dir = bulkDir(in.Identity(), config.Name, time.Now())
+	} else if err := notShared(dir); err != nil {
+		return err
 	}
 	if in.Identity().Stream() {
 		s.say("the input is a pipe, which cannot be read again: should the load stop, what it owes has to come from a file")

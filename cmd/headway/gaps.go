@@ -24,6 +24,8 @@ func newGaps() *cobra.Command {
   headway gaps retry --connection chat-archive     # at once, whatever the cooldown
   headway gaps quarantine 17 18
   headway gaps release --all`,
+		Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	serverFlag(cmd)
 	cmd.AddCommand(newGapsList(), newGapsShow(),
@@ -69,6 +71,9 @@ again. A later run works them off by itself.`,
 				return usage(fmt.Errorf("--limit is %d, must not be negative", f.Limit))
 			}
 			return withReader(cmd, func(r collect.Reader) error {
+				if err := checkNamed(cmd, r, f.Connection, nil); err != nil {
+					return err
+				}
 				gaps, err := r.Gaps(cmd.Context(), f)
 				if err != nil {
 					return err
@@ -123,23 +128,47 @@ func newGapsShow() *cobra.Command {
 				return err
 			}
 			return withReader(cmd, func(r collect.Reader) error {
-				found, err := r.Gaps(cmd.Context(), collect.GapFilter{AfterID: ids[0] - 1, Limit: 1})
+				found, err := knownGap(cmd, r, ids[0])
 				if err != nil {
 					return err
 				}
-				if len(found) == 0 || found[0].ID != ids[0] {
-					return usage(fmt.Errorf("there is no gap %d in %s (see \"headway gaps list --status all\")", ids[0], asked(cmd)))
-				}
 				if asJSON {
-					return writeJSON(cmd, found[0])
+					return writeJSON(cmd, found)
 				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), gapText(found[0]))
+				_, err = fmt.Fprint(cmd.OutOrStdout(), gapText(found))
 				return err
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// knownGap is the gap with an id; bad usage when there is none.
+func knownGap(cmd *cobra.Command, r collect.Reader, id int64) (collect.Gap, error) {
+	found, err := r.Gaps(cmd.Context(), collect.GapFilter{AfterID: id - 1, Limit: 1})
+	if err == nil && (len(found) == 0 || found[0].ID != id) {
+		err = usage(fmt.Errorf("there is no gap %d in %s (see \"headway gaps list --status all\")", id, asked(cmd)))
+	}
+	if err != nil {
+		return collect.Gap{}, err
+	}
+	return found[0], nil
+}
+
+// checkNamed finds out that the connection and gaps that were named are there.
+func checkNamed(cmd *cobra.Command, r collect.Reader, connection string, ids []int64) error {
+	if connection != "" {
+		if _, err := pick(cmd, r, []string{connection}); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		if _, err := knownGap(cmd, r, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func gapText(g collect.Gap) string {
@@ -223,7 +252,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 				return usage(fmt.Errorf("a daemon (--server, $%s) only shows gaps: decide about them with --state, on the machine that has the file", serverVariable))
 			}
 			// Nothing is created for a state that is not there.
-			if err := withReader(cmd, func(collect.Reader) error { return nil }); err != nil {
+			if err := withReader(cmd, func(r collect.Reader) error { return checkNamed(cmd, r, f.Connection, ids) }); err != nil {
 				return err
 			}
 			store, err := sqlite.Open(cmd.Context(), statePath(cmd))

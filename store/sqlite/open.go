@@ -9,9 +9,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/headway-go/headway/collect"
 )
@@ -60,7 +64,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{path: abs, db: openPool(abs)}
+	r := &Reader{path: abs, db: openPool(abs, false)}
 	if err := r.db.PingContext(ctx); err != nil {
 		return nil, errors.Join(explain(abs, "open", err), r.db.Close(), w.close())
 	}
@@ -82,9 +86,21 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("store %s: open: the file is empty, nothing was collected yet: %w", abs, fs.ErrNotExist)
 	}
-	r := &Reader{path: abs, db: openPool(abs)}
-	if err := r.check(ctx); err != nil {
-		return nil, errors.Join(err, r.db.Close())
+	r := &Reader{path: abs, db: openPool(abs, false)}
+	first := r.check(ctx)
+	if first == nil {
+		return r, nil
+	}
+	_ = r.db.Close() // nothing was read
+	if e, ok := errors.AsType[*driver.Error](first); !ok || !slices.Contains([]int{lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN}, e.Code()&0xff) || !settled(abs) {
+		return nil, first
+	}
+	// SQLite makes shared memory beside the file even to read it. Where it cannot,
+	// the file is read as one that nobody changes, as it has no log.
+	r = &Reader{path: abs, db: openPool(abs, true)}
+	if r.check(ctx) != nil {
+		_ = r.db.Close()
+		return nil, first
 	}
 	return r, nil
 }
@@ -120,6 +136,13 @@ func (r *Reader) Close() error {
 		return explain(r.path, "close", err)
 	}
 	return nil
+}
+
+// settled reports whether all that was committed is in the file itself: there is
+// no log beside it.
+func settled(path string) bool {
+	info, err := os.Stat(path + "-wal")
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
 // locate makes the path absolute, so that a change of the working directory
@@ -198,8 +221,12 @@ func dsn(path, mode string, pragmas ...string) string {
 }
 
 // openPool opens nothing yet: connections are made as they are needed.
-func openPool(path string) *sql.DB {
-	db, err := sql.Open("sqlite", dsn(path, "ro", "query_only(1)"))
+func openPool(path string, immutable bool) *sql.DB {
+	name := dsn(path, "ro", "query_only(1)")
+	if immutable {
+		name += "&immutable=1"
+	}
+	db, err := sql.Open("sqlite", name)
 	if err != nil {
 		panic("store: the sqlite driver is not registered") // the import registers it
 	}
