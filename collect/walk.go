@@ -34,7 +34,7 @@ func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *sto
 		case catchup.Done:
 			steady.Since = catchup.Watermark
 		default:
-			steady.Since = like(catchup.High, catchup.Start)
+			steady.Since = like(catchup.High, before(catchup.Start))
 		}
 	}
 	if !catchup.Done && steady.Since == "" {

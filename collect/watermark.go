@@ -52,12 +52,23 @@ func precedes(a, b string) bool { return a != b && higher(a, b) == b && higher(b
 // start (by the provider's clock) is complete: the highest one seen, but none
 // from after the start. An item that changed while the walk was under way may
 // have been passed already; a watermark past it would hide that change for ever.
+// Since clocks and watermarks often count in seconds, and a list may leave out
+// the very watermark that it is asked for, the second of the start counts as
+// after it.
 func settled(high string, start time.Time) string {
 	t, ok := instant(high)
-	if !ok || start.IsZero() || !t.After(start) {
+	if !ok || start.IsZero() || t.Before(start.Truncate(time.Second)) {
 		return high
 	}
-	return like(high, start)
+	return like(high, before(start))
+}
+
+// before is a second before a walk's start.
+func before(start time.Time) time.Time {
+	if start.IsZero() {
+		return start
+	}
+	return start.Truncate(time.Second).Add(-time.Second)
 }
 
 // like writes a point in time the way the sample writes one; empty when the
