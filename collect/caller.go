@@ -1,11 +1,11 @@
 package collect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -188,7 +188,10 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		return nil, f
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body) // in memory already, see Options.Whole
+	var read bytes.Buffer // of what is in memory already, see Options.Whole
+	read.Grow(int(max(0, res.ContentLength)) + bytes.MinRead)
+	_, err = read.ReadFrom(res.Body)
+	body := read.Bytes()
 	if err != nil {
 		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, tellable(err)
 		return nil, f

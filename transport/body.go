@@ -16,9 +16,22 @@ import (
 // ErrTooLarge says that a body went on past [Options.Whole].
 var ErrTooLarge = errors.New("transport: the body is too large")
 
-// swallow reads a whole body and puts it back. On an error the body is closed.
+// maxTrusted is how much room a body gets because its header says that it is
+// that long.
+const maxTrusted = 1 << 20
+
+// swallow reads a whole body and puts it back, with its length, which for a
+// compressed one the header does not say. On an error the body is closed.
 func swallow(res *http.Response, most int64) error {
-	body, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	if res.Request != nil && res.Request.Method == http.MethodHead {
+		return nil // its length is that of what was not sent
+	}
+	var read bytes.Buffer
+	if n := min(res.ContentLength, most, maxTrusted); n > 0 {
+		read.Grow(int(n) + bytes.MinRead) // with what ReadFrom wants to be free at the end
+	}
+	_, err := read.ReadFrom(io.LimitReader(res.Body, most+1))
+	body := read.Bytes()
 	if closed := res.Body.Close(); err == nil {
 		err = closed
 	}
@@ -28,7 +41,7 @@ func swallow(res *http.Response, most int64) error {
 	if int64(len(body)) > most {
 		return fmt.Errorf("%w: a %d with more than %d bytes", ErrTooLarge, res.StatusCode, most)
 	}
-	res.Body = io.NopCloser(bytes.NewReader(body))
+	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
 }
 

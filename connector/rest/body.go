@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 // maxKey bounds a record's key in bytes.
@@ -26,7 +27,7 @@ func readBody(res *connector.Response) (*datum, error) {
 		body = bytes.ToValidUTF8(body, []byte("\ufffd"))
 	}
 	body = bytes.TrimSpace(body)
-	if json.Valid(body) {
+	if rawjson.Valid(body) {
 		return &datum{raw: body}, nil
 	}
 	if len(body) == 0 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 // Expr is a compiled jq expression. It has no access to the environment,
@@ -92,13 +94,8 @@ func (d *datum) kind() kind {
 	return kindOf(d.raw)
 }
 
-// compact is a copy of the value as one line of JSON.
-func (d *datum) compact() json.RawMessage {
-	var b bytes.Buffer
-	b.Grow(len(d.bytes()))
-	_ = json.Compact(&b, d.bytes()) // the bytes are valid
-	return b.Bytes()
-}
+// compact is the value as one line of JSON.
+func (d *datum) compact() json.RawMessage { return rawjson.Compact(d.bytes()) }
 
 // text is a string, or a number's digits; ok is false for any other type.
 func (d *datum) text() (s string, ok bool) {

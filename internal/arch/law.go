@@ -98,7 +98,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile", "internal/rawjson"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
 		},
@@ -163,7 +163,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault", "internal/rawjson"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -233,6 +233,10 @@ var Headway = Law{
 		{
 			Covers: []string{fullDisk},
 			Why:    "it only takes space away from the test that asks for it",
+		},
+		{
+			Covers: []string{"internal/rawjson"},
+			Why:    "it only looks at bytes, for whoever passes JSON on without decoding it",
 		},
 		{
 			Covers: []string{"internal/span"},

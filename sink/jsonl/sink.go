@@ -14,6 +14,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/rawjson"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
 
@@ -185,18 +186,13 @@ func validate(stream string, records []collect.Record) ([]json.RawMessage, error
 	for i, record := range records {
 		r := record.Data
 		lines[i] = r
-		if !json.Valid(r) || !utf8.Valid(r) {
+		if !rawjson.Valid(r) || !utf8.Valid(r) {
 			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d is not JSON in UTF-8; none of them was written: "+
 				"the connector must give one JSON value a record", stream, i+1, len(records))
 		}
-		if !bytes.ContainsAny(r, "\r\n") {
-			continue
+		if bytes.IndexByte(r, '\n') >= 0 || bytes.IndexByte(r, '\r') >= 0 {
+			lines[i] = rawjson.Compact(r)
 		}
-		var b bytes.Buffer
-		if err := json.Compact(&b, r); err != nil {
-			return nil, fmt.Errorf("jsonl: stream %q: record %d of %d: %w", stream, i+1, len(records), err)
-		}
-		lines[i] = b.Bytes()
 	}
 	return lines, nil
 }

@@ -1,0 +1,230 @@
+// Package rawjson checks and compacts JSON at about the speed of reading it.
+// What a collector passes on it never decodes, so that encoding/json's scanner,
+// a function call for each byte, would be most of the work.
+package rawjson
+
+import "encoding/binary"
+
+// maxDepth is the deepest nesting that Valid takes, as in encoding/json.
+const maxDepth = 10000
+
+// Valid reports whether b is one JSON value, with white space around it at
+// most. It agrees with json.Valid on every input, also on bytes that are no
+// UTF-8: it does not look at them.
+func Valid(b []byte) bool {
+	i := value(b, space(b, 0), 0)
+	return i >= 0 && space(b, i) == len(b)
+}
+
+// value is the index after the value that starts at i; negative when there is
+// no value.
+func value(b []byte, i, depth int) int {
+	if i >= len(b) {
+		return -1
+	}
+	switch c := b[i]; c {
+	case '"':
+		return text(b, i)
+	case '{':
+		return object(b, i, depth+1)
+	case '[':
+		return array(b, i, depth+1)
+	case 't':
+		return literal(b, i, "true")
+	case 'f':
+		return literal(b, i, "false")
+	case 'n':
+		return literal(b, i, "null")
+	default:
+		return number(b, i)
+	}
+}
+
+func object(b []byte, i, depth int) int {
+	if depth > maxDepth {
+		return -1
+	}
+	if i = space(b, i+1); i < len(b) && b[i] == '}' {
+		return i + 1
+	}
+	for {
+		if i >= len(b) || b[i] != '"' {
+			return -1
+		}
+		if i = text(b, i); i < 0 {
+			return -1
+		}
+		if i = space(b, i); i >= len(b) || b[i] != ':' {
+			return -1
+		}
+		if i = value(b, space(b, i+1), depth); i < 0 {
+			return -1
+		}
+		if i = space(b, i); i >= len(b) {
+			return -1
+		}
+		switch b[i] {
+		case '}':
+			return i + 1
+		case ',':
+			i = space(b, i+1)
+		default:
+			return -1
+		}
+	}
+}
+
+func array(b []byte, i, depth int) int {
+	if depth > maxDepth {
+		return -1
+	}
+	if i = space(b, i+1); i < len(b) && b[i] == ']' {
+		return i + 1
+	}
+	for {
+		if i = value(b, i, depth); i < 0 {
+			return -1
+		}
+		if i = space(b, i); i >= len(b) {
+			return -1
+		}
+		switch b[i] {
+		case ']':
+			return i + 1
+		case ',':
+			i = space(b, i+1)
+		default:
+			return -1
+		}
+	}
+}
+
+func literal(b []byte, i int, word string) int {
+	if len(b)-i < len(word) || string(b[i:i+len(word)]) != word {
+		return -1
+	}
+	return i + len(word)
+}
+
+func number(b []byte, i int) int {
+	if b[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(b) && b[i] == '0':
+		i++
+	case i < len(b) && '1' <= b[i] && b[i] <= '9':
+		i = digits(b, i)
+	default:
+		return -1
+	}
+	if i < len(b) && b[i] == '.' {
+		from := i + 1
+		if i = digits(b, from); i == from {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		from := i
+		if i = digits(b, from); i == from {
+			return -1
+		}
+	}
+	return i
+}
+
+func digits(b []byte, i int) int {
+	for i < len(b) && '0' <= b[i] && b[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// space is the first index from i on that is no white space.
+func space(b []byte, i int) int {
+	for i < len(b) && white(b[i]) {
+		i++
+	}
+	return i
+}
+
+func white(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+
+// text is the index after the string that starts at i; negative when it is no
+// valid string.
+func text(b []byte, i int) int {
+	for i = plain(b, i+1); i < len(b); i = plain(b, i) {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1
+		case c != '\\' || i+1 >= len(b):
+			return -1
+		}
+		switch b[i+1] {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			i += 2
+		case 'u':
+			if len(b)-i < 6 || !hex(b[i+2]) || !hex(b[i+3]) || !hex(b[i+4]) || !hex(b[i+5]) {
+				return -1
+			}
+			i += 6
+		default:
+			return -1
+		}
+	}
+	return -1
+}
+
+func hex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// plain is the first index from i on that is a quote, a backslash or a control
+// character. It looks at eight bytes at a time: subtracting borrows into the
+// highest bit of a byte that is smaller than what is subtracted.
+func plain(b []byte, i int) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(b); i += 8 {
+		x := binary.LittleEndian.Uint64(b[i:])
+		quote, escape := x^('"'*ones), x^('\\'*ones)
+		if ((x-0x20*ones)&^x|(quote-ones)&^quote|(escape-ones)&^escape)&high != 0 {
+			break
+		}
+	}
+	for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
+		i++
+	}
+	return i
+}
+
+// Compact is a valid value without the white space between its tokens: b itself
+// when it has none, a copy otherwise. Nothing but white space is changed.
+func Compact(b []byte) []byte {
+	var out []byte
+	from := 0
+	for i := 0; i < len(b); {
+		switch c := b[i]; {
+		case c == '"':
+			for i = plain(b, i+1); b[i] != '"'; i = plain(b, i) {
+				i += 2 // an escape
+			}
+			i++
+		case white(c):
+			if out == nil {
+				out = make([]byte, 0, len(b))
+			}
+			out = append(out, b[from:i]...)
+			i = space(b, i)
+			from = i
+		default:
+			i++
+		}
+	}
+	if out == nil {
+		return b[:len(b):len(b)]
+	}
+	return append(out, b[from:]...)
+}
