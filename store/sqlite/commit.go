@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -84,6 +85,37 @@ func (t *tx) lane(h held, lane *collect.Lane) error {
 	return err
 }
 
+// rows is how many items one statement writes.
+const rows = 64
+
+const insertItem = `INSERT INTO items (stream, key, fingerprint, children, owed) VALUES (?, ?, ?, ?, ?)
+	ON CONFLICT (stream, key) DO NOTHING`
+
+// insertItems is insertItem for that many.
+var insertItems = strings.Replace(insertItem, "VALUES", "VALUES"+strings.Repeat(" (?, ?, ?, ?, ?),", rows-1), 1)
+
+// insert writes items with one statement and counts those that are new.
+func (t *tx) insert(stream int64, query string, items []collect.KnownItem) (int64, error) {
+	args := make([]any, 0, 5*len(items))
+	for i := range items {
+		it := &items[i]
+		args = append(args, stream, it.Key, it.Fingerprint, it.Children, it.Owed)
+	}
+	added, err := t.exec(query, args...)
+	if err != nil || added == int64(len(items)) {
+		return added, err
+	}
+	for i := range items {
+		it := &items[i]
+		// Most items that are known are the same as before; then nothing is written.
+		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
+			AND (fingerprint IS NOT ?3 OR children IS NOT ?4 OR owed IS NOT ?5)`, stream, it.Key, it.Fingerprint, it.Children, it.Owed); err != nil {
+			return added, err
+		}
+	}
+	return added, nil
+}
+
 // items writes each item, and the number of those that are new.
 func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	if len(items) == 0 {
@@ -98,21 +130,18 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 		return err
 	}
 	var added int64
-	for _, it := range items {
-		n, err := t.exec(`INSERT INTO items (stream, key, fingerprint, children, owed) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (stream, key) DO NOTHING`, id, it.Key, it.Fingerprint, it.Children, it.Owed)
+	for len(items) > 0 {
+		// What is left at the end goes one by one: a statement for each number
+		// of rows would be a lot of them.
+		query, n := insertItem, 1
+		if len(items) >= rows {
+			query, n = insertItems, rows
+		}
+		fresh, err := t.insert(id, query, items[:n])
 		if err != nil {
 			return err
 		}
-		added += n
-		if n > 0 {
-			continue
-		}
-		// Most items that are known are the same as before; then nothing is written.
-		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
-			AND (fingerprint IS NOT ?3 OR children IS NOT ?4 OR owed IS NOT ?5)`, id, it.Key, it.Fingerprint, it.Children, it.Owed); err != nil {
-			return err
-		}
+		added, items = added+fresh, items[n:]
 	}
 	if added > 0 {
 		_, err = t.exec(`UPDATE streams SET items = items + ? WHERE id = ?`, added, id)

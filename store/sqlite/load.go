@@ -106,8 +106,11 @@ func (p *pacingRow) pacing() *collect.Pacing {
 	}
 }
 
-// chunk bounds the keys of one query.
-const chunk = 500
+// chunk is the number of keys of one query.
+const chunk = 100
+
+var selectKnown = `SELECT key, fingerprint, children, owed FROM items WHERE stream = ? AND key IN (?` +
+	strings.Repeat(", ?", chunk-1) + `)`
 
 // Known reads the items of a stream by key. See [collect.Store].
 func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
@@ -126,7 +129,7 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 			return err
 		}
 		for part := range slices.Chunk(keys, chunk) {
-			if err := knownItems(ctx, t, id, part, known); err != nil {
+			if err := s.knownItems(ctx, t, id, part, known); err != nil {
 				return err
 			}
 		}
@@ -138,14 +141,14 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 	return known, nil
 }
 
-func knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, into map[string]collect.KnownItem) (err error) {
-	args := make([]any, 0, len(keys)+1)
+// knownItems reads at most chunk keys; the last one fills the query up.
+func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, into map[string]collect.KnownItem) (err error) {
+	args := make([]any, 0, chunk+1)
 	args = append(args, stream)
-	for _, k := range keys {
-		args = append(args, k)
+	for i := range chunk {
+		args = append(args, keys[min(i, len(keys)-1)])
 	}
-	rows, err := t.QueryContext(ctx, `SELECT key, fingerprint, children, owed FROM items WHERE stream = ? AND key IN (?`+
-		strings.Repeat(", ?", len(keys)-1)+`)`, args...)
+	rows, err := t.StmtContext(ctx, s.known).QueryContext(ctx, args...)
 	if err != nil {
 		return err
 	}

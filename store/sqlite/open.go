@@ -31,6 +31,7 @@ const readers = 4
 type Store struct {
 	*Reader
 	w     *writer
+	known *sql.Stmt // selectKnown
 	alive alive
 }
 
@@ -68,7 +69,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := r.db.PingContext(ctx); err != nil {
 		return nil, errors.Join(explain(abs, "open", err), r.db.Close(), w.close())
 	}
-	return &Store{Reader: r, w: w, alive: alive{path: abs, held: map[string]*os.File{}}}, nil
+	known, err := r.db.PrepareContext(ctx, selectKnown)
+	if err != nil {
+		return nil, errors.Join(explain(abs, "open", err), r.db.Close(), w.close())
+	}
+	return &Store{Reader: r, w: w, known: known, alive: alive{path: abs, held: map[string]*os.File{}}}, nil
 }
 
 // OpenReader opens the store in the file at path for reading only; it creates
@@ -127,7 +132,7 @@ func (r *Reader) check(ctx context.Context) error {
 
 // Close releases the store. Runs under way must have ended.
 func (s *Store) Close() error {
-	return errors.Join(s.Reader.Close(), s.w.close(), s.alive.close())
+	return errors.Join(explain(s.Reader.path, "close", s.known.Close()), s.Reader.Close(), s.w.close(), s.alive.close())
 }
 
 // Close releases the read side.
