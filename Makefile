@@ -14,7 +14,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test check bench arena fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long check bench arena fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench vet
 
 help: ## Explain every target.
@@ -34,6 +34,9 @@ run: build ## Show Headway at work on this machine, without any account.
 test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -timeout $(TIMEOUT) ./... && \
 	$(GO) -C arena test $$race -cpu 1 -timeout $(TIMEOUT) ./... && $(GO) -C e2e/sdk test $$race -cpu 1 -timeout $(TIMEOUT) ./...
+
+test-long: ## Run the tests that kill at random or load much, with their full numbers (an hour, TIMEOUT=2h).
+	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider -long
 
 check: check-fmt check-mod check-generated lint vet check-tools test check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \

@@ -13,7 +13,7 @@ import (
 // until waits for what only asking can tell.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	end := time.NewTimer(20 * time.Second)
+	end := time.NewTimer(2 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer end.Stop()
 	defer tick.Stop()

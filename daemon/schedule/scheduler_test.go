@@ -104,7 +104,7 @@ func begin(t *testing.T, f folder, timetable string) (*schedule.Scheduler, sched
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		s.Stop(ctx)
 		if err := store.Close(); err != nil {
@@ -121,7 +121,7 @@ func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 // eventually waits for what only looking can tell.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(5*time.Millisecond)
+	deadline, tick := time.NewTimer(2*time.Minute), time.NewTicker(5*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !holds() {

@@ -11,16 +11,15 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
-// kills is how many processes die at random instants, over all kinds of operation.
-const kills = 200
-
-// TestKilledAtTwoHundredRandomInstants kills loads wherever they are and goes on
+// TestKilledAtRandomInstants kills loads wherever they are and goes on
 // with them until each is done, with "run" or with "resume".
-func TestKilledAtTwoHundredRandomInstants(t *testing.T) {
+func TestKilledAtRandomInstants(t *testing.T) {
 	t.Parallel()
 	const rows = 3000
+	kills := longtest.Size(30, 200) // over all kinds of operation
 	for i, kind := range []string{create, keyed, upsert} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +56,9 @@ func rejected(rows int) (n int64) {
 	return n
 }
 
-// live kills a load now and then until it is done.
+// live kills a load now and then until it is done. After twenty deaths it is
+// left alone: a machine can be so slow that every process dies before it has
+// loaded anything.
 func (p *place) live(o *office, chance *rand.Rand) (died int) {
 	p.t.Helper()
 	for {
@@ -66,13 +67,15 @@ func (p *place) live(o *office, chance *rand.Rand) (died int) {
 			args = []string{"resume", load}
 		}
 		process := p.start(args...)
-		timer := time.NewTimer(time.Duration(chance.Int64N(int64(150 * time.Millisecond))))
-		select {
-		case <-timer.C:
-			process.Signal(p.t, os.Kill)
-		case <-process.Ended():
+		if died < 20 {
+			timer := time.NewTimer(time.Duration(chance.Int64N(int64(150 * time.Millisecond))))
+			select {
+			case <-timer.C:
+				process.Signal(p.t, os.Kill)
+			case <-process.Ended():
+			}
+			timer.Stop()
 		}
-		timer.Stop()
 		switch out := process.Wait(p.t); {
 		case out.Killed:
 			died++

@@ -18,14 +18,12 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
-// streamed is how many rows the memory test pipes in, and mostMemory what the
-// process may take for any number of them.
-const (
-	streamed   = 1_000_000
-	mostMemory = 100 << 20
-)
+// mostMemory is what the process may take in the memory test, for any number of
+// rows.
+const mostMemory = 100 << 20
 
 // rowsEnv is another number of rows for the memory test.
 const rowsEnv = "HEADWAY_BULK_ROWS"
@@ -33,7 +31,7 @@ const rowsEnv = "HEADWAY_BULK_ROWS"
 // TestMemoryIsBoundedByTheWindow pipes many rows into a load, of which one in
 // a thousand is malformed, and watches the process.
 func TestMemoryIsBoundedByTheWindow(t *testing.T) {
-	rows := streamed
+	rows := longtest.Size(300_000, 1_000_000)
 	if text := os.Getenv(rowsEnv); text != "" {
 		var err error
 		if rows, err = strconv.Atoi(text); err != nil {

@@ -8,16 +8,15 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
-// kills is how many processes die at random instants, for each sink.
-const kills = 200
-
-// TestTwoHundredRandomInstants kills processes wherever they are, in our code,
+// TestRandomInstants kills processes wherever they are, in our code,
 // in SQLite's or in the system's, and starts the next one at once. When a
 // collection is complete another begins, until enough have died. In each the
 // provider changes after a while, whatever the process is at.
-func TestTwoHundredRandomInstants(t *testing.T) {
+func TestRandomInstants(t *testing.T) {
+	kills := longtest.Size(15, 200) // for each sink
 	for _, sink := range kinds {
 		t.Run(sink.name, func(t *testing.T) {
 			t.Parallel()

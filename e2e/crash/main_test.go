@@ -28,7 +28,7 @@ const (
 )
 
 // patience bounds one process.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // binary is the program, built with points to die at.
 var binary string

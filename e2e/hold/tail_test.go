@@ -19,14 +19,14 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// tail is how much a connection owes in the test of a long tail, and the memory
-// in which it must be worked off.
+// tailMemory is the memory in which a long tail must be worked off, of any
+// length.
 const (
-	tail       = 50_000
 	tailMemory = 100 << 20
 	// One detail of faulty fails at first.
 	faulty = 250
@@ -40,7 +40,7 @@ func tailKey(i int) string { return fmt.Sprintf("conversation-%05d", i) }
 // gaps one has been tried before, and waits behind those who came until then.
 // The order is that in which a fair collector asks: who has waited longest comes
 // first.
-func owe(t *testing.T, w workplace) (order []string) {
+func owe(t *testing.T, w workplace, tail int) (order []string) {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), w.State())
 	if err != nil {
@@ -141,7 +141,8 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 	}
 	s.Start()
 	w := newWorkplace(t, s.URL, connection{provider: "  retry: {base: 1ms, cap: 2ms}\n"})
-	order := owe(t, w)
+	tail := longtest.Size(10_000, 50_000)
+	order := owe(t, w, tail)
 
 	const concurrency = 4
 	began := time.Now()
@@ -159,7 +160,7 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 	}
 	o := run.Wait(t)
 	got := harness.Summary(t, o)
-	if o.Code != harness.ExitDrained || got.GapsRecovered != tail || len(got.Owed) > 0 {
+	if o.Code != harness.ExitDrained || got.GapsRecovered != int64(tail) || len(got.Owed) > 0 {
 		t.Fatalf("%d of %d recovered, owed %v, %s (%s), exit code %d: %s", got.GapsRecovered, tail, got.Owed, got.Reason, got.Error, o.Code, o.Stderr)
 	}
 	if resident == 0 || resident > tailMemory {

@@ -111,14 +111,14 @@ func (s *server) start(t *testing.T) {
 		p.Signal(t, syscall.SIGTERM)
 		select {
 		case <-p.Ended():
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			p.Signal(t, os.Kill)
 			<-p.Ended()
 		}
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		conn, err := net.Dial("tcp", s.address)
 		if err == nil {
 			_ = conn.Close() // a connection without a request is neither limited nor logged
@@ -130,7 +130,7 @@ func (s *server) start(t *testing.T) {
 		case <-tick.C:
 		}
 	}
-	t.Fatalf("nginx does not listen on %s after 10 s\n%s", s.address, s.errors())
+	t.Fatalf("nginx does not listen on %s after a minute\n%s", s.address, s.errors())
 }
 
 // prompt starts a program that is scheduled before others where that is allowed

@@ -11,11 +11,9 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim/serve"
 )
-
-// kills is how many processes die in the middle of a collection.
-const kills = 20
 
 // fastProvider admits a few hundred requests a second and refuses some.
 const fastProvider = `provider:
@@ -37,6 +35,7 @@ func TestKilledAtTwentyRandomInstants(t *testing.T) {
 	want := harness.TruthOf(t, data, page)
 	u := provide(t, fastProvider, data)
 
+	kills := longtest.Size(8, 100)
 	survived, collections, torn := 0, 0, 0
 	for survived < kills {
 		collections++

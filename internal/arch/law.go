@@ -44,8 +44,10 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/harness"
-	// fullDisk, pipeNet and powerCut are for tests; nothing else imports them.
+	// fullDisk, longTest, pipeNet and powerCut are for tests; nothing else imports
+	// them.
 	fullDisk = "internal/fulldisk"
+	longTest = "internal/longtest"
 	pipeNet  = "internal/pipenet"
 	powerCut = "internal/powercut"
 )
@@ -229,6 +231,10 @@ var Headway = Law{
 		{
 			Covers: []string{pipeNet},
 			Why:    "it only joins a client and a server of a test",
+		},
+		{
+			Covers: []string{longTest},
+			Why:    "it only reads a flag of tests",
 		},
 		{
 			Covers: []string{fullDisk},

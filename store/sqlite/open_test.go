@@ -255,10 +255,9 @@ func TestWaitForAnotherWriterEndsWithTheContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	began := time.Now()
 	err = s.Commit(ctx, l, collect.Commit{At: time.Now()})
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
-		t.Errorf("got %v after %s, want context.DeadlineExceeded soon", err, time.Since(began))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
 	if _, err := s.Runs(t.Context(), "c", 1); err != nil {
 		t.Errorf("a reader waited for the writer: %v", err)
