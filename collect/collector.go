@@ -112,6 +112,8 @@ type run struct {
 	saves     saves
 	pressed   int // details that pressure refused since the last that was fetched
 	denied    int // details refused with a 401 since the last that was fetched
+	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
+	orphaned map[string]int64
 	// bounded says that a catch-up has pages left for another run.
 	bounded bool
 
@@ -151,6 +153,13 @@ func (r *run) collect(ctx context.Context) *stop {
 	position, err := r.o.Sink.Sync(ctx)
 	if err == nil {
 		err = r.commit(ctx, Commit{Sink: position})
+	}
+	if err == nil {
+		err = r.adopt(ctx)
+	}
+	if err == nil {
+		// Positions may have been reset.
+		state, err = r.o.Store.Load(ctx, r.o.Connection)
 	}
 	if err != nil {
 		return r.broken(ctx, err)

@@ -105,4 +105,7 @@ const (
 	GapQuarantine GapAction = "quarantine"
 	// GapRelease puts quarantined gaps back, with their attempts forgotten.
 	GapRelease GapAction = "release"
+	// GapDrop removes gaps that are not recovered: what they stand for is owed no
+	// more. Of a backlog gap the items' own marks are removed too.
+	GapDrop GapAction = "drop"
 )

@@ -98,7 +98,7 @@ func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stre
 		if s, ok := parents[g.Parent]; !ok || s.DetailStream != g.Stream {
 			g.Attempts, g.LastSeen, g.Status = 0, began, GapTerminal
 			if !g.bad() { // a bad entry of a list is nothing that could be asked for
-				g.Reason, g.LastError = reason.NotFound, "stream_gone"
+				g.Reason, g.LastError = reason.NotFound, streamGone
 			}
 			orphans.Opened = append(orphans.Opened, g)
 			continue

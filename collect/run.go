@@ -85,6 +85,10 @@ type RunEnd struct {
 type ConnectionStatus struct {
 	Name  string `json:"name"`
 	Lanes []Lane `json:"lanes"`
+	// Shapes say how each stream was read when it was last collected, by stream.
+	Shapes []StreamShape `json:"shapes,omitempty"`
+	// SinkKind is the kind of sink that holds what was collected; empty is unknown.
+	SinkKind string `json:"sink_kind,omitempty"`
 	// Items and Gaps count per stream.
 	Items map[string]int64 `json:"items"`
 	// Owed counts the items whose details are owed, by reason: those of gaps that

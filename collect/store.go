@@ -43,7 +43,7 @@ type Store interface {
 	// Commit makes one slice durable, whole or not at all.
 	Commit(ctx context.Context, l Lease, c Commit) error
 	// Forget removes everything that is known of the connection but its runs
-	// and events: lanes, items, gaps, pacing and sink position.
+	// and events: lanes, items, gaps, shapes, pacing and sink position.
 	Forget(ctx context.Context, l Lease) error
 
 	Reader
@@ -103,6 +103,8 @@ type State struct {
 	Pacing *Pacing
 	// Sink is the sink's committed position, as the sink gave it; nil before the first commit.
 	Sink json.RawMessage
+	// SinkKind is the kind of sink whose position that is; empty is unknown.
+	SinkKind string
 	// Pressure is the source-pressure cooldown; the zero value is none.
 	Pressure Pressure
 }
@@ -159,6 +161,11 @@ type KnownItem struct {
 type Commit struct {
 	// At is when, by our wall clock.
 	At time.Time
+	// Reshaped are streams that are read in another way from now on: applied
+	// before the rest of the commit.
+	Reshaped []Reshaped
+	// SinkKind is what kind of sink Sink is a position of; empty leaves it.
+	SinkKind string
 	// Lane is the new position; nil leaves positions as they are.
 	Lane *Lane
 	// Stream is the stream of Items.

@@ -17,6 +17,9 @@ type Summary struct {
 	Owed map[string]int64 `json:"owed"`
 	// Quarantined counts the gaps that failed too often: an operator's to decide.
 	Quarantined int64 `json:"quarantined"`
+	// Orphaned counts those of them, by stream, that no stream of the connection
+	// can fetch any more: an operator's to drop.
+	Orphaned map[string]int64 `json:"orphaned,omitempty"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
 	// Pressure is the source-pressure cooldown from now on.
@@ -37,7 +40,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm}
+	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned}
 	var failure error
 	owed, next, err := r.owed(ctx)
 	if err != nil && end == nil {

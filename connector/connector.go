@@ -52,6 +52,24 @@ type Stream struct {
 	// its first watermark on; otherwise the whole list is asked for again. A list
 	// that contradicts them ends the run with an error that says so.
 	Ascending, Inclusive bool
+	// Shape tells versions of the stream's description apart, so that a run
+	// notices an edited connection. The zero value is unknown, and never changes.
+	Shape Shape
+}
+
+// Shape is a digest of each part of a stream's description. No digest is of a
+// secret. A part that the stream does not have is empty.
+type Shape struct {
+	// Base is where requests go: host and path.
+	Base string `json:"base,omitempty"`
+	// List is what is listed; a page's size and the like are no part of it.
+	List        string `json:"list,omitempty"`
+	Records     string `json:"records,omitempty"`
+	Key         string `json:"key,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Incremental string `json:"incremental,omitempty"`
+	// Detail is the request for an item's detail and how its answer is read.
+	Detail string `json:"detail,omitempty"`
 }
 
 // ListRequest asks for one page.

@@ -27,6 +27,9 @@ const (
 	Phase Type = "phase"
 	// Deferral: work was put off as gaps.
 	Deferral Type = "deferral"
+	// ConnectionChanged: the connection was edited since its last run; Note says
+	// how, Count how many items or gaps it concerns.
+	ConnectionChanged Type = "connection_changed"
 	// RunStart and RunEnd: a run began or ended.
 	RunStart Type = "run_start"
 	RunEnd   Type = "run_end"

@@ -40,6 +40,8 @@ const (
 	Interrupted
 	// Closed: the governor was closed.
 	Closed
+	// ConnectionChanged: the connection was edited, and what it asks for now is owed.
+	ConnectionChanged
 
 	// Unauthorized: the credential was refused (401).
 	Unauthorized
@@ -121,6 +123,7 @@ var table = [count]struct {
 	Canceled:          {"canceled", KindCaller},
 	Interrupted:       {"interrupted", KindCaller},
 	Closed:            {"closed", KindCaller},
+	ConnectionChanged: {"connection_changed", KindCaller},
 	Unauthorized:      {"unauthorized", KindFailure},
 	Forbidden:         {"forbidden", KindFailure},
 	NotFound:          {"not_found", KindFailure},

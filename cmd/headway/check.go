@@ -23,8 +23,10 @@ func newCheck() *cobra.Command {
 		Use:   "check CONNECTION.yaml",
 		Short: "Say what collecting a connection would do, and what is wrong with its file",
 		Long: `Reads a connection file, reports everything that is wrong with it by line and
-field, and says what a run would do. It sends nothing, unless --probe asks for
-one request: the first page of the first stream.`,
+field, and says what a run would do. Where the connection was collected before,
+by the state file, it says what was edited since and what the next run does about
+it. It sends nothing, unless --probe asks for one request: the first page of the
+first stream.`,
 		Example: `  headway check connection.yaml
   headway check connection.yaml --probe      # one real request
   headway check --schema > connection.schema.json   # for an editor`,
@@ -49,11 +51,22 @@ one request: the first page of the first stream.`,
 			}
 			report := struct {
 				rest.Plan
-				Probe *rest.Probed `json:"probe,omitempty"`
+				// Changes are what differs from the last run, by the state file.
+				Changes []collect.Change `json:"changes,omitempty"`
+				Probe   *rest.Probed     `json:"probe,omitempty"`
 			}{Plan: rest.Describe(c)}
+			if report.Changes, err = changesOf(cmd, statePath(cmd), c.Name, con.Streams()); err != nil {
+				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
+			}
 			if !asJSON {
 				if err := report.Write(cmd.OutOrStdout()); err != nil {
 					return err
+				}
+				for i, change := range report.Changes {
+					if i == 0 {
+						_, _ = fmt.Fprintln(cmd.OutOrStdout())
+					}
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "changed", changeText(c.Name, change))
 				}
 			}
 			if probe {

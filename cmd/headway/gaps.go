@@ -23,7 +23,8 @@ func newGaps() *cobra.Command {
   headway gaps show 17
   headway gaps retry --connection chat-archive     # at once, whatever the cooldown
   headway gaps quarantine 17 18
-  headway gaps release --all`,
+  headway gaps release --all
+  headway gaps drop --connection chat-archive --stream messages   # give them up`,
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -34,7 +35,9 @@ func newGaps() *cobra.Command {
 		newGapsAct(collect.GapQuarantine, "Take gaps out of recovery",
 			"They stay on record and are no longer tried or counted as owed, until they are released."),
 		newGapsAct(collect.GapRelease, "Put quarantined gaps back",
-			"Their attempts are forgotten; the next run tries them."))
+			"Their attempts are forgotten; the next run tries them."),
+		newGapsAct(collect.GapDrop, "Give gaps up: what they stand for is owed no more",
+			"For details that nobody wants any more, such as those of a stream that was taken out of the connection."))
 	return cmd
 }
 

@@ -172,6 +172,11 @@ func streamText(c collect.ConnectionStatus, stream string) string {
 		}
 	}
 	items := count(c.Items[stream]) + " items"
+	for _, shape := range c.Shapes {
+		if shape.Stream == stream && shape.Gone {
+			return items + ", no longer in the connection"
+		}
+	}
 	switch {
 	case !catchup.Done && !catchup.Walking:
 		return items + ", not begun"

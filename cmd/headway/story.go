@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
 )
 
@@ -24,6 +25,8 @@ func eventText(e event.Event) string {
 			text += ": " + e.Note
 		}
 		return text
+	case event.ConnectionChanged:
+		return changeText(e.Connection, collect.Change{Kind: collect.ChangeKind(e.Note), Stream: e.Stream, Count: e.Count})
 	case event.Deferral:
 		return fmt.Sprintf("%s of %s put off: %s", count(e.Count), e.Stream, e.Reason)
 	case event.Circuit:

@@ -156,6 +156,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("rate", "%s", rateText(s.Rate))
 	row("bound by", "%s", boundText(c, s))
 	row("owed", "%s", owedText(s.Owed))
+	for _, stream := range slices.Sorted(maps.Keys(s.Orphaned)) {
+		row("orphaned", "%s", changeText(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
+	}
 	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
 		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
 	}

@@ -30,6 +30,11 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		if err != nil {
 			return err
 		}
+		for _, r := range c.Reshaped {
+			if err := t.reshaped(h, r); err != nil {
+				return err
+			}
+		}
 		if err := t.lane(h, c.Lane); err != nil {
 			return err
 		}
@@ -53,6 +58,11 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		}
 		if c.Sink != nil {
 			if _, err := t.exec(`UPDATE connections SET sink = ? WHERE id = ?`, []byte(c.Sink), h.connection); err != nil {
+				return err
+			}
+		}
+		if c.SinkKind != "" {
+			if _, err := t.exec(`UPDATE connections SET sink_kind = ? WHERE id = ?`, c.SinkKind, h.connection); err != nil {
 				return err
 			}
 		}

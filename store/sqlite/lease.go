@@ -178,7 +178,8 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM items WHERE stream IN (SELECT id FROM streams WHERE connection = ?)`,
 			`DELETE FROM streams WHERE connection = ?`,
 			`DELETE FROM gaps WHERE connection = ?`,
-			`UPDATE connections SET sink = NULL, pressure = NULL, pacing_version = NULL, pacing_law = NULL,
+			`DELETE FROM headway_shapes WHERE connection = ?`,
+			`UPDATE connections SET sink = NULL, sink_kind = '', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
 				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = ?`,
 		} {
 			if _, err := t.exec(query, h.connection); err != nil {

@@ -21,8 +21,8 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		var sink []byte
 		var pressure sql.NullString
 		var p pacingRow
-		err := t.QueryRowContext(ctx, `SELECT id, sink, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
-			Scan(append([]any{&id, &sink, &pressure}, p.columns()...)...)
+		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink, &state.SinkKind, &pressure}, p.columns()...)...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

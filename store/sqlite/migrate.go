@@ -21,9 +21,12 @@ var schema1 string
 //go:embed schema/2.sql
 var schema2 string
 
+//go:embed schema/3.sql
+var schema3 string
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1, schema2}
+var migrations = []string{schema1, schema2, schema3}
 
 // identity is what a file says of itself.
 type identity struct {

@@ -27,6 +27,7 @@ type model struct {
 	known  map[string]collect.KnownItem
 	gaps   map[string]collect.Gap
 	sink   json.RawMessage
+	shape  *collect.StreamShape // of stream x
 	pacing *collect.Pacing
 	events map[string][]event.Event
 }
@@ -48,6 +49,7 @@ func agreesWithModel(t *testing.T, s collect.Store) {
 			"renew":   m.renew,
 			"finish":  m.finish,
 			"forget":  m.forget,
+			"drop":    m.drop,
 			"check":   m.check,
 		})
 		m.check(rt)
@@ -56,7 +58,7 @@ func agreesWithModel(t *testing.T, s collect.Store) {
 
 func (m *model) clear() {
 	m.lanes, m.known, m.gaps = map[string]collect.Lane{}, map[string]collect.KnownItem{}, map[string]collect.Gap{}
-	m.sink, m.pacing = nil, nil
+	m.sink, m.pacing, m.shape = nil, nil, nil
 }
 
 // lease draws one that was given at some time, mostly the newest, and tells
@@ -158,6 +160,13 @@ func (m *model) commit(rt *rapid.T) {
 		g.Reason = rapid.SampledFrom([]reason.Reason{reason.ServerError, reason.RateLimited.Reason()}).Draw(rt, "reason")
 		c.Opened = append(c.Opened, g)
 	}
+	if rapid.IntRange(0, 4).Draw(rt, "reshaped") == 0 {
+		c.Reshaped = []collect.Reshaped{{
+			Shape:       shaped("x", rapid.SampledFrom(keys).Draw(rt, "shape")),
+			ForgetItems: rapid.Bool().Draw(rt, "items"), ForgetFingerprints: rapid.Bool().Draw(rt, "fingerprints"),
+			ForgetChildren: rapid.Bool().Draw(rt, "children"), OweDetails: rapid.Bool().Draw(rt, "owe"),
+		}}
+	}
 	if rapid.Bool().Draw(rt, "sink") {
 		c.Sink = position(rapid.IntRange(0, 99).Draw(rt, "position"))
 	}
@@ -171,6 +180,9 @@ func (m *model) commit(rt *rapid.T) {
 
 // follow is what a commit means.
 func (m *model) follow(l collect.Lease, c collect.Commit) {
+	for _, r := range c.Reshaped {
+		m.reshape(r)
+	}
 	if c.Lane != nil {
 		m.lanes[c.Lane.Stream] = *c.Lane
 	}
@@ -203,6 +215,40 @@ func (m *model) follow(l collect.Lease, c collect.Commit) {
 	m.append(l, c.Events)
 }
 
+// reshape is what another shape of stream x means. Its gaps have another parent.
+func (m *model) reshape(r collect.Reshaped) {
+	m.shape = &r.Shape
+	for k, it := range m.known {
+		if r.ForgetItems {
+			delete(m.known, k)
+			continue
+		}
+		if r.ForgetFingerprints {
+			it.Fingerprint = ""
+		}
+		if r.ForgetChildren {
+			it.Children = nil
+		}
+		it.Owed = it.Owed || r.OweDetails
+		m.known[k] = it
+	}
+}
+
+// drop gives gaps of the connection up, some by their status.
+func (m *model) drop(rt *rapid.T) {
+	why := rapid.SampledFrom([]reason.Reason{reason.None, reason.ServerError}).Draw(rt, "reason")
+	n := must(m.store.Act(rt.Context(), collect.GapDrop, collect.GapFilter{Connection: m.connection, Reason: why}, nil))(rt)
+	for k, g := range m.gaps {
+		if g.Status != collect.GapRecovered && (why == reason.None || g.Reason == why) {
+			delete(m.gaps, k)
+			n--
+		}
+	}
+	if n != 0 {
+		rt.Fatalf("%d gaps more were dropped than are gone", n)
+	}
+}
+
 func (m *model) append(l collect.Lease, events []event.Event) {
 	for _, e := range events {
 		e.Seq = int64(len(m.events[l.Run]) + 1)
@@ -230,6 +276,16 @@ func (m *model) check(rt *rapid.T) {
 	state := must(m.store.Load(ctx, m.connection))(rt)
 	equal("sink", m.sink, state.Sink)
 	equal("pacing", m.pacing, state.Pacing)
+	for _, c := range must(m.store.Connections(ctx))(rt) {
+		if c.Name != m.connection {
+			continue
+		}
+		var shape *collect.StreamShape
+		if len(c.Shapes) > 0 {
+			shape = &c.Shapes[0]
+		}
+		equal("shape", m.shape, shape)
+	}
 	lanes := map[string]collect.Lane{}
 	for _, l := range state.Lanes {
 		lanes[l.Stream] = l

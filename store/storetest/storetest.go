@@ -68,6 +68,10 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"a backlog takes the start it is given and counts what is owed", backlogCounts},
 		{"gaps are listed by id, filtered and in pages", gapListing},
 
+		{"shapes and the sink's kind stay until replaced", shapesAreKept},
+		{"a new shape changes what is known of its stream's items", reshapedItems},
+		{"gaps are dropped by id and by stream", gapsDropped},
+
 		{"runs are listed newest first", runListing},
 		{"a run without a live lease is shown as abandoned", abandonedRuns},
 		{"events come in order with numbers", eventOrder},

@@ -1,0 +1,221 @@
+package collect
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/headway-go/headway/connector"
+)
+
+// StreamShape is how a stream was read when it was last collected.
+type StreamShape struct {
+	Stream string `json:"stream"`
+	connector.Shape
+	// DetailStream is where its details went; empty when it had none.
+	DetailStream string `json:"detail_stream,omitempty"`
+	// Gone says that the connection no longer has the stream.
+	Gone bool `json:"gone,omitempty"`
+}
+
+// Reshaped is what a stream's new shape means for what is known of its items.
+type Reshaped struct {
+	Shape StreamShape
+	// ForgetItems removes the known items, with the gaps of their details.
+	ForgetItems bool
+	// ForgetFingerprints makes every known item count as changed.
+	ForgetFingerprints bool
+	// ForgetChildren forgets which detail records were written.
+	ForgetChildren bool
+	// OweDetails marks the detail of every known item as owed.
+	OweDetails bool
+}
+
+// ChangeKind says what was edited in a connection.
+type ChangeKind string
+
+// The kinds of change.
+const (
+	StreamAdded        ChangeKind = "stream_added"
+	StreamGone         ChangeKind = "stream_gone"
+	BaseMoved          ChangeKind = "base_moved"
+	ListChanged        ChangeKind = "list_changed"
+	RecordsChanged     ChangeKind = "records_changed"
+	KeyChanged         ChangeKind = "key_changed"
+	FingerprintChanged ChangeKind = "fingerprint_changed"
+	IncrementalChanged ChangeKind = "incremental_changed"
+	DetailAdded        ChangeKind = "detail_added"
+	DetailChanged      ChangeKind = "detail_changed"
+	DetailRenamed      ChangeKind = "detail_renamed"
+	DetailRemoved      ChangeKind = "detail_removed"
+	GapsOrphaned       ChangeKind = "gaps_orphaned"
+)
+
+// Change is one thing that differs from the last run of a connection.
+type Change struct {
+	Kind ChangeKind `json:"kind"`
+	// Stream is the stream that it concerns; empty for all.
+	Stream string `json:"stream,omitempty"`
+	// Count is how many known items it concerns; of gaps_orphaned the gaps.
+	Count int64 `json:"count,omitempty"`
+}
+
+// String says what differs and what the next run does about it, in one line.
+func (c Change) String() string {
+	items := fmt.Sprintf("%d known items", c.Count)
+	of := ""
+	if c.Stream != "" {
+		of = "stream " + c.Stream + ": "
+	}
+	switch c.Kind {
+	case StreamAdded:
+		return of + "it is new, and is collected from its beginning"
+	case StreamGone:
+		return of + "it is no longer in the connection; its position and " + items + " are kept, should it come back"
+	case BaseMoved:
+		return of + "base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts anew"
+	case ListChanged:
+		return of + "its list changed: the walk starts anew, items that did not change are skipped"
+	case RecordsChanged:
+		return of + "its records changed: the walk starts anew, and items that differ are written again"
+	case KeyChanged:
+		return of + "its key changed: " + items + " are forgotten and everything is collected anew; records under the old key stay in the sink"
+	case FingerprintChanged:
+		return of + "its fingerprint changed: the walk starts anew, and items count as changed"
+	case IncrementalChanged:
+		return of + "its incremental changed: the walk starts anew, items that did not change are skipped"
+	case DetailAdded:
+		return of + "its details were added: those of " + items + " are owed"
+	case DetailChanged:
+		return of + "its details changed: those of " + items + " are owed again"
+	case DetailRenamed:
+		return of + "its details go to another stream: those of " + items + " are owed again; earlier ones stay where they are"
+	case DetailRemoved:
+		return of + "its details were removed: no more are collected"
+	case GapsOrphaned:
+		return of + fmt.Sprintf("the connection no longer has it, and %d details are owed that no run can fetch: put it back, or drop them", c.Count)
+	}
+	return of + string(c.Kind)
+}
+
+// Changes compares a connection as it was last collected with its streams now.
+// A connection never collected has no changes. The order is that of the streams,
+// then what is gone by name.
+func Changes(was ConnectionStatus, streams []connector.Stream) []Change {
+	known := knownShapes(was)
+	if len(known) == 0 {
+		return nil
+	}
+	var all []Change
+	for _, s := range streams {
+		say := func(kind ChangeKind) { all = append(all, Change{Kind: kind, Stream: s.Name, Count: was.Items[s.Name]}) }
+		old, ok := known[s.Name]
+		delete(known, s.Name)
+		if !ok {
+			all = append(all, Change{Kind: StreamAdded, Stream: s.Name})
+			continue
+		}
+		for _, kind := range old.against(s) {
+			say(kind)
+		}
+	}
+	var gone []string
+	for name, old := range known {
+		if !old.Gone {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		all = append(all, Change{Kind: StreamGone, Stream: name, Count: was.Items[name]})
+	}
+	return all
+}
+
+// knownShapes are the streams that were collected. One from before shapes were
+// kept has a shape that is unknown.
+func knownShapes(was ConnectionStatus) map[string]StreamShape {
+	known := map[string]StreamShape{}
+	for _, l := range was.Lanes {
+		known[l.Stream] = StreamShape{Stream: l.Stream}
+	}
+	for name := range was.Items {
+		known[name] = StreamShape{Stream: name}
+	}
+	for _, s := range was.Shapes {
+		known[s.Stream] = s
+	}
+	return known
+}
+
+// against compares a stream as it was with what it is.
+func (was StreamShape) against(s connector.Stream) (kinds []ChangeKind) {
+	if was == (StreamShape{Stream: was.Stream}) {
+		return nil // from before shapes were kept
+	}
+	if was.Shape != (connector.Shape{}) && s.Shape != (connector.Shape{}) {
+		for _, part := range []struct {
+			was, is string
+			kind    ChangeKind
+		}{
+			{was.Base, s.Shape.Base, BaseMoved},
+			{was.List, s.Shape.List, ListChanged},
+			{was.Records, s.Shape.Records, RecordsChanged},
+			{was.Key, s.Shape.Key, KeyChanged},
+			{was.Fingerprint, s.Shape.Fingerprint, FingerprintChanged},
+			{was.Incremental, s.Shape.Incremental, IncrementalChanged},
+		} {
+			if part.was != part.is {
+				kinds = append(kinds, part.kind)
+			}
+		}
+	}
+	switch {
+	case was.DetailStream == s.DetailStream:
+		if s.DetailStream != "" && was.Detail != s.Shape.Detail && was.Detail != "" && s.Shape.Detail != "" {
+			kinds = append(kinds, DetailChanged)
+		}
+	case was.DetailStream == "":
+		kinds = append(kinds, DetailAdded)
+	case s.DetailStream == "":
+		kinds = append(kinds, DetailRemoved)
+	default:
+		kinds = append(kinds, DetailRenamed)
+	}
+	return kinds
+}
+
+// shapeOf is what is kept of a stream.
+func shapeOf(s connector.Stream) StreamShape {
+	return StreamShape{Stream: s.Name, Shape: s.Shape, DetailStream: s.DetailStream}
+}
+
+// restarts reports whether a change makes positions in the list worthless.
+func (k ChangeKind) restarts() bool {
+	switch k {
+	case ListChanged, RecordsChanged, KeyChanged, FingerprintChanged, IncrementalChanged:
+		return true
+	default:
+		return false
+	}
+}
+
+// reshape is what the changes of one stream mean for what is known of it.
+func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
+	r := Reshaped{Shape: shapeOf(s)}
+	for _, kind := range kinds {
+		switch kind {
+		case KeyChanged:
+			r.ForgetItems = true
+		case RecordsChanged:
+			// Where the record itself is the fingerprint, only those that differ
+			// are written again.
+			r.ForgetFingerprints = r.ForgetFingerprints || s.Shape.Fingerprint != ""
+		case DetailAdded, DetailChanged:
+			r.OweDetails = true
+		case DetailRenamed:
+			r.OweDetails, r.ForgetChildren = true, true
+		default:
+		}
+	}
+	return r
+}
