@@ -111,13 +111,13 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 			}
 			return nil
 		}
-		page, err := r.o.Connector.List(ctx, r.caller, connector.ListRequest{Stream: s.Name, Cursor: g.Cursor, Since: g.Since})
+		page, err := r.list(ctx, connector.ListRequest{Stream: s.Name, Cursor: g.Cursor, Since: g.Since})
 		if err != nil && g.Cursor != "" && !restarted && cursorRefused(err) {
 			g.Cursor, trail, restarted = "", Trail{}, true
 			continue
 		}
 		if err != nil {
-			return keep(r.refusedFor(ctx, err))
+			return keep(r.unlisted(ctx, &Lane{Kind: Steady}, err))
 		}
 		fault.Point(fault.BacklogListed)
 		done := page.Next == ""

@@ -15,6 +15,8 @@ type Summary struct {
 	Run
 	// Owed counts the items whose details are owed, by reason, after the run.
 	Owed map[string]int64 `json:"owed"`
+	// More says that pages are left to walk, so that nobody knows what they hold.
+	More bool `json:"more"`
 	// Quarantined counts the gaps that failed too often: an operator's to decide.
 	Quarantined int64 `json:"quarantined"`
 	// Orphaned counts those of them, by stream, that no stream of the connection
@@ -49,6 +51,11 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	s.Owed = owed
 	if s.Quarantined, err = r.quarantined(ctx); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
+	}
+	if end != nil {
+		if s.More, err = r.unfinished(ctx); err != nil && end.err == nil {
+			end = &stop{why: reason.Internal, err: err}
+		}
 	}
 	switch {
 	case end != nil && end.err != nil:

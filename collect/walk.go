@@ -69,7 +69,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		if stop := r.halted(ctx); stop != nil {
 			return stop
 		}
-		page, err := r.o.Connector.List(ctx, r.caller, connector.ListRequest{Stream: s.Name, Cursor: l.Cursor, Since: l.Since})
+		page, err := r.list(ctx, connector.ListRequest{Stream: s.Name, Cursor: l.Cursor, Since: l.Since})
 		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
 			// Cursors expire. Walking from the start again costs list requests
 			// only: items that did not change are known and skipped.
@@ -79,7 +79,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			continue
 		}
 		if err != nil {
-			if stop := r.outlast(ctx, r.refusedFor(ctx, err)); stop != nil {
+			if stop := r.outlast(ctx, r.unlisted(ctx, l, err)); stop != nil {
 				return stop
 			}
 			continue

@@ -29,7 +29,7 @@ func (w *withheld) Unwrap() error { return w.cause }
 // holds nothing of a response.
 var spoken = []error{
 	errRedirect, errRedirectLoop, transport.ErrTooLarge, transport.ErrResent,
-	context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, http.ErrSchemeMismatch,
+	context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 	gzip.ErrHeader, gzip.ErrChecksum,
 }
 
@@ -44,6 +44,9 @@ var plain = []string{
 // tellable is the error as it may be told. net/http quotes what it could not
 // parse, so an error passes only when it is known not to.
 func tellable(err error) error {
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return &withheld{what: "the provider speaks http here and not https: base_url has the wrong scheme or port", cause: err}
+	}
 	for _, e := range spoken {
 		if errors.Is(err, e) {
 			return err

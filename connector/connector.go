@@ -4,8 +4,8 @@
 // package rest implements it from a YAML file. The runtime treats both alike.
 //
 // A connector decides nothing about speed, retries or durability: each of its
-// methods makes exactly one call of [Caller.Do], which waits for a permit,
-// counts the attempt, retries within the run's budget, and bounds the body.
+// requests goes through [Caller.Do], which waits for a permit, counts the
+// attempt, retries within the run's budget, and bounds the body.
 // Connectors keep no state between calls; the runtime may call Detail from
 // several goroutines at once.
 package connector
@@ -25,10 +25,11 @@ import (
 type Connector interface {
 	// Streams lists what can be collected, in the order in which it should be.
 	Streams() []Stream
-	// List asks for one page of a stream: exactly one Caller.Do.
+	// List asks for one page of a stream: one Caller.Do, and a second one only with
+	// a credential that was renewed.
 	List(ctx context.Context, call Caller, req ListRequest) (Page, error)
-	// Detail asks for the detail records of one item: exactly one Caller.Do.
-	// It is called only for streams with a DetailStream.
+	// Detail asks for the detail records of one item, all of them: one Caller.Do a
+	// page, to a last page or a cursor that repeats (see [Trail]). It is called only for streams with a DetailStream.
 	Detail(ctx context.Context, call Caller, stream string, item Item) ([]Record, error)
 }
 

@@ -127,6 +127,9 @@ func IsTLS(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
+	if errors.Is(err, http.ErrSchemeMismatch) { // plain HTTP where TLS was expected
+		return true
+	}
 	_, ok := errors.AsType[tls.AlertError](err)
 	return ok
 }

@@ -106,7 +106,8 @@ func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Pr
 	if f, ok := errors.AsType[*connector.Failure](err); ok {
 		var code int
 		switch f.Reason {
-		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
+		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(),
+			reason.UpstreamPressure.Reason(), reason.QuotaExhausted:
 			code = exitDeferred
 		default:
 			code = exitRefused

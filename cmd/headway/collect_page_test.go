@@ -18,6 +18,8 @@ type account struct {
 	t   *testing.T
 	dir string
 	url string
+	// auth is a further field of the provider.
+	auth string
 }
 
 // connectTo writes a connection file with one stream docs; stream is the rest of
@@ -34,12 +36,12 @@ func connectTo(t *testing.T, h http.HandlerFunc, stream, more string) account {
 func (a account) write(stream, more string) {
 	a.t.Helper()
 	file := fmt.Sprintf(`connection: acme
-provider: {base_url: %q, ceiling: 1ms, pacing: {initial: 1ms, jitter: 0s}, retry: {base: 1ms, cap: 2ms, attempts: 3}}
+provider: {base_url: %q, ceiling: 1ms, pacing: {initial: 1ms, jitter: 0s}, retry: {base: 1ms, cap: 2ms, attempts: 3}, %s}
 streams:
   - {name: docs, list: {path: /docs}, records: .items, key: .id, %s}
 %s
 sink: {jsonl: {dir: %q}}
-`, a.url, stream, more, filepath.Join(a.dir, "out"))
+`, a.url, a.auth, stream, more, filepath.Join(a.dir, "out"))
 	if err := os.WriteFile(filepath.Join(a.dir, "acme.yaml"), []byte(file), 0o600); err != nil {
 		a.t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func statusText(c collect.ConnectionStatus) string {
 	for _, stream := range streamsOf(c) {
 		row(stream, streamText(c, stream))
 	}
-	row("owed", owedText(c.Owed))
+	row("owed", owedText(c.Owed, false))
 	if c.Quarantined > 0 {
 		row("quarantined", count(c.Quarantined)+" that failed too often: \"headway gaps list --status terminal\" says why")
 	}

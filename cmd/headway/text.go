@@ -155,7 +155,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("bound by", "%s", boundText(c, s))
-	row("owed", "%s", owedText(s.Owed))
+	row("owed", "%s", owedText(s.Owed, s.More))
 	for _, stream := range slices.Sorted(maps.Keys(s.Orphaned)) {
 		row("orphaned", "%s", changeText(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
 	}
@@ -216,10 +216,16 @@ func boundText(c *rest.Config, s collect.Summary) string {
 	return text
 }
 
-// owedText lists what is owed, by reason.
-func owedText(owed map[string]int64) string {
-	if len(owed) == 0 {
+// owedText lists what is owed, by reason. More says that pages are left, which
+// may owe anything.
+func owedText(owed map[string]int64, more bool) string {
+	switch {
+	case len(owed) == 0 && more:
+		return "more pages follow"
+	case len(owed) == 0:
 		return "nothing"
+	case more:
+		return owedText(owed, false) + "; more pages follow"
 	}
 	total, parts := int64(0), []string{}
 	for _, why := range slices.Sorted(maps.Keys(owed)) {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -76,6 +77,13 @@ func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 	if tolerance := n.get("tolerance"); tolerance != nil {
 		if p.Tolerance = b.duration(tolerance, 0, 0, 24*time.Hour); p.Tolerance == 0 {
 			p.Tolerance = -1 // written out as none
+		}
+	}
+	if law := cmp.Or(p.Law, control.DefaultLaw); law != "aimd" && slices.Contains(control.Names(), law) {
+		for _, name := range []string{"step", "factor"} {
+			if f := n.get(name); f != nil {
+				b.add(f.at, f.path, "is used by law aimd only, and the law is %s: remove it, or set law: aimd", law)
+			}
 		}
 	}
 	if ceiling == 0 {

@@ -18,13 +18,7 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 		Paginate:    b.paginate(n.get("paginate")),
 		BadRecords:  BadRecords(cmp.Or(b.text(n.get("bad_records")), string(QuarantineBadRecords))),
 	}
-	// A parameter that two things set would silently be one of them.
-	taken := map[string]*node{}
-	b.take(n.get("paginate").get("param"), taken)
-	b.take(n.get("paginate").get("page").get("param"), taken)
-	b.take(n.get("paginate").get("page").get("size_param"), taken)
-	b.take(n.get("paginate").get("offset").get("param"), taken)
-	b.take(n.get("paginate").get("offset").get("limit_param"), taken)
+	taken := b.pagingParams(n.get("paginate"))
 	if i := n.get("incremental"); i != nil {
 		s.Incremental = &Incremental{
 			Cursor: b.expr(i.get("cursor")), Param: b.text(i.get("param")),
@@ -32,10 +26,39 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 		}
 		b.take(i.get("param"), taken)
 	}
-	if q := n.get("list").get("query"); q != nil {
-		for _, f := range q.fields {
+	b.alone(n.get("list").get("query"), auth, taken)
+	if d := n.get("detail"); d != nil {
+		s.Detail = &Detail{
+			Stream:  b.streamName(d.get("stream"), seen),
+			Request: b.request(d, auth, true),
+			Records: b.expr(d.get("records")),
+			Key:     b.expr(d.get("key")),
+
+			Paginate: b.paginate(d.get("paginate")),
+		}
+		b.alone(d.get("query"), auth, b.pagingParams(d.get("paginate")))
+	}
+	return s
+}
+
+// pagingParams claims the query parameters that paging sets: a parameter that
+// two things set would silently be one of them.
+func (b builder) pagingParams(n *node) map[string]*node {
+	taken := map[string]*node{}
+	b.take(n.get("param"), taken)
+	b.take(n.get("page").get("param"), taken)
+	b.take(n.get("page").get("size_param"), taken)
+	b.take(n.get("offset").get("param"), taken)
+	b.take(n.get("offset").get("limit_param"), taken)
+	return taken
+}
+
+// alone reports query parameters that something else sets as well.
+func (b builder) alone(query *node, auth Auth, taken map[string]*node) {
+	if query != nil {
+		for _, f := range query.fields {
 			if by, ok := taken[f.name]; ok {
-				b.add(f.at, q.below(f.name), "is set by %s: remove it here", by.path)
+				b.add(f.at, query.below(f.name), "is set by %s: remove it here", by.path)
 			}
 		}
 	}
@@ -44,15 +67,6 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 			b.add(by.at, by.path, "is %s, the parameter that provider.auth sends: one of them is wrong", quote(auth.Name))
 		}
 	}
-	if d := n.get("detail"); d != nil {
-		s.Detail = &Detail{
-			Stream:  b.streamName(d.get("stream"), seen),
-			Request: b.request(d, auth, true),
-			Records: b.expr(d.get("records")),
-			Key:     b.expr(d.get("key")),
-		}
-	}
-	return s
 }
 
 // take claims a query parameter for the field that names it.

@@ -201,6 +201,8 @@ type Detail struct {
 	// Request holds {key} in its path or query.
 	Request      Request
 	Records, Key *Expr
+	// Paginate is how a detail of several pages goes on.
+	Paginate Paginate
 }
 
 // Run is the owner's bounds on one run.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -99,6 +100,9 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	}
 	page := connector.Page{ServerTime: serverTime(res.Header)}
 	var found entries
+	if body == nil && ask.Cursor != "" && s.Paginate.promised() {
+		return connector.Page{}, c.invalid(req, res, fmt.Errorf("stream %s: the page before named a next one, and it came without content", s.Name))
+	}
 	if body != nil {
 		if found, err = (extraction{s.Name, s.Records, s.Key}).read(ctx, body); err != nil {
 			return connector.Page{}, c.invalid(req, res, err)
@@ -114,19 +118,10 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 		}
 	}
 	page.Unread = found.unread()
-	secret := ""
-	if auth := c.config.Provider.Auth; auth.Kind == QueryAuth {
-		secret = auth.Name
-	}
-	page.Next, err = s.Paginate.next(ctx, c.origin, secret, answer{
+	if page.Next, err = c.next(ctx, s.Paginate, s.Name, answer{
 		request: req.URL, header: res.Header, body: body, cursor: ask.Cursor, found: found,
-	})
-	if err != nil {
-		f := c.contradicted(req, res, fmt.Errorf("stream %s: %w", s.Name, err))
-		if errors.Is(err, errSamePage) {
-			f.Reason = reason.CursorRepeats
-		}
-		return connector.Page{}, f
+	}, req, res); err != nil {
+		return connector.Page{}, err
 	}
 	return page, nil
 }
@@ -186,50 +181,108 @@ func (e *entries) unread() []connector.Unread {
 	return out
 }
 
-// Detail asks for the detail of one item. Its errors are those of List; they
-// name the route with {key} for the key.
+// Detail asks for the detail of one item, page by page to the end. Its errors
+// are those of List; they name the route with {key} for the key.
 func (c *Connector) Detail(ctx context.Context, call connector.Caller, stream string, item connector.Item) ([]connector.Record, error) {
 	s, ok := c.streams[stream]
 	if !ok || s.Detail == nil {
 		return nil, fmt.Errorf("rest: connection %s has no stream %q with a detail", c.config.Name, stream)
 	}
 	d := s.Detail
-	u, err := c.detailURL(d, item.Key)
+	records := []connector.Record{}
+	seen := map[string]int{}
+	trail := connector.Trail{}
+	for cursor := ""; ; {
+		page, next, err := c.detailPage(ctx, call, d, item.Key, cursor)
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range page.records {
+			i, twice := seen[rec.Key]
+			switch {
+			case !twice:
+				seen[rec.Key] = len(records)
+				records = append(records, rec)
+			case !bytes.Equal(records[i].Data, rec.Data):
+				return nil, c.contradicted(page.req, page.res, fmt.Errorf("stream %s: key expression %s is not unique: two pages of one detail have records that differ and have the same key", d.Stream, d.Key))
+			}
+		}
+		if next == "" {
+			return records, nil
+		}
+		if next == cursor || trail.Step(next) {
+			f := c.contradicted(page.req, page.res, fmt.Errorf("stream %s: the detail gave a next cursor that it had given before, so its paging never ends; check detail.paginate", d.Stream))
+			f.Reason = reason.CursorRepeats
+			return nil, f
+		}
+		cursor = next
+	}
+}
+
+// detailPage is one page of a detail.
+type detailPage struct {
+	req     *http.Request
+	res     *connector.Response
+	records []connector.Record
+}
+
+func (c *Connector) detailPage(ctx context.Context, call connector.Caller, d *Detail, key, cursor string) (p detailPage, next string, err error) {
+	u, err := c.detailURL(d, key, cursor)
 	if err != nil {
-		return nil, c.unasked(d.Request, err)
+		return p, "", c.unasked(d.Request, err)
 	}
-	req, res, body, err := c.ask(ctx, call, u, d.Request)
-	if err != nil || body == nil {
-		return nil, err
+	var body *datum
+	if p.req, p.res, body, err = c.ask(ctx, call, u, d.Request); err != nil {
+		return p, "", err
 	}
-	found, err := (extraction{d.Stream, d.Records, d.Key}).read(ctx, body)
-	if err == nil {
-		err = found.first(d.Stream)
+	if body == nil && cursor != "" && d.Paginate.promised() {
+		return p, "", c.invalid(p.req, p.res, fmt.Errorf("stream %s: the page before named a next one, and it came without content", d.Stream))
 	}
-	if err != nil {
-		return nil, c.invalid(req, res, err)
+	var found entries
+	if body != nil {
+		found, err = (extraction{d.Stream, d.Records, d.Key}).read(ctx, body)
+		if err == nil {
+			err = found.first(d.Stream)
+		}
+		if err != nil {
+			return p, "", c.invalid(p.req, p.res, err)
+		}
 	}
-	records := make([]connector.Record, len(found.read))
+	p.records = make([]connector.Record, len(found.read))
 	for i, e := range found.read {
-		records[i] = connector.Record{Key: e.key, Data: e.data}
+		p.records[i] = connector.Record{Key: e.key, Data: e.data}
 	}
-	return records, nil
+	next, err = c.next(ctx, d.Paginate, d.Stream, answer{
+		request: p.req.URL, header: p.res.Header, body: body, cursor: cursor, found: found,
+	}, p.req, p.res)
+	return p, next, err
+}
+
+// next is the cursor of the page after the answer's.
+func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answer, req *http.Request, res *connector.Response) (string, error) {
+	secret := ""
+	auth := c.config.Provider.Auth
+	if auth.Kind == QueryAuth {
+		secret = auth.Name
+	}
+	next, err := p.next(ctx, c.origin, secret, a)
+	if err == nil && auth.echoed(next, req) {
+		err = errEcho
+	}
+	if err != nil {
+		f := c.contradicted(req, res, fmt.Errorf("stream %s: %w", stream, err))
+		if errors.Is(err, errSamePage) {
+			f.Reason = reason.CursorRepeats
+		}
+		return "", f
+	}
+	return next, nil
 }
 
 // ask sends one request and reads its body as JSON; nil is no content.
 func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, *datum, error) {
-	req, err := c.request(ctx, u, shape)
+	req, res, err := c.send(ctx, call, u, shape)
 	if err != nil {
-		if _, ok := errors.AsType[*connector.Failure](err); !ok {
-			err = c.unasked(shape, err)
-		}
-		return nil, nil, nil, err
-	}
-	res, err := call.Do(ctx, req)
-	if err != nil {
-		if f, ok := errors.AsType[*connector.Failure](err); ok && c.tokens != nil && f.Reason == reason.Unauthorized {
-			c.tokens.refused(ctx, strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
-		}
 		return nil, nil, nil, err
 	}
 	body, err := readBody(res)
@@ -237,6 +290,37 @@ func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, 
 		return nil, nil, nil, c.invalid(req, res, err)
 	}
 	return req, res, body, nil
+}
+
+// send sends one request; a token that was refused is renewed once, and the
+// request sent again with the new one.
+func (c *Connector) send(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, error) {
+	sent := 0
+	for {
+		req, err := c.request(ctx, u, shape)
+		if err != nil {
+			if _, ok := errors.AsType[*connector.Failure](err); !ok {
+				err = c.unasked(shape, err)
+			}
+			return nil, nil, err
+		}
+		res, err := call.Do(ctx, req)
+		if c.tokens == nil {
+			return req, res, err
+		}
+		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		f, failed := errors.AsType[*connector.Failure](err)
+		if failed && f.Reason == reason.Unauthorized && c.tokens.refused(ctx, token) && sent == 0 {
+			sent = max(1, f.Attempts)
+			continue
+		}
+		if failed {
+			f.Attempts += sent
+		} else if err == nil {
+			c.tokens.accepted(ctx, token)
+		}
+		return req, res, err
+	}
 }
 
 // invalid is the failure of a response; it shows the route, never the key.

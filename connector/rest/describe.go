@@ -206,7 +206,7 @@ func (s Stream) plan() StreamPlan {
 		}
 	}
 	if s.Detail != nil {
-		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(nil)
+		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(s.Detail.Paginate.first())
 	}
 	return p
 }
@@ -253,7 +253,7 @@ func (s Stream) warnings() []string {
 		say("no paginate: only the first page is collected")
 	default:
 	}
-	if s.Detail != nil {
+	if s.Detail != nil && s.Detail.Paginate.Kind == SinglePage {
 		say("a detail is one request: where the provider pages it, only its first page is collected")
 	}
 	if s.Incremental == nil {

@@ -22,8 +22,11 @@ type tokens struct {
 	client *http.Client
 	turn   chan struct{} // holds one value while token and refresh may be used
 
-	token   *oauth2.Token
-	refresh string // changes when the provider rotates it
+	token *oauth2.Token
+	// unproven says that the token replaced one that was refused, and that the
+	// provider has not accepted it yet.
+	unproven bool
+	refresh  string // changes when the provider rotates it
 }
 
 func newTokens(o *OAuth2, client *http.Client) *tokens {
@@ -62,16 +65,36 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 
 var errTokenText = errors.New("the access token has characters that a header cannot hold")
 
-// refused drops a token that the provider did not accept, so that the next
-// request gets a new one.
-func (t *tokens) refused(ctx context.Context, token string) {
+// refused takes a token that the provider did not accept, and reports whether
+// another one may do better: then the next request gets a new one. One that was
+// never accepted, and took the place of one that was refused, is kept: the
+// provider refuses something else.
+func (t *tokens) refused(ctx context.Context, token string) (renew bool) {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { t.turn <- struct{}{} }()
+	if t.token == nil || t.token.AccessToken != token {
+		return true // somebody has renewed it
+	}
+	if t.unproven {
+		return false
+	}
+	t.token, t.unproven = nil, true
+	return true
+}
+
+// accepted says that the provider took the token.
+func (t *tokens) accepted(ctx context.Context, token string) {
 	select {
 	case <-t.turn:
 	case <-ctx.Done():
 		return
 	}
 	if t.token != nil && t.token.AccessToken == token {
-		t.token = nil
+		t.unproven = false
 	}
 	t.turn <- struct{}{}
 }

@@ -174,3 +174,35 @@ func TestOAuth2TakesTheGivenClient(t *testing.T) {
 		t.Errorf("got %v, used %v", err, used)
 	}
 }
+
+func TestOAuth2RenewsOnceWhenATokenWithoutAnEndIsRefused(t *testing.T) {
+	tokens, refused, locked := 0, 0, false
+	s, call := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/token" {
+			tokens++
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"access_token":"access-%d"}`, tokens)
+			return
+		}
+		if locked || r.Header.Get("Authorization") == "Bearer access-1" {
+			refused++
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, `{"items":[]}`)
+	})
+	conn := oauthConnector(t, s.URL, "client_secret: ${TOKEN}")
+	if _, err := list(t, conn, call); err != nil || tokens != 2 || refused != 1 {
+		t.Fatalf("got %v after %d tokens and %d refusals; want the request sent again with the second token", err, tokens, refused)
+	}
+	// A provider that refuses whatever token there is is not asked for ever more.
+	locked = true
+	for range 5 {
+		if _, err := list(t, conn, call); err == nil {
+			t.Fatal("a refused token was taken")
+		}
+	}
+	if tokens != 3 {
+		t.Errorf("%d tokens were asked for, want 3", tokens)
+	}
+}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -18,6 +19,33 @@ var errCursor = errors.New("the stored cursor is of another kind of paging than 
 
 // errSamePage says that a page number or an offset did not move the list.
 var errSamePage = errors.New("the page has the same records as the page before: is the name of the paging parameter right?")
+
+// errEcho says that a cursor would put the credential into the state.
+var errEcho = errors.New("the next page's cursor holds the credential, and cursors are stored: it is not followed; have the provider leave the credential out")
+
+// minSecret is how long a secret is at least for a cursor that holds it to be no
+// coincidence.
+const minSecret = 8
+
+// echoed reports whether a cursor holds the credential that req was sent with.
+func (a Auth) echoed(cursor string, req *http.Request) bool {
+	secrets := []string{a.Secret.Reveal()}
+	if o := a.OAuth2; o != nil {
+		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
+		secrets = append(secrets, token, o.ClientSecret.Reveal(), o.RefreshToken.Reveal())
+	}
+	for _, s := range secrets {
+		if len(s) < minSecret {
+			continue
+		}
+		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s))} {
+			if strings.Contains(cursor, form) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // place puts the cursor into the first page's query.
 func (p Paginate) place(q url.Values, cursor string) error {
@@ -41,6 +69,13 @@ func (p Paginate) place(q url.Values, cursor string) error {
 		}
 	}
 	return nil
+}
+
+// promised reports whether a cursor comes from the page before, which thereby
+// says that there is another; numbers and offsets are counted on until a page is
+// empty.
+func (p Paginate) promised() bool {
+	return p.Kind == CursorPaging || p.Kind == LinkPaging || p.Kind == NextURLPaging
 }
 
 // answer is a page as far as paging looks at it.

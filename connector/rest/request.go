@@ -39,9 +39,15 @@ func segment(key string) string {
 	return url.PathEscape(key)
 }
 
-// detailURL is the URL of a record's detail.
-func (c *Connector) detailURL(d *Detail, key string) (*url.URL, error) {
+// detailURL is the URL of a page of a record's detail.
+func (c *Connector) detailURL(d *Detail, key, cursor string) (*url.URL, error) {
+	if k := d.Paginate.Kind; cursor != "" && (k == LinkPaging || k == NextURLPaging) {
+		return c.origin.absolute(cursor)
+	}
 	q := values(d.Request.Query, strings.NewReplacer("{key}", key))
+	if err := d.Paginate.place(q, cursor); err != nil {
+		return nil, err
+	}
 	return c.url(strings.ReplaceAll(d.Request.Path, "{key}", segment(key)), q)
 }
 
