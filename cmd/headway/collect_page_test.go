@@ -97,7 +97,7 @@ func TestOneBadRecordOfTwelveIsQuarantinedAndTheRestArrives(t *testing.T) {
 			body := twelve(7, c.record)
 			a := connectTo(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }, c.stream, "")
 			for range 3 { // the gap stays one
-				if code, out, errs := a.collect(); !strings.Contains(out, "acme: drained") {
+				if code, out, errs := a.collect(); !strings.Contains(out, "acme: incomplete") {
 					t.Fatalf("exit %d: %s%s", code, out, errs)
 				}
 				gaps := a.gaps("terminal")
@@ -112,7 +112,7 @@ func TestOneBadRecordOfTwelveIsQuarantinedAndTheRestArrives(t *testing.T) {
 			if code, _, errs := headway(t, "gaps", "release", "--all", "--state", filepath.Join(a.dir, "state.db")); code != 0 {
 				t.Fatal(errs)
 			}
-			if _, out, _ := a.collect(); !strings.Contains(out, "acme: drained") || len(a.gaps("terminal")) != 1 {
+			if _, out, _ := a.collect(); !strings.Contains(out, "acme: incomplete") || len(a.gaps("terminal")) != 1 {
 				t.Errorf("after its release: %s", out)
 			}
 			if c.stream == "" { // a walk over the whole list sees that the record is well now
