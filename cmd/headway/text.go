@@ -137,7 +137,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	case collect.RunDrained:
 		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
 	case collect.RunIncomplete:
-		fmt.Fprintf(&b, "%s: incomplete after %s: nothing is left that a run can do by itself, and %s are missing\n", c.Name, took, count(s.Quarantined))
+		fmt.Fprintf(&b, "%s: incomplete after %s: what a run can do by itself is done, and something is missing\n", c.Name, took)
 	case collect.RunDeferred:
 		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
