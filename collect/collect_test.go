@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -97,24 +98,26 @@ func TestMaxRequestsDefersWithACapAndTheRestFollows(t *testing.T) {
 }
 
 func TestMaxWallClockNeverCutsAnAttempt(t *testing.T) {
-	b := newBench(t, 6)
-	b.o.MaxWallClock = 150 * time.Millisecond
-	b.overrule = func(n int, r *http.Request, _ http.ResponseWriter) bool {
-		if n == 3 {
-			time.Sleep(250 * time.Millisecond) // the provider is slow, past the deadline
-			if r.Context().Err() != nil {
-				t.Error("the attempt under way was cut")
+	synctest.Test(t, func(t *testing.T) {
+		b := endure(t, 6)
+		b.o.MaxWallClock = 5 * time.Second
+		b.overrule = func(n int, r *http.Request, _ http.ResponseWriter) bool {
+			if n == 3 {
+				time.Sleep(10 * time.Second) // the provider is slow, past the deadline
+				if r.Context().Err() != nil {
+					t.Error("the attempt under way was cut")
+				}
 			}
+			return false
 		}
-		return false
-	}
-	s, err := b.run(t)
-	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || len(b.requests) != 3 || s.Details != 2 {
-		t.Fatalf("got %+v, %v after %q", s, err, b.requests)
-	}
-	b.o.MaxWallClock = 0
-	b.drained(t)
-	b.complete(t)
+		s, err := b.run(t)
+		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || len(b.requests) != 3 || s.Details != 2 {
+			t.Fatalf("got %+v, %v after %q", s, err, b.requests)
+		}
+		b.o.MaxWallClock = 0
+		b.drained(t)
+		b.complete(t)
+	})
 }
 
 func TestARefusedCredentialEndsTheRunForGood(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -205,7 +206,11 @@ func (m memory) Write(_ context.Context, stream string, records []collect.Record
 // was collected with the truth once a run says that nothing is left.
 func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
 	draws, runs, backlogs := 0, 0, int64(0)
+	maxDraws := longtest.Size(25, 5000)
 	rapid.Check(t, func(rt *rapid.T) {
+		if draws >= maxDraws {
+			return // each takes a store on disk and hundreds of runs
+		}
 		s := drawShape(rt)
 		slow := time.Duration(rapid.IntRange(1, 3000).Draw(rt, "latency")) * time.Millisecond
 		var lost string

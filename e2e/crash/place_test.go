@@ -89,14 +89,24 @@ func (w place) collect(t *testing.T, env []string, after time.Duration, args ...
 	return launch(t, w.dir, append(env, "CHAT_URL="+w.p.served.URL), after, append([]string{"collect", "conn.yaml", "--quiet"}, args...)...)
 }
 
-// ended runs the program to an end of its own: drained or deferred.
+// ended runs the program to an end of its own: drained or deferred. The wait of
+// gaps that failed before is over by then, and once more afterwards.
 func (w place) ended(t *testing.T, args ...string) outcome {
 	t.Helper()
+	w.later(t)
 	o := w.collect(t, nil, 0, args...)
 	if o.killed || (o.code != exitDrained && o.code != exitDeferred) {
 		t.Fatal(o)
 	}
+	w.later(t)
 	return o
+}
+
+// later makes gaps due whose details failed, as the time would; where nothing
+// was collected yet there are none.
+func (w place) later(t *testing.T) {
+	t.Helper()
+	launch(t, w.dir, nil, 0, "gaps", "retry", "--connection", "chat", "--state", w.sink.state)
 }
 
 // retry makes all gaps due, and ends the cooldown.
