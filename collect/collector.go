@@ -188,7 +188,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	// has a time to fill.
 	end := cmp.Or(r.suspended, held)
 	if end == nil || !r.budget.deadline.IsZero() {
-		end = r.recoverWhileItPays(ctx)
+		end = r.recoverWhileItPays(ctx, end != nil)
 	}
 	switch {
 	case failed != nil || end != nil:

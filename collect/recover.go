@@ -58,8 +58,9 @@ func (r *run) recover(ctx context.Context) *stop {
 
 // recoverWhileItPays recovers, and where the provider's pressure stops that or
 // refuses details, again once it may have passed: until the run's time is over,
-// or so many passes have brought nothing.
-func (r *run) recoverWhileItPays(ctx context.Context) *stop {
+// or so many passes have brought nothing. Again says that pressure has kept
+// details from being fetched at all; a few that are refused are no reason to stay.
+func (r *run) recoverWhileItPays(ctx context.Context, again bool) *stop {
 	for idle := 0; ; idle++ {
 		before := r.live.counted().GapsRecovered
 		end := r.recover(ctx)
@@ -67,7 +68,7 @@ func (r *run) recoverWhileItPays(ctx context.Context) *stop {
 			idle = 0
 		}
 		if end == nil {
-			if idle >= maxCircuitWaits || r.budget.deadline.IsZero() {
+			if idle >= maxCircuitWaits || !again {
 				return nil
 			}
 			_, next, err := r.owed(ctx)

@@ -79,7 +79,11 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			continue
 		}
 		if err != nil {
-			if stop := r.outlast(ctx, r.unlisted(ctx, l, err)); stop != nil {
+			stop := r.unlisted(ctx, l, err)
+			if _, unsent := errors.AsType[*reason.Refusal](err); unsent {
+				stop = r.outlast(ctx, stop)
+			}
+			if stop != nil {
 				return stop
 			}
 			continue

@@ -287,7 +287,7 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Per
 	defer context.AfterFunc(t.o.Waiting, cancel)()
 	permit, err := t.governor.AcquireCost(ctx, cost)
 	if err != nil && t.interrupted(req.Context()) {
-		err = &reason.Refusal{Reason: reason.Interrupted, Err: context.Cause(t.o.Waiting)}
+		err = &reason.Refusal{Reason: reason.Interrupted}
 	}
 	return permit, err
 }

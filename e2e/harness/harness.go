@@ -27,11 +27,13 @@ import (
 
 // The exit codes that scripts rely on, after sysexits.h.
 const (
-	ExitDrained  = 0
-	ExitUsage    = 64
-	ExitRefused  = 69
-	ExitInternal = 70
-	ExitDeferred = 75
+	ExitDrained = 0
+	// ExitIncomplete: something is quarantined.
+	ExitIncomplete = 65
+	ExitUsage      = 64
+	ExitRefused    = 69
+	ExitInternal   = 70
+	ExitDeferred   = 75
 )
 
 // Token is the credential of the connections here. It must never be seen again.

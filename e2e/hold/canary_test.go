@@ -317,7 +317,8 @@ func TestNoCanaryIsTold(t *testing.T) {
 				}
 				o := w.Collect(t, args...)
 				m.hears("good", o, false)
-				if o.Code != harness.ExitDrained {
+				// A record without a key, of a list that is not walked again, stays quarantined.
+				if o.Code != harness.ExitDrained && o.Code != harness.ExitIncomplete {
 					t.Errorf("when all was well again: %s", o)
 				}
 				m.looks(t)

@@ -98,7 +98,7 @@ var untruths = []untruth{
 			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"+`{"items":[{"id":"a","title":%q}]}`, harness.Token)
 			_, _ = io.Copy(io.Discard, c) // the client closes
 		}),
-		page: harness.ExitRefused, why: reason.InvalidResponse,
+		page: harness.ExitDeferred, why: reason.InvalidResponse,
 	},
 	{
 		name: "Content-Length of two minds", answer: raw(func(c net.Conn) {
@@ -116,11 +116,11 @@ var untruths = []untruth{
 	},
 	{
 		name: "invalid JSON", answer: status(http.StatusOK, `{"items":[{"id":"`+harness.Token, "Content-Type", "application/json"),
-		page: harness.ExitRefused, why: reason.InvalidResponse,
+		page: harness.ExitDeferred, why: reason.InvalidResponse,
 	},
 	{
 		name: "JSON of a great depth", answer: status(http.StatusOK, strings.Repeat("[", 30_000), "Content-Type", "application/json"),
-		page: harness.ExitRefused, why: reason.InvalidResponse,
+		page: harness.ExitDeferred, why: reason.InvalidResponse,
 	},
 	{
 		name: "reset in the middle of the body", answer: raw(func(c net.Conn) {

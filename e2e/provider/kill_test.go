@@ -104,8 +104,10 @@ func (l *life) committed(t *testing.T) (more bool) {
 		for _, g := range l.Gaps(t) {
 			owed[g.Key] = g
 		}
-		if items := min(int(lane.Pages)*l.want.Size, len(l.want.Order)); s.Items["conversations"] != int64(items) {
-			t.Errorf("the store knows %d conversations, %d pages have %d", s.Items["conversations"], lane.Pages, items)
+		// The page under way is committed in part.
+		pages := func(n int64) int64 { return int64(min(int(n)*l.want.Size, len(l.want.Order))) }
+		if n := s.Items["conversations"]; n < pages(lane.Pages) || n > pages(lane.Pages+1) {
+			t.Errorf("the store knows %d conversations, %d pages have %d", n, lane.Pages, pages(lane.Pages))
 		}
 	}
 	if lane.Pages < l.pages {
@@ -127,12 +129,12 @@ func (l *life) committed(t *testing.T) (more bool) {
 			t.Errorf("page %d is committed and was not served: %v", p, got.pages[cursor])
 		}
 	}
-	ids, conversations := l.WholeRecords(t, "conversations")
+	_, conversations := l.WholeRecords(t, "conversations")
 	_, messages := l.WholeRecords(t, "messages")
 	durable := 0
-	for i, id := range l.want.Order[:min(int(lane.Pages)*l.want.Size, len(l.want.Order))] {
-		if i >= len(ids) || ids[i] != id || conversations[id] != l.want.Conversations[id] {
-			t.Errorf("%s is committed as item %d and is not there on disk", id, i)
+	for _, id := range l.want.Order[:min(int(lane.Pages)*l.want.Size, len(l.want.Order))] {
+		if conversations[id] != l.want.Conversations[id] {
+			t.Errorf("%s is committed and is not there on disk", id)
 		}
 		if _, gap := owed[id]; gap {
 			continue
