@@ -97,7 +97,7 @@ func TestAnthropicErrorInsideAStream(t *testing.T) {
 // the SDK when it was told to, and not before.
 func TestAnthropicHonoursRetryAfter(t *testing.T) {
 	up := upstream(t)
-	p := govern(t, up, "    max_wait: 50ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 40, burst: 1}}\n")
+	p := govern(t, up, "    max_wait: 500ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 40, burst: 1}}\n")
 	c := claude(p.URL, option.WithMaxRetries(3))
 	began := time.Now()
 	for range 2 {

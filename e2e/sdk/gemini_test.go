@@ -64,7 +64,7 @@ func TestGeminiErrorsAreTyped(t *testing.T) {
 
 func TestGeminiRefusalIsTyped(t *testing.T) {
 	up := upstream(t)
-	p := govern(t, up, "    max_wait: 50ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {max_daily_calls: 1}}\n")
+	p := govern(t, up, "    max_wait: 500ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {max_daily_calls: 1}}\n")
 	c := gemini(t, p.URL)
 	if _, err := c.Models.GenerateContent(t.Context(), "sim-small", genai.Text(prompt), nil); err != nil {
 		t.Fatal(err)

@@ -162,7 +162,7 @@ func TestAzureDeployments(t *testing.T) {
 // the SDK understands, and honours without help.
 func TestRefusalIsTypedAndRetried(t *testing.T) {
 	up := upstream(t)
-	p := govern(t, up, "    max_wait: 50ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 60, burst: 1}}\n")
+	p := govern(t, up, "    max_wait: 500ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 60, burst: 1}}\n")
 	plain := openAI(p.URL)
 	if _, err := plain.Chat.Completions.New(t.Context(), chat("sim-small")); err != nil {
 		t.Fatal(err)
