@@ -21,9 +21,9 @@ import (
 	"github.com/headway-go/headway/internal/longtest"
 )
 
-// mostMemory is what the process may take in the memory test, for any number of
+// maxMemory is what the process may take in the memory test, for any number of
 // rows.
-const mostMemory = 100 << 20
+const maxMemory = 100 << 20
 
 // rowsEnv is another number of rows for the memory test.
 const rowsEnv = "HEADWAY_BULK_ROWS"
@@ -98,8 +98,8 @@ func TestMemoryIsBoundedByTheWindow(t *testing.T) {
 	if s := p.status(); s.Acknowledged != int64(rows)-bad || s.Rejected != bad || s.Owed != 0 || !s.InputRead {
 		t.Errorf("%+v", s.Totals)
 	}
-	if peak == 0 || peak > mostMemory {
-		t.Errorf("the process took %d MiB at most, want no more than %d", peak>>20, mostMemory>>20)
+	if peak == 0 || peak > maxMemory {
+		t.Errorf("the process took %d MiB at most, want no more than %d", peak>>20, maxMemory>>20)
 	}
 	t.Logf("%d rows in %v, %d MiB at most", rows, time.Since(began).Round(time.Millisecond), peak>>20)
 }

@@ -27,8 +27,8 @@ const (
 	exitDeferred = 75
 )
 
-// patience bounds one process.
-const patience = 3 * time.Minute
+// maxWait bounds one process.
+const maxWait = 3 * time.Minute
 
 // binary is the program, built with points to die at.
 var binary string
@@ -96,7 +96,7 @@ func launch(t *testing.T, dir string, env []string, after time.Duration, args ..
 	if err := sources(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, binary, args...)
@@ -111,7 +111,7 @@ func launch(t *testing.T, dir string, env []string, after time.Duration, args ..
 	}
 	_ = cmd.Wait() // how it ended stands in ProcessState
 	if ctx.Err() != nil {
-		t.Fatalf("headway %s had not ended after %v:\n%s", strings.Join(args, " "), patience, output.String())
+		t.Fatalf("headway %s had not ended after %v:\n%s", strings.Join(args, " "), maxWait, output.String())
 	}
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok {

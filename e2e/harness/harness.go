@@ -7,7 +7,7 @@
 // that it is for, fails that test, and leaves nothing behind when it ends.
 // Tests may run in parallel: nothing here changes after Run has built the
 // binary, except what a test made for itself. Time is real; whatever is waited
-// for is bounded by [Setup.Patience].
+// for is bounded by [Setup.MaxWait].
 package harness
 
 import (
@@ -46,8 +46,8 @@ var root = filepath.Join("..", "..")
 type Setup struct {
 	// Flags are more of go build, such as -tags and their value.
 	Flags []string
-	// Patience bounds everything that is waited for; 0 is three minutes.
-	Patience time.Duration
+	// MaxWait bounds everything that is waited for; 0 is three minutes.
+	MaxWait time.Duration
 	// Parallel is how many tests run at once where -parallel does not say; 0 is
 	// one a core. Tests that mostly wait should be more.
 	Parallel int
@@ -59,8 +59,8 @@ const limit = 10 * time.Minute
 
 // Set by Run, before the first test.
 var (
-	program  string
-	patience = 3 * time.Minute
+	program string
+	maxWait = 3 * time.Minute
 )
 
 // Program is the path of the binary under test.
@@ -68,8 +68,8 @@ func Program() string { return program }
 
 // Run builds the binary, runs the tests, and gives the exit code for TestMain.
 func Run(m *testing.M, s Setup) int {
-	if s.Patience > 0 {
-		patience = s.Patience
+	if s.MaxWait > 0 {
+		maxWait = s.MaxWait
 	}
 	dir, err := os.MkdirTemp("", "headway-e2e-")
 	if err == nil {
@@ -147,7 +147,7 @@ func Write(t *testing.T, path, text string) {
 // Eventually waits for something that only looking can tell.
 func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
@@ -155,7 +155,7 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", maxWait, what)
 		}
 	}
 }

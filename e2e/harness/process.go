@@ -95,14 +95,14 @@ func (o Outcome) String() string {
 // killed, and fails the test.
 func (p *Process) Wait(t *testing.T) Outcome {
 	t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(maxWait)
 	defer late.Stop()
 	select {
 	case <-p.ended:
 	case <-late.C:
 		p.Signal(t, os.Kill)
 		<-p.ended
-		t.Errorf("%s had not ended after %v", p, patience)
+		t.Errorf("%s had not ended after %v", p, maxWait)
 	}
 	o := Outcome{Code: p.cmd.ProcessState.ExitCode(), Stdout: p.Stdout.Text(), Stderr: p.Stderr.Text(), Took: p.took}
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
@@ -151,7 +151,7 @@ func (w *Transcript) holds(text string) (bool, <-chan struct{}) {
 // transcripts. It fails the test when the process ends without that.
 func (p *Process) Await(t *testing.T, from *Transcript, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	for {
 		found, more := from.holds(text)
@@ -165,7 +165,7 @@ func (p *Process) Await(t *testing.T, from *Transcript, text string) {
 				t.Fatalf("it ended without %q: %s", text, p.Wait(t))
 			}
 		case <-ctx.Done():
-			t.Fatalf("%q did not come within %v; standard output:\n%s\nstandard error:\n%s", text, patience, p.Stdout.Text(), p.Stderr.Text())
+			t.Fatalf("%q did not come within %v; standard output:\n%s\nstandard error:\n%s", text, maxWait, p.Stdout.Text(), p.Stderr.Text())
 		}
 	}
 }

@@ -348,7 +348,7 @@ func crashed(t *testing.T, p *talkative, w workplace, args []string) harness.Out
 	process := w.Start(t, args...)
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("nothing was asked for")
 	}
 	process.Signal(t, syscall.SIGQUIT)

@@ -14,12 +14,12 @@ import (
 	"github.com/headway-go/headway/e2e/harness"
 )
 
-// patience bounds everything that is waited for.
-const patience = 3 * time.Minute
+// maxWait bounds everything that is waited for.
+const maxWait = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(bounded) != "" {
 		becomeBounded()
 	}
-	os.Exit(harness.Run(m, harness.Setup{Patience: patience, Parallel: 12}))
+	os.Exit(harness.Run(m, harness.Setup{MaxWait: maxWait, Parallel: 12}))
 }

@@ -57,7 +57,7 @@ sink: {jsonl: {dir: ./out}}
 const slowest = 5 * time.Minute
 
 // TestMain builds the program: what is tested is what people run.
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, harness.Setup{Patience: slowest})) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, harness.Setup{MaxWait: slowest})) }
 
 // run runs "headway collect" and gives its summary. Any exit code but 0 fails the test.
 func run(t *testing.T, w harness.Workplace) collect.Summary {
