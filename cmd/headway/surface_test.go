@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,27 +32,6 @@ func TestALoadTakesNoSharedFolder(t *testing.T) {
 			t.Errorf("%s: %v, refused %v", dir, err, refused)
 		} else if err != nil && exitFor(err).code != exitUsage {
 			t.Errorf("%s: %v is no bad usage", dir, err)
-		}
-	}
-}
-
-// TestStatusNeedsNoWriteAccess skips as root, for whom nothing is read-only.
-func TestStatusNeedsNoWriteAccess(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may write anywhere")
-	}
-	path := owing(t)
-	dir := filepath.Dir(path)
-	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-	if err := os.Chmod(path, 0o400); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{"status", "runs", "rate", "gaps list"} {
-		if code, _, errs := headway(t, append(strings.Fields(command), "--state", path)...); code != 0 {
-			t.Errorf("%s: exit %d, %s", command, code, errs)
 		}
 	}
 }
