@@ -158,6 +158,11 @@ var Headway = Law{
 			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
 		},
 		{
+			Covers:  []string{"store/memory"},
+			Imports: []string{"collect", "event", "reason"},
+			Why:     "a store in memory goes into tests and other people's programs: it needs the interface that it implements, and no database, file or network",
+		},
+		{
 			Covers:    []string{"store/...", "fleet/..."},
 			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/filelock", "internal/fault"}, shells, core),
 			Libraries: []string{"*"},

@@ -67,6 +67,9 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"a gap takes the status it is given", gapStatus},
 		{"a backlog takes the start it is given and counts what is owed", backlogCounts},
 		{"gaps are listed by id, filtered and in pages", gapListing},
+		{"gaps are served in fair order, each to one", serveOrder},
+		{"what is served is bounded", serveBounds},
+		{"operators retry, quarantine and release gaps", operatorActs},
 
 		{"shapes and the sink's kind stay until replaced", shapesAreKept},
 		{"a new shape changes what is known of its stream's items", reshapedItems},
