@@ -34,6 +34,10 @@ func (a *alive) take(connection, token int64) {
 	if err != nil {
 		return
 	}
+	// Whoever may read the store may ask who is alive.
+	if info, err := os.Stat(a.path); err == nil {
+		_ = f.Chmod(0o600 | info.Mode().Perm()&0o444)
+	}
 	taken, err := filelock.Try(f)
 	if err == nil && taken {
 		err = os.Rename(name+".new", name)
@@ -53,8 +57,9 @@ func (a *alive) dead(connection, token int64) bool { return leaseOfTheDead(a.pat
 // leaseOfTheDead reports whether a lease's lock file is there and nobody has it
 // locked. Asking takes the lock for a moment, so that of two who ask at once one
 // may take the other for the holder: whoever is dead is so the next time, too.
+// The right to read suffices.
 func leaseOfTheDead(path string, connection, token int64) bool {
-	f, err := os.OpenFile(leaseFile(path, connection, token), os.O_RDWR, 0)
+	f, err := os.Open(leaseFile(path, connection, token))
 	if err != nil {
 		return false
 	}

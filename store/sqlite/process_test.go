@@ -242,3 +242,23 @@ func TestALeaseEndsWithItsProcess(t *testing.T) {
 		t.Errorf("lock files were left behind: %v, %v", left, err)
 	}
 }
+
+// TestWhoMayReadTheStoreMayAskWhoIsAlive: the lock file of a lease can be read by
+// those who can read the store, and written by nobody else.
+func TestWhoMayReadTheStoreMayAskWhoIsAlive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	if err := os.Chmod(path, 0o664); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context(), request("c", "r1", time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := filepath.Glob(path + "-lease-*")
+	if err != nil || len(locks) != 1 {
+		t.Fatalf("lock files %v, %v", locks, err)
+	}
+	if info, err := os.Stat(locks[0]); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("%s has mode %v, %v; want 0644", locks[0], info.Mode(), err)
+	}
+}
