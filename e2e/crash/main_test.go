@@ -93,6 +93,17 @@ func (o outcome) String() string {
 // after of 0 lets it live.
 func launch(t *testing.T, dir string, env []string, after time.Duration, args ...string) outcome {
 	t.Helper()
+	kill := make(chan struct{})
+	if after > 0 {
+		defer time.AfterFunc(after, func() { close(kill) }).Stop()
+	}
+	return launchUntil(t, dir, env, kill, args...)
+}
+
+// launchUntil runs the program until it has ended, or kills it once a channel is
+// closed.
+func launchUntil(t *testing.T, dir string, env []string, kill <-chan struct{}, args ...string) outcome {
+	t.Helper()
 	if err := sources(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,11 +116,18 @@ func launch(t *testing.T, dir string, env []string, after time.Duration, args ..
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("headway %s: %v", strings.Join(args, " "), err)
 	}
-	if after > 0 {
-		// Kill does nothing to a process that was waited for.
-		defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
-	}
+	ended := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		select {
+		case <-kill:
+			_ = cmd.Process.Kill() // nothing to a process that was waited for
+		case <-ended:
+		}
+	})
 	_ = cmd.Wait() // how it ended stands in ProcessState
+	close(ended)
+	killer.Wait()
 	if ctx.Err() != nil {
 		t.Fatalf("headway %s had not ended after %v:\n%s", strings.Join(args, " "), maxWait, output.String())
 	}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package crash_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
+)
+
+// TestKilledRunsKeepWhatWasAnswered kills a collection of five details a second
+// again and again, as soon as after one detail and as late as after 7.5 s of
+// them. Each time at least nine tenths of what the provider answered stands on
+// disk, also in the middle of a page, and so do the attempts that it took.
+func TestKilledRunsKeepWhatWasAnswered(t *testing.T) {
+	kills := longtest.Size(3, 30)
+	most := longtest.Size(12, 37)
+	for _, sink := range kinds {
+		for _, page := range []int{20, 100} {
+			t.Run(fmt.Sprintf("%s, pages of %d", sink.name, page), func(t *testing.T) {
+				t.Parallel()
+				seed := uint64(time.Now().UnixNano())
+				t.Logf("seed %d", seed)
+				chance := rand.New(rand.NewPCG(seed, 0))
+				p := newProvider(t, kills*(most+1), page, func(int) condition { return condition{} })
+				c := &counted{p: p}
+				at := harness.Serve(t, c)
+				w := newPlace(t, sink, p, 1)
+				w.slow(t)
+				answered, kept := 0, 0
+				for n := range kills {
+					last := 1 + chance.IntN(most)
+					kill := c.killAt(last)
+					o := launchUntil(t, w.dir, []string{"CHAT_URL=" + at.URL}, kill, "collect", "conn.yaml", "--quiet")
+					if !o.killed {
+						t.Fatalf("kill %d was to come with detail %d: %s", n+1, last, o)
+					}
+					h := w.committed(t, false)
+					now, total := h.hydrated(), c.distinct()
+					if got, want := now-kept, total-answered; got < want*9/10 {
+						t.Errorf("kill %d: %d of the %d details that were answered since the last one are kept", n+1, got, want)
+					}
+					if now < total*9/10 {
+						t.Errorf("kill %d: %d of the %d details that were answered are kept", n+1, now, total)
+					}
+					if run := newest(h.runs); int(run.Attempts) < (total-answered)*9/10 {
+						t.Errorf("kill %d: the run has %d attempts on record, and %d details were answered", n+1, run.Attempts, total-answered)
+					}
+					answered, kept = total, now
+				}
+				t.Logf("%d kills: %d of %d details kept", kills, kept, answered)
+			})
+		}
+	}
+}
+
+// newest is the run that began last.
+func newest(runs []collect.Run) collect.Run {
+	if len(runs) == 0 {
+		return collect.Run{}
+	}
+	return runs[0]
+}
+
+// slow makes it a connection of five requests a second, under the default law.
+func (w place) slow(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(w.dir, "conn.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fast = "  ceiling: 1ms\n  pacing: {initial: 1ms, law: aimd, step: 1ms}\n"
+	if !strings.Contains(string(text), fast) {
+		t.Fatalf("not the connection that was expected:\n%s", text)
+	}
+	slow := strings.Replace(string(text), fast, "  ceiling: 200ms\n  pacing: {initial: 200ms}\n", 1)
+	if err := os.WriteFile(file, []byte(slow), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hydrated counts the conversations with all their messages.
+func (h held) hydrated() (n int) {
+	for id := range h.conversations {
+		if len(h.messages[id+"-m0"]) > 0 && len(h.messages[id+"-m1"]) > 0 && len(h.messages[id+"-m2"]) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// counted is a provider that keeps a record of the details that it answered, and
+// says when a certain one is asked for, which it then does not answer any more.
+type counted struct {
+	p *provider
+
+	mu       sync.Mutex
+	answered map[string]bool
+	left     int // details to answer until kill
+	kill     chan struct{}
+}
+
+// killAt gives what is closed once so many more details have been answered and
+// the next one is asked for.
+func (c *counted) killAt(after int) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left, c.kill = after, make(chan struct{})
+	return c.kill
+}
+
+// distinct counts the details that were answered at least once.
+func (c *counted) distinct() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.answered)
+}
+
+func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, detail := strings.CutPrefix(r.URL.Path, "/conversations/")
+	if detail && !c.answers(id) {
+		<-r.Context().Done()
+		return
+	}
+	c.p.served.Config.Handler.ServeHTTP(w, r)
+}
+
+// answers reports whether a detail is answered, and counts it.
+func (c *counted) answers(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left == 0 {
+		select {
+		case <-c.kill:
+		default:
+			close(c.kill)
+		}
+		return false
+	}
+	c.left--
+	if c.answered == nil {
+		c.answered = map[string]bool{}
+	}
+	c.answered[id] = true
+	return true
+}
