@@ -115,7 +115,8 @@ type run struct {
 	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
 	orphaned map[string]int64
 	// bounded says that a catch-up has pages left for another run.
-	bounded bool
+	bounded  bool
+	warnings []connector.Warning
 
 	live live
 

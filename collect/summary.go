@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
@@ -26,6 +27,8 @@ type Summary struct {
 	Rate *event.Rate `json:"rate"`
 	// Pressure is the source-pressure cooldown from now on.
 	Pressure Pressure `json:"pressure"`
+	// Warnings are signs that a list was not read as its provider means it.
+	Warnings []connector.Warning `json:"warnings,omitempty"`
 	// WarmStart says whether the run began at a stored interval.
 	WarmStart bool `json:"warm_start"`
 }
@@ -42,7 +45,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned}
+	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings}
 	var failure error
 	owed, next, err := r.owed(ctx)
 	if err != nil && end == nil {

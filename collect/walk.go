@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/connector"
@@ -60,6 +61,13 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 	if !l.Walking {
 		l.begin()
 	}
+	walked := connector.Walked{Later: l.Pages > 0}
+	high := l.High
+	defer func() {
+		if l.Since == "" && high == "" {
+			r.warn(s, l.Kind, walked.Warnings(s))
+		}
+	}()
 	restarted := false
 	for n := int64(0); l.Walking; n++ {
 		if most > 0 && n >= most {
@@ -75,6 +83,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			// only: items that did not change are known and skipped.
 			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: string(l.Kind), Note: "cursor_refused_walk_restarted"})
 			l.begin()
+			walked, high = connector.Walked{}, ""
 			restarted = true
 			continue
 		}
@@ -100,6 +109,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 			return r.cursorRepeats()
 		}
 		*l = next
+		walked.Add(page)
 	}
 	if whole {
 		if err := r.mended(ctx, s.Name, began.Round(0)); err != nil {
@@ -107,6 +117,20 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		}
 	}
 	return nil
+}
+
+// warn puts warnings of a walk into the trace and the summary, each once. That
+// the paging expression found nothing is normal for a short list of a provider
+// that leaves the field out at the end: only the first walk says so.
+func (r *run) warn(s connector.Stream, kind LaneKind, warnings []connector.Warning) {
+	for _, w := range warnings {
+		said := slices.ContainsFunc(r.warnings, func(old connector.Warning) bool { return old.Kind == w.Kind && old.Stream == w.Stream })
+		if said || w.Kind == connector.PagingUnmatched && kind != Catchup {
+			continue
+		}
+		r.warnings = append(r.warnings, w)
+		r.emit(event.Event{Type: event.Warning, Stream: s.Name, Note: string(w.Kind), Count: w.Records})
+	}
 }
 
 // cursorRepeats is the end of a run whose list runs in a circle.

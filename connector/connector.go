@@ -90,6 +90,10 @@ type Page struct {
 	Unread []Unread
 	// Next is the opaque cursor of the following page; empty when this is the last.
 	Next string
+	// End is how the connector knows that this is the last page.
+	End End
+	// Asked is how many records the page was asked to hold; 0 is unknown.
+	Asked int
 	// ServerTime is the provider's own clock (the Date header); zero when untold.
 	ServerTime time.Time
 }

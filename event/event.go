@@ -30,6 +30,9 @@ const (
 	// ConnectionChanged: the connection was edited since its last run; Note says
 	// how, Count how many items or gaps it concerns.
 	ConnectionChanged Type = "connection_changed"
+	// Warning: a list does not look as the connection describes it; Note says
+	// how, Count how many records it shows in.
+	Warning Type = "warning"
 	// RunStart and RunEnd: a run began or ended.
 	RunStart Type = "run_start"
 	RunEnd   Type = "run_end"

@@ -26,7 +26,8 @@ func newCheck() *cobra.Command {
 field, and says what a run would do. Where the connection was collected before,
 by the state file, it says what was edited since and what the next run does about
 it. It sends nothing, unless --probe asks for one request: the first page of the
-first stream.`,
+first stream. The probe warns of a paging or incremental expression that matches
+nothing there, and of a list that ends on a full page.`,
 		Example: `  headway check connection.yaml
   headway check connection.yaml --probe      # one real request
   headway check --schema > connection.schema.json   # for an editor`,
@@ -77,6 +78,9 @@ first stream.`,
 				report.Probe = &found
 				if !asJSON {
 					_, _ = fmt.Fprintln(cmd.OutOrStdout(), "probe: "+found.String())
+					for _, w := range found.Warnings {
+						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "warning", w)
+					}
 				}
 			}
 			if asJSON {

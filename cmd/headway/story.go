@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 )
 
@@ -27,6 +28,8 @@ func eventText(e event.Event) string {
 		return text
 	case event.ConnectionChanged:
 		return changeText(e.Connection, collect.Change{Kind: collect.ChangeKind(e.Note), Stream: e.Stream, Count: e.Count})
+	case event.Warning:
+		return "warning: " + connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count}.String()
 	case event.Deferral:
 		return fmt.Sprintf("%s of %s put off: %s", count(e.Count), e.Stream, e.Reason)
 	case event.Circuit:

@@ -159,6 +159,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	for _, stream := range slices.Sorted(maps.Keys(s.Orphaned)) {
 		row("orphaned", "%s", changeText(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
 	}
+	for _, w := range s.Warnings {
+		row("warning", "%s", w)
+	}
 	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
 		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
 	}

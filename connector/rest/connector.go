@@ -123,6 +123,7 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	}, req, res); err != nil {
 		return connector.Page{}, err
 	}
+	page.End, page.Asked = s.Paginate.end(body), s.asked(u)
 	return page, nil
 }
 

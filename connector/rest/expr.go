@@ -37,6 +37,25 @@ func (e *Expr) field() string {
 	return e.fields[0]
 }
 
+// missing reports whether the expression is the path of a field that in does not
+// have. Of any other expression nobody can say.
+func (e *Expr) missing(in *datum) bool {
+	if e == nil || in == nil || e.code != nil || len(e.fields) == 0 {
+		return false
+	}
+	raw := in.bytes()
+	for _, name := range e.fields {
+		if kindOf(raw) != kindTable {
+			return false
+		}
+		if !has(raw, name) {
+			return true
+		}
+		raw = member(raw, name)
+	}
+	return false
+}
+
 // compile parses an expression; the error names the position in it.
 func compile(source string) (*Expr, error) {
 	source = strings.TrimSpace(source)

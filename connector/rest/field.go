@@ -75,6 +75,12 @@ func member(object []byte, name string) []byte {
 	return found
 }
 
+// has reports whether an object has a field, of whatever value.
+func has(object []byte, name string) (found bool) {
+	members(object, func(key, _ []byte) { found = found || keyIs(key, name) })
+	return found
+}
+
 // members calls f with each key, quoted, and value.
 func members(object []byte, f func(key, value []byte)) {
 	i := space(object, 1)

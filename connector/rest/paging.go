@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/headway-go/headway/connector"
 )
 
 // maxCursor bounds a cursor in bytes; no provider accepts longer URLs.
@@ -106,6 +108,39 @@ func (p Paginate) next(ctx context.Context, o origin, secret string, a answer) (
 		return "", err
 	}
 	return o.relative(a.request, next, secret)
+}
+
+// end is what the last page's body says of the list's end.
+func (p Paginate) end(body *datum) connector.End {
+	switch p.Kind {
+	case CursorPaging, NextURLPaging:
+		if p.Next.missing(body) {
+			return connector.EndUnmatched
+		}
+		return connector.EndSaid
+	case NumberPaging, OffsetPaging:
+		return connector.EndSaid // by a page without records
+	default:
+		return connector.EndSilent
+	}
+}
+
+// asked is how many records the page at u was asked to hold; 0 is unknown. Where
+// the file does not name the parameter it is one of the names that providers use.
+func (s *Stream) asked(u *url.URL) int {
+	if s.Paginate.Size > 0 {
+		return int(s.Paginate.Size)
+	}
+	for name, values := range u.Query() {
+		switch strings.ToLower(strings.TrimPrefix(name, "$")) {
+		case "limit", "per_page", "perpage", "page_size", "pagesize", "page[size]", "size", "first", "top",
+			"maxresults", "max_results", "count", "rows", "take", "results_per_page":
+			if n, err := strconv.Atoi(values[0]); err == nil && n > 1 {
+				return n
+			}
+		}
+	}
+	return 0
 }
 
 // fromBody evaluates the paging expression: null, false and "" are the end.

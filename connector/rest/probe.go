@@ -17,6 +17,8 @@ type Probed struct {
 	More bool `json:"more"`
 	// ServerTime is the provider's clock; zero when it told none.
 	ServerTime time.Time `json:"server_time,omitzero"`
+	// Warnings are signs that the page is not read as the provider means it.
+	Warnings []connector.Warning `json:"warnings,omitempty"`
 }
 
 // Probe asks for the first page of the first stream: one request. Its errors
@@ -27,7 +29,12 @@ func (c *Connector) Probe(ctx context.Context, call connector.Caller) (Probed, e
 	if err != nil {
 		return Probed{}, err
 	}
-	return Probed{Stream: s.Name, Records: len(page.Items), More: page.Next != "", ServerTime: page.ServerTime}, nil
+	var walked connector.Walked
+	walked.Add(page)
+	return Probed{
+		Stream: s.Name, Records: len(page.Items), More: page.Next != "", ServerTime: page.ServerTime,
+		Warnings: walked.Warnings(c.Streams()[0]),
+	}, nil
 }
 
 // String is one line for people.
