@@ -61,7 +61,7 @@ func TestARunSaysWhatBoundIt(t *testing.T) {
 			}, collect.BoundCircuit, 0.9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, 40) // its server is not asked
+			b := newBench(t, 40)
 			synctest.Test(t, func(t *testing.T) {
 				b.o.Connector = client{base: "http://api.test"}
 				b.o.Pacing = tt.pacing

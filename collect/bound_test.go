@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
+	"github.com/headway-go/headway/store/memory"
 )
 
 // scripted is a connector that sends nothing at all: each call ends as the
@@ -96,7 +95,7 @@ func ends() *rapid.Generator[error] {
 }
 
 func TestEveryLoopOfARunEndsWhateverTheConnectorDoes(t *testing.T) {
-	store := openState(t)
+	store := memory.New()
 	rapid.Check(t, func(t *rapid.T) {
 		c := &scripted{
 			pages: rapid.IntRange(1, 3).Draw(t, "pages"), details: map[string]error{}, stop: make(chan struct{}),
@@ -114,16 +113,6 @@ func TestEveryLoopOfARunEndsWhateverTheConnectorDoes(t *testing.T) {
 	})
 }
 
-func openState(t *testing.T) *sqlite.Store {
-	t.Helper()
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	return store
-}
-
 func TestADetailThatCannotBeAskedForIsQuarantinedAtOnce(t *testing.T) {
 	unasked := &connector.Failure{Reason: reason.InvalidResponse, Class: reason.Unknown}
 	want := map[string]int{"no request can be made": 1, "every item of the stream": 2}
@@ -133,7 +122,7 @@ func TestADetailThatCannotBeAskedForIsQuarantinedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.pages, c.lists, c.stop, c.limit = 1, []error{nil}, make(chan struct{}), 5
-			store := openState(t)
+			store := memory.New()
 			s := once(t, store, c)
 			gaps, err := store.Gaps(t.Context(), collect.GapFilter{Connection: s.Connection, Status: collect.GapTerminal})
 			if err != nil || len(gaps) != want[name] || s.Quarantined != int64(len(gaps)) {
@@ -144,7 +133,7 @@ func TestADetailThatCannotBeAskedForIsQuarantinedAtOnce(t *testing.T) {
 }
 
 // once runs a connection to its end, which must come before the connector's limit.
-func once(t rapid.TB, store *sqlite.Store, c *scripted) collect.Summary {
+func once(t rapid.TB, store collect.Store, c *scripted) collect.Summary {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

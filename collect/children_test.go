@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
+	"github.com/headway-go/headway/store/sqlite"
 )
 
 // version makes the one doc have these messages, and its list entry new.
@@ -42,6 +43,17 @@ func (b *bench) into(t *testing.T, s collect.Sink) collect.Summary {
 	return sum
 }
 
+// onDisk gives the bench a state in a file, for a sink that shares it.
+func (b *bench) onDisk(t *testing.T) {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), filepath.Join(b.dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	b.store, b.o.Store = s, s
+}
+
 func TestADetailThatChangesAndChangesBackEndsAsItIs(t *testing.T) {
 	for name, c := range map[string]struct {
 		sink func(dir string) collect.Sink
@@ -57,6 +69,7 @@ func TestADetailThatChangesAndChangesBackEndsAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 1)
+			b.onDisk(t)
 			for n, text := range []string{"A", "B", "A", "A", "B", "A"} {
 				b.version(n, text, "same")
 				sum := b.into(t, c.sink(b.dir))
@@ -74,6 +87,7 @@ func TestADetailThatChangesAndChangesBackEndsAsItIs(t *testing.T) {
 
 func TestADetailRecordThatVanishesIsNoticedAndMayComeBack(t *testing.T) {
 	b := newBench(t, 1)
+	b.onDisk(t)
 	sink := func() collect.Sink { return sqlsink.New("bench") }
 	b.version(0, "A", "B", "C")
 	b.into(t, sink())

@@ -16,8 +16,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// within serves a bench's provider in the process, so that a run can wait for
-// minutes of a bubble's time.
+// within serves a bench's provider in the process: a run waits for minutes of a
+// bubble's time, and thousands of requests cost no connection.
 type within struct{ http.Handler }
 
 func (w within) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/sink/jsonl"
-	"github.com/headway-go/headway/store/sqlite"
+	"github.com/headway-go/headway/store/memory"
 )
 
 // doc is one item of the provider's list and its detail records.
@@ -155,7 +154,7 @@ func (c client) Detail(ctx context.Context, call connector.Caller, _ string, it 
 type bench struct {
 	*provider
 	dir   string
-	store *sqlite.Store
+	store collect.Store
 	o     collect.Options
 }
 
@@ -163,11 +162,7 @@ type bench struct {
 func newBench(t *testing.T, n int) *bench {
 	t.Helper()
 	p := newProvider(n)
-	server := httptest.NewServer(p)
-	t.Cleanup(server.Close)
-	base := &http.Transport{}
-	t.Cleanup(base.CloseIdleConnections)
-	b := benchOf(t, p, server.URL, base)
+	b := benchOf(t, p, "http://provider.test", within{p})
 	b.o.Retry.Base, b.o.Retry.Cap = time.Microsecond, time.Microsecond
 	return b
 }
@@ -186,12 +181,7 @@ func newProvider(n int) *provider {
 // benchOf is a bench for a provider that is reached through base.
 func benchOf(t *testing.T, p *provider, url string, base http.RoundTripper) *bench {
 	t.Helper()
-	b := &bench{provider: p, dir: t.TempDir()}
-	var err error
-	if b.store, err = sqlite.Open(t.Context(), filepath.Join(b.dir, "state.db")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.store.Close() })
+	b := &bench{provider: p, dir: t.TempDir(), store: memory.New()}
 	b.o = collect.Options{
 		Connection: "bench", Connector: client{base: url}, Store: b.store,
 		Pacing: headway.Config{Ceiling: 1, Initial: 1},

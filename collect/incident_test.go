@@ -252,6 +252,7 @@ func TestIncidentARecoveryOnlyRunOverwroteInventoryFacts(t *testing.T) {
 
 func TestIncidentSkippingAKnownItemNulledItsEnrichedFields(t *testing.T) {
 	b := newBench(t, 3)
+	b.onDisk(t)
 	// A sink that replaces rows by key: the one in which a careless skip would show.
 	collectInto := func() collect.Summary {
 		b.o.Sink = sqlsink.New("bench")
@@ -305,14 +306,14 @@ func TestIncidentAByteBudgetWasBindingAndNotTheRate(t *testing.T) {
 	b := newBench(t, 256)
 	// Each locator is a sixteenth of a page: the page's bound is met over and over.
 	b.owe(t, reason.ServerError, 0, 256, func(g *collect.Gap) {
-		g.Locator = fmt.Appendf(nil, `{"id":%q,"pad":%q}`, g.Key, strings.Repeat("x", 64<<10))
+		g.Locator = []byte(`{"id":"` + g.Key + `","pad":"` + strings.Repeat("x", 64<<10) + `"}`)
 	})
 	if s := b.drained(t); s.GapsRecovered != 256 {
 		t.Fatalf("recovered %d of 256", s.GapsRecovered)
 	}
 	// One that is larger than a page is served all the same.
 	b.owe(t, reason.ServerError, 0, 1, func(g *collect.Gap) {
-		g.Locator = fmt.Appendf(nil, `{"id":%q,"pad":%q}`, g.Key, strings.Repeat("x", 3<<20))
+		g.Locator = []byte(`{"id":"` + g.Key + `","pad":"` + strings.Repeat("x", 3<<20) + `"}`)
 	})
 	if s := b.drained(t); s.GapsRecovered != 1 {
 		t.Fatalf("recovered %d of 1", s.GapsRecovered)

@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"io"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/longtest"
-	"github.com/headway-go/headway/store/sqlite"
+	"github.com/headway-go/headway/store/memory"
 )
 
 // shape is a list and its trouble, as drawn.
@@ -186,14 +185,14 @@ func (a *api) Detail(ctx context.Context, call connector.Caller, _ string, it co
 	return []connector.Record{{Key: "v", Data: data}}, err
 }
 
-// memory keeps the last record of each key.
-type memory map[string]string
+// latest keeps the last record of each key.
+type latest map[string]string
 
-func (memory) Open(context.Context, json.RawMessage, []collect.StreamInfo) error { return nil }
-func (memory) Sync(context.Context) (json.RawMessage, error)                     { return json.RawMessage(`{}`), nil }
-func (memory) Close() error                                                      { return nil }
+func (latest) Open(context.Context, json.RawMessage, []collect.StreamInfo) error { return nil }
+func (latest) Sync(context.Context) (json.RawMessage, error)                     { return json.RawMessage(`{}`), nil }
+func (latest) Close() error                                                      { return nil }
 
-func (m memory) Write(_ context.Context, stream string, records []collect.Record) error {
+func (m latest) Write(_ context.Context, stream string, records []collect.Record) error {
 	for _, r := range records {
 		m[stream+" "+r.Parent+" "+r.Key] = string(r.Data)
 	}
@@ -209,7 +208,7 @@ func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
 	maxDraws := longtest.Size(25, 5000)
 	rapid.Check(t, func(rt *rapid.T) {
 		if draws >= maxDraws {
-			return // each takes a store on disk and hundreds of runs
+			return // each takes hundreds of runs
 		}
 		s := drawShape(rt)
 		slow := time.Duration(rapid.IntRange(1, 3000).Draw(rt, "latency")) * time.Millisecond
@@ -229,12 +228,7 @@ func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
 
 // play collects until nothing is left, and says what is missing.
 func play(t *testing.T, a *api) (runs int, backlogs int64, lost string) {
-	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
-	sink := memory{}
+	store, sink := memory.New(), latest{}
 	o := collect.Options{
 		Connection: "c", Connector: a, Store: store, Sink: sink, Base: a,
 		Pacing: headway.Config{Ceiling: time.Millisecond, Initial: time.Millisecond}, CatchupPages: a.catchup,
