@@ -37,6 +37,8 @@ type provider struct {
 	mu       sync.Mutex
 	docs     []doc
 	pageSize int
+	newest   bool // the newest doc comes first in the list
+	after    bool // since leaves out the docs of that very instant
 	overrule func(n int, r *http.Request, w http.ResponseWriter) bool
 	requests []string // path and query, in order
 	served   map[string]int
@@ -56,11 +58,14 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var list []doc
 	for _, d := range p.docs {
-		if d.Updated >= r.URL.Query().Get("since") {
+		if since := r.URL.Query().Get("since"); d.Updated > since || d.Updated == since && !p.after {
 			list = append(list, d)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b doc) int { return strings.Compare(a.Updated, b.Updated) })
+	if p.newest {
+		slices.Reverse(list)
+	}
 	at := 0
 	if c := r.URL.Query().Get("cursor"); c != "" {
 		if _, err := fmt.Sscanf(c, "after-%d", &at); err != nil {
