@@ -69,6 +69,13 @@ func (o *outage) recovered(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.State == collect.RunDrained {
+			all := 0
+			for _, d := range o.docs {
+				all += len(d.Messages)
+			}
+			if lost := all - len(o.lines(t, "messages")); lost != 0 {
+				t.Fatalf("drained, and %d of %d messages are lost", lost, all)
+			}
 			o.complete(t)
 			return
 		}
