@@ -63,7 +63,8 @@ type Stream struct {
 type Shape struct {
 	// Base is where requests go: host and path.
 	Base string `json:"base,omitempty"`
-	// List is what is listed; a page's size and the like are no part of it.
+	// List is what is listed and how its pages are found: path, query, headers and
+	// paging. The size of a page is no part of it unless pages are counted.
 	List        string `json:"list,omitempty"`
 	Records     string `json:"records,omitempty"`
 	Key         string `json:"key,omitempty"`

@@ -71,7 +71,7 @@ func New(cfg *Config, options ...Option) (*Connector, error) {
 func (c *Connector) Streams() []connector.Stream {
 	out := make([]connector.Stream, len(c.config.Streams))
 	for i, s := range c.config.Streams {
-		out[i] = connector.Stream{Name: s.Name, Key: s.Key.field(), Incremental: s.Incremental != nil, Shape: s.shape(c.config.Provider.BaseURL)}
+		out[i] = connector.Stream{Name: s.Name, Key: s.Key.field(), Incremental: s.Incremental != nil, Shape: s.shape(c.config.Provider)}
 		if s.Incremental != nil {
 			out[i].Ascending, out[i].Inclusive = s.Incremental.Ascending, s.Incremental.Inclusive
 		}
