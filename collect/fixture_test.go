@@ -57,8 +57,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var list []doc
+	since := r.URL.Query().Get("since")
 	for _, d := range p.docs {
-		if since := r.URL.Query().Get("since"); d.Updated > since || d.Updated == since && !p.after {
+		if d.Updated > since || d.Updated == since && !p.after {
 			list = append(list, d)
 		}
 	}
