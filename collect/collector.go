@@ -172,7 +172,7 @@ func (r *run) collect(ctx context.Context) *stop {
 		return held
 	}
 	var failed *stop
-	for _, s := range r.o.Connector.Streams() {
+	for _, s := range r.chosen() {
 		stop := r.stream(ctx, s, state.Lanes)
 		switch {
 		case stop == nil:

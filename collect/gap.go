@@ -87,6 +87,9 @@ type ServeRequest struct {
 	// NoPressure leaves out gaps that the provider's pressure caused, during a
 	// cooldown.
 	NoPressure bool
+	// Streams leaves out gaps of all other streams; nil is all. It is the stream
+	// of the details that counts.
+	Streams []string
 	// MaxBytes bounds the locators of a page together; one gap is served
 	// whatever its size. MaxRows bounds their number.
 	MaxBytes int64

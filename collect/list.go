@@ -69,7 +69,7 @@ func (r *run) unfinished(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, s := range r.o.Connector.Streams() {
+	for _, s := range r.chosen() {
 		if !lane(state.Lanes, s.Name, Catchup).Done || lane(state.Lanes, s.Name, Steady).Walking {
 			return true, nil
 		}

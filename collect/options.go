@@ -51,6 +51,9 @@ type Options struct {
 	// the connection's one rate. Default 1.
 	Concurrency int
 
+	// Streams are the names of those that the run collects, with their details;
+	// what the others owe is left alone. nil is all. It does not go with Fresh.
+	Streams []string
 	// Fresh forgets what is known of the connection and starts over.
 	Fresh bool
 	// Holder names this process for people. Default "this process".
@@ -94,6 +97,9 @@ func (o Options) resolve() (Options, error) {
 	case o.LeaseTTL < 0:
 		return o, fmt.Errorf("collect: lease TTL is %v, must not be negative", o.LeaseTTL)
 	}
+	if len(o.Streams) == 0 {
+		o.Streams = nil
+	}
 	o.RetryBudget.MaxRequests = o.MaxRequests
 	if _, err := o.RetryBudget.Resolve(); err != nil {
 		return o, fmt.Errorf("collect: %w", err)
@@ -116,7 +122,7 @@ func (o Options) resolve() (Options, error) {
 	if len(streams) == 0 {
 		return o, fmt.Errorf("collect: the connector has no streams")
 	}
-	return o, nil
+	return o, o.checkStreams()
 }
 
 func orDefault[T comparable](v, def T) T {

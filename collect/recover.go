@@ -34,6 +34,13 @@ func (r *run) recover(ctx context.Context) *stop {
 		// Recovery may slow the pacing down meanwhile, never speed it up.
 		ctx = transport.WithSteady(ctx)
 	}
+	var details []string // nil is all
+	if r.o.Streams != nil {
+		details = []string{}
+		for _, s := range r.chosen() {
+			details = append(details, s.DetailStream)
+		}
+	}
 	began := time.Now()
 	for {
 		if stop := r.halted(ctx); stop != nil {
@@ -41,7 +48,7 @@ func (r *run) recover(ctx context.Context) *stop {
 		}
 		now := time.Now()
 		gaps, err := r.o.Store.Serve(ctx, r.lease, ServeRequest{
-			Now: now, Before: began, NoPressure: r.pressure.holds(now), MaxBytes: gapPageBytes, MaxRows: gapPageRows,
+			Now: now, Before: began, NoPressure: r.pressure.holds(now), Streams: details, MaxBytes: gapPageBytes, MaxRows: gapPageRows,
 		})
 		if err != nil {
 			return r.broken(ctx, err)

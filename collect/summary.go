@@ -14,6 +14,9 @@ import (
 // Summary is what a run came to.
 type Summary struct {
 	Run
+	// Streams are those that the run was bounded to; nil is all. What follows
+	// counts only theirs.
+	Streams []string `json:"streams,omitempty"`
 	// Owed counts the items whose details are owed, by reason, after the run.
 	Owed map[string]int64 `json:"owed"`
 	// More says that pages are left to walk, so that nobody knows what they hold.
@@ -45,14 +48,15 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings}
+	}, Streams: r.o.Streams, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings}
 	var failure error
 	owed, next, err := r.owed(ctx)
 	if err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
 	s.Owed = owed
-	if s.Quarantined, err = r.quarantined(ctx); err != nil && end == nil {
+	var missing int64 // of the whole connection
+	if s.Quarantined, missing, err = r.quarantined(ctx); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
 	if end != nil {
@@ -74,8 +78,11 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	case s.Quarantined > 0:
 		s.State, s.Reason = RunIncomplete, reason.Quarantined
 	}
-	s.Pressure = r.pressure.after(s.Reason, r.progressed(), s.Ended)
-	s.Pressure.NeedsAttention = s.Pressure.NeedsAttention || s.Quarantined > 0
+	s.Pressure = r.pressure
+	if r.o.Streams == nil || end != nil || len(owed) > 0 { // that one stream drained says nothing of the others
+		s.Pressure = r.pressure.after(s.Reason, r.progressed(), s.Ended)
+	}
+	s.Pressure.NeedsAttention = s.Pressure.NeedsAttention || missing > 0
 	if s.State == RunDeferred && s.Pressure.holds(s.Ended) && s.RetryAt.Before(s.Pressure.Until) && reason.KindPressure == s.Reason.Kind() {
 		s.RetryAt = s.Pressure.Until
 	}
@@ -105,7 +112,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 // details where there are any, since a list that is walked again is none.
 func (r *run) progressed() bool {
 	p := r.live.counted()
-	for _, s := range r.o.Connector.Streams() {
+	for _, s := range r.chosen() {
 		if s.DetailStream != "" {
 			return p.Details+p.GapsRecovered > 0
 		}
@@ -125,8 +132,8 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 		for _, g := range gaps {
 			f.AfterID = g.ID
 			n := g.owes()
-			if n == 0 {
-				continue // a walk has fetched all of it meanwhile
+			if n == 0 || !r.concerns(g) {
+				continue // a walk has fetched all of it meanwhile, or another run will
 			}
 			owed[g.Reason.String()] += n
 			if next.ID == 0 || g.RetryAt.Before(next.RetryAt) {
@@ -139,13 +146,27 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 	}
 }
 
-// quarantined counts the connection's terminal gaps.
-func (r *run) quarantined(ctx context.Context) (int64, error) {
-	all, err := r.o.Store.Connections(ctx)
-	for _, c := range all {
-		if c.Name == r.o.Connection {
-			return c.Quarantined, err
+// quarantined counts the terminal gaps of the run's streams, and of the whole
+// connection.
+func (r *run) quarantined(ctx context.Context) (of, all int64, err error) {
+	was, err := r.status(ctx)
+	if all = was.Quarantined; r.o.Streams == nil || all == 0 || err != nil {
+		return all, all, err
+	}
+	f := GapFilter{Connection: r.o.Connection, Status: GapTerminal, Limit: gapPageRows}
+	for {
+		gaps, err := r.o.Store.Gaps(ctx, f)
+		if err != nil {
+			return of, all, err
+		}
+		for _, g := range gaps {
+			f.AfterID = g.ID
+			if r.concerns(g) {
+				of++
+			}
+		}
+		if len(gaps) < gapPageRows {
+			return of, all, nil
 		}
 	}
-	return 0, err
 }

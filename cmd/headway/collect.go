@@ -86,6 +86,7 @@ func newCollect() *cobra.Command {
 		fresh, asJSON bool
 		quiet, stay   bool
 		timetable     string
+		streams       []string
 	)
 	cmd := &cobra.Command{
 		Use:   "collect CONNECTION.yaml",
@@ -101,6 +102,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
   headway collect connection.yaml --max-wall-clock 10m   # in a cron job; exit code 75 means: run me again
   headway collect connection.yaml --ceiling 500ms        # never faster than two a second
   headway collect connection.yaml --fresh                # forget what is known and start over
+  headway collect connection.yaml --stream users         # this stream only; its details come with it
   headway collect connection.yaml --watch                # stay; resume by itself, then every 15 minutes
   headway collect connection.yaml --schedule "0 3 * * *" # stay; run at three each night
   headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
@@ -108,6 +110,9 @@ loses anything. Progress goes to standard error, the summary to standard output.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := loadConnection(cmd, args[0], &over)
 			if err != nil {
+				return err
+			}
+			if err := checkStreams(c, streams, fresh); err != nil {
 				return err
 			}
 			var every *watch
@@ -119,11 +124,13 @@ loses anything. Progress goes to standard error, the summary to standard output.
 					return err
 				}
 			}
-			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), fresh, every)
+			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), demand{fresh: fresh, streams: streams}, every)
 		},
 		ValidArgsFunction: yamlFiles,
 	}
 	over.flags(cmd)
+	cmd.Flags().StringArrayVar(&streams, "stream", nil, "collect only this stream of the connection, with its details; may be given several times")
+	_ = cmd.RegisterFlagCompletionFunc("stream", streamNames)
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
 	cmd.Flags().BoolVar(&stay, "watch", false, "stay, and run again: a deferred run at the time that it names, any other by --schedule")
@@ -147,7 +154,7 @@ func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Con
 
 // collectAll opens the state and runs once, or, with a watch, again and again
 // until it is interrupted or running again is pointless.
-func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, fresh bool, every *watch) error {
+func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every *watch) error {
 	to := openDestination(cmd, c)
 	if to.piped {
 		if s.json {
@@ -171,8 +178,8 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, fresh bool, every
 	defer done()
 	for {
 		var summary collect.Summary
-		summary, err = collectOnce(ctx, stop, c, store, to, s, fresh)
-		fresh = false
+		summary, err = collectOnce(ctx, stop, c, store, to, s, ask)
+		ask.fresh = false
 		if every == nil || !every.pause(ctx, stop, s, summary, err) {
 			break
 		}
@@ -184,14 +191,14 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, fresh bool, every
 	return err
 }
 
-func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, store collect.Store, to destination, s *screen, fresh bool) (collect.Summary, error) {
+func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, store collect.Store, to destination, s *screen, ask demand) (collect.Summary, error) {
 	con, err := rest.New(c)
 	if err != nil {
 		return collect.Summary{}, usage(err)
 	}
 	o := schedule.Options(c)
 	o.Connector, o.Store, o.Sink = con, store, to.sink
-	o.Stop, o.OnEvent, o.Fresh = stop, s.event, fresh
+	o.Stop, o.OnEvent, o.Fresh, o.Streams = stop, s.event, ask.fresh, ask.streams
 	if to.onEvent != nil {
 		o.OnEvent = func(e event.Event) {
 			to.onEvent(e)

@@ -135,6 +135,10 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	took := clock(s.Ended.Sub(s.Started))
 	switch s.State {
 	case collect.RunDrained:
+		if s.Streams != nil {
+			fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do for %s\n", c.Name, took, strings.Join(s.Streams, ", "))
+			break
+		}
 		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
 	case collect.RunIncomplete:
 		fmt.Fprintf(&b, "%s: incomplete after %s: what a run can do by itself is done, and something is missing\n", c.Name, took)
@@ -145,6 +149,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	}
 	if s.Error != "" {
 		row("error", "%s", s.Error)
+	}
+	if s.Streams != nil {
+		row("streams", "%s only; \"headway status\" shows the rest", strings.Join(s.Streams, ", "))
 	}
 	p := s.Progress
 	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), into)

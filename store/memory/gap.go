@@ -23,7 +23,8 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 		var due []*gap
 		for _, g := range c.order {
 			_, pressed := reason.AsPressure(g.Reason)
-			if g.Status == collect.GapPending && !g.RetryAt.After(ask.Now) && g.tried.Before(ask.Before) && (!ask.NoPressure || !pressed) {
+			if g.Status == collect.GapPending && !g.RetryAt.After(ask.Now) && g.tried.Before(ask.Before) && (!ask.NoPressure || !pressed) &&
+				(ask.Streams == nil || slices.Contains(ask.Streams, g.Stream)) {
 				due = append(due, g)
 			}
 		}

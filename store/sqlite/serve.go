@@ -40,14 +40,20 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 // due reads a page of gaps, bounded by bytes while it reads: rows of any size
 // make a page of about the same weight.
 func (t *tx) due(h held, ask collect.ServeRequest) (page []collect.Gap, err error) {
-	where := ""
+	where, args := "", []any{h.connection, string(collect.GapPending), instant(ask.Now), instant(ask.Before)}
 	if ask.NoPressure {
 		where = `AND g.reason NOT IN (` + pressures + `)`
+	}
+	if ask.Streams != nil {
+		where += ` AND g.stream IN (NULL` + strings.Repeat(", ?", len(ask.Streams)) + `)`
+		for _, s := range ask.Streams {
+			args = append(args, s)
+		}
 	}
 	rows, err := t.w.conn.QueryContext(t.ctx, `SELECT `+gapColumns+` FROM gaps g
 		WHERE g.connection = ? AND g.status = ? AND g.retry_at <= ? AND g.tried < ? `+where+`
 		ORDER BY g.rank, g.id LIMIT ?`,
-		h.connection, string(collect.GapPending), instant(ask.Now), instant(ask.Before), ask.MaxRows)
+		append(args, ask.MaxRows)...)
 	if err != nil {
 		return nil, err
 	}

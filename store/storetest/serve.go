@@ -107,6 +107,9 @@ func serveBounds(t *testing.T, s collect.Store) {
 		{collect.ServeRequest{MaxBytes: 1}, []string{"k0"}},
 		{collect.ServeRequest{NoPressure: true}, []string{"k1", "k3", "k5"}},
 		{collect.ServeRequest{Before: at}, nil},
+		{collect.ServeRequest{Streams: []string{"x", "d"}, MaxRows: 1}, []string{"k0"}},
+		{collect.ServeRequest{Streams: []string{"x"}}, nil},
+		{collect.ServeRequest{Streams: []string{}}, nil},
 	} {
 		c.ask.Now = at
 		same(t, fmt.Sprintf("served for %+v", c.ask), c.want, serve(t, s, l, c.ask))
