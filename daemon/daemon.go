@@ -13,6 +13,7 @@ import (
 	"time"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/daemon/events"
@@ -89,7 +90,6 @@ type Daemon struct {
 type view struct {
 	config config.Config
 	quotas map[string]api.Quota
-	paced  []*headway.Governor
 	gate   *gate
 	page   string
 }
@@ -270,8 +270,23 @@ func (d *Daemon) ready() error {
 // rates are the live rates of what is proxied, and of what is being collected.
 func (d *Daemon) rates() []api.Live {
 	var all []api.Live
-	for _, g := range d.live.Load().paced {
-		all = append(all, api.Live{Source: api.Proxy, Snapshot: g.Snapshot()})
+	for _, p := range d.proxy.Status() {
+		if p.Pacing == nil && len(p.Circuits) == 0 {
+			continue
+		}
+		one := api.Live{Source: api.Proxy, Circuits: p.Circuits}
+		if p.Pacing != nil {
+			one.Snapshot = *p.Pacing
+		} else {
+			one.Snapshot = headway.Snapshot{At: time.Now(), Connection: p.Name, InFlight: int(p.InFlight), Waiting: int(p.Waiting)}
+		}
+		one.Circuit = breaker.Closed.String()
+		for _, c := range p.Circuits {
+			if c.Model+c.Path == "" {
+				one.Circuit, one.RetryAt = c.State, c.RetryAt
+			}
+		}
+		all = append(all, one)
 	}
 	return append(all, d.collected()...)
 }

@@ -73,6 +73,7 @@ func (l *line) open(state string, s quotaconfig.Settings, log *slog.Logger, hub 
 func governed(name string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
 	c := headway.Config{
 		Name: name, Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
+		NoBreaker:   true, // those of the proxy tell models and paths apart
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
 	}
 	if hub != nil {
@@ -130,6 +131,7 @@ func (l *line) upstream(p config.Provider, pacing *headway.Governor) egress.Prov
 	u := egress.Provider{
 		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing,
 		MaxWait: p.MaxWait, MaxBody: p.MaxBody, Retries: p.Retries, CallTimeout: p.CallTimeout,
+		Circuit: p.Circuit,
 	}
 	if p.Quota != nil && l != nil && l.quota != nil {
 		u.Approver, u.Models = l.quota, known(l.quota)

@@ -12,6 +12,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/quota"
 	quotaconfig "github.com/headway-go/headway/quota/config"
 )
@@ -149,9 +150,6 @@ func (d *Daemon) show(p *plan) {
 		if one.Quota != nil {
 			v.quotas[one.Name] = budgeted{p.lines[i].quota}
 		}
-		if p.pacing[i] != nil {
-			v.paced = append(v.paced, p.pacing[i])
-		}
 	}
 	if p.config.Quota != nil {
 		v.quotas[api.DefaultQuota] = budgeted{d.lines[api.DefaultQuota].quota}
@@ -161,7 +159,7 @@ func (d *Daemon) show(p *plan) {
 
 // egress are the proxy's options but for its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
-	o := egress.Options{OnCall: d.told, Log: d.log}
+	o := egress.Options{OnCall: d.told, OnCircuit: func(e event.Event) { d.hub.Proxied(e.Connection)(e) }, Log: d.log}
 	if p.data.Len() > 0 {
 		o.Keys = p.data
 	}

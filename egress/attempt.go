@@ -49,7 +49,11 @@ type attempt struct {
 	head    []byte       // of an answer that is an error
 	class   reason.Class // when it is not the answer that says it
 	told    signal.Signal
+	problem string // inside a body of status 200
 	settled bool
+
+	passed  bool // the breakers let it through
+	passage passage
 }
 
 // begin makes an attempt. Its settle has to be called.
@@ -74,8 +78,11 @@ func (a *attempt) acquire() *provider.Refusal {
 			}
 		}
 	}
+	if f := x.broken(); f != nil {
+		return f
+	}
 	if u.Pacing == nil && (u.Approver == nil || !x.asked.Metered) {
-		return nil
+		return a.enterCircuit()
 	}
 	asked := time.Now()
 	u.counters.waiting.Add(1)
@@ -111,7 +118,7 @@ func (a *attempt) acquire() *provider.Refusal {
 	if x.ctx.Err() != nil { // it crossed the approval on its way
 		return new(x.denied(x.ctx.Err()))
 	}
-	return nil
+	return a.enterCircuit()
 }
 
 // maxConnections is how many new connections one attempt may take. HTTP/2 lets a
@@ -134,6 +141,10 @@ func (a *attempt) send() (*http.Response, error) {
 	}
 	a.body = out.Body
 	a.watch = newWatch(a.cancel, x.rc, u.FirstByteTimeout, u.CallTimeout)
+	if !x.whole {
+		x.upload.moved = a.watch.move
+		a.watch.uploads(x.upload.reading.Load)
+	}
 	a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
 	a.sent.Store(!u.traced)
 	a.tried, a.sentAt = true, a.watch.began
@@ -180,7 +191,7 @@ func untrusted(err error) bool {
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	x := a.x
 	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
-		return Refused, provider.Refusal{Status: http.StatusRequestTimeout, Reason: reason.Timeout, RetryIn: -1, Message: "The body did not come whole in time."}
+		return Refused, incomplete(http.StatusRequestTimeout)
 	}
 	if x.r.Context().Err() != nil {
 		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
@@ -189,14 +200,21 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	switch {
 	case errors.Is(cause, errCut):
 		return Cut, drained()
+	case errors.Is(cause, errStalled):
+		return Refused, incomplete(http.StatusRequestTimeout)
 	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
-		a.class = reason.Failed
+		if x.whole || x.upload.ended.Load() {
+			a.class = reason.Failed // else it had not been asked yet
+		}
 		return TimedOut, provider.Refusal{
 			Status: http.StatusGatewayTimeout, Reason: reason.Timeout, Retry: true, RetryIn: time.Second, Message: "The provider did not answer in time.",
 		}
 	}
 	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return Refused, *oversized(long.Limit)
+	}
+	if x.upload.failed.Load() {
+		return Refused, incomplete(http.StatusBadRequest)
 	}
 	a.class = reason.Lost
 	f := provider.Refusal{Status: http.StatusBadGateway, Reason: reason.Unreachable, Retry: true, RetryIn: time.Second, Message: "The provider could not be reached."}

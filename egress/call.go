@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/headway-go/headway/egress/keys"
@@ -97,15 +96,15 @@ type exchange struct {
 	ctx    context.Context // ends with the client, and with cutting
 	cancel context.CancelCauseFunc
 
-	began    time.Time
-	until    time.Time    // waits end here
-	rest     string       // of the path, escaped
-	uploaded atomic.Int64 // of a body that is streamed
-	key      keys.Key
-	asked    provider.Call
-	body     []byte // of a call that was read first
-	whole    bool   // the body was read first, and can be sent again
-	raw      int64  // input as the tokenizer has it, before what was learned
+	began  time.Time
+	until  time.Time // waits end here
+	rest   string    // of the path, escaped
+	upload upload    // of a body that is streamed
+	key    keys.Key
+	asked  provider.Call
+	body   []byte // of a call that was read first
+	whole  bool   // the body was read first, and can be sent again
+	raw    int64  // input as the tokenizer has it, before what was learned
 
 	answered bool // a header has gone to the client
 	told     Call
@@ -174,7 +173,7 @@ func (x *exchange) serve() {
 func (x *exchange) finish() {
 	x.cancel(context.Canceled)
 	x.told.Whole = time.Since(x.began)
-	x.told.Sent += x.uploaded.Load()
+	x.told.Sent += x.upload.n.Load()
 	if x.up != nil {
 		c := &x.up.counters
 		c.inFlight.Add(-1)

@@ -210,7 +210,7 @@ func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
 	}
 	switch {
 	case !x.whole:
-		out.Body = counted{http.MaxBytesReader(nil, in.Body, u.MaxUpload), &x.uploaded}
+		out.Body = uploaded{http.MaxBytesReader(nil, in.Body, u.MaxUpload), ctx, &x.upload}
 		out.GetBody = nil
 	case len(x.body) == 0:
 		out.Body, out.ContentLength, out.GetBody = http.NoBody, 0, nil

@@ -59,6 +59,10 @@ type Provider struct {
 	Models func(model string) string
 	// Pacing is the connection's rate authority. Default: none.
 	Pacing *headway.Governor
+	// Circuit is when the provider, or a part of it, is left alone because it keeps
+	// failing. A governor for Pacing should have no breaker of its own (NoBreaker):
+	// it would be one for all models and paths.
+	Circuit Circuit
 	// MaxWait bounds the waits for quota and pacing together. Default 15 s.
 	MaxWait time.Duration
 	// MaxBody bounds the body of a call that costs tokens and so has to be read
@@ -106,6 +110,11 @@ func (p Provider) resolve() (Provider, error) {
 		}
 		longest = min(longest, ttl-min(ttl/10, time.Second))
 	}
+	circuit, err := p.Circuit.resolve()
+	if err != nil {
+		return Provider{}, fmt.Errorf("egress: provider %q: circuit: %w", p.Name, err)
+	}
+	p.Circuit = circuit
 	for _, f := range []struct {
 		name  string
 		value *time.Duration

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headway-go/headway/egress/estimate"
 	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -28,6 +29,9 @@ type Options struct {
 	// OnCall is told of every call when it is over. It is called on the call's
 	// goroutine, possibly many at a time.
 	OnCall func(Call)
+	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
+	// type circuit with the provider as its connection. It must not block.
+	OnCircuit func(event.Event)
 	// Log gets failures of providers as warnings and calls as debug lines, with
 	// no content, header, query or address in them. Default: none.
 	Log *slog.Logger
@@ -58,6 +62,7 @@ type table struct {
 	strangers *keys.Limiter
 	failed    keys.Limits // what strangers is made of
 	onCall    func(Call)
+	onCircuit func(event.Event)
 	log       *slog.Logger
 }
 
@@ -76,6 +81,7 @@ type memory struct {
 	estimator *estimate.Estimator
 	spent     spent
 	turns     turns
+	circuits  circuits
 	counters  counters
 }
 
@@ -117,7 +123,7 @@ func (p *Proxy) Replace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}

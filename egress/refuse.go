@@ -83,6 +83,15 @@ func oversized(most int64) *provider.Refusal {
 	}
 }
 
+// incomplete refuses a body that the client did not send whole.
+func incomplete(status int) provider.Refusal {
+	f := provider.Refusal{Status: status, Reason: reason.Timeout, RetryIn: -1, Message: "The body did not come whole in time."}
+	if status == http.StatusBadRequest {
+		f.Reason, f.Message = reason.ClientError, "The body is malformed, or broke off."
+	}
+	return f
+}
+
 func unconfigured() *provider.Refusal {
 	return &provider.Refusal{
 		Status: http.StatusNotFound, Code: string(quota.CodeModelNotConfigured), Reason: reason.ClientError, RetryIn: -1,

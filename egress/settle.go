@@ -33,6 +33,7 @@ func (a *attempt) settle() {
 		report = a.scanner.Report()
 	}
 	a.conclude(&report)
+	a.leaveCircuit()
 	a.used = a.use(&report)
 	a.pay(a.used, report.Told)
 	if a.paced {
@@ -50,6 +51,7 @@ func (a *attempt) conclude(report *usage.Report) {
 			a.class = a.told.Class
 		}
 	}
+	a.problem = report.Problem
 	switch report.Problem {
 	case usage.NoProblem:
 	case usage.RateLimited:
@@ -155,6 +157,10 @@ func (a *attempt) outcome() headway.Outcome {
 	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.told)}
 	if a.told.HasRetryAfter {
 		o.RetryAfter = min(a.told.RetryAfter, longestTold)
+	}
+	if a.problem == usage.OtherProblem && o.Class == reason.Failed {
+		// The provider took the call and answered, whatever then went wrong with it.
+		o.Class = reason.Rejected
 	}
 	if a.told.Exhausted && o.Class.Throttle() {
 		// Going slower brings no budget back, and a wait of days for one model is

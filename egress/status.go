@@ -32,6 +32,8 @@ type ProviderStatus struct {
 	Unsettled int64 `json:"unsettled"`
 	// Tokens are what the calls used.
 	Tokens quota.Usage `json:"tokens"`
+	// Circuits are the breakers that are not closed.
+	Circuits []CircuitStatus `json:"circuits"`
 	// Pacing is the connection's rate; nil when it is not paced.
 	Pacing *headway.Snapshot `json:"pacing"`
 }
@@ -76,7 +78,7 @@ func (p *Proxy) Status() []ProviderStatus {
 			InFlight: c.inFlight.Load(), Waiting: c.waiting.Load(), Calls: c.calls.Load(), Attempts: c.attempts.Load(),
 			Throttles: c.throttles.Load(), Failures: c.failures.Load(), Unsettled: c.unsettled.Load(),
 			Tokens:  quota.Usage{Input: c.input.Load(), Cached: c.cached.Load(), Output: c.output.Load()},
-			Refused: map[string]int64{},
+			Refused: map[string]int64{}, Circuits: u.circuits.status(&u.Circuit, p.origin),
 		}
 		c.mu.Lock()
 		maps.Copy(s.Refused, c.refused)

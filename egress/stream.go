@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/headway-go/headway/egress/usage"
 	"github.com/headway-go/headway/reason"
@@ -128,7 +127,14 @@ func (a *attempt) ended(seemed Ending) Ending {
 		// Also one that is there but does not read: it is not the provider's fault.
 		a.x.told.Reason = reason.Canceled
 		return ClientGone
-	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
+	case errors.Is(cause, errLong):
+		// The owner's own bound: the provider had answered, and was still at it.
+		a.x.told.Reason = reason.Timeout
+		return TimedOut
+	case errors.Is(cause, errStalled), a.x.upload.failed.Load():
+		a.x.told.Reason = reason.ClientError
+		return ClientGone
+	case errors.Is(cause, errSilent):
 		a.class = reason.Failed
 		a.x.told.Reason = reason.Timeout
 		return TimedOut
@@ -136,16 +142,4 @@ func (a *attempt) ended(seemed Ending) Ending {
 	a.class = reason.Failed
 	a.x.told.Reason = reason.InvalidResponse
 	return BrokenOff
-}
-
-// counted is a request body that is passed on as it comes.
-type counted struct {
-	io.ReadCloser
-	n *atomic.Int64 // net/http may still read when the answer is there
-}
-
-func (c counted) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.n.Add(int64(n))
-	return n, err
 }

@@ -11,10 +11,11 @@ import (
 
 // Causes with which a call's context ends.
 var (
-	errCut    = errors.New("egress: the proxy was told to stop")
-	errSilent = errors.New("egress: upstream was silent for too long")
-	errLong   = errors.New("egress: the call took too long")
-	errResent = errors.New("egress: upstream ended one connection after the other without an answer")
+	errCut     = errors.New("egress: the proxy was told to stop")
+	errSilent  = errors.New("egress: upstream was silent for too long")
+	errStalled = errors.New("egress: the client sent nothing of its body for too long")
+	errLong    = errors.New("egress: the call took too long")
+	errResent  = errors.New("egress: upstream ended one connection after the other without an answer")
 )
 
 // watch ends an attempt in which nothing moves for too long, in either
@@ -24,6 +25,8 @@ type watch struct {
 	rc     *http.ResponseController
 	began  time.Time
 	most   time.Duration // as a whole
+
+	waits func() bool // whether it is the client's body that is waited for; may be nil
 
 	moved   atomic.Int64 // since it began
 	silence atomic.Int64 // that is allowed
@@ -42,6 +45,13 @@ func newWatch(cancel context.CancelCauseFunc, rc *http.ResponseController, silen
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(min(silence, most), w.look)
 	return w
+}
+
+// uploads has it asked, when nothing moved, whether the client's body is waited for.
+func (w *watch) uploads(waits func() bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits = waits
 }
 
 // allow sets the silence that is allowed from now on.
@@ -87,6 +97,8 @@ func (w *watch) look() {
 	switch allowed := time.Duration(w.silence.Load()); {
 	case now >= w.most:
 		w.end(errLong)
+	case quiet >= allowed && w.waits != nil && w.waits():
+		w.end(errStalled)
 	case quiet >= allowed:
 		w.end(errSilent)
 	default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -127,6 +128,13 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 			text += fmt.Sprintf(", %d under way, %d waiting", r.Live.InFlight, r.Live.Waiting)
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)
+		for _, c := range r.Circuits {
+			of := strings.TrimSpace(c.Model + " " + c.Path)
+			if of == "" {
+				of = "the whole provider"
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  circuit %s: %s\n", c.State, of)
+		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
@@ -33,6 +34,8 @@ type Live struct {
 	// Source is [Proxy] or [Collect].
 	Source Source
 	headway.Snapshot
+	// Circuits are the breakers of a proxied provider that are not closed.
+	Circuits []egress.CircuitStatus
 }
 
 // Rate is the rate of one connection, as "headway rate --json" has it, and its
@@ -48,6 +51,9 @@ type Rate struct {
 	Rate *event.Rate `json:"rate"`
 	// Live is the state of a live connection; null when it is stored.
 	Live *headway.Snapshot `json:"live"`
+	// Circuits are the breakers of a proxied provider that are not closed: by model
+	// and path, or of the whole provider where both are missing.
+	Circuits []egress.CircuitStatus `json:"circuits,omitempty"`
 }
 
 // Trace is one run and what happened in it, as "headway runs show --json" has it.

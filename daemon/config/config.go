@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
 	quotaconfig "github.com/headway-go/headway/quota/config"
@@ -125,6 +126,9 @@ type Provider struct {
 	// Retries is how often the proxy itself retries, 0 to 10. Default 0: clients
 	// retry by themselves.
 	Retries int
+	// Circuit is when the provider, or a part of it, is left alone because it keeps
+	// failing.
+	Circuit egress.Circuit
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
 	// Quota is the budget; nil is none.

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/quota"
 )
@@ -65,6 +67,7 @@ providers:
     max_wait: 1s
     max_body: 2MiB
     retries: 2
+    circuit: {ratio: 0.25, window: 20, minimum: 4, open_for: 5s, probes: 2, max: 9}
     pacing: {ceiling: 20ms, initial: 1s, law: aimd, max_in_flight: 3}
     quota: {log_level: debug, models: {m: {calls_per_minute: 5}, n: {charge: gemini}}}
     unknown_models: allow
@@ -105,6 +108,9 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	if p.Key.Reveal() != canary || p.MaxWait != time.Second || p.MaxBody != 2<<20 || p.CallTimeout != 2*time.Hour || p.Retries != 2 ||
 		*p.Pacing != (config.Pacing{Ceiling: 20 * time.Millisecond, Initial: time.Second, Law: "aimd", MaxInFlight: 3}) {
 		t.Errorf("got %+v", p)
+	}
+	if p.Circuit != (egress.Circuit{Config: breaker.Config{Ratio: 0.25, Window: 20, Minimum: 4, OpenFor: 5 * time.Second, Probes: 2}, Max: 9}) {
+		t.Errorf("circuit %+v", p.Circuit)
 	}
 	q := p.Quota.Quota
 	if q.Models["m"].Charge != "total" || q.Models["n"].Charge != "gemini" || q.Models[config.OtherModels].Charge != "total" ||
@@ -170,6 +176,8 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"charge":              {head + "    charge: free\n    quota: {}\n", `providers.x.charge is "free", must be the name of a charge rule`},
 		"quota":               {head + "    quota: {global: {brust: 1}}\n", `h.yaml:5:22: providers.x.quota.global.brust is an unknown field, must be one of calls_per_minute`},
 		"quota's bound":       {head + "    quota:\n      models:\n        m: {calls_per_minute: 2000000000}\n", `h.yaml:7:31: providers.x.quota.models.m.calls_per_minute is 2000000000, must be from 0 to 1000000000`},
+		"circuit":             {head + "    circuit: on\n", `providers.x.circuit is "on", must be off, or a mapping`},
+		"circuit shape":       {head + "    circuit: {window: 4, minimum: 5}\n", `providers.x.circuit is a shape that does not fit together, must be minimum is 5, must be from 1 to the window of 4`},
 		"unknown models":      {head + "    unknown_models: allow\n", `providers.x.unknown_models is "allow", must be left out where there is no quota`},
 		"unknown models how":  {head + "    quota: {}\n    unknown_models: ask\n", `providers.x.unknown_models is "ask", must be one of allow, refuse`},
 		"address":             {"listen: 8700\n" + head, `h.yaml:1:9: listen is 8700, must be a text`},

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
@@ -76,6 +77,7 @@ func (m *section) provider(name string) Provider {
 	m.duration("max_wait", &p.MaxWait, time.Millisecond, time.Hour)
 	m.size("max_body", &p.MaxBody, 1<<10, 1<<30)
 	m.integer("retries", &p.Retries, 0, 10)
+	m.circuit(&p.Circuit)
 	m.pacing(&p)
 	if n := m.take("quota"); n != nil {
 		p.Quota = m.quota(n, m.at("quota"))
@@ -227,6 +229,33 @@ func (m *section) credential(p *Provider) {
 		m.r.fail(m.node, m.at("key"), "given beside pass_through", "one of both")
 	case !m.has("key") && !p.PassThrough:
 		m.r.fail(m.node, m.at("key"), "missing", "{env: NAME} or {file: PATH}; pass_through: true passes on what clients present")
+	}
+}
+
+// circuit reads when a provider that keeps failing is left alone.
+func (m *section) circuit(c *egress.Circuit) {
+	switch n := m.take("circuit").(type) {
+	case nil:
+		return
+	case *ast.StringNode, *ast.BoolNode:
+		if c.Off = n.GetToken().Value == "off" || n.GetToken().Value == "false"; !c.Off {
+			m.fail(n, "circuit", "off, or a mapping such as {ratio: 0.5, window: 10, open_for: 1m}")
+		}
+		return
+	}
+	s := m.below("circuit")
+	if s == nil {
+		return
+	}
+	s.share("ratio", &c.Ratio)
+	s.integer("window", &c.Window, 1, 64)
+	s.integer("minimum", &c.Minimum, 1, 64)
+	s.duration("open_for", &c.OpenFor, time.Millisecond, 24*time.Hour)
+	s.integer("probes", &c.Probes, 1, 255)
+	s.integer("max", &c.Max, 1, 1<<16)
+	s.done()
+	if _, err := c.Resolve(); err != nil {
+		m.r.fail(m.take("circuit"), m.at("circuit"), "a shape that does not fit together", strings.TrimPrefix(err.Error(), "breaker: "))
 	}
 }
 

@@ -111,6 +111,7 @@ type providers struct {
 var (
 	callsInFlight  = describe("headway_calls_in_flight", "Calls that are under way, those that wait included.", "provider")
 	callsWaiting   = describe("headway_calls_waiting", "Calls that wait for their turn.", "provider")
+	circuitsOpen   = describe("headway_circuits_open", "Circuit breakers of the provider, by model and path, that are not closed.", "provider")
 	callsUnsettled = describe("headway_calls_unsettled_total", "Calls whose use could not be recorded, because their permit had expired.", "provider")
 )
 
@@ -120,6 +121,7 @@ func (p providers) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range p.all() {
 		ch <- gauge(callsInFlight, float64(s.InFlight), s.Name)
 		ch <- gauge(callsWaiting, float64(s.Waiting), s.Name)
+		ch <- gauge(circuitsOpen, float64(len(s.Circuits)), s.Name)
 		ch <- counter(callsUnsettled, float64(s.Unsettled), s.Name)
 	}
 }
