@@ -114,6 +114,9 @@ type run struct {
 	denied    int // details refused with a 401 since the last that was fetched
 	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
 	orphaned map[string]int64
+	// at is where the sink writes, noticed what differs in it since the last run.
+	at      Location
+	noticed []Change
 	// bounded says that a catch-up has pages left for another run.
 	bounded  bool
 	warnings []connector.Warning
@@ -145,7 +148,7 @@ func (r *run) collect(ctx context.Context) *stop {
 		return r.broken(ctx, err)
 	}
 	r.warmStart(state.Pacing)
-	if err := r.o.Sink.Open(ctx, state.Sink, r.streams()); err != nil {
+	if err := r.openSink(ctx, state); err != nil {
 		return r.broken(ctx, err)
 	}
 	fault.Point(fault.SinkOpened)
@@ -153,7 +156,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	// behind it is ours to discard.
 	position, err := r.o.Sink.Sync(ctx)
 	if err == nil {
-		err = r.commit(ctx, Commit{Sink: position})
+		err = r.commit(ctx, Commit{Sink: position, SinkKind: r.at.Kind, SinkPath: r.at.Path})
 	}
 	if err == nil {
 		err = r.adopt(ctx)

@@ -89,6 +89,10 @@ type ConnectionStatus struct {
 	Shapes []StreamShape `json:"shapes,omitempty"`
 	// SinkKind is the kind of sink that holds what was collected; empty is unknown.
 	SinkKind string `json:"sink_kind,omitempty"`
+	// SinkPath is where it writes, as the connection names it.
+	SinkPath string `json:"sink_path,omitempty"`
+	// FormerSinks are those that the connection had before, by kind and path.
+	FormerSinks []Location `json:"former_sinks,omitempty"`
 	// Items and Gaps count per stream.
 	Items map[string]int64 `json:"items"`
 	// Owed counts the items whose details are owed, by reason: those of gaps that

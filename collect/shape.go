@@ -48,6 +48,15 @@ const (
 	DetailRenamed      ChangeKind = "detail_renamed"
 	DetailRemoved      ChangeKind = "detail_removed"
 	GapsOrphaned       ChangeKind = "gaps_orphaned"
+	// SinkChanged: another kind or place; SinkReturned: one that the connection had
+	// before; SinkMoved: another place, with the files of the former.
+	SinkChanged  ChangeKind = "sink_changed"
+	SinkReturned ChangeKind = "sink_returned"
+	SinkMoved    ChangeKind = "sink_moved"
+	// SinkFileGone: the file of a stream was moved away or emptied.
+	SinkFileGone ChangeKind = "sink_file_gone"
+	// SinkAhead: the sink holds what the state does not know of.
+	SinkAhead ChangeKind = "sink_ahead"
 )
 
 // Change is one thing that differs from the last run of a connection.
@@ -57,6 +66,9 @@ type Change struct {
 	Stream string `json:"stream,omitempty"`
 	// Count is how many known items it concerns; of gaps_orphaned the gaps.
 	Count int64 `json:"count,omitempty"`
+	// Was and Is are the sinks, of a change between two; nil otherwise.
+	Was *Location `json:"was,omitempty"`
+	Is  *Location `json:"is,omitempty"`
 }
 
 // String says what differs and what the next run does about it, in one line.
@@ -93,6 +105,8 @@ func (c Change) String() string {
 		return of + "its details were removed: no more are collected"
 	case GapsOrphaned:
 		return of + fmt.Sprintf("the connection no longer has it, and %d details are owed that no run can fetch: put it back, or drop them", c.Count)
+	case SinkChanged, SinkReturned, SinkMoved, SinkFileGone, SinkAhead:
+		return of + c.sinkText()
 	}
 	return of + string(c.Kind)
 }

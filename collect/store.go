@@ -103,8 +103,11 @@ type State struct {
 	Pacing *Pacing
 	// Sink is the sink's committed position, as the sink gave it; nil before the first commit.
 	Sink json.RawMessage
-	// SinkKind is the kind of sink whose position that is; empty is unknown.
-	SinkKind string
+	// SinkKind is the kind of sink whose position that is, SinkPath where it
+	// writes; empty is unknown, or nowhere in particular.
+	SinkKind, SinkPath string
+	// FormerSinks are those that the connection had before, by kind and path.
+	FormerSinks []FormerSink
 	// Pressure is the source-pressure cooldown; the zero value is none.
 	Pressure Pressure
 }
@@ -164,8 +167,10 @@ type Commit struct {
 	// Reshaped are streams that are read in another way from now on: applied
 	// before the rest of the commit.
 	Reshaped []Reshaped
-	// SinkKind is what kind of sink Sink is a position of; empty leaves it.
-	SinkKind string
+	// SinkKind and SinkPath say which sink Sink is a position of; an empty kind
+	// leaves them. When they are not those that are stored, the position that is
+	// stored becomes that of a former sink, and this one is none any more.
+	SinkKind, SinkPath string
 	// Lane is the new position; nil leaves positions as they are.
 	Lane *Lane
 	// Stream is the stream of Items.

@@ -26,6 +26,8 @@ type Summary struct {
 	// Orphaned counts those of them, by stream, that no stream of the connection
 	// can fetch any more: an operator's to drop.
 	Orphaned map[string]int64 `json:"orphaned,omitempty"`
+	// Sink says what differed in the sink from the last run; empty is nothing.
+	Sink []Change `json:"sink,omitempty"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
 	// Pressure is the source-pressure cooldown from now on.
@@ -48,7 +50,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Streams: r.o.Streams, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings}
+	}, Streams: r.o.Streams, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
 	var failure error
 	owed, next, err := r.owed(ctx)
 	if err != nil && end == nil {

@@ -23,7 +23,7 @@ func changeText(connection string, c collect.Change) string {
 
 // changesOf compares a connection with its state, which is only read. Without a
 // state there are no changes.
-func changesOf(cmd *cobra.Command, path, name string, streams []connector.Stream) (changes []collect.Change, err error) {
+func changesOf(cmd *cobra.Command, path, name string, sink collect.Location, streams []connector.Stream) (changes []collect.Change, err error) {
 	r, err := sqlite.OpenReader(cmd.Context(), path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -41,6 +41,12 @@ func changesOf(cmd *cobra.Command, path, name string, streams []connector.Stream
 		return nil, nil
 	}
 	changes = collect.Changes(all[i], streams)
+	if c, changed := collect.SinkChange(collect.Location{Kind: all[i].SinkKind, Path: all[i].SinkPath}, sink); changed {
+		if slices.Contains(all[i].FormerSinks, sink) {
+			c.Kind = collect.SinkReturned
+		}
+		changes = append(changes, c)
+	}
 	orphans, err := orphansOf(cmd, r, name, streams)
 	return append(changes, orphans...), err
 }

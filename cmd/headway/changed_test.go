@@ -21,6 +21,8 @@ type site struct {
 	mu   sync.Mutex
 	seen []string // paths, in order
 	fail bool     // details answer 400
+	// version changes every doc but its key.
+	version int
 }
 
 const siteDocs = 5
@@ -56,7 +58,8 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		docs = append(docs, map[string]any{
 			"id": fmt.Sprintf("d%d", i), "slug": fmt.Sprintf("s%d", i), "updated_at": fmt.Sprintf("2024-01-0%d", i+1),
-			"inner": map[string]any{"id": fmt.Sprintf("d%d", i), "updated_at": "2024-01-01", "deep": true},
+			"version": s.version,
+			"inner":   map[string]any{"id": fmt.Sprintf("d%d", i), "updated_at": "2024-01-01", "deep": true},
 		})
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"items": docs})

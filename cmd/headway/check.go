@@ -56,7 +56,7 @@ nothing there, and of a list that ends on a full page.`,
 				Changes []collect.Change `json:"changes,omitempty"`
 				Probe   *rest.Probed     `json:"probe,omitempty"`
 			}{Plan: rest.Describe(c)}
-			if report.Changes, err = changesOf(cmd, statePath(cmd), c.Name, con.Streams()); err != nil {
+			if report.Changes, err = changesOf(cmd, statePath(cmd), c.Name, openDestination(cmd, c).location(), con.Streams()); err != nil {
 				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
 			}
 			if !asJSON {

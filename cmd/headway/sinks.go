@@ -32,6 +32,14 @@ type destination struct {
 	follow func(*collect.Collector)
 }
 
+// location is where it writes; the zero value is unknown.
+func (d destination) location() collect.Location {
+	if s, ok := d.sink.(collect.Located); ok {
+		return s.Location()
+	}
+	return collect.Location{}
+}
+
 // openDestination makes the sink that the connection names.
 func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	out := cmd.OutOrStdout()

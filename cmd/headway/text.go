@@ -155,6 +155,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	}
 	p := s.Progress
 	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), into)
+	for _, change := range s.Sink {
+		row("sink", "%s", change)
+	}
 	if p.ChildrenGone > 0 {
 		row("gone", "%s detail records that were there and are no longer", count(p.ChildrenGone))
 	}

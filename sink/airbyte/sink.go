@@ -61,7 +61,13 @@ type stream struct {
 	guessed bool
 }
 
-var _ collect.Informed = (*Sink)(nil)
+var (
+	_ collect.Informed = (*Sink)(nil)
+	_ collect.Located  = (*Sink)(nil)
+)
+
+// Location is standard output, or whatever New was given: no place of its own.
+func (s *Sink) Location() collect.Location { return collect.Location{Kind: "airbyte"} }
 
 // New gives a sink whose messages go to w, which it does not close. Nothing
 // else may be written there.

@@ -11,14 +11,22 @@
 //
 // The committed position is the length of each file:
 //
-//	{"files":{"conversations.jsonl":{"length":1234}}}
+//	{"files":{"conversations.jsonl":{"length":1234,"tail":"8f14e45fceea167a"}}}
 //
-// [Sink.Open] cuts each file back to its committed length, so what a killed
-// run had written of its last slice is gone and comes again with the replay. A
-// file that is missing, is shorter than committed, or does not end a line
-// where it should is an error, and nothing is cut. A file with bytes that has
-// no committed length was written by somebody else: it is never touched, and
-// writing to its stream is an error.
+// with a digest of the last 64 bytes of them. [Sink.Open] cuts each file back to
+// its committed length, so what a killed run had written of its last slice is gone
+// and comes again with the replay. A file that is shorter than committed, or that
+// does not have its tail where it should, is an error, and nothing is cut. A file
+// with bytes that has no committed length was written by somebody else: it is
+// never touched, and writing to its stream is an error.
+//
+// # Rotation
+//
+// A file that is missing or empty was moved away, by logrotate or by hand. The
+// stream goes on in a new file, and [Sink.Noticed] says so. Move files between
+// runs, or during one: a run keeps writing to the file that it has, under its new
+// name. Copying a file and truncating it during a run loses what was written in
+// between.
 //
 // # The first slice of a stream
 //

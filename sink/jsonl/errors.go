@@ -11,23 +11,19 @@ import (
 type LostError struct {
 	// Path is the file.
 	Path string
-	// Have and Committed are lengths in bytes. Have is 0 when the file is Missing.
+	// Have and Committed are lengths in bytes.
 	Have, Committed int64
-	Missing         bool
 }
 
 // Error says which file, what is there, what was committed, and what to do.
 func (e *LostError) Error() string {
-	const advice = "restore the file from a backup, or start over with `headway collect --fresh`"
-	switch {
-	case e.Missing:
-		return fmt.Sprintf("jsonl: %s is missing, and %d bytes of it were committed: %s", e.Path, e.Committed, advice)
-	case e.Have < e.Committed:
-		return fmt.Sprintf("jsonl: %s has %d bytes, and %d were committed: %s", e.Path, e.Have, e.Committed, advice)
-	default:
-		return fmt.Sprintf("jsonl: %s has %d bytes, but no line ends after the %d that were committed, so it is another file; "+
-			"it was not changed: %s", e.Path, e.Have, e.Committed, advice)
+	const advice = "restore the file from a backup, or move it away and run again, which begins a new one"
+	if e.Have < e.Committed {
+		return fmt.Sprintf("jsonl: %s has %d bytes of the %d that were committed, so it was cut; it was not changed: %s",
+			e.Path, e.Have, e.Committed, advice)
 	}
+	return fmt.Sprintf("jsonl: %s has %d bytes, but not those that were committed up to %d, so it is another file; it was not changed: %s",
+		e.Path, e.Have, e.Committed, advice)
 }
 
 // ForeignError says that a file that a stream needs has bytes that this

@@ -40,7 +40,7 @@ func Example() {
 	fmt.Print(string(b))
 	_ = sink.Close()
 	// Output:
-	// {"files":{"messages.jsonl":{"length":18}}} <nil>
+	// {"files":{"messages.jsonl":{"length":18,"tail":"c63f6dd68b68601e"}}} <nil>
 	// <nil>
 	// {"id":1}
 	// {"id":2}

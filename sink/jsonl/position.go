@@ -15,6 +15,9 @@ type position struct {
 type extent struct {
 	// Length is in bytes.
 	Length int64 `json:"length"`
+	// Tail is a digest of the last of them, so that another file that took the
+	// place of this one is noticed; empty is unknown.
+	Tail string `json:"tail,omitempty"`
 }
 
 // parsePosition reads a committed position; nil is the very beginning.

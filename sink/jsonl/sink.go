@@ -34,6 +34,10 @@ type Sink struct {
 	folder *folder.Locked
 	// lengths are those of the position that Sync will give.
 	lengths map[string]extent
+	// tails are the last bytes that were committed to each file.
+	tails map[string]tail
+	// noticed is what Open found.
+	noticed []collect.Change
 	owners  owners
 	streams map[string]*file
 	// unproven are the files that were synced for the first time and whose
@@ -43,11 +47,12 @@ type Sink struct {
 	broken error
 }
 
-var _ collect.Sink = (*Sink)(nil)
+var _ collect.Located = (*Sink)(nil)
 
 // file is one stream's file, open for appending.
 type file struct {
 	name  string
+	tail  tail
 	f     disk.File
 	w     *bufio.Writer
 	dirty bool
@@ -59,6 +64,9 @@ type file struct {
 // does not exist.
 func New(dir string) *Sink { return &Sink{dir: dir, step: changing, disk: disk.OS{}} }
 
+// Location is the folder as it was given to New.
+func (s *Sink) Location() collect.Location { return collect.Location{Kind: "jsonl", Path: s.dir} }
+
 // changing is what a sink's step is outside its own tests. (In a function
 // literal the point would not be inlined where New is.)
 func changing() { fault.Point(fault.JSONLChanging) }
@@ -67,7 +75,10 @@ func changing() { fault.Point(fault.JSONLChanging) }
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,
 // and *[LostError] when less is there than was committed; then it has cut
 // nothing. After Close a sink can be opened again.
-func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.StreamInfo) error {
+//
+// A file that is missing or empty was moved away since: a new one begins, and
+// [Sink.Noticed] says so.
+func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if s.folder != nil {
 		return errors.New("jsonl: the sink is open already: Close it first")
 	}
@@ -82,12 +93,13 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 	if err != nil {
 		return err
 	}
-	*s = Sink{dir: s.dir, step: s.step, disk: s.disk, folder: d, lengths: p.Files, owners: owners{}, streams: map[string]*file{}}
+	*s = Sink{dir: s.dir, step: s.step, disk: s.disk, folder: d, lengths: p.Files, owners: owners{},
+		tails: map[string]tail{}, streams: map[string]*file{}}
 	for name := range p.Files {
 		err = errors.Join(err, s.owners.claim("", name))
 	}
 	if err == nil {
-		err = restore(d.Folder, p)
+		err = s.restore(d.Folder, streams)
 	}
 	if err != nil {
 		return errors.Join(err, s.Close())
@@ -97,20 +109,27 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, _ []collect.
 
 // restore brings the files back to a position. It looks at all of them before
 // it cuts the first.
-func restore(d folder.Folder, p position) error {
-	names := slices.Sorted(maps.Keys(p.Files))
+func (s *Sink) restore(d folder.Folder, streams []collect.StreamInfo) error {
+	names := slices.Sorted(maps.Keys(s.lengths))
 	for _, name := range names {
-		if err := verify(d, name, p.Files[name].Length); err != nil {
+		var err error
+		if s.tails[name], err = verify(d, name, s.lengths[name]); err != nil {
 			return err
 		}
 	}
 	for _, name := range names {
+		if s.lengths[name].Length > 0 && s.tails[name] == nil {
+			if err := s.letGo(d, name, streams); err != nil {
+				return err
+			}
+			continue
+		}
 		size, _, err := d.Size(name)
 		if err != nil {
 			return err
 		}
-		if size > p.Files[name].Length {
-			if err := d.Cut(name, p.Files[name].Length); err != nil {
+		if size > s.lengths[name].Length {
+			if err := d.Cut(name, s.lengths[name].Length); err != nil {
 				return err
 			}
 		}
@@ -118,25 +137,7 @@ func restore(d folder.Folder, p position) error {
 			return err
 		}
 	}
-	return discardNew(d, p.Files)
-}
-
-// verify checks that a file holds what was committed, as far as that can be
-// told without reading all of it.
-func verify(d folder.Folder, name string, committed int64) error {
-	size, there, err := d.Size(name)
-	if err != nil || committed == 0 {
-		return err
-	}
-	lost := &LostError{Path: d.Path(name), Have: size, Committed: committed, Missing: !there}
-	if size < committed {
-		return lost
-	}
-	whole, err := d.EndsLine(name, committed)
-	if err == nil && !whole {
-		return lost
-	}
-	return err
+	return discardNew(d, s.lengths)
 }
 
 // Write appends records to a stream's file, one a line. See [collect.Sink].
@@ -175,8 +176,9 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 			return s.fail(folder.Explain("jsonl", "write", s.folder.Path(f.name), err))
 		}
 		n += int64(len(line)) + 1
+		f.tail = f.tail.after(line)
 	}
-	s.lengths[f.name] = extent{s.lengths[f.name].Length + n}
+	s.lengths[f.name] = extent{Length: s.lengths[f.name].Length + n, Tail: f.tail.digest()}
 	return nil
 }
 
@@ -312,7 +314,7 @@ func (s *Sink) file(stream string) (*file, error) {
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	opened := &file{name: name, f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
+	opened := &file{name: name, tail: s.tails[name], f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
 	s.streams[stream] = opened
 	return opened, nil
 }

@@ -44,14 +44,17 @@ type Sink struct {
 }
 
 var (
-	_ collect.Sink   = (*Sink)(nil)
-	_ collect.Asider = (*Sink)(nil)
+	_ collect.Located = (*Sink)(nil)
+	_ collect.Asider  = (*Sink)(nil)
 )
 
 // New gives a sink for one folder, which Open creates when it does not exist.
 func New(dir string) *Sink {
 	return &Sink{dir: dir, target: partSize, step: func() {}, disk: disk.OS{}}
 }
+
+// Location is the folder as it was given to New.
+func (s *Sink) Location() collect.Location { return collect.Location{Kind: "parquet", Path: s.dir} }
 
 // Open locks the folder and brings its parts to a committed position. See
 // [collect.Sink]. It returns *[LockedError] when another sink has the folder,

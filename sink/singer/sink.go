@@ -25,7 +25,13 @@ type Sink struct {
 	told map[string]*shape
 }
 
-var _ collect.Informed = (*Sink)(nil)
+var (
+	_ collect.Informed = (*Sink)(nil)
+	_ collect.Located  = (*Sink)(nil)
+)
+
+// Location is standard output, or whatever New was given: no place of its own.
+func (s *Sink) Location() collect.Location { return collect.Location{Kind: "singer"} }
 
 // New gives a sink whose messages go to w, which it does not close. Nothing
 // else may be written there.

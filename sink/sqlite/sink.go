@@ -48,12 +48,16 @@ var (
 	_ collect.Transactional = (*Sink)(nil)
 	_ collect.Asider        = (*Sink)(nil)
 	_ collect.Marker        = (*Sink)(nil)
+	_ collect.Located       = (*Sink)(nil)
 )
 
 // New gives a sink for one connection's records, in the file of the store that
 // commits them. The connection's name keeps its tables apart from those of the
 // other connections in the store.
 func New(connection string) *Sink { return &Sink{connection: connection, max: maxPending} }
+
+// Location is the state file, wherever that is.
+func (s *Sink) Location() collect.Location { return collect.Location{Kind: "state"} }
 
 // position is what is committed. The rows themselves are in the same
 // transaction, so there is nothing to count.

@@ -52,16 +52,26 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		for _, g := range c.Opened {
 			s.open(to, g, c.At)
 		}
-		if c.Sink != nil {
-			to.sink = bytes.Clone(c.Sink)
-		}
-		if c.SinkKind != "" {
-			to.sinkKind = c.SinkKind
-		}
+		to.locate(c)
 		to.held.Progress = c.Progress
 		to.pace(c.Pacing)
 		return nil
 	})
+}
+
+// locate writes the sink's position. When the sink is another one than before, the
+// position that the former had is kept beside it.
+func (c *connection) locate(by collect.Commit) {
+	if at := (collect.Location{Kind: by.SinkKind, Path: by.SinkPath}); by.SinkKind != "" {
+		if c.at != at && c.at.Kind != "" && c.sink != nil {
+			c.former[c.at] = c.sink
+		}
+		delete(c.former, at)
+		c.at = at
+	}
+	if by.Sink != nil {
+		c.sink = bytes.Clone(by.Sink)
+	}
 }
 
 // know writes each item.

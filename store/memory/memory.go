@@ -54,20 +54,22 @@ type connection struct {
 
 // state is what Forget removes.
 type state struct {
-	lanes    map[laneKey]collect.Lane
-	streams  map[string]*stream
-	gaps     map[collect.GapKey]*gap
-	order    []*gap // the same, by id
-	shapes   map[string]collect.StreamShape
-	sink     json.RawMessage
-	sinkKind string
-	pacing   *collect.Pacing
+	lanes   map[laneKey]collect.Lane
+	streams map[string]*stream
+	gaps    map[collect.GapKey]*gap
+	order   []*gap // the same, by id
+	shapes  map[string]collect.StreamShape
+	sink    json.RawMessage
+	at      collect.Location // of sink
+	former  map[collect.Location]json.RawMessage
+	pacing  *collect.Pacing
 }
 
 func newState() state {
 	return state{
 		lanes: map[laneKey]collect.Lane{}, streams: map[string]*stream{},
 		gaps: map[collect.GapKey]*gap{}, shapes: map[string]collect.StreamShape{},
+		former: map[collect.Location]json.RawMessage{},
 	}
 }
 

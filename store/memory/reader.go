@@ -24,7 +24,8 @@ func (s *Store) Load(ctx context.Context, connection string) (st collect.State, 
 			return
 		}
 		st = collect.State{
-			Lanes: c.positions(), Pacing: copyOf(c.pacing), Sink: bytes.Clone(c.sink), SinkKind: c.sinkKind, Pressure: c.pressure,
+			Lanes: c.positions(), Pacing: copyOf(c.pacing), Pressure: c.pressure,
+			Sink: bytes.Clone(c.sink), SinkKind: c.at.Kind, SinkPath: c.at.Path, FormerSinks: c.formerSinks(),
 		}
 	})
 	return st, err
@@ -34,6 +35,16 @@ func (c *connection) positions() []collect.Lane {
 	return slices.SortedFunc(maps.Values(c.lanes), func(a, b collect.Lane) int {
 		return cmp.Or(strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Kind, b.Kind))
 	})
+}
+
+func (c *connection) formerSinks() (list []collect.FormerSink) {
+	for at, position := range c.former {
+		list = append(list, collect.FormerSink{Location: at, Position: bytes.Clone(position)})
+	}
+	slices.SortFunc(list, func(a, b collect.FormerSink) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Path, b.Path))
+	})
+	return list
 }
 
 // Known reads the items of a stream by key. See [collect.Store].
@@ -85,9 +96,12 @@ func (s *Store) Connections(ctx context.Context) (list []collect.ConnectionStatu
 
 func (s *Store) describe(c *connection, now time.Time) collect.ConnectionStatus {
 	d := collect.ConnectionStatus{
-		Name: c.name, Lanes: c.positions(), SinkKind: c.sinkKind, Pacing: copyOf(c.pacing), Pressure: c.pressure,
+		Name: c.name, Lanes: c.positions(), SinkKind: c.at.Kind, SinkPath: c.at.Path, Pacing: copyOf(c.pacing), Pressure: c.pressure,
 		Shapes: slices.SortedFunc(maps.Values(c.shapes), func(a, b collect.StreamShape) int { return strings.Compare(a.Stream, b.Stream) }),
 		Items:  map[string]int64{}, Owed: map[string]int64{},
+	}
+	for _, s := range c.formerSinks() {
+		d.FormerSinks = append(d.FormerSinks, s.Location)
 	}
 	if c.held != nil && now.Before(c.expires) {
 		d.Holder = c.held.Holder

@@ -56,15 +56,8 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 				return err
 			}
 		}
-		if c.Sink != nil {
-			if _, err := t.exec(`UPDATE connections SET sink = ? WHERE id = ?`, []byte(c.Sink), h.connection); err != nil {
-				return err
-			}
-		}
-		if c.SinkKind != "" {
-			if _, err := t.exec(`UPDATE connections SET sink_kind = ? WHERE id = ?`, c.SinkKind, h.connection); err != nil {
-				return err
-			}
+		if err := t.sink(h, &c); err != nil {
+			return err
 		}
 		if err := t.progress(h, c.Progress); err != nil {
 			return err

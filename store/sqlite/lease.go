@@ -179,7 +179,8 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM streams WHERE connection = ?`,
 			`DELETE FROM gaps WHERE connection = ?`,
 			`DELETE FROM headway_shapes WHERE connection = ?`,
-			`UPDATE connections SET sink = NULL, sink_kind = '', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
+			`DELETE FROM headway_sinks WHERE connection = ?`,
+			`UPDATE connections SET sink = NULL, sink_kind = '', sink_path = '', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
 				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = ?`,
 		} {
 			if _, err := t.exec(query, h.connection); err != nil {

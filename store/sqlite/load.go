@@ -21,8 +21,8 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		var sink []byte
 		var pressure sql.NullString
 		var p pacingRow
-		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
-			Scan(append([]any{&id, &sink, &state.SinkKind, &pressure}, p.columns()...)...)
+		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink, &state.SinkKind, &state.SinkPath, &pressure}, p.columns()...)...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -30,7 +30,10 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 			return err
 		}
 		state.Sink, state.Pacing, state.Pressure = sink, p.pacing(), readPressure(pressure)
-		state.Lanes, err = lanes(ctx, t, id)
+		if state.Lanes, err = lanes(ctx, t, id); err != nil {
+			return err
+		}
+		state.FormerSinks, err = formerSinks(ctx, t, id)
 		return err
 	})
 	if err != nil {

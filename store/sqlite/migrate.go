@@ -24,9 +24,12 @@ var schema2 string
 //go:embed schema/3.sql
 var schema3 string
 
+//go:embed schema/4.sql
+var schema4 string
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1, schema2, schema3}
+var migrations = []string{schema1, schema2, schema3, schema4}
 
 // identity is what a file says of itself.
 type identity struct {

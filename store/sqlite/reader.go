@@ -37,7 +37,7 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 
 // connections reads the rows themselves into list and gives their ids.
 func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, pressure, `+pacingColumns+`
+	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, sink_path, pressure, `+pacingColumns+`
 		FROM connections ORDER BY name`)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, lis
 		var holder, expires string
 		var pressure sql.NullString
 		var p pacingRow
-		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &pressure}, p.columns()...)...); err != nil {
+		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &c.SinkPath, &pressure}, p.columns()...)...); err != nil {
 			return nil, err
 		}
 		c.Pacing, c.Pressure = p.pacing(), readPressure(pressure)
@@ -69,6 +69,13 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int
 		return err
 	}
 	if c.Shapes, err = shapes(ctx, t, id); err != nil {
+		return err
+	}
+	former, err := formerSinks(ctx, t, id)
+	for _, s := range former {
+		c.FormerSinks = append(c.FormerSinks, s.Location)
+	}
+	if err != nil {
 		return err
 	}
 	if err := counts(ctx, t, c.Items, `SELECT name, items FROM streams WHERE connection = ?`, id); err != nil {

@@ -1,0 +1,60 @@
+package storetest
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/headway-go/headway/collect"
+)
+
+func sinksReplaced(t *testing.T, s collect.Store) {
+	l, other := acquire(t, s, "c", "r1", now()), acquire(t, s, "e", "r2", now())
+	at := func(l collect.Lease, kind, path, position string) {
+		t.Helper()
+		c := collect.Commit{SinkKind: kind, SinkPath: path}
+		if position != "" {
+			c.Sink = json.RawMessage(position)
+		}
+		commit(t, s, l, c)
+	}
+	shows := func(kind, path, position string, former ...collect.FormerSink) {
+		t.Helper()
+		state := must(s.Load(t.Context(), "c"))(t)
+		if state.SinkKind != kind || state.SinkPath != path || string(state.Sink) != position {
+			t.Errorf("the sink is %s at %s with %s, want %s at %s with %s", state.SinkKind, state.SinkPath, state.Sink, kind, path, position)
+		}
+		same(t, "former sinks", former, state.FormerSinks)
+		status := must(s.Connections(t.Context()))(t)[0]
+		var locations []collect.Location
+		for _, f := range former {
+			locations = append(locations, f.Location)
+		}
+		same(t, "former sinks on show", locations, status.FormerSinks)
+		if status.SinkKind != kind || status.SinkPath != path {
+			t.Errorf("on show is %s at %s, want %s at %s", status.SinkKind, status.SinkPath, kind, path)
+		}
+	}
+	former := func(kind, path, position string) collect.FormerSink {
+		return collect.FormerSink{Location: collect.Location{Kind: kind, Path: path}, Position: json.RawMessage(position)}
+	}
+	at(other, "jsonl", "z", `"z"`)
+	commit(t, s, l, collect.Commit{Sink: json.RawMessage(`"0"`)})
+	shows("", "", `"0"`)
+	at(l, "jsonl", "a", `"1"`) // what is unknown is not kept aside
+	shows("jsonl", "a", `"1"`)
+	at(l, "jsonl", "a", `"2"`)
+	commit(t, s, l, collect.Commit{Sink: json.RawMessage(`"3"`)})
+	shows("jsonl", "a", `"3"`)
+	at(l, "sqlite", "a", `"4"`)
+	at(l, "jsonl", "b", `"5"`)
+	shows("jsonl", "b", `"5"`, former("jsonl", "a", `"3"`), former("sqlite", "a", `"4"`))
+	at(l, "jsonl", "a", `"6"`)
+	shows("jsonl", "a", `"6"`, former("jsonl", "b", `"5"`), former("sqlite", "a", `"4"`))
+	if err := s.Forget(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	shows("", "", "")
+	if state := must(s.Load(t.Context(), "e"))(t); state.SinkPath != "z" || string(state.Sink) != `"z"` {
+		t.Errorf("the other connection has %+v", state)
+	}
+}
