@@ -18,8 +18,10 @@ var talks = []collect.StreamInfo{{Name: "t a"}, {Name: "other"}}
 
 func TestAFileThatWasMovedAwayIsFollowedByANewOne(t *testing.T) {
 	for name, rotate := range map[string]func(path string) error{
-		"moved":              func(path string) error { return os.Rename(path, path+".1") },
-		"moved and made new": func(path string) error { return errors.Join(os.Rename(path, path+".1"), os.WriteFile(path, nil, 0o600)) },
+		"moved": func(path string) error { return os.Rename(path, path+".1") },
+		"moved and made new": func(path string) error {
+			return errors.Join(os.Rename(path, path+".1"), os.WriteFile(path, nil, 0o600))
+		},
 		"copied and emptied": func(path string) error { return os.Truncate(path, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
