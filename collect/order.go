@@ -12,11 +12,28 @@ import (
 var errNotInclusive = errors.New("the list is declared inclusive, and asked for what changed since a watermark it left out an item " +
 	"of that very watermark; nothing is lost; remove inclusive from incremental")
 
-// contradiction says where a page contradicts a list that is declared to be
-// ascending. High is the highest watermark of the pages before. A page may
+var errTimeless = errors.New("incremental has a lookback, and no cursor on a page is a point in time that is understood " +
+	"(RFC 3339, a date, seconds or milliseconds since 1970); nothing is lost; remove lookback from incremental")
+
+// timeless reports whether items have watermarks, none of them a point in time.
+func timeless(items []connector.Item) bool {
+	some := false
+	for _, it := range items {
+		if _, ok := earlier(it.Watermark, 0); ok {
+			return false
+		}
+		some = some || it.Watermark != ""
+	}
+	return some
+}
+
+// contradiction says where a page contradicts what is declared of its list. High is the highest watermark of the pages before. A page may
 // begin below it, since what arrives late moves the pages; it may not lie below
 // it as a whole.
 func contradiction(s connector.Stream, high string, items []connector.Item) error {
+	if s.Lookback > 0 && timeless(items) {
+		return errTimeless
+	}
 	if !s.Ascending {
 		return nil
 	}

@@ -255,3 +255,21 @@ func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 		t.Fatal("a drained run leaves no cooldown")
 	}
 }
+
+func TestEarlierWritesAWatermarkAsItWas(t *testing.T) {
+	for w, want := range map[string]string{
+		"2024-05-01T12:00:00Z":        "2024-05-01T11:30:00Z",
+		"2024-05-01T12:00:00+02:00":   "2024-05-01T09:30:00Z",
+		"2024-05-01T12:00:00.123456Z": "2024-05-01T11:30:00Z",
+		"2024-05-01":                  "2024-04-30",
+		"2024-05-01 00:10:00":         "2024-04-30 23:40:00",
+		"2024-05-01T00:10:00":         "2024-04-30T23:40:00",
+		"1714564800":                  "1714563000",
+		"1714564800000":               "1714563000000",
+		"seq-17":                      "", "17": "", "": "",
+	} {
+		if got, ok := earlier(w, 30*time.Minute); got != want || ok != (want != "") {
+			t.Errorf("earlier(%q) = %q, %v; want %q", w, got, ok, want)
+		}
+	}
+}

@@ -37,6 +37,9 @@ func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *sto
 		default:
 			steady.Since = like(catchup.High, before(catchup.Start))
 		}
+		if s.Lookback > 0 {
+			steady.Since, _ = earlier(steady.Since, s.Lookback) // from the beginning, where nobody knows
+		}
 	}
 	if !catchup.Done && steady.Since == "" {
 		return nil // nothing says when now is: first the past, all of it

@@ -86,6 +86,21 @@ func like(sample string, at time.Time) string {
 	return strconv.FormatInt(at.Unix(), 10)
 }
 
+// earlier is a watermark moved back by d, written the way it was; ok is false
+// for one that is no point in time. What the way of writing leaves out, such as
+// the time of a day, is rounded down.
+func earlier(w string, d time.Duration) (moved string, ok bool) {
+	if at, ok := instant(w); ok {
+		return like(w, at.Add(-d)), true
+	}
+	for _, layout := range []string{time.DateOnly, time.DateTime, "2006-01-02T15:04:05"} {
+		if at, err := time.Parse(layout, w); err == nil {
+			return at.Add(-d).Format(layout), true
+		}
+	}
+	return "", false
+}
+
 // instant reads a watermark that is a point in time: RFC 3339, or seconds or
 // milliseconds since the epoch within this century.
 func instant(w string) (time.Time, bool) {

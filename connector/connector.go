@@ -53,6 +53,11 @@ type Stream struct {
 	// its first watermark on; otherwise the whole list is asked for again. A list
 	// that contradicts them ends the run with an error that says so.
 	Ascending, Inclusive bool
+	// Lookback is how late an item may appear on the list: each walk for changes
+	// begins so much before the watermark, and takes what it finds there that is
+	// new. Default 0. Watermarks have to be points in time: RFC 3339, dates,
+	// seconds or milliseconds since 1970.
+	Lookback time.Duration
 	// Shape tells versions of the stream's description apart, so that a run
 	// notices an edited connection. The zero value is unknown, and never changes.
 	Shape Shape

@@ -6,7 +6,11 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 )
+
+// maxLookback bounds incremental.lookback: each run lists what lies within it.
+const maxLookback = 366 * 24 * time.Hour
 
 func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 	s := Stream{
@@ -23,6 +27,7 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 		s.Incremental = &Incremental{
 			Cursor: b.expr(i.get("cursor")), Param: b.text(i.get("param")),
 			Ascending: b.text(i.get("order")) == "ascending", Inclusive: i.get("inclusive") != nil && i.get("inclusive").value == "true",
+			Lookback: b.duration(i.get("lookback"), 0, time.Second, maxLookback),
 		}
 		b.take(i.get("param"), taken)
 	}

@@ -192,6 +192,8 @@ type Incremental struct {
 	Param string
 	// Ascending and Inclusive are what is known of the list. See [connector.Stream].
 	Ascending, Inclusive bool
+	// Lookback is how late records may come. See [connector.Stream].
+	Lookback time.Duration
 }
 
 // Detail is a request for each record that is new or changed.

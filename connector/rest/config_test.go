@@ -217,6 +217,20 @@ func TestWhatIsKnownOfAListReachesItsStream(t *testing.T) {
 	}
 }
 
+func TestALookbackReachesItsStreamAndThePlan(t *testing.T) {
+	cfg := parse(t, strings.Replace(least, "key: .id", "key: .id, incremental: {cursor: .at, param: since, lookback: 1h30m}", 1))
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Streams()[0].Lookback; got != 90*time.Minute {
+		t.Errorf("lookback %v, want 1h30m", got)
+	}
+	if got, want := Describe(cfg).Streams[0].Incremental, ".at sent as since, looking back 1h30m"; got != want {
+		t.Errorf("the plan says %q, want %q", got, want)
+	}
+}
+
 func TestExamplesLoad(t *testing.T) {
 	for file, streams := range map[string][]connector.Stream{
 		"chat-archive.yaml":  {{Name: "conversations", DetailStream: "messages", Key: "id", DetailKey: "id", Incremental: true}},

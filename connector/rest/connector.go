@@ -73,7 +73,7 @@ func (c *Connector) Streams() []connector.Stream {
 	for i, s := range c.config.Streams {
 		out[i] = connector.Stream{Name: s.Name, Key: s.Key.field(), Incremental: s.Incremental != nil, Shape: s.shape(c.config.Provider)}
 		if s.Incremental != nil {
-			out[i].Ascending, out[i].Inclusive = s.Incremental.Ascending, s.Incremental.Inclusive
+			out[i].Ascending, out[i].Inclusive, out[i].Lookback = s.Incremental.Ascending, s.Incremental.Inclusive, s.Incremental.Lookback
 		}
 		if s.Detail != nil {
 			out[i].DetailStream, out[i].DetailKey = s.Detail.Stream, s.Detail.Key.field()

@@ -204,6 +204,9 @@ func (s Stream) plan() StreamPlan {
 		if s.Incremental.Inclusive {
 			p.Incremental += ", inclusive"
 		}
+		if s.Incremental.Lookback > 0 {
+			p.Incremental += ", looking back " + span.Text(s.Incremental.Lookback)
+		}
 	}
 	if s.Detail != nil {
 		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(s.Detail.Paginate.first())
