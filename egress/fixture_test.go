@@ -198,7 +198,8 @@ func (l *lines) text() string {
 // describe is a built-in API at http://upstream.
 func describe(t testing.TB, api provider.API) provider.Description {
 	t.Helper()
-	d, err := provider.New(provider.Settings{API: api, Upstream: "http://upstream"})
+	builtin, _ := provider.Builtin(api)
+	d, err := provider.New(provider.Settings{API: api, Upstream: "http://upstream", Charge: builtin.Charge})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,8 @@ func (x *exchange) note() {
 		slog.Int("status", c.Status), slog.String("ending", string(c.Ending)), slog.String("class", c.Class.String()),
 		slog.String("reason", c.Reason.String()), slog.String("code", c.Code), slog.Int("attempts", c.Attempts),
 		slog.Duration("wait", c.Wait), slog.Duration("header", c.Header), slog.Duration("whole", c.Whole),
-		slog.Int64("input_tokens", c.Used.Input), slog.Int64("output_tokens", c.Used.Output), slog.Bool("told", c.Told))
+		slog.Int64("input_tokens", c.Used.Input), slog.Int64("output_tokens", c.Used.Output),
+		slog.Int64("cached_tokens", c.Used.Cached), slog.Int64("reasoning_tokens", c.Used.Reasoning), slog.Bool("told", c.Told))
 }
 
 func invalid(message string) *provider.Refusal {

@@ -109,6 +109,7 @@ func (a *attempt) pay(used quota.Usage, told bool) {
 		x.told.Used.Input += used.Input
 		x.told.Used.Cached += used.Cached
 		x.told.Used.Output += used.Output
+		x.told.Used.Reasoning += used.Reasoning
 		x.told.Told = told
 	}
 	if !a.approved {
@@ -169,7 +170,7 @@ func (a *attempt) outcome() headway.Outcome {
 	}
 	if a.class == reason.OK {
 		// What the provider counts, which its headers are about.
-		o.Cost = float64(x.up.charge.Rated(a.used, a.request.MaxTokens, true))
+		o.Cost = float64(x.up.charge.Rated(a.used, a.request.MaxTokens))
 	}
 	if time.Since(a.answerAt) > stale {
 		for i := range o.Facts {

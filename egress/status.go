@@ -41,7 +41,7 @@ type ProviderStatus struct {
 // counters are the totals of one provider.
 type counters struct {
 	inFlight, waiting, calls, attempts, throttles, failures, unsettled atomic.Int64
-	input, cached, output                                              atomic.Int64
+	input, cached, output, reasoning                                   atomic.Int64
 
 	mu      sync.Mutex
 	refused map[string]int64
@@ -65,6 +65,7 @@ func (c *counters) use(u quota.Usage) {
 	c.input.Add(u.Input)
 	c.cached.Add(u.Cached)
 	c.output.Add(u.Output)
+	c.reasoning.Add(u.Reasoning)
 }
 
 // Status is every provider at this instant, in the order of the configuration.
@@ -77,7 +78,7 @@ func (p *Proxy) Status() []ProviderStatus {
 			Name: u.Name, API: string(u.Description.API),
 			InFlight: c.inFlight.Load(), Waiting: c.waiting.Load(), Calls: c.calls.Load(), Attempts: c.attempts.Load(),
 			Throttles: c.throttles.Load(), Failures: c.failures.Load(), Unsettled: c.unsettled.Load(),
-			Tokens:  quota.Usage{Input: c.input.Load(), Cached: c.cached.Load(), Output: c.output.Load()},
+			Tokens:  quota.Usage{Input: c.input.Load(), Cached: c.cached.Load(), Output: c.output.Load(), Reasoning: c.reasoning.Load()},
 			Refused: map[string]int64{}, Circuits: u.circuits.status(&u.Circuit, p.origin),
 		}
 		c.mu.Lock()

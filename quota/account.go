@@ -30,6 +30,7 @@ type route struct {
 	rule    Charge
 	nodes   []*node
 	clamp   amount // the smallest capacity on the path, by kind
+	window  int64  // the smallest soft budget on the path
 	spread  bool   // a scope on it is spread: what is larger than a clamp is owed at once
 	shared  bool   // the account stands for those without a scope of their own
 }
@@ -203,7 +204,7 @@ func (g *Governor) routeTo(a *account, model string) *route {
 	for at := a; at != nil; at = at.parent {
 		path = append([]*account{at}, path...)
 	}
-	r.clamp = amount{1, 1 << 62, 1 << 62, 1 << 62}
+	r.clamp, r.window = amount{1, 1 << 62, 1 << 62, 1 << 62}, 1<<62
 	for _, at := range path {
 		if !at.nameless() {
 			r.pass(at.node)
@@ -226,6 +227,9 @@ func (r *route) pass(n *node) {
 	r.clamp[tokens] = min(r.clamp[tokens], n.limits.tokensClamp)
 	r.clamp[inputTokens] = min(r.clamp[inputTokens], n.limits.inputClamp)
 	r.clamp[outputTokens] = min(r.clamp[outputTokens], n.limits.outputClamp)
+	if n.limits.soft {
+		r.window = min(r.window, n.limits.softBudget)
+	}
 }
 
 // route finds the path of a request.

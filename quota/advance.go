@@ -150,7 +150,7 @@ func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 	}
 	n.lacking |= v.lacking
 	if v.over {
-		n.softWanted = max(n.softWanted, c.taken[tokens])
+		n.softWanted = max(n.softWanted, c.windowed)
 	}
 	switch {
 	case v.capType != "" && v.wait != Never && n.state != Exhausted:

@@ -66,7 +66,7 @@ func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
 	d.Approved = true
 	switch {
 	case c.route.spread:
-		c.taken = c.rated
+		c.taken, c.windowed = c.rated, c.charged[tokens]
 	case c.clamped():
 		d.Advisory |= AdviseClamped
 	}
@@ -96,7 +96,7 @@ func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 		n.bucket[k].take(&l.refill[k], c.taken[k]*nano)
 	}
 	if n.window != nil {
-		n.window.add(c.taken[tokens])
+		n.window.add(c.windowed)
 	}
 	n.dayTokens += cost
 	n.dayCalls++
@@ -166,9 +166,9 @@ func (n *node) examine(now time.Duration, c *claim) (v verdict) {
 			v.lacking |= 1 << k
 		}
 	}
-	if w := n.window; w != nil && l.policy != Advise && w.sum > l.softBudget-c.taken[tokens] {
+	if w := n.window; w != nil && l.policy != Advise && w.sum > l.softBudget-c.windowed {
 		v.over, v.final = true, l.policy == Deny
-		if wait := w.falls(l.softBudget-c.taken[tokens], now) - now; wait > v.wait || v.reason == "" || v.final {
+		if wait := w.falls(l.softBudget-c.windowed, now) - now; wait > v.wait || v.reason == "" || v.final {
 			v.reason, v.wait = SoftLimit, max(wait, v.wait)
 		}
 	}

@@ -13,16 +13,17 @@ type MaxTokensRule string
 const (
 	// IgnoreMax: it is not charged; output counts as expected, then as generated.
 	IgnoreMax MaxTokensRule = ""
-	// FloorMax: budgets by the minute and windows count the larger of max_tokens
-	// and the input, whatever is generated. Daily caps and ledgers count what was
-	// used, and at least max_tokens.
+	// FloorMax: the larger of max_tokens and the input counts, whatever is generated.
 	FloorMax MaxTokensRule = "floor"
-	// ReserveMax: output is reserved as max_tokens and settled as generated.
+	// ReserveMax: input and max_tokens count, and stay counted when less is
+	// generated.
 	ReserveMax MaxTokensRule = "reserve"
 )
 
-// Charge says what of a call counts against token budgets. The zero value
-// counts all input and all output.
+// Charge says what of a call a provider counts: against tokens_per_minute and
+// input_tokens_per_minute. The zero value counts all input and all output.
+// Everything else, which is daily caps, soft windows, budgets of output tokens,
+// ledgers and reports, counts the input and output that were used, by any rule.
 type Charge struct {
 	// MaxTokens says what max_tokens does. Default [IgnoreMax].
 	MaxTokens MaxTokensRule `json:"maxTokens,omitempty"`
@@ -51,8 +52,10 @@ type Usage struct {
 	Input int64 `json:"input"`
 	// Cached is the part of Input that was read from the provider's cache.
 	Cached int64 `json:"cached,omitempty"`
-	// Output is what was generated, thinking included.
+	// Output is what was generated, reasoning included.
 	Output int64 `json:"output"`
+	// Reasoning is the part of Output that the model thought and did not say.
+	Reasoning int64 `json:"reasoning,omitempty"`
 }
 
 // Validate says which number is negative or too large.
@@ -60,7 +63,7 @@ func (u Usage) Validate() error {
 	for _, f := range [...]struct {
 		name     string
 		n, bound int64
-	}{{"input", u.Input, MaxTokens}, {"output", u.Output, MaxTokens}, {"cached", u.Cached, u.Input}} {
+	}{{"input", u.Input, MaxTokens}, {"output", u.Output, MaxTokens}, {"cached", u.Cached, u.Input}, {"reasoning", u.Reasoning, u.Output}} {
 		if f.n < 0 || f.n > f.bound {
 			return &FieldError{"usage." + f.name, fmt.Sprint(f.n), fmt.Sprintf("from 0 to %d", f.bound)}
 		}
@@ -68,11 +71,20 @@ func (u Usage) Validate() error {
 	return nil
 }
 
+// valid is Validate for the hot path.
+func (u Usage) valid() bool {
+	return uint64(u.Input) <= MaxTokens && uint64(u.Output) <= MaxTokens &&
+		uint64(u.Cached) <= uint64(u.Input) && uint64(u.Reasoning) <= uint64(u.Output)
+}
+
 // amount is what a call counts, by kind of budget.
 type amount [kinds]int64
 
-// of is what the usage counts.
-func (c *Charge) of(u Usage, maxTokens int64) amount {
+// real is what the usage is, whatever a provider counts.
+func (u Usage) real() amount { return amount{1, u.Input + u.Output, u.Input, u.Output} }
+
+// rated is what the usage counts against budgets by the minute.
+func (c *Charge) rated(u Usage, maxTokens int64) amount {
 	in, out := u.Input, u.Output
 	if c.CachedDiscount != 0 {
 		in -= u.Cached * c.CachedDiscount / 100
@@ -81,46 +93,31 @@ func (c *Charge) of(u Usage, maxTokens int64) amount {
 		out = 0
 	}
 	all := in + out
-	if c.MaxTokens == FloorMax {
-		all = max(all, maxTokens)
+	switch c.MaxTokens {
+	case FloorMax:
+		all = max(in, maxTokens)
+	case ReserveMax:
+		all = in + max(out, maxTokens)
+	case IgnoreMax:
 	}
-	return amount{1, all, in, out}
+	return amount{1, all, in, u.Output}
 }
 
-// rated is what counts against budgets by the minute, where a counts against
-// daily caps and ledgers.
-func (c *Charge) rated(a amount, maxTokens int64) amount {
-	if c.MaxTokens == FloorMax {
-		a[tokens] = max(a[inputTokens], maxTokens)
-	}
-	return a
-}
-
-// final is what a call that used so much counts in the end. One that used nothing
-// was refused: it counts as a call of no tokens, whatever it asked for.
-func (c *Charge) final(u Usage, maxTokens int64) (charged, rated amount) {
+// final is what a call that used so much counts in the end, when it reserved so
+// much by the minute. One that used nothing was refused: it counts as a call of no
+// tokens, whatever it asked for.
+func (c *Charge) final(u Usage, maxTokens int64, reserved *amount) (charged, rated amount) {
 	if u == (Usage{}) {
 		return amount{calls: 1}, amount{calls: 1}
 	}
-	charged = c.of(u, maxTokens)
-	return charged, c.rated(charged, maxTokens)
+	charged, rated = u.real(), c.rated(u, maxTokens)
+	if c.MaxTokens == ReserveMax {
+		rated[tokens] = max(rated[tokens], reserved[tokens])
+	}
+	return charged, rated
 }
 
-// Rated is how many tokens a call counts against a budget by the minute: one that
-// is to be made, by what it is expected to use, or one that was made. MaxTokens is
-// the request's own bound, 0 for none. It is what the provider is thought to count.
-func (c Charge) Rated(u Usage, maxTokens int64, made bool) int64 {
-	a := c.of(u, maxTokens)
-	if !made {
-		a = c.estimate(u, maxTokens)
-	}
-	return c.rated(a, maxTokens)[tokens]
-}
-
-// estimate is what to reserve before the call.
-func (c *Charge) estimate(u Usage, maxTokens int64) amount {
-	if c.MaxTokens == ReserveMax && maxTokens > 0 {
-		u.Output = maxTokens
-	}
-	return c.of(u, maxTokens)
-}
+// Rated is how many tokens of a usage, expected or made, a provider is thought to
+// count against a budget by the minute. MaxTokens is the request's own bound on its
+// output, 0 for none.
+func (c Charge) Rated(u Usage, maxTokens int64) int64 { return c.rated(u, maxTokens)[tokens] }

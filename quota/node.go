@@ -78,15 +78,12 @@ func compile(l *Limits, c *calendar) *limits {
 		p.outputClamp = minute(outputTokens, n, 0)
 	}
 	p.watched = p.capped || p.soft
-	if p.soft {
-		p.tokensClamp = min(p.tokensClamp, p.softBudget)
-	}
 	return p
 }
 
-// ledger counts charged tokens for as long as the scope lives: granted is
-// always used + refunded + held.
-type ledger struct{ granted, used, refunded, held int64 }
+// ledger counts tokens for as long as the scope lives: granted is always used +
+// refunded + held. cached and reasoning are parts of used.
+type ledger struct{ granted, used, refunded, held, cached, reasoning int64 }
 
 // node is the state of one scope.
 type node struct {
@@ -168,7 +165,7 @@ func (n *node) passes(c *claim) bool {
 			return false
 		}
 	}
-	return n.window == nil || n.window.sum <= l.softBudget-c.taken[tokens] || l.policy == Advise
+	return n.window == nil || n.window.sum <= l.softBudget-c.windowed || l.policy == Advise
 }
 
 // spent reports whether a daily cap is used up.

@@ -168,9 +168,7 @@ func (g *Governor) reroute(w *waiter) {
 		return
 	}
 	w.claim.route = on
-	for k := range w.claim.taken {
-		w.claim.taken[k] = min(w.claim.rated[k], on.clamp[k])
-	}
+	w.claim.clamp()
 }
 
 // Grants appends those whose wait is over: approved, in their order, or refused
@@ -284,7 +282,7 @@ func (c *claim) cost() int64 {
 			}
 		}
 		if l.soft {
-			longest = max(longest, time.Duration(share(int64(l.softSpan), c.taken[tokens], l.softBudget)))
+			longest = max(longest, time.Duration(share(int64(l.softSpan), c.windowed, l.softBudget)))
 		}
 	}
 	return max(1, min(int64(longest/time.Microsecond), 1<<40))

@@ -60,22 +60,29 @@ func (r *Request) expected() Usage {
 
 // claim is a request that found its path: what it would take from each scope.
 type claim struct {
-	route   *route
-	charged amount // from daily caps and ledgers
-	rated   amount // by the minute
-	taken   amount // from buckets and windows: what is rated, but no more than a full one holds
-	max     int64  // max_tokens of the request
-	input   Usage  // the expected input, cached or not
+	route    *route
+	charged  amount // as it is: from daily caps, windows and ledgers
+	rated    amount // as the provider counts: by the minute
+	taken    amount // from buckets: what is rated, but no more than a full one holds
+	windowed int64  // from soft windows: what is charged, but no more than an empty one holds
+	max      int64  // max_tokens of the request
+	input    Usage  // the expected input, cached or not
 }
 
 func (r *Request) claim(on *route, c *claim) {
 	u := r.expected()
-	c.route, c.charged, c.max = on, on.rule.estimate(u, r.MaxTokens), r.MaxTokens
-	c.rated = on.rule.rated(c.charged, r.MaxTokens)
+	c.route, c.charged, c.max = on, u.real(), r.MaxTokens
+	c.rated = on.rule.rated(u, r.MaxTokens)
 	c.input = Usage{Input: u.Input, Cached: u.Cached}
-	for k := range c.taken {
-		c.taken[k] = min(c.rated[k], on.clamp[k])
-	}
+	c.clamp()
 }
 
-func (c *claim) clamped() bool { return c.taken != c.rated }
+// clamp cuts the claim to what the budgets on its path hold at most.
+func (c *claim) clamp() {
+	for k := range c.taken {
+		c.taken[k] = min(c.rated[k], c.route.clamp[k])
+	}
+	c.windowed = min(c.charged[tokens], c.route.window)
+}
+
+func (c *claim) clamped() bool { return c.taken != c.rated || c.windowed != c.charged[tokens] }

@@ -14,7 +14,7 @@ import (
 // canceled, had expired, or was settled with another usage.
 func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (first bool, err error) {
 	now = g.tick(now)
-	if uint64(actual.Input) > MaxTokens || uint64(actual.Output) > MaxTokens || uint64(actual.Cached) > uint64(actual.Input) {
+	if !actual.valid() {
 		return false, actual.Validate()
 	}
 	h := g.permits.find(id)
@@ -25,7 +25,11 @@ func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (firs
 		return false, g.conflict()
 	}
 	h.actual = actual
-	charged, rated := h.route.rule.final(actual, h.max)
+	charged, rated := h.route.rule.final(actual, h.max, &h.rated)
+	for _, n := range h.route.nodes {
+		n.ledger.cached += actual.Cached
+		n.ledger.reasoning += actual.Reasoning
+	}
 	g.end(now, id, h, &charged, &rated, settled)
 	return true, nil
 }
@@ -60,24 +64,23 @@ func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
 		return &FieldError{"drained tokens", fmt.Sprint(n), fmt.Sprintf("from 0 to %d", MaxTokens-h.flowed)}
 	}
 	h.flowed += n
-	flowed := h.flow()
-	rated := h.route.rule.rated(flowed, h.max)
+	flowed, rated := h.flow()
 	charged, taken := h.charged, h.taken
 	for k := range flowed {
 		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], rated[k])
 	}
 	if charged != h.charged || taken != h.taken {
 		g.adjust(now, h, &charged, &taken, false)
-		h.charged, h.taken = charged, taken
+		h.charged, h.taken, h.windowed = charged, taken, max(h.windowed, charged[tokens])
 	}
 	return nil
 }
 
 // flow is what is known to have been used so far.
-func (h *hold) flow() amount {
+func (h *hold) flow() (charged, rated amount) {
 	u := h.input
 	u.Output = h.flowed
-	return h.route.rule.of(u, h.max)
+	return u.real(), h.route.rule.rated(u, h.max)
 }
 
 // conflict counts and describes the use of a permit that does not stand.
@@ -99,8 +102,7 @@ func (g *Governor) expire(now time.Duration, id Permit, h *hold) {
 			rated[k] = max(h.rated[k], h.taken[k])
 		}
 	case h.flowed > 0:
-		charged = h.flow()
-		rated = h.route.rule.rated(charged, h.max)
+		charged, rated = h.flow()
 	}
 	g.end(now, id, h, &charged, &rated, expired)
 }
@@ -116,7 +118,7 @@ func (g *Governor) end(now time.Duration, id Permit, h *hold, charged, rated *am
 // last says that it is over, so that what was held is used.
 func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, last bool) {
 	cost := charged[tokens] - h.charged[tokens]
-	moved := cost != 0 || *taken != h.taken
+	moved := cost != 0 || *taken != h.taken || last && charged[tokens] != h.windowed
 	for _, n := range h.route.nodes {
 		n.ledger.granted += max(cost, 0)
 		if last {
@@ -127,7 +129,7 @@ func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, la
 			n.ledger.held += cost
 		}
 		if moved {
-			g.shift(now, n, h, charged, taken)
+			g.shift(now, n, h, charged, taken, last)
 		}
 	}
 	if moved {
@@ -136,9 +138,10 @@ func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, la
 }
 
 // shift brings one scope to what a permit charges and takes from now on.
-func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *amount) {
+func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *amount, last bool) {
 	n.sync(now)
 	l, eased := n.limits, false
+	cost, call := charged[tokens]-h.charged[tokens], charged[calls]-h.charged[calls]
 	for m := l.mask; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros8(m) % kinds
 		more := taken[k] - h.taken[k]
@@ -148,13 +151,15 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 		n.bucket[k].take(&l.refill[k], more*nano)
 		eased = eased || more < 0
 	}
-	if flow := taken[tokens] - h.taken[tokens]; n.window != nil && flow > 0 {
-		n.window.add(flow)
-	} else if n.window != nil && flow < 0 {
-		n.window.giveBack(-flow, h.at)
-		eased = true
+	if n.window != nil {
+		switch flow := charged[tokens] - h.windowed; {
+		case flow > 0 && (last || cost > 0):
+			n.window.add(flow)
+		case flow < 0 && last:
+			n.window.giveBack(-flow, h.at)
+			eased = true
+		}
 	}
-	cost, call := charged[tokens]-h.charged[tokens], charged[calls]-h.charged[calls]
 	// What was reserved yesterday is not in today's use.
 	today := h.at >= l.calendar.start
 	if cost > 0 || today {

@@ -72,7 +72,7 @@ func TestAStalePermitFindsNothing(t *testing.T) {
 func TestUsageOutOfItsBoundChangesNothing(t *testing.T) {
 	g := governor(t, oneModel(quota.Limits{TokensPerMinute: 100}))
 	p := approve(t, g, 0, ask(10)).Permit
-	for _, u := range []quota.Usage{{Input: -1}, {Output: -1}, {Input: 1, Cached: 2}, {Output: quota.MaxTokens + 1}} {
+	for _, u := range []quota.Usage{{Input: -1}, {Output: -1}, {Input: 1, Cached: 2}, {Output: quota.MaxTokens + 1}, {Output: 1, Reasoning: 2}, {Reasoning: -1}} {
 		first, err := g.RecordUsage(0, p, u)
 		field, ok := errors.AsType[*quota.FieldError](err)
 		if first || !ok || field.Code() != quota.CodeInvalidConfig {
@@ -162,14 +162,17 @@ func TestChargeRules(t *testing.T) {
 		inputLeft, outLeft int64
 	}{
 		{"", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 150, 150, quota.Usage{Input: 100, Cached: 40, Output: 30}, 130, 130, 900, 970},
-		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 400, quota.Usage{Input: 100, Output: 30}, 400, 400, 900, 970},
+		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 150, quota.Usage{Input: 100, Output: 30}, 400, 130, 900, 970},
 		{"openai", quota.Request{InputTokens: 300, OutputTokens: 50, MaxTokens: 10}, 300, 350, quota.Usage{Input: 300, Output: 10}, 300, 310, 700, 990},
 		{"openai", quota.Request{InputTokens: 300, OutputTokens: 50}, 300, 350, quota.Usage{Input: 310, Output: 60}, 310, 370, 690, 940},
-		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 400, quota.Usage{}, 0, 0, 1000, 1000},
-		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, 500, quota.Usage{Input: 100, Output: 30}, 130, 130, 900, 970},
-		{"anthropic", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 110, 110, quota.Usage{Input: 100, Cached: 60, Output: 30}, 70, 70, 960, 970},
-		{"gemini", quota.Request{InputTokens: 100, OutputTokens: 50}, 100, 100, quota.Usage{Input: 90, Output: 30}, 90, 90, 910, 1000},
-		{"mine", quota.Request{InputTokens: 100, CachedTokens: 100}, 25, 25, quota.Usage{Input: 100, Cached: 100}, 25, 25, 975, 1000},
+		{"openai", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 400, 150, quota.Usage{}, 0, 0, 1000, 1000},
+		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, 150, quota.Usage{Input: 100, Output: 30}, 500, 130, 900, 970},
+		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, 150, quota.Usage{Input: 200, Output: 30}, 600, 230, 800, 970},
+		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50}, 150, 150, quota.Usage{Input: 100, Output: 30}, 150, 130, 900, 970},
+		{"azure", quota.Request{InputTokens: 100, OutputTokens: 50, MaxTokens: 400}, 500, 150, quota.Usage{}, 0, 0, 1000, 1000},
+		{"anthropic", quota.Request{InputTokens: 100, CachedTokens: 40, OutputTokens: 50, MaxTokens: 400}, 110, 150, quota.Usage{Input: 100, Cached: 60, Output: 30}, 70, 130, 960, 970},
+		{"gemini", quota.Request{InputTokens: 100, OutputTokens: 50}, 100, 150, quota.Usage{Input: 90, Output: 30}, 90, 120, 910, 970},
+		{"mine", quota.Request{InputTokens: 100, CachedTokens: 100}, 25, 100, quota.Usage{Input: 100, Cached: 100}, 25, 100, 975, 1000},
 	} {
 		l := quota.Limits{TokensPerMinute: 1000, InputTokensPerMinute: 1000, OutputTokensPerMinute: 1000, MaxDailyTokens: 1000}
 		g := governor(t, quota.Config{

@@ -65,6 +65,10 @@ type Ledger struct {
 	Held     int64 `json:"held"`
 	Approved int64 `json:"approved"`
 	Denied   int64 `json:"denied"`
+	// Cached and Reasoning are parts of Used: input that the provider read from its
+	// cache, and output that the model thought and did not say.
+	Cached    int64 `json:"cached"`
+	Reasoning int64 `json:"reasoning"`
 }
 
 // Statistics are totals since the start.
@@ -170,7 +174,10 @@ func (g *Governor) read(now time.Duration, n *node, above ...*node) ModelSnapsho
 	s := ModelSnapshot{
 		State: n.state, Factor: float64(n.factor) / one,
 		Window: WindowStats{int64(g.span / time.Millisecond), made, used},
-		Ledger: Ledger{n.ledger.granted, n.ledger.used, n.ledger.refunded, n.ledger.held, n.approved, n.denied},
+		Ledger: Ledger{
+			Granted: n.ledger.granted, Used: n.ledger.used, Refunded: n.ledger.refunded, Held: n.ledger.held,
+			Approved: n.approved, Denied: n.denied, Cached: n.ledger.cached, Reasoning: n.ledger.reasoning,
+		},
 	}
 	if l.mask&(1<<calls) != 0 {
 		s.CallsRemaining, s.CallsCapacity = new(whole(n.bucket[calls].level)), new(l.refill[calls].capacity/nano)

@@ -53,6 +53,8 @@ type UsageRequest struct {
 	InputTokens  int64 `json:"input_tokens,omitempty"`
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens,omitempty"`
+	// ReasoningTokens is the part of OutputTokens that was thought and not said.
+	ReasoningTokens int64 `json:"reasoning_tokens,omitempty"`
 	// Cancel: nothing was sent. Then there are no tokens.
 	Cancel bool `json:"cancel,omitempty"`
 }
@@ -248,14 +250,14 @@ func (a *API) usage(w http.ResponseWriter, r *http.Request, c Caller) error {
 		return err
 	}
 	var ask UsageRequest
-	if err := decode(body, &ask, "permit", "input_tokens", "cached_tokens", "output_tokens", "cancel"); err != nil {
+	if err := decode(body, &ask, "permit", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cancel"); err != nil {
 		return err
 	}
-	used := quota.Usage{Input: ask.InputTokens, Cached: ask.CachedTokens, Output: ask.OutputTokens}
+	used := quota.Usage{Input: ask.InputTokens, Cached: ask.CachedTokens, Output: ask.OutputTokens, Reasoning: ask.ReasoningTokens}
 	for _, f := range [...]struct {
 		name     string
 		n, bound int64
-	}{{"input_tokens", used.Input, quota.MaxTokens}, {"output_tokens", used.Output, quota.MaxTokens}, {"cached_tokens", used.Cached, used.Input}} {
+	}{{"input_tokens", used.Input, quota.MaxTokens}, {"output_tokens", used.Output, quota.MaxTokens}, {"cached_tokens", used.Cached, used.Input}, {"reasoning_tokens", used.Reasoning, used.Output}} {
 		if f.n < 0 || f.n > f.bound {
 			return badField(f.name, fmt.Sprint(f.n), fmt.Sprintf("from 0 to %d", f.bound))
 		}

@@ -72,7 +72,7 @@ func (m *Metrics) Call(c egress.Call) {
 	if c.Header > 0 {
 		m.calls.header.WithLabelValues(name).Observe(c.Header.Seconds())
 	}
-	for kind, n := range map[string]int64{"input": c.Used.Input, "cached": c.Used.Cached, "output": c.Used.Output} {
+	for kind, n := range map[string]int64{"input": c.Used.Input, "cached": c.Used.Cached, "output": c.Used.Output, "reasoning": c.Used.Reasoning} {
 		if n > 0 {
 			m.calls.tokens.WithLabelValues(name, model, tenant, kind).Add(float64(n))
 		}

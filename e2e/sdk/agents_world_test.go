@@ -69,7 +69,7 @@ func agentsFile(upstream string, l llm.Limits, team []agent, maxWait string) str
 	for _, a := range team {
 		fmt.Fprintf(&b, "  - {id: %s, tenant: %s, hash: %q}\n", a.name, a.name, keys.Hash(a.key()))
 	}
-	fmt.Fprintf(&b, "providers:\n  openai:\n    api: openai\n    upstream: %s\n    key: {env: PROVIDER_KEY}\n", upstream)
+	fmt.Fprintf(&b, "providers:\n  openai:\n    api: openai\n    charge: openai\n    upstream: %s\n    key: {env: PROVIDER_KEY}\n", upstream)
 	if maxWait != "" {
 		fmt.Fprintf(&b, "    max_wait: %s\n", maxWait)
 	}

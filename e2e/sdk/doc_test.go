@@ -66,6 +66,9 @@ func govern(t *testing.T, url, more string) proxy {
 		{"openai", "openai"}, {"azure", "azure-openai"}, {"anthropic", "anthropic"}, {"gemini", "gemini"},
 	} {
 		fmt.Fprintf(&b, "  %s:\n    api: %s\n    upstream: %s\n    key: {env: PROVIDER_KEY}\n", p.name, p.api, url)
+		if p.name == "openai" {
+			b.WriteString("    charge: openai\n")
+		}
 		b.WriteString(more)
 	}
 	p := proxy{Dir: dir, File: filepath.Join(dir, "headway.yaml")}

@@ -73,7 +73,9 @@ type Settings struct {
 	// AuthHeader and AuthScheme, or AuthQuery, replace the built-in way to present
 	// a key. A scheme without a header is for Authorization.
 	AuthHeader, AuthScheme, AuthQuery string
-	// Charge replaces the built-in rule. Whether quota has it is quota's to say.
+	// Charge replaces the built-in rule. Whether quota has it is quota's to say. An
+	// upstream that speaks OpenAI's API and is not OpenAI has no rule of its own: it
+	// is charged its total by default.
 	Charge string
 	// RequestHeaders and LimitHeaders are as in [Description].
 	RequestHeaders []string
@@ -122,6 +124,9 @@ func New(s Settings) (Description, error) {
 			return Description{}, err
 		}
 		d.Upstream = u
+		if s.API == OpenAI && u.Hostname() != "openai.com" && !strings.HasSuffix(u.Hostname(), ".openai.com") {
+			d.Charge = "total"
+		}
 	}
 	if d.Upstream == nil {
 		return Description{}, fmt.Errorf("provider: upstream is missing: api %q has none of its own, give https://host", s.API)

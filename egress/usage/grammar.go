@@ -17,6 +17,7 @@ const (
 	readTokens    // read from a cache, beside inputTokens
 	totalTokens
 	thoughtTokens // beside outputTokens
+	reasonTokens  // part of outputTokens
 	toolTokens    // beside inputTokens
 	figureKinds   // how many there are
 	// text is generated text, if it is a string.
@@ -111,12 +112,16 @@ var (
 		"total_tokens":                        totalTokens,
 		"prompt_tokens_details.cached_tokens": cachedTokens,
 		"prompt_cache_hit_tokens":             cachedTokens,
+
+		"completion_tokens_details.reasoning_tokens": reasonTokens,
 	}
 	responsesUsage = map[string]leaf{
 		"input_tokens":                       inputTokens,
 		"output_tokens":                      outputTokens,
 		"total_tokens":                       totalTokens,
 		"input_tokens_details.cached_tokens": cachedTokens,
+
+		"output_tokens_details.reasoning_tokens": reasonTokens,
 	}
 	anthropicUsage = map[string]leaf{
 		"input_tokens":                inputTokens,

@@ -117,6 +117,7 @@ func (s *Scanner) Report() Report {
 	r.Usage.Input = min(input, quota.MaxTokens)
 	r.Usage.Output = min(output, quota.MaxTokens)
 	r.Usage.Cached = min(f[cachedTokens]+f[readTokens], r.Usage.Input)
+	r.Usage.Reasoning = min(f[thoughtTokens]+f[reasonTokens], r.Usage.Output)
 	return r
 }
 

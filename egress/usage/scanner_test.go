@@ -30,12 +30,17 @@ func tokens(input, cached, output int64) quota.Usage {
 	return quota.Usage{Input: input, Cached: cached, Output: output}
 }
 
+// reasoned is tokens with output that was thought and not said.
+func reasoned(input, cached, output, reasoning int64) quota.Usage {
+	return quota.Usage{Input: input, Cached: cached, Output: output, Reasoning: reasoning}
+}
+
 var bodies = []said{
 	{
 		"chat", usage.OpenAIChat, object,
 		`{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello there","refusal":null},"finish_reason":"stop"}],
 		"usage":{"prompt_tokens":2006,"completion_tokens":300,"total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":250}}}`,
-		usage.Report{Usage: tokens(2006, 1920, 300), Told: true, Ended: true, Flowed: 300},
+		usage.Report{Usage: reasoned(2006, 1920, 300, 250), Told: true, Ended: true, Flowed: 300},
 	},
 	{
 		"chat stream", usage.OpenAIChat, events,
@@ -130,7 +135,7 @@ data: [DONE]
 		"responses", usage.OpenAIResponses, object,
 		`{"id":"r","object":"response","status":"completed","error":null,"output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}],
 		"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":12},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":123}}`,
-		usage.Report{Usage: tokens(36, 12, 87), Told: true, Ended: true, Flowed: 87},
+		usage.Report{Usage: reasoned(36, 12, 87, 64), Told: true, Ended: true, Flowed: 87},
 	},
 	{
 		"responses stream", usage.OpenAIResponses, events,
@@ -220,13 +225,13 @@ data: {"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":
 		"generateContent", usage.Gemini, object,
 		`{"candidates":[{"content":{"parts":[{"text":"abcd"}],"role":"model"},"finishReason":"STOP"}],
 		"usageMetadata":{"promptTokenCount":100,"cachedContentTokenCount":40,"candidatesTokenCount":20,"thoughtsTokenCount":30,"toolUsePromptTokenCount":5,"totalTokenCount":155,"promptTokensDetails":[{"modality":"TEXT","tokenCount":100}]}}`,
-		usage.Report{Usage: tokens(105, 40, 50), Told: true, Ended: true, Flowed: 50},
+		usage.Report{Usage: reasoned(105, 40, 50, 30), Told: true, Ended: true, Flowed: 50},
 	},
 	{
 		"generateContent stream", usage.Gemini, events,
 		"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"one\"}]}}],\"usageMetadata\": {\"promptTokenCount\": 9,\"totalTokenCount\": 9}}\r\n\r\n" +
 			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"functionCall\": {\"name\":\"f\",\"args\":{\"a\":[1,{\"b\":\"c\"}]}}}]},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 9,\"candidatesTokenCount\": 4,\"thoughtsTokenCount\": 100}}\r\n\r\n",
-		usage.Report{Usage: tokens(9, 0, 104), Told: true, Ended: true, Flowed: 104},
+		usage.Report{Usage: reasoned(9, 0, 104, 100), Told: true, Ended: true, Flowed: 104},
 	},
 	{
 		"generateContent call cut short", usage.Gemini, events,

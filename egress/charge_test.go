@@ -1,0 +1,106 @@
+package egress_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+)
+
+// TestTheDayIsChargedWhatWasUsed: what a provider counts by the minute is its own
+// affair; days, windows, output budgets and reports count input and output.
+func TestTheDayIsChargedWhatWasUsed(t *testing.T) {
+	const many = 100_000
+	limits := quota.Limits{
+		TokensPerMinute: many, TokenBurst: many, OutputTokensPerMinute: many, MaxDailyTokens: many,
+		SoftTokenBudget: many, SoftTokenWindowMS: 60_000,
+	}
+	usage := func(in, cached, out, reasoned int) string {
+		return fmt.Sprintf(`{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}}`, in, out, in+out, cached, reasoned)
+	}
+	for name, c := range map[string]struct {
+		api            provider.API
+		upstream, rule string
+		path, ask      string
+		answer         string
+		day, by, out   int64
+		apart          [2]int64 // cached and reasoning tokens
+	}{
+		"OpenAI counts max_tokens": {
+			provider.OpenAI, "", "", "/p/v1/chat/completions", `{"model":"m","max_tokens":8000,"messages":[]}`, usage(100, 40, 50, 30),
+			150, 8000, 50, [2]int64{40, 30},
+		},
+		"a copy of its API counts what was used": {
+			provider.OpenAI, "http://copy/v1", "", "/p/chat/completions", `{"model":"m","max_tokens":8000,"messages":[]}`, usage(100, 0, 50, 0),
+			150, 150, 50, [2]int64{},
+		},
+		"a copy whose owner says otherwise": {
+			provider.OpenAI, "http://copy/v1", "openai", "/p/chat/completions", `{"model":"m","max_tokens":8000,"messages":[]}`, usage(100, 0, 50, 0),
+			150, 8000, 50, [2]int64{},
+		},
+		"Azure keeps its estimate for the minute": {
+			provider.AzureOpenAI, "http://azure", "", "/p/openai/deployments/m/chat/completions?api-version=1", `{"model":"m","max_tokens":8000,"messages":[]}`, usage(100, 0, 50, 0),
+			150, 8100, 50, [2]int64{},
+		},
+		"Gemini counts no output": {
+			provider.Gemini, "", "", "/p/v1beta/models/m:generateContent", `{"contents":[]}`,
+			`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":100,"candidatesTokenCount":500,"thoughtsTokenCount":4000,"totalTokenCount":4600}}`,
+			4600, 100, 4500, [2]int64{0, 4000},
+		},
+		"Anthropic counts no cache reads": {
+			provider.Anthropic, "", "", "/p/v1/messages", `{"model":"m","max_tokens":8000,"messages":[]}`,
+			`{"type":"message","content":[{"type":"text","text":"x"}],"stop_reason":"end_turn","usage":{"input_tokens":100,"cache_read_input_tokens":900,"output_tokens":50}}`,
+			1050, 150, 50, [2]int64{900, 0},
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			d, err := provider.New(provider.Settings{API: c.api, Upstream: c.upstream, Charge: c.rule})
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := &mirror{body: c.answer, header: http.Header{"Content-Type": {"application/json"}}}
+			x := newRig(t, c.api, up, func(p *egress.Provider, _ *egress.Options) {
+				config := generous()
+				config.Models["others"] = quota.Model{Limits: limits, Charge: d.Charge}
+				p.Description, p.Pacing, p.Approver = d, nil, newLedger(t, config)
+			})
+			if res, body, err := x.ask(t, "POST", c.path, c.ask); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err, body)
+			}
+			synctest.Wait()
+			s := x.quota.Snapshot().Models["others"]
+			if day := many - *s.DailyTokensRemaining; day != c.day || s.Ledger.Used != c.day {
+				t.Errorf("the day was charged %d, the ledger %d, want %d", day, s.Ledger.Used, c.day)
+			}
+			if window := many - *s.SoftTokensRemaining; window != c.day {
+				t.Errorf("the soft window holds %d, want %d", window, c.day)
+			}
+			if by := many - *s.TokensRemaining; by != c.by {
+				t.Errorf("the minute was charged %d, want %d", by, c.by)
+			}
+			for _, f := range x.quota.Forecast(quota.Scope{Model: "others"}) {
+				if f.Budget == "outputTokens" && many-f.Remaining != c.out {
+					t.Errorf("the output budget was charged %d, want %d", many-f.Remaining, c.out)
+				}
+			}
+			if apart := [2]int64{s.Ledger.Cached, s.Ledger.Reasoning}; apart != c.apart {
+				t.Errorf("cached and reasoning tokens are %v, want %v", apart, c.apart)
+			}
+			used := x.last(t).Used
+			if used.Input+used.Output != c.day || used.Cached != c.apart[0] || used.Reasoning != c.apart[1] {
+				t.Errorf("the call says %+v", used)
+			}
+			if status := x.proxy.Status()[0].Tokens; status != used {
+				t.Errorf("the provider's totals are %+v, the call's %+v", status, used)
+			}
+			if !strings.Contains(x.log.text(), fmt.Sprintf("reasoning_tokens=%d", c.apart[1])) {
+				t.Error("the log does not say the reasoning tokens")
+			}
+		})
+	}
+}
