@@ -224,39 +224,43 @@ func TestAnOpenCircuitIsWaitedOut(t *testing.T) {
 }
 
 func TestWorkersWaitOneCircuitOutTogether(t *testing.T) {
-	b := newBench(t, 40)
-	b.pageSize, b.o.Concurrency, b.o.Retry.Attempts = 20, 4, 1
-	b.o.Pacing.Breaker.OpenFor = 40 * time.Millisecond
-	probes := 0
-	b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
-		// Five to eight openings, by how many are under way when it opens first:
-		// with four workers that is two dozen waits and more.
-		if n <= 4 || !isDetail(r) || probes >= 11 {
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 40)
+		b.pageSize, b.o.Concurrency, b.o.Retry.Attempts = 20, 4, 1
+		b.o.Pacing.Breaker.OpenFor = 40 * time.Millisecond
+		probes := 0
+		b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
+			// Five to eight openings, by how many are under way when it opens first:
+			// with four workers that is two dozen waits and more.
+			if n <= 4 || !isDetail(r) || probes >= 11 {
+				return false
+			}
+			probes++
+			return fail(w, http.StatusInternalServerError)
 		}
-		probes++
-		return fail(w, http.StatusInternalServerError)
-	}
-	b.drained(t)
-	b.complete(t)
+		b.drained(t)
+		b.complete(t)
+	})
 }
 
 func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
-	b := newBench(t, 9)
-	b.o.Pacing.Law = "aimd"            // it does not stop before the circuit opens
-	b.o.MaxWallClock = 2 * time.Second // the circuit stays open for a minute
-	down := true
-	b.overrule = func(n int, _ *http.Request, w http.ResponseWriter) bool {
-		return down && n > 2 && fail(w, http.StatusServiceUnavailable)
-	}
-	b.o.Pacing.Initial, b.o.Pacing.Step = time.Microsecond, time.Microsecond
-	s, err := b.run(t)
-	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
-		t.Fatalf("got %s (%s), %+v, %v", s.State, s.Reason, s.Pressure, err)
-	}
-	down, b.o.MaxWallClock = false, 0
-	b.drained(t)
-	b.complete(t)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 9)
+		b.o.Pacing.Law = "aimd"            // it does not stop before the circuit opens
+		b.o.MaxWallClock = 2 * time.Second // the circuit stays open for a minute
+		down := true
+		b.overrule = func(n int, _ *http.Request, w http.ResponseWriter) bool {
+			return down && n > 2 && fail(w, http.StatusServiceUnavailable)
+		}
+		b.o.Pacing.Initial, b.o.Pacing.Step = time.Microsecond, time.Microsecond
+		s, err := b.run(t)
+		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
+			t.Fatalf("got %s (%s), %+v, %v", s.State, s.Reason, s.Pressure, err)
+		}
+		down, b.o.MaxWallClock = false, 0
+		b.drained(t)
+		b.complete(t)
+	})
 }
 
 func TestASecondRunYieldsAndNamesTheHolder(t *testing.T) {

@@ -108,7 +108,13 @@ func TestAnthropicHonoursRetryAfter(t *testing.T) {
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("the second call was made after %v, its budget allows one in 1.5 s", took)
 	}
-	_, err := new(claude(p.URL)).Messages.New(t.Context(), message("sim-small"))
+	// One a minute, so that the second is refused however slow the machine is.
+	p = govern(t, up, "    max_wait: 500ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 1, burst: 1}}\n")
+	c = claude(p.URL)
+	if _, err := c.Messages.New(t.Context(), message("sim-small")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Messages.New(t.Context(), message("sim-small"))
 	e, ok := errors.AsType[*anthropic.Error](err)
 	if !ok || e.StatusCode != 429 || e.Type() != "rate_limit_error" || e.Response.Header.Get("Retry-After") == "" {
 		t.Errorf("got %v, want a typed rate_limit_error with Retry-After", err)

@@ -3,7 +3,11 @@
 // Only tests import it.
 package longtest
 
-import "flag"
+import (
+	"flag"
+	"strconv"
+	"testing"
+)
 
 var long = flag.Bool("long", false, "kill, draw and load as often as a long run should, for minutes")
 
@@ -14,4 +18,20 @@ func Size(usual, most int) int {
 		return most
 	}
 	return usual
+}
+
+// Draws lowers how often the properties of a test are drawn, from rapid's 100, and
+// restores it when the test ends; a long run, or a -rapid.checks of one's own, keeps
+// to its number. It is for a test whose draws take long, and not for parallel ones.
+func Draws(t testing.TB, usual int) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	given := *long || f.Value.String() != f.DefValue
+	if given {
+		return
+	}
+	if err := flag.Set(f.Name, strconv.Itoa(usual)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = flag.Set(f.Name, f.DefValue) })
 }

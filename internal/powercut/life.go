@@ -53,7 +53,7 @@ type Plan struct {
 // have to find what was acknowledged, and to be able to go on; later runs both.
 func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) {
 	t.Helper()
-	root, folders := scratch(t), 0
+	root, folders := Scratch(t), 0
 	// live runs a life on what survives of a model.
 	live := func(name string, m model, survives fate, before []A, run func(*testing.T, *Life[A])) (l *Life[A]) {
 		folders++
@@ -108,11 +108,12 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 	}
 }
 
-// scratch is a folder in memory where the system has one, for nothing here needs
-// the real disk and there are thousands of lives.
-func scratch(t *testing.T) string {
+// Scratch is a folder in memory where the system has one, gone with the test. It is
+// for tests that sync thousands of times and ask what a killed process, a refused
+// commit or a model of the disk leaves: none of that needs the real disk.
+func Scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "powercut")
+	dir, err := os.MkdirTemp("/dev/shm", "headway")
 	if err != nil {
 		return t.TempDir()
 	}

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/powercut"
 )
 
 // died is what a simulated death of the process throws.
@@ -92,7 +94,7 @@ func TestDeathAtEachStep(t *testing.T) {
 	for first, dead := 0, true; dead; first++ {
 		// Each third step of the second run, from another one each time.
 		for second, deadToo := first%3, true; deadToo; second += 3 {
-			dir := t.TempDir()
+			dir := powercut.Scratch(t)
 			var p json.RawMessage
 			var done, more int
 			p, done, dead = collectUntil(t, dir, nil, all, first)
@@ -138,7 +140,8 @@ func TestOnlyTheSyncedIsEverSetAside(t *testing.T) {
 // TestAnySequenceKeepsTheCommitted runs random sequences of what a runtime and
 // fate can do to a folder, against a model of what was committed.
 func TestAnySequenceKeepsTheCommitted(t *testing.T) {
-	top := t.TempDir()
+	longtest.Draws(t, 40)
+	top := powercut.Scratch(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/powercut"
 )
 
 // died is what a simulated death of the process throws.
@@ -121,7 +123,7 @@ func TestDeathAtEachStep(t *testing.T) {
 	for first, dead := 0, true; dead; first++ {
 		// Each 13th step of the second run, from another one each time.
 		for second, deadToo := first%13, true; deadToo; second += 13 {
-			f := &fate{dir: filepath.Join(t.TempDir(), "out"), rows: map[string][]row{}}
+			f := &fate{dir: filepath.Join(powercut.Scratch(t), "out"), rows: map[string][]row{}}
 			some := func(got, committed int) bool { return got <= committed }
 			dead = f.collectUntil(t, work, first)
 			f.check(t, some)
@@ -184,7 +186,8 @@ func aRecord(rt *rapid.T) string {
 // TestAnySequenceReadsBack runs random slices, commits that fail, deaths and
 // new starts, and compares the rows that can be read with those committed.
 func TestAnySequenceReadsBack(t *testing.T) {
-	top := t.TempDir()
+	longtest.Draws(t, 40)
+	top := powercut.Scratch(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
 )
@@ -49,6 +50,7 @@ func aRecord(rt *rapid.T) string {
 // TestAnySequenceReadsBack commits random records, lets some commits fail, and
 // compares what the tables give back with what was committed.
 func TestAnySequenceReadsBack(t *testing.T) {
+	longtest.Draws(t, 25) // each makes tables
 	b := newBench(t)
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {

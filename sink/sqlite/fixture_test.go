@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/powercut"
 	"github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
 )
@@ -43,7 +44,7 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{path: filepath.Join(t.TempDir(), "state.db")}
+	b := &bench{path: filepath.Join(powercut.Scratch(t), "state.db")}
 	s, err := store.Open(t.Context(), b.path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/powercut"
 	"github.com/headway-go/headway/store/storetest"
 )
 
@@ -16,5 +18,6 @@ func TestMain(m *testing.M) {
 }
 
 func TestContract(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) collect.Store { return open(t, filepath.Join(t.TempDir(), "state.db")) })
+	longtest.Draws(t, 20) // store/memory draws as often as rapid does
+	storetest.Run(t, func(t *testing.T) collect.Store { return open(t, filepath.Join(powercut.Scratch(t), "state.db")) })
 }
