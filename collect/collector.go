@@ -137,7 +137,7 @@ type stop struct {
 
 // collect does the work of the run; nil means that nothing is left.
 func (r *run) collect(ctx context.Context) *stop {
-	r.emit(event.Event{Type: event.RunStart})
+	r.emit(event.Event{Type: event.RunStart, Phase: string(r.o.Lane)})
 	if r.o.Fresh {
 		if err := r.forget(ctx); err != nil {
 			return r.broken(ctx, err)

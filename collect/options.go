@@ -54,6 +54,10 @@ type Options struct {
 	// Streams are the names of those that the run collects, with their details;
 	// what the others owe is left alone. nil is all. It does not go with Fresh.
 	Streams []string
+	// Lane bounds the run to the steady state, or to the catch-up: what each owes
+	// is worked off by either. Empty is both. A steady state that nothing was
+	// collected of yet begins with the first page of the past, which says when now is.
+	Lane LaneKind
 	// Fresh forgets what is known of the connection and starts over.
 	Fresh bool
 	// Holder names this process for people. Default "this process".
@@ -88,6 +92,8 @@ func (o Options) resolve() (Options, error) {
 		return o, fmt.Errorf("collect: max wall clock is %v, must not be negative", o.MaxWallClock)
 	case o.CatchupPages < 0:
 		return o, fmt.Errorf("collect: catch-up pages is %d, must not be negative", o.CatchupPages)
+	case o.Lane != "" && o.Lane != Steady && o.Lane != Catchup:
+		return o, fmt.Errorf("collect: lane is %q, must be %s, %s or empty", o.Lane, Steady, Catchup)
 	case o.Concurrency < 0 || o.Concurrency > 1024:
 		return o, fmt.Errorf("collect: concurrency is %d, must be from 1 to 1024", o.Concurrency)
 	case o.Timeout < 0:

@@ -17,6 +17,8 @@ type Summary struct {
 	// Streams are those that the run was bounded to; nil is all. What follows
 	// counts only theirs.
 	Streams []string `json:"streams,omitempty"`
+	// Lane is the one that the run was bounded to; empty is both.
+	Lane LaneKind `json:"lane,omitempty"`
 	// Owed counts the items whose details are owed, by reason, after the run.
 	Owed map[string]int64 `json:"owed"`
 	// More says that pages are left to walk, so that nobody knows what they hold.
@@ -50,7 +52,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Streams: r.o.Streams, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
+	}, Streams: r.o.Streams, Lane: r.o.Lane, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
 	var failure error
 	owed, next, err := r.owed(ctx)
 	if err != nil && end == nil {
@@ -61,8 +63,8 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	if s.Quarantined, missing, err = r.quarantined(ctx); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
-	if end != nil {
-		if s.More, err = r.unfinished(ctx); err != nil && end.err == nil {
+	if end != nil || r.o.Lane != "" {
+		if s.More, err = r.unfinished(ctx); err != nil && (end == nil || end.err == nil) {
 			end = &stop{why: reason.Internal, err: err}
 		}
 	}

@@ -19,12 +19,24 @@ import (
 func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
 	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
 	if !catchup.Done {
-		if stop := r.walk(ctx, s, &catchup, r.o.CatchupPages); stop != nil {
-			return stop
+		begun, most := false, r.o.CatchupPages
+		if r.o.Lane == Steady {
+			if !s.Incremental {
+				return nil // only a walk over everything sees what changes, and that is the past's
+			}
+			begun, most = steady.Walking || steady.Watermark != "" || catchup.Pages > 0, 1
+		}
+		if !begun {
+			if stop := r.walk(ctx, s, &catchup, most); stop != nil {
+				return stop
+			}
 		}
 		if !s.Incremental {
 			return nil // the walk that ended now has seen all there is
 		}
+	}
+	if r.o.Lane == Catchup {
+		return nil
 	}
 	if !steady.Walking && s.Incremental {
 		// Until it has a watermark of its own the steady lane starts where the
@@ -74,7 +86,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 	restarted := false
 	for n := int64(0); l.Walking; n++ {
 		if most > 0 && n >= most {
-			r.bounded = true
+			r.bounded = r.bounded || r.o.Lane != Steady
 			return nil
 		}
 		if stop := r.halted(ctx); stop != nil {

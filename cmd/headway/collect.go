@@ -87,6 +87,7 @@ func newCollect() *cobra.Command {
 		quiet, stay   bool
 		timetable     string
 		streams       []string
+		lane          string
 	)
 	cmd := &cobra.Command{
 		Use:   "collect CONNECTION.yaml",
@@ -115,21 +116,29 @@ loses anything. Progress goes to standard error, the summary to standard output.
 			if err := checkStreams(c, streams, fresh); err != nil {
 				return err
 			}
+			if lane != "" && lane != string(collect.Steady) && lane != string(collect.Catchup) {
+				return usage(fmt.Errorf("--lane is %q, must be %s or %s", lane, collect.Steady, collect.Catchup))
+			}
 			var every *watch
 			if stay || cmd.Flags().Changed("schedule") {
 				if c.Run.Schedule != "" && !cmd.Flags().Changed("schedule") {
 					timetable = c.Run.Schedule
+					if lane == string(collect.Catchup) && c.Run.CatchupSchedule != "" {
+						timetable = c.Run.CatchupSchedule
+					}
 				}
-				if every, err = newWatch(timetable); err != nil {
+				if every, err = newWatch(timetable, c.Run, collect.LaneKind(lane)); err != nil {
 					return err
 				}
 			}
-			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), demand{fresh: fresh, streams: streams}, every)
+			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), demand{fresh: fresh, streams: streams, turn: schedule.Turn{Lane: collect.LaneKind(lane)}, fixed: lane != ""}, every)
 		},
 		ValidArgsFunction: yamlFiles,
 	}
 	over.flags(cmd)
 	cmd.Flags().StringArrayVar(&streams, "stream", nil, "collect only this stream of the connection, with its details; may be given several times")
+	cmd.Flags().StringVar(&lane, "lane", "", "collect only the `steady` state, what changes, or only the catchup, the past; the one does not move the other's position")
+	_ = cmd.RegisterFlagCompletionFunc("lane", cobra.FixedCompletions([]string{string(collect.Steady), string(collect.Catchup)}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("stream", streamNames)
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
@@ -178,6 +187,11 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 	defer done()
 	for {
 		var summary collect.Summary
+		if every != nil {
+			if turn := every.begin(); !ask.fixed {
+				ask.turn = turn
+			}
+		}
 		summary, err = collectOnce(ctx, stop, c, store, to, s, ask)
 		ask.fresh = false
 		if every == nil || !every.pause(ctx, stop, s, summary, err) {
@@ -199,6 +213,10 @@ func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, stor
 	o := schedule.Options(c)
 	o.Connector, o.Store, o.Sink = con, store, to.sink
 	o.Stop, o.OnEvent, o.Fresh, o.Streams = stop, s.event, ask.fresh, ask.streams
+	o.Lane = ask.turn.Lane
+	if ask.turn.MaxWallClock > 0 {
+		o.MaxWallClock = ask.turn.MaxWallClock
+	}
 	if to.onEvent != nil {
 		o.OnEvent = func(e event.Event) {
 			to.onEvent(e)

@@ -9,12 +9,15 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/daemon/schedule"
 )
 
 // demand is what a run of collect was asked for beside the connection.
 type demand struct {
 	fresh   bool
 	streams []string // nil is all
+	turn    schedule.Turn
+	fixed   bool // turn is the command line's
 }
 
 // checkStreams holds --stream against the connection, before anything is opened.

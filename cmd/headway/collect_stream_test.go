@@ -31,7 +31,7 @@ func TestCollectsTheNamedStreamsOnly(t *testing.T) {
 	}
 
 	code, out, errs := headway(t, "collect", "c.yaml", "--stream", "users")
-	if code != exitOK || !strings.Contains(out, "nothing is left to do for users") || !strings.Contains(out, `users only; "headway status" shows the rest`) {
+	if code != exitOK || !strings.Contains(out, "nothing is left to do for what was asked for") || !strings.Contains(out, `users only; "headway status" shows the rest`) {
 		t.Fatalf("exit %d: %s%s", code, errs, out)
 	}
 	if rows(t, "users") != siteDocs || rows(t, "docs")+rows(t, "messages") != 0 || s.asked("/docs") != 0 {

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/schedule"
 )
 
@@ -18,7 +20,8 @@ func newSchedule() *cobra.Command {
 		Use:   "schedule",
 		Short: "Show when a running daemon collects which connection",
 		Long: `Shows the connections that a running "headway serve" collects by itself: which
-are being collected, when the others run next, and which failed and why. The
+are being collected, when the others run next, and which failed and why. Where
+run.catchup_schedule gives the past times of its own, these have a column. The
 folder with their files is collections.dir of the daemon's configuration.`,
 		Example: `  headway schedule --server http://127.0.0.1:8700
   headway schedule --json`,
@@ -54,14 +57,25 @@ func scheduleText(all []schedule.Status, now time.Time) string {
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "CONNECTION\tNEXT RUN\tLAST RUN\tFILE")
-	for _, s := range all {
-		next := "unknown"
+	apart := slices.ContainsFunc(all, func(s schedule.Status) bool { return !s.CatchupNext.IsZero() || s.Lane != "" })
+	header := "CONNECTION\tNEXT RUN\tLAST RUN\tFILE"
+	if apart {
+		header = "CONNECTION\tNEXT RUN\tNEXT CATCH-UP\tLAST RUN\tFILE"
+	}
+	_, _ = fmt.Fprintln(w, header)
+	when := func(running bool, at time.Time, otherwise string) string {
 		switch {
-		case s.Running:
-			next = "now"
-		case !s.Next.IsZero():
-			next = s.Next.Local().Format(time.DateTime) + ", in " + clock(max(0, s.Next.Sub(now)))
+		case running:
+			return "now"
+		case at.IsZero():
+			return otherwise
+		}
+		return at.Local().Format(time.DateTime) + ", in " + clock(max(0, at.Sub(now)))
+	}
+	for _, s := range all {
+		next := when(s.Running && s.Lane != collect.Catchup, s.Next, "unknown")
+		if apart {
+			next += "\t" + when(s.Running && s.Lane == collect.Catchup, s.CatchupNext, "with each run")
 		}
 		last := "ok"
 		switch {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/schedule"
 )
 
@@ -24,6 +25,16 @@ func TestScheduleSaysWhatRunsWhen(t *testing.T) {
 			if !strings.Contains(line, w) {
 				t.Errorf("line %d lacks %q: %s", i, w, line)
 			}
+		}
+	}
+	text = scheduleText([]schedule.Status{
+		{Connection: "chats", File: "chats.yaml", Running: true, Lane: collect.Catchup, Next: now.Add(time.Minute)},
+		{Connection: "issues", File: "issues.yaml", Next: now.Add(time.Minute), CatchupNext: now.Add(time.Hour)},
+		{Connection: "mail", File: "mail.yaml", Running: true},
+	}, now)
+	for i, want := range []string{"NEXT RUN NEXT CATCH-UP LAST RUN FILE", "in 1m0s now - chats.yaml", "in 1m0s 2026-01-02 04:00:00, in 1h0m", "now with each run"} {
+		if line := strings.Join(strings.Fields(strings.Split(text, "\n")[i]), " "); !strings.Contains(line, want) {
+			t.Errorf("with lanes apart line %d lacks %q: %s", i, want, line)
 		}
 	}
 	if text := scheduleText(nil, now); !strings.Contains(text, "nothing") {

@@ -12,6 +12,9 @@ import (
 func eventText(e event.Event) string {
 	switch e.Type {
 	case event.RunStart:
+		if e.Phase != "" {
+			return "the run began, for " + laneText(collect.LaneKind(e.Phase))
+		}
 		return "the run began"
 	case event.RunEnd:
 		return fmt.Sprintf("the run ended: %s", e.Reason)

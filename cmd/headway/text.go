@@ -135,8 +135,8 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	took := clock(s.Ended.Sub(s.Started))
 	switch s.State {
 	case collect.RunDrained:
-		if s.Streams != nil {
-			fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do for %s\n", c.Name, took, strings.Join(s.Streams, ", "))
+		if s.Streams != nil || s.Lane != "" {
+			fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do for what was asked for\n", c.Name, took)
 			break
 		}
 		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
@@ -149,6 +149,9 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	}
 	if s.Error != "" {
 		row("error", "%s", s.Error)
+	}
+	if s.Lane != "" {
+		row("lane", "%s only", laneText(s.Lane))
 	}
 	if s.Streams != nil {
 		row("streams", "%s only; \"headway status\" shows the rest", strings.Join(s.Streams, ", "))
@@ -183,6 +186,14 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 		row("missing", "%s", line)
 	}
 	return b.String()
+}
+
+// laneText is a lane for people.
+func laneText(l collect.LaneKind) string {
+	if l == collect.Catchup {
+		return "the past (catchup)"
+	}
+	return "what changes (steady)"
 }
 
 // missingText says what the run leaves uncollected and what to do about it; it is

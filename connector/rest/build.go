@@ -43,15 +43,22 @@ func (b builder) run(n *node) Run {
 		CatchupPages: b.count(n.get("catchup_pages"), 0, 1<<53),
 		MaxWallClock: b.duration(n.get("max_wall_clock"), 0, time.Second, 366*24*time.Hour),
 		Concurrency:  int(b.count(n.get("concurrency"), 1, 64)),
-		Schedule:     b.text(n.get("schedule")),
-	}
-	if r.Schedule != "" {
-		if _, err := cron.ParseStandard(r.Schedule); err != nil {
-			at := n.get("schedule")
-			b.add(at.at, at.path, "%s; want five fields such as \"*/15 * * * *\", or \"@every 15m\" (%v)", at.is(), err)
-		}
+
+		Schedule: b.timetable(n.get("schedule")), CatchupSchedule: b.timetable(n.get("catchup_schedule")),
 	}
 	return r
+}
+
+// timetable is a cron expression.
+func (b builder) timetable(n *node) string {
+	s := b.text(n)
+	if s == "" {
+		return ""
+	}
+	if _, err := cron.ParseStandard(s); err != nil {
+		b.add(n.at, n.path, "%s; want five fields such as \"*/15 * * * *\", or \"@every 15m\" (%v)", n.is(), err)
+	}
+	return s
 }
 
 func (b builder) sink(n *node) Sink {

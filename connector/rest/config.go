@@ -220,6 +220,9 @@ type Run struct {
 	// Schedule is when a process that stays runs it, as a cron expression in
 	// local time; empty leaves that to the process.
 	Schedule string
+	// CatchupSchedule is when such a process collects the past, apart from what
+	// changes; empty is with it.
+	CatchupSchedule string
 }
 
 // Sink is where records go: exactly one is set.

@@ -35,6 +35,10 @@ type Plan struct {
 	Retries string       `json:"retries"`
 	Circuit string       `json:"circuit"`
 	Streams []StreamPlan `json:"streams"`
+	// Schedule and CatchupSchedule are when a process that stays runs it; empty
+	// for no times of its own.
+	Schedule        string `json:"schedule,omitempty"`
+	CatchupSchedule string `json:"catchup_schedule,omitempty"`
 	// Bounds are the caps of one run; empty for none.
 	Bounds []string `json:"bounds,omitempty"`
 	Sink   string   `json:"sink"`
@@ -73,6 +77,7 @@ func Describe(cfg *Config) Plan {
 		Circuit:   pr.Circuit.String(),
 		Sink:      cfg.Sink.String(),
 		Warnings:  pr.warnings(ceiling),
+		Schedule:  cfg.Run.Schedule, CatchupSchedule: cfg.Run.CatchupSchedule,
 	}
 	if pr.BaseURL != nil {
 		p.BaseURL = pr.BaseURL.String()
@@ -279,6 +284,13 @@ func (p Plan) Write(w io.Writer) error {
 	line("retries", "%s", p.Retries)
 	line("circuit", "%s", p.Circuit)
 	line("run", "%s", cmp.Or(strings.Join(p.Bounds, ", "), "no bounds"))
+	if p.Schedule != "" || p.CatchupSchedule != "" {
+		text := cmp.Or(p.Schedule, "the process's own")
+		if p.CatchupSchedule != "" {
+			text += "; the past apart from it: " + p.CatchupSchedule
+		}
+		line("schedule", "%s", text)
+	}
 	line("sink", "%s", p.Sink)
 	for _, s := range p.Streams {
 		b.WriteString("\n")

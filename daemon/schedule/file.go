@@ -28,6 +28,7 @@ type file struct {
 	digest    [sha256.Size]byte
 	config    *rest.Config
 	timetable cron.Schedule
+	catchup   cron.Schedule // nil: with the steady state
 }
 
 // list gives the connection files of a folder, by name. A folder that is not
@@ -73,6 +74,11 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule) 
 	if c.Run.Schedule != "" {
 		if f.timetable, err = cron.ParseStandard(c.Run.Schedule); err != nil {
 			return nil, fmt.Errorf("schedule: %s: run.schedule is %q: %w", path, c.Run.Schedule, err)
+		}
+	}
+	if c.Run.CatchupSchedule != "" {
+		if f.catchup, err = cron.ParseStandard(c.Run.CatchupSchedule); err != nil {
+			return nil, fmt.Errorf("schedule: %s: run.catchup_schedule is %q: %w", path, c.Run.CatchupSchedule, err)
 		}
 	}
 	if _, err := sinkOf(c); err != nil {

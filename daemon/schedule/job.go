@@ -20,8 +20,12 @@ type Status struct {
 	File string `json:"file"`
 	// Running says that it is being collected, or waits for a place.
 	Running bool `json:"running"`
-	// Next is when the next run begins; zero while one is running.
-	Next time.Time `json:"next,omitzero"`
+	// Lane is the one that is being collected; empty is both, or none.
+	Lane collect.LaneKind `json:"lane,omitempty"`
+	// Next is when the next run begins, and CatchupNext when the catch-up's does
+	// where it has a timetable of its own. Each is zero while that run is under way.
+	Next        time.Time `json:"next,omitzero"`
+	CatchupNext time.Time `json:"catchup_next,omitzero"`
 	// Failures counts the runs in a row that failed for good.
 	Failures int `json:"failures"`
 	// Error is what the last run failed by, without content; empty if it did not.
@@ -65,27 +69,31 @@ func (s *Scheduler) begin(f *file, timetable string, before *job) *job {
 func (j *job) end() { j.once.Do(func() { close(j.stop) }) }
 
 func (j *job) loop(ctx context.Context) {
-	failures := 0
+	lanes := NewLanes(j.file.timetable, j.file.catchup, j.file.config.Run.MaxWallClock, time.Now())
 	for {
 		if !j.take() {
 			return
 		}
-		j.change(func(t *Status) { t.Running, t.Next = true, time.Time{} })
-		sum, err := j.guarded(ctx)
+		turn := lanes.Begin(time.Now())
+		j.change(func(t *Status) {
+			t.Running, t.Lane = true, turn.Lane
+			if turn.Lane == collect.Catchup {
+				t.CatchupNext = time.Time{}
+			} else {
+				t.Next = time.Time{}
+			}
+		})
+		sum, err := j.guarded(ctx, turn)
 		<-j.s.places
-		now := time.Now()
-		at, ok := Next(j.file.timetable, sum, err, now)
-		if ok {
-			failures = 0
-		} else {
-			failures++
-			at = afterFailure(j.file.timetable, failures, now)
-		}
+		lanes.Ended(turn, sum, err, time.Now())
+		at, steady, catchup := lanes.Due()
 		why := ""
 		if err != nil {
 			why = err.Error()
 		}
-		j.change(func(t *Status) { t.Running, t.Next, t.Failures, t.Error = false, at, failures, why })
+		j.change(func(t *Status) {
+			t.Running, t.Lane, t.Next, t.CatchupNext, t.Failures, t.Error = false, "", steady, catchup, lanes.failures, why
+		})
 		j.note(sum, err, at)
 		if sum.Reason == reason.Interrupted && sum.State == collect.RunDeferred {
 			return
@@ -116,7 +124,7 @@ func (j *job) take() bool {
 }
 
 // guarded runs once. What panics in one connection must not end the others.
-func (j *job) guarded(ctx context.Context) (sum collect.Summary, err error) {
+func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			j.s.deps.Log.Error("a collection panicked", slog.String("connection", j.file.config.Name), slog.String("stack", string(debug.Stack())))
@@ -129,6 +137,10 @@ func (j *job) guarded(ctx context.Context) (sum collect.Summary, err error) {
 		return sum, err
 	}
 	o := Options(c)
+	o.Lane = turn.Lane
+	if turn.MaxWallClock > 0 {
+		o.MaxWallClock = turn.MaxWallClock
+	}
 	if o.Sink, err = sinkOf(c); err != nil {
 		return sum, err
 	}
@@ -137,7 +149,7 @@ func (j *job) guarded(ctx context.Context) (sum collect.Summary, err error) {
 	if err != nil {
 		return sum, err
 	}
-	j.s.deps.Log.Info("collection begins", slog.String("connection", c.Name))
+	j.s.deps.Log.Info("collection begins", slog.String("connection", c.Name), slog.String("lane", string(turn.Lane)))
 	j.mu.Lock()
 	j.collector = collector
 	j.mu.Unlock()

@@ -1,0 +1,109 @@
+package schedule
+
+import (
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/reason"
+)
+
+// Lanes is when the lanes of a connection run. With one timetable each run sees
+// to both. With a timetable of its own the catch-up runs apart: it begins at its
+// times, makes way whenever the steady state is due and goes on after it, until
+// the past is collected or the run's own bounds end it; then it waits for its next
+// time. It is a decision, pure: the caller passes the instants.
+type Lanes struct {
+	steady, catchup       cron.Schedule
+	maxWallClock          time.Duration
+	failures              int
+	dueSteady, dueCatchup time.Time
+	// window is when max_wall_clock ends a catch-up that makes way in between.
+	window time.Time
+}
+
+// NewLanes begins at now with the steady state; the catch-up waits for its time.
+// A nil catchup has no timetable of its own. MaxWallClock bounds a catch-up from
+// its start over all its parts; 0 is no bound.
+func NewLanes(steady, catchup cron.Schedule, maxWallClock time.Duration, now time.Time) *Lanes {
+	l := &Lanes{steady: steady, catchup: catchup, maxWallClock: maxWallClock, dueSteady: now}
+	if catchup != nil {
+		l.dueCatchup = catchup.Next(now)
+	}
+	return l
+}
+
+// Turn is one run.
+type Turn struct {
+	// Lane is what to collect; empty is both.
+	Lane collect.LaneKind
+	// MaxWallClock bounds the run; 0 leaves the connection's own bound.
+	MaxWallClock time.Duration
+}
+
+// Due is when the next run begins. The catch-up's instant is zero when it has no
+// timetable of its own.
+func (l *Lanes) Due() (next, steady, catchup time.Time) {
+	if next = l.dueSteady; l.catchup != nil && l.dueCatchup.Before(next) {
+		next = l.dueCatchup
+	}
+	return next, l.dueSteady, l.dueCatchup
+}
+
+// Begin says what to run at now, when a run is due. Where both lanes are due the
+// steady state goes first.
+func (l *Lanes) Begin(now time.Time) Turn {
+	if l.catchup == nil {
+		return Turn{}
+	}
+	if !l.dueSteady.After(now) || l.dueSteady.Before(l.dueCatchup) {
+		return Turn{Lane: collect.Steady}
+	}
+	bound := l.dueSteady.Sub(now)
+	if l.maxWallClock > 0 {
+		if !l.window.After(now) {
+			l.window = now.Add(l.maxWallClock)
+		}
+		bound = min(bound, l.window.Sub(now))
+	}
+	return Turn{Lane: collect.Catchup, MaxWallClock: max(bound, RetryLeast)}
+}
+
+// Ended takes how a turn ended. Ok is false when running again is pointless as
+// things are; the lane is then tried again later each time.
+func (l *Lanes) Ended(t Turn, s collect.Summary, err error, now time.Time) (ok bool) {
+	timetable, due := l.steady, &l.dueSteady
+	if t.Lane == collect.Catchup {
+		timetable, due = l.catchup, &l.dueCatchup
+	}
+	at, ok := Next(timetable, s, err, now)
+	if !ok {
+		l.failures++
+		*due, l.window = afterFailure(timetable, l.failures, now), time.Time{}
+		return false
+	}
+	l.failures = 0
+	if t.Lane == collect.Catchup && err == nil {
+		at = l.afterCatchup(s, at, now)
+	}
+	*due = at
+	if t.Lane == collect.Steady && s.State == collect.RunDeferred && s.Reason.Kind() == reason.KindPressure && l.dueCatchup.Before(at) {
+		l.dueCatchup = at // what holds the steady state back holds the past back too
+	}
+	return true
+}
+
+// afterCatchup is when a catch-up goes on: at once when it made way for the steady
+// state, at its next time when it is done or its bounds ended it.
+func (l *Lanes) afterCatchup(s collect.Summary, at, now time.Time) time.Time {
+	_, capped := reason.AsCap(s.Reason)
+	switch {
+	case s.State == collect.RunDeferred && s.Reason == reason.MaxWallClock.Reason() && (l.maxWallClock == 0 || l.window.After(now)):
+		return now
+	case s.State == collect.RunDeferred && !capped:
+		return at
+	}
+	l.window = time.Time{}
+	return l.catchup.Next(now)
+}
