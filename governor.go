@@ -21,6 +21,7 @@ type Governor struct {
 	core    Core
 	permits permits
 	queue   queue
+	held    Wait // what the head of the queue waits for
 }
 
 // New makes a governor. The error names the field, its value and its bound.
@@ -153,6 +154,12 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 	defer w.stop()
 	var held Wait
+	leave := func() {
+		if g.queue.head == w {
+			g.held = Wait{}
+		}
+		g.queue.remove(w)
+	}
 	for {
 		now := g.now()
 		g.mu.Lock()
@@ -164,11 +171,12 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 				p.wait = held
 			} else {
 				held = Wait{Reason: d.Reason, Pace: d.Pace}
+				g.held, p.wait = held, held
 				err = g.hopeless(ctx, now, d, 0)
 			}
 			note := g.note(now, fx)
 			if d.OK || err != nil {
-				g.queue.remove(w)
+				leave()
 				g.mu.Unlock()
 				g.publish(note)
 				return p, err
@@ -189,9 +197,9 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 		case <-alarm:
 		case <-ctx.Done():
 			g.mu.Lock()
-			g.queue.remove(w)
+			leave()
 			g.mu.Unlock()
-			return Permit{}, g.gaveUp(ctx.Err())
+			return Permit{wait: held}, g.gaveUp(ctx.Err())
 		}
 	}
 }

@@ -14,7 +14,9 @@ type Permit struct {
 	wait         Wait
 }
 
-// Wait is what the attempt waited for before it had its permit.
+// Wait is what the attempt waited for before it had its permit. It is known also
+// of the zero Permit that [Governor.Acquire] gives beside an error: what the
+// attempt waited for until then.
 func (p Permit) Wait() Wait { return p.wait }
 
 // Settle tells how the attempt ended and reports whether this call settled the

@@ -25,6 +25,8 @@ type Snapshot struct {
 	// InFlight counts attempts under way, Waiting those who wait for a permit.
 	InFlight int `json:"in_flight"`
 	Waiting  int `json:"waiting"`
+	// Held is what the first of them waits for; the zero value when nobody waits.
+	Held Wait `json:"-"`
 	// Expired counts permits that were never settled.
 	Expired int64 `json:"expired"`
 }
@@ -41,7 +43,7 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
 		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.law.Name(),
 		Circuit:  g.core.circuit.State().String(),
-		InFlight: int(g.core.inFlight), Waiting: int(g.queue.len), Expired: int64(g.permits.expired),
+		InFlight: int(g.core.inFlight), Waiting: int(g.queue.len), Held: g.held, Expired: int64(g.permits.expired),
 	}
 	if g.core.set.NoBreaker {
 		s.Circuit = "off"

@@ -191,26 +191,43 @@ func (a *account) to(now time.Duration) {
 // first attempt.
 func (a *account) admitted(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
-	by, whole := waitedFor(held)
-	switch {
-	case whole && a.sent:
-		total := a.between.Total()
-		a.between = Bounds{}
-		a.between[by] = total
-	default:
-		// Nothing else was in flight during the wait, as far as it was idle; before
-		// the wait a retry backed off.
-		wait = min(wait, a.between[BoundProcessing])
-		a.between[BoundProcessing] -= wait
-		a.between[by] += wait
-		if number > 1 {
-			a.between[BoundBackoff] += a.between[BoundProcessing]
-			a.between[BoundProcessing] = 0
-		}
+	a.waited(wait, held)
+	if whole := a.whole(held); !whole && number > 1 {
+		a.between[BoundBackoff] += a.between[BoundProcessing]
+		a.between[BoundProcessing] = 0
 	}
 	a.flush()
 	a.sent = true
 	a.inFlight++
+}
+
+// gaveUp is an attempt that waited and does not go out.
+func (a *account) gaveUp(now, wait time.Duration, held headway.Wait) {
+	a.to(now)
+	a.waited(wait, held)
+	a.flush()
+}
+
+// waited puts a wait that ends now where it belongs.
+func (a *account) waited(wait time.Duration, held headway.Wait) {
+	by, _ := waitedFor(held)
+	if a.whole(held) {
+		total := a.between.Total()
+		a.between = Bounds{}
+		a.between[by] = total
+		return
+	}
+	// Nothing else was in flight during the wait, as far as it was idle; before
+	// the wait a retry backed off.
+	wait = min(wait, a.between[BoundProcessing])
+	a.between[BoundProcessing] -= wait
+	a.between[by] += wait
+}
+
+// whole reports whether a wait stands for all of the time since the last admission.
+func (a *account) whole(held headway.Wait) bool {
+	_, whole := waitedFor(held)
+	return whole && a.sent
 }
 
 // waitedFor is the bound that a wait for a permit stands for. Whole says that it
@@ -255,10 +272,14 @@ func (a *account) committed(now time.Duration)  { a.to(now); a.commits-- }
 func (a *account) opened(now time.Duration) { a.to(now); a.circuits++ }
 func (a *account) closed(now time.Duration) { a.to(now); a.circuits-- }
 
-// bounds is the account at an instant.
-func (a *account) bounds(now time.Duration) Bounds {
+// bounds is the account at an instant. Held is what the next attempt waits for
+// by then; the zero value is for nothing.
+func (a *account) bounds(now time.Duration, held headway.Wait) Bounds {
 	then := *a
 	then.to(now)
+	if held.Reason != reason.None {
+		then.waited(then.between[BoundProcessing], held)
+	}
 	then.flush()
 	return then.spent
 }

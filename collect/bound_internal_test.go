@@ -75,7 +75,7 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 			for _, s := range tt.steps {
 				s.do(&a, s.at)
 			}
-			if diff := cmp.Diff(tt.want, a.bounds(tt.now)); diff != "" {
+			if diff := cmp.Diff(tt.want, a.bounds(tt.now, headway.Wait{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -111,7 +111,7 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 				}
 			}
 		}
-		b := a.bounds(now)
+		b := a.bounds(now, headway.Wait{})
 		if b.Total() != now {
 			t.Fatalf("%v of %v: %v", b.Total(), now, b)
 		}

@@ -86,6 +86,7 @@ func newCaller(r *run, g *headway.Governor) (*caller, error) {
 		Deadline: r.budget.deadline, Waiting: r.waiting,
 		Gate:    r.budget.take,
 		Sending: r.live.sending,
+		GaveUp:  r.live.gaveUp,
 		Observe: r.observe,
 	}
 	if o.Classify != nil {

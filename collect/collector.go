@@ -53,6 +53,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if r.governor, err = headway.New(pacing); err != nil {
 		return Summary{}, err
 	}
+	r.live.held = func() headway.Wait { return r.governor.Snapshot().Held }
 	waiting, interrupt := context.WithCancel(ctx)
 	defer interrupt()
 	r.waiting = waiting
@@ -77,10 +78,11 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	}
 	fault.Point(fault.LeaseAcquired)
 	ctx, lost := context.WithCancelCause(ctx)
-	beat := r.heartbeat(ctx, lost)
+	beat, record := r.heartbeat(ctx, lost), r.keepRecord(ctx)
 	end := r.collect(ctx)
 	lost(nil)
 	beat.Wait()
+	record.Wait()
 	return r.finish(ctx, end)
 }
 
@@ -122,6 +124,11 @@ type run struct {
 	warnings []connector.Warning
 
 	live live
+
+	// committing is held while something is committed: counters only grow.
+	// Committed is when that was last done.
+	committing sync.Mutex
+	committed  time.Time
 
 	mu      sync.Mutex
 	pending []event.Event // to go into the next commit

@@ -125,6 +125,9 @@ func (r *run) came(ctx context.Context, b *batch, o outcome) *ending {
 const (
 	minSpacing = 100 * time.Millisecond
 	maxSpacing = time.Second
+	// ageShare bounds what a young run has to lose: the time between commits is at
+	// most that part of the time since it began.
+	ageShare = 20
 	// maxPending is how many outcomes are held at most.
 	maxPending = 256
 	// commitShare is the time between commits, in commits: about a twentieth of
@@ -138,11 +141,12 @@ const (
 type saves struct {
 	last time.Time     // when the newest commit ended
 	cost time.Duration // how long it took
+	age  time.Duration // how old the run was then
 }
 
 // at is the earliest instant of the next commit.
 func (s saves) at() time.Time {
-	return s.last.Add(min(max(minSpacing, commitShare*s.cost), maxSpacing))
+	return s.last.Add(max(minSpacing, min(commitShare*s.cost, s.age/ageShare, maxSpacing)))
 }
 
 // due reports whether so many outcomes are to be committed at now.

@@ -37,6 +37,9 @@ type Live struct {
 	// Progress counts with what is not committed yet: attempts as they are sent,
 	// records as they are committed.
 	Progress Progress `json:"progress"`
+	// Outstanding counts the details that are owed in all: those left in this slice,
+	// and those of gaps.
+	Outstanding int64 `json:"outstanding"`
 	// Owed counts the details that are left in this slice.
 	Owed int64 `json:"owed"`
 	// More says that pages follow, so that nobody knows yet how much is left.
@@ -53,6 +56,7 @@ type Live struct {
 // live is what a display is told, under a lock of its own.
 type live struct {
 	started   time.Time
+	held      func() headway.Wait // what the next attempt waits for
 	mu        sync.Mutex
 	ended     time.Time // zero while the run is under way
 	account   account
@@ -62,6 +66,7 @@ type live struct {
 	retries   int64
 	throttled int64
 	owed      int64
+	owing     int64 // what gaps stood for when that was last counted, less what was opened and recovered by then
 	last      bool
 	waiting   reason.Reason
 	until     time.Time
@@ -91,6 +96,13 @@ func (l *live) sending(a transport.Attempt) {
 	l.account.admitted(l.now(), a.Wait, a.Held, a.Number)
 }
 
+// gaveUp is an attempt that waited and does not go out.
+func (l *live) gaveUp(a transport.Attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.account.gaveUp(l.now(), a.Wait, a.Held)
+}
+
 // committing accounts for a commit until done is called.
 func (l *live) committing() (done func()) {
 	return l.during((*account).committing, (*account).committed)
@@ -115,6 +127,26 @@ func (l *live) owe(n int64, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owed, l.last = n, last
+}
+
+// stock says what the gaps of the connection stand for now.
+func (l *live) stock(owed map[string]int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owing = l.committed.GapsRecovered - l.committed.GapsOpened
+	for _, n := range owed {
+		l.owing += n
+	}
+}
+
+// outstanding is all that is owed, with the lock held. What recovery has left is
+// gaps; what is left of a page is not.
+func (l *live) outstanding() int64 {
+	gaps := l.owing + l.committed.GapsOpened - l.committed.GapsRecovered
+	if l.stage.Phase == PhaseRecovery {
+		return max(gaps, l.owed)
+	}
+	return max(gaps, 0) + max(l.owed, 0)
 }
 
 func (l *live) paid() {
@@ -160,7 +192,11 @@ func (l *live) with(b Progress) Progress {
 	p.GapsOpened += b.GapsOpened
 	p.GapsRecovered += b.GapsRecovered
 	p.ChildrenGone += b.ChildrenGone
-	p.BoundBy = l.account.bounds(l.now())
+	var held headway.Wait
+	if l.held != nil && l.ended.IsZero() {
+		held = l.held()
+	}
+	p.BoundBy = l.account.bounds(l.now(), held)
 	p.Attempts, p.Retries, p.Throttled = l.attempts, l.retries, l.throttled
 	return p
 }
@@ -179,7 +215,7 @@ func (c *Collector) Live() (now Live, ok bool) {
 	defer l.mu.Unlock()
 	now = Live{
 		stage: l.stage, Run: r.id, Elapsed: time.Since(r.started), Progress: l.with(Progress{}),
-		Owed: l.owed, More: !l.last, Waiting: l.waiting, Until: l.until, Pacing: pacing,
+		Outstanding: l.outstanding(), Owed: l.owed, More: !l.last, Waiting: l.waiting, Until: l.until, Pacing: pacing,
 	}
 	if pacing.Rate != nil {
 		now.Left = time.Duration(float64(l.owed) * pacing.Rate.CurrentIntervalMS * float64(time.Millisecond))
@@ -228,6 +264,8 @@ func (r *run) drain() []event.Event {
 // commit makes a slice durable and counts it.
 func (r *run) commit(ctx context.Context, c Commit) error {
 	defer r.live.committing()()
+	r.committing.Lock()
+	defer r.committing.Unlock()
 	r.live.mu.Lock()
 	total := r.live.with(c.Progress)
 	r.live.mu.Unlock()
@@ -237,15 +275,12 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 	c.Pacing = r.learned(c.At)
 	fault.Point(fault.SliceCommitting)
 	began := time.Now()
-	if err := r.o.Store.Commit(ctx, r.lease, c); err != nil {
-		r.mu.Lock()
-		r.pending = append(c.Events, r.pending...)
-		r.mu.Unlock()
+	if err := r.put(ctx, c); err != nil {
 		return err
 	}
 	fault.Point(fault.SliceCommitted)
 	now := time.Now()
-	r.saves = saves{last: now, cost: now.Sub(began)}
+	r.saves = saves{last: now, cost: now.Sub(began), age: now.Sub(r.started)}
 	r.live.mu.Lock()
 	r.live.committed = total
 	r.live.mu.Unlock()

@@ -42,6 +42,11 @@ func (r *run) recover(ctx context.Context) *stop {
 		}
 	}
 	began := time.Now()
+	owed, _, _, err := r.owed(ctx)
+	if err != nil {
+		return r.broken(ctx, err)
+	}
+	r.live.stock(owed)
 	for {
 		if stop := r.halted(ctx); stop != nil {
 			return stop
@@ -78,7 +83,7 @@ func (r *run) recoverWhileItPays(ctx context.Context, again bool) *stop {
 			if idle >= maxCircuitWaits || !again {
 				return nil
 			}
-			_, next, err := r.owed(ctx)
+			_, next, _, err := r.owed(ctx)
 			if err != nil {
 				return r.broken(ctx, err)
 			}

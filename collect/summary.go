@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/connector"
@@ -54,7 +55,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		Progress: r.live.counted(),
 	}, Streams: r.o.Streams, Lane: r.o.Lane, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
 	var failure error
-	owed, next, err := r.owed(ctx)
+	owed, next, due, err := r.owed(ctx)
 	if err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
@@ -78,7 +79,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 			s.Error = end.cause.Error()
 		}
 	case len(owed) > 0:
-		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, next.RetryAt
+		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, together(due)
 	case s.Quarantined > 0:
 		s.State, s.Reason = RunIncomplete, reason.Quarantined
 	}
@@ -124,14 +125,31 @@ func (r *run) progressed() bool {
 	return p.Records > 0
 }
 
-// owed counts what the connection owes, and tells the gap that can be tried first.
-func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err error) {
+// together is when a run is to come back for gaps that are due at these instants:
+// when the first is, or as much as a minute later where others are due by then. A
+// run for each would walk the lists anew each time.
+func together(due []time.Time) (at time.Time) {
+	if len(due) == 0 {
+		return at
+	}
+	last := slices.MinFunc(due, time.Time.Compare).Add(firstTryWait)
+	for _, d := range due {
+		if !d.After(last) && d.After(at) {
+			at = d
+		}
+	}
+	return at
+}
+
+// owed counts what the connection owes, and tells the gap that can be tried first
+// and when each can.
+func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, due []time.Time, err error) {
 	owed = map[string]int64{}
 	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPageRows}
 	for {
 		gaps, err := r.o.Store.Gaps(ctx, f)
 		if err != nil {
-			return owed, next, err
+			return owed, next, due, err
 		}
 		for _, g := range gaps {
 			f.AfterID = g.ID
@@ -140,12 +158,13 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, err er
 				continue // a walk has fetched all of it meanwhile, or another run will
 			}
 			owed[g.Reason.String()] += n
+			due = append(due, g.RetryAt)
 			if next.ID == 0 || g.RetryAt.Before(next.RetryAt) {
 				next = g
 			}
 		}
 		if len(gaps) < gapPageRows {
-			return owed, next, nil
+			return owed, next, due, nil
 		}
 	}
 }

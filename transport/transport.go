@@ -61,6 +61,9 @@ type Options struct {
 	// Sending is told of each attempt when nothing but sending is left to do: its
 	// Number, Wait and Held are set. It must not block.
 	Sending func(Attempt)
+	// GaveUp is told of each attempt that waited for its permit in vain: its Number,
+	// Wait and Held are set. It must not block.
+	GaveUp func(Attempt)
 	// Observe is told of each attempt, after it ended and before its permit is
 	// settled, so that the events of the governor come after it. It must not block,
 	// nor keep a reference to anything in the attempt.
@@ -198,6 +201,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	asked := time.Now()
 	permit, err := t.acquire(ctx, req)
 	if err != nil {
+		if t.o.GaveUp != nil {
+			t.o.GaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
+		}
 		return answer{}, err
 	}
 	out, cancel, err := t.admitted(req, n)

@@ -85,7 +85,11 @@ again. A later run works them off by itself.`,
 					return writeJSON(cmd, orEmpty(gaps))
 				}
 				if len(gaps) == 0 {
-					_, _ = fmt.Fprintln(cmd.OutOrStdout(), "no such gaps")
+					text, err := noGaps(cmd, r, f)
+					if err != nil {
+						return err
+					}
+					_, _ = fmt.Fprintln(cmd.OutOrStdout(), text)
 					return nil
 				}
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -115,6 +119,21 @@ again. A later run works them off by itself.`,
 	list.Flags().StringVar(&why, "reason", "", "only for this reason")
 	list.Flags().IntVar(&f.Limit, "limit", 100, "how many; 0 is all")
 	return list
+}
+
+// noGaps says that none matched, and that others are quarantined where somebody
+// who asked for no status may want to know.
+func noGaps(cmd *cobra.Command, r collect.Reader, f collect.GapFilter) (string, error) {
+	const none = "no such gaps"
+	if cmd.Flags().Changed("status") {
+		return none, nil
+	}
+	f.Status, f.Limit = collect.GapTerminal, 0
+	quarantined, err := r.Gaps(cmd.Context(), f)
+	if err != nil || len(quarantined) == 0 {
+		return none, err
+	}
+	return fmt.Sprintf("%s; %s quarantined (--status terminal lists them)", none, count(int64(len(quarantined)))), nil
 }
 
 // newGapsShow tells all of one gap.
@@ -272,7 +291,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd, map[string]any{"action": action, "gaps": n})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s gaps\n", action, count(n))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", action, counted(n, "gap"))
 			return err
 		},
 	}

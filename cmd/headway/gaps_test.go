@@ -78,7 +78,7 @@ func TestGapsAreListedShownAndMoved(t *testing.T) {
 	if code, out, _ := headway(t, "gaps", "show", "1", "--state", path); code != 0 || !strings.Contains(out, "messages of chats a") || !strings.Contains(out, "500 server_error") {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
-	if code, out, _ := headway(t, "gaps", "release", "--all", "--state", path); code != 0 || out != "release: 1 gaps\n" {
+	if code, out, _ := headway(t, "gaps", "release", "--all", "--state", path); code != 0 || out != "release: 1 gap\n" {
 		t.Fatalf("exit %d: %s", code, out)
 	}
 	if g := statuses(t, path)["c"]; g.Status != collect.GapPending || g.Attempts != 0 || !g.RetryAt.IsZero() {
@@ -87,7 +87,7 @@ func TestGapsAreListedShownAndMoved(t *testing.T) {
 	if code, out, _ := headway(t, "gaps", "quarantine", "1", "--state", path, "--json"); code != 0 || !strings.Contains(out, `"gaps": 1`) {
 		t.Fatalf("exit %d: %s", code, out)
 	}
-	if code, out, _ := headway(t, "gaps", "retry", "--connection", "acme", "--reason", "rate_limited", "--state", path); code != 0 || out != "retry: 1 gaps\n" {
+	if code, out, _ := headway(t, "gaps", "retry", "--connection", "acme", "--reason", "rate_limited", "--state", path); code != 0 || out != "retry: 1 gap\n" {
 		t.Fatalf("exit %d: %s", code, out)
 	}
 	by := statuses(t, path)
@@ -124,12 +124,50 @@ func TestGapsSayWhatIsWrong(t *testing.T) {
 func TestStatusShowsWhatIsOwed(t *testing.T) {
 	path := owing(t)
 	code, out, _ := headway(t, "status", "acme", "--state", path)
-	for _, want := range []string{"acme", "2 details (1 rate_limited, 1 server_error)", "1 that failed too often", "deferred", "unknown"} {
+	for _, want := range []string{"acme", "2 details (1 rate_limited, 1 server_error)", "more pages follow", "1, which no run fetches by itself", "deferred", "unknown"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, no %q in\n%s", code, want, out)
 		}
 	}
 	if code, _, errs := headway(t, "status", "nobody", "--state", path); code != exitUsage || !strings.Contains(errs, `no connection "nobody"`) {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+func TestNoGapsSaysThatSomeAreQuarantined(t *testing.T) {
+	path := owing(t)
+	headway(t, "gaps", "quarantine", "--all", "--state", path)
+	if code, out, _ := headway(t, "gaps", "list", "--state", path); code != 0 || out != "no such gaps; 3 quarantined (--status terminal lists them)\n" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+	if code, out, _ := headway(t, "gaps", "list", "--status", "recovered", "--state", path); code != 0 || out != "no such gaps\n" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+}
+
+func TestStatusSaysWherePagesAreLeft(t *testing.T) {
+	catchup := func(stream string, done bool) collect.Lane {
+		return collect.Lane{Stream: stream, Kind: collect.Catchup, Walking: !done, Done: done}
+	}
+	steady := func(stream string, walking bool) collect.Lane {
+		return collect.Lane{Stream: stream, Kind: collect.Steady, Walking: walking, Done: true}
+	}
+	for _, tt := range []struct {
+		name string
+		c    collect.ConnectionStatus
+		want bool
+	}{
+		{"nothing was tried", collect.ConnectionStatus{}, false},
+		{"a first page is under way", collect.ConnectionStatus{LastRun: &collect.Run{}}, true},
+		{"the past is walked", collect.ConnectionStatus{Lanes: []collect.Lane{catchup("a", true), catchup("b", false)}}, true},
+		{"all is there", collect.ConnectionStatus{Lanes: []collect.Lane{catchup("a", true), steady("a", false)}, LastRun: &collect.Run{}}, false},
+		{"changes are listed", collect.ConnectionStatus{Lanes: []collect.Lane{catchup("a", true), steady("a", true)}}, true},
+		{"of a stream that is gone", collect.ConnectionStatus{
+			Lanes: []collect.Lane{catchup("a", true), catchup("b", false)}, Shapes: []collect.StreamShape{{Stream: "b", Gone: true}},
+		}, false},
+	} {
+		if got := unfinished(tt.c); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
 	}
 }

@@ -119,9 +119,9 @@ func statusText(c collect.ConnectionStatus) string {
 	for _, stream := range streamsOf(c) {
 		row(stream, streamText(c, stream))
 	}
-	row("owed", owedText(c.Owed, false))
+	row("owed", owedText(c.Owed, unfinished(c)))
 	if c.Quarantined > 0 {
-		row("quarantined", count(c.Quarantined)+" that failed too often: \"headway gaps list --status terminal\" says why")
+		row("quarantined", count(c.Quarantined)+", which no run fetches by itself: \"headway gaps list --status terminal\" says why")
 	}
 	row("rate", storedRate(c.Pacing))
 	if c.Pressure.Until.After(time.Now()) {
@@ -160,6 +160,28 @@ func streamsOf(c collect.ConnectionStatus) []string {
 	return names
 }
 
+// unfinished reports whether pages are left to walk, as far as is on record.
+func unfinished(c collect.ConnectionStatus) bool {
+	if len(c.Lanes) == 0 {
+		return c.LastRun != nil // it has not come to the end of its first page
+	}
+	caughtUp := map[string]bool{}
+	for _, l := range c.Lanes {
+		caughtUp[l.Stream] = caughtUp[l.Stream] || l.Kind == collect.Catchup && l.Done
+	}
+	for _, shape := range c.Shapes {
+		if shape.Gone {
+			delete(caughtUp, shape.Stream)
+		}
+	}
+	for _, l := range c.Lanes {
+		if done, there := caughtUp[l.Stream]; there && (!done || l.Kind == collect.Steady && l.Walking) {
+			return true
+		}
+	}
+	return false
+}
+
 // streamText tells catch-up from steady state.
 func streamText(c collect.ConnectionStatus, stream string) string {
 	var catchup, steady collect.Lane
@@ -171,7 +193,7 @@ func streamText(c collect.ConnectionStatus, stream string) string {
 			steady = l
 		}
 	}
-	items := count(c.Items[stream]) + " items"
+	items := counted(c.Items[stream], "item")
 	for _, shape := range c.Shapes {
 		if shape.Stream == stream && shape.Gone {
 			return items + ", no longer in the connection"
@@ -181,9 +203,9 @@ func streamText(c collect.ConnectionStatus, stream string) string {
 	case !catchup.Done && !catchup.Walking:
 		return items + ", not begun"
 	case !catchup.Done:
-		return fmt.Sprintf("%s, partially backfilled: %s pages so far", items, count(catchup.Pages))
+		return fmt.Sprintf("%s, partially backfilled: %s so far", items, counted(catchup.Pages, "page"))
 	case steady.Walking:
-		return fmt.Sprintf("%s, backfilled, changes being listed: %s pages so far", items, count(steady.Pages))
+		return fmt.Sprintf("%s, backfilled, changes being listed: %s so far", items, counted(steady.Pages, "page"))
 	}
 	text := items + ", fully synced"
 	if steady.Watermark != "" {
@@ -211,7 +233,7 @@ func runLine(r collect.Run) string {
 	if r.Reason != reason.None && r.Reason != reason.Drained {
 		text += fmt.Sprintf(" (%s)", r.Reason)
 	}
-	return text + fmt.Sprintf(", %s records, %s attempts, started %s", count(r.Records), count(r.Attempts), r.Started.Local().Format(time.DateTime))
+	return text + fmt.Sprintf(", %s, %s, started %s", counted(r.Records, "record"), counted(r.Attempts, "attempt"), r.Started.Local().Format(time.DateTime))
 }
 
 func newRate() *cobra.Command {

@@ -25,7 +25,7 @@ func progressBlock(name string, now collect.Live, width int) []string {
 		where += " of " + now.Stream
 	}
 	first := fmt.Sprintf("%s %s: %s, %s records, %s details, %s unchanged, %s owed",
-		clock(now.Elapsed), name, where, count(p.Records), count(p.Details), count(p.Unchanged), count(now.Owed+p.GapsOpened-p.GapsRecovered))
+		clock(now.Elapsed), name, where, count(p.Records), count(p.Details), count(p.Unchanged), count(now.Outstanding))
 	if now.More {
 		first += ", more pages follow"
 	}
@@ -118,6 +118,9 @@ func count(n int64) string {
 	return s
 }
 
+// counted is a number of things: "1 page", "2,000 pages".
+func counted(n int64, one string) string { return plural(n, one, one+"s") }
+
 func clip(s string, width int) string {
 	r := []rune(s)
 	if len(r) <= width {
@@ -157,14 +160,14 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 		row("streams", "%s only; \"headway status\" shows the rest", strings.Join(s.Streams, ", "))
 	}
 	p := s.Progress
-	row("collected", "%s records in %s pages, %s details, into %s", count(p.Records), count(p.Pages), count(p.Details), into)
+	row("collected", "%s in %s, %s, into %s", counted(p.Records, "record"), counted(p.Pages, "page"), counted(p.Details, "detail"), into)
 	for _, change := range s.Sink {
 		row("sink", "%s", change)
 	}
 	if p.ChildrenGone > 0 {
-		row("gone", "%s detail records that were there and are no longer", count(p.ChildrenGone))
+		row("gone", "%s of details that the provider no longer has", counted(p.ChildrenGone, "record"))
 	}
-	row("skipped", "%s items that did not change", count(p.Unchanged))
+	row("skipped", "%s that did not change", counted(p.Unchanged, "item"))
 	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("bound by", "%s", boundText(c, s))
@@ -208,7 +211,7 @@ func missingText(s collect.Summary) string {
 		parts = append(parts, fmt.Sprintf("%s owed, which a later run fetches", count(owed)))
 	}
 	if s.Quarantined > 0 {
-		parts = append(parts, fmt.Sprintf("%s quarantined, which none does (\"headway gaps list --status terminal\" says why, \"gaps release\" tries again)", count(s.Quarantined)))
+		parts = append(parts, fmt.Sprintf("%s quarantined, which no run fetches by itself (\"headway gaps list --status terminal\" says why, \"headway gaps release\" tries again)", count(s.Quarantined)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -256,5 +259,5 @@ func owedText(owed map[string]int64, more bool) string {
 		total += owed[why]
 		parts = append(parts, fmt.Sprintf("%s %s", count(owed[why]), why))
 	}
-	return fmt.Sprintf("%s details (%s); see \"headway gaps list\"", count(total), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s (%s); see \"headway gaps list\"", counted(total, "detail"), strings.Join(parts, ", "))
 }

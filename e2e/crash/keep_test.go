@@ -3,6 +3,7 @@
 package crash_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -16,12 +17,14 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/internal/longtest"
+	store "github.com/headway-go/headway/store/sqlite"
 )
 
 // TestKilledRunsKeepWhatWasAnswered kills a collection of five details a second
 // again and again, as soon as after one detail and as late as after 7.5 s of
 // them. Each time at least nine tenths of what the provider answered stands on
-// disk, also in the middle of a page, and so do the attempts that it took.
+// disk, also in the middle of a page, and so do the attempts that it took. How
+// soon that is so depends on the disk: the kill waits for it, but in a long run.
 func TestKilledRunsKeepWhatWasAnswered(t *testing.T) {
 	kills := longtest.Size(3, 30)
 	most := longtest.Size(12, 37)
@@ -41,6 +44,9 @@ func TestKilledRunsKeepWhatWasAnswered(t *testing.T) {
 				for n := range kills {
 					last := 1 + chance.IntN(most)
 					kill := c.killAt(last)
+					if kills < 30 {
+						kill = w.recorded(t, kill, (answered+last)*9/10)
+					}
 					o := launchUntil(t, w.dir, []string{"CHAT_URL=" + at.URL}, kill, "collect", "conn.yaml", "--quiet")
 					if !o.killed {
 						t.Fatalf("kill %d was to come with detail %d: %s", n+1, last, o)
@@ -62,6 +68,50 @@ func TestKilledRunsKeepWhatWasAnswered(t *testing.T) {
 			})
 		}
 	}
+}
+
+// recorded gives what is closed once so many items are on record, after a first
+// event.
+func (w place) recorded(t *testing.T, first <-chan struct{}, items int) <-chan struct{} {
+	t.Helper()
+	then := make(chan struct{})
+	go func() {
+		defer close(then)
+		select {
+		case <-first:
+		case <-t.Context().Done():
+			return
+		}
+		late := time.NewTimer(maxWait / 2)
+		defer late.Stop()
+		look := time.NewTicker(10 * time.Millisecond)
+		defer look.Stop()
+		for w.items(t.Context()) < int64(items) {
+			select {
+			case <-look.C:
+			case <-late.C:
+				return // what is missing is said by the test
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return then
+}
+
+// items is how many conversations are on record while a process is at work; what
+// cannot be read at this moment is none.
+func (w place) items(ctx context.Context) int64 {
+	r, err := store.OpenReader(ctx, filepath.Join(w.dir, w.sink.state))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = r.Close() }()
+	all, err := r.Connections(ctx)
+	if err != nil || len(all) == 0 {
+		return 0
+	}
+	return all[0].Items["conversations"]
 }
 
 // newest is the run that began last.
