@@ -81,6 +81,31 @@ type Wait struct {
 	Pace Pace
 }
 
+// Bound is what a wait stands for; unknown for a wait that nothing is known of.
+func (w Wait) Bound() reason.Bound {
+	switch w.Reason {
+	case reason.Pacing, reason.ConservativeStart:
+		switch w.Pace {
+		case PaceCeiling:
+			return reason.BoundCeiling
+		case PaceLimit:
+			return reason.BoundLimit
+		case PaceLearning:
+			return reason.BoundLearning
+		case PaceUnknown:
+		}
+	case reason.Cooldown:
+		return reason.BoundCooldown
+	case reason.CircuitOpen.Reason():
+		return reason.BoundCircuit
+	case reason.Jitter:
+		return reason.BoundJitter
+	case reason.Concurrency:
+		return reason.BoundLatency
+	}
+	return reason.BoundUnknown
+}
+
 // Ticket is an admitted attempt, to be settled exactly once.
 type Ticket struct {
 	sent    time.Duration

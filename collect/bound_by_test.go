@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway"
-	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
 )
 
 // slow answers every request of a bench after a time; details are empty.
@@ -40,25 +40,25 @@ func TestARunSaysWhatBoundIt(t *testing.T) {
 		pacing  headway.Config
 		latency time.Duration
 		answer  func(int, *http.Request) int
-		want    collect.Bound
+		want    reason.Bound
 		least   float64
 	}{
-		{"the default ceiling", headway.Config{Law: "aimd", Initial: 250 * time.Millisecond}, 100 * time.Millisecond, fine, collect.BoundCeiling, 0.95},
-		{"latency", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, 100 * time.Millisecond, fine, collect.BoundLatency, 0.9},
+		{"the default ceiling", headway.Config{Law: "aimd", Initial: 250 * time.Millisecond}, 100 * time.Millisecond, fine, reason.BoundCeiling, 0.95},
+		{"latency", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, 100 * time.Millisecond, fine, reason.BoundLatency, 0.9},
 		{"Retry-After", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, time.Millisecond,
 			func(n int, _ *http.Request) int {
 				if n == 5 {
 					return http.StatusTooManyRequests
 				}
 				return http.StatusOK
-			}, collect.BoundCooldown, 0.9},
+			}, reason.BoundCooldown, 0.9},
 		{"an open circuit", headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}, time.Millisecond,
 			func(n int, r *http.Request) int {
 				if isDetail(r) && n < 8 {
 					return http.StatusInternalServerError
 				}
 				return http.StatusOK
-			}, collect.BoundCircuit, 0.9},
+			}, reason.BoundCircuit, 0.9},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, 40)

@@ -36,39 +36,39 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 		name  string
 		steps []step
 		now   time.Duration
-		want  Bounds
+		want  reason.Bounds
 	}{
-		{"before the first attempt it is this machine", nil, 7 * ms, Bounds{BoundProcessing: 7 * ms}},
+		{"before the first attempt it is this machine", nil, 7 * ms, reason.Bounds{reason.BoundProcessing: 7 * ms}},
 		{"a response is waited for", []step{{10 * ms, first}, {110 * ms, end}}, 110 * ms,
-			Bounds{BoundProcessing: 10 * ms, BoundLatency: 100 * ms}},
+			reason.Bounds{reason.BoundProcessing: 10 * ms, reason.BoundLatency: 100 * ms}},
 		{"a commit with nothing in flight", []step{{0, first}, {100 * ms, end}, {101 * ms, commit}, {121 * ms, committed}}, 121 * ms,
-			Bounds{BoundLatency: 100 * ms, BoundProcessing: ms, BoundDisk: 20 * ms}},
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundProcessing: ms, reason.BoundDisk: 20 * ms}},
 		{"response and commit hide behind the ceiling", []step{
 			{0, first}, {100 * ms, end}, {101 * ms, commit}, {121 * ms, committed}, {250 * ms, send(129*ms, ceiling, 1)},
-		}, 250 * ms, Bounds{BoundCeiling: 250 * ms}},
+		}, 250 * ms, reason.Bounds{reason.BoundCeiling: 250 * ms}},
 		{"a provider's limit", []step{{0, first}, {100 * ms, end}, {900 * ms, send(800*ms, limit, 1)}}, 900 * ms,
-			Bounds{BoundLimit: 900 * ms}},
+			reason.Bounds{reason.BoundLimit: 900 * ms}},
 		{"finding the speed", []step{{0, first}, {100 * ms, end}, {1000 * ms, send(900*ms, start, 1)}}, 1000 * ms,
-			Bounds{BoundLearning: 1000 * ms}},
+			reason.Bounds{reason.BoundLearning: 1000 * ms}},
 		{"Retry-After", []step{{0, first}, {100 * ms, end}, {60100 * ms, send(60000*ms, cooldown, 2)}}, 60100 * ms,
-			Bounds{BoundCooldown: 60100 * ms}},
+			reason.Bounds{reason.BoundCooldown: 60100 * ms}},
 		{"the wait before a retry", []step{{0, first}, {100 * ms, end}, {300 * ms, send(0, headway.Wait{}, 2)}}, 300 * ms,
-			Bounds{BoundLatency: 100 * ms, BoundBackoff: 200 * ms}},
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundBackoff: 200 * ms}},
 		{"jitter after a slow response", []step{{0, first}, {400 * ms, end}, {470 * ms, send(60*ms, jitter, 1)}}, 470 * ms,
-			Bounds{BoundLatency: 400 * ms, BoundProcessing: 10 * ms, BoundJitter: 60 * ms}},
+			reason.Bounds{reason.BoundLatency: 400 * ms, reason.BoundProcessing: 10 * ms, reason.BoundJitter: 60 * ms}},
 		{"an open circuit, over a response that is waited for", []step{
 			{0, first}, {10 * ms, first}, {20 * ms, end}, {30 * ms, open}, {40 * ms, end}, {60030 * ms, closed}, {60031 * ms, first},
-		}, 60031 * ms, Bounds{BoundLatency: 30 * ms, BoundCircuit: 60000 * ms, BoundProcessing: ms}},
+		}, 60031 * ms, reason.Bounds{reason.BoundLatency: 30 * ms, reason.BoundCircuit: 60000 * ms, reason.BoundProcessing: ms}},
 		{"a wait with a reason that says nothing", []step{{0, first}, {10 * ms, end}, {30 * ms, send(15*ms, headway.Wait{}, 1)}}, 30 * ms,
-			Bounds{BoundLatency: 10 * ms, BoundProcessing: 5 * ms, BoundUnknown: 15 * ms}},
+			reason.Bounds{reason.BoundLatency: 10 * ms, reason.BoundProcessing: 5 * ms, reason.BoundUnknown: 15 * ms}},
 		{"two at once", []step{
 			{0, first}, {50 * ms, send(50*ms, ceiling, 1)}, {100 * ms, end}, {130 * ms, end}, {131 * ms, first},
-		}, 131 * ms, Bounds{BoundCeiling: 50 * ms, BoundLatency: 80 * ms, BoundProcessing: ms}},
+		}, 131 * ms, reason.Bounds{reason.BoundCeiling: 50 * ms, reason.BoundLatency: 80 * ms, reason.BoundProcessing: ms}},
 		{"a commit beside a request is the request's time", []step{
 			{0, first}, {10 * ms, commit}, {30 * ms, committed}, {100 * ms, end},
-		}, 100 * ms, Bounds{BoundLatency: 100 * ms}},
+		}, 100 * ms, reason.Bounds{reason.BoundLatency: 100 * ms}},
 		{"a warm start's first wait is no longer than it was", []step{{0, commit}, {40 * ms, committed}, {100 * ms, send(50*ms, ceiling, 1)}}, 100 * ms,
-			Bounds{BoundDisk: 40 * ms, BoundProcessing: 10 * ms, BoundCeiling: 50 * ms}},
+			reason.Bounds{reason.BoundDisk: 40 * ms, reason.BoundProcessing: 10 * ms, reason.BoundCeiling: 50 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a account
@@ -128,7 +128,7 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back Bounds
+		var back reason.Bounds
 		if err := json.Unmarshal(data, &back); err != nil || back != b {
 			t.Fatalf("%s became %v, %v", data, back, err)
 		}
@@ -136,14 +136,14 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 }
 
 func TestBoundsOfALaterVersionAreUnknown(t *testing.T) {
-	var b Bounds
-	if err := json.Unmarshal([]byte(`{"ceiling":{"ns":3},"moon":{"ns":1}}`), &b); err != nil || b != (Bounds{BoundCeiling: 3, BoundUnknown: 1}) {
+	var b reason.Bounds
+	if err := json.Unmarshal([]byte(`{"ceiling":{"ns":3},"moon":{"ns":1}}`), &b); err != nil || b != (reason.Bounds{reason.BoundCeiling: 3, reason.BoundUnknown: 1}) {
 		t.Fatalf("got %v, %v", b, err)
 	}
 	if got := b.String(); got != "75% ceiling, 25% unknown" {
 		t.Errorf("got %q", got)
 	}
-	if got := (Bounds{}).String(); got != "unknown" {
+	if got := (reason.Bounds{}).String(); got != "unknown" {
 		t.Errorf("a run that was not measured is bound by %q", got)
 	}
 }

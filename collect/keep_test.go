@@ -92,7 +92,7 @@ func TestALongWaitIsOnRecordWhileItLasts(t *testing.T) {
 			t.Errorf("during the wait the record says %+v, in the end %+v", during.Progress, s.Progress)
 		}
 		for what, p := range map[string]collect.Progress{"during the wait": during.Progress, "when it was interrupted": s.Progress} {
-			if shares := p.BoundBy.Shares(); len(shares) == 0 || shares[0].Bound != collect.BoundCooldown || shares[0].Of < 0.9 {
+			if shares := p.BoundBy.Shares(); len(shares) == 0 || shares[0].Bound != reason.BoundCooldown || shares[0].Of < 0.9 {
 				t.Errorf("%s the run is said to be bound by %v, want the provider's Retry-After", what, p.BoundBy)
 			}
 		}

@@ -47,7 +47,7 @@ type Progress struct {
 	ChildrenGone int64 `json:"children_gone,omitempty"`
 	// BoundBy is the run's time by what kept it from being faster; the zero value
 	// is unknown.
-	BoundBy Bounds `json:"bound_by,omitzero"`
+	BoundBy reason.Bounds `json:"bound_by,omitzero"`
 }
 
 // Run is one execution of a connection's collection, as recorded.

@@ -96,7 +96,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 		// How the rate stood at the end, also where it never changed.
 		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate})
 	}
-	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason, Bound: s.BoundBy.event()})
+	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason, Bound: boundEvent(s.BoundBy)})
 	fault.Point(fault.RunFinishing)
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,

@@ -226,19 +226,19 @@ func boundText(c *rest.Config, s collect.Summary) string {
 	}
 	ceiling := cmp.Or(c.Provider.Ceiling, control.DefaultCeiling)
 	switch shares[0].Bound {
-	case collect.BoundCeiling:
+	case reason.BoundCeiling:
 		text += fmt.Sprintf("; your ceiling of %s (%s), not the provider, was the limit", ceiling, perTime(float64(time.Minute)/float64(ceiling)))
 		if c.Provider.Ceiling == 0 {
 			text += ": it is the default, set provider.ceiling"
 		}
-	case collect.BoundLimit:
+	case reason.BoundLimit:
 		if s.Rate != nil && s.Rate.Belief != nil {
 			text += "; the provider's limit is believed to be " + beliefText((*sim.Belief)(s.Rate.Belief))
 		}
-	case collect.BoundLatency:
+	case reason.BoundLatency:
 		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
-	case collect.BoundUnknown, collect.BoundLearning, collect.BoundJitter, collect.BoundCooldown, collect.BoundCircuit,
-		collect.BoundBackoff, collect.BoundDisk, collect.BoundProcessing:
+	case reason.BoundUnknown, reason.BoundLearning, reason.BoundJitter, reason.BoundCooldown, reason.BoundCircuit,
+		reason.BoundBackoff, reason.BoundDisk, reason.BoundProcessing:
 	}
 	return text
 }

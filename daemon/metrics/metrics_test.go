@@ -73,7 +73,7 @@ func full(t *testing.T) *metrics.Metrics {
 		Collections: func() ([]collect.ConnectionStatus, error) {
 			return []collect.ConnectionStatus{{
 				Name: "chats", Owed: map[string]int64{"rate_limited": 3}, Items: map[string]int64{"messages": 7},
-				LastRun: &collect.Run{State: collect.RunDrained, Started: at, Ended: at, Progress: collect.Progress{Attempts: 9, Throttled: 1, BoundBy: collect.Bounds{collect.BoundCeiling: 3 * time.Second, collect.BoundLatency: time.Second}}},
+				LastRun: &collect.Run{State: collect.RunDrained, Started: at, Ended: at, Progress: collect.Progress{Attempts: 9, Throttled: 1, BoundBy: reason.Bounds{reason.BoundCeiling: 3 * time.Second, reason.BoundLatency: time.Second}}},
 			}}, nil
 		},
 	})
