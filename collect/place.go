@@ -57,6 +57,13 @@ type Noticer interface {
 	Noticed() []Change
 }
 
+// Namer is a sink that a stream's name has to suit, such as one of tables.
+type Namer interface {
+	Sink
+	// CheckName says what keeps a stream from having that name; empty is nothing.
+	CheckName(stream string) string
+}
+
 // SinkChange compares the sink that a connection had with the one it has; ok is
 // false when it is the same, or when either is unknown.
 func SinkChange(was, is Location) (c Change, ok bool) {

@@ -158,6 +158,11 @@ func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Con
 	if err != nil {
 		return nil, usage(err)
 	}
+	if sink, ok := openDestination(cmd, c).sink.(collect.Namer); ok {
+		if err := c.CheckNames(sink.CheckName); err != nil {
+			return nil, usage(err)
+		}
+	}
 	return c, over.apply(cmd, c)
 }
 
@@ -175,13 +180,12 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 		signal.Ignore(syscall.SIGPIPE)
 	}
 	s.destination = to.name
-	path, err := to.stateOf(cmd)
+	store, err := sqlite.Open(cmd.Context(), statePath(cmd))
 	if err != nil {
 		return err
 	}
-	store, err := sqlite.Open(cmd.Context(), path)
-	if err != nil {
-		return err
+	if err := to.adopt(cmd, store, c.Name, s); err != nil {
+		return errors.Join(err, store.Close())
 	}
 	ctx, stop, done := interruptible(cmd.Context(), s)
 	defer done()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"os"
 	"strings"
 	"testing"
@@ -84,4 +85,124 @@ func TestAnotherSinkIsNoticed(t *testing.T) {
 	if b, err := os.ReadFile("third/docs.jsonl"); err != nil || strings.Count(string(b), "\n") != 3*siteDocs {
 		t.Errorf("the renamed one has %q, %v", b, err)
 	}
+}
+
+// query is the one value of a query on a file.
+func query(t *testing.T, file, query string) string {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var v string
+	if err := db.QueryRowContext(t.Context(), query).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return v
+}
+
+func TestTheStateStaysInOnePlaceWhateverTheSink(t *testing.T) {
+	s := newSite(t)
+	s.write(t, "", "sink: {sqlite: {file: data.db}}", streamYAML{more: incremental + detail})
+	collects(t, exitOK)
+	if n := query(t, "data.db", "SELECT count(*) FROM docs"); n != "5" {
+		t.Errorf("%s docs", n)
+	}
+	for _, command := range []string{"status", "runs", "rate", "gaps list"} {
+		code, out, errs := headway(t, strings.Fields(command)...)
+		if code != 0 || command != "gaps list" && !strings.Contains(out, "site") {
+			t.Errorf("%s: exit %d, %s%s", command, code, out, errs)
+		}
+	}
+	code, _, errs := headway(t, "status", "--state", "data.db")
+	if code == 0 || !strings.Contains(errs, "holds the records of a sqlite sink, and no state") {
+		t.Errorf("the state of the records: exit %d, %s", code, errs)
+	}
+	s.update()
+	collects(t, exitOK)
+	if n := query(t, "data.db", "SELECT count(*) || sum(version) FROM docs"); n != "55" {
+		t.Errorf("docs and versions: %s", n)
+	}
+	// Moved away, it is followed by a new one.
+	if err := os.Rename("data.db", "archive.db"); err != nil {
+		t.Fatal(err)
+	}
+	s.update()
+	collects(t, exitOK, "its file was moved away")
+	if n := query(t, "data.db", "SELECT count(*) FROM docs"); n != "5" {
+		t.Errorf("%s docs in the new file", n)
+	}
+}
+
+// TestAFileThatHoldsBothIsMovedApart: an earlier version kept the state in the
+// sink's file.
+func TestAFileThatHoldsBothIsMovedApart(t *testing.T) {
+	s := newSite(t)
+	s.fail = true
+	s.write(t, "", "sink: {sqlite: {file: data.db}}", streamYAML{more: incremental + detail})
+	if code, out, errs := headway(t, "collect", "c.yaml", "--state", "data.db"); code != exitDeferred && code != exitIncomplete {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	was := query(t, "data.db", "SELECT count(*) || (SELECT count(*) FROM gaps) || (SELECT count(*) FROM events) FROM items")
+	// Together on purpose, all commands find it.
+	if code, out, _ := headway(t, "status", "--state", "data.db"); code != 0 || !strings.Contains(out, "5 items") {
+		t.Errorf("status: exit %d: %s", code, out)
+	}
+	s.mu.Lock()
+	s.fail = false
+	s.mu.Unlock()
+	code, out, errs := headway(t, "collect", "c.yaml")
+	if code != exitDeferred && code != exitIncomplete || !strings.Contains(errs, "the state of site was in data.db with its records; it is in .headway/state.db now") {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	if is := query(t, ".headway/state.db", "SELECT count(*) || (SELECT count(*) FROM gaps) || (SELECT count(*) FROM events WHERE run = 1) FROM items"); is != was {
+		t.Errorf("items, gaps and events: %s were moved of %s", is, was)
+	}
+	if n := query(t, "data.db", "SELECT (SELECT count(*) FROM connections) || (SELECT count(*) FROM docs)"); n != "05" {
+		t.Errorf("left are connections and docs: %s", n)
+	}
+	if code, _, errs := headway(t, "gaps", "retry", "--all"); code != 0 {
+		t.Error(errs)
+	}
+	collects(t, exitOK)
+	if n := query(t, "data.db", "SELECT count(*) FROM messages"); n != "5" {
+		t.Errorf("%s messages", n)
+	}
+	if all := collects(t, exitOK); strings.Contains(all, "the state of") || strings.Contains(all, "sink") {
+		t.Errorf("it is said twice:\n%s", all)
+	}
+}
+
+func TestNamesThatClashWithTheSinkAreRefusedWhereTheyStand(t *testing.T) {
+	s := newSite(t)
+	const clashes = "    detail: {stream: sqlite_x, path: \"/docs/{key}\", records: .messages, key: .id}\n"
+	for _, tt := range []struct {
+		sink, stream string
+		says         []string
+	}{
+		{"sqlite: {}", "items", []string{
+			`c.yaml:8:11: streams[0].name: is "items", which cannot be a stream of this sink: the store has a table of that name; rename`,
+			`c.yaml:12:22: streams[0].detail.stream: is "sqlite_x"`,
+		}},
+		{"sqlite: {}", "Events", []string{`streams[0].name: is "Events"`}},
+		{"sqlite: {file: data.db}", "headway_x", []string{`streams[0].name: is "headway_x"`, "reserved"}},
+		{"sqlite: {file: data.db}", "x_BAK", []string{`streams[0].name: is "x_BAK"`, "set aside"}},
+	} {
+		s.write(t, "", "sink: {"+tt.sink+"}", streamYAML{name: tt.stream, more: clashes})
+		for _, command := range []string{"check", "collect"} {
+			code, _, errs := headway(t, command, "c.yaml")
+			if code != exitUsage {
+				t.Errorf("%s of %s into %s: exit %d", command, tt.stream, tt.sink, code)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(errs, want) {
+					t.Errorf("%s of %s into %s does not say %q:\n%s", command, tt.stream, tt.sink, want, errs)
+				}
+			}
+		}
+	}
+	// In a file of its own there are no tables of the store.
+	s.write(t, "", "sink: {sqlite: {file: data.db}}", streamYAML{name: "items"})
+	collects(t, exitOK)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/headway-go/headway/sink/parquet"
 	"github.com/headway-go/headway/sink/singer"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
+	"github.com/headway-go/headway/store/sqlite"
 )
 
 // destination is where a connection's records go.
@@ -22,8 +25,6 @@ type destination struct {
 	sink collect.Sink
 	// name says where for people.
 	name string
-	// state is the file that must hold the state, where the sink asks for one.
-	state string
 	// piped says that standard output carries the records.
 	piped bool
 	// onEvent lets the sink speak of the run; nil for most.
@@ -45,12 +46,10 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	out := cmd.OutOrStdout()
 	switch s := c.Sink; {
 	case s.SQLite != nil:
-		d := destination{sink: sqlsink.New(c.Name), state: s.SQLite.File}
-		d.name = "the SQLite file " + statePath(cmd)
-		if d.state != "" {
-			d.name = "the SQLite file " + d.state
+		if s.SQLite.File == "" || sameFile(s.SQLite.File, statePath(cmd)) {
+			return destination{sink: sqlsink.New(c.Name), name: "the SQLite file " + statePath(cmd)}
 		}
-		return d
+		return destination{sink: sqlsink.NewFile(s.SQLite.File, c.Name), name: "the SQLite file " + s.SQLite.File}
 	case s.Parquet != nil:
 		return destination{sink: parquet.New(s.Parquet.Dir), name: s.Parquet.Dir}
 	case s.Singer != nil:
@@ -74,14 +73,28 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	}
 }
 
-// stateOf is the file that holds the connection's state: records and state that
-// commit together live in one file.
-func (d destination) stateOf(cmd *cobra.Command) (string, error) {
-	if d.state == "" {
-		return statePath(cmd), nil
+// sameFile reports whether two paths are one file, also one that is not there yet.
+func sameFile(a, b string) bool {
+	one, errOne := os.Stat(a)
+	two, errTwo := os.Stat(b)
+	if errOne == nil && errTwo == nil {
+		return os.SameFile(one, two)
 	}
-	if flag, err := cmd.Flags().GetString("state"); err == nil && flag != "" && flag != d.state {
-		return "", usage(fmt.Errorf("--state is %s, but the connection's sink keeps records and state in %s: leave one of them out", flag, d.state))
+	a, errOne = filepath.Abs(a)
+	b, errTwo = filepath.Abs(b)
+	return errOne == nil && errTwo == nil && a == b
+}
+
+// adopt moves the state out of the sink's file, where an earlier version kept it,
+// to where all commands look for it.
+func (d destination) adopt(cmd *cobra.Command, store *sqlite.Store, connection string, s *screen) error {
+	at := d.location()
+	if at.Kind != "sqlite" {
+		return nil
 	}
-	return d.state, nil
+	moved, err := store.Adopt(cmd.Context(), at.Path, connection, at)
+	if moved {
+		s.say(fmt.Sprintf("the state of %s was in %s with its records; it is in %s now", connection, at.Path, statePath(cmd)))
+	}
+	return err
 }

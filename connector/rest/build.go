@@ -14,7 +14,10 @@ import (
 // builder makes a Config of a file's nodes and reports what the schema cannot
 // see. A node that is absent or of the wrong type gives the zero value: the
 // schema has reported it.
-type builder struct{ *report }
+type builder struct {
+	*report
+	names *[]naming // of streams
+}
 
 func (b builder) config(root *node) *Config {
 	c := &Config{

@@ -99,6 +99,7 @@ func (b builder) streamName(n *node, seen map[string]string) string {
 		b.add(n.at, n.path, "is %s, the name of %s already: names must differ, by more than case", quote(n.written), first)
 	} else {
 		seen[folded] = n.path
+		*b.names = append(*b.names, naming{n.at, n.path, n.written, name})
 	}
 	return name
 }

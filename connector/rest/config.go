@@ -24,6 +24,10 @@ type Config struct {
 	Errors []ErrorRule
 	Run    Run
 	Sink   Sink
+
+	// file and names say where each stream is named.
+	file  string
+	names []naming
 }
 
 // Provider is the API, the credential and how fast it may be called.
@@ -242,8 +246,8 @@ type JSONL struct {
 
 // SQLite is one table a stream.
 type SQLite struct {
-	// File is the database, relative to the working directory. Empty: the one
-	// that holds the state, so that records and state become durable together.
+	// File is the database of records, relative to the working directory; the
+	// state stays where it is. Empty: the one that holds the state.
 	File string
 }
 
@@ -309,8 +313,9 @@ func Parse(name string, src []byte, env Env) (*Config, error) {
 	}
 	root.fill(env, r)
 	loadSchema().validate(root, r)
-	b := builder{report: r}
+	b := builder{report: r, names: &[]naming{}}
 	c := b.config(root)
+	c.file, c.names = name, *b.names
 	if err := r.err(); err != nil {
 		return nil, err
 	}

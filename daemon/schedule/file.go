@@ -81,8 +81,14 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule) 
 			return nil, fmt.Errorf("schedule: %s: run.catchup_schedule is %q: %w", path, c.Run.CatchupSchedule, err)
 		}
 	}
-	if _, err := sinkOf(c); err != nil {
+	sink, err := sinkOf(c)
+	if err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", path, err)
+	}
+	if sink, ok := sink.(collect.Namer); ok {
+		if err := c.CheckNames(sink.CheckName); err != nil {
+			return nil, err
+		}
 	}
 	return f, nil
 }
@@ -92,7 +98,7 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule) 
 func sinkOf(c *rest.Config) (collect.Sink, error) {
 	switch s := c.Sink; {
 	case s.SQLite != nil && s.SQLite.File != "":
-		return nil, errors.New("sink.sqlite.file names a file, but a daemon keeps records beside its own state: leave file out")
+		return sqlsink.NewFile(s.SQLite.File, c.Name), nil
 	case s.SQLite != nil:
 		return sqlsink.New(c.Name), nil
 	case s.Parquet != nil:

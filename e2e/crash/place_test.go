@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	sqlsink "github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
 )
 
@@ -24,12 +25,15 @@ import (
 type kind struct {
 	name, yaml string
 	state      string // the file of the store
+	records    string // the database of records, where the sink is one
 }
 
 var (
-	jsonlSink  = kind{"jsonl", "jsonl: {dir: ./out}", ".headway/state.db"}
-	sqliteSink = kind{"sqlite", "sqlite: {file: ./data.db}", "data.db"}
-	kinds      = []kind{jsonlSink, sqliteSink}
+	jsonlSink = kind{"jsonl", "jsonl: {dir: ./out}", ".headway/state.db", ""}
+	// stateSink has records and state in one file, fileSink in two.
+	stateSink = kind{"state", "sqlite: {}", ".headway/state.db", ".headway/state.db"}
+	fileSink  = kind{"sqlite", "sqlite: {file: ./data.db}", ".headway/state.db", "data.db"}
+	kinds     = []kind{jsonlSink, stateSink, fileSink}
 )
 
 // place is a folder with a connection file and whatever was collected there.
@@ -170,8 +174,11 @@ func (w place) look(t *testing.T) held {
 	if h.known, err = s.Known(t.Context(), "chat", "conversations", w.p.truth().order); err != nil {
 		t.Fatal(err)
 	}
-	if c.sink == sqliteSink {
-		h.rows(t, file)
+	if c.sink == fileSink {
+		c.reconciled(t, state.Sink)
+	}
+	if c.sink.records != "" {
+		h.rows(t, filepath.Join(c.dir, c.sink.records))
 		return h
 	}
 	h.tail = h.lines(t, filepath.Join(c.dir, "out"), state.Sink)
@@ -218,6 +225,17 @@ func (h held) streams() map[string]map[string]versions {
 	return map[string]map[string]versions{"conversations": h.conversations, "messages": h.messages}
 }
 
+// reconciled opens the sink as the next run does, which brings the tables to the
+// committed position.
+func (w place) reconciled(t *testing.T, committed json.RawMessage) {
+	t.Helper()
+	s := sqlsink.NewFile(filepath.Join(w.dir, w.sink.records), "chat")
+	err := s.Open(t.Context(), committed, []collect.StreamInfo{{Name: "conversations"}, {Name: "messages", Parent: "conversations"}})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // rows reads the tables, where they are there yet.
 func (h held) rows(t *testing.T, file string) {
 	t.Helper()
@@ -261,7 +279,7 @@ func (h held) table(t *testing.T, db *sql.DB, stream, columns string) {
 // tablesAside are the rows of the tables that were set aside, as text.
 func (w place) tablesAside(t *testing.T) []byte {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, w.sink.state)+"?mode=ro")
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, w.sink.records)+"?mode=ro")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ var scenarios = []scenario{
 		},
 		again: updated,
 		args:  []string{"--fresh"},
-		steps: []fault.Name{fault.FreshAside, fault.FreshForgotten, fault.SinkSynced, fault.JSONLChanging},
+		steps: []fault.Name{fault.FreshAside, fault.FreshForgotten, fault.SinkSynced, fault.JSONLChanging, fault.FileStaging, fault.FileStaged, fault.FileApplying, fault.FileApplied},
 		left:  func(*testing.T, place) {}, // state and sink are of two beginnings
 		after: func(t *testing.T, w place) {
 			w.ended(t, "--fresh")
@@ -127,6 +127,7 @@ var scenarios = []scenario{
 		again: large,
 		steps: []fault.Name{
 			fault.BacklogListed, fault.BacklogCommitted, fault.SinkSynced, fault.StoreCommitting, fault.StoreCommitted,
+			fault.FileStaged, fault.FileApplying,
 		},
 		left: func(t *testing.T, w place) { w.committed(t, false) },
 		after: func(t *testing.T, w place) {
@@ -163,7 +164,10 @@ func (w place) suspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := collect.Options{Connection: "chat", Sink: sqlsink.New("chat")}
-	if w.sink == jsonlSink {
+	switch w.sink {
+	case fileSink:
+		o.Sink = sqlsink.NewFile(filepath.Join(w.dir, w.sink.records), "chat")
+	case jsonlSink:
 		o.Sink = jsonl.New(filepath.Join(w.dir, "out"))
 	}
 	if o.Connector, err = rest.New(config); err != nil {
@@ -246,7 +250,7 @@ func TestEveryCommitStep(t *testing.T) {
 				}
 			})
 			for _, step := range fault.Names() {
-				if reached[step] == 0 && (step != fault.JSONLChanging || sink == jsonlSink) {
+				if reached[step] == 0 && (ownSteps[step] == "" || ownSteps[step] == sink.name) {
 					t.Errorf("no scenario comes to %s: it is not tested", step)
 				}
 				delete(reached, step)
@@ -257,6 +261,13 @@ func TestEveryCommitStep(t *testing.T) {
 			t.Logf("kills survived: %d, at %d steps", survived.Load(), len(fault.Names()))
 		})
 	}
+}
+
+// ownSteps are those that only one sink comes to.
+var ownSteps = map[fault.Name]string{
+	fault.JSONLChanging: jsonlSink.name,
+	fault.FileStaging:   fileSink.name, fault.FileStaged: fileSink.name,
+	fault.FileApplying: fileSink.name, fault.FileApplied: fileSink.name,
 }
 
 // chosen are the passes to die at, of n: one in the middle, and in a long run

@@ -63,6 +63,15 @@ const (
 
 	// JSONLChanging: the jsonl sink is about to change something on disk.
 	JSONLChanging Name = "disk.changing"
+
+	// FileStaging: the sqlite sink is about to write a slice aside, in a file of its own.
+	FileStaging Name = "file.staging"
+	// FileStaged: the slice is durable there, and not in the tables.
+	FileStaged Name = "file.staged"
+	// FileApplying: the slice's cursor is committed, the tables are without it.
+	FileApplying Name = "file.applying"
+	// FileApplied: the tables have it, which the run does not know.
+	FileApplied Name = "file.applied"
 )
 
 // names are all of the above.
@@ -71,6 +80,7 @@ var names = []Name{
 	SliceCommitting, SliceCommitted, WalkCompleted, GapsServed, GapsSettled, GapsRecovered,
 	BacklogListed, BacklogCommitted, RunFinishing, RunFinished,
 	StoreBegun, StoreCommitting, StoreCommitted, JSONLChanging,
+	FileStaging, FileStaged, FileApplying, FileApplied,
 }
 
 // Names lists every step that there is a point for, so that a test can die at

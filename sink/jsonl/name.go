@@ -52,3 +52,10 @@ func (o owners) claim(stream, file string) error {
 	o[key] = owner{stream, file}
 	return nil
 }
+
+// CheckName says what keeps a stream's name from being a file's; empty is nothing.
+// See [collect.Namer].
+func (s *Sink) CheckName(stream string) string {
+	_, wrong := folder.Name(stream)
+	return wrong
+}

@@ -11,14 +11,26 @@ import (
 
 // folderName is the name of a stream's folder.
 func folderName(stream string) (string, error) {
-	name, wrong := folder.Name(stream)
-	if wrong == "" && strings.HasSuffix(stream, ".bak") {
-		wrong = "names that end in .bak are those of folders set aside"
-	}
+	name, wrong := nameOf(stream)
 	if wrong != "" {
 		return "", fmt.Errorf("parquet: stream %q cannot name a folder: %s: rename the stream", stream, wrong)
 	}
 	return name, nil
+}
+
+func nameOf(stream string) (name, wrong string) {
+	name, wrong = folder.Name(stream)
+	if wrong == "" && strings.HasSuffix(stream, ".bak") {
+		wrong = "names that end in .bak are those of folders set aside"
+	}
+	return name, wrong
+}
+
+// CheckName says what keeps a stream's name from being a folder's; empty is nothing.
+// See [collect.Namer].
+func (s *Sink) CheckName(stream string) string {
+	_, wrong := nameOf(stream)
+	return wrong
 }
 
 var errShared = errors.New("parquet: two streams have the same folder")

@@ -1,11 +1,14 @@
-// Package sqlite writes records into the file of a store/sqlite store, one
-// table a stream, in the very transaction that moves the cursor: there are no
+// Package sqlite writes records into SQLite, one table a stream. There are no
 // duplicates and no gaps, whenever the process dies.
+//
+// [Sink] writes into the file of a store/sqlite store, in the very transaction that
+// moves the cursor. [File] writes into a file of its own, in two steps: a slice is
+// durable beside the tables before its cursor is committed, and in them after.
 //
 // Use it to ask questions of what was collected in SQL. Use sink/jsonl to have
 // each version of a record, and sink/parquet for analytics over many files.
-// The store must be a store/sqlite one; with another store the first commit is
-// an error.
+// With [Sink] the store must be a store/sqlite one; with another the first commit
+// is an error. [File] goes with any.
 //
 // # Tables
 //
@@ -58,6 +61,6 @@
 // # Limits
 //
 // The records of one slice wait in memory for its commit, as compact JSON, at
-// most 256 MiB. A Sink is not safe for concurrent use; it reads no clock and
-// opens no file.
+// most 256 MiB. A Sink or File is not safe for concurrent use; it reads no clock. A
+// Sink opens no file.
 package sqlite

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -22,6 +21,9 @@ const maxPending = 256 << 20
 type Sink struct {
 	connection string
 	max        int
+
+	// own says that the store's tables are in another file.
+	own bool
 
 	// aside is when SetAside was called; Open takes it over.
 	aside string
@@ -92,7 +94,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 			return unreadable(errors.New("it is not of this sink"))
 		}
 	}
-	if err := checkNames(streams); err != nil {
+	if err := checkNames(streams, s.own); err != nil {
 		return err
 	}
 	begun := p.SQLite.Begun
@@ -100,7 +102,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 		begun = s.aside
 	}
 	*s = Sink{
-		connection: s.connection, max: s.max,
+		connection: s.connection, max: s.max, own: s.own,
 		open: true, begun: begun, streams: slices.Clone(streams), pending: map[string][]record{},
 	}
 	return nil
@@ -176,7 +178,7 @@ func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
 // Close releases the sink. See [collect.Sink]. Records that were not committed
 // are gone.
 func (s *Sink) Close() error {
-	*s = Sink{connection: s.connection, max: s.max}
+	*s = Sink{connection: s.connection, max: s.max, own: s.own}
 	return nil
 }
 
@@ -218,35 +220,4 @@ func (s *Sink) info(stream string) (collect.StreamInfo, error) {
 // file. Later versions of the store name theirs headway_something.
 var reserved = []string{
 	"connections", "events", "gaps", "gaps_by_rank", "gaps_by_status", "items", "lanes", "runs", "runs_of_connection", "streams",
-}
-
-// checkNames refuses streams whose tables would be others' or each other's.
-func checkNames(streams []collect.StreamInfo) error {
-	seen := map[string]string{}
-	for _, s := range streams {
-		var wrong string
-		lower := strings.ToLower(s.Name)
-		switch {
-		case s.Name == "":
-			wrong = "it is empty"
-		case len(s.Name) > field.MaxName:
-			wrong = fmt.Sprintf("it has %d bytes, more than %d", len(s.Name), field.MaxName)
-		case !field.Nameable(field.Field{Name: s.Name, Exact: true}):
-			wrong = "it holds a control character"
-		case slices.Contains(reserved, lower):
-			wrong = "the store has a table of that name"
-		case strings.HasPrefix(lower, "sqlite_"), strings.HasPrefix(lower, "headway_"):
-			wrong = "names that begin with sqlite_ or headway_ are reserved"
-		case strings.HasSuffix(lower, "_bak"):
-			wrong = "names that end in _bak are those of tables set aside"
-		}
-		if wrong != "" {
-			return fmt.Errorf("sqlite sink: stream %q cannot name a table: %s: rename the stream", s.Name, wrong)
-		}
-		if other, ok := seen[lower]; ok {
-			return fmt.Errorf("sqlite sink: streams %q and %q would have the same table: rename one of them", other, s.Name)
-		}
-		seen[lower] = s.Name
-	}
-	return nil
 }

@@ -15,6 +15,9 @@ import (
 // applicationID marks an SQLite file as a Headway store ("Hdwy").
 const applicationID = 0x48647779
 
+// recordsID marks a file of records that a sqlite sink has to itself ("HdwR").
+const recordsID = 0x48647752
+
 //go:embed schema/1.sql
 var schema1 string
 
@@ -50,6 +53,9 @@ func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error)
 		return identity{}, explain(path, "open", err)
 	}
 	switch {
+	case id.application == recordsID:
+		return identity{}, fmt.Errorf("store %s: open: this file holds the records of a sqlite sink, and no state; nothing was changed: "+
+			"name the file of the state (--state), or none", path)
 	case id.application != applicationID && (id.application != 0 || id.version != 0 || id.tables != 0):
 		return identity{}, fmt.Errorf("store %s: open: this is an SQLite database of another program (application id %d, %d tables); "+
 			"nothing was changed: name another file", path, id.application, id.tables)

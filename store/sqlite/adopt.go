@@ -1,0 +1,175 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// Adopt moves the state of a connection here from another store's file, at which
+// its records stay: at is the sink that has them. It gives false when that file is
+// no store, or knows nothing of the connection.
+//
+// It is an error when the connection is being collected there, and when this store
+// has a state of the connection already. Cut short, it can be done again.
+func (s *Store) Adopt(ctx context.Context, from, connection string, at collect.Location) (bool, error) {
+	from, err := locate(from)
+	if err != nil {
+		return false, err
+	}
+	if there, err := holds(ctx, from, connection); err != nil || !there {
+		return false, err
+	}
+	own, err := s.Load(ctx, connection)
+	if err != nil {
+		return false, err
+	}
+	known, err := s.knows(ctx, connection)
+	done := own.SinkKind == at.Kind && own.SinkPath == at.Path
+	switch {
+	case err != nil:
+		return false, err
+	case known && !done:
+		return false, fmt.Errorf("store %s: it has a state of %q, and so has %s, which has the records too; nothing was changed: "+
+			"go on with that one by --state %[3]s, or start over with `headway collect --fresh`", s.path, connection, from)
+	}
+	db, err := sql.Open("sqlite", dsn(s.path, "rw", "synchronous(full)"))
+	if err != nil {
+		return false, explain(s.path, "open", err)
+	}
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, explain(s.path, "open", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.ExecContext(ctx, `ATTACH ? AS old`, from); err != nil {
+		return false, explain(from, "attach", err)
+	}
+	if !known {
+		if err := transact(ctx, conn, func(run runner) error { return move(run, connection, at) }); err != nil {
+			return false, explain(s.path, "move the state of "+connection, err)
+		}
+	}
+	// What is there twice now goes from the other.
+	err = transact(ctx, conn, func(run runner) error {
+		const id = ` (SELECT id FROM old.connections WHERE name = ?1)`
+		for _, query := range []string{
+			`DELETE FROM old.events WHERE run IN (SELECT n FROM old.runs WHERE connection =` + id + `)`,
+			`DELETE FROM old.items WHERE stream IN (SELECT id FROM old.streams WHERE connection =` + id + `)`,
+			`DELETE FROM old.runs WHERE connection =` + id, `DELETE FROM old.streams WHERE connection =` + id,
+			`DELETE FROM old.lanes WHERE connection =` + id, `DELETE FROM old.gaps WHERE connection =` + id,
+			`DELETE FROM old.headway_shapes WHERE connection =` + id, `DELETE FROM old.headway_sinks WHERE connection =` + id,
+			`DELETE FROM old.connections WHERE name = ?1`,
+		} {
+			if err := run(query, connection); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err == nil, explain(from, "let the state of "+connection+" go", err)
+}
+
+// holds reports whether a file is a store that knows a connection, and brings it up
+// to date when it is.
+func holds(ctx context.Context, path, connection string) (there bool, err error) {
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return false, nil
+	}
+	db := openPool(path, false)
+	var application int64
+	err = db.QueryRowContext(ctx, `SELECT application_id FROM pragma_application_id`).Scan(&application)
+	if closed := db.Close(); err != nil || closed != nil || application != applicationID {
+		return false, explain(path, "open", errors.Join(err, closed))
+	}
+	s, err := Open(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	all, err := s.Connections(ctx)
+	for _, c := range all {
+		if c.Name == connection && c.Holder != "" {
+			return false, fmt.Errorf("store %s: %q is being collected by %s: wait for it to end", path, connection, c.Holder)
+		}
+		there = there || c.Name == connection
+	}
+	return there, err
+}
+
+// knows reports whether the store has a state of the connection.
+func (s *Store) knows(ctx context.Context, connection string) (bool, error) {
+	all, err := s.Connections(ctx)
+	for _, c := range all {
+		if c.Name == connection {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// runner runs a statement of a transaction.
+type runner func(query string, args ...any) error
+
+func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := f(func(query string, args ...any) error {
+		_, err := conn.ExecContext(ctx, query, args...)
+		return err
+	})
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		_, _ = conn.ExecContext(ctx, "ROLLBACK")
+	}
+	return err
+}
+
+// move copies all that old knows of a connection. Numbers are given anew, in their
+// order.
+func move(run runner, connection string, at collect.Location) error {
+	const (
+		was = `(SELECT id FROM old.connections WHERE name = ?1)`
+		is  = `(SELECT id FROM main.connections WHERE name = ?1)`
+	)
+	pacing := strings.TrimSpace(pacingColumns)
+	if err := run(`INSERT INTO main.connections (name, token, holder, since, expires, pressure, sink_kind, sink_path, `+pacing+`)
+		SELECT name, token, '', '', '', pressure, ?2, ?3, `+pacing+` FROM old.connections WHERE name = ?1`, connection, at.Kind, at.Path); err != nil {
+		return err
+	}
+	for _, t := range []struct{ table, columns string }{
+		{"runs", "id, holder, state, reason, started, ended, retry_at, error, progress"},
+		{"lanes", "stream, kind, cursor, walking, done, since, high, start, watermark, pages, trail_anchor, trail_steps, trail_limit"},
+		{"streams", "name, items"},
+		{"gaps", `stream, key, parent, locator, reason, status, attempts, first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor`},
+		{"headway_shapes", "stream, shape"},
+	} {
+		order := ""
+		if t.table == "runs" {
+			order = " ORDER BY n"
+		} else if t.table == "gaps" {
+			order = " ORDER BY id"
+		}
+		if err := run(fmt.Sprintf(`INSERT INTO main.%[1]s (connection, %[2]s) SELECT %[3]s, %[2]s FROM old.%[1]s WHERE connection = %[4]s%[5]s`,
+			t.table, t.columns, is, was, order), connection); err != nil {
+			return err
+		}
+	}
+	if err := run(`INSERT INTO main.events (run, seq, event) SELECT n.n, e.seq, e.event FROM old.events e
+		JOIN old.runs o ON o.n = e.run JOIN main.runs n ON n.id = o.id WHERE o.connection = `+was, connection); err != nil {
+		return err
+	}
+	return run(`INSERT INTO main.items (stream, key, fingerprint, children, owed) SELECT n.id, i.key, i.fingerprint, i.children, i.owed
+		FROM old.items i JOIN old.streams o ON o.id = i.stream
+		JOIN main.streams n ON n.name = o.name AND n.connection = `+is+` WHERE o.connection = `+was, connection)
+}
