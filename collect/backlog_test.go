@@ -130,3 +130,25 @@ func TestIncidentASteadyBacklogHidACatchupBacklogOf5800Of12000Messages(t *testin
 		o.recovered(t)
 	})
 }
+
+// A walk that an earlier run began shows nothing that came after it began: a run
+// that completes it looks for that too before it says that nothing is left.
+func TestARunThatResumesAWalkFindsWhatChangedSinceItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutage(t, 10)
+		o.newest, o.down = true, false
+		o.add(10, 1, time.Now().Add(-24*time.Hour))
+		o.drained(t)
+		time.Sleep(time.Hour)
+		o.add(30, 1, time.Now().Add(-30*time.Minute))
+		o.o.MaxRequests = 15 // the first of three pages, and a part of the second
+		if s, err := o.run(t); err != nil || s.State != collect.RunDeferred {
+			t.Fatalf("got %s (%s), %v; want a deferred run", s.State, s.Reason, err)
+		}
+		time.Sleep(time.Hour)
+		o.add(2, 1, time.Now().Add(-30*time.Minute))
+		o.o.MaxRequests = 0
+		o.drained(t)
+		o.complete(t)
+	})
+}

@@ -29,43 +29,81 @@ type shape struct {
 	order     string // newest, oldest, none
 	inclusive bool
 	declared  bool
+	lookback  time.Duration
 	pageSize  int
 	backlog   int
 	catchup   int64
+	attempts  int
+	wallClock time.Duration
 	changes   []change
-	outages   [][2]time.Duration
+	outages   []outageOf
 }
 
-// change makes an item's version at an instant; the watermark is its second.
+// change makes an item's version at an instant; the watermark is its second. The
+// list shows it some time later, at most the lookback.
 type change struct {
-	at      time.Duration
-	item    int
-	version int
+	at, late time.Duration
+	item     int
+	version  int
 }
+
+// outageOf is a time in which lists, details or both answer with a status.
+type outageOf struct {
+	from, to       time.Duration
+	lists, details bool
+	status         int
+}
+
+// span is how long a list changes, and how late its last outage begins.
+const span = 20 * time.Minute
 
 func drawShape(rt *rapid.T) shape {
 	s := shape{
 		order:     rapid.SampledFrom([]string{"newest", "oldest", "none"}).Draw(rt, "order"),
 		inclusive: rapid.Bool().Draw(rt, "inclusive"),
-		pageSize:  rapid.IntRange(1, 9).Draw(rt, "page size"),
-		backlog:   rapid.IntRange(1, 12).Draw(rt, "backlog after"),
-		catchup:   int64(rapid.IntRange(0, 3).Draw(rt, "catch-up pages")),
+		lookback:  rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, 2 * time.Minute}).Draw(rt, "lookback"),
+		pageSize:  rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(1, 12)).Draw(rt, "page size"),
+		backlog:   rapid.SampledFrom([]int{1, 1, 2, 3, 8}).Draw(rt, "backlog after"),
+		catchup:   rapid.SampledFrom([]int64{0, 0, 2, 3, 4}).Draw(rt, "catch-up pages"),
+		attempts:  rapid.SampledFrom([]int{1, 1, 1, 1, 1, 4}).Draw(rt, "attempts"),
+		wallClock: rapid.SampledFrom([]time.Duration{0, 0, 0, 3 * time.Minute}).Draw(rt, "wall clock"),
 	}
 	s.declared = s.order == "oldest" && s.inclusive && rapid.Bool().Draw(rt, "declared")
-	n := rapid.IntRange(1, 50).Draw(rt, "items")
-	for i := range n { // ties: ten seconds of the past for all of them
-		s.changes = append(s.changes, change{-time.Duration(rapid.IntRange(1, 10).Draw(rt, "age")) * time.Second, i, 0})
-	}
-	for v := range rapid.IntRange(0, 40).Draw(rt, "late") {
-		s.changes = append(s.changes, change{
-			time.Duration(rapid.IntRange(0, 1_200_000).Draw(rt, "at")) * time.Millisecond, rapid.IntRange(0, n+10).Draw(rt, "item"), v + 1,
+	for range rapid.SampledFrom([]int{2, 1, 2, 3, 0}).Draw(rt, "outages") {
+		from := rapid.OneOf(rapid.Just(0), rapid.IntRange(0, int(span.Seconds()))).Draw(rt, "from")
+		where := rapid.SampledFrom([]string{"details", "details", "details", "details", "lists", "both"}).Draw(rt, "where")
+		s.outages = append(s.outages, outageOf{
+			time.Duration(from) * time.Second, time.Duration(from+rapid.OneOf(rapid.IntRange(20, 300), rapid.IntRange(330, 900), rapid.IntRange(330, 900)).Draw(rt, "for")) * time.Second,
+			where != "details", where != "lists",
+			rapid.SampledFrom([]int{http.StatusServiceUnavailable, http.StatusTooManyRequests}).Draw(rt, "status"),
 		})
 	}
-	slices.SortStableFunc(s.changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	for range rapid.IntRange(0, 4).Draw(rt, "outages") {
-		from := time.Duration(rapid.OneOf(rapid.Just(0), rapid.IntRange(0, 1_200_000)).Draw(rt, "from")) * time.Millisecond
-		s.outages = append(s.outages, [2]time.Duration{from, from + time.Duration(rapid.IntRange(20, 600).Draw(rt, "for"))*time.Second})
+	if rapid.Bool().Draw(rt, "stormy") { // down from the start, which few other draws are
+		s.pageSize, s.backlog, s.attempts = s.pageSize+4, 1, 1
+		s.outages = append(s.outages, outageOf{
+			to: time.Duration(rapid.IntRange(330, 900).Draw(rt, "stormy for")) * time.Second, details: true, status: http.StatusServiceUnavailable,
+		})
 	}
+	n := rapid.OneOf(rapid.IntRange(1, 10), rapid.IntRange(20, 40), rapid.IntRange(20, 40)).Draw(rt, "items")
+	for i := range n { // ties: ten seconds of the past for all of them
+		s.changes = append(s.changes, change{at: -time.Duration(rapid.IntRange(1, 10).Draw(rt, "age")) * time.Second, item: i})
+	}
+	for v := range rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(20, 50), rapid.IntRange(30, 50)).Draw(rt, "changes") {
+		// What is drawn is small more often than not: the changes are spread over
+		// the items, and over the minutes before and after an outage begins, so that
+		// it has something to keep from being fetched.
+		c := change{item: (7*v + rapid.IntRange(0, n+10).Draw(rt, "item")) % (n + 10), version: v + 1}
+		if near := rapid.IntRange(0, len(s.outages)).Draw(rt, "near outage"); near < len(s.outages) {
+			c.at = s.outages[near].from + time.Duration((7_919*v+rapid.IntRange(0, 120_000).Draw(rt, "from it"))%120_000-60_000)*time.Millisecond
+		} else {
+			c.at = time.Duration(rapid.IntRange(0, int(span.Milliseconds())).Draw(rt, "at")) * time.Millisecond
+		}
+		if s.lookback > 0 {
+			c.late = time.Duration(rapid.IntRange(0, int(s.lookback.Milliseconds())).Draw(rt, "late")) * time.Millisecond
+		}
+		s.changes = append(s.changes, c)
+	}
+	slices.SortStableFunc(s.changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	return s
 }
 
@@ -83,10 +121,13 @@ type entry struct {
 }
 
 // now is what there is at this moment.
-func (a *api) now() []entry {
+func (a *api) now() []entry { return a.then(time.Now()) }
+
+// then is what there was, or will be, at an instant.
+func (a *api) then(now time.Time) []entry {
 	at := map[int]entry{}
 	for _, c := range a.changes {
-		if when := a.began.Add(c.at); !when.After(time.Now()) {
+		if when := a.began.Add(c.at); !when.Add(c.late).After(now) {
 			at[c.item] = entry{fmt.Sprintf("k%02d", c.item), when.UTC().Truncate(time.Second).Format(time.RFC3339), c.version}
 		}
 	}
@@ -121,8 +162,8 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	key, detail := strings.CutPrefix(r.URL.Path, "/d/")
 	since := time.Since(a.began)
 	for _, o := range a.outages {
-		if detail && o[0] <= since && since < o[1] {
-			return answer(http.StatusServiceUnavailable, "down")
+		if down := detail && o.details || !detail && o.lists; down && o.from <= since && since < o.to {
+			return answer(o.status, "down")
 		}
 	}
 	var out []entry
@@ -144,7 +185,10 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (a *api) Streams() []connector.Stream {
-	return []connector.Stream{{Name: "list", DetailStream: "details", Incremental: true, Ascending: a.declared, Inclusive: a.declared}}
+	return []connector.Stream{{
+		Name: "list", DetailStream: "details", Incremental: true,
+		Ascending: a.declared, Inclusive: a.declared, Lookback: a.lookback,
+	}}
 }
 
 func (a *api) ask(ctx context.Context, call connector.Caller, url string, into any) error {
@@ -199,76 +243,112 @@ func (m latest) Write(_ context.Context, stream string, records []collect.Record
 	return nil
 }
 
+// ledger is a store that notes which lanes left backlogs.
+type ledger struct {
+	collect.Store
+	backlogs map[collect.LaneKind]bool
+}
+
+func (l *ledger) Commit(ctx context.Context, lease collect.Lease, c collect.Commit) error {
+	if c.Lane != nil && slices.ContainsFunc(c.Opened, func(g collect.Gap) bool { return g.Backlog }) {
+		l.backlogs[c.Lane.Kind] = true
+	}
+	return l.Store.Commit(ctx, lease, c)
+}
+
 // TestNothingIsLostWhateverTheListAndItsOutages draws the order of a list,
-// whether its cursor is inclusive, ties, changes while it is walked, outages,
-// and bounds that make backlogs of catch-up and steady state, and compares what
-// was collected with the truth once a run says that nothing is left.
+// whether its cursor is inclusive, ties, changes while it is walked, changes that
+// show late, outages of lists and details, and bounds that make backlogs of
+// catch-up and steady state. What was collected is compared with the truth
+// whenever a run says that nothing is left.
 func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
-	draws, runs, backlogs := 0, 0, int64(0)
-	maxDraws := longtest.Size(25, 5000)
+	draws := longtest.Checks(t, 300, 5000)
+	drawn, runs, steady, catchup, both := 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
-		if draws >= maxDraws {
-			return // each takes hundreds of runs
-		}
-		s := drawShape(rt)
-		slow := time.Duration(rapid.IntRange(1, 3000).Draw(rt, "latency")) * time.Millisecond
+		a := &api{shape: drawShape(rt), slow: time.Duration(rapid.IntRange(1, 3000).Draw(rt, "latency")) * time.Millisecond}
+		l := &ledger{Store: memory.New(), backlogs: map[collect.LaneKind]bool{}}
 		var lost string
 		synctest.Test(t, func(t *testing.T) {
+			a.began = time.Now()
 			var n int
-			var owed int64
-			n, owed, lost = play(t, &api{shape: s, began: time.Now(), slow: slow})
-			draws, runs, backlogs = draws+1, runs+n, backlogs+owed
+			n, lost = a.play(t, l)
+			runs += n
 		})
 		if lost != "" {
 			rt.Fatal(lost)
 		}
+		drawn++
+		s, c := l.backlogs[collect.Steady], l.backlogs[collect.Catchup]
+		steady, catchup, both = steady+count(s), catchup+count(c), both+count(s && c)
 	})
-	t.Logf("%d draws, %d runs, %d backlogs", draws, runs, backlogs)
+	t.Logf("%d draws, %d runs; a steady backlog in %d, a catch-up backlog in %d, both in %d", drawn, runs, steady, catchup, both)
+	if part := float64(draws); drawn >= draws && (float64(steady) < minSteady*part || float64(catchup) < minCatchup*part || float64(both) < minBoth*part) {
+		t.Errorf("backlogs are too rare for the property to say anything of them")
+	}
+}
+
+// The least parts of the draws that must leave a backlog of a lane, and of both.
+const minSteady, minCatchup, minBoth = 0.12, 0.1, 0.07
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // play collects until nothing is left, and says what is missing.
-func play(t *testing.T, a *api) (runs int, backlogs int64, lost string) {
-	store, sink := memory.New(), latest{}
+func (a *api) play(t *testing.T, store collect.Store) (runs int, lost string) {
+	sink := latest{}
 	o := collect.Options{
 		Connection: "c", Connector: a, Store: store, Sink: sink, Base: a,
-		Pacing: headway.Config{Ceiling: time.Millisecond, Initial: time.Millisecond}, CatchupPages: a.catchup,
+		Pacing: headway.Config{Ceiling: time.Millisecond, Initial: time.Millisecond}, CatchupPages: a.catchup, MaxWallClock: a.wallClock,
 	}
-	o.Pacing.Breaker.OpenFor = 2 * time.Second
+	o.Retry.Attempts, o.Pacing.Breaker.OpenFor = a.attempts, 2*time.Second
 	o.SetBacklogAfter(a.backlog)
-	quiet := a.began.Add(35 * time.Minute)
-	for late := false; ; {
+	quiet := a.began.Add(span + 16*time.Minute)
+	for {
 		if runs++; runs > 300 {
-			return runs, backlogs, "not drained after 300 runs"
+			return runs, "not drained after 300 runs"
 		}
-		late = time.Now().After(quiet)
+		began := time.Now()
 		c, err := collect.New(o)
 		if err != nil {
-			return runs, backlogs, err.Error()
+			return runs, err.Error()
 		}
 		s, err := c.Run(t.Context())
 		if err != nil {
-			return runs, backlogs, err.Error()
+			return runs, err.Error()
 		}
-		gaps, err := store.Gaps(t.Context(), collect.GapFilter{Connection: "c", Backlog: true})
-		if err != nil {
-			return runs, backlogs, err.Error()
-		}
-		if late && s.State == collect.RunDrained && s.Quarantined == 0 {
-			backlogs += int64(len(gaps))
-			break
+		if s.State == collect.RunDrained {
+			if lost := a.missing(sink, began); lost != "" {
+				return runs, fmt.Sprintf("after %v: %s", time.Since(a.began), lost)
+			}
+			if began.After(quiet) {
+				return runs, ""
+			}
 		}
 		if wait := time.Until(s.RetryAt); wait > 0 && wait < 12*time.Hour {
 			time.Sleep(wait)
 		}
 		time.Sleep(5 * time.Minute)
 	}
-	for _, e := range a.now() {
+}
+
+// missing says what is not in the sink of that which was there at an instant
+// and has not changed since: what changes while it is walked may be passed by.
+func (a *api) missing(sink latest, at time.Time) string {
+	now := a.now()
+	for _, e := range a.then(at) {
+		if !slices.Contains(now, e) {
+			continue
+		}
 		want, _ := json.Marshal(e)
-		for _, at := range []string{"details " + e.Key + " v", "list  " + e.Key} {
-			if sink[at] != string(want) {
-				return runs, backlogs, fmt.Sprintf("%s is %q, want %s", at, sink[at], want)
+		for _, where := range []string{"details " + e.Key + " v", "list  " + e.Key} {
+			if sink[where] != string(want) {
+				return fmt.Sprintf("%s is %q, want %s", where, sink[where], want)
 			}
 		}
 	}
-	return runs, backlogs, ""
+	return ""
 }

@@ -38,7 +38,13 @@ func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *sto
 	if r.o.Lane == Catchup {
 		return nil
 	}
-	if !steady.Walking && s.Incremental {
+	if steady.Walking {
+		// It shows nothing from after it began, in an earlier run.
+		if stop := r.walk(ctx, s, &steady, 0); stop != nil || !s.Incremental {
+			return stop
+		}
+	}
+	if s.Incremental {
 		// Until it has a watermark of its own the steady lane starts where the
 		// catch-up ended, or, while that is not done, when it began.
 		switch {

@@ -35,3 +35,27 @@ func Draws(t testing.TB, usual int) {
 	}
 	t.Cleanup(func() { _ = flag.Set(f.Name, f.DefValue) })
 }
+
+// Checks sets how often rapid draws until the end of the test, and says it: [Size]
+// of its arguments, or what the flag -rapid.checks says. It is not for parallel tests.
+func Checks(t testing.TB, usual, most int) int {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks == nil {
+		t.Fatal("the test does not import rapid")
+	}
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f == checks })
+	if !set {
+		was := checks.Value.String()
+		t.Cleanup(func() { _ = checks.Value.Set(was) })
+		if err := checks.Value.Set(strconv.Itoa(Size(usual, most))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := strconv.Atoi(checks.Value.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
