@@ -44,10 +44,7 @@ func Checks(t testing.TB, usual, most int) int {
 	if checks == nil {
 		t.Fatal("the test does not import rapid")
 	}
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f == checks })
-	if !set {
-		was := checks.Value.String()
+	if was := checks.Value.String(); was == checks.DefValue {
 		t.Cleanup(func() { _ = checks.Value.Set(was) })
 		if err := checks.Value.Set(strconv.Itoa(Size(usual, most))); err != nil {
 			t.Fatal(err)
