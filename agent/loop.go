@@ -70,6 +70,12 @@ func (l *Loop) Restate(scope quota.Scope, state quota.State, factor float64) boo
 	return l.tell(func(now time.Duration) bool { return l.pacer.Restate(now, scope, state, factor) })
 }
 
+// ObserveHeader is [Pacer.ObserveHeader] at this instant, as in
+// loop.ObserveHeader(response.Header.Get).
+func (l *Loop) ObserveHeader(get func(name string) string) bool {
+	return l.tell(func(now time.Duration) bool { return l.pacer.ObserveHeader(now, get) })
+}
+
 // Backoff is [Pacer.Backoff] at this instant.
 func (l *Loop) Backoff(d time.Duration) {
 	l.tell(func(now time.Duration) bool { l.pacer.Backoff(now, d); return true })

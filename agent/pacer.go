@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/headway-go/headway/quota"
@@ -141,6 +142,43 @@ func (p *Pacer) Restate(now time.Duration, scope quota.Scope, state quota.State,
 		softUntil: now + softSpan,
 	})
 	return true
+}
+
+// ObserveHeader takes what a response of "headway serve" says of the agent's quota:
+// the scale factor, the pressure and, when it is a refusal, when to come back. Pass
+// the response's Header.Get. It reports whether the response said anything; one
+// that did not come through Headway does not.
+func (p *Pacer) ObserveHeader(now time.Duration, get func(name string) string) bool {
+	scale, pressure := get("X-Headway-Scale"), get("X-Headway-Pressure")
+	if scale == "" && pressure == "" && get("X-Headway-Wait-Ms") == "" {
+		return false
+	}
+	factor, err := strconv.ParseFloat(scale, 64)
+	if err != nil {
+		factor = 1
+	}
+	p.Restate(now, p.config.Scope, pressures[pressure], factor)
+	if pressure != "" {
+		p.Backoff(now, retryAfter(get))
+	}
+	return true
+}
+
+// pressures are the states that X-Headway-Pressure names; none is normal.
+var pressures = map[string]quota.State{"soft": quota.Soft, "throttle": quota.Throttle, "exhausted": quota.Exhausted}
+
+// retryAfter is how long a refusal asks to wait; 0 when it does not say.
+func retryAfter(get func(name string) string) time.Duration {
+	const most = int64(365 * 24 * time.Hour / time.Millisecond)
+	ms, err := strconv.ParseInt(get("Retry-After-Ms"), 10, 64)
+	if err != nil {
+		seconds, err := strconv.ParseInt(get("Retry-After"), 10, 64)
+		if err != nil {
+			return 0
+		}
+		ms = min(seconds, most/1000) * 1000
+	}
+	return time.Duration(min(max(ms, 0), most)) * time.Millisecond
 }
 
 // Backoff puts the next cycle off for at least d, a refusal's retry_in or a

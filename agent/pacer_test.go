@@ -303,3 +303,53 @@ func TestTheRhythmKeepsItsBounds(t *testing.T) {
 		}
 	})
 }
+
+func TestAPacerReadsHeaders(t *testing.T) {
+	header := func(fields ...string) func(string) string {
+		return func(name string) string {
+			for i := 0; i < len(fields); i += 2 {
+				if fields[i] == name {
+					return fields[i+1]
+				}
+			}
+			return ""
+		}
+	}
+	p, err := agent.New(agent.Config{Base: time.Second, Scope: quota.Scope{Tenant: "t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Begin(0)
+	if p.ObserveHeader(0, header("Retry-After", "30", "Content-Type", "text/html")) || p.Due(0) != time.Second {
+		t.Errorf("it took an answer that is not Headway's: due in %v", p.Due(0))
+	}
+	for i, c := range []struct {
+		fields   []string
+		interval time.Duration
+		due      time.Duration
+		hint     agent.Hint
+	}{
+		{[]string{"X-Headway-Wait-Ms", "0"}, time.Second, time.Second, 0},
+		{[]string{"X-Headway-Wait-Ms", "0", "X-Headway-Scale", "1.5", "X-Headway-Pressure", "soft"}, 1500 * time.Millisecond, 1500 * time.Millisecond, agent.ShrinkPlanningDepth | agent.CompressContext},
+		{[]string{"X-Headway-Pressure", "throttle", "Retry-After", "3"}, 2 * time.Second, 3 * time.Second, agent.ShrinkPlanningDepth},
+		{[]string{"X-Headway-Pressure", "throttle", "Retry-After-Ms", "2500", "Retry-After", "99"}, 2 * time.Second, 2500 * time.Millisecond, agent.ShrinkPlanningDepth},
+		{[]string{"X-Headway-Pressure", "exhausted", "X-Headway-Scale", "3", "Retry-After", "999999999999999"}, 3 * time.Second, 4 * time.Second, agent.ShrinkPlanningDepth},
+		{[]string{"X-Headway-Pressure", "exhausted", "Retry-After", "-5"}, 2 * time.Second, 2 * time.Second, agent.ShrinkPlanningDepth},
+		{[]string{"X-Headway-Pressure", "exhausted", "Retry-After", "soon"}, 2 * time.Second, 2 * time.Second, agent.ShrinkPlanningDepth},
+	} {
+		p, err := agent.New(agent.Config{Base: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Begin(0)
+		if !p.ObserveHeader(0, header(c.fields...)) || p.Interval(0) != c.interval || p.Due(0) != c.due || p.Hint(0) != c.hint {
+			t.Errorf("%d: interval %v, due in %v, hint %v, want %v, %v, %v", i, p.Interval(0), p.Due(0), p.Hint(0).Names(), c.interval, c.due, c.hint.Names())
+		}
+	}
+	// An answer without pressure ends it.
+	p.ObserveHeader(0, header("X-Headway-Pressure", "throttle", "X-Headway-Scale", "4"))
+	p.ObserveHeader(time.Second, header("X-Headway-Wait-Ms", "0"))
+	if p.Hint(time.Second) != 0 || p.Interval(time.Minute) != time.Second {
+		t.Errorf("after recovery: hint %v, interval %v", p.Hint(time.Second).Names(), p.Interval(time.Minute))
+	}
+}

@@ -104,14 +104,19 @@ func (a *attempt) acquire() *provider.Refusal {
 		a.approved, a.decision = true, d
 	}
 	if u.Pacing != nil {
-		err := u.turns.take(ctx, a.turn(), u.interval)
+		turn := a.turn()
+		err := u.turns.take(ctx, turn, u.interval)
 		if err != nil {
 			return new(x.denied(err))
 		}
 		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
 		u.turns.pass()
 		if err != nil {
-			return new(x.denied(err))
+			f := x.denied(err)
+			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {
+				f.RetryIn += u.turns.expected(turn, u.interval) // who comes back is behind those who wait
+			}
+			return &f
 		}
 		a.paced, a.permit = true, permit
 	}

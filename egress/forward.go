@@ -98,6 +98,7 @@ func (x *exchange) try(request quota.Request, injected, again bool, before *held
 	a := x.begin(request)
 	defer a.settle()
 	if fault := a.acquire(); fault != nil {
+		a.pressed(fault)
 		if before != nil && fault.Status != statusClientGone {
 			x.give(before)
 		} else {
@@ -252,13 +253,48 @@ func (x *exchange) begun(res *http.Response, a *attempt, changed bool) {
 
 // advise tells an agent how it should go on.
 func (x *exchange) advise(h http.Header, a *attempt) {
-	if factor := x.up.Approver.Factor(a.request); factor != 1 {
-		h.Set(headerScale, strconv.FormatFloat(factor, 'f', -1, 64))
-	}
+	a.scale(h)
 	switch advice := a.decision.Advisory; {
 	case advice&quota.AdviseThrottled != 0:
 		h.Set(headerPressure, "throttle")
 	case advice&(quota.AdviseSoft|quota.AdviseOverSoft) != 0:
 		h.Set(headerPressure, "soft")
 	}
+}
+
+// scale says by how much an agent should stretch its rhythm.
+func (a *attempt) scale(h http.Header) {
+	if factor := a.x.up.Approver.Factor(a.request); factor != 1 {
+		h.Set(headerScale, strconv.FormatFloat(factor, 'f', -1, 64))
+	}
+}
+
+// backer is a quota that hears of clients that back off.
+type backer interface {
+	Backoff(s quota.Scope, d quota.Decision)
+}
+
+// pressed tells an agent that is refused how it should go on, as advise does for
+// one that is not, and the quota that it backs off.
+func (a *attempt) pressed(f *provider.Refusal) {
+	x := a.x
+	if f.Status != http.StatusTooManyRequests || !x.asked.Metered || x.up.Approver == nil {
+		return
+	}
+	h, d := x.w.Header(), quota.Decision{Reason: quota.Throttled, Code: quota.Code(f.Code), RetryIn: f.RetryIn}
+	pressure := "throttle"
+	switch {
+	case f.Reason == reason.QuotaExhausted:
+		d.Reason, pressure = quota.HardLimit, "exhausted"
+	case d.Code == quota.CodeSoftLimit:
+		d.Reason, pressure = quota.SoftLimit, "soft"
+	}
+	if f.RetryIn < 0 {
+		d.RetryIn = quota.Never
+	}
+	if b, ok := x.up.Approver.(backer); ok {
+		b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
+	}
+	a.scale(h)
+	h.Set(headerPressure, pressure)
 }

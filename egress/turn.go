@@ -52,6 +52,7 @@ func (t *turns) take(ctx context.Context, w *turn, interval func() time.Duration
 	}
 	if deadline, ok := ctx.Deadline(); ok && ahead > 0 {
 		if at := time.Now().Add(time.Duration(ahead) * interval()); at.After(deadline) {
+			at = time.Now().Add(t.ahead(w, interval))
 			t.mu.Unlock()
 			return &reason.Refusal{Reason: reason.Deadline, RetryAt: at.Round(0)}
 		}
@@ -72,15 +73,55 @@ func (t *turns) take(ctx context.Context, w *turn, interval func() time.Duration
 	if at >= 0 {
 		t.waiting = slices.Delete(t.waiting, at, at+1)
 	}
+	refusal := &reason.Refusal{Reason: reason.Canceled, Err: ctx.Err()}
+	if ctx.Err() == context.DeadlineExceeded {
+		refusal.Reason = reason.Deadline
+		if wait := t.ahead(w, interval); wait > 0 {
+			refusal.RetryAt = time.Now().Add(wait).Round(0)
+		}
+	}
 	t.mu.Unlock()
 	if at < 0 { // it was granted meanwhile
 		t.pass()
 	}
-	why := reason.Canceled
-	if ctx.Err() == context.DeadlineExceeded {
-		why = reason.Deadline
+	return refusal
+}
+
+// expected is how long those who wait would keep w waiting if it came now.
+func (t *turns) expected(w *turn, interval func() time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ahead(w, interval)
+}
+
+// ahead is how long those take who would go before w if it came now: the greater
+// priority, its own tenant's, and of other tenants those whose share comes before.
+// t.mu must be held.
+func (t *turns) ahead(w *turn, interval func() time.Duration) time.Duration {
+	n := 0
+	mine := max(t.served[w.tenant], t.virtual)
+	for _, other := range t.waiting {
+		if other.tenant == w.tenant && other != w && other.priority >= w.priority {
+			mine += other.share
+			n++
+		}
 	}
-	return &reason.Refusal{Reason: why, Err: ctx.Err()}
+	theirs := map[string]float64{}
+	for _, other := range t.waiting {
+		if other.tenant == w.tenant {
+			continue
+		}
+		if t.served[other.tenant]+theirs[other.tenant] <= mine && other.priority == w.priority || other.priority > w.priority {
+			n++
+		}
+		if other.priority >= w.priority {
+			theirs[other.tenant] += other.share
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return time.Duration(n+1) * interval()
 }
 
 // pass ends a turn.

@@ -10,8 +10,11 @@ type account struct {
 	// byModel are the nodes for its use of one model, where that is limited. At
 	// the root these are the models themselves.
 	byModel map[string]*node
-	routes  map[string]*route
-	weight  int64
+	// gone are nodes for models that are no longer configured: what they used of the
+	// day counts when the model comes back.
+	gone   map[string]*node
+	routes map[string]*route
+	weight int64
 
 	children map[string]*account
 	order    []*account // the children; hand is the next one looked at for room
@@ -86,7 +89,7 @@ func (g *Governor) evict(a *account, now time.Duration) bool {
 		a.order[last] = nil
 		a.order = a.order[:last]
 		delete(a.children, c.name)
-		c.visit(func(n *node) bool { n.retired = true; return true })
+		c.visit(func(n *node) bool { n.retired = true; g.remember(n); return true })
 		return true
 	}
 	return false
@@ -135,9 +138,13 @@ func (g *Governor) configureAccount(a *account, now time.Duration) {
 	a.routes = nil
 	for name, n := range a.byModel {
 		if _, ok := models[name]; !ok {
-			g.unschedule(n)
-			n.retired = true
 			delete(a.byModel, name)
+			g.retire(a, name, n)
+		}
+	}
+	for name, n := range a.gone {
+		if n.dayTokens == 0 && n.dayCalls == 0 && n.idle(now) {
+			delete(a.gone, name)
 		}
 	}
 	for name, l := range sorted(models) {
@@ -145,6 +152,11 @@ func (g *Governor) configureAccount(a *account, now time.Duration) {
 			a.byModel = map[string]*node{}
 		}
 		scope.Model = name
+		if n := a.gone[name]; n != nil {
+			n.retired = false
+			delete(a.gone, name)
+			a.byModel[name] = n
+		}
 		a.byModel[name] = g.configureNode(a.byModel[name], scope, &l, now)
 	}
 	for _, c := range a.order {
@@ -153,6 +165,16 @@ func (g *Governor) configureAccount(a *account, now time.Duration) {
 	if c := a.children[shared]; c != nil {
 		g.configureAccount(c, now)
 	}
+}
+
+// retire keeps the node of a model that is no longer configured.
+func (g *Governor) retire(a *account, model string, n *node) {
+	g.unschedule(n)
+	n.retired = true
+	if a.gone == nil {
+		a.gone = map[string]*node{}
+	}
+	a.gone[model] = n
 }
 
 // limitsOf looks up what the configuration says of an account.

@@ -95,6 +95,8 @@ func (g *Governor) reconsider(n *node, at time.Duration) {
 	switch {
 	case n.state == Exhausted && n.day > n.spentOn:
 		g.transition(n, DayTurned, at)
+	case n.state == Exhausted && !n.nearlySpent():
+		g.transition(n, RoomMade, at)
 	case n.state == Throttle && n.ready(true) <= at:
 		g.transition(n, Resume, at)
 	}
@@ -153,7 +155,7 @@ func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 		n.softWanted = max(n.softWanted, c.windowed)
 	}
 	switch {
-	case v.capType != "" && v.wait != Never && n.state != Exhausted:
+	case v.capType != "" && v.wait != Never && n.state != Exhausted && n.nearlySpent():
 		g.transition(n, CapReached, at)
 	case v.lacking != 0 && (n.state == Normal || n.state == Soft):
 		g.transition(n, BucketEmpty, at)

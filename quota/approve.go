@@ -17,10 +17,14 @@ func (g *Governor) Approve(now time.Duration, r Request) (d Decision) {
 	switch {
 	case !g.claim(now, &r, &c, &d):
 		g.deny(now, nil, &d)
-	case len(g.waiting) > 0 && g.behind(now, &c, r.Priority, &d):
-		g.deny(now, &c, &d)
-	case !g.admit(now, &c, &d):
-		d = g.refuse(now, &c)
+	case len(g.waiting) > 0 && g.behind(now, &c, r.Priority, &d), !g.admit(now, &c, &d):
+		if d.Reason == "" {
+			d = g.refuse(now, &c)
+		}
+		if len(g.waiting) > 0 {
+			w := &waiter{claim: c, tenant: c.route.account.tenant(), priority: r.Priority}
+			g.expect(now, w, &d)
+		}
 		g.deny(now, &c, &d)
 	}
 	return d
@@ -81,7 +85,7 @@ func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
 	}
 	var h *hold
 	d.Permit, h = g.permits.put()
-	h.claim, h.at, h.flowed = *c, now, 0
+	h.claim, h.at, h.flowed, h.held = *c, now, 0, c.charged[tokens]
 	c.route.account.open++
 	g.counts.approved++
 	g.due = min(g.due, now+g.ttl)
@@ -99,6 +103,7 @@ func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 		n.window.add(c.windowed)
 	}
 	n.dayTokens += cost
+	n.dayHeld += cost
 	n.dayCalls++
 	n.ledger.granted += cost
 	n.ledger.held += cost
@@ -151,6 +156,7 @@ type verdict struct {
 	final   bool
 	lacking uint8 // kinds whose bucket is too low
 	over    bool  // the window is full
+	held    bool  // what open permits reserve of the day stands in the way
 }
 
 // examine says why a claim does not pass, and when it could. Reason is empty
@@ -172,14 +178,26 @@ func (n *node) examine(now time.Duration, c *claim) (v verdict) {
 			v.reason, v.wait = SoftLimit, max(wait, v.wait)
 		}
 	}
-	if v.capType = n.capType(c.charged[tokens]); v.capType != "" {
-		v.reason, v.wait, v.final = HardLimit, l.calendar.end-now, true
+	capType, held := n.full(c.charged[tokens])
+	switch {
+	case capType == "":
+	case held:
+		v.held = true
+		if v.reason == "" {
+			v.reason = Throttled
+		}
+	default:
+		v.capType, v.reason, v.wait, v.final = capType, HardLimit, l.calendar.end-now, true
 		if c.charged[tokens] > l.dailyTokens {
 			v.wait = Never
 		}
 	}
 	return v
 }
+
+// heldRetry is when to look again for tokens that open permits hold: when they
+// end, and with how much, nobody knows.
+const heldRetry = time.Second
 
 // refuse says what stands in the way: a hard limit before all else, then what
 // takes longest. It begins the episodes that the refusal is a sign of.
@@ -192,6 +210,9 @@ func (g *Governor) refuse(now time.Duration, c *claim) Decision {
 			continue
 		}
 		g.press(n, &v, c, now)
+		if v.held {
+			d.Held, v.wait = true, max(v.wait, min(heldRetry, n.limits.calendar.end-now))
+		}
 		harder := v.reason == HardLimit && d.Reason != HardLimit
 		if !harder && (d.Reason == HardLimit) != (v.reason == HardLimit) {
 			continue

@@ -118,6 +118,9 @@ type Decision struct {
 	// RetryIn is how long until it can pass, other calls apart: exact for buckets
 	// and windows, the day's end for a cap, [Never] when it cannot.
 	RetryIn time.Duration
+	// Held: calls under way reserve what is missing. When they end nobody knows, so
+	// that RetryIn is when to look again.
+	Held bool
 	// Final: the policy or the fault is such that waiting for it is pointless:
 	// the caller should not queue.
 	Final bool

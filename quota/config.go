@@ -39,10 +39,13 @@ type Limits struct {
 	// bucket's capacity, by default TokensPerMinute.
 	TokensPerMinute int64 `json:"tokensPerMinute,omitempty"`
 	TokenBurst      int64 `json:"tokenBurst,omitempty"`
-	// InputTokensPerMinute and OutputTokensPerMinute bound one side, hard; a
-	// minute's worth is the capacity.
+	// InputTokensPerMinute and OutputTokensPerMinute bound one side, hard;
+	// InputTokenBurst and OutputTokenBurst are the capacities, by default a minute's
+	// worth.
 	InputTokensPerMinute  int64 `json:"inputTokensPerMinute,omitempty"`
+	InputTokenBurst       int64 `json:"inputTokenBurst,omitempty"`
 	OutputTokensPerMinute int64 `json:"outputTokensPerMinute,omitempty"`
+	OutputTokenBurst      int64 `json:"outputTokenBurst,omitempty"`
 
 	// SoftTokenBudget is how many tokens a rolling window of SoftTokenWindowMS
 	// milliseconds should hold at most. Both or neither.
@@ -112,8 +115,8 @@ type Config struct {
 
 	// AdaptiveScalingOff leaves every scale factor at 1.
 	AdaptiveScalingOff bool `json:"adaptiveScalingOff,omitempty"`
-	// ScaleMin and ScaleMax bound the scale factor: 0.01 to 1, default 0.5; 1 to
-	// 100, default 4.
+	// ScaleMin and ScaleMax bound the scale factor: 0.01 to 1, default 0.5; 2, which
+	// is what a throttle takes at least, to 100, default 4.
 	ScaleMin float64 `json:"scaleMin,omitempty"`
 	ScaleMax float64 `json:"scaleMax,omitempty"`
 	// ScaleStepMS is the time between two of the four steps in which the factor

@@ -37,7 +37,7 @@ func TestABadValueIsNamedWithFieldValueAndBound(t *testing.T) {
 		"charges.c.cachedDiscount is 101, must be from 0 to 100":                                 {Charges: map[string]quota.Charge{"c": {CachedDiscount: 101}}},
 		"permitTtlMs is -1, must be from 1":                                                      {PermitTTLMS: -1},
 		"scaleMin is 2, must be from 0.01 to 1":                                                  {ScaleMin: 2},
-		"scaleMax is 0.5, must be from 1 to 100":                                                 {ScaleMax: 0.5},
+		"scaleMax is 0.5, must be from 2 to 100":                                                 {ScaleMax: 0.5},
 		"scaleStepMs is -1":                                                                      {ScaleStepMS: -1},
 		"forecastWindowMs is 1, must be from 1000":                                               {ForecastWindowMS: 1},
 		"eventBuffer is 100001, must be from 1 to 100000":                                        {EventBuffer: 100_001},
@@ -140,13 +140,13 @@ func TestABudgetThatIsAddedGainsNothingFromWhatWasHeldBefore(t *testing.T) {
 
 func TestRaisingTheCapEndsExhaustion(t *testing.T) {
 	g := governor(t, oneModel(quota.Limits{MaxDailyTokens: 100}))
-	approve(t, g, 0, ask(100))
+	settle(t, g, 0, approve(t, g, 0, ask(100)).Permit, 100)
 	refused(t, g, 0, ask(1), quota.CodeHardLimit)
 	if err := g.UpdateConfig(sec, []byte(`{"models":{"m":{"maxDailyTokens":200}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "moves", moved(g), []string{"0s model m: normal>exhausted cap_reached", "1s model m: exhausted>normal cap_raised"})
-	approve(t, g, sec, ask(99))
+	settle(t, g, sec, approve(t, g, sec, ask(99)).Permit, 99)
 	if err := g.UpdateConfig(sec, []byte(`{"models":{"m":{"maxDailyTokens":150}}}`)); err != nil {
 		t.Fatal(err)
 	}

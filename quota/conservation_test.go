@@ -214,13 +214,16 @@ func TestRetryInIsExactForAnyLimits(t *testing.T) {
 			if d.RetryIn <= 0 {
 				t.Fatalf("retry in %v", d.RetryIn)
 			}
+			if d.Held {
+				continue // when calls under way end, nobody knows
+			}
 			for _, wait := range []time.Duration{d.RetryIn - 1, d.RetryIn} {
 				other := replay()
 				for _, c := range calls {
 					other.Approve(c.at, c.r)
 				}
 				if got := other.Approve(now+wait, r); got.Approved != (wait == d.RetryIn) {
-					if got.Reason == quota.HardLimit || d.Reason == quota.HardLimit {
+					if got.Reason == quota.HardLimit || d.Reason == quota.HardLimit || got.Held {
 						continue // the day turned only for some, or has no room even then
 					}
 					t.Fatalf("%+v for %+v, then after %v: %+v", d, r, wait, got)

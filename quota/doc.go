@@ -20,6 +20,7 @@
 //	    throttle --> exhausted: cap_reached
 //	    exhausted --> normal: day_turned
 //	    exhausted --> normal: cap_raised
+//	    exhausted --> normal: room_made
 //
 // The state tells of pressure; the numbers decide. What fits into every budget
 // is approved in any state, so that a refund is worth something at once. A scope

@@ -27,8 +27,9 @@ type Governor struct {
 	span     time.Duration // of the recent rate
 
 	permits permits
-	changed []*node // whose daily use changed
-	sweep   int     // how long that list may get before it is swept
+	past    map[Scope]pastUse // of scopes that were evicted
+	changed []*node           // whose daily use changed
+	sweep   int               // how long that list may get before it is swept
 	events  ring[Event]
 	moves   ring[Move]
 	log     logHash
@@ -103,14 +104,10 @@ func (g *Governor) install(c Config, now time.Duration) error {
 	if err != nil {
 		return err
 	}
-	zones := map[string]*calendar{}
+	zones := maps.Clone(g.calendars) // also those of models that are gone
 	for _, l := range c.everyLimit() {
 		name := c.dayZone(l)
 		if zones[name] != nil {
-			continue
-		}
-		if known := g.calendars[name]; known != nil {
-			zones[name] = known
 			continue
 		}
 		zone, err := c.zone(name)
@@ -177,6 +174,7 @@ func (g *Governor) configureNode(n *node, s Scope, l *Limits, now time.Duration)
 		if p.soft {
 			n.window = newWindow(p.softSpan, now)
 		}
+		g.recall(n)
 		return n
 	}
 	raised := p.dailyTokens > n.limits.dailyTokens || p.dailyCalls > n.limits.dailyCalls
@@ -213,6 +211,11 @@ func (a *account) visit(yield func(*node) bool) bool {
 		return false
 	}
 	for _, n := range sorted(a.byModel) {
+		if !yield(n) {
+			return false
+		}
+	}
+	for _, n := range sorted(a.gone) {
 		if !yield(n) {
 			return false
 		}

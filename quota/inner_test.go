@@ -22,7 +22,7 @@ func TestTheTableOfMoves(t *testing.T) {
 		{Normal, SoftReached}: Soft, {Soft, SoftRelieved}: Normal,
 		{Normal, BucketEmpty}: Throttle, {Soft, BucketEmpty}: Throttle, {Throttle, Resume}: Normal,
 		{Normal, CapReached}: Exhausted, {Soft, CapReached}: Exhausted, {Throttle, CapReached}: Exhausted,
-		{Exhausted, DayTurned}: Normal, {Exhausted, CapRaised}: Normal,
+		{Exhausted, DayTurned}: Normal, {Exhausted, CapRaised}: Normal, {Exhausted, RoomMade}: Normal,
 	}
 	for from := range states {
 		for trigger := range triggers {

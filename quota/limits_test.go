@@ -121,7 +121,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 	note(g.Approve(0, ask(-1)))
 	approve(t, g, 0, quota.Request{Model: "soft", InputTokens: 10})
 	note(g.Approve(0, quota.Request{Model: "soft", InputTokens: 1}))
-	approve(t, g, 0, quota.Request{Model: "day", InputTokens: 10})
+	settle(t, g, 0, approve(t, g, 0, quota.Request{Model: "day", InputTokens: 10}).Permit, 10)
 	note(g.Approve(0, quota.Request{Model: "day", InputTokens: 0}))
 	note(g.Approve(sec, quota.Request{Model: "day", InputTokens: 1}))
 	settle(t, g, sec, first.Permit, 1)

@@ -60,11 +60,14 @@ func compile(l *Limits, c *calendar) *limits {
 	}
 	switch {
 	case l.RefillPerSecond > 0:
-		burst := l.Burst
-		if burst == 0 {
-			burst = l.CallsPerMinute
+		switch {
+		case l.Burst > 0:
+			set(calls, perSecond(l.RefillPerSecond, l.Burst))
+		case l.Spread:
+			set(calls, perSecond(max(l.RefillPerSecond*98/100, 1.0/nano), max(1, int64(math.Ceil(l.RefillPerSecond*5)))))
+		default:
+			set(calls, perSecond(l.RefillPerSecond, l.CallsPerMinute))
 		}
-		set(calls, perSecond(l.RefillPerSecond, burst))
 	case l.CallsPerMinute > 0:
 		minute(calls, l.CallsPerMinute, l.Burst)
 	}
@@ -72,10 +75,10 @@ func compile(l *Limits, c *calendar) *limits {
 		p.tokensClamp = minute(tokens, n, l.TokenBurst)
 	}
 	if n := l.InputTokensPerMinute; n > 0 {
-		p.inputClamp = minute(inputTokens, n, 0)
+		p.inputClamp = minute(inputTokens, n, l.InputTokenBurst)
 	}
 	if n := l.OutputTokensPerMinute; n > 0 {
-		p.outputClamp = minute(outputTokens, n, 0)
+		p.outputClamp = minute(outputTokens, n, l.OutputTokenBurst)
 	}
 	p.watched = p.capped || p.soft
 	return p
@@ -95,6 +98,7 @@ type node struct {
 
 	day       int64 // of the calendar, to which the daily use belongs
 	dayTokens int64
+	dayHeld   int64 // the part of dayTokens that open permits only reserve
 	dayCalls  int64
 	dirty     bool // its daily use changed since it was last taken
 
@@ -138,21 +142,24 @@ func (n *node) sync(now time.Duration) {
 		n.window.advance(now)
 	}
 	if n.day != l.calendar.day {
-		n.day, n.dayTokens, n.dayCalls = l.calendar.day, 0, 0
+		n.day, n.dayTokens, n.dayHeld, n.dayCalls = l.calendar.day, 0, 0, 0
 	}
 }
 
-// capType says which daily cap has no room for so many tokens in one call; ""
-// if both have.
-func (n *node) capType(charged int64) string {
+// full says which daily cap has no room for so many tokens in one call, "" if both
+// have; held, that it would have once the open permits gave back what they reserve.
+func (n *node) full(charged int64) (capType string, held bool) {
 	switch {
-	case n.dayTokens > n.limits.dailyTokens-charged:
-		return DailyTokens
 	case n.dayCalls >= n.limits.dailyCalls:
-		return DailyCalls
+		return DailyCalls, false
+	case n.dayTokens > n.limits.dailyTokens-charged:
+		return DailyTokens, n.dayUsed() <= n.limits.dailyTokens-charged
 	}
-	return ""
+	return "", false
 }
+
+// dayUsed is how many tokens of the day were used, without those that are held.
+func (n *node) dayUsed() int64 { return n.dayTokens - n.dayHeld }
 
 // passes reports whether every budget has room.
 func (n *node) passes(c *claim) bool {
@@ -170,7 +177,13 @@ func (n *node) passes(c *claim) bool {
 
 // spent reports whether a daily cap is used up.
 func (n *node) spent() bool {
-	return n.dayTokens >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
+	return n.dayUsed() >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
+}
+
+// nearlySpent reports whether so little of a daily cap is left, a hundredth, that a
+// request without room in it finds the cap used up.
+func (n *node) nearlySpent() bool {
+	return n.dayUsed() >= n.limits.dailyTokens-n.limits.dailyTokens/100 || n.dayCalls >= n.limits.dailyCalls
 }
 
 // configure swaps the limits; what is used stays used.

@@ -22,6 +22,7 @@ type hold struct {
 	claim
 	at     time.Duration // when it was approved
 	flowed int64         // output drained so far
+	held   int64         // tokens reserved at first
 
 	actual Usage // once settled
 	end    ending

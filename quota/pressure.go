@@ -113,7 +113,7 @@ func (g *Governor) rescale(n *node, at time.Duration, least int64) {
 	case n.state == Soft:
 		factor = min(max(share(used, one, budget), low), high)
 	case n.state == Throttle || n.state == Exhausted:
-		factor = min(max(share(used, one, budget), 2*one), max(high, 2*one))
+		factor = min(max(share(used, one, budget), 2*one), high)
 	}
 	if factor >= n.factor+least || factor <= n.factor-least {
 		g.setFactor(n, factor, at)

@@ -20,6 +20,7 @@ type Grant struct {
 type waiter struct {
 	id       Waiter
 	claim    claim
+	cost     int64 // of the claim, by weight
 	tenant   *account
 	priority int
 	deadline time.Duration
@@ -46,6 +47,7 @@ func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration)
 		return 0, d
 	}
 	w := &waiter{claim: c, tenant: c.route.account.tenant(), priority: r.Priority, deadline: deadline}
+	w.weigh()
 	for _, n := range c.route.nodes {
 		n.sync(now)
 		v := n.examine(now, &c)
@@ -64,6 +66,8 @@ func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration)
 		d = Decision{Reason: Throttled, Code: CodeGlobalLimit, RetryIn: max(1, d.RetryIn, g.retry-now), Final: true}
 	}
 	if d.Final {
+		g.refuse(now, &c) // for the episodes that begin with it
+		g.expect(now, w, &d)
 		g.deny(now, &c, &d)
 		return 0, d
 	}
@@ -129,6 +133,79 @@ func (g *Governor) prospect(now time.Duration, n *node, w *waiter) time.Duration
 	return wait
 }
 
+// weigh works out what the waiter costs its tenant when it is granted.
+func (w *waiter) weigh() { w.cost = w.claim.cost() * 1000 / w.tenant.weight }
+
+// expect puts off a refusal's RetryIn, where a wait helps, until w would be served
+// if it came back: after those who go before it by their priority and share.
+func (g *Governor) expect(now time.Duration, w *waiter, d *Decision) {
+	if len(g.waiting) == 0 || d.Reason != Throttled && d.Reason != SoftLimit || d.RetryIn == Never {
+		return
+	}
+	ahead := g.ahead(w)
+	for _, n := range w.claim.route.nodes {
+		d.RetryIn = max(d.RetryIn, g.serves(now, n, append(ahead, w)))
+	}
+}
+
+// ahead lists those who would be granted before w if it came now, as far as that
+// is known: the greater priority; its own tenant's; of other tenants those whose
+// turn comes before, by what each was granted.
+func (g *Governor) ahead(w *waiter) (all []*waiter) {
+	mine := w.tenant.virtual
+	if len(w.tenant.waiters) == 0 {
+		mine = max(mine, g.virtual)
+	}
+	for _, other := range w.tenant.waiters {
+		if other != w && other.priority >= w.priority {
+			all = append(all, other)
+			mine += other.cost
+		}
+	}
+	for _, t := range g.flows {
+		if t == w.tenant {
+			continue
+		}
+		theirs := t.virtual
+		for _, other := range t.waiters {
+			if other.priority > w.priority || other.priority == w.priority && theirs <= mine {
+				all = append(all, other)
+			}
+			theirs += other.cost
+		}
+	}
+	return all
+}
+
+// serves is how long the scope's buckets and window take to serve all of those who
+// need it.
+func (g *Governor) serves(now time.Duration, n *node, all []*waiter) (wait time.Duration) {
+	var need amount
+	var windowed int64
+	for _, w := range all {
+		if slices.Contains(w.claim.route.nodes, n) {
+			for k := range need {
+				need[k] = min(need[k]+w.claim.taken[k], 4*nano)
+			}
+			windowed = min(windowed+w.claim.windowed, maxDaily)
+		}
+	}
+	n.sync(now)
+	l := n.limits
+	for k := range n.bucket {
+		if l.mask&(1<<k) != 0 {
+			wait = max(wait, n.bucket[k].wait(&l.refill[k], need[k]*nano))
+		}
+	}
+	if n.window == nil || l.policy == Advise {
+		return wait
+	}
+	if windowed > l.softBudget { // it takes more than one window
+		return max(wait, time.Duration(share(int64(l.softSpan), windowed, l.softBudget)))
+	}
+	return max(wait, n.window.falls(l.softBudget-windowed, now)-now)
+}
+
 // Waiting is how many wait.
 func (g *Governor) Waiting() int { return len(g.waiting) }
 
@@ -169,6 +246,7 @@ func (g *Governor) reroute(w *waiter) {
 	}
 	w.claim.route = on
 	w.claim.clamp()
+	w.weigh()
 }
 
 // Grants appends those whose wait is over: approved, in their order, or refused
@@ -187,6 +265,7 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 		case d.Reason == "": // others went before until the end
 			d = Decision{Reason: Throttled, Code: bucketCode(w.claim.route.model), Scope: w.claim.route.model.scope, RetryIn: 1}
 		}
+		g.expect(now, w, &d)
 		dst = g.dismiss(now, w, d, dst)
 	}
 	g.pass++
@@ -199,7 +278,7 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 		if g.admit(now, &w.claim, &d) {
 			t := w.tenant
 			g.virtual = max(g.virtual, t.virtual)
-			t.virtual += w.claim.cost() * 1000 / t.weight
+			t.virtual += w.cost
 			g.leave(w)
 			dst = append(dst, Grant{w.id, d})
 			continue

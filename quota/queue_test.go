@@ -129,7 +129,7 @@ func TestALargeRequestIsNotStarvedBySmallOnes(t *testing.T) {
 	}
 	// Nor do newcomers overtake, unless their priority is greater.
 	d := refused(t, g, 10*sec, ask(1), quota.CodeThrottled)
-	if d.RetryIn != 40*sec {
+	if d.RetryIn != 42*sec { // after both of them
 		t.Errorf("retry in %v", d.RetryIn)
 	}
 	urgent := ask(1)
@@ -303,5 +303,119 @@ func TestWhoComesLateHasNoCredit(t *testing.T) {
 	}
 	if got["early"] < 9 || got["late"] < 9 {
 		t.Errorf("%v: not half each", got)
+	}
+}
+
+// TestARefusalOnTheWaitingPathBeginsTheSameEpisodes: as if it had not asked to wait.
+func TestARefusalOnTheWaitingPathBeginsTheSameEpisodes(t *testing.T) {
+	for name, limits := range map[string]quota.Limits{
+		"calls":  {CallsPerMinute: 1},
+		"tokens": {TokensPerMinute: 100},
+		"soft":   {SoftTokenBudget: 100, SoftTokenWindowMS: 60_000},
+		"denied": {SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, SoftPolicy: quota.Deny},
+		"day":    {MaxDailyTokens: 100},
+		"dayend": {MaxDailyCalls: 1, CallsPerMinute: 1},
+	} {
+		run := func(wait bool) (events, moves []string, factor float64) {
+			g := governor(t, oneModel(limits))
+			settle(t, g, 0, approve(t, g, 0, ask(70)).Permit, 70)
+			settle(t, g, 0, g.Approve(0, ask(30)).Permit, 30)
+			var d quota.Decision
+			if wait {
+				var id quota.Waiter
+				if id, d = g.Enqueue(sec, ask(90), 2*sec); id != 0 {
+					t.Fatalf("%s: it waits", name)
+				}
+			} else {
+				d = g.Approve(sec, ask(90))
+			}
+			if d.Approved || d.Code == "" {
+				t.Fatalf("%s: %+v", name, d)
+			}
+			return told(g), moved(g), g.Factor(sec, ask(1))
+		}
+		if limits.MaxDailyCalls > 0 || limits.CallsPerMinute > 0 {
+			run = func(wait bool) (events, moves []string, factor float64) {
+				g := governor(t, oneModel(limits))
+				settle(t, g, 0, approve(t, g, 0, ask(70)).Permit, 70)
+				if wait {
+					g.Enqueue(sec, ask(90), 2*sec)
+				} else {
+					g.Approve(sec, ask(90))
+				}
+				return told(g), moved(g), g.Factor(sec, ask(1))
+			}
+		}
+		events, moves, factor := run(false)
+		waitEvents, waitMoves, waitFactor := run(true)
+		same(t, name+": events of a wait", waitEvents, events)
+		same(t, name+": moves of a wait", waitMoves, moves)
+		if factor != waitFactor || len(moves) == 0 {
+			t.Errorf("%s: factors %v and %v, moves %q", name, factor, waitFactor, moves)
+		}
+	}
+}
+
+// TestRetryInCountsTheQueue: a refusal says when the caller would be served, after
+// those who go before it by priority and share, not when the bucket has a token.
+func TestRetryInCountsTheQueue(t *testing.T) {
+	queued := func(more func(g *quota.Governor)) *quota.Governor {
+		c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})
+		c.Tenants = map[string]quota.Tenant{"heavy": {}, "light": {}, "weighty": {Weight: 3}}
+		g := governor(t, c)
+		approve(t, g, 0, tenant("heavy", 0))
+		for range 30 {
+			enqueue(t, g, 0, tenant("heavy", 0), time.Hour)
+		}
+		if more != nil {
+			more(g)
+		}
+		g.Grants(0, nil)
+		return g
+	}
+	for name, c := range map[string]struct {
+		more     func(g *quota.Governor)
+		tenant   string
+		priority int
+		want     time.Duration
+	}{
+		"the same tenant's":           {nil, "heavy", 0, 31 * sec},
+		"another's, by turns":         {nil, "light", 0, 2 * sec},
+		"the greater priority":        {nil, "light", 1, sec},
+		"its own first":               {func(g *quota.Governor) { enqueue(t, g, 0, tenant("light", 0), time.Hour) }, "light", 0, 4 * sec},
+		"by weight":                   {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", 0), time.Hour) }, "weighty", 0, 3 * sec},
+		"after the greater priority":  {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", 5), time.Hour) }, "heavy", 0, 32 * sec},
+		"before the lesser, by share": {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", -5), time.Hour) }, "heavy", 0, 31 * sec},
+	} {
+		g := queued(c.more)
+		r := tenant(c.tenant, c.priority)
+		if c.priority == 0 { // others overtake: they are told of the bucket and the queue
+			if d := g.Approve(0, r); d.Approved || d.RetryIn != c.want {
+				t.Errorf("%s: at once: %+v, want a retry in %v", name, d, c.want)
+			}
+		}
+		if id, d := g.Enqueue(0, r, 1); id != 0 || d.RetryIn != c.want {
+			t.Errorf("%s: refused with %+v, want a retry in %v", name, d, c.want)
+		}
+	}
+	// At the end of a wait too.
+	g := queued(nil)
+	id := enqueue(t, g, 0, tenant("light", 0), 1500*ms)
+	for range 5 {
+		enqueue(t, g, sec/2, tenant("weighty", 3), time.Hour) // they overtake
+	}
+	g.Grants(sec, nil)
+	if grants := g.Grants(1500*ms, nil); len(grants) != 1 || grants[0].Waiter != id || grants[0].RetryIn != 7*sec-1500*ms {
+		t.Errorf("%+v", grants)
+	}
+	// Windows and tokens count as well.
+	g = governor(t, oneModel(quota.Limits{SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, TokensPerMinute: 6000}))
+	approve(t, g, 0, ask(100))
+	for range 5 {
+		enqueue(t, g, 0, ask(100), time.Hour)
+	}
+	g.Grants(0, nil)
+	if id, d := g.Enqueue(0, ask(100), sec); id != 0 || d.RetryIn < 5*minute || d.RetryIn > 7*minute {
+		t.Errorf("refused with %+v, want a retry in about six windows", d)
 	}
 }

@@ -128,12 +128,12 @@ func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, la
 		} else {
 			n.ledger.held += cost
 		}
-		if moved {
+		if moved || last {
 			g.shift(now, n, h, charged, taken, last)
 		}
 	}
-	if moved {
-		g.retry = now // those who wait may find room
+	if moved || last {
+		g.retry = now // those who wait may find room, or none for the day
 	}
 }
 
@@ -168,6 +168,10 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	if today {
 		n.dayCalls = max(0, n.dayCalls+call)
 	}
+	if today && last {
+		n.dayHeld = max(0, n.dayHeld-h.held)
+	}
+	eased = eased || cost < 0 || call < 0
 	n.recent.roll(now, g.span)
 	n.recent.tokens = max(0, n.recent.tokens+cost)
 	n.recent.calls = max(0, n.recent.calls+call)

@@ -87,7 +87,9 @@ func TestAPermitNeverSettledIsReleasedAndCounted(t *testing.T) {
 	c.PermitTTLMS = 30_000
 	g := governor(t, c)
 	p := approve(t, g, 0, ask(60)).Permit
-	refused(t, g, 0, ask(41), quota.CodeHardLimit)
+	if d := refused(t, g, 0, ask(41), quota.CodeThrottled); !d.Held {
+		t.Errorf("%+v, want one that waits for what is held", d)
+	}
 	if at, ok := g.NextTransition(0); !ok || at > 30*sec {
 		t.Errorf("the next transition is at %v, %v: the expiry is late", at, ok)
 	}

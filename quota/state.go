@@ -57,17 +57,20 @@ const (
 	BucketEmpty
 	// Resume: the bucket holds what was refused and some to spare.
 	Resume
-	// CapReached: a daily cap is used up, or has no room for a request.
+	// CapReached: a daily cap is used up, or but for a hundredth that a request had
+	// no room in. Tokens that are only held do not count.
 	CapReached
 	// DayTurned: the next day began.
 	DayTurned
 	// CapRaised: the owner raised the cap.
 	CapRaised
+	// RoomMade: tokens or calls were given back.
+	RoomMade
 	triggers
 )
 
 var triggerNames = [triggers]string{
-	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised",
+	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised", "room_made",
 }
 
 // String is the trigger's stable name.
@@ -91,6 +94,7 @@ var legal = [triggers]struct {
 	CapReached:   {[]State{Normal, Soft, Throttle}, Exhausted},
 	DayTurned:    {[]State{Exhausted}, Normal},
 	CapRaised:    {[]State{Exhausted}, Normal},
+	RoomMade:     {[]State{Exhausted}, Normal},
 }
 
 // next is where a trigger moves a state; ok is false when it may not.
@@ -147,13 +151,13 @@ func (g *Governor) tell(n *node, t Trigger, at time.Duration) {
 		g.counts.throttles++
 		e.Type, e.Reason = EventThrottle, Throttled
 		e.RetryInMS = milliseconds(n.ready(false) - at)
-	case Resume, DayTurned, CapRaised:
+	case Resume, DayTurned, CapRaised, RoomMade:
 		g.counts.resumes++
 		e.Type = EventResume
 	case CapReached:
-		e.Type, e.ScopeName, e.CapType = EventExhausted, n.scope.String(), n.capType(1)
-		if e.CapType == "" {
-			e.CapType = DailyTokens // too little is left for the request
+		e.Type, e.ScopeName, e.CapType = EventExhausted, n.scope.String(), DailyTokens
+		if n.dayCalls >= n.limits.dailyCalls {
+			e.CapType = DailyCalls
 		}
 	default:
 		return

@@ -123,8 +123,8 @@ func TestScenarios(t *testing.T) {
 			{62 * sec, -1, "", nil},
 			{time.Hour, -1, "", []string{"1m11s model m: soft>normal soft_relieved"}},
 		}},
-		{"soft to hard escalation, then the next day", quota.Limits{SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, MaxDailyTokens: 150}, []step{
-			{0, 90, "", []string{"0s model m: normal>soft soft_reached"}},
+		{"soft to hard escalation, then the next day", quota.Limits{SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, MaxDailyTokens: 100}, []step{
+			{0, 99, "", []string{"0s model m: normal>soft soft_reached"}},
 			{0, 70, quota.CodeHardLimit, []string{"0s model m: soft>exhausted cap_reached"}},
 			{2 * minute, 70, quota.CodeHardLimit, nil},
 			{midnight - 1, 70, quota.CodeHardLimit, nil},

@@ -1,8 +1,11 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -33,12 +36,60 @@ func (g *Governor) TakeChangedUse(now time.Duration, dst []DayUse) []DayUse {
 // Use appends today's use of every scope that has any, in a fixed order.
 func (g *Governor) Use(now time.Duration, dst []DayUse) []DayUse {
 	now = g.tick(now)
+	before := len(dst)
 	for n := range g.eachNode {
 		if u := g.use(n, now); u.Tokens > 0 || u.Calls > 0 {
 			dst = append(dst, u)
 		}
 	}
+	for s, p := range g.past {
+		if p.day == p.calendar.day {
+			dst = append(dst, DayUse{s, dayName(p.day), p.calendar.name, p.tokens, p.calls})
+		}
+	}
+	slices.SortFunc(dst[before:], func(a, b DayUse) int { return a.Scope.compare(b.Scope) })
 	return dst
+}
+
+// pastUse is the day's use of a scope that was evicted.
+type pastUse struct {
+	calendar           *calendar
+	day, tokens, calls int64
+}
+
+// remember keeps the day's use of a scope that is evicted. It has no cap, or it
+// would not be idle, but may get one today. As many are kept as there may be
+// tenants.
+func (g *Governor) remember(n *node) {
+	if n.dayTokens == 0 && n.dayCalls == 0 {
+		return
+	}
+	if int64(len(g.past)) >= g.config.MaxTenants {
+		maps.DeleteFunc(g.past, func(_ Scope, p pastUse) bool { return p.day != p.calendar.day })
+	}
+	if int64(len(g.past)) < g.config.MaxTenants {
+		if g.past == nil {
+			g.past = map[Scope]pastUse{}
+		}
+		g.past[n.scope] = pastUse{n.limits.calendar, n.day, n.dayTokens, n.dayCalls}
+	}
+}
+
+// recall gives a new scope what it used of the day before it was evicted.
+func (g *Governor) recall(n *node) {
+	p, ok := g.past[n.scope]
+	if !ok {
+		return
+	}
+	delete(g.past, n.scope)
+	if p.day == p.calendar.day {
+		n.dayTokens, n.dayCalls = p.tokens, p.calls
+	}
+}
+
+// compare orders scopes.
+func (s Scope) compare(o Scope) int {
+	return cmp.Or(cmp.Compare(s.Tenant, o.Tenant), cmp.Compare(s.Agent, o.Agent), cmp.Compare(s.Model, o.Model))
 }
 
 func (g *Governor) use(n *node, now time.Duration) DayUse {
@@ -47,9 +98,10 @@ func (g *Governor) use(n *node, now time.Duration) DayUse {
 }
 
 // Restore adds what a store kept of today's use; call it once, before the first
-// request. Use of an earlier day, or of a scope or model that the configuration
-// no longer has, is left out. Use of a later day counts as today's: the clock
-// was set back. An error names the entry; then nothing was restored.
+// request. Use of a day that is over, in the zone in which it was counted and in
+// the scope's, is left out. Use of a later day counts as today's: the clock was set
+// back. Use of a model that is not configured waits for its return. An error names
+// the entry; then nothing was restored.
 func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 	now = g.tick(now)
 	days := make([]int64, len(kept))
@@ -69,12 +121,10 @@ func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 		days[i] = day
 	}
 	for i, u := range kept {
-		n := g.nodeOf(u.Scope, now)
-		if n == nil {
-			continue
-		}
+		counted := g.calendar(u.Zone, now)
+		n := g.nodeOf(u.Scope, counted, now)
 		n.sync(now)
-		if days[i] < n.day {
+		if days[i] < n.day && days[i] < counted.day {
 			continue
 		}
 		n.dayTokens += u.Tokens
@@ -85,9 +135,26 @@ func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 	return nil
 }
 
-// nodeOf finds the node of a scope, making tenants and agents as a request
-// would; nil when there is none.
-func (g *Governor) nodeOf(s Scope, now time.Duration) *node {
+// calendar is that of a zone; the configuration's when the zone is not known.
+func (g *Governor) calendar(name string, now time.Duration) *calendar {
+	if c := g.calendars[name]; c != nil {
+		return c
+	}
+	zone, err := g.config.zone(name)
+	if name == "" || err != nil {
+		return g.calendars[g.config.DayZone]
+	}
+	c := &calendar{name: name, zone: zone}
+	c.anchor(g.origin, now)
+	g.calendars[name] = c
+	g.due = g.earliest()
+	return c
+}
+
+// nodeOf finds the node of a scope, making tenants and agents as a request would,
+// and one that is gone for a model that is not configured, whose days are those of
+// the calendar.
+func (g *Governor) nodeOf(s Scope, counted *calendar, now time.Duration) *node {
 	a := g.root
 	if s.Tenant != "" || s.Agent != "" {
 		a = g.child(a, s.Tenant, g.config.MaxTenants, now)
@@ -95,8 +162,15 @@ func (g *Governor) nodeOf(s Scope, now time.Duration) *node {
 			a = g.child(a, s.Agent, g.config.MaxAgents, now)
 		}
 	}
-	if s.Model == "" {
+	switch {
+	case s.Model == "":
 		return a.node
+	case a.byModel[s.Model] != nil:
+		return a.byModel[s.Model]
+	case a.gone[s.Model] == nil:
+		scope := a.scope()
+		scope.Model = s.Model
+		g.retire(a, s.Model, g.configureNode(nil, scope, &Limits{DayZone: counted.name}, now))
 	}
-	return a.byModel[s.Model]
+	return a.gone[s.Model]
 }

@@ -91,7 +91,7 @@ func (c *Config) validate() error {
 	v.tenant("tenantDefault", &c.TenantDefault)
 	v.within("permitTtlMs", c.PermitTTLMS, 1, maxSpan)
 	v.ratio("scaleMin", c.ScaleMin, 0.01, 1)
-	v.ratio("scaleMax", c.ScaleMax, 1, 100)
+	v.ratio("scaleMax", c.ScaleMax, 2, 100)
 	v.within("scaleStepMs", c.ScaleStepMS, 1, dayMS)
 	v.within("forecastWindowMs", c.ForecastWindowMS, 1000, dayMS)
 	v.within("eventBuffer", c.EventBuffer, 1, 100_000)
@@ -146,7 +146,15 @@ func (v *checks) limits(field string, l *Limits) {
 		v.fault(field+".tokensPerMinute", "0", "at least 1 where tokenBurst is set")
 	}
 	v.within(field+".inputTokensPerMinute", l.InputTokensPerMinute, 0, maxRate)
+	v.within(field+".inputTokenBurst", l.InputTokenBurst, 0, maxRate)
+	if l.InputTokenBurst > 0 && l.InputTokensPerMinute == 0 {
+		v.fault(field+".inputTokensPerMinute", "0", "at least 1 where inputTokenBurst is set")
+	}
 	v.within(field+".outputTokensPerMinute", l.OutputTokensPerMinute, 0, maxRate)
+	v.within(field+".outputTokenBurst", l.OutputTokenBurst, 0, maxRate)
+	if l.OutputTokenBurst > 0 && l.OutputTokensPerMinute == 0 {
+		v.fault(field+".outputTokensPerMinute", "0", "at least 1 where outputTokenBurst is set")
+	}
 	v.within(field+".softTokenBudget", l.SoftTokenBudget, 0, maxDaily)
 	v.within(field+".softTokenWindowMs", l.SoftTokenWindowMS, 0, maxSpan)
 	if (l.SoftTokenBudget > 0) != (l.SoftTokenWindowMS > 0) {
@@ -156,6 +164,9 @@ func (v *checks) limits(field string, l *Limits) {
 	case "", Defer, Advise, Deny:
 	default:
 		v.fault(field+".softPolicy", strconv.Quote(string(l.SoftPolicy)), `"defer", "advise" or "deny"`)
+	}
+	if l.SoftPolicy != "" && l.SoftTokenBudget == 0 {
+		v.fault(field+".softPolicy", strconv.Quote(string(l.SoftPolicy)), "left out where no softTokenBudget is set")
 	}
 	v.within(field+".maxDailyTokens", l.MaxDailyTokens, 0, maxDaily)
 	v.within(field+".maxDailyCalls", l.MaxDailyCalls, 0, maxDaily)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -397,4 +398,33 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("a secret is in the error: %v", err)
 		}
 	})
+}
+
+// TestSpreadIsTheOwnersToChoose: limits by the minute are spread unless the file
+// says otherwise.
+func TestSpreadIsTheOwnersToChoose(t *testing.T) {
+	read := func(quota string) map[string]bool {
+		t.Helper()
+		c, err := config.Read("h.yaml", []byte("providers: {x: {api: openai, pass_through: true, quota: "+quota+"}}"), env(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := c.Providers[0].Quota.Quota
+		got := map[string]bool{"": q.Global.Spread}
+		for name, m := range q.Models {
+			got[name] = m.Spread
+		}
+		return got
+	}
+	for quota, want := range map[string]map[string]bool{
+		"{}": {"": true, config.OtherModels: false},
+		"{global: {calls_per_minute: 60}, models: {m: {calls_per_minute: 6}}}":                               {"": true, "m": true},
+		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6, spread: false}}}": {"": false, "m": false},
+		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6}}}":                {"": false, "m": true},
+		"{global: {calls_per_minute: 60, spread: true}, models: {m: {spread: true}, n: {spread: false}}}":    {"": true, "m": true, "n": false},
+	} {
+		if got := read(quota); !maps.Equal(want, got) {
+			t.Errorf("%s: %v, want %v", quota, got, want)
+		}
+	}
 }

@@ -114,7 +114,7 @@ func (p *Provider) rule() (rule quota.Charge, ok bool) {
 // complete gives models without a charge rule that of the provider's API, and
 // those that are not listed an entry. Limits by the minute are taken for the
 // provider's own, which nobody knows how it counts: they are spread, unless a burst
-// is given.
+// is given, or the file says spread: false.
 func (p *Provider) complete() {
 	if p.Quota == nil {
 		return
@@ -124,14 +124,16 @@ func (p *Provider) complete() {
 		if m.Charge == "" {
 			m.Charge = p.Description.Charge
 		}
-		m.Spread = true
+		m.Spread = m.Spread || !p.Quota.SaysSpread(name)
 		models[name] = m
 	}
 	if _, ok := models[OtherModels]; !ok && !p.RefuseUnknown {
 		models[OtherModels] = quota.Model{Charge: p.Description.Charge}
 	}
 	p.Quota.Quota.Models = models
-	p.Quota.Quota.Global.Spread = true
+	if !p.Quota.SaysSpread("") {
+		p.Quota.Quota.Global.Spread = true
+	}
 	// A permit that ends before its call would forget what the call used.
 	p.Quota.Quota.PermitTTLMS = max(p.Quota.Quota.PermitTTLMS, p.CallTimeout.Milliseconds())
 }

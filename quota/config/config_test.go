@@ -138,7 +138,7 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"length without unit":  {"permit_ttl: 60\n", `permit_ttl is 60, must be a length of time in whole milliseconds, such as`},
 		"length too fine":      {"permit_ttl: 10us\n", `permit_ttl is "10us", must be a length of time in whole milliseconds`},
 		"length out of bound":  {"forecast_window: 500ms\n", `q.yaml:1:18: quota: forecast_window is 500ms, must be from 1000 to 86400000 milliseconds`},
-		"ratio out of bound":   {"scale_max: 0.5\n", `scale_max is 0.5, must be from 1 to 100`},
+		"ratio out of bound":   {"scale_max: 0.5\n", `scale_max is 0.5, must be from 2 to 100`},
 		"ratio not finite":     {"scale_max: .inf\n", `scale_max is .inf, must be a number`},
 		"missing companion":    {"models:\n  m:\n    soft_token_budget: 5\n", `q.yaml:2:3: quota: models.m.soft_token_window is 0, must be set exactly when soft_token_budget is`},
 		"burst without rate":   {"global: {burst: 5}\n", `q.yaml:1:9: quota: global.calls_per_minute is 0, must be at least 1 where burst is set`},
@@ -248,7 +248,7 @@ func TestEachKeyOfTheEnvironmentIsChecked(t *testing.T) {
 		{"RATE_GOVERNOR_LOG_LEVEL", "LOUD", `is "LOUD", must be debug, info, warn or error`},
 		{"RATE_GOVERNOR_ADAPTIVE_SCALE_MIN", "1.5", "is 1.5, must be from 0.01 to 1"},
 		{"RATE_GOVERNOR_ADAPTIVE_SCALE_MIN", "NaN", `is "NaN", must be a number above 0`},
-		{"RATE_GOVERNOR_ADAPTIVE_SCALE_MAX", "0.5", "is 0.5, must be from 1 to 100"},
+		{"RATE_GOVERNOR_ADAPTIVE_SCALE_MAX", "0.5", "is 0.5, must be from 2 to 100"},
 		{"RATE_GOVERNOR_ADAPTIVE_SCALE_MAX", "x\ny", `is "x\ny", must be a number above 0`},
 	} {
 		base := quota.Config{Global: quota.Limits{CallsPerMinute: 60}}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -40,6 +41,12 @@ func (r *reader) settings(n ast.Node, path string) (s Settings) {
 	m.done()
 	if len(r.problems) > 0 {
 		return s // what follows would only repeat them
+	}
+	s.spread = map[string]bool{}
+	for field := range r.places {
+		if scope, ok := strings.CutSuffix(field, ".spread"); ok {
+			s.spread[scope] = true
+		}
 	}
 	s.Quota.LoadZone = time.LoadLocation
 	resolved, err := s.Quota.Resolve()

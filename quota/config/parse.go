@@ -23,6 +23,18 @@ type Settings struct {
 	Quota quota.Config
 	// LogLevel is from which level on the governor logs. Default [slog.LevelInfo].
 	LogLevel slog.Level
+
+	spread map[string]bool // the scopes that say whether they are spread
+}
+
+// SaysSpread reports whether the file says spread, be it true or false, for a model,
+// or for the global limits where the model is "". Then it is not for a caller to
+// choose.
+func (s Settings) SaysSpread(model string) bool {
+	if model == "" {
+		return s.spread["global"]
+	}
+	return s.spread["models."+model]
 }
 
 // Parse reads the governor's configuration from a YAML file; see [Read], which
@@ -184,7 +196,9 @@ func (m *section) limits(l *quota.Limits) {
 	m.integer("tokens_per_minute", &l.TokensPerMinute, false)
 	m.integer("token_burst", &l.TokenBurst, false)
 	m.integer("input_tokens_per_minute", &l.InputTokensPerMinute, false)
+	m.integer("input_token_burst", &l.InputTokenBurst, false)
 	m.integer("output_tokens_per_minute", &l.OutputTokensPerMinute, false)
+	m.integer("output_token_burst", &l.OutputTokenBurst, false)
 	m.integer("soft_token_budget", &l.SoftTokenBudget, false)
 	m.duration("soft_token_window", &l.SoftTokenWindowMS)
 	m.text("soft_policy", (*string)(&l.SoftPolicy))

@@ -19,13 +19,20 @@ type Store interface {
 	Save([]quota.DayUse) error
 }
 
-// leaseShare is the part of a daily cap that is stored ahead of its use.
-const leaseShare = 64
+// leaseShare is the part of a daily cap that is stored ahead of its use, at most.
+// A process that is killed loses what it had stored ahead, so that one that began
+// a moment ago stores nothing ahead, for as many saves of a scope as exactly, and
+// then little beside what it has used itself.
+const (
+	leaseShare = 64
+	exactly    = 8
+)
 
 // ledger is what the store has to cover. A lease is covered once its generation
 // is saved.
 type ledger struct {
 	leases     map[quota.Scope]lease
+	before     map[quota.Scope]quota.DayUse // what was used before this process
 	changed    []quota.DayUse
 	generation uint64 // of the newest lease
 	saved      uint64 // all up to this one are in the store
@@ -36,6 +43,12 @@ type lease struct {
 	day           string
 	tokens, calls int64
 	generation    uint64
+	saves         int // of this scope
+}
+
+// givesBack reports whether less is used than was stored.
+func (l *lease) givesBack(u *quota.DayUse) bool {
+	return l.tokens != math.MaxInt64 && u.Tokens < l.tokens || l.calls != math.MaxInt64 && u.Calls < l.calls
 }
 
 // restore takes over what the store kept.
@@ -51,6 +64,10 @@ func (g *Governor) restore(now time.Duration) error {
 	if err := g.core.Restore(now, kept); err != nil {
 		return fmt.Errorf("governor: the stored daily use: %w", err)
 	}
+	g.book.before = map[quota.Scope]quota.DayUse{}
+	for _, u := range g.core.Use(now, nil) {
+		g.book.before[u.Scope] = u
+	}
 	return nil
 }
 
@@ -65,7 +82,8 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	grown := b.generation + 1
 	for _, u := range b.changed {
 		l, ok := b.leases[u.Scope]
-		if ok && l.day == u.Day && u.Tokens <= l.tokens && u.Calls <= l.calls {
+		covered := ok && l.day == u.Day && u.Tokens <= l.tokens && u.Calls <= l.calls
+		if covered && !(l.saves < exactly && l.givesBack(&u)) {
 			need = max(need, l.generation)
 			continue
 		}
@@ -74,7 +92,17 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 			continue // it is stored along with the others
 		}
 		need, b.generation = grown, grown
-		b.leases[u.Scope] = lease{u.Day, ahead(u.Tokens, tokens), ahead(u.Calls, calls), grown}
+		own := quota.DayUse{}
+		if l.saves >= exactly {
+			own.Tokens, own.Calls = u.Tokens, u.Calls
+			if before := b.before[u.Scope]; before.Day == u.Day {
+				own.Tokens -= before.Tokens
+				own.Calls -= before.Calls
+			}
+		}
+		b.leases[u.Scope] = lease{
+			u.Day, ahead(u.Tokens, own.Tokens, tokens), ahead(u.Calls, own.Calls, calls), grown, l.saves + 1,
+		}
 	}
 	return need
 }
@@ -92,12 +120,13 @@ func (g *Governor) caps(now time.Duration, u quota.DayUse) (tokens, calls int64,
 	return tokens, calls, capped
 }
 
-// ahead is the use with a lease on top, within the cap.
-func ahead(used, limit int64) int64 {
+// ahead is the use with a lease on top, within the cap: a quarter of what this
+// process used itself, and no more than a share of the cap.
+func ahead(used, own, limit int64) int64 {
 	if limit == math.MaxInt64 {
 		return limit // no cap, so nothing to lease; page gives the exact use
 	}
-	return max(used, min(used+limit/leaseShare, limit))
+	return max(used, min(used+min(limit/leaseShare, max(own, 0)/4), limit))
 }
 
 // exact ends all leases: the next save writes what is really used.

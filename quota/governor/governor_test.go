@@ -110,10 +110,14 @@ func TestTheDailyCapRefusesUntilTheNextDayInTheScopesZone(t *testing.T) {
 		c := oneModel(quota.Limits{MaxDailyTokens: 100, DayZone: "America/Los_Angeles"})
 		c.LoadZone = time.LoadLocation
 		g := open(t, governor.Options{Config: c, OnEvent: h.event})
-		if _, err := g.Approve(ask(100)); err != nil {
+		d, err := g.Approve(ask(100))
+		if err != nil {
 			t.Fatal(err)
 		}
-		_, err := g.Approve(ask(1))
+		if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 100}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = g.Approve(ask(1))
 		retry := denied(t, err, quota.CodeHardLimit)
 		if retry != 22*time.Hour+30*time.Minute {
 			t.Errorf("retry in %v, want until midnight there", retry)
@@ -456,7 +460,8 @@ func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
 		for range 2 {
 			_, _ = g.Approve(quota.Request{Model: "m", Reason: "a note of the caller"})
 		}
-		_, _ = g.Approve(quota.Request{Model: "day", InputTokens: 10})
+		d, _ := g.Approve(quota.Request{Model: "day", InputTokens: 10})
+		_, _ = g.RecordUsage(d.Permit, quota.Usage{Input: 10})
 		_, _ = g.Approve(quota.Request{Model: "soft", InputTokens: 9})
 		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
 		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":-2}}}`))

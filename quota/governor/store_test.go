@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,8 +242,8 @@ func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 		if _, err := g.Approve(ask(100)); err != nil {
 			t.Error("the budget was not given back:", err)
 		}
-		if store.tokens() != 110 || g.Statistics().SavesFailed < 3 {
-			t.Errorf("%d stored, want the use and a lease of 10; %+v", store.tokens(), g.Statistics())
+		if store.tokens() != 100 || g.Statistics().SavesFailed < 3 {
+			t.Errorf("%d stored, want the use; %+v", store.tokens(), g.Statistics())
 		}
 		store.fail(full)
 		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) {
@@ -295,7 +297,7 @@ func TestADayThatTurnsBeginsANewPage(t *testing.T) {
 			if _, err := g.Approve(ask(600)); err != nil {
 				t.Fatal(err)
 			}
-			if store.tokens() != 610 || len(store.use) != 2 || store.use[0].Day != time.Now().UTC().Format(time.DateOnly) {
+			if store.tokens() != 600 || len(store.use) != 2 || store.use[0].Day != time.Now().UTC().Format(time.DateOnly) {
 				t.Errorf("stored %+v", store.use)
 			}
 			time.Sleep(24 * time.Hour)
@@ -363,5 +365,122 @@ func TestAFailedSaveLeavesWhatWasThere(t *testing.T) {
 	got, err := file.Load()
 	if err != nil || len(got) != 1 || got[0] != want[0] {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// crashed is what a process that is killed leaves to the next one.
+func (m *memory) crashed() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &memory{use: slices.Clone(m.use)}
+}
+
+// TestACrashLoopLeavesTheDay: processes that are killed after one call of one token
+// take little more of the day than they used.
+func TestACrashLoopLeavesTheDay(t *testing.T) {
+	for name, settled := range map[string]bool{"settled": true, "under way": false} {
+		store := &memory{}
+		c := oneModel(quota.Limits{MaxDailyTokens: 64_000, MaxDailyCalls: 64_000})
+		for range 64 {
+			g := open(t, governor.Options{Config: c, Store: store})
+			estimate := int64(1)
+			if settled {
+				estimate = 500
+			}
+			d, err := g.Approve(ask(estimate))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if settled {
+				if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store = store.crashed()
+		}
+		s := open(t, governor.Options{Config: c, Store: store}).Snapshot().Models["m"]
+		if tokens, calls := *s.DailyTokensRemaining, *s.DailyCallsRemaining; tokens < 63_360 || calls < 63_360 || tokens > 64_000-64 || calls > 64_000-64 {
+			t.Errorf("%s: %d tokens and %d calls are left of 64,000", name, tokens, calls)
+		}
+	}
+}
+
+// TestTwoHundredKillsHandOutNothingTwice: whatever each life did, and whether its
+// calls were settled, canceled or under way.
+func TestTwoHundredKillsHandOutNothingTwice(t *testing.T) {
+	const dailyCap = 20_000
+	random := rand.New(rand.NewPCG(7, 7))
+	store := &memory{}
+	c := oneModel(quota.Limits{MaxDailyTokens: dailyCap})
+	var used int64
+	for life := range 200 {
+		g := open(t, governor.Options{Config: c, Store: store})
+		for range random.IntN(60) {
+			cost := 1 + random.Int64N(8)
+			d, err := g.Approve(ask(cost))
+			if err != nil {
+				break
+			}
+			switch random.IntN(4) {
+			case 0: // under way
+			case 1:
+				if _, err := g.Cancel(d.Permit); err != nil {
+					t.Fatal(err)
+				}
+				cost = 0
+			default:
+				cost = random.Int64N(2 * cost)
+				if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: cost, Output: 1}); err != nil {
+					t.Fatal(err)
+				}
+				cost++
+			}
+			used += cost
+		}
+		store = store.crashed()
+		if kept := store.tokens(); kept < used && kept < dailyCap {
+			t.Fatalf("life %d: %d stored of %d that were used", life, kept, used)
+		}
+	}
+	if used < dailyCap*3/4 || used > dailyCap+16 {
+		t.Errorf("%d of %d were used in all", used, dailyCap)
+	}
+}
+
+// TestAModelThatWasAwayKeepsItsDay: through a configuration without it, also when
+// the process ends meanwhile.
+func TestAModelThatWasAwayKeepsItsDay(t *testing.T) {
+	for name, restart := range map[string]bool{"in one process": false, "across restarts": true} {
+		store := &memory{}
+		with := oneModel(quota.Limits{MaxDailyTokens: 100})
+		with.Models["n"] = quota.Model{Limits: quota.Limits{MaxDailyTokens: 100}}
+		without := quota.Config{Models: map[string]quota.Model{"n": with.Models["n"]}}
+		g := open(t, governor.Options{Config: with, Store: store})
+		become := func(c quota.Config) {
+			if restart {
+				store = store.crashed()
+				g = open(t, governor.Options{Config: c, Store: store})
+			} else if err := g.Replace(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := g.Approve(ask(90))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 90}); err != nil {
+			t.Fatal(err)
+		}
+		become(without)
+		if _, err := g.Approve(quota.Request{Model: "n", InputTokens: 1}); err != nil { // stores
+			t.Fatal(err)
+		}
+		become(with)
+		if _, err := g.Approve(ask(20)); err == nil {
+			t.Errorf("%s: the day was handed out again", name)
+		}
+		if _, err := g.Approve(ask(10)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

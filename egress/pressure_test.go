@@ -1,0 +1,128 @@
+package egress_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/agent"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+)
+
+// TestARefusalTellsWhatAnApprovalTells: an agent that is refused learns of the
+// pressure from the answer's header, and the quota's events say the same.
+func TestARefusalTellsWhatAnApprovalTells(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits    quota.Limits
+		pressure  string
+		scale     string // "" for any above 1
+		events    []quota.EventType
+		rateLimit bool
+	}{
+		"calls": {
+			quota.Limits{CallsPerMinute: 1}, "throttle", "2",
+			[]quota.EventType{quota.EventThrottle, quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff}, true,
+		},
+		"a soft window": {
+			quota.Limits{SoftTokenBudget: 112, SoftTokenWindowMS: 60_000, SoftPolicy: quota.Deny}, "soft", "1",
+			[]quota.EventType{quota.EventSoftPressure, quota.EventDenied, quota.EventBackoff}, true,
+		},
+		"the day": {
+			quota.Limits{MaxDailyTokens: 112}, "exhausted", "2",
+			[]quota.EventType{quota.EventExhausted, quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff}, true,
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			var events []quota.EventType
+			up := &mirror{body: `{"usage":{"prompt_tokens":12,"completion_tokens":100,"total_tokens":112}}`, header: http.Header{"Content-Type": {"application/json"}}}
+			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
+				config := generous()
+				config.Global = c.limits
+				l := newLedger(t, config)
+				l.Subscribe(func(e quota.Event) { events = append(events, e.Type) })
+				p.Approver, p.Pacing = l, nil
+			})
+			if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", strings.Replace(chatBody("m", false), "200", "10", 1)); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err, body)
+			}
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != http.StatusTooManyRequests {
+				t.Fatal(res, err, body)
+			}
+			synctest.Wait()
+			if got := res.Header.Get("X-Headway-Pressure"); got != c.pressure {
+				t.Errorf("pressure %q, want %q", got, c.pressure)
+			}
+			scale := res.Header.Get("X-Headway-Scale")
+			if want := c.scale; scale != want && (want != "1" || scale != "") {
+				t.Errorf("scale %q, want %q", scale, want)
+			}
+			if policy := res.Header.Get("Ratelimit-Policy"); (policy != "") != c.rateLimit || res.Header.Get("Ratelimit") == "" {
+				t.Errorf("RateLimit %q, policy %q", res.Header.Get("Ratelimit"), policy)
+			}
+			for _, e := range c.events {
+				if !slices.Contains(events, e) {
+					t.Errorf("no event %s in %v", e, events)
+				}
+			}
+			// An agent that reads only headers slows down.
+			pacer, err := agent.New(agent.Config{Base: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !pacer.ObserveHeader(0, res.Header.Get) || pacer.Hint(0) == 0 {
+				t.Errorf("the agent learned nothing: hint %v", pacer.Hint(0).Names())
+			}
+			if c.pressure != "soft" && pacer.Interval(0) < 2*time.Second {
+				t.Errorf("its interval is %v", pacer.Interval(0))
+			}
+		})
+	}
+}
+
+// TestRetryAfterCountsTheQueue: who is refused is told when it would be served,
+// behind those who wait.
+func TestRetryAfterCountsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, func(p *egress.Provider, _ *egress.Options) {
+			config := generous()
+			config.Global = quota.Limits{CallsPerMinute: 60, Burst: 1}
+			p.Approver, p.Pacing = newLedger(t, config), nil
+		})
+		type refusal struct {
+			at    time.Duration
+			after string
+		}
+		refused := make(chan refusal, 100)
+		began := time.Now()
+		for range 60 {
+			go func() {
+				res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+				if err == nil && res.StatusCode == http.StatusTooManyRequests {
+					refused <- refusal{time.Since(began), res.Header.Get("Retry-After")}
+					return
+				}
+				refused <- refusal{}
+			}()
+		}
+		n := 0
+		for range 60 {
+			r := <-refused
+			if r.after == "" {
+				continue
+			}
+			n++
+			if after, err := time.ParseDuration(r.after + "s"); err != nil || r.at < time.Second && after < 15*time.Second {
+				t.Errorf("at %v: Retry-After %q, when the queue is full for 15 s", r.at, r.after)
+			}
+		}
+		if n < 40 {
+			t.Errorf("%d were refused, want most of 60", n)
+		}
+	})
+}
