@@ -34,12 +34,19 @@ func (a *attempt) settle() {
 	}
 	a.conclude(&report)
 	a.leaveCircuit()
+	if o, ok := a.x.up.Approver.(overrunner); ok && a.approved && a.class == reason.Throttled && !a.told.Exhausted {
+		o.Overrun(a.decision.Permit)
+	}
 	a.used = a.use(&report)
 	a.pay(a.used, report.Told)
 	if a.paced {
 		a.permit.Settle(a.outcome())
 	}
 }
+
+// overrunner is a quota that hears of calls that the provider refused for their
+// rate.
+type overrunner interface{ Overrun(id quota.Permit) }
 
 // conclude finds out what the answer stands for: by its status and header, and
 // by the errors that a body of status 200 may hold.

@@ -118,10 +118,7 @@ func (t *turns) ahead(w *turn, interval func() time.Duration) time.Duration {
 			theirs[other.tenant] += other.share
 		}
 	}
-	if n == 0 {
-		return 0
-	}
-	return time.Duration(n+1) * interval()
+	return time.Duration(n) * interval()
 }
 
 // pass ends a turn.

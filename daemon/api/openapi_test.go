@@ -259,7 +259,12 @@ func TestEveryEventOfTheStreamIsAsDescribed(t *testing.T) {
 		for range 3 { // the third is refused, and the model comes back later
 			w.do("POST", "/v1/quota/approve", "plain", `{"provider":"openai","model":"m","expected_input_tokens":4000}`)
 		}
-		w.do("POST", "/v1/quota/approve", "plain", `{"provider":"openai","model":"small","expected_input_tokens":100}`)
+		var last struct{ Permit string }
+		answer := w.do("POST", "/v1/quota/approve", "plain", `{"provider":"openai","model":"small","expected_input_tokens":100}`)
+		if err := json.Unmarshal(answer.Body.Bytes(), &last); err != nil {
+			t.Fatal(err)
+		}
+		w.do("POST", "/v1/quota/usage", "plain", `{"permit":"`+last.Permit+`","input_tokens":100}`)
 		w.do("PATCH", "/v1/quota/config?provider=openai", "admin", `{"permitTtlMs":60000}`)
 		time.Sleep(time.Minute)
 		w.hub.Close()

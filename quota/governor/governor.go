@@ -180,6 +180,17 @@ func (g *Governor) Drain(id quota.Permit, n int64) (err error) {
 	return err
 }
 
+// Overrun tells that the provider refused a call for its rate although it was
+// within the limits: from now on they are spread, whatever bursts they were given;
+// see [quota.Governor.Overrun]. Call it before the permit is settled.
+func (g *Governor) Overrun(id quota.Permit) {
+	g.change(func(now time.Duration) {
+		if g.core.Overrun(now, id) {
+			g.log.Info("[RG][ADAPT] the provider refused a burst within the limits: they are spread from now on")
+		}
+	})
+}
+
 // Backoff records that a client of this scope backs off instead of calling, for
 // the reason of a decision.
 func (g *Governor) Backoff(s quota.Scope, d quota.Decision) {
