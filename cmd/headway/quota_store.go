@@ -210,7 +210,8 @@ func today(c quota.Config, kept []quota.DayUse, scope quota.Scope) (quota.DayUse
 	}
 	use := core.Use(0, nil)
 	at := slices.IndexFunc(use, func(u quota.DayUse) bool { return u.Scope == scope })
-	if at < 0 {
+	// A model that is not configured only keeps its day for its return.
+	if _, limited := core.Inspect(0, scope); at < 0 || !limited {
 		return quota.DayUse{}, usage(fmt.Errorf("%s has no limits of its own in the configuration", scope))
 	}
 	use[at].Calls--

@@ -32,6 +32,7 @@ const timelineYAML = `
 - {at: 2s, id: d, model: day, input: 600, output: 300}
 - {at: 3s, do: drain, id: d, output: 350}
 - {at: 4s, do: cancel, id: b}
+- {at: 4s, do: record, id: d, input: 600, output: 395}
 - {at: 5s, model: day, input: 100, times: 3, every: 1s}
 - {at: 9s, id: x, model: none}
 - {at: 10s, do: config, patch: {models: {day: {maxDailyTokens: 5000}}}}
