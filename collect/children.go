@@ -9,7 +9,7 @@ import (
 // and marks those that are gone, where the sink can.
 func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
 	known := o.children
-	changed, gone := o.children.update(o.records)
+	changed, keys, gone := o.children.update(o.records)
 	records := make([]Record, 0, len(changed))
 	for _, r := range changed {
 		records = append(records, Record{Key: r.Key, Parent: o.item.Key, Data: r.Data})
@@ -25,6 +25,10 @@ func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
 		}
 		b.dirty = true
 		return sink.Remain(ctx, o.to, o.item.Key, keys, time.Now())
+	}
+	if sink, ok := b.run.o.Sink.(Burier); ok && len(keys) > 0 {
+		b.dirty = true
+		return sink.Gone(ctx, o.to, o.item.Key, keys, time.Now())
 	}
 	return nil
 }

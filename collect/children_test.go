@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	reader "github.com/parquet-go/parquet-go"
 
@@ -194,4 +195,40 @@ func pairs(t *testing.T, ctx context.Context, db *sql.DB, query string) map[stri
 		t.Fatal(err)
 	}
 	return all
+}
+
+func TestAFileHasATombstoneForARecordThatVanished(t *testing.T) {
+	b := newBench(t, 1)
+	b.version(0, "A", "B")
+	b.into(t, jsonl.New(filepath.Join(b.dir, "out")))
+	b.version(1, "A")
+	b.into(t, jsonl.New(filepath.Join(b.dir, "out")))
+	data, err := os.ReadFile(filepath.Join(b.dir, "out", "messages.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	var got collect.Tombstone
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := time.Parse(time.RFC3339, got.DeletedAt); err != nil || len(lines) != 3 || got.Parent != "d00" || got.Key != "1" {
+		t.Errorf("%d lines, the last is %s, %v", len(lines), lines[len(lines)-1], err)
+	}
+	b = newBench(t, 1)
+	b.version(0, "A", "B")
+	b.into(t, parquet.New(filepath.Join(b.dir, "out")))
+	b.version(1, "A")
+	b.into(t, parquet.New(filepath.Join(b.dir, "out")))
+	rows, err := reader.ReadFile[struct {
+		Key    string `parquet:"_key,optional"`
+		Parent string `parquet:"_parent,optional"`
+		At     string `parquet:"_headway_deleted_at,optional"`
+	}](filepath.Join(b.dir, "out", "messages", "part-000001.parquet"))
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	if len(rows) != 3 || rows[2].Key != "1" || rows[2].Parent != "d00" || rows[2].At == "" || rows[1].At != "" {
+		t.Errorf("rows %+v", rows)
+	}
 }

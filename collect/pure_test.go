@@ -137,14 +137,15 @@ func TestChildrenAreWrittenWhenTheyDifferFromTheLastTime(t *testing.T) {
 					model[r.Key] = append(model[r.Key], string(r.Data))
 				}
 			}
-			wantGone := int64(0)
+			var wantGone []string
 			for k := range written {
 				if model[k] == nil {
-					wantGone++
+					wantGone = append(wantGone, k)
 				}
 			}
+			slices.Sort(wantGone)
 			c = readChildren(c.encode()) // through the store
-			changed, gone := c.update(records)
+			changed, keys, gone := c.update(records)
 			got := map[string][]string{}
 			for _, r := range changed {
 				got[r.Key] = append(got[r.Key], string(r.Data))
@@ -157,16 +158,31 @@ func TestChildrenAreWrittenWhenTheyDifferFromTheLastTime(t *testing.T) {
 					t.Fatalf("key %q: wrote %q, want %q", k, got[k], contents)
 				}
 			}
-			if gone != wantGone || c.vague {
-				t.Fatalf("%d gone, want %d; vague %v", gone, wantGone, c.vague)
+			if gone != int64(len(wantGone)) || !slices.Equal(keys, wantGone) || c.vague {
+				t.Fatalf("%d gone, %q, want %q; vague %v", gone, keys, wantGone, c.vague)
 			}
 			written = model
 		}
 	})
-	for _, b := range [][]byte{[]byte("short"), make([]byte, 16), make([]byte, 64), {2}} {
+	for _, b := range [][]byte{[]byte("short"), make([]byte, 16), make([]byte, 64), {3}, {childrenVersion, 1}, {childrenVersion, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}} {
 		if c := readChildren(b); len(c.last) != 0 || !c.vague {
 			t.Fatalf("%q was taken for digests", b)
 		}
+	}
+	// Version 1 knew digests of the keys: what changed and how many are gone is
+	// known, which are gone is not.
+	old := []byte{hashedVersion}
+	for _, r := range [][2]string{{"a", "1"}, {"b", "1"}, {"c", "1"}} {
+		key, content := sum([]byte(r[0])), sum([]byte(r[1]))
+		old = append(append(old, key[:]...), content[:]...)
+	}
+	c := readChildren(old)
+	changed, keys, gone := c.update([]connector.Record{{Key: "a", Data: []byte("1")}, {Key: "b", Data: []byte("2")}})
+	if len(changed) != 1 || changed[0].Key != "b" || keys != nil || gone != 1 {
+		t.Errorf("of version 1: changed %v, gone %q (%d)", changed, keys, gone)
+	}
+	if c = readChildren(c.encode()); c.hashed || len(c.last) != 2 || c.last["a"] != sum([]byte("1")) {
+		t.Errorf("it becomes %+v", c)
 	}
 	if readChildren(nil).vague || readChildren([]byte{childrenVersion}).vague {
 		t.Fatal("no children are vague")

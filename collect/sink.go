@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -79,8 +80,39 @@ type Asider interface {
 	SetAside(streams []string, at time.Time) (aside []string, err error)
 }
 
+// Burier is a sink that can only append, and writes a record that says that
+// another is gone, a tombstone.
+type Burier interface {
+	Sink
+	// Gone writes a tombstone for each key of the item parent that is no longer
+	// there since that instant. It belongs to the slice as Write does.
+	Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error
+}
+
+// Tombstone is the record that says that another is gone.
+type Tombstone struct {
+	DeletedAt string `json:"_headway_deleted_at"`
+	Parent    string `json:"_headway_parent"`
+	Key       string `json:"_headway_key"`
+}
+
+// Tombstones are those of an item's keys, in their order. They hold their own keys,
+// for sinks whose records do.
+func Tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
+	records := make([]Record, len(keys))
+	for i, key := range keys {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(Tombstone{at.UTC().Format(time.RFC3339), parent, key}); err != nil {
+			return nil, err
+		}
+		records[i] = Record{Key: key, Parent: parent, Data: bytes.TrimSuffix(b.Bytes(), []byte("\n"))}
+	}
+	return records, nil
+}
+
 // Marker is a sink that can mark records of a detail that are no longer there.
-// Sinks that only append are not: there the run's count is all that tells.
 type Marker interface {
 	Sink
 	// Remain says which records of the item parent there are now, by key, once

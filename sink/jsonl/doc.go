@@ -3,9 +3,17 @@
 //
 // Use it to collect into plain files of one folder. A record is appended as it
 // was collected: an item that changed stands there twice, the later line being
-// the newer. A record that is gone at the provider leaves no line: the run's
-// children_gone counts those of details. For one row a key, and a mark on those
-// that are gone, use a sink that is a database.
+// the newer. For one row a key use a sink that is a database.
+//
+// A record of a detail that the provider no longer lists is followed by a tombstone
+// in the same file, from which a reader knows that it is gone:
+//
+//	{"_headway_deleted_at":"2026-01-02T03:04:05Z","_headway_parent":"c1","_headway_key":"m7"}
+//
+// with the instant at which that was noticed, the key of the item that the detail
+// belongs to, and the record's own. A line of the record after it says that it is
+// back. Records that an earlier version collected, before keys were remembered, get
+// none: the run's children_gone counts them.
 //
 // # Position
 //

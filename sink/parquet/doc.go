@@ -3,9 +3,15 @@
 //
 // Use it for analytics over what was collected. A record is appended as it was
 // collected: an item that changed stands there twice, in the later row newer.
-// A record that is gone at the provider leaves no row: the run's children_gone
-// counts those of details. For one row a key, and a mark on those that are
-// gone, use sink/sqlite.
+// For one row a key use sink/sqlite.
+//
+// A record of a detail that the provider no longer lists is followed by a tombstone:
+// a row with its _key and _parent, and with the instant at which that was noticed in
+// the column _headway_deleted_at, which is null in all others. The rest of such a
+// row is null, but for the columns _headway_key and _headway_parent, which repeat
+// its key. A row of the record after it says that it is back. Records that an earlier
+// version collected, before keys were remembered, get none: the run's children_gone
+// counts them.
 //
 //	out/messages/part-000001.parquet
 //	out/messages/part-000002.parquet    the last part, which still grows
