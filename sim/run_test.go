@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenario"
 	"github.com/headway-go/headway/sim/scenarios"
@@ -203,7 +204,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	}
 	for _, whole := range all {
 		s := new(*whole)
-		s.Horizon = min(s.Horizon, 10*time.Minute) // the golden files are of the whole
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(4, 10))*time.Minute) // the golden files are of the whole
 		one := jsonOf(t, run(t, s, sim.Options{Seed: 11}))
 		if two := jsonOf(t, run(t, s, sim.Options{Seed: 11, Trace: true})); !bytes.Equal(one, two) {
 			t.Errorf("%s: the same seed gave\n%s\nand\n%s", s.Name, one, two)

@@ -10,15 +10,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/e2e/harness"
 )
 
 // The exit codes of a run that ended by itself and of wrong usage.
@@ -30,49 +30,10 @@ const (
 // maxWait bounds one process.
 const maxWait = 3 * time.Minute
 
-// binary is the program, built with points to die at.
-var binary string
-
+// TestMain has the program built with points to die at.
 func TestMain(m *testing.M) {
-	os.Exit(withBinary(m.Run))
+	os.Exit(harness.Run(m, harness.Setup{Flags: []string{"-tags", "faults"}, MaxWait: maxWait}))
 }
-
-// withBinary builds the program once for all tests.
-func withBinary(run func() int) int {
-	dir, err := os.MkdirTemp("", "headway-crash-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "headway")
-	if err := build(context.Background(), binary, "-tags", "faults"); err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		return 1
-	}
-	return run()
-}
-
-func build(ctx context.Context, to string, flags ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), "./cmd/headway")...)
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
-	}
-	return nil
-}
-
-// sources reads every folder of the module. The program is built from them, but
-// not imported, so that go test would otherwise take a passed test for passed
-// after the program has changed: it looks again at folders that a test has read.
-var sources = sync.OnceValue(func() error {
-	return filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && !strings.HasSuffix(path, "..") {
-			return fs.SkipDir
-		}
-		return err
-	})
-})
 
 // outcome is how a process ended.
 type outcome struct {
@@ -104,13 +65,11 @@ func launch(t *testing.T, dir string, env []string, after time.Duration, args ..
 // closed.
 func launchUntil(t *testing.T, dir string, env []string, kill <-chan struct{}, args ...string) outcome {
 	t.Helper()
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Sources(t)
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, harness.Program(), args...)
 	cmd.Dir, cmd.Env = dir, append([]string{"HOME=" + dir}, env...)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/e2e/harness"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sink/jsonl"
@@ -318,11 +319,9 @@ func (w place) keptAside(t *testing.T) {
 // TestTheShippedProgramHasNoFaults: without the tag neither the variable nor a
 // step's name is in the program, so that nothing can make it die.
 func TestTheShippedProgramHasNoFaults(t *testing.T) {
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Sources(t)
 	shipped := filepath.Join(t.TempDir(), "headway")
-	if err := build(t.Context(), shipped); err != nil {
+	if err := harness.Build(t.Context(), shipped); err != nil {
 		t.Fatal(err)
 	}
 	traces := func(program string) (found []string) {
@@ -347,7 +346,7 @@ func TestTheShippedProgramHasNoFaults(t *testing.T) {
 	if found := traces(shipped); len(found) > 0 {
 		t.Errorf("the program without the tag has %q", found)
 	}
-	if found := traces(binary); len(found) != len(fault.Names())+3 {
+	if found := traces(harness.Program()); len(found) != len(fault.Names())+3 {
 		t.Errorf("the program with the tag has only %q: this test looks for the wrong texts", found)
 	}
 }

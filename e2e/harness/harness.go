@@ -136,6 +136,16 @@ var sources = sync.OnceValue(func() error {
 	})
 })
 
+// Sources makes go test take the test's result for stale once the program has
+// changed, or fails the test. Whoever starts [Program] itself calls it; what
+// starts processes here does.
+func Sources(t *testing.T) {
+	t.Helper()
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Write writes a file that its owner may read, or fails the test.
 func Write(t *testing.T, path, text string) {
 	t.Helper()

@@ -37,9 +37,7 @@ func Launch(t *testing.T, dir string, env []string, args ...string) *Process {
 // system should do about it, nil for nothing.
 func LaunchAs(t *testing.T, how *syscall.SysProcAttr, dir string, env []string, args ...string) *Process {
 	t.Helper()
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
+	Sources(t)
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.SysProcAttr = dir, append([]string{"HOME=" + dir}, env...), how
 	p.cmd.Stdout, p.cmd.Stderr = &p.Stdout, &p.Stderr

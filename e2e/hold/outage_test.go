@@ -4,9 +4,11 @@ package hold_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +31,7 @@ const (
 var steadyWork = serve.Options{Seed: 6, Conversations: 200, Messages: 4, Token: harness.Token}
 
 // failingProvider starts a provider in a process of its own that has an outage.
-func failingProvider(t *testing.T) (url string, up time.Time) {
+func failingProvider(t *testing.T) (url string) {
 	t.Helper()
 	dir := t.TempDir()
 	scenario, ready := filepath.Join(dir, "scenario.yaml"), filepath.Join(dir, "ready")
@@ -37,7 +39,6 @@ func failingProvider(t *testing.T) (url string, up time.Time) {
 	p := harness.Launch(t, dir, nil, "provider", "serve", scenario, "--listen", "127.0.0.1:0", "--ready-file", ready, "--token", harness.Token,
 		"--seed", fmt.Sprint(steadyWork.Seed), "--conversations", fmt.Sprint(steadyWork.Conversations), "--messages", fmt.Sprint(steadyWork.Messages))
 	p.Await(t, &p.Stderr, "serving outage at ")
-	up = time.Now()
 	text, err := os.ReadFile(ready)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func failingProvider(t *testing.T) (url string, up time.Time) {
 			t.Errorf("the provider did not stop in order: %s", o)
 		}
 	})
-	return strings.TrimSpace(string(text)), up
+	return strings.TrimSpace(string(text))
 }
 
 // eventsOf are a run's events of one type, in its output.
@@ -59,7 +60,7 @@ func eventsOf(o harness.Outcome, kind event.Type) (n int) {
 // A run once ended after 136 s of its 900 s, for one circuit that had opened.
 func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
-	url, _ := failingProvider(t)
+	url := failingProvider(t)
 	w := newWorkplace(t, url, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 15m}"})
 	o := w.Collect(t, "--json")
 	got := harness.Summary(t, o)
@@ -75,8 +76,14 @@ func TestOutageIsWaitedOut(t *testing.T) {
 
 func TestOutageLongerThanTheRun(t *testing.T) {
 	t.Parallel()
-	url, up := failingProvider(t)
-	w := newWorkplace(t, url, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 12s}"})
+	s := newSite(t, steadyWork)
+	asked := atomic.Int64{}
+	// From the sixtieth request on, however fast the machine is, until the next run.
+	s.lie.Store(&lie{
+		applies: func(*http.Request) bool { return asked.Add(1) > 60 },
+		answer:  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+	})
+	w := newWorkplace(t, s.URL, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 12s}"})
 	o := w.Collect(t, "--json")
 	got := harness.Summary(t, o)
 	if o.Code != harness.ExitDeferred || got.Reason != reason.MaxWallClock.Reason() {
@@ -86,17 +93,15 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 		t.Errorf("a cap is no pressure, and the run arms a cooldown: %+v", got.Pressure)
 	}
 	// The next run comes once the outage is over, and at the time that was named.
-	again := up.Add(outageAt + outageFor + time.Second)
-	if got.RetryAt.After(again) {
-		again = got.RetryAt
-	}
+	s.lie.Store(nil)
+	again := got.RetryAt
 	for _, g := range w.Gaps(t) {
 		if g.RetryAt.After(again) {
 			again = g.RetryAt
 		}
 	}
 	t.Logf("deferred after %v (%s), owed %v, next run in %v", o.Took.Round(time.Millisecond), got.Reason, got.Owed, time.Until(again).Round(time.Millisecond))
-	if time.Until(again) > circuit {
+	if again.Sub(got.Ended) > circuit {
 		t.Fatalf("the next run would be at %v", again)
 	}
 	timer := time.NewTimer(time.Until(again))
@@ -107,8 +112,8 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 		t.Fatal(t.Context().Err())
 	}
 	next := w.Collect(t, "--json", "--max-wall-clock", "15m")
-	if s := harness.Summary(t, next); next.Code != harness.ExitDrained || len(s.Owed) > 0 {
-		t.Errorf("the next run: %s (%s), owed %v: %s", s.Reason, s.Error, s.Owed, next)
+	if got := harness.Summary(t, next); next.Code != harness.ExitDrained || len(got.Owed) > 0 {
+		t.Errorf("the next run: %s (%s), owed %v: %s", got.Reason, got.Error, got.Owed, next)
 	}
 	w.Complete(t, truthOf(t, steadyWork))
 }
