@@ -5,11 +5,8 @@ package hold_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,37 +16,34 @@ import (
 	"github.com/headway-go/headway/sim/serve"
 )
 
-// An outage begins while the details are collected, opens the circuit for its
-// minute, and is over before that.
+// circuit is how long one stays open; an outage here is over before that.
 const (
-	outageAt  = 4 * time.Second
-	outageFor = 24 * time.Second
 	circuit   = time.Minute
+	outageFor = 24 * time.Second
 )
 
 // steadyWork takes eight seconds without an outage.
 var steadyWork = serve.Options{Seed: 6, Conversations: 200, Messages: 4, Token: harness.Token}
 
-// failingProvider starts a provider in a process of its own that has an outage.
-func failingProvider(t *testing.T) (url string) {
+// failing is a provider that is down from its sixtieth request on, so while the
+// details are collected, however fast the machine is. Within says until when.
+func failing(t *testing.T, within func(down time.Duration) bool) *site {
 	t.Helper()
-	dir := t.TempDir()
-	scenario, ready := filepath.Join(dir, "scenario.yaml"), filepath.Join(dir, "ready")
-	harness.Write(t, scenario, fmt.Sprintf("name: outage\nprovider:\n  latency: {p50: 2ms}\n  faults: [{at: %v, for: %v, kind: outage}]\n", outageAt, outageFor))
-	p := harness.Launch(t, dir, nil, "provider", "serve", scenario, "--listen", "127.0.0.1:0", "--ready-file", ready, "--token", harness.Token,
-		"--seed", fmt.Sprint(steadyWork.Seed), "--conversations", fmt.Sprint(steadyWork.Conversations), "--messages", fmt.Sprint(steadyWork.Messages))
-	p.Await(t, &p.Stderr, "serving outage at ")
-	text, err := os.ReadFile(ready)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Signal(t, syscall.SIGTERM)
-		if o := p.Wait(t); o.Code != 0 {
-			t.Errorf("the provider did not stop in order: %s", o)
-		}
+	s := newSite(t, steadyWork)
+	var mu sync.Mutex
+	asked, since := 0, time.Time{}
+	s.lie.Store(&lie{
+		applies: func(*http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked++; asked == 60 {
+				since = time.Now()
+			}
+			return asked >= 60 && within(time.Since(since))
+		},
+		answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	})
-	return strings.TrimSpace(string(text))
+	return s
 }
 
 // eventsOf are a run's events of one type, in its output.
@@ -60,14 +54,14 @@ func eventsOf(o harness.Outcome, kind event.Type) (n int) {
 // A run once ended after 136 s of its 900 s, for one circuit that had opened.
 func TestOutageIsWaitedOut(t *testing.T) {
 	t.Parallel()
-	url := failingProvider(t)
-	w := newWorkplace(t, url, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 15m}"})
+	s := failing(t, func(down time.Duration) bool { return down < outageFor })
+	w := newWorkplace(t, s.URL, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 15m}"})
 	o := w.Collect(t, "--json")
 	got := harness.Summary(t, o)
 	if o.Code != harness.ExitDrained || len(got.Owed) > 0 {
 		t.Errorf("got %s (%s), owed %v: %s", got.Reason, got.Error, got.Owed, o)
 	}
-	if o.Took < outageAt+outageFor {
+	if o.Took < outageFor {
 		t.Errorf("it took %v; the circuit is open for %v", o.Took, circuit)
 	}
 	w.Complete(t, truthOf(t, steadyWork))
@@ -76,13 +70,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 
 func TestOutageLongerThanTheRun(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, steadyWork)
-	asked := atomic.Int64{}
-	// From the sixtieth request on, however fast the machine is, until the next run.
-	s.lie.Store(&lie{
-		applies: func(*http.Request) bool { return asked.Add(1) > 60 },
-		answer:  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
-	})
+	s := failing(t, func(time.Duration) bool { return true })
 	w := newWorkplace(t, s.URL, connection{ceiling: "40ms", step: "200ms", page: 50, run: "{max_wall_clock: 12s}"})
 	o := w.Collect(t, "--json")
 	got := harness.Summary(t, o)
@@ -94,13 +82,16 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 	}
 	// The next run comes once the outage is over, and at the time that was named.
 	s.lie.Store(nil)
-	again := got.RetryAt
+	again := got.Ended
+	if got.RetryAt.After(again) {
+		again = got.RetryAt
+	}
 	for _, g := range w.Gaps(t) {
 		if g.RetryAt.After(again) {
 			again = g.RetryAt
 		}
 	}
-	t.Logf("deferred after %v (%s), owed %v, next run in %v", o.Took.Round(time.Millisecond), got.Reason, got.Owed, time.Until(again).Round(time.Millisecond))
+	t.Logf("deferred after %v (%s), owed %v, next run in %v", o.Took.Round(time.Millisecond), got.Reason, got.Owed, again.Sub(got.Ended).Round(time.Millisecond))
 	if again.Sub(got.Ended) > circuit {
 		t.Fatalf("the next run would be at %v", again)
 	}

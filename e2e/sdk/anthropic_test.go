@@ -58,6 +58,7 @@ func TestAnthropicUsageIsAccountedToTheToken(t *testing.T) {
 }
 
 func TestAnthropicErrorsAreTyped(t *testing.T) {
+	t.Parallel() // the SDKs wait
 	up := upstream(t)
 	p := govern(t, up, wide)
 	for _, c := range []struct {

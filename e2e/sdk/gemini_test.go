@@ -46,6 +46,7 @@ func TestGeminiUsageIsAccountedToTheToken(t *testing.T) {
 }
 
 func TestGeminiErrorsAreTyped(t *testing.T) {
+	t.Parallel() // the SDKs wait
 	up := upstream(t)
 	p := govern(t, up, wide)
 	c := gemini(t, p.URL)

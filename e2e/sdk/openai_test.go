@@ -106,6 +106,7 @@ func TestOpenAIResponsesStream(t *testing.T) {
 }
 
 func TestOpenAIErrorsAreTyped(t *testing.T) {
+	t.Parallel() // the SDKs wait
 	up := upstream(t)
 	p := govern(t, up, wide)
 	for _, c := range []struct {
