@@ -23,7 +23,9 @@ import (
 	"github.com/headway-go/headway/sim/serve"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, harness.Setup{MaxWait: time.Minute, Parallel: 4})) }
+func TestMain(m *testing.M) {
+	os.Exit(harness.Run(m, harness.Setup{MaxWait: time.Minute, Parallel: 4}))
+}
 
 // providerKey is what the proxy holds, clientKey what the SDKs have. The one must
 // never be seen by a client, the other never by the provider.
