@@ -47,11 +47,12 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 		defer done()
 		return at.stop(ctx)
 	case at == nil:
-		store, err := sqlite.Open(ctx, filepath.Join(c.State, "state.db"))
+		path := filepath.Join(c.State, "state.db")
+		store, err := sqlite.Open(ctx, path)
 		if err != nil {
 			return err
 		}
-		s, err := schedule.New(timetable(c.Collections), schedule.Deps{Store: store, OnEvent: d.hub.Connection, Log: d.log})
+		s, err := schedule.New(timetable(c.Collections), schedule.Deps{Store: store, State: path, OnEvent: d.hub.Connection, Log: d.log})
 		if err != nil {
 			return errors.Join(err, store.Close())
 		}

@@ -46,7 +46,11 @@ nothing there, and of a list that ends on a full page.`,
 			if err != nil {
 				return err
 			}
-			con, err := rest.New(c)
+			state, err := openDestination(cmd, c).stateOf(cmd)
+			if err != nil {
+				return err
+			}
+			con, err := rest.New(c, rest.KeepTokens(state))
 			if err != nil {
 				return usage(err)
 			}

@@ -26,6 +26,7 @@ func (b builder) oauth2(n *node) *OAuth2 {
 		ClientID:     b.value(n.get("client_id")),
 		ClientSecret: b.secret(n.get("client_secret")),
 		RefreshToken: b.secret(n.get("refresh_token")),
+		TokenFile:    b.text(n.get("token_file")),
 	}
 	if list := n.get("scopes"); list != nil {
 		for _, s := range list.items {

@@ -87,7 +87,9 @@ type OAuth2 struct {
 	ClientID     Value
 	ClientSecret Value
 	RefreshToken Value
-	Scopes       []string
+	// TokenFile keeps the refresh token that the provider rotates. See [KeepTokens].
+	TokenFile string
+	Scopes    []string
 }
 
 // Pacing is how the rate follows the provider. Zero fields take the defaults

@@ -38,7 +38,9 @@ type Option func(*Connector)
 func TokenClient(client *http.Client) Option {
 	return func(c *Connector) {
 		if c.tokens != nil && client != nil {
+			keep := c.tokens.keep
 			c.tokens = newTokens(c.config.Provider.Auth.OAuth2, client)
+			c.tokens.keep = keep
 		}
 	}
 }
@@ -267,7 +269,11 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 		secret = auth.Name
 	}
 	next, err := p.next(ctx, c.origin, secret, a)
-	if err == nil && auth.echoed(next, req) {
+	var renewed []string
+	if c.tokens != nil && next != "" {
+		renewed = c.tokens.secrets(ctx)
+	}
+	if err == nil && auth.echoed(next, req, renewed) {
 		err = errEcho
 	}
 	if err != nil {

@@ -27,6 +27,10 @@ type tokens struct {
 	// provider has not accepted it yet.
 	unproven bool
 	refresh  string // changes when the provider rotates it
+	// keep is where a rotated one is made durable; nil is nowhere. Unkept says
+	// that refresh is newer than what is kept.
+	keep   *tokenFile
+	unkept bool
 }
 
 func newTokens(o *OAuth2, client *http.Client) *tokens {
@@ -57,9 +61,6 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 		return "", t.failure(errTokenText)
 	}
 	t.token = token
-	if token.RefreshToken != "" {
-		t.refresh = token.RefreshToken
-	}
 	return token.AccessToken, nil
 }
 
@@ -112,7 +113,44 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
 		ClientID: o.ClientID.Reveal(), ClientSecret: o.ClientSecret.Reveal(), Scopes: o.Scopes,
 		Endpoint: oauth2.Endpoint{TokenURL: o.TokenURL.String()},
 	}
-	return c.TokenSource(ctx, &oauth2.Token{RefreshToken: t.refresh}).Token()
+	var token *oauth2.Token
+	ask := func(refresh string) (rotated string, err error) {
+		if t.unkept {
+			refresh = t.refresh
+		}
+		if token, err = c.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token(); err != nil {
+			return "", err
+		}
+		if token.RefreshToken == "" {
+			token.RefreshToken = refresh // the usual answer of one that does not rotate
+		}
+		t.refresh, t.unkept = token.RefreshToken, true
+		return token.RefreshToken, nil
+	}
+	if t.keep == nil {
+		_, err := ask(t.refresh)
+		return token, err
+	}
+	if err := t.keep.renew(ctx, o.of(), o.RefreshToken.Reveal(), ask); err != nil {
+		return nil, err
+	}
+	t.unkept = false
+	return token, nil
+}
+
+// secrets are the tokens in use.
+func (t *tokens) secrets(ctx context.Context) []string {
+	select {
+	case <-t.turn:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { t.turn <- struct{}{} }()
+	all := []string{t.refresh}
+	if t.token != nil {
+		all = append(all, t.token.AccessToken)
+	}
+	return all
 }
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
@@ -144,6 +182,10 @@ func (t *tokens) failure(err error) error {
 			f.Reason, f.Class = reason.Unauthorized, reason.Rejected
 		}
 		f.Err = fmt.Errorf("no access token from the token endpoint%s", detail)
+		return f
+	}
+	if e, ok := errors.AsType[*errKeep](err); ok {
+		f.Reason, f.Class, f.Attempts, f.Err = reason.Internal, reason.Unknown, 0, e
 		return f
 	}
 	switch netErr, isNet := errors.AsType[net.Error](err); {

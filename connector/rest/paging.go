@@ -29,9 +29,10 @@ var errEcho = errors.New("the next page's cursor holds the credential, and curso
 // coincidence.
 const minSecret = 8
 
-// echoed reports whether a cursor holds the credential that req was sent with.
-func (a Auth) echoed(cursor string, req *http.Request) bool {
-	secrets := []string{a.Secret.Reveal()}
+// echoed reports whether a cursor holds the credential that req was sent with, or
+// a token that took the place of the connection's.
+func (a Auth) echoed(cursor string, req *http.Request, renewed []string) bool {
+	secrets := append([]string{a.Secret.Reveal()}, renewed...)
 	if o := a.OAuth2; o != nil {
 		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
 		secrets = append(secrets, token, o.ClientSecret.Reveal(), o.RefreshToken.Reveal())

@@ -132,7 +132,11 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		}
 	}()
 	c := j.file.config
-	con, err := rest.New(c)
+	var options []rest.Option
+	if j.s.deps.State != "" {
+		options = append(options, rest.KeepTokens(j.s.deps.State))
+	}
+	con, err := rest.New(c, options...)
 	if err != nil {
 		return sum, err
 	}

@@ -56,6 +56,9 @@ func (c Config) resolve() (Config, cron.Schedule, error) {
 type Deps struct {
 	// Store keeps the state of all connections. Its owner closes it, after Stop.
 	Store collect.Store
+	// State is the file of the store: rotated credentials are kept beside it. Empty:
+	// they are not kept.
+	State string
 	// OnEvent is told what the runs tell; calls may come from several goroutines.
 	OnEvent func(event.Event)
 	// Log gets a line for each run that begins and ends. Default: none.

@@ -100,9 +100,9 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile", "internal/rawjson"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/filelock"}, pure),
 			Libraries: []string{"*"},
-			Why:       "a connector describes requests and reads answers; who paces, stores or runs it is not its business",
+			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
 		{
 			Covers:  []string{"quota/governor"},

@@ -1,0 +1,219 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/internal/filelock"
+)
+
+// KeepTokens has the refresh token that a provider rotates kept in a file, so
+// that it outlives the process: oauth2.token_file, or else one beside the state
+// file that is given, with the connection's name. Its mode is 0600. Without this
+// option a rotated token lives in memory.
+func KeepTokens(state string) Option {
+	return func(c *Connector) {
+		if c.tokens == nil || c.config.Provider.Auth.OAuth2.Grant != "refresh_token" {
+			return
+		}
+		path := c.config.Provider.Auth.OAuth2.TokenFile
+		if path == "" {
+			path = state + "." + c.config.Name + ".oauth"
+		}
+		c.tokens.keep = &tokenFile{path: path, disk: disk.OS{}}
+	}
+}
+
+// tokenFile keeps one refresh token. Processes that share the file take turns.
+type tokenFile struct {
+	path string
+	disk disk.Disk
+}
+
+// keptToken is the file's content.
+type keptToken struct {
+	// Of tells what the connection's file said when the token was got: a token
+	// that its owner has replaced there since goes before this one.
+	Of           string `json:"of"`
+	RefreshToken string `json:"refresh_token"`
+}
+
+// tokenRoom is reserved on the disk before a token is asked for: a provider that
+// has rotated it does not take the old one any more, and a full disk must not be
+// what is found out only then.
+const tokenRoom = 32 << 10
+
+// lockWait is the time between two looks at a lock that another process has.
+const lockWait = 20 * time.Millisecond
+
+// errKeep is a file that cannot keep a token. Its text names the file only.
+type errKeep struct {
+	path string
+	err  error
+}
+
+func (e *errKeep) Error() string {
+	return fmt.Sprintf("the refresh token cannot be kept in %s: %v", e.path, e.err)
+}
+
+func (e *errKeep) Unwrap() error { return e.err }
+
+// of is what a token was got with; it holds no secret.
+func (o *OAuth2) of() string {
+	sum := sha256.New()
+	for _, s := range []string{o.TokenURL.String(), o.ClientID.Reveal(), o.RefreshToken.Reveal()} {
+		fmt.Fprintf(sum, "%d:%s", len(s), s)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// renew calls ask with the token that is kept, or with first when none is, and
+// makes the one that it gives durable before it returns. No other process renews
+// meanwhile.
+func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refresh string) (rotated string, err error)) error {
+	if err := disk.MkdirAll(f.disk, filepath.Dir(f.path), 0o700); err != nil {
+		return &errKeep{f.path, plainCause(err)}
+	}
+	unlock, err := f.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	refresh, err := f.read(of)
+	if err != nil {
+		return err
+	}
+	if refresh == "" {
+		refresh = first
+	}
+	room, err := f.reserve()
+	if err != nil {
+		return &errKeep{f.path, plainCause(err)}
+	}
+	rotated, err := ask(refresh)
+	if err != nil || rotated == "" || rotated == refresh {
+		return errors.Join(err, room.Close(), f.disk.Remove(room.Name()))
+	}
+	if err := f.write(room, keptToken{Of: of, RefreshToken: rotated}); err != nil {
+		return &errKeep{f.path, plainCause(err)}
+	}
+	return nil
+}
+
+// lock waits for the file's lock.
+func (f *tokenFile) lock(ctx context.Context) (unlock func(), err error) {
+	file, err := os.OpenFile(f.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, &errKeep{f.path, plainCause(err)}
+	}
+	for {
+		taken, err := filelock.Try(file)
+		if taken {
+			return func() { _ = file.Close() }, nil
+		}
+		if err != nil {
+			return nil, &errKeep{f.path, errors.Join(plainCause(err), file.Close())}
+		}
+		select {
+		case <-time.After(lockWait):
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		}
+	}
+}
+
+// read gives the token that is kept; empty when there is none of this
+// connection's. One that a killed process had written and not put in its place
+// counts, and is put there.
+func (f *tokenFile) read(of string) (string, error) {
+	if next, err := readKept(f.path + ".new"); err == nil && next.Of == of && next.RefreshToken != "" {
+		if err := f.place(); err != nil {
+			return "", &errKeep{f.path, plainCause(err)}
+		}
+	}
+	kept, err := readKept(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", &errKeep{f.path, fmt.Errorf("%w; remove it to begin with the connection's own token", plainCause(err))}
+	case kept.Of != of:
+		return "", nil
+	}
+	return kept.RefreshToken, nil
+}
+
+func readKept(path string) (k keptToken, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return k, err
+	}
+	if json.Unmarshal(b, &k) != nil {
+		return k, errors.New("it is not a token's file")
+	}
+	return k, nil
+}
+
+// reserve makes the file that the next token is written to, with its room.
+func (f *tokenFile) reserve() (room disk.File, err error) {
+	path := f.path + ".new"
+	if err := f.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if room, err = f.disk.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+		return nil, err
+	}
+	if _, err = room.Write(make([]byte, tokenRoom)); err == nil {
+		err = room.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, room.Close(), f.disk.Remove(path))
+	}
+	return room, nil
+}
+
+// write puts the token into its room, and that in the place of the file.
+func (f *tokenFile) write(room disk.File, k keptToken) error {
+	b, err := json.Marshal(k)
+	if err == nil {
+		_, err = room.WriteAt(b, 0)
+	}
+	if err == nil {
+		err = room.Truncate(int64(len(b)))
+	}
+	if err == nil {
+		err = room.Sync()
+	}
+	if err = errors.Join(err, room.Close()); err != nil {
+		return err
+	}
+	return f.place()
+}
+
+// place makes the new file the file, for good.
+func (f *tokenFile) place() error {
+	if err := f.disk.Rename(f.path+".new", f.path); err != nil {
+		return err
+	}
+	return f.disk.SyncDir(filepath.Dir(f.path))
+}
+
+// plainCause is an error of the file system without its path.
+func plainCause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,229 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/reason"
+)
+
+// rotating is a token endpoint that takes each refresh token once, and an API
+// that takes the newest access token. Tokens have no end that is said.
+type rotating struct {
+	mu      sync.Mutex
+	valid   string
+	tokens  int
+	reused  int
+	expired bool // the access token is refused once
+	keeps   bool // the endpoint does not rotate
+}
+
+func (o *rotating) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.URL.Path != "/token" {
+		if o.expired {
+			o.expired = false
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, `{"items":[]}`)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.FormValue("refresh_token") != o.valid {
+		o.reused++
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":"invalid_grant"}`)
+		return
+	}
+	o.tokens++
+	if o.keeps {
+		fmt.Fprintf(w, `{"access_token":"access-%d"}`, o.tokens)
+		return
+	}
+	o.valid = fmt.Sprintf("rotated-%d", o.tokens)
+	fmt.Fprintf(w, `{"access_token":"access-%d","refresh_token":%q}`, o.tokens, o.valid)
+}
+
+// keeping is a connector that keeps its tokens beside a state file.
+func keeping(t *testing.T, base, state, more string) *Connector {
+	t.Helper()
+	c := oauthConnector(t, base, "refresh_token: ${CHAT_TOKEN}"+more)
+	KeepTokens(state)(c)
+	return c
+}
+
+func keptIn(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("%s has mode %v, want 0600", path, info.Mode())
+	}
+	k, err := readKept(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.RefreshToken
+}
+
+func TestARotatedRefreshTokenOutlivesTheProcess(t *testing.T) {
+	o := &rotating{valid: canary}
+	s, call := serve(t, o.ServeHTTP)
+	state := filepath.Join(t.TempDir(), "new", "state.db")
+	for n := 1; n <= 3; n++ { // each a process of its own
+		if _, err := list(t, keeping(t, s.URL, state, ""), call); err != nil {
+			t.Fatalf("process %d: %v", n, err)
+		}
+		if got, want := keptIn(t, state+".test.oauth"), fmt.Sprintf("rotated-%d", n); got != want {
+			t.Errorf("kept %q, want %q", got, want)
+		}
+	}
+	// A token that its owner replaced in the connection goes first.
+	o.valid = "from the owner"
+	c := keeping(t, s.URL, state, "")
+	c.tokens.config.RefreshToken = newValue("x", "from the owner")
+	if _, err := list(t, c, call); err != nil {
+		t.Errorf("the owner's new token: %v", err)
+	}
+	if left, _ := filepath.Glob(state + "*.new"); left != nil {
+		t.Errorf("left behind: %q", left)
+	}
+	// An endpoint that does not rotate leaves the file as it is.
+	o.keeps, o.expired = true, true
+	if _, err := list(t, c, call); err != nil || o.tokens != 5 || keptIn(t, state+".test.oauth") != "rotated-4" {
+		t.Errorf("got %v after %d tokens", err, o.tokens)
+	}
+	if o.reused != 0 {
+		t.Errorf("%d tokens were used twice", o.reused)
+	}
+}
+
+func TestProcessesShareARotatedToken(t *testing.T) {
+	o := &rotating{valid: canary}
+	s, _ := serve(t, o.ServeHTTP)
+	file := filepath.Join(t.TempDir(), "token.json")
+	var wg sync.WaitGroup
+	for range 8 {
+		c := keeping(t, s.URL, filepath.Join(t.TempDir(), "state.db"), ", token_file: "+file)
+		wg.Go(func() {
+			if _, err := list(t, c, &direct{client: s.Client()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if o.tokens != 8 || o.reused != 0 || keptIn(t, file) != "rotated-8" {
+		t.Errorf("%d tokens, %d used twice", o.tokens, o.reused)
+	}
+}
+
+// A process that was killed between writing the token and putting it in place.
+func TestATokenThatWasNotPutInPlaceYetCounts(t *testing.T) {
+	o := &rotating{valid: "newest"}
+	s, call := serve(t, o.ServeHTTP)
+	state := filepath.Join(t.TempDir(), "state.db")
+	c := keeping(t, s.URL, state, "")
+	for path, token := range map[string]string{".test.oauth": "older", ".test.oauth.new": "newest"} {
+		b, err := json.Marshal(keptToken{Of: c.tokens.config.of(), RefreshToken: token})
+		if err == nil {
+			err = os.WriteFile(state+path, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := list(t, c, call); err != nil || o.reused != 0 || keptIn(t, state+".test.oauth") != "rotated-1" {
+		t.Errorf("got %v, %d used twice", err, o.reused)
+	}
+	// Room that was reserved and not filled is no token.
+	if err := os.WriteFile(state+".test.oauth.new", make([]byte, tokenRoom), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err != nil || o.reused != 0 {
+		t.Errorf("got %v, %d used twice", err, o.reused)
+	}
+}
+
+// failing is a disk on which some operations fail.
+type failing struct {
+	disk.OS
+	write, rename error
+}
+
+type failingFile struct {
+	disk.File
+	write error
+}
+
+func (f failingFile) Write([]byte) (int, error) { return 0, f.write }
+
+func (d *failing) OpenFile(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(path, flag, perm)
+	if d.write != nil && err == nil {
+		f = failingFile{f, &fs.PathError{Op: "write", Path: path, Err: d.write}}
+	}
+	return f, err
+}
+
+func (d *failing) Rename(from, to string) error {
+	if d.rename != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: d.rename}
+	}
+	return d.OS.Rename(from, to)
+}
+
+func TestAFullDiskUsesNoTokenUp(t *testing.T) {
+	o := &rotating{valid: canary}
+	s, call := serve(t, o.ServeHTTP)
+	state := filepath.Join(t.TempDir(), "state.db")
+	c := keeping(t, s.URL, state, "")
+	d := &failing{write: syscall.ENOSPC}
+	c.tokens.keep.disk = d
+	for range 2 {
+		_, err := list(t, c, call)
+		f, ok := errors.AsType[*connector.Failure](err)
+		if !ok || f.Reason != reason.Internal || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "the refresh token cannot be kept in "+state+".test.oauth: no space left") {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if o.tokens != 0 {
+		t.Fatalf("%d tokens were used up", o.tokens)
+	}
+	// Where the disk fails only afterwards, the process still has the token.
+	d.write, d.rename = nil, syscall.EIO
+	if _, err := list(t, c, call); !errors.Is(err, syscall.EIO) || o.tokens != 1 {
+		t.Fatalf("got %v after %d tokens", err, o.tokens)
+	}
+	d.rename = nil
+	if _, err := list(t, c, call); err != nil || o.reused != 0 || keptIn(t, state+".test.oauth") != "rotated-2" {
+		t.Errorf("got %v, %d used twice", err, o.reused)
+	}
+}
+
+func TestATokenFileThatIsNoneIsLeftAlone(t *testing.T) {
+	o := &rotating{valid: canary}
+	s, call := serve(t, o.ServeHTTP)
+	state := filepath.Join(t.TempDir(), "state.db")
+	if err := os.WriteFile(state+".test.oauth", []byte(canary), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := list(t, keeping(t, s.URL, state, ""), call)
+	if err == nil || !strings.Contains(err.Error(), "it is not a token's file; remove it") || strings.Contains(err.Error(), canary) || o.tokens != 0 {
+		t.Errorf("got %v after %d tokens", err, o.tokens)
+	}
+}
