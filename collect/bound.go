@@ -36,6 +36,9 @@ type account struct {
 	sent    bool // there was an admission
 
 	inFlight, commits, circuits int
+	// ahead says that the response under way is that of a page that nothing waits
+	// for yet: the one before is being stored.
+	ahead bool
 }
 
 // to brings the account to an instant. Time does not run backwards.
@@ -47,7 +50,7 @@ func (a *account) to(now time.Duration) {
 	switch {
 	case a.circuits > 0:
 		by = reason.BoundCircuit
-	case a.inFlight > 0:
+	case a.inFlight > 0 && !a.ahead:
 		by = reason.BoundLatency
 	case a.commits > 0:
 		by = reason.BoundDisk
@@ -111,6 +114,10 @@ func (a *account) ended(now time.Duration) { a.to(now); a.inFlight-- }
 // committing and committed are around what makes a slice durable.
 func (a *account) committing(now time.Duration) { a.to(now); a.commits++ }
 func (a *account) committed(now time.Duration)  { a.to(now); a.commits-- }
+
+// asksAhead and wantsPage are around the time in which a response is not waited for.
+func (a *account) asksAhead(now time.Duration) { a.to(now); a.ahead = true }
+func (a *account) wantsPage(now time.Duration) { a.to(now); a.ahead = false }
 
 // opened and closed are around the wait for an open circuit.
 func (a *account) opened(now time.Duration) { a.to(now); a.circuits++ }

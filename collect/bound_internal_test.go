@@ -67,6 +67,9 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 		{"a commit beside a request is the request's time", []step{
 			{0, first}, {10 * ms, commit}, {30 * ms, committed}, {100 * ms, end},
 		}, 100 * ms, reason.Bounds{reason.BoundLatency: 100 * ms}},
+		{"a response that nobody waits for yet is not what takes the time", []step{
+			{0, (*account).asksAhead}, {0, first}, {10 * ms, commit}, {30 * ms, committed}, {40 * ms, (*account).wantsPage}, {100 * ms, end},
+		}, 100 * ms, reason.Bounds{reason.BoundProcessing: 20 * ms, reason.BoundDisk: 20 * ms, reason.BoundLatency: 60 * ms}},
 		{"a warm start's first wait is no longer than it was", []step{{0, commit}, {40 * ms, committed}, {100 * ms, send(50*ms, ceiling, 1)}}, 100 * ms,
 			reason.Bounds{reason.BoundDisk: 40 * ms, reason.BoundProcessing: 10 * ms, reason.BoundCeiling: 50 * ms}},
 	} {

@@ -42,7 +42,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}}
+	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, stored: map[string]*keySet{}}
 	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
@@ -119,6 +119,9 @@ type run struct {
 	// at is where the sink writes, noticed what differs in it since the last run.
 	at      Location
 	noticed []Change
+	// stored holds the keys of the items that this run commits, by stream, of streams
+	// that had none before.
+	stored map[string]*keySet
 	// bounded says that a catch-up has pages left for another run.
 	bounded  bool
 	warnings []connector.Warning

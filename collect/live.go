@@ -113,6 +113,11 @@ func (l *live) openCircuit() (done func()) {
 	return l.during((*account).opened, (*account).closed)
 }
 
+// asksAhead accounts for a response that is not waited for yet until done is called.
+func (l *live) asksAhead() (done func()) {
+	return l.during((*account).asksAhead, (*account).wantsPage)
+}
+
 func (l *live) during(begin, end func(*account, time.Duration)) (done func()) {
 	at := func(f func(*account, time.Duration)) {
 		l.mu.Lock()
@@ -273,6 +278,11 @@ func (r *run) commit(ctx context.Context, c Commit) error {
 	c.Progress = total
 	c.Events = r.drain()
 	c.Pacing = r.learned(c.At)
+	if stored, ok := r.stored[c.Stream]; ok {
+		for _, it := range c.Items { // before: a commit that failed may have happened
+			stored.add(it.Key)
+		}
+	}
 	fault.Point(fault.SliceCommitting)
 	began := time.Now()
 	if err := r.put(ctx, c); err != nil {

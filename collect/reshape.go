@@ -25,6 +25,11 @@ func (r *run) adopt(ctx context.Context) error {
 		return err
 	}
 	streams := r.o.Connector.Streams()
+	for _, s := range streams {
+		if was.Items[s.Name] == 0 {
+			r.stored[s.Name] = &keySet{}
+		}
+	}
 	changes := Changes(was, streams)
 	kinds := map[string][]ChangeKind{}
 	for _, c := range changes {

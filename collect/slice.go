@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/connector"
@@ -24,13 +25,16 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	for i, it := range page.Items {
 		keys[i] = it.Key
 	}
-	known, err := r.o.Store.Known(ctx, r.o.Connection, s.Name, keys)
+	known, err := r.known(ctx, s.Name, keys)
 	if err != nil {
 		return r.broken(ctx, err)
 	}
 	b := r.newBatch(s.Name)
 	var todo []task
 	var records []Record
+	if s.DetailStream == "" {
+		b.Items, records = make([]KnownItem, 0, len(page.Items)), make([]Record, 0, len(page.Items))
+	}
 	for _, it := range page.Items {
 		b.Progress.Items++
 		fp := fingerprint(it)
@@ -40,12 +44,13 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 			b.Progress.Unchanged++
 			continue
 		}
-		b.items[it.Key] = KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
+		item := KnownItem{Key: it.Key, Fingerprint: fp, Children: old.Children}
 		if s.DetailStream != "" {
+			b.items[it.Key] = item
 			todo = append(todo, task{item: it, from: s.Name, to: s.DetailStream, children: readChildren(old.Children), known: seen, changed: !same})
 			continue
 		}
-		b.order = append(b.order, it.Key)
+		b.Items = append(b.Items, item)
 		if !same {
 			records = append(records, Record{Key: it.Key, Data: it.Data})
 		}
@@ -87,7 +92,7 @@ type batch struct {
 	Commit
 	run   *run
 	items map[string]KnownItem
-	order []string // keys of the items that the commit writes
+	order []string // keys of those in items that the commit writes
 	dirty bool     // records were written to the sink
 	// pending counts the outcomes of details that the next commit makes durable.
 	pending int
@@ -163,10 +168,10 @@ func (b *batch) commit(ctx context.Context) error {
 	if b.settle != nil {
 		b.settle()
 	}
-	slices.Sort(b.order)
-	for _, key := range slices.Compact(b.order) {
+	for _, key := range b.order {
 		b.Items = append(b.Items, b.items[key])
 	}
+	b.Items = lastOfEach(b.Items)
 	if b.dirty {
 		position, err := b.run.o.Sink.Sync(ctx)
 		if err != nil {
@@ -187,6 +192,21 @@ func (b *batch) commit(ctx context.Context) error {
 	b.Commit = Commit{Stream: b.Stream}
 	b.order, b.dirty, b.pending, b.owing = nil, false, 0, 0
 	return nil
+}
+
+// lastOfEach sorts items by key; of those with one key the last stays.
+func lastOfEach(items []KnownItem) []KnownItem {
+	byKey := func(a, b KnownItem) int { return strings.Compare(a.Key, b.Key) }
+	if !slices.IsSortedFunc(items, byKey) {
+		slices.SortStableFunc(items, byKey)
+	}
+	kept := items[:0]
+	for i, it := range items {
+		if i+1 == len(items) || items[i+1].Key != it.Key {
+			kept = append(kept, it)
+		}
+	}
+	return kept
 }
 
 func (b *batch) deferred() map[reason.Reason]int64 {

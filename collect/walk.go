@@ -90,15 +90,23 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		}
 	}()
 	restarted := false
+	var coming *ahead
 	for n := int64(0); l.Walking; n++ {
 		if most > 0 && n >= most {
 			r.bounded = r.bounded || r.o.Lane != Steady
 			return nil
 		}
-		if stop := r.halted(ctx); stop != nil {
+		var page connector.Page
+		var err error
+		if coming != nil {
+			// It has been asked for: like any attempt that is under way it is not cut.
+			page, err = coming.take()
+			coming = nil
+		} else if stop := r.halted(ctx); stop != nil {
 			return stop
+		} else {
+			page, err = r.list(ctx, l.ask())
 		}
-		page, err := r.list(ctx, connector.ListRequest{Stream: s.Name, Cursor: l.Cursor, Since: l.Since})
 		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
 			// Cursors expire. Walking from the start again costs list requests
 			// only: items that did not change are known and skipped.
@@ -123,7 +131,13 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		}
 		next := *l
 		repeats := next.advance(page)
+		if last := most > 0 && n+1 >= most; !repeats && !last && r.mayAskAhead(ctx, s, page, &next) {
+			coming = r.askAhead(ctx, &next)
+		}
 		if stop := r.slice(ctx, s, page, &next, l.Since); stop != nil {
+			if coming != nil {
+				coming.drop()
+			}
 			return stop
 		}
 		if repeats {

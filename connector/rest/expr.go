@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/itchyny/gojq"
 
@@ -120,7 +121,11 @@ func (d *datum) compact() json.RawMessage { return rawjson.Compact(d.bytes()) }
 func (d *datum) text() (s string, ok bool) {
 	switch d.kind() {
 	case kindText:
-		return s, json.Unmarshal(d.bytes(), &s) == nil
+		raw := bytes.TrimSpace(d.bytes())
+		if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
+			return string(inner), true
+		}
+		return s, json.Unmarshal(raw, &s) == nil
 	case kindNumber:
 		return string(d.bytes()), true
 	default:

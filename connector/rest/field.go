@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 // Plain field paths (".", ".items", ".data.items") are walked over the
@@ -129,40 +131,4 @@ func space(raw []byte, i int) int {
 }
 
 // value is the index after the value that starts at i.
-func value(raw []byte, i int) int {
-	switch raw[i] {
-	case '"':
-		return text(raw, i)
-	case '{', '[':
-		for depth := 0; ; {
-			switch raw[i] {
-			case '"':
-				i = text(raw, i)
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				depth--
-			}
-			i++
-			if depth == 0 {
-				return i
-			}
-		}
-	default:
-		for i < len(raw) && bytes.IndexByte([]byte(" \t\r\n,]}"), raw[i]) < 0 {
-			i++
-		}
-		return i
-	}
-}
-
-// text is the index after the string that starts at i.
-func text(raw []byte, i int) int {
-	for i++; raw[i] != '"'; i++ {
-		if raw[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
+func value(raw []byte, i int) int { return rawjson.End(raw, i) }

@@ -200,6 +200,44 @@ func plain(b []byte, i int) int {
 	return i
 }
 
+// End is the index after the value that starts at i. What stands in b is valid
+// JSON: nothing is checked.
+func End(b []byte, i int) int {
+	switch b[i] {
+	case '"':
+		return quoted(b, i)
+	case '{', '[':
+		for depth := 0; ; {
+			switch b[i] {
+			case '"':
+				i = quoted(b, i)
+				continue
+			case '{', '[':
+				depth++
+			case '}', ']':
+				depth--
+			}
+			i++
+			if depth == 0 {
+				return i
+			}
+		}
+	default:
+		for i < len(b) && !white(b[i]) && b[i] != ',' && b[i] != ']' && b[i] != '}' {
+			i++
+		}
+		return i
+	}
+}
+
+// quoted is the index after the string that starts at i, which is valid.
+func quoted(b []byte, i int) int {
+	for i = plain(b, i+1); b[i] != '"'; i = plain(b, i) {
+		i += 2 // an escape
+	}
+	return i + 1
+}
+
 // Compact is a valid value without the white space between its tokens: b itself
 // when it has none, a copy otherwise. Nothing but white space is changed.
 func Compact(b []byte) []byte {
@@ -208,10 +246,7 @@ func Compact(b []byte) []byte {
 	for i := 0; i < len(b); {
 		switch c := b[i]; {
 		case c == '"':
-			for i = plain(b, i+1); b[i] != '"'; i = plain(b, i) {
-				i += 2 // an escape
-			}
-			i++
+			i = quoted(b, i)
 		case white(c):
 			if out == nil {
 				out = make([]byte, 0, len(b))

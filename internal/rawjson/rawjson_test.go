@@ -50,6 +50,10 @@ func check(t *testing.T, b []byte) {
 	if got := Compact(b); !bytes.Equal(got, compact.Bytes()) || cap(got) > len(b) {
 		t.Fatalf("Compact(%.100q) is %.100q with room for %d, json.Compact gives %.100q", b, got, cap(got), compact.Bytes())
 	}
+	const white = " \t\r\n"
+	if got, want := End(b, len(b)-len(bytes.TrimLeft(b, white))), len(bytes.TrimRight(b, white)); got != want {
+		t.Fatalf("End of %.100q is %d, want %d", b, got, want)
+	}
 	if !bytes.Equal(b, before) {
 		t.Fatalf("%.100q became %.100q", before, b)
 	}

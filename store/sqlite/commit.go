@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,20 +90,38 @@ func (t *tx) lane(h held, lane *collect.Lane) error {
 }
 
 // rows is how many items one statement writes.
-const rows = 64
+const rows = 50
 
-const insertItem = `INSERT INTO items (stream, key, fingerprint, children, owed) VALUES (?, ?, ?, ?, ?)
-	ON CONFLICT (stream, key) DO NOTHING`
+// inserting is a statement for so many rows of items; the first parameter is the
+// stream.
+func inserting(row string, n int) string {
+	return `INSERT INTO items (stream, key, fingerprint, children, owed) VALUES ` + strings.Repeat(row+", ", n-1) + row +
+		` ON CONFLICT (stream, key) DO NOTHING`
+}
 
-// insertItems is insertItem for that many.
-var insertItems = strings.Replace(insertItem, "VALUES", "VALUES"+strings.Repeat(" (?, ?, ?, ?, ?),", rows-1), 1)
+// Items that owe nothing and have no children, which all items of a stream without
+// details are, have statements without these: handing parameters over is much of
+// an insert.
+const (
+	wholeRow = `(?1, ?, ?, ?, ?)`
+	plainRow = `(?1, ?, ?, NULL, 0)`
+)
+
+var (
+	insertWhole, insertWholes = inserting(wholeRow, 1), inserting(wholeRow, rows)
+	insertPlain, insertPlains = inserting(plainRow, 1), inserting(plainRow, rows)
+)
 
 // insert writes items with one statement and counts those that are new.
-func (t *tx) insert(stream int64, query string, items []collect.KnownItem) (int64, error) {
-	args := make([]any, 0, 5*len(items))
+func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query string) (int64, error) {
+	args := make([]any, 0, 1+4*len(items))
+	args = append(args, stream)
 	for i := range items {
 		it := &items[i]
-		args = append(args, stream, it.Key, it.Fingerprint, it.Children, it.Owed)
+		args = append(args, it.Key, it.Fingerprint)
+		if !plain {
+			args = append(args, it.Children, it.Owed)
+		}
 	}
 	added, err := t.exec(query, args...)
 	if err != nil || added == int64(len(items)) {
@@ -132,15 +151,20 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	if err != nil {
 		return err
 	}
+	one, many := insertWhole, insertWholes
+	plain := !slices.ContainsFunc(items, func(it collect.KnownItem) bool { return it.Children != nil || it.Owed })
+	if plain {
+		one, many = insertPlain, insertPlains
+	}
 	var added int64
 	for len(items) > 0 {
 		// What is left at the end goes one by one: a statement for each number
 		// of rows would be a lot of them.
-		query, n := insertItem, 1
+		query, n := one, 1
 		if len(items) >= rows {
-			query, n = insertItems, rows
+			query, n = many, rows
 		}
-		fresh, err := t.insert(id, query, items[:n])
+		fresh, err := t.insert(id, items[:n], plain, query)
 		if err != nil {
 			return err
 		}
