@@ -7,7 +7,8 @@
 // requests goes through [Caller.Do], which waits for a permit, counts the
 // attempt, retries within the run's budget, and bounds the body.
 // Connectors keep no state between calls; the runtime may call Detail from
-// several goroutines at once.
+// several goroutines at once, and List for the next page while it still reads
+// what it was given of the one before.
 package connector
 
 import (
