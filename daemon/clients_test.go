@@ -1,12 +1,21 @@
 package daemon_test
 
 import (
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/headway-go/headway/egress/keys"
 )
 
 // sends sends bytes over a connection of their own and gives all that came back.
@@ -63,5 +72,131 @@ func TestBrokenUploadsOpenNoCircuitAndAFailingPathStopsNoOther(t *testing.T) {
 		if _, _, body := s.do(http.MethodGet, path, "", ""); !strings.Contains(body, want) {
 			t.Errorf("%s does not say %s:\n%s", path, want, body)
 		}
+	}
+}
+
+func TestPagesOfConfiguredOriginsMayCall(t *testing.T) {
+	s := place(t)
+	secret, hash := keys.Generate()
+	s.start(openai(upstream(t, answers), "") + "keys: [{id: a, hash: \"" + hash + "\"}]\ncors: {origins: [\"https://app.example\"]}\n")
+	ask := func(method, origin string, header ...string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.base+"/openai/v1/chat/completions", strings.NewReader(question))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		res, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res
+	}
+	const app = "https://app.example"
+	res := ask(http.MethodOptions, app, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type,x-stainless-lang")
+	if h := res.Header; res.StatusCode != 204 || h.Get("Access-Control-Allow-Origin") != app || !strings.Contains(h.Get("Access-Control-Allow-Methods"), "POST") ||
+		h.Get("Access-Control-Allow-Headers") != "authorization,content-type,x-stainless-lang" || h.Get("Access-Control-Max-Age") != "600" {
+		t.Errorf("preflight: %d %v", res.StatusCode, h)
+	}
+	res = ask(http.MethodPost, app, "Authorization", "Bearer "+secret, "Content-Type", "application/json")
+	if h := res.Header; res.StatusCode != 200 || h.Get("Access-Control-Allow-Origin") != app || h.Get("Vary") != "Origin" {
+		t.Errorf("a call: %d %v", res.StatusCode, h)
+	}
+	if res = ask(http.MethodPost, app, "Content-Type", "application/json"); res.StatusCode != 401 || res.Header.Get("Access-Control-Allow-Origin") != app {
+		t.Errorf("without a key: %d %v, want a refusal that the page can read", res.StatusCode, res.Header)
+	}
+	for _, origin := range []string{"https://evil.example", "null"} {
+		res = ask(http.MethodOptions, origin, "Access-Control-Request-Method", "POST")
+		if res.StatusCode == 204 || res.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %d %v", origin, res.StatusCode, res.Header)
+		}
+	}
+}
+
+func TestPagesMayCallAnOpenDaemonOnlyFromConfiguredOrigins(t *testing.T) {
+	s := place(t)
+	s.start(openai(upstream(t, answers), "") + "cors: {origins: [\"https://app.example\"]}\n")
+	for origin, want := range map[string]int{"https://app.example": 200, "https://evil.example": 403} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+"/openai/v1/chat/completions", strings.NewReader(question))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		r.Header.Set("Content-Type", "application/json")
+		res, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", origin, res.StatusCode, want)
+		}
+	}
+}
+
+func TestAnUpstreamWithItsOwnAuthorityAndClientCertificates(t *testing.T) {
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Shown", fmt.Sprint(len(r.TLS.PeerCertificates)))
+		answers(w, r)
+	}))
+	up.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	up.StartTLS()
+	t.Cleanup(up.Close)
+	s := place(t)
+	ca := filepath.Join(s.dir, "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: up.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	certify(t, s.dir, 7, time.Now().Add(time.Hour))
+	cert, key := filepath.Join(s.dir, "cert.pem"), filepath.Join(s.dir, "key.pem")
+	s.start(openai(up.URL, "    tls: {ca: "+ca+", cert: "+cert+", key: "+key+"}\n"))
+	if status, header, body := s.call(""); status != 200 || header.Get("X-Shown") != "1" {
+		t.Errorf("%d %v %s", status, header, body)
+	}
+	s.stop()
+	s.start(openai(up.URL, ""))
+	if status, _, body := s.call(""); status != 502 {
+		t.Errorf("without them: %d %s", status, body)
+	}
+}
+
+func TestACollectorGetsAHeaderWithASpaceAndTheProviderTheCallsSpan(t *testing.T) {
+	got := make(chan string, 100)
+	collector := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.HasSuffix(r.URL.Path, "/traces") {
+			got <- r.Header.Get("Authorization") + "\n" + string(body)
+		}
+	})
+	parents := make(chan string, 1)
+	s := place(t)
+	s.env = map[string]string{"TOKEN": "Bearer collectors-token"}
+	s.start(openai(upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		parents <- r.Header.Get("Traceparent")
+		answers(w, r)
+	}), "") + "metrics: {otlp: {endpoint: \"" + collector + "\", headers: {Authorization: {env: TOKEN}}}}\n")
+	if status, _, body := s.call(""); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	s.stop()
+	parent := <-parents
+	if len(parent) != 55 {
+		t.Fatalf("the provider was told %q", parent)
+	}
+	span, err := hex.DecodeString(parent[36:52])
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := <-got
+	if !strings.HasPrefix(sent, "Bearer collectors-token\n") {
+		t.Errorf("the collector was shown %q", sent[:min(len(sent), 40)])
+	}
+	if !strings.Contains(sent, string(span)) {
+		t.Error("the span that was sent is not the one that the provider was told")
 	}
 }

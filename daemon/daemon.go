@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,6 +205,11 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	d.saver = d.keepSaving()
 	for _, w := range d.config.Warnings {
 		d.log.Warn("configuration", slog.String("warning", w))
+	}
+	if err := d.config.Check("configuration", time.Now()); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			d.log.Warn("configuration", slog.String("warning", strings.TrimSpace(line)))
+		}
 	}
 	d.log.Info("serving", slog.String("listen", d.address.String()), slog.Bool("tls", d.config.TLS != nil),
 		slog.Int("providers", len(d.config.Providers)), slog.String("state", d.config.State))

@@ -29,6 +29,13 @@ func (d *Daemon) gate(p *plan) *gate {
 	if v := d.live.Load(); v != nil {
 		g.strangers, g.origin = v.gate.strangers, v.gate.origin // what strangers did is remembered
 	}
+	if c := p.config.CORS; c != nil {
+		for _, origin := range c.Origins {
+			if origin != "*" {
+				_ = g.guard.AddTrustedOrigin(origin) // the configuration has looked at it
+			}
+		}
+	}
 	for _, h := range p.config.Hosts {
 		g.hosts[strings.ToLower(h)] = true
 	}

@@ -131,7 +131,12 @@ func (l *line) upstream(p config.Provider, pacing *headway.Governor) egress.Prov
 	u := egress.Provider{
 		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing,
 		MaxWait: p.MaxWait, MaxBody: p.MaxBody, Retries: p.Retries, CallTimeout: p.CallTimeout,
-		Circuit: p.Circuit,
+		Circuit: p.Circuit, InjectUsage: p.InjectUsage, MaxUpload: p.MaxUpload,
+		ResponseHeaderTimeout: p.ResponseHeaderTimeout, IdleTimeout: p.IdleTimeout,
+		DialTimeout: p.DialTimeout, TLSTimeout: p.TLSTimeout, BodyTimeout: p.BodyTimeout,
+	}
+	if p.TLS != nil {
+		u.TLS = p.TLS.Made
 	}
 	if p.Quota != nil && l != nil && l.quota != nil {
 		u.Approver, u.Models = l.quota, known(l.quota)

@@ -11,7 +11,9 @@ import (
 	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/estimate"
 	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/quota"
 	quotaconfig "github.com/headway-go/headway/quota/config"
@@ -33,6 +35,26 @@ type change struct {
 	line *line
 	to   quotaconfig.Settings
 	from quota.Config
+}
+
+// loadTokenizers is replaced in tests, which need not wait for it.
+var loadTokenizers = estimate.Load
+
+// load loads the tokenizers that calls are estimated with, so that the first call
+// does not wait for them.
+func (p *plan) load() {
+	for _, one := range p.config.Providers {
+		if one.Quota == nil && one.Pacing == nil {
+			continue
+		}
+		switch one.Description.API {
+		case provider.OpenAI, provider.AzureOpenAI:
+			loadTokenizers("gpt-5", "gpt-4")
+		case provider.Anthropic, provider.Gemini:
+			loadTokenizers()
+		case provider.HTTP:
+		}
+	}
 }
 
 func (p *plan) rings() (err error) {
@@ -67,6 +89,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 		}
 		p.lines, p.pacing = append(p.lines, l), append(p.pacing, pacing)
 	}
+	p.load()
 	if c.Quota != nil {
 		if _, err := d.line(p, api.DefaultQuota, c.Quota); err != nil {
 			return nil, err
@@ -160,6 +183,14 @@ func (d *Daemon) show(p *plan) {
 // egress are the proxy's options but for its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
 	o := egress.Options{OnCall: d.told, OnCircuit: func(e event.Event) { d.hub.Proxied(e.Connection)(e) }, Log: d.log}
+	if p.config.Telemetry != nil {
+		o.NewSpan = func(parent string) string {
+			if d.telemetry == nil {
+				return ""
+			}
+			return d.telemetry.NewSpan(parent)
+		}
+	}
 	if p.data.Len() > 0 {
 		o.Keys = p.data
 	}

@@ -143,6 +143,9 @@ func firstFrame(stack string) string {
 func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 	v := d.live.Load()
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if allow(v.config.CORS, w, r) {
+		return
+	}
 	health := first == "healthz" || first == "readyz"
 	if !health {
 		if why := v.gate.stranger(r); why != "" {

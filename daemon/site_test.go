@@ -55,6 +55,7 @@ type site struct {
 	log    transcript
 	daemon *daemon.Daemon
 	client *http.Client
+	env    map[string]string // beside KEY
 }
 
 const answer = `{"id":"x","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"` + content + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":5,"total_tokens":10}}`
@@ -78,7 +79,10 @@ func upstream(t *testing.T, h http.HandlerFunc) string {
 func (s *site) read(text string) (config.Config, error) {
 	text = "listen: 127.0.0.1:0\nstate: " + filepath.Join(s.dir, "state") + "\n" + text
 	return config.Read("headway.yaml", []byte(text), func(key string) string {
-		return map[string]string{"KEY": providerKey}[key]
+		if key == "KEY" {
+			return providerKey
+		}
+		return s.env[key]
 	})
 }
 

@@ -1,6 +1,8 @@
 package egress
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/reason"
 )
@@ -39,9 +42,11 @@ func (x *exchange) route() *provider.Refusal {
 		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
 	case upgrades(r.Header):
 		return &provider.Refusal{
-			Status: http.StatusNotImplemented, Reason: reason.ClientError,
-			Message: "The proxy does not change protocols (Upgrade, WebSocket): call the provider directly for that.",
+			Status: http.StatusNotImplemented, Reason: reason.ClientError, RetryIn: -1,
+			Message: "The proxy passes no WebSocket on: call the provider directly for that.",
 		}
+	case keys.Found(r.URL.Path):
+		return invalid("The path holds a Headway key, which belongs in a header.")
 	}
 	return nil
 }
@@ -58,7 +63,7 @@ func (x *exchange) admit() *provider.Refusal {
 		if err != nil {
 			return x.stranger()
 		}
-		x.key = key
+		x.key, x.presented = key, presented
 		x.told.KeyID = key.ID
 	}
 	var err error
@@ -128,15 +133,24 @@ func (x *exchange) read() *provider.Refusal {
 		}
 	}
 	_ = x.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
-	asked, err := d.Call(r.Method, x.path(), x.body)
-	if err != nil {
-		return invalid("The body is not what this call takes: " + err.Error() + ".")
+	x.plain = x.body
+	unread := false
+	if x.whole && d.API != provider.HTTP && encoded(r.Header) {
+		var fault *provider.Refusal
+		if x.plain, fault = x.inflate(); fault != nil {
+			return fault
+		}
+		unread = x.plain == nil
 	}
-	if asked.Metered && d.API != provider.HTTP && encoded(r.Header) {
+	asked, err := d.Call(r.Method, x.path(), x.plain)
+	if unread && (err != nil || asked.Metered) {
 		return &provider.Refusal{
 			Status: http.StatusUnsupportedMediaType, Reason: reason.ClientError, RetryIn: -1,
-			Message: "The body is compressed: a call that costs tokens must be sent without Content-Encoding.",
+			Message: "The body cannot be read: a call that costs tokens may be compressed with gzip only.",
 		}
+	}
+	if err != nil {
+		return invalid("The body is not what this call takes: " + err.Error() + ".")
 	}
 	x.asked = asked
 	x.told.Model, x.told.Metered, x.told.Streamed = clip(asked.Model), asked.Metered, asked.Stream
@@ -144,6 +158,7 @@ func (x *exchange) read() *provider.Refusal {
 	if asked.Model == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		key.Models = nil // looking around needs no model
 	}
+	key.Uploads = key.Uploads && !asked.Metered // what costs tokens has to name its model
 	if key.Permit(x.up.Name, asked.Model) != nil {
 		return forbidden("The key may not use this provider or model.")
 	}
@@ -228,6 +243,26 @@ func (x *exchange) readBody() *provider.Refusal {
 			Message: "The body did not come whole, or not in time.",
 		}
 	}
+}
+
+// inflate gives what a compressed body holds, nil when it cannot be read. The
+// bound of bodies holds for it too.
+func (x *exchange) inflate() ([]byte, *provider.Refusal) {
+	if !strings.EqualFold(strings.TrimSpace(x.r.Header.Get("Content-Encoding")), "gzip") || len(x.r.Header["Content-Encoding"]) > 1 {
+		return nil, nil
+	}
+	from, err := gzip.NewReader(bytes.NewReader(x.body))
+	if err != nil {
+		return nil, nil
+	}
+	plain, err := io.ReadAll(io.LimitReader(from, x.up.MaxBody+1))
+	if err != nil {
+		return nil, nil
+	}
+	if int64(len(plain)) > x.up.MaxBody {
+		return nil, oversized(x.up.MaxBody)
+	}
+	return plain, nil
 }
 
 // encoded reports whether a body is compressed.

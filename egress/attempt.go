@@ -60,7 +60,7 @@ type attempt struct {
 func (x *exchange) begin(r quota.Request) *attempt {
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	a := &attempt{x: x, request: r, cost: float64(max(1, x.up.charge.Rated(expected, r.MaxTokens)))}
-	if a.ctx, a.cancel = x.ctx, x.cancel; x.up.Retries > 0 {
+	if a.ctx, a.cancel = x.ctx, x.cancel; x.up.Retries > 0 || x.doubted {
 		a.ctx, a.cancel = context.WithCancelCause(x.ctx) // the call outlives it
 	}
 	return a
@@ -145,7 +145,7 @@ func (a *attempt) send() (*http.Response, error) {
 		return nil, err
 	}
 	a.body = out.Body
-	a.watch = newWatch(a.cancel, x.rc, u.FirstByteTimeout, u.CallTimeout)
+	a.watch = newWatch(a.cancel, x.rc, u.ResponseHeaderTimeout, u.CallTimeout)
 	if !x.whole {
 		x.upload.moved = a.watch.move
 		a.watch.uploads(x.upload.reading.Load)

@@ -57,6 +57,9 @@ type Call struct {
 	// TraceParent is the client's trace, as its traceparent field has it; empty
 	// without one. Source: W3C Trace Context, section 3.2.
 	TraceParent string
+	// Span is the traceparent of the call's own span, which went upstream; empty
+	// without [Options].NewSpan.
+	Span string
 	// Metered says that it costs tokens, Streamed that a stream was asked for.
 	Metered, Streamed bool
 
@@ -101,10 +104,17 @@ type exchange struct {
 	rest   string    // of the path, escaped
 	upload upload    // of a body that is streamed
 	key    keys.Key
-	asked  provider.Call
-	body   []byte // of a call that was read first
-	whole  bool   // the body was read first, and can be sent again
-	raw    int64  // input as the tokenizer has it, before what was learned
+	// presented is the Headway key that the client showed; it never goes upstream.
+	presented string
+	asked     provider.Call
+	body      []byte // of a call that was read first
+	plain     []byte // the body, or what it holds when it is compressed
+	original  []byte // the body before usage was asked for in it
+	injected  bool   // usage is asked for in the body
+	doubted   bool   // nobody knows whether this model can be asked
+	restored  bool   // it was refused, and is sent again as the client made it
+	whole     bool   // the body was read first, and can be sent again
+	raw       int64  // input as the tokenizer has it, before what was learned
 
 	answered bool // a header has gone to the client
 	told     Call
@@ -114,6 +124,9 @@ type exchange struct {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{proxy: p, table: p.table.Load(), w: w, r: r, rc: http.NewResponseController(w), began: time.Now()}
 	x.told = Call{Began: x.began.Round(0), Method: method(r.Method), TraceParent: traceParent(r.Header), Ending: Panicked}
+	if newSpan := x.table.newSpan; newSpan != nil {
+		x.told.Span = newSpan(x.told.TraceParent)
+	}
 	x.ctx, x.cancel = context.WithCancelCause(r.Context())
 	name, rest := cut(r.URL.EscapedPath())
 	if x.up = x.table.upstreams[name]; x.up != nil {

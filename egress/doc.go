@@ -39,14 +39,16 @@
 //
 // # What does not pass
 //
-// Requests to a proxy (CONNECT, absolute URLs), paths with dot segments, upgrades
-// to other protocols, compressed bodies of calls that cost tokens. Which header
-// fields go upstream and which come back, the provider's description says: no
-// cookie, no credential of the client, no X-Forwarded-For. Calls that cost tokens are asked for without compression, so
-// that their usage can be read; nothing is ever decompressed. Redirects are not
-// followed: a Location on the upstream itself is rewritten to lead back through
-// the proxy, without its query where that holds a key, and any other is taken
-// out. Informational responses (1xx) are not passed on.
+// Requests to a proxy (CONNECT, absolute URLs), paths with dot segments, WebSocket,
+// and bodies of calls that cost tokens in another compression than gzip. Which
+// header fields go upstream and which come back, the provider's description says:
+// no cookie, no credential of the client, no X-Forwarded-For, and no Headway key,
+// wherever the client put it. Calls that cost tokens are asked for without
+// compression, so that their usage can be read; no answer is ever decompressed.
+// Redirects are not followed: a Location on the upstream itself, and any other
+// address that clients follow with their key, is rewritten to lead back through the
+// proxy, without keys in its query; one that leads elsewhere is taken out.
+// Informational responses (1xx) are not passed on.
 //
 // # Time
 //

@@ -20,15 +20,17 @@ import (
 // forward sends the call, and again where that is asked for and allowed.
 func (x *exchange) forward() {
 	request := x.estimate()
-	injected := false
-	if x.asked.Stream && x.asked.Shape == usage.OpenAIChat {
-		x.body, injected = usage.Inject(x.body)
-	}
+	x.inject()
 	var last *held
 	for n := 0; ; n++ {
-		last = x.try(request, injected, n < x.up.Retries && x.whole, last)
+		last = x.try(request, n < x.up.Retries && x.whole, last)
 		if last == nil {
 			return
+		}
+		if last.disputed {
+			x.restore()
+			n--
+			continue
 		}
 		if !x.sleep(n, last.wait) {
 			x.give(last)
@@ -67,6 +69,8 @@ func (x *exchange) estimate() quota.Request {
 // passed on yet, or a refusal for none.
 type held struct {
 	wait time.Duration // before the next
+	// disputed: it may be refused only because usage was asked for.
+	disputed bool
 	// An answer.
 	res  *http.Response
 	body []byte
@@ -94,7 +98,7 @@ func (x *exchange) give(h *held) {
 // try makes one attempt and passes its answer on. What it returns instead is to
 // be tried again. Before is what was held of the attempt before: the client gets
 // it when this one cannot be made.
-func (x *exchange) try(request quota.Request, injected, again bool, before *held) *held {
+func (x *exchange) try(request quota.Request, again bool, before *held) *held {
 	a := x.begin(request)
 	defer a.settle()
 	if fault := a.acquire(); fault != nil {
@@ -122,12 +126,13 @@ func (x *exchange) try(request quota.Request, injected, again bool, before *held
 		return nil
 	}
 	defer func() { _ = res.Body.Close() }()
-	if again && signal.Classify(res.StatusCode).Throttle() {
+	if again && signal.Classify(res.StatusCode).Throttle() || x.disputed(res.StatusCode) {
 		if h := a.hold(res); h != nil {
 			return h
 		}
 	}
-	a.pass(res, injected)
+	x.judge(res.StatusCode)
+	a.pass(res, x.injected)
 	return nil
 }
 
@@ -140,6 +145,10 @@ func (a *attempt) hold(res *http.Response) *held {
 		rest = broken{err}
 	}
 	res.Body = joined{io.MultiReader(bytes.NewReader(body), rest), res.Body}
+	if err == nil && len(body) < signal.MaxBody && a.x.disputed(res.StatusCode) {
+		a.head = body
+		return &held{res: res, body: body, disputed: true}
+	}
 	told := a.x.up.Description.Classify(a.answerAt, res.StatusCode, res.Header, body)
 	if err != nil || len(body) == signal.MaxBody || told.Exhausted || !told.Class.Throttle() ||
 		time.Now().Add(told.RetryAfter).After(a.x.until) {
@@ -196,15 +205,23 @@ func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
 	u.Description.Forward(out.Header, in.Header)
+	if u.Key == "" {
+		u.Description.PassKey(out.Header, in.Header)
+	}
+	x.withhold(out)
+	if x.injected {
+		delete(out.Header, "Content-Encoding") // it was made of what the body holds
+	}
+	if x.told.Span != "" {
+		out.Header["Traceparent"] = []string{x.told.Span}
+	}
 	if u.Key != "" {
 		u.Description.SetKey(out, u.Key)
-	} else {
-		u.Description.PassKey(out.Header, in.Header)
 	}
 	if _, ok := in.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // else net/http says its own
 	}
-	if x.asked.Metered && x.asked.Shape != usage.None {
+	if x.asked.Metered && x.asked.Shape != usage.None || len(u.Description.Addresses) > 0 {
 		out.Header["Accept-Encoding"] = identity
 	} else if v, ok := in.Header["Accept-Encoding"]; ok {
 		out.Header["Accept-Encoding"] = v
@@ -231,12 +248,7 @@ var identity = []string{"identity"}
 func (x *exchange) begun(res *http.Response, a *attempt, changed bool) {
 	u, h := x.up, x.w.Header()
 	u.Description.Return(h, res.Header)
-	if v := res.Header.Get("Location"); v != "" {
-		h.Del("Location")
-		if to := relocate(v, u.Name, u.Description.Upstream, res.Request.URL); to != "" {
-			h.Set("Location", to)
-		}
-	}
+	x.readdress(h, res.Request.URL)
 	if res.ContentLength >= 0 && !changed && res.StatusCode != http.StatusNoContent {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}

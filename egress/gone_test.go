@@ -137,7 +137,7 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 		"anthropic's 529":       {says("HTTP/1.1 529 Overloaded\r\nContent-Length: 2\r\n\r\n{}"), 529, false, egress.Complete, reason.Overloaded, reason.None, true},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			x := newRig(t, chats["openai"].api, speaks(t, c.up), nil)
+			x := newRig(t, chats["openai"].api, speaks(t, c.up), func(p *egress.Provider, _ *egress.Options) { p.IdleTimeout = 5 * time.Minute })
 			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
 			if res == nil {
 				t.Fatal(err)
@@ -188,13 +188,13 @@ func TestAnEndlessDripEndsWithTheCall(t *testing.T) {
 func TestAClientThatDoesNotReadIsLetGo(t *testing.T) {
 	bubble(t, "stalled", func(t *testing.T) {
 		up := speaks(t, says("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+strings.Repeat("data: {}\n\n", 100_000)))
-		x := newRig(t, chats["openai"].api, up, nil)
+		x := newRig(t, chats["openai"].api, up, func(p *egress.Provider, _ *egress.Options) { p.IdleTimeout = 5 * time.Minute })
 		res, err := x.do(t.Context(), t, "POST", "/p/v1/chat/completions", chatBody("m", true))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = res.Body.Close() }()
-		time.Sleep(egress.DefaultIdleTimeout - time.Second)
+		time.Sleep(5*time.Minute - time.Second)
 		if s := x.proxy.Status()[0]; s.InFlight != 1 {
 			t.Fatalf("%d in flight while it may still read", s.InFlight)
 		}

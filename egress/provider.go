@@ -1,7 +1,9 @@
 package egress
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"time"
@@ -13,13 +15,13 @@ import (
 
 // Defaults and bounds of a [Provider].
 const (
-	DefaultMaxWait          = 15 * time.Second
-	DefaultMaxBody          = 32 << 20
-	DefaultMaxUpload        = 512 << 20
-	DefaultFirstByteTimeout = 10 * time.Minute
-	DefaultIdleTimeout      = 5 * time.Minute
-	DefaultBodyTimeout      = 2 * time.Minute
-	DefaultCallTimeout      = time.Hour
+	DefaultMaxWait     = 15 * time.Second
+	DefaultMaxBody     = 32 << 20
+	DefaultMaxUpload   = 512 << 20
+	DefaultDialTimeout = 10 * time.Second
+	DefaultTLSTimeout  = 10 * time.Second
+	DefaultBodyTimeout = 2 * time.Minute
+	DefaultCallTimeout = time.Hour
 
 	maxRetries = 10
 )
@@ -59,6 +61,9 @@ type Provider struct {
 	Models func(model string) string
 	// Pacing is the connection's rate authority. Default: none.
 	Pacing *headway.Governor
+	// InjectUsage says whether streams of chat completions are asked to tell their
+	// usage, which is taken out again. Default [InjectAuto].
+	InjectUsage InjectUsage
 	// Circuit is when the provider, or a part of it, is left alone because it keeps
 	// failing. A governor for Pacing should have no breaker of its own (NoBreaker):
 	// it would be one for all models and paths.
@@ -72,12 +77,23 @@ type Provider struct {
 	// Retries is how often a throttled, overloaded or lost attempt is sent again
 	// before anything was answered, 0 to 10. Default 0: SDKs retry by themselves.
 	Retries int
-	// FirstByteTimeout bounds the time to the response's header, IdleTimeout a
-	// silence within it, CallTimeout an attempt as a whole. Defaults 10 min,
-	// 5 min, 1 h, but not longer than a permit of the quota lives, where that is
-	// known: what an expired one used would be forgotten. BodyTimeout bounds how long the client may take to send a body
-	// that is read first. Default 2 min.
-	FirstByteTimeout, IdleTimeout, CallTimeout, BodyTimeout time.Duration
+	// CallTimeout bounds an attempt as a whole, streams included. Default 1 h, but
+	// not longer than a permit of the quota lives, where that is known: what an
+	// expired one used would be forgotten.
+	CallTimeout time.Duration
+	// ResponseHeaderTimeout bounds the time from the last byte of the request to the
+	// response's header, IdleTimeout a silence within the response. Default: the call
+	// timeout, so that only that one bounds them.
+	ResponseHeaderTimeout, IdleTimeout time.Duration
+	// DialTimeout bounds making a connection, TLSTimeout its handshake. Default 10 s
+	// each. They do not concern a Roundtripper.
+	DialTimeout, TLSTimeout time.Duration
+	// BodyTimeout bounds how long the client may take to send a body that is read
+	// first. Default 2 min.
+	BodyTimeout time.Duration
+	// TLS is how the upstream is trusted, and what it is shown. It does not concern
+	// a Roundtripper. Default: the system's authorities, and no certificate.
+	TLS *tls.Config
 	// Roundtripper sends. It must not follow redirects nor decompress. Default:
 	// an http.Transport that all providers of a proxy share.
 	Roundtripper http.RoundTripper
@@ -110,6 +126,12 @@ func (p Provider) resolve() (Provider, error) {
 		}
 		longest = min(longest, ttl-min(ttl/10, time.Second))
 	}
+	if p.InjectUsage == "" {
+		p.InjectUsage = InjectAuto
+	}
+	if p.InjectUsage != InjectAuto && p.InjectUsage != InjectAlways && p.InjectUsage != InjectNever {
+		return bad("inject usage", fmt.Sprintf("%.64q", string(p.InjectUsage)), "auto, always or never")
+	}
 	circuit, err := p.Circuit.resolve()
 	if err != nil {
 		return Provider{}, fmt.Errorf("egress: provider %q: circuit: %w", p.Name, err)
@@ -121,9 +143,11 @@ func (p Provider) resolve() (Provider, error) {
 		rest  time.Duration
 	}{
 		{"max wait", &p.MaxWait, DefaultMaxWait},
-		{"first-byte timeout", &p.FirstByteTimeout, DefaultFirstByteTimeout},
-		{"idle timeout", &p.IdleTimeout, DefaultIdleTimeout},
 		{"call timeout", &p.CallTimeout, longest},
+		{"response-header timeout", &p.ResponseHeaderTimeout, cmp.Or(p.CallTimeout, longest)},
+		{"idle timeout", &p.IdleTimeout, cmp.Or(p.CallTimeout, longest)},
+		{"dial timeout", &p.DialTimeout, DefaultDialTimeout},
+		{"TLS timeout", &p.TLSTimeout, DefaultTLSTimeout},
 		{"body timeout", &p.BodyTimeout, DefaultBodyTimeout},
 	} {
 		if *f.value < 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,9 @@ type Options struct {
 	// OnCall is told of every call when it is over. It is called on the call's
 	// goroutine, possibly many at a time.
 	OnCall func(Call)
+	// NewSpan, when set, gives the traceparent of a call's own span, given that of the
+	// client, which is empty without one. Upstream gets it as the parent.
+	NewSpan func(parent string) string
 	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
 	// type circuit with the provider as its connection. It must not block.
 	OnCircuit func(event.Event)
@@ -63,6 +67,7 @@ type table struct {
 	failed    keys.Limits // what strangers is made of
 	onCall    func(Call)
 	onCircuit func(event.Event)
+	newSpan   func(parent string) string
 	log       *slog.Logger
 }
 
@@ -82,6 +87,7 @@ type memory struct {
 	spent     spent
 	turns     turns
 	circuits  circuits
+	injection injection
 	counters  counters
 }
 
@@ -108,10 +114,33 @@ func newTransport() *http.Transport {
 		MaxIdleConns:           1024,
 		MaxIdleConnsPerHost:    256,
 		IdleConnTimeout:        90 * time.Second,
-		TLSHandshakeTimeout:    10 * time.Second,
+		DialContext:            (&net.Dialer{Timeout: DefaultDialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    DefaultTLSTimeout,
 		ExpectContinueTimeout:  time.Second,
-		MaxResponseHeaderBytes: 256 << 10,
+		MaxResponseHeaderBytes: maxResponseHeader,
 	}
+}
+
+// maxResponseHeader is how large a response's header may be, in bytes: somewhat
+// more than the 1 MiB that some gateways send.
+const maxResponseHeader = 2 << 20
+
+// transportOf is the transport of a provider that has none of its own: that of
+// all, unless it differs, or the one that it had before.
+func (p *Proxy) transportOf(one *Provider, before *table) http.RoundTripper {
+	if one.DialTimeout == DefaultDialTimeout && one.TLSTimeout == DefaultTLSTimeout && one.TLS == nil {
+		return p.transport
+	}
+	if before != nil {
+		if was := before.upstreams[one.Name]; was != nil && was.Roundtripper == nil && was.send != http.RoundTripper(p.transport) &&
+			was.DialTimeout == one.DialTimeout && was.TLSTimeout == one.TLSTimeout && was.TLS == one.TLS {
+			return was.send
+		}
+	}
+	t := newTransport()
+	t.DialContext = (&net.Dialer{Timeout: one.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout, t.TLSClientConfig = one.TLSTimeout, one.TLS.Clone()
+	return t
 }
 
 // Replace swaps the whole configuration. Calls under way end under the one they
@@ -123,7 +152,7 @@ func (p *Proxy) Replace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, newSpan: o.NewSpan, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -149,7 +178,7 @@ func (p *Proxy) Replace(o Options) error {
 		}
 		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule()}
 		if u.send == nil {
-			u.send = p.transport
+			u.send = p.transportOf(&one, before)
 		}
 		_, u.traced = u.send.(*http.Transport)
 		if one.Pacing != nil {
@@ -167,7 +196,25 @@ func (p *Proxy) Replace(o Options) error {
 		return err
 	}
 	p.table.Store(t)
+	if before != nil {
+		p.closeIdle(before, t)
+	}
 	return nil
+}
+
+// closeIdle ends the idle connections of transports that no provider uses any more.
+func (p *Proxy) closeIdle(before, now *table) {
+	used := map[http.RoundTripper]bool{p.transport: true}
+	for _, u := range now.order {
+		if own, ok := u.send.(*http.Transport); ok {
+			used[own] = true
+		}
+	}
+	for _, u := range before.order {
+		if own, ok := u.send.(*http.Transport); ok && u.Roundtripper == nil && !used[own] {
+			own.CloseIdleConnections()
+		}
+	}
 }
 
 // enter counts a call in; false when the proxy is draining.
@@ -198,7 +245,10 @@ const grace = 5 * time.Second
 // context ends, then cuts them and waits until their permits are settled. The
 // error says how many were cut; it is safe to call again. There is no way back.
 func (p *Proxy) Drain(ctx context.Context) error {
-	defer p.transport.CloseIdleConnections()
+	defer func() {
+		p.transport.CloseIdleConnections()
+		p.closeIdle(p.table.Load(), &table{})
+	}()
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/headway-go/headway/egress/provider"
 )
 
 // cut takes the provider's name off an escaped path. The rest begins with a
@@ -35,9 +37,19 @@ func escapes(path string) bool {
 	return false
 }
 
-// upgrades reports whether a request wants to change the protocol.
+// upgrades reports whether a request wants what only another protocol can give, a
+// WebSocket. Other offers, such as that of HTTP/2 (h2c), are passed over, as a
+// server may: the client then goes on as it began. Source: RFC 9110, section 7.8.
 func upgrades(h http.Header) bool {
-	return h.Get("Upgrade") != "" || strings.Contains(strings.ToLower(h.Get("Connection")), "upgrade")
+	for _, line := range h["Upgrade"] {
+		for offer := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(offer), "/")
+			if strings.EqualFold(name, "websocket") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // target is the upstream's URL for the rest of an escaped path. The error is
@@ -58,7 +70,9 @@ func target(base *url.URL, rest, query string) (*url.URL, error) {
 // relocate turns a Location of the upstream into one that leads through the
 // proxy. It is "" when it leads anywhere else: whoever followed it would be past
 // the quota, with whatever credential it holds.
-func relocate(location, name string, base, asked *url.URL) string {
+//
+// Parameters in which a key may stand are left out of its query.
+func relocate(location, name string, base, asked *url.URL, keys ...string) string {
 	u, err := asked.Parse(location)
 	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
 		return ""
@@ -69,8 +83,8 @@ func relocate(location, name string, base, asked *url.URL) string {
 		return ""
 	}
 	to := "/" + name + rest
-	if u.RawQuery != "" && !u.Query().Has("key") && !u.Query().Has("api_key") && !u.Query().Has("api-key") {
-		to += "?" + u.RawQuery
+	if query := provider.Without(u.RawQuery, append(keys, "key", "$key", "api_key", "api-key", "access_token", "oauth_token")...); query != "" {
+		to += "?" + query
 	}
 	return to
 }

@@ -36,7 +36,8 @@ func (a *attempt) pass(res *http.Response, injected bool) {
 		a.scanner = usage.NewScanner(x.asked.Shape, res.Header.Get("Content-Type"))
 	}
 	strip := injected && served && events
-	x.begun(res, a, strip)
+	readdress := served && !events && len(x.up.Description.Addresses) > 0 && kind == "application/json" && !encoded(res.Header)
+	x.begun(res, a, strip || readdress)
 	flows := events || res.ContentLength < 0
 	to := io.Writer(x.w)
 	// The header goes out at once too; that the client has gone is noticed below.
@@ -49,6 +50,23 @@ func (a *attempt) pass(res *http.Response, injected bool) {
 	if strip {
 		stripper = usage.NewStripper(x.w)
 		to = stripper
+	}
+	if readdress {
+		d := &readdresser{w: x.w, leads: func(address string) string {
+			if to := x.leads(address, res.Request.URL); to != "" {
+				return x.here() + to
+			}
+			return ""
+		}}
+		for _, name := range x.up.Description.Addresses {
+			d.names = append(d.names, []byte(`"`+name+`"`))
+		}
+		to = d
+		defer func() {
+			if d.Close() != nil && x.told.Ending == Complete {
+				x.told.Ending = ClientGone
+			}
+		}()
 	}
 	if flows {
 		buffer := streamBuffers.Get().(*[streamBuffer]byte)

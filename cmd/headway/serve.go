@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -132,6 +133,17 @@ func (s *service) read() (config.Config, error) {
 	return c, err
 }
 
+// name is what errors call the configuration.
+func (s *service) name() string {
+	switch {
+	case len(s.quick.upstreams) > 0:
+		return commandLine
+	case s.file == "":
+		return defaultServe
+	}
+	return s.file
+}
+
 // source is the file's content, or that of the one that the flags stand for.
 func (s *service) source() (name string, data []byte, err error) {
 	if len(s.quick.upstreams) > 0 {
@@ -165,6 +177,9 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 		return usage(err)
 	}
 	if s.check {
+		if err := c.Check(s.name(), time.Now()); err != nil {
+			return errors.Join(usage(err), d.Stop(cmd.Context()))
+		}
 		_, err := fmt.Fprint(cmd.OutOrStdout(), daemon.Page(c, daemon.Base(c, nil)))
 		return errors.Join(err, d.Stop(cmd.Context()))
 	}

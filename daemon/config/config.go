@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"time"
 
@@ -60,12 +61,24 @@ type Config struct {
 	// They count only while Open: then a request under another name is refused,
 	// since it may come from a web page that had its name moved here.
 	Hosts []string
+	// CORS lets pages of other origins call the daemon; nil lets none.
+	CORS *CORS
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
 	Telemetry *Telemetry
 	// Log says what is logged, and how.
 	Log Log
 	// Warnings are remarks of one line each; none is an error.
 	Warnings []string
+}
+
+// CORS is which web pages may call the daemon from their readers' browsers. What
+// they may do there, their keys say.
+type CORS struct {
+	// Origins are as browsers name them, such as https://app.example, or "*" for
+	// all, which demands keys.
+	Origins []string
+	// MaxAge is how long a browser may remember the answer, 0 to 24 h. Default 10 min.
+	MaxAge time.Duration
 }
 
 // TLS names the files of the certificate and its key, in PEM.
@@ -118,11 +131,20 @@ type Provider struct {
 	// CallTimeout bounds an attempt as a whole, streams included, 1 s to 24 h.
 	// Default [DefaultCallTimeout]. Permits of the budget live at least as long.
 	CallTimeout time.Duration
+	// ResponseHeaderTimeout, IdleTimeout, DialTimeout, TLSTimeout and BodyTimeout are
+	// as in [egress.Provider], 1 ms to 24 h; 0 is its default.
+	ResponseHeaderTimeout, IdleTimeout, DialTimeout, TLSTimeout, BodyTimeout time.Duration
+	// TLS is how the upstream is trusted, and what it is shown; nil is as usual.
+	TLS *UpstreamTLS
+	// InjectUsage says whether streams are asked to tell their usage. Default auto.
+	InjectUsage egress.InjectUsage
 	// MaxWait bounds the wait for a budget or a turn, 1 ms to 1 h. Default
 	// [DefaultMaxWait].
 	MaxWait time.Duration
 	// MaxBody bounds a request's body, 1 KiB to 1 GiB. Default [DefaultMaxBody].
-	MaxBody int64
+	// MaxUpload bounds one that costs no tokens, such as a file, 1 KiB to 64 GiB.
+	// Default: MaxBody where that is set, else 512 MiB.
+	MaxBody, MaxUpload int64
 	// Retries is how often the proxy itself retries, 0 to 10. Default 0: clients
 	// retry by themselves.
 	Retries int
@@ -136,6 +158,16 @@ type Provider struct {
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.
 	RefuseUnknown bool
+}
+
+// UpstreamTLS is what replaces the usual in TLS connections to an upstream.
+type UpstreamTLS struct {
+	// CA is a PEM file of the authorities to trust instead of the system's.
+	CA string
+	// Cert and Key are PEM files of what the upstream is shown.
+	Cert, Key string
+	// Made is what the files hold.
+	Made *tls.Config
 }
 
 // Pacing is how a provider's connection finds its rate.

@@ -53,8 +53,9 @@ state: /var/lib/headway
 drain: 5s
 max_connections: 10
 keys:
-  - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], priority: 1, priority_max: 2, expires: 2030-01-31}
+  - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], uploads: true, priority: 1, priority_max: 2, expires: 2030-01-31}
 admin_keys: [{id: ops, hash: "%s"}]
+cors: {origins: ["https://app.example", "*"], max_age: 1h}
 providers:
   x:
     api: openai
@@ -68,6 +69,14 @@ providers:
     max_wait: 1s
     max_body: 2MiB
     retries: 2
+    response_header_timeout: 1m
+    idle_timeout: 2m
+    dial_timeout: 3s
+    tls_timeout: 4s
+    body_timeout: 5m
+    max_upload: 3GiB
+    inject_usage: never
+    tls: {ca: %s, cert: %s, key: %s}
     circuit: {ratio: 0.25, window: 20, minimum: 4, open_for: 5s, probes: 2, max: 9}
     pacing: {ceiling: 20ms, initial: 1s, law: aimd, max_in_flight: 3}
     quota: {log_level: debug, models: {m: {calls_per_minute: 5}, n: {charge: gemini}}}
@@ -79,7 +88,8 @@ log: {level: warn, format: json}
 `
 
 func TestEveryFieldCanBeSet(t *testing.T) {
-	c, err := config.Read("h.yaml", fmt.Appendf(nil, everything, hash("1"), hash("2")), withKey)
+	cert, key := pair(t)
+	c, err := config.Read("h.yaml", fmt.Appendf(nil, everything, hash("1"), hash("2"), cert, cert, key), withKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +122,13 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	if p.Circuit != (egress.Circuit{Config: breaker.Config{Ratio: 0.25, Window: 20, Minimum: 4, OpenFor: 5 * time.Second, Probes: 2}, Max: 9}) {
 		t.Errorf("circuit %+v", p.Circuit)
+	}
+	if p.ResponseHeaderTimeout != time.Minute || p.IdleTimeout != 2*time.Minute || p.DialTimeout != 3*time.Second || p.TLSTimeout != 4*time.Second ||
+		p.BodyTimeout != 5*time.Minute || p.MaxUpload != 3<<30 || p.InjectUsage != egress.InjectNever || p.TLS.Made.RootCAs == nil || len(p.TLS.Made.Certificates) != 1 {
+		t.Errorf("timeouts and more: %+v", p)
+	}
+	if len(c.CORS.Origins) != 2 || c.CORS.MaxAge != time.Hour || !k.Uploads {
+		t.Errorf("cors %+v, key %+v", c.CORS, k)
 	}
 	q := p.Quota.Quota
 	if q.Models["m"].Charge != "total" || q.Models["n"].Charge != "gemini" || q.Models[config.OtherModels].Charge != "total" ||
@@ -177,6 +194,15 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"charge":              {head + "    charge: free\n    quota: {}\n", `providers.x.charge is "free", must be the name of a charge rule`},
 		"quota":               {head + "    quota: {global: {brust: 1}}\n", `h.yaml:5:22: providers.x.quota.global.brust is an unknown field, must be one of calls_per_minute`},
 		"quota's bound":       {head + "    quota:\n      models:\n        m: {calls_per_minute: 2000000000}\n", `h.yaml:7:31: providers.x.quota.models.m.calls_per_minute is 2000000000, must be from 0 to 1000000000`},
+		"timeout":             {head + "    idle_timeout: 0s\n", `providers.x.idle_timeout is "0s", must be a length of time from 1ms to 24h`},
+		"inject":              {head + "    inject_usage: yes\n", `providers.x.inject_usage is "yes", must be one of auto, always, never`},
+		"upstream tls":        {head + "    tls: {}\n", `providers.x.tls is empty, must be {ca: FILE}`},
+		"upstream ca":         {head + "    tls: {ca: nowhere.pem}\n", `providers.x.tls.ca is "nowhere.pem", which cannot be read`},
+		"upstream cert alone": {head + "    tls: {cert: config.go}\n", `providers.x.tls.key is missing`},
+		"upstream ca none":    {head + "    tls: {ca: config.go}\n", `providers.x.tls.ca is "config.go", in which there is no certificate`},
+		"origins":             {head + "cors: {origins: [app.example]}\n", `cors.origins[0] is "app.example", must be scheme and host`},
+		"no origins":          {head + "cors: {}\n", `cors.origins is empty`},
+		"all origins":         {head + "cors: {origins: [\"*\"]}\n", `cors.origins[0] is "*" without keys`},
 		"circuit":             {head + "    circuit: on\n", `providers.x.circuit is "on", must be off, or a mapping`},
 		"circuit shape":       {head + "    circuit: {window: 4, minimum: 5}\n", `providers.x.circuit is a shape that does not fit together, must be minimum is 5, must be from 1 to the window of 4`},
 		"unknown models":      {head + "    unknown_models: allow\n", `providers.x.unknown_models is "allow", must be left out where there is no quota`},
@@ -372,7 +398,7 @@ func TestTheExampleIsServed(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte(fmt.Sprintf(everything, hash("1"), hash("2"))))
+	f.Add([]byte(fmt.Sprintf(everything, hash("1"), hash("2"), "cert.pem", "cert.pem", "key.pem")))
 	f.Add([]byte("providers: {x: {api: openai, key: {file: /dev/zero}}}\n"))
 	f.Add([]byte("keys: [{id: \"a\\nb\", hash: x}]\nproviders: {}\n"))
 	f.Add([]byte("tls: {cert: [], key: {a: b}}\nlog: off\nlisten: ''\n"))

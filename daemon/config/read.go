@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -89,9 +90,37 @@ func (m *section) config() Config {
 	}
 	c.Keys = m.keys("keys", &c, false)
 	c.AdminKeys = m.keys("admin_keys", &c, true)
+	m.cors(&c)
 	m.distinct(&c)
 	m.exposure(&c)
 	return c
+}
+
+// cors reads which web pages may call.
+func (m *section) cors(c *Config) {
+	s := m.below("cors")
+	if s == nil {
+		return
+	}
+	c.CORS = &CORS{MaxAge: 10 * time.Minute, Origins: s.texts("origins")}
+	s.duration("max_age", &c.CORS.MaxAge, 0, 24*time.Hour)
+	s.done()
+	if len(c.CORS.Origins) == 0 {
+		m.r.fail(s.node, s.at("origins"), "empty", "a list of origins such as https://app.example")
+	}
+	for i, origin := range c.CORS.Origins {
+		at := fmt.Sprintf("%s[%d]", s.at("origins"), i)
+		if origin == "*" {
+			if c.Open() {
+				m.r.fail(s.node, at, `"*" without keys`, "an origin such as https://app.example: else every web page may call")
+			}
+			continue
+		}
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			m.r.fail(s.node, at, yamlnode.Quoted(origin), "scheme and host as browsers name them, such as https://app.example")
+		}
+	}
 }
 
 // collections reads what is collected when. The files themselves are read by
@@ -135,7 +164,7 @@ func (m *section) telemetry() *Telemetry {
 	if headers := s.below("headers"); headers != nil {
 		t.Headers = map[string]Secret{}
 		for _, p := range headers.pairs {
-			t.Headers[p.name] = headers.secret(p.name)
+			t.Headers[p.name] = headers.headerValue(p.name)
 		}
 	}
 	s.duration("interval", &t.Interval, time.Second, time.Hour)
@@ -185,6 +214,7 @@ func (m *section) keys(list string, c *Config, admin bool) (all []keys.Key) {
 			s.text("agent", &k.Agent)
 			k.Models = s.texts("models")
 			k.Providers = s.texts("providers")
+			s.boolean("uploads", &k.Uploads)
 			s.integer("priority", &k.Priority, -1000, 1000)
 			s.integer("priority_max", &k.PriorityMax, -1000, 1000)
 		}

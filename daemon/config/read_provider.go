@@ -1,10 +1,13 @@
 package config
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -74,8 +77,25 @@ func (m *section) provider(name string) Provider {
 	m.description(&p)
 	m.credential(&p)
 	m.duration("call_timeout", &p.CallTimeout, time.Second, 24*time.Hour)
+	for _, f := range []struct {
+		key  string
+		into *time.Duration
+	}{
+		{"response_header_timeout", &p.ResponseHeaderTimeout}, {"idle_timeout", &p.IdleTimeout},
+		{"dial_timeout", &p.DialTimeout}, {"tls_timeout", &p.TLSTimeout}, {"body_timeout", &p.BodyTimeout},
+	} {
+		m.duration(f.key, f.into, time.Millisecond, 24*time.Hour)
+	}
+	m.upstreamTLS(&p)
+	choice(m, "inject_usage", &p.InjectUsage, map[string]egress.InjectUsage{
+		"auto": egress.InjectAuto, "always": egress.InjectAlways, "never": egress.InjectNever,
+	}, "auto", "always", "never")
 	m.duration("max_wait", &p.MaxWait, time.Millisecond, time.Hour)
 	m.size("max_body", &p.MaxBody, 1<<10, 1<<30)
+	if p.MaxUpload = egress.DefaultMaxUpload; m.has("max_body") {
+		p.MaxUpload = p.MaxBody
+	}
+	m.size("max_upload", &p.MaxUpload, 1<<10, 64<<30)
 	m.integer("retries", &p.Retries, 0, 10)
 	m.circuit(&p.Circuit)
 	m.pacing(&p)
@@ -232,6 +252,45 @@ func (m *section) credential(p *Provider) {
 	case !m.has("key") && !p.PassThrough:
 		m.r.fail(m.node, m.at("key"), "missing", "{env: NAME} or {file: PATH}; pass_through: true passes on what clients present")
 	}
+}
+
+// upstreamTLS reads whom to trust, and what to show.
+func (m *section) upstreamTLS(p *Provider) {
+	s := m.below("tls")
+	if s == nil {
+		return
+	}
+	t := &UpstreamTLS{Made: &tls.Config{MinVersion: tls.VersionTLS12}}
+	before := len(m.r.problems)
+	if s.has("ca") {
+		s.file("ca", &t.CA)
+	}
+	if s.has("cert") || s.has("key") {
+		s.file("cert", &t.Cert)
+		s.file("key", &t.Key)
+	}
+	if s.take("ca"); t.CA == "" && t.Cert == "" && len(m.r.problems) == before {
+		m.r.fail(s.node, s.path, "empty", "{ca: FILE}, {cert: FILE, key: FILE}, or all three")
+	}
+	s.done()
+	if len(m.r.problems) > before {
+		return
+	}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		t.Made.RootCAs = x509.NewCertPool()
+		if err != nil || !t.Made.RootCAs.AppendCertsFromPEM(pem) {
+			m.r.fail(s.take("ca"), s.at("ca"), yamlnode.Quoted(t.CA)+", in which there is no certificate", "a PEM file of certificates")
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			m.r.fail(s.take("cert"), s.at("cert"), yamlnode.Quoted(t.Cert)+", which does not fit its key", "a PEM file of a certificate, beside the file of its key")
+		}
+		t.Made.Certificates = []tls.Certificate{pair}
+	}
+	p.TLS = t
 }
 
 // circuit reads when a provider that keeps failing is left alone.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -79,6 +80,23 @@ func (m *section) secret(key string) (s Secret) {
 	return s
 }
 
+// headerValue reads a reference to the value of a header, which may have spaces:
+// Bearer and a token. In the form that OTEL_EXPORTER_OTLP_HEADERS has they are
+// percent-encoded.
+func (m *section) headerValue(key string) Secret {
+	m.spaced = true
+	defer func() { m.spaced = false }()
+	s := m.secret(key)
+	if !s.Given() || strings.Contains(s.Reveal(), " ") || !strings.Contains(s.Reveal(), "%20") {
+		return s
+	}
+	if v, err := url.PathUnescape(s.Reveal()); err == nil {
+		s.held = &v
+		return m.sendable(m.take(key), key, s)
+	}
+	return s
+}
+
 // source is the name of a variable or file.
 func (m *section) source(key string) string {
 	n := m.take(key)
@@ -117,7 +135,12 @@ func (m *section) fromFile(n ast.Node, key, path string) Secret {
 
 // sendable refuses a secret that no header can hold.
 func (m *section) sendable(n ast.Node, key string, s Secret) Secret {
-	if strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' }) {
+	v := s.Reveal()
+	if m.spaced {
+		inner := strings.TrimSpace(v)
+		v = strings.Replace(v, inner, strings.ReplaceAll(inner, " ", ""), 1)
+	}
+	if strings.ContainsFunc(v, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		m.r.fail(n, m.at(key), s.written+" with a space, a line break or another character that no header takes", "printable ASCII")
 		return Secret{}
 	}

@@ -20,6 +20,8 @@ type section struct {
 	node  ast.Node
 	pairs []pair
 	known []string
+
+	spaced bool // secrets may have spaces within
 }
 
 type pair struct {

@@ -43,6 +43,9 @@ type Entry struct {
 	// Dropped is how many entries were missed; 0 with type [Dropped] when that is
 	// not known, as after a restart.
 	Dropped uint64 `json:"dropped,omitempty"`
+	// Unknown says, with type [Dropped], that the id to go on after was not given by
+	// this hub, as after a restart: what follows is all that is kept.
+	Unknown bool `json:"unknown,omitempty"`
 
 	seq uint64
 }

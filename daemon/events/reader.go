@@ -73,7 +73,7 @@ func (r *Reader) Next() (entries []Entry, more <-chan struct{}, open bool) {
 	r.batch = r.batch[:0]
 	oldest := h.before()
 	if r.mark || r.seq < oldest {
-		mark := Entry{ID: h.id(oldest), Type: Dropped, seq: oldest}
+		mark := Entry{ID: h.id(oldest), Type: Dropped, Unknown: r.mark, seq: oldest}
 		if !r.mark {
 			mark.Dropped = oldest - r.seq
 		}

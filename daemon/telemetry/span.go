@@ -19,6 +19,9 @@ func (t *Telemetry) Call(c egress.Call) {
 	if c.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": c.TraceParent})
 	}
+	if own := read(c.Span); own.IsValid() {
+		ctx = context.WithValue(ctx, idsKey{}, own)
+	}
 	name := c.Method
 	if c.Provider != "" {
 		name += " " + c.Provider

@@ -58,6 +58,7 @@ type Telemetry struct {
 	traces  *sdktrace.TracerProvider
 	metrics *sdkmetric.MeterProvider
 	tracer  trace.Tracer
+	sampler sdktrace.Sampler
 }
 
 // Start begins to send. It does not wait for the collector: one that cannot be
@@ -96,10 +97,12 @@ func Start(ctx context.Context, c Config, from prometheus.Gatherer) (*Telemetry,
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), spans.Shutdown(ctx))
 	}
+	sampler := sdktrace.TraceIDRatioBased(max(0, c.Sample))
 	t := &Telemetry{
+		sampler: sampler,
 		traces: sdktrace.NewTracerProvider(
-			sdktrace.WithBatcher(spans), sdktrace.WithResource(about),
-			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(max(0, c.Sample))))),
+			sdktrace.WithBatcher(spans), sdktrace.WithResource(about), sdktrace.WithIDGenerator(known{}),
+			sdktrace.WithSampler(sdktrace.ParentBased(sampler))),
 		metrics: sdkmetric.NewMeterProvider(sdkmetric.WithResource(about), sdkmetric.WithReader(
 			sdkmetric.NewPeriodicReader(figures, sdkmetric.WithInterval(c.Interval), sdkmetric.WithTimeout(exportTimeout),
 				sdkmetric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(from)))))),

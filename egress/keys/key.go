@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/reason"
@@ -26,6 +27,9 @@ type Key struct {
 	Models []string
 	// Providers are globs of provider names. Empty is any.
 	Providers []string
+	// Uploads lets a key that is bound to models make calls which name none, such as
+	// the upload of a file.
+	Uploads bool
 	// Admin says that the key may change the configuration.
 	Admin bool
 	// Expires is the first instant at which the key is no more; zero is never.
@@ -41,14 +45,14 @@ type Key struct {
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
 // Permit is nil when the key may use the model of the provider. A call that
-// names no model passes "" and is refused to a key that is bound to models: what
-// it would use cannot be known. The error is a [reason.Refusal] with the reason
+// names no model passes "" and is refused to a key that is bound to models, unless
+// it has Uploads: what it would use cannot be known. The error is a [reason.Refusal] with the reason
 // forbidden, and names the key's ID and what it may not use.
 func (k *Key) Permit(provider, model string) error {
 	switch {
 	case !matches(k.Providers, provider):
 		return k.forbidden("the provider %q is not among the key's (%d globs)", clip(provider), len(k.Providers))
-	case matches(k.Models, model):
+	case matches(k.Models, model), model == "" && k.Uploads:
 		return nil
 	case model == "":
 		return k.forbidden("the key is bound to models (%d globs) and the call names none", len(k.Models))
@@ -103,3 +107,29 @@ func matches(globs []string, name string) bool {
 
 // clip bounds what of a caller's own words is repeated to it.
 func clip(s string) string { return s[:min(len(s), maxText)] }
+
+// formed is the length in bytes of the keys that [Generate] makes, less [Prefix].
+const formed = (secretSize*8 + 5) / 6
+
+// Found reports whether a text holds anything that has the form of a key that
+// [Generate] makes.
+func Found(text string) bool {
+	for {
+		at := strings.Index(text, Prefix)
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(Prefix):]
+		n := 0
+		for n < len(text) && n < formed && inKey(text[n]) {
+			n++
+		}
+		if n == formed {
+			return true
+		}
+	}
+}
+
+func inKey(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}

@@ -69,7 +69,7 @@ func (d *Description) SetKey(r *http.Request, key string) {
 	if d.API == Gemini {
 		names = append(names, "key", "$key", "access_token", "oauth_token")
 	}
-	r.URL.RawQuery = without(r.URL.RawQuery, names)
+	r.URL.RawQuery = Without(r.URL.RawQuery, names...)
 	auth := d.Auth
 	if auth.Header == apiKeyGoogle && strings.Contains(r.URL.Path, "/openai/") {
 		// Google's compatibility with OpenAI documents this place only.
@@ -137,8 +137,9 @@ func parameter(query, name string) (value string) {
 	return value
 }
 
-// without is the query without some parameters.
-func without(query string, names []string) string {
+// Without is the query without the parameters of some names; the others stay
+// byte for byte.
+func Without(query string, names ...string) string {
 	if query == "" {
 		return ""
 	}

@@ -53,6 +53,9 @@ type Description struct {
 	// Routes are the calls that are known; the first that matches counts. All else
 	// is passed on as an attempt that costs no quota.
 	Routes []Route
+	// Addresses are members of JSON answers that hold an address of the upstream
+	// which clients call with their key, such as "results_url".
+	Addresses []string
 	// RequestHeaders pass to the upstream beside those that always do, in canonical
 	// form, by name or, with a star at the end, by prefix: "X-Title", "X-Acme-*".
 	RequestHeaders []string
@@ -98,6 +101,7 @@ func Builtin(api API) (d Description, ok bool) {
 	case Anthropic:
 		d.Upstream = &url.URL{Scheme: "https", Host: "api.anthropic.com"}
 		d.Auth, d.Charge = Auth{Header: apiKeyAnthropic}, "anthropic"
+		d.Addresses = []string{"results_url"}
 	case Gemini:
 		d.Upstream = &url.URL{Scheme: "https", Host: "generativelanguage.googleapis.com"}
 		d.Auth, d.Charge = Auth{Header: apiKeyGoogle}, "gemini"

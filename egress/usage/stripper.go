@@ -7,8 +7,8 @@ import (
 
 const (
 	// MaxEvent is the longest event, in bytes, that a [Stripper] looks into. The
-	// chunk of usage has a few hundred.
-	MaxEvent = 1 << 20
+	// chunk of usage has a few hundred, but one with an image may have many MiB.
+	MaxEvent = 16 << 20
 	// keptEvent is the most memory that it keeps between events.
 	keptEvent = 64 << 10
 )
@@ -25,6 +25,7 @@ type Stripper struct {
 	cr      bool   // the last byte was \r: a \n belongs to it
 	passing bool   // the event under way is too long
 	dropped bool   // the last event was taken out
+	begun   bool   // the first event is past
 	members []member
 	parts   []part
 	left    []byte
@@ -135,14 +136,19 @@ func (s *Stripper) write(p []byte) error {
 	return err
 }
 
-var usageName = []byte(`"usage"`)
+var (
+	usageName     = []byte(`"usage"`)
+	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is no part of its first line
+)
 
 // strip gives what is left of an event: itself in nearly all cases.
 func (s *Stripper) strip(event []byte) []byte {
+	first := !s.begun
+	s.begun = true
 	if !bytes.Contains(event, usageName) {
 		return event
 	}
-	s.find(event)
+	s.find(event, first)
 	if len(s.parts) == 0 {
 		return event
 	}
@@ -181,9 +187,13 @@ func choiceless(o *object) bool {
 }
 
 // find finds the data of an event.
-func (s *Stripper) find(event []byte) {
+func (s *Stripper) find(event []byte, first bool) {
 	s.parts = s.parts[:0]
-	for at := 0; at < len(event); {
+	at := 0
+	if first && bytes.HasPrefix(event, byteOrderMark) {
+		at = len(byteOrderMark)
+	}
+	for at < len(event) {
 		end := at + bytes.IndexAny(event[at:], "\r\n")
 		if end < at {
 			end = len(event)

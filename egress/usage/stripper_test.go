@@ -138,6 +138,32 @@ func TestStripperPassesTheEndOfALongEvent(t *testing.T) {
 	}
 }
 
+func TestStripperLeavesNoResidue(t *testing.T) {
+	const chunk, end = `{"choices":[{"delta":{"content":"a"}}]`, "data: [DONE]\n\n"
+	long := strings.Repeat("x", 3<<20)
+	for name, c := range map[string]struct{ in, want string }{
+		"a byte order mark":           {"\uFEFFdata: " + chunk + `,"usage":null}` + "\n\n" + end, "\uFEFFdata: " + chunk + "}\n\n" + end},
+		"the chunk of usage after it": {"\uFEFFdata: {\"choices\":[],\"usage\":{\"total_tokens\":1}}\n\n" + end, end},
+		"several lines":               {"data: {\"choices\":[],\ndata: \"usage\":{\ndata: \"total_tokens\":1}}\n\n" + end, end},
+		"several lines and a null":    {"id: 7\ndata: " + chunk + ",\ndata: \"usage\":\ndata: null}\n\n" + end, "id: 7\ndata: " + chunk + "\ndata: \ndata: }\n\n" + end},
+		"more than 1 MiB":             {`data: {"choices":[{"delta":{"content":"` + long + `"}}],"usage":null}` + "\n\n" + end, `data: {"choices":[{"delta":{"content":"` + long + `"}}]}` + "\n\n" + end},
+	} {
+		for _, size := range []int{1 << 30, 4096, 7} {
+			if size == 7 && len(c.in) > 1<<20 {
+				continue
+			}
+			var parts []string
+			for rest := c.in; rest != ""; {
+				n := min(size, len(rest))
+				parts, rest = append(parts, rest[:n]), rest[n:]
+			}
+			if got := strip(t, parts...); got != c.want {
+				t.Errorf("%s in pieces of %d: %d bytes are left, want %d; %.200q", name, size, len(got), len(c.want), got)
+			}
+		}
+	}
+}
+
 type failing struct{ left int }
 
 var errFull = errors.New("full")

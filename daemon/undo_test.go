@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"testing"
+
+	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/quota"
+	quotaconfig "github.com/headway-go/headway/quota/config"
+	"github.com/headway-go/headway/quota/governor"
+)
+
+// TestAPlanThatFailsHalfWayIsUndone: budgets that had their new limits have the
+// old ones again, whichever step fails.
+func TestAPlanThatFailsHalfWayIsUndone(t *testing.T) {
+	limits := func(calls int64) quota.Config {
+		return quota.Config{PermitTTLMS: 600_000, Global: quota.Limits{CallsPerMinute: calls}, Models: map[string]quota.Model{"m": {}}}
+	}
+	description, ok := provider.Builtin(provider.OpenAI)
+	if !ok {
+		t.Fatal("there is no OpenAI")
+	}
+	for name, c := range map[string]struct {
+		second   int64
+		provider config.Provider
+	}{
+		"a budget":  {-1, config.Provider{Name: "p", Description: description}},
+		"the proxy": {20, config.Provider{Name: "not a name", Description: description}},
+	} {
+		var lines []*line
+		for range 2 {
+			g, err := governor.New(governor.Options{Config: limits(1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = g.Close() })
+			lines = append(lines, &line{name: "p", quota: g})
+		}
+		proxy, err := egress.New(egress.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &Daemon{proxy: proxy, lines: map[string]*line{}}
+		p := &plan{config: config.Config{Providers: []config.Provider{c.provider}}, lines: lines[:1], pacing: nil}
+		p.pacing = append(p.pacing, nil)
+		for i, to := range []int64{10, c.second} {
+			p.changes = append(p.changes, change{lines[i], quotaconfig.Settings{Quota: limits(to)}, lines[i].quota.Config()})
+		}
+		if err := d.carryOut(p); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		for i, l := range lines {
+			if got := l.quota.Config().Global.CallsPerMinute; got != 1 {
+				t.Errorf("%s: budget %d has %d calls a minute, want those of before", name, i, got)
+			}
+		}
+		if len(d.lines) != 0 || len(proxy.Status()) != 0 {
+			t.Errorf("%s: %d lines and %d providers are in force", name, len(d.lines), len(proxy.Status()))
+		}
+	}
+}

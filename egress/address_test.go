@@ -1,0 +1,183 @@
+package egress_test
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/egress/provider"
+)
+
+func TestAddressesInAnswersLeadBack(t *testing.T) {
+	for _, c := range []struct{ field, value, want string }{
+		{"X-Goog-Upload-Url", "http://upstream/base/upload/v1beta/files?upload_id=a&key=k&upload_protocol=resumable", "http://proxy/p/upload/v1beta/files?upload_id=a&upload_protocol=resumable"},
+		{"X-Goog-Upload-Url", "https://generativelanguage.googleapis.com/upload/v1beta/files?upload_id=a", "http://proxy/p/upload/v1beta/files?upload_id=a"},
+		{"X-Goog-Upload-Url", "https://evil.example/upload", ""},
+		{"Operation-Location", "http://upstream/base/ops/1", "/p/ops/1"},
+		{"Content-Location", "/base/v1/x", "/p/v1/x"},
+		{"Content-Location", "http://evil.example/x", ""},
+		{"Location", "http://upstream/base/v1/x?access_token=t&a=1", "/p/v1/x?a=1"},
+		{"Link", `<http://upstream/base/v1/x?page=2>; rel="next", <?page=1>; rel=prev; title="a, <b>", <https://evil.example/>; rel=docs`, `</p/v1/x?page=2>; rel="next", </p/v1/y?page=1>; rel=prev; title="a, <b>"`},
+		{"Link", "nonsense", ""},
+		{"Link", "<unclosed", ""},
+	} {
+		m := &mirror{header: http.Header{c.field: {c.value}}}
+		x := newRig(t, provider.Gemini, m, func(p *egress.Provider, _ *egress.Options) {
+			p.Description.Upstream = mustURL(t, "http://upstream/base")
+		})
+		res, _, err := x.ask(t, "GET", "/p/v1/y", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Header.Get(c.field); got != c.want {
+			t.Errorf("%s %q came back as %q, want %q", c.field, c.value, got, c.want)
+		}
+	}
+}
+
+func TestAddressesInBodiesLeadBack(t *testing.T) {
+	const results = "https://api.anthropic.com/v1/messages/batches/b/results"
+	for name, c := range map[string]struct{ body, want string }{
+		"one":            {`{"id":"b","results_url": "` + results + `","n":1}`, `{"id":"b","results_url": "http://proxy/p/v1/messages/batches/b/results","n":1}`},
+		"escaped":        {`{"results_url":"` + strings.ReplaceAll(results, "/", `\/`) + `"}`, `{"results_url":"http://proxy/p/v1/messages/batches/b/results"}`},
+		"none yet":       {`{"results_url":null,"a":"` + results + `"}`, `{"results_url":null,"a":"` + results + `"}`},
+		"a list":         {`{"data":[{"results_url":"` + results + `"},{"results_url":"http://upstream/v1/x"}]}`, `{"data":[{"results_url":"http://proxy/p/v1/messages/batches/b/results"},{"results_url":"http://proxy/p/v1/x"}]}`},
+		"elsewhere":      {`{"results_url":"https://evil.example/x"}`, `{"results_url":null}`},
+		"in a text":      {`{"a":"\"results_url\":\"` + results + `\""}`, `{"a":"\"results_url\":\"` + results + `\""}`},
+		"cut short":      {`{"results_url":"https://api`, `{"results_url":"https://api`},
+		"a name at last": {`{"a":"results_ur`, `{"a":"results_ur`},
+		"nothing":        {``, ``},
+		"far in":         {`{"pad":"` + strings.Repeat("x", 100_000) + `","results_url":"` + results + `"}`, `{"pad":"` + strings.Repeat("x", 100_000) + `","results_url":"http://proxy/p/v1/messages/batches/b/results"}`},
+	} {
+		up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if v := r.Header.Get("Accept-Encoding"); v != "identity" {
+				t.Errorf("%s: asked with Accept-Encoding %q", name, v)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			for rest := c.body; rest != ""; {
+				n := min(5, len(rest))
+				if len(rest) > 1000 {
+					n = 1000
+				}
+				_, _ = io.WriteString(w, rest[:n])
+				_ = http.NewResponseController(w).Flush()
+				rest = rest[n:]
+			}
+		}))
+		x := newRig(t, provider.Anthropic, up, nil)
+		_, body, err := x.ask(t, "GET", "/p/v1/messages/batches/b", "")
+		if err != nil || body != c.want {
+			t.Errorf("%s: %.300q, error %v, want %.300q", name, body, err, c.want)
+		}
+	}
+}
+
+// TestAHeadwayKeyNeverLeaves puts keys wherever a client may, and follows every
+// address that comes back.
+func TestAHeadwayKeyNeverLeaves(t *testing.T) {
+	for _, passing := range []bool{false, true} {
+		for _, api := range provider.APIs() {
+			m := &mirror{header: http.Header{
+				"Location": {"http://upstream/next?x=1"}, "Link": {"<http://upstream/linked>; rel=next"},
+				"X-Goog-Upload-Url": {"http://upstream/upload?upload_id=1"}, "Content-Type": {"application/json"},
+			}, body: `{"results_url":"http://upstream/results"}`}
+			r, secrets := ring(t, keys.Key{ID: "a"})
+			secret := secrets["a"]
+			x := newRig(t, api, m, func(p *egress.Provider, o *egress.Options) {
+				o.Keys = r
+				p.Description.RequestHeaders = []string{"X-*"}
+				if passing {
+					p.Key = ""
+				}
+			})
+			follow := []string{"/p/v1/x"}
+			for _, query := range []string{"?key=", "?k%65y=", "?api_key=", "?a=1&token=", "?q=pre-"} {
+				follow = append(follow, "/p/v1/x"+query+secret, "/p/v1/x"+query+url.QueryEscape(secret)+"&b=2", "/p/v1/x"+query+strings.ReplaceAll(secret, "_", "%5F"))
+			}
+			header := []string{"X-Headway-Key: " + secret}
+			for _, name := range []string{"Authorization: Bearer ", "X-Api-Key: ", "Api-Key: ", "X-Goog-Api-Key: ", "Ocp-Apim-Subscription-Key: ", "X-Custom: ", "Cookie: k=", "User-Agent: ", "Referer: http://h/?k=", "X-Request-Id: "} {
+				header = append(header, name+secret)
+			}
+			seen := map[string]bool{}
+			for len(follow) > 0 && len(seen) < 60 {
+				path := follow[0]
+				follow = follow[1:]
+				if seen[path] {
+					continue
+				}
+				seen[path] = true
+				res, body, err := x.ask(t, "GET", path, "", header...)
+				if err != nil || res.StatusCode >= 500 {
+					t.Fatalf("%s %s: %v, error %v", api, path, res, err)
+				}
+				for _, v := range []string{res.Header.Get("Location"), res.Header.Get("X-Goog-Upload-Url"), res.Header.Get("Link"), body} {
+					if strings.Contains(v, "upstream") && (api == provider.Anthropic || v != body) {
+						t.Errorf("%s: the client is sent to %s", api, v)
+					}
+				}
+				if to := res.Header.Get("Location"); to != "" {
+					follow = append(follow, to)
+				}
+			}
+			if len(m.got) < 10 {
+				t.Fatalf("%s: %d requests reached upstream", api, len(m.got))
+			}
+			for _, r := range m.got {
+				var all []string
+				for name, values := range r.Header {
+					all = append(append(all, name), values...)
+				}
+				decoded, _ := url.QueryUnescape(r.URL.RawQuery)
+				all = append(all, r.URL.String(), decoded, r.Host)
+				if slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, secret) }) {
+					t.Errorf("%s: the Headway key went upstream: %s %v", api, r.URL, r.Header)
+				}
+			}
+			if res, _, err := x.ask(t, "GET", "/p/v1/"+secret, "", header...); err != nil || res.StatusCode != 400 {
+				t.Errorf("%s: in the path: %v, error %v", api, res, err)
+			}
+		}
+	}
+}
+
+func TestFoundKeys(t *testing.T) {
+	secret, _ := keys.Generate()
+	for text, want := range map[string]bool{
+		secret: true, "x" + secret + "y": true, "hw_hw_" + secret[3:]: true, "hw_": false, secret[:len(secret)-1]: false, "": false, "hw_short hw_": false,
+	} {
+		if keys.Found(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
+
+func TestOffersOfOtherProtocolsArePassedOver(t *testing.T) {
+	for header, want := range map[string]int{
+		// What the JDK's HttpClient and curl --http2 send.
+		"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c": 200,
+		"Connection: upgrade\r\nUpgrade: TLS/1.3, foo":                                                                    200,
+		"Connection: Upgrade": 200,
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13": 501,
+		"Connection: Upgrade\r\nUpgrade: h2c, WebSocket":                         501,
+	} {
+		m := &mirror{}
+		x := newRig(t, provider.OpenAI, m, nil)
+		body := chatBody("m", false)
+		if got := x.raw(t, "POST /p/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"+header+"\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); got != want {
+			t.Errorf("%q was answered with %d, want %d", header, got, want)
+		}
+		for _, r := range m.got {
+			for _, name := range []string{"Upgrade", "Connection", "Http2-Settings"} {
+				if r.Header.Get(name) != "" {
+					t.Errorf("%s went upstream", name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package egress_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/egress/provider"
+)
+
+// strict is an upstream that refuses to be asked for usage.
+type strict struct {
+	status     int
+	got, asked int
+	refuse     map[string]bool // models; nil is all
+	always     bool            // it refuses everything
+}
+
+func (s *strict) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.got++
+	if strings.Contains(string(body), "stream_options") {
+		s.asked++
+		if s.refuse == nil || s.refuse[word(string(body))] || s.always {
+			w.WriteHeader(s.status)
+			_, _ = io.WriteString(w, `{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}`)
+			return
+		}
+	}
+	if s.always {
+		w.WriteHeader(s.status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hello there\"}}]}\n\ndata: [DONE]\n\n")
+}
+
+// word is the model of a body.
+func word(body string) string {
+	_, rest, _ := strings.Cut(body, `"model":"`)
+	model, _, _ := strings.Cut(rest, `"`)
+	return model
+}
+
+func TestAskingForUsageInStreams(t *testing.T) {
+	stream := func(t *testing.T, x *rig, model string) int {
+		t.Helper()
+		res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody(model, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode
+	}
+	for _, status := range []int{400, 422} {
+		bubble(t, fmt.Sprint("refused with ", status), func(t *testing.T) {
+			s := &strict{status: status, refuse: map[string]bool{"mistral": true, "other": true}}
+			up, _ := serveOn(t, s)
+			x := newRig(t, provider.OpenAI, up, nil)
+			for i, c := range []struct {
+				model      string
+				got, asked int
+			}{{"mistral", 2, 1}, {"mistral", 3, 1}, {"gpt", 4, 2}, {"gpt", 5, 3}, {"other", 7, 4}, {"other", 8, 4}, {"mistral", 9, 4}} {
+				if status := stream(t, x, c.model); status != 200 || s.got != c.got || s.asked != c.asked {
+					t.Errorf("call %d, %s: %d; %d requests, %d that ask, want %d and %d", i, c.model, status, s.got, s.asked, c.got, c.asked)
+				}
+			}
+			synctest.Wait()
+			x.settled(t)
+		})
+	}
+	bubble(t, "what is refused anyway is not remembered", func(t *testing.T) {
+		s := &strict{status: 400, always: true}
+		up, _ := serveOn(t, s)
+		x := newRig(t, provider.OpenAI, up, nil)
+		for range 2 {
+			if status := stream(t, x, "m"); status != 400 {
+				t.Error(status)
+			}
+		}
+		if s.got != 4 || s.asked != 2 {
+			t.Errorf("%d requests, %d that ask", s.got, s.asked)
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+	for inject, want := range map[egress.InjectUsage][3]int{egress.InjectNever: {200, 1, 0}, egress.InjectAlways: {422, 1, 1}, egress.InjectAuto: {200, 2, 1}} {
+		t.Run(string(inject), func(t *testing.T) {
+			s := &strict{status: 422}
+			up, _ := serveOn(t, s)
+			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) { p.InjectUsage = inject })
+			if got := [3]int{stream(t, x, "m"), s.got, s.asked}; got != want {
+				t.Errorf("status, requests, those that ask: %v, want %v", got, want)
+			}
+		})
+	}
+	_, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: describe(t, provider.OpenAI), InjectUsage: "maybe"}}})
+	if err == nil || !strings.Contains(err.Error(), "auto, always or never") {
+		t.Error(err)
+	}
+}
+
+func packed(t *testing.T, body string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, body)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestGzipBodiesAreReadAndPassedOn(t *testing.T) {
+	m := &mirror{header: http.Header{"Content-Type": {"application/json"}}, body: `{"usage":{"prompt_tokens":3,"completion_tokens":4}}`}
+	r, secrets := ring(t, keys.Key{ID: "a", Models: []string{"m"}})
+	x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, o *egress.Options) { o.Keys, p.MaxBody = r, 1<<20 })
+	key := "Authorization: Bearer " + secrets["a"]
+	body := packed(t, chatBody("m", false))
+	res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", body, key, "Content-Encoding: gzip")
+	if err != nil || res.StatusCode != 200 {
+		t.Fatal(res, err)
+	}
+	if m.bodies[0] != body || m.got[0].Header.Get("Content-Encoding") != "gzip" {
+		t.Error("the body did not go upstream as it came")
+	}
+	if c := x.last(t); c.Model != "m" || !c.Metered || c.Estimated.Input < 5 {
+		t.Errorf("told %+v", c)
+	}
+	res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", packed(t, chatBody("m", true)), key, "Content-Encoding: GZIP")
+	if err != nil || res.StatusCode != 200 || !strings.Contains(m.bodies[1], `"include_usage":true`) || m.got[1].Header.Get("Content-Encoding") != "" {
+		t.Errorf("a stream that is asked for usage: %v, error %v, %q", res, err, m.bodies[1])
+	}
+	for name, c := range map[string]struct {
+		body, encoding string
+		want           int
+	}{
+		"another model":    {packed(t, chatBody("n", false)), "gzip", 403},
+		"none":             {chatBody("m", false), "gzip", 415},
+		"cut short":        {body[:len(body)-9], "gzip", 415},
+		"brotli":           {body, "br", 415},
+		"twice":            {packed(t, body), "gzip, gzip", 415},
+		"a bomb":           {packed(t, `{"model":"m","a":"`+strings.Repeat("x", 2<<20)+`"}`), "gzip", 413},
+		"no JSON within":   {packed(t, "hello"), "gzip", 400},
+		"identity is none": {chatBody("m", false), "identity", 200},
+	} {
+		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", c.body, key, "Content-Encoding: "+c.encoding); err != nil || res.StatusCode != c.want {
+			t.Errorf("%s: %v, error %v, want %d", name, res, err, c.want)
+		}
+	}
+}
+
+func TestTimeoutsAreTheOwners(t *testing.T) {
+	slow := func(wait time.Duration) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-time.After(wait):
+				_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
+			case <-r.Context().Done():
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		tune func(*egress.Provider)
+		wait time.Duration
+		want int
+	}{
+		"a call of 11 minutes":             {func(p *egress.Provider) { p.CallTimeout = 30 * time.Minute }, 11 * time.Minute, 200},
+		"a call beyond its timeout":        {func(p *egress.Provider) { p.CallTimeout = 30 * time.Minute }, 31 * time.Minute, 504},
+		"by default, nearly an hour":       {func(*egress.Provider) {}, 59 * time.Minute, 200},
+		"a header that is awaited 3 s":     {func(p *egress.Provider) { p.ResponseHeaderTimeout = 3 * time.Second }, 4 * time.Second, 504},
+		"a header that comes before 3 s":   {func(p *egress.Provider) { p.ResponseHeaderTimeout = 3 * time.Second }, 2 * time.Second, 200},
+		"an idle timeout is of the answer": {func(p *egress.Provider) { p.IdleTimeout = time.Second }, 2 * time.Second, 200},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			up, _ := serveOn(t, slow(c.wait))
+			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) { c.tune(p) })
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != c.want {
+				t.Errorf("%v, error %v, want %d", res, err, c.want)
+			}
+			synctest.Wait()
+			x.settled(t)
+		})
+	}
+}
+
+// drip is a body of n bytes, one every interval; then it goes on or waits.
+type drip struct {
+	n        int
+	interval time.Duration
+	forever  bool
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	if d.n == 0 && d.forever {
+		time.Sleep(24 * time.Hour)
+	}
+	if d.n == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(d.interval)
+	d.n--
+	p[0] = 'x'
+	return 1, nil
+}
+
+func TestUploadsThatTakeLongerThanTheHeaderPass(t *testing.T) {
+	for name, c := range map[string]struct {
+		body *drip
+		want int
+	}{
+		"moving for 15 minutes":      {&drip{n: 90, interval: 10 * time.Second}, 200},
+		"a client that stops within": {&drip{n: 3, interval: 10 * time.Second, forever: true}, 408},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			got := 0
+			up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				all, _ := io.ReadAll(r.Body)
+				got = len(all)
+			}))
+			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) { p.ResponseHeaderTimeout = time.Minute })
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://proxy/p/v1/files", io.NopCloser(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/octet-stream")
+			res, err := x.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != c.want || c.want == 200 && got != 90 {
+				t.Errorf("status %d, %d bytes arrived", res.StatusCode, got)
+			}
+			if c := x.proxy.Status()[0]; len(c.Circuits) != 0 || c.Failures != 0 {
+				t.Errorf("status %+v", c)
+			}
+			time.Sleep(25 * time.Hour)
+			synctest.Wait()
+		})
+	}
+}
+
+func TestHeadersOfAMegabytePass(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	up, l := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", long) }))
+	_ = up
+	// The proxy's own transport, by way of a dialer for the pipes, is what a provider
+	// without a Roundtripper has.
+	p, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: describe(t, provider.HTTP), Key: "k"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	egress.DialThrough(p, l.Dial)
+	front, _ := serveOn(t, p)
+	front.MaxResponseHeaderBytes = 4 << 20
+	res, err := (&http.Client{Transport: front}).Get("http://proxy/p/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 200 || len(res.Header.Get("X-Long")) != len(long) {
+		t.Errorf("status %d, %d bytes", res.StatusCode, len(res.Header.Get("X-Long")))
+	}
+}
+
+func TestKeysThatAreBoundToModelsMayUploadWhereTheyAreAllowed(t *testing.T) {
+	m := &mirror{}
+	r, secrets := ring(t, keys.Key{ID: "a", Models: []string{"m"}}, keys.Key{ID: "b", Models: []string{"m"}, Uploads: true})
+	x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+	for _, c := range []struct {
+		id, path, body string
+		want           int
+	}{
+		{"a", "/p/v1/files", "file", 403}, {"b", "/p/v1/files", "file", 200}, {"b", "/p/v1/chat/completions", "{}", 403},
+		{"b", "/p/v1/chat/completions", chatBody("n", false), 403}, {"b", "/p/v1/files", `{"model":"n"}`, 403},
+	} {
+		res, _, err := x.ask(t, "POST", c.path, c.body, "Authorization: Bearer "+secrets[c.id])
+		if err != nil || res.StatusCode != c.want {
+			t.Errorf("%+v: %v, error %v", c, res, err)
+		}
+	}
+}
+
+func TestTheProviderIsToldTheCallsOwnSpan(t *testing.T) {
+	const client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	const own = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
+	m := &mirror{}
+	var parents []string
+	x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) {
+		o.NewSpan = func(parent string) string {
+			parents = append(parents, parent)
+			return own
+		}
+	})
+	if _, _, err := x.ask(t, "GET", "/p/v1/models", "", "Traceparent: "+client); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.got[0].Header.Get("Traceparent"); got != own || len(parents) != 1 || parents[0] != client {
+		t.Errorf("the provider was told %q, of parents %q", got, parents)
+	}
+	if c := x.last(t); c.TraceParent != client || c.Span != own {
+		t.Errorf("told %+v", c)
+	}
+}
