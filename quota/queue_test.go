@@ -419,3 +419,46 @@ func TestRetryInCountsTheQueue(t *testing.T) {
 		t.Errorf("refused with %+v, want a retry in about six windows", d)
 	}
 }
+
+// TestSharesAreOfTheWindowWhereOnlyThatIsScarce: a tenant of large requests gets no
+// more of a soft budget than one of small ones.
+func TestSharesAreOfTheWindowWhereOnlyThatIsScarce(t *testing.T) {
+	c := oneModel(quota.Limits{SoftTokenBudget: 60, SoftTokenWindowMS: 60_000})
+	c.ForecastOff = true
+	g := governor(t, c)
+	approve(t, g, 0, ask(60))
+	large := map[quota.Waiter]int64{}
+	for range 40 {
+		for name, tokens := range map[string]int64{"large": 30, "small": 10} {
+			r := ask(tokens)
+			r.Tenant = name
+			large[enqueue(t, g, 0, r, 24*time.Hour)] = tokens
+		}
+	}
+	order, _ := drive(t, g, 0, 10*minute)
+	got := map[int64]int64{}
+	for _, id := range order {
+		got[large[id]] += large[id]
+	}
+	if diff := got[30] - got[10]; len(order) < 15 || diff < -40 || diff > 40 {
+		t.Errorf("of the large %d tokens, of the small %d", got[30], got[10])
+	}
+}
+
+// TestTheHardLimitIsSaidFirst: whichever scope has it, and however long others take.
+func TestTheHardLimitIsSaidFirst(t *testing.T) {
+	slow, day := quota.Limits{CallsPerMinute: 1, Burst: 1, RefillPerSecond: 1e-6}, quota.Limits{MaxDailyCalls: 1}
+	for name, c := range map[string]quota.Config{
+		"the model's":  {Global: slow, Models: map[string]quota.Model{"m": {Limits: day}}},
+		"the global's": {Global: day, Models: map[string]quota.Model{"m": {Limits: slow}}},
+	} {
+		g := governor(t, c)
+		approve(t, g, 0, ask(1))
+		if d := refused(t, g, 0, ask(1), quota.CodeHardLimit); d.RetryIn != 12*time.Hour || !d.Final || d.Reason != quota.HardLimit {
+			t.Errorf("%s: %+v, want the day's end", name, d)
+		}
+		if id, d := g.Enqueue(0, ask(1), time.Hour); id != 0 || d.Code != quota.CodeHardLimit || d.RetryIn != 12*time.Hour {
+			t.Errorf("%s: waiting: %+v, want the day's end", name, d)
+		}
+	}
+}

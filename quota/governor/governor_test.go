@@ -500,3 +500,56 @@ func TestNewNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// TestAnApprovalThatCrossesTheEndOfItsWaitIsGivenBack: whichever came first.
+func TestAnApprovalThatCrossesTheEndOfItsWaitIsGivenBack(t *testing.T) {
+	crossed := 0
+	for range 60 {
+		synctest.Test(t, func(t *testing.T) {
+			g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 100})})
+			d, err := g.Approve(ask(100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := g.ApproveWait(ctx, ask(60))
+				ended <- err
+			}()
+			synctest.Wait()
+			if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 10}); err != nil { // grants the wait
+				t.Fatal(err)
+			}
+			cancel()
+			err = <-ended
+			synctest.Wait()
+			want := int64(1)
+			if err != nil {
+				want, crossed = 0, crossed+1
+			}
+			if s := g.Snapshot(); s.Statistics.Open != want || *s.Models["m"].DailyTokensRemaining != 90-60*want {
+				t.Fatalf("error %v: %d open, %d left of the day", err, s.Statistics.Open, *s.Models["m"].DailyTokensRemaining)
+			}
+		})
+	}
+	t.Logf("%d crossed", crossed)
+}
+
+// TestALeaseIsOfItsDay: the next day is stored as it is used.
+func TestALeaseIsOfItsDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memory{}
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640}), Store: store})
+		for _, n := range []int64{600, 100, 50} {
+			if _, err := g.Approve(ask(n)); err != nil {
+				t.Fatal(err)
+			}
+			if store.tokens() != n {
+				t.Errorf("%d stored, want the day's %d", store.tokens(), n)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+	})
+}
