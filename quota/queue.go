@@ -66,7 +66,11 @@ func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration)
 		d = Decision{Reason: Throttled, Code: CodeGlobalLimit, RetryIn: max(1, d.RetryIn, g.retry-now), Final: true}
 	}
 	if d.Final {
-		g.refuse(now, &c) // for the episodes that begin with it
+		// The refusal begins the same episodes as one of Approve, and says a hard limit
+		// before all else too.
+		if hard := g.refuse(now, &c); hard.Reason == HardLimit {
+			d = hard
+		}
 		g.expect(now, w, &d)
 		g.deny(now, &c, &d)
 		return 0, d

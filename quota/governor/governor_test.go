@@ -550,6 +550,7 @@ func TestALeaseIsOfItsDay(t *testing.T) {
 				t.Errorf("%d stored, want the day's %d", store.tokens(), n)
 			}
 			time.Sleep(24 * time.Hour)
+			synctest.Wait()
 		}
 	})
 }

@@ -301,6 +301,7 @@ func TestADayThatTurnsBeginsANewPage(t *testing.T) {
 				t.Errorf("stored %+v", store.use)
 			}
 			time.Sleep(24 * time.Hour)
+			synctest.Wait()
 		}
 	})
 }
