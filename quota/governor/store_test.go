@@ -297,8 +297,9 @@ func TestADayThatTurnsBeginsANewPage(t *testing.T) {
 			if _, err := g.Approve(ask(600)); err != nil {
 				t.Fatal(err)
 			}
-			if store.tokens() != 600 || len(store.use) != 2 || store.use[0].Day != time.Now().UTC().Format(time.DateOnly) {
-				t.Errorf("stored %+v", store.use)
+			use := store.crashed().use
+			if store.tokens() != 600 || len(use) != 2 || use[0].Day != time.Now().UTC().Format(time.DateOnly) {
+				t.Errorf("stored %+v", use)
 			}
 			time.Sleep(24 * time.Hour)
 			synctest.Wait()
