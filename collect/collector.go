@@ -192,7 +192,7 @@ func (r *run) collect(ctx context.Context) *stop {
 		case !r.alone(stop):
 			return cmp.Or(failed, stop)
 		default:
-			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: "stream", Reason: stop.why, Note: "stream_failed"})
+			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: string(r.live.phase()), Reason: stop.why, Note: "stream_failed"})
 			if failed == nil || failed.err == nil && stop.err != nil {
 				failed = stop
 			}

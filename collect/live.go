@@ -81,6 +81,13 @@ func (l *live) enter(s stage) {
 	}
 }
 
+// phase is what the run is doing.
+func (l *live) phase() Phase {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stage.Phase
+}
+
 // now is the time since the run began, up to its end, with the lock held.
 func (l *live) now() time.Duration {
 	if !l.ended.IsZero() {

@@ -102,24 +102,22 @@ func (r *run) recoverWhileItPays(ctx context.Context, again bool) *stop {
 	}
 }
 
-// recoverPage works one page of gaps off, stream by stream. Gaps of streams
-// that the connector no longer has are quarantined: an operator's to decide.
+// recoverPage works one page of gaps off, stream by stream. What nothing can be
+// asked for, such as a bad entry of a list that an operator released, goes back
+// into quarantine as it was.
 func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
 	by := map[string][]Gap{}
-	orphans := r.newBatch("")
+	var unasked Commit
 	for _, g := range gaps {
 		if s, ok := parents[g.Parent]; !ok || s.DetailStream != g.Stream {
 			g.Attempts, g.LastSeen, g.Status = 0, began, GapTerminal
-			if !g.bad() { // a bad entry of a list is nothing that could be asked for
-				g.Reason, g.LastError = reason.NotFound, streamGone
-			}
-			orphans.Opened = append(orphans.Opened, g)
+			unasked.Opened = append(unasked.Opened, g)
 			continue
 		}
 		by[g.Parent] = append(by[g.Parent], g)
 	}
-	if len(orphans.Opened) > 0 {
-		if err := r.commit(ctx, orphans.Commit); err != nil {
+	if len(unasked.Opened) > 0 {
+		if err := r.commit(ctx, unasked); err != nil {
 			return r.broken(ctx, err)
 		}
 	}

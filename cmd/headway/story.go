@@ -6,6 +6,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
 )
 
 // eventText tells an event as a line of a run's story.
@@ -27,6 +28,9 @@ func eventText(e event.Event) string {
 		}
 		if e.Note != "" {
 			text += ": " + e.Note
+		}
+		if e.Reason != reason.None {
+			text += " (" + e.Reason.String() + ")"
 		}
 		return text
 	case event.ConnectionChanged:
