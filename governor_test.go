@@ -78,6 +78,28 @@ func TestRetryAfterDelaysOneAttemptAndTheNextOnesNotAtAll(t *testing.T) {
 	})
 }
 
+// Two attempts under way are refused one after the other: the later answer's wait
+// counts only where it ends later.
+func TestALaterShorterRetryAfterDoesNotShortenALongerOne(t *testing.T) {
+	for _, tt := range []struct{ first, second, want time.Duration }{
+		{100 * sec, 5 * sec, 100 * sec}, {5 * sec, 100 * sec, 110 * sec}, {100 * sec, 90 * sec, 100 * sec},
+		{100 * sec, 0, 100 * sec}, {20 * sec, 15 * sec, 25 * sec},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, Tolerance: -1})
+			one, two := acquire(t, g), acquire(t, g)
+			start := time.Now()
+			one.Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: tt.first})
+			time.Sleep(10 * sec) // shorter than any first wait but one
+			two.Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: tt.second})
+			acquire(t, g).Settle(headway.Outcome{Class: reason.OK})
+			if got := time.Since(start); got < tt.want || got > tt.want+sec {
+				t.Errorf("%v, and 10s later %v: the next attempt came after %v, want %v", tt.first, tt.second, got, tt.want)
+			}
+		})
+	}
+}
+
 func TestAWaitBeyondMaxWaitIsARefusalThatSaysWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Name: "acme"})

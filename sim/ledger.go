@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -110,6 +111,9 @@ func (l *Ledger) Result(oracle *Oracle, m *provider.Model) Result {
 		Attempts: l.attempts, Admitted: admitted, Throttled: l.throttled,
 		LongestBlockS: seconds(max(l.longest, l.s.Horizon-l.workSince)),
 		Suspended:     m.Suspended(), CeilingViolations: l.violations,
+	}
+	if w := l.s.Workload; w.Kind == scenario.Backlog && w.Rate != (scenario.Rate{}) {
+		r.Notes = append(r.Notes, fmt.Sprintf("workload.rate %s is not used: a backlog always has work; for work that arrives at that rate set kind: open", w.Rate))
 	}
 	if admitted > 0 {
 		r.ThrottledPer1000 = new(round(1000*float64(l.throttled)/float64(admitted), 3))

@@ -62,6 +62,9 @@ type Result struct {
 	// limit to be at the end; null for a law that holds no belief.
 	Belief *Belief `json:"belief"`
 
+	// Notes say what of the scenario had no effect, in a sentence each.
+	Notes []string `json:"notes,omitempty"`
+
 	// Trace is the course of the run; nil unless it was asked for.
 	Trace *Trace `json:"-"`
 }

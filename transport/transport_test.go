@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -149,6 +150,49 @@ func TestRetryAfterIsPaidOnceAndTheRequestSucceeds(t *testing.T) {
 		}
 		if tr.RetriesLeft() != 7 {
 			t.Fatalf("%d retries left, one of 8 was used", tr.RetriesLeft())
+		}
+	})
+}
+
+// Of two requests under way the one is told to wait a minute and the other, later,
+// three seconds: nothing is sent within the minute.
+func TestALaterShorterRetryAfterSendsNothingEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var late []time.Duration // when what follows the two arrives
+		seen, start := 0, time.Now()
+		c, _ := serve(t, headway.Config{Ceiling: time.Millisecond, Initial: time.Millisecond, Tolerance: -1}, transport.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			seen++
+			n := seen
+			if n > 2 {
+				late = append(late, time.Since(start))
+			}
+			mu.Unlock()
+			switch n {
+			case 1:
+				time.Sleep(time.Second)
+				w.Header().Set("Retry-After", "60")
+				w.WriteHeader(http.StatusTooManyRequests)
+			case 2:
+				time.Sleep(10 * time.Second)
+				w.Header().Set("Retry-After", "3")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		})
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if status, _, err := get(t, c); status != http.StatusOK || err != nil {
+					t.Errorf("got %d, %v", status, err)
+				}
+			})
+		}
+		wg.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(late) != 2 || slices.Min(late) < 61*time.Second {
+			t.Errorf("the provider was asked again after %v, want two requests after 1m1s", late)
 		}
 	})
 }

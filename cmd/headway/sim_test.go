@@ -208,3 +208,37 @@ func TestCompareKeepsTheOrder(t *testing.T) {
 		t.Errorf("table %s, want that of the same results: %s", table, &want)
 	}
 }
+
+// A backlog always has work, so a rate at which it fills means nothing: such a
+// scenario runs, and its result says so.
+func TestSimRunSaysThatABacklogUsesNoRate(t *testing.T) {
+	const text = "name: filled\nhorizon: 1m\nworkload: {kind: backlog, rate: 10/s}\nprovider:\n  limits: [{kind: token_bucket, rate: 5/s, burst: 2}]\n"
+	results := map[bool]sim.Result{}
+	for _, rated := range []bool{true, false} {
+		file := filepath.Join(t.TempDir(), "filled.yaml")
+		source := text
+		if !rated {
+			source = strings.Replace(text, ", rate: 10/s", "", 1)
+		}
+		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := headway(t, "sim", "run", file)
+		if code != exitOK || strings.Contains(out, "workload.rate 10/s is not used") != rated {
+			t.Errorf("rated %v: exit %d: %s%s", rated, code, out, errs)
+		}
+		code, out, errs = headway(t, "sim", "run", file, "--json")
+		var r sim.Result
+		if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
+			t.Fatalf("exit %d, %v: %s", code, err, errs)
+		}
+		if (len(r.Notes) == 1) != rated {
+			t.Errorf("rated %v: notes %q", rated, r.Notes)
+		}
+		r.Notes = nil
+		results[rated] = r
+	}
+	if results[true].Admitted != results[false].Admitted || results[true].Attempts != results[false].Attempts {
+		t.Errorf("the rate changed the run: %+v, without it %+v", results[true], results[false])
+	}
+}

@@ -107,6 +107,9 @@ func resultText(r *sim.Result) string {
 		{"fairness (Jain)", figure(r.FairnessJain, 3, ""), "1 is even between clients"},
 		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
 	}
+	for _, note := range r.Notes {
+		rows = append(rows, [3]string{"note", "", note})
+	}
 	return aligned(rows)
 }
 

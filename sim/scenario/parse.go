@@ -160,7 +160,7 @@ func workload(root mapping) Workload {
 	switch {
 	case w.Kind == Open:
 		m.require("rate")
-	case m.has("rate"):
+	case w.Kind == Bulk && m.has("rate"):
 		m.fail("rate", "belongs to workload kind open, not to %s", w.Kind)
 	}
 	if w.Kind == Bulk {

@@ -88,7 +88,8 @@ const (
 type Workload struct {
 	// Kind defaults to Backlog.
 	Kind WorkloadKind
-	// Rate is how fast work arrives at each client; zero unless Kind is Open.
+	// Rate is how fast work arrives at each client when Kind is Open. A backlog
+	// never runs out, whatever fills it: there the rate is not used, and results say so.
 	Rate Rate
 	// MaxInFlight bounds the attempts of one client that are under way; default 64.
 	MaxInFlight int

@@ -225,7 +225,6 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: "closed" must be one of backlog, open, bulk`},
 		{"name: x\nworkload: {kind: [open]}", "2:18: workload.kind: must be one of backlog, open, bulk, got a list"},
 		{"name: x\nworkload: {kind: open}", "2:12: workload.rate: is required"},
-		{"name: x\nworkload: {rate: 1/s}", "2:18: workload.rate: belongs to workload kind open, not to backlog"},
 		{"name: x\nworkload: {max_in_flight: 0}", "2:27: workload.max_in_flight: 0 must be a whole number from 1 to"},
 		{"name: x\nworkload: {cost: {mean: 0}}", "2:25: workload.cost.mean: 0 must be above 0"},
 		{"name: x\nworkload: {cost: {mean: .nan}}", "2:25: workload.cost.mean: must be a number"},
