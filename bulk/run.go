@@ -96,9 +96,11 @@ func (s *session) run(ctx context.Context) {
 	s.progress()
 	for {
 		d := s.drive()
+		s.account.to(s.now(), reason.BoundProcessing)
 		if d.Action == dispatch.Finish {
 			return
 		}
+		s.decision = d
 		timer.Reset(min(max(d.At-s.now(), 0), time.Hour))
 		rows := s.items
 		if s.ended || s.core.Full() {
@@ -106,23 +108,31 @@ func (s *session) run(ctx context.Context) {
 		}
 		select {
 		case it := <-rows:
+			s.woke()
 			s.take(it)
 		case r := <-s.results:
+			s.woke()
 			s.settle(r)
 		case err := <-failed:
+			s.woke()
 			failed = nil
 			s.fail(reason.Internal, err)
 		case <-timer.C:
+			s.woke()
 		case <-tick.C:
+			s.woke()
 			s.progress()
 		case <-done:
+			s.woke()
 			done = nil
 			s.core.Halt(dispatch.Stop{Reason: reason.Interrupted})
 			drained = time.After(max(s.o.Drain, 0))
 		case <-drained:
+			s.woke()
 			drained = nil
 			cancel()
 		case <-abort:
+			s.woke()
 			abort = nil
 			s.core.Halt(dispatch.Stop{Reason: reason.Interrupted})
 			cancel()
@@ -144,6 +154,7 @@ func (s *session) drive() dispatch.Decision {
 
 // finish tells what it came to, and gives the folder back.
 func (s *session) finish() (Summary, error) {
+	s.account.to(s.now(), reason.BoundDisk) // the last entries of the journal
 	state := s.journal.State()
 	sum := Summary{Progress: s.standing(state), Load: state.Header.Load, State: Drained, Reason: reason.Drained}
 	sum.RejectsFile, sum.UncertainFile = sideFiles(s.o.Dir, state.Counts)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/headway-go/headway/bulk/dispatch"
@@ -27,6 +28,10 @@ type session struct {
 	state   journal.State // when the run began; not changed
 	origin  time.Time
 	core    *dispatch.Core
+
+	account  account
+	decision dispatch.Decision // what is waited for
+	sent     atomic.Int64      // batches that the provider has
 
 	sending context.Context
 	items   chan item
@@ -63,6 +68,7 @@ type result struct {
 type shipment struct {
 	batch Batch
 	journaled
+	launched atomic.Bool // the journal has it, and it was sent
 }
 
 // journaled is a batch as the journal knows it; number 0 when it does not.
@@ -230,6 +236,8 @@ func (s *session) send(b dispatch.Batch) {
 	f.batch.Key = key(s.state.Header.Load, f.spans)
 	s.flying[b.ID] = f
 	launch := func() {
+		f.launched.Store(true)
+		s.sent.Add(1)
 		go func() {
 			s.results <- result{b.ID, s.target.Send(s.sending, b.Identity, f.batch)}
 		}()
@@ -267,6 +275,9 @@ func key(load string, spans []ledger.Span) string {
 func (s *session) settle(r result) {
 	f := s.flying[r.id]
 	delete(s.flying, r.id)
+	if f.launched.Load() {
+		s.sent.Add(-1)
+	}
 	if r.outcome.Err != nil {
 		s.cause = r.outcome.Err
 	}
@@ -303,6 +314,18 @@ func (s *session) settle(r result) {
 	}
 }
 
+// standstill is what the load waits for now.
+func (s *session) standstill() standstill {
+	sent := s.sent.Load()
+	return standstill{
+		Decision: s.decision, sent: sent, unwritten: int64(len(s.flying)) - sent,
+		held: s.core.Bound(), read: s.ended || s.core.Full(),
+	}
+}
+
+// woke ends a wait.
+func (s *session) woke() { s.account.to(s.now(), s.standstill().bound()) }
+
 // progress tells how the load stands.
 func (s *session) progress() {
 	if s.o.OnProgress != nil {
@@ -315,6 +338,7 @@ func (s *session) standing(state journal.State) Progress {
 		Totals: totals(state, s.taken), InFlight: s.core.InFlight(), BatchRows: s.core.BatchRows(),
 		Counts: s.core.Counts(), Elapsed: s.now(), Waiting: s.waiting, Offset: s.offset,
 	}
+	p.BoundBy = s.account.bounds(p.Elapsed, s.standstill().bound())
 	if seconds := p.Elapsed.Seconds(); seconds > 0 {
 		p.RowsPerSecond = float64(state.Counts.Acknowledged-s.state.Counts.Acknowledged) / seconds
 	}

@@ -39,6 +39,8 @@ type Progress struct {
 	// acknowledged in it.
 	Elapsed       time.Duration `json:"elapsed_ns"`
 	RowsPerSecond float64       `json:"rows_per_second"`
+	// BoundBy is the time of this run by what kept it from being faster.
+	BoundBy reason.Bounds `json:"bound_by,omitzero"`
 	// Waiting is why nothing more is sent now; None while something is.
 	Waiting reason.Reason `json:"waiting,omitempty"`
 	// Identities are in the target's order.

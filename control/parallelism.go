@@ -1,6 +1,10 @@
 package control
 
-import "time"
+import (
+	"time"
+
+	"github.com/headway-go/headway/reason"
+)
 
 // Parallelism is the law of how many attempts may be under way at once on one
 // connection: additive increase while batches succeed, multiplicative decrease
@@ -22,6 +26,7 @@ type Parallelism struct {
 	params *ParallelismParams
 
 	current, max int
+	recommended  bool // max is what the server asked for
 	lastGood     int
 	successes    int
 	throttles    int64
@@ -112,7 +117,7 @@ func (l *Parallelism) Recommend(n int) {
 	if n < 1 {
 		return
 	}
-	l.max = min(n, l.params.Ceiling)
+	l.max, l.recommended = min(n, l.params.Ceiling), n < l.params.Ceiling
 	l.current = max(min(l.current, l.max), l.least())
 	l.lastGood = max(min(l.lastGood, l.max), l.least())
 }
@@ -190,6 +195,18 @@ func (l *Parallelism) ceiling() int {
 // least is the lower bound: a server that recommends less than the owner's is
 // obeyed.
 func (l *Parallelism) least() int { return min(l.params.Min, l.max) }
+
+// Bound is what keeps the level from being higher: the owner's bound, what the
+// server recommends or the execution time that it allows, or the law itself.
+func (l *Parallelism) Bound() reason.Bound {
+	switch {
+	case l.level() < l.ceiling():
+		return reason.BoundParallelism
+	case l.ceiling() < l.max, l.recommended:
+		return reason.BoundLimit
+	}
+	return reason.BoundCeiling
+}
 
 // stale reports whether an attempt was sent before the last decrease.
 func (l *Parallelism) stale(sent time.Duration) bool {

@@ -280,7 +280,7 @@ func (d *Daemon) rates() []api.Live {
 		if p.Pacing == nil && len(p.Circuits) == 0 {
 			continue
 		}
-		one := api.Live{Source: api.Proxy, Circuits: p.Circuits}
+		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy}
 		if p.Pacing != nil {
 			one.Snapshot = *p.Pacing
 		} else {

@@ -84,17 +84,18 @@ func (a *attempt) acquire() *provider.Refusal {
 	if u.Pacing == nil && (u.Approver == nil || !x.asked.Metered) {
 		return a.enterCircuit()
 	}
-	asked := time.Now()
+	clock := lap{time.Now()}
 	u.counters.waiting.Add(1)
-	defer func() {
+	defer func(asked time.Time) {
 		u.counters.waiting.Add(-1)
 		x.told.Wait += time.Since(asked)
-	}()
+	}(clock.last)
 	ctx, cancel := context.WithDeadline(a.ctx, x.until)
 	defer cancel()
 	defer context.AfterFunc(x.proxy.draining, cancel)()
 	if u.Approver != nil && x.asked.Metered {
 		d, err := u.Approver.ApproveWait(ctx, a.request)
+		x.waited(reason.BoundCeiling, clock.next())
 		if err == nil && !d.Approved {
 			err = d.Refusal(time.Now())
 		}
@@ -106,11 +107,15 @@ func (a *attempt) acquire() *provider.Refusal {
 	if u.Pacing != nil {
 		turn := a.turn()
 		err := u.turns.take(ctx, turn, u.interval)
+		queued := clock.next()
 		if err != nil {
+			x.waited(inQueue(u.Pacing.Snapshot().Held), queued)
 			return new(x.denied(err))
 		}
 		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
 		u.turns.pass()
+		x.waited(inQueue(permit.Wait()), queued)
+		x.waited(permit.Wait().Bound(), clock.next())
 		if err != nil {
 			f := x.denied(err)
 			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {

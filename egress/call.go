@@ -79,6 +79,9 @@ type Call struct {
 	// Wait is the time spent waiting for quota and pacing, Header that from
 	// sending to the response's header, of the last attempt. Whole is everything.
 	Wait, Header, Whole time.Duration
+	// BoundBy is Whole by what kept the call from being faster: waits by what they
+	// were for, latency from sending to the answer's end, and the rest as processing.
+	BoundBy reason.Bounds
 	// Sent and Received are bytes of bodies.
 	Sent, Received int64
 
@@ -187,6 +190,7 @@ func (x *exchange) finish() {
 	x.cancel(context.Canceled)
 	x.told.Whole = time.Since(x.began)
 	x.told.Sent += x.upload.n.Load()
+	x.account()
 	if x.up != nil {
 		c := &x.up.counters
 		c.inFlight.Add(-1)

@@ -172,6 +172,7 @@ type joined struct {
 // sleep waits before retry n: what the provider asked for, or the backoff, the
 // longer of the two. False when there is no time for it.
 func (x *exchange) sleep(n int, wait time.Duration) bool {
+	asked := wait
 	backoff, err := retry.Backoff{}.Resolve()
 	if err == nil {
 		wait = max(wait, backoff.Wait(n+1, rand.Uint64()))
@@ -179,10 +180,17 @@ func (x *exchange) sleep(n int, wait time.Duration) bool {
 	if time.Now().Add(wait).After(x.until) {
 		return false
 	}
+	by := reason.BoundBackoff
+	if asked > 0 && wait == asked {
+		by = reason.BoundCooldown
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	began := time.Now()
-	defer func() { x.told.Wait += time.Since(began) }()
+	defer func() {
+		x.told.Wait += time.Since(began)
+		x.waited(by, time.Since(began))
+	}()
 	select {
 	case <-timer.C:
 		return true

@@ -20,6 +20,9 @@ func (a *attempt) settle() {
 		return
 	}
 	a.settled = true
+	if a.tried {
+		a.x.waited(reason.BoundLatency, time.Since(a.sentAt))
+	}
 	if a.watch != nil {
 		a.watch.stop()
 		a.unwatch()

@@ -7,6 +7,7 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
 )
 
 // ProviderStatus is one provider at an instant, with totals since the proxy was made.
@@ -30,6 +31,8 @@ type ProviderStatus struct {
 	// Unsettled are permits whose use could not be recorded, because they had
 	// expired before.
 	Unsettled int64 `json:"unsettled"`
+	// BoundBy is the time of calls that ended, by what kept them from being faster.
+	BoundBy reason.Bounds `json:"bound_by"`
 	// Tokens are what the calls used.
 	Tokens quota.Usage `json:"tokens"`
 	// Circuits are the breakers that are not closed.
@@ -45,6 +48,15 @@ type counters struct {
 
 	mu      sync.Mutex
 	refused map[string]int64
+	boundBy reason.Bounds
+}
+
+func (c *counters) bound(b *reason.Bounds) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, d := range b {
+		c.boundBy[i] += d
+	}
 }
 
 // maxCodes is more than there are codes and reasons.
@@ -83,6 +95,7 @@ func (p *Proxy) Status() []ProviderStatus {
 		}
 		c.mu.Lock()
 		maps.Copy(s.Refused, c.refused)
+		s.BoundBy = c.boundBy
 		c.mu.Unlock()
 		if u.Pacing != nil {
 			s.Pacing = new(u.Pacing.Snapshot())

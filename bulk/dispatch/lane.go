@@ -50,6 +50,44 @@ func (l *lane) free(now time.Duration, p *Params, rows int) (n int, from time.Du
 	return n, 0, reason.None
 }
 
+// held is what keeps the lane from having more under way than it has places.
+func (l *lane) held(p *Params) reason.Bound {
+	if p.Hinted && !l.heard {
+		return reason.BoundLearning
+	}
+	return l.law.Bound()
+}
+
+// Bound is what keeps more batches from being under way at once: of several
+// identities the one that is nearest to having more.
+func (c *Core) Bound() reason.Bound {
+	by := reason.BoundUnknown
+	for i := range c.lanes {
+		if c.lanes[i].stopped != reason.None {
+			continue
+		}
+		if next := c.lanes[i].held(c.params); rankOf(next) > rankOf(by) {
+			by = next
+		}
+	}
+	return by
+}
+
+// rankOf orders bounds by how soon they may give way.
+func rankOf(b reason.Bound) int {
+	switch b {
+	case reason.BoundLearning:
+		return 4
+	case reason.BoundParallelism:
+		return 3
+	case reason.BoundLimit:
+		return 2
+	case reason.BoundCeiling:
+		return 1
+	}
+	return 0
+}
+
 // Identity is the state of one identity, to show.
 type Identity struct {
 	// Law is its parallelism.

@@ -18,6 +18,7 @@ type progressJSON struct {
 	InFlight            int            `json:"in_flight"`
 	BatchRows           int            `json:"batch_rows"`
 	Waiting             reason.Reason  `json:"waiting,omitempty"`
+	BoundBy             reason.Bounds  `json:"bound_by,omitzero"`
 	Counts              countsJSON     `json:"counts"`
 	Identities          []identityJSON `json:"identities"`
 }
@@ -65,7 +66,7 @@ type summaryJSON struct {
 func loadView(p bulk.Progress) progressJSON {
 	v := progressJSON{
 		Totals: p.Totals, ElapsedSeconds: p.Elapsed.Seconds(), RowsPerSecond: p.RowsPerSecond,
-		InFlight: p.InFlight, BatchRows: p.BatchRows, Waiting: p.Waiting, Counts: countsView(p.Counts),
+		InFlight: p.InFlight, BatchRows: p.BatchRows, Waiting: p.Waiting, BoundBy: p.BoundBy, Counts: countsView(p.Counts),
 		Identities: []identityJSON{},
 	}
 	for _, id := range p.Identities {

@@ -141,6 +141,9 @@ func (s *loadStatus) text() string {
 			text += ": " + last.Cause
 		}
 		row("last run", "%s, ended %s", text, last.Ended.Local().Format(time.DateTime))
+		if last.Counts.Sent > 0 {
+			row("bound by", "%s", last.BoundBy)
+		}
 		if !last.RetryAt.IsZero() {
 			row("retry at", "%s", last.RetryAt.Local().Format(time.RFC3339))
 		}

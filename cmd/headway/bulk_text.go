@@ -143,6 +143,7 @@ func loadSummary(name string, s bulk.Summary, err error, dir string, pipe bool) 
 		for i, id := range s.Identities {
 			row(map[bool]string{true: "identities"}[i == 0], "%s", identityText(id, s.Elapsed))
 		}
+		row("bound by", "%s", loadBoundText(s.Progress))
 	}
 	if !s.RetryAt.IsZero() {
 		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))
@@ -152,6 +153,32 @@ func loadSummary(name string, s bulk.Summary, err error, dir string, pipe bool) 
 		row(map[bool]string{true: "next"}[i == 0], "%s", next)
 	}
 	return b.String()
+}
+
+// loadBoundText says what kept a load from being faster, and what that means where
+// one thing did for half of the time or more.
+func loadBoundText(p bulk.Progress) string {
+	text := p.BoundBy.String()
+	shares := p.BoundBy.Shares()
+	if len(shares) == 0 || shares[0].Of < 0.5 {
+		return text
+	}
+	atOnce := 0
+	for _, id := range p.Identities {
+		atOnce += id.Law.Current
+	}
+	switch shares[0].Bound {
+	case reason.BoundCeiling:
+		text += fmt.Sprintf("; your ceiling of %s at once, not the provider, was the limit (parallelism.max)", plural(int64(atOnce), "batch", "batches"))
+	case reason.BoundLimit:
+		text += "; the provider asks for no more at once, or allows no more execution time"
+	case reason.BoundParallelism:
+		text += fmt.Sprintf("; %s at once is what the provider has borne so far", plural(int64(atOnce), "batch", "batches"))
+	case reason.BoundInput:
+		text += "; rows came slower than they could be sent"
+	default:
+	}
+	return text
 }
 
 // filed is a number of rows and where they are.

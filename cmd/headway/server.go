@@ -128,6 +128,9 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 			text += fmt.Sprintf(", %d under way, %d waiting", r.Live.InFlight, r.Live.Waiting)
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)
+		if r.BoundBy.Total() > 0 {
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  calls bound by %s\n", r.BoundBy)
+		}
 		for _, c := range r.Circuits {
 			of := strings.TrimSpace(c.Model + " " + c.Path)
 			if of == "" {

@@ -36,6 +36,8 @@ type Live struct {
 	headway.Snapshot
 	// Circuits are the breakers of a proxied provider that are not closed.
 	Circuits []egress.CircuitStatus
+	// BoundBy is the time of the provider's calls by what kept them from being faster.
+	BoundBy reason.Bounds
 }
 
 // Rate is the rate of one connection, as "headway rate --json" has it, and its
@@ -54,6 +56,9 @@ type Rate struct {
 	// Circuits are the breakers of a proxied provider that are not closed: by model
 	// and path, or of the whole provider where both are missing.
 	Circuits []egress.CircuitStatus `json:"circuits,omitempty"`
+	// BoundBy is the time of a proxied provider's calls that ended, by what kept them
+	// from being faster.
+	BoundBy reason.Bounds `json:"bound_by,omitzero"`
 }
 
 // Trace is one run and what happened in it, as "headway runs show --json" has it.

@@ -165,7 +165,7 @@ func live() []api.Live {
 	rate.LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: 25, At: began}
 	rate.Belief = &event.Belief{Kind: "token_bucket", Limit: 60, WindowS: 60, Confidence: 0.9}
 	return []api.Live{
-		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "envelope", Rate: rate, Circuit: "closed", InFlight: 2}},
+		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "envelope", Rate: rate, Circuit: "closed", InFlight: 2}, BoundBy: reason.Bounds{reason.BoundLatency: time.Second}},
 		{Source: api.Collect, Snapshot: headway.Snapshot{At: began, Connection: "chat", Law: "aimd", Circuit: "open", RetryAt: began.Add(time.Minute)}},
 	}
 }

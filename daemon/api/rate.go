@@ -39,5 +39,5 @@ func merged(stored []collect.ConnectionStatus, live map[string]Live) []known {
 
 func (m *known) live(l Live) {
 	m.Source, m.Running, m.Rate.Rate, m.Live = l.Source, true, l.Rate, &l.Snapshot
-	m.Circuits = l.Circuits
+	m.Circuits, m.BoundBy = l.Circuits, l.BoundBy
 }

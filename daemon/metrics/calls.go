@@ -9,8 +9,8 @@ import (
 
 // calls count what the proxy did, as each call ends.
 type calls struct {
-	total, tokens, refusals, throttles, attempts *prometheus.CounterVec
-	wait, header, whole                          *prometheus.HistogramVec
+	total, tokens, refusals, throttles, attempts, bound *prometheus.CounterVec
+	wait, header, whole                                 *prometheus.HistogramVec
 }
 
 // Calls of language models take from milliseconds to many minutes.
@@ -32,6 +32,7 @@ func (c *calls) register(r prometheus.Registerer) {
 	c.refusals = count("headway_refusals_total", "Calls that the proxy refused itself, by code, or by reason where there is no code.", "provider", "code")
 	c.attempts = count("headway_upstream_attempts_total", "Requests that were sent upstream.", "provider")
 	c.throttles = count("headway_upstream_throttles_total", "Requests that the provider refused for rate or load.", "provider")
+	c.bound = count("headway_call_bound_seconds_total", "The time of calls, by what kept them from being faster: a wait for the owner's ceiling, a limit of the provider and so on, latency, or processing, which is the rest.", "provider", "bound")
 	c.wait = time("headway_call_wait_seconds", "How long calls waited for their turn, refused ones included.")
 	c.header = time("headway_call_header_seconds", "From sending a request to the head of its response.")
 	c.whole = time("headway_call_seconds", "How long calls took as a whole.")
@@ -63,6 +64,11 @@ func (m *Metrics) Call(c egress.Call) {
 		m.calls.refusals.WithLabelValues(name, code).Inc()
 	}
 	m.calls.wait.WithLabelValues(name).Observe(c.Wait.Seconds())
+	for by, d := range c.BoundBy {
+		if d > 0 {
+			m.calls.bound.WithLabelValues(name, reason.Bound(by).String()).Add(d.Seconds())
+		}
+	}
 	if c.Attempts == 0 {
 		return
 	}

@@ -80,7 +80,7 @@ func full(t *testing.T) *metrics.Metrics {
 	m.Call(egress.Call{
 		Provider: "openai", Model: "small", Tenant: "a", Ending: egress.Complete, Class: reason.OK, Status: 200,
 		Attempts: 2, Throttled: 1, Wait: 2 * time.Second, Header: 100 * time.Millisecond, Whole: 3 * time.Second,
-		Used: quota.Usage{Input: 90, Cached: 10, Output: 20},
+		Used: quota.Usage{Input: 90, Cached: 10, Output: 20}, BoundBy: reason.Bounds{reason.BoundCeiling: 2 * time.Second},
 	})
 	m.Call(egress.Call{Provider: "openai", Model: "anything at all", Ending: egress.Refused, Status: 429, Code: "RATE_THROTTLED"})
 	m.Reloaded(errors.New("a fault"))
@@ -98,6 +98,7 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_upstream_throttles_total{provider="openai"} 1`,
 		`headway_tokens_total{kind="cached",model="small",provider="openai",tenant="a"} 10`,
 		`headway_call_wait_seconds_bucket{provider="openai",le="2.5"} 2`,
+		`headway_call_bound_seconds_total{bound="ceiling",provider="openai"} 2`,
 		`headway_calls_in_flight{provider="openai"} 2`,
 		`headway_quota_approvals_total{model="small",quota="openai"} 1`,
 		`headway_quota_remaining{budget="daily_tokens",model="",quota="openai"} 4890`,
