@@ -35,8 +35,10 @@ func TestCallsSayWhatBoundThem(t *testing.T) {
 	}{
 		{"the owner's ceiling", func(t *testing.T, p *egress.Provider) { p.Pacing = slow(t, time.Second) }, "", 20, reason.BoundCeiling},
 		{"the owner's budget", func(t *testing.T, p *egress.Provider) {
-			p.Approver = newLedger(t, quota.Config{Global: quota.Limits{CallsPerMinute: 12}})
-		}, "", 4, reason.BoundCeiling},
+			c := generous()
+			c.Global = quota.Limits{CallsPerMinute: 12, Burst: 1}
+			p.Approver = newLedger(t, c)
+		}, "", 3, reason.BoundCeiling},
 		{"the provider's Retry-After", func(*testing.T, *egress.Provider) {}, "throttled", 1, reason.BoundCooldown},
 		{"latency", func(_ *testing.T, p *egress.Provider) { p.Roundtripper = late{p.Roundtripper, 2 * time.Second} }, "", 3, reason.BoundLatency},
 	} {
