@@ -46,11 +46,7 @@ nothing there, and of a list that ends on a full page.`,
 			if err != nil {
 				return err
 			}
-			state, err := openDestination(cmd, c).stateOf(cmd)
-			if err != nil {
-				return err
-			}
-			con, err := rest.New(c, rest.KeepTokens(state))
+			con, err := rest.New(c, rest.KeepTokens(statePath(cmd)))
 			if err != nil {
 				return usage(err)
 			}

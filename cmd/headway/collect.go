@@ -196,7 +196,7 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 				ask.turn = turn
 			}
 		}
-		summary, err = collectOnce(ctx, stop, c, path, store, to, s, ask)
+		summary, err = collectOnce(ctx, stop, c, statePath(cmd), store, to, s, ask)
 		ask.fresh = false
 		if every == nil || !every.pause(ctx, stop, s, summary, err) {
 			break
@@ -209,8 +209,8 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 	return err
 }
 
-func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, path string, store collect.Store, to destination, s *screen, ask demand) (collect.Summary, error) {
-	con, err := rest.New(c, rest.KeepTokens(path))
+func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, state string, store collect.Store, to destination, s *screen, ask demand) (collect.Summary, error) {
+	con, err := rest.New(c, rest.KeepTokens(state))
 	if err != nil {
 		return collect.Summary{}, usage(err)
 	}
