@@ -180,7 +180,8 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 		signal.Ignore(syscall.SIGPIPE)
 	}
 	s.destination = to.name
-	store, err := sqlite.Open(cmd.Context(), statePath(cmd))
+	path := statePath(cmd)
+	store, err := sqlite.Open(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
