@@ -21,6 +21,7 @@ import (
 	"github.com/headway-go/headway/daemon/metrics"
 	"github.com/headway-go/headway/daemon/telemetry"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/internal/filelock"
 	"github.com/headway-go/headway/reason"
 )
@@ -79,6 +80,7 @@ type Daemon struct {
 	lines   map[string]*line // all names since the start
 	lock    *os.File
 	stored  map[string]rate // the learned rates as on disk
+	issued  []keys.Key      // as on disk
 	address net.Addr
 	server  *server
 	saver   *saver
@@ -89,6 +91,7 @@ type Daemon struct {
 
 // view is what requests see of the configuration. It never changes.
 type view struct {
+	issued []keys.Key
 	config config.Config
 	quotas map[string]api.Quota
 	gate   *gate
@@ -144,6 +147,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 		Rates:     d.rates,
 		Schedule:  d.scheduled,
 		Reader:    d.archive,
+		Keys:      keyring{d},
 		Events:    d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})
 	return d, err
@@ -174,6 +178,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
+		return err
+	}
+	if d.issued, err = readIssued(d.issuedPath()); err != nil {
 		return err
 	}
 	p, err := d.plan(d.config)

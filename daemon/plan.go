@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	headway "github.com/headway-go/headway"
@@ -23,6 +24,7 @@ import (
 // what can fail has been done, but for swapping.
 type plan struct {
 	config      config.Config
+	issued      []keys.Key // while the daemon ran, beside those of the configuration
 	data, admin *keys.Ring
 	lines       []*line             // of the providers, in their order
 	pacing      []*headway.Governor // beside lines; nil is off
@@ -58,7 +60,7 @@ func (p *plan) load() {
 }
 
 func (p *plan) rings() (err error) {
-	if p.data, err = keys.New(p.config.Keys); err != nil {
+	if p.data, err = keys.New(slices.Concat(p.config.Keys, p.issued)); err != nil {
 		return fmt.Errorf("daemon: keys: %w", err)
 	}
 	if p.admin, err = keys.New(p.config.AdminKeys); err != nil {
@@ -69,7 +71,7 @@ func (p *plan) rings() (err error) {
 
 // plan prepares a configuration. After an error what it opened is closed again.
 func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
-	p := &plan{config: c}
+	p := &plan{config: c, issued: d.issued}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.abandon())
@@ -168,7 +170,7 @@ func (p *plan) undo(n int) error {
 
 // show lets requests see the plan that is in force.
 func (d *Daemon) show(p *plan) {
-	v := &view{config: p.config, quotas: map[string]api.Quota{}, gate: d.gate(p), page: Page(p.config, Base(p.config, d.address))}
+	v := &view{config: p.config, issued: p.issued, quotas: map[string]api.Quota{}, gate: d.gate(p), page: Page(p.config, Base(p.config, d.address))}
 	for i, one := range p.config.Providers {
 		if one.Quota != nil {
 			v.quotas[one.Name] = budgeted{p.lines[i].quota}

@@ -168,7 +168,7 @@ func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 // start is the start page.
 func (d *Daemon) start(w http.ResponseWriter, v *view) {
 	text := v.page
-	if !v.config.Open() {
+	if v.gate.data.Len() > 0 {
 		// Who may not call learns nothing of what there is.
 		text = "headway serve\n\nThis daemon asks for a key. Its API is described at /v1/openapi.json.\n"
 	}

@@ -202,6 +202,16 @@ func (p *Proxy) Replace(o Options) error {
 	return nil
 }
 
+// SetKeys has calls from now on show keys of a ring; nil asks for none. Nothing
+// else changes.
+func (p *Proxy) SetKeys(ring *keys.Ring) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := *p.table.Load()
+	t.keys = ring
+	p.table.Store(&t)
+}
+
 // closeIdle ends the idle connections of transports that no provider uses any more.
 func (p *Proxy) closeIdle(before, now *table) {
 	used := map[http.RoundTripper]bool{p.transport: true}

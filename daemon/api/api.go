@@ -101,6 +101,9 @@ type Options struct {
 	Events *events.Hub
 	// Ready is nil when requests can be served. Default: always.
 	Ready func() error
+	// Keys issues and revokes keys while the daemon runs. Default: there are no such
+	// paths.
+	Keys Keyring
 	// Metrics serves /metrics. Default: there is no such path.
 	Metrics http.Handler
 	// Version is the program's.
@@ -209,6 +212,10 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/events":           get(data, a.stream),
 		"/healthz":             get(public, a.healthy),
 		"/readyz":              get(public, a.ready),
+	}
+	if a.o.Keys != nil {
+		routes["/v1/keys"] = map[string]operation{http.MethodGet: {admin, a.keys}, http.MethodPost: {admin, a.issue}}
+		routes["/v1/keys/{id}"] = map[string]operation{http.MethodDelete: {admin, a.revoke}}
 	}
 	if a.o.Metrics != nil {
 		routes["/metrics"] = get(admin, func(w http.ResponseWriter, r *http.Request, _ Caller) error {

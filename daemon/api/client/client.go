@@ -118,6 +118,42 @@ func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte)
 	return v, err
 }
 
+// Keys are the Headway keys of the daemon, without their secrets.
+func (c *Client) Keys(ctx context.Context) (v []api.IssuedKey, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "keys")
+}
+
+// IssueKey makes a key, which is good at once; its secret is shown this once.
+func (c *Client) IssueKey(ctx context.Context, k api.IssuedKey) (v api.NewKey, err error) {
+	body, err := json.Marshal(issue{
+		k.ID, k.Tenant, k.Agent, k.Models, k.Providers, k.Uploads, k.Priority, k.PriorityMax, k.Expires,
+	})
+	if err != nil {
+		return v, fmt.Errorf("client: %w", err)
+	}
+	_, err = c.call(ctx, &v, http.MethodPost, c.url(nil, "v1", "keys"), body)
+	return v, err
+}
+
+// issue is what a key is asked for with.
+type issue struct {
+	ID          string    `json:"id"`
+	Tenant      string    `json:"tenant,omitempty"`
+	Agent       string    `json:"agent,omitempty"`
+	Models      []string  `json:"models,omitempty"`
+	Providers   []string  `json:"providers,omitempty"`
+	Uploads     bool      `json:"uploads,omitempty"`
+	Priority    int       `json:"priority,omitempty"`
+	PriorityMax int       `json:"priority_max,omitempty"`
+	Expires     time.Time `json:"expires,omitzero"`
+}
+
+// RevokeKey takes an issued key away, which is good no more at once.
+func (c *Client) RevokeKey(ctx context.Context, id string) error {
+	_, err := c.call(ctx, nil, http.MethodDelete, c.url(nil, "v1", "keys", id), nil)
+	return err
+}
+
 // Rate is the rate of one connection, or with "" of all.
 func (c *Client) Rate(ctx context.Context, connection string) ([]api.Rate, error) {
 	return list[api.Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
@@ -242,6 +278,9 @@ func (c *Client) call(ctx context.Context, into any, method string, at *url.URL,
 		return nil, fmt.Errorf("client: %s %s: the answer broke off: %w", method, at.Path, err)
 	case len(raw) > MaxAnswer:
 		return nil, fmt.Errorf("client: %s %s: the answer is larger than %d bytes", method, at.Path, MaxAnswer)
+	}
+	if res.StatusCode == http.StatusNoContent {
+		return res.Header, nil
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return nil, fmt.Errorf("client: %s %s: the answer is not what a daemon of this version gives: %w", method, at.Path, err)
