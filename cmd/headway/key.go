@@ -19,7 +19,8 @@ func newKey() *cobra.Command {
 		Args:    subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newKeyNew())
+	serverFlag(cmd)
+	cmd.AddCommand(newKeyNew(), newKeyList(), newKeyRevoke())
 	return cmd
 }
 
@@ -50,10 +51,14 @@ func newKeyNew() *cobra.Command {
 		Long: `Makes a key of 256 random bits. The secret is printed this once and kept nowhere;
 the lines for the configuration hold its hash.
 
+With --server the key is issued by a running daemon instead: it is good at once and
+survives a restart, and nothing has to go into the configuration.
+
 A client sends the secret where it would send the provider's key, or, for a
 provider with pass_through, in the header X-Headway-Key.`,
 		Example: `  headway key new --id team-a --tenant a --model 'gpt-*' --provider openai
-  headway key new --id ops --admin`,
+  headway key new --id ops --admin
+  headway key new --id team-b --server http://127.0.0.1:8700`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if admin && (line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0) {
@@ -73,6 +78,13 @@ provider with pass_through, in the header X-Headway-Key.`,
 			k := keys.Key{ID: line.ID, Hash: line.Hash, Tenant: line.Tenant, Agent: line.Agent, Models: line.Models, Providers: line.Providers}
 			if _, err := keys.New([]keys.Key{k}); err != nil {
 				return usage(err)
+			}
+			far, err := remote(cmd)
+			if err != nil {
+				return err
+			}
+			if far != nil {
+				return issueKey(cmd, far, line, admin, asJSON)
 			}
 			if asJSON {
 				return writeJSON(cmd, struct {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -95,7 +96,7 @@ func newWorld(t testing.TB, change func(*api.Options)) *world {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = w.Write([]byte("headway_up 1\n"))
 		}),
-		Version: "v1.2.3",
+		Version: "v1.2.3", Keys: &cabinet{},
 	}
 	if change != nil {
 		change(&o)
@@ -246,4 +247,29 @@ func (s *shelf) Gaps(_ context.Context, f collect.GapFilter) (gaps []collect.Gap
 func (s *shelf) Events(_ context.Context, run string) ([]event.Event, error) {
 	s.read++
 	return s.traces[run], s.fails
+}
+
+// cabinet is a keyring that keeps keys in memory.
+type cabinet struct{ keys []api.IssuedKey }
+
+func (c *cabinet) List() []api.IssuedKey {
+	return append([]api.IssuedKey{{ID: "configured", Configured: true}}, c.keys...)
+}
+
+func (c *cabinet) Issue(k api.IssuedKey) (string, error) {
+	if k.ID == "" {
+		return "", api.BadKey(errors.New("id is missing"))
+	}
+	c.keys = append(c.keys, k)
+	return "hw_secret", nil
+}
+
+func (c *cabinet) Revoke(id string) error {
+	for i, k := range c.keys {
+		if k.ID == id {
+			c.keys = append(c.keys[:i:i], c.keys[i+1:]...)
+			return nil
+		}
+	}
+	return api.NoKey(id, id == "configured")
 }

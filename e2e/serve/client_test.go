@@ -3,9 +3,13 @@
 package serve_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/headway-go/headway/e2e/harness"
@@ -75,5 +79,67 @@ func TestCheckRefusesKeysThatAreOfNoUse(t *testing.T) {
 		if (o.Code == 0) != (want == "") || !strings.Contains(o.Stderr, want) {
 			t.Errorf("%s: %s", more, o)
 		}
+	}
+}
+
+// TestKeysAreIssuedAndRevokedWhileTheDaemonRuns goes through a key's life by the
+// command line, a restart included.
+func TestKeysAreIssuedAndRevokedWhileTheDaemonRuns(t *testing.T) {
+	dir := t.TempDir()
+	first, hash := keys.Generate()
+	admin, adminHash := keys.Generate()
+	configuration(t, dir, provider(t, dir), "keys: [{id: first, hash: \""+hash+"\"}]\nadmin_keys: [{id: ops, hash: \""+adminHash+"\"}]\n")
+	p, url := serve(t, dir)
+	key := func(args ...string) harness.Outcome {
+		return harness.Launch(t, dir, []string{"HEADWAY_KEY=" + admin, "HEADWAY_SERVER=" + url}, append([]string{"key"}, args...)...).Wait(t)
+	}
+	status := func(secret string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/openai/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+secret)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	o := key("new", "--id", "second", "--tenant", "t", "--json")
+	var made struct{ Secret, ID, Tenant string }
+	if err := json.Unmarshal([]byte(o.Stdout), &made); err != nil || o.Code != 0 || made.ID != "second" || made.Tenant != "t" {
+		t.Fatalf("%s, %v", o, err)
+	}
+	if a, b, c := status(first), status(made.Secret), status("hw_nothing"); a == 401 || b == 401 || c != 401 {
+		t.Errorf("the configured key %d, the issued one %d, none %d", a, b, c)
+	}
+	if o := key("new", "--id", "second"); o.Code == 0 || !strings.Contains(o.Stderr, "there is a key of that id") {
+		t.Errorf("twice: %s", o)
+	}
+	want := "first: (configured)\nsecond: tenant t (issued)\n"
+	if o := key("list"); o.Stdout != want {
+		t.Errorf("the list: %s", o)
+	}
+	p.Signal(t, syscall.SIGTERM)
+	p.Wait(t)
+	if b, err := os.ReadFile(filepath.Join(dir, "state", "keys.json")); err != nil || strings.Contains(string(b), made.Secret) {
+		t.Errorf("the file of keys: %s, %v", b, err)
+	}
+	_, url = serve(t, dir)
+	if got := status(made.Secret); got == 401 {
+		t.Errorf("after a restart: %d", got)
+	}
+	if o := key("revoke", "second"); o.Code != 0 {
+		t.Errorf("revoke: %s", o)
+	}
+	if got := status(made.Secret); got != 401 {
+		t.Errorf("after it was revoked: %d", got)
+	}
+	if o := key("revoke", "first"); o.Code == 0 || !strings.Contains(o.Stderr, "delete its lines and reload") {
+		t.Errorf("revoking a configured key: %s", o)
+	}
+	if got := status(first); got == 401 {
+		t.Errorf("the configured key: %d", got)
 	}
 }

@@ -298,7 +298,10 @@ func (c *Client) send(ctx context.Context, method string, at *url.URL, body []by
 	if c.key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	if method == http.MethodPatch {
+	switch method {
+	case http.MethodPost:
+		r.Header.Set("Content-Type", "application/json")
+	case http.MethodPatch:
 		r.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	res, err := c.http.Do(r)
@@ -309,7 +312,7 @@ func (c *Client) send(ctx context.Context, method string, at *url.URL, body []by
 		}
 		return nil, fmt.Errorf("client: %s %s of the daemon at %s: %w", method, at.Path, c.base.Host, err)
 	}
-	if res.StatusCode == http.StatusOK {
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusNoContent {
 		return res, nil
 	}
 	defer func() { _ = res.Body.Close() }()
