@@ -58,21 +58,30 @@ type pastUse struct {
 }
 
 // remember keeps the day's use of a scope that is evicted. It has no cap, or it
-// would not be idle, but may get one today. As many are kept as there may be
-// tenants.
+// would not be idle, but may get one today. What has no room is forgotten.
 func (g *Governor) remember(n *node) {
 	if n.dayTokens == 0 && n.dayCalls == 0 {
 		return
 	}
-	if int64(len(g.past)) >= g.config.MaxTenants {
+	if !g.roomForPast() {
 		maps.DeleteFunc(g.past, func(_ Scope, p pastUse) bool { return p.day != p.calendar.day })
 	}
-	if int64(len(g.past)) < g.config.MaxTenants {
-		if g.past == nil {
-			g.past = map[Scope]pastUse{}
-		}
-		g.past[n.scope] = pastUse{n.limits.calendar, n.day, n.dayTokens, n.dayCalls}
+	if g.roomForPast() {
+		g.keepPast(n.scope, pastUse{n.limits.calendar, n.day, n.dayTokens, n.dayCalls})
 	}
+}
+
+// roomForPast bounds the scopes that are kept so: as many as there may be tenants,
+// and a thousand at least.
+func (g *Governor) roomForPast() bool {
+	return len(g.past) < max(1024, int(g.config.MaxTenants))
+}
+
+func (g *Governor) keepPast(s Scope, p pastUse) {
+	if g.past == nil {
+		g.past = map[Scope]pastUse{}
+	}
+	g.past[s] = p
 }
 
 // recall gives a new scope what it used of the day before it was evicted.
@@ -125,6 +134,12 @@ func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 		n := g.nodeOf(u.Scope, counted, now)
 		n.sync(now)
 		if days[i] < n.day && days[i] < counted.day {
+			continue
+		}
+		if n.scope != u.Scope && g.roomForPast() {
+			// There is no room for it now: it waits for its name's return.
+			p := g.past[u.Scope]
+			g.keepPast(u.Scope, pastUse{counted, counted.day, p.tokens + u.Tokens, p.calls + u.Calls})
 			continue
 		}
 		n.dayTokens += u.Tokens

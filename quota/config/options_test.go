@@ -263,3 +263,30 @@ func TestOptionsThatCannotBindAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestZeroIsNoLimit: whoever writes 0 may mean "nothing", so it is refused.
+func TestZeroIsNoLimit(t *testing.T) {
+	limits := []string{
+		"calls_per_minute", "burst", "refill_per_second", "tokens_per_minute", "token_burst", "input_tokens_per_minute",
+		"input_token_burst", "output_tokens_per_minute", "output_token_burst", "soft_token_budget", "max_daily_tokens", "max_daily_calls",
+	}
+	files := []string{"tenants: {t: {weight: 0}}\n"}
+	for _, name := range limits {
+		files = append(files, "global: {"+name+": 0}\n")
+	}
+	for _, name := range []string{"event_buffer", "max_tenants", "max_agents", "max_waiting", "scale_min", "scale_max"} {
+		files = append(files, name+": 0\n")
+	}
+	for _, name := range []string{"permit_ttl", "scale_step", "forecast_window"} {
+		files = append(files, name+": 0s\n")
+	}
+	for _, file := range files {
+		if _, err := config.Read("q.yaml", []byte(file)); err == nil {
+			t.Errorf("%q: %v, want a refusal of 0", file, err)
+		}
+	}
+	// A discount of nothing is one.
+	if _, err := config.Read("q.yaml", []byte("charges: {mine: {cached_discount: 0}}\n")); err != nil {
+		t.Error(err)
+	}
+}
