@@ -14,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/events"
 	"github.com/headway-go/headway/event"
@@ -187,7 +188,7 @@ func newShelf() *shelf {
 		run := collect.Run{
 			ID: id, Connection: "archive", Holder: "host:1", State: collect.RunDeferred, Reason: reason.RateLimited.Reason(),
 			Started: began, Ended: began.Add(time.Minute), RetryAt: began.Add(time.Hour), Error: "429 rate_limited",
-			Progress: collect.Progress{Attempts: 10, Throttled: 1, Records: 90},
+			Progress: collect.Progress{Attempts: 10, Throttled: 1, Records: 90, ChildrenGone: 2},
 		}
 		if id == "r4" {
 			run.Connection = "chat"
@@ -211,7 +212,12 @@ func newShelf() *shelf {
 	s.status = []collect.ConnectionStatus{
 		{
 			Name: "archive", Lanes: []collect.Lane{{Stream: "conversations", Kind: collect.Catchup, Done: true, Trail: collect.Trail{Steps: 3}}},
-			Items: map[string]int64{"conversations": 7}, Owed: map[string]int64{"server_error": 2}, Quarantined: 1, Pacing: pacing,
+			Shapes: []collect.StreamShape{{
+				Stream: "conversations", DetailStream: "messages", Gone: true,
+				Shape: connector.Shape{Base: "b", List: "l", Records: "r", Key: "k", Fingerprint: "f", Incremental: "i", Detail: "d"},
+			}},
+			SinkKind: "jsonl",
+			Items:    map[string]int64{"conversations": 7}, Owed: map[string]int64{"server_error": 2}, Quarantined: 1, Pacing: pacing,
 			Pressure: collect.Pressure{Cycles: 1, Until: began}, LastRun: &s.kept[0], Holder: "host:1",
 		},
 		{Name: "chat", Items: map[string]int64{}, Owed: map[string]int64{}, LastRun: &s.kept[1]},

@@ -258,7 +258,7 @@ func TestEveryEventOfTheStreamIsAsDescribed(t *testing.T) {
 	schema := described(t, true).Components.Schemas["Entry"].Value
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
-		for _, kind := range []event.Type{event.CollectionRate, event.Circuit, event.WarmStart, event.Phase, event.Deferral, event.RunStart, event.RunEnd} {
+		for _, kind := range []event.Type{event.CollectionRate, event.Circuit, event.WarmStart, event.Phase, event.Deferral, event.ConnectionChanged, event.Warning, event.RunStart, event.RunEnd} {
 			w.hub.Connection(event.Event{
 				At: time.Now(), Type: kind, Connection: "chat", Run: "r", Reason: reason.ServerError, Rate: live()[0].Rate,
 				Circuit: &event.Breaker{}, Stream: "s", Phase: "p", Count: 1, Note: "n",
