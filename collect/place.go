@@ -131,6 +131,7 @@ func (c Change) sinkText() string {
 	case SinkAhead:
 		return "the sink holds more than the state knows, which is an older copy: records that come again replace those that are there"
 	default:
-		return "the sink changed: " + is + "; it gets what is collected from now on, what was collected before stays where it is"
+		return "the sink changed: " + is + "; it gets what is collected from now on. " +
+			"What was collected before stays where it is: to have it here too, collect with --fresh, which fetches all of it again"
 	}
 }

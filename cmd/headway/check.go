@@ -59,6 +59,9 @@ nothing there, and of a list that ends on a full page.`,
 			if report.Changes, err = changesOf(cmd, statePath(cmd), c.Name, openDestination(cmd, c).location(), con.Streams()); err != nil {
 				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
 			}
+			if text := openDestination(cmd, c).together(cmd, c.Name); text != "" {
+				report.Warnings = append(report.Warnings, text)
+			}
 			if !asJSON {
 				if err := report.Write(cmd.OutOrStdout()); err != nil {
 					return err

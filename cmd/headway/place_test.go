@@ -51,7 +51,7 @@ func TestAnotherSinkIsNoticed(t *testing.T) {
 	checks(t)
 	collects(t, exitOK)
 	write("jsonl: {dir: ./second}")
-	checks(t, "it is jsonl in ./second and was jsonl in ./out", "collected from now on")
+	checks(t, "it is jsonl in ./second and was jsonl in ./out", "collected from now on", "collect with --fresh, which fetches all of it again")
 	collects(t, exitOK, "the sink changed: it is another one; it gets what is collected from now on", "it is jsonl in ./second and was jsonl in ./out")
 	checks(t)
 	s.update()
@@ -152,6 +152,7 @@ func TestAFileThatHoldsBothIsMovedApart(t *testing.T) {
 	s.mu.Lock()
 	s.fail = false
 	s.mu.Unlock()
+	checks(t, "the state of site is in data.db with its records: the next run moves it to .headway/state.db")
 	code, out, errs := headway(t, "collect", "c.yaml")
 	if code != exitDeferred && code != exitIncomplete || !strings.Contains(errs, "the state of site was in data.db with its records; it is in .headway/state.db now") {
 		t.Fatalf("exit %d: %s%s", code, out, errs)

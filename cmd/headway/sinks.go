@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -97,4 +98,23 @@ func (d destination) adopt(cmd *cobra.Command, store *sqlite.Store, connection s
 		s.say(fmt.Sprintf("the state of %s was in %s with its records; it is in %s now", connection, at.Path, statePath(cmd)))
 	}
 	return err
+}
+
+// together says that the sink's file has the state as well, as an earlier version
+// kept it; empty is no.
+func (d destination) together(cmd *cobra.Command, connection string) string {
+	at := d.location()
+	if at.Kind != "sqlite" {
+		return ""
+	}
+	r, err := sqlite.OpenReader(cmd.Context(), at.Path)
+	if err != nil {
+		return "" // none, or one of records only
+	}
+	defer func() { _ = r.Close() }()
+	all, err := r.Connections(cmd.Context())
+	if err != nil || !slices.ContainsFunc(all, func(c collect.ConnectionStatus) bool { return c.Name == connection }) {
+		return ""
+	}
+	return fmt.Sprintf("the state of %s is in %s with its records: the next run moves it to %s, where every command looks", connection, at.Path, statePath(cmd))
 }

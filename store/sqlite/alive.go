@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/headway-go/headway/internal/filelock"
 )
@@ -51,9 +52,6 @@ func (a *alive) take(connection, token int64) {
 	a.held[name] = f
 }
 
-// dead reports whether the holder of a lease has certainly died.
-func (a *alive) dead(connection, token int64) bool { return leaseOfTheDead(a.path, connection, token) }
-
 // leaseOfTheDead reports whether a lease's lock file is there and nobody has it
 // locked. Asking takes the lock for a moment, so that of two who ask at once one
 // may take the other for the holder: whoever is dead is so the next time, too.
@@ -66,6 +64,11 @@ func leaseOfTheDead(path string, connection, token int64) bool {
 	defer func() { _ = f.Close() }()
 	taken, err := filelock.Try(f)
 	return err == nil && taken
+}
+
+// lives reports whether a lease may still have its holder at an instant.
+func lives(path string, connection, token int64, expires, now time.Time) bool {
+	return now.Before(expires) && !leaseOfTheDead(path, connection, token)
 }
 
 // release ends a lease's lock and removes its file.

@@ -33,7 +33,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 		case errors.Is(err, sql.ErrNoRows):
 			err = t.row(`INSERT INTO connections (name, token, holder, since, expires) VALUES (?, 0, '', '', '') RETURNING id`,
 				[]any{req.Connection}, &id)
-		case err == nil && run.Valid && req.Now.Before(parseInstant(expires)) && !s.alive.dead(id, lease.Token):
+		case err == nil && run.Valid && lives(s.path, id, lease.Token, parseInstant(expires), req.Now):
 			return &collect.HeldError{
 				Connection: req.Connection, Holder: holder, Run: run.String,
 				Since: parseInstant(since), Expires: parseInstant(expires),

@@ -54,7 +54,7 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, lis
 			return nil, err
 		}
 		c.Pacing, c.Pressure = p.pacing(), readPressure(pressure)
-		if isHeld && now.Before(parseInstant(expires)) && !leaseOfTheDead(path, id, token) {
+		if isHeld && lives(path, id, token, parseInstant(expires), now) {
 			c.Holder = holder
 		}
 		ids, *list = append(ids, id), append(*list, c)
@@ -153,7 +153,7 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection
 			u.Progress = collect.Progress{}
 		}
 		if until := parseInstant(expires); u.State == collect.RunRunning &&
-			(!holds || !now.Before(until) || leaseOfTheDead(path, id, token)) {
+			!(holds && lives(path, id, token, until, now)) {
 			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
 			if !now.Before(until) {
 				u.Ended = until // before that nobody knows when it died
