@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestGuideProgramsCompile(t *testing.T) {
 // Blocks of YAML are configurations of the daemon.
 func TestGuideConfigurationsAreValid(t *testing.T) {
 	env := func(name string) string {
-		if strings.HasSuffix(name, "_KEY") || strings.HasSuffix(name, "_TOKEN") {
+		if slices.ContainsFunc([]string{"_AUTH", "_KEY", "_TOKEN"}, func(end string) bool { return strings.HasSuffix(name, end) }) {
 			return "secret"
 		}
 		return ""

@@ -166,7 +166,8 @@ func TestAnEditedConnectionIsNoticed(t *testing.T) {
 		asked         int      // requests for details
 	}{
 		{"a detail was added", plain, detailed, "", []string{"docs: its details were added", "5 known items"}, 5, 5, "messages", 5},
-		{"a detail reads something else", detailed, streamYAML{more: incremental + other}, "", []string{"docs: its details changed", "5 known items"}, 5, 10, "messages", 5},
+		// Of the messages there are five of before, as many that the details no longer have, and five of now.
+		{"a detail reads something else", detailed, streamYAML{more: incremental + other}, "", []string{"docs: its details changed", "5 known items"}, 5, 15, "messages", 5},
 		{"details go to another stream", detailed, streamYAML{more: incremental + replies}, "", []string{"docs: its details go to another stream"}, 5, 5, "replies", 5},
 		{"other records", plain, streamYAML{records: "\".items[].inner\"", more: incremental}, "", []string{"docs: its records changed"}, 10, 0, "messages", 0},
 		{"another key", detailed, streamYAML{key: ".slug", more: incremental + detail}, "", []string{"docs: its key changed"}, 10, 10, "messages", 5},
