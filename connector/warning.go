@@ -1,6 +1,10 @@
 package connector
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/headway-go/headway/internal/figure"
+)
 
 // End is how the connector knows that a page is the last one.
 type End uint8
@@ -46,11 +50,11 @@ func (w Warning) String() string {
 	text := string(w.Kind)
 	switch w.Kind {
 	case PagingUnmatched:
-		text = fmt.Sprintf("the paging expression found nothing in the first page (%d records), which was taken for the only one; if there are more, look at paginate", w.Records)
+		text = fmt.Sprintf("the paging expression found nothing in the first page (%s records), which was taken for the only one; if there are more, look at paginate", figure.Count(w.Records))
 	case FullLastPage:
-		text = fmt.Sprintf("the list ended on a full page (%d records); if there are more, look at paginate, or at how far the provider lets a list be read", w.Records)
+		text = fmt.Sprintf("the list ended on a full page (%s records); if there are more, look at paginate, or at how far the provider lets a list be read", figure.Count(w.Records))
 	case IncrementalNull:
-		text = fmt.Sprintf("the incremental expression gave null for every record (%d), so each run lists everything again; look at incremental.cursor", w.Records)
+		text = fmt.Sprintf("the incremental expression gave null for every record (%s), so each run lists everything again; look at incremental.cursor", figure.Count(w.Records))
 	}
 	return "stream " + w.Stream + ": " + text
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/retry"
 )
 
@@ -163,7 +164,7 @@ func (r *report) params(raw *rawLoad) dispatch.Params {
 	law := raw.Parallelism
 	p := dispatch.Params{
 		BatchRows: raw.BatchRows, BatchBytes: raw.BatchBytes, FirstRows: raw.FirstRows, MaxRejects: raw.MaxRejects,
-		TargetTime: r.duration(raw.TargetTime, "load.target_time", 0), Patience: r.duration(raw.Patience, "load.patience", 0),
+		TargetTime: r.duration(raw.TargetTime, "load.target_time", 0), Patience: r.upTo(366*24*time.Hour, raw.Patience, "load.patience", 0),
 		Backoff: retry.Backoff{Attempts: raw.Attempts},
 		Law: control.ParallelismParams{
 			Disabled: law.Disabled, Max: law.Max, Ceiling: law.Ceiling, Min: law.Min, InitialFactor: law.Initial,
@@ -182,12 +183,16 @@ func (r *report) params(raw *rawLoad) dispatch.Params {
 }
 
 func (r *report) duration(text, field string, unset time.Duration) time.Duration {
+	return r.upTo(24*time.Hour, text, field, unset)
+}
+
+func (r *report) upTo(longest time.Duration, text, field string, unset time.Duration) time.Duration {
 	if text == "" {
 		return unset
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > 24*time.Hour {
-		r.add(field, "is %q, must be a duration up to 24h with a unit, such as 10s or 5m", text)
+	if err != nil || d <= 0 || d > longest {
+		r.add(field, "is %q, must be a duration up to %s with a unit, such as 10s or 5m", text, span.Text(longest))
 		return unset
 	}
 	return d

@@ -151,7 +151,7 @@ func (p *loadPlan) text() string {
 	}
 	fmt.Fprintf(&b, "%s: %s\n", p.Input.Name, p.Target)
 	row("input", "%s, %s bytes", p.Input.Format, count(p.Input.Size))
-	row("looked at", "%s, %d malformed", plural(int64(p.Rows), "row", "rows"), len(p.Malformed))
+	row("looked at", "%s, %s malformed", plural(int64(p.Rows), "row", "rows"), count(int64(len(p.Malformed))))
 	for i, m := range p.Malformed {
 		if i == 5 {
 			row("", "and %d more", len(p.Malformed)-i)

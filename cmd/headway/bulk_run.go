@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/bulk/journal"
 	rowsource "github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -90,7 +91,11 @@ func (f *bulkFlags) check(cmd *cobra.Command) error {
 			continue
 		}
 		if flag.value < 1 || flag.value > flag.most {
-			return usage(fmt.Errorf("--%s is %s, which is out of bounds", flag.name, given.Value))
+			least, most := "1", strconv.FormatInt(flag.most, 10)
+			if given.Value.Type() == "duration" {
+				least, most = "1ns", span.Text(time.Duration(flag.most))
+			}
+			return usage(fmt.Errorf("--%s is %s, must be from %s to %s", flag.name, given.Value, least, most))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -18,7 +19,7 @@ const maxIdentities = 8
 func loadBlock(name string, p bulk.Progress, speed float64, left string, width int) []string {
 	lines := []string{
 		fmt.Sprintf("%s %s: %s of %s settled, %s rows/s, %s",
-			clock(p.Elapsed), name, count(p.Acknowledged+p.Rejected+p.Uncertain), inputText(p.Totals), number(speed), left),
+			clock(p.Elapsed), name, count(p.Acknowledged+p.Rejected+p.Uncertain), inputText(p.Totals), figure.Number(speed), left),
 		fmt.Sprintf("  %s acknowledged, %s rejected, %s uncertain, %s owed",
 			count(p.Acknowledged), count(p.Rejected), count(p.Uncertain), count(p.Owed)),
 		fmt.Sprintf("  %s of %s rows under way, %s sent, %s",
@@ -57,21 +58,13 @@ func plural(n int64, one, many string) string {
 	return count(n) + " " + many
 }
 
-// number is a figure with as many digits as it deserves.
-func number(x float64) string {
-	if x >= 100 {
-		return count(int64(x + 0.5))
-	}
-	return fmt.Sprintf("%.3g", x)
-}
-
 // throttles says how much of what was sent was refused for rate or load.
 func throttles(p bulk.Progress) string {
 	c := p.Counts
 	if c.Throttled == 0 {
 		return "none throttled"
 	}
-	return fmt.Sprintf("%s throttled (%.3g per 1,000)", count(c.Throttled), float64(c.Throttled)*1000/float64(c.Sent))
+	return fmt.Sprintf("%s throttled (%s per 1,000)", count(c.Throttled), figure.Number(float64(c.Throttled)*1000/float64(c.Sent)))
 }
 
 // identityText is an identity's level, its ceiling and why it is not higher; now
@@ -139,7 +132,7 @@ func loadSummary(name string, s bulk.Summary, err error, dir string, pipe bool) 
 	row("batches", "%s sent, %s, %s failed, %s retried, %s split", count(s.Counts.Sent), throttles(s.Progress),
 		count(s.Counts.Failed), count(s.Counts.Retried), count(s.Counts.Split))
 	if s.Counts.Sent > 0 {
-		row("rate", "%s rows/s", number(s.RowsPerSecond))
+		row("rate", "%s rows/s", figure.Number(s.RowsPerSecond))
 		for i, id := range s.Identities {
 			row(map[bool]string{true: "identities"}[i == 0], "%s", identityText(id, s.Elapsed))
 		}

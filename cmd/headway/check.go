@@ -15,7 +15,6 @@ import (
 
 func newCheck() *cobra.Command {
 	var (
-		over          overrides
 		asJSON, probe bool
 		schema        bool
 	)
@@ -42,7 +41,7 @@ nothing there, and of a list that ends on a full page.`,
 				_, err := cmd.OutOrStdout().Write(rest.Schema())
 				return err
 			}
-			c, err := loadConnection(cmd, args[0], &over)
+			c, err := loadConnection(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -93,7 +92,8 @@ nothing there, and of a list that ends on a full page.`,
 		},
 		ValidArgsFunction: yamlFiles,
 	}
-	over.flags(cmd)
+	overrideFlags(cmd)
+	stateFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&probe, "probe", false, "send one request")
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of connection files")

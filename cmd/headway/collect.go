@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,70 +18,45 @@ import (
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// overrides are the numbers of a connection that a flag or the environment may set.
-type overrides struct {
-	ceiling      time.Duration
-	maxRequests  int64
-	maxWallClock time.Duration
-	catchupPages int64
-	concurrency  int
+// overrideFlags are the numbers of a connection that a flag or the environment may set.
+func overrideFlags(cmd *cobra.Command) {
+	cmd.Flags().Duration("ceiling", 0, "shortest interval between two requests, over the file's (and under $HEADWAY_CEILING)")
+	cmd.Flags().Int64("max-requests", 0, "send at most this many requests in this run")
+	cmd.Flags().Duration("max-wall-clock", 0, "begin no request after this time")
+	cmd.Flags().Int64("catchup-pages", 0, "walk at most this many pages of each stream's past, then see to what changed")
+	cmd.Flags().Int("concurrency", 0, fmt.Sprintf("how many details are asked for at once, at the one rate; at most %d", rest.MaxConcurrency))
 }
 
-func (o *overrides) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.ceiling, "ceiling", 0, "shortest interval between two requests, over the file's (and under $HEADWAY_CEILING)")
-	cmd.Flags().Int64Var(&o.maxRequests, "max-requests", 0, "send at most this many requests in this run")
-	cmd.Flags().DurationVar(&o.maxWallClock, "max-wall-clock", 0, "begin no request after this time")
-	cmd.Flags().Int64Var(&o.catchupPages, "catchup-pages", 0, "walk at most this many pages of each stream's past, then see to what changed")
-	cmd.Flags().IntVar(&o.concurrency, "concurrency", 0, "how many details are asked for at once, at the one rate")
-}
-
-// apply sets them: file, then flag, then environment.
-func (o *overrides) apply(cmd *cobra.Command, c *rest.Config) error {
-	ceiling, from := o.ceiling, "--ceiling"
-	changed := cmd.Flags().Changed("ceiling")
-	if v, ok := os.LookupEnv("HEADWAY_CEILING"); ok && v != "" {
-		d, err := time.ParseDuration(v)
-		if err != nil {
-			return usage(fmt.Errorf("HEADWAY_CEILING is %q, must be a duration such as 250ms", v))
-		}
-		ceiling, from, changed = d, "HEADWAY_CEILING", true
-	}
-	if changed {
-		if ceiling <= 0 || ceiling > 24*time.Hour {
-			return usage(fmt.Errorf("%s is %v, must be above 0 and at most 24h", from, ceiling))
-		}
-		c.Provider.Ceiling = ceiling
-	}
-	for _, f := range []struct {
-		name string
-		bad  bool
-	}{
-		{"max-requests", o.maxRequests < 0}, {"max-wall-clock", o.maxWallClock < 0},
-		{"catchup-pages", o.catchupPages < 0},
-		{"concurrency", o.concurrency < 0 || o.concurrency > 1024},
+// override sets them: file, then flag, then environment, each within the file's bounds.
+func override(cmd *cobra.Command, c *rest.Config) error {
+	for _, f := range []struct{ flag, variable, field string }{
+		{"ceiling", "HEADWAY_CEILING", rest.FieldCeiling},
+		{"max-requests", "", rest.FieldMaxRequests},
+		{"max-wall-clock", "", rest.FieldMaxWallClock},
+		{"catchup-pages", "", rest.FieldCatchupPages},
+		{"concurrency", "", rest.FieldConcurrency},
 	} {
-		if f.bad {
-			return usage(fmt.Errorf("--%s is %s, which is out of bounds", f.name, cmd.Flags().Lookup(f.name).Value))
+		from, text := "", ""
+		if given := cmd.Flags().Lookup(f.flag); given.Changed {
+			from, text = "--"+f.flag, given.Value.String()
 		}
-	}
-	if o.maxRequests > 0 {
-		c.Run.MaxRequests = o.maxRequests
-	}
-	if o.maxWallClock > 0 {
-		c.Run.MaxWallClock = o.maxWallClock
-	}
-	if o.catchupPages > 0 {
-		c.Run.CatchupPages = o.catchupPages
-	}
-	if o.concurrency > 0 {
-		c.Run.Concurrency = o.concurrency
+		if f.variable != "" {
+			if v, ok := os.LookupEnv(f.variable); ok && v != "" {
+				from, text = f.variable, v
+			}
+		}
+		if from == "" {
+			continue
+		}
+		if err := c.Override(f.field, text); err != nil {
+			return usage(fmt.Errorf("%s %w", from, err))
+		}
 	}
 	return nil
 }
 
 func newCollect() *cobra.Command {
 	var (
-		over          overrides
 		fresh, asJSON bool
 		quiet, stay   bool
 		timetable     string
@@ -109,7 +83,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
   headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := loadConnection(cmd, args[0], &over)
+			c, err := loadConnection(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -135,7 +109,8 @@ loses anything. Progress goes to standard error, the summary to standard output.
 		},
 		ValidArgsFunction: yamlFiles,
 	}
-	over.flags(cmd)
+	overrideFlags(cmd)
+	stateFlag(cmd)
 	cmd.Flags().StringArrayVar(&streams, "stream", nil, "collect only this stream of the connection, with its details; may be given several times")
 	cmd.Flags().StringVar(&lane, "lane", "", "collect only the `steady` state, what changes, or only the catchup, the past; the one does not move the other's position")
 	_ = cmd.RegisterFlagCompletionFunc("lane", cobra.FixedCompletions([]string{string(collect.Steady), string(collect.Catchup)}, cobra.ShellCompDirectiveNoFileComp))
@@ -153,7 +128,7 @@ func yamlFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirec
 }
 
 // loadConnection reads a connection file and the overrides.
-func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Config, error) {
+func loadConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 	c, err := rest.Load(path, os.LookupEnv)
 	if err != nil {
 		return nil, usage(err)
@@ -163,7 +138,7 @@ func loadConnection(cmd *cobra.Command, path string, over *overrides) (*rest.Con
 			return nil, usage(err)
 		}
 	}
-	return c, over.apply(cmd, c)
+	return c, override(cmd, c)
 }
 
 // collectAll opens the state and runs once, or, with a watch, again and again

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func newGaps() *cobra.Command {
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	serverFlag(cmd)
+	stateFlag(cmd)
 	cmd.AddCommand(newGapsList(), newGapsShow(),
 		newGapsAct(collect.GapRetry, "Make gaps due at once, and end their connection's cooldown",
 			"The next run tries them first. Quarantined gaps are not touched; release those."),
@@ -118,6 +119,7 @@ again. A later run works them off by itself.`,
 	list.Flags().StringVar(&status, "status", string(collect.GapPending), "pending, leased, recovered, terminal or all")
 	list.Flags().StringVar(&why, "reason", "", "only for this reason")
 	list.Flags().IntVar(&f.Limit, "limit", 100, "how many; 0 is all")
+	serverFlag(list)
 	return list
 }
 
@@ -163,6 +165,7 @@ func newGapsShow() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	serverFlag(cmd)
 	return cmd
 }
 
@@ -267,11 +270,8 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			if f.Reason, err = gapReason(why); err != nil {
 				return err
 			}
-			if server, err := serverOf(cmd); err != nil || server != "" {
-				if err != nil {
-					return err
-				}
-				return usage(fmt.Errorf("a daemon (--server, $%s) only shows gaps: decide about them with --state, on the machine that has the file", serverVariable))
+			if os.Getenv(serverVariable) != "" && !cmd.Flags().Changed("state") {
+				return usage(fmt.Errorf("a daemon ($%s) only shows gaps: decide about them with --state, on the machine that has the file", serverVariable))
 			}
 			// Nothing is created for a state that is not there.
 			if err := withReader(cmd, func(r collect.Reader) error { return checkNamed(cmd, r, f.Connection, ids) }); err != nil {

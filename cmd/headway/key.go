@@ -59,7 +59,7 @@ provider with pass_through, in the header X-Headway-Key.`,
 		Example: `  headway key new --id team-a --tenant a --model 'gpt-*' --provider openai
   headway key new --id ops --admin
   headway key new --id team-b --server http://127.0.0.1:8700`,
-		Args: cobra.NoArgs,
+		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if admin && (line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0) {
 				return usage(fmt.Errorf("--admin does not go with --tenant, --agent, --model or --provider: an admin key may change everything"))

@@ -50,7 +50,7 @@ func newKeyList() *cobra.Command {
 		Use:     "list",
 		Short:   "Show the keys of a running daemon, without their secrets",
 		Example: `  headway key list --server http://127.0.0.1:8700`,
-		Args:    cobra.NoArgs,
+		Args:    exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := runningDaemon(cmd)
 			if err != nil {
@@ -99,7 +99,7 @@ func newKeyRevoke() *cobra.Command {
 		Use:     "revoke ID",
 		Short:   "Take a key away that a running daemon issued",
 		Example: `  headway key revoke team-b --server http://127.0.0.1:8700`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly(1, "the key's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := runningDaemon(cmd)
 			if err != nil {

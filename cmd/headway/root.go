@@ -23,6 +23,7 @@ func run(ctx context.Context, args []string, io stdio) int {
 	root.SetIn(io.in)
 	root.SetOut(io.out)
 	root.SetErr(io.err)
+	strict(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -53,6 +54,9 @@ on this side.`,
   headway serve --upstream openai --rpm 60 --tpm 20000
   headway sim run scenario.yaml --law envelope --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
+		Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       versionText(),
@@ -61,7 +65,6 @@ on this side.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help"))
 	})
-	root.PersistentFlags().String("state", "", "file that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
 	root.AddCommand(
 		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(), newBulk(),
 		newServe(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
@@ -72,6 +75,33 @@ on this side.`,
 // defaultState is beside the files that are collected, as both are relative to
 // the working directory.
 var defaultState = filepath.Join(".headway", "state.db")
+
+// strict makes cobra's own commands refuse what they do not know. Standard output
+// has to be set before.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				at, rest, err := root.Find(args)
+				if err != nil {
+					return usage(err)
+				}
+				return subcommand(at, rest)
+			}
+		case "completion":
+			cmd.Args = subcommand
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
+// stateFlag lets a command, and those below it, use another state file.
+func stateFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("state", "", "`file` that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
+}
 
 // statePath is the state file by flag, environment or default, in that order.
 func statePath(cmd *cobra.Command) string {

@@ -20,7 +20,7 @@ func newRuns() *cobra.Command {
 		Short: "List runs, the newest first",
 		Example: `  headway runs
   headway runs chat-archive --limit 5 --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("the connection"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 {
 				return usage(fmt.Errorf("--limit is %d, must not be negative", limit))
@@ -53,6 +53,7 @@ func newRuns() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many; 0 is all")
+	stateFlag(cmd)
 	serverFlag(cmd)
 	cmd.AddCommand(newRunsShow())
 	return cmd

@@ -25,7 +25,7 @@ run.catchup_schedule gives the past times of its own, these have a column. The
 folder with their files is collections.dir of the daemon's configuration.`,
 		Example: `  headway schedule --server http://127.0.0.1:8700
   headway schedule --json`,
-		Args: cobra.NoArgs,
+		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := remote(cmd)
 			if err != nil {

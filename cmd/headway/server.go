@@ -125,7 +125,7 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 			if r.Live.Circuit != "closed" && r.Live.Circuit != "off" {
 				text += ", circuit " + r.Live.Circuit
 			}
-			text += fmt.Sprintf(", %d under way, %d waiting", r.Live.InFlight, r.Live.Waiting)
+			text += fmt.Sprintf(", %s under way, %s waiting", count(int64(r.Live.InFlight)), count(int64(r.Live.Waiting)))
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)
 		if r.BoundBy.Total() > 0 {

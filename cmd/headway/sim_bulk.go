@@ -137,16 +137,16 @@ func bulkText(r *sim.BulkResult) string {
 		{"rejected", count(r.Rejected), ""},
 		{"owed", count(r.Owed), "neither, when the load ended"},
 		{"ended", ended, says},
-		{"elapsed", figure(&r.ElapsedS, 1, " s"), ""},
-		{"rows a second", figure(&r.RowsPerS, 1, ""), "acknowledged"},
+		{"elapsed", decimal(&r.ElapsedS, 1, " s"), ""},
+		{"rows a second", decimal(&r.RowsPerS, 1, ""), "acknowledged"},
 		{"batches", count(r.Batches), ""},
-		{"rows a batch", figure(r.BatchRowsMean, 1, ""), "of those served, on average"},
+		{"rows a batch", decimal(r.BatchRowsMean, 1, ""), "of those served, on average"},
 		{"throttled", count(r.Throttled), "refused by a limit"},
-		{"throttled per 1000", figure(r.ThrottledPer1000, 2, ""), "batches served"},
-		{"parallelism mean", figure(&r.ParallelismMean, 2, ""), "batches in flight"},
+		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "batches served"},
+		{"parallelism mean", decimal(&r.ParallelismMean, 2, ""), "batches in flight"},
 		{"parallelism max", strconv.Itoa(r.ParallelismMax), ""},
-		{"retry-after", figure(&r.RetryAfterS, 0, " s"), "waited as told, over all users"},
-		{"longest retry-after", figure(&r.LongestRetryAfterS, 0, " s"), ""},
+		{"retry-after", decimal(&r.RetryAfterS, 0, " s"), "waited as told, over all users"},
+		{"longest retry-after", decimal(&r.LongestRetryAfterS, 0, " s"), ""},
 	}
 	for i, u := range r.Users {
 		if len(r.Users) == 1 || i == mostUsers {

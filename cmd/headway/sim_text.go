@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/sim"
 )
@@ -70,7 +71,7 @@ func listText(all []embedded) string {
 const unknownText = "unknown"
 
 // figure is a number with its unit, or unknown.
-func figure(x *float64, decimals int, unit string) string {
+func decimal(x *float64, decimals int, unit string) string {
 	if x == nil {
 		return unknownText
 	}
@@ -94,17 +95,17 @@ func resultText(r *sim.Result) string {
 		{"attempts", count(r.Attempts), "that reached the provider"},
 		{"admitted", count(r.Admitted), ""},
 		{"throttled", count(r.Throttled), "refused by a limit"},
-		{"throttled per 1000", figure(r.ThrottledPer1000, 2, ""), "admitted"},
-		{"goodput ratio", figure(r.GoodputRatio, 3, ""), "of what a clairvoyant client is admitted"},
-		{"time to 90 %", figure(r.TimeTo90PctS, 0, " s"), "of that client's rate"},
-		{"longest block", figure(&r.LongestBlockS, 1, " s"), "with work and nothing admitted"},
-		{"wait p50", figure(r.WaitP50MS, 0, " ms"), "until work was admitted"},
-		{"wait p99", figure(r.WaitP99MS, 0, " ms"), ""},
+		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "admitted"},
+		{"goodput ratio", decimal(r.GoodputRatio, 3, ""), "of what a clairvoyant client is admitted"},
+		{"time to 90 %", decimal(r.TimeTo90PctS, 0, " s"), "of that client's rate"},
+		{"longest block", decimal(&r.LongestBlockS, 1, " s"), "with work and nothing admitted"},
+		{"wait p50", decimal(r.WaitP50MS, 0, " ms"), "until work was admitted"},
+		{"wait p99", decimal(r.WaitP99MS, 0, " ms"), ""},
 		{"suspended", suspended, ""},
-		{"throttles per change", figure(r.ThrottlesPerChange, 1, ""), "of the limits"},
+		{"throttles per change", decimal(r.ThrottlesPerChange, 1, ""), "of the limits"},
 		{"strangers' harm", harm, "refusals that others would not have had"},
 		{"ceiling violations", count(r.CeilingViolations), ""},
-		{"fairness (Jain)", figure(r.FairnessJain, 3, ""), "1 is even between clients"},
+		{"fairness (Jain)", decimal(r.FairnessJain, 3, ""), "1 is even between clients"},
 		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
 	}
 	for _, note := range r.Notes {
@@ -133,7 +134,7 @@ func beliefText(b *sim.Belief) string {
 	}
 	limit := "of " + unknownText + " size"
 	if b.Limit > 0 {
-		limit = strconv.FormatFloat(b.Limit, 'g', 6, 64)
+		limit = figure.Digits(b.Limit, 6)
 	}
 	if b.WindowS > 0 {
 		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))

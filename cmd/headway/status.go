@@ -82,7 +82,7 @@ the past), how many items it has, what it still owes and why, its last run and
 who is collecting it now. It reads the state file and disturbs no run.`,
 		Example: `  headway status
   headway status chat-archive --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("the connection"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withConnections(cmd, args, func(_ collect.Reader, all []collect.ConnectionStatus) error {
 				if asJSON {
@@ -99,6 +99,7 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	stateFlag(cmd)
 	serverFlag(cmd)
 	return cmd
 }
@@ -246,7 +247,7 @@ the run under way, else as the last run left it. What is not known is shown as
 unknown.`,
 		Example: `  headway rate
   headway rate chat-archive --json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMostOne("the connection"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c, err := remote(cmd); err != nil || c != nil {
 				if err != nil {
@@ -274,6 +275,7 @@ unknown.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	stateFlag(cmd)
 	serverFlag(cmd)
 	return cmd
 }

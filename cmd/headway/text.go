@@ -12,6 +12,7 @@ import (
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim"
 )
@@ -74,16 +75,7 @@ func believes(b *event.Belief) string {
 }
 
 // perTime is a rate in the unit that reads best.
-func perTime(perMinute float64) string {
-	switch {
-	case perMinute >= 60:
-		return fmt.Sprintf("%.3g/s", perMinute/60)
-	case perMinute >= 1:
-		return fmt.Sprintf("%.3g/min", perMinute)
-	default:
-		return fmt.Sprintf("%.3g/h", perMinute*60)
-	}
-}
+func perTime(perMinute float64) string { return figure.Rate(perMinute) }
 
 func ago(t time.Time) string {
 	d := time.Since(t)
@@ -110,13 +102,7 @@ func clock(d time.Duration) string {
 }
 
 // count is a number with its thousands set apart.
-func count(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func count(n int64) string { return figure.Count(n) }
 
 // counted is a number of things: "1 page", "2,000 pages".
 func counted(n int64, one string) string { return plural(n, one, one+"s") }

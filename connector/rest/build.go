@@ -42,10 +42,10 @@ func (b builder) config(root *node) *Config {
 
 func (b builder) run(n *node) Run {
 	r := Run{
-		MaxRequests:  b.count(n.get("max_requests"), 0, 1<<53),
-		CatchupPages: b.count(n.get("catchup_pages"), 0, 1<<53),
-		MaxWallClock: b.duration(n.get("max_wall_clock"), 0, time.Second, 366*24*time.Hour),
-		Concurrency:  int(b.count(n.get("concurrency"), 1, 64)),
+		MaxRequests:  b.maxRequests(n.get("max_requests")),
+		CatchupPages: b.catchupPages(n.get("catchup_pages")),
+		MaxWallClock: b.maxWallClock(n.get("max_wall_clock")),
+		Concurrency:  b.concurrency(n.get("concurrency")),
 
 		Schedule: b.timetable(n.get("schedule")), CatchupSchedule: b.timetable(n.get("catchup_schedule")),
 	}

@@ -15,7 +15,7 @@ func (b builder) provider(n *node) Provider {
 	p := Provider{
 		BaseURL: b.url(n.get("base_url")),
 		Auth:    b.auth(n.get("auth")),
-		Ceiling: b.duration(n.get("ceiling"), 0, time.Millisecond, 24*time.Hour),
+		Ceiling: b.ceiling(n.get("ceiling")),
 		Timeout: b.duration(n.get("timeout"), DefaultTimeout, time.Millisecond, time.Hour),
 		MaxBody: b.bytes(n.get("max_body")),
 		Headers: b.headers(n.get("headers")),

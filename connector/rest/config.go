@@ -221,7 +221,8 @@ type Run struct {
 	MaxWallClock time.Duration
 	// CatchupPages is the most pages of each stream's past in one run; 0 is no bound.
 	CatchupPages int64
-	// Concurrency is the most requests under way at once. Default 1.
+	// Concurrency is the most requests under way at once, at most
+	// [MaxConcurrency]. Default 1.
 	Concurrency int
 	// Schedule is when a process that stays runs it, as a cron expression in
 	// local time; empty leaves that to the process.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/retry"
 )
@@ -87,10 +89,10 @@ func Describe(cfg *Config) Plan {
 		p.Warnings = append(p.Warnings, s.warnings()...)
 	}
 	if cfg.Run.CatchupPages > 0 {
-		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d pages of each stream's past", cfg.Run.CatchupPages))
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s pages of each stream's past", figure.Count(cfg.Run.CatchupPages)))
 	}
 	if cfg.Run.MaxRequests > 0 {
-		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %d requests", cfg.Run.MaxRequests))
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s requests", figure.Count(cfg.Run.MaxRequests)))
 	}
 	if cfg.Run.MaxWallClock > 0 {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", span.Text(cfg.Run.MaxWallClock)))
@@ -134,8 +136,8 @@ func (r Retry) describe(maxRequests int64) string {
 	if backoff.Attempts == 1 {
 		return "none: each request is sent once"
 	}
-	return fmt.Sprintf("up to %d attempts a request; in a run %d retries at first, %s more for each success, at most %d at a time",
-		backoff.Attempts, budget.Start, strconv.FormatFloat(float64(budget.PerSuccess)/1000, 'f', -1, 64), budget.Capacity)
+	return fmt.Sprintf("up to %d attempts a request; in a run %s retries at first, %s more for each success, at most %s at a time",
+		backoff.Attempts, figure.Count(int64(budget.Start)), strconv.FormatFloat(float64(budget.PerSuccess)/1000, 'f', -1, 64), figure.Count(int64(budget.Capacity)))
 }
 
 // String says when the circuit opens, and for how long.
@@ -314,7 +316,4 @@ func (p Plan) Write(w io.Writer) error {
 }
 
 // round shows at most two decimals, and none that are zero.
-func round(v float64) string {
-	s := fmt.Sprintf("%.2f", v)
-	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
-}
+func round(v float64) string { return figure.Digits(math.Round(v*100)/100, 15) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // Probed is what one request found out.
@@ -43,5 +44,5 @@ func (p Probed) String() string {
 	if p.More {
 		more = "and a page after it"
 	}
-	return fmt.Sprintf("stream %s: the first page has %d records %s", p.Stream, p.Records, more)
+	return fmt.Sprintf("stream %s: the first page has %s records %s", p.Stream, figure.Count(int64(p.Records)), more)
 }

@@ -95,12 +95,12 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"connector"},
-			Imports: []string{"reason"},
+			Imports: []string{"reason", "internal/figure"},
 			Why:     "people write connectors by hand in Go: the interface must cost them no dependency",
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/filelock"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/filelock"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
@@ -147,7 +147,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport", "internal/secretfile"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport", "internal/secretfile", "internal/span"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},
@@ -252,6 +252,10 @@ var Headway = Law{
 		{
 			Covers: []string{"internal/span"},
 			Why:    "it only writes a duration, so that pure and virtual code can use it",
+		},
+		{
+			Covers: []string{"internal/figure"},
+			Why:    "it only writes a number, the same way wherever people read one",
 		},
 		{
 			Covers: []string{"internal/arch"},
