@@ -206,3 +206,37 @@ func TestOAuth2RenewsOnceWhenATokenWithoutAnEndIsRefused(t *testing.T) {
 		t.Errorf("%d tokens were asked for, want 3", tokens)
 	}
 }
+
+func TestACursorThatEchoesARenewedTokenIsRefused(t *testing.T) {
+	for name, echo := range map[string]string{
+		"the access token":                 "access-token-2",
+		"the refresh token that took over": "rotated-token-2",
+		"the access token in base64":       "YWNjZXNzLXRva2VuLTI=",
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens := 0
+			s, call := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/token" {
+					tokens++
+					w.Header().Set("Content-Type", "application/json")
+					fmt.Fprintf(w, `{"access_token":"access-token-%d","token_type":"bearer","refresh_token":"rotated-token-%d"}`, tokens, tokens)
+					return
+				}
+				if r.Header.Get("Authorization") != "Bearer access-token-2" { // the first is withdrawn at once
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				fmt.Fprintf(w, `{"items":[{"id":1}],"next":"c-%s"}`, echo)
+			})
+			conn := connectWith(t, "provider: {base_url: "+s.URL+", auth: {oauth2: {token_url: "+s.URL+"/token, client_id: me, refresh_token: ${CHAT_TOKEN}}}}",
+				"records: .items, key: .id, paginate: {cursor: .next, param: c}")
+			_, err := list(t, conn, call)
+			if !errors.Is(err, errEcho) {
+				t.Fatalf("got %v, want a refusal", err)
+			}
+			if strings.Contains(err.Error(), echo) {
+				t.Errorf("the credential is in %v", err)
+			}
+		})
+	}
+}
