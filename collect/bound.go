@@ -23,9 +23,9 @@ func boundEvent(b reason.Bounds) *event.Bound {
 // account attributes a run's time. It is pure: the instants are durations since
 // the run began, and the owner holds a lock.
 //
-// Each moment counts for the first of these that applies: the circuit is waited
-// out, a response is waited for, something is committed, this machine had the
-// word. What lies between two admissions is kept apart until the second is made.
+// Each moment counts for the first of these that applies: the circuit or other
+// pressure is waited out, a response is waited for, something is committed, a list
+// is to be asked for again, this machine had the word. What lies between two admissions is kept apart until the second is made.
 // If that had to wait for pacing or a cooldown, then a faster response, disk or
 // machine would not have brought it forward, and the whole time between the two
 // counts for what it waited for.
@@ -35,7 +35,8 @@ type account struct {
 	last    time.Duration
 	sent    bool // there was an admission
 
-	inFlight, commits, circuits int
+	inFlight, commits             int
+	circuits, cooldowns, backoffs int // waits of the run's own
 	// ahead says that the response under way is that of a page that nothing waits
 	// for yet: the one before is being stored.
 	ahead bool
@@ -50,10 +51,14 @@ func (a *account) to(now time.Duration) {
 	switch {
 	case a.circuits > 0:
 		by = reason.BoundCircuit
+	case a.cooldowns > 0:
+		by = reason.BoundCooldown
 	case a.inFlight > 0 && !a.ahead:
 		by = reason.BoundLatency
 	case a.commits > 0:
 		by = reason.BoundDisk
+	case a.backoffs > 0:
+		by = reason.BoundBackoff
 	}
 	a.between[by] += now - a.last
 	a.last = now
@@ -64,20 +69,31 @@ func (a *account) to(now time.Duration) {
 func (a *account) admitted(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
 	a.waited(wait, held)
-	if whole := a.whole(held); !whole && number > 1 {
-		a.between[reason.BoundBackoff] += a.between[reason.BoundProcessing]
-		a.between[reason.BoundProcessing] = 0
-	}
+	a.backedOff(held, number)
 	a.flush()
 	a.sent = true
 	a.inFlight++
 }
 
-// gaveUp is an attempt that waited and does not go out.
-func (a *account) gaveUp(now, wait time.Duration, held headway.Wait) {
+// gaveUp is an attempt that waited and does not go out. One that does not know
+// what for stood behind others, who do.
+func (a *account) gaveUp(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
+	if held.Reason == reason.None {
+		a.backedOff(held, number)
+		return
+	}
 	a.waited(wait, held)
+	a.backedOff(held, number)
 	a.flush()
+}
+
+// backedOff counts the time before a retry, as far as nothing else was done in it.
+func (a *account) backedOff(held headway.Wait, number int) {
+	if number > 1 && !a.whole(held) {
+		a.between[reason.BoundBackoff] += a.between[reason.BoundProcessing]
+		a.between[reason.BoundProcessing] = 0
+	}
 }
 
 // waited puts a wait that ends now where it belongs.
@@ -122,6 +138,14 @@ func (a *account) wantsPage(now time.Duration) { a.to(now); a.ahead = false }
 // opened and closed are around the wait for an open circuit.
 func (a *account) opened(now time.Duration) { a.to(now); a.circuits++ }
 func (a *account) closed(now time.Duration) { a.to(now); a.circuits-- }
+
+// cooling and cooled are around the wait for the end of other pressure.
+func (a *account) cooling(now time.Duration) { a.to(now); a.cooldowns++ }
+func (a *account) cooled(now time.Duration)  { a.to(now); a.cooldowns-- }
+
+// rests and rested are around the wait before a list is asked for again.
+func (a *account) rests(now time.Duration)  { a.to(now); a.backoffs++ }
+func (a *account) rested(now time.Duration) { a.to(now); a.backoffs-- }
 
 // bounds is the account at an instant. Held is what the next attempt waits for
 // by then; the zero value is for nothing.

@@ -91,7 +91,7 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 		now, out, commits := time.Duration(0), 0, 0
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
 			now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "passes"))
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0:
 				held := headway.Wait{
 					Reason: rapid.SampledFrom(reason.All()).Draw(t, "reason"),
@@ -99,6 +99,15 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 				}
 				a.admitted(now, time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "wait")), held, rapid.IntRange(1, 3).Draw(t, "number"))
 				out++
+			case 4:
+				held := headway.Wait{Reason: rapid.SampledFrom(reason.All()).Draw(t, "given up")}
+				a.gaveUp(now, time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "in vain")), held, rapid.IntRange(1, 3).Draw(t, "number"))
+			case 5:
+				a.rests(now)
+				a.cooling(now)
+				now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "cools"))
+				a.cooled(now)
+				a.rested(now)
 			case 1:
 				if out > 0 {
 					a.ended(now)

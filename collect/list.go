@@ -31,6 +31,7 @@ func (r *run) list(ctx context.Context, ask connector.ListRequest) (connector.Pa
 
 // rest waits; false says that the run is to end instead.
 func (r *run) rest(ctx context.Context, wait time.Duration) bool {
+	defer r.live.resting()()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

@@ -107,7 +107,7 @@ func (l *live) sending(a transport.Attempt) {
 func (l *live) gaveUp(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.account.gaveUp(l.now(), a.Wait, a.Held)
+	l.account.gaveUp(l.now(), a.Wait, a.Held, a.Number)
 }
 
 // committing accounts for a commit until done is called.
@@ -115,9 +115,18 @@ func (l *live) committing() (done func()) {
 	return l.during((*account).committing, (*account).committed)
 }
 
-// openCircuit accounts for the wait for an open circuit until done is called.
-func (l *live) openCircuit() (done func()) {
-	return l.during((*account).opened, (*account).closed)
+// outlasts accounts for the wait for an open circuit, or for the end of other
+// pressure, until done is called.
+func (l *live) outlasts(pressure reason.Reason) (done func()) {
+	if pressure == reason.CircuitOpen.Reason() {
+		return l.during((*account).opened, (*account).closed)
+	}
+	return l.during((*account).cooling, (*account).cooled)
+}
+
+// resting accounts for the wait before a list is asked for again until done is called.
+func (l *live) resting() (done func()) {
+	return l.during((*account).rests, (*account).rested)
 }
 
 // asksAhead accounts for a response that is not waited for yet until done is called.

@@ -251,7 +251,7 @@ func (r *run) waitOut(ctx context.Context, pressure reason.Reason, until time.Ti
 	}
 	r.live.wait(pressure, until)
 	defer r.live.wait(reason.None, time.Time{})
-	defer r.live.openCircuit()()
+	defer r.live.outlasts(pressure)()
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {

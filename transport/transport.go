@@ -61,8 +61,9 @@ type Options struct {
 	// Sending is told of each attempt when nothing but sending is left to do: its
 	// Number, Wait and Held are set. It must not block.
 	Sending func(Attempt)
-	// GaveUp is told of each attempt that waited for its permit in vain: its Number,
-	// Wait and Held are set. It must not block.
+	// GaveUp is told of each attempt that does not go out, having waited for its
+	// permit or for the backoff before it: its Number, Wait and Held are set; Wait
+	// is that for the permit. It must not block.
 	GaveUp func(Attempt)
 	// Observe is told of each attempt, after it ended and before its permit is
 	// settled, so that the events of the governor come after it. It must not block,
@@ -180,6 +181,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 		if why := t.sleep(req.Context(), n-1); why != reason.None {
+			t.gaveUp(Attempt{Number: n + 1})
 			trace.stop(&reason.Refusal{Reason: why, Err: req.Context().Err()})
 			return last.res, last.err
 		}
@@ -201,13 +203,12 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	asked := time.Now()
 	permit, err := t.acquire(ctx, req)
 	if err != nil {
-		if t.o.GaveUp != nil {
-			t.o.GaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
-		}
+		t.gaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
 		return answer{}, err
 	}
 	out, cancel, err := t.admitted(req, n)
 	if err != nil {
+		t.gaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
 		permit.Cancel()
 		return answer{}, err
 	}
@@ -252,6 +253,12 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		t.mu.Unlock()
 	}
 	return ans, nil
+}
+
+func (t *Transport) gaveUp(a Attempt) {
+	if t.o.GaveUp != nil {
+		t.o.GaveUp(a)
+	}
 }
 
 // admitted takes what an attempt that has its permit costs beside it, and makes
