@@ -166,7 +166,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	// behind it is ours to discard.
 	position, err := r.o.Sink.Sync(ctx)
 	if err == nil {
-		err = r.commit(ctx, Commit{Sink: position, SinkKind: r.at.Kind, SinkPath: r.at.Path})
+		err = r.commit(ctx, Commit{Sink: position, SinkKind: r.at.Kind, SinkPath: r.at.Path, Replays: r.returned(state)})
 	}
 	if err == nil {
 		err = r.adopt(ctx)
@@ -255,9 +255,11 @@ func (r *run) forget(ctx context.Context) error {
 }
 
 // streams is all that will be written to the sink.
-func (r *run) streams() []StreamInfo {
+func (r *run) streams() []StreamInfo { return streamsOf(r.o.Connector) }
+
+func streamsOf(c connector.Connector) []StreamInfo {
 	var all []StreamInfo
-	for _, s := range r.o.Connector.Streams() {
+	for _, s := range c.Streams() {
 		all = append(all, StreamInfo{Name: s.Name, KeyField: s.Key})
 		if s.DetailStream != "" {
 			all = append(all, StreamInfo{Name: s.DetailStream, Parent: s.Name, KeyField: s.DetailKey})

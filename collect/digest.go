@@ -141,3 +141,13 @@ func (c children) encode() []byte {
 	}
 	return b
 }
+
+// has reports whether the item has a record of that key; meaningless when vague.
+func (c *children) has(key string) bool {
+	if c.hashed {
+		hash := sum([]byte(key))
+		key = string(hash[:])
+	}
+	_, ok := c.last[key]
+	return ok
+}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 )
 
 // Location is where a sink writes: a sink with another one is another sink.
@@ -98,6 +100,14 @@ func (r *run) openSink(ctx context.Context, state State) error {
 		}
 		r.notice(c)
 	}
+	if _, tables := r.o.Sink.(Restorer); !tables {
+		for _, p := range state.Replays {
+			if p.To == r.at && p.State == ReplayUnfinished {
+				return fmt.Errorf("a replay of %s into %s is not finished, and what is collected now would stand before older records: "+
+					"finish it with `headway replay`, or start over with --fresh", p.From, p.To)
+			}
+		}
+	}
 	if err := r.o.Sink.Open(ctx, position, r.streams()); err != nil {
 		return err
 	}
@@ -107,6 +117,16 @@ func (r *run) openSink(ctx context.Context, state State) error {
 		}
 	}
 	return nil
+}
+
+// returned are the replays from now on; nil leaves them. Into a sink that the
+// connection went back to nothing can be replayed any more.
+func (r *run) returned(state State) []Replay {
+	if !slices.ContainsFunc(r.noticed, func(c Change) bool { return c.Kind == SinkReturned }) {
+		return nil
+	}
+	left := slices.DeleteFunc(slices.Clone(state.Replays), func(p Replay) bool { return p.To == r.at })
+	return append(left, Replay{To: r.at, State: ReplayRefused})
 }
 
 // notice says what differs in the sink, at the start and in the summary.
@@ -131,7 +151,16 @@ func (c Change) sinkText() string {
 	case SinkAhead:
 		return "the sink holds more than the state knows, which is an older copy: records that come again replace those that are there"
 	default:
-		return "the sink changed: " + is + "; it gets what is collected from now on. " +
-			"What was collected before stays where it is: to have it here too, collect with --fresh, which fetches all of it again"
+		text := "the sink changed: " + is + "; it gets what is collected from now on. What was collected before stays where it is: "
+		const fresh = "collect with --fresh, which fetches all of it again"
+		switch {
+		case c.Was == nil || c.Is == nil:
+			return text + "to have it here too, `headway replay` copies what a sqlite sink kept; else " + fresh
+		case !Replayable(*c.Was):
+			return text + "to have it here too, " + fresh
+		case Replayable(*c.Is):
+			return text + "to have it here too, `headway replay`, which fetches nothing"
+		}
+		return text + "to have it here too, `headway replay` while nothing else was written here, which fetches nothing; after that " + fresh
 	}
 }

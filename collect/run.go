@@ -23,6 +23,16 @@ const (
 	RunAbandoned  RunState = "abandoned" // the process died
 )
 
+// RunKind is what a run does.
+type RunKind string
+
+// The kinds of a run. A replay has the connection's lease and a record, and says
+// nothing of how the collection stands: it is never a connection's last run.
+const (
+	RunCollects RunKind = ""
+	RunReplays  RunKind = "replay"
+)
+
 // Progress is a run's counters. All of them only grow.
 type Progress struct {
 	// Attempts counts requests sent, whatever came of them.
@@ -52,14 +62,16 @@ type Progress struct {
 
 // Run is one execution of a connection's collection, as recorded.
 type Run struct {
-	ID         string        `json:"id"`
-	Connection string        `json:"connection"`
-	Holder     string        `json:"holder"`
-	State      RunState      `json:"state"`
-	Reason     reason.Reason `json:"reason"`
-	Started    time.Time     `json:"started"`
-	Ended      time.Time     `json:"ended,omitzero"`
-	RetryAt    time.Time     `json:"retry_at,omitzero"`
+	ID         string `json:"id"`
+	Connection string `json:"connection"`
+	Holder     string `json:"holder"`
+	// Kind is what the run does: empty for a collection.
+	Kind    RunKind       `json:"kind,omitempty"`
+	State   RunState      `json:"state"`
+	Reason  reason.Reason `json:"reason"`
+	Started time.Time     `json:"started"`
+	Ended   time.Time     `json:"ended,omitzero"`
+	RetryAt time.Time     `json:"retry_at,omitzero"`
 	// Error is the failure, or what deferred the run, in one line, without
 	// content; empty when there was none.
 	Error string `json:"error,omitempty"`
@@ -93,6 +105,8 @@ type ConnectionStatus struct {
 	SinkPath string `json:"sink_path,omitempty"`
 	// FormerSinks are those that the connection had before, by kind and path.
 	FormerSinks []Location `json:"former_sinks,omitempty"`
+	// Replays are the copies of kept records into its sinks, without their positions.
+	Replays []Replay `json:"replays,omitempty"`
 	// Items and Gaps count per stream.
 	Items map[string]int64 `json:"items"`
 	// Owed counts the items whose details are owed, by reason: those of gaps that
@@ -104,7 +118,7 @@ type ConnectionStatus struct {
 	Pacing *Pacing `json:"pacing"`
 	// Pressure is the source-pressure cooldown and whether somebody should look.
 	Pressure Pressure `json:"pressure"`
-	// LastRun is the newest run; nil when there was none.
+	// LastRun is the newest run that collects; nil when there was none.
 	LastRun *Run `json:"last_run"`
 	// Holder names who is collecting now; empty when nobody is.
 	Holder string `json:"holder,omitempty"`

@@ -70,6 +70,8 @@ type LeaseRequest struct {
 	Connection string
 	// Run is the new run's id, unique in the store.
 	Run string
+	// Kind is what the run does.
+	Kind RunKind
 	// Holder names the process for people: host, process id.
 	Holder string
 	Now    time.Time
@@ -108,6 +110,8 @@ type State struct {
 	SinkKind, SinkPath string
 	// FormerSinks are those that the connection had before, by kind and path.
 	FormerSinks []FormerSink
+	// Replays are the copies into the connection's sinks, done or not.
+	Replays []Replay
 	// Pressure is the source-pressure cooldown; the zero value is none.
 	Pressure Pressure
 }
@@ -171,6 +175,8 @@ type Commit struct {
 	// leaves them. When they are not those that are stored, the position that is
 	// stored becomes that of a former sink, and this one is none any more.
 	SinkKind, SinkPath string
+	// Replays are the copies into the connection's sinks from now on; nil leaves them.
+	Replays []Replay
 	// Lane is the new position; nil leaves positions as they are.
 	Lane *Lane
 	// Stream is the stream of Items.

@@ -66,7 +66,7 @@ on this side.`,
 		return usage(fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help"))
 	})
 	root.AddCommand(
-		newCollect(), newCheck(), newStatus(), newRuns(), newGaps(), newRate(), newBulk(),
+		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newRate(), newBulk(),
 		newServe(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root

@@ -44,7 +44,7 @@ func newRuns() *cobra.Command {
 					if !run.Ended.IsZero() {
 						took = clock(run.Ended.Sub(run.Started))
 					}
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.ID, run.Connection, run.State, run.Reason,
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.ID, run.Connection, stateText(run), run.Reason,
 						run.Started.Local().Format(time.DateTime), took, count(run.Records), count(run.Attempts), count(run.Throttled), count(run.GapsOpened))
 				}
 				return w.Flush()
@@ -100,6 +100,14 @@ func newRunsShow() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// stateText is how a run stands; one that is no collection says what it is.
+func stateText(r collect.Run) string {
+	if r.Kind != collect.RunCollects {
+		return fmt.Sprintf("%s %s", r.Kind, r.State)
+	}
+	return string(r.State)
 }
 
 func orDash(s string) string {

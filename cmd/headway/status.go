@@ -137,6 +137,9 @@ func statusText(c collect.ConnectionStatus) string {
 	} else {
 		row("last run", "none")
 	}
+	for _, r := range c.Replays {
+		row("replay", replayLine(r))
+	}
 	if c.Holder != "" {
 		row("running", "by "+c.Holder)
 	} else {
@@ -230,7 +233,7 @@ func runLine(r collect.Run) string {
 	if !r.Ended.IsZero() {
 		took = clock(r.Ended.Sub(r.Started))
 	}
-	text := fmt.Sprintf("%s, %s", r.State, took)
+	text := fmt.Sprintf("%s, %s", stateText(r), took)
 	if r.Reason != reason.None && r.Reason != reason.Drained {
 		text += fmt.Sprintf(" (%s)", r.Reason)
 	}

@@ -13,6 +13,9 @@ import (
 func eventText(e event.Event) string {
 	switch e.Type {
 	case event.RunStart:
+		if e.Phase == string(collect.RunReplays) {
+			return "the replay began: what a former sink kept is copied, nothing is fetched"
+		}
 		if e.Phase != "" {
 			return "the run began, for " + laneText(collect.LaneKind(e.Phase))
 		}

@@ -154,6 +154,8 @@ type waiting struct {
 	Key    string          `json:"key,omitempty"`
 	Parent string          `json:"parent,omitempty"`
 	Data   json.RawMessage `json:"data,omitempty"`
+	// Older is a record that replaces no row; At is when it went, zero is not.
+	Older bool `json:"older,omitempty"`
 	// Remain are the keys that are left of the parent at an instant; nil for a record.
 	Remain *[]string `json:"remain,omitempty"`
 	At     time.Time `json:"at,omitzero"`
@@ -170,6 +172,9 @@ func encodeSlice(c *change) (string, error) {
 					keys = append(keys, k)
 				}
 				w.Remain, w.At = &keys, r.remaining.at
+			}
+			if r.older != nil {
+				w.Older, w.At = true, r.older.deleted
 			}
 			all[stream] = append(all[stream], w)
 		}
@@ -195,6 +200,9 @@ func decodeSlice(text string) (*change, error) {
 				for _, k := range *w.Remain {
 					r.remaining.keys[k] = true
 				}
+			}
+			if w.Older {
+				r.older = &older{deleted: w.At}
 			}
 			c.records[stream] = append(c.records[stream], r)
 		}

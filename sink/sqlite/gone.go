@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -38,22 +37,52 @@ func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string,
 	return nil
 }
 
+// way is how a record is written.
+type way int
+
+const (
+	upserts way = iota
+	marks
+	restores
+	restoresGone
+)
+
+func (r record) way() way {
+	switch {
+	case r.remaining != nil:
+		return marks
+	case r.older == nil:
+		return upserts
+	case r.older.deleted.IsZero():
+		return restores
+	}
+	return restoresGone
+}
+
 // write applies records and what remains in the order in which they came.
 func (t *table) write(ctx context.Context, tx collect.Execer, records []record) error {
 	for len(records) > 0 {
-		n := slices.IndexFunc(records, func(r record) bool { return r.remaining != nil })
-		if n < 0 {
-			return t.upsert(ctx, tx, records)
-		}
-		if n > 0 {
-			if err := t.upsert(ctx, tx, records[:n]); err != nil {
-				return err
+		first, n := records[0], 1
+		var err error
+		switch way := first.way(); way {
+		case marks:
+			err = t.mark(ctx, tx, first)
+		case restoresGone:
+			err = t.restoreGone(ctx, tx, first)
+		case upserts, restores:
+			for n < len(records) && records[n].way() == way {
+				n++
+			}
+			if way == upserts {
+				err = t.upsert(ctx, tx, records[:n])
+			} else {
+				err = t.restore(ctx, tx, records[:n])
 			}
 		}
-		if err := t.mark(ctx, tx, records[n]); err != nil {
+		if err != nil {
 			return err
 		}
-		records = records[n+1:]
+		records = records[n:]
 	}
 	return nil
 }

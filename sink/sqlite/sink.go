@@ -44,6 +44,7 @@ type record struct {
 	key, parent string
 	data        []byte
 	remaining   *remaining
+	older       *older // nil for one that replaces its row
 }
 
 var (

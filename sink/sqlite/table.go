@@ -183,7 +183,10 @@ type preparer interface {
 
 // upsert writes the rows, in their order: of two with one key the later stays.
 func (t *table) upsert(ctx context.Context, tx collect.Execer, records []record) error {
-	query := t.statement()
+	return t.insert(ctx, tx, records, t.statement())
+}
+
+func (t *table) insert(ctx context.Context, tx collect.Execer, records []record, query string) error {
 	exec := func(args []any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
@@ -212,11 +215,7 @@ func (t *table) upsert(ctx context.Context, tx collect.Execer, records []record)
 }
 
 func (t *table) statement() string {
-	names := slices.Clone(t.key())
-	for _, c := range t.columns {
-		names = append(names, quote(c.name))
-	}
-	names = append(names, columnValue, columnRest)
+	names := t.written()
 	var set strings.Builder
 	for i, name := range names[len(t.key()):] {
 		if i > 0 {
@@ -227,8 +226,24 @@ func (t *table) statement() string {
 	if t.marks {
 		set.WriteString(", " + columnGone + " = NULL") // it is back
 	}
-	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) DO UPDATE SET %s",
-		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.key(), ", "), set.String())
+	return t.onConflict("DO UPDATE SET " + set.String())
+}
+
+// written are the columns that a record has.
+func (t *table) written() []string {
+	names := slices.Clone(t.key())
+	for _, c := range t.columns {
+		names = append(names, quote(c.name))
+	}
+	return append(names, columnValue, columnRest)
+}
+
+// onConflict is a statement that inserts a record, and what it does about a row of
+// its key.
+func (t *table) onConflict(then string) string {
+	names := t.written()
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) %s",
+		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.key(), ", "), then)
 }
 
 // bind fills the arguments of statement for one record.

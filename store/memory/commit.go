@@ -69,6 +69,9 @@ func (c *connection) locate(by collect.Commit) {
 		delete(c.former, at)
 		c.at = at
 	}
+	if by.Replays != nil {
+		c.replays = append([]collect.Replay(nil), by.Replays...)
+	}
 	if by.Sink != nil {
 		c.sink = bytes.Clone(by.Sink)
 	}

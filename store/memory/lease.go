@@ -40,7 +40,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	}
 	c.unlease()
 	u := &run{of: c, Run: collect.Run{
-		ID: req.Run, Connection: c.name, Holder: req.Holder, State: collect.RunRunning, Started: plain(req.Now),
+		ID: req.Run, Connection: c.name, Holder: req.Holder, State: collect.RunRunning, Started: plain(req.Now), Kind: req.Kind,
 	}}
 	s.runs, s.byID[u.ID] = append(s.runs, u), u
 	c.token++

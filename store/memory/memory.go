@@ -62,6 +62,7 @@ type state struct {
 	sink    json.RawMessage
 	at      collect.Location // of sink
 	former  map[collect.Location]json.RawMessage
+	replays []collect.Replay
 	pacing  *collect.Pacing
 }
 

@@ -26,6 +26,7 @@ func (s *Store) Load(ctx context.Context, connection string) (st collect.State, 
 		st = collect.State{
 			Lanes: c.positions(), Pacing: copyOf(c.pacing), Pressure: c.pressure,
 			Sink: bytes.Clone(c.sink), SinkKind: c.at.Kind, SinkPath: c.at.Path, FormerSinks: c.formerSinks(),
+			Replays: slices.Clone(c.replays),
 		}
 	})
 	return st, err
@@ -97,8 +98,9 @@ func (s *Store) Connections(ctx context.Context) (list []collect.ConnectionStatu
 func (s *Store) describe(c *connection, now time.Time) collect.ConnectionStatus {
 	d := collect.ConnectionStatus{
 		Name: c.name, Lanes: c.positions(), SinkKind: c.at.Kind, SinkPath: c.at.Path, Pacing: copyOf(c.pacing), Pressure: c.pressure,
-		Shapes: slices.SortedFunc(maps.Values(c.shapes), func(a, b collect.StreamShape) int { return strings.Compare(a.Stream, b.Stream) }),
-		Items:  map[string]int64{}, Owed: map[string]int64{},
+		Replays: collect.ReplaysOnShow(c.replays),
+		Shapes:  slices.SortedFunc(maps.Values(c.shapes), func(a, b collect.StreamShape) int { return strings.Compare(a.Stream, b.Stream) }),
+		Items:   map[string]int64{}, Owed: map[string]int64{},
 	}
 	for _, s := range c.formerSinks() {
 		d.FormerSinks = append(d.FormerSinks, s.Location)
@@ -121,7 +123,7 @@ func (s *Store) describe(c *connection, now time.Time) collect.ConnectionStatus 
 		}
 	}
 	for _, u := range slices.Backward(s.runs) {
-		if u.of == c {
+		if u.of == c && u.Kind == collect.RunCollects {
 			last := u.show(now)
 			d.LastRun = &last
 			break

@@ -143,12 +143,12 @@ func move(run runner, connection string, at collect.Location) error {
 		is  = `(SELECT id FROM main.connections WHERE name = ?1)`
 	)
 	pacing := strings.TrimSpace(pacingColumns)
-	if err := run(`INSERT INTO main.connections (name, token, holder, since, expires, pressure, sink_kind, sink_path, `+pacing+`)
-		SELECT name, token, '', '', '', pressure, ?2, ?3, `+pacing+` FROM old.connections WHERE name = ?1`, connection, at.Kind, at.Path); err != nil {
+	if err := run(`INSERT INTO main.connections (name, token, holder, since, expires, pressure, replays, sink_kind, sink_path, `+pacing+`)
+		SELECT name, token, '', '', '', pressure, replays, ?2, ?3, `+pacing+` FROM old.connections WHERE name = ?1`, connection, at.Kind, at.Path); err != nil {
 		return err
 	}
 	for _, t := range []struct{ table, columns string }{
-		{"runs", "id, holder, state, reason, started, ended, retry_at, error, progress"},
+		{"runs", "id, holder, state, reason, started, ended, retry_at, error, progress, kind"},
 		{"lanes", "stream, kind, cursor, walking, done, since, high, start, watermark, pages, trail_anchor, trail_steps, trail_limit"},
 		{"streams", "name, items"},
 		{"gaps", `stream, key, parent, locator, reason, status, attempts, first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor`},

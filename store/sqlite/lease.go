@@ -79,9 +79,9 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error
 		token, req.Run, req.Holder, instant(req.Now), instant(req.Now.Add(req.TTL)), connection); err != nil {
 		return err
 	}
-	n, err := t.exec(`INSERT INTO runs (id, connection, holder, state, reason, started) VALUES (?, ?, ?, ?, ?, ?)
+	n, err := t.exec(`INSERT INTO runs (id, connection, holder, state, reason, started, kind) VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO NOTHING`,
-		req.Run, connection, req.Holder, collect.RunRunning, reason.None.String(), instant(req.Now))
+		req.Run, connection, req.Holder, collect.RunRunning, reason.None.String(), instant(req.Now), string(req.Kind))
 	if err == nil && n == 0 {
 		err = fmt.Errorf("run %q is on record already: give each run an id of its own", req.Run)
 	}
@@ -180,7 +180,7 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM gaps WHERE connection = ?`,
 			`DELETE FROM headway_shapes WHERE connection = ?`,
 			`DELETE FROM headway_sinks WHERE connection = ?`,
-			`UPDATE connections SET sink = NULL, sink_kind = '', sink_path = '', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
+			`UPDATE connections SET sink = NULL, sink_kind = '', sink_path = '', replays = '[]', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
 				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = ?`,
 		} {
 			if _, err := t.exec(query, h.connection); err != nil {

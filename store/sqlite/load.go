@@ -20,9 +20,10 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		var id int64
 		var sink []byte
 		var pressure sql.NullString
+		var copies string
 		var p pacingRow
-		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
-			Scan(append([]any{&id, &sink, &state.SinkKind, &state.SinkPath, &pressure}, p.columns()...)...)
+		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, replays, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink, &state.SinkKind, &state.SinkPath, &copies, &pressure}, p.columns()...)...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
@@ -30,6 +31,9 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 			return err
 		}
 		state.Sink, state.Pacing, state.Pressure = sink, p.pacing(), readPressure(pressure)
+		if state.Replays, err = replays(copies); err != nil {
+			return err
+		}
 		if state.Lanes, err = lanes(ctx, t, id); err != nil {
 			return err
 		}

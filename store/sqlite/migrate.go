@@ -30,9 +30,12 @@ var schema3 string
 //go:embed schema/4.sql
 var schema4 string
 
+//go:embed schema/5.sql
+var schema5 string
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1, schema2, schema3, schema4}
+var migrations = []string{schema1, schema2, schema3, schema4, schema5}
 
 // identity is what a file says of itself.
 type identity struct {

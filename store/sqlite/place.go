@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 
 	"github.com/headway-go/headway/collect"
@@ -25,6 +26,15 @@ func (t *tx) sink(h held, c *collect.Commit) error {
 		}
 		if _, err := t.exec(`UPDATE connections SET sink_kind = ?, sink_path = ? WHERE id = ?`,
 			c.SinkKind, c.SinkPath, h.connection); err != nil {
+			return err
+		}
+	}
+	if c.Replays != nil {
+		b, err := json.Marshal(c.Replays)
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(`UPDATE connections SET replays = ? WHERE id = ?`, string(b), h.connection); err != nil {
 			return err
 		}
 	}
@@ -52,4 +62,13 @@ func formerSinks(ctx context.Context, t *sql.Tx, connection int64) (list []colle
 		list = append(list, s)
 	}
 	return list, rows.Err()
+}
+
+// replays reads how far copies into the connection's sinks have come.
+func replays(text string) (list []collect.Replay, err error) {
+	err = json.Unmarshal([]byte(text), &list)
+	if len(list) == 0 {
+		return nil, err
+	}
+	return list, err
 }

@@ -35,9 +35,9 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 	return list, nil
 }
 
-// connections reads the rows themselves into list and gives their ids.
-func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, list *[]collect.ConnectionStatus) (ids []int64, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, sink_path, pressure, `+pacingColumns+`
+// connections reads the rows themselves and gives their ids.
+func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, into *[]collect.ConnectionStatus) (ids []int64, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, sink_path, replays, pressure, `+pacingColumns+`
 		FROM connections ORDER BY name`)
 	if err != nil {
 		return nil, err
@@ -47,17 +47,21 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, lis
 		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
 		var id, token int64
 		var isHeld bool
-		var holder, expires string
+		var holder, expires, copies string
 		var pressure sql.NullString
 		var p pacingRow
-		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &c.SinkPath, &pressure}, p.columns()...)...); err != nil {
+		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &c.SinkPath, &copies, &pressure}, p.columns()...)...); err != nil {
 			return nil, err
 		}
-		c.Pacing, c.Pressure = p.pacing(), readPressure(pressure)
+		list, err := replays(copies)
+		if err != nil {
+			return nil, err
+		}
+		c.Pacing, c.Pressure, c.Replays = p.pacing(), readPressure(pressure), collect.ReplaysOnShow(list)
 		if isHeld && lives(path, id, token, parseInstant(expires), now) {
 			c.Holder = holder
 		}
-		ids, *list = append(ids, id), append(*list, c)
+		ids, *into = append(ids, id), append(*into, c)
 	}
 	return ids, rows.Err()
 }
@@ -90,7 +94,7 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int
 		id, string(collect.GapTerminal)).Scan(&c.Quarantined); err != nil {
 		return err
 	}
-	last, err := runs(ctx, t, path, now, c.Name, 1)
+	last, err := runs(ctx, t, path, now, c.Name, 1, ` AND r.kind = ''`)
 	if len(last) > 0 {
 		c.LastRun = &last[0]
 	}
@@ -120,18 +124,18 @@ func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string,
 func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	now := time.Now()
 	err = r.read(ctx, "list runs", func(t *sql.Tx) error {
-		list, err = runs(ctx, t, r.path, now, connection, limit)
+		list, err = runs(ctx, t, r.path, now, connection, limit, "")
 		return err
 	})
 	return list, err
 }
 
-func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int) (list []collect.Run, err error) {
-	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress,
+func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int, and string) (list []collect.Run, err error) {
+	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
 		c.run IS r.id, c.expires, c.id, c.token FROM runs r JOIN connections c ON c.id = r.connection`
 	var args []any
 	if connection != "" {
-		query, args = query+` WHERE c.name = ?`, append(args, connection)
+		query, args = query+` WHERE c.name = ?`+and, append(args, connection)
 	}
 	query, args = query+` ORDER BY r.n DESC LIMIT ?`, append(args, bound(limit))
 	rows, err := t.QueryContext(ctx, query, args...)
@@ -144,7 +148,7 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection
 		var why, started, ended, retryAt, progress, expires string
 		var holds bool
 		var id, token int64
-		if err := rows.Scan(&u.ID, &u.Connection, &u.Holder, &u.State, &why, &started, &ended, &retryAt, &u.Error, &progress,
+		if err := rows.Scan(&u.ID, &u.Connection, &u.Holder, &u.State, &why, &started, &ended, &retryAt, &u.Error, &progress, &u.Kind,
 			&holds, &expires, &id, &token); err != nil {
 			return nil, err
 		}

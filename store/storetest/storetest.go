@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 
 		{"shapes and the sink's kind stay until replaced", shapesAreKept},
 		{"a sink that is replaced keeps its position aside", sinksReplaced},
+		{"replays are kept, and are no collections", replaysKept},
 		{"a new shape changes what is known of its stream's items", reshapedItems},
 		{"gaps are dropped by id and by stream", gapsDropped},
 

@@ -1,0 +1,227 @@
+package collect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ReplayState is how far a replay is.
+type ReplayState string
+
+// The states of a replay.
+const (
+	ReplayUnfinished ReplayState = "unfinished"
+	ReplayDone       ReplayState = "done"
+	// ReplayRefused is a sink that the connection went back to: which of its records
+	// are newer than another's nobody knows.
+	ReplayRefused ReplayState = "refused"
+)
+
+// Replay is a copy of the records that one sink kept into another.
+type Replay struct {
+	From  Location    `json:"from,omitzero"`
+	To    Location    `json:"to"`
+	State ReplayState `json:"state"`
+	// Records counts those copied; Deleted those of them that are marked as gone.
+	Records int64     `json:"records"`
+	Deleted int64     `json:"deleted,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	// Stream and After are the last record that was copied.
+	Stream string   `json:"stream,omitempty"`
+	After  RecordID `json:"after,omitzero"`
+}
+
+// RecordID identifies a record in its stream.
+type RecordID struct {
+	Parent string `json:"parent,omitempty"`
+	Key    string `json:"key,omitempty"`
+}
+
+// shown is the replay without its position, which names a record.
+func (r Replay) shown() Replay {
+	r.Stream, r.After = "", RecordID{}
+	return r
+}
+
+// ReplaysOnShow are those that a status shows, without their positions.
+func ReplaysOnShow(all []Replay) (shown []Replay) {
+	for _, r := range all {
+		if r.State != ReplayRefused {
+			shown = append(shown, r.shown())
+		}
+	}
+	return shown
+}
+
+// Kept are the records that a sink kept. Its order does not change while nobody
+// writes: by stream, then as Read says.
+type Kept interface {
+	// Streams are the names of those that it has records of.
+	Streams(ctx context.Context) ([]string, error)
+	// Count is how many records of a stream there are.
+	Count(ctx context.Context, stream StreamInfo) (int64, error)
+	// Read gives records of a stream by parent and key, those after one: as many as
+	// limit and about as many bytes, and none at the end.
+	Read(ctx context.Context, stream StreamInfo, after RecordID, limit, bytes int) ([]KeptRecord, error)
+	Close() error
+}
+
+// KeptRecord is a record as a sink kept it.
+type KeptRecord struct {
+	Record
+	// Deleted is when it was noticed that the provider no longer has it; zero is
+	// one that is there.
+	Deleted time.Time
+}
+
+// Restorer is a sink of tables, which may take what is older than what it has.
+type Restorer interface {
+	Sink
+	// Restore writes records whose keys it has not; others are left as they are.
+	Restore(ctx context.Context, stream string, records []KeptRecord) error
+}
+
+// ErrNotKept says that a sink does not keep records so that they can be read back.
+var ErrNotKept = errors.New("records can be replayed from a sqlite sink only")
+
+// ReplayError says why a replay is not possible, and what to do.
+type ReplayError struct{ text string }
+
+func (e *ReplayError) Error() string { return e.text }
+
+func impossible(format string, args ...any) error {
+	return &ReplayError{fmt.Sprintf(format, args...)}
+}
+
+// Unreplayable is a *[ReplayError] that says that what a sink kept is not to be had.
+func Unreplayable(err error) error { return &ReplayError{err.Error()} }
+
+// Replayable reports whether a sink keeps its records so that they can be replayed.
+func Replayable(l Location) bool { return l.Kind == "sqlite" || l.Kind == "state" }
+
+// formerly are all sinks whose positions the state has.
+func formerly(s State) []FormerSink {
+	all := slices.Clone(s.FormerSinks)
+	if s.SinkKind != "" {
+		all = append(all, FormerSink{Location{s.SinkKind, s.SinkPath}, s.Sink})
+	}
+	return all
+}
+
+// planReplay says what is replayed from where, and at which position the sink is.
+func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r Replay, position json.RawMessage, err error) {
+	located, ok := sink.(Located)
+	if !ok {
+		return r, nil, impossible("this sink does not say where it writes: nothing can be replayed into it")
+	}
+	r.To, r.State = located.Location(), ReplayUnfinished
+	now := Location{state.SinkKind, state.SinkPath}
+	if from == nil {
+		l, err := defaultFrom(state, r.To)
+		if err != nil {
+			return r, nil, err
+		}
+		from = &l
+	}
+	r.From = *from
+	if r.From == r.To {
+		return r, nil, impossible("%s is the connection's sink already: there is nothing to replay", r.To)
+	}
+	if s, ok := sink.(Recognizer); ok && r.To != now && r.To.Kind == now.Kind && s.Recognizes(ctx, state.Sink) {
+		return r, nil, impossible("the sink's files were moved to %s with all that is in them, and `headway collect` goes on with them: there is nothing to replay", r.To)
+	}
+	for _, past := range state.Replays {
+		switch {
+		case past.To != r.To:
+		case past.State == ReplayRefused:
+			return r, nil, impossible("%s was this connection's sink before %s: which of their records are newer is not known, "+
+				"so none can be replayed; to have all of them in one sink, collect with --fresh, which fetches all of it again", r.To, r.From)
+		case past.From == r.From:
+			r = past
+		case past.State == ReplayUnfinished:
+			return r, nil, impossible("a replay of %s into %s is not finished: finish it first, without --from", past.From, past.To)
+		}
+	}
+	_, tables := sink.(Restorer)
+	switch {
+	case r.To == now && (tables || r.Started != time.Time{}):
+		return r, state.Sink, nil
+	case r.To == now && !holdsNothing(sink, state.Sink):
+		return r, nil, impossible("%s has records of this connection already, which are newer, and it can only append: the older ones would follow them. "+
+			"Nothing was copied; to have all of it there, collect with --fresh, which fetches all of it again, or name a sqlite sink, "+
+			"which takes older records at any time", r.To)
+	case r.To == now:
+		return r, state.Sink, nil
+	}
+	for _, f := range state.FormerSinks {
+		if f.Location == r.To {
+			return r, nil, impossible("%s was this connection's sink before %s: which of their records are newer is not known, so none can be replayed; "+
+				"to have all of them in one sink, collect with --fresh, which fetches all of it again", r.To, now)
+		}
+	}
+	return r, nil, nil
+}
+
+// defaultFrom is the sink that the connection had before the one it has.
+func defaultFrom(state State, to Location) (Location, error) {
+	now := Location{state.SinkKind, state.SinkPath}
+	for _, r := range state.Replays {
+		if r.To == to && r.State == ReplayUnfinished {
+			return r.From, nil
+		}
+	}
+	if now.Kind == "" {
+		return now, impossible("nothing was collected yet, so there is nothing to replay: `headway collect` fetches it")
+	}
+	if now != to {
+		if !Replayable(now) {
+			return now, notKept(now)
+		}
+		return now, nil
+	}
+	var kept, lost []Location
+	for _, f := range state.FormerSinks {
+		if Replayable(f.Location) {
+			kept = append(kept, f.Location)
+		} else {
+			lost = append(lost, f.Location)
+		}
+	}
+	switch {
+	case len(kept) == 1:
+		return kept[0], nil
+	case len(kept) > 1:
+		var names []string
+		for _, l := range kept {
+			names = append(names, l.String())
+		}
+		return now, impossible("the connection had several sinks that kept records: name one by --from (%s)", strings.Join(names, "; "))
+	case len(lost) > 0:
+		return now, notKept(lost[len(lost)-1])
+	}
+	return now, impossible("%s is the only sink that the connection had: there is nothing to replay", now)
+}
+
+// notKept says that a sink's records cannot be had back.
+func notKept(l Location) error {
+	return impossible("what was collected went to %s: %v, so it cannot be replayed. It stays where it is; "+
+		"to have it in the new sink too, collect with --fresh, which fetches all of it again", l, ErrNotKept)
+}
+
+// Blank is a sink that can tell whether anything was ever written to it.
+type Blank interface {
+	Sink
+	// Blank reports whether nothing was written up to a committed position.
+	Blank(committed json.RawMessage) bool
+}
+
+func holdsNothing(sink Sink, committed json.RawMessage) bool {
+	b, ok := sink.(Blank)
+	return ok && b.Blank(committed)
+}

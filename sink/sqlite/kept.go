@@ -1,0 +1,273 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+// Kept reads back the records of a connection that a [Sink] or [File] wrote. Make
+// one with [OpenKept]. It writes nothing. It is not safe for concurrent use.
+type Kept struct {
+	path, connection string
+	// begun is the beginning whose tables count; any is all of them.
+	begun string
+	any   bool
+
+	db     *sql.DB
+	conn   *sql.Conn
+	tables map[string]*table
+	split  field.Splitter
+}
+
+var _ collect.Kept = (*Kept)(nil)
+
+// OpenKept opens the file that has a connection's records. Sinks are those that the
+// connection has and had: when one of them is from, the file must be the one whose
+// position that is, and a slice that waits in it is applied first. It is an error
+// when the file is not there, or has no records of the connection.
+func OpenKept(ctx context.Context, path, connection string, from collect.Location, sinks []collect.FormerSink, streams []collect.StreamInfo) (*Kept, error) {
+	abs, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(abs)
+	}
+	if err != nil {
+		return nil, collect.Unreplayable(fmt.Errorf("the file that kept the records: %w: name where it is now by --from", err))
+	}
+	k := &Kept{path: path, connection: connection, any: true, tables: map[string]*table{}}
+	for _, s := range sinks {
+		if s.Kind == "state" && from == s.Location {
+			var p position
+			if json.Unmarshal(s.Position, &p) == nil && p.SQLite != nil {
+				k.begun, k.any = p.SQLite.Begun, false
+			}
+		}
+		if s.Kind != "sqlite" {
+			continue
+		}
+		file := NewFile(abs, connection)
+		if file.Recognizes(ctx, s.Position) {
+			err = errors.Join(file.Open(ctx, s.Position, ours(streams)), file.Close())
+		} else if s.Location == from {
+			err = collect.Unreplayable(fmt.Errorf("%s is not the file that was written: name where that is now by --from", path))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if k.db, err = sql.Open("sqlite", address(abs, "ro")); err == nil {
+		k.conn, err = k.db.Conn(ctx)
+	}
+	if err == nil {
+		err = k.find(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// ours are the streams that can have tables.
+func ours(streams []collect.StreamInfo) []collect.StreamInfo {
+	return slices.DeleteFunc(slices.Clone(streams), func(s collect.StreamInfo) bool { return checkName(s.Name, true) != "" })
+}
+
+// find says which tables count, and fails when there are none.
+func (k *Kept) find(ctx context.Context) error {
+	err := row(ctx, k.conn, `SELECT 1 FROM sqlite_schema WHERE name = 'headway_slices'`, nil, new(int))
+	if err == nil && k.any {
+		err = row(ctx, k.conn, `SELECT begun FROM headway_slices WHERE connection = ?`, []any{k.connection}, &k.begun)
+		k.any = err != nil
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return k.explain(err)
+	}
+	names, err := k.Streams(ctx)
+	if err == nil && len(names) == 0 {
+		err = collect.Unreplayable(fmt.Errorf("%s holds no records of the connection %q: there is nothing to replay", k.path, k.connection))
+	}
+	return err
+}
+
+// Streams are the names of those that have a table. See [collect.Kept]. Tables that
+// were set aside do not count.
+func (k *Kept) Streams(ctx context.Context) (names []string, err error) {
+	if err := row(ctx, k.conn, `SELECT 1 FROM sqlite_schema WHERE name = 'headway_tables'`, nil, new(int)); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, nil
+		}
+		return nil, k.explain(err)
+	}
+	rows, err := k.conn.QueryContext(ctx, `SELECT t.name FROM headway_tables t JOIN sqlite_schema s ON s.name = t.name
+		WHERE t.connection = ?1 AND (?2 OR t.begun = ?3) ORDER BY t.name`, k.connection, k.any, k.begun)
+	if err != nil {
+		return nil, k.explain(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, k.explain(err)
+		}
+		if !strings.HasSuffix(strings.ToLower(name), "_bak") {
+			names = append(names, name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, k.explain(err)
+	}
+	return names, nil
+}
+
+// Count is how many records of a stream there are. See [collect.Kept].
+func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, err error) {
+	if err := row(ctx, k.conn, `SELECT count(*) FROM `+quote(stream.Name), nil, &n); err != nil {
+		return 0, k.explain(err)
+	}
+	return n, nil
+}
+
+// Read gives records by parent and key. See [collect.Kept].
+func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) (list []collect.KeptRecord, err error) {
+	t, ok := k.tables[stream.Name]
+	if !ok {
+		t = &table{name: stream.Name, detail: stream.Parent != ""}
+		if err := t.load(ctx, k.conn); err != nil {
+			return nil, k.explain(fmt.Errorf("stream %q: %w", stream.Name, err))
+		}
+		k.tables[stream.Name] = t
+	}
+	columns := []string{columnKey, columnValue, columnRest, "''", "NULL"}
+	where, order, args := "_key > ?", "_key", []any{after.Key}
+	if t.detail {
+		columns[3] = columnParent
+		where, order, args = "(_parent, _key) > (?, ?)", "_parent, _key", []any{after.Parent, after.Key}
+	}
+	if _, field := t.byName[columnGone]; t.marks && !field {
+		columns[4] = columnGone
+	}
+	first := len(columns)
+	for _, c := range t.columns {
+		columns = append(columns, quote(c.name))
+	}
+	rows, err := k.conn.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d",
+		strings.Join(columns, ", "), quote(t.name), where, order, limit), args...)
+	if err != nil {
+		return nil, k.explain(err)
+	}
+	defer func() { _ = rows.Close() }()
+	values := make([]any, len(columns)-first)
+	var key, parent string
+	var value, rest, gone sql.NullString
+	dest := []any{&key, &value, &rest, &parent, &gone}
+	for i := range values {
+		dest = append(dest, &values[i])
+	}
+	for size > 0 && rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, k.explain(err)
+		}
+		r := collect.KeptRecord{Record: collect.Record{Key: key, Parent: parent, Data: json.RawMessage(value.String)}}
+		if !value.Valid {
+			r.Data = t.object(values, rest.String, &k.split)
+		}
+		if gone.Valid {
+			if r.Deleted, err = time.Parse(time.RFC3339, gone.String); err != nil {
+				return nil, k.explain(fmt.Errorf("stream %q: an instant in %s cannot be read: %w", stream.Name, columnGone, err))
+			}
+		}
+		size -= len(key) + len(parent) + len(r.Data)
+		list = append(list, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, k.explain(err)
+	}
+	return list, nil
+}
+
+// object puts a record together: what _rest has counts over its column.
+func (t *table) object(values []any, rest string, split *field.Splitter) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	name := func(name string) {
+		b.WriteByte("{,"[min(b.Len(), 1)])
+		text(&b, e, name)
+		b.WriteByte(':')
+	}
+	var others []field.Field
+	if rest != "" {
+		others, _ = split.Split([]byte(rest))
+	}
+	for i, c := range t.columns {
+		if values[i] == nil || slices.ContainsFunc(others, func(f field.Field) bool { return f.Name == c.name }) {
+			continue
+		}
+		name(c.name)
+		switch v := values[i].(type) {
+		case int64:
+			switch {
+			case c.kind == field.Boolean:
+				fmt.Fprint(&b, v != 0)
+			default:
+				fmt.Fprint(&b, v)
+			}
+		case float64:
+			number, _ := json.Marshal(v)
+			b.Write(number)
+			if !bytes.ContainsAny(number, ".e") {
+				b.WriteString(".0") // so that it is no integer when it is read again
+			}
+		case string:
+			if c.kind == field.JSON && json.Valid([]byte(v)) {
+				b.WriteString(v)
+			} else {
+				text(&b, e, v)
+			}
+		default:
+			b.WriteString("null") // nothing that this sink writes
+		}
+	}
+	for _, f := range others {
+		name(f.Name)
+		b.Write(f.Raw)
+	}
+	if b.Len() == 0 {
+		return json.RawMessage("{}")
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// text writes a JSON string.
+func text(b *bytes.Buffer, e *json.Encoder, s string) {
+	_ = e.Encode(s) // strings always can be
+	b.Truncate(b.Len() - 1)
+}
+
+func (k *Kept) explain(err error) error {
+	return fmt.Errorf("sqlite sink: reading back %s: %w", k.path, err)
+}
+
+// Close releases the file.
+func (k *Kept) Close() (err error) {
+	if k.conn != nil {
+		err = k.conn.Close()
+	}
+	if k.db != nil {
+		err = errors.Join(err, k.db.Close())
+	}
+	k.db, k.conn = nil, nil
+	return err
+}
