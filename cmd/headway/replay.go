@@ -48,7 +48,7 @@ Exit codes: 0 done; 75 stopped, or the connection is being collected: run it aga
   headway replay connection.yaml --json               # progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := loadConnection(cmd, args[0], &overrides{})
+			c, err := loadConnection(cmd, args[0])
 			if err != nil {
 				return err
 			}

@@ -138,7 +138,9 @@ func TestWhatIsKeptIsOfTheConnectionAndItsLastBeginning(t *testing.T) {
 	if _, err := b.sink.SetAside(nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	b.open(t, streams...)
+	if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+		t.Fatal(err)
+	}
 	b.put(t, "talks", rec("2", `{"n":2}`))
 	state, err := b.store.Load(t.Context(), "c")
 	if err != nil {
