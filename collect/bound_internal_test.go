@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
 
 func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
@@ -157,5 +158,41 @@ func TestBoundsOfALaterVersionAreUnknown(t *testing.T) {
 	}
 	if got := (reason.Bounds{}).String(); got != "unknown" {
 		t.Errorf("a run that was not measured is bound by %q", got)
+	}
+}
+
+func TestTheTimeLeftCountsLatency(t *testing.T) {
+	for _, tt := range []struct {
+		owed              int64
+		interval, latency time.Duration
+		concurrency       int
+		want              time.Duration
+	}{
+		{100, 250 * time.Millisecond, 100 * time.Millisecond, 1, 25 * time.Second},
+		{100, time.Millisecond, 200 * time.Millisecond, 1, 20 * time.Second},
+		{100, time.Millisecond, 200 * time.Millisecond, 4, 5 * time.Second},
+		{100, 250 * time.Millisecond, 0, 0, 25 * time.Second},
+		{-1, time.Second, 0, 1, 0},
+		{math.MaxInt64, 24 * time.Hour, 0, 1, math.MaxInt64/2 + 1},
+	} {
+		if got := timeLeft(tt.owed, tt.interval, tt.latency, tt.concurrency); got != tt.want {
+			t.Errorf("%d owed, %v apart, %v each, %d at once: %v left, want %v", tt.owed, tt.interval, tt.latency, tt.concurrency, got, tt.want)
+		}
+	}
+}
+
+func TestARunLearnsItsLatency(t *testing.T) {
+	l := live{}
+	for range 50 {
+		l.attempt(transport.Attempt{Number: 1, Latency: 200 * time.Millisecond})
+	}
+	if l.latency != 200*time.Millisecond {
+		t.Errorf("got %v", l.latency)
+	}
+	for range 50 {
+		l.attempt(transport.Attempt{Number: 1, Latency: 20 * time.Millisecond})
+	}
+	if l.latency > 25*time.Millisecond {
+		t.Errorf("got %v after it fell to 20ms", l.latency)
 	}
 }

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -44,7 +45,8 @@ type Live struct {
 	Owed int64 `json:"owed"`
 	// More says that pages follow, so that nobody knows yet how much is left.
 	More bool `json:"more"`
-	// Left is the time that Owed takes at the current rate; 0 with a nil Rate is unknown.
+	// Left is the time that Owed takes at the current rate and latency; 0 with a nil
+	// Rate is unknown.
 	Left time.Duration `json:"left_ns"`
 	// Waiting and Until say what the run waits out, if anything.
 	Waiting reason.Reason `json:"waiting,omitempty"`
@@ -68,6 +70,7 @@ type live struct {
 	owed      int64
 	owing     int64 // what gaps stood for when that was last counted, less what was opened and recovered by then
 	last      bool
+	latency   time.Duration // of late, over several attempts
 	waiting   reason.Reason
 	until     time.Time
 }
@@ -187,6 +190,10 @@ func (l *live) attempt(a transport.Attempt) {
 	defer l.mu.Unlock()
 	l.account.ended(l.now())
 	l.attempts++
+	if l.latency == 0 {
+		l.latency = a.Latency
+	}
+	l.latency += (a.Latency - l.latency) / 8
 	if a.Number > 1 {
 		l.retries++
 	}
@@ -239,9 +246,18 @@ func (c *Collector) Live() (now Live, ok bool) {
 		Outstanding: l.outstanding(), Owed: l.owed, More: !l.last, Waiting: l.waiting, Until: l.until, Pacing: pacing,
 	}
 	if pacing.Rate != nil {
-		now.Left = time.Duration(float64(l.owed) * pacing.Rate.CurrentIntervalMS * float64(time.Millisecond))
+		interval := time.Duration(pacing.Rate.CurrentIntervalMS * float64(time.Millisecond))
+		now.Left = timeLeft(l.owed, interval, l.latency, r.o.Concurrency)
 	}
 	return now, true
+}
+
+// timeLeft is what so many requests take that may begin an interval apart, so many
+// of them under way at once.
+func timeLeft(owed int64, interval, latency time.Duration, concurrency int) time.Duration {
+	each := max(interval, latency/time.Duration(max(concurrency, 1)))
+	left := float64(max(owed, 0)) * float64(each)
+	return time.Duration(min(left, math.MaxInt64/2)) // which is 2^62 as a float
 }
 
 // observe counts an attempt.

@@ -120,10 +120,10 @@ func (s *screen) follow(c *rest.Config, collector *collect.Collector) (end func(
 			case s.json:
 				s.line("progress", now)
 			case s.width != nil:
-				s.paint(progressBlock(c.Name, now, s.width()))
+				s.paint(progressBlock(c.Name, c.Provider.BaseURL.Host, now, s.width()))
 			default:
 				s.mu.Lock()
-				_, _ = fmt.Fprintln(s.err, strings.Join(progressBlock(c.Name, now, 0), "; "))
+				_, _ = fmt.Fprintln(s.err, strings.Join(progressBlock(c.Name, c.Provider.BaseURL.Host, now, 0), "; "))
 				s.mu.Unlock()
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/control"
@@ -18,8 +19,8 @@ import (
 )
 
 // progressBlock is a run at an instant, in two lines of at most width cells; 0
-// is no bound.
-func progressBlock(name string, now collect.Live, width int) []string {
+// is no bound. Host is the provider's.
+func progressBlock(name, host string, now collect.Live, width int) []string {
 	p := now.Progress
 	where := string(now.Phase)
 	if now.Stream != "" {
@@ -33,9 +34,13 @@ func progressBlock(name string, now collect.Live, width int) []string {
 	second := rateText(now.Pacing.Rate)
 	switch {
 	case now.Waiting != reason.None:
-		second += fmt.Sprintf(", waiting for %s until %s", now.Waiting, now.Until.Local().Format(time.TimeOnly))
+		second += waitText(host, now.Waiting, now.Until)
 	case !now.Pacing.RetryAt.IsZero():
-		second += fmt.Sprintf(", waiting until %s", now.Pacing.RetryAt.Local().Format(time.TimeOnly))
+		why := reason.Cooldown
+		if now.Pacing.Circuit == breaker.Open.String() {
+			why = reason.CircuitOpen.Reason()
+		}
+		second += waitText(host, why, now.Pacing.RetryAt)
 	case now.Pacing.Rate == nil:
 		second += ", time left unknown"
 	case now.More:
@@ -50,6 +55,22 @@ func progressBlock(name string, now collect.Live, width int) []string {
 		}
 	}
 	return lines
+}
+
+// waitText says how long a run still waits, for whom and why.
+func waitText(host string, why reason.Reason, until time.Time) string {
+	what := strings.ReplaceAll(why.String(), "_", " ")
+	switch why {
+	case reason.Cooldown:
+		what = "Retry-After"
+	case reason.CircuitOpen.Reason():
+		what = "it kept failing, so the circuit is open"
+	case reason.RateLimited.Reason():
+		what = "it refuses for rate"
+	case reason.UpstreamPressure.Reason():
+		what = "it refuses for load"
+	}
+	return fmt.Sprintf(", waiting %s for %s: %s", clock(max(0, time.Until(until))), host, what)
 }
 
 // rateText is a rate against its ceiling and the last back-off; unknown is unknown.
