@@ -34,8 +34,15 @@ func TestAFullDisk(t *testing.T) {
 	says(t, out, "rejects.jsonl", "file too large", "see to the cause, then headway bulk resume "+load)
 	s := p.status()
 	held, _ := o.count()
-	if s.Acknowledged > int64(held) || s.Owed == 0 || int64(len(p.rejects())) != s.Rejected {
-		t.Errorf("%+v, and the office holds %d", s.Totals, held)
+	if s.Acknowledged > int64(held) {
+		t.Errorf("%d rows are acknowledged, and the office holds %d", s.Acknowledged, held)
+	}
+	// On a slow machine nothing that was recorded as read may be owed, but then there is more to read.
+	if s.InputRead && s.Owed == 0 {
+		t.Errorf("nothing is left to do: %+v", s.Totals)
+	}
+	if n := len(p.rejects()); int64(n) != s.Rejected {
+		t.Errorf("%d rejects on file, %d counted", n, s.Rejected)
 	}
 	p.resume(harness.ExitDrained)
 	if s := p.accounted(o, rows, upsert); s.Rejected != rows/4 {
