@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,10 @@ import (
 
 // slow answers every request of a bench after a time; details are empty.
 func slow(b *bench, latency time.Duration, answer func(n int, r *http.Request) int) answers {
-	n := 0
+	var asked atomic.Int64
 	return func(r *http.Request) *http.Response {
 		time.Sleep(latency)
-		n++
+		n := int(asked.Add(1))
 		body := []byte("[]")
 		if !isDetail(r) {
 			body, _ = json.Marshal(map[string]any{"items": b.docs})
