@@ -129,6 +129,15 @@ func yamlFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirec
 
 // loadConnection reads a connection file and the overrides.
 func loadConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
+	c, err := readConnection(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	return c, override(cmd, c)
+}
+
+// readConnection reads a connection file.
+func readConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 	c, err := rest.Load(path, os.LookupEnv)
 	if err != nil {
 		return nil, usage(err)
@@ -138,7 +147,7 @@ func loadConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 			return nil, usage(err)
 		}
 	}
-	return c, override(cmd, c)
+	return c, nil
 }
 
 // collectAll opens the state and runs once, or, with a watch, again and again

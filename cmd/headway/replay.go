@@ -48,7 +48,7 @@ Exit codes: 0 done; 75 stopped, or the connection is being collected: run it aga
   headway replay connection.yaml --json               # progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := loadConnection(cmd, args[0])
+			c, err := readConnection(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -56,6 +56,7 @@ Exit codes: 0 done; 75 stopped, or the connection is being collected: run it aga
 		},
 		ValidArgsFunction: yamlFiles,
 	}
+	stateFlag(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "the `FILE` that a sqlite sink kept the records in (default the connection's former sink)")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"db", "sqlite", "sqlite3"}, cobra.ShellCompDirectiveFilterFileExt))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print progress and summary as JSON lines")

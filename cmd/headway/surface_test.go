@@ -117,7 +117,7 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	uses := map[string][]string{
 		"--state": {
-			"collect", "check", "status", "runs", "runs show", "rate", "serve", "quota snapshot", "quota set",
+			"collect", "check", "replay", "status", "runs", "runs show", "rate", "serve", "quota snapshot", "quota set",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--server": {
