@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -148,7 +150,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	if o.Sink, err = sinkOf(c); err != nil {
 		return sum, err
 	}
-	o.Connector, o.Store, o.Stop, o.OnEvent = con, j.s.deps.Store, j.stop, j.s.deps.OnEvent
+	o.Connector, o.Store, o.Stop, o.OnEvent = con, j.s.deps.Store, j.stop, j.hear
 	collector, err := collect.New(o)
 	if err != nil {
 		return sum, err
@@ -163,6 +165,22 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		j.mu.Unlock()
 	}()
 	return collector.Run(ctx)
+}
+
+// hear passes an event on, and logs what a person would want to know of a run
+// that begins: what was edited, and signs that a list is not read as it is meant.
+func (j *job) hear(e event.Event) {
+	log := func(text string, what fmt.Stringer) {
+		j.s.deps.Log.Warn(text, slog.String("connection", e.Connection), slog.String("stream", e.Stream), slog.String("what", what.String()))
+	}
+	switch e.Type {
+	case event.ConnectionChanged:
+		log("the connection was edited", collect.Change{Kind: collect.ChangeKind(e.Note), Stream: e.Stream, Count: e.Count})
+	case event.Warning:
+		log("records may be missing", connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count})
+	default:
+	}
+	j.s.deps.OnEvent(e)
 }
 
 func (j *job) note(s collect.Summary, err error, next time.Time) {

@@ -61,7 +61,8 @@ type Deps struct {
 	State string
 	// OnEvent is told what the runs tell; calls may come from several goroutines.
 	OnEvent func(event.Event)
-	// Log gets a line for each run that begins and ends. Default: none.
+	// Log gets a line for each run that begins and ends, and for what was edited
+	// since the last one. Default: none.
 	Log *slog.Logger
 }
 

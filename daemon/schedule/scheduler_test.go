@@ -84,21 +84,18 @@ func (f folder) raw(name, text string) {
 	}
 }
 
-func begin(t *testing.T, f folder, timetable string) (*schedule.Scheduler, schedule.Config, *strings.Builder) {
+func begin(t *testing.T, f folder, timetable string) (*schedule.Scheduler, schedule.Config, *logged) {
 	t.Helper()
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var (
-		mu   sync.Mutex
-		text strings.Builder
-	)
+	var text logged
 	c := schedule.Config{Dir: f.dir, Timetable: timetable, Lookup: func(string) (string, bool) { return "", false }}
 	s, err := schedule.New(c, schedule.Deps{
 		Store:   store,
 		OnEvent: func(event.Event) {},
-		Log:     slog.New(slog.NewTextHandler(writer(func(b []byte) { mu.Lock(); defer mu.Unlock(); text.Write(b) }), nil)),
+		Log:     slog.New(slog.NewTextHandler(&text, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +111,23 @@ func begin(t *testing.T, f folder, timetable string) (*schedule.Scheduler, sched
 	return s, c, &text
 }
 
-type writer func(b []byte)
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
 
-func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // eventually waits for what only looking can tell.
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -253,5 +264,33 @@ func TestAHeldConnectionIsTriedSoon(t *testing.T) {
 	}
 	if f.s.count("/shared") != 0 {
 		t.Error("it was collected in spite of the other")
+	}
+}
+
+func TestTheLogSaysWhatWasEditedInAConnection(t *testing.T) {
+	f := folder{t, t.TempDir(), newSource(t)}
+	f.write("things", "")
+	s, c, log := begin(t, f, "@every 1h")
+	if err := s.Load(c); err != nil {
+		t.Fatal(err)
+	}
+	idle := func() bool { one, ok := statusOf(s, "things"); return ok && !one.Running && !one.Next.IsZero() }
+	eventually(t, "it has run", idle)
+	if text := log.String(); strings.Contains(text, "edited") {
+		t.Errorf("nothing was edited: %s", text)
+	}
+	raw, err := os.ReadFile(filepath.Join(f.dir, "things.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.raw("things", strings.Replace(string(raw), "key: .id", "key: .id, fingerprint: .id", 1))
+	if err := s.Load(c); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has run again", func() bool { return f.s.count("/things") == 2 && idle() })
+	for _, want := range []string{"the connection was edited", "connection=things", "its fingerprint changed"} {
+		if text := log.String(); !strings.Contains(text, want) {
+			t.Errorf("%q is not in %s", want, text)
+		}
 	}
 }
