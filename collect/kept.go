@@ -90,7 +90,8 @@ type Restorer interface {
 // ErrNotKept says that a sink does not keep records so that they can be read back.
 var ErrNotKept = errors.New("records can be replayed from a sqlite sink only")
 
-// ReplayError says why a replay is not possible, and what to do.
+// ReplayError says why a replay, or a run beside an unfinished one, is not
+// possible, and what to do.
 type ReplayError struct{ text string }
 
 func (e *ReplayError) Error() string { return e.text }

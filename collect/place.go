@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 )
 
@@ -103,7 +102,7 @@ func (r *run) openSink(ctx context.Context, state State) error {
 	if _, tables := r.o.Sink.(Restorer); !tables {
 		for _, p := range state.Replays {
 			if p.To == r.at && p.State == ReplayUnfinished {
-				return fmt.Errorf("a replay of %s into %s is not finished, and what is collected now would stand before older records: "+
+				return impossible("a replay of %s into %s is not finished, and what is collected now would stand before older records: "+
 					"finish it with `headway replay`, or start over with --fresh", p.From, p.To)
 			}
 		}

@@ -268,7 +268,9 @@ func exitOf(s collect.Summary, err error) error {
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
 	}
 	code := exitRefused
-	if s.Reason == reason.Internal || s.Reason == reason.LeaseLost || s.Reason == reason.None {
+	if _, ok := errors.AsType[*collect.ReplayError](err); ok { // it says what to do first
+		code = exitUsage
+	} else if s.Reason == reason.Internal || s.Reason == reason.LeaseLost || s.Reason == reason.None {
 		code = exitInternal
 	}
 	return &exitError{code: code, err: err, silent: s.ID != ""}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"encoding/json"
 	"os"
 	"strings"
@@ -252,5 +253,32 @@ func TestAReplayAsJSON(t *testing.T) {
 	if line.Type != "summary" || line.Summary.State != "drained" || line.Summary.Total != 10 || r.State != "done" || r.Records != 10 ||
 		r.From.Kind != "sqlite" || r.To.Path != "./out" {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestNoRunBeginsBesideAnUnfinishedReplay puts a replay on record as unfinished,
+// as a kill in the middle of one leaves it.
+func TestNoRunBeginsBesideAnUnfinishedReplay(t *testing.T) {
+	s, write := kept(t)
+	write("jsonl: {dir: ./out}")
+	replays(t, exitOK)
+	db, err := sql.Open("sqlite", "file:.headway/state.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := db.ExecContext(t.Context(), `UPDATE connections SET replays = replace(replays, '"done"', '"unfinished"')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := done.RowsAffected(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.asked("")
+	collects(t, exitUsage, "is not finished", "finish it with `headway replay`, or start over with --fresh")
+	if n := s.asked(""); n != 0 {
+		t.Errorf("%d requests", n)
 	}
 }
