@@ -146,7 +146,7 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 
 	const concurrency = 4
 	began := time.Now()
-	run := w.Start(t, "--json", "--ceiling", "1us", "--concurrency", fmt.Sprint(concurrency))
+	run := w.Start(t, "--json", "--ceiling", "1ms", "--concurrency", fmt.Sprint(concurrency))
 	resident := int64(0)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
