@@ -30,12 +30,13 @@ run: build ## Show Headway at work on this machine, without any account.
 	scripts/demo.sh
 
 # One package more at once than there are cores, for those of e2e mostly wait. Arena and SDKs, modules of their
-# own, meanwhile, on one core each: with the race detector a bubble's timers, run by two threads at once, crash
-# the runtime of Go 1.26 (they share one race context).
+# own, at the same time, on one core each: with the race detector a bubble's timers, run by two threads at once,
+# crash the runtime of Go 1.26 (they share one race context).
 test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
-	{ $(GO) -C arena test $$race -cpu 1 -timeout $(TIMEOUT) ./... && $(GO) -C e2e/sdk test $$race -cpu 1 -timeout $(TIMEOUT) ./...; } & \
-	others=$$!; code=0; $(GO) test $$race -p $$((cores + 1)) -timeout $(TIMEOUT) ./... || code=1; wait $$others || code=1; exit $$code
+	$(GO) test $$race -p $$((cores + 1)) -timeout $(TIMEOUT) ./... || exit 1; \
+	$(GO) -C arena test $$race -cpu 1 -timeout $(TIMEOUT) ./... & arena=$$!; code=0; \
+	$(GO) -C e2e/sdk test $$race -cpu 1 -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
 
 test-long: ## Run the tests that kill at random or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./sim ./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite \
