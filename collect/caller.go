@@ -219,6 +219,8 @@ func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte, 
 	}
 	pressure, pressed := f.Class.Pressure()
 	switch {
+	case plainToTLS(res, body):
+		f.Reason, f.Err = reason.WrongScheme, errSpeaksTLS
 	case why != reason.None:
 		f.Reason = why
 	case s.Exhausted:
@@ -246,6 +248,8 @@ func unreached(err error) reason.Reason {
 	switch {
 	case errors.Is(err, errRedirect), errors.Is(err, errRedirectLoop), errors.Is(err, transport.ErrTooLarge):
 		return reason.InvalidResponse
+	case transport.IsWrongScheme(err):
+		return reason.WrongScheme
 	case transport.IsTLS(err):
 		return reason.TLS
 	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():

@@ -312,7 +312,7 @@ func (r *run) refusedFor(ctx context.Context, err error) *stop {
 	}
 	switch f.Reason {
 	case reason.Unauthorized, reason.Forbidden, reason.NotFound, reason.ClientError, reason.TLS,
-		reason.InvalidResponse, reason.CursorRepeats:
+		reason.WrongScheme, reason.InvalidResponse, reason.CursorRepeats:
 		return &stop{why: f.Reason, err: f}
 	default:
 		// The provider is in trouble or away: the cursor stands, a later run goes on.

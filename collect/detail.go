@@ -180,7 +180,7 @@ func (r *run) stopsRun(err error) *stop {
 		if r.denied++; r.denied >= maxDenied {
 			return &stop{why: f.Reason, err: f}
 		}
-	case f.Reason == reason.TLS:
+	case f.Reason == reason.TLS, f.Reason == reason.WrongScheme:
 		return &stop{why: f.Reason, err: f}
 	case f.Reason == reason.QuotaExhausted:
 		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}

@@ -44,7 +44,7 @@ func excused(why reason.Reason) bool {
 		return true
 	case reason.KindNone, reason.KindWait, reason.KindFailure:
 	}
-	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS
+	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS || why == reason.WrongScheme
 }
 
 // gapOf is the gap that an outcome which failed leaves. Its reason is the

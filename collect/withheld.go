@@ -44,8 +44,12 @@ var plain = []string{
 // tellable is the error as it may be told. net/http quotes what it could not
 // parse, so an error passes only when it is known not to.
 func tellable(err error) error {
-	if errors.Is(err, http.ErrSchemeMismatch) {
-		return &withheld{what: "the provider speaks http here and not https: base_url has the wrong scheme or port", cause: err}
+	if transport.IsWrongScheme(err) {
+		what := errSpeaksTLS
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			what = errSpeaksPlain
+		}
+		return &withheld{what: what.Error(), cause: err}
 	}
 	for _, e := range spoken {
 		if errors.Is(err, e) {

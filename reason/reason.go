@@ -57,6 +57,9 @@ const (
 	Unreachable
 	// TLS: the secure connection could not be established.
 	TLS
+	// WrongScheme: https was spoken to a port that speaks http, or the other way
+	// round: the address that is configured is wrong.
+	WrongScheme
 	// Timeout: the attempt's own timeout passed.
 	Timeout
 	// InvalidResponse: a response that cannot be read as what was expected.
@@ -131,6 +134,7 @@ var table = [count]struct {
 	ServerError:       {"server_error", KindFailure},
 	Unreachable:       {"unreachable", KindFailure},
 	TLS:               {"tls", KindFailure},
+	WrongScheme:       {"wrong_scheme", KindFailure},
 	Timeout:           {"timeout", KindFailure},
 	InvalidResponse:   {"invalid_response", KindFailure},
 	QuotaExhausted:    {"quota_exhausted", KindFailure},

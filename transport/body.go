@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/headway-go/headway/reason"
 )
@@ -116,7 +117,16 @@ func lost(ctx context.Context, err error) (c reason.Class, final bool) {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return reason.Lost, true
 	}
-	return reason.Lost, IsTLS(err) || errors.Is(err, ErrTooLarge)
+	return reason.Lost, IsTLS(err) || IsWrongScheme(err) || errors.Is(err, ErrTooLarge)
+}
+
+// tlsAlert is how net/http quotes the alert of a TLS server that met plain HTTP.
+const tlsAlert = `malformed HTTP response "\x15\x03`
+
+// IsWrongScheme reports whether https was spoken to a port that speaks http, or
+// http to one that speaks https and ended the connection with an alert.
+func IsWrongScheme(err error) bool {
+	return errors.Is(err, http.ErrSchemeMismatch) || err != nil && strings.Contains(err.Error(), tlsAlert)
 }
 
 // IsTLS reports whether a connection failed because no secure one could be made.
@@ -125,9 +135,6 @@ func IsTLS(err error) bool {
 		return true
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return true
-	}
-	if errors.Is(err, http.ErrSchemeMismatch) { // plain HTTP where TLS was expected
 		return true
 	}
 	_, ok := errors.AsType[tls.AlertError](err)

@@ -116,6 +116,8 @@ func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Pr
 		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(),
 			reason.UpstreamPressure.Reason(), reason.QuotaExhausted:
 			code = exitDeferred
+		case reason.WrongScheme:
+			code = exitUsage
 		default:
 			code = exitRefused
 		}

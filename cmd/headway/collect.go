@@ -270,6 +270,8 @@ func exitOf(s collect.Summary, err error) error {
 	code := exitRefused
 	if _, ok := errors.AsType[*collect.ReplayError](err); ok { // it says what to do first
 		code = exitUsage
+	} else if s.Reason == reason.WrongScheme { // base_url
+		code = exitUsage
 	} else if s.Reason == reason.Internal || s.Reason == reason.LeaseLost || s.Reason == reason.None {
 		code = exitInternal
 	}

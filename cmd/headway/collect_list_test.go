@@ -169,17 +169,6 @@ func TestAQuotaDefersTheRun(t *testing.T) {
 	}
 }
 
-func TestHTTPWhereHTTPSWasExpectedIsAConfigurationError(t *testing.T) {
-	sent := 0
-	a := connectTo(t, func(http.ResponseWriter, *http.Request) { sent++ }, cursorPaging, "")
-	a.url = strings.Replace(a.url, "http:", "https:", 1)
-	a.write(cursorPaging, "")
-	code, out, errs := a.collect()
-	if code != exitRefused || !strings.Contains(out, "the provider speaks http here and not https") {
-		t.Errorf("exit %d: %s%s", code, out, errs)
-	}
-}
-
 func TestACursorThatEchoesTheCredentialIsRefused(t *testing.T) {
 	t.Setenv("ACME_TOKEN", "hunter2-hunter2")
 	a := connectTo(t, func(w http.ResponseWriter, r *http.Request) {

@@ -153,6 +153,12 @@ func (t *tokens) secrets(ctx context.Context) []string {
 	return all
 }
 
+// A token URL with the scheme that its port does not speak.
+var (
+	errTokenTLS   = errors.New("the token endpoint speaks https here and not http: oauth2.token_url has the wrong scheme or port")
+	errTokenPlain = errors.New("the token endpoint speaks http here and not https: oauth2.token_url has the wrong scheme or port")
+)
+
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
 // failure says why there is no token, without the endpoint's answer: that may
@@ -172,6 +178,9 @@ func (t *tokens) failure(err error) error {
 			detail = " (" + e.ErrorCode + ")"
 		}
 		switch {
+		case t.config.TokenURL.Scheme == "http" && connector.SpeaksTLS(f.Status, e.Body):
+			f.Reason, f.Class, f.Err = reason.WrongScheme, reason.Rejected, errTokenTLS
+			return f
 		case f.Status == http.StatusTooManyRequests:
 			f.Reason, f.Class = reason.RateLimited.Reason(), reason.Throttled
 		case f.Status == http.StatusServiceUnavailable:
@@ -191,6 +200,8 @@ func (t *tokens) failure(err error) error {
 	switch netErr, isNet := errors.AsType[net.Error](err); {
 	case errors.Is(err, context.Canceled):
 		f.Reason, f.Class, f.Attempts, f.Err = reason.Canceled, reason.Unknown, 0, context.Canceled
+	case errors.Is(err, http.ErrSchemeMismatch):
+		f.Reason, f.Class, f.Err = reason.WrongScheme, reason.Rejected, errTokenPlain
 	case isNet && netErr.Timeout():
 		f.Reason, f.Class, f.Err = reason.Timeout, reason.Lost, errors.New("the token endpoint did not answer in time")
 	case isNet:

@@ -115,6 +115,7 @@ func TestOAuth2FailuresSayWhyAndShowNothing(t *testing.T) {
 		"redirected":         {307, ``, reason.Failed, "307 invalid_response: no access token from the token endpoint"},
 		"no token":           {200, `{"hunter2":1}`, reason.Failed, "invalid_response: the token endpoint's answer holds no access token"},
 		"no JSON":            {200, `{hunter2`, reason.Failed, "invalid_response: the token endpoint's answer holds no access token"},
+		"plain to TLS":       {400, `Client sent an HTTP request to an HTTPS server.`, reason.Rejected, "400 wrong_scheme: the token endpoint speaks https here and not http: oauth2.token_url has the wrong scheme or port"},
 		"token with a break": {200, `{"access_token":"hunter2\nx"}`, reason.Failed, "invalid_response: the access token has characters that a header cannot hold"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +151,16 @@ func TestOAuth2EndpointThatCannotBeReached(t *testing.T) {
 	cancel()
 	_, err = oauthConnector(t, s.URL, "client_secret: ${TOKEN}").List(ctx, call, connector.ListRequest{Stream: "a"})
 	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Canceled || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOAuth2EndpointThatSpeaksNoTLS(t *testing.T) {
+	s, call := serve(t, http.NotFound)
+	conn := oauthConnector(t, s.URL, "client_secret: ${TOKEN}")
+	conn.tokens.config.TokenURL.Scheme = "https"
+	_, err := list(t, conn, call)
+	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.WrongScheme || !strings.Contains(err.Error(), "token_url has the wrong scheme") {
 		t.Errorf("got %v", err)
 	}
 }
