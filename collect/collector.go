@@ -166,7 +166,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	// behind it is ours to discard.
 	position, err := r.o.Sink.Sync(ctx)
 	if err == nil {
-		err = r.commit(ctx, Commit{Sink: position, SinkKind: r.at.Kind, SinkPath: r.at.Path, Replays: r.returned(state)})
+		err = r.commit(ctx, Commit{Sink: position, SinkAt: r.at, Replays: r.returned(state)})
 	}
 	if err == nil {
 		err = r.adopt(ctx)

@@ -109,8 +109,8 @@ func Replayable(l Location) bool { return l.Kind == "sqlite" || l.Kind == "state
 // formerly are all sinks whose positions the state has.
 func formerly(s State) []FormerSink {
 	all := slices.Clone(s.FormerSinks)
-	if s.SinkKind != "" {
-		all = append(all, FormerSink{Location{s.SinkKind, s.SinkPath}, s.Sink})
+	if s.SinkAt.Kind != "" {
+		all = append(all, FormerSink{s.SinkAt, s.Sink})
 	}
 	return all
 }
@@ -122,7 +122,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 		return r, nil, impossible("this sink does not say where it writes: nothing can be replayed into it")
 	}
 	r.To, r.State = located.Location(), ReplayUnfinished
-	now := Location{state.SinkKind, state.SinkPath}
+	now := state.SinkAt
 	if from == nil {
 		l, err := defaultFrom(state, r.To)
 		if err != nil {
@@ -171,7 +171,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 
 // defaultFrom is the sink that the connection had before the one it has.
 func defaultFrom(state State, to Location) (Location, error) {
-	now := Location{state.SinkKind, state.SinkPath}
+	now := state.SinkAt
 	for _, r := range state.Replays {
 		if r.To == to && r.State == ReplayUnfinished {
 			return r.From, nil

@@ -82,7 +82,7 @@ func (r *run) openSink(ctx context.Context, state State) error {
 	if sink, ok := r.o.Sink.(Located); ok {
 		r.at = sink.Location()
 	}
-	if c, changed := SinkChange(Location{state.SinkKind, state.SinkPath}, r.at); changed {
+	if c, changed := SinkChange(state.SinkAt, r.at); changed {
 		moved := false
 		if sink, ok := r.o.Sink.(Recognizer); ok && c.Was.Kind == c.Is.Kind {
 			moved = sink.Recognizes(ctx, position)

@@ -276,7 +276,7 @@ func (r *replaying) commit(ctx context.Context) error {
 	}
 	fault.Point(fault.SinkSynced)
 	c := Commit{
-		At: time.Now().Round(0), Sink: position, SinkKind: r.at.To.Kind, SinkPath: r.at.To.Path,
+		At: time.Now().Round(0), Sink: position, SinkAt: r.at.To,
 		Replays: append(slices.Clone(r.others), r.at), Progress: Progress{Records: r.at.Records},
 	}
 	if t, ok := r.o.Sink.(Transactional); ok {

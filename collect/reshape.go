@@ -20,7 +20,7 @@ const streamGone = "stream_gone"
 // reset, details that are owed now are on record. The shapes are written last, so
 // that a run that dies on the way does all of it again.
 func (r *run) adopt(ctx context.Context) error {
-	was, err := r.status(ctx)
+	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
 	if err != nil {
 		return err
 	}
@@ -70,20 +70,6 @@ func (r *run) adopt(ctx context.Context) error {
 		}
 	}
 	return r.findOrphans(ctx, streams)
-}
-
-// status is what the store shows of the connection.
-func (r *run) status(ctx context.Context) (ConnectionStatus, error) {
-	all, err := r.o.Store.Connections(ctx)
-	if err != nil {
-		return ConnectionStatus{}, err
-	}
-	for _, c := range all {
-		if c.Name == r.o.Connection {
-			return c, nil
-		}
-	}
-	return ConnectionStatus{}, nil
 }
 
 // say puts a change into the trace, where whoever runs it sees it.

@@ -93,6 +93,9 @@ type RunEnd struct {
 	Pressure Pressure
 }
 
+// SinkAt is the sink that holds what was collected; the zero value is unknown.
+func (c ConnectionStatus) SinkAt() Location { return Location{Kind: c.SinkKind, Path: c.SinkPath} }
+
 // ConnectionStatus is a connection at a glance.
 type ConnectionStatus struct {
 	Name  string `json:"name"`

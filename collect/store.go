@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/event"
@@ -62,6 +63,20 @@ type Reader interface {
 	Events(ctx context.Context, run string) ([]event.Event, error)
 }
 
+// StatusOf looks up one connection by name; ok is false when the store has no
+// state of it.
+func StatusOf(ctx context.Context, r Reader, name string) (status ConnectionStatus, ok bool, err error) {
+	all, err := r.Connections(ctx)
+	if err != nil {
+		return ConnectionStatus{}, false, err
+	}
+	i := slices.IndexFunc(all, func(c ConnectionStatus) bool { return c.Name == name })
+	if i < 0 {
+		return ConnectionStatus{}, false, nil
+	}
+	return all[i], true, nil
+}
+
 // ErrLeaseLost says that another holder has taken the connection since; nothing was written.
 var ErrLeaseLost = &reason.Refusal{Reason: reason.LeaseLost}
 
@@ -105,9 +120,8 @@ type State struct {
 	Pacing *Pacing
 	// Sink is the sink's committed position, as the sink gave it; nil before the first commit.
 	Sink json.RawMessage
-	// SinkKind is the kind of sink whose position that is, SinkPath where it
-	// writes; empty is unknown, or nowhere in particular.
-	SinkKind, SinkPath string
+	// SinkAt is the sink whose position that is; the zero value is unknown.
+	SinkAt Location
 	// FormerSinks are those that the connection had before, by kind and path.
 	FormerSinks []FormerSink
 	// Replays are the copies into the connection's sinks, done or not.
@@ -171,10 +185,10 @@ type Commit struct {
 	// Reshaped are streams that are read in another way from now on: applied
 	// before the rest of the commit.
 	Reshaped []Reshaped
-	// SinkKind and SinkPath say which sink Sink is a position of; an empty kind
-	// leaves them. When they are not those that are stored, the position that is
-	// stored becomes that of a former sink, and this one is none any more.
-	SinkKind, SinkPath string
+	// SinkAt is the sink that Sink is a position of; the zero value leaves it. When
+	// it is another one than is stored, the position that is stored becomes that of
+	// a former sink, and a former sink that it names is none any more.
+	SinkAt Location
 	// Replays are the copies into the connection's sinks from now on; nil leaves them.
 	Replays []Replay
 	// Lane is the new position; nil leaves positions as they are.

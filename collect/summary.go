@@ -172,7 +172,7 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, due []
 // quarantined counts the terminal gaps of the run's streams, and of the whole
 // connection.
 func (r *run) quarantined(ctx context.Context) (of, all int64, err error) {
-	was, err := r.status(ctx)
+	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
 	if all = was.Quarantined; r.o.Streams == nil || all == 0 || err != nil {
 		return all, all, err
 	}

@@ -25,12 +25,15 @@ func timetable(c *config.Collections) schedule.Config {
 	return schedule.Config{Dir: c.Dir, Timetable: c.Schedule, Running: c.Running, Lookup: os.LookupEnv}
 }
 
-// check reads the connection files without running any.
+// stateFile is where the state of all connections is kept.
+func stateFile(c config.Config) string { return filepath.Join(c.State, "state.db") }
+
+// checkCollections reads the connection files without running any.
 func checkCollections(c config.Config) error {
 	if c.Collections == nil {
 		return nil
 	}
-	return schedule.Check(timetable(c.Collections))
+	return schedule.Check(timetable(c.Collections), stateFile(c))
 }
 
 // collect makes what runs follow the configuration, with the lock held. The
@@ -47,7 +50,7 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 		defer done()
 		return at.stop(ctx)
 	case at == nil:
-		path := filepath.Join(c.State, "state.db")
+		path := stateFile(c)
 		store, err := sqlite.Open(ctx, path)
 		if err != nil {
 			return err

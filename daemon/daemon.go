@@ -104,7 +104,7 @@ type view struct {
 func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
 		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
-		archive: &archive{path: filepath.Join(c.State, "state.db")},
+		archive: &archive{path: stateFile(c)},
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)

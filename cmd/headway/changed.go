@@ -32,17 +32,13 @@ func changesOf(cmd *cobra.Command, path, name string, sink collect.Location, str
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	all, err := r.Connections(cmd.Context())
-	if err != nil {
+	was, ok, err := collect.StatusOf(cmd.Context(), r, name)
+	if !ok {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(c collect.ConnectionStatus) bool { return c.Name == name })
-	if i < 0 {
-		return nil, nil
-	}
-	changes = collect.Changes(all[i], streams)
-	if c, changed := collect.SinkChange(collect.Location{Kind: all[i].SinkKind, Path: all[i].SinkPath}, sink); changed {
-		if slices.Contains(all[i].FormerSinks, sink) {
+	changes = collect.Changes(was, streams)
+	if c, changed := collect.SinkChange(was.SinkAt(), sink); changed {
+		if slices.Contains(was.FormerSinks, sink) {
 			c.Kind = collect.SinkReturned
 		}
 		changes = append(changes, c)

@@ -101,10 +101,8 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 		OnProgress: s.replaying(c.Name),
 	}
 	if from != "" {
-		o.From = &collect.Location{Kind: "sqlite", Path: from}
-		if sameFile(from, path) {
-			o.From = &collect.Location{Kind: "state"}
-		}
+		at := sqlsink.For(c.Name, from, path).Location()
+		o.From = &at
 	}
 	summary, err := collect.RunReplay(ctx, o)
 	s.mu.Lock()

@@ -1,10 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,10 +45,8 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	out := cmd.OutOrStdout()
 	switch s := c.Sink; {
 	case s.SQLite != nil:
-		if s.SQLite.File == "" || sameFile(s.SQLite.File, statePath(cmd)) {
-			return destination{sink: sqlsink.New(c.Name), name: "the SQLite file " + statePath(cmd)}
-		}
-		return destination{sink: sqlsink.NewFile(s.SQLite.File, c.Name), name: "the SQLite file " + s.SQLite.File}
+		sink := sqlsink.For(c.Name, s.SQLite.File, statePath(cmd))
+		return destination{sink: sink, name: "the SQLite file " + cmp.Or(sink.Location().Path, statePath(cmd))}
 	case s.Parquet != nil:
 		return destination{sink: parquet.New(s.Parquet.Dir), name: s.Parquet.Dir}
 	case s.Singer != nil:
@@ -74,26 +70,11 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	}
 }
 
-// sameFile reports whether two paths are one file, also one that is not there yet.
-func sameFile(a, b string) bool {
-	one, errOne := os.Stat(a)
-	two, errTwo := os.Stat(b)
-	if errOne == nil && errTwo == nil {
-		return os.SameFile(one, two)
-	}
-	a, errOne = filepath.Abs(a)
-	b, errTwo = filepath.Abs(b)
-	return errOne == nil && errTwo == nil && a == b
-}
-
 // adopt moves the state out of the sink's file, where an earlier version kept it,
 // to where all commands look for it.
 func (d destination) adopt(cmd *cobra.Command, store *sqlite.Store, connection string, s *screen) error {
 	at := d.location()
-	if at.Kind != "sqlite" {
-		return nil
-	}
-	moved, err := store.Adopt(cmd.Context(), at.Path, connection, at)
+	moved, err := store.Adopt(cmd.Context(), connection, at)
 	if moved {
 		s.say(fmt.Sprintf("the state of %s was in %s with its records; it is in %s now", connection, at.Path, statePath(cmd)))
 	}
@@ -112,8 +93,7 @@ func (d destination) together(cmd *cobra.Command, connection string) string {
 		return "" // none, or one of records only
 	}
 	defer func() { _ = r.Close() }()
-	all, err := r.Connections(cmd.Context())
-	if err != nil || !slices.ContainsFunc(all, func(c collect.ConnectionStatus) bool { return c.Name == connection }) {
+	if _, ok, err := collect.StatusOf(cmd.Context(), r, connection); err != nil || !ok {
 		return ""
 	}
 	return fmt.Sprintf("the state of %s is in %s with its records: the next run moves it to %s, where every command looks", connection, at.Path, statePath(cmd))

@@ -80,16 +80,14 @@ func (a *API) stored(ctx context.Context, name string) ([]collect.ConnectionStat
 	if a.o.Reader == nil {
 		return nil, nil
 	}
-	all, err := a.o.Reader.Connections(ctx)
-	if err != nil || name == "" {
-		return all, err
+	if name == "" {
+		return a.o.Reader.Connections(ctx)
 	}
-	for _, c := range all {
-		if c.Name == name {
-			return []collect.ConnectionStatus{c}, nil
-		}
+	c, ok, err := collect.StatusOf(ctx, a.o.Reader, name)
+	if !ok {
+		return nil, err
 	}
-	return nil, nil
+	return []collect.ConnectionStatus{c}, nil
 }
 
 // noConnection is the problem of a name that nothing is known by.

@@ -51,7 +51,7 @@ func list(dir string) ([]string, error) {
 
 // read reads one connection file. The environment counts as a part of it: it
 // holds the credentials.
-func read(path string, lookup func(string) (string, bool), usual cron.Schedule) (*file, error) {
+func read(path string, lookup func(string) (string, bool), usual cron.Schedule, state string) (*file, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -81,7 +81,7 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule) 
 			return nil, fmt.Errorf("schedule: %s: run.catchup_schedule is %q: %w", path, c.Run.CatchupSchedule, err)
 		}
 	}
-	sink, err := sinkOf(c)
+	sink, err := sinkOf(c, state)
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", path, err)
 	}
@@ -93,14 +93,12 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule) 
 	return f, nil
 }
 
-// sinkOf makes the sink of a connection. Standard output belongs to nobody in a
-// daemon, and the state to the daemon's own file.
-func sinkOf(c *rest.Config) (collect.Sink, error) {
+// sinkOf makes the sink of a connection whose state is in the file state. One that
+// writes to standard output is an error: a daemon has no reader there.
+func sinkOf(c *rest.Config, state string) (collect.Sink, error) {
 	switch s := c.Sink; {
-	case s.SQLite != nil && s.SQLite.File != "":
-		return sqlsink.NewFile(s.SQLite.File, c.Name), nil
 	case s.SQLite != nil:
-		return sqlsink.New(c.Name), nil
+		return sqlsink.For(c.Name, s.SQLite.File, state), nil
 	case s.Parquet != nil:
 		return parquet.New(s.Parquet.Dir), nil
 	case s.JSONL != nil:

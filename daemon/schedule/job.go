@@ -147,7 +147,10 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	if turn.MaxWallClock > 0 {
 		o.MaxWallClock = turn.MaxWallClock
 	}
-	if o.Sink, err = sinkOf(c); err != nil {
+	if o.Sink, err = sinkOf(c, j.s.deps.State); err != nil {
+		return sum, err
+	}
+	if err := j.adopt(ctx, o.Sink); err != nil {
 		return sum, err
 	}
 	o.Connector, o.Store, o.Stop, o.OnEvent = con, j.s.deps.Store, j.stop, j.hear
@@ -165,6 +168,28 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		j.mu.Unlock()
 	}()
 	return collector.Run(ctx)
+}
+
+// adopter is a store that takes over a state which an earlier version kept in the
+// file of the sink.
+type adopter interface {
+	Adopt(ctx context.Context, connection string, at collect.Location) (moved bool, err error)
+}
+
+// adopt moves the state out of the sink's file, where an earlier version kept it.
+func (j *job) adopt(ctx context.Context, sink collect.Sink) error {
+	store, ok := j.s.deps.Store.(adopter)
+	located, has := sink.(collect.Located)
+	if !ok || !has {
+		return nil
+	}
+	name, at := j.file.config.Name, located.Location()
+	moved, err := store.Adopt(ctx, name, at)
+	if moved {
+		j.s.deps.Log.Info("the state was moved out of the file of the records",
+			slog.String("connection", name), slog.String("from", at.Path), slog.String("to", j.s.deps.State))
+	}
+	return err
 }
 
 // hear passes an event on, and logs what a person would want to know of a run

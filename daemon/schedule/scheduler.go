@@ -56,8 +56,9 @@ func (c Config) resolve() (Config, cron.Schedule, error) {
 type Deps struct {
 	// Store keeps the state of all connections. Its owner closes it, after Stop.
 	Store collect.Store
-	// State is the file of the store: rotated credentials are kept beside it. Empty:
-	// they are not kept.
+	// State is the file of the store. Rotated credentials are kept beside it, and a
+	// sqlite sink of the same file commits its records together with the state.
+	// Empty is a store without a file: credentials are not kept.
 	State string
 	// OnEvent is told what the runs tell; calls may come from several goroutines.
 	OnEvent func(event.Event)
@@ -92,14 +93,14 @@ func New(c Config, d Deps) (*Scheduler, error) {
 	return &Scheduler{deps: d, places: make(chan struct{}, c.Running), jobs: map[string]*job{}}, nil
 }
 
-// Check reads a configuration and its folder, and changes nothing. The errors
-// name files and lines, all joined.
-func Check(c Config) error {
+// Check reads a configuration and its folder, for a store in the file state, and
+// changes nothing. The errors name files and lines, all joined.
+func Check(c Config, state string) error {
 	c, usual, err := c.resolve()
 	if err != nil {
 		return err
 	}
-	_, err = readAll(c, usual)
+	_, err = readAll(c, usual, state)
 	return err
 }
 
@@ -112,7 +113,7 @@ func (s *Scheduler) Load(c Config) error {
 	if err != nil {
 		return err
 	}
-	files, faults := readAll(c, usual)
+	files, faults := readAll(c, usual, s.deps.State)
 	if files == nil && faults != nil {
 		return faults // the folder itself
 	}
@@ -150,7 +151,7 @@ func (s *Scheduler) Load(c Config) error {
 
 // readAll reads every file of the folder; one with a fault stands without its
 // configuration.
-func readAll(c Config, usual cron.Schedule) (files []*file, faults error) {
+func readAll(c Config, usual cron.Schedule, state string) (files []*file, faults error) {
 	paths, err := list(c.Dir)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func readAll(c Config, usual cron.Schedule) (files []*file, faults error) {
 	files = []*file{}
 	from := map[string]string{}
 	for _, path := range paths {
-		f, err := read(path, c.Lookup, usual)
+		f, err := read(path, c.Lookup, usual, state)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it went away meanwhile
 		}

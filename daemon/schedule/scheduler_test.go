@@ -220,7 +220,7 @@ func TestWhatADaemonCannotDoIsRefused(t *testing.T) {
 	f.write("when", `run: {schedule: "whenever"}`)
 	f.write("one", "")
 	f.raw("two", "connection: one\nprovider: {base_url: \"http://localhost\"}\nstreams:\n  - {name: a, list: {path: /}, records: ., key: .id}\n")
-	err := schedule.Check(schedule.Config{Dir: f.dir, Lookup: func(string) (string, bool) { return "", false }})
+	err := schedule.Check(schedule.Config{Dir: f.dir, Lookup: func(string) (string, bool) { return "", false }}, "")
 	for _, want := range []string{"pipe.yaml", "standard output", "when.yaml", "whenever", `connection "one" is already that of`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
@@ -230,7 +230,7 @@ func TestWhatADaemonCannotDoIsRefused(t *testing.T) {
 		{}, {Dir: f.dir}, {Dir: f.dir, Lookup: os.LookupEnv, Running: -1}, {Dir: f.dir, Lookup: os.LookupEnv, Timetable: "now"},
 		{Dir: filepath.Join(f.dir, "nowhere"), Lookup: os.LookupEnv},
 	} {
-		if err := schedule.Check(c); err == nil {
+		if err := schedule.Check(c, ""); err == nil {
 			t.Errorf("%+v was accepted", c.Dir)
 		}
 	}
@@ -293,4 +293,68 @@ func TestTheLogSaysWhatWasEditedInAConnection(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text)
 		}
 	}
+}
+
+func TestASinkInTheStatesFileIsThatOfTheState(t *testing.T) {
+	f := folder{t, t.TempDir(), newSource(t)}
+	in := func(file string) string {
+		return fmt.Sprintf("connection: things\nprovider: {base_url: %q, ceiling: 1ms, pacing: {initial: 1ms}}\nstreams:\n"+
+			"  - {name: things, list: {path: /things}, records: .items, key: .id}\nsink: {sqlite: {file: %q}}\n", f.s.URL, file)
+	}
+	run := func(state string) *logged {
+		t.Helper()
+		store, err := sqlite.Open(t.Context(), state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text logged
+		c := schedule.Config{Dir: f.dir, Timetable: "@every 1h", Lookup: func(string) (string, bool) { return "", false }}
+		s, err := schedule.New(c, schedule.Deps{Store: store, State: state, Log: slog.New(slog.NewTextHandler(&text, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Load(c); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it has run", func() bool { one, ok := statusOf(s, "things"); return ok && !one.Running && !one.Next.IsZero() })
+		if one, _ := statusOf(s, "things"); one.Error != "" {
+			t.Errorf("the run failed: %s", one.Error)
+		}
+		s.Stop(t.Context())
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return &text
+	}
+	known := func(file string) []collect.ConnectionStatus {
+		t.Helper()
+		r, err := sqlite.OpenReader(t.Context(), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = r.Close() }()
+		all, err := r.Connections(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	one, two := filepath.Join(f.dir, "one.db"), filepath.Join(f.dir, "two.db")
+	f.raw("things", in(one))
+	run(one)
+	if all := known(one); len(all) != 1 || all[0].SinkKind != "state" {
+		t.Errorf("the sink in the state's file is %+v, want that of the state", all)
+	}
+	// The state stands elsewhere from now on: it moves there, and nothing is lost.
+	log := run(two)
+	if all := known(two); len(all) != 1 || all[0].SinkKind != "sqlite" || all[0].SinkPath != one || all[0].Items["things"] != 2 {
+		t.Errorf("the state is %+v, want the one that stood with the records", all)
+	}
+	if all := known(one); len(all) != 0 {
+		t.Errorf("the file of the records still has a state: %+v", all)
+	}
+	if !strings.Contains(log.String(), "state") || !strings.Contains(log.String(), one) {
+		t.Errorf("the log says nothing of the move: %s", log)
+	}
+	run(two)
 }

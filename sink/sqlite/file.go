@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver
@@ -65,6 +67,28 @@ var (
 	_ collect.Noticer    = (*File)(nil)
 	_ collect.Recognizer = (*File)(nil)
 )
+
+// For gives the sink of a connection whose file is at path: a [File], or a [Sink]
+// when path is empty or names the file of the state, whose records are committed
+// with it.
+func For(connection, path, state string) collect.Located {
+	if path == "" || sameFile(path, state) {
+		return New(connection)
+	}
+	return NewFile(path, connection)
+}
+
+// sameFile reports whether two paths name one file, which may not exist yet.
+func sameFile(a, b string) bool {
+	one, errOne := os.Stat(a)
+	two, errTwo := os.Stat(b)
+	if errOne == nil && errTwo == nil {
+		return os.SameFile(one, two)
+	}
+	a, errOne = filepath.Abs(a)
+	b, errTwo = filepath.Abs(b)
+	return errOne == nil && errTwo == nil && a == b
+}
 
 // NewFile gives a sink for one connection's records in the database at path, which
 // Open creates when it does not exist. Several connections may share it.

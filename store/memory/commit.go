@@ -62,7 +62,7 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 // locate writes the sink's position. When the sink is another one than before, the
 // position that the former had is kept beside it.
 func (c *connection) locate(by collect.Commit) {
-	if at := (collect.Location{Kind: by.SinkKind, Path: by.SinkPath}); by.SinkKind != "" {
+	if at := by.SinkAt; at.Kind != "" {
 		if c.at != at && c.at.Kind != "" && c.sink != nil {
 			c.former[c.at] = c.sink
 		}

@@ -26,11 +26,11 @@ func TestASinkCannotShareTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.Commit(t.Context(), l, collect.Commit{SinkKind: "k", Within: func(context.Context, collect.Execer) error { return nil }})
+	err = s.Commit(t.Context(), l, collect.Commit{SinkAt: collect.Location{Kind: "k"}, Within: func(context.Context, collect.Execer) error { return nil }})
 	if err == nil || !strings.Contains(err.Error(), "store/sqlite") {
 		t.Errorf("got %v, want an error that names store/sqlite", err)
 	}
-	if state, _ := s.Load(t.Context(), "c"); state.SinkKind != "" {
+	if state, _ := s.Load(t.Context(), "c"); state.SinkAt.Kind != "" {
 		t.Error("the refused commit left its mark")
 	}
 }

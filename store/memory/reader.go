@@ -25,7 +25,7 @@ func (s *Store) Load(ctx context.Context, connection string) (st collect.State, 
 		}
 		st = collect.State{
 			Lanes: c.positions(), Pacing: copyOf(c.pacing), Pressure: c.pressure,
-			Sink: bytes.Clone(c.sink), SinkKind: c.at.Kind, SinkPath: c.at.Path, FormerSinks: c.formerSinks(),
+			Sink: bytes.Clone(c.sink), SinkAt: c.at, FormerSinks: c.formerSinks(),
 			Replays: slices.Clone(c.replays),
 		}
 	})

@@ -11,14 +11,18 @@ import (
 	"github.com/headway-go/headway/collect"
 )
 
-// Adopt moves the state of a connection here from another store's file, at which
-// its records stay: at is the sink that has them. It gives false when that file is
-// no store, or knows nothing of the connection.
+// Adopt moves the state of a connection here from the file of its sink, where an
+// earlier version kept it beside the records, which stay there. It gives false when
+// the sink is not a SQLite file of its own, or that file has no state of the
+// connection.
 //
 // It is an error when the connection is being collected there, and when this store
 // has a state of the connection already. Cut short, it can be done again.
-func (s *Store) Adopt(ctx context.Context, from, connection string, at collect.Location) (bool, error) {
-	from, err := locate(from)
+func (s *Store) Adopt(ctx context.Context, connection string, at collect.Location) (bool, error) {
+	if at.Kind != "sqlite" {
+		return false, nil
+	}
+	from, err := locate(at.Path)
 	if err != nil {
 		return false, err
 	}
@@ -29,8 +33,8 @@ func (s *Store) Adopt(ctx context.Context, from, connection string, at collect.L
 	if err != nil {
 		return false, err
 	}
-	known, err := s.knows(ctx, connection)
-	done := own.SinkKind == at.Kind && own.SinkPath == at.Path
+	_, known, err := collect.StatusOf(ctx, s, connection)
+	done := own.SinkAt == at
 	switch {
 	case err != nil:
 		return false, err
@@ -93,25 +97,11 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	all, err := s.Connections(ctx)
-	for _, c := range all {
-		if c.Name == connection && c.Holder != "" {
-			return false, fmt.Errorf("store %s: %q is being collected by %s: wait for it to end", path, connection, c.Holder)
-		}
-		there = there || c.Name == connection
+	c, there, err := collect.StatusOf(ctx, s, connection)
+	if c.Holder != "" {
+		return false, fmt.Errorf("store %s: %q is being collected by %s: wait for it to end", path, connection, c.Holder)
 	}
 	return there, err
-}
-
-// knows reports whether the store has a state of the connection.
-func (s *Store) knows(ctx context.Context, connection string) (bool, error) {
-	all, err := s.Connections(ctx)
-	for _, c := range all {
-		if c.Name == connection {
-			return true, err
-		}
-	}
-	return false, err
 }
 
 // runner runs a statement of a transaction.

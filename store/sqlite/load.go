@@ -23,7 +23,7 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		var copies string
 		var p pacingRow
 		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, replays, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
-			Scan(append([]any{&id, &sink, &state.SinkKind, &state.SinkPath, &copies, &pressure}, p.columns()...)...)
+			Scan(append([]any{&id, &sink, &state.SinkAt.Kind, &state.SinkAt.Path, &copies, &pressure}, p.columns()...)...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}

@@ -12,20 +12,20 @@ import (
 // sink writes the sink's position. When the sink is another one than before, the
 // position that the former had is kept beside it.
 func (t *tx) sink(h held, c *collect.Commit) error {
-	if c.SinkKind != "" {
+	if c.SinkAt.Kind != "" {
 		if _, err := t.exec(`INSERT INTO headway_sinks (connection, kind, path, position)
 			SELECT id, sink_kind, sink_path, sink FROM connections
 			WHERE id = ?1 AND sink IS NOT NULL AND sink_kind <> '' AND (sink_kind <> ?2 OR sink_path <> ?3)
 			ON CONFLICT (connection, kind, path) DO UPDATE SET position = excluded.position`,
-			h.connection, c.SinkKind, c.SinkPath); err != nil {
+			h.connection, c.SinkAt.Kind, c.SinkAt.Path); err != nil {
 			return err
 		}
 		if _, err := t.exec(`DELETE FROM headway_sinks WHERE connection = ? AND kind = ? AND path = ?`,
-			h.connection, c.SinkKind, c.SinkPath); err != nil {
+			h.connection, c.SinkAt.Kind, c.SinkAt.Path); err != nil {
 			return err
 		}
 		if _, err := t.exec(`UPDATE connections SET sink_kind = ?, sink_path = ? WHERE id = ?`,
-			c.SinkKind, c.SinkPath, h.connection); err != nil {
+			c.SinkAt.Kind, c.SinkAt.Path, h.connection); err != nil {
 			return err
 		}
 	}

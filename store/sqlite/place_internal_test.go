@@ -35,14 +35,14 @@ func TestTheKindOfAnOldPositionIsFound(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for position, kind := range want {
-		if state, err := s.Load(t.Context(), position); err != nil || state.SinkKind != kind || string(state.Sink) != position {
-			t.Errorf("%s is of kind %q, %v; want %q", position, state.SinkKind, err, kind)
+		if state, err := s.Load(t.Context(), position); err != nil || state.SinkAt.Kind != kind || string(state.Sink) != position {
+			t.Errorf("%s is of kind %q, %v; want %q", position, state.SinkAt.Kind, err, kind)
 		}
 	}
 	// From then on it is what a run says.
 	l, err := s.Acquire(t.Context(), collect.LeaseRequest{Connection: `{`, Run: "r", Now: time.Now(), TTL: time.Minute})
 	if err == nil {
-		err = s.Commit(t.Context(), l, collect.Commit{SinkKind: "parquet", SinkPath: "p"})
+		err = s.Commit(t.Context(), l, collect.Commit{SinkAt: collect.Location{Kind: "parquet", Path: "p"}})
 	}
 	if err != nil {
 		t.Error(err)

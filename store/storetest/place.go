@@ -12,7 +12,7 @@ func sinksReplaced(t *testing.T, s collect.Store) {
 	l, other := acquire(t, s, "c", "r1", now()), acquire(t, s, "e", "r2", now())
 	at := func(l collect.Lease, kind, path, position string) {
 		t.Helper()
-		c := collect.Commit{SinkKind: kind, SinkPath: path}
+		c := collect.Commit{SinkAt: collect.Location{Kind: kind, Path: path}}
 		if position != "" {
 			c.Sink = json.RawMessage(position)
 		}
@@ -21,8 +21,9 @@ func sinksReplaced(t *testing.T, s collect.Store) {
 	shows := func(kind, path, position string, former ...collect.FormerSink) {
 		t.Helper()
 		state := must(s.Load(t.Context(), "c"))(t)
-		if state.SinkKind != kind || state.SinkPath != path || string(state.Sink) != position {
-			t.Errorf("the sink is %s at %s with %s, want %s at %s with %s", state.SinkKind, state.SinkPath, state.Sink, kind, path, position)
+		want := collect.Location{Kind: kind, Path: path}
+		if state.SinkAt != want || string(state.Sink) != position {
+			t.Errorf("the sink is %+v with %s, want %+v with %s", state.SinkAt, state.Sink, want, position)
 		}
 		same(t, "former sinks", former, state.FormerSinks)
 		status := must(s.Connections(t.Context()))(t)[0]
@@ -31,8 +32,8 @@ func sinksReplaced(t *testing.T, s collect.Store) {
 			locations = append(locations, f.Location)
 		}
 		same(t, "former sinks on show", locations, status.FormerSinks)
-		if status.SinkKind != kind || status.SinkPath != path {
-			t.Errorf("on show is %s at %s, want %s at %s", status.SinkKind, status.SinkPath, kind, path)
+		if status.SinkAt() != want {
+			t.Errorf("on show is %+v, want %+v", status.SinkAt(), want)
 		}
 	}
 	former := func(kind, path, position string) collect.FormerSink {
@@ -55,7 +56,7 @@ func sinksReplaced(t *testing.T, s collect.Store) {
 		t.Fatal(err)
 	}
 	shows("", "", "")
-	if state := must(s.Load(t.Context(), "e"))(t); state.SinkPath != "z" || string(state.Sink) != `"z"` {
+	if state := must(s.Load(t.Context(), "e"))(t); state.SinkAt.Path != "z" || string(state.Sink) != `"z"` {
 		t.Errorf("the other connection has %+v", state)
 	}
 }

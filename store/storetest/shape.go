@@ -17,14 +17,14 @@ func shaped(stream, version string) collect.StreamShape {
 func shapesAreKept(t *testing.T, s collect.Store) {
 	l, other := acquire(t, s, "c", "r1", now()), acquire(t, s, "e", "r2", now())
 	commit(t, s, other, collect.Commit{Reshaped: []collect.Reshaped{{Shape: shaped("x", "other")}}})
-	commit(t, s, l, collect.Commit{SinkKind: "jsonl", Reshaped: []collect.Reshaped{{Shape: shaped("y", "1")}, {Shape: shaped("x", "1")}}})
+	commit(t, s, l, collect.Commit{SinkAt: collect.Location{Kind: "jsonl"}, Reshaped: []collect.Reshaped{{Shape: shaped("y", "1")}, {Shape: shaped("x", "1")}}})
 	gone := shaped("y", "2")
 	gone.Gone = true
 	commit(t, s, l, collect.Commit{Reshaped: []collect.Reshaped{{Shape: gone}}})
 	status := must(s.Connections(t.Context()))(t)[0]
 	same(t, "shapes", []collect.StreamShape{shaped("x", "1"), gone}, status.Shapes)
-	if state := must(s.Load(t.Context(), "c"))(t); state.SinkKind != "jsonl" || status.SinkKind != "jsonl" {
-		t.Errorf("sink kind %q and %q, want jsonl, which no commit replaced", state.SinkKind, status.SinkKind)
+	if state := must(s.Load(t.Context(), "c"))(t); state.SinkAt.Kind != "jsonl" || status.SinkKind != "jsonl" {
+		t.Errorf("sink kind %q and %q, want jsonl, which no commit replaced", state.SinkAt.Kind, status.SinkKind)
 	}
 	if err := s.Forget(t.Context(), l); err != nil {
 		t.Fatal(err)
