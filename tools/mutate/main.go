@@ -36,6 +36,7 @@ type options struct {
 	seed       uint64
 	run        string
 	files      string
+	calls      []string
 	min        float64
 	verbose    bool
 	equivalent string
@@ -43,19 +44,23 @@ type options struct {
 
 func main() {
 	var o options
-	var tests string
+	var tests, calls string
 	flag.StringVar(&o.dir, "C", ".", "the module's directory")
 	flag.StringVar(&tests, "tests", "", "packages whose tests are run, with commas; the package's own by default")
 	flag.IntVar(&o.sample, "sample", 0, "how many faults to draw from each package; 0 takes all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draw")
 	flag.StringVar(&o.run, "run", "", "run only these tests, as in go test")
 	flag.StringVar(&o.files, "files", "", "change only files that match this pattern, as in path.Match")
+	flag.StringVar(&calls, "calls", "", "only leave out calls of methods of these names that give an error, with commas, as in Sync,SyncDir")
 	flag.Float64Var(&o.min, "min", 0, "the smallest share of killed faults that passes, 0 to 1")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault as it is tried")
 	flag.StringVar(&o.equivalent, "equivalent", "tools/mutate/equivalent.txt", "the list of equivalent mutants, in the module's directory")
 	flag.Parse()
 	if tests != "" {
 		o.tests = strings.Split(tests, ",")
+	}
+	if calls != "" {
+		o.calls = strings.Split(calls, ",")
 	}
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "mutate: name a package, as ./pace")
@@ -101,7 +106,7 @@ func mutate(out io.Writer, pkg string, o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	mutants, overlay, err := p.instrument(work, o.files)
+	mutants, overlay, err := p.instrument(work, o.files, o.calls)
 	if err != nil {
 		return false, err
 	}
@@ -177,7 +182,7 @@ func mutate(out io.Writer, pkg string, o options) (bool, error) {
 		fmt.Fprintf(out, "; %d drawn of %d, seed %d", len(drawn), len(mutants), o.seed)
 	}
 	fmt.Fprintln(out)
-	return share >= o.min && !stale(out, equivalent, mutants, p, o.files), nil
+	return share >= o.min && !stale(out, equivalent, mutants, p, o), nil
 }
 
 // try runs the tests with m switched on until one package of them fails.
@@ -283,14 +288,17 @@ func readEquivalent(file string) (map[string]string, error) {
 }
 
 // stale prints the rows of this package's list that fit no mutant any more.
-func stale(out io.Writer, rows map[string]string, all []mutant, p *source, pattern string) (found bool) {
+func stale(out io.Writer, rows map[string]string, all []mutant, p *source, o options) (found bool) {
+	if o.files != "" || o.calls != nil {
+		return false
+	}
 	keys := map[string]bool{}
 	for _, m := range all {
 		keys[m.key()] = true
 	}
 	for _, k := range slices.Sorted(maps.Keys(rows)) {
 		file, _, _ := strings.Cut(k, " | ")
-		if filepath.Dir(file) == p.rel && pattern == "" && !keys[k] {
+		if filepath.Dir(file) == p.rel && !keys[k] {
 			fmt.Fprintln(out, "no such mutant any more:", k)
 			found = true
 		}

@@ -95,6 +95,47 @@ func TestIn(t *testing.T) {
 	}
 }
 
+func TestACallThatIsAskedForIsLeftOut(t *testing.T) {
+	dir := module(t, `package m
+
+import "os"
+
+func Save(f *os.File) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+`, `package m
+
+import (
+	"os"
+	"testing"
+)
+
+func TestSave(t *testing.T) {
+	f, _ := os.CreateTemp(t.TempDir(), "")
+	if Save(f) != nil || f.Close() == nil {
+		t.Error("is open")
+	}
+}
+`)
+	for calls, want := range map[string]string{
+		"Sync":       "0 of 1 killed, 0.0 %; 1 survived",
+		"Close":      "1 of 1 killed",
+		"Sync,Close": "1 of 2 killed",
+		"Name":       "0 of 0 killed",
+	} {
+		var out strings.Builder
+		if _, err := mutate(&out, ".", options{dir: dir, calls: strings.Split(calls, ",")}); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %v, want %q in\n%s", calls, err, want, &out)
+		}
+		if calls == "Sync" && !strings.Contains(out.String(), "m.go:6: f.Sync() left out | if err := f.Sync(); err != nil {") {
+			t.Errorf("the survivor is not named:\n%s", &out)
+		}
+	}
+}
+
 func TestBrokenBaselineIsAnError(t *testing.T) {
 	dir := module(t, "package m\n\nfunc One() int { return 1 }\n", "package m\n\nimport \"testing\"\n\nfunc TestOne(t *testing.T) { t.Error(One()) }\n")
 	var out strings.Builder

@@ -29,6 +29,7 @@ func (m mutant) String() string { return fmt.Sprintf("%s:%d: %s | %s", m.file, m
 // writer puts the mutants of a package into its text.
 type writer struct {
 	*source
+	calls   []string
 	mutants []mutant
 	keys    map[string]int
 
@@ -134,6 +135,12 @@ func (w *writer) visit(n ast.Node) bool {
 	if n == nil || w.skip[n] {
 		return false
 	}
+	if w.calls != nil {
+		if call, ok := n.(*ast.CallExpr); ok {
+			w.call(call)
+		}
+		return true
+	}
 	switch n := n.(type) {
 	case *ast.GenDecl:
 		return n.Tok == token.VAR
@@ -184,6 +191,16 @@ func (w *writer) cases(c *ast.CaseClause) {
 	for _, e := range c.List {
 		w.skip[e] = true
 	}
+}
+
+// call makes a mutant that leaves out the call of a method that is asked for,
+// as if it had given no error.
+func (w *writer) call(c *ast.CallExpr) {
+	method, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok || !slices.Contains(w.calls, method.Sel.Name) || !types.Identical(w.info.Types[c].Type, types.Universe.Lookup("error").Type()) {
+		return
+	}
+	w.wrap(c, fmt.Sprintf("mutantCall(%d, func() error { return ", w.add(c.Pos(), w.text(c)+" left out")), " })")
 }
 
 // statements makes mutants that leave out one statement.

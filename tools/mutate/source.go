@@ -80,8 +80,9 @@ func load(dir, pkg string) (*source, error) {
 
 // instrument writes a copy of the package that holds all mutants, and the overlay.
 // Only files whose name matches pattern are changed; an empty one matches all.
-func (s *source) instrument(work, pattern string) ([]mutant, string, error) {
-	w := &writer{source: s, keys: map[string]int{}}
+// Where calls names methods, leaving their calls out is all there is.
+func (s *source) instrument(work, pattern string, calls []string) ([]mutant, string, error) {
+	w := &writer{source: s, calls: calls, keys: map[string]int{}}
 	replace := map[string]string{}
 	for _, f := range s.files {
 		if ok, err := path.Match(pattern, path.Base(f.rel)); err != nil {
@@ -152,6 +153,13 @@ func mutantReached(id, n int) {
 			mutantLog.WriteString(strconv.Itoa(i) + "\n")
 		}
 	}
+}
+
+func mutantCall(id int, call func() error) error {
+	if mutantIs(id) {
+		return nil
+	}
+	return call()
 }
 
 type mutantInt interface {
