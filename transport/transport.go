@@ -299,15 +299,10 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Per
 	defer cancel()
 	defer context.AfterFunc(t.o.Waiting, cancel)()
 	permit, err := t.governor.AcquireCost(ctx, cost)
-	if err != nil && t.interrupted(req.Context()) {
+	if err != nil && t.o.Waiting.Err() != nil && req.Context().Err() == nil {
 		err = &reason.Refusal{Reason: reason.Interrupted}
 	}
 	return permit, err
-}
-
-// interrupted reports whether waiting has ended while the request has not.
-func (t *Transport) interrupted(ctx context.Context) bool {
-	return t.o.Waiting != nil && t.o.Waiting.Err() != nil && ctx.Err() == nil
 }
 
 // outbound is the request as it is sent: a copy with a body of its own and the

@@ -51,7 +51,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the draw")
 	flag.StringVar(&o.run, "run", "", "run only these tests, as in go test")
 	flag.StringVar(&o.files, "files", "", "change only files that match this pattern, as in path.Match")
-	flag.StringVar(&calls, "calls", "", "only leave out calls of methods of these names that give an error, with commas, as in Sync,SyncDir")
+	flag.StringVar(&calls, "calls", "", "only leave out calls of these functions and methods that give an error, with commas, as in Sync,SyncDir")
 	flag.Float64Var(&o.min, "min", 0, "the smallest share of killed faults that passes, 0 to 1")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault as it is tried")
 	flag.StringVar(&o.equivalent, "equivalent", "tools/mutate/equivalent.txt", "the list of equivalent mutants, in the module's directory")

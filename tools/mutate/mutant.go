@@ -193,11 +193,17 @@ func (w *writer) cases(c *ast.CaseClause) {
 	}
 }
 
-// call makes a mutant that leaves out the call of a method that is asked for,
-// as if it had given no error.
+// call makes a mutant that leaves out a call that is asked for, as if it had
+// given no error.
 func (w *writer) call(c *ast.CallExpr) {
-	method, ok := c.Fun.(*ast.SelectorExpr)
-	if !ok || !slices.Contains(w.calls, method.Sel.Name) || !types.Identical(w.info.Types[c].Type, types.Universe.Lookup("error").Type()) {
+	name := ""
+	switch f := c.Fun.(type) {
+	case *ast.Ident:
+		name = f.Name
+	case *ast.SelectorExpr:
+		name = f.Sel.Name
+	}
+	if !slices.Contains(w.calls, name) || !types.Identical(w.info.Types[c].Type, types.Universe.Lookup("error").Type()) {
 		return
 	}
 	w.wrap(c, fmt.Sprintf("mutantCall(%d, func() error { return ", w.add(c.Pos(), w.text(c)+" left out")), " })")

@@ -1,0 +1,250 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+
+	"github.com/headway-go/headway/reason"
+)
+
+// source is a body that counts what is read of it and says when it is closed.
+type source struct {
+	io.Reader
+	read     int
+	closed   int
+	closeErr error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
+}
+
+func (s *source) Close() error { s.closed++; return s.closeErr }
+
+// cut is a body that breaks off after some bytes.
+func cut(head string, err error) io.Reader {
+	return io.MultiReader(strings.NewReader(head), failing{err: err})
+}
+
+func TestAWholeBodyIsReadToItsBoundAndNotBeyond(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name     string
+		body     io.Reader
+		length   int64 // as the header says
+		closeErr error
+		want     string
+		err      error
+	}{
+		{name: "empty", body: strings.NewReader(""), length: 0},
+		{name: "short", body: strings.NewReader("abc"), length: 3, want: "abc"},
+		{name: "as long as may be", body: strings.NewReader("abcdefgh"), length: 8, want: "abcdefgh"},
+		{name: "one byte more", body: strings.NewReader("abcdefghi"), length: 9, err: ErrTooLarge},
+		{name: "much more", body: bytes.NewReader(make([]byte, 4000)), length: -1, err: ErrTooLarge},
+		{name: "a header that lies", body: strings.NewReader("abc"), length: 1 << 60, want: "abc"},
+		{name: "unknown length", body: strings.NewReader("abc"), length: -1, want: "abc"},
+		{name: "breaks off", body: cut("abc", broken), length: 8, err: broken},
+		{name: "breaks off and closes badly", body: cut("abc", broken), closeErr: io.ErrClosedPipe, err: broken},
+		{name: "closes badly", body: strings.NewReader("abc"), closeErr: broken, err: broken},
+	} {
+		body := &source{Reader: tt.body, closeErr: tt.closeErr}
+		res := &http.Response{StatusCode: 200, Body: body, ContentLength: tt.length}
+		err := swallow(res, 8)
+		if !errors.Is(err, tt.err) || body.closed != 1 || body.read > 9 {
+			t.Errorf("%s: %v, want %v; closed %d times after %d bytes", tt.name, err, tt.err, body.closed, body.read)
+		}
+		if err != nil {
+			continue
+		}
+		got, err := io.ReadAll(res.Body)
+		if string(got) != tt.want || err != nil || res.ContentLength != int64(len(tt.want)) {
+			t.Errorf("%s: %q of length %d, %v", tt.name, got, res.ContentLength, err)
+		}
+	}
+}
+
+func TestABodyOfKnownLengthGetsItsRoomAtOnce(t *testing.T) {
+	allocated := func(n int, known bool) float64 {
+		data := make([]byte, n)
+		return testing.AllocsPerRun(50, func() {
+			res := &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(data)), ContentLength: -1}
+			if known {
+				res.ContentLength = int64(n)
+			}
+			if err := swallow(res, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	once := allocated(0, false)
+	for _, n := range []int{1, 2, 600, 100_000} {
+		if got := allocated(n, true); got != once {
+			t.Errorf("a body of %d bytes took %v allocations, want %v", n, got, once)
+		}
+	}
+}
+
+func TestTheLengthOfAnAnswerToHeadStays(t *testing.T) {
+	for _, method := range []string{http.MethodHead, http.MethodGet} {
+		res := &http.Response{StatusCode: 200, Body: http.NoBody, ContentLength: 4000, Request: &http.Request{Method: method}}
+		if err := swallow(res, 8); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]int64{http.MethodHead: 4000, http.MethodGet: 0}[method]; res.ContentLength != want {
+			t.Errorf("%s: length %d, want %d", method, res.ContentLength, want)
+		}
+	}
+}
+
+func TestTheBeginningOfABodyIsPutBack(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name, head, all string
+		body            io.Reader
+		closed          int // before anybody reads it
+		err             error
+	}{
+		{name: "short", body: strings.NewReader("abc"), head: "abc", all: "abc", closed: 1},
+		{name: "empty", body: strings.NewReader(""), closed: 1},
+		{name: "as long as what is looked at", body: strings.NewReader("abcd"), head: "abcd", all: "abcd"},
+		{name: "longer", body: strings.NewReader("abcdefgh"), head: "abcd", all: "abcdefgh"},
+		{name: "breaks off", body: cut("ab", broken), head: "ab", all: "ab", err: broken},
+		{name: "breaks off later", body: cut("abcdef", broken), head: "abcd", all: "abcdef", err: broken},
+	} {
+		body := &source{Reader: tt.body}
+		if tt.name == "breaks off" {
+			body.Reader = &onlyOnce{Reader: tt.body} // its error is not given twice
+		}
+		res := &http.Response{Body: body}
+		if head := peek(res, 4); string(head) != tt.head || body.closed != tt.closed {
+			t.Errorf("%s: %q, closed %d times", tt.name, head, body.closed)
+		}
+		all, err := io.ReadAll(res.Body)
+		if string(all) != tt.all || !errors.Is(err, tt.err) {
+			t.Errorf("%s: then %q, %v", tt.name, all, err)
+		}
+		if res.Body.Close(); body.closed != 1 {
+			t.Errorf("%s: closed %d times", tt.name, body.closed)
+		}
+	}
+	if n, err := (failing{err: broken}).Read(make([]byte, 4)); n != 0 || !errors.Is(err, broken) {
+		t.Errorf("an error comes again with %d bytes: %v", n, err)
+	}
+	for _, none := range []io.ReadCloser{nil, http.NoBody} {
+		res := &http.Response{Body: none}
+		if head := peek(res, 4); head != nil || res.Body != none {
+			t.Errorf("%v became %v, with %q", none, res.Body, head)
+		}
+	}
+}
+
+// onlyOnce is a reader that is at its end after it gave an error.
+type onlyOnce struct {
+	io.Reader
+	over bool
+}
+
+func (o *onlyOnce) Read(p []byte) (int, error) {
+	if o.over {
+		return 0, io.EOF
+	}
+	n, err := o.Reader.Read(p)
+	o.over = err != nil
+	return n, err
+}
+
+func TestAnAttemptsTimeEndsWithItsBody(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		body io.Reader
+		use  func(io.ReadCloser)
+		ends int
+	}{
+		{"not read", strings.NewReader("abc"), func(io.ReadCloser) {}, 0},
+		{"read in part", strings.NewReader("abc"), func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 2)) }, 0},
+		{"read to its end", strings.NewReader("abc"), func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, 1},
+		{"broken off", cut("a", io.ErrClosedPipe), func(b io.ReadCloser) { _, _ = io.ReadAll(b) }, 1},
+		{"closed", strings.NewReader("abc"), func(b io.ReadCloser) { _ = b.Close() }, 1},
+	} {
+		ended := 0
+		body := &source{Reader: tt.body, closeErr: io.ErrShortWrite}
+		res := &http.Response{StatusCode: 200, Body: body}
+		bound(res, func() { ended++ })
+		if tt.use(res.Body); ended != tt.ends {
+			t.Errorf("%s: the attempt ended %d times, want %d", tt.name, ended, tt.ends)
+		}
+		if err := res.Body.Close(); !errors.Is(err, io.ErrShortWrite) || body.closed == 0 {
+			t.Errorf("%s: closed with %v", tt.name, err)
+		}
+	}
+	switched := &source{Reader: strings.NewReader("")}
+	for _, res := range []*http.Response{{StatusCode: http.StatusSwitchingProtocols, Body: switched}, {StatusCode: 200}} {
+		body := res.Body
+		if bound(res, func() {}); res.Body != body {
+			t.Errorf("the body of a %d, %v, became %v", res.StatusCode, body, res.Body)
+		}
+	}
+}
+
+func TestWhatAnAttemptWithoutAResponseStandsFor(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name  string
+		ctx   context.Context
+		err   error
+		class reason.Class
+		final bool
+	}{
+		{"reset", t.Context(), io.ErrUnexpectedEOF, reason.Lost, false},
+		{"the caller left", gone, io.ErrUnexpectedEOF, reason.Unknown, true},
+		{"no such name", t.Context(), fmt.Errorf("dial: %w", &net.DNSError{IsNotFound: true}), reason.Lost, true},
+		{"no answer of the name server", t.Context(), &net.DNSError{IsTimeout: true}, reason.Lost, false},
+		{"not trusted", t.Context(), &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, reason.Lost, true},
+		{"no record of TLS", t.Context(), fmt.Errorf("handshake: %w", tls.RecordHeaderError{}), reason.Lost, true},
+		{"an alert", t.Context(), fmt.Errorf("handshake: %w", tls.AlertError(40)), reason.Lost, true},
+		{"plain HTTP", t.Context(), fmt.Errorf("send: %w", http.ErrSchemeMismatch), reason.Lost, true},
+		{"too large", t.Context(), fmt.Errorf("%w: x", ErrTooLarge), reason.Lost, true},
+	} {
+		if class, final := lost(tt.ctx, tt.err); class != tt.class || final != tt.final {
+			t.Errorf("%s: %v, final %v; want %v, %v", tt.name, class, final, tt.class, tt.final)
+		}
+	}
+}
+
+func TestOneAttemptTakesThreeNewConnections(t *testing.T) {
+	ctx, end := onFewConnections(t.Context())
+	trace := httptrace.ContextClientTrace(ctx)
+	for n := 1; n <= 3; n++ {
+		trace.GotConn(httptrace.GotConnInfo{})
+		for range 5 {
+			trace.GotConn(httptrace.GotConnInfo{Reused: true}) // costs the provider nothing new
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("ended after %d new connections: %v", n, context.Cause(ctx))
+		}
+	}
+	trace.GotConn(httptrace.GotConnInfo{})
+	if !errors.Is(context.Cause(ctx), ErrResent) {
+		t.Errorf("after a fourth: %v", context.Cause(ctx))
+	}
+	end()
+
+	ctx, end = onFewConnections(t.Context())
+	end()
+	if !errors.Is(context.Cause(ctx), context.Canceled) {
+		t.Errorf("after its end: %v", context.Cause(ctx))
+	}
+}
