@@ -236,13 +236,14 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 		if err := os.Remove(filepath.Join(dir, outcomeFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+		dropViews(dir)
 		return keepJSON(filepath.Join(dir, recipeFile), r)
 	}
 	ctx, abort, done := drainable(cmd.Context(), s)
 	defer done()
 	sum, err := bulk.Run(ctx, in, config.Target(nil), bulk.Options{
 		Dir: dir, Start: start, Params: config.Params, StopOnMalformed: r.Numbers.StopOnMalformed,
-		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.progress, ProgressEvery: l.every(),
+		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.progress, ProgressEvery: min(l.every(), viewEvery),
 	})
 	return l.conclude(sum, err)
 }

@@ -20,10 +20,12 @@ type loadScreen struct {
 
 	begun  bool
 	shown  time.Duration // when a line was shown last
+	kept   bool          // a view is in the folder
+	viewed time.Duration // since when
 	recent speed
 }
 
-// every is how often progress is to be told.
+// every is how often progress is shown.
 func (l *loadScreen) every() time.Duration {
 	if l.width != nil && !l.json {
 		return repaint
@@ -41,6 +43,7 @@ func (l *loadScreen) progress(p bulk.Progress) {
 		}
 	}
 	l.recent.add(p.Elapsed, p.Acknowledged)
+	l.keepView(p)
 	// The last of all is the summary's.
 	if l.quiet || p.Elapsed-l.shown < l.every()*9/10 {
 		return
@@ -135,6 +138,8 @@ func (l *loadScreen) conclude(sum bulk.Summary, err error) error {
 	view := summaryView(sum, l.dir, time.Now())
 	if kept := keepJSON(filepath.Join(l.dir, outcomeFile), view); kept != nil {
 		l.say("how the load ended could not be kept for \"bulk status\": " + kept.Error())
+	} else {
+		dropViews(l.dir)
 	}
 	if l.json {
 		l.line("summary", view)

@@ -24,6 +24,9 @@ type loadStatus struct {
 	// LastRun is how the last run ended; nil while one is under way, and after one
 	// that was killed.
 	LastRun *summaryJSON `json:"last_run"`
+	// Progress is how the run under way stood about a second ago, or one that was
+	// killed when it was; nil otherwise.
+	Progress *loadNow `json:"progress,omitempty"`
 }
 
 func newBulkStatus() *cobra.Command {
@@ -32,8 +35,8 @@ func newBulkStatus() *cobra.Command {
 		Use:   "status [DIR]",
 		Short: "Show what became of the rows of a load, or of all loads, and what is owed",
 		Long: `Shows each load under .headway/bulk (or $HEADWAY_BULK_DIR), or the one of a
-folder: its rows by outcome, whether it is under way, how its last run ended, and
-what to do. It reads the load's files and disturbs no run. How many rows an input
+folder: its rows by outcome, whether it is under way and what keeps it from being
+faster, how its last run ended, and what to do. It reads the load's files and disturbs no run. How many rows an input
 has is not known before it was read to its end.`,
 		Example: `  headway bulk status
   headway bulk status .headway/bulk/contacts.csv-to-crm --json`,
@@ -93,6 +96,9 @@ func statusOfLoad(dir string) (loadStatus, error) {
 	if s.LastRun != nil && s.LastRun.Load != s.Load || s.Running != nil && *s.Running {
 		s.LastRun = nil
 	}
+	if s.LastRun == nil {
+		s.Progress = readView(dir)
+	}
 	return s, nil
 }
 
@@ -149,6 +155,15 @@ func (s *loadStatus) text() string {
 		}
 	case s.Running != nil && !*s.Running && !complete:
 		row("last run", "unknown: it was killed")
+	}
+	if now := s.Progress; now != nil {
+		text := now.BoundBy.String()
+		if s.Running == nil || !*s.Running {
+			text += ", as of " + now.At.Local().Format(time.DateTime)
+		} else {
+			row("under way", "%s, %s rows/s", plural(int64(now.InFlight), "batch", "batches"), count(int64(now.RowsPerSecond)))
+		}
+		row("bound by", "%s", text)
 	}
 	if s.Running != nil && !*s.Running && !complete {
 		if s.Input.Stream() {
