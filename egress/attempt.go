@@ -32,6 +32,7 @@ type attempt struct {
 	cost    float64
 
 	approved, paced bool
+	heldBack        bool // the pacing refused it
 	decision        quota.Decision
 	permit          headway.Permit
 
@@ -110,6 +111,7 @@ func (a *attempt) acquire() *provider.Refusal {
 		queued := clock.next()
 		if err != nil {
 			x.waited(inQueue(u.Pacing.Snapshot().Held), queued)
+			a.heldBack = true
 			return new(x.denied(err))
 		}
 		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
@@ -117,6 +119,7 @@ func (a *attempt) acquire() *provider.Refusal {
 		x.waited(inQueue(permit.Wait()), queued)
 		x.waited(permit.Wait().Bound(), clock.next())
 		if err != nil {
+			a.heldBack = true
 			f := x.denied(err)
 			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {
 				f.RetryIn += u.turns.expected(turn, u.interval) // who comes back is behind those who wait

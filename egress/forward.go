@@ -273,7 +273,7 @@ func (x *exchange) begun(res *http.Response, a *attempt, changed bool) {
 
 // advise tells an agent how it should go on.
 func (x *exchange) advise(h http.Header, a *attempt) {
-	a.scale(h)
+	scale(h, a.x.up.Approver.Factor(a.request))
 	switch advice := a.decision.Advisory; {
 	case advice&quota.AdviseThrottled != 0:
 		h.Set(headerPressure, "throttle")
@@ -283,26 +283,31 @@ func (x *exchange) advise(h http.Header, a *attempt) {
 }
 
 // scale says by how much an agent should stretch its rhythm.
-func (a *attempt) scale(h http.Header) {
-	if factor := a.x.up.Approver.Factor(a.request); factor != 1 {
+func scale(h http.Header, factor float64) {
+	if factor != 1 {
 		h.Set(headerScale, strconv.FormatFloat(factor, 'f', -1, 64))
 	}
 }
 
-// backer is a quota that hears of clients that back off.
+// backer is a quota that hears of clients that back off, and of refusals that are
+// not its own.
 type backer interface {
 	Backoff(s quota.Scope, d quota.Decision)
+	HoldBack(r quota.Request, wait time.Duration)
 }
+
+// unbudgeted is the factor for agents that are refused where no budget knows one.
+const unbudgeted = 2
 
 // pressed tells an agent that is refused how it should go on, as advise does for
 // one that is not, and the quota that it backs off.
 func (a *attempt) pressed(f *provider.Refusal) {
-	x := a.x
-	if f.Status != http.StatusTooManyRequests || !x.asked.Metered || x.up.Approver == nil {
+	x, h := a.x, a.x.w.Header()
+	if f.Status != http.StatusTooManyRequests {
 		return
 	}
-	h, d := x.w.Header(), quota.Decision{Reason: quota.Throttled, Code: quota.Code(f.Code), RetryIn: f.RetryIn}
-	pressure := "throttle"
+	d := quota.Decision{Reason: quota.Throttled, Code: quota.Code(f.Code), RetryIn: f.RetryIn}
+	pressure, factor := "throttle", float64(unbudgeted)
 	switch {
 	case f.Reason == reason.QuotaExhausted:
 		d.Reason, pressure = quota.HardLimit, "exhausted"
@@ -312,9 +317,18 @@ func (a *attempt) pressed(f *provider.Refusal) {
 	if f.RetryIn < 0 {
 		d.RetryIn = quota.Never
 	}
-	if b, ok := x.up.Approver.(backer); ok {
-		b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
+	if a.heldBack {
+		x.pace(f.RetryIn)
 	}
-	a.scale(h)
+	if x.asked.Metered && x.up.Approver != nil {
+		if b, ok := x.up.Approver.(backer); ok {
+			if a.heldBack {
+				b.HoldBack(a.request, f.RetryIn)
+			}
+			b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
+		}
+		factor = x.up.Approver.Factor(a.request)
+	}
+	scale(h, factor)
 	h.Set(headerPressure, pressure)
 }

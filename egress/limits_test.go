@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"pacing beyond the wait": {
 			quota.Limits{}, 1, func(p *egress.Provider) { p.Pacing = slow(t, time.Minute) }, nil,
-			429, "RATE_THROTTLED", reason.Deadline, time.Minute, "true", "",
+			429, "RATE_THROTTLED", reason.Deadline, time.Minute, "true", `"pace";q=1;w=60`,
 		},
 		"a deadline that has passed": {
 			quota.Limits{}, 0, nil, []string{"X-Headway-Deadline: 1999-01-01T00:00:00Z"},

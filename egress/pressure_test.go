@@ -126,3 +126,82 @@ func TestRetryAfterCountsTheQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestAWaitForThePaceTellsOfPressure: a call that the provider's pace leaves no time
+// for is refused with the same signs as one that the budget refuses.
+func TestAWaitForThePaceTellsOfPressure(t *testing.T) {
+	for name, c := range map[string]struct {
+		api    provider.API
+		path   string
+		budget bool
+		events []quota.EventType
+	}{
+		"with a budget":         {provider.OpenAI, "/p/v1/chat/completions", true, []quota.EventType{quota.EventThrottle, quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff}},
+		"without a budget":      {provider.OpenAI, "/p/v1/chat/completions", false, nil},
+		"what costs no tokens":  {provider.OpenAI, "/p/v1/files", true, nil},
+		"any API without words": {provider.HTTP, "/p/anything", false, nil},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			var events []quota.Event
+			up := &mirror{status: http.StatusTooManyRequests, body: "{}", header: http.Header{"Content-Type": {"application/json"}, "Retry-After": {"60"}}}
+			x := newRig(t, c.api, up, func(p *egress.Provider, _ *egress.Options) {
+				if !c.budget {
+					p.Approver, p.Models = nil, nil
+					return
+				}
+				l := newLedger(t, generous())
+				l.Subscribe(func(e quota.Event) { events = append(events, e) })
+				p.Approver = l
+			})
+			if res, body, err := x.ask(t, "POST", c.path, chatBody("m", false)); err != nil || res.StatusCode != http.StatusTooManyRequests {
+				t.Fatal(res, err, body)
+			}
+			synctest.Wait()
+			events = nil
+			res, body, err := x.ask(t, "POST", c.path, chatBody("m", false))
+			if err != nil || res.StatusCode != http.StatusTooManyRequests || len(up.got) != 1 {
+				t.Fatal(res, err, body, len(up.got))
+			}
+			synctest.Wait()
+			h := res.Header
+			if h.Get("X-Headway-Pressure") != "throttle" || h.Get("X-Headway-Scale") != "2" {
+				t.Errorf("pressure %q, scale %q, want throttle and 2", h.Get("X-Headway-Pressure"), h.Get("X-Headway-Scale"))
+			}
+			if h.Get("Retry-After") != "60" || h.Get("Ratelimit") != `"pace";r=0;t=60` || !strings.HasPrefix(h.Get("Ratelimit-Policy"), `"pace";q=`) {
+				t.Errorf("Retry-After %q, RateLimit %q, policy %q", h.Get("Retry-After"), h.Get("Ratelimit"), h.Get("Ratelimit-Policy"))
+			}
+			var types []quota.EventType
+			for _, e := range events {
+				types = append(types, e.Type)
+				if e.Type == quota.EventThrottle && (!e.Global || e.RetryInMS != 60_000) {
+					t.Errorf("the episode is told as %+v, want that of the provider as a whole, for 60 s", e)
+				}
+			}
+			for _, e := range c.events {
+				if !slices.Contains(types, e) {
+					t.Errorf("no event %s in %v", e, types)
+				}
+			}
+			if c.events == nil {
+				return
+			}
+			// One more refusal is the same episode, which ends by itself.
+			if res, _, err := x.ask(t, "POST", c.path, chatBody("m", false)); err != nil || res.Header.Get("X-Headway-Scale") != "2" {
+				t.Error(res, err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			count := map[quota.EventType]int{}
+			for _, e := range events {
+				count[e.Type]++
+			}
+			if count[quota.EventThrottle] != 1 || count[quota.EventResume] != 1 {
+				t.Errorf("%d episodes began and %d ended, want one", count[quota.EventThrottle], count[quota.EventResume])
+			}
+			up.status, up.body, up.header = http.StatusOK, `{"usage":{"prompt_tokens":12,"completion_tokens":100,"total_tokens":112}}`, http.Header{"Content-Type": {"application/json"}}
+			if res, body, err := x.ask(t, "POST", c.path, chatBody("m", false)); err != nil || res.StatusCode != http.StatusOK || res.Header.Get("X-Headway-Pressure") != "" {
+				t.Error("after the episode:", res, err, body)
+			}
+		})
+	}
+}

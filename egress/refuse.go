@@ -200,6 +200,15 @@ func (x *exchange) limits(d *quota.Denial) {
 	}
 }
 
+// pace adds the RateLimit fields of the pacing, by what it gives in a minute now.
+func (x *exchange) pace(retryIn time.Duration) {
+	interval := max(x.up.Pacing.Learned().Interval, time.Microsecond)
+	window := max(time.Minute, interval)
+	h := x.w.Header()
+	h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
+	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (max(retryIn, 0)+time.Second-1)/time.Second))
+}
+
 // policy is one budget in the words of the RateLimit fields.
 type policy struct {
 	name           string

@@ -168,11 +168,11 @@ func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 	g.reschedule(n, at)
 }
 
-// ready is the instant at which every bucket that lacked something holds it
-// again, with something to spare if so asked: the margin that keeps an episode
+// ready is the instant at which nothing is held back any more and every bucket that
+// lacked something holds it again, with something to spare if so asked: the margin that keeps an episode
 // from ending with every token.
 func (n *node) ready(spare bool) time.Duration {
-	at := n.refilled
+	at := max(n.refilled, n.heldBack)
 	for k := range n.bucket {
 		if n.lacking&(1<<k) == 0 {
 			continue

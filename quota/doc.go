@@ -14,6 +14,8 @@
 //	    soft --> normal: soft_relieved
 //	    normal --> throttle: bucket_empty
 //	    soft --> throttle: bucket_empty
+//	    normal --> throttle: held_back
+//	    soft --> throttle: held_back
 //	    throttle --> normal: resume
 //	    normal --> exhausted: cap_reached
 //	    soft --> exhausted: cap_reached
@@ -27,7 +29,9 @@
 // is soft above 0.8 of its window, or earlier when it is heading for the end of
 // a budget, and normal again at 0.7. A refusal for an empty bucket begins an
 // episode of throttle; it ends when the bucket holds what was refused and one
-// call (or a tenth of the token bucket) to spare.
+// call (or a tenth of the token bucket) to spare. What holds requests back beside the
+// budgets, such as a provider that asked to be left alone, is such an episode of the
+// global scope; it is told of, and decides nothing here.
 //
 // Memory is bounded: by MaxTenants tenants and MaxAgents agents of each, by
 // MaxWaiting waiters and by the event buffer; open permits are bounded by what

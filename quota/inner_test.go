@@ -20,7 +20,7 @@ func TestTheTableOfMoves(t *testing.T) {
 	}
 	want := map[move]State{
 		{Normal, SoftReached}: Soft, {Soft, SoftRelieved}: Normal,
-		{Normal, BucketEmpty}: Throttle, {Soft, BucketEmpty}: Throttle, {Throttle, Resume}: Normal,
+		{Normal, BucketEmpty}: Throttle, {Soft, BucketEmpty}: Throttle, {Normal, HeldBack}: Throttle, {Soft, HeldBack}: Throttle, {Throttle, Resume}: Normal,
 		{Normal, CapReached}: Exhausted, {Soft, CapReached}: Exhausted, {Throttle, CapReached}: Exhausted,
 		{Exhausted, DayTurned}: Normal, {Exhausted, CapRaised}: Normal, {Exhausted, RoomMade}: Normal,
 	}

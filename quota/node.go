@@ -115,6 +115,7 @@ type node struct {
 	wanted     [kinds]int64  // the most that was refused in it, in nano-units
 	softWanted int64         // the most that the window refused
 	foreseen   time.Duration // soft because of a forecast, at least until then; zero if not
+	heldBack   time.Duration // in throttle at least until then; zero if only the buckets say so
 	spentOn    int64         // the day on which it was exhausted
 	factor     int64         // scale factor in thousandths
 	step       int64         // by how much it returns to 1

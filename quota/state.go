@@ -55,7 +55,8 @@ const (
 	SoftRelieved
 	// BucketEmpty: a request found a bucket too low.
 	BucketEmpty
-	// Resume: the bucket holds what was refused and some to spare.
+	// Resume: the bucket holds what was refused and some to spare, and what a request
+	// was held back for is over.
 	Resume
 	// CapReached: a daily cap is used up, or but for a hundredth that a request had
 	// no room in. Tokens that are only held do not count.
@@ -66,11 +67,13 @@ const (
 	CapRaised
 	// RoomMade: tokens or calls were given back.
 	RoomMade
+	// HeldBack: something beside the budgets refused a request; see [Governor.HoldBack].
+	HeldBack
 	triggers
 )
 
 var triggerNames = [triggers]string{
-	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised", "room_made",
+	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised", "room_made", "held_back",
 }
 
 // String is the trigger's stable name.
@@ -95,6 +98,7 @@ var legal = [triggers]struct {
 	DayTurned:    {[]State{Exhausted}, Normal},
 	CapRaised:    {[]State{Exhausted}, Normal},
 	RoomMade:     {[]State{Exhausted}, Normal},
+	HeldBack:     {[]State{Normal, Soft}, Throttle},
 }
 
 // next is where a trigger moves a state; ok is false when it may not.
@@ -126,7 +130,7 @@ func (g *Governor) transition(n *node, t Trigger, at time.Duration) {
 	g.log.add(m)
 	switch to {
 	case Normal:
-		n.lacking, n.wanted, n.softWanted, n.foreseen = 0, [kinds]int64{}, 0, 0
+		n.lacking, n.wanted, n.softWanted, n.foreseen, n.heldBack = 0, [kinds]int64{}, 0, 0, 0
 		g.restore(n, at)
 	case Exhausted:
 		n.spentOn = n.day
@@ -147,7 +151,7 @@ func (g *Governor) tell(n *node, t Trigger, at time.Duration) {
 		e.Forecast = n.foreseen > 0
 		used, budget, span := n.pressure()
 		e.Utilization, e.WindowMS = float64(share(used, 1000, budget))/1000, int64(span/time.Millisecond)
-	case BucketEmpty:
+	case BucketEmpty, HeldBack:
 		g.counts.throttles++
 		e.Type, e.Reason = EventThrottle, Throttled
 		e.RetryInMS = milliseconds(n.ready(false) - at)

@@ -73,6 +73,43 @@ func TestTheGlobalScopeHasItsOwnEpisode(t *testing.T) {
 	}
 }
 
+func TestWhatIsHeldBackIsOneEpisodeOfTheGlobalScope(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 3}))
+	g.HoldBack(0, ask(1), 30*sec)
+	g.HoldBack(sec, ask(1), 10*sec) // shorter than what was said before
+	g.HoldBack(2*sec, ask(1), 40*sec)
+	if d := approve(t, g, 3*sec, ask(1)); d.Advisory&quota.AdviseThrottled == 0 {
+		t.Error("an approval in the episode does not tell of it")
+	}
+	if f := g.Factor(3*sec, ask(1)); f != 2 {
+		t.Errorf("the factor is %v, want 2", f)
+	}
+	if at, ok := g.NextTransition(4 * sec); !ok || at != 42*sec {
+		t.Errorf("next transition at %v, %v", at, ok)
+	}
+	g.Advance(time.Hour)
+	same(t, "events", told(g), []string{"0s rate:throttle global", "42s rate:resume global"})
+	same(t, "moves", moved(g), []string{"0s global: normal>throttle held_back", "42s global: throttle>normal resume"})
+	if s := g.Statistics(); s.Denied != 3 || s.Throttles != 1 || s.Resumes != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestABucketThatIsEmptyOutlastsWhatIsHeldBack(t *testing.T) {
+	g := governor(t, quota.Config{Global: quota.Limits{CallsPerMinute: 60, Burst: 1}, Models: map[string]quota.Model{"m": {}}})
+	approve(t, g, 0, ask(1))
+	g.HoldBack(0, ask(1), sec/2)
+	refused(t, g, 0, ask(1), quota.CodeGlobalLimit)
+	g.HoldBack(0, quota.Request{Model: "unknown"}, time.Hour) // which is none of ours
+	g.Advance(time.Hour)
+	same(t, "events", told(g), []string{"0s rate:throttle global", "1s rate:resume global"})
+	capped := governor(t, quota.Config{Global: quota.Limits{MaxDailyCalls: 1}, Models: map[string]quota.Model{"m": {}}})
+	approve(t, capped, 0, ask(1))
+	capped.HoldBack(0, ask(1), sec)
+	capped.Advance(sec)
+	same(t, "events of a day that is used up", told(capped), []string{"0s llm:quota_exhausted global"})
+}
+
 // The scenarios of the mission: each a list of calls with what they move.
 func TestScenarios(t *testing.T) {
 	midnight := 12 * time.Hour // after the origin

@@ -191,6 +191,12 @@ func (g *Governor) Overrun(id quota.Permit) {
 	})
 }
 
+// HoldBack tells that something beside the budgets refused a request, and for how
+// long; see [quota.Governor.HoldBack].
+func (g *Governor) HoldBack(r quota.Request, wait time.Duration) {
+	g.change(func(now time.Duration) { g.core.HoldBack(now, r, wait) })
+}
+
 // Backoff records that a client of this scope backs off instead of calling, for
 // the reason of a decision.
 func (g *Governor) Backoff(s quota.Scope, d quota.Decision) {
