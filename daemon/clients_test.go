@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -136,6 +137,63 @@ func TestPagesMayCallAnOpenDaemonOnlyFromConfiguredOrigins(t *testing.T) {
 		if res.StatusCode != want {
 			t.Errorf("%s: %d, want %d", origin, res.StatusCode, want)
 		}
+	}
+}
+
+func TestPagesOfConfiguredOriginsMayAskTheAPI(t *testing.T) {
+	const app, approve, patch = "https://app.example", "POST /v1/quota/approve", "PATCH /v1/quota/config"
+	data, dataHash := keys.Generate()
+	admin, adminHash := keys.Generate()
+	budget := "quota: {global: {calls_per_minute: 60}}\n"
+	dataKey, adminKey := "keys: [{id: a, hash: \""+dataHash+"\"}]\n", "admin_keys: [{id: b, hash: \""+adminHash+"\"}]\n"
+	listed, every := "cors: {origins: [\""+app+"\"]}\n", "cors: {origins: [\"*\"]}\n"
+	for name, c := range map[string]struct {
+		config, operation, origin, key string
+		want                           int
+	}{
+		"a page with a key":                         {dataKey + listed, approve, app, data, 200},
+		"a page without one":                        {dataKey + listed, approve, app, "", 401},
+		"another page":                              {dataKey + listed, approve, "https://evil.example", data, 403},
+		"any page":                                  {dataKey + every, approve, "https://some.example", data, 200},
+		"without cors":                              {dataKey, approve, app, data, 403},
+		"no keys":                                   {listed, approve, app, "", 200},
+		"a page with an admin key":                  {dataKey + adminKey + listed, patch, app, admin, 200},
+		"a page whose key is no admin key":          {dataKey + adminKey + listed, patch, app, data, 403},
+		"changes without admin keys, from a page":   {listed, patch, app, "", 403},
+		"changes without admin keys, from a client": {listed, patch, "", "", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := place(t)
+			s.start(openai(upstream(t, answers), "") + budget + c.config)
+			method, path, _ := strings.Cut(c.operation, " ")
+			body, kind := `{"model":"other","expected_input_tokens":1}`, "application/json"
+			if c.operation == patch {
+				body, kind = `{"global":{"callsPerMinute":50}}`, "application/merge-patch+json"
+			}
+			r, err := http.NewRequestWithContext(t.Context(), method, s.base+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", kind)
+			if c.key != "" {
+				r.Header.Set("Authorization", "Bearer "+c.key)
+			}
+			if c.origin != "" {
+				r.Header.Set("Origin", c.origin)
+				r.Header.Set("Sec-Fetch-Site", "cross-site")
+			}
+			res, err := s.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(res.Body)
+			if err := errors.Join(err, res.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if res.StatusCode != c.want {
+				t.Errorf("%d %s, want %d", res.StatusCode, text, c.want)
+			}
+		})
 	}
 }
 

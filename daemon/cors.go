@@ -8,6 +8,11 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 )
 
+// trusted reports whether the configuration lets pages of an origin call.
+func trusted(c *config.CORS, origin string) bool {
+	return c != nil && (slices.Contains(c.Origins, origin) || slices.Contains(c.Origins, "*"))
+}
+
 // allow says in an answer that a page of the request's origin may read it, if the
 // configuration lets it. It is true for a preflight, which is answered then: a
 // browser sends it without the page's key. Source: the Fetch standard, section 3.2.
@@ -18,7 +23,7 @@ func allow(c *config.CORS, w http.ResponseWriter, r *http.Request) (answered boo
 	}
 	h := w.Header()
 	h.Add("Vary", "Origin")
-	if !slices.Contains(c.Origins, origin) && !slices.Contains(c.Origins, "*") {
+	if !trusted(c, origin) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)

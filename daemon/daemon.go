@@ -142,13 +142,13 @@ func New(c config.Config, o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.api, err = api.New(api.Options{
-		Authorize: d.authorize,
-		Quotas:    func() map[string]api.Quota { return d.live.Load().quotas },
-		Rates:     d.rates,
-		Schedule:  d.scheduled,
-		Reader:    d.archive,
-		Keys:      keyring{d},
-		Events:    d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
+		Authorize: d.authorize, OtherOrigins: d.otherOrigin,
+		Quotas:   func() map[string]api.Quota { return d.live.Load().quotas },
+		Rates:    d.rates,
+		Schedule: d.scheduled,
+		Reader:   d.archive,
+		Keys:     keyring{d},
+		Events:   d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})
 	return d, err
 }

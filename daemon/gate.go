@@ -42,6 +42,13 @@ func (d *Daemon) gate(p *plan) *gate {
 	return g
 }
 
+// otherOrigin lets pages of the configured origins ask the API. What takes an admin
+// they may only where admins have keys: an open daemon is its machine's, not a page's.
+func (d *Daemon) otherOrigin(r *http.Request, admin bool) bool {
+	v := d.live.Load()
+	return trusted(v.config.CORS, r.Header.Get("Origin")) && (!admin || v.gate.admin.Len() > 0)
+}
+
 // authorize says who asks; see [api.Options].
 func (d *Daemon) authorize(r *http.Request, admin bool) (api.Caller, error) {
 	return d.live.Load().gate.authorize(r, admin, time.Now())

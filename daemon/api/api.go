@@ -84,6 +84,10 @@ type Options struct {
 	// RateLimited with 429 and its RetryAt; any other error is a 401. The error's
 	// text is not shown. Required; see [Anybody].
 	Authorize func(r *http.Request, admin bool) (Caller, error)
+	// OtherOrigins says whether a page of another origin may have sent a request that
+	// changes something; admin says that only an admin may. Whoever sent it is
+	// authorized as well. Default: no page may.
+	OtherOrigins func(r *http.Request, admin bool) bool
 	// Quotas are the quotas by the name of their provider; [DefaultQuota] is the
 	// one that requests without a provider are for. Without that one, they are
 	// for the only quota there is. Default: none.
@@ -287,8 +291,9 @@ func (a *API) serve(methods map[string]operation) http.Handler {
 
 // admit does an operation for those who may.
 func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error {
-	// A page of another site must not use the reader's place on our network.
-	if err := a.guard.Check(r); err != nil {
+	// A page of another site must not use the reader's place on our network, but for
+	// those that the owner trusts.
+	if err := a.guard.Check(r); err != nil && (a.o.OtherOrigins == nil || !a.o.OtherOrigins(r, op.by == admin)) {
 		return &Problem{Status: http.StatusForbidden, Title: "Another site's page", Detail: "a browser sent this from a page of another origin"}
 	}
 	var c Caller
