@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,6 +195,48 @@ func TestPagesOfConfiguredOriginsMayAskTheAPI(t *testing.T) {
 				t.Errorf("%d %s, want %d", res.StatusCode, text, c.want)
 			}
 		})
+	}
+}
+
+// TestAModelThatCannotBeAskedForUsageIsRememberedAcrossRestarts: that a model refuses
+// to be asked costs one refused call, not one a restart.
+func TestAModelThatCannotBeAskedForUsageIsRememberedAcrossRestarts(t *testing.T) {
+	var got, asked atomic.Int64
+	url := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got.Add(1)
+		if strings.Contains(string(body), "stream_options") {
+			asked.Add(1)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: [DONE]\n\n")
+	})
+	s := place(t)
+	stream := func(wantGot, wantAsked int64) {
+		t.Helper()
+		status, _, body := s.do(http.MethodPost, "/openai/v1/chat/completions", "", strings.Replace(question, "{", `{"stream":true,`, 1))
+		if status != 200 || got.Load() != wantGot || asked.Load() != wantAsked {
+			t.Errorf("%d %s after %d requests, of which %d ask; want %d and %d", status, body, got.Load(), asked.Load(), wantGot, wantAsked)
+		}
+	}
+	for name, pacing := range map[string]string{"paced": "", "not paced": "    pacing: off\n"} {
+		s.dir = t.TempDir()
+		got.Store(0)
+		asked.Store(0)
+		s.start(openai(url, pacing))
+		stream(2, 1)
+		stream(3, 1)
+		s.stop()
+		s.start(openai(url, pacing))
+		stream(4, 1)
+		s.stop()
+		s.start(openai(url, pacing+"    inject_usage: always\n"))
+		if status, _, _ := s.do(http.MethodPost, "/openai/v1/chat/completions", "", strings.Replace(question, "{", `{"stream":true,`, 1)); status != 422 {
+			t.Errorf("%s, always: %d", name, status)
+		}
+		s.stop()
 	}
 }
 

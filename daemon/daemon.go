@@ -79,8 +79,8 @@ type Daemon struct {
 	config  config.Config
 	lines   map[string]*line // all names since the start
 	lock    *os.File
-	stored  map[string]rate // the learned rates as on disk
-	issued  []keys.Key      // as on disk
+	stored  ratesContent // what was learned, as on disk
+	issued  []keys.Key   // as on disk
 	address net.Addr
 	server  *server
 	saver   *saver
@@ -190,7 +190,8 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	if err := d.carryOut(p); err != nil {
 		return err
 	}
-	for name, r := range d.stored {
+	d.proxy.RestoreUnasked(time.Now(), d.stored.Unasked)
+	for name, r := range d.stored.Rates {
 		if l := d.lines[name]; l != nil && l.pacing != nil {
 			l.warm(r, time.Now(), d.log)
 		}

@@ -38,55 +38,59 @@ func rateOf(s control.State, at time.Time) rate {
 	return rate{Law: s.Law, Version: s.Version, IntervalNS: int64(s.Interval), RecordedAt: at.UTC(), State: s.Data}
 }
 
+// ratesContent is the file: what was learned of providers, by their names.
 type ratesContent struct {
 	Version int             `json:"version"`
 	Rates   map[string]rate `json:"rates"`
+	// Unasked are the models that refuse to be asked for the usage of their streams,
+	// and since when.
+	Unasked map[string]map[string]time.Time `json:"unasked,omitempty"`
 }
 
-// readRates reads the learned rates by provider; none when there is no file. One
-// that cannot be understood is put aside: what was learned can be learned again.
-func readRates(path string, log *slog.Logger) (_ map[string]rate, err error) {
+// readRates reads what was learned; nothing when there is no file. One that cannot
+// be understood is put aside: what was learned can be learned again.
+func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return none, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("daemon: the learned rates: %w", err)
+		return none, fmt.Errorf("daemon: the learned rates: %w", err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxRates+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("daemon: the learned rates: %w", err)
+		return none, fmt.Errorf("daemon: the learned rates: %w", err)
 	}
-	rates, err := decodeRates(b)
+	c, err := decodeRates(b)
 	if err == nil {
-		return rates, nil
+		return c, nil
 	}
 	aside := path + ".unread"
 	if moved := os.Rename(path, aside); moved != nil {
-		return nil, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
+		return none, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
 	}
 	log.Warn("the learned rates cannot be read and were put aside; pacing begins anew", slog.String("file", aside), slog.Any("error", err))
-	return nil, nil
+	return none, nil
 }
 
-func decodeRates(b []byte) (map[string]rate, error) {
+func decodeRates(b []byte) (c ratesContent, err error) {
 	if len(b) > maxRates {
-		return nil, fmt.Errorf("it is larger than %d bytes: not a file of rates", maxRates)
+		return c, fmt.Errorf("it is larger than %d bytes: not a file of rates", maxRates)
 	}
-	var c ratesContent
 	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("not a file of rates: %w", err)
+		return ratesContent{}, fmt.Errorf("not a file of rates: %w", err)
 	}
 	if c.Version != ratesVersion {
-		return nil, fmt.Errorf("its version is %d, this program reads version %d", c.Version, ratesVersion)
+		return ratesContent{}, fmt.Errorf("its version is %d, this program reads version %d", c.Version, ratesVersion)
 	}
-	return c.Rates, nil
+	return c, nil
 }
 
 // writeRates replaces the file; when it returns nil the file is durable. The
 // state's folder is locked, so that nobody else writes there.
-func writeRates(path string, rates map[string]rate) error {
-	b, err := json.Marshal(ratesContent{ratesVersion, rates})
+func writeRates(path string, c ratesContent) error {
+	c.Version = ratesVersion
+	b, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("daemon: the learned rates: %w", err)
 	}

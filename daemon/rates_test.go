@@ -15,10 +15,14 @@ import (
 func TestRatesSurviveTheirFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rates.json")
 	log := slog.New(slog.DiscardHandler)
-	if got, err := readRates(path, log); len(got) > 0 || err != nil {
+	if got, err := readRates(path, log); len(got.Rates) > 0 || err != nil {
 		t.Errorf("without a file: %v, %v", got, err)
 	}
-	want := map[string]rate{"a": {Law: "aimd", Version: 1, IntervalNS: 5, RecordedAt: time.Unix(1_800_000_000, 7).UTC(), State: []byte{0, 255}}}
+	at := time.Unix(1_800_000_000, 7).UTC()
+	want := ratesContent{
+		Version: ratesVersion, Rates: map[string]rate{"a": {Law: "aimd", Version: 1, IntervalNS: 5, RecordedAt: at, State: []byte{0, 255}}},
+		Unasked: map[string]map[string]time.Time{"a": {"mistral": at}},
+	}
 	if err := writeRates(path, want); err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +40,11 @@ func FuzzRates(f *testing.F) {
 	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"aimd","version":1,"interval_ns":-1}}}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rates, err := decodeRates(data)
+		c, err := decodeRates(data)
 		if err != nil {
 			return
 		}
-		for name, r := range rates {
+		for name, r := range c.Rates {
 			g, err := headway.New(headway.Config{Ceiling: 10 * time.Millisecond, Law: "envelope"})
 			if err != nil {
 				t.Fatal(err)

@@ -119,13 +119,18 @@ func (s *saver) stop() {
 	s.done.Wait()
 }
 
-// saveRates stores what pacing has learned, with the lock held. A rate is as old
-// as the last attempt that it was learned from.
+// saveRates stores what was learned, with the lock held. A rate is as old as the
+// last attempt that it was learned from. Of providers that are no longer there, what
+// is stored stays.
 func (d *Daemon) saveRates(now time.Time) error {
-	rates := maps.Clone(d.stored)
+	rates, unasked := maps.Clone(d.stored.Rates), maps.Clone(d.stored.Unasked)
 	if rates == nil {
 		rates = map[string]rate{}
 	}
+	if unasked == nil {
+		unasked = map[string]map[string]time.Time{}
+	}
+	maps.Copy(unasked, d.proxy.Unasked())
 	attempts := map[*line]int64{}
 	for _, s := range d.proxy.Status() {
 		l := d.lines[s.Name]
@@ -135,15 +140,15 @@ func (d *Daemon) saveRates(now time.Time) error {
 		rates[s.Name] = rateOf(l.pacing.Learned(), now)
 		attempts[l] = s.Attempts
 	}
-	if len(attempts) == 0 {
+	if len(attempts) == 0 && maps.EqualFunc(unasked, d.stored.Unasked, maps.Equal[map[string]time.Time]) {
 		return nil
 	}
-	if err := writeRates(d.ratesPath(), rates); err != nil {
+	if err := writeRates(d.ratesPath(), ratesContent{Rates: rates, Unasked: unasked}); err != nil {
 		return err
 	}
 	for l, n := range attempts {
 		l.saved = n
 	}
-	d.stored = rates
+	d.stored = ratesContent{Rates: rates, Unasked: unasked}
 	return nil
 }

@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/headway-go/headway/egress/usage"
 )
@@ -22,33 +24,75 @@ const (
 	InjectNever InjectUsage = "never"
 )
 
-// maxInjected bounds the models that are remembered.
-const maxInjected = 1024
+const (
+	// maxInjected bounds the models that are remembered, maxInjectedName the bytes of
+	// one's name.
+	maxInjected, maxInjectedName = 1024, 256
+	// unaskedFor is how old the refusal of a model may be to be taken over from a former
+	// process: what a provider refused then, it may have learned since.
+	unaskedFor = 30 * 24 * time.Hour
+)
 
 // injection remembers which models can be asked for usage.
 type injection struct {
-	mu     sync.Mutex
-	models map[string]bool
+	mu      sync.Mutex
+	takes   map[string]bool
+	refused map[string]time.Time // since when, those that do not take it
 }
 
 // of is what is known of a model.
 func (j *injection) of(model string) (takes, known bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	takes, known = j.models[model]
+	takes, known = j.takes[model]
 	return takes, known
 }
 
-func (j *injection) note(model string, takes bool) {
+func (j *injection) note(model string, takes bool, at time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if was, known := j.models[model]; known && was == takes {
+	if was, known := j.takes[model]; known && was == takes || len(model) > maxInjectedName {
 		return
 	}
-	if j.models == nil || len(j.models) >= maxInjected {
-		j.models = map[string]bool{} // a model costs one refused call to be learned anew
+	if j.takes == nil || len(j.takes) >= maxInjected {
+		// A model costs one refused call to be learned anew.
+		j.takes, j.refused = map[string]bool{}, map[string]time.Time{}
 	}
-	j.models[model] = takes
+	j.takes[model] = takes
+	if delete(j.refused, model); !takes {
+		j.refused[model] = at
+	}
+}
+
+// Unasked are, by provider, the models whose streams are not asked for their usage,
+// because they refused that, and since when. It is what [Proxy.RestoreUnasked] takes.
+func (p *Proxy) Unasked() map[string]map[string]time.Time {
+	all := map[string]map[string]time.Time{}
+	for _, u := range p.table.Load().order {
+		j := &u.injection
+		j.mu.Lock()
+		if len(j.refused) > 0 {
+			all[u.Name] = maps.Clone(j.refused)
+		}
+		j.mu.Unlock()
+	}
+	return all
+}
+
+// RestoreUnasked takes over what a former proxy had learned, so that it costs no
+// refused calls again. What is older than 30 days is learned anew.
+func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Time) {
+	for name, models := range all {
+		u := p.table.Load().upstreams[name]
+		if u == nil {
+			continue
+		}
+		for model, at := range models {
+			if now.Sub(at) < unaskedFor {
+				u.injection.note(model, false, at)
+			}
+		}
+	}
 }
 
 // inject asks for usage where that is allowed.
@@ -86,8 +130,8 @@ func (x *exchange) judge(status int) {
 	}
 	switch {
 	case x.restored:
-		x.up.injection.note(x.asked.Model, false)
+		x.up.injection.note(x.asked.Model, false, x.began.Round(0).UTC())
 	case x.doubted:
-		x.up.injection.note(x.asked.Model, true)
+		x.up.injection.note(x.asked.Model, true, x.began.Round(0).UTC())
 	}
 }
