@@ -40,7 +40,7 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 
 test-long: ## Run the tests that kill at random or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./sim ./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite \
-	./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider -long
+	./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long
 
 check: check-fmt check-mod check-generated lint vet check-tools test check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \
