@@ -85,6 +85,48 @@ func TestARefusalTellsWhatAnApprovalTells(t *testing.T) {
 	}
 }
 
+// TestWhatOthersHoldOfTheDayIsNamed: a call for which calls under way hold the rest of
+// the day is refused for now, with the field of the day's budget, not for good.
+func TestWhatOthersHoldOfTheDayIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		entered, release := make(chan struct{}), make(chan struct{})
+		up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(entered)
+			<-release
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"usage":{"prompt_tokens":5,"completion_tokens":5,"total_tokens":10}}`))
+		}))
+		x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
+			config := generous()
+			config.Global = quota.Limits{CallsPerMinute: 1_000_000, MaxDailyTokens: 300}
+			p.Approver, p.Pacing = newLedger(t, config), nil
+		})
+		first := make(chan int)
+		go func() {
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil {
+				t.Error(err)
+			}
+			first <- res.StatusCode
+		}()
+		<-entered
+		res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false), "X-Headway-Timeout: 100ms")
+		if err != nil || res.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "RATE_GLOBAL_LIMIT_EXCEEDED") {
+			t.Fatal(res, err, body)
+		}
+		if h := res.Header; h.Get("Ratelimit") != `"daily-tokens";r=0;t=1` || h.Get("Ratelimit-Policy") != `"daily-tokens";q=300;w=86400;qu="tokens"` || h.Get("X-Should-Retry") != "true" {
+			t.Errorf("RateLimit %q, policy %q, x-should-retry %q", h.Get("Ratelimit"), h.Get("Ratelimit-Policy"), h.Get("X-Should-Retry"))
+		}
+		if s := x.quota.Snapshot().Global; s.State != quota.Normal {
+			t.Errorf("the state is %v", s.State)
+		}
+		close(release)
+		if status := <-first; status != http.StatusOK {
+			t.Error(status)
+		}
+	})
+}
+
 // TestRetryAfterCountsTheQueue: who is refused is told when it would be served,
 // behind those who wait.
 func TestRetryAfterCountsTheQueue(t *testing.T) {

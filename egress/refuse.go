@@ -180,7 +180,11 @@ func (x *exchange) limits(d *quota.Denial) {
 	}
 	config := q.Config()
 	var policy, left strings.Builder
-	for _, p := range policies(scoped(&config, d.Scope), d.Reason) {
+	why, of := d.Reason, scoped(&config, d.Scope)
+	if d.Held && of.MaxDailyTokens > 0 {
+		why, of = quota.HardLimit, quota.Limits{MaxDailyTokens: of.MaxDailyTokens} // for the moment
+	}
+	for _, p := range policies(of, why) {
 		if policy.Len() > 0 {
 			policy.WriteString(", ")
 			left.WriteString(", ")

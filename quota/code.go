@@ -132,7 +132,7 @@ func (d Decision) Refusal(at time.Time) *reason.Refusal {
 	if d.Approved {
 		return nil
 	}
-	r := &reason.Refusal{Reason: reason.Pacing, Scope: d.Scope.String(), Err: &Denial{d.Reason, d.Code, d.Scope, d.RetryIn}}
+	r := &reason.Refusal{Reason: reason.Pacing, Scope: d.Scope.String(), Err: &Denial{d.Reason, d.Code, d.Scope, d.RetryIn, d.Held}}
 	switch d.Code {
 	case CodeHardLimit:
 		r.Reason = reason.QuotaExhausted
@@ -152,6 +152,7 @@ type Denial struct {
 	Code    Code
 	Scope   Scope
 	RetryIn time.Duration
+	Held    bool // as in Decision
 }
 
 // Error says which scope, code and kind, and when to come back.
