@@ -92,7 +92,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 	keep := func(why *stop) *stop {
 		return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, why)
 	}
-	trail, restarted := Trail{}, false
+	trail, restarted := connector.Trail{}, false
 	narrow, wrong := "", false // a list since narrow should have shown more
 	for walked := false; ; {
 		if stop := r.halted(ctx); stop != nil {
@@ -113,7 +113,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 		}
 		page, err := r.list(ctx, connector.ListRequest{Stream: s.Name, Cursor: g.Cursor, Since: g.Since})
 		if err != nil && g.Cursor != "" && !restarted && cursorRefused(err) {
-			g.Cursor, trail, restarted = "", Trail{}, true
+			g.Cursor, trail, restarted = "", connector.Trail{}, true
 			continue
 		}
 		if err != nil {
@@ -143,7 +143,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 		case !done:
 			g.Cursor = page.Next
 		case g.Since != "":
-			narrow, g.Since, g.Cursor, trail = g.Since, "", "", Trail{}
+			narrow, g.Since, g.Cursor, trail = g.Since, "", "", connector.Trail{}
 			if !s.Ascending || !s.Inclusive {
 				narrow = ""
 			}

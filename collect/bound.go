@@ -25,10 +25,10 @@ func boundEvent(b reason.Bounds) *event.Bound {
 //
 // Each moment counts for the first of these that applies: the circuit or other
 // pressure is waited out, a response is waited for, something is committed, a list
-// is to be asked for again, this machine had the word. What lies between two admissions is kept apart until the second is made.
-// If that had to wait for pacing or a cooldown, then a faster response, disk or
-// machine would not have brought it forward, and the whole time between the two
-// counts for what it waited for.
+// is to be asked for again, this machine was at work. What lies between two
+// admissions is kept apart until the second is made. If that had to wait for pacing
+// or a cooldown, then a faster response, disk or machine would not have brought it
+// forward, and the whole time between the two counts for what it waited for.
 type account struct {
 	spent   reason.Bounds // up to the last admission
 	between reason.Bounds // since then

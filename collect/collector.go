@@ -78,7 +78,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	}
 	fault.Point(fault.LeaseAcquired)
 	ctx, lost := context.WithCancelCause(ctx)
-	beat, record := r.heartbeat(ctx, lost), r.keepRecord(ctx)
+	beat, record := heartbeat(ctx, r.o.Store, r.lease, r.o.LeaseTTL, lost), r.keepRecord(ctx)
 	end := r.collect(ctx)
 	lost(nil)
 	beat.Wait()

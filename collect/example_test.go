@@ -83,7 +83,7 @@ func ExampleNew() {
 }
 
 func ExampleTrail() {
-	var t collect.Trail
+	var t connector.Trail
 	if slices.ContainsFunc([]string{"a", "b", "c", "b", "c", "b", "c"}, t.Step) {
 		fmt.Println("the paging runs in a circle")
 	}

@@ -11,17 +11,17 @@ import (
 // the connection the run is canceled with that as its cause. A renewal that
 // fails for another reason is tried again: the fencing token protects the
 // state meanwhile, not the clock.
-func (r *run) heartbeat(ctx context.Context, lost context.CancelCauseFunc) *sync.WaitGroup {
+func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(r.o.LeaseTTL / 3)
+		tick := time.NewTicker(ttl / 3)
 		defer tick.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				err := r.o.Store.Renew(ctx, r.lease, now, r.o.LeaseTTL)
+				err := store.Renew(ctx, lease, now, ttl)
 				if errors.Is(err, ErrLeaseLost) {
 					lost(ErrLeaseLost)
 					return

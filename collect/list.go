@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/connector"
@@ -63,17 +64,34 @@ func (r *run) unlisted(ctx context.Context, l *Lane, err error) *stop {
 	return s
 }
 
-// unfinished reports whether pages are left to walk: a walk is under way, or a
-// stream's past was never walked to its end.
+// unfinished reports whether pages of the run's streams are left to walk.
 func (r *run) unfinished(ctx context.Context) (bool, error) {
 	state, err := r.o.Store.Load(ctx, r.o.Connection)
 	if err != nil {
 		return false, err
 	}
 	for _, s := range r.chosen() {
-		if !lane(state.Lanes, s.Name, Catchup).Done || lane(state.Lanes, s.Name, Steady).Walking {
+		if unwalked(state.Lanes, s.Name) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// unwalked reports whether pages of a stream are left: its past was never walked
+// to its end, or what changed since is being walked.
+func unwalked(lanes []Lane, stream string) bool {
+	return !lane(lanes, stream, Catchup).Done || lane(lanes, stream, Steady).Walking
+}
+
+// Unfinished reports whether pages are left to walk, as far as is on record. What
+// is left of streams that the connection no longer has does not count.
+func (c ConnectionStatus) Unfinished() bool {
+	if len(c.Lanes) == 0 {
+		return c.LastRun != nil // it has not come to the end of its first page
+	}
+	return slices.ContainsFunc(c.Lanes, func(l Lane) bool {
+		gone := slices.ContainsFunc(c.Shapes, func(s StreamShape) bool { return s.Stream == l.Stream && s.Gone })
+		return !gone && unwalked(c.Lanes, l.Stream)
+	})
 }

@@ -27,9 +27,9 @@ func timeless(items []connector.Item) bool {
 	return some
 }
 
-// contradiction says where a page contradicts what is declared of its list. High is the highest watermark of the pages before. A page may
-// begin below it, since what arrives late moves the pages; it may not lie below
-// it as a whole.
+// contradiction says where a page contradicts what is declared of its list. High is
+// the highest watermark of the pages before. A page may begin below it, since what
+// arrives late moves the pages; it may not lie below it as a whole.
 func contradiction(s connector.Stream, high string, items []connector.Item) error {
 	if s.Lookback > 0 && timeless(items) {
 		return errTimeless

@@ -47,9 +47,8 @@ func TestTheHeartbeatRenewsThreeTimesALeaseUntilItIsLost(t *testing.T) {
 			}
 			return nil
 		}}
-		r := &run{o: Options{Store: s, LeaseTTL: 30 * time.Second}, lease: Lease{Token: 7}}
 		ctx, lost := context.WithCancelCause(t.Context())
-		beat := r.heartbeat(ctx, lost)
+		beat := heartbeat(ctx, s, Lease{Token: 7}, 30*time.Second, lost)
 		time.Sleep(39 * time.Second)
 		if ctx.Err() != nil {
 			t.Fatalf("the run was ended after %d renewals: %v", len(s.at), context.Cause(ctx))
@@ -73,9 +72,8 @@ func TestTheHeartbeatRenewsThreeTimesALeaseUntilItIsLost(t *testing.T) {
 func TestTheHeartbeatEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &renewals{err: func(int) error { return nil }}
-		r := &run{o: Options{Store: s, LeaseTTL: 30 * time.Second}, lease: Lease{Token: 7}}
 		ctx, end := context.WithCancelCause(t.Context())
-		beat := r.heartbeat(ctx, end)
+		beat := heartbeat(ctx, s, Lease{Token: 7}, 30*time.Second, end)
 		time.Sleep(15 * time.Second)
 		end(nil)
 		beat.Wait()

@@ -103,7 +103,7 @@ func TestTrailFindsEveryCycleAndNothingElse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tail := rapid.IntRange(0, 200).Draw(t, "tail")
 		cycle := rapid.IntRange(1, 200).Draw(t, "cycle")
-		var trail Trail
+		var trail connector.Trail
 		for n := range 4*(tail+cycle) + 10 {
 			at := n
 			if at >= tail {

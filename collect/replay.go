@@ -100,7 +100,7 @@ func RunReplay(ctx context.Context, o ReplayOptions) (ReplaySummary, error) {
 	}
 	fault.Point(fault.LeaseAcquired)
 	within, lost := context.WithCancelCause(ctx)
-	beat := (&run{o: Options{Store: o.Store, LeaseTTL: o.LeaseTTL}, lease: r.lease}).heartbeat(within, lost)
+	beat := heartbeat(within, o.Store, r.lease, o.LeaseTTL, lost)
 	done, err := r.copy(within)
 	err = errors.Join(err, o.Sink.Close())
 	if errors.Is(context.Cause(within), ErrLeaseLost) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
 )
 
 // StreamShape is how a stream was read when it was last collected.
@@ -28,6 +29,16 @@ type Reshaped struct {
 	ForgetChildren bool
 	// OweDetails marks the detail of every known item as owed.
 	OweDetails bool
+}
+
+// ChangeOf is the change that a [event.ConnectionChanged] event carries.
+func ChangeOf(e event.Event) Change {
+	return Change{Kind: ChangeKind(e.Note), Stream: e.Stream, Count: e.Count}
+}
+
+// WarningOf is the warning that a [event.Warning] event carries.
+func WarningOf(e event.Event) connector.Warning {
+	return connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count}
 }
 
 // ChangeKind says what was edited in a connection.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
@@ -162,7 +163,7 @@ type Lane struct {
 	// Pages counts the pages of the walk under way.
 	Pages int64 `json:"pages"`
 	// Trail finds a cursor that repeats, in constant space.
-	Trail Trail `json:"trail,omitzero"`
+	Trail connector.Trail `json:"trail,omitzero"`
 }
 
 // KnownItem is what the store remembers of an item: enough to skip it when its

@@ -19,15 +19,15 @@ import (
 func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
 	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
 	if !catchup.Done {
-		begun, most := false, r.o.CatchupPages
+		begun, maxPages := false, r.o.CatchupPages
 		if r.o.Lane == Steady {
 			if !s.Incremental {
 				return nil // only a walk over everything sees what changes, and that is the past's
 			}
-			begun, most = steady.Walking || steady.Watermark != "" || catchup.Pages > 0, 1
+			begun, maxPages = steady.Walking || steady.Watermark != "" || catchup.Pages > 0, 1
 		}
 		if !begun {
-			if stop := r.walk(ctx, s, &catchup, most); stop != nil {
+			if stop := r.walk(ctx, s, &catchup, maxPages); stop != nil {
 				return stop
 			}
 		}
@@ -74,9 +74,9 @@ func lane(lanes []Lane, stream string, kind LaneKind) Lane {
 	return Lane{Stream: stream, Kind: kind}
 }
 
-// walk goes from the lane's cursor to the last page, slice by slice; at most as
-// many pages as given, when that is not 0.
-func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64) *stop {
+// walk goes from the lane's cursor to the last page, slice by slice; at most
+// maxPages, when that is not 0.
+func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages int64) *stop {
 	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
 	began, whole := time.Now(), !l.Walking && l.Since == ""
 	if !l.Walking {
@@ -92,21 +92,17 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 	restarted := false
 	var coming *ahead
 	for n := int64(0); l.Walking; n++ {
-		if most > 0 && n >= most {
+		if maxPages > 0 && n >= maxPages {
 			r.bounded = r.bounded || r.o.Lane != Steady
 			return nil
 		}
-		var page connector.Page
-		var err error
-		if coming != nil {
-			// It has been asked for: like any attempt that is under way it is not cut.
-			page, err = coming.take()
-			coming = nil
-		} else if stop := r.halted(ctx); stop != nil {
-			return stop
-		} else {
-			page, err = r.list(ctx, l.ask())
+		if coming == nil { // one that was asked for is not cut, like any attempt under way
+			if stop := r.halted(ctx); stop != nil {
+				return stop
+			}
 		}
+		page, err := r.page(ctx, l, coming)
+		coming = nil
 		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
 			// Cursors expire. Walking from the start again costs list requests
 			// only: items that did not change are known and skipped.
@@ -131,7 +127,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		}
 		next := *l
 		repeats := next.advance(page)
-		if last := most > 0 && n+1 >= most; !repeats && !last && r.mayAskAhead(ctx, s, page, &next) {
+		if last := maxPages > 0 && n+1 >= maxPages; !repeats && !last && r.mayAskAhead(ctx, s, page, &next) {
 			coming = r.askAhead(ctx, &next)
 		}
 		if stop := r.slice(ctx, s, page, &next, l.Since); stop != nil {
@@ -152,6 +148,14 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, most int64)
 		}
 	}
 	return nil
+}
+
+// page is the one at l, which may have been asked for already.
+func (r *run) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page, error) {
+	if coming != nil {
+		return coming.take()
+	}
+	return r.list(ctx, l.ask())
 }
 
 // warn puts warnings of a walk into the trace and the summary, each once. That

@@ -30,7 +30,8 @@ type Connector interface {
 	// a credential that was renewed.
 	List(ctx context.Context, call Caller, req ListRequest) (Page, error)
 	// Detail asks for the detail records of one item, all of them: one Caller.Do a
-	// page, to a last page or a cursor that repeats (see [Trail]). It is called only for streams with a DetailStream.
+	// page, to a last page or a cursor that repeats (see [Trail]). It is called only
+	// for streams with a DetailStream.
 	Detail(ctx context.Context, call Caller, stream string, item Item) ([]Record, error)
 }
 

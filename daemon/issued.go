@@ -66,17 +66,18 @@ func (k keyring) List() []api.IssuedKey {
 	all := make([]api.IssuedKey, 0, len(v.config.Keys)+len(v.issued))
 	for i, list := range [][]keys.Key{v.config.Keys, v.issued} {
 		for _, key := range list {
-			all = append(all, api.IssuedKey{
+			asked := api.KeyRequest{
 				ID: key.ID, Tenant: key.Tenant, Agent: key.Agent, Models: key.Models, Providers: key.Providers, Uploads: key.Uploads,
-				Priority: key.Priority, PriorityMax: key.PriorityMax, Expires: key.Expires, Configured: i == 0,
-			})
+				Priority: key.Priority, PriorityMax: key.PriorityMax, Expires: key.Expires,
+			}
+			all = append(all, api.IssuedKey{KeyRequest: asked, Configured: i == 0})
 		}
 	}
 	return all
 }
 
 // Issue makes a key, which is good when it returns, and durable.
-func (k keyring) Issue(asked api.IssuedKey) (string, error) {
+func (k keyring) Issue(asked api.KeyRequest) (string, error) {
 	secret, hash := keys.Generate()
 	key := keys.Key{
 		ID: asked.ID, Hash: hash, Tenant: asked.Tenant, Agent: asked.Agent, Models: asked.Models, Providers: asked.Providers, Uploads: asked.Uploads,

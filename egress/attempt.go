@@ -61,7 +61,7 @@ type attempt struct {
 func (x *exchange) begin(r quota.Request) *attempt {
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	a := &attempt{x: x, request: r, cost: float64(max(1, x.up.charge.Rated(expected, r.MaxTokens)))}
-	if a.ctx, a.cancel = x.ctx, x.cancel; x.up.Retries > 0 || x.doubted {
+	if a.ctx, a.cancel = x.ctx, x.cancel; x.up.Retries > 0 || x.usage == injectedOnTrial {
 		a.ctx, a.cancel = context.WithCancelCause(x.ctx) // the call outlives it
 	}
 	return a

@@ -113,11 +113,9 @@ type exchange struct {
 	body      []byte // of a call that was read first
 	plain     []byte // the body, or what it holds when it is compressed
 	original  []byte // the body before usage was asked for in it
-	injected  bool   // usage is asked for in the body
-	doubted   bool   // nobody knows whether this model can be asked
-	restored  bool   // it was refused, and is sent again as the client made it
-	whole     bool   // the body was read first, and can be sent again
-	raw       int64  // input as the tokenizer has it, before what was learned
+	usage     injected
+	whole     bool  // the body was read first, and can be sent again
+	raw       int64 // input as the tokenizer has it, before what was learned
 
 	answered bool // a header has gone to the client
 	told     Call

@@ -132,7 +132,7 @@ func (x *exchange) try(request quota.Request, again bool, before *held) *held {
 		}
 	}
 	x.judge(res.StatusCode)
-	a.pass(res, x.injected)
+	a.pass(res, x.injected())
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
 		u.Description.PassKey(out.Header, in.Header)
 	}
 	x.withhold(out)
-	if x.injected {
+	if x.injected() {
 		delete(out.Header, "Content-Encoding") // it was made of what the body holds
 	}
 	if x.told.Span != "" {

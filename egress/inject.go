@@ -95,6 +95,18 @@ func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Tim
 	}
 }
 
+// injected says whether a call's body asks for usage though the client's did not.
+type injected int
+
+const (
+	notInjected     injected = iota
+	injectedSurely           // the model takes it, or the configuration insists
+	injectedOnTrial          // nobody knows whether the model takes it
+	injectedNoMore           // it was refused, and the body is the client's again
+)
+
+func (x *exchange) injected() bool { return x.usage == injectedSurely || x.usage == injectedOnTrial }
+
 // inject asks for usage where that is allowed.
 func (x *exchange) inject() {
 	if !x.asked.Stream || x.asked.Shape != usage.OpenAIChat || x.up.InjectUsage == InjectNever {
@@ -109,18 +121,20 @@ func (x *exchange) inject() {
 	if !changed {
 		return
 	}
-	x.original, x.body, x.injected = x.body, body, true
-	x.doubted = auto && !known
+	x.original, x.body, x.usage = x.body, body, injectedSurely
+	if auto && !known {
+		x.usage = injectedOnTrial
+	}
 }
 
 // disputed reports whether an answer may be a refusal to be asked for usage.
 func (x *exchange) disputed(status int) bool {
-	return x.doubted && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
+	return x.usage == injectedOnTrial && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
 }
 
 // restore makes the call what the client made it.
 func (x *exchange) restore() {
-	x.body, x.original, x.injected, x.doubted, x.restored = x.original, nil, false, false, true
+	x.body, x.original, x.usage = x.original, nil, injectedNoMore
 }
 
 // judge remembers what an answer that was passed on says of the model.
@@ -128,10 +142,12 @@ func (x *exchange) judge(status int) {
 	if status >= http.StatusMultipleChoices {
 		return
 	}
-	switch {
-	case x.restored:
-		x.up.injection.note(x.asked.Model, false, x.began.Round(0).UTC())
-	case x.doubted:
-		x.up.injection.note(x.asked.Model, true, x.began.Round(0).UTC())
+	at := x.began.Round(0).UTC()
+	switch x.usage {
+	case injectedNoMore:
+		x.up.injection.note(x.asked.Model, false, at)
+	case injectedOnTrial:
+		x.up.injection.note(x.asked.Model, true, at)
+	case notInjected, injectedSurely:
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/bulk/journal"
 	rowsource "github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // loadPlan is what a load would do.
@@ -150,8 +151,8 @@ func (p *loadPlan) text() string {
 		fmt.Fprintf(&b, "  %-12s %s\n", label, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "%s: %s\n", p.Input.Name, p.Target)
-	row("input", "%s, %s bytes", p.Input.Format, count(p.Input.Size))
-	row("looked at", "%s, %s malformed", plural(int64(p.Rows), "row", "rows"), count(int64(len(p.Malformed))))
+	row("input", "%s, %s bytes", p.Input.Format, figure.Count(p.Input.Size))
+	row("looked at", "%s, %s malformed", plural(int64(p.Rows), "row", "rows"), figure.Count(int64(len(p.Malformed))))
 	for i, m := range p.Malformed {
 		if i == 5 {
 			row("", "and %d more", len(p.Malformed)-i)
@@ -160,7 +161,7 @@ func (p *loadPlan) text() string {
 		row("", "%s", m)
 	}
 	row("batches", "of at most %s rows, at most %d at once for each identity; where the server recommends a number, that, but never above %d",
-		count(int64(p.BatchRows)), p.Assumed, p.MaxParallel)
+		figure.Count(int64(p.BatchRows)), p.Assumed, p.MaxParallel)
 	row("identities", "%s", strings.Join(p.Identities, ", "))
 	row("folder", "%s", p.Dir)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 func newBulkRejects() *cobra.Command {
@@ -129,9 +130,9 @@ func listRejects(cmd *cobra.Command, all iter.Seq2[bulk.Reject, error]) error {
 			return err
 		}
 		n++
-		where := fmt.Sprintf("row %s", count(r.Number+1))
+		where := fmt.Sprintf("row %s", figure.Count(r.Number+1))
 		if r.Line > 0 {
-			where = fmt.Sprintf("line %s", count(r.Line))
+			where = fmt.Sprintf("line %s", figure.Count(r.Line))
 		}
 		var said []string
 		if r.Error.Status > 0 {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 func newBulkResume() *cobra.Command {
@@ -40,7 +41,7 @@ are given here count from now on.`,
 				return noLoad(err)
 			}
 			if status.Input.Stream() && (!status.InputRead || status.Owed > 0) {
-				return usage(fmt.Errorf("%s read from a pipe, which cannot be read again: of %s rows that it had read %s are owed; load those, and all after them, from a file into another folder", dir, count(status.Rows), count(status.Owed)))
+				return usage(fmt.Errorf("%s read from a pipe, which cannot be read again: of %s rows that it had read %s are owed; load those, and all after them, from a file into another folder", dir, figure.Count(status.Rows), figure.Count(status.Owed)))
 			}
 			r, err := readRecipe(dir)
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // loadStatus is what is known of a load.
@@ -113,19 +114,19 @@ func (s *loadStatus) text() string {
 	row("input", "%s (%s)", s.Input.Name, format)
 	row("target", "%s", s.Target)
 	if s.InputRead {
-		row("rows", "%s", count(s.Rows))
+		row("rows", "%s", figure.Count(s.Rows))
 	} else {
-		row("rows", "unknown, the input was not read to its end; %s at least", count(s.Rows))
+		row("rows", "unknown, the input was not read to its end; %s at least", figure.Count(s.Rows))
 	}
-	row("acknowledged", "%s", count(s.Acknowledged))
+	row("acknowledged", "%s", figure.Count(s.Acknowledged))
 	row("rejected", "%s", filed(s.Rejected, s.RejectsFile))
 	row("uncertain", "%s", filed(s.Uncertain, s.UncertainFile))
-	owed := count(s.Owed)
+	owed := figure.Count(s.Owed)
 	if !s.InputRead {
 		owed += " known of"
 	}
 	if s.InDoubt > 0 {
-		owed += fmt.Sprintf(", of which %s were under way when the journal was written last", count(s.InDoubt))
+		owed += fmt.Sprintf(", of which %s were under way when the journal was written last", figure.Count(s.InDoubt))
 	}
 	row("owed", "%s", owed)
 	complete := s.InputRead && s.Owed == 0

@@ -19,11 +19,11 @@ const maxIdentities = 8
 func loadBlock(name string, p bulk.Progress, speed float64, left string, width int) []string {
 	lines := []string{
 		fmt.Sprintf("%s %s: %s of %s settled, %s rows/s, %s",
-			clock(p.Elapsed), name, count(p.Acknowledged+p.Rejected+p.Uncertain), inputText(p.Totals), figure.Number(speed), left),
+			clock(p.Elapsed), name, figure.Count(p.Acknowledged+p.Rejected+p.Uncertain), inputText(p.Totals), figure.Number(speed), left),
 		fmt.Sprintf("  %s acknowledged, %s rejected, %s uncertain, %s owed",
-			count(p.Acknowledged), count(p.Rejected), count(p.Uncertain), count(p.Owed)),
+			figure.Count(p.Acknowledged), figure.Count(p.Rejected), figure.Count(p.Uncertain), figure.Count(p.Owed)),
 		fmt.Sprintf("  %s of %s rows under way, %s sent, %s",
-			plural(int64(p.InFlight), "batch", "batches"), count(int64(p.BatchRows)), count(p.Counts.Sent), throttles(p)),
+			plural(int64(p.InFlight), "batch", "batches"), figure.Count(int64(p.BatchRows)), figure.Count(p.Counts.Sent), throttles(p)),
 	}
 	if p.Waiting != reason.None && p.InFlight == 0 {
 		lines[2] += ", waiting: " + p.Waiting.String()
@@ -46,16 +46,16 @@ func loadBlock(name string, p bulk.Progress, speed float64, left string, width i
 // inputText is how many rows there are, as far as it is known.
 func inputText(t bulk.Totals) string {
 	if t.InputRead {
-		return count(t.Rows) + " rows"
+		return figure.Count(t.Rows) + " rows"
 	}
-	return count(t.Rows) + " read so far"
+	return figure.Count(t.Rows) + " read so far"
 }
 
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return count(n) + " " + many
+	return figure.Count(n) + " " + many
 }
 
 // throttles says how much of what was sent was refused for rate or load.
@@ -64,7 +64,7 @@ func throttles(p bulk.Progress) string {
 	if c.Throttled == 0 {
 		return "none throttled"
 	}
-	return fmt.Sprintf("%s throttled (%s per 1,000)", count(c.Throttled), figure.Number(float64(c.Throttled)*1000/float64(c.Sent)))
+	return fmt.Sprintf("%s throttled (%s per 1,000)", figure.Count(c.Throttled), figure.Number(float64(c.Throttled)*1000/float64(c.Sent)))
 }
 
 // identityText is an identity's level, its ceiling and why it is not higher; now
@@ -117,20 +117,20 @@ func loadSummary(name string, s bulk.Summary, err error, dir string, pipe bool) 
 		row("why", "%v", err)
 	}
 	row("rows", "%s", strings.TrimSuffix(inputText(s.Totals), " rows"))
-	acknowledged := count(s.Acknowledged)
+	acknowledged := figure.Count(s.Acknowledged)
 	if s.Counts.Acknowledged != s.Acknowledged {
-		acknowledged += fmt.Sprintf(" (%s in this run)", count(s.Counts.Acknowledged))
+		acknowledged += fmt.Sprintf(" (%s in this run)", figure.Count(s.Counts.Acknowledged))
 	}
 	row("acknowledged", "%s", acknowledged)
 	row("rejected", "%s", filed(s.Rejected, s.RejectsFile))
 	row("uncertain", "%s", filed(s.Uncertain, s.UncertainFile))
-	owed := count(s.Owed)
+	owed := figure.Count(s.Owed)
 	if !s.InputRead {
 		owed += ", and all after them: the input was not read to its end"
 	}
 	row("owed", "%s", owed)
-	row("batches", "%s sent, %s, %s failed, %s retried, %s split", count(s.Counts.Sent), throttles(s.Progress),
-		count(s.Counts.Failed), count(s.Counts.Retried), count(s.Counts.Split))
+	row("batches", "%s sent, %s, %s failed, %s retried, %s split", figure.Count(s.Counts.Sent), throttles(s.Progress),
+		figure.Count(s.Counts.Failed), figure.Count(s.Counts.Retried), figure.Count(s.Counts.Split))
 	if s.Counts.Sent > 0 {
 		row("rate", "%s rows/s", figure.Number(s.RowsPerSecond))
 		for i, id := range s.Identities {
@@ -177,9 +177,9 @@ func loadBoundText(p bulk.Progress) string {
 // filed is a number of rows and where they are.
 func filed(n int64, path string) string {
 	if path == "" {
-		return count(n)
+		return figure.Count(n)
 	}
-	return fmt.Sprintf("%s, in %s", count(n), path)
+	return fmt.Sprintf("%s, in %s", figure.Count(n), path)
 }
 
 // nextSteps are what is to be done about a load, as commands.

@@ -45,7 +45,8 @@ nothing there, and of a list that ends on a full page.`,
 			if err != nil {
 				return err
 			}
-			con, err := rest.New(c, rest.KeepTokens(statePath(cmd)))
+			path := statePath(cmd)
+			con, err := rest.New(c, rest.KeepTokens(path))
 			if err != nil {
 				return usage(err)
 			}
@@ -55,10 +56,11 @@ nothing there, and of a list that ends on a full page.`,
 				Changes []collect.Change `json:"changes,omitempty"`
 				Probe   *rest.Probed     `json:"probe,omitempty"`
 			}{Plan: rest.Describe(c)}
-			if report.Changes, err = changesOf(cmd, statePath(cmd), c.Name, openDestination(cmd, c).location(), con.Streams()); err != nil {
+			to := openDestination(cmd, c)
+			if report.Changes, err = changesOf(cmd, path, c.Name, to.location(), con.Streams()); err != nil {
 				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
 			}
-			if text := openDestination(cmd, c).together(cmd, c.Name); text != "" {
+			if text := to.together(cmd, c.Name); text != "" {
 				report.Warnings = append(report.Warnings, text)
 			}
 			if !asJSON {

@@ -181,7 +181,7 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 				ask.turn = turn
 			}
 		}
-		summary, err = collectOnce(ctx, stop, c, statePath(cmd), store, to, s, ask)
+		summary, err = collectOnce(ctx, stop, c, path, store, to, s, ask)
 		ask.fresh = false
 		if every == nil || !every.pause(ctx, stop, s, summary, err) {
 			break
@@ -267,12 +267,12 @@ func exitOf(s collect.Summary, err error) error {
 		return &exitError{code: exitDeferred, silent: true}
 	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
 	}
+	_, replayFirst := errors.AsType[*collect.ReplayError](err)
 	code := exitRefused
-	if _, ok := errors.AsType[*collect.ReplayError](err); ok { // it says what to do first
+	switch {
+	case replayFirst, s.Reason == reason.WrongScheme: // of base_url
 		code = exitUsage
-	} else if s.Reason == reason.WrongScheme { // base_url
-		code = exitUsage
-	} else if s.Reason == reason.Internal || s.Reason == reason.LeaseLost || s.Reason == reason.None {
+	case s.Reason == reason.Internal, s.Reason == reason.LeaseLost, s.Reason == reason.None:
 		code = exitInternal
 	}
 	return &exitError{code: code, err: err, silent: s.ID != ""}

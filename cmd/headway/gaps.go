@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -135,7 +136,7 @@ func noGaps(cmd *cobra.Command, r collect.Reader, f collect.GapFilter) (string, 
 	if err != nil || len(quarantined) == 0 {
 		return none, err
 	}
-	return fmt.Sprintf("%s; %s quarantined (--status terminal lists them)", none, count(int64(len(quarantined)))), nil
+	return fmt.Sprintf("%s; %s quarantined (--status terminal lists them)", none, figure.Count(int64(len(quarantined)))), nil
 }
 
 // newGapsShow tells all of one gap.

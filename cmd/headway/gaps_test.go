@@ -166,7 +166,7 @@ func TestStatusSaysWherePagesAreLeft(t *testing.T) {
 			Lanes: []collect.Lane{catchup("a", true), catchup("b", false)}, Shapes: []collect.StreamShape{{Stream: "b", Gone: true}},
 		}, false},
 	} {
-		if got := unfinished(tt.c); got != tt.want {
+		if got := tt.c.Unfinished(); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/sim/scenario"
 	"github.com/headway-go/headway/sim/serve"
 )
@@ -181,7 +182,7 @@ func (p *provision) banner(s *scenario.Scenario, url string) string {
 	if len(limits) == 0 {
 		limits = []string{"no limits"}
 	}
-	data := count(int64(p.options.Conversations)) + " conversations"
+	data := figure.Count(int64(p.options.Conversations)) + " conversations"
 	switch p.data {
 	case dataLLM:
 		data = "language models"
@@ -194,16 +195,16 @@ func (p *provision) banner(s *scenario.Scenario, url string) string {
 
 // talliesText is what was admitted and refused, and by what.
 func talliesText(st serve.Stats) string {
-	s := fmt.Sprintf("%s admitted, %s refused", count(st.Admitted), count(st.Throttled+st.Failed))
+	s := fmt.Sprintf("%s admitted, %s refused", figure.Count(st.Admitted), figure.Count(st.Throttled+st.Failed))
 	var by []string
 	for _, limit := range slices.Sorted(maps.Keys(st.ByLimit)) {
-		by = append(by, fmt.Sprintf("%s by %s", count(st.ByLimit[limit]), limit))
+		by = append(by, fmt.Sprintf("%s by %s", figure.Count(st.ByLimit[limit]), limit))
 	}
 	if len(by) > 0 {
 		s += " (" + strings.Join(by, ", ") + ")"
 	}
 	if st.Unauthorized > 0 {
-		s += fmt.Sprintf(", %s without the token", count(st.Unauthorized))
+		s += fmt.Sprintf(", %s without the token", figure.Count(st.Unauthorized))
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/config"
 )
@@ -76,5 +77,5 @@ func orUnlimited(n *int64) string {
 	if n == nil {
 		return "-"
 	}
-	return count(*n)
+	return figure.Count(*n)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -263,8 +264,8 @@ func (r *replay) text() string {
 	s := r.core.Statistics()
 	lost := ""
 	if r.lost > 0 {
-		lost = fmt.Sprintf("lost         %s entries that did not fit into the event buffer\n", count(int64(r.lost)))
+		lost = fmt.Sprintf("lost         %s entries that did not fit into the event buffer\n", figure.Count(int64(r.lost)))
 	}
 	return fmt.Sprintf("\n%s\napproved     %s\ndenied       %s\n%stransitions  %s\nhash         %x\n",
-		scopesText(r.core, r.scopes), count(s.Approved), count(s.Denied), lost, count(int64(s.Moves)), r.core.LogHash())
+		scopesText(r.core, r.scopes), figure.Count(s.Approved), figure.Count(s.Denied), lost, figure.Count(int64(s.Moves)), r.core.LogHash())
 }

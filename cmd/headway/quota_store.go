@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -121,7 +122,7 @@ func useText(use []quota.DayUse) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "SCOPE\tDAY\tZONE\tTOKENS\tCALLS")
 	for _, u := range use {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Scope, u.Day, u.Zone, count(u.Tokens), count(u.Calls))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Scope, u.Day, u.Zone, figure.Count(u.Tokens), figure.Count(u.Calls))
 	}
 	_ = w.Flush() // into memory
 	return b.String()

@@ -14,6 +14,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/figure"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -126,7 +127,7 @@ func (s *screen) replaying(name string) func(collect.ReplaySummary) {
 			return
 		}
 		last = time.Now()
-		line := fmt.Sprintf("%s %s: replay, %s of %s records", clock(time.Since(now.Started)), name, count(now.Replay.Records), count(now.Total))
+		line := fmt.Sprintf("%s %s: replay, %s of %s records", clock(time.Since(now.Started)), name, figure.Count(now.Replay.Records), figure.Count(now.Total))
 		switch {
 		case s.json:
 			s.line("progress", now)
@@ -189,7 +190,7 @@ func replayText(name string, s collect.ReplaySummary) string {
 func recordsText(r collect.Replay) string {
 	text := counted(r.Records, "record")
 	if r.Deleted > 0 {
-		text += fmt.Sprintf(", %s of them no longer at the provider", count(r.Deleted))
+		text += fmt.Sprintf(", %s of them no longer at the provider", figure.Count(r.Deleted))
 	}
 	return text
 }

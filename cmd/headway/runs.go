@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 func newRuns() *cobra.Command {
@@ -45,7 +46,7 @@ func newRuns() *cobra.Command {
 						took = clock(run.Ended.Sub(run.Started))
 					}
 					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.ID, run.Connection, stateText(run), run.Reason,
-						run.Started.Local().Format(time.DateTime), took, count(run.Records), count(run.Attempts), count(run.Throttled), count(run.GapsOpened))
+						run.Started.Local().Format(time.DateTime), took, figure.Count(run.Records), figure.Count(run.Attempts), figure.Count(run.Throttled), figure.Count(run.GapsOpened))
 				}
 				return w.Flush()
 			})

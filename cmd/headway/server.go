@@ -15,6 +15,7 @@ import (
 	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/api/client"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -125,7 +126,7 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 			if r.Live.Circuit != "closed" && r.Live.Circuit != "off" {
 				text += ", circuit " + r.Live.Circuit
 			}
-			text += fmt.Sprintf(", %s under way, %s waiting", count(int64(r.Live.InFlight)), count(int64(r.Live.Waiting)))
+			text += fmt.Sprintf(", %s under way, %s waiting", figure.Count(int64(r.Live.InFlight)), figure.Count(int64(r.Live.Waiting)))
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)
 		if r.BoundBy.Total() > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenario"
@@ -132,16 +133,16 @@ func bulkText(r *sim.BulkResult) string {
 		{"law", r.Law, ""},
 		{"seed", strconv.FormatUint(r.Seed, 10), ""},
 		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
-		{"rows", count(r.Rows), ""},
-		{"acknowledged", count(r.Acknowledged), ""},
-		{"rejected", count(r.Rejected), ""},
-		{"owed", count(r.Owed), "neither, when the load ended"},
+		{"rows", figure.Count(r.Rows), ""},
+		{"acknowledged", figure.Count(r.Acknowledged), ""},
+		{"rejected", figure.Count(r.Rejected), ""},
+		{"owed", figure.Count(r.Owed), "neither, when the load ended"},
 		{"ended", ended, says},
 		{"elapsed", decimal(&r.ElapsedS, 1, " s"), ""},
 		{"rows a second", decimal(&r.RowsPerS, 1, ""), "acknowledged"},
-		{"batches", count(r.Batches), ""},
+		{"batches", figure.Count(r.Batches), ""},
 		{"rows a batch", decimal(r.BatchRowsMean, 1, ""), "of those served, on average"},
-		{"throttled", count(r.Throttled), "refused by a limit"},
+		{"throttled", figure.Count(r.Throttled), "refused by a limit"},
 		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "batches served"},
 		{"parallelism mean", decimal(&r.ParallelismMean, 2, ""), "batches in flight"},
 		{"parallelism max", strconv.Itoa(r.ParallelismMax), ""},
@@ -152,9 +153,9 @@ func bulkText(r *sim.BulkResult) string {
 		if len(r.Users) == 1 || i == mostUsers {
 			break
 		}
-		rows = append(rows, [3]string{fmt.Sprintf("user %d", i+1), count(u.Rows) + " rows", fmt.Sprintf(
+		rows = append(rows, [3]string{fmt.Sprintf("user %d", i+1), figure.Count(u.Rows) + " rows", fmt.Sprintf(
 			"%s batches, %s throttled, parallelism %.2f mean and %d max, %.0f s of retry-after",
-			count(u.Batches), count(u.Throttled), u.ParallelismMean, u.ParallelismMax, u.RetryAfterS)})
+			figure.Count(u.Batches), figure.Count(u.Throttled), u.ParallelismMean, u.ParallelismMax, u.RetryAfterS)})
 	}
 	return aligned(rows)
 }

@@ -56,7 +56,7 @@ func listText(all []embedded) string {
 		}
 		about := span.Text(time.Duration(e.HorizonS * float64(time.Second)))
 		if e.Rows > 0 {
-			about += fmt.Sprintf(", bulk: %s rows", count(e.Rows))
+			about += fmt.Sprintf(", bulk: %s rows", figure.Count(e.Rows))
 		}
 		if e.Clients > 1 {
 			about += fmt.Sprintf(", %d %s", e.Clients, map[bool]string{false: "clients", true: "users"}[e.Rows > 0])
@@ -70,7 +70,7 @@ func listText(all []embedded) string {
 // unknownText stands for what has no value: never 0.
 const unknownText = "unknown"
 
-// figure is a number with its unit, or unknown.
+// decimal is a number with its unit, or unknown.
 func decimal(x *float64, decimals int, unit string) string {
 	if x == nil {
 		return unknownText
@@ -82,7 +82,7 @@ func decimal(x *float64, decimals int, unit string) string {
 func resultText(r *sim.Result) string {
 	harm, suspended := unknownText, "no"
 	if r.StrangersHarm != nil {
-		harm = count(*r.StrangersHarm)
+		harm = figure.Count(*r.StrangersHarm)
 	}
 	if r.Suspended {
 		suspended = "yes: the run has failed"
@@ -92,9 +92,9 @@ func resultText(r *sim.Result) string {
 		{"law", r.Law, ""},
 		{"seed", strconv.FormatUint(r.Seed, 10), ""},
 		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
-		{"attempts", count(r.Attempts), "that reached the provider"},
-		{"admitted", count(r.Admitted), ""},
-		{"throttled", count(r.Throttled), "refused by a limit"},
+		{"attempts", figure.Count(r.Attempts), "that reached the provider"},
+		{"admitted", figure.Count(r.Admitted), ""},
+		{"throttled", figure.Count(r.Throttled), "refused by a limit"},
 		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "admitted"},
 		{"goodput ratio", decimal(r.GoodputRatio, 3, ""), "of what a clairvoyant client is admitted"},
 		{"time to 90 %", decimal(r.TimeTo90PctS, 0, " s"), "of that client's rate"},
@@ -104,7 +104,7 @@ func resultText(r *sim.Result) string {
 		{"suspended", suspended, ""},
 		{"throttles per change", decimal(r.ThrottlesPerChange, 1, ""), "of the limits"},
 		{"strangers' harm", harm, "refusals that others would not have had"},
-		{"ceiling violations", count(r.CeilingViolations), ""},
+		{"ceiling violations", figure.Count(r.CeilingViolations), ""},
 		{"fairness (Jain)", decimal(r.FairnessJain, 3, ""), "1 is even between clients"},
 		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -120,9 +121,9 @@ func statusText(c collect.ConnectionStatus) string {
 	for _, stream := range streamsOf(c) {
 		row(stream, streamText(c, stream))
 	}
-	row("owed", owedText(c.Owed, unfinished(c)))
+	row("owed", owedText(c.Owed, c.Unfinished()))
 	if c.Quarantined > 0 {
-		row("quarantined", count(c.Quarantined)+", which no run fetches by itself: \"headway gaps list --status terminal\" says why")
+		row("quarantined", figure.Count(c.Quarantined)+", which no run fetches by itself: \"headway gaps list --status terminal\" says why")
 	}
 	row("rate", storedRate(c.Pacing))
 	if c.Pressure.Until.After(time.Now()) {
@@ -164,28 +165,6 @@ func streamsOf(c collect.ConnectionStatus) []string {
 	return names
 }
 
-// unfinished reports whether pages are left to walk, as far as is on record.
-func unfinished(c collect.ConnectionStatus) bool {
-	if len(c.Lanes) == 0 {
-		return c.LastRun != nil // it has not come to the end of its first page
-	}
-	caughtUp := map[string]bool{}
-	for _, l := range c.Lanes {
-		caughtUp[l.Stream] = caughtUp[l.Stream] || l.Kind == collect.Catchup && l.Done
-	}
-	for _, shape := range c.Shapes {
-		if shape.Gone {
-			delete(caughtUp, shape.Stream)
-		}
-	}
-	for _, l := range c.Lanes {
-		if done, there := caughtUp[l.Stream]; there && (!done || l.Kind == collect.Steady && l.Walking) {
-			return true
-		}
-	}
-	return false
-}
-
 // streamText tells catch-up from steady state.
 func streamText(c collect.ConnectionStatus, stream string) string {
 	var catchup, steady collect.Lane
@@ -225,7 +204,7 @@ func storedRate(p *collect.Pacing) string {
 	if p == nil || p.IntervalMS <= 0 {
 		return "unknown"
 	}
-	return fmt.Sprintf("%s (%s, learned %s ago)", perTime(60000/p.IntervalMS), p.Law, ago(p.RecordedAt))
+	return fmt.Sprintf("%s (%s, learned %s ago)", figure.Rate(60000/p.IntervalMS), p.Law, ago(p.RecordedAt))
 }
 
 func runLine(r collect.Run) string {
@@ -312,9 +291,9 @@ func (s rateStatus) text() string {
 	}
 	text := storedRate(s.Pacing)
 	if s.Rate != nil {
-		text += fmt.Sprintf(", ceiling %s", perTime(s.Rate.CeilingRatePerMin))
+		text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
 		if b := s.Rate.LastBackoff; b != nil {
-			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), perTime(60000/b.AtIntervalMS), b.Reason)
+			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
 		}
 	}
 	if s.Rate != nil {

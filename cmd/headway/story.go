@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -37,19 +37,19 @@ func eventText(e event.Event) string {
 		}
 		return text
 	case event.ConnectionChanged:
-		return changeText(e.Connection, collect.Change{Kind: collect.ChangeKind(e.Note), Stream: e.Stream, Count: e.Count})
+		return changeText(e.Connection, collect.ChangeOf(e))
 	case event.Warning:
-		return "warning: " + connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count}.String()
+		return "warning: " + collect.WarningOf(e).String()
 	case event.Deferral:
-		return fmt.Sprintf("%s of %s put off: %s", count(e.Count), e.Stream, e.Reason)
+		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
 	case event.Circuit:
 		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
-			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, count(e.Circuit.Requests), count(e.Circuit.Retries))
+			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, figure.Count(e.Circuit.Requests), figure.Count(e.Circuit.Retries))
 	case event.CollectionRate:
 		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "backing off to ", "end": "rate at the end "}[e.Note]
-		text := fmt.Sprintf("%s%s of at most %s", verb, perTime(e.Rate.EffectiveRatePerMin), perTime(e.Rate.CeilingRatePerMin))
+		text := fmt.Sprintf("%s%s of at most %s", verb, figure.Rate(e.Rate.EffectiveRatePerMin), figure.Rate(e.Rate.CeilingRatePerMin))
 		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
-			text += fmt.Sprintf(": %s at %s", b.Reason, perTime(60000/b.AtIntervalMS))
+			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
 		}
 		return text
 	}

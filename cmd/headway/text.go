@@ -27,7 +27,7 @@ func progressBlock(name, host string, now collect.Live, width int) []string {
 		where += " of " + now.Stream
 	}
 	first := fmt.Sprintf("%s %s: %s, %s records, %s details, %s unchanged, %s owed",
-		clock(now.Elapsed), name, where, count(p.Records), count(p.Details), count(p.Unchanged), count(now.Outstanding))
+		clock(now.Elapsed), name, where, figure.Count(p.Records), figure.Count(p.Details), figure.Count(p.Unchanged), figure.Count(now.Outstanding))
 	if now.More {
 		first += ", more pages follow"
 	}
@@ -78,9 +78,9 @@ func rateText(r *event.Rate) string {
 	if r == nil {
 		return "rate unknown"
 	}
-	s := fmt.Sprintf("%s of at most %s", perTime(r.EffectiveRatePerMin), perTime(r.CeilingRatePerMin))
+	s := fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
 	if b := r.LastBackoff; b != nil {
-		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), perTime(60000/b.AtIntervalMS), b.Reason)
+		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
 	} else {
 		s += ", no back-off"
 	}
@@ -94,9 +94,6 @@ func believes(b *event.Belief) string {
 	}
 	return ", believes in " + beliefText((*sim.Belief)(b))
 }
-
-// perTime is a rate in the unit that reads best.
-func perTime(perMinute float64) string { return figure.Rate(perMinute) }
 
 func ago(t time.Time) string {
 	d := time.Since(t)
@@ -121,9 +118,6 @@ func clock(d time.Duration) string {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
 }
-
-// count is a number with its thousands set apart.
-func count(n int64) string { return figure.Count(n) }
 
 // counted is a number of things: "1 page", "2,000 pages".
 func counted(n int64, one string) string { return plural(n, one, one+"s") }
@@ -175,7 +169,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 		row("gone", "%s of details that the provider no longer has", counted(p.ChildrenGone, "record"))
 	}
 	row("skipped", "%s that did not change", counted(p.Unchanged, "item"))
-	row("attempts", "%s (%s refused for rate or load, %s retries)", count(p.Attempts), count(p.Throttled), count(p.Retries))
+	row("attempts", "%s (%s refused for rate or load, %s retries)", figure.Count(p.Attempts), figure.Count(p.Throttled), figure.Count(p.Retries))
 	row("rate", "%s", rateText(s.Rate))
 	row("bound by", "%s", boundText(c, s))
 	row("owed", "%s", owedText(s.Owed, s.More))
@@ -215,10 +209,10 @@ func missingText(s collect.Summary) string {
 		owed += n
 	}
 	if owed > 0 {
-		parts = append(parts, fmt.Sprintf("%s owed, which a later run fetches", count(owed)))
+		parts = append(parts, fmt.Sprintf("%s owed, which a later run fetches", figure.Count(owed)))
 	}
 	if s.Quarantined > 0 {
-		parts = append(parts, fmt.Sprintf("%s quarantined, which no run fetches by itself (\"headway gaps list --status terminal\" says why, \"headway gaps release\" tries again)", count(s.Quarantined)))
+		parts = append(parts, fmt.Sprintf("%s quarantined, which no run fetches by itself (\"headway gaps list --status terminal\" says why, \"headway gaps release\" tries again)", figure.Count(s.Quarantined)))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -234,7 +228,7 @@ func boundText(c *rest.Config, s collect.Summary) string {
 	ceiling := cmp.Or(c.Provider.Ceiling, control.DefaultCeiling)
 	switch shares[0].Bound {
 	case reason.BoundCeiling:
-		text += fmt.Sprintf("; your ceiling of %s (%s), not the provider, was the limit", ceiling, perTime(float64(time.Minute)/float64(ceiling)))
+		text += fmt.Sprintf("; your ceiling of %s (%s), not the provider, was the limit", ceiling, figure.Rate(float64(time.Minute)/float64(ceiling)))
 		if c.Provider.Ceiling == 0 {
 			text += ": it is the default, set provider.ceiling"
 		}
@@ -264,7 +258,7 @@ func owedText(owed map[string]int64, more bool) string {
 	total, parts := int64(0), []string{}
 	for _, why := range slices.Sorted(maps.Keys(owed)) {
 		total += owed[why]
-		parts = append(parts, fmt.Sprintf("%s %s", count(owed[why]), why))
+		parts = append(parts, fmt.Sprintf("%s %s", figure.Count(owed[why]), why))
 	}
 	return fmt.Sprintf("%s (%s); see \"headway gaps list\"", counted(total, "detail"), strings.Join(parts, ", "))
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -132,16 +134,38 @@ func (s *Stream) asked(u *url.URL) int {
 	if s.Paginate.Size > 0 {
 		return int(s.Paginate.Size)
 	}
-	for name, values := range u.Query() {
-		switch strings.ToLower(strings.TrimPrefix(name, "$")) {
-		case "limit", "per_page", "perpage", "page_size", "pagesize", "page[size]", "size", "first", "top",
-			"maxresults", "max_results", "count", "rows", "take", "results_per_page":
-			if n, err := strconv.Atoi(values[0]); err == nil && n > 1 {
+	query := u.Query()
+	for _, kind := range []nameKind{sizeName, maybeSize} {
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			if n, err := strconv.Atoi(query.Get(name)); sizeNameOf(name) == kind && err == nil && n > 1 {
 				return n
 			}
 		}
 	}
 	return 0
+}
+
+// nameKind says whether a parameter's name is one for the size of a page.
+type nameKind int
+
+const (
+	notSize   nameKind = iota
+	maybeSize          // a filter may have this name too
+	sizeName
+)
+
+// sizeNames are what providers call the size of a page, in lower case and without
+// what they put between the words.
+var sizeNames = map[string]nameKind{
+	"limit": sizeName, "perpage": sizeName, "maxpage": sizeName, "pagesize": sizeName, "pagelimit": sizeName,
+	"maxresults": sizeName, "resultsperpage": sizeName,
+	"size": maybeSize, "first": maybeSize, "top": maybeSize, "count": maybeSize, "rows": maybeSize, "take": maybeSize,
+}
+
+var betweenWords = strings.NewReplacer("$", "", "-", "", "_", "", "[", "", "]", "")
+
+func sizeNameOf(parameter string) nameKind {
+	return sizeNames[betweenWords.Replace(strings.ToLower(parameter))]
 }
 
 // fromBody evaluates the paging expression: null, false and "" are the end.

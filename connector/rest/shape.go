@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,15 +40,12 @@ func (s *Stream) shape(p Provider) connector.Shape {
 // changes how a list is cut and not what is on it, can be left out.
 func (r Request) parts(sizeless bool) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Query)) {
-		if !sizeless || !pageSize.MatchString(name) {
+		if !sizeless || sizeNameOf(name) != sizeName {
 			parts = append(parts, name, r.Query[name].String())
 		}
 	}
 	return append(parts, headerParts(r.Headers)...)
 }
-
-// pageSize is what providers call the size of a page.
-var pageSize = regexp.MustCompile(`^(?i:limit|(per|max)[-_]?page|page[-_]?(size|limit)|page\[(size|limit)\]|max[-_]?results|results[-_]?per[-_]?page)$`)
 
 func headerParts(headers map[string]Value) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

@@ -211,7 +211,7 @@ func newShelf() *shelf {
 	pacing := &collect.Pacing{Version: 1, Law: "aimd", IntervalMS: 250, RecordedAt: began}
 	s.status = []collect.ConnectionStatus{
 		{
-			Name: "archive", Lanes: []collect.Lane{{Stream: "conversations", Kind: collect.Catchup, Done: true, Trail: collect.Trail{Steps: 3}}},
+			Name: "archive", Lanes: []collect.Lane{{Stream: "conversations", Kind: collect.Catchup, Done: true, Trail: connector.Trail{Steps: 3}}},
 			Shapes: []collect.StreamShape{{
 				Stream: "conversations", DetailStream: "messages", Gone: true,
 				Shape: connector.Shape{Base: "b", List: "l", Records: "r", Key: "k", Fingerprint: "f", Incremental: "i", Detail: "d"},
@@ -259,14 +259,14 @@ func (s *shelf) Events(_ context.Context, run string) ([]event.Event, error) {
 type cabinet struct{ keys []api.IssuedKey }
 
 func (c *cabinet) List() []api.IssuedKey {
-	return append([]api.IssuedKey{{ID: "configured", Configured: true}}, c.keys...)
+	return append([]api.IssuedKey{{KeyRequest: api.KeyRequest{ID: "configured"}, Configured: true}}, c.keys...)
 }
 
-func (c *cabinet) Issue(k api.IssuedKey) (string, error) {
+func (c *cabinet) Issue(k api.KeyRequest) (string, error) {
 	if k.ID == "" {
 		return "", api.BadKey(errors.New("id is missing"))
 	}
-	c.keys = append(c.keys, k)
+	c.keys = append(c.keys, api.IssuedKey{KeyRequest: k})
 	return "hw_secret", nil
 }
 

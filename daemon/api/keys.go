@@ -7,19 +7,25 @@ import (
 	"time"
 )
 
-// IssuedKey is a Headway key as the API shows it: never its secret nor its hash.
-type IssuedKey struct {
+// KeyRequest is what a Headway key is asked for with. The fields are as in the
+// configuration.
+type KeyRequest struct {
 	ID        string   `json:"id"`
 	Tenant    string   `json:"tenant,omitempty"`
 	Agent     string   `json:"agent,omitempty"`
 	Models    []string `json:"models,omitempty"`
 	Providers []string `json:"providers,omitempty"`
 	Uploads   bool     `json:"uploads,omitempty"`
-	// Priority and PriorityMax are as in the configuration.
+	// Priority is of calls that ask for none, PriorityMax the most they may ask for.
 	Priority    int `json:"priority,omitempty"`
 	PriorityMax int `json:"priority_max,omitempty"`
 	// Expires is the first instant at which the key is no more; zero is never.
 	Expires time.Time `json:"expires,omitzero"`
+}
+
+// IssuedKey is a Headway key as the API shows it: never its secret nor its hash.
+type IssuedKey struct {
+	KeyRequest
 	// Configured keys stand in the daemon's file, and are taken away there.
 	Configured bool `json:"configured"`
 }
@@ -34,7 +40,7 @@ type NewKey struct {
 // errors are a *[Problem] where the caller is to blame.
 type Keyring interface {
 	List() []IssuedKey
-	Issue(k IssuedKey) (secret string, err error)
+	Issue(k KeyRequest) (secret string, err error)
 	Revoke(id string) error
 }
 
@@ -53,7 +59,7 @@ func (a *API) issue(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
-	var k IssuedKey
+	var k KeyRequest
 	if err := decode(body, &k, "id", "tenant", "agent", "models", "providers", "uploads", "priority", "priority_max", "expires"); err != nil {
 		return err
 	}
@@ -65,7 +71,7 @@ func (a *API) issue(w http.ResponseWriter, r *http.Request, c Caller) error {
 		return err
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "key issued by an admin", slog.String("key_id", c.ID), slog.String("issued", k.ID))
-	return a.send(w, NewKey{secret, k})
+	return a.send(w, NewKey{secret, IssuedKey{KeyRequest: k}})
 }
 
 func (a *API) revoke(w http.ResponseWriter, r *http.Request, c Caller) error {

@@ -47,54 +47,55 @@ const wantSecret = "{env: NAME} or {file: PATH}; a secret does not stand in this
 
 // secret reads a reference to a credential. Whatever is wrong, the credential
 // is not in the problem.
-func (m *section) secret(key string) (s Secret) {
-	n := m.take(key)
-	if n == nil {
-		return s
-	}
-	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-	default:
-		m.r.fail(n, m.at(key), shape(n), wantSecret)
-		return s
-	}
-	from := m.r.section(n, m.at(key))
-	env, file := from.source("env"), from.source("file")
-	for _, p := range from.pairs {
-		if !p.taken {
-			m.r.fail(p.key, from.path, "neither env nor file", wantSecret)
-			return s
-		}
-	}
-	switch {
-	case env != "" && file != "":
-		m.r.fail(n, m.at(key), "both env and file", "one of them")
-		return s
-	case env != "":
-		return m.fromEnv(n, key, env)
-	case file != "":
-		return m.fromFile(n, key, file)
-	case len(from.pairs) == 0:
-		m.r.fail(n, m.at(key), "empty", wantSecret)
-	}
-	return s
+func (m *section) secret(key string) Secret {
+	n, s := m.reference(key)
+	return m.sendable(n, key, s, false)
 }
 
 // headerValue reads a reference to the value of a header, which may have spaces:
 // Bearer and a token. In the form that OTEL_EXPORTER_OTLP_HEADERS has they are
 // percent-encoded.
 func (m *section) headerValue(key string) Secret {
-	m.spaced = true
-	defer func() { m.spaced = false }()
-	s := m.secret(key)
-	if !s.Given() || strings.Contains(s.Reveal(), " ") || !strings.Contains(s.Reveal(), "%20") {
-		return s
+	n, s := m.reference(key)
+	if v := s.Reveal(); !strings.Contains(v, " ") && strings.Contains(v, "%20") {
+		if v, err := url.PathUnescape(v); err == nil {
+			s.held = &v
+		}
 	}
-	if v, err := url.PathUnescape(s.Reveal()); err == nil {
-		s.held = &v
-		return m.sendable(m.take(key), key, s)
+	return m.sendable(n, key, s, true)
+}
+
+// reference reads what a reference stands for, whatever its characters.
+func (m *section) reference(key string) (n ast.Node, s Secret) {
+	n = m.take(key)
+	if n == nil {
+		return n, s
 	}
-	return s
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+	default:
+		m.r.fail(n, m.at(key), shape(n), wantSecret)
+		return n, s
+	}
+	from := m.r.section(n, m.at(key))
+	env, file := from.source("env"), from.source("file")
+	for _, p := range from.pairs {
+		if !p.taken {
+			m.r.fail(p.key, from.path, "neither env nor file", wantSecret)
+			return n, s
+		}
+	}
+	switch {
+	case env != "" && file != "":
+		m.r.fail(n, m.at(key), "both env and file", "one of them")
+	case env != "":
+		s = m.fromEnv(n, key, env)
+	case file != "":
+		s = m.fromFile(n, key, file)
+	case len(from.pairs) == 0:
+		m.r.fail(n, m.at(key), "empty", wantSecret)
+	}
+	return n, s
 }
 
 // source is the name of a variable or file.
@@ -117,7 +118,7 @@ func (m *section) fromEnv(n ast.Node, key, name string) Secret {
 		m.r.fail(n, m.at(key), written+", which is not set", "a variable of the environment that is set")
 		return Secret{}
 	}
-	return m.sendable(n, key, Secret{written, &value})
+	return Secret{written, &value}
 }
 
 func (m *section) fromFile(n ast.Node, key, path string) Secret {
@@ -130,17 +131,15 @@ func (m *section) fromFile(n ast.Node, key, path string) Secret {
 	if mode.Perm()&0o004 != 0 {
 		m.r.warn(n, "%s is %s, which every user of this machine can read; chmod 600 it", m.at(key), written)
 	}
-	return m.sendable(n, key, Secret{written, &value})
+	return Secret{written, &value}
 }
 
-// sendable refuses a secret that no header can hold.
-func (m *section) sendable(n ast.Node, key string, s Secret) Secret {
+// sendable refuses a secret that no header can hold. Spaces are allowed between
+// other characters only, if at all.
+func (m *section) sendable(n ast.Node, key string, s Secret, spaces bool) Secret {
 	v := s.Reveal()
-	if m.spaced {
-		inner := strings.TrimSpace(v)
-		v = strings.Replace(v, inner, strings.ReplaceAll(inner, " ", ""), 1)
-	}
-	if strings.ContainsFunc(v, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	bad := strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c > '~' || c == ' ' && !spaces })
+	if bad || v != strings.TrimSpace(v) {
 		m.r.fail(n, m.at(key), s.written+" with a space, a line break or another character that no header takes", "printable ASCII")
 		return Secret{}
 	}

@@ -20,8 +20,6 @@ type section struct {
 	node  ast.Node
 	pairs []pair
 	known []string
-
-	spaced bool // secrets may have spaces within
 }
 
 type pair struct {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
@@ -200,9 +199,9 @@ func (j *job) hear(e event.Event) {
 	}
 	switch e.Type {
 	case event.ConnectionChanged:
-		log("the connection was edited", collect.Change{Kind: collect.ChangeKind(e.Note), Stream: e.Stream, Count: e.Count})
+		log("the connection was edited", collect.ChangeOf(e))
 	case event.Warning:
-		log("records may be missing", connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count})
+		log("records may be missing", collect.WarningOf(e))
 	default:
 	}
 	j.s.deps.OnEvent(e)

@@ -44,10 +44,10 @@ type Key struct {
 // Expired reports whether the key is no more at the wall-clock instant now.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
-// Permit is nil when the key may use the model of the provider. A call that
-// names no model passes "" and is refused to a key that is bound to models, unless
-// it has Uploads: what it would use cannot be known. The error is a [reason.Refusal] with the reason
-// forbidden, and names the key's ID and what it may not use.
+// Permit is nil when the key may use the model of the provider. A call that names
+// no model passes "": a key that is bound to models may make it only with Uploads,
+// since what it would use cannot be known. The error is a [reason.Refusal] with the
+// reason forbidden, and names the key's ID and what it may not use.
 func (k *Key) Permit(provider, model string) error {
 	switch {
 	case !matches(k.Providers, provider):

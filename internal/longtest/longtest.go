@@ -9,36 +9,21 @@ import (
 	"testing"
 )
 
-var long = flag.Bool("long", false, "kill, draw and load as often as a long run should, for minutes")
+var isLong = flag.Bool("long", false, "kill, draw and load as often as a long run should, for minutes")
 
-// Size is usual, or most in a long run. The flags must have been
+// Size is usual, or long in a long run. The flags must have been
 // parsed: a test may call it, the initialisation of a package may not.
-func Size(usual, most int) int {
-	if *long {
-		return most
+func Size(usual, long int) int {
+	if *isLong {
+		return long
 	}
 	return usual
 }
 
-// Draws lowers how often the properties of a test are drawn, from rapid's 100, and
-// restores it when the test ends; a long run, or a -rapid.checks of one's own, keeps
-// to its number. It is for a test whose draws take long, and not for parallel ones.
-func Draws(t testing.TB, usual int) {
-	t.Helper()
-	f := flag.Lookup("rapid.checks")
-	given := *long || f.Value.String() != f.DefValue
-	if given {
-		return
-	}
-	if err := flag.Set(f.Name, strconv.Itoa(usual)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = flag.Set(f.Name, f.DefValue) })
-}
-
-// Checks sets how often rapid draws until the end of the test, and says it: [Size]
-// of its arguments, or what the flag -rapid.checks says. It is not for parallel tests.
-func Checks(t testing.TB, usual, most int) int {
+// Draws sets how often rapid draws until the end of the test, and returns it: [Size]
+// of usual and long, or what the flag -rapid.checks says. It is not for parallel
+// tests.
+func Draws(t testing.TB, usual, long int) int {
 	t.Helper()
 	checks := flag.Lookup("rapid.checks")
 	if checks == nil {
@@ -46,7 +31,7 @@ func Checks(t testing.TB, usual, most int) int {
 	}
 	if was := checks.Value.String(); was == checks.DefValue {
 		t.Cleanup(func() { _ = checks.Value.Set(was) })
-		if err := checks.Value.Set(strconv.Itoa(Size(usual, most))); err != nil {
+		if err := checks.Value.Set(strconv.Itoa(Size(usual, long))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -140,7 +140,7 @@ func TestOnlyTheSyncedIsEverSetAside(t *testing.T) {
 // TestAnySequenceKeepsTheCommitted runs random sequences of what a runtime and
 // fate can do to a folder, against a model of what was committed.
 func TestAnySequenceKeepsTheCommitted(t *testing.T) {
-	longtest.Draws(t, 40)
+	longtest.Draws(t, 40, 100)
 	top := powercut.Scratch(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -50,7 +50,7 @@ func aRecord(rt *rapid.T) string {
 // TestAnySequenceReadsBack commits random records, lets some commits fail, and
 // compares what the tables give back with what was committed.
 func TestAnySequenceReadsBack(t *testing.T) {
-	longtest.Draws(t, 25) // each makes tables
+	longtest.Draws(t, 25, 100) // each makes tables
 	b := newBench(t)
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 )
 
 // Load reads what a run starts from. See [collect.Store]. Lanes come by stream
@@ -72,7 +73,7 @@ func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lan
 			return nil, err
 		}
 		l.Start = parseInstant(start)
-		l.Trail = collect.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
+		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
 		list = append(list, l)
 	}
 	return list, rows.Err()

@@ -124,28 +124,13 @@ func (c *Client) Keys(ctx context.Context) (v []api.IssuedKey, err error) {
 }
 
 // IssueKey makes a key, which is good at once; its secret is shown this once.
-func (c *Client) IssueKey(ctx context.Context, k api.IssuedKey) (v api.NewKey, err error) {
-	body, err := json.Marshal(issue{
-		k.ID, k.Tenant, k.Agent, k.Models, k.Providers, k.Uploads, k.Priority, k.PriorityMax, k.Expires,
-	})
+func (c *Client) IssueKey(ctx context.Context, k api.KeyRequest) (v api.NewKey, err error) {
+	body, err := json.Marshal(k)
 	if err != nil {
 		return v, fmt.Errorf("client: %w", err)
 	}
 	_, err = c.call(ctx, &v, http.MethodPost, c.url(nil, "v1", "keys"), body)
 	return v, err
-}
-
-// issue is what a key is asked for with.
-type issue struct {
-	ID          string    `json:"id"`
-	Tenant      string    `json:"tenant,omitempty"`
-	Agent       string    `json:"agent,omitempty"`
-	Models      []string  `json:"models,omitempty"`
-	Providers   []string  `json:"providers,omitempty"`
-	Uploads     bool      `json:"uploads,omitempty"`
-	Priority    int       `json:"priority,omitempty"`
-	PriorityMax int       `json:"priority_max,omitempty"`
-	Expires     time.Time `json:"expires,omitzero"`
 }
 
 // RevokeKey takes an issued key away, which is good no more at once.
