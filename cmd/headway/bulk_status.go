@@ -162,7 +162,7 @@ func (s *loadStatus) text() string {
 		if s.Running == nil || !*s.Running {
 			text += ", as of " + now.At.Local().Format(time.DateTime)
 		} else {
-			row("under way", "%s, %s rows/s", plural(int64(now.InFlight), "batch", "batches"), count(int64(now.RowsPerSecond)))
+			row("under way", "%s, %s rows/s", plural(int64(now.InFlight), "batch", "batches"), figure.Count(int64(now.RowsPerSecond)))
 		}
 		row("bound by", "%s", text)
 	}
