@@ -31,9 +31,33 @@ type caller struct {
 	last   atomic.Pointer[string] // the route of the newest request
 
 	mu    sync.Mutex
-	any   bool      // a request has succeeded in this run
-	waits int       // openings of the circuit that were waited out since the last success
-	until time.Time // when the newest of them ends
+	paged map[string]*connector.DetailsWalked // by stream of details
+	any   bool                                // a request has succeeded in this run
+	waits int                                 // openings of the circuit that were waited out since the last success
+	until time.Time                           // when the newest of them ends
+}
+
+// DetailWalked takes how one detail was paged.
+func (c *caller) DetailWalked(stream string, w *connector.Walked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paged[stream] == nil {
+		if c.paged == nil {
+			c.paged = map[string]*connector.DetailsWalked{}
+		}
+		c.paged[stream] = &connector.DetailsWalked{}
+	}
+	c.paged[stream].Add(w)
+}
+
+// detailsOf is how the details of a stream were paged so far.
+func (c *caller) detailsOf(stream string) connector.DetailsWalked {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.paged[stream]; d != nil {
+		return *d
+	}
+	return connector.DetailsWalked{}
 }
 
 // mayWait counts an opening of the circuit, once for all who wait it out, and

@@ -2,7 +2,9 @@ package collect_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	reader "github.com/parquet-go/parquet-go"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
@@ -230,5 +233,76 @@ func TestAFileHasATombstoneForARecordThatVanished(t *testing.T) {
 	}
 	if len(rows) != 3 || rows[2].Key != "1" || rows[2].Parent != "d00" || rows[2].At == "" || rows[1].At != "" {
 		t.Errorf("rows %+v", rows)
+	}
+}
+
+// olderStore has detail records remembered as an earlier version did: by digests
+// of their keys.
+type olderStore struct{ collect.Store }
+
+func (s olderStore) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
+	known, err := s.Store.Known(ctx, connection, stream, keys)
+	for key, it := range known {
+		if len(it.Children) == 0 {
+			continue
+		}
+		old := []byte{1}
+		for b := it.Children[1:]; len(b) > 0; {
+			n, width := binary.Uvarint(b)
+			sum := sha256.Sum256(b[width : width+int(n)])
+			b = b[width+int(n):]
+			old = append(append(old, sum[:16]...), b[:16]...)
+			b = b[16:]
+		}
+		it.Children = old
+		known[key] = it
+	}
+	return known, err
+}
+
+// Which records vanished since an earlier version collected them is not known. A
+// sink of tables can see it, a file cannot, and the run says so.
+func TestARecordThatAnEarlierVersionKnewVanishes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sink   func(dir string) collect.Sink
+		marked bool
+	}{
+		"sqlite":  {func(string) collect.Sink { return sqlsink.New("bench") }, true},
+		"jsonl":   {func(dir string) collect.Sink { return jsonl.New(filepath.Join(dir, "out")) }, false},
+		"parquet": {func(dir string) collect.Sink { return parquet.New(filepath.Join(dir, "out")) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 1)
+			b.onDisk(t)
+			b.version(0, "A", "B", "C")
+			b.into(t, tt.sink(b.dir))
+			b.o.Store = olderStore{b.store}
+			b.version(1, "A")
+			sum := b.into(t, tt.sink(b.dir))
+			var warned []connector.Warning
+			for _, w := range sum.Warnings {
+				if w.Kind == connector.TombstonesMissing {
+					warned = append(warned, w)
+				}
+			}
+			if sum.ChildrenGone != 2 || (len(warned) == 0) != tt.marked {
+				t.Fatalf("%d gone, warnings %+v", sum.ChildrenGone, sum.Warnings)
+			}
+			if tt.marked {
+				if got := rowsThere(t, b); len(got) != 1 {
+					t.Errorf("rows %v", got)
+				}
+				return
+			}
+			if warned[0].Stream != "messages" || warned[0].Records != 2 {
+				t.Errorf("warned of %+v", warned[0])
+			}
+			// It is said once: from now on the keys are known.
+			b.o.Store = b.store
+			b.version(2)
+			if sum = b.into(t, tt.sink(b.dir)); sum.ChildrenGone != 1 || len(sum.Warnings) != 0 {
+				t.Errorf("%d gone, warnings %+v", sum.ChildrenGone, sum.Warnings)
+			}
+		})
 	}
 }

@@ -42,7 +42,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, stored: map[string]*keySet{}}
+	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, unmarked: map[string]int64{}, stored: map[string]*keySet{}}
 	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
@@ -125,6 +125,11 @@ type run struct {
 	// bounded says that a catch-up has pages left for another run.
 	bounded  bool
 	warnings []connector.Warning
+	// anew are the streams of details that are collected for the first time, or as
+	// for the first time; unmarked counts records of them that are gone and that
+	// the sink cannot mark.
+	anew     map[string]bool
+	unmarked map[string]int64
 
 	live live
 

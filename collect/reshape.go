@@ -36,6 +36,10 @@ func (r *run) adopt(ctx context.Context) error {
 		r.say(c)
 		kinds[c.Stream] = append(kinds[c.Stream], c.Kind)
 	}
+	r.anew = map[string]bool{}
+	for _, s := range streams {
+		r.anew[s.DetailStream] = !lane(was.Lanes, s.Name, Catchup).Done || slices.ContainsFunc(kinds[s.Name], ChangeKind.rereads)
+	}
 	for _, s := range streams {
 		if err := r.restart(ctx, s, was.Lanes, kinds[s.Name]); err != nil {
 			return err

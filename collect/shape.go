@@ -224,6 +224,11 @@ func (k ChangeKind) restarts() bool {
 	}
 }
 
+// rereads reports whether a change has details collected anew.
+func (k ChangeKind) rereads() bool {
+	return k == KeyChanged || k == DetailAdded || k == DetailChanged || k == DetailRenamed
+}
+
 // reshape is what the changes of one stream mean for what is known of it.
 func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
 	r := Reshaped{Shape: shapeOf(s)}

@@ -47,6 +47,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	if err := r.o.Sink.Close(); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
+	r.warnOfDetails()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	s := Summary{Run: Run{

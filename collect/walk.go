@@ -167,8 +167,29 @@ func (r *run) warn(s connector.Stream, kind LaneKind, warnings []connector.Warni
 		if said || w.Kind == connector.PagingUnmatched && kind != Catchup {
 			continue
 		}
-		r.warnings = append(r.warnings, w)
-		r.emit(event.Event{Type: event.Warning, Stream: s.Name, Note: string(w.Kind), Count: w.Records})
+		r.warned(w)
+	}
+}
+
+func (r *run) warned(w connector.Warning) {
+	r.warnings = append(r.warnings, w)
+	r.emit(event.Event{Type: event.Warning, Stream: w.Stream, Note: string(w.Kind), Count: w.Records})
+}
+
+// warnOfDetails puts what all details of the run showed into the trace and the
+// summary, at its end.
+func (r *run) warnOfDetails() {
+	for _, s := range r.o.Connector.Streams() {
+		if s.DetailStream == "" {
+			continue
+		}
+		details := r.caller.detailsOf(s.DetailStream)
+		for _, w := range details.Warnings(s.DetailStream, r.anew[s.DetailStream]) {
+			r.warned(w)
+		}
+		if n := r.unmarked[s.DetailStream]; n > 0 {
+			r.warned(connector.Warning{Kind: connector.TombstonesMissing, Stream: s.DetailStream, Records: n})
+		}
 	}
 }
 

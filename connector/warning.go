@@ -33,15 +33,22 @@ const (
 	FullLastPage WarningKind = "full_last_page"
 	// IncrementalNull: no record has a value of the incremental expression.
 	IncrementalNull WarningKind = "incremental_null"
+	// DetailPagingUnmatched and DetailFullLastPage are the same of details.
+	DetailPagingUnmatched WarningKind = "detail_paging_unmatched"
+	DetailFullLastPage    WarningKind = "detail_full_last_page"
+	// TombstonesMissing: records of details vanished whose keys nobody knows any
+	// more, as an earlier version kept none, so the sink does not say that they are gone.
+	TombstonesMissing WarningKind = "tombstones_missing"
 )
 
-// Warning is a sign that a list is not read as its provider means it, so that
-// records may be missing though nothing failed.
+// Warning is a sign that a list or its details are not read as their provider
+// means them, so that the sink may not be as it should though nothing failed.
 type Warning struct {
 	Kind   WarningKind `json:"kind"`
 	Stream string      `json:"stream"`
 	// Records is how many records the warning is drawn from: those of the last
-	// page, or of incremental_null all that were seen.
+	// page, or of incremental_null all that were seen. Of the kinds that begin with
+	// detail it is how many details.
 	Records int64 `json:"records"`
 }
 
@@ -49,6 +56,12 @@ type Warning struct {
 func (w Warning) String() string {
 	text := string(w.Kind)
 	switch w.Kind {
+	case DetailPagingUnmatched:
+		text = fmt.Sprintf("the paging expression found nothing in any detail (%s), and each was taken for one page; if there are more, look at detail.paginate", figure.Count(w.Records))
+	case DetailFullLastPage:
+		text = fmt.Sprintf("details ended on a full page (%s); if there are more, look at detail.paginate", figure.Count(w.Records))
+	case TombstonesMissing:
+		text = fmt.Sprintf("the provider no longer has %s records, and the sink cannot say which: they were collected by an earlier version, which did not keep their keys; \"collect --fresh\" collects all anew without them", figure.Count(w.Records))
 	case PagingUnmatched:
 		text = fmt.Sprintf("the paging expression found nothing in the first page (%s records), which was taken for the only one; if there are more, look at paginate", figure.Count(w.Records))
 	case FullLastPage:
@@ -73,17 +86,22 @@ type Walked struct {
 
 // Add takes the next page of the walk.
 func (w *Walked) Add(p Page) {
-	n := int64(len(p.Items) + len(p.Unread))
-	w.uneven = w.uneven || w.pages > 0 && n != w.last
-	w.pages++
-	w.records += n
-	w.last, w.asked = n, int64(p.Asked)
 	for _, it := range p.Items {
 		if it.Watermark != "" {
 			w.watermarks++
 		}
 	}
-	w.ended, w.end = p.Next == "", p.End
+	w.AddPage(len(p.Items)+len(p.Unread), p.Asked, p.Next == "", p.End)
+}
+
+// AddPage takes the next page by its size alone, as of a detail.
+func (w *Walked) AddPage(records, asked int, last bool, end End) {
+	n := int64(records)
+	w.uneven = w.uneven || w.pages > 0 && n != w.last
+	w.pages++
+	w.records += n
+	w.last, w.asked = n, int64(asked)
+	w.ended, w.end = last, end
 }
 
 // Warnings draws the conclusions: of the pages so far, and of the list's end

@@ -84,3 +84,41 @@ func TestAListThatIsNotReadAsItsProviderMeansIt(t *testing.T) {
 		})
 	}
 }
+
+// The details of the site have one message each and name no next page.
+func TestDetailsThatAreNotReadToTheirEnd(t *testing.T) {
+	paged := func(paginate string) streamYAML {
+		return streamYAML{more: "    detail: {stream: messages, path: \"/docs/{key}\", records: .messages, key: .id" + paginate + "}\n"}
+	}
+	for name, tt := range map[string]struct {
+		stream streamYAML
+		kind   string
+		says   string
+	}{
+		"paging that never matches": {paged(", paginate: {cursor: .next, param: cursor}"), "detail_paging_unmatched",
+			"stream messages: the paging expression found nothing in any detail (5), and each was taken for one page; if there are more, look at detail.paginate"},
+		"no paging": {paged(""), "", "stream messages:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.write(t, "", "", tt.stream)
+			want := 2 // at the end of the run, and in the summary
+			if tt.kind == "" {
+				want = 0
+			}
+			if all := collects(t, exitOK); strings.Count(all, tt.says) != want {
+				t.Errorf("%q stands %d times, want %d, in:\n%s", tt.says, strings.Count(all, tt.says), want, all)
+			}
+			if tt.kind != "" {
+				_, out, _ := headway(t, "collect", "c.yaml", "--fresh", "--json")
+				if strings.Count(out, `"kind":"`+tt.kind+`"`) != 1 || strings.Count(out, `"note":"`+tt.kind+`"`) != 1 {
+					t.Errorf("want one event and one warning %s in:\n%s", tt.kind, out)
+				}
+			}
+			s.update()
+			if all := collects(t, exitOK); strings.Contains(all, "stream messages:") {
+				t.Errorf("what changed later is warned of:\n%s", all)
+			}
+		})
+	}
+}

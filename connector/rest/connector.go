@@ -125,7 +125,7 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	}, req, res); err != nil {
 		return connector.Page{}, err
 	}
-	page.End, page.Asked = s.Paginate.end(body), s.asked(u)
+	page.End, page.Asked = s.Paginate.end(body), s.Paginate.asked(u)
 	return page, nil
 }
 
@@ -195,6 +195,7 @@ func (c *Connector) Detail(ctx context.Context, call connector.Caller, stream st
 	records := []connector.Record{}
 	seen := map[string]int{}
 	trail := connector.Trail{}
+	var walked connector.Walked
 	for cursor := ""; ; {
 		page, next, err := c.detailPage(ctx, call, d, item.Key, cursor)
 		if err != nil {
@@ -210,7 +211,11 @@ func (c *Connector) Detail(ctx context.Context, call connector.Caller, stream st
 				return nil, c.contradicted(page.req, page.res, fmt.Errorf("stream %s: key expression %s is not unique: two pages of one detail have records that differ and have the same key", d.Stream, d.Key))
 			}
 		}
+		walked.AddPage(page.count, d.Paginate.asked(page.req.URL), next == "", page.end)
 		if next == "" {
+			if o, ok := call.(connector.DetailObserver); ok {
+				o.DetailWalked(d.Stream, &walked)
+			}
 			return records, nil
 		}
 		if next == cursor || trail.Step(next) {
@@ -227,6 +232,8 @@ type detailPage struct {
 	req     *http.Request
 	res     *connector.Response
 	records []connector.Record
+	count   int // of the page, those that repeat included
+	end     connector.End
 }
 
 func (c *Connector) detailPage(ctx context.Context, call connector.Caller, d *Detail, key, cursor string) (p detailPage, next string, err error) {
@@ -251,6 +258,7 @@ func (c *Connector) detailPage(ctx context.Context, call connector.Caller, d *De
 			return p, "", c.invalid(p.req, p.res, err)
 		}
 	}
+	p.count, p.end = found.count, d.Paginate.end(body)
 	p.records = make([]connector.Record, len(found.read))
 	for i, e := range found.read {
 		p.records[i] = connector.Record{Key: e.key, Data: e.data}

@@ -130,9 +130,9 @@ func (p Paginate) end(body *datum) connector.End {
 
 // asked is how many records the page at u was asked to hold; 0 is unknown. Where
 // the file does not name the parameter it is one of the names that providers use.
-func (s *Stream) asked(u *url.URL) int {
-	if s.Paginate.Size > 0 {
-		return int(s.Paginate.Size)
+func (p Paginate) asked(u *url.URL) int {
+	if p.Size > 0 {
+		return int(p.Size)
 	}
 	query := u.Query()
 	for _, kind := range []nameKind{sizeName, maybeSize} {
