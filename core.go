@@ -125,7 +125,7 @@ type Outcome struct {
 	// Cost is what the attempt took of a limit that counts units, such as tokens;
 	// 0 when it took what it was admitted with.
 	Cost float64
-	// Facts are the limits that the response told of; they are not kept.
+	// Facts are the limits that the response advertised; they are not kept.
 	Facts []control.Fact
 	// Steady forbids speeding up on this outcome.
 	Steady bool

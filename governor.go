@@ -55,7 +55,7 @@ func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
 }
 
 // AcquireCost is [Governor.Acquire] for an attempt that is thought to take so many
-// units, such as tokens, of a limit that counts them. What it really took is told
+// units, such as tokens, of a limit that counts them. What it really took is reported
 // by [Outcome].Cost when the permit is settled. Law "envelope" learns such limits
 // in units; a cost that is not positive is 1.
 func (g *Governor) AcquireCost(ctx context.Context, cost float64) (Permit, error) {
@@ -285,7 +285,7 @@ func (g *Governor) Restore(s control.State) error {
 	return g.core.Restore(s)
 }
 
-// notes are the events of one call, built under the lock and told after it.
+// notes are the events of one call, built under the lock and emitted after it.
 type notes struct {
 	at       time.Duration
 	fx       Effects

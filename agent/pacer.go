@@ -164,21 +164,22 @@ func (p *Pacer) ObserveHeader(now time.Duration, get func(name string) string) b
 	return true
 }
 
-// pressures are the states that X-Headway-Pressure names; none is normal.
+// pressures are the states that X-Headway-Pressure names; without the header the
+// state is normal.
 var pressures = map[string]quota.State{"soft": quota.Soft, "throttle": quota.Throttle, "exhausted": quota.Exhausted}
 
 // retryAfter is how long a refusal asks to wait; 0 when it does not say.
 func retryAfter(get func(name string) string) time.Duration {
-	const most = int64(365 * 24 * time.Hour / time.Millisecond)
+	const maxMS = int64(365 * 24 * time.Hour / time.Millisecond)
 	ms, err := strconv.ParseInt(get("Retry-After-Ms"), 10, 64)
 	if err != nil {
 		seconds, err := strconv.ParseInt(get("Retry-After"), 10, 64)
 		if err != nil {
 			return 0
 		}
-		ms = min(seconds, most/1000) * 1000
+		ms = min(seconds, maxMS/1000) * 1000
 	}
-	return time.Duration(min(max(ms, 0), most)) * time.Millisecond
+	return time.Duration(min(max(ms, 0), maxMS)) * time.Millisecond
 }
 
 // Backoff puts the next cycle off for at least d, a refusal's retry_in or a
@@ -303,9 +304,9 @@ func (p *Pacer) factor(at time.Duration) int64 { return max(p.target, p.planned(
 
 // span is the length of an event's window.
 func span(ms int64) time.Duration {
-	const most = 31 * 24 * time.Hour
+	const maxWait = 31 * 24 * time.Hour
 	if ms <= 0 {
 		return softSpan
 	}
-	return time.Duration(min(ms, int64(most/time.Millisecond))) * time.Millisecond
+	return time.Duration(min(ms, int64(maxWait/time.Millisecond))) * time.Millisecond
 }

@@ -173,7 +173,7 @@ func (s *session) takeOne(it item) {
 		s.core.End()
 		s.commits.add(journal.Entry{End: true, Rows: s.taken}, nil)
 	default:
-		// What came before is sent; the error is told at the end.
+		// What came before is sent; the error is returned at the end.
 		s.ended, s.taken = true, it.row.Number
 		s.err = fmt.Errorf("bulk: the input ends after row %d: %w", it.row.Number, it.err)
 		s.core.End()

@@ -121,7 +121,7 @@ type Status struct {
 }
 
 // ReadStatus reads a load's folder. It may be called while the load runs, and
-// disturbs it not. The error matches [journal.ErrNone] when no load was started there.
+// does not disturb it. The error matches [journal.ErrNone] when no load was started there.
 func ReadStatus(dir string) (Status, error) {
 	s, err := journal.Read(dir)
 	if err != nil {

@@ -273,7 +273,7 @@ func streamsOf(c connector.Connector) []StreamInfo {
 	return all
 }
 
-// broken is the end of a run that met an error of our own, or was told to end.
+// broken is the end of a run that met an internal error, or was canceled.
 func (r *run) broken(ctx context.Context, err error) *stop {
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(context.Cause(ctx), ErrLeaseLost):

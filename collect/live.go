@@ -55,7 +55,7 @@ type Live struct {
 	Pacing headway.Snapshot `json:"pacing"`
 }
 
-// live is what a display is told, under a lock of its own.
+// live is the state that a display reads, under its own lock.
 type live struct {
 	started   time.Time
 	held      func() headway.Wait // what the next attempt waits for

@@ -71,7 +71,7 @@ type Options struct {
 	// their own; tests lower it.
 	backlogAfter int
 
-	// OnEvent is told what also goes into the run's durable trace. It must not
+	// OnEvent gets each event that goes into the run's durable trace. It must not
 	// block; calls may come from several goroutines.
 	OnEvent func(event.Event)
 }

@@ -28,7 +28,7 @@ type Sink interface {
 	Close() error
 }
 
-// StreamInfo is what a sink is told of a stream.
+// StreamInfo describes a stream to a sink.
 type StreamInfo struct {
 	Name string
 	// Parent is the stream whose items' details these are; empty for a list.
@@ -63,7 +63,7 @@ type Execer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Informed is a sink that is told of each commit, for one that passes positions
+// Informed is a sink that is notified of each commit, for one that passes positions
 // on to somebody else and may do so only once they hold.
 type Informed interface {
 	Sink

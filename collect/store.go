@@ -127,7 +127,7 @@ type State struct {
 	FormerSinks []FormerSink
 	// Replays are the copies into the connection's sinks, done or not.
 	Replays []Replay
-	// Pressure is the source-pressure cooldown; the zero value is none.
+	// Pressure is the source-pressure cooldown; the zero value means no cooldown.
 	Pressure Pressure
 }
 
@@ -187,8 +187,8 @@ type Commit struct {
 	// before the rest of the commit.
 	Reshaped []Reshaped
 	// SinkAt is the sink that Sink is a position of; the zero value leaves it. When
-	// it is another one than is stored, the position that is stored becomes that of
-	// a former sink, and a former sink that it names is none any more.
+	// it differs from the stored one, the stored position becomes that of a former
+	// sink, and SinkAt is no longer among the former sinks.
 	SinkAt Location
 	// Replays are the copies into the connection's sinks from now on; nil leaves them.
 	Replays []Replay

@@ -64,13 +64,13 @@ type Envelope struct {
 // is learned.
 const (
 	// A bound on what is remembered at once.
-	mostLimits, mostTold = 4, 4
+	maxLimits, maxTold = 4, 4
 	// The ramp: the rate doubles after four answers and a second; after a long
 	// block it grows by a twentieth.
 	rampAnswers, rampStep, rampGentle = 4, 2, 1.05
 	rampPause                         = time.Second
 	// What is held is tested after a thousand attempts, then more rarely.
-	firstPatience, patienceGrowth, mostPatience = 1000, 1.5, 4000
+	firstPatience, patienceGrowth, maxPatience = 1000, 1.5, 4000
 	// A block that lasts longer than its limit explains is a penalty; one shorter
 	// than this is not worth fearing.
 	painful = 4 * time.Second

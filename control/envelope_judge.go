@@ -8,11 +8,11 @@ import (
 // How sure an inquiry has to be. The longer it is quiet, the less it takes: a
 // wrong finding is found out by the next refusal.
 const (
-	sureOfWindow, leastOfWindow = 0.7, 0.35
-	sureOfRate, leastOfRate     = 0.9, 0.5
-	quietRate                   = 300 // attempts
+	sureOfWindow, minOfWindow = 0.7, 0.35
+	sureOfRate, minOfRate     = 0.9, 0.5
+	quietRate                 = 300 // attempts
 	// A small window is found only after attempts that it let through.
-	leastSeen, leastSize = 5, 50
+	minSeen, minSize = 5, 50
 	// After so many blocks and refusals none of the suspects is it.
 	hopelessBlocks, hopelessRefusals = 3, 6
 )
@@ -25,16 +25,16 @@ func (e *Envelope) judge(now time.Duration) {
 	}
 	total, rates := b.total(), b.pool.weight()
 	found, weight := b.window()
-	need := max(leastOfWindow, sureOfWindow-0.1*b.pool.since/max(1, found.size))
+	need := max(minOfWindow, sureOfWindow-0.1*b.pool.since/max(1, found.size))
 	if b.flight.weight > max(weight, rates) && b.flight.size >= 1 {
 		weight, found = b.flight.weight, limit{kind: Concurrency, size: b.flight.size}
-		need = max(leastOfWindow, sureOfWindow-0.1*b.pool.since/found.size)
+		need = max(minOfWindow, sureOfWindow-0.1*b.pool.since/found.size)
 	}
 	if rates > weight {
 		weight, found = rates, limit{kind: TokenBucket, pacer: b.pool.pacer()}
-		need = max(leastOfRate, sureOfRate-b.pool.since/quietRate)
+		need = max(minOfRate, sureOfRate-b.pool.since/quietRate)
 	}
-	if b.through+b.pool.since < leastSeen && found.size < e.unit(found.unit)*leastSize {
+	if b.through+b.pool.since < minSeen && found.size < e.unit(found.unit)*minSize {
 		return // a few attempts and a refusal may be anything, and a wrong day is long
 	}
 	collapsed := total < 1e-4
@@ -109,12 +109,12 @@ func (e *Envelope) adopt(l limit) {
 		}
 		if l.fine != nil {
 			// The same window at another size: others use it too.
-			l.margin = min(mostMargin, max(o.margin, math.Abs(o.size-l.size)/o.size/2))
+			l.margin = min(maxMargin, max(o.margin, math.Abs(o.size-l.size)/o.size/2))
 		}
 		*o = l
 		return
 	}
-	if len(e.limits) == mostLimits {
+	if len(e.limits) == maxLimits {
 		e.limits = append(e.limits[:0], e.limits[1:]...)
 	}
 	e.limits = append(e.limits, l)

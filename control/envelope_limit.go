@@ -25,7 +25,7 @@ type limit struct {
 }
 
 const (
-	mostMargin = 0.15
+	maxMargin = 0.15
 	// A window is spread: its use leaves this many times as fast as it comes back.
 	spread = 1.25
 	// A test lets a window grow by so much in one length of it.
@@ -196,9 +196,9 @@ func (l *limit) explains(e *Envelope, now time.Duration, o Observation, n, cost 
 	}
 	if l.climb > 1 {
 		l.margin *= 0.5
-		e.patience = min(e.patience*patienceGrowth, mostPatience)
+		e.patience = min(e.patience*patienceGrowth, maxPatience)
 	} else {
-		l.margin = min(mostMargin, 2*l.margin+0.002)
+		l.margin = min(maxMargin, 2*l.margin+0.002)
 	}
 	l.climb = 1
 	l.hits++

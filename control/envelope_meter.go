@@ -105,7 +105,7 @@ func (w *window) doubt(s shape) float64 {
 
 // free is when at most room is in use, if nothing is sent until then.
 func (w *window) free(s shape, room float64, now, phase time.Duration) time.Duration {
-	if w.used(s) <= max(room, leastRoom) {
+	if w.used(s) <= max(room, minRoom) {
 		return now
 	}
 	if s == first {

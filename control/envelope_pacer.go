@@ -21,11 +21,11 @@ type pacer struct {
 	margin    float64       // part of the rate that is left to others
 }
 
-// slowestRate is one attempt a day, and longestWait the wait of that: margins
+// slowestRate is one attempt a day, and maxWait the wait of that: margins
 // and rests make none longer.
 const (
 	slowestRate = 1.0 / (24 * 60 * 60)
-	longestWait = 24 * time.Hour
+	maxWait     = 24 * time.Hour
 )
 
 // A stretch is short while the rate is hardly known.
@@ -51,7 +51,7 @@ func (p *pacer) next() time.Duration { return p.tat - p.credit() }
 
 func (p *pacer) sent(now time.Duration) {
 	p.since++
-	p.tat = max(p.tat, now) + min(longestWait, seconds(1/p.rate()))
+	p.tat = max(p.tat, now) + min(maxWait, seconds(1/p.rate()))
 }
 
 func (p *pacer) gaveBack() { p.since = max(0, p.since-1) }
@@ -66,7 +66,7 @@ func (p *pacer) refused(now time.Duration, n float64, burst func(rate float64) f
 	if p.margin > 0 {
 		rest = 4 // where others take from it too, let it fill a little
 	}
-	p.tat = now + p.credit() + min(longestWait, seconds(rest/p.low))
+	p.tat = now + p.credit() + min(maxWait, seconds(rest/p.low))
 }
 
 // learn draws the rate from a attempts that were admitted in t seconds, the last

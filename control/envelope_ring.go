@@ -64,7 +64,7 @@ func (r *ring) oldest() float64 {
 // free is when at most room is in use, if nothing is sent until then. Room is at
 // least next to nothing: what is larger than a limit goes when it is empty.
 func (r *ring) free(now, part time.Duration, room float64) time.Duration {
-	room = max(room, leastRoom)
+	room = max(room, minRoom)
 	if r.sum <= room {
 		return now
 	}
@@ -91,5 +91,5 @@ func (r *ring) finer(parts int) *ring {
 	return &f
 }
 
-// leastRoom is more than what rounding leaves in an empty window.
-const leastRoom = 0.01
+// minRoom is more than what rounding leaves in an empty window.
+const minRoom = 0.01

@@ -15,9 +15,9 @@ type slide struct {
 const (
 	// A bucket of which so many times as much is used takes as many times as long.
 	// What is left is told in round figures, by some: small steps say nothing.
-	deeper, leastStep = 2, 0.1
+	deeper, minStep = 2, 0.1
 	// Resets are told in whole seconds, by some: shorter ones say nothing.
-	leastReset = 5 * time.Second
+	minReset = 5 * time.Second
 	// What was sent later may arrive sooner, by about so much.
 	slideGuard = 250 * time.Millisecond
 	// What attempts will cost is known up to this part of the limit.
@@ -34,7 +34,7 @@ func (t *told) discern(e *Envelope, now time.Duration, f *Fact) {
 	if !t.refills || used <= 0 {
 		return
 	}
-	if f.Reset < leastReset && t.slides == nil {
+	if f.Reset < minReset && t.slides == nil {
 		t.vague, t.grows = false, true // a window would have its length to go
 		return
 	}
@@ -45,10 +45,10 @@ func (t *told) discern(e *Envelope, now time.Duration, f *Fact) {
 	span, usual := nearest(f.Reset)
 	t.vague = usual && !t.grows && t.slides == nil
 	switch {
-	case f.Reset < leastReset:
+	case f.Reset < minReset:
 	case t.least == 0 || used <= t.least:
 		t.least, t.whole = used, f.Reset
-	case used < deeper*t.least || used-t.least < leastStep*t.quota:
+	case used < deeper*t.least || used-t.least < minStep*t.quota:
 	case square(f.Reset.Seconds()/t.whole.Seconds()) > used/t.least:
 		t.slides, t.vague, t.grows = nil, false, true
 	case t.slides == nil && usual && e.units[t.unit()] != nil:

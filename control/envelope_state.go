@@ -76,8 +76,8 @@ func (e *Envelope) Restore(s State) error {
 			return fmt.Errorf("control: the stored limits cannot be read: %w", err)
 		}
 	}
-	if len(f.Limits) > mostLimits {
-		return fmt.Errorf("control: %d limits are stored, must be at most %d", len(f.Limits), mostLimits)
+	if len(f.Limits) > maxLimits {
+		return fmt.Errorf("control: %d limits are stored, must be at most %d", len(f.Limits), maxLimits)
 	}
 	var limits []limit
 	for i, x := range f.Limits {
@@ -93,7 +93,7 @@ func (e *Envelope) Restore(s State) error {
 			e.units[1] = newUsage()
 		}
 	}
-	e.patience = min(max(f.Patience, firstPatience), mostPatience)
+	e.patience = min(max(f.Patience, firstPatience), maxPatience)
 	e.block.pain = min(max(f.Pain, 0), time.Hour)
 	e.interval = min(max(s.Interval, e.params.Ceiling), e.params.Initial)
 	e.speed = float64(e.interval)

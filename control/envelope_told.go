@@ -80,7 +80,7 @@ func (e *Envelope) slot(f *Fact) *told {
 			return t
 		}
 	}
-	if len(e.told) == mostTold {
+	if len(e.told) == maxTold {
 		return nil
 	}
 	e.told = append(e.told, told{name: f.Name, perCost: f.PerCost, refills: f.Refills, at: -1})

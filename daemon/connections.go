@@ -14,8 +14,8 @@ type bounded struct {
 	once   sync.Once
 }
 
-func bound(l net.Listener, most int) net.Listener {
-	return &bounded{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
+func bound(l net.Listener, limit int) net.Listener {
+	return &bounded{Listener: l, places: make(chan struct{}, limit), closed: make(chan struct{})}
 }
 
 // Accept waits for a place first.

@@ -41,7 +41,7 @@ type Options struct {
 	Log *slog.Logger
 	// Version is the program's, for the API.
 	Version string
-	// OnCall, when set, is told of every proxied call when it is over, on the
+	// OnCall, when set, is called for every proxied call when it is over, on the
 	// call's goroutine.
 	OnCall func(egress.Call)
 }

@@ -43,9 +43,9 @@ func termsOf(p config.Provider) terms { return terms{*p.Pacing, p.MaxWait, p.Cal
 // quotaPath is the file of a budget's daily use.
 func quotaPath(state, name string) string { return filepath.Join(state, "quota-"+name+".json") }
 
-// longestWait bounds a wait for a budget; the provider's own bound, which may
+// maxWait bounds a wait for a budget; the provider's own bound, which may
 // change while the governor stays, is the proxy's to keep.
-const longestWait = time.Hour
+const maxWait = time.Hour
 
 // open opens the budget of the name, with the day's use as it was stored.
 func (l *line) open(state string, s quotaconfig.Settings, log *slog.Logger, hub *events.Hub) error {
@@ -59,7 +59,7 @@ func (l *line) open(state string, s quotaconfig.Settings, log *slog.Logger, hub 
 	level := new(slog.LevelVar)
 	level.Set(s.LogLevel)
 	g, err := governor.New(governor.Options{
-		Config: s.Quota, Store: file, MaxWait: longestWait, OnEvent: hub.Quota(l.name),
+		Config: s.Quota, Store: file, MaxWait: maxWait, OnEvent: hub.Quota(l.name),
 		Log: slog.New(&leveled{log.Handler(), level}).With(slog.String("quota", l.name)),
 	})
 	if err != nil {

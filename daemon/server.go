@@ -177,7 +177,7 @@ func (d *Daemon) start(w http.ResponseWriter, v *view) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	_, _ = io.WriteString(w, text) // who does not read it cannot be told
+	_, _ = io.WriteString(w, text) // nothing can be done for a client that does not read it
 }
 
 // refuse answers with a problem of RFC 9457.

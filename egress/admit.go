@@ -37,7 +37,7 @@ func (x *exchange) route() *provider.Refusal {
 	case r.Method == http.MethodTrace, x.up.Description.API != provider.HTTP && method(r.Method) == "other":
 		// An answer to TRACE repeats the provider's key; and a method that is not
 		// known here may be one there, past its route.
-		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "The method is none that passes."}
+		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "Method not allowed."}
 	case escapes(r.URL.Path):
 		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
 	case upgrades(r.Header):
@@ -212,7 +212,7 @@ func (x *exchange) readBody() *provider.Refusal {
 	defer context.AfterFunc(x.proxy.cutting, func() { _ = x.rc.SetReadDeadline(time.Now()) })()
 	most := x.up.MaxBody
 	body := http.MaxBytesReader(x.w, x.r.Body, most)
-	// What is told is believed only up to a little: it costs the teller nothing.
+	// A client's word is believed only up to a little: it costs the client nothing.
 	const trust = 64 << 10
 	room := min(max(x.r.ContentLength, 511), trust) + 1
 	x.body = make([]byte, 0, room)

@@ -29,7 +29,7 @@ const (
 	BrokenOff Ending = "broken_off"
 	// ClientGone: the client went away first.
 	ClientGone Ending = "client_gone"
-	// Cut: the proxy was told to stop.
+	// Cut: the proxy was stopped.
 	Cut Ending = "cut"
 	// Panicked: a fault of our own.
 	Panicked Ending = "panicked"
@@ -86,7 +86,7 @@ type Call struct {
 	Sent, Received int64
 
 	// Estimated is what the call was expected to use, Used what it was charged
-	// for, over all attempts. Told says that the provider told the figures.
+	// for, over all attempts. Told says that the figures are the provider's.
 	Estimated, Used quota.Usage
 	Told            bool
 }

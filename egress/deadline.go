@@ -16,8 +16,8 @@ var sdkTimeouts = [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout",
 // patience is the instant up to which a client's call may wait: most after it
 // began, or what its header says, if that is earlier. A field of an SDK that
 // cannot be read is passed over; the error names one of ours.
-func patience(began time.Time, most time.Duration, h http.Header) (time.Time, error) {
-	until := began.Add(most)
+func patience(began time.Time, limit time.Duration, h http.Header) (time.Time, error) {
+	until := began.Add(limit)
 	sooner := func(t time.Time) {
 		if t.Before(until) {
 			until = t

@@ -23,7 +23,7 @@
 // # What is charged
 //
 // A call is charged what the provider says that it used. When the answer broke
-// off before it said so, it is charged what was seen: the input as told or
+// off before it said so, it is charged what was seen: the input as reported or
 // estimated, and the output that flowed. A call that the provider refused counts
 // as a call of no tokens; one that never reached the provider does not count. An
 // attempt that is sent again ([Provider].Retries) is approved and charged anew.

@@ -69,7 +69,7 @@ func TestWhatPacingLearnsOfAnAttempt(t *testing.T) {
 		}, reason.Throttled, 7 * time.Second, 0, -2},
 		"one that asks for days": {func(a *attempt) {
 			a.class, a.told = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 48 * time.Hour}
-		}, reason.Throttled, longestTold, 0, -2},
+		}, reason.Throttled, maxTold, 0, -2},
 		"a long quota that is used up": {func(a *attempt) {
 			a.class, a.told = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
 		}, reason.Rejected, 0, 0, -2},

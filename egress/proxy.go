@@ -27,7 +27,7 @@ type Options struct {
 	// FailedKeys bounds how often one address may present what is no key. The
 	// zero value takes the defaults of package keys.
 	FailedKeys keys.Limits
-	// OnCall is told of every call when it is over. It is called on the call's
+	// OnCall is called for every call when it is over, on the call's
 	// goroutine, possibly many at a time.
 	OnCall func(Call)
 	// NewSpan, when set, gives the traceparent of a call's own span, given that of the

@@ -77,10 +77,10 @@ func forbidden(message string) *provider.Refusal {
 	return &provider.Refusal{Status: http.StatusForbidden, Reason: reason.Forbidden, RetryIn: -1, Message: message}
 }
 
-func oversized(most int64) *provider.Refusal {
+func oversized(limit int64) *provider.Refusal {
 	return &provider.Refusal{
 		Status: http.StatusRequestEntityTooLarge, Reason: reason.ClientError, RetryIn: -1,
-		Message: fmt.Sprintf("The body is larger than %d bytes.", most),
+		Message: fmt.Sprintf("The body is larger than %d bytes.", limit),
 	}
 }
 
@@ -171,7 +171,7 @@ func budget(d *quota.Denial) provider.Refusal {
 }
 
 // limits adds the RateLimit fields of the budgets that refused. Which of a
-// scope's budgets it was is not told, so that all of that kind say that nothing
+// scope's budgets it was is not said, so that all of that kind say that nothing
 // is left; that is what the next call would find.
 func (x *exchange) limits(d *quota.Denial) {
 	q, ok := x.up.Approver.(configured)

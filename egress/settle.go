@@ -89,7 +89,7 @@ func (a *attempt) conclude(report *usage.Report) {
 	}
 }
 
-// use is what the attempt is charged, in tokens: what the provider told, else
+// use is what the attempt is charged, in tokens: what the provider reported, else
 // what was seen. What the provider refused used none.
 func (a *attempt) use(report *usage.Report) quota.Usage {
 	switch {
@@ -155,9 +155,9 @@ func (x *exchange) learn(used quota.Usage) {
 // of our calls have gone out since.
 const stale = time.Second
 
-// longestTold bounds what a Retry-After may hold all calls of a provider up: one
+// maxTold bounds what a Retry-After may hold all calls of a provider up: one
 // that asks for more is asked again after this long.
-const longestTold = time.Hour
+const maxTold = time.Hour
 
 // outcome is what pacing learns.
 func (a *attempt) outcome() headway.Outcome {
@@ -167,7 +167,7 @@ func (a *attempt) outcome() headway.Outcome {
 	x := a.x
 	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.told)}
 	if a.told.HasRetryAfter {
-		o.RetryAfter = min(a.told.RetryAfter, longestTold)
+		o.RetryAfter = min(a.told.RetryAfter, maxTold)
 	}
 	if a.problem == usage.OtherProblem && o.Class == reason.Failed {
 		// The provider took the call and answered, whatever then went wrong with it.

@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-var errNoAnswer = errors.New("egress: upstream's answer is none that ends a request")
+var errNoAnswer = errors.New("egress: upstream's answer does not end a request")
 
 // Sizes of the buffers that bodies pass through: a stream's are small, because
 // there may be thousands and each event is passed on at once anyway.

@@ -11,7 +11,7 @@ import (
 
 // Causes with which a call's context ends.
 var (
-	errCut     = errors.New("egress: the proxy was told to stop")
+	errCut     = errors.New("egress: the proxy was stopped")
 	errSilent  = errors.New("egress: upstream was silent for too long")
 	errStalled = errors.New("egress: the client sent nothing of its body for too long")
 	errLong    = errors.New("egress: the call took too long")
@@ -24,7 +24,7 @@ type watch struct {
 	cancel context.CancelCauseFunc
 	rc     *http.ResponseController
 	began  time.Time
-	most   time.Duration // as a whole
+	limit  time.Duration // as a whole
 
 	waits func() bool // whether it is the client's body that is waited for; may be nil
 
@@ -38,12 +38,12 @@ type watch struct {
 }
 
 // newWatch begins to watch. It must be stopped before the handler returns.
-func newWatch(cancel context.CancelCauseFunc, rc *http.ResponseController, silence, most time.Duration) *watch {
-	w := &watch{cancel: cancel, rc: rc, began: time.Now(), most: most}
+func newWatch(cancel context.CancelCauseFunc, rc *http.ResponseController, silence, limit time.Duration) *watch {
+	w := &watch{cancel: cancel, rc: rc, began: time.Now(), limit: limit}
 	w.silence.Store(int64(silence))
 	w.mu.Lock() // the timer may go off before it is kept
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(min(silence, most), w.look)
+	w.timer = time.AfterFunc(min(silence, limit), w.look)
 	return w
 }
 
@@ -61,7 +61,7 @@ func (w *watch) allow(silence time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.over {
-		w.timer.Reset(max(0, min(silence, w.most-time.Since(w.began))))
+		w.timer.Reset(max(0, min(silence, w.limit-time.Since(w.began))))
 	}
 }
 
@@ -95,14 +95,14 @@ func (w *watch) look() {
 	now := time.Since(w.began)
 	quiet := now - time.Duration(w.moved.Load())
 	switch allowed := time.Duration(w.silence.Load()); {
-	case now >= w.most:
+	case now >= w.limit:
 		w.end(errLong)
 	case quiet >= allowed && w.waits != nil && w.waits():
 		w.end(errStalled)
 	case quiet >= allowed:
 		w.end(errSilent)
 	default:
-		w.timer.Reset(min(allowed-quiet, w.most-now))
+		w.timer.Reset(min(allowed-quiet, w.limit-now))
 	}
 }
 

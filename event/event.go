@@ -75,7 +75,7 @@ type Rate struct {
 	Belief *Belief `json:"belief,omitempty"`
 }
 
-// Belief is a limit that a law has found, or was told of by response headers.
+// Belief is a limit that a law has found, or that response headers advertised.
 type Belief struct {
 	// Kind is token_bucket, fixed_window, sliding_window, concurrency or cost_window.
 	Kind string `json:"kind"`

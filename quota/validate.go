@@ -29,15 +29,15 @@ func (v *checks) fault(field, value, bound string) {
 	v.faults = append(v.faults, &FieldError{field, value, bound})
 }
 
-func (v *checks) within(field string, n, least, most int64) {
-	if n < least || n > most {
-		v.fault(field, strconv.FormatInt(n, 10), fmt.Sprintf("from %d to %d", least, most))
+func (v *checks) within(field string, n, lo, hi int64) {
+	if n < lo || n > hi {
+		v.fault(field, strconv.FormatInt(n, 10), fmt.Sprintf("from %d to %d", lo, hi))
 	}
 }
 
-func (v *checks) ratio(field string, f, least, most float64) {
-	if !(f >= least && f <= most) { // NaN too
-		v.fault(field, strconv.FormatFloat(f, 'g', -1, 64), fmt.Sprintf("from %v to %v", least, most))
+func (v *checks) ratio(field string, f, lo, hi float64) {
+	if !(f >= lo && f <= hi) { // NaN too
+		v.fault(field, strconv.FormatFloat(f, 'g', -1, 64), fmt.Sprintf("from %v to %v", lo, hi))
 	}
 }
 

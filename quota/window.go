@@ -66,16 +66,16 @@ func (w *window) giveBack(n int64, charged time.Duration) {
 }
 
 // falls is the earliest instant at which the sum is at most this.
-func (w *window) falls(most int64, now time.Duration) time.Duration {
+func (w *window) falls(limit int64, now time.Duration) time.Duration {
 	sum := w.sum
-	for at := w.head - parts; sum > most; at++ {
+	for at := w.head - parts; sum > limit; at++ {
 		if at > w.head {
 			return math.MaxInt64
 		}
 		if at >= 0 {
 			sum -= w.part[at%(parts+1)]
 		}
-		if sum <= most {
+		if sum <= limit {
 			return max(now, w.starts(at+parts+1))
 		}
 	}

@@ -40,11 +40,11 @@ func WriteBulkSVG(w io.Writer, t *BulkTrace) error {
 
 type bulkPlot struct {
 	plot
-	bulk     *BulkTrace
-	ends     []float64 // the right borders of the steps
-	mostHigh float64   // of the parallelism
-	mostRows float64   // a second
-	rates    []float64
+	bulk    *BulkTrace
+	ends    []float64 // the right borders of the steps
+	maxHigh float64   // of the parallelism
+	maxRows float64   // a second
+	rates   []float64
 }
 
 // mean is over how many steps the rows a second are averaged: batches come in
@@ -55,7 +55,7 @@ func (p *bulkPlot) measureBulk() {
 	sum, before := 0.0, []float64{}
 	for i, s := range p.bulk.Steps {
 		p.ends = append(p.ends, p.x(time.Duration(s.ToS*float64(time.Second))))
-		p.mostHigh = max(p.mostHigh, s.InFlight, s.Level)
+		p.maxHigh = max(p.maxHigh, s.InFlight, s.Level)
 		before = append(before, s.RowsPerS)
 		sum += s.RowsPerS
 		if i >= mean {
@@ -64,21 +64,21 @@ func (p *bulkPlot) measureBulk() {
 		rate := sum / float64(min(i+1, mean))
 		p.rates = append(p.rates, rate)
 		if i+1 >= mean {
-			p.mostRows = max(p.mostRows, rate)
+			p.maxRows = max(p.maxRows, rate)
 		}
 	}
 	for _, h := range p.bulk.Hints {
-		p.mostHigh = max(p.mostHigh, float64(h.Parallelism))
+		p.maxHigh = max(p.maxHigh, float64(h.Parallelism))
 	}
-	p.mostHigh, p.mostRows = max(p.mostHigh, 1)*1.12, max(p.mostRows, 1)*1.15
+	p.maxHigh, p.maxRows = max(p.maxHigh, 1)*1.12, max(p.maxRows, 1)*1.15
 }
 
 func (p *bulkPlot) high(level float64) float64 {
-	return middle - (middle-top)*min(level/p.mostHigh, 1)
+	return middle - (middle-top)*min(level/p.maxHigh, 1)
 }
 
 func (p *bulkPlot) speed(rows float64) float64 {
-	return bottom - (bottom-second)*min(rows/p.mostRows, 1)
+	return bottom - (bottom-second)*min(rows/p.maxRows, 1)
 }
 
 // title draws the ground, the titles and the scales of both panels.
@@ -88,8 +88,8 @@ func (p *bulkPlot) title() {
 	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	p.printf(`<text x="%d" y="28" font-size="17" font-weight="bold">%s under %s</text>`+"\n", left, escape(t.Scenario.Name), escape(t.Law))
 	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">seed %d, over after %s</text>`+"\n", right, inkFaint, t.Seed, brief(t.End))
-	p.scale("batches in flight", (top+middle)/2, p.mostHigh, p.high)
-	p.scale("rows a second", (second+bottom)/2, p.mostRows, p.speed)
+	p.scale("batches in flight", (top+middle)/2, p.maxHigh, p.high)
+	p.scale("rows a second", (second+bottom)/2, p.maxRows, p.speed)
 }
 
 func (p *bulkPlot) scale(name string, center int, most float64, y func(float64) float64) {

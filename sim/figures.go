@@ -28,10 +28,10 @@ func jain(shares []int64) float64 {
 // trailing is the window over which rates are compared: long enough for the
 // longest window of the limits, and for 20 of the oracle's admissions.
 func trailing(s *scenario.Scenario, best int) time.Duration {
-	return min(s.Horizon, max(10*time.Second, longestWindow(s), time.Duration(20*float64(s.Horizon)/float64(best))))
+	return min(s.Horizon, max(10*time.Second, maxWindow(s), time.Duration(20*float64(s.Horizon)/float64(best))))
 }
 
-func longestWindow(s *scenario.Scenario) (window time.Duration) {
+func maxWindow(s *scenario.Scenario) (window time.Duration) {
 	for _, l := range s.Provider.Limits {
 		window = max(window, l.Window)
 	}

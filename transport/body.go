@@ -23,15 +23,15 @@ const maxTrusted = 1 << 20
 
 // swallow reads a whole body and puts it back, with its length, which for a
 // compressed one the header does not say. On an error the body is closed.
-func swallow(res *http.Response, most int64) error {
+func swallow(res *http.Response, limit int64) error {
 	if res.Request != nil && res.Request.Method == http.MethodHead {
 		return nil // its length is that of what was not sent
 	}
 	var read bytes.Buffer
-	if n := min(res.ContentLength, most, maxTrusted); n > 0 {
+	if n := min(res.ContentLength, limit, maxTrusted); n > 0 {
 		read.Grow(int(n) + bytes.MinRead) // with what ReadFrom wants to be free at the end
 	}
-	_, err := read.ReadFrom(io.LimitReader(res.Body, most+1))
+	_, err := read.ReadFrom(io.LimitReader(res.Body, limit+1))
 	body := read.Bytes()
 	if closed := res.Body.Close(); err == nil {
 		err = closed
@@ -39,8 +39,8 @@ func swallow(res *http.Response, most int64) error {
 	if err != nil {
 		return fmt.Errorf("transport: reading the body of a %d after %d bytes: %w", res.StatusCode, len(body), err)
 	}
-	if int64(len(body)) > most {
-		return fmt.Errorf("%w: a %d with more than %d bytes", ErrTooLarge, res.StatusCode, most)
+	if int64(len(body)) > limit {
+		return fmt.Errorf("%w: a %d with more than %d bytes", ErrTooLarge, res.StatusCode, limit)
 	}
 	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
@@ -49,12 +49,12 @@ func swallow(res *http.Response, most int64) error {
 // peek reads the beginning of a body and puts it back in front of the rest. A
 // body that ended within the bound is closed, so that its connection is free
 // while a retry waits; what was read can still be read.
-func peek(res *http.Response, most int64) []byte {
+func peek(res *http.Response, limit int64) []byte {
 	if res.Body == nil || res.Body == http.NoBody {
 		return nil
 	}
-	head, err := io.ReadAll(io.LimitReader(res.Body, most))
-	if err == nil && int64(len(head)) < most {
+	head, err := io.ReadAll(io.LimitReader(res.Body, limit))
+	if err == nil && int64(len(head)) < limit {
 		_ = res.Body.Close()
 		res.Body = io.NopCloser(bytes.NewReader(head))
 		return head

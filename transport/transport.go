@@ -58,14 +58,14 @@ type Options struct {
 	// Body is a bounded prefix. It is called for statuses of 400 and more, and
 	// under Whole for every status: some providers refuse with a 200.
 	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
-	// Sending is told of each attempt when nothing but sending is left to do: its
+	// Sending is called for each attempt when nothing but sending is left to do: its
 	// Number, Wait and Held are set. It must not block.
 	Sending func(Attempt)
-	// GaveUp is told of each attempt that does not go out, having waited for its
+	// GaveUp is called for each attempt that does not go out, having waited for its
 	// permit or for the backoff before it: its Number, Wait and Held are set; Wait
 	// is that for the permit. It must not block.
 	GaveUp func(Attempt)
-	// Observe is told of each attempt, after it ended and before its permit is
+	// Observe is called for each attempt, after it ended and before its permit is
 	// settled, so that the events of the governor come after it. It must not block,
 	// nor keep a reference to anything in the attempt.
 	Observe func(Attempt)
@@ -193,7 +193,7 @@ type answer struct {
 	res    *http.Response
 	err    error
 	class  reason.Class
-	signal signal.Signal // what the response told; zero without one
+	signal signal.Signal // what the response said; zero without one
 	final  bool          // no retry can help
 }
 

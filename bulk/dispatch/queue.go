@@ -21,10 +21,10 @@ func (f *fifo) push(r Row) {
 }
 
 // take takes up to n rows of up to that many bytes, one at least.
-func (f *fifo) take(n, most int) []Row {
+func (f *fifo) take(n, limit int) []Row {
 	n, bytes := min(n, f.len()), 0
 	for i, r := range f.rows[f.head : f.head+n] {
-		if i > 0 && bytes+r.Bytes > most {
+		if i > 0 && bytes+r.Bytes > limit {
 			n = i
 			break
 		}

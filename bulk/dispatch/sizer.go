@@ -5,16 +5,16 @@ import "time"
 // A Sizer finds how many rows a batch should have for it to take a target time.
 // It is a plain value, not safe for concurrent use.
 type Sizer struct {
-	size, most int
-	target     time.Duration
-	perRow     time.Duration // mean
+	size, limit int
+	target      time.Duration
+	perRow      time.Duration // mean
 }
 
 // NewSizer starts at first rows, at most most. A target that is not positive
 // keeps the size.
-func NewSizer(first, most int, target time.Duration) Sizer {
-	most = max(most, 1)
-	return Sizer{size: min(max(first, 1), most), most: most, target: target}
+func NewSizer(first, limit int, target time.Duration) Sizer {
+	limit = max(limit, 1)
+	return Sizer{size: min(max(first, 1), limit), limit: limit, target: target}
 }
 
 // Size is how many rows the next batch should have.
@@ -32,21 +32,21 @@ func (s *Sizer) Observe(rows int, took time.Duration) {
 		s.perRow = each
 	}
 	s.perRow += (each - s.perRow) / 4
-	ideal := s.most
+	ideal := s.limit
 	if s.perRow > 0 {
-		ideal = int(min(s.target/s.perRow, time.Duration(s.most)))
+		ideal = int(min(s.target/s.perRow, time.Duration(s.limit)))
 	}
 	if ideal > s.size && rows < s.size {
 		return
 	}
-	s.size = max(min(ideal, s.size*2, s.most), s.size/2, 1)
+	s.size = max(min(ideal, s.size*2, s.limit), s.size/2, 1)
 }
 
 // TooLarge tells of a batch that the server refused for its size: no batch will
 // have as many rows again.
 func (s *Sizer) TooLarge(rows int) {
-	s.most = min(s.most, max(rows/2, 1))
-	s.size = min(s.size, s.most)
+	s.limit = min(s.limit, max(rows/2, 1))
+	s.size = min(s.size, s.limit)
 }
 
 // TooSlow tells of a batch that timed out: the size halves, once for all batches

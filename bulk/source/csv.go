@@ -80,8 +80,8 @@ type field struct {
 	quoted bool
 }
 
-func newCSV(r io.Reader, most int, o CSVOptions) (*csv, error) {
-	c := &csv{lines: newLines(r, most), comma: o.Comma}
+func newCSV(r io.Reader, limit int, o CSVOptions) (*csv, error) {
+	c := &csv{lines: newLines(r, limit), comma: o.Comma}
 	names := o.Columns
 	if len(names) == 0 {
 		header, err := c.record()
@@ -169,7 +169,7 @@ func (c *csv) record() (record, error) {
 		}
 		r := record{first: first, text: first.text}
 		var more []line
-		if err = errTooLong(first, c.lines.most); err == nil {
+		if err = errTooLong(first, c.lines.limit); err == nil {
 			r.fields, err = split(c.fields[:0], r.text, c.comma)
 		}
 		if errors.Is(err, errOpen) {
@@ -202,7 +202,7 @@ func (c *csv) close(r *record) (more []line, err error) {
 			return more, readError{err}
 		}
 		more = append(more, next)
-		if next.long || len(text)+len(next.text) >= c.lines.most {
+		if next.long || len(text)+len(next.text) >= c.lines.limit {
 			return more, errOpen
 		}
 		text = append(append(text, '\n'), next.text...)
@@ -223,9 +223,9 @@ func malformed(err error) bool {
 	return !read
 }
 
-func errTooLong(l line, most int) error {
+func errTooLong(l line, limit int) error {
 	if l.long {
-		return fmt.Errorf("it is longer than %d bytes", most)
+		return fmt.Errorf("it is longer than %d bytes", limit)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ type jsonLines struct {
 	enveloped bool
 }
 
-func newJSONLines(r io.Reader, most int) (*jsonLines, error) {
-	j := &jsonLines{lines: newLines(r, most)}
+func newJSONLines(r io.Reader, limit int) (*jsonLines, error) {
+	j := &jsonLines{lines: newLines(r, limit)}
 	first, err := j.lines.read()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -29,7 +29,7 @@ func newJSONLines(r io.Reader, most int) (*jsonLines, error) {
 		return nil, err
 	case preamble(first.text):
 		j.enveloped = true
-		j.lines.most = most + maxText // the error stands beside the row
+		j.lines.limit = limit + maxText // the error stands beside the row
 	default:
 		j.lines.back = append(j.lines.back, first)
 	}
@@ -50,7 +50,7 @@ func (j *jsonLines) Next() (bulk.Row, error) {
 		text := bytes.TrimSpace(l.text)
 		switch {
 		case l.long:
-			return l.malformed(fmt.Errorf("it is longer than %d bytes", j.lines.most))
+			return l.malformed(fmt.Errorf("it is longer than %d bytes", j.lines.limit))
 		case len(text) == 0:
 			continue
 		case !utf8.Valid(text):

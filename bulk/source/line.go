@@ -18,14 +18,14 @@ type line struct {
 
 // lines cuts a text into lines that are bounded in length.
 type lines struct {
-	in   *bufio.Reader
-	most int
-	next bulk.Position
-	back []line // to be given again, the last one first
+	in    *bufio.Reader
+	limit int
+	next  bulk.Position
+	back  []line // to be given again, the last one first
 }
 
-func newLines(r io.Reader, most int) *lines {
-	l := &lines{in: bufio.NewReaderSize(r, 64<<10), most: most, next: bulk.Position{Line: 1}}
+func newLines(r io.Reader, limit int) *lines {
+	l := &lines{in: bufio.NewReaderSize(r, 64<<10), limit: limit, next: bulk.Position{Line: 1}}
 	if bom, _ := l.in.Peek(3); string(bom) == "\ufeff" {
 		n, _ := l.in.Discard(3) // they are there
 		l.next.Offset = int64(n)
@@ -45,7 +45,7 @@ func (l *lines) read() (line, error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
 		l.next.Offset += int64(len(part))
-		if room := l.most + 2 - len(it.text); room > 0 { // 2 for the line break
+		if room := l.limit + 2 - len(it.text); room > 0 { // 2 for the line break
 			it.text = append(it.text, part[:min(len(part), room)]...)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
@@ -60,8 +60,8 @@ func (l *lines) read() (line, error) {
 	if l.next.Offset-it.Offset <= int64(len(it.text)) {
 		it.text = trimBreak(it.text)
 	}
-	if it.long = len(it.text) > l.most; it.long {
-		it.text = it.text[:l.most]
+	if it.long = len(it.text) > l.limit; it.long {
+		it.text = it.text[:l.limit]
 	}
 	return it, nil
 }

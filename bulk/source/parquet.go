@@ -16,7 +16,7 @@ type parquetRows struct {
 	groups []parquet.RowGroup
 	rows   parquet.Rows // of the group under way; nil before and after
 	tree   *branch
-	most   int
+	limit  int
 	buffer []parquet.Row
 	full   []parquet.Row // of the buffer, that are not given yet
 	number int64
@@ -26,7 +26,7 @@ type parquetRows struct {
 // rowsAtOnce is how many rows are read with one call.
 const rowsAtOnce = 64
 
-func openParquet(r io.ReaderAt, size int64, most int) (p *parquetRows, err error) {
+func openParquet(r io.ReaderAt, size int64, limit int) (p *parquetRows, err error) {
 	defer guard(&err)
 	if err := checkFooter(r, size); err != nil {
 		return nil, fmt.Errorf("it is no Parquet file that can be read: %w", err)
@@ -39,7 +39,7 @@ func openParquet(r io.ReaderAt, size int64, most int) (p *parquetRows, err error
 	if err != nil {
 		return nil, err
 	}
-	return &parquetRows{groups: f.RowGroups(), tree: tree, total: f.NumRows(), most: most, buffer: make([]parquet.Row, rowsAtOnce)}, nil
+	return &parquetRows{groups: f.RowGroups(), tree: tree, total: f.NumRows(), limit: limit, buffer: make([]parquet.Row, rowsAtOnce)}, nil
 }
 
 // maxFooter bounds the description of a file, which is read at once.
@@ -81,8 +81,8 @@ func (p *parquetRows) Next() (row bulk.Row, err error) {
 	p.full = p.full[1:]
 	p.number++
 	data, err := p.tree.json(values)
-	if err == nil && len(data) > p.most {
-		data, err = nil, fmt.Errorf("it is longer than %d bytes", p.most)
+	if err == nil && len(data) > p.limit {
+		data, err = nil, fmt.Errorf("it is longer than %d bytes", p.limit)
 	}
 	if err != nil {
 		return bulk.Row{}, &bulk.MalformedError{Err: fmt.Errorf("row %d: %w", p.number, err)}

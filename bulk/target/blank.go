@@ -10,9 +10,9 @@ import (
 // secrets are texts that a request carries and that nothing may keep.
 type secrets [][]byte
 
-// leastSecret is the length in bytes from which a text is taken out of answers:
+// minSecret is the length in bytes from which a text is taken out of answers:
 // a shorter one is in many a word.
-const leastSecret = 6
+const minSecret = 6
 
 // secrets are those of a request: the credential as it is sent, and whatever a
 // reference of the target file stands for.
@@ -36,7 +36,7 @@ func (t *Target) secrets(identity int, req *http.Request) (s secrets) {
 
 // add adds a text, also as JSON has it.
 func (s *secrets) add(text string) {
-	if len(text) < leastSecret {
+	if len(text) < minSecret {
 		return
 	}
 	*s = append(*s, []byte(text))

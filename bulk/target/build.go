@@ -186,13 +186,13 @@ func (r *report) duration(text, field string, unset time.Duration) time.Duration
 	return r.upTo(24*time.Hour, text, field, unset)
 }
 
-func (r *report) upTo(longest time.Duration, text, field string, unset time.Duration) time.Duration {
+func (r *report) upTo(limit time.Duration, text, field string, unset time.Duration) time.Duration {
 	if text == "" {
 		return unset
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > longest {
-		r.add(field, "is %q, must be a duration up to %s with a unit, such as 10s or 5m", text, span.Text(longest))
+	if err != nil || d <= 0 || d > limit {
+		r.add(field, "is %q, must be a duration up to %s with a unit, such as 10s or 5m", text, span.Text(limit))
 		return unset
 	}
 	return d

@@ -295,11 +295,11 @@ func excerpt(body []byte) string {
 
 func shorten(p *bulk.Problem) {
 	for _, f := range []struct {
-		text *string
-		most int
+		text  *string
+		limit int
 	}{{&p.Code, maxCode}, {&p.Message, maxExcerpt}} {
-		if len(*f.text) > f.most {
-			*f.text = strings.ToValidUTF8((*f.text)[:f.most], "") + "…"
+		if len(*f.text) > f.limit {
+			*f.text = strings.ToValidUTF8((*f.text)[:f.limit], "") + "…"
 		}
 	}
 }

@@ -85,7 +85,7 @@ references in the place of credentials. It sends nothing.`,
 	return cmd
 }
 
-func planLoad(cmd *cobra.Command, r *recipe, name string, most int) (p loadPlan, err error) {
+func planLoad(cmd *cobra.Command, r *recipe, name string, limit int) (p loadPlan, err error) {
 	config, err := target.Load(r.targetAs, os.LookupEnv)
 	if err != nil {
 		return p, usage(err)
@@ -108,7 +108,7 @@ func planLoad(cmd *cobra.Command, r *recipe, name string, most int) (p loadPlan,
 	if traits.MaxRows > 0 {
 		p.BatchRows = min(p.BatchRows, traits.MaxRows)
 	}
-	batch, err := p.look(in, most)
+	batch, err := p.look(in, limit)
 	if err != nil || len(batch.Rows) == 0 {
 		return p, err
 	}
@@ -121,9 +121,9 @@ func planLoad(cmd *cobra.Command, r *recipe, name string, most int) (p loadPlan,
 }
 
 // look reads the first rows; the batch has two of them at most.
-func (p *loadPlan) look(in *rowsource.Input, most int) (batch bulk.Batch, err error) {
+func (p *loadPlan) look(in *rowsource.Input, limit int) (batch bulk.Batch, err error) {
 	batch = bulk.Batch{Key: "(drawn for each batch)", Attempt: 1}
-	for p.Rows < most {
+	for p.Rows < limit {
 		row, err := in.Next()
 		bad, malformed := errors.AsType[*bulk.MalformedError](err)
 		switch {

@@ -70,16 +70,16 @@ func (f *bulkFlags) targetFlag(cmd *cobra.Command, usage string) {
 func (f *bulkFlags) check(cmd *cobra.Command) error {
 	n := &f.numbers
 	if v, ok := os.LookupEnv("HEADWAY_MAX_PARALLEL"); ok && v != "" {
-		most, err := strconv.Atoi(v)
-		if err != nil || most < 1 || most > 1<<16 {
+		parallel, err := strconv.Atoi(v)
+		if err != nil || parallel < 1 || parallel > 1<<16 {
 			return usage(fmt.Errorf("HEADWAY_MAX_PARALLEL is %q, must be a number from 1 to %d", v, 1<<16))
 		}
-		n.MaxParallel = most
+		n.MaxParallel = parallel
 	}
 	for _, flag := range []struct {
 		name  string
 		value int64
-		most  int64
+		max   int64
 	}{
 		{"max-parallel", int64(n.MaxParallel), 1 << 16}, {"batch-rows", int64(n.BatchRows), 1 << 20},
 		{"target-time", int64(n.TargetTime), int64(24 * time.Hour)}, {"max-rejects", n.MaxRejects, 1 << 62},
@@ -90,12 +90,12 @@ func (f *bulkFlags) check(cmd *cobra.Command) error {
 		if given == nil || !given.Changed && flag.value == 0 {
 			continue
 		}
-		if flag.value < 1 || flag.value > flag.most {
-			least, most := "1", strconv.FormatInt(flag.most, 10)
+		if flag.value < 1 || flag.value > flag.max {
+			lo, hi := "1", strconv.FormatInt(flag.max, 10)
 			if given.Value.Type() == "duration" {
-				least, most = "1ns", span.Text(time.Duration(flag.most))
+				lo, hi = "1ns", span.Text(time.Duration(flag.max))
 			}
-			return usage(fmt.Errorf("--%s is %s, must be from %s to %s", flag.name, given.Value, least, most))
+			return usage(fmt.Errorf("--%s is %s, must be from %s to %s", flag.name, given.Value, lo, hi))
 		}
 	}
 	return nil

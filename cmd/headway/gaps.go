@@ -170,7 +170,7 @@ func newGapsShow() *cobra.Command {
 	return cmd
 }
 
-// knownGap is the gap with an id; bad usage when there is none.
+// knownGap returns the gap with an id; one that does not exist is a usage error.
 func knownGap(cmd *cobra.Command, r collect.Reader, id int64) (collect.Gap, error) {
 	found, err := r.Gaps(cmd.Context(), collect.GapFilter{AfterID: id - 1, Limit: 1})
 	if err == nil && (len(found) == 0 || found[0].ID != id) {
@@ -304,7 +304,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 	return cmd
 }
 
-// gapReason reads --reason; none is any.
+// gapReason reads --reason; without it any reason counts.
 func gapReason(why string) (reason.Reason, error) {
 	if why == "" {
 		return reason.None, nil

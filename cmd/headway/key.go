@@ -24,8 +24,8 @@ func newKey() *cobra.Command {
 	return cmd
 }
 
-// mostDays is a hundred years, so that the end is a date that the file can hold.
-const mostDays = 36_500
+// maxDays is a hundred years, so that the end is a date that the file can hold.
+const maxDays = 36_500
 
 // newKeyLine is a key's entry in the file, in its order.
 type newKeyLine struct {
@@ -67,8 +67,8 @@ provider with pass_through, in the header X-Headway-Key.`,
 			if line.ID == "" {
 				return usage(fmt.Errorf("--id is missing: give the key a name for logs"))
 			}
-			if days < 0 || days > mostDays {
-				return usage(fmt.Errorf("--days is %d, must be from 1 to %d, or left out for a key without an end", days, mostDays))
+			if days < 0 || days > maxDays {
+				return usage(fmt.Errorf("--days is %d, must be from 1 to %d, or left out for a key without an end", days, maxDays))
 			}
 			if days > 0 {
 				line.Expires = time.Now().UTC().AddDate(0, 0, days).Format(time.RFC3339)

@@ -79,15 +79,15 @@ func readTimeline(path string) ([]action, error) {
 }
 
 // readBounded reads a file of at most so many bytes.
-func readBounded(path string, most int64) (b []byte, err error) {
+func readBounded(path string, limit int64) (b []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	b, err = io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+	b, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
 	}
 	return b, err
 }
@@ -129,11 +129,11 @@ func decodeTimeline(path string, src []byte) ([]step, error) {
 // parser, which recurses, sees it; 0 when none does. Brackets in text count too,
 // which costs nobody anything.
 func tooDeep(src []byte) int {
-	const most = 100 // brackets, or columns of indent
+	const limit = 100 // brackets, or columns of indent
 	depth, number := 0, 0
 	for line := range bytes.Lines(src) {
 		number++
-		if len(line)-len(bytes.TrimLeft(line, " \t-?")) > most {
+		if len(line)-len(bytes.TrimLeft(line, " \t-?")) > limit {
 			return number
 		}
 		for _, c := range line {
@@ -143,7 +143,7 @@ func tooDeep(src []byte) int {
 			case ']', '}':
 				depth = max(0, depth-1)
 			}
-			if depth > most {
+			if depth > limit {
 				return number
 			}
 		}

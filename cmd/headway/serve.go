@@ -207,7 +207,7 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 	return w.until(cmd.Context(), signals)
 }
 
-// serving is what a running daemon is told by signals.
+// serving is what signals do to a running daemon.
 type serving struct {
 	daemon  *daemon.Daemon
 	service *service

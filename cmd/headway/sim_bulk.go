@@ -150,7 +150,7 @@ func bulkText(r *sim.BulkResult) string {
 		{"longest retry-after", decimal(&r.LongestRetryAfterS, 0, " s"), ""},
 	}
 	for i, u := range r.Users {
-		if len(r.Users) == 1 || i == mostUsers {
+		if len(r.Users) == 1 || i == maxUsers {
 			break
 		}
 		rows = append(rows, [3]string{fmt.Sprintf("user %d", i+1), figure.Count(u.Rows) + " rows", fmt.Sprintf(
@@ -160,5 +160,5 @@ func bulkText(r *sim.BulkResult) string {
 	return aligned(rows)
 }
 
-// mostUsers is how many users the text shows; the JSON has all.
-const mostUsers = 20
+// maxUsers is how many users the text shows; the JSON has all.
+const maxUsers = 20

@@ -80,13 +80,13 @@ func (b builder) sink(n *node) Sink {
 }
 
 // name is a name whose letters a variable may have brought.
-func (b builder) name(n *node, most int) string {
+func (b builder) name(n *node, hi int) string {
 	s := b.text(n)
 	bad := strings.IndexFunc(s, func(c rune) bool {
 		return c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 	})
-	if s != "" && (bad >= 0 || len(s) > most || strings.Trim(s[:1], ".-_") == "") {
-		b.add(n.at, n.path, "%s; want at most %d letters, digits, dots, dashes and underscores after a letter or digit", n.is(), most)
+	if s != "" && (bad >= 0 || len(s) > hi || strings.Trim(s[:1], ".-_") == "") {
+		b.add(n.at, n.path, "%s; want at most %d letters, digits, dots, dashes and underscores after a letter or digit", n.is(), hi)
 	}
 	return s
 }
@@ -114,7 +114,7 @@ func (b builder) expr(n *node) *Expr {
 	return e
 }
 
-func (b builder) duration(n *node, unset, least, most time.Duration) time.Duration {
+func (b builder) duration(n *node, unset, lo, hi time.Duration) time.Duration {
 	s := b.text(n)
 	if s == "" {
 		return unset
@@ -123,20 +123,20 @@ func (b builder) duration(n *node, unset, least, most time.Duration) time.Durati
 	switch {
 	case err != nil:
 		b.add(n.at, n.path, "%s; want a duration with a unit, such as 250ms, 20s or 15m", n.is())
-	case d < least || d > most:
-		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), span.Text(least), span.Text(most))
+	case d < lo || d > hi:
+		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), span.Text(lo), span.Text(hi))
 	}
 	return d
 }
 
-func (b builder) count(n *node, unset, most int64) int64 {
+func (b builder) count(n *node, unset, hi int64) int64 {
 	s := b.text(n)
 	if s == "" {
 		return unset
 	}
 	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || v < 0 || v > most {
-		b.add(n.at, n.path, "%s; want a whole number of at most %d", n.is(), most)
+	if err != nil || v < 0 || v > hi {
+		b.add(n.at, n.path, "%s; want a whole number of at most %d", n.is(), hi)
 	}
 	return v
 }

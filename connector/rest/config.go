@@ -104,10 +104,10 @@ type Pacing struct {
 	// Factor is what a throttle multiplies the rate by, between 0 and 1.
 	Factor float64
 	// Tolerance is the burst tolerance: how much idle time is credited. 0 is the
-	// default, twice the initial interval; negative is none.
+	// default, twice the initial interval; negative means none.
 	Tolerance time.Duration
 	// JitterMin and JitterMax bound the noise under each wait. JitterMax 0 is the
-	// default, the shorter of 150 ms and the ceiling; negative is none.
+	// default, the shorter of 150 ms and the ceiling; negative means none.
 	JitterMin, JitterMax time.Duration
 	// MaxRetryAfter is the longest Retry-After that is waited for in place.
 	// Default 5 min.

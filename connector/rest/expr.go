@@ -165,7 +165,7 @@ func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 	}
 }
 
-// one evaluates an expression that gives one value; none is null.
+// one evaluates an expression that gives one value, null if it gives nothing.
 func (e *Expr) one(ctx context.Context, in *datum) (*datum, error) {
 	out, err := e.all(ctx, in)
 	switch {

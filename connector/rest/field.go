@@ -47,7 +47,7 @@ func walk(raw []byte, names []string) ([]byte, error) {
 	return raw, nil
 }
 
-// kindOf tells a value's type by its first byte. Numbers are not told apart.
+// kindOf tells a value's type by its first byte. All numbers are one type.
 func kindOf(raw []byte) kind {
 	switch raw[0] {
 	case '{':

@@ -66,10 +66,10 @@ func (b builder) maxWallClock(n *node) time.Duration {
 func (b builder) concurrency(n *node) int { return int(b.positive(n, 1, MaxConcurrency)) }
 
 // positive is a count that is not 0, as the schema has it.
-func (b builder) positive(n *node, unset, most int64) int64 {
+func (b builder) positive(n *node, unset, limit int64) int64 {
 	if v, err := strconv.ParseInt(b.text(n), 10, 64); err == nil && v < 1 {
 		b.add(n.at, n.path, "%s; want a whole number of at least 1", n.is())
 		return unset
 	}
-	return b.count(n, unset, most)
+	return b.count(n, unset, limit)
 }

@@ -16,7 +16,7 @@ type Probed struct {
 	Records int `json:"records"`
 	// More says that there is a page after it.
 	More bool `json:"more"`
-	// ServerTime is the provider's clock; zero when it told none.
+	// ServerTime is the provider's clock; zero if the answer had no Date.
 	ServerTime time.Time `json:"server_time,omitzero"`
 	// Warnings are signs that the page is not read as the provider means it.
 	Warnings []connector.Warning `json:"warnings,omitempty"`

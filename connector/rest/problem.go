@@ -131,9 +131,9 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", shorten(s, 60))
 }
 
-func shorten(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
+func shorten(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit]) + "…"
 	}
 	return s
 }

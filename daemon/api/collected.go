@@ -176,7 +176,7 @@ func (a *API) rate(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return a.send(w, list)
 }
 
-// latest adds the last rate that a run told, where there is no live one.
+// latest adds the last rate that a run reported, where there is no live one.
 func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	if m.Live != nil || m.run == "" {
 		return m.Rate, nil

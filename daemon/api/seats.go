@@ -13,14 +13,14 @@ type seats struct {
 
 // take gives a caller a seat of most, if there is one for it: one guest cannot
 // keep the others out, nor all guests the admins.
-func (s *seats) take(c Caller, most int) bool {
+func (s *seats) take(c Caller, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all >= most {
+	if s.all >= limit {
 		return false
 	}
 	if !c.Admin {
-		if s.taken[c.ID] >= (most+3)/4 || s.guests >= most-most/8 {
+		if s.taken[c.ID] >= (limit+3)/4 || s.guests >= limit-limit/8 {
 			return false
 		}
 		if s.taken == nil {

@@ -67,7 +67,7 @@ type Config struct {
 	Telemetry *Telemetry
 	// Log says what is logged, and how.
 	Log Log
-	// Warnings are remarks of one line each; none is an error.
+	// Warnings are remarks of one line each. They are not errors.
 	Warnings []string
 }
 
@@ -153,7 +153,7 @@ type Provider struct {
 	Circuit egress.Circuit
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
-	// Quota is the budget; nil is none.
+	// Quota is the budget; nil means no budget.
 	Quota *quotaconfig.Settings
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.

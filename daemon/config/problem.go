@@ -34,8 +34,8 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s is %s, must be %s", where, p.Field, p.Value, p.Bound)
 }
 
-// mostProblems bounds what is said about a file.
-const mostProblems = 50
+// maxProblems bounds what is said about a file.
+const maxProblems = 50
 
 // reader collects everything that is wrong with a file, so that one run shows
 // it all.
@@ -71,7 +71,7 @@ func (r *reader) err() error {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	var errs []error
-	for _, p := range r.problems[:min(len(r.problems), mostProblems)] {
+	for _, p := range r.problems[:min(len(r.problems), maxProblems)] {
 		errs = append(errs, p)
 	}
 	if more := len(r.problems) - len(errs); more > 0 {

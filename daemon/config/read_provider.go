@@ -220,7 +220,7 @@ func (m *section) upstream(set *provider.Settings) {
 	set.Upstream = s.Value
 }
 
-// upstream reads the URL of an API; bound says what it must be when it is none.
+// upstream reads the URL of an API; bound says what it must be when it is invalid.
 func upstream(text string) (_ *url.URL, bound string) {
 	u, err := url.Parse(text)
 	switch {

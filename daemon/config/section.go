@@ -202,7 +202,7 @@ func (m *section) boolean(key string, into *bool) {
 	}
 }
 
-func (m *section) integer(key string, into *int, least, most int) {
+func (m *section) integer(key string, into *int, lo, hi int) {
 	n := m.take(key)
 	if n == nil {
 		return
@@ -211,8 +211,8 @@ func (m *section) integer(key string, into *int, least, most int) {
 	if _, ok := n.(*ast.IntegerNode); ok {
 		v, err = strconv.Atoi(n.GetToken().Value)
 	}
-	if err != nil || v < least || v > most {
-		m.fail(n, key, fmt.Sprintf("a whole number from %d to %d", least, most))
+	if err != nil || v < lo || v > hi {
+		m.fail(n, key, fmt.Sprintf("a whole number from %d to %d", lo, hi))
 		return
 	}
 	*into = v
@@ -237,7 +237,7 @@ func (m *section) share(key string, into *float64) {
 	*into = v
 }
 
-func (m *section) duration(key string, into *time.Duration, least, most time.Duration) {
+func (m *section) duration(key string, into *time.Duration, lo, hi time.Duration) {
 	n := m.take(key)
 	if n == nil {
 		return
@@ -246,8 +246,8 @@ func (m *section) duration(key string, into *time.Duration, least, most time.Dur
 	if s, ok := n.(*ast.StringNode); ok {
 		d, err = time.ParseDuration(s.Value)
 	}
-	if err != nil || d < least || d > most {
-		m.fail(n, key, fmt.Sprintf("a length of time from %v to %v, such as 250ms, 15s or 1m", least, most))
+	if err != nil || d < lo || d > hi {
+		m.fail(n, key, fmt.Sprintf("a length of time from %v to %v, such as 250ms, 15s or 1m", lo, hi))
 		return
 	}
 	*into = d
@@ -259,7 +259,7 @@ var units = []struct {
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
 
 // size reads a number of bytes with its unit.
-func (m *section) size(key string, into *int64, least, most int64) {
+func (m *section) size(key string, into *int64, lo, hi int64) {
 	n := m.take(key)
 	if n == nil {
 		return
@@ -271,14 +271,14 @@ func (m *section) size(key string, into *int64, least, most int64) {
 				continue
 			}
 			v, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-			if err == nil && v >= 0 && v <= most/u.size && v*u.size >= least {
+			if err == nil && v >= 0 && v <= hi/u.size && v*u.size >= lo {
 				*into = v * u.size
 				return
 			}
 			break
 		}
 	}
-	m.fail(n, key, fmt.Sprintf("a size from %s to %s, with its unit", Size(least), Size(most)))
+	m.fail(n, key, fmt.Sprintf("a size from %s to %s, with its unit", Size(lo), Size(hi)))
 }
 
 // Size is a number of bytes as files have it, such as 32MiB.

@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// DefaultSize is how many entries a [Hub] keeps unless told otherwise, and
+// DefaultSize is how many entries a [Hub] keeps by default, and
 // MaxSize the most that it can be told.
 const (
 	DefaultSize = 1000
@@ -117,7 +117,7 @@ func (h *Hub) add(e Entry) {
 func (h *Hub) id(seq uint64) string { return h.epoch + "-" + strconv.FormatUint(seq, 10) }
 
 // Close ends all readers: what [Reader.Next] returned before stays valid, and
-// from now on every reader is told that there will be no more. It is safe to
+// from now on every reader learns that there will be no more. It is safe to
 // call again.
 func (h *Hub) Close() {
 	h.mu.Lock()

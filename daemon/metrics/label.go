@@ -15,21 +15,21 @@ const (
 
 // bound lets the first few values of a label through.
 type bound struct {
-	most int
+	limit int
 
 	mu     sync.RWMutex
 	known  map[string]struct{}
 	folded uint64
 }
 
-func newBound(most int) *bound { return &bound{most: most, known: map[string]struct{}{}} }
+func newBound(limit int) *bound { return &bound{limit: limit, known: map[string]struct{}{}} }
 
 // label is the value itself while there is room, or Others.
 func (b *bound) label(v string) string {
 	v = strings.ToValidUTF8(v, "\uFFFD") // any other is a panic of the client library
 	b.mu.RLock()
 	_, ok := b.known[v]
-	full := len(b.known) >= b.most
+	full := len(b.known) >= b.limit
 	b.mu.RUnlock()
 	if ok {
 		return v
@@ -39,7 +39,7 @@ func (b *bound) label(v string) string {
 	if _, ok := b.known[v]; ok {
 		return v
 	}
-	if full || len(b.known) >= b.most {
+	if full || len(b.known) >= b.limit {
 		b.folded++
 		return Others
 	}
@@ -57,19 +57,21 @@ func (b *bound) lost() uint64 {
 // perProvider bounds a label for each provider apart. There are as many as the
 // configuration names.
 type perProvider struct {
-	most int
+	limit int
 
 	mu sync.Mutex
 	of map[string]*bound
 }
 
-func newPerProvider(most int) *perProvider { return &perProvider{most: most, of: map[string]*bound{}} }
+func newPerProvider(limit int) *perProvider {
+	return &perProvider{limit: limit, of: map[string]*bound{}}
+}
 
 func (p *perProvider) label(provider, v string) string {
 	p.mu.Lock()
 	b := p.of[provider]
 	if b == nil {
-		b = newBound(p.most)
+		b = newBound(p.limit)
 		p.of[provider] = b
 	}
 	p.mu.Unlock()

@@ -60,7 +60,7 @@ type Deps struct {
 	// sqlite sink of the same file commits its records together with the state.
 	// Empty is a store without a file: credentials are not kept.
 	State string
-	// OnEvent is told what the runs tell; calls may come from several goroutines.
+	// OnEvent gets the events of all runs; calls may come from several goroutines.
 	OnEvent func(event.Event)
 	// Log gets a line for each run that begins and ends, and for what was edited
 	// since the last one. Default: none.

@@ -15,8 +15,8 @@ const (
 	// ms for these: more would dominate what a proxy adds to a call, and gains
 	// little on the weight.
 	readBytes = 1024
-	// leastRead is how little of that is no longer worth sharing.
-	leastRead = 128
+	// minRead is how little of that is no longer worth sharing.
+	minRead = 128
 	// weighedBytes is how much of a prompt is weighed byte by byte. Of what
 	// follows it is one block in blockStep.
 	weighedBytes = 256 << 10
@@ -27,9 +27,9 @@ const (
 	// answer, as OpenAI's cookbook counts.
 	partTokens = 4
 	callTokens = 3
-	// mostCorrection is how far what was read corrects the weight of the rest,
+	// maxCorrection is how far what was read corrects the weight of the rest,
 	// either way.
-	mostCorrection = 2
+	maxCorrection = 2
 )
 
 // count is one prompt's.
@@ -71,7 +71,7 @@ func (c *count) weighed() float64 {
 // correction that is given.
 func (c *count) text(correction float64) float64 {
 	if c.readWeight > 0 {
-		correction = min(max(float64(c.read)*100/float64(c.readWeight), 1.0/mostCorrection), mostCorrection)
+		correction = min(max(float64(c.read)*100/float64(c.readWeight), 1.0/maxCorrection), maxCorrection)
 	}
 	return float64(c.read) + max(c.weighed()-float64(c.readWeight)/100, 0)*correction
 }
@@ -90,7 +90,7 @@ func (c *count) add(part string) {
 	switch {
 	case len(part) <= c.left:
 		c.readTokens(part)
-	case c.left >= leastRead:
+	case c.left >= minRead:
 		// How it begins and how it goes on, and leave as much to what follows,
 		// which may be of another kind.
 		n := c.left / 4

@@ -28,9 +28,9 @@ const (
 	// off by more than surprise, either way, it begins anew.
 	readFirst, readEvery = memory, 64
 	surprise             = 1.25
-	// leastTaught is the shortest prompt that teaches this, in tokens: the
+	// minTaught is the shortest prompt that teaches this, in tokens: the
 	// weight of a few words says little.
-	leastTaught = 32
+	minTaught = 32
 )
 
 // Estimator estimates calls and learns from them, by model. Its methods are safe
@@ -68,7 +68,7 @@ func (e *Estimator) Input(model string, parts iter.Seq[string]) int64 {
 // [quota.MaxTokens]. The parts are its messages and what else is text, each as
 // the model will read it; a few tokens are added for each. Without parts it is 0.
 //
-// The tokenizer reads the prompts of models that [Estimator.Learn] was told
+// The tokenizer reads the prompts of models that [Estimator.Learn] was given
 // nothing of, the first 16 of others, and then one in 64; the rest are weighed,
 // corrected by what those before them taught. Either way it is the same
 // quantity, as Learn wants it.
@@ -105,7 +105,7 @@ func (e *Estimator) trust(model string) (correction float64, ok bool) {
 
 // correct takes a prompt that was read: its tokens, and what it weighs.
 func (e *Estimator) correct(model string, text, weighed float64) {
-	if weighed < leastTaught {
+	if weighed < minTaught {
 		return
 	}
 	e.mu.Lock()

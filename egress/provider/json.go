@@ -200,16 +200,16 @@ const maxDigits = 32
 
 // number reads a count of tokens: whole, not negative, and bounded; 0 when it is
 // none.
-func number(b []byte, most int64) int64 {
+func number(b []byte, limit int64) int64 {
 	if len(b) > maxDigits {
 		return 0
 	}
 	if v, err := strconv.ParseInt(string(b), 10, 64); err == nil {
-		return min(max(v, 0), most)
+		return min(max(v, 0), limit)
 	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || !(v > 0) {
 		return 0
 	}
-	return int64(min(v, float64(most)))
+	return int64(min(v, float64(limit)))
 }

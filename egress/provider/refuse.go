@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// longestRetry is the longest wait that an SDK is asked to sit out by itself.
+	// maxRetry is the longest wait that an SDK is asked to sit out by itself.
 	// As their sources read in 2026, all but Google's prefer retry-after-ms to
 	// Retry-After, try twice more by default, and obey x-should-retry before the
 	// status. What they make of the wait:
 	//   - openai-go cuts it to 8 s (DefaultMaxServerDelay);
-	//   - openai-python heeds up to 120 s and gives up beyond; its older releases,
-	//     and anthropic-sdk-python, heed up to 60 s and come back within 8 s beyond;
+	//   - openai-python waits up to 120 s and gives up beyond; its older releases,
+	//     and anthropic-sdk-python, wait up to 60 s and come back within 8 s beyond;
 	//   - anthropic-sdk-go sleeps as long as it says, be it hours;
 	//   - go-genai reads no header at all and retries only when its caller asked
 	//     for that, after 1 to 60 s of its own.
-	// So beyond the minute that most agree on they are told not to, and their caller
+	// So beyond the minute that most agree on they are asked not to, and their caller
 	// decides. Whoever comes back early is refused again, at no cost upstream.
-	longestRetry = time.Minute
-	// longestWait bounds what is told; above it, it is no wait but never.
-	longestWait = 366 * 24 * time.Hour
-	// maxMessage is how much of a message is told, in bytes.
+	maxRetry = time.Minute
+	// maxWait bounds the wait that is announced; a longer one counts as never.
+	maxWait = 366 * 24 * time.Hour
+	// maxMessage bounds the message of a refusal, in bytes.
 	maxMessage = 2048
 )
 
 // Refusal is why a call is answered by Headway and not by the upstream.
 type Refusal struct {
-	// Status is 400 to 599; anything else is told as 500.
+	// Status is 400 to 599; anything else becomes 500.
 	Status int
 	// Code is a stable one in upper case, such as RATE_THROTTLED. Default: the
 	// reason's name in upper case.
@@ -44,7 +44,7 @@ type Refusal struct {
 	// RetryIn is how long until it may pass: 0 when unknown, below 0 when a wait
 	// does not help.
 	RetryIn time.Duration
-	// Retry: the SDK may try again by itself. It is told not to when RetryIn is
+	// Retry: the SDK may try again by itself. It is asked not to when RetryIn is
 	// below 0 or longer than a minute.
 	Retry bool
 }
@@ -82,7 +82,7 @@ func (d *Description) Refuse(w http.ResponseWriter, r Refusal) {
 	if r.Code == "" {
 		r.Code = strings.ToUpper(r.Reason.String())
 	}
-	if r.RetryIn > longestWait {
+	if r.RetryIn > maxWait {
 		r.RetryIn = -1
 	}
 	r.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), maxMessage)], "")
@@ -91,7 +91,7 @@ func (d *Description) Refuse(w http.ResponseWriter, r Refusal) {
 		h.Set("Retry-After", strconv.FormatInt(whole(r.RetryIn, time.Second), 10))
 		h.Set("Retry-After-Ms", strconv.FormatInt(whole(r.RetryIn, time.Millisecond), 10))
 	}
-	h.Set("X-Should-Retry", strconv.FormatBool(r.Retry && r.RetryIn >= 0 && r.RetryIn <= longestRetry))
+	h.Set("X-Should-Retry", strconv.FormatBool(r.Retry && r.RetryIn >= 0 && r.RetryIn <= maxRetry))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Type", "application/json")

@@ -14,7 +14,7 @@ import (
 type framing uint8
 
 const (
-	unknownFraming framing = iota // told by the first byte
+	unknownFraming framing = iota // the first byte decides
 	wholeJSON                     // one value, or an array of them
 	eventStream
 	noFraming // nothing that is understood
@@ -121,13 +121,13 @@ func (s *Scanner) Report() Report {
 	return r
 }
 
-// object is told of an object at a leaf.
+// object is called for an object at a leaf.
 func (s *Scanner) object(l leaf) {
 	s.event.choice = s.event.choice || l == choice
 	s.event.failed = s.event.failed || l == failure
 }
 
-// word is told of a leaf that is a short string, a number, true or false.
+// word is called for a leaf that is a short string, a number, true or false.
 func (s *Scanner) word(l leaf, word []byte) {
 	switch l {
 	case finish:
@@ -172,7 +172,7 @@ func (s *Scanner) passed(plain, wide int, first bool) {
 	s.weight += int64(plain)*26 + int64(wide)*40
 }
 
-// closed is told that the body's value ended, or an element of the array that it
+// closed is called when the body's value ended, or an element of the array that it
 // is: one event. Whole says that it is the former.
 func (s *Scanner) closed(whole bool) {
 	e := s.event

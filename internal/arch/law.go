@@ -203,7 +203,7 @@ var Headway = Law{
 		},
 		{
 			Covers: []string{"internal/secretfile"},
-			Why:    "it only reads one small file, for whoever is told of a credential by its path",
+			Why:    "it only reads one small file, for whoever names a credential by its path",
 		},
 		{
 			Covers:    []string{"internal/yamlnode"},

@@ -33,7 +33,7 @@ const (
 	DetailFetched Name = "detail.fetched"
 	// SinkSynced: the records of a slice are durable, its cursor is not.
 	SinkSynced Name = "sink.synced"
-	// SliceCommitting: the store is about to be told of a slice.
+	// SliceCommitting: the slice is about to go to the store.
 	SliceCommitting Name = "slice.committing"
 	// SliceCommitted: the store has acknowledged a slice, the run does not count it yet.
 	SliceCommitted Name = "slice.committed"

@@ -79,7 +79,7 @@ func (r *reader) root(data []byte) ast.Node {
 // shallow reports nesting that no configuration has before the parser, which
 // recurses, sees it. Brackets in text count too, which costs nobody anything.
 func (r *reader) shallow(data []byte) bool {
-	const mostDepth, mostIndent, mostLine = 20, 100, 1000
+	const maxDepth, maxIndent, maxLine = 20, 100, 1000
 	depth, line, column, indent := 0, 1, 0, true
 	for _, c := range data {
 		column++
@@ -93,10 +93,10 @@ func (r *reader) shallow(data []byte) bool {
 			continue
 		}
 		indent = indent && (c == ' ' || c == '-' || c == '?' || c == '\t')
-		if depth > mostDepth || column > mostLine || indent && column > mostIndent {
+		if depth > maxDepth || column > maxLine || indent && column > maxIndent {
 			r.problems = append(r.problems, &Problem{r.file, line, column, quota.FieldError{
 				Field: "file", Value: "too deep or too wide here",
-				Bound: fmt.Sprintf("at most %d brackets and %d columns deep, in lines of at most %d bytes", mostDepth, mostIndent, mostLine),
+				Bound: fmt.Sprintf("at most %d brackets and %d columns deep, in lines of at most %d bytes", maxDepth, maxIndent, maxLine),
 			}})
 			return false
 		}

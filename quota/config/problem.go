@@ -36,9 +36,9 @@ func (p *Problem) Error() string {
 // Unwrap gives the *quota.FieldError.
 func (p *Problem) Unwrap() error { return &p.FieldError }
 
-// mostProblems bounds what is said about a file: whoever sees so many starts at
+// maxProblems bounds what is said about a file: whoever sees so many starts at
 // the top anyway.
-const mostProblems = 50
+const maxProblems = 50
 
 // joined is the problems as one error, in the order of the file.
 func joined(problems []*Problem) error {
@@ -46,7 +46,7 @@ func joined(problems []*Problem) error {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	var errs []error
-	for _, p := range problems[:min(len(problems), mostProblems)] {
+	for _, p := range problems[:min(len(problems), maxProblems)] {
 		errs = append(errs, p)
 	}
 	if more := len(problems) - len(errs); more > 0 {

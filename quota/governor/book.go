@@ -38,7 +38,7 @@ type ledger struct {
 	saved      uint64 // all up to this one are in the store
 }
 
-// lease is the use of a scope that the store is told, before it happens.
+// lease is the use of a scope that is stored before it happens.
 type lease struct {
 	day           string
 	tokens, calls int64

@@ -86,7 +86,7 @@ func (r *reader) parse(src []byte) *Scenario {
 // recurses, sees it: brackets, and what can nest within one line. Brackets in
 // text count too, which costs nobody anything.
 func (r *reader) shallow(src []byte) bool {
-	const mostDepth, mostLine = 20, 1000
+	const maxDepth, maxLine = 20, 1000
 	depth, line, column := 0, 1, 0
 	for _, c := range src {
 		column++
@@ -98,9 +98,9 @@ func (r *reader) shallow(src []byte) bool {
 		case '\n':
 			line, column = line+1, 0
 		}
-		if depth > mostDepth || column > mostLine {
+		if depth > maxDepth || column > maxLine {
 			r.problems = append(r.problems, Problem{File: r.file, Line: line, Column: column, Message: fmt.Sprintf(
-				"brackets may nest %d deep and lines may be %d bytes long", mostDepth, mostLine)})
+				"brackets may nest %d deep and lines may be %d bytes long", maxDepth, maxLine)})
 			return false
 		}
 	}

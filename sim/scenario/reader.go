@@ -20,11 +20,11 @@ type reader struct {
 	problems Problems
 }
 
-// mostProblems bounds how much an error says about a file that is no scenario.
-const mostProblems = 100
+// maxProblems bounds how much an error says about a file that is no scenario.
+const maxProblems = 100
 
 func (r *reader) fail(at *token.Token, field, format string, args ...any) {
-	if len(r.problems) == mostProblems {
+	if len(r.problems) == maxProblems {
 		return
 	}
 	p := Problem{File: r.file, Line: 1, Column: 1, Field: field, Message: fmt.Sprintf(format, args...)}
@@ -141,7 +141,7 @@ func (m mapping) list(field string) []entry {
 	return entries
 }
 
-func (m mapping) text(field string, most int) string {
+func (m mapping) text(field string, limit int) string {
 	n, ok := m.values[field]
 	if !ok {
 		return ""
@@ -159,8 +159,8 @@ func (m mapping) text(field string, most int) string {
 	if s == "" {
 		m.fail(field, "must not be empty")
 	}
-	if utf8.RuneCountInString(s) > most {
-		m.fail(field, "is longer than %d characters", most)
+	if utf8.RuneCountInString(s) > limit {
+		m.fail(field, "is longer than %d characters", limit)
 		return ""
 	}
 	return s

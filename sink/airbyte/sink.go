@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway/sink/internal/pipe"
 )
 
-// Options are what a [Sink] is told from outside. All of them may be left out.
+// Options are what a [Sink] needs from outside. All of them may be left out.
 type Options struct {
 	// Now gives the time that messages carry as emitted_at. Default time.Now.
 	Now func() time.Time
@@ -45,7 +45,7 @@ type stream struct {
 	*pipe.Stream
 	parent string
 	status status
-	// limits is the RATE_LIMITED that was told last; nil once a record came.
+	// limits is the RATE_LIMITED that was sent last; nil once a record came.
 	limits []cause
 
 	// position counts all records written, committed those whose commit was
@@ -55,7 +55,7 @@ type stream struct {
 	pending int64
 	// rows and writes count the records of this run, and how many at a time.
 	rows, writes int64
-	// guess is the estimate told last, guessed says that it was since the last
+	// guess is the estimate sent last, guessed says that it was since the last
 	// commit.
 	guess   int64
 	guessed bool
@@ -119,7 +119,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	}
 	st := s.stream(name)
 	if st == nil {
-		return fmt.Errorf("airbyte: stream %q is none of those that the sink was opened with", name)
+		return fmt.Errorf("airbyte: stream %q is not among those that the sink was opened with", name)
 	}
 	if len(records) == 0 {
 		return nil

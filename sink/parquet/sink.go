@@ -146,7 +146,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	}
 	st, ok := s.streams[name]
 	if !ok {
-		return fmt.Errorf("parquet: Open was not told of the stream %q", name)
+		return fmt.Errorf("parquet: the stream %q was not among those of Open", name)
 	}
 	if len(records) == 0 {
 		return nil

@@ -71,7 +71,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 	}
 	about, ok := s.streams[stream]
 	if !ok {
-		return fmt.Errorf("singer: stream %q is none of those that the sink was opened with", stream)
+		return fmt.Errorf("singer: stream %q is not among those that the sink was opened with", stream)
 	}
 	if len(records) == 0 {
 		return nil

@@ -40,7 +40,7 @@ type File struct {
 	db   *sql.DB
 	conn *sql.Conn
 	mark mark
-	// staged waits for its position to be committed; nil is none.
+	// staged waits for its position to be committed; may be nil.
 	staged  *change
 	noticed []collect.Change
 }

@@ -186,7 +186,7 @@ func (s *Sink) Close() error {
 // SetAside has the connection's tables renamed to NAME_TIME_bak, for a
 // collection that starts over. See [collect.Asider]. This happens with the
 // first commit that has records, in its transaction, and to all streams that
-// Open was told of; so nothing is renamed yet, and no names are returned. The
+// Open was given; so nothing is renamed yet, and no names are returned. The
 // sink must not be open, and the connection's state must be forgotten before
 // it is.
 //
@@ -212,7 +212,7 @@ func (s *Sink) usable(ctx context.Context) error {
 func (s *Sink) info(stream string) (collect.StreamInfo, error) {
 	i := slices.IndexFunc(s.streams, func(i collect.StreamInfo) bool { return i.Name == stream })
 	if i < 0 {
-		return collect.StreamInfo{}, fmt.Errorf("sqlite sink: Open was not told of the stream %q", stream)
+		return collect.StreamInfo{}, fmt.Errorf("sqlite sink: the stream %q was not among those of Open", stream)
 	}
 	return s.streams[i], nil
 }

@@ -79,7 +79,7 @@ func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lan
 	return list, rows.Err()
 }
 
-// readPressure reads a stored cooldown; one that cannot be read is none.
+// readPressure reads a stored cooldown; one that cannot be read counts as no cooldown.
 func readPressure(text sql.NullString) (p collect.Pressure) {
 	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
 		return collect.Pressure{}

@@ -251,7 +251,7 @@ func (r *Reader) events(ctx context.Context, run string) (list []event.Event, er
 	return list, rows.Err()
 }
 
-// bound is a limit in SQLite's terms, where a negative one is none.
+// bound is a limit in SQLite's terms, where a negative one means no limit.
 func bound(limit int) int {
 	if limit <= 0 {
 		return -1

@@ -304,7 +304,7 @@ func (c *Client) send(ctx context.Context, method string, at *url.URL, body []by
 	return nil, problem(res)
 }
 
-// maxProblem is the most that is read of an answer that is none.
+// maxProblem bounds what is read of an answer that is no problem document.
 const maxProblem = 64 << 10
 
 // problem reads what is wrong. An answer that is no problem of ours, as that of

@@ -15,7 +15,7 @@ import (
 
 const (
 	defaultOutput = 64
-	mostOutput    = 100_000
+	maxMean       = 100_000
 	fastest       = 1e6
 )
 
@@ -43,8 +43,8 @@ func New(opt Options) (*API, error) {
 	if opt.OutputTokens == 0 {
 		opt.OutputTokens = defaultOutput
 	}
-	if opt.OutputTokens < 1 || opt.OutputTokens > mostOutput {
-		return nil, fmt.Errorf("llm: option OutputTokens is %d, must be from 1 to %d", opt.OutputTokens, mostOutput)
+	if opt.OutputTokens < 1 || opt.OutputTokens > maxMean {
+		return nil, fmt.Errorf("llm: option OutputTokens is %d, must be from 1 to %d", opt.OutputTokens, maxMean)
 	}
 	if !(opt.TokensPerSecond >= 0 && opt.TokensPerSecond <= fastest) {
 		return nil, fmt.Errorf("llm: option TokensPerSecond is %g, must be from 0 to %g", opt.TokensPerSecond, fastest)
