@@ -20,7 +20,7 @@ updated=$((10 * runs))
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 
-say "1. A provider with limits that it does not tell, and $conversations conversations:"
+say "1. A provider with limits that it does not announce, and $conversations conversations:"
 ready=$(mktemp -u "${TMPDIR:-/tmp}/headway-demo.XXXXXX")
 echo "   $headway provider serve demo --conversations $conversations --updated $updated --token … --listen 127.0.0.1:0"
 "$headway" provider serve demo --listen 127.0.0.1:0 --conversations "$conversations" --updated "$updated" \
