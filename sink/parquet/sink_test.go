@@ -315,7 +315,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	for _, r := range []collect.Record{rec("1", `{`), rec("1", ``), rec("1", "\"\xff\""), rec("\xff", `1`), detail("\xff", "1", `1`)} {
 		says(t, s.Write(t.Context(), "talks", []collect.Record{rec("0", `1`), r}), "record 2 of 2", "not JSON in UTF-8")
 	}
-	says(t, s.Write(t.Context(), "x", []collect.Record{rec("0", `1`)}), `not told of the stream "x"`)
+	says(t, s.Write(t.Context(), "x", []collect.Record{rec("0", `1`)}), `stream "x" was not among`)
 	is(t, "position", strings.Contains(string(synced(t, s)), `"talks":{"part":1,"spool":0}`), true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -218,7 +218,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		{"talks", rec("1", "\"\xff\""), "not JSON"},
 		{"talks", detail("1", "1", `{}`), "has a parent"},
 		{"messages", rec("1", `{}`), "has no parent"},
-		{"x", rec("1", `{}`), `not told of the stream "x"`},
+		{"x", rec("1", `{}`), `stream "x" was not among`},
 	} {
 		good := rec("good", `{}`)
 		if c.stream == "messages" {
