@@ -112,8 +112,9 @@ type run struct {
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
 	saves     saves
-	pressed   int // details that pressure refused since the last that was fetched
-	denied    int // details refused with a 401 since the last that was fetched
+	gathered  *batch // of pages that wait for their commit; nil is none
+	pressed   int    // details that pressure refused since the last that was fetched
+	denied    int    // details refused with a 401 since the last that was fetched
 	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
 	orphaned map[string]int64
 	// at is where the sink writes, noticed what differs in it since the last run.

@@ -18,22 +18,26 @@ import (
 // commit moves the lane, so that a run that was killed asks for the page again
 // and finds the rest. Since is the watermark that the page was asked for with. What
 // could not be fetched becomes gaps, and the slice is completed all the same;
-// only then does the run stop.
-func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string) *stop {
+// only then does the run stop. More says that the next page is on its way: then
+// the commit may wait for it.
+func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
 		keys[i] = it.Key
 	}
+	b, err := r.gather(ctx, s.Name, keys)
+	if err != nil {
+		return r.broken(ctx, err)
+	}
 	known, err := r.known(ctx, s.Name, keys)
 	if err != nil {
 		return r.broken(ctx, err)
 	}
-	b := r.newBatch(s.Name)
 	var todo []task
 	var records []Record
 	if s.DetailStream == "" {
-		b.Items, records = make([]KnownItem, 0, len(page.Items)), make([]Record, 0, len(page.Items))
+		b.Items, records = slices.Grow(b.Items, len(page.Items)), make([]Record, 0, len(page.Items))
 	}
 	for _, it := range page.Items {
 		b.Progress.Items++
@@ -69,6 +73,10 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	b.unread(page, s.Name, next.Pages, time.Now())
 	b.Progress.Pages++
 	b.Lane = next
+	if more && b.mayWait(time.Now(), records) {
+		r.gathered = b
+		return nil
+	}
 	if err := b.commit(ctx); err != nil {
 		return r.broken(ctx, err)
 	}
@@ -100,6 +108,11 @@ type batch struct {
 	settle func()
 	// owing counts the items that joined a backlog.
 	owing int64
+	// keys are those of the items of pages that wait for their commit, which are
+	// so many; size is the bytes of their records.
+	keys    keySet
+	waiting int
+	size    int
 }
 
 func (r *run) newBatch(stream string) *batch {
@@ -165,6 +178,7 @@ func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
 // transaction of the store.
 func (b *batch) commit(ctx context.Context) error {
 	defer b.run.live.committing()()
+	began := time.Now()
 	if b.settle != nil {
 		b.settle()
 	}
@@ -189,6 +203,7 @@ func (b *batch) commit(ctx context.Context) error {
 	if err := b.run.commit(ctx, b.Commit); err != nil {
 		return err
 	}
+	b.run.saves.cost = b.run.saves.last.Sub(began)
 	b.Commit = Commit{Stream: b.Stream}
 	b.order, b.dirty, b.pending, b.owing = nil, false, 0, 0
 	return nil

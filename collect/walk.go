@@ -100,9 +100,18 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages in
 			if stop := r.halted(ctx); stop != nil {
 				return stop
 			}
+		} else if err := r.settle(ctx, coming); err != nil {
+			coming.drop()
+			return r.broken(ctx, err)
 		}
 		page, err := r.page(ctx, l, coming)
 		coming = nil
+		wrong := contradiction(s, l.High, page.Items)
+		if err != nil || wrong != nil {
+			if err := r.commitGathered(ctx); err != nil {
+				return r.broken(ctx, err)
+			}
+		}
 		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
 			// Cursors expire. Walking from the start again costs list requests
 			// only: items that did not change are known and skipped.
@@ -122,15 +131,15 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages in
 			}
 			continue
 		}
-		if err := contradiction(s, l.High, page.Items); err != nil {
-			return r.contradicted(err)
+		if wrong != nil {
+			return r.contradicted(wrong)
 		}
 		next := *l
 		repeats := next.advance(page)
 		if last := maxPages > 0 && n+1 >= maxPages; !repeats && !last && r.mayAskAhead(ctx, s, page, &next) {
 			coming = r.askAhead(ctx, &next)
 		}
-		if stop := r.slice(ctx, s, page, &next, l.Since); stop != nil {
+		if stop := r.slice(ctx, s, page, &next, l.Since, coming != nil); stop != nil {
 			if coming != nil {
 				coming.drop()
 			}

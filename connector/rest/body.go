@@ -28,7 +28,7 @@ func readBody(res *connector.Response) (*datum, error) {
 	}
 	body = bytes.TrimSpace(body)
 	if rawjson.Valid(body) {
-		return &datum{raw: body}, nil
+		return &datum{raw: body, body: true}, nil
 	}
 	if len(body) == 0 {
 		if res.Status == http.StatusNoContent {
@@ -167,7 +167,7 @@ func (x extraction) find(ctx context.Context, body *datum) ([]datum, error) {
 				found = append(found, datum{tree: v, read: true})
 			}
 		default:
-			elements(out.raw, func(raw []byte) { found = append(found, datum{raw: raw}) })
+			elements(out.raw, func(raw []byte, compact bool) { found = append(found, datum{raw: raw, compacted: compact}) })
 		}
 	}
 	return found, nil

@@ -125,7 +125,9 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	}, req, res); err != nil {
 		return connector.Page{}, err
 	}
-	page.End, page.Asked = s.Paginate.end(body), s.Paginate.asked(u)
+	if page.Asked = s.Paginate.asked(u); page.Next == "" {
+		page.End = s.Paginate.end(body)
+	}
 	return page, nil
 }
 
@@ -277,12 +279,14 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 		secret = auth.Name
 	}
 	next, err := p.next(ctx, c.origin, secret, a)
-	var renewed []string
-	if c.tokens != nil && next != "" {
-		renewed = c.tokens.secrets(ctx)
-	}
-	if err == nil && auth.echoed(next, req, renewed) {
-		err = errEcho
+	if err == nil && next != "" {
+		var renewed []string
+		if c.tokens != nil {
+			renewed = c.tokens.secrets(ctx)
+		}
+		if auth.echoed(next, req, renewed) {
+			err = errEcho
+		}
 	}
 	if err != nil {
 		f := c.contradicted(req, res, fmt.Errorf("stream %s: %w", stream, err))

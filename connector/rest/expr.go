@@ -45,14 +45,17 @@ func (e *Expr) missing(in *datum) bool {
 		return false
 	}
 	raw := in.bytes()
-	for _, name := range e.fields {
+	for i, name := range e.fields {
 		if kindOf(raw) != kindTable {
 			return false
 		}
-		if !has(raw, name) {
+		value := member
+		if i == 0 {
+			value = in.member
+		}
+		if raw = value(raw, name); raw == nil {
 			return true
 		}
-		raw = member(raw, name)
 	}
 	return false
 }
@@ -84,6 +87,12 @@ type datum struct {
 	raw  []byte
 	tree any
 	read bool // tree is set
+	// compacted says that raw has no white space between its tokens.
+	compacted bool
+	// body says that several expressions look into it, so that its fields are kept
+	// in top.
+	body bool
+	top  []topField
 }
 
 // decoded is the value as gojq takes it, with numbers as their digits.
@@ -115,7 +124,12 @@ func (d *datum) kind() kind {
 }
 
 // compact is the value as one line of JSON.
-func (d *datum) compact() json.RawMessage { return rawjson.Compact(d.bytes()) }
+func (d *datum) compact() json.RawMessage {
+	if d.compacted {
+		return d.raw[:len(d.raw):len(d.raw)]
+	}
+	return rawjson.Compact(d.bytes())
+}
 
 // text is a string, or a number's digits; ok is false for any other type.
 func (d *datum) text() (s string, ok bool) {
@@ -139,7 +153,7 @@ const maxOutputs = 1 << 20
 // all evaluates the expression. Errors hold no part of the value.
 func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 	if e.code == nil {
-		raw, err := walk(in.bytes(), e.fields)
+		raw, err := walk(in, e.fields)
 		if err != nil {
 			return nil, err
 		}

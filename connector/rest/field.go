@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/internal/rawjson"
@@ -30,16 +31,22 @@ func fieldPath(expr string) (names []string, ok bool) {
 
 var jsonNull = []byte("null")
 
-// walk follows names into raw. A missing field and a field of null are null,
+// walk follows names into a value. A missing field and a field of null are null,
 // as in jq; a field of anything else is an error.
-func walk(raw []byte, names []string) ([]byte, error) {
-	raw = bytes.TrimSpace(raw)
-	for _, name := range names {
+func walk(in *datum, names []string) ([]byte, error) {
+	raw := bytes.TrimSpace(in.bytes())
+	for i, name := range names {
 		switch kindOf(raw) {
 		case kindNull:
 			return jsonNull, nil
 		case kindTable:
-			raw = member(raw, name)
+			value := member
+			if i == 0 {
+				value = in.member
+			}
+			if raw = value(raw, name); raw == nil {
+				return jsonNull, nil
+			}
 		default:
 			return nil, fmt.Errorf("expected an object but got: %s", kindOf(raw))
 		}
@@ -66,9 +73,8 @@ func kindOf(raw []byte) kind {
 }
 
 // member is the value of an object's field, the last one when a field comes
-// twice (as decoders have it), null when there is none.
-func member(object []byte, name string) []byte {
-	found := jsonNull
+// twice (as decoders have it), nil when there is none.
+func member(object []byte, name string) (found []byte) {
 	members(object, func(key, value []byte) {
 		if keyIs(key, name) {
 			found = value
@@ -77,10 +83,33 @@ func member(object []byte, name string) []byte {
 	return found
 }
 
-// has reports whether an object has a field, of whatever value.
-func has(object []byte, name string) (found bool) {
-	members(object, func(key, _ []byte) { found = found || keyIs(key, name) })
-	return found
+// topField is a field of a response's body: its key, quoted, and its value.
+type topField struct{ key, value []byte }
+
+// maxTop is how many fields of a body are kept at most.
+const maxTop = 64
+
+// member is that of the datum itself, whose bytes object is. To find a field all
+// are read: a body keeps them, so that this is done once.
+func (d *datum) member(object []byte, name string) []byte {
+	if d.body && d.top == nil {
+		d.top = []topField{}
+		members(object, func(key, value []byte) {
+			if len(d.top) <= maxTop {
+				d.top = append(d.top, topField{key, value})
+			}
+		})
+		d.body = len(d.top) <= maxTop
+	}
+	if !d.body {
+		return member(object, name)
+	}
+	for _, f := range slices.Backward(d.top) {
+		if keyIs(f.key, name) {
+			return f.value
+		}
+	}
+	return nil
 }
 
 // members calls f with each key, quoted, and value.
@@ -99,12 +128,13 @@ func members(object []byte, f func(key, value []byte)) {
 	}
 }
 
-// elements calls f with each element of an array.
-func elements(array []byte, f func(element []byte)) {
+// elements calls f with each element of an array, and with whether it has no white
+// space between its tokens.
+func elements(array []byte, f func(element []byte, compact bool)) {
 	i := space(array, 1)
 	for array[i] != ']' {
-		end := value(array, i)
-		f(array[i:end])
+		end, compact := rawjson.Extent(array, i)
+		f(array[i:end], compact)
 		i = space(array, end)
 		if array[i] == ',' {
 			i = space(array, i+1)
@@ -131,4 +161,7 @@ func space(raw []byte, i int) int {
 }
 
 // value is the index after the value that starts at i.
-func value(raw []byte, i int) int { return rawjson.End(raw, i) }
+func value(raw []byte, i int) int {
+	end, _ := rawjson.Extent(raw, i)
+	return end
+}

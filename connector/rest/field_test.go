@@ -9,6 +9,8 @@ import (
 
 	"github.com/itchyny/gojq"
 	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 // names are the fields that documents and paths are drawn from: few, so that
@@ -112,7 +114,12 @@ func TestElementsAreThoseOfTheArray(t *testing.T) {
 		}
 		array := "[ " + strings.Join(parts, ",") + "]"
 		var got []string
-		elements([]byte(array), func(raw []byte) { got = append(got, string(raw)) })
+		elements([]byte(array), func(raw []byte, compact bool) {
+			if compact && !bytes.Equal(raw, rawjson.Compact(raw)) {
+				t.Errorf("%s is taken for compact", raw)
+			}
+			got = append(got, string(raw))
+		})
 		if len(got) != len(parts) {
 			t.Fatalf("%s gave %d elements, want %d", array, len(got), len(parts))
 		}

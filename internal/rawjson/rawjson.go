@@ -200,13 +200,15 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// End is the index after the value that starts at i. What stands in b is valid
-// JSON: nothing is checked.
-func End(b []byte, i int) int {
+// Extent is the index after the value that starts at i, and whether there is no
+// white space between the value's tokens. What stands in b is valid JSON: nothing
+// is checked.
+func Extent(b []byte, i int) (end int, compact bool) {
 	switch b[i] {
 	case '"':
-		return quoted(b, i)
+		return quoted(b, i), true
 	case '{', '[':
+		compact = true
 		for depth := 0; ; {
 			switch b[i] {
 			case '"':
@@ -216,17 +218,19 @@ func End(b []byte, i int) int {
 				depth++
 			case '}', ']':
 				depth--
+			case ' ', '\n', '\r', '\t':
+				compact = false
 			}
 			i++
 			if depth == 0 {
-				return i
+				return i, compact
 			}
 		}
 	default:
 		for i < len(b) && !white(b[i]) && b[i] != ',' && b[i] != ']' && b[i] != '}' {
 			i++
 		}
-		return i
+		return i, true
 	}
 }
 

@@ -51,8 +51,9 @@ func check(t *testing.T, b []byte) {
 		t.Fatalf("Compact(%.100q) is %.100q with room for %d, json.Compact gives %.100q", b, got, cap(got), compact.Bytes())
 	}
 	const white = " \t\r\n"
-	if got, want := End(b, len(b)-len(bytes.TrimLeft(b, white))), len(bytes.TrimRight(b, white)); got != want {
-		t.Fatalf("End of %.100q is %d, want %d", b, got, want)
+	from, to := len(b)-len(bytes.TrimLeft(b, white)), len(bytes.TrimRight(b, white))
+	if end, tight := Extent(b, from); end != to || tight != (compact.Len() == to-from) {
+		t.Fatalf("Extent of %.100q is %d, compact %t; want %d and %d bytes once compact", b, end, tight, to, compact.Len())
 	}
 	if !bytes.Equal(b, before) {
 		t.Fatalf("%.100q became %.100q", before, b)
