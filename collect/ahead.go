@@ -28,6 +28,9 @@ func (r *run) askAhead(ctx context.Context, l *Lane) *ahead {
 	go func() {
 		defer close(a.done)
 		a.page, a.err = r.list(ctx, ask)
+		for i := range a.page.Items { // beside the commit of the page before
+			a.page.Items[i].Fingerprint = fingerprint(a.page.Items[i])
+		}
 	}()
 	return a
 }

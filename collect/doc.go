@@ -4,8 +4,9 @@
 // A page with the details of its items is a slice, the unit of commit: its
 // records are durable in the sink before its cursor moves, and cursor, known
 // items and gaps become durable together. Kill the process at any instruction:
-// at most the slice in flight is asked for again. What could not be fetched is
-// a durable [Gap] with its reason.
+// at most the slice in flight is asked for again. Pages that come faster than they
+// can be committed one by one share a slice, of at most 50 ms. What could not be
+// fetched is a durable [Gap] with its reason.
 //
 // A run has a lease on its connection; a second one yields at once
 // ([HeldError]). Pressure of the provider and caps of the owner end a run as

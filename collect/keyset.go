@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// keySet remembers keys approximately, in two bytes a key: it may take a key for
-// one that it was given, about one in 400 times, and never misses one. The zero
+// keySet remembers keys approximately, in four bytes a key: it may take a key for
+// one that it was given, about once in 100,000 times, and never misses one. The zero
 // value is empty. Not safe for concurrent use.
 type keySet struct {
 	layers []layer
@@ -24,12 +24,12 @@ const (
 	// firstLayer is how many keys the first layer is for; each has room for four
 	// times as many as the one before.
 	firstLayer = 4096
-	// maxLayers bounds the memory to 3 MB. Beyond a million keys and a half the set
+	// maxLayers bounds the memory to 6 MB. Beyond a million keys and a half the set
 	// says "perhaps" more and more often.
 	maxLayers = 5
 	// bitsPerKey and probes are the size of a layer and how often it is looked into.
-	bitsPerKey = 16
-	probes     = 5
+	bitsPerKey = 32
+	probes     = 8
 )
 
 func (s *keySet) add(key string) {

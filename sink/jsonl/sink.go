@@ -314,7 +314,7 @@ func (s *Sink) file(stream string) (*file, error) {
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	opened := &file{name: name, tail: s.tails[name], f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
+	opened := &file{name: name, tail: slices.Clone(s.tails[name]), f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
 	s.streams[stream] = opened
 	return opened, nil
 }

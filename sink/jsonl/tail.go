@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/collect"
@@ -21,10 +20,10 @@ const tailSize = 64
 // tail is the end of a file's committed lines, with the last line's end.
 type tail []byte
 
-// after is the tail once a line was written.
+// after is the tail once a line was written; it takes the place of t.
 func (t tail) after(line []byte) tail {
 	if len(line) >= tailSize {
-		return append(slices.Clone(line[len(line)-tailSize+1:]), '\n')
+		return append(append(t[:0], line[len(line)-tailSize+1:]...), '\n')
 	}
 	t = append(append(t, line...), '\n')
 	if over := len(t) - tailSize; over > 0 {
