@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/reason"
@@ -70,64 +71,70 @@ func written(t *testing.T, b *bench, d *diary) (collect.Summary, error) {
 }
 
 func TestASinkIsToldOfEachPositionRightAfterItsCommit(t *testing.T) {
-	b := newBench(t, 4) // two pages
-	d := &diary{refuse: never, lose: never}
-	if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained {
-		t.Fatalf("got %+v, %v", s, err)
-	}
-	// Where the run began, then a page each. What changes nothing of the sink's is not told.
-	var want []string
-	for _, line := range d.lines {
-		if position, ok := strings.CutPrefix(line, "commit {"); ok {
-			want = append(want, line, "told {"+position)
-		} else if line == "commit" {
-			want = append(want, line)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4) // two pages
+		d := &diary{refuse: never, lose: never}
+		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained {
+			t.Fatalf("got %+v, %v", s, err)
 		}
-	}
-	if !slices.Equal(d.lines, want) || d.told != 3 {
-		t.Fatalf("got %q", d.lines)
-	}
-	// A run that writes nothing tells where it began, and no more.
-	d = &diary{refuse: never, lose: never}
-	if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained || d.told != 1 || d.lines[len(d.lines)-1] != "commit" {
-		t.Fatalf("got %+v, %v: %q", s, err, d.lines)
-	}
+		// Where the run began, then a page each. What changes nothing of the sink's is not told.
+		var want []string
+		for _, line := range d.lines {
+			if position, ok := strings.CutPrefix(line, "commit {"); ok {
+				want = append(want, line, "told {"+position)
+			} else if line == "commit" {
+				want = append(want, line)
+			}
+		}
+		if !slices.Equal(d.lines, want) || d.told != 3 {
+			t.Fatalf("got %q", d.lines)
+		}
+		// A run that writes nothing tells where it began, and no more.
+		d = &diary{refuse: never, lose: never}
+		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained || d.told != 1 || d.lines[len(d.lines)-1] != "commit" {
+			t.Fatalf("got %+v, %v: %q", s, err, d.lines)
+		}
+	})
 }
 
 func TestASinkIsNotToldOfWhatWasNotCommitted(t *testing.T) {
-	b := newBench(t, 4)
-	full := errors.New("no space is left")
-	d := &diary{refuse: never, lose: func(n int) error {
-		if n == 2 {
-			return full
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4)
+		full := errors.New("no space is left")
+		d := &diary{refuse: never, lose: func(n int) error {
+			if n == 2 {
+				return full
+			}
+			return nil
+		}}
+		if _, err := written(t, b, d); !errors.Is(err, full) || d.told != 1 || len(d.lines) != 2 {
+			t.Fatalf("got %v: %q", err, d.lines)
 		}
-		return nil
-	}}
-	if _, err := written(t, b, d); !errors.Is(err, full) || d.told != 1 || len(d.lines) != 2 {
-		t.Fatalf("got %v: %q", err, d.lines)
-	}
+	})
 }
 
 func TestASinkThatCannotPassACommitOnEndsTheRunAndLosesNothing(t *testing.T) {
-	b := newBench(t, 4)
-	gone := errors.New("nobody listens")
-	d := &diary{lose: never, refuse: func(n int) error {
-		if n == 2 {
-			return gone
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 4)
+		gone := errors.New("nobody listens")
+		d := &diary{lose: never, refuse: func(n int) error {
+			if n == 2 {
+				return gone
+			}
+			return nil
+		}}
+		s, err := written(t, b, d)
+		if !errors.Is(err, gone) || s.State != collect.RunFailed || s.Reason != reason.Internal || s.Pages != 1 {
+			t.Fatalf("got %+v, %v", s, err)
 		}
-		return nil
-	}}
-	s, err := written(t, b, d)
-	if !errors.Is(err, gone) || s.State != collect.RunFailed || s.Reason != reason.Internal || s.Pages != 1 {
-		t.Fatalf("got %+v, %v", s, err)
-	}
-	b.o.Store = b.store
-	b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
-		if r.URL.Path == "/docs/d00" {
-			t.Error("a detail of the page that was committed is asked for again")
+		b.o.Store = b.store
+		b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
+			if r.URL.Path == "/docs/d00" {
+				t.Error("a detail of the page that was committed is asked for again")
+			}
+			return false
 		}
-		return false
-	}
-	b.drained(t)
-	b.complete(t)
+		b.drained(t)
+		b.complete(t)
+	})
 }
