@@ -259,7 +259,8 @@ func (e *Envelope) Observe(o Observation) Change {
 	if o.Sent <= e.mark {
 		e.before--
 	}
-	if e.before <= 0 {
+	// An error ends no turn: what a turn proves may let the next attempt go sooner.
+	if e.before <= 0 && (o.Class.Success() || o.Class.Throttle()) {
 		e.turn(now)
 	}
 	e.interval = e.sustained(o.Class.Success() && !o.Steady)

@@ -157,16 +157,18 @@ func seen(n *node) ([]byte, map[string]int) { return n.data, n.names }
 func strict(n *node) ([]byte, map[string]int) { return n.safe, n.safeNames }
 
 // chance is what was synced and some of the rest: of each folder the first few
-// changes, of each file the first few with the last one torn, or some of its
+// changes, or some of them in any order, of each file the first few with the last one torn, or some of its
 // pages in any order. Folders and files are drawn apart, so names survive
 // without content and content without names.
 func chance(r *rand.Rand) fate {
 	return func(n *node) ([]byte, map[string]int) {
 		some := n.outstanding[:r.IntN(len(n.outstanding)+1)]
 		if n.folder {
-			names := maps.Clone(n.safeNames)
-			for _, o := range some {
-				changeNames(names, o)
+			names, ordered := maps.Clone(n.safeNames), r.IntN(2) == 0
+			for i, o := range n.outstanding {
+				if ordered && i < len(some) || !ordered && r.IntN(2) == 0 {
+					changeNames(names, o)
+				}
 			}
 			return nil, names
 		}
