@@ -17,8 +17,8 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 		{Ceiling: 1}, {Ceiling: day}, {Initial: day}, {Slowest: day}, {Phase: 0}, {Phase: 1}, {Step: 1},
 		{Factor: math.SmallestNonzeroFloat64}, {Factor: math.Nextafter(1, 0)},
 	} {
-		if _, err := p.Resolve(); err != nil {
-			t.Errorf("%+v: %v", p, err)
+		if got, err := p.Resolve(); err != nil || got.Initial < got.Ceiling || got.Slowest < got.Initial {
+			t.Errorf("%+v: %+v, %v", p, got, err)
 		}
 	}
 	for _, tt := range []struct {
@@ -85,7 +85,7 @@ func TestParallelismParamsMayBeTheirBounds(t *testing.T) {
 	}
 }
 
-func TestEachKindOfLimitHasAName(t *testing.T) {
+func TestKindsOfLimitsHaveNames(t *testing.T) {
 	for k, want := range map[control.Kind]string{
 		control.Unknown: "unknown", control.Slowdown: "slowdown", control.Slowdown + 1: "kind(7)", math.MaxUint8: "kind(255)",
 	} {
