@@ -3,6 +3,7 @@ package journal_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -140,4 +141,31 @@ func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Lines of a side file that the journal does not count are in the file beside it
+// and nowhere else, once a load was opened.
+func TestAPowerCutBringsNothingBackThatWasSetAside(t *testing.T) {
+	const line = "{\"row\":4711}\n"
+	powercut.Test(t, powercut.Plan{Draws: 2}, func(t *testing.T, l *powercut.Life[written]) {
+		o := openLoad(t, l)
+		o.batches(0, 1)
+		o.close()
+		f, err := l.OpenFile(filepath.Join(l.Dir, "loads", "one", journal.RejectsFile), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Write([]byte(line))
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		openLoad(t, l).close()
+	}, func(t *testing.T, l *powercut.Life[written]) {
+		now := (&load{t: t, l: l}).side(journal.RejectsFile)
+		for _, before := range l.Before {
+			if strings.Contains(before.aside, line) && strings.Contains(now, line) {
+				t.Fatalf("what was set aside is back: %q", now)
+			}
+		}
+	})
 }

@@ -43,7 +43,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 		l.Ack(c)
 		for i := range slices {
 			key := fmt.Sprintf("%d-%d", len(l.Before), i)
-			r := rec(key, fmt.Sprintf(`{"text":"%060d"}`, i))
+			r := rec(key, fmt.Sprintf(`{"text":"%0100d"}`, i)) // two make a part
 			for _, stream := range told {
 				put(t, s, stream.Name, r)
 			}
@@ -102,4 +102,43 @@ func TestAPowerCutUndoesNoStartOver(t *testing.T) {
 		}
 		setAside(t, l) // it was cut short
 	})
+}
+
+// What a life wrote and did not commit is gone for good once the next has opened
+// the sink, also for who reads the parts without it.
+func TestAPowerCutBringsNothingBackThatWasDiscarded(t *testing.T) {
+	reopen := func(t *testing.T, l *powercut.Life[committed]) {
+		var c committed
+		if n := len(l.Before); n > 0 {
+			c = l.Before[n-1]
+		}
+		s := sinkOn(l.Disk)
+		if c.aside > 0 {
+			holds(t, s, committed{})
+		}
+		if err := s.Open(t.Context(), c.position, told); err != nil {
+			t.Fatal(err)
+		}
+		l.Step()
+		l.Ack(committed{position: c.position, aside: 1})
+		closed(t, s)
+	}
+	powercut.Test(t, powercut.Plan{Draws: 1, Stride: 3}, func(t *testing.T, l *powercut.Life[committed]) {
+		s := sinkOn(l.Disk)
+		if err := s.Open(t.Context(), nil, told); err != nil {
+			t.Fatal(err)
+		}
+		c := committed{position: synced(t, s)}
+		l.Step()
+		l.Ack(c)
+		for _, stream := range told {
+			put(t, s, stream.Name, rec("1", `{"text":"lost"}`))
+		}
+		synced(t, s)
+		closed(t, s)
+		again := *l
+		again.Before = []committed{c}
+		reopen(t, &again)
+		l.Ack(committed{position: c.position, aside: 1})
+	}, reopen)
 }
