@@ -1,0 +1,185 @@
+package rest
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// scalar is a value as a file has it.
+func scalar(text string) *node {
+	return &node{kind: kindText, path: "f", written: text, value: text}
+}
+
+// said is what a builder's reading of a scalar found wrong.
+func said(read func(builder)) string {
+	r := newReport("x.yaml")
+	read(builder{report: r})
+	if len(r.problems) == 0 {
+		return ""
+	}
+	return r.problems[0].Message
+}
+
+func TestANameIsOfPlainLetters(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"a": true, "Z": true, "0": true, "9x": true, "a.b": true, "a_b": true, "a-b": true, "azAZ09": true, "abcdefgh": true, "": true,
+		"abcdefghi": false, ".a": false, "-a": false, "_a": false, "a/b": false, "a b": false, "ä": false,
+		"a:": false, "a;": false, "a@": false, "a[": false, "a`": false, "a{": false, "a,": false,
+	} {
+		if problem := said(func(b builder) { b.name(scalar(name), 8) }); (problem == "") != ok {
+			t.Errorf("%q: %q, want it to pass: %v", name, problem, ok)
+		}
+	}
+}
+
+func TestNumbersSizesAndTimesHaveTheirBounds(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 7, "1ms": time.Millisecond, "1h": time.Hour, "90s": 90 * time.Second} {
+		var got time.Duration
+		if problem := said(func(b builder) { got = b.duration(scalar(text), 7, time.Millisecond, time.Hour) }); problem != "" || got != want {
+			t.Errorf("%q is %v, want %v; %q", text, got, want, problem)
+		}
+	}
+	for text, want := range map[string]string{
+		"999us": "want from 1ms to 1h", "1h1ns": "want from 1ms to 1h", "20": "want a duration with a unit, such as 250ms, 20s or 15m",
+	} {
+		if problem := said(func(b builder) { b.duration(scalar(text), 7, time.Millisecond, time.Hour) }); !strings.Contains(problem, want) {
+			t.Errorf("%q: %q, want %q", text, problem, want)
+		}
+	}
+	for text, want := range map[string]int64{"": 7, "0": 0, "1": 1, "100": 100, "010": 10} {
+		var got int64
+		if problem := said(func(b builder) { got = b.count(scalar(text), 7, 100) }); problem != "" || got != want {
+			t.Errorf("%q is %d, want %d; %q", text, got, want, problem)
+		}
+	}
+	for _, text := range []string{"-1", "101", "x", "1.5", "0x10"} {
+		if problem := said(func(b builder) { b.count(scalar(text), 7, 100) }); !strings.Contains(problem, "at most 100") {
+			t.Errorf("%q: %q", text, problem)
+		}
+	}
+	for text, want := range map[string]int64{"": DefaultMaxBody, "1": 1, "010": 10, "2KiB": 2 << 10, "3MiB": 3 << 20, "1GiB": 1 << 30, "1024MiB": 1 << 30} {
+		var got int64
+		if problem := said(func(b builder) { got = b.bytes(scalar(text)) }); problem != "" || got != want {
+			t.Errorf("%q is %d bytes, want %d; %q", text, got, want, problem)
+		}
+	}
+	for _, text := range []string{"0", "-1", "0KiB", "2GiB", "1025MiB", "1073741825", "x", "1MB"} {
+		var got int64
+		if problem := said(func(b builder) { got = b.bytes(scalar(text)) }); !strings.Contains(problem, "want a size") || got != DefaultMaxBody {
+			t.Errorf("%q: %q, %d bytes", text, problem, got)
+		}
+	}
+}
+
+func TestAPathStaysWithItsHost(t *testing.T) {
+	for _, segment := range []string{".", ".."} {
+		for _, path := range []string{"/" + segment, "/a/" + segment, "/" + segment + "/a", "/a/{key}/" + segment} {
+			src := "connection: test\nprovider: {base_url: https://api.test}\nstreams:\n  - {name: a, list: {path: /a}, records: .items, key: .id, " +
+				"detail: {name: d, path: \"" + path + "/{key}\", records: .items, key: .id}}\n"
+			if _, err := Parse("x.yaml", []byte(src), environment); err == nil || !strings.Contains(err.Error(), "want no . or .. between slashes") {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}
+
+func TestAMediaTypeIsNamedWhenItIsOne(t *testing.T) {
+	for header, want := range map[string]string{
+		"text/html; charset=utf-8": "text/html", "Text/CSV": "text/csv", "": "an unnamed type", ";": "an unnamed type",
+		"a/b": "a/b", "text/" + strings.Repeat("x", 55): "text/" + strings.Repeat("x", 55),
+		"text/" + strings.Repeat("x", 56): "an odd type",
+	} {
+		if got := mediaType(http.Header{"Content-Type": {header}}); got != want {
+			t.Errorf("%q is %q, want %q", header, got, want)
+		}
+	}
+}
+
+func TestAParameterOfALinkIsRead(t *testing.T) {
+	for _, tt := range []struct {
+		in, name, value, rest string
+		ok                    bool
+	}{
+		{"rel", "rel", "", "", true},
+		{" rel=next", "rel", "next", "", true},
+		{"rel=next;x", "rel", "next", ";x", true},
+		{"rel=next, <y>", "rel", "next", ", <y>", true},
+		{"rel = \"a b\" ;x", "rel", "a b", " ;x", true},
+		{`t="a\"b"`, "t", `a"b`, "", true},
+		{`t="a`, "", "", "", false},
+		{`t="a\`, "", "", "", false},
+		{"flag;x", "flag", "", ";x", true},
+		{"=x", "", "x", "", true},
+		{"rel=", "rel", "", "", true},
+		{"rel=;x", "rel", "", ";x", true},
+	} {
+		if name, value, rest, ok := linkParam(tt.in); name != tt.name || value != tt.value || rest != tt.rest || ok != tt.ok {
+			t.Errorf("%q: %q, %q, %q, %v", tt.in, name, value, rest, ok)
+		}
+	}
+}
+
+func TestDistanceCountsLettersToChange(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "xyz", 3},
+		{"abc", "ac", 1}, {"ac", "abc", 1}, {"abc", "acb", 1}, {"ab", "ba", 1}, {"abcd", "badc", 2}, {"xabc", "bac", 2},
+		{"ca", "abc", 3}, // a pair that was swapped is not changed again
+		{"abab", "baba", 2}, {"kitten", "sitting", 3}, {"name", "nmae", 1}, {"aab", "aba", 1}, {"aba", "aab", 1}, {"axb", "bxa", 2},
+		{strings.Repeat("a", 64), strings.Repeat("a", 63), 1}, {strings.Repeat("a", 65), "a", 64}, {"a", strings.Repeat("a", 65), 64},
+	} {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("from %q to %q it is %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestThePageSizeIsNoPartOfAShape(t *testing.T) {
+	r := Request{Query: map[string]Value{"limit": newValue("1", "1"), "per_page": newValue("2", "2"), "q": newValue("3", "3")}}
+	if got, want := r.parts(true), []string{"q", "3"}; !slices.Equal(got, want) {
+		t.Errorf("without the size %q, want %q", got, want)
+	}
+	if got, want := r.parts(false), []string{"limit", "1", "per_page", "2", "q", "3"}; !slices.Equal(got, want) {
+		t.Errorf("with it %q, want %q", got, want)
+	}
+}
+
+func TestWhenARefusedTokenIsRenewed(t *testing.T) {
+	state := func(token *oauth2.Token, unproven bool) *tokens {
+		o := newTokens(&OAuth2{}, http.DefaultClient)
+		o.token, o.unproven = token, unproven
+		return o
+	}
+	mine := func() *oauth2.Token { return &oauth2.Token{AccessToken: "mine"} }
+	for _, tt := range []struct {
+		name        string
+		tokens      *tokens
+		renew, kept bool
+	}{
+		{"it is refused for the first time", state(mine(), false), true, false},
+		{"it took the place of one that was refused", state(mine(), true), false, true},
+		{"somebody has renewed it", state(&oauth2.Token{AccessToken: "newer"}, true), true, true},
+		{"somebody has dropped it", state(nil, true), true, false},
+	} {
+		if renew := tt.tokens.refused(t.Context(), "mine"); renew != tt.renew || (tt.tokens.token != nil) != tt.kept {
+			t.Errorf("%s: renew %v, token %v; want %v, kept %v", tt.name, renew, tt.tokens.token, tt.renew, tt.kept)
+		}
+	}
+	o := state(mine(), true)
+	if o.accepted(t.Context(), "other"); !o.unproven {
+		t.Error("another token was accepted, and this one is proven")
+	}
+	if o.accepted(t.Context(), "mine"); o.unproven {
+		t.Error("a token that was accepted is not proven")
+	}
+	if all := o.secrets(t.Context()); !slices.Contains(all, "mine") {
+		t.Errorf("the secrets in use are %d, without the token", len(all))
+	}
+}
