@@ -83,7 +83,7 @@ func TestTheHeartbeatEndsWithTheRun(t *testing.T) {
 	})
 }
 
-func TestEightOpeningsInARowAreWaitedOutAndASuccessForgetsThem(t *testing.T) {
+func TestEightOpeningsInARowAreWaitedOutAndASuccessOrOtherWorkForgetsThem(t *testing.T) {
 	c := &caller{}
 	at := time.Unix(0, 0)
 	open := func() bool {
@@ -95,7 +95,7 @@ func TestEightOpeningsInARowAreWaitedOutAndASuccessForgetsThem(t *testing.T) {
 		}
 		return ok
 	}
-	for round := range 2 {
+	for round, forget := range []func(){c.succeeded, c.begin, c.succeeded} {
 		for n := 1; n <= 8; n++ {
 			if !open() {
 				t.Fatalf("round %d: opening %d of 8 was not waited out", round, n)
@@ -104,7 +104,10 @@ func TestEightOpeningsInARowAreWaitedOutAndASuccessForgetsThem(t *testing.T) {
 		if open() || open() {
 			t.Fatalf("round %d: a ninth opening in a row was waited out", round)
 		}
-		c.succeeded()
+		forget()
+	}
+	if !c.accepted() || (&caller{}).accepted() {
+		t.Error("a success is not remembered, or one is that was none")
 	}
 }
 
