@@ -42,7 +42,7 @@ func TestGivingUpTakesManyTriesAndALongTime(t *testing.T) {
 		{reason.NotFound, 7, day, false}, {reason.NotFound, 8, 0, true},
 		{reason.RateLimited.Reason(), 1000, 1000 * day, false}, {reason.Unreachable, 1000, 1000 * day, false},
 		{reason.Timeout, 1000, 1000 * day, false}, {reason.Unauthorized, 1000, 1000 * day, false}, {reason.TLS, 1000, 1000 * day, false},
-		{reason.QuotaExhausted, 1000, 1000 * day, false}, {reason.InvalidResponse, 8, day, true},
+		{reason.QuotaExhausted, 1000, 1000 * day, false}, {reason.WrongScheme, 1000, 1000 * day, false}, {reason.InvalidResponse, 8, day, true},
 	} {
 		if got := givenUp(tt.why, tt.tries, tt.age); got != tt.want {
 			t.Errorf("%v after %d tries in %v: %v", tt.why, tt.tries, tt.age, got)
