@@ -197,30 +197,32 @@ func TestACursorThatRepeatsIsAnErrorAndKeepsWhatCame(t *testing.T) {
 }
 
 func TestAnOpenCircuitIsWaitedOut(t *testing.T) {
-	b := newBench(t, 12)
-	b.o.Retry.Attempts = 1
-	b.o.Pacing.Breaker.OpenFor = 50 * time.Millisecond
-	b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
-		return n > 4 && n < 12 && isDetail(r) && fail(w, http.StatusInternalServerError)
-	}
-	s := b.drained(t)
-	b.complete(t)
-	events, err := b.store.Events(t.Context(), s.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var moves []string
-	for _, e := range events {
-		if e.Type == event.Circuit {
-			moves = append(moves, e.Circuit.State)
-			if e.Circuit.Requests == 0 || e.Circuit.Trigger == "" {
-				t.Errorf("a transition without its counters: %+v", e.Circuit)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 12)
+		b.o.Retry.Attempts = 1
+		b.o.Pacing.Breaker.OpenFor = 50 * time.Millisecond
+		b.overrule = func(n int, r *http.Request, w http.ResponseWriter) bool {
+			return n > 4 && n < 12 && isDetail(r) && fail(w, http.StatusInternalServerError)
+		}
+		s := b.drained(t)
+		b.complete(t)
+		events, err := b.store.Events(t.Context(), s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var moves []string
+		for _, e := range events {
+			if e.Type == event.Circuit {
+				moves = append(moves, e.Circuit.State)
+				if e.Circuit.Requests == 0 || e.Circuit.Trigger == "" {
+					t.Errorf("a transition without its counters: %+v", e.Circuit)
+				}
 			}
 		}
-	}
-	if len(moves) < 3 || moves[0] != "open" || moves[1] != "half_open" || moves[len(moves)-1] != "closed" {
-		t.Fatalf("moves %v", moves)
-	}
+		if len(moves) < 3 || moves[0] != "open" || moves[1] != "half_open" || moves[len(moves)-1] != "closed" {
+			t.Fatalf("moves %v", moves)
+		}
+	})
 }
 
 func TestWorkersWaitOneCircuitOutTogether(t *testing.T) {

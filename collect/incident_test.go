@@ -379,78 +379,74 @@ func TestABrokenGapIsQuarantinedAndCanBeReleased(t *testing.T) {
 }
 
 func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
-	b := newBench(t, 2500)
-	for i := range b.docs { // a watermark of its own for each
-		b.docs[i].Updated = time.Date(2024, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
-	}
-	b.pageSize = 100
-	b.o.Retry.Attempts = 1
-	b.o.Pacing.Breaker.OpenFor = time.Millisecond
-	broken := true
-	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-		return broken && isDetail(r) && fail(w, http.StatusInternalServerError)
-	}
-	s, err := b.run(t)
-	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.CircuitOpen.Reason() {
-		t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
-	}
-	if got := len(b.lines(t, "docs")); got != 2500 {
-		t.Fatalf("the forward walk wrote %d of 2500 records", got)
-	}
-	var backlog []collect.Gap
-	for _, g := range b.gaps(t, collect.GapPending) {
-		if g.Backlog {
-			backlog = append(backlog, g)
+	synctest.Test(t, func(t *testing.T) {
+		b := endure(t, 2500)
+		for i := range b.docs { // a watermark of its own for each
+			b.docs[i].Updated = time.Date(2024, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
 		}
-	}
-	if n := len(b.gaps(t, collect.GapPending)); len(backlog) != 1 || n > 1200 || backlog[0].Since != "" || total(s.Owed) != 2500 {
-		t.Fatalf("%d gaps, backlog %+v", n, backlog)
-	}
-	if !s.Pressure.Until.After(time.Now()) || !s.RetryAt.Equal(s.Pressure.Until) {
-		t.Fatalf("no cooldown: %+v, retry at %v", s.Pressure, s.RetryAt)
-	}
-	broken = false
-	retry := func() {
-		t.Helper()
-		if _, err := b.store.Act(t.Context(), collect.GapRetry, collect.GapFilter{Connection: "bench"}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// A list that runs in a circle, and one whose cursors are refused over and
-	// over, end the run and do not end the backlog.
-	healthy := b.overrule
-	for why, spoil := range map[reason.Reason]func(w http.ResponseWriter){
-		reason.CursorRepeats: func(w http.ResponseWriter) {
-			_, _ = w.Write([]byte(`{"items":[],"next":"after-100"}`))
-		},
-		reason.ClientError: func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadRequest) },
-	} {
-		retry()
+		b.pageSize = 100
+		b.o.Retry.Attempts = 1
+		b.o.Pacing.Ceiling, b.o.Pacing.Initial = time.Millisecond, time.Millisecond
+		broken := true
 		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-			if isDetail(r) || r.URL.Query().Get("cursor") == "" {
-				return false
-			}
-			spoil(w)
-			return true
+			return broken && isDetail(r) && fail(w, http.StatusServiceUnavailable)
 		}
 		s, err := b.run(t)
-		if err == nil || s.Reason != why || backlogs(b.gaps(t, collect.GapPending)) != 1 {
-			t.Fatalf("%s: got %s, %v, %d backlog gaps", why, s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
+		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.UpstreamPressure.Reason() {
+			t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
 		}
-	}
-	b.overrule = healthy
-	retry()
-	// In two runs, so that the backlog goes on where it stopped.
-	b.o.MaxRequests = 1500
-	if _, err := b.run(t); err != nil {
-		t.Fatal(err)
-	}
-	b.o.MaxRequests = 0
-	b.drained(t)
-	b.complete(t)
-	if got := len(b.lines(t, "docs")); got != 2500 {
-		t.Fatalf("%d records of 2500 docs: recovery wrote some again", got)
-	}
+		if got := len(b.lines(t, "docs")); got != 2500 {
+			t.Fatalf("the forward walk wrote %d of 2500 records", got)
+		}
+		var backlog []collect.Gap
+		for _, g := range b.gaps(t, collect.GapPending) {
+			if g.Backlog {
+				backlog = append(backlog, g)
+			}
+		}
+		if n := len(b.gaps(t, collect.GapPending)); len(backlog) != 1 || n > 1200 || backlog[0].Since != "" || total(s.Owed) != 2500 {
+			t.Fatalf("%d gaps, backlog %+v", n, backlog)
+		}
+		if !s.Pressure.Until.After(time.Now()) || !s.RetryAt.Equal(s.Pressure.Until) {
+			t.Fatalf("no cooldown: %+v, retry at %v", s.Pressure, s.RetryAt)
+		}
+		broken = false
+		// A list that runs in a circle, and one whose cursors are refused over and
+		// over, end the run and do not end the backlog.
+		healthy := b.overrule
+		for why, spoil := range map[reason.Reason]func(w http.ResponseWriter){
+			reason.CursorRepeats: func(w http.ResponseWriter) {
+				_, _ = w.Write([]byte(`{"items":[],"next":"after-100"}`))
+			},
+			reason.ClientError: func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadRequest) },
+		} {
+			b.retry(t)
+			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+				if isDetail(r) || r.URL.Query().Get("cursor") == "" {
+					return false
+				}
+				spoil(w)
+				return true
+			}
+			s, err := b.run(t)
+			if err == nil || s.Reason != why || backlogs(b.gaps(t, collect.GapPending)) != 1 {
+				t.Fatalf("%s: got %s, %v, %d backlog gaps", why, s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
+			}
+		}
+		b.overrule = healthy
+		b.retry(t)
+		// In two runs, so that the backlog goes on where it stopped.
+		b.o.MaxRequests = 1500
+		if _, err := b.run(t); err != nil {
+			t.Fatal(err)
+		}
+		b.o.MaxRequests = 0
+		b.drained(t)
+		b.complete(t)
+		if got := len(b.lines(t, "docs")); got != 2500 {
+			t.Fatalf("%d records of 2500 docs: recovery wrote some again", got)
+		}
+	})
 }
 
 func total(owed map[string]int64) (n int64) {

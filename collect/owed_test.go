@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -112,53 +113,38 @@ func TestAPageOfGapsIsBoundedInBytesAndRows(t *testing.T) {
 // An item of a backlog that fails by itself is owed as a gap of its own, and the
 // backlog no longer asks for it; what was not reached stays in the backlog.
 func TestABacklogOwesWhatItDidNotReachAndPassesOnWhatFailed(t *testing.T) {
-	b := newBench(t, 1300)
-	for i := range b.docs {
-		b.docs[i].Updated = time.Date(2024, 1, 1, 0, 0, i, 0, time.UTC).Format(time.RFC3339)
-		b.docs[i].ID = fmt.Sprintf("d%04d", i)
-	}
-	b.pageSize = 50
-	b.o.Retry.Attempts = 1
-	b.o.Pacing.Breaker.OpenFor = time.Millisecond
-	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-		return isDetail(r) && fail(w, http.StatusInternalServerError)
-	}
-	if _, err := b.run(t); err != nil || backlogs(b.gaps(t, collect.GapPending)) != 1 {
-		t.Fatalf("%d backlog gaps, %v", backlogs(b.gaps(t, collect.GapPending)), err)
-	}
-	retry := func() {
-		t.Helper()
-		if _, err := b.store.Act(t.Context(), collect.GapRetry, collect.GapFilter{Connection: "bench"}, nil); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutage(t, 50)
+		b.add(1300, 2, time.Now().Add(-24*time.Hour))
+		b.owes(t, 250)
+		last := "/docs/" + b.docs[len(b.docs)-60].ID
+		asked := 0
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			if r.URL.Path == last {
+				asked++
+				return fail(w, http.StatusInternalServerError)
+			}
+			return false
+		}
+		// Stops in the middle of the backlog: what follows is owed still.
+		b.retry(t)
+		b.o.MaxRequests = 1150
+		s, err := b.run(t)
+		if err != nil || s.Reason != reason.MaxRequests.Reason() || backlogs(b.gaps(t, collect.GapPending)) != 1 {
+			t.Fatalf("got %s, %v, %d backlog gaps", s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
+		}
+		b.o.MaxRequests = 0
+		b.retry(t)
+		if _, err := b.run(t); err != nil {
 			t.Fatal(err)
 		}
-	}
-	last := "/docs/" + b.docs[len(b.docs)-60].ID
-	asked := 0
-	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-		if r.URL.Path == last {
-			asked++
-			return fail(w, http.StatusInternalServerError)
+		gaps := b.gaps(t, collect.GapPending)
+		if len(gaps) != 1 || gaps[0].Backlog || "/docs/"+gaps[0].Key != last || asked == 0 {
+			t.Fatalf("owed %+v after %d requests for %s, want a gap of its own", gaps, asked, last)
 		}
-		return false
-	}
-	// Stops in the middle of the backlog: what follows is owed still.
-	retry()
-	b.o.MaxRequests = 1150
-	s, err := b.run(t)
-	if err != nil || s.Reason != reason.MaxRequests.Reason() || backlogs(b.gaps(t, collect.GapPending)) != 1 {
-		t.Fatalf("got %s, %v, %d backlog gaps", s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
-	}
-	b.o.MaxRequests = 0
-	retry()
-	if _, err := b.run(t); err != nil {
-		t.Fatal(err)
-	}
-	gaps := b.gaps(t, collect.GapPending)
-	if len(gaps) != 1 || gaps[0].Backlog || "/docs/"+gaps[0].Key != last || asked == 0 {
-		t.Fatalf("owed %+v after %d requests for %s, want a gap of its own", gaps, asked, last)
-	}
-	retry()
-	b.overrule = nil
-	b.drained(t)
-	b.complete(t)
+		b.retry(t)
+		b.overrule = nil
+		b.drained(t)
+		b.complete(t)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -67,56 +68,60 @@ func TestTheRetryBudgetIsTheOwnersToSet(t *testing.T) {
 }
 
 func TestFailedProbesLeaveTheRetryBudgetAlone(t *testing.T) {
-	b := newBench(t, 12)
-	b.pageSize = 12
-	b.o.Pacing.Law = "aimd"
-	b.o.Pacing.Breaker.OpenFor = time.Millisecond
-	failures := 0
-	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-		// Six openings of the circuit, which would have burned six of the four
-		// retries that are left when it first opens.
-		if isDetail(r) && failures < 11 {
-			failures++
-			return fail(w, http.StatusInternalServerError)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 12)
+		b.pageSize = 12
+		b.o.Pacing.Law = "aimd"
+		b.o.Pacing.Breaker.OpenFor = time.Millisecond
+		failures := 0
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			// Six openings of the circuit, which would have burned six of the four
+			// retries that are left when it first opens.
+			if isDetail(r) && failures < 11 {
+				failures++
+				return fail(w, http.StatusInternalServerError)
+			}
+			return false
 		}
-		return false
-	}
-	s := b.drained(t)
-	b.complete(t)
-	if s.GapsOpened != 0 {
-		t.Fatalf("%d details were deferred: %v", s.GapsOpened, s.Owed)
-	}
+		s := b.drained(t)
+		b.complete(t)
+		if s.GapsOpened != 0 {
+			t.Fatalf("%d details were deferred: %v", s.GapsOpened, s.Owed)
+		}
+	})
 }
 
 func TestTheCircuitsEventCountsTheAttemptThatMovedIt(t *testing.T) {
-	b := newBench(t, 3)
-	b.o.Pacing.Breaker.OpenFor = time.Millisecond
-	failures := 0
-	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-		if isDetail(r) && failures < 4 {
-			failures++
-			return fail(w, http.StatusInternalServerError)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 3)
+		b.o.Pacing.Breaker.OpenFor = time.Millisecond
+		failures := 0
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			if isDetail(r) && failures < 4 {
+				failures++
+				return fail(w, http.StatusInternalServerError)
+			}
+			return false
 		}
-		return false
-	}
-	var moves []event.Breaker
-	b.o.OnEvent = func(e event.Event) {
-		if e.Type == event.Circuit {
-			moves = append(moves, *e.Circuit)
+		var moves []event.Breaker
+		b.o.OnEvent = func(e event.Event) {
+			if e.Type == event.Circuit {
+				moves = append(moves, *e.Circuit)
+			}
 		}
-	}
-	b.drained(t)
-	if len(moves) != 3 {
-		t.Fatalf("moves %+v", moves)
-	}
-	// The list was answered, then one detail failed four times in a row: half of
-	// at least five outcomes.
-	if open := moves[0]; open.State != "open" || open.Requests != 5 || open.Retries != 3 {
-		t.Errorf("it opened after %d requests and %d retries, want 5 and 3: %+v", open.Requests, open.Retries, open)
-	}
-	if closed := moves[2]; closed.State != "closed" || closed.Requests != 6 {
-		t.Errorf("it closed after %d requests, want 6: %+v", closed.Requests, closed)
-	}
+		b.drained(t)
+		if len(moves) != 3 {
+			t.Fatalf("moves %+v", moves)
+		}
+		// The list was answered, then one detail failed four times in a row: half of
+		// at least five outcomes.
+		if open := moves[0]; open.State != "open" || open.Requests != 5 || open.Retries != 3 {
+			t.Errorf("it opened after %d requests and %d retries, want 5 and 3: %+v", open.Requests, open.Retries, open)
+		}
+		if closed := moves[2]; closed.State != "closed" || closed.Requests != 6 {
+			t.Errorf("it closed after %d requests, want 6: %+v", closed.Requests, closed)
+		}
+	})
 }
 
 func TestARefusedDetailIsOwedUntilTheProviderAllowsIt(t *testing.T) {

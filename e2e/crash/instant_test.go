@@ -16,7 +16,7 @@ import (
 // collection is complete another begins, until enough have died. In each the
 // provider changes after a while, whatever the process is at.
 func TestRandomInstants(t *testing.T) {
-	kills := longtest.Size(15, 200) // for each sink
+	kills := longtest.Size(8, 200) // for each sink
 	for _, sink := range kinds {
 		t.Run(sink.name, func(t *testing.T) {
 			t.Parallel()

@@ -160,7 +160,7 @@ func (p *provider) detail(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	case p.swamped:
-		http.Error(w, "not now", http.StatusInternalServerError)
+		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
 	}
 	c := &p.conversations[i]

@@ -21,6 +21,7 @@ import (
 	_ "modernc.org/sqlite" // reads state files
 
 	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
 // What must not be seen where it does not belong. The provider plants the first
@@ -286,8 +287,11 @@ func (m *watchman) scans(t *testing.T, db *sql.DB, table, columns string) (n int
 
 func TestNoCanaryIsTold(t *testing.T) {
 	t.Parallel()
-	for _, auth := range auths {
-		for _, args := range [][]string{{"--json"}, nil} {
+	for i, auth := range auths {
+		for j, args := range [][]string{{"--json"}, nil} {
+			if (i+j)%2 == 1 && !longtest.Long() {
+				continue // either output with every other credential
+			}
 			t.Run(fmt.Sprint(auth.name, args), func(t *testing.T) {
 				t.Parallel()
 				p := &talkative{}

@@ -141,7 +141,7 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 	}
 	s.Start()
 	w := newWorkplace(t, s.URL, connection{provider: "  retry: {base: 1ms, cap: 2ms}\n"})
-	tail := longtest.Size(10_000, 50_000)
+	tail := longtest.Size(5_000, 50_000)
 	order := owe(t, w, tail)
 
 	const concurrency = 4

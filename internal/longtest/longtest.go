@@ -11,8 +11,12 @@ import (
 
 var isLong = flag.Bool("long", false, "kill, draw and load as often as a long run should, for minutes")
 
-// Size is usual, or long in a long run. The flags must have been
-// parsed: a test may call it, the initialisation of a package may not.
+// Long reports whether this is a long run. The flags must have been parsed: a
+// test may call it, the initialisation of a package may not.
+func Long() bool { return *isLong }
+
+// Size is usual, or long in a long run. As for Long, the flags must have been
+// parsed.
 func Size(usual, long int) int {
 	if *isLong {
 		return long
