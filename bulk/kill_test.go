@@ -113,7 +113,7 @@ func TestKilledAtRandomInstants(t *testing.T) {
 		t.Fatal(err)
 	}
 	kills, whole := 0, time.Duration(0)
-	for round := 0; round < 3 || kills < longtest.Size(12, 50); round++ {
+	for round := 0; round < 3 || kills < longtest.Size(8, 50); round++ {
 		resend := []string{"resend: never", "key_header: Idempotency-Key", "resend: any"}[round%3]
 		a := &api{keyed: round%3 == 1, keys: map[string]bool{}, written: map[int64]int{}}
 		server := httptest.NewServer(a)

@@ -262,7 +262,7 @@ func (l *ledger) Commit(ctx context.Context, lease collect.Lease, c collect.Comm
 // catch-up and steady state. What was collected is compared with the truth
 // whenever a run says that nothing is left.
 func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
-	draws := longtest.Draws(t, 300, 5000)
+	draws := longtest.Draws(t, 150, 5000)
 	drawn, runs, steady, catchup, both := 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		a := &api{shape: drawShape(rt), slow: time.Duration(rapid.IntRange(1, 3000).Draw(rt, "latency")) * time.Millisecond}

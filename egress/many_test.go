@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim/serve/llm"
 )
 
@@ -257,7 +258,8 @@ func TestSecretsAndContentStayWhereTheyBelong(t *testing.T) {
 }
 
 func TestThousandsOfSlowStreamsNeedLittleMemory(t *testing.T) {
-	const streams, most = 2000, 96 << 10 // two connections' buffers and six goroutines
+	const most = 96 << 10 // two connections' buffers and six goroutines
+	streams := longtest.Size(1000, 4000)
 	release := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -289,11 +291,11 @@ func TestThousandsOfSlowStreamsNeedLittleMemory(t *testing.T) {
 			})
 		}
 		all.Wait()
-		return bodies, (heap() - before) / streams
+		return bodies, (heap() - before) / int64(streams)
 	}
 	direct, without := open(upstream.Client(), upstream.URL)
 	proxied, with := open(x.client, "http://proxy/p")
-	if n := x.proxy.Status()[0].InFlight; n != streams {
+	if n := x.proxy.Status()[0].InFlight; n != int64(streams) {
 		t.Errorf("%d streams at once, want %d", n, streams)
 	}
 	t.Logf("a stream needs %d bytes without the proxy and %d with it", without, with)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/internal/longtest"
 )
 
 // The table of moves, spelt out: every pair that is not in it is illegal.
@@ -263,7 +265,7 @@ func TestMemoryStaysBoundedWhenNobodyTakesWhatChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := []byte("tenant-000000")
-	for i := range 100_000 {
+	for i := range longtest.Size(20_000, 100_000) {
 		for at, n := len(name)-1, i; n > 0; at, n = at-1, n/10 {
 			name[at] = byte('0' + n%10)
 		}

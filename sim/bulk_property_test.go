@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenario"
 )
@@ -14,6 +15,7 @@ import (
 // Whatever the limits and the trouble, a load ends, every row is accounted for,
 // and more is never in flight than the workload and the law allow.
 func TestEveryLoadEndsAndAccountsForItsRows(t *testing.T) {
+	longtest.Draws(t, 50, 500)
 	rapid.Check(t, func(rt *rapid.T) {
 		number := func(low, high int, name string) int { return rapid.IntRange(low, high).Draw(rt, name) }
 		maybe := func(name string) bool { return rapid.Bool().Draw(rt, name) }

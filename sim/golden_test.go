@@ -7,13 +7,16 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenarios"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Each law over every scenario, at seed 1, gives what it gave before.
+// Each law over every scenario, at seed 1, gives what it gave before. But in a
+// long run, which make check has without the race detector, the scenarios are
+// shared out between the laws.
 // After a change that is meant to change it: go test ./sim -run Golden -update,
 // and read the difference.
 func TestGoldenResults(t *testing.T) {
@@ -26,6 +29,9 @@ func TestGoldenResults(t *testing.T) {
 		s, law := all[i/2], []string{"aimd", "envelope"}[i%2]
 		path := filepath.Join("golden", law, s.Name+".json")
 		wanted[path] = true
+		if (i/2+i)%2 == 1 && !longtest.Long() && !*update {
+			continue
+		}
 		got := jsonOf(t, run(t, s, sim.Options{Law: law, Seed: 1}))
 		if *update {
 			if err := os.WriteFile(path, got, 0o644); err != nil {

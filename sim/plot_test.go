@@ -51,7 +51,7 @@ func TestPictureOfEveryScenario(t *testing.T) {
 	for _, whole := range all {
 		s := new(*whole)
 		// A picture is as wide for a day as for ten minutes.
-		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(10, 24*60))*time.Minute)
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(5, 24*60))*time.Minute)
 		one, r := draw(t, s)
 		var two bytes.Buffer
 		if err := sim.WriteSVG(&two, r.Trace); err != nil || !bytes.Equal(one, two.Bytes()) {

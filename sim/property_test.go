@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sim"
 	"github.com/headway-go/headway/sim/scenario"
 )
@@ -132,6 +133,7 @@ func TestEveryLawKeepsTheCeilingInEveryScenario(t *testing.T) {
 // the oracle's attempts are evenly apart) and, where latency is left to chance,
 // from luck: the oracle draws its own.
 func TestNoLawBeatsTheOracle(t *testing.T) {
+	longtest.Draws(t, 40, 500)
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawScenario(t, true)
 		seed := rapid.Uint64().Draw(t, "seed")

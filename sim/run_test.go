@@ -204,7 +204,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	}
 	for _, whole := range all {
 		s := new(*whole)
-		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(4, 10))*time.Minute) // the golden files are of the whole
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(2, 10))*time.Minute) // the golden files are of the whole
 		one := jsonOf(t, run(t, s, sim.Options{Seed: 11}))
 		if two := jsonOf(t, run(t, s, sim.Options{Seed: 11, Trace: true})); !bytes.Equal(one, two) {
 			t.Errorf("%s: the same seed gave\n%s\nand\n%s", s.Name, one, two)

@@ -19,7 +19,7 @@ import (
 func TestKilledAtRandomInstants(t *testing.T) {
 	t.Parallel()
 	const rows = 3000
-	kills := longtest.Size(30, 200) // over all kinds of operation
+	kills := longtest.Size(15, 200) // over all kinds of operation
 	for i, kind := range []string{create, keyed, upsert} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

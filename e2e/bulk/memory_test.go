@@ -31,7 +31,7 @@ const rowsEnv = "HEADWAY_BULK_ROWS"
 // TestMemoryIsBoundedByTheWindow pipes many rows into a load, of which one in
 // a thousand is malformed, and watches the process.
 func TestMemoryIsBoundedByTheWindow(t *testing.T) {
-	rows := longtest.Size(300_000, 1_000_000)
+	rows := longtest.Size(150_000, 1_000_000)
 	if text := os.Getenv(rowsEnv); text != "" {
 		var err error
 		if rows, err = strconv.Atoi(text); err != nil {

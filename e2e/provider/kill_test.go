@@ -35,7 +35,7 @@ func TestKilledAtTwentyRandomInstants(t *testing.T) {
 	want := harness.TruthOf(t, data, page)
 	u := provide(t, fastProvider, data)
 
-	kills := longtest.Size(8, 100)
+	kills := longtest.Size(5, 100)
 	survived, collections, torn := 0, 0, 0
 	for survived < kills {
 		collections++

@@ -186,7 +186,7 @@ func aRecord(rt *rapid.T) string {
 // TestAnySequenceReadsBack runs random slices, commits that fail, deaths and
 // new starts, and compares the rows that can be read with those committed.
 func TestAnySequenceReadsBack(t *testing.T) {
-	longtest.Draws(t, 40, 100)
+	longtest.Draws(t, 20, 100)
 	top := powercut.Scratch(t)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {

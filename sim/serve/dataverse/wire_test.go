@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/journal"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sim/serve/dataverse"
 )
@@ -195,19 +196,21 @@ func load(t *testing.T, e *environment, n int, operation, more string) bulk.Summ
 // hasty are the load's times, scaled.
 const hasty = "load: {target_time: 160ms, parallelism: {max: 4, min_increase_interval: 80ms}}\n"
 
-func TestALoadOf72493RowsGoesIn(t *testing.T) {
+// The load that the acceptance is about has 72,493 rows.
+func TestALargeLoadGoesIn(t *testing.T) {
 	const scale = 120
+	rows := longtest.Size(15_000, 72_493)
 	e := environ(t, "", dataverse.Options{Scale: scale}, nil)
 	began := time.Now()
-	sum := load(t, e, 72_493, "upsert", strings.Replace(hasty, "160ms", "80ms", 1))
+	sum := load(t, e, rows, "upsert", strings.Replace(hasty, "160ms", "80ms", 1))
 	st := e.Standing()
-	if c := st.Sets["contacts"]; c.Rows != 72_493 || c.Creates != 72_493 || c.Updates != 0 || sum.Acknowledged != 72_493 {
+	if c := st.Sets["contacts"]; c.Rows != int64(rows) || c.Creates != int64(rows) || c.Updates != 0 || sum.Acknowledged != int64(rows) {
 		t.Errorf("%+v, %d acknowledged", c, sum.Acknowledged)
 	}
 	if one := st.Servers["server-1"]; one.Throttled != 0 || one.Peak > 4 {
 		t.Errorf("%+v, want no throttle and no more than the hint", one)
 	}
-	t.Logf("%.0f rows a second, of %s", 72_493/time.Since(began).Seconds()/scale, time.Since(began))
+	t.Logf("%.0f rows a second, of %s", float64(rows)/time.Since(began).Seconds()/scale, time.Since(began))
 }
 
 func TestALoadWithTroubleLosesNothing(t *testing.T) {
