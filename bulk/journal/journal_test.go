@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/bulk/journal"
-	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/bulk/ledger"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/reason"
 )
 
