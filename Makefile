@@ -32,7 +32,7 @@ run: build ## Show Headway at work on this machine, without any account.
 # The program first: go run keeps it in the build cache, where the packages of e2e find it. Two packages more at
 # once than there are cores, for those of e2e mostly wait. go vet is a step of make check. Arena and SDKs, modules
 # of their own, at the same time.
-test: ## Run all tests, with the race detector where a C compiler is at hand (5 minutes on two cores).
+test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
 	$(GO) run -exec true ./cmd/headway && \
 	$(GO) test $$race -vet=off -p $$((cores + 2)) -timeout $(TIMEOUT) ./... || exit 1; \
