@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/oauth2"
+
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/filelock"
 )
@@ -67,6 +69,20 @@ func (e *errKeep) Error() string {
 
 func (e *errKeep) Unwrap() error { return e.err }
 
+// invalidGrant is OAuth2's code for a refresh token that is not taken (any more).
+const invalidGrant = "invalid_grant"
+
+// errCutOff is a refresh token that is refused after an earlier renewal, by this
+// process or one that was killed, ended before its answer was kept: the provider
+// has replaced the token, and nobody has the new one. Nothing can be done about it
+// here, since a provider that rotates tokens takes none twice.
+type errCutOff struct{ path string }
+
+func (e *errCutOff) Error() string {
+	return "the refresh token is no longer taken: an earlier renewal was cut off before its answer came, and the provider has probably replaced the token with one that is lost; " +
+		"authorize again and put the new refresh token where oauth2.refresh_token reads it"
+}
+
 // of is what a token was got with; it holds no secret.
 func (o *OAuth2) of() string {
 	sum := sha256.New()
@@ -95,12 +111,21 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refres
 	if refresh == "" {
 		refresh = first
 	}
+	_, left := os.Stat(f.path + ".new")
 	room, err := f.reserve()
 	if err != nil {
 		return &errKeep{f.path, plainCause(err)}
 	}
 	rotated, err := ask(refresh)
-	if err != nil || rotated == "" || rotated == refresh {
+	refused, answered := errors.AsType[*oauth2.RetrieveError](err)
+	switch {
+	case err != nil && !answered:
+		// The provider may have rotated the token all the same: the room stays, and
+		// says so to who is refused next.
+		return errors.Join(err, room.Close())
+	case err != nil && left == nil && refused.ErrorCode == invalidGrant:
+		return errors.Join(&errCutOff{f.path}, err, room.Close())
+	case err != nil || rotated == "" || rotated == refresh:
 		return errors.Join(err, room.Close(), f.disk.Remove(room.Name()))
 	}
 	if err := f.write(room, keptToken{Of: of, RefreshToken: rotated}); err != nil {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -225,5 +227,75 @@ func TestATokenFileThatIsNoneIsLeftAlone(t *testing.T) {
 	_, err := list(t, keeping(t, s.URL, state, ""), call)
 	if err == nil || !strings.Contains(err.Error(), "it is not a token's file; remove it") || strings.Contains(err.Error(), canary) || o.tokens != 0 {
 		t.Errorf("got %v after %d tokens", err, o.tokens)
+	}
+}
+
+// A process is killed, or its connection ends, after the provider has rotated the
+// token and before the answer is there: the next one is refused, and says why and
+// what to do, as long as that is so.
+func TestARotationWhoseAnswerIsLostIsSaid(t *testing.T) {
+	o := &rotating{valid: canary}
+	var lose atomic.Bool
+	lose.Store(true)
+	s, call := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if lose.Load() && r.URL.Path == "/token" {
+			o.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		o.ServeHTTP(w, r)
+	})
+	state := filepath.Join(t.TempDir(), "state.db")
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err == nil {
+		t.Fatal("an answer that was lost was taken")
+	}
+	lose.Store(false)
+	for range 2 {
+		_, err := list(t, keeping(t, s.URL, state, ""), call)
+		f, ok := errors.AsType[*connector.Failure](err)
+		if !ok || f.Reason != reason.Unauthorized || !strings.Contains(err.Error(), "an earlier renewal was cut off") || !strings.Contains(err.Error(), "oauth2.refresh_token") {
+			t.Fatalf("got %v", err)
+		}
+		if strings.Contains(err.Error(), canary) {
+			t.Fatalf("the error has the token: %v", err)
+		}
+	}
+	// The owner authorizes again.
+	o.valid = "from the owner"
+	c := keeping(t, s.URL, state, "")
+	c.tokens.config.RefreshToken = newValue("x", "from the owner")
+	if _, err := list(t, c, call); err != nil {
+		t.Fatal(err)
+	}
+	// A token that is refused without such a history is the owner's to look at.
+	if err := os.Remove(state + ".test.oauth"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err == nil || strings.Contains(err.Error(), "cut off") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A provider that had not rotated the token, or still takes the old one for a
+// while, gets it again.
+func TestARenewalThatWasCutOffIsTriedAgainWithTheSameToken(t *testing.T) {
+	o := &rotating{valid: canary}
+	var lose atomic.Bool
+	lose.Store(true)
+	s, call := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if lose.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		o.ServeHTTP(w, r)
+	})
+	state := filepath.Join(t.TempDir(), "state.db")
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err == nil {
+		t.Fatal("an answer that was lost was taken")
+	}
+	lose.Store(false)
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err != nil || o.reused != 0 {
+		t.Fatalf("got %v, %d used twice", err, o.reused)
+	}
+	if left, _ := filepath.Glob(state + "*.new"); left != nil {
+		t.Errorf("left behind: %q", left)
 	}
 }

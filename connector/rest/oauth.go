@@ -191,6 +191,9 @@ func (t *tokens) failure(err error) error {
 			f.Reason, f.Class = reason.Unauthorized, reason.Rejected
 		}
 		f.Err = fmt.Errorf("no access token from the token endpoint%s", detail)
+		if cut, ok := errors.AsType[*errCutOff](err); ok {
+			f.Err = fmt.Errorf("%w: %w", f.Err, cut)
+		}
 		return f
 	}
 	if e, ok := errors.AsType[*errKeep](err); ok {
