@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"os"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ type attempt struct {
 	answerAt time.Time
 	status   int // 0 until there is an answer
 	header   http.Header
+	span     string   // its traceparent, where spans are made
+	to       *url.URL // where it was sent
 
 	scanner *usage.Scanner // of an answer that tells usage
 	drained int64
@@ -148,11 +151,12 @@ func (a *attempt) send() (*http.Response, error) {
 			a.cancel(errResent)
 		}
 	}})
-	out, err := x.outbound(ctx)
+	a.trace()
+	out, err := x.outbound(ctx, a.span)
 	if err != nil {
 		return nil, err
 	}
-	a.body = out.Body
+	a.body, a.to = out.Body, out.URL
 	a.watch = newWatch(a.cancel, x.rc, u.ResponseHeaderTimeout, u.CallTimeout)
 	if !x.whole {
 		x.upload.moved = a.watch.move

@@ -39,8 +39,8 @@ const (
 const statusClientGone = 499
 
 // Call is one call of a client when it is over: what metrics, traces and logs
-// are made of. It holds no header, body, query or path. Model, Tenant and Agent
-// are the client's words: bound how many of them become labels.
+// are made of. It holds no header, body or query, and a path only in Traced. Model,
+// Tenant and Agent are the client's words: bound how many of them become labels.
 type Call struct {
 	// Began is when the request's header was read, on the wall clock.
 	Began time.Time
@@ -57,9 +57,10 @@ type Call struct {
 	// TraceParent is the client's trace, as its traceparent field has it; empty
 	// without one. Source: W3C Trace Context, section 3.2.
 	TraceParent string
-	// Span is the traceparent of the call's own span, which went upstream; empty
-	// without [Options].NewSpan.
+	// Span is the traceparent of the call's own span; empty without [Options].NewSpan.
 	Span string
+	// Traced are the attempts in their order; nil without a span.
+	Traced []Attempt
 	// Metered says that it costs tokens, Streamed that a stream was asked for.
 	Metered, Streamed bool
 

@@ -200,8 +200,9 @@ func (x *exchange) sleep(n int, wait time.Duration) bool {
 	return false
 }
 
-// outbound is the request as it goes upstream.
-func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
+// outbound is the request as it goes upstream, with the attempt's span as parent
+// if it has one.
+func (x *exchange) outbound(ctx context.Context, span string) (*http.Request, error) {
 	u, in := x.up, x.r
 	to, err := target(u.Description.Upstream, x.rest, in.URL.RawQuery)
 	if err != nil {
@@ -220,8 +221,8 @@ func (x *exchange) outbound(ctx context.Context) (*http.Request, error) {
 	if x.injected() {
 		delete(out.Header, "Content-Encoding") // it was made of what the body holds
 	}
-	if x.told.Span != "" {
-		out.Header["Traceparent"] = []string{x.told.Span}
+	if span != "" {
+		out.Header["Traceparent"] = []string{span}
 	}
 	if u.Key != "" {
 		u.Description.SetKey(out, u.Key)

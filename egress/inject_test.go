@@ -291,24 +291,3 @@ func TestKeysThatAreBoundToModelsMayUploadWhereTheyAreAllowed(t *testing.T) {
 	}
 }
 
-func TestTheProviderIsToldTheCallsOwnSpan(t *testing.T) {
-	const client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	const own = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
-	m := &mirror{}
-	var parents []string
-	x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) {
-		o.NewSpan = func(parent string) string {
-			parents = append(parents, parent)
-			return own
-		}
-	})
-	if _, _, err := x.ask(t, "GET", "/p/v1/models", "", "Traceparent: "+client); err != nil {
-		t.Fatal(err)
-	}
-	if got := m.got[0].Header.Get("Traceparent"); got != own || len(parents) != 1 || parents[0] != client {
-		t.Errorf("the provider was told %q, of parents %q", got, parents)
-	}
-	if c := x.last(t); c.TraceParent != client || c.Span != own {
-		t.Errorf("told %+v", c)
-	}
-}

@@ -30,8 +30,9 @@ type Options struct {
 	// OnCall is called for every call when it is over, on the call's
 	// goroutine, possibly many at a time.
 	OnCall func(Call)
-	// NewSpan, when set, gives the traceparent of a call's own span, given that of the
-	// client, which is empty without one. Upstream gets it as the parent.
+	// NewSpan, when set, gives the traceparent of a new span, given its parent's: of the
+	// call, below that of the client, which is empty without one; and of each attempt,
+	// below that of the call. Upstream gets the attempt's as the parent.
 	NewSpan func(parent string) string
 	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
 	// type circuit with the provider as its connection. It must not block.

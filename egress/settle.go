@@ -36,6 +36,7 @@ func (a *attempt) settle() {
 		report = a.scanner.Report()
 	}
 	a.conclude(&report)
+	a.traced()
 	a.leaveCircuit()
 	if o, ok := a.x.up.Approver.(overrunner); ok && a.approved && a.class == reason.Throttled && !a.told.Exhausted {
 		o.Overrun(a.decision.Permit)

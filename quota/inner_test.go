@@ -193,6 +193,9 @@ func TestDaysTurnOnceInEveryZone(t *testing.T) {
 }
 
 func TestShareIsExact(t *testing.T) {
+	if got := share(1<<62, 4, 1); got != math.MaxInt64 { // the first that has no room
+		t.Errorf("2^64 is %d", got)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		n, part, whole := rapid.Int64Min(0).Draw(t, "n"), rapid.Int64Min(0).Draw(t, "part"), rapid.Int64Min(1).Draw(t, "whole")
 		exact := new(big.Int).Mul(big.NewInt(n), big.NewInt(part))

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -11,9 +12,10 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
 )
 
-// Call sends the span of a call that ended. It never blocks.
+// Call sends the spans of a call that ended and of its attempts. It never blocks.
 func (t *Telemetry) Call(c egress.Call) {
 	ctx := context.Background()
 	if c.TraceParent != "" {
@@ -26,7 +28,7 @@ func (t *Telemetry) Call(c egress.Call) {
 	if c.Provider != "" {
 		name += " " + c.Provider
 	}
-	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(c.Began), trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := t.tracer.Start(ctx, name, trace.WithTimestamp(c.Began), trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End(trace.WithTimestamp(c.Began.Add(c.Whole)))
 	if !span.IsRecording() {
 		return
@@ -40,9 +42,6 @@ func (t *Telemetry) Call(c egress.Call) {
 		attribute.Int("headway.attempts", c.Attempts),
 		attribute.Int("headway.throttled", c.Throttled),
 	)
-	if c.Attempts > 1 {
-		span.SetAttributes(attribute.Int("http.request.resend_count", c.Attempts-1))
-	}
 	for key, value := range map[attribute.Key]string{
 		"gen_ai.request.model": c.Model, "headway.tenant": c.Tenant, "headway.agent": c.Agent,
 		"headway.code": c.Code, "headway.law": c.Law,
@@ -65,6 +64,34 @@ func (t *Telemetry) Call(c egress.Call) {
 		)
 	}
 	if c.Ending != egress.Complete || c.Status >= 400 {
+		span.SetStatus(codes.Error, "")
+	}
+	for i, a := range c.Traced {
+		t.attempt(ctx, c.Method, i, a)
+	}
+}
+
+// attempt sends the span of one attempt, the call's in ctx. Source: the semantic
+// conventions for HTTP client spans.
+func (t *Telemetry) attempt(ctx context.Context, method string, resent int, a egress.Attempt) {
+	if own := read(a.Span); own.IsValid() {
+		ctx = context.WithValue(ctx, idsKey{}, own)
+	}
+	_, span := t.tracer.Start(ctx, method, trace.WithTimestamp(a.Began), trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End(trace.WithTimestamp(a.Began.Add(a.Whole)))
+	span.SetAttributes(
+		attribute.String("http.request.method", method), attribute.String("server.address", a.Host), attribute.String("url.full", a.URL))
+	if port, err := strconv.Atoi(a.Port); err == nil {
+		span.SetAttributes(attribute.Int("server.port", port))
+	}
+	if a.Status > 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", a.Status))
+	}
+	if resent > 0 {
+		span.SetAttributes(attribute.Int("http.request.resend_count", resent))
+	}
+	if a.Class != reason.OK {
+		span.SetAttributes(attribute.String("error.type", a.Class.String()))
 		span.SetStatus(codes.Error, "")
 	}
 }

@@ -1,11 +1,11 @@
 // Package telemetry sends what a daemon does to an OpenTelemetry collector, by
-// OTLP over HTTP: a span for each call through the proxy, and the metrics that
-// Prometheus would read. Nothing is sent unless an endpoint is configured.
+// OTLP over HTTP: a span for each call through the proxy and one below it for each
+// attempt, and the metrics that Prometheus would read. Nothing is sent unless an endpoint is configured.
 //
 // A span carries the provider, model, status, waits and tokens, by the semantic
 // conventions for HTTP and generative AI where these have a name, and never a
-// key, header, path or content. It continues the trace of the client's
-// traceparent field, if there is one.
+// key, header, query or content; an attempt's has the provider's address and path.
+// The trace is that of the client's traceparent field, if there is one.
 //
 // Spans wait in a bounded queue and are dropped when the collector is slow: a
 // call never waits for telemetry. Safe for concurrent use; time is real.

@@ -86,7 +86,11 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 	tel.Call(egress.Call{
 		Began: time.Now(), Provider: "openai", Method: "POST", Model: "small", Tenant: "team", TraceParent: parent, Law: "envelope",
 		Status: 200, Ending: egress.Complete, Class: reason.OK, Attempts: 2, Wait: time.Second, Header: time.Second, Whole: 3 * time.Second,
-		Used: quota.Usage{Input: 12, Output: 34}, Told: true,
+		Used: quota.Usage{Input: 12, Output: 34}, Told: true, Span: "00-" + trace + "-00f067aa0ba902b7-01",
+		Traced: []egress.Attempt{
+			{Span: "00-" + trace + "-1111111111111111-01", Began: time.Now(), Status: 503, Class: reason.Overloaded, Host: "api.one.example", URL: "https://api.one.example/v1/first"},
+			{Span: "00-" + trace + "-2222222222222222-01", Began: time.Now(), Status: 200, Class: reason.OK, Host: "api.two.example", Port: "8443", URL: "https://api.two.example:8443/v1/second"},
+		},
 	})
 	tel.Call(egress.Call{Began: time.Now(), Provider: "openai", Method: "POST", Status: 429, Ending: egress.Refused, Code: "RATE_THROTTLED", Reason: reason.Deadline})
 	if err := tel.Stop(t.Context()); err != nil {
@@ -97,7 +101,19 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	spans := c.received("/base/v1/traces")
+	for _, span := range []string{"\x00\xf0\x67\xaa\x0b\xa9\x02\xb7", "\x11\x11\x11\x11\x11\x11\x11\x11", "\x22\x22\x22\x22\x22\x22\x22\x22"} {
+		if !strings.Contains(spans, span) {
+			t.Errorf("there is no span %x", span)
+		}
+	}
+	if n := strings.Count(spans, "\x00\xf0\x67\xaa\x0b\xa9\x02\xb7"); n != 3 {
+		t.Errorf("the call's span is named %d times, want as itself and as the parent of two", n)
+	}
+	if n := strings.Count(spans, "http.request.resend_count"); n != 1 {
+		t.Errorf("%d attempts are said to be repeated, want one", n)
+	}
 	for _, want := range []string{
+		"server.address", "api.one.example", "server.port", "url.full", "https://api.two.example:8443/v1/second", "error.type", "overloaded",
 		string(id), "POST openai", "http.request.method", "http.response.status_code", "gen_ai.request.model", "small", "gen_ai.usage.input_tokens",
 		"headway.wait_ms", "headway.law", "envelope", "headway.reason", "headway.code", "RATE_THROTTLED", "http.request.resend_count", "service.version",
 	} {
