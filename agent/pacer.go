@@ -281,7 +281,7 @@ func (p *Pacer) set(now time.Duration, scope quota.Scope, s pressure) {
 	switch {
 	case aim > current, aim == current && aim > one:
 		p.peak, p.from = aim, now
-		p.step = max(1, (aim-one+int64(p.config.Steps)-1)/int64(p.config.Steps))
+		p.step = (aim - one + int64(p.config.Steps) - 1) / int64(p.config.Steps)
 	case released:
 		p.peak, p.from = current, now
 	case p.planned(now) < current:
@@ -294,10 +294,7 @@ func (p *Pacer) set(now time.Duration, scope quota.Scope, s pressure) {
 // planned is the factor that the steps alone would have led to.
 func (p *Pacer) planned(at time.Duration) int64 {
 	n := max(0, int64((at-p.from)/p.config.StepEvery))
-	if n > (p.peak-one)/p.step {
-		return one
-	}
-	return p.peak - n*p.step
+	return max(one, p.peak-n*p.step) // years of steps of 1 ms fit
 }
 
 func (p *Pacer) factor(at time.Duration) int64 { return max(p.target, p.planned(at)) }

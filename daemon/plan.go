@@ -15,7 +15,6 @@ import (
 	"github.com/headway-go/headway/egress/estimate"
 	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/quota"
 	quotaconfig "github.com/headway-go/headway/quota/config"
 )
@@ -184,7 +183,7 @@ func (d *Daemon) show(p *plan) {
 
 // egress are the proxy's options but for its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
-	o := egress.Options{OnCall: d.told, OnCircuit: func(e event.Event) { d.hub.Proxied(e.Connection)(e) }, Log: d.log}
+	o := egress.Options{OnCall: d.told, OnCircuit: d.circuit, Log: d.log}
 	if p.config.Telemetry != nil {
 		o.NewSpan = func(parent string) string {
 			if d.telemetry == nil {

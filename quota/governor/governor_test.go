@@ -469,7 +469,7 @@ func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for _, want := range []string{
-			`level=DEBUG msg="[RG][APPROVE] refused" scope="model m" model=m reason=THROTTLED code=RATE_THROTTLED`,
+			`level=DEBUG msg="[RG][APPROVE] refused" scope="model m" model=m reason=THROTTLED code=RATE_THROTTLED retry_in_ms=1000` + "\n",
 			`level=WARN msg="[RG][THROTTLE] calls have to wait" scope="model m" model=m reason=THROTTLED`,
 			`level=INFO msg="[RG][RESUME] calls may go on" scope="model m"`,
 			`level=INFO msg="[RG][SOFT] under pressure" scope="model soft" model=soft utilization=0.9`,

@@ -1,0 +1,102 @@
+// Package eventlog writes events to a [log/slog] logger:
+//
+//	headway.Config{OnEvent: eventlog.To(slog.Default())}
+//
+// One event is one line. Its message is the event's type, and its attributes are
+// the event's members under their names in JSON, those of a rate or a circuit in a
+// group. An open circuit and a warning about a list are warnings; changes of the
+// rate and of the phase are debug lines; the rest is info. Like the events, the
+// lines hold no credential, header, body or record.
+//
+// Stable: the levels and the names of the attributes.
+package eventlog
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// To gives a function that logs each event it is called with, for where an OnEvent
+// is asked for. It is safe for concurrent use if the logger's handler is, as those
+// of log/slog are. An event that the handler's level leaves out costs next to
+// nothing.
+func To(log *slog.Logger) func(event.Event) {
+	return func(e event.Event) {
+		ctx, level := context.Background(), levelOf(&e)
+		if log.Enabled(ctx, level) {
+			log.LogAttrs(ctx, level, string(e.Type), attributes(&e)...)
+		}
+	}
+}
+
+func levelOf(e *event.Event) slog.Level {
+	switch e.Type {
+	case event.CollectionRate, event.Phase:
+		return slog.LevelDebug
+	case event.Warning:
+		return slog.LevelWarn
+	case event.Circuit:
+		if e.Circuit != nil && e.Circuit.State == "open" {
+			return slog.LevelWarn
+		}
+	case event.WarmStart, event.Deferral, event.ConnectionChanged, event.RunStart, event.RunEnd:
+	}
+	return slog.LevelInfo
+}
+
+// attributes are the members that are set.
+func attributes(e *event.Event) (attrs []slog.Attr) {
+	text := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
+		}
+	}
+	text("connection", e.Connection)
+	text("run", e.Run)
+	text("stream", e.Stream)
+	text("phase", e.Phase)
+	if e.Reason != reason.None {
+		text("reason", e.Reason.String())
+	}
+	text("note", e.Note)
+	if e.Count != 0 {
+		attrs = append(attrs, slog.Int64("count", e.Count))
+	}
+	if r := e.Rate; r != nil {
+		attrs = append(attrs, slog.Group("rate", rate(r)...))
+	}
+	if c := e.Circuit; c != nil {
+		attrs = append(attrs, slog.Group("circuit",
+			slog.String("previous_state", c.Previous), slog.String("state", c.State), slog.String("trigger", c.Trigger),
+			slog.Int64("elapsed_ms", c.ElapsedMS), slog.Int64("requests", c.Requests), slog.Int64("retries", c.Retries)))
+	}
+	if b := e.Bound; b != nil {
+		var shares []any
+		for _, by := range slices.Sorted(maps.Keys(b.Shares)) {
+			shares = append(shares, slog.Float64(by, b.Shares[by]))
+		}
+		attrs = append(attrs, slog.Group("bound", shares...))
+	}
+	return attrs
+}
+
+func rate(r *event.Rate) []any {
+	attrs := []any{
+		slog.Float64("current_interval_ms", r.CurrentIntervalMS), slog.Float64("effective_rate_per_min", r.EffectiveRatePerMin),
+		slog.Float64("ceiling_interval_ms", r.CeilingIntervalMS), slog.Float64("ceiling_rate_per_min", r.CeilingRatePerMin),
+	}
+	if b := r.LastBackoff; b != nil {
+		attrs = append(attrs, slog.Group("last_backoff",
+			slog.String("reason", b.Reason.String()), slog.Float64("at_interval_ms", b.AtIntervalMS), slog.Time("at", b.At)))
+	}
+	if b := r.Belief; b != nil {
+		attrs = append(attrs, slog.Group("belief", slog.String("kind", b.Kind), slog.Float64("limit", b.Limit),
+			slog.Float64("window_s", b.WindowS), slog.Float64("confidence", b.Confidence)))
+	}
+	return attrs
+}

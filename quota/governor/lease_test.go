@@ -1,0 +1,161 @@
+package governor_test
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
+)
+
+// calls is the stored number of calls of the model "m".
+func (m *memory) calls() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.use {
+		if u.Scope == (quota.Scope{Model: "m"}) {
+			return u.Calls
+		}
+	}
+	return 0
+}
+
+// TestWhenADayIsStored: each of the first calls as it is, and then a quarter of what
+// was used ahead, so that a save comes only when the lease is used up.
+func TestWhenADayIsStored(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+	var saved, stored []int64
+	for call := range int64(40) {
+		before := store.saves
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		if store.saves > before {
+			saved, stored = append(saved, call+1), append(stored, store.calls())
+		}
+	}
+	wantSaved := []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 21, 27, 34}
+	wantStored := []int64{1, 2, 3, 4, 5, 6, 7, 8, 11, 15, 20, 26, 33, 42}
+	if !slices.Equal(saved, wantSaved) || !slices.Equal(stored, wantStored) {
+		t.Errorf("saved at calls %v as %v, want %v as %v", saved, stored, wantSaved, wantStored)
+	}
+}
+
+// TestALeaseAheadIsNotOfTheNextDay: what was stored ahead yesterday covers nothing
+// of today, and is not in today's use.
+func TestALeaseAheadIsNotOfTheNextDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memory{}
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+		for range 35 {
+			if _, err := g.Approve(ask(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := store.calls(); n != 42 {
+			t.Errorf("%d stored, want 42", n)
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		before := store.saves
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		if n := store.calls(); store.saves == before || n < 1 || n > 2 {
+			t.Errorf("%d stored after the first call of the day, in %d saves", n, store.saves-before)
+		}
+	})
+}
+
+// gated is a store whose first save waits.
+type gated struct {
+	memory
+	begun, open chan struct{}
+	once        sync.Once
+}
+
+func (s *gated) Save(use []quota.DayUse) error {
+	s.once.Do(func() { close(s.begun); <-s.open })
+	return s.memory.Save(use)
+}
+
+// TestWhoComesDuringASaveSharesTheNext: one save covers all who waited for it.
+func TestWhoComesDuringASaveSharesTheNext(t *testing.T) {
+	store := &gated{begun: make(chan struct{}), open: make(chan struct{})}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+	var all sync.WaitGroup
+	ask1 := func() {
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Go(ask1)
+	<-store.begun
+	for range 5 {
+		all.Go(ask1)
+	}
+	for g.Snapshot().Models["m"].Ledger.Approved < 6 { // all are in the books
+		runtime.Gosched()
+	}
+	close(store.open)
+	all.Wait()
+	if n := store.calls(); store.saves != 2 || n != 6 {
+		t.Errorf("%d calls stored in %d saves, want all 6 in 2", n, store.saves)
+	}
+}
+
+// TestANewCapIsCoveredHoweverItComes: by a patch or by another configuration.
+func TestANewCapIsCoveredHoweverItComes(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 640}), Store: store})
+	for i, limits := range []quota.Limits{{MaxDailyCalls: 640, MaxDailyTokens: 6400}, {MaxDailyCalls: 640, MaxDailyTokens: 64_000}} {
+		for range 10 {
+			if _, err := g.Approve(ask(10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Replace(oneModel(limits)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Approve(ask(10)); err != nil {
+			t.Fatal(err)
+		}
+		if used := int64(110 * (i + 1)); store.tokens() < used {
+			t.Errorf("%d stored of %d", store.tokens(), used)
+		}
+	}
+}
+
+func TestARefusalSaysTheInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := g.Approve(ask(1))
+		r, ok := errors.AsType[*reason.Refusal](err)
+		if !ok || !r.RetryAt.Equal(time.Now().Add(time.Second)) {
+			t.Errorf("%+v, want %v", err, time.Now().Add(time.Second))
+		}
+	})
+}
+
+func TestClosingAgainDoesNothing(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 640}), Store: store})
+	for range 3 {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if store.saves != 1 || g.Statistics().Open != 0 {
+		t.Errorf("%d saves", store.saves)
+	}
+}
