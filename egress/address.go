@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/egress/provider"
@@ -100,21 +101,44 @@ func (x *exchange) links(line string, asked *url.URL) string {
 	}
 }
 
-// maxAddress is the longest address in a body that is looked at, in bytes.
+// maxAddress is about the longest address in a body, in bytes.
 const maxAddress = 8 << 10
 
 // readdresser passes a JSON body on and has the addresses that its members of
-// some names hold lead through the proxy. One that leads elsewhere becomes null.
+// some names hold lead through the proxy. One that leads elsewhere, or is too long
+// to be held back, becomes null.
 type readdresser struct {
 	w     io.Writer
 	names [][]byte // with their quotes
 	leads func(address string) string
 	held  []byte
+	// The rest of an address that is too long is left out; escaped says that a
+	// backslash came last.
+	skipping, escaped bool
 }
 
 func (d *readdresser) Write(p []byte) (int, error) {
-	d.held = append(d.held, p...)
+	d.held = append(d.held, d.skip(p)...)
 	return len(p), d.pass(false)
+}
+
+// skip gives what follows the text that is left out, if one is.
+func (d *readdresser) skip(p []byte) []byte {
+	if !d.skipping {
+		return p
+	}
+	for i, c := range p {
+		switch {
+		case d.escaped:
+			d.escaped = false
+		case c == '\\':
+			d.escaped = true
+		case c == '"':
+			d.skipping = false
+			return p[i+1:]
+		}
+	}
+	return nil
 }
 
 // Close writes what is held back.
@@ -140,8 +164,11 @@ func (d *readdresser) pass(end bool) error {
 			return d.write(len(d.held) - keep)
 		}
 		from, to, whole := value(d.held, at+len(name))
-		if !whole && !end && len(d.held)-at < maxAddress {
-			return d.write(at)
+		if !whole && !end {
+			if len(d.held)-at < maxAddress {
+				return d.write(at)
+			}
+			return d.shorten(at+len(name), from)
 		}
 		var address string
 		if !whole || json.Unmarshal(d.held[from:to], &address) != nil || address == "" {
@@ -161,6 +188,21 @@ func (d *readdresser) pass(end bool) error {
 		}
 		d.held = rest
 	}
+}
+
+// shorten deals with the value of a member, whose name ends at an offset, that goes
+// on for too long: blanks are left out, and an address, begun there, becomes null.
+func (d *readdresser) shorten(named, from int) error {
+	if from == len(d.held) {
+		colon := slices.DeleteFunc(d.held[named:], func(c byte) bool { return c != ':' })
+		d.held = d.held[:named+len(colon)]
+		return nil
+	}
+	begun := d.held[from+1:]
+	d.skipping, d.escaped = true, false
+	d.skip(begun)
+	d.held = append(d.held[:from], "null"...)
+	return d.write(len(d.held))
 }
 
 // write passes the first n bytes on.

@@ -290,4 +290,3 @@ func TestKeysThatAreBoundToModelsMayUploadWhereTheyAreAllowed(t *testing.T) {
 		}
 	}
 }
-

@@ -2,6 +2,7 @@ package llm_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,8 +13,9 @@ import (
 
 // book is a quota that keeps what permits were settled with.
 type book struct {
-	settled []quota.Usage
-	refuses func(quota.Usage) error
+	settled  []quota.Usage
+	canceled int
+	refuses  func(quota.Usage) error
 }
 
 func (b *book) ApproveWait(context.Context, quota.Request) (quota.Decision, error) {
@@ -23,7 +25,7 @@ func (b *book) RecordUsage(_ quota.Permit, u quota.Usage) (bool, error) {
 	b.settled = append(b.settled, u)
 	return true, b.refuses(u)
 }
-func (b *book) Cancel(quota.Permit) (bool, error)   { return true, nil }
+func (b *book) Cancel(quota.Permit) (bool, error)   { b.canceled++; return true, nil }
 func (b *book) Backoff(quota.Scope, quota.Decision) {}
 func none(quota.Usage) error                        { return nil }
 
@@ -71,3 +73,26 @@ func TestCachedTokensAreSettledAsSuch(t *testing.T) {
 type answers func() quota.Usage
 
 func (a answers) Complete(context.Context, int) (quota.Usage, error) { return a(), nil }
+
+// TestACallThatWasNotSentIsOnlyGivenBack: it is not settled as well.
+func TestACallThatWasNotSentIsOnlyGivenBack(t *testing.T) {
+	b := &book{refuses: none}
+	var faults []error
+	g, err := llm.Govern(llm.Config[int, quota.Usage]{
+		Client: unsent{}, Approver: b, Usage: func(u quota.Usage) quota.Usage { return u },
+		Describe: func(int) quota.Request { return quota.Request{InputTokens: 100} }, OnFault: func(err error) { faults = append(faults, err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Complete(t.Context(), 1); !errors.Is(err, llm.ErrNotSent) || b.canceled != 1 || len(b.settled) != 0 || len(faults) != 0 {
+		t.Errorf("%v: %d given back, settled %v, faults %v", err, b.canceled, b.settled, faults)
+	}
+}
+
+// unsent is a client that cannot send.
+type unsent struct{}
+
+func (unsent) Complete(context.Context, int) (quota.Usage, error) {
+	return quota.Usage{}, llm.ErrNotSent
+}

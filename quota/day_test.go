@@ -277,6 +277,9 @@ func TestAModelThatIsTakenOutKeepsWhatItUsed(t *testing.T) {
 	if s := model(t, g, sec); *s.DailyTokensRemaining != 20 || *s.SoftTokensRemaining != 120 || *s.CallsRemaining != 59 {
 		t.Errorf("%d of the day, %d of the window and %d calls are left", *s.DailyTokensRemaining, *s.SoftTokensRemaining, *s.CallsRemaining)
 	}
+	if kept := g.Use(sec, nil); len(kept) != 4 { // no scope twice
+		t.Errorf("kept %+v", kept)
+	}
 	r.InputTokens = 1
 	settle(t, g, sec, approve(t, g, sec, r).Permit, 1)
 	refused(t, g, sec, r, quota.CodeHardLimit) // the third of the tenant's calls was the last

@@ -210,6 +210,26 @@ func TestShareIsExact(t *testing.T) {
 	})
 }
 
+func TestWhatRemainsLasts(t *testing.T) {
+	for _, tt := range []struct {
+		remaining, n int64
+		span, want   time.Duration
+	}{
+		{0, 1, time.Minute, 0},
+		{-1, 1, time.Minute, 0},
+		{1, 0, time.Minute, Never},
+		{1, -1, time.Minute, Never},
+		{1, 1, time.Minute, time.Minute},
+		{3, 2, time.Minute, 90 * time.Second},
+		{1 << 62, 1, 4, Never}, // the first that has no room
+		{1 << 62, 8, 4, 1 << 61},
+	} {
+		if got := lasts(tt.remaining, tt.n, tt.span); got != tt.want {
+			t.Errorf("%d at %d in %v last %v, want %v", tt.remaining, tt.n, tt.span, got, tt.want)
+		}
+	}
+}
+
 func TestTheHeapKeepsItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &Governor{}

@@ -19,6 +19,7 @@ func TestSpreadLimitsGiveFewInARow(t *testing.T) {
 		"with a burst":   {quota.Limits{CallsPerMinute: 60, Burst: 60, Spread: true}, 60, 121, 60},
 		"not spread":     {quota.Limits{CallsPerMinute: 60}, 60, 121, 60},
 		"a slow one":     {quota.Limits{CallsPerMinute: 3, Spread: true}, 1, 4, 2},
+		"by the second":  {quota.Limits{CallsPerMinute: 600, RefillPerSecond: 10, Spread: true}, 50, 640, 580},
 		"tokens, spread": {quota.Limits{TokensPerMinute: 60_000, Spread: true}, 5, 64, 58},
 	} {
 		g := governor(t, oneModel(c.limits))

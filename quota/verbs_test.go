@@ -203,3 +203,77 @@ func TestALookForRoomSeesSixteen(t *testing.T) {
 		t.Error("it did not go on where it stopped")
 	}
 }
+
+func TestAWrongUsageIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		u    quota.Usage
+		want string
+	}{
+		{quota.Usage{Input: quota.MaxTokens, Cached: quota.MaxTokens, Output: quota.MaxTokens, Reasoning: quota.MaxTokens}, ""},
+		{quota.Usage{}, ""},
+		{quota.Usage{Input: -1}, "usage.input"},
+		{quota.Usage{Input: quota.MaxTokens + 1}, "usage.input"},
+		{quota.Usage{Output: -1}, "usage.output"},
+		{quota.Usage{Input: 5, Cached: 6}, "usage.cached"},
+		{quota.Usage{Cached: -1}, "usage.cached"},
+		{quota.Usage{Output: 5, Reasoning: 6}, "usage.reasoning"},
+	} {
+		err := tt.u.Validate()
+		field, _ := errors.AsType[*quota.FieldError](err)
+		if (err == nil) != (tt.want == "") || err != nil && (field == nil || field.Field != tt.want) {
+			t.Errorf("%+v: %v, want one of %q", tt.u, err, tt.want)
+		}
+	}
+}
+
+func TestWhatAProviderIsThoughtToCount(t *testing.T) {
+	u := quota.Usage{Input: 100, Cached: 40, Output: 30}
+	for rule, want := range map[string]int64{"total": 130, "openai": 400, "azure": 500, "anthropic": 90, "gemini": 100} {
+		if got := quota.StandardCharges()[rule].Rated(u, 400); got != want {
+			t.Errorf("%s counts %d, want %d", rule, got, want)
+		}
+	}
+}
+
+// TestWhatFitsExactlyIsNotOverTheCap: it waits for a call and not for midnight.
+func TestWhatFitsExactlyIsNotOverTheCap(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{MaxDailyTokens: 100, CallsPerMinute: 60, Burst: 1}))
+	settle(t, g, 0, approve(t, g, 0, ask(40)).Permit, 40)
+	if d := refused(t, g, 0, ask(60), quota.CodeThrottled); d.RetryIn != sec || d.Final {
+		t.Errorf("%+v, want a second's wait", d)
+	}
+	refused(t, g, 0, ask(61), quota.CodeHardLimit)
+	approve(t, g, sec, ask(60))
+}
+
+// TestASmallerSoftBudgetEndsPressureToo: what was refused before was larger than all
+// that there is now.
+func TestASmallerSoftBudgetEndsPressureToo(t *testing.T) {
+	limits := quota.Limits{SoftTokenBudget: 1000, SoftTokenWindowMS: 60_000}
+	g := governor(t, oneModel(limits))
+	approve(t, g, 0, ask(850))
+	refused(t, g, 0, ask(900), quota.CodeSoftLimit)
+	limits.SoftTokenBudget = 100
+	if err := g.Replace(sec, oneModel(limits)); err != nil {
+		t.Fatal(err)
+	}
+	if s := model(t, g, 10*minute); s.State != quota.Normal {
+		t.Errorf("state %v ten minutes later", s.State)
+	}
+}
+
+// TestAWindowThatHoldsSomethingIsNotForgotten: a new name is no new window.
+func TestAWindowThatHoldsSomethingIsNotForgotten(t *testing.T) {
+	c := oneModel(quota.Limits{})
+	c.MaxTenants = 1
+	c.TenantDefault.Limits = quota.Limits{SoftTokenBudget: 100, SoftTokenWindowMS: 60_000}
+	g := governor(t, c)
+	of := func(name string) quota.Request { return quota.Request{Model: "m", Tenant: name, InputTokens: 10} }
+	settle(t, g, 0, approve(t, g, 0, of("a")).Permit, 10)
+	if d := approve(t, g, 59*sec, of("b")); d.Advisory&quota.AdviseShared == 0 {
+		t.Error("the window of the first was forgotten")
+	}
+	if d := approve(t, g, 62*sec, of("c")); d.Advisory&quota.AdviseShared != 0 {
+		t.Error("the first is kept although its window is empty")
+	}
+}
