@@ -71,7 +71,7 @@ type ledger struct {
 
 func newLedger(t testing.TB, c quota.Config) *ledger {
 	t.Helper()
-	g, err := governor.New(governor.Options{Config: c})
+	g, err := governor.New(governor.Options{Config: c, MaxWait: time.Hour}) // the provider's max_wait binds
 	if err != nil {
 		t.Fatal(err)
 	}
