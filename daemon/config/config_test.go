@@ -447,7 +447,7 @@ func TestSpreadIsTheOwnersToChoose(t *testing.T) {
 		"{global: {calls_per_minute: 60}, models: {m: {calls_per_minute: 6}}}":                               {"": true, "m": true},
 		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6, spread: false}}}": {"": false, "m": false},
 		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6}}}":                {"": false, "m": true},
-		"{global: {calls_per_minute: 60, spread: true}, models: {m: {spread: true}, n: {spread: false}}}":    {"": true, "m": true, "n": false},
+		"{global: {calls_per_minute: 60, spread: true}, models: {m: {calls_per_minute: 6, spread: true}, n: {calls_per_minute: 6, spread: false}}}":    {"": true, "m": true, "n": false},
 	} {
 		if got := read(quota); !maps.Equal(want, got) {
 			t.Errorf("%s: %v, want %v", quota, got, want)

@@ -142,6 +142,8 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"ratio not finite":     {"scale_max: .inf\n", `scale_max is .inf, must be a number`},
 		"missing companion":    {"models:\n  m:\n    soft_token_budget: 5\n", `q.yaml:2:3: quota: models.m.soft_token_window is 0, must be set exactly when soft_token_budget is`},
 		"burst without rate":   {"global: {burst: 5}\n", `q.yaml:1:9: quota: global.calls_per_minute is 0, must be at least 1 where burst is set`},
+		"spread of nothing":    {"global: {spread: false, max_daily_calls: 5}\n", `q.yaml:1:18: quota: global.spread is set, must be left out where no limit by the minute is without a burst`},
+		"spread and burst":     {"models: {m: {calls_per_minute: 60, burst: 3, spread: true}}\n", `models.m.spread is set, must be left out where`},
 		"unknown charge":       {"models:\n  m:\n    charge: free\n", `q.yaml:3:13: quota: models.m.charge is "free", must be the name of a charge rule`},
 		"unknown rule":         {"charges:\n  c:\n    max_tokens: all\n", `charges.c.max_tokens is "all", must be ignore, floor or reserve`},
 		"unknown policy":       {"global:\n  soft_policy: wait\n", `q.yaml:2:16: quota: global.soft_policy is "wait", must be "defer"`},

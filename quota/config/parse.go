@@ -192,7 +192,7 @@ func (m *section) limits(l *quota.Limits) {
 	m.integer("calls_per_minute", &l.CallsPerMinute, false)
 	m.integer("burst", &l.Burst, false)
 	m.number("refill_per_second", &l.RefillPerSecond)
-	m.boolean("spread", &l.Spread)
+	spread := m.boolean("spread", &l.Spread)
 	m.integer("tokens_per_minute", &l.TokensPerMinute, false)
 	m.integer("token_burst", &l.TokenBurst, false)
 	m.integer("input_tokens_per_minute", &l.InputTokensPerMinute, false)
@@ -205,4 +205,15 @@ func (m *section) limits(l *quota.Limits) {
 	m.integer("max_daily_tokens", &l.MaxDailyTokens, false)
 	m.integer("max_daily_calls", &l.MaxDailyCalls, false)
 	m.text("day_zone", &l.DayZone)
+	if spread != nil && !spreads(l) {
+		m.r.fail(spread, join(m.path, "spread"), "set", "left out where no limit by the minute is without a burst")
+	}
+}
+
+// spreads reports whether there is a limit that is spread or not.
+func spreads(l *quota.Limits) bool {
+	return (l.CallsPerMinute > 0 || l.RefillPerSecond > 0) && l.Burst == 0 ||
+		l.TokensPerMinute > 0 && l.TokenBurst == 0 ||
+		l.InputTokensPerMinute > 0 && l.InputTokenBurst == 0 ||
+		l.OutputTokensPerMinute > 0 && l.OutputTokenBurst == 0
 }

@@ -233,14 +233,17 @@ func (m *section) level(key string) (level slog.Level) {
 	return level
 }
 
-func (m *section) boolean(key string, into *bool) {
-	switch n := m.take(key, inJSON(key)).(type) {
+// boolean reads true or false, and gives its place, nil where it is not said.
+func (m *section) boolean(key string, into *bool) ast.Node {
+	n := m.take(key, inJSON(key))
+	switch n := n.(type) {
 	case nil:
 	case *ast.BoolNode:
 		*into = n.Value
 	default:
 		m.fail(n, key, "true or false")
 	}
+	return n
 }
 
 // toggle reads what is on by default into a field that says it is off.
