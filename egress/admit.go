@@ -158,7 +158,7 @@ func (x *exchange) read() *provider.Refusal {
 	if asked.Model == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		key.Models = nil // looking around needs no model
 	}
-	key.Uploads = key.Uploads && !asked.Metered // what costs tokens has to name its model
+	key.Uploads = key.Uploads && asked.Files // what runs a model has to name it
 	if key.Permit(x.up.Name, asked.Model) != nil {
 		return forbidden("The key may not use this provider or model.")
 	}

@@ -283,6 +283,11 @@ func TestKeysThatAreBoundToModelsMayUploadWhereTheyAreAllowed(t *testing.T) {
 	}{
 		{"a", "/p/v1/files", "file", 403}, {"b", "/p/v1/files", "file", 200}, {"b", "/p/v1/chat/completions", "{}", 403},
 		{"b", "/p/v1/chat/completions", chatBody("n", false), 403}, {"b", "/p/v1/files", `{"model":"n"}`, 403},
+		{"b", "/p/v1/uploads", `{"purpose":"batch"}`, 200}, {"b", "/p/v1/uploads/u/parts", "part", 200}, {"b", "/p/v1/uploads/u/complete", "{}", 200},
+		{"b", "/p/upload/v1beta/files", `{"file":{}}`, 200}, {"b", "/p/openai/files?api-version=1", "file", 200},
+		// These run a model, which the call does not name.
+		{"b", "/p/v1/batches", `{"input_file_id":"f"}`, 403}, {"b", "/p/v1/threads/t/runs", `{"assistant_id":"a"}`, 403},
+		{"b", "/p/v1/messages/batches", `{"requests":[]}`, 403}, {"b", "/p/v1/unknown", "{}", 403},
 	} {
 		res, _, err := x.ask(t, "POST", c.path, c.body, "Authorization: Bearer "+secrets[c.id])
 		if err != nil || res.StatusCode != c.want {

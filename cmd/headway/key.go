@@ -35,6 +35,7 @@ type newKeyLine struct {
 	Agent     string   `yaml:"agent,omitempty" json:"agent,omitempty"`
 	Models    []string `yaml:"models,omitempty,flow" json:"models,omitempty"`
 	Providers []string `yaml:"providers,omitempty,flow" json:"providers,omitempty"`
+	Uploads   bool     `yaml:"uploads,omitempty" json:"uploads,omitempty"`
 	Expires   string   `yaml:"expires,omitempty" json:"expires,omitempty"`
 }
 
@@ -61,11 +62,14 @@ provider with pass_through, in the header X-Headway-Key.`,
   headway key new --id team-b --server http://127.0.0.1:8700`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if admin && (line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0) {
-				return usage(fmt.Errorf("--admin does not go with --tenant, --agent, --model or --provider: an admin key may change everything"))
+			if admin && (line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0 || line.Uploads) {
+				return usage(fmt.Errorf("--admin does not go with --tenant, --agent, --model, --provider or --uploads: an admin key may change everything"))
 			}
 			if line.ID == "" {
 				return usage(fmt.Errorf("--id is missing: give the key a name for logs"))
+			}
+			if line.Uploads && len(line.Models) == 0 {
+				return usage(fmt.Errorf("--uploads is for a key with --model: any other may upload without it"))
 			}
 			if days < 0 || days > maxDays {
 				return usage(fmt.Errorf("--days is %d, must be from 1 to %d, or left out for a key without an end", days, maxDays))
@@ -110,6 +114,7 @@ provider with pass_through, in the header X-Headway-Key.`,
 	f.StringVar(&line.Agent, "agent", "", "the agent that its calls are for")
 	f.StringArrayVar(&line.Models, "model", nil, "`glob` of models that it may use; may be repeated (default all)")
 	f.StringArrayVar(&line.Providers, "provider", nil, "`glob` of providers that it may use; may be repeated (default all)")
+	f.BoolVar(&line.Uploads, "uploads", false, "with --model: it may also upload and keep files, which name no model")
 	f.IntVar(&days, "days", 0, "how many days it lasts (default without an end)")
 	f.BoolVar(&admin, "admin", false, "make a key for changes at run time")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

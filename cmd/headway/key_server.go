@@ -17,7 +17,7 @@ func issueKey(cmd *cobra.Command, c *client.Client, line newKeyLine, admin, asJS
 	if admin {
 		return usage(errors.New("--admin does not go with a daemon: admin keys stand in its configuration"))
 	}
-	asked := api.KeyRequest{ID: line.ID, Tenant: line.Tenant, Agent: line.Agent, Models: line.Models, Providers: line.Providers}
+	asked := api.KeyRequest{ID: line.ID, Tenant: line.Tenant, Agent: line.Agent, Models: line.Models, Providers: line.Providers, Uploads: line.Uploads}
 	if line.Expires != "" {
 		var err error
 		if asked.Expires, err = time.Parse(time.RFC3339, line.Expires); err != nil {
@@ -85,6 +85,9 @@ func keyText(k api.IssuedKey) string {
 	add("agent", k.Agent)
 	add("models", strings.Join(k.Models, ","))
 	add("providers", strings.Join(k.Providers, ","))
+	if k.Uploads {
+		parts = append(parts, "uploads")
+	}
 	if !k.Expires.IsZero() {
 		add("until", k.Expires.UTC().Format(time.RFC3339))
 	}

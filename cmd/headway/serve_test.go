@@ -117,6 +117,8 @@ func TestNewKeysAreOnesThatAFileTakes(t *testing.T) {
 		"--days 36501":         "--days is 36501, must be from 1 to 36500",
 		"--days -1":            "--days is -1, must be from 1 to 36500",
 		"--admin --model gpt*": "--admin does not go with",
+		"--uploads":            "--uploads is for a key with --model",
+		"--uploads --model m":  "",
 	} {
 		code, out, errs := headway(t, append([]string{"key", "new", "--id", "a"}, strings.Fields(flags)...)...)
 		if want != "" {

@@ -200,6 +200,7 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"upstream ca":         {head + "    tls: {ca: nowhere.pem}\n", `providers.x.tls.ca is "nowhere.pem", which cannot be read`},
 		"upstream cert alone": {head + "    tls: {cert: config.go}\n", `providers.x.tls.key is missing`},
 		"upstream ca none":    {head + "    tls: {ca: config.go}\n", `providers.x.tls.ca is "config.go", in which there is no certificate`},
+		"uploads of any key":  {head + "keys: [{id: a, hash: \"" + hash("1") + "\", uploads: true}]\n", `keys[0].uploads is true, must be left out where the key has no models`},
 		"origins":             {head + "cors: {origins: [app.example]}\n", `cors.origins[0] is "app.example", must be scheme and host`},
 		"no origins":          {head + "cors: {}\n", `cors.origins is empty`},
 		"all origins":         {head + "cors: {origins: [\"*\"]}\n", `cors.origins[0] is "*" without keys`},
@@ -444,10 +445,10 @@ func TestSpreadIsTheOwnersToChoose(t *testing.T) {
 	}
 	for quota, want := range map[string]map[string]bool{
 		"{}": {"": true, config.OtherModels: false},
-		"{global: {calls_per_minute: 60}, models: {m: {calls_per_minute: 6}}}":                               {"": true, "m": true},
-		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6, spread: false}}}": {"": false, "m": false},
-		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6}}}":                {"": false, "m": true},
-		"{global: {calls_per_minute: 60, spread: true}, models: {m: {calls_per_minute: 6, spread: true}, n: {calls_per_minute: 6, spread: false}}}":    {"": true, "m": true, "n": false},
+		"{global: {calls_per_minute: 60}, models: {m: {calls_per_minute: 6}}}":                                                                      {"": true, "m": true},
+		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6, spread: false}}}":                                        {"": false, "m": false},
+		"{global: {calls_per_minute: 60, spread: false}, models: {m: {calls_per_minute: 6}}}":                                                       {"": false, "m": true},
+		"{global: {calls_per_minute: 60, spread: true}, models: {m: {calls_per_minute: 6, spread: true}, n: {calls_per_minute: 6, spread: false}}}": {"": true, "m": true, "n": false},
 	} {
 		if got := read(quota); !maps.Equal(want, got) {
 			t.Errorf("%s: %v, want %v", quota, got, want)

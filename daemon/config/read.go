@@ -224,6 +224,9 @@ func (m *section) keys(list string, c *Config, admin bool) (all []keys.Key) {
 			m.r.fail(n, path, "not a key", inner(err))
 			continue
 		}
+		if k.Uploads && len(k.Models) == 0 {
+			m.r.fail(n, path+".uploads", "true", "left out where the key has no models: any other key may upload without it")
+		}
 		if ids[k.ID] {
 			m.r.fail(n, path+".id", yamlnode.Quoted(k.ID)+", which another key has too", "unique")
 		}

@@ -106,7 +106,7 @@ func TestKeysAreIssuedAndRevokedWhileTheDaemonRuns(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
-	o := key("new", "--id", "second", "--tenant", "t", "--json")
+	o := key("new", "--id", "second", "--tenant", "t", "--model", "gpt-*", "--uploads", "--json")
 	var made struct{ Secret, ID, Tenant string }
 	if err := json.Unmarshal([]byte(o.Stdout), &made); err != nil || o.Code != 0 || made.ID != "second" || made.Tenant != "t" {
 		t.Fatalf("%s, %v", o, err)
@@ -117,7 +117,7 @@ func TestKeysAreIssuedAndRevokedWhileTheDaemonRuns(t *testing.T) {
 	if o := key("new", "--id", "second"); o.Code == 0 || !strings.Contains(o.Stderr, "there is a key of that id") {
 		t.Errorf("twice: %s", o)
 	}
-	want := "first: (configured)\nsecond: tenant t (issued)\n"
+	want := "first: (configured)\nsecond: tenant t models gpt-* uploads (issued)\n"
 	if o := key("list"); o.Stdout != want {
 		t.Errorf("the list: %s", o)
 	}

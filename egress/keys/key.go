@@ -27,8 +27,7 @@ type Key struct {
 	Models []string
 	// Providers are globs of provider names. Empty is any.
 	Providers []string
-	// Uploads lets a key that is bound to models make calls which name none, such as
-	// the upload of a file.
+	// Uploads lets a key that is bound to models upload and keep files, which name none.
 	Uploads bool
 	// Admin says that the key may change the configuration.
 	Admin bool
@@ -46,8 +45,9 @@ func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.B
 
 // Permit is nil when the key may use the model of the provider. A call that names
 // no model passes "": a key that is bound to models may make it only with Uploads,
-// since what it would use cannot be known. The error is a [reason.Refusal] with the
-// reason forbidden, and names the key's ID and what it may not use.
+// since what it would use cannot be known; the caller takes Uploads away from calls
+// that may run a model. The error is a [reason.Refusal] with the reason forbidden, and
+// names the key's ID and what it may not use.
 func (k *Key) Permit(provider, model string) error {
 	switch {
 	case !matches(k.Providers, provider):

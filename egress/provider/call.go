@@ -23,6 +23,8 @@ type Call struct {
 	Choices int64
 	// Metered: the call costs quota. The others are attempts and nothing more.
 	Metered bool
+	// Files: the call only keeps files, and names no model because it runs none.
+	Files bool
 	// Shape is how the response tells its use.
 	Shape usage.Shape
 	// Texts are what the model of a metered call will read: messages, system, tools
@@ -44,7 +46,7 @@ type Call struct {
 // cannot be read is left out.
 func (d *Description) Call(method, path string, body []byte) (Call, error) {
 	r, model := d.route(method, path)
-	c := Call{Model: model, Stream: r.Stream, Choices: 1, Metered: r.Metered, Shape: r.Shape, Texts: silence}
+	c := Call{Model: model, Stream: r.Stream, Choices: 1, Metered: r.Metered, Files: r.Files, Shape: r.Shape, Texts: silence}
 	if d.API == HTTP {
 		return c, nil
 	}

@@ -26,6 +26,8 @@ type Route struct {
 	// counts File tokens.
 	Media bool
 	File  int64
+	// Files says that the call only keeps files: it runs no model, now or later.
+	Files bool
 }
 
 // verb reports whether the path says what is done with the model.
@@ -89,6 +91,9 @@ func routes() []Route {
 	} {
 		r.Method = "POST"
 		all = append(all, r)
+	}
+	for _, p := range []string{"files", "files/*", "files/*/content", "uploads", "uploads/*/parts", "uploads/*/complete", "uploads/*/cancel"} {
+		all = append(all, Route{Path: "**/" + p, Media: true, Files: true})
 	}
 	return all
 }
