@@ -78,6 +78,30 @@ func TestAddressesInBodiesLeadBack(t *testing.T) {
 	}
 }
 
+// TestMembersThatTheOwnerNamesLeadThroughTheProxy: a plain API pages by addresses of
+// its own in the body, and a client that follows one would show it the Headway key.
+func TestMembersThatTheOwnerNamesLeadThroughTheProxy(t *testing.T) {
+	for _, kind := range []string{"application/json", "application/hal+json"} {
+		m := &mirror{header: http.Header{"Content-Type": {kind}}, body: `{"next":"http://upstream/items?page=2","prev":"https://evil.example/","other":"http://upstream/x"}`}
+		x := newRig(t, provider.HTTP, m, func(p *egress.Provider, _ *egress.Options) {
+			d, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: "http://upstream", Addresses: []string{"next", "prev"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Description = d
+		})
+		_, body, err := x.ask(t, "GET", "/p/items", "")
+		if want := `{"next":"http://proxy/p/items?page=2","prev":null,"other":"http://upstream/x"}`; err != nil || body != want {
+			t.Errorf("%s: %s, error %v, want %s", kind, body, err, want)
+		}
+	}
+	for _, bad := range []string{"", `a"b`, "a\\b", "a\nb", strings.Repeat("x", 129)} {
+		if _, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: "http://upstream", Addresses: []string{bad}}); err == nil || !strings.Contains(err.Error(), "addresses[0] is") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 // TestAHeadwayKeyNeverLeaves puts keys wherever a client may, and follows every
 // address that comes back.
 func TestAHeadwayKeyNeverLeaves(t *testing.T) {

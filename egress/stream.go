@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/headway-go/headway/egress/usage"
@@ -36,7 +37,7 @@ func (a *attempt) pass(res *http.Response, injected bool) {
 		a.scanner = usage.NewScanner(x.asked.Shape, res.Header.Get("Content-Type"))
 	}
 	strip := injected && served && events
-	readdress := served && !events && len(x.up.Description.Addresses) > 0 && kind == "application/json" && !encoded(res.Header)
+	readdress := served && !events && len(x.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
 	x.begun(res, a, strip || readdress)
 	flows := events || res.ContentLength < 0
 	to := io.Writer(x.w)

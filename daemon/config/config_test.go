@@ -64,6 +64,7 @@ providers:
     charge: total
     request_headers: [X-Acme-*]
     limit_headers: {X-Acme-Left: X-Ratelimit-Remaining}
+    addresses: [next]
     key: {env: KEY}
     call_timeout: 2h
     max_wait: 1s
@@ -113,7 +114,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	d := p.Description
 	if d.Upstream.String() != "https://x.example/api" || d.Auth.Header != "X-Acme" || d.Auth.Scheme != "Token" || d.Charge != "total" ||
-		len(d.RequestHeaders) != 1 || d.LimitHeaders["X-Acme-Left"] != "X-Ratelimit-Remaining" {
+		len(d.RequestHeaders) != 1 || d.LimitHeaders["X-Acme-Left"] != "X-Ratelimit-Remaining" || len(d.Addresses) != 1 {
 		t.Errorf("described %+v", d)
 	}
 	if p.Key.Reveal() != canary || p.MaxWait != time.Second || p.MaxBody != 2<<20 || p.CallTimeout != 2*time.Hour || p.Retries != 2 ||

@@ -183,6 +183,7 @@ func (m *section) description(p *Provider) {
 	m.text("charge", &set.Charge)
 	set.RequestHeaders = m.texts("request_headers")
 	set.LimitHeaders = m.words("limit_headers")
+	set.Addresses = m.texts("addresses")
 	if len(m.r.problems) > before {
 		return // what follows would only repeat them
 	}

@@ -83,6 +83,9 @@ type Settings struct {
 	// RequestHeaders and LimitHeaders are as in [Description].
 	RequestHeaders []string
 	LimitHeaders   map[string]string
+	// Addresses are members of JSON answers beside those that are known of the API; see
+	// [Description].
+	Addresses []string
 }
 
 // APIs lists the known APIs.
@@ -140,6 +143,12 @@ func New(s Settings) (Description, error) {
 	}
 	if s.Charge != "" {
 		d.Charge = s.Charge
+	}
+	for i, name := range s.Addresses {
+		if name == "" || len(name) > 128 || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+			return Description{}, fmt.Errorf("provider: addresses[%d] is %q, must be the name of a member, 1 to 128 printable ASCII characters", i, name)
+		}
+		d.Addresses = append(d.Addresses, name)
 	}
 	for i, name := range s.RequestHeaders {
 		bare := strings.TrimSuffix(name, "*")
