@@ -218,6 +218,54 @@ func TestTheRestOfABodyThatWasSentOnIsNoRequest(t *testing.T) {
 	})
 }
 
+// TestSlowBodiesPassWhereTheOwnerLetsThem: what the daemon grants slow clients is the
+// owner's to set.
+func TestSlowBodiesPassWhereTheOwnerLetsThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		clients config.Clients
+		pause   time.Duration
+		want    int
+	}{
+		"100 B/s by default":       {config.Clients{}, 10 * time.Second, http.StatusRequestTimeout},
+		"100 B/s":                  {config.Clients{BodyRate: 50}, 10 * time.Second, http.StatusOK},
+		"a minute's silence":       {config.Clients{BodyRate: 1}, time.Minute, http.StatusRequestTimeout},
+		"a minute's silence given": {config.Clients{BodyRate: 1, BodyStall: 2 * time.Minute}, time.Minute, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+				s := &http.Server{Handler: grants(c.clients).around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); err != nil {
+						w.WriteHeader(http.StatusRequestTimeout)
+					}
+				}))}
+				var serving, sending sync.WaitGroup
+				serving.Go(func() { _ = s.Serve(p) })
+				conn := p.dial(t)
+				sending.Go(func() {
+					_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12000\r\n\r\n")
+					for n := 0; n < 12 && err == nil; n++ {
+						time.Sleep(c.pause)
+						_, err = conn.Write(make([]byte, 1000))
+					}
+				})
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != c.want {
+					t.Errorf("status %d, want %d", resp.StatusCode, c.want)
+				}
+				_ = conn.Close()
+				_ = s.Close()
+				sending.Wait()
+				serving.Wait()
+			})
+		})
+	}
+}
+
 // reads is an upstream that reads what is sent to it.
 type reads struct{}
 

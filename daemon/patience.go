@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headway-go/headway/daemon/config"
 )
 
 // patience bounds how slow a client may be. There is no bound on a whole
@@ -22,8 +25,17 @@ type patience struct {
 	rest time.Duration
 }
 
-// What the daemon grants its clients.
+// What the daemon grants its clients unless the configuration says otherwise.
 var granted = patience{stall: 30 * time.Second, drain: time.Minute, rate: 1 << 10, rest: 5 * time.Second}
+
+// grants is what a configuration grants clients.
+func grants(c config.Clients) patience {
+	p := granted
+	p.stall = cmp.Or(c.BodyStall, p.stall)
+	p.rate = cmp.Or(c.BodyRate, p.rate)
+	p.drain = cmp.Or(c.AnswerStall, p.drain)
+	return p
+}
 
 // around puts the bounds around a handler. Deadlines that the handler sets hold
 // beside them: the earlier one counts.

@@ -274,6 +274,7 @@ func fixed(was, is config.Config) error {
 	if was.Collections != nil && is.Collections != nil {
 		differs("collections.running", was.Collections.Running, is.Collections.Running)
 	}
+	differs("clients", was.Clients, is.Clients)
 	differs("max_connections", was.MaxConnections, is.MaxConnections)
 	differs("tls", was.TLS != nil, is.TLS != nil)
 	differs("metrics.otlp", told(was.Telemetry), told(is.Telemetry))

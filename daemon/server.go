@@ -71,13 +71,14 @@ type server struct {
 func (d *Daemon) serve(l net.Listener) *server {
 	requests, cut := context.WithCancel(context.Background())
 	s := &server{cut: cut, ended: make(chan struct{})}
+	slow := grants(d.config.Clients)
 	s.http = &http.Server{
-		Handler:           s.counted(granted.around(http.HandlerFunc(d.route))),
+		Handler:           s.counted(slow.around(http.HandlerFunc(d.route))),
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: time.Minute, WriteByteTimeout: granted.drain},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: time.Minute, WriteByteTimeout: slow.drain},
 		ErrorLog:          log.New(&faults{log: d.log}, "", 0),
 	}
 	l = bound(l, d.config.MaxConnections)

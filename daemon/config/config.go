@@ -61,6 +61,8 @@ type Config struct {
 	// They count only while Open: then a request under another name is refused,
 	// since it may come from a web page that had its name moved here.
 	Hosts []string
+	// Clients is how slow clients may be.
+	Clients Clients
 	// CORS lets pages of other origins call the daemon; nil lets none.
 	CORS *CORS
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
@@ -69,6 +71,20 @@ type Config struct {
 	Log Log
 	// Warnings are remarks of one line each. They are not errors.
 	Warnings []string
+}
+
+// Clients bounds how slow clients may be, so that they cannot hold connections for
+// nothing; zero fields take the defaults. There is no bound on a whole request or
+// answer of one that moves.
+type Clients struct {
+	// BodyStall is how long a request's body may send nothing, 1 s to 24 h. Default 30 s.
+	BodyStall time.Duration
+	// BodyRate is how many bytes a second a body brings at least, on average once it took
+	// BodyStall. Default 1024.
+	BodyRate int64
+	// AnswerStall is how long a client may take nothing of its answer, 1 s to 24 h.
+	// Default 1 min.
+	AnswerStall time.Duration
 }
 
 // CORS is which web pages may call the daemon from their readers' browsers. What

@@ -52,6 +52,7 @@ insecure: true
 state: /var/lib/headway
 drain: 5s
 max_connections: 10
+clients: {body_stall: 1m, body_rate: 100B, answer_stall: 2m}
 keys:
   - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], uploads: true, priority: 1, priority_max: 2, expires: 2030-01-31}
 admin_keys: [{id: ops, hash: "%s"}]
@@ -127,6 +128,9 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	if p.ResponseHeaderTimeout != time.Minute || p.IdleTimeout != 2*time.Minute || p.DialTimeout != 3*time.Second || p.TLSTimeout != 4*time.Second ||
 		p.BodyTimeout != 5*time.Minute || p.MaxUpload != 3<<30 || p.InjectUsage != egress.InjectNever || p.TLS.Made.RootCAs == nil || len(p.TLS.Made.Certificates) != 1 {
 		t.Errorf("timeouts and more: %+v", p)
+	}
+	if c.Clients != (config.Clients{BodyStall: time.Minute, BodyRate: 100, AnswerStall: 2 * time.Minute}) {
+		t.Errorf("clients %+v", c.Clients)
 	}
 	if len(c.CORS.Origins) != 2 || c.CORS.MaxAge != time.Hour || !k.Uploads {
 		t.Errorf("cors %+v, key %+v", c.CORS, k)

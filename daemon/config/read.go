@@ -66,6 +66,12 @@ func (m *section) config() Config {
 	m.text("state", &c.State)
 	m.duration("drain", &c.Drain, 100*time.Millisecond, time.Hour)
 	m.integer("max_connections", &c.MaxConnections, 1, 1_000_000)
+	if s := m.below("clients"); s != nil {
+		s.duration("body_stall", &c.Clients.BodyStall, time.Second, 24*time.Hour)
+		s.size("body_rate", &c.Clients.BodyRate, 1, 1<<30)
+		s.duration("answer_stall", &c.Clients.AnswerStall, time.Second, 24*time.Hour)
+		s.done()
+	}
 	if s := m.below("log"); s != nil {
 		choice(s, "level", &c.Log.Level, map[string]slog.Level{
 			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
