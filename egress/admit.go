@@ -83,7 +83,7 @@ func (x *exchange) admit() *provider.Refusal {
 			x.told.Priority = x.key.Rank(n)
 		}
 	}
-	if x.until, err = patience(x.began, x.up.MaxWait, h); err != nil {
+	if x.until, err = patience(x.began, maxSpan, h); err != nil {
 		return invalid(err.Error() + ".")
 	}
 	return nil

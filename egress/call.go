@@ -104,7 +104,7 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 
 	began  time.Time
-	until  time.Time // waits end here
+	until  time.Time // waits end here: by the client's word, and by max_wait once one begins
 	rest   string    // of the path, escaped
 	upload upload    // of a body that is streamed
 	key    keys.Key

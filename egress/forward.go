@@ -21,6 +21,10 @@ import (
 func (x *exchange) forward() {
 	request := x.estimate()
 	x.inject()
+	// Here the waiting begins, not while the body came.
+	if until := time.Now().Add(x.up.MaxWait); until.Before(x.until) {
+		x.until = until
+	}
 	var last *held
 	for n := 0; ; n++ {
 		last = x.try(request, n < x.up.Retries && x.whole, last)

@@ -49,6 +49,44 @@ func TestCallsWaitInsteadOfBeingRefused(t *testing.T) {
 	})
 }
 
+// TestTheTimeOfABodyIsNoWait: a call whose body takes longer than max_wait to come is
+// not refused for that where there is room; its own timeout counts from its beginning.
+func TestTheTimeOfABodyIsNoWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		header string
+		want   int
+	}{
+		"longer than max_wait":             {"X-Other: 1", http.StatusOK},
+		"longer than the client's timeout": {"X-Headway-Timeout: 10s", http.StatusTooManyRequests},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := &mirror{body: `{"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`, header: http.Header{"Content-Type": {"application/json"}}}
+			x := newRig(t, provider.OpenAI, m, nil)
+			from, to := io.Pipe()
+			go func() {
+				time.Sleep(egress.DefaultMaxWait + 5*time.Second)
+				_, err := io.WriteString(to, chatBody("m", false))
+				_ = to.CloseWithError(err)
+			}()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://proxy/p/v1/chat/completions", from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			name, value, _ := strings.Cut(c.header, ": ")
+			r.Header.Set(name, value)
+			res, err := x.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != c.want {
+				t.Errorf("status %d, want %d", res.StatusCode, c.want)
+			}
+		})
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits quota.Limits
