@@ -164,13 +164,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"store/...", "fleet/..."},
-			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/filelock", "internal/fault"}, shells, core),
+			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/filelock", "internal/fault", "internal/sqlitefile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault", "internal/rawjson"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault", "internal/rawjson", "internal/sqlitefile"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -228,6 +228,11 @@ var Headway = Law{
 			Covers:    []string{"internal/filelock"},
 			Libraries: []string{"golang.org/x/sys"},
 			Why:       "a lock is a call of the operating system and nothing else",
+		},
+		{
+			Covers:  []string{"internal/sqlitefile"},
+			Imports: []string{"internal/disk"},
+			Why:     "it only creates, opens and writes a SQLite file, whatever is in it",
 		},
 		{
 			Covers: []string{"internal/fault"},

@@ -5,22 +5,13 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/internal/disk"
-)
-
-// What marks a file: one of records ("HdwR"), and a store, which held both before
-// records had files of their own.
-const (
-	recordsID = 0x48647752
-	storeID   = 0x48647779
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
 const sliceTable = `
@@ -41,10 +32,10 @@ func (s *File) connect(ctx context.Context) error {
 	if err != nil {
 		return s.explain("find", err)
 	}
-	if err := makeFile(path); err != nil {
+	if err := sqlitefile.Create(path); err != nil {
 		return s.explain("create", err)
 	}
-	if s.db, err = sql.Open("sqlite", address(path, "rw")); err != nil {
+	if s.db, err = sql.Open("sqlite", sqlitefile.DSN(path, "rw")); err != nil {
 		return s.explain("open", err)
 	}
 	if s.conn, err = s.db.Conn(ctx); err != nil {
@@ -56,7 +47,7 @@ func (s *File) connect(ctx context.Context) error {
 		return s.explain("open", err)
 	}
 	fresh := id == 0 && version == 0 && tables == 0
-	if !fresh && id != recordsID && id != storeID {
+	if !fresh && id != sqlitefile.RecordsID && id != sqlitefile.StoreID {
 		return fmt.Errorf("sqlite sink: %s is a database of another program (application id %d, %d tables); nothing was changed: "+
 			"name another file", s.path, id, tables)
 	}
@@ -69,31 +60,11 @@ func (s *File) connect(ctx context.Context) error {
 	return s.write(ctx, func() error {
 		query := sliceTable
 		if fresh {
-			query += fmt.Sprintf("PRAGMA application_id = %d;", recordsID)
+			query += fmt.Sprintf("PRAGMA application_id = %d;", sqlitefile.RecordsID)
 		}
 		_, err := s.conn.ExecContext(ctx, query)
 		return err
 	})
-}
-
-func address(path, mode string) string {
-	q := url.Values{"mode": {mode}, "_dqs": {"0"}, "_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "trusted_schema(0)"}}
-	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: q.Encode()}).String()
-}
-
-// makeFile creates an empty file, readable by its owner only, and its folder.
-func makeFile(path string) error {
-	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Close(), disk.OS{}.SyncDir(filepath.Dir(path)))
 }
 
 // durable says whether transactions are on disk when they are committed.
@@ -108,17 +79,9 @@ func (s *File) durable(ctx context.Context, yes bool) error {
 	return nil
 }
 
-// write runs f in a transaction, which runs to its end once it has begun.
+// write runs f in a transaction.
 func (s *File) write(ctx context.Context, f func() error) error {
-	if _, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return s.explain("write", err)
-	}
-	err := f()
-	if err == nil {
-		_, err = s.conn.ExecContext(context.WithoutCancel(ctx), "COMMIT")
-	}
-	if err != nil {
-		_, _ = s.conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	if err := sqlitefile.Write(ctx, s.conn, f); err != nil {
 		return s.explain("write", err)
 	}
 	return nil
@@ -139,7 +102,7 @@ func (s *File) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	if _, err := os.Stat(path); err != nil {
 		return false
 	}
-	db, err := sql.Open("sqlite", address(path, "ro"))
+	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "ro"))
 	if err != nil {
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
@@ -66,7 +67,7 @@ func OpenKept(ctx context.Context, path, connection string, from collect.Locatio
 			return nil, err
 		}
 	}
-	if k.db, err = sql.Open("sqlite", address(abs, "ro")); err == nil {
+	if k.db, err = sql.Open("sqlite", sqlitefile.DSN(abs, "ro")); err == nil {
 		k.conn, err = k.db.Conn(ctx)
 	}
 	if err == nil {

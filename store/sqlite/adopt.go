@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
 // Adopt moves the state of a connection here from the file of its sink, where an
@@ -42,7 +43,7 @@ func (s *Store) Adopt(ctx context.Context, connection string, at collect.Locatio
 		return false, fmt.Errorf("store %s: it has a state of %q, and so has %s, which has the records too; nothing was changed: "+
 			"go on with that one by --state %[3]s, or start over with `headway collect --fresh`", s.path, connection, from)
 	}
-	db, err := sql.Open("sqlite", dsn(s.path, "rw", "synchronous(full)"))
+	db, err := sql.Open("sqlite", sqlitefile.DSN(s.path, "rw", "synchronous(full)"))
 	if err != nil {
 		return false, explain(s.path, "open", err)
 	}
@@ -89,7 +90,7 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 	db := openPool(path, false)
 	var application int64
 	err = db.QueryRowContext(ctx, `SELECT application_id FROM pragma_application_id`).Scan(&application)
-	if closed := db.Close(); err != nil || closed != nil || application != applicationID {
+	if closed := db.Close(); err != nil || closed != nil || application != sqlitefile.StoreID {
 		return false, explain(path, "open", errors.Join(err, closed))
 	}
 	s, err := Open(ctx, path)
@@ -107,22 +108,14 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 // runner runs a statement of a transaction.
 type runner func(query string, args ...any) error
 
+// transact runs f in a transaction, which runs to its end once it has begun.
 func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	ctx = context.WithoutCancel(ctx)
-	err := f(func(query string, args ...any) error {
-		_, err := conn.ExecContext(ctx, query, args...)
-		return err
+	return sqlitefile.Write(ctx, conn, func() error {
+		return f(func(query string, args ...any) error {
+			_, err := conn.ExecContext(context.WithoutCancel(ctx), query, args...)
+			return err
+		})
 	})
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "COMMIT")
-	}
-	if err != nil {
-		_, _ = conn.ExecContext(ctx, "ROLLBACK")
-	}
-	return err
 }
 
 // move copies all that old knows of a connection. Numbers are given anew, in their

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 )
@@ -65,7 +66,7 @@ func adviseCode(path string, code int) string {
 			filepath.Base(path), filepath.Base(path))
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
 		return fmt.Sprintf("another process kept the file locked for more than %s: "+
-			"see which one has it open, then run again", busyTimeout)
+			"see which one has it open, then run again", sqlitefile.BusyTimeout)
 	default:
 		return ""
 	}

@@ -10,13 +10,9 @@ import (
 
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
-
-// applicationID marks an SQLite file as a Headway store ("Hdwy").
-const applicationID = 0x48647779
-
-// recordsID marks a file of records that a sqlite sink has to itself ("HdwR").
-const recordsID = 0x48647752
 
 //go:embed schema/1.sql
 var schema1 string
@@ -56,10 +52,10 @@ func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error)
 		return identity{}, explain(path, "open", err)
 	}
 	switch {
-	case id.application == recordsID:
+	case id.application == sqlitefile.RecordsID:
 		return identity{}, fmt.Errorf("store %s: open: this file holds the records of a sqlite sink, and no state; nothing was changed: "+
 			"name the file of the state (--state), or none", path)
-	case id.application != applicationID && (id.application != 0 || id.version != 0 || id.tables != 0):
+	case id.application != sqlitefile.StoreID && (id.application != 0 || id.version != 0 || id.tables != 0):
 		return identity{}, fmt.Errorf("store %s: open: this is an SQLite database of another program (application id %d, %d tables); "+
 			"nothing was changed: name another file", path, id.application, id.tables)
 	case id.version > len(migrations):
@@ -84,7 +80,7 @@ func prepare(ctx context.Context, conn *sql.Conn, path string) error {
 // useLog switches to the write-ahead log. SQLite does not wait for others at
 // this point, so two processes that create the same store have to try again.
 func useLog(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sqlitefile.BusyTimeout)
 	defer cancel()
 	for {
 		var mode string
@@ -124,7 +120,7 @@ func migrate(ctx context.Context, conn *sql.Conn, path string, steps []string) (
 		return explain(path, "open", err)
 	}
 	for v := found.version; v < len(steps); v++ {
-		step := fmt.Sprintf("%s\n;PRAGMA user_version = %d; PRAGMA application_id = %d;", steps[v], v+1, applicationID)
+		step := fmt.Sprintf("%s\n;PRAGMA user_version = %d; PRAGMA application_id = %d;", steps[v], v+1, sqlitefile.StoreID)
 		if _, err := conn.ExecContext(ctx, step); err != nil {
 			return explain(path, fmt.Sprintf("bring from version %d to %d", v, v+1), err)
 		}

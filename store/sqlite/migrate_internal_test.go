@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
 func connect(t *testing.T, path string) *sql.Conn {
 	t.Helper()
-	db, err := sql.Open("sqlite", dsn(path, "rwc"))
+	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "rwc"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestWriterIsDurableAndStrict(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for pragma, want := range map[string]string{
-		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "10000", "application_id": fmt.Sprint(applicationID),
+		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "10000", "application_id": fmt.Sprint(sqlitefile.StoreID),
 	} {
 		var got string
 		if err := s.w.conn.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {

@@ -6,22 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
-
-// busyTimeout bounds the wait for another process's write.
-const busyTimeout = 10 * time.Second
 
 // readers bounds the connections of a read side.
 const readers = 4
@@ -58,7 +52,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := create(abs); err != nil {
+	if err := sqlitefile.Create(abs); err != nil {
 		return nil, explain(abs, "create", err)
 	}
 	w, err := openWriter(ctx, abs)
@@ -166,68 +160,9 @@ func locate(path string) (string, error) {
 	return abs, nil
 }
 
-// creating keeps a second Open of this process from using a file before the
-// first has closed the descriptor that it was created with: closing any
-// descriptor of a file drops all locks that the process has on it.
-var creating sync.Mutex
-
-// create makes the folder and an empty file, readable by its owner only.
-// SQLite gives its other files the same mode.
-func create(path string) error {
-	if err := makeFolder(filepath.Dir(path)); err != nil {
-		return err
-	}
-	creating.Lock()
-	defer creating.Unlock()
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case err != nil:
-		return err
-	}
-	return f.Close()
-}
-
-// makeFolder creates dir and what is missing above it, each confirmed on disk.
-func makeFolder(dir string) error {
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := filepath.Dir(dir)
-	if err := makeFolder(parent); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	// Not every system can sync a folder; then the name is as durable as
-	// that system makes it.
-	if d, err := os.Open(parent); err == nil {
-		_ = d.Sync()
-		_ = d.Close()
-	}
-	return nil
-}
-
-// dsn is the file's address with what every connection is set to.
-func dsn(path, mode string, pragmas ...string) string {
-	p := filepath.ToSlash(path)
-	if !strings.HasPrefix(p, "/") {
-		p = "/" + p // a drive letter
-	}
-	q := url.Values{"mode": {mode}, "_dqs": {"0"}}
-	for _, pragma := range append(pragmas,
-		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
-		"foreign_keys(1)", "trusted_schema(0)") {
-		q.Add("_pragma", pragma)
-	}
-	return (&url.URL{Scheme: "file", Path: p, RawQuery: q.Encode()}).String()
-}
-
 // openPool opens nothing yet: connections are made as they are needed.
 func openPool(path string, immutable bool) *sql.DB {
-	name := dsn(path, "ro", "query_only(1)")
+	name := sqlitefile.DSN(path, "ro", "query_only(1)")
 	if immutable {
 		name += "&immutable=1"
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
 // writer is the one connection that writes, and whose turn it is.
@@ -23,7 +24,7 @@ var errClosed = errors.New("it is closed")
 
 func openWriter(ctx context.Context, path string) (*writer, error) {
 	// journal_size_limit gives the space of a log that grew once back.
-	db, err := sql.Open("sqlite", dsn(path, "rw", "synchronous(full)", "journal_size_limit(67108864)"))
+	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "rw", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return nil, explain(path, "open", err)
 	}
