@@ -143,7 +143,7 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 	says(t, "Open of nothing", err, "the path is empty")
 	write(t, filepath.Join(dir, "file"), []byte("x"))
 	_, err = sqlite.Open(t.Context(), filepath.Join(dir, "file", "state.db"))
-	says(t, "Open below a file", err, "not a directory")
+	says(t, "Open below a file", err, "it is a file: name a folder")
 }
 
 func TestOpenReaderCreatesNothing(t *testing.T) {
