@@ -93,6 +93,30 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 	}
 }
 
+// Details that fail open the circuit, for the list too: its requests are the probes
+// that close it again, also where the run has no bound of time.
+func TestTheListIsWalkedToItsEndWhileDetailsFail(t *testing.T) {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			b := endure(t, 60)
+			b.pageSize = 20
+			b.o.Retry.Attempts = 1
+			failing := true
+			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+				return failing && isDetail(r) && fail(w, status)
+			}
+			s, err := b.run(t)
+			if err != nil || s.State != collect.RunDeferred || s.Items < 60 {
+				t.Fatalf("%d: got %s (%s), %d items of 60, %v", status, s.State, s.Reason, s.Items, err)
+			}
+			failing = false
+			b.retry(t)
+			b.drained(t)
+			b.complete(t)
+		})
+	}
+}
+
 func TestAStopIsHeardWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 9)
