@@ -66,7 +66,7 @@ soak: ## An hour of virtual time and SOAK of real collecting, both flat in memor
 	$(GO) test -count 1 -run '^TestRandomInstants$$' -v -timeout 0 ./e2e/crash -long
 
 mutate: ## Put small faults into PKG, one at a time, and say which ones its tests miss (ARGS="-sample 100").
-	@[ -n "$(PKG)" ] || { echo 'name packages, as PKG="./pace ./breaker"'; exit 2; }
+	@[ -n "$(PKG)" ] || { echo 'name packages, as PKG="./internal/pace ./breaker"'; exit 2; }
 	$(GO) -C tools run ./mutate -C "$(CURDIR)" $(ARGS) $(PKG)
 
 lint: ## Run the linters of .golangci.yml (the first run builds them, in minutes).

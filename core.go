@@ -7,7 +7,7 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/pace"
+	"github.com/headway-go/headway/internal/pace"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // amazonAttempts is raised from the SDK's 3, so that work is not given up early.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/scenarios"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenarios"
 )
 
 var write = flag.String("arena.write", "", "run the whole arena and write arena.md and its pictures into this folder")

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Campaign runs every scenario with every law of headway's and every rival.

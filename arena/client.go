@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/sim/provider"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // client is one process of a scenario: what it has to send. The wire's mutex

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // slots is a bound in flight that may change while requests wait for it. In a

@@ -9,7 +9,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 const (

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/provider"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Point is what constant pacing gets at a part of the right rate.

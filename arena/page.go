@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Page is docs/arena.md: the first field is shown in full, the verdict is on
@@ -98,7 +98,7 @@ func (p Page) markdown() []byte {
 const intro = `# The arena
 
 Written by ` + "`make arena`" + `; do not edit. Headway's laws and their rivals against the
-same model of a provider, in virtual time: %d scenarios (` + "`sim/scenarios`" + `), %d seeds,
+same model of a provider, in virtual time: %d scenarios (` + "`internal/sim/scenarios`" + `), %d seeds,
 built with %s. Rivals run their own code, unchanged, in ` + "`testing/synctest`" + `
 bubbles over an in-memory ` + "`http.RoundTripper`" + `; headway's laws run in ` + "`sim.Run`" + `. Both
 meet the same sampler for latency, uplink and cost, the same limits and the same

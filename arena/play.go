@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/provider"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Spin is what a rival is charged when it waits for no time or fails without

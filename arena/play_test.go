@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 func parse(t *testing.T, text string) *scenario.Scenario {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 func retryable() Rival {

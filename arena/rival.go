@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Origin is where a rival's code is from.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Standing is how one law or rival fared in one scenario, over its seeds: means,

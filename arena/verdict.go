@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // Target is one thing that a law has to reach.

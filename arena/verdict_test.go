@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // won is a field in which law "ours" meets every target, over the rehearsals.

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/provider"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // errOver is what an attempt gets after the end of the run.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/journal"
 	"github.com/headway-go/headway/reason"
 )
 

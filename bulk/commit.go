@@ -3,7 +3,7 @@ package bulk
 import (
 	"sync"
 
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // most is how many entries become durable with one sync at most.

@@ -3,7 +3,7 @@ package bulk
 import (
 	"context"
 
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/longtest"
 )
 

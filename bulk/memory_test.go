@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 )
 
 // Start says what [Run] expects of its folder.

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // The first line of the side files. Sources of JSON lines know it and take the

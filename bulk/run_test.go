@@ -16,10 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
-	"github.com/headway-go/headway/bulk/journal"
-	"github.com/headway-go/headway/bulk/ledger"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headway-go/headway/bulk/dispatch"
-	"github.com/headway-go/headway/bulk/journal"
-	"github.com/headway-go/headway/bulk/ledger"
+	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 )
 

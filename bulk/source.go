@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // Position is where a row stands in its file.

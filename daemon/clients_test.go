@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 // sends sends bytes over a connection of their own and gives all that came back.

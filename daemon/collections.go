@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
-	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/store/sqlite"
 )
 

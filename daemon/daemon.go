@@ -15,14 +15,14 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/breaker"
-	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
-	"github.com/headway-go/headway/daemon/events"
-	"github.com/headway-go/headway/daemon/metrics"
-	"github.com/headway-go/headway/daemon/telemetry"
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/metrics"
+	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
 )
 

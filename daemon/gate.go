@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/daemon"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 func TestAdminAndDataKeysAreApart(t *testing.T) {

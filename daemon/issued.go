@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headway-go/headway/daemon/api"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 // maxIssued bounds the file of issued keys, in bytes.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/daemon/events"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/events"
 )
 
 // TestEventsAreLoggedOnce: what the hub gets stands in the log too, unless somebody

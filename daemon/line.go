@@ -12,10 +12,10 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/daemon/config"
-	"github.com/headway-go/headway/daemon/events"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 	"github.com/headway-go/headway/quota/governor"
 )
 
@@ -48,7 +48,7 @@ func quotaPath(state, name string) string { return filepath.Join(state, "quota-"
 const maxWait = time.Hour
 
 // open opens the budget of the name, with the day's use as it was stored.
-func (l *line) open(state string, s quotaconfig.Settings, log *slog.Logger, hub *events.Hub) error {
+func (l *line) open(state string, s quotafile.Settings, log *slog.Logger, hub *events.Hub) error {
 	file, err := governor.OpenFile(quotaPath(state, l.name))
 	if err != nil {
 		return fmt.Errorf("daemon: the day's use of %s: %w", l.name, err)

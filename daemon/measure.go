@@ -7,9 +7,9 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/metrics"
-	"github.com/headway-go/headway/daemon/telemetry"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/metrics"
+	"github.com/headway-go/headway/internal/telemetry"
 )
 
 // gatherTime bounds how long the store is read for one look of Prometheus.

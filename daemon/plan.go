@@ -9,14 +9,14 @@ import (
 	"time"
 
 	headway "github.com/headway-go/headway"
-	"github.com/headway-go/headway/daemon/api"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/estimate"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/estimate"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 )
 
 // plan is a configuration with everything that it needs, before it is in force:
@@ -34,7 +34,7 @@ type plan struct {
 // change is a budget that stays and gets other limits.
 type change struct {
 	line *line
-	to   quotaconfig.Settings
+	to   quotafile.Settings
 	from quota.Config
 }
 
@@ -100,7 +100,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 }
 
 // line is that of a name, with a budget if one is asked for.
-func (d *Daemon) line(p *plan, name string, s *quotaconfig.Settings) (*line, error) {
+func (d *Daemon) line(p *plan, name string, s *quotafile.Settings) (*line, error) {
 	l := d.lines[name]
 	if l == nil {
 		l = &line{name: name}

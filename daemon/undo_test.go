@@ -6,8 +6,8 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 	"github.com/headway-go/headway/quota/governor"
 )
 
@@ -45,7 +45,7 @@ func TestAPlanThatFailsHalfWayIsUndone(t *testing.T) {
 		p := &plan{config: config.Config{Providers: []config.Provider{c.provider}}, lines: lines[:1], pacing: nil}
 		p.pacing = append(p.pacing, nil)
 		for i, to := range []int64{10, c.second} {
-			p.changes = append(p.changes, change{lines[i], quotaconfig.Settings{Quota: limits(to)}, lines[i].quota.Config()})
+			p.changes = append(p.changes, change{lines[i], quotafile.Settings{Quota: limits(to)}, lines[i].quota.Config()})
 		}
 		if err := d.carryOut(p); err == nil {
 			t.Errorf("%s: no error", name)

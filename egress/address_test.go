@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 func TestAddressesInAnswersLeadBack(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 // late is a provider that takes its time.

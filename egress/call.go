@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/egress/usage"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 func TestAnsweredCallsAreChargedWhatTheProviderCounted(t *testing.T) {

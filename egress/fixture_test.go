@@ -20,11 +20,11 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/pipenet"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 func TestMain(m *testing.M) {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/internal/pipenet"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 )
 
 // InjectUsage says whether streams of chat completions are asked to tell their

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 // strict is an upstream that refuses to be asked for usage.

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/estimate"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/estimate"
 )
 
 // tells is a provider that tells the same figures of every call.

@@ -13,10 +13,10 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 func TestCallsWaitInsteadOfBeingRefused(t *testing.T) {

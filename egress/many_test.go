@@ -17,10 +17,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/longtest"
-	"github.com/headway-go/headway/sim/serve/llm"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 )
 
 func TestFiftyStreamsAtOnce(t *testing.T) {

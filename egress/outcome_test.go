@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"

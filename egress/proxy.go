@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headway-go/headway/egress/estimate"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/estimate"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/quota"
 )
 

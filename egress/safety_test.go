@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
 

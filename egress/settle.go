@@ -7,7 +7,7 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"

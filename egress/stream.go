@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 )

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 // holdsKey reports whether a text holds what the call presented as its Headway

@@ -18,7 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // Format is how an input is made of rows.

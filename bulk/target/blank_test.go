@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 

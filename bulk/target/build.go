@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/retry"
 )

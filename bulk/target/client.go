@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 )

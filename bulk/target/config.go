@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 )
 
 // Config is a target as its file describes it: complete and checked.

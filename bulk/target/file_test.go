@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/dispatch"
 )
 
 const canary = "s3cr3t-canary"

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/dispatch"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 

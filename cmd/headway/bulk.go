@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/journal"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 func newBulk() *cobra.Command {

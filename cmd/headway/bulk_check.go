@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/journal"
 	rowsource "github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // loadPlan is what a load would do.

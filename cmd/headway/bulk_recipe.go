@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/headway-go/headway/bulk/dispatch"
 	rowsource "github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/names"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/journal"
 	rowsource "github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/journal"
 	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/reason"
 )

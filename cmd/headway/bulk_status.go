@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/bulk/journal"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/journal"
 )
 
 // loadStatus is what is known of a load.

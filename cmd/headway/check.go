@@ -9,7 +9,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 )
 

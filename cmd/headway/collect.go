@@ -12,8 +12,8 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/daemon/schedule"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/schedule"
 )
 
 // demand is what a run of collect was asked for beside the connection.

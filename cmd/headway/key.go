@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 func newKey() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/daemon/api"
-	"github.com/headway-go/headway/daemon/api/client"
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/api"
 )
 
 // issueKey has a running daemon make a key.

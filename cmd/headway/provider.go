@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // tokenVariable holds the token, so that it need not stand on a command line

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/dataverse"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/dataverse"
 )
 
 const dataDataverse = "dataverse"

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/dataverse"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/dataverse"
 )
 
 const (

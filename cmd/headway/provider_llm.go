@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/llm"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 )
 
 // What a provider can serve, beside what it always does.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // complete makes one call of a language model and gives its status and body.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 func TestTheLogIsForItsOwnerAndIsAppendedTo(t *testing.T) {

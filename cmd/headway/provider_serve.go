@@ -21,8 +21,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/internal/figure"
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // What the server bounds. There is no timeout on writing an answer, nor on

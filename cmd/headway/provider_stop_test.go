@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // doorway is a listener whose connections are pipes, so that time can be virtual.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // served is a "provider serve" that runs in this process.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
-	"github.com/headway-go/headway/quota/config"
 )
 
 func newQuota() *cobra.Command {
@@ -35,13 +35,13 @@ func quotaConfig(path string) (quota.Config, error) {
 	if path == "" {
 		return quota.Config{}, usage(fmt.Errorf("--config is missing: the YAML file with the limits"))
 	}
-	src, err := readBounded(path, config.MaxSize)
+	src, err := readBounded(path, quotafile.MaxSize)
 	if err != nil {
 		return quota.Config{}, usage(fmt.Errorf("--config: %w", err))
 	}
-	c, err := config.Parse(path, src)
+	c, err := quotafile.Parse(path, src)
 	if err == nil {
-		c, err = config.FromEnv(c, os.Getenv)
+		c, err = quotafile.FromEnv(c, os.Getenv)
 	}
 	if err != nil {
 		return quota.Config{}, usage(fmt.Errorf("not limits that can be kept:\n%w", err))

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/daemon/schedule"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/schedule"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 	"github.com/headway-go/headway/store/sqlite"
 )

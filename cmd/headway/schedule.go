@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/schedule"
 )
 
 func newSchedule() *cobra.Command {

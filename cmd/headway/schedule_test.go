@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/schedule"
+	"github.com/headway-go/headway/internal/schedule"
 )
 
 func TestScheduleSaysWhatRunsWhen(t *testing.T) {

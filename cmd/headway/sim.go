@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // defaultSeed is the seed of everything that is simulated, unless one is given.

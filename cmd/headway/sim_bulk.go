@@ -12,9 +12,9 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/span"
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
 )
 
 // bulkLawNames are the laws of bulk workloads, for a person.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
-	"github.com/headway-go/headway/sim/scenarios"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenarios"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // demoName is the scenario of the served provider; the others are in package

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/sim"
-	"github.com/headway-go/headway/sim/scenario"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // simulate runs the program and gives its exit code and what it printed.

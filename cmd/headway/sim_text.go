@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/span"
-	"github.com/headway-go/headway/sim"
 )
 
 func newSimList() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headway-go/headway/sim"
+	"github.com/headway-go/headway/internal/sim"
 )
 
 func TestTheTextHasEveryFieldAndSaysUnknown(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim"
 )
 
 // progressBlock is a run at an instant, in two lines of at most width cells; 0

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/yamlnode"
 )
 

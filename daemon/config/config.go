@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
 	"github.com/headway-go/headway/egress/provider"
-	quotaconfig "github.com/headway-go/headway/quota/config"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/quotafile"
 )
 
 // Defaults of [Config].
@@ -53,7 +53,7 @@ type Config struct {
 	Providers []Provider
 	// Quota is the budget of calls that are made elsewhere, for /v1/quota; nil
 	// without one.
-	Quota *quotaconfig.Settings
+	Quota *quotafile.Settings
 	// Collections are the connections that the daemon collects by itself; nil
 	// collects nothing.
 	Collections *Collections
@@ -170,7 +170,7 @@ type Provider struct {
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
 	// Quota is the budget; nil means no budget.
-	Quota *quotaconfig.Settings
+	Quota *quotafile.Settings
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.
 	RefuseUnknown bool

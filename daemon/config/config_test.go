@@ -15,7 +15,7 @@ import (
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/quota"
 )
 

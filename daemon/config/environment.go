@@ -4,13 +4,13 @@ import (
 	"errors"
 	"strings"
 
-	quotaconfig "github.com/headway-go/headway/quota/config"
+	"github.com/headway-go/headway/internal/quotafile"
 )
 
 // budgetKeys are the environment's keys for a budget.
 var budgetKeys = []string{
-	quotaconfig.EnvCallsPerMinute, quotaconfig.EnvBurst, quotaconfig.EnvAdapt, quotaconfig.EnvEventBuffer,
-	quotaconfig.EnvLogLevel, quotaconfig.EnvScaleMin, quotaconfig.EnvScaleMax,
+	quotafile.EnvCallsPerMinute, quotafile.EnvBurst, quotafile.EnvAdapt, quotafile.EnvEventBuffer,
+	quotafile.EnvLogLevel, quotafile.EnvScaleMin, quotafile.EnvScaleMax,
 }
 
 // environment puts the environment's keys over the budget at the top and that
@@ -31,7 +31,7 @@ func (r *reader) environment(c *Config) {
 	if len(c.Providers) == 1 {
 		p := &c.Providers[0]
 		if p.Quota == nil {
-			p.Quota = &quotaconfig.Settings{}
+			p.Quota = &quotafile.Settings{}
 			p.RefuseUnknown = false
 		}
 		*p.Quota = r.overlaid(*p.Quota)
@@ -43,7 +43,7 @@ func (r *reader) environment(c *Config) {
 }
 
 // overlaid is a budget with the environment's keys over it.
-func (r *reader) overlaid(s quotaconfig.Settings) quotaconfig.Settings {
+func (r *reader) overlaid(s quotafile.Settings) quotafile.Settings {
 	next, err := s.WithEnv(r.getenv)
 	if err == nil {
 		return next
@@ -53,13 +53,13 @@ func (r *reader) overlaid(s quotaconfig.Settings) quotaconfig.Settings {
 		errs = several.Unwrap()
 	}
 	for _, err := range errs {
-		p, ok := errors.AsType[*quotaconfig.Problem](err)
+		p, ok := errors.AsType[*quotafile.Problem](err)
 		if !ok {
 			continue // how many more there are
 		}
 		p.File = "environment"
 		if said := (&Problem{p.File, 0, 0, p.FieldError.Field, p.FieldError.Value, p.FieldError.Bound}).Error(); !r.said(said) {
-			r.take([]*quotaconfig.Problem{p})
+			r.take([]*quotafile.Problem{p})
 		}
 	}
 	return s

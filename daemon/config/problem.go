@@ -8,8 +8,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/internal/yamlnode"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 )
 
 // Problem is one thing that is wrong, and where. Several are joined in the
@@ -58,7 +58,7 @@ func (r *reader) warn(at ast.Node, format string, args ...any) {
 }
 
 // take takes over what package quota/config found.
-func (r *reader) take(problems []*quotaconfig.Problem) {
+func (r *reader) take(problems []*quotafile.Problem) {
 	for _, p := range problems {
 		f := p.FieldError
 		r.problems = append(r.problems, &Problem{p.File, p.Line, p.Column, f.Field, f.Value, f.Bound})

@@ -15,14 +15,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/robfig/cron/v3"
 
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 )
 
 // MaxSize is how large a file may be, in bytes.
-const MaxSize = quotaconfig.MaxSize
+const MaxSize = quotafile.MaxSize
 
 // Read reads the file's bytes. The name stands for the file in errors, which
 // are *[Problem], all of them joined; then the configuration is zero. getenv is
@@ -30,7 +30,7 @@ const MaxSize = quotaconfig.MaxSize
 // never a panic.
 func Read(name string, data []byte, getenv func(string) string) (Config, error) {
 	r := &reader{file: yamlnode.Clip(name), getenv: getenv}
-	root, problems := quotaconfig.Root(r.file, "one YAML mapping with keys such as listen and providers", data)
+	root, problems := quotafile.Root(r.file, "one YAML mapping with keys such as listen and providers", data)
 	r.take(problems)
 	var c Config
 	if root != nil {
@@ -197,8 +197,8 @@ func (m *section) file(key string, into *string) {
 	}
 }
 
-func (m *section) quota(n ast.Node, path string) *quotaconfig.Settings {
-	s, problems := quotaconfig.Section(m.r.file, path, n)
+func (m *section) quota(n ast.Node, path string) *quotafile.Settings {
+	s, problems := quotafile.Section(m.r.file, path, n)
 	m.r.take(problems)
 	return &s
 }

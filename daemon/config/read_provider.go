@@ -17,9 +17,9 @@ import (
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
-	quotaconfig "github.com/headway-go/headway/quota/config"
 )
 
 // maxProviders bounds what one daemon proxies.
@@ -118,7 +118,7 @@ func (m *section) provider(name string) Provider {
 }
 
 // defaultAllow: who lists no models means all of them.
-func defaultAllow(s *quotaconfig.Settings) bool {
+func defaultAllow(s *quotafile.Settings) bool {
 	_, other := s.Quota.Models[OtherModels]
 	return other || len(s.Quota.Models) == 0
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // environment is a simulated Dataverse, in a process of its own.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // TestAFullDisk lets the load's files not grow beyond 8 KiB, which the rejected

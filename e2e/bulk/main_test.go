@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 func TestMain(m *testing.M) {

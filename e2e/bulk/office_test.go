@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // office is a target that outlives those who load it. It takes rows with an id,

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // summary is the last line of "bulk run --json", as scripts read it.

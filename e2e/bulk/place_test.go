@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // place is a folder with a target file, an input and the folder of a load.

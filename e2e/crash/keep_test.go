@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
 	store "github.com/headway-go/headway/store/sqlite"
 )

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // provider has conversations with messages. It lists them in the order of their

@@ -21,7 +21,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/sink/jsonl"

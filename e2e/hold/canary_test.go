@@ -20,7 +20,7 @@ import (
 
 	_ "modernc.org/sqlite" // reads state files
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
 )
 

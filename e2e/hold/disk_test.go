@@ -17,8 +17,8 @@ import (
 
 	_ "modernc.org/sqlite" // reads and changes state files
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // large is more data than the small disks here have room for.

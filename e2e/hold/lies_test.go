@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim/serve"
 )
 
 // tenYears is what a Retry-After of ten years says.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sim/serve"
 )
 
 // circuit is how long one stays open; an outage here is over before that.

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // site is a provider that is well, until it lies.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"

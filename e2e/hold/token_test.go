@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // login is a provider with a token endpoint that takes each refresh token once.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // connection is a connection file. Zero fields take defaults that are fast.

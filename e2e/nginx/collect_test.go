@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // connection is a connection file as an owner writes it who expects a fast API

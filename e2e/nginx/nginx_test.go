@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // least is the share of the allowed rate that a run must reach once warmed up.

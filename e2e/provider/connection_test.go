@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 // connection is a connection file. Zero fields take defaults that are fast.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // fastProvider admits a few hundred requests a second and refuses some.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // commands are those that read the state.

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // noLimit answers everything after a few milliseconds.

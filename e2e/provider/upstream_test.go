@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/sim/serve"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // upstream is a provider in a process of its own.

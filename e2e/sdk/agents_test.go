@@ -18,10 +18,10 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/egress/estimate"
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/llm"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/estimate"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 )
 
 var (

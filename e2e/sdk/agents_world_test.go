@@ -15,11 +15,11 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/pipenet"
+	"github.com/headway-go/headway/internal/sim/serve"
+	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota/governor"
-	"github.com/headway-go/headway/sim/serve"
-	"github.com/headway-go/headway/sim/serve/llm"
 )
 
 // serveOn serves a handler over pipes and gives a transport that reaches it.

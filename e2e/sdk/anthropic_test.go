@@ -9,7 +9,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
 func claude(url string, more ...option.RequestOption) anthropic.Client {

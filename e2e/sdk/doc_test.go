@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/quota"
-	"github.com/headway-go/headway/sim/serve"
 )
 
 func TestMain(m *testing.M) {

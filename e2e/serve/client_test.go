@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
-	"github.com/headway-go/headway/egress/keys"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/keys"
 )
 
 // curl is the command, installed where it is missing and this is root on Debian.

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headway-go/headway/e2e/harness"
+	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
 )
 

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 )
 

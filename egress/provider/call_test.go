@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 )
 

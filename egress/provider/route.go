@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/headway-go/headway/egress/usage"
+	"github.com/headway-go/headway/internal/usage"
 )
 
 // Route is one call that a provider serves.

@@ -48,14 +48,14 @@ func TestImportLawFindsForbiddenEdges(t *testing.T) {
 	}{
 		"reason imports the standard library":       {"reason/a.go", imports("reason", "fmt", "time"), nil},
 		"reason imports nothing of ours":            {"reason/a.go", imports("reason", "example.com/m/event"), []string{`reason/a.go:2: reason may not import "example.com/m/event": reason is the vocabulary`}},
-		"a pure package imports reason":             {"pace/a.go", imports("pace", "math", "example.com/m/reason"), nil},
-		"a pure package imports no other":           {"pace/a.go", imports("pace", "example.com/m/retry"), []string{`pace may not import "example.com/m/retry": a pure package`}},
+		"a pure package imports reason":             {"internal/pace/a.go", imports("pace", "math", "example.com/m/reason"), nil},
+		"a pure package imports no other":           {"internal/pace/a.go", imports("pace", "example.com/m/retry"), []string{`internal/pace may not import "example.com/m/retry": a pure package`}},
 		"a pure package imports no library":         {"retry/a.go", imports("retry", "golang.org/x/time/rate"), []string{`"golang.org/x/time/rate": a pure package`}},
 		"a pure package imports no cgo":             {"retry/a.go", imports("retry", "C"), []string{`"C": a pure package`}},
 		"signal imports the header grammar":         {"signal/a.go", imports("signal", "github.com/dunglas/httpsfv"), nil},
 		"a prefix of a library is not the library":  {"signal/a.go", imports("signal", "github.com/dunglas/httpsfvx"), []string{"signal may not import"}},
 		"only signal imports the header grammar":    {"quota/a.go", imports("quota", "github.com/dunglas/httpsfv"), []string{"quota may not import"}},
-		"the root composes":                         {"a.go", imports("m", "example.com/m/pace", "example.com/m/event"), nil},
+		"the root composes":                         {"a.go", imports("m", "example.com/m/internal/pace", "example.com/m/event"), nil},
 		"the root knows no shell":                   {"a.go", imports("m", "example.com/m/transport"), []string{`. may not import "example.com/m/transport": the facade`}},
 		"transport builds on the root":              {"transport/a.go", imports("transport", "example.com/m"), nil},
 		"transport knows no daemon":                 {"transport/a.go", imports("transport", "example.com/m/daemon"), []string{"transport goes into other people's programs"}},
@@ -69,29 +69,29 @@ func TestImportLawFindsForbiddenEdges(t *testing.T) {
 		"a store implements collect's interfaces":   {"store/sqlite/a.go", imports("sqlite", "example.com/m/collect", "modernc.org/sqlite"), nil},
 		"a store knows no daemon":                   {"store/sqlite/a.go", imports("sqlite", "example.com/m/daemon"), []string{"interfaces that its consumers declare"}},
 		"a sink knows no store":                     {"sink/jsonl/a.go", imports("jsonl", "example.com/m/store"), []string{"a sink is handed records"}},
-		"sim knows no collector":                    {"sim/scenario/a.go", imports("scenario", "example.com/m/collect"), []string{"the simulator runs the pure packages"}},
-		"sim knows no store":                        {"sim/a.go", imports("sim", "example.com/m/store"), []string{"the simulator runs the pure packages"}},
-		"sim knows no sink":                         {"sim/a.go", imports("sim", "example.com/m/sink/jsonl"), []string{"the simulator runs the pure packages"}},
-		"sim knows no command":                      {"sim/a.go", imports("sim", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
-		"the daemon knows no simulator":             {"daemon/a.go", imports("daemon", "example.com/m/sim"), []string{"knows no command and no simulator"}},
+		"sim knows no collector":                    {"internal/sim/scenario/a.go", imports("scenario", "example.com/m/collect"), []string{"the simulator runs the pure packages"}},
+		"sim knows no store":                        {"internal/sim/a.go", imports("sim", "example.com/m/store"), []string{"the simulator runs the pure packages"}},
+		"sim knows no sink":                         {"internal/sim/a.go", imports("sim", "example.com/m/sink/jsonl"), []string{"the simulator runs the pure packages"}},
+		"sim knows no command":                      {"internal/sim/a.go", imports("sim", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
+		"the daemon knows no simulator":             {"daemon/a.go", imports("daemon", "example.com/m/internal/sim"), []string{"knows no command and no simulator"}},
 		"nothing imports a command":                 {"daemon/a.go", imports("daemon", "example.com/m/cmd/headway/view"), []string{"nothing imports a command"}},
-		"not even a test imports a command":         {"pace/a_test.go", imports("pace", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
-		"a test may import what it needs":           {"pace/a_test.go", imports("pace", "example.com/m/retry", "pgregory.net/rapid"), nil},
-		"a command imports anything":                {"cmd/headway/a.go", imports("main", "example.com/m/sim", "example.com/m/cmd/headway/view", "github.com/spf13/cobra"), nil},
-		"an end-to-end test shares the harness":     {"e2e/provider/a_test.go", imports("provider_test", "example.com/m/e2e/harness", "example.com/m/sim/serve"), nil},
-		"the harness serves a simulated provider":   {"e2e/harness/a.go", imports("harness", "example.com/m/sim/serve", "example.com/m/collect"), nil},
-		"the harness does not look inside":          {"e2e/harness/a.go", imports("harness", "example.com/m/store/sqlite"), []string{"from the outside"}},
-		"what is no test has no harness":            {"e2e/provider/a.go", imports("provider", "example.com/m/e2e/harness"), []string{"only the end-to-end tests"}},
-		"a command has no harness":                  {"cmd/headway/a.go", imports("main", "example.com/m/e2e/harness"), []string{"only the end-to-end tests"}},
-		"not even its test has a harness":           {"cmd/headway/a_test.go", imports("main", "example.com/m/e2e/harness"), []string{"only the end-to-end tests"}},
+		"not even a test imports a command":         {"internal/pace/a_test.go", imports("pace", "example.com/m/cmd/headway"), []string{"nothing imports a command"}},
+		"a test may import what it needs":           {"internal/pace/a_test.go", imports("pace", "example.com/m/retry", "pgregory.net/rapid"), nil},
+		"a command imports anything":                {"cmd/headway/a.go", imports("main", "example.com/m/internal/sim", "example.com/m/cmd/headway/view", "github.com/spf13/cobra"), nil},
+		"an end-to-end test shares the harness":     {"e2e/provider/a_test.go", imports("provider_test", "example.com/m/e2e/internal/harness", "example.com/m/internal/sim/serve"), nil},
+		"the harness serves a simulated provider":   {"e2e/internal/harness/a.go", imports("harness", "example.com/m/internal/sim/serve", "example.com/m/collect"), nil},
+		"the harness does not look inside":          {"e2e/internal/harness/a.go", imports("harness", "example.com/m/store/sqlite"), []string{"from the outside"}},
+		"what is no test has no harness":            {"e2e/provider/a.go", imports("provider", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
+		"a command has no harness":                  {"cmd/headway/a.go", imports("main", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
+		"not even its test has a harness":           {"cmd/headway/a_test.go", imports("main", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
 		"a test fills its disk":                     {"sink/jsonl/a_test.go", imports("jsonl", "example.com/m/internal/fulldisk"), nil},
 		"what is no test fills no disk":             {"cmd/headway/a.go", imports("main", "example.com/m/internal/fulldisk"), []string{"only a test takes space"}},
 		"what is no test has no long run":           {"cmd/headway/a.go", imports("main", "example.com/m/internal/longtest"), []string{"only a test has the flag"}},
 		"a package that no row covers":              {"extra/a.go", imports("extra"), []string{"extra: no row of the package map covers this package"}},
 		"a name that only starts like a row's":      {"collector/a.go", imports("collector"), []string{"collector: no row"}},
-		"another module with our path as a prefix":  {"pace/a.go", imports("pace", "example.com/mm/reason"), []string{"pace may not import"}},
+		"another module with our path as a prefix":  {"internal/pace/a.go", imports("pace", "example.com/mm/reason"), []string{"internal/pace may not import"}},
 		"a nested module is not ours":               {"arena/go.mod", "module example.com/m/arena", nil},
-		"a program that go generate runs is exempt": {"pace/gen.go", "//go:build ignore\n\n" + imports("main", "example.com/m/sim"), nil},
+		"a program that go generate runs is exempt": {"internal/pace/gen.go", "//go:build ignore\n\n" + imports("main", "example.com/m/internal/sim"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{c.file: c.src}
@@ -108,16 +108,16 @@ func TestPurityFindsEveryWayOut(t *testing.T) {
 		file, src string
 		want      []string
 	}{
-		"arithmetic is pure":            {"pace/a.go", "package pace\nimport \"time\"\nconst tick = time.Second\nfunc At(now time.Duration) time.Duration { return now + tick }", nil},
-		"reads the clock":               {"pace/a.go", "package pace\nimport \"time\"\nvar start = time.Now()", []string{"pace/a.go:3: time.Now: the caller reads the clock once"}},
-		"reads the clock by a value":    {"pace/a.go", "package pace\nimport \"time\"\nvar clock = time.Now", []string{"time.Now"}},
-		"reads it under another name":   {"pace/a.go", "package pace\nimport t \"time\"\nvar start = t.Since(t.Time{})", []string{"time.Since"}},
-		"hides it behind a dot":         {"pace/a.go", "package pace\nimport . \"time\"\nvar start = Now()", []string{`dot import of "time"`}},
+		"arithmetic is pure":            {"internal/pace/a.go", "package pace\nimport \"time\"\nconst tick = time.Second\nfunc At(now time.Duration) time.Duration { return now + tick }", nil},
+		"reads the clock":               {"internal/pace/a.go", "package pace\nimport \"time\"\nvar start = time.Now()", []string{"internal/pace/a.go:3: time.Now: the caller reads the clock once"}},
+		"reads the clock by a value":    {"internal/pace/a.go", "package pace\nimport \"time\"\nvar clock = time.Now", []string{"time.Now"}},
+		"reads it under another name":   {"internal/pace/a.go", "package pace\nimport t \"time\"\nvar start = t.Since(t.Time{})", []string{"time.Since"}},
+		"hides it behind a dot":         {"internal/pace/a.go", "package pace\nimport . \"time\"\nvar start = Now()", []string{`dot import of "time"`}},
 		"sleeps":                        {"retry/a.go", "package retry\nimport \"time\"\nfunc f() { time.Sleep(1); <-time.After(1); time.NewTimer(1); time.Tick(1) }", []string{"time.Sleep", "time.After", "time.NewTimer", "time.Tick"}},
 		"measures what is left":         {"retry/a.go", "package retry\nimport \"time\"\nvar left = time.Until(time.Time{})", []string{"time.Until"}},
 		"starts a timer by a context":   {"retry/a.go", "package retry\nimport \"context\"\nvar c, _ = context.WithTimeout(nil, 1)", []string{"context.WithTimeout"}},
 		"matches a context's error":     {"reason/a.go", "package reason\nimport \"context\"\nvar e = context.DeadlineExceeded", nil},
-		"a local name is not the clock": {"pace/a.go", "package pace\nimport \"time\"\nvar _ time.Duration\nfunc f(time struct{ Now func() }) { time.Now() }", nil},
+		"a local name is not the clock": {"internal/pace/a.go", "package pace\nimport \"time\"\nvar _ time.Duration\nfunc f(time struct{ Now func() }) { time.Now() }", nil},
 		"starts a goroutine":            {"breaker/a.go", "package breaker\nfunc f() { go f() }", []string{"breaker/a.go:2: go statement: a pure package starts no goroutine"}},
 		"opens a file":                  {"quota/a.go", "package quota\nimport _ \"os\"", []string{`import of "os": a pure package does no I/O`}},
 		"runs a program":                {"quota/a.go", "package quota\nimport _ \"os/exec\"", []string{`import of "os/exec"`}},
@@ -135,7 +135,7 @@ func TestPurityFindsEveryWayOut(t *testing.T) {
 		"signal reads no connection":    {"signal/a.go", "package signal\nimport \"net/textproto\"\nvar c, _ = textproto.Dial(\"\", \"\")", []string{"textproto.Dial: the exception"}},
 		"a parser meets the end":        {"signal/a.go", "package signal\nimport \"io\"\nvar end = io.EOF", nil},
 		"a parser reads a stream":       {"signal/a.go", "package signal\nimport \"io\"\nvar b, _ = io.ReadAll(nil)", []string{"io.ReadAll"}},
-		"a test may":                    {"pace/a_test.go", "package pace\nimport \"time\"\nvar start = time.Now()", nil},
+		"a test may":                    {"internal/pace/a_test.go", "package pace\nimport \"time\"\nvar start = time.Now()", nil},
 		"a shell may":                   {"transport/a.go", "package transport\nimport (\"time\"; _ \"os\")\nvar start = time.Now()", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,14 +146,14 @@ func TestPurityFindsEveryWayOut(t *testing.T) {
 
 func TestVirtualTimeFindsTheClock(t *testing.T) {
 	const src = "package p\nimport (\"time\"; _ \"os\")\nvar start = time.Now()"
-	got := tree(t, map[string]string{"sim/provider/a.go": src, "sim/scenario/b.go": src, "sim/c.go": src})
-	expect(t, Headway.CheckVirtual(got), []string{"sim/provider/a.go:3: time.Now", "sim/scenario/b.go:3: time.Now"})
+	got := tree(t, map[string]string{"internal/sim/provider/a.go": src, "internal/sim/scenario/b.go": src, "internal/sim/c.go": src})
+	expect(t, Headway.CheckVirtual(got), []string{"internal/sim/provider/a.go:3: time.Now", "internal/sim/scenario/b.go:3: time.Now"})
 }
 
 func TestEnvironmentIsReadAtTheEdge(t *testing.T) {
 	const src = "package p\nimport (\"os\"; \"syscall\")\nvar a = os.Getenv(\"A\")\nvar b, _ = os.LookupEnv(\"B\")\nvar c, _ = syscall.Getenv(\"C\")\nvar d = os.Args"
 	got := tree(t, map[string]string{
-		"cmd/headway/a.go": src, "daemon/a.go": src, "daemon/api/a.go": src,
+		"cmd/headway/a.go": src, "daemon/a.go": src, "daemon/config/a.go": src,
 		"connector/rest/a_test.go": src, "connector/rest/a.go": src,
 	})
 	expect(t, Headway.CheckEnvironment(got), []string{
@@ -183,13 +183,13 @@ func TestLengthIsBounded(t *testing.T) {
 
 func TestNamesAreNouns(t *testing.T) {
 	expect(t, CheckNames(tree(t, map[string]string{
-		"pace/gcra.go":         "package pace",
-		"pace/types.go":        "package pace",
-		"pace/crash_helper.go": "package pace",
-		"pace/utility.go":      "package pace",
-		"sim/util/a.go":        "package util",
-		"sim/clock/a.go":       "package common",
-		"sim/b/helper_test.go": "package b_test",
+		"internal/pace/gcra.go":         "package pace",
+		"internal/pace/types.go":        "package pace",
+		"internal/pace/crash_helper.go": "package pace",
+		"internal/pace/utility.go":      "package pace",
+		"internal/sim/util/a.go":        "package util",
+		"internal/sim/clock/a.go":       "package common",
+		"internal/sim/b/helper_test.go": "package b_test",
 	})), []string{
 		`sim/util: folder named "util"`,
 		`pace/crash_helper.go: file named "helper"`,
@@ -223,8 +223,8 @@ func TestDependenciesEachHaveTheirReason(t *testing.T) {
 }
 
 func TestLoadNamesTheFileThatDoesNotParse(t *testing.T) {
-	_, err := Load(fstest.MapFS{"pace/a.go": {Data: []byte("package pace\nfunc")}}, "example.com/m")
-	if err == nil || !strings.Contains(err.Error(), "pace/a.go:2") {
-		t.Errorf("error %v does not name pace/a.go:2", err)
+	_, err := Load(fstest.MapFS{"internal/pace/a.go": {Data: []byte("package pace\nfunc")}}, "example.com/m")
+	if err == nil || !strings.Contains(err.Error(), "internal/pace/a.go:2") {
+		t.Errorf("error %v does not name internal/pace/a.go:2", err)
 	}
 }

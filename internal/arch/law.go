@@ -43,7 +43,7 @@ const (
 	commands = "cmd/..."
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
-	harness = "e2e/harness"
+	harness = "e2e/internal/harness"
 	// fullDisk, longTest, pipeNet and powerCut are for tests; nothing else imports
 	// them.
 	fullDisk = "internal/fulldisk"
@@ -53,7 +53,7 @@ const (
 )
 
 var (
-	pure = []string{"reason", "pace", "control", "breaker", "retry", "quota", "signal"}
+	pure = []string{"reason", "internal/pace", "control", "breaker", "retry", "quota", "signal"}
 	// core is what a shell may always build on.
 	core   = slices.Concat([]string{".", "event"}, pure)
 	shells = []string{"transport", "collect/...", "bulk/...", "egress/..."}
@@ -110,7 +110,7 @@ var Headway = Law{
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
-			Covers:    []string{"quota/config"},
+			Covers:    []string{"internal/quotafile"},
 			Imports:   []string{"quota", "reason", "internal/yamlnode"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
 			Why:       "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
@@ -132,28 +132,40 @@ var Headway = Law{
 			Why:       "imports point inward: collect declares the store and sink it needs and is handed one, so that a new store changes nothing here",
 		},
 		{
-			Covers: []string{"bulk/ledger"},
+			Covers: []string{"internal/ledger"},
 			Why:    "it only keeps sets of row numbers",
 		},
 		{
-			Covers:  []string{"bulk/dispatch"},
+			Covers:  []string{"internal/dispatch"},
 			Imports: []string{"reason", "control", "breaker", "retry"},
 			Why:     "the decisions of a load are composed of the pure packages and are pure themselves, so that the simulator runs them in virtual time",
 		},
 		{
-			Covers:  []string{"bulk/journal"},
-			Imports: []string{"bulk/ledger", "reason", "internal/disk", "internal/filelock"},
+			Covers:  []string{"internal/journal"},
+			Imports: []string{"internal/ledger", "reason", "internal/disk", "internal/filelock"},
 			Why:     "the journal keeps what became of rows; who sends them, and how fast, is not its business",
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "collect", "connector", "transport", "internal/secretfile", "internal/span"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/secretfile", "internal/span"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},
 		{
+			Covers:    []string{"internal/estimate", "internal/usage"},
+			Imports:   []string{"quota"},
+			Libraries: []string{"*"},
+			Why:       "they count tokens, before a call and in its answer; who is asked for leave is not their business",
+		},
+		{
+			Covers:    []string{"internal/keys"},
+			Imports:   []string{"reason"},
+			Libraries: []string{"*"},
+			Why:       "it only tells who presents a key, and who presents none too often",
+		},
+		{
 			Covers:    []string{"egress/..."},
-			Imports:   slices.Concat([]string{"egress/...", "transport"}, core),
+			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/usage", "transport"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
 		},
@@ -175,14 +187,20 @@ var Headway = Law{
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
 		{
-			Covers:    []string{"sim/..."},
-			Imports:   slices.Concat([]string{"sim/...", "internal/span", "bulk/dispatch"}, core),
+			Covers:    []string{"internal/sim/..."},
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
 		{
+			Covers:    []string{"internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry"},
+			Imports:   slices.Concat([]string{"internal/events", "internal/schedule", "connector/...", "sink/...", "quota/governor", "internal/keys"}, shells, core),
+			Libraries: []string{"*"},
+			Why:       "the parts of the daemon show and steer the layers below; none knows the daemon, its file or a command",
+		},
+		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "quota/config", "internal/filelock", "internal/names", "internal/secretfile", "internal/yamlnode"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/filelock", "internal/names", "internal/secretfile", "internal/yamlnode"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -194,7 +212,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{harness},
-			Imports: []string{"collect", "sim/scenario", "sim/serve"},
+			Imports: []string{"collect", "internal/sim/scenario", "internal/sim/serve"},
 			Why:     "the end-to-end tests share how to run the binary and what a simulated provider has; they look at the binary from the outside, so none of what it is made of comes in here but the shape of what it prints",
 		},
 		{
@@ -267,8 +285,8 @@ var Headway = Law{
 			Why:    "the check of the laws must not depend on what it checks",
 		},
 	},
-	Pure:    slices.Concat(pure, []string{"bulk/ledger", "bulk/dispatch"}),
-	Virtual: []string{"sim/scenario", "sim/provider"},
+	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch"}),
+	Virtual: []string{"internal/sim/scenario", "internal/sim/provider"},
 	Allowed: []Exception{
 		{
 			Packages: "signal",

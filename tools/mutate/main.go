@@ -63,7 +63,7 @@ func main() {
 		o.calls = strings.Split(calls, ",")
 	}
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "mutate: name a package, as ./pace")
+		fmt.Fprintln(os.Stderr, "mutate: name a package, as ./breaker")
 		os.Exit(2)
 	}
 	code := 0

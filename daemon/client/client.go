@@ -1,0 +1,324 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+)
+
+const (
+	// DefaultTimeout bounds one call.
+	DefaultTimeout = 30 * time.Second
+	// MaxAnswer is the largest answer that is read, in bytes.
+	MaxAnswer = 32 << 20
+)
+
+// Options are what a client is made with.
+type Options struct {
+	// Server is the daemon's address: "http://127.0.0.1:8700". A path in it is put
+	// before the interface's own.
+	Server string
+	// Key is a Headway key of the daemon; empty sends none.
+	Key string
+	// Insecure allows a key to go over plain HTTP to another machine.
+	Insecure bool
+	// Timeout bounds one call. Default [DefaultTimeout].
+	Timeout time.Duration
+	// Transport sends the requests. Default [http.DefaultTransport].
+	Transport http.RoundTripper
+}
+
+// Client asks one daemon. Make one with [New].
+type Client struct {
+	base    *url.URL
+	key     string
+	timeout time.Duration
+	http    *http.Client
+}
+
+// New makes a client; nothing is asked yet. The error names what is wrong with
+// the options, never the key.
+func New(o Options) (*Client, error) {
+	base, err := url.Parse(o.Server)
+	switch {
+	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
+		return nil, errors.New("client: server is no address, must be like http://127.0.0.1:8700")
+	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+		return nil, errors.New("client: server has more than scheme, host and path; a key is given apart")
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("client: timeout is %v, must be above 0, or 0 for %v", o.Timeout, DefaultTimeout)
+	case strings.ContainsFunc(o.Key, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return nil, errors.New("client: key has a character that no key has, as a space or line break at its end")
+	case o.Key != "" && base.Scheme == "http" && !loopback(base.Hostname()) && !o.Insecure:
+		return nil, fmt.Errorf("client: the key would go to %s unencrypted; use https, or allow it", base.Host)
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	return &Client{
+		base: base, key: o.Key, timeout: cmp.Or(o.Timeout, DefaultTimeout),
+		http: &http.Client{
+			Transport:     o.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Index says what there is: version and quotas.
+func (c *Client) Index(ctx context.Context) (v api.Index, err error) {
+	return v, c.get(ctx, &v, nil, "v1")
+}
+
+// Snapshot is what is left of a quota; "" is the usual one.
+func (c *Client) Snapshot(ctx context.Context, provider string) (v quota.Snapshot, err error) {
+	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "snapshot")
+}
+
+// Forecast says when the budgets of a scope run out.
+func (c *Client) Forecast(ctx context.Context, provider string, s quota.Scope) (v []api.Forecast, err error) {
+	return v, c.get(ctx, &v, of("provider", provider, "tenant", s.Tenant, "agent", s.Agent, "model", s.Model), "v1", "quota", "forecast")
+}
+
+// Statistics are the totals of a quota.
+func (c *Client) Statistics(ctx context.Context, provider string) (v governor.Statistics, err error) {
+	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "statistics")
+}
+
+// Config is the configuration of a quota that is in force.
+func (c *Client) Config(ctx context.Context, provider string) (v quota.Config, err error) {
+	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "config")
+}
+
+// PatchConfig applies a JSON merge patch (RFC 7396) to the configuration of a
+// quota. When it is refused, nothing has changed and the *api.Problem names the
+// fields.
+func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v api.Patched, err error) {
+	_, err = c.call(ctx, &v, http.MethodPatch, c.url(of("provider", provider), "v1", "quota", "config"), patch)
+	return v, err
+}
+
+// Keys are the Headway keys of the daemon, without their secrets.
+func (c *Client) Keys(ctx context.Context) (v []api.IssuedKey, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "keys")
+}
+
+// IssueKey makes a key, which is good at once; its secret is shown this once.
+func (c *Client) IssueKey(ctx context.Context, k api.KeyRequest) (v api.NewKey, err error) {
+	body, err := json.Marshal(k)
+	if err != nil {
+		return v, fmt.Errorf("client: %w", err)
+	}
+	_, err = c.call(ctx, &v, http.MethodPost, c.url(nil, "v1", "keys"), body)
+	return v, err
+}
+
+// RevokeKey takes an issued key away, which is good no more at once.
+func (c *Client) RevokeKey(ctx context.Context, id string) error {
+	_, err := c.call(ctx, nil, http.MethodDelete, c.url(nil, "v1", "keys", id), nil)
+	return err
+}
+
+// Rate is the rate of one connection, or with "" of all.
+func (c *Client) Rate(ctx context.Context, connection string) ([]api.Rate, error) {
+	return list[api.Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
+}
+
+// Connections are what is collected and owed by one connection, or with "" by all.
+func (c *Client) Connections(ctx context.Context, connection string) ([]collect.ConnectionStatus, error) {
+	return list[collect.ConnectionStatus](ctx, c, 0, of("connection", connection), "v1", "connections")
+}
+
+// Schedule is when the daemon collects each of its connections.
+func (c *Client) Schedule(ctx context.Context) (v []schedule.Status, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "schedule")
+}
+
+// Runs are the newest runs of one connection, or with "" of all, at most limit
+// of them; 0 is as many as the daemon pages through.
+func (c *Client) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
+	return list[collect.Run](ctx, c, limit, of("connection", connection), "v1", "runs")
+}
+
+// Run is one run with its trace.
+func (c *Client) Run(ctx context.Context, id string) (v api.Trace, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "runs", id)
+}
+
+// Gaps are the gaps that a filter selects, the oldest first, at most f.Limit of
+// them; 0 is all. An empty status is all, as in a store.
+func (c *Client) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
+	q := of("connection", f.Connection, "stream", f.Stream, "status", cmp.Or(string(f.Status), "all"))
+	if f.Reason != 0 {
+		q.Set("reason", f.Reason.String())
+	}
+	if f.AfterID > 0 {
+		q.Set("after", strconv.FormatInt(f.AfterID, 10))
+	}
+	return list[collect.Gap](ctx, c, f.Limit, q, "v1", "gaps")
+}
+
+// Gap is one gap.
+func (c *Client) Gap(ctx context.Context, id int64) (v collect.Gap, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "gaps", strconv.FormatInt(id, 10))
+}
+
+// list reads pages until the last one, or until there are limit entries.
+func list[T any](ctx context.Context, c *Client, limit int, q url.Values, path ...string) ([]T, error) {
+	all := []T{}
+	for {
+		size := api.MaxPage
+		if limit > 0 {
+			size = min(size, limit-len(all))
+		}
+		q.Set("limit", strconv.Itoa(size))
+		var page []T
+		h, err := c.call(ctx, &page, http.MethodGet, c.url(q, path...), nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		next, ok := following(h.Get("Link"))
+		if !ok || len(page) == 0 || limit > 0 && len(all) >= limit {
+			return all, nil
+		}
+		q = next
+	}
+}
+
+// following is the query of the next page; where it leads is ours to know.
+func following(link string) (url.Values, bool) {
+	target, found := strings.CutPrefix(link, "<")
+	target, rel, ok := strings.Cut(target, ">")
+	if !found || !ok || !strings.Contains(rel, `rel="next"`) {
+		return nil, false
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, false
+	}
+	return u.Query(), true
+}
+
+// of makes a query of pairs, without the empty ones.
+func of(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return q
+}
+
+func (c *Client) url(q url.Values, path ...string) *url.URL {
+	u := *c.base
+	escaped := make([]string, len(path))
+	for i, part := range path {
+		escaped[i] = url.PathEscape(part) // a name may hold a slash
+	}
+	u.RawPath = u.EscapedPath() + "/" + strings.Join(escaped, "/")
+	u.Path += "/" + strings.Join(path, "/")
+	u.RawQuery = q.Encode()
+	return &u
+}
+
+func (c *Client) get(ctx context.Context, into any, q url.Values, path ...string) error {
+	_, err := c.call(ctx, into, http.MethodGet, c.url(q, path...), nil)
+	return err
+}
+
+// call sends one request and reads its answer.
+func (c *Client) call(ctx context.Context, into any, method string, at *url.URL, body []byte) (http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	res, err := c.send(ctx, method, at, body, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("client: %s %s: the answer broke off: %w", method, at.Path, err)
+	case len(raw) > MaxAnswer:
+		return nil, fmt.Errorf("client: %s %s: the answer is larger than %d bytes", method, at.Path, MaxAnswer)
+	}
+	if res.StatusCode == http.StatusNoContent {
+		return res.Header, nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, fmt.Errorf("client: %s %s: the answer is not what a daemon of this version gives: %w", method, at.Path, err)
+	}
+	return res.Header, nil
+}
+
+// send gives the response of a success, or the problem as an error.
+func (c *Client) send(ctx context.Context, method string, at *url.URL, body []byte, more http.Header) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	maps.Copy(r.Header, more)
+	if c.key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	switch method {
+	case http.MethodPost:
+		r.Header.Set("Content-Type", "application/json")
+	case http.MethodPatch:
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		// The address is in the error of net/http, and so is its query: not here.
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err
+		}
+		return nil, fmt.Errorf("client: %s %s of the daemon at %s: %w", method, at.Path, c.base.Host, err)
+	}
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusNoContent {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, problem(res)
+}
+
+// maxProblem bounds what is read of an answer that is no problem document.
+const maxProblem = 64 << 10
+
+// problem reads what is wrong. An answer that is no problem of ours, as that of
+// a proxy in between, is one by its status alone.
+func problem(res *http.Response) error {
+	p := &api.Problem{}
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
+	if media != "application/problem+json" || err != nil || json.Unmarshal(raw, p) != nil {
+		p = &api.Problem{Detail: "the answer is not that of a daemon"}
+	}
+	if p.Title == "" {
+		p.Title = cmp.Or(http.StatusText(res.StatusCode), "unknown status")
+	}
+	p.Status = res.StatusCode
+	return p
+}

@@ -1,0 +1,335 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/reason"
+)
+
+// Source says where a rate comes from.
+type Source string
+
+// The sources of rates.
+const (
+	// Proxy: live, of a connection through which a provider is proxied.
+	Proxy Source = "proxy"
+	// Collect: live, of a collection in this process.
+	Collect Source = "collect"
+	// Stored: as the last run left it, or as of the last committed page of a run
+	// in another process.
+	Stored Source = "stored"
+)
+
+// Live is the live rate of one connection in this process.
+type Live struct {
+	// Source is [Proxy] or [Collect].
+	Source Source
+	headway.Snapshot
+	// Circuits are the breakers of a proxied provider that are not closed.
+	Circuits []egress.CircuitStatus
+	// BoundBy is the time of the provider's calls by what kept them from being faster.
+	BoundBy reason.Bounds
+}
+
+// Rate is the rate of one connection, as "headway rate --json" has it, and its
+// state when it is live.
+type Rate struct {
+	Connection string `json:"connection"`
+	Source     Source `json:"source"`
+	// Running says that a run or a proxy uses the connection now.
+	Running bool `json:"running"`
+	// Pacing is the stored rate; null is unknown.
+	Pacing *collect.Pacing `json:"pacing"`
+	// Rate is the latest state of pacing; null is unknown.
+	Rate *event.Rate `json:"rate"`
+	// Live is the state of a live connection; null when it is stored.
+	Live *headway.Snapshot `json:"live"`
+	// Circuits are the breakers of a proxied provider that are not closed: by model
+	// and path, or of the whole provider where both are missing.
+	Circuits []egress.CircuitStatus `json:"circuits,omitempty"`
+	// BoundBy is the time of a proxied provider's calls that ended, by what kept them
+	// from being faster.
+	BoundBy reason.Bounds `json:"bound_by,omitzero"`
+}
+
+// Trace is one run and what happened in it, as "headway runs show --json" has it.
+type Trace struct {
+	Run    collect.Run   `json:"run"`
+	Events []event.Event `json:"events"`
+}
+
+// The usual lengths of a list.
+const (
+	usualRuns = 20
+	usualPage = 100
+	// deepRuns is how far back runs can be paged to.
+	deepRuns = 10_000
+)
+
+// stored are the connections that have state, one or all.
+func (a *API) stored(ctx context.Context, name string) ([]collect.ConnectionStatus, error) {
+	if a.o.Reader == nil {
+		return nil, nil
+	}
+	if name == "" {
+		return a.o.Reader.Connections(ctx)
+	}
+	c, ok, err := collect.StatusOf(ctx, a.o.Reader, name)
+	if !ok {
+		return nil, err
+	}
+	return []collect.ConnectionStatus{c}, nil
+}
+
+// noConnection is the problem of a name that nothing is known by.
+func noConnection(name string) error {
+	return &Problem{
+		Status: http.StatusNotFound, Title: "No such connection", Field: "connection",
+		Detail: fmt.Sprintf("there is no connection %q", clip(name)),
+	}
+}
+
+func (a *API) connections(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "connection", "after", "limit")
+	name, after := ask.text("connection"), ask.text("after")
+	limit := int(ask.number("limit", usualPage, 1, MaxPage))
+	if ask.err != nil {
+		return ask.err
+	}
+	all, err := a.stored(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	if name != "" && len(all) == 0 {
+		return noConnection(name)
+	}
+	page := pageOf(w, r, all, func(c collect.ConnectionStatus) string { return c.Name }, after, limit)
+	return a.send(w, page)
+}
+
+func (a *API) schedule(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if ask := ask(r); ask.err != nil {
+		return ask.err
+	}
+	all := []schedule.Status{}
+	if a.o.Schedule != nil {
+		all = append(all, a.o.Schedule()...)
+	}
+	return a.send(w, all)
+}
+
+// pageOf cuts a page out of a list in order of names, and links to the next one.
+func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, name func(T) string, after string, limit int) []T {
+	page := make([]T, 0, min(limit, len(all)))
+	for _, one := range all {
+		if after != "" && name(one) <= after {
+			continue
+		}
+		if len(page) == limit {
+			next(w, r, "after", name(page[limit-1]))
+			break
+		}
+		page = append(page, one)
+	}
+	return page
+}
+
+// next links to the page that follows (RFC 8288).
+func next(w http.ResponseWriter, r *http.Request, name, value string) {
+	q := r.URL.Query()
+	q.Set(name, value)
+	link := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
+	w.Header().Set("Link", "<"+link.String()+`>; rel="next"`)
+}
+
+func (a *API) rate(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "connection", "after", "limit")
+	name, after := ask.text("connection"), ask.text("after")
+	limit := int(ask.number("limit", usualPage, 1, MaxPage))
+	if ask.err != nil {
+		return ask.err
+	}
+	all, err := a.stored(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	rates := merged(all, a.live(name))
+	if name != "" && len(rates) == 0 {
+		return noConnection(name)
+	}
+	page := pageOf(w, r, rates, func(m known) string { return m.Connection }, after, limit)
+	list := make([]Rate, len(page))
+	for i, m := range page {
+		if list[i], err = a.latest(r.Context(), m); err != nil {
+			return err
+		}
+	}
+	return a.send(w, list)
+}
+
+// latest adds the last rate that a run reported, where there is no live one.
+func (a *API) latest(ctx context.Context, m known) (Rate, error) {
+	if m.Live != nil || m.run == "" {
+		return m.Rate, nil
+	}
+	events, err := a.o.Reader.Events(ctx, m.run)
+	for _, e := range events {
+		if e.Rate != nil {
+			m.Rate.Rate = e.Rate
+		}
+	}
+	return m.Rate, err
+}
+
+// live are the live rates, one or all.
+func (a *API) live(name string) map[string]Live {
+	live := map[string]Live{}
+	if a.o.Rates == nil {
+		return live
+	}
+	for _, l := range a.o.Rates() {
+		if name == "" || l.Connection == name {
+			live[l.Connection] = l
+		}
+	}
+	return live
+}
+
+func (a *API) runs(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "connection", "before", "limit")
+	name, before := ask.text("connection"), ask.text("before")
+	limit := int(ask.number("limit", usualRuns, 1, MaxPage))
+	if ask.err != nil {
+		return ask.err
+	}
+	if a.o.Reader == nil {
+		return a.send(w, []collect.Run{})
+	}
+	most := limit + 1
+	if before != "" {
+		most = deepRuns
+	}
+	runs, err := a.o.Reader.Runs(r.Context(), name, most)
+	if err != nil {
+		return err
+	}
+	if before != "" {
+		i := index(runs, before)
+		if i < 0 {
+			return badField("before", "no run of this list", fmt.Sprintf("the id of one of the newest %d runs", deepRuns))
+		}
+		runs = runs[i+1:]
+	}
+	if len(runs) > limit {
+		runs = runs[:limit]
+		next(w, r, "before", runs[limit-1].ID)
+	}
+	return a.send(w, orEmpty(runs))
+}
+
+func index(runs []collect.Run, id string) int {
+	for i, run := range runs {
+		if run.ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func (a *API) run(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if err := ask(r).err; err != nil {
+		return err
+	}
+	if a.o.Reader != nil {
+		runs, err := a.o.Reader.Runs(r.Context(), "", deepRuns)
+		if err != nil {
+			return err
+		}
+		if i := index(runs, r.PathValue("id")); i >= 0 {
+			events, err := a.o.Reader.Events(r.Context(), runs[i].ID)
+			if err != nil {
+				return err
+			}
+			return a.send(w, Trace{Run: runs[i], Events: orEmpty(events)})
+		}
+	}
+	return &Problem{Status: http.StatusNotFound, Title: "No such run", Detail: fmt.Sprintf("there is no run %q among the newest %d", clip(r.PathValue("id")), deepRuns)}
+}
+
+func (a *API) gaps(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "connection", "stream", "status", "reason", "after", "limit")
+	f := collect.GapFilter{
+		Connection: ask.text("connection"), Stream: ask.text("stream"), Status: collect.GapPending,
+		AfterID: ask.number("after", 0, 0, 1<<62), Limit: int(ask.number("limit", usualPage, 1, MaxPage)),
+	}
+	switch s := collect.GapStatus(ask.text("status")); s {
+	case "":
+	case collect.GapPending, collect.GapLeased, collect.GapRecovered, collect.GapTerminal:
+		f.Status = s
+	case "all":
+		f.Status = ""
+	default:
+		ask.fail(badField("status", strconv.Quote(clip(string(s))), "pending, leased, recovered, terminal or all"))
+	}
+	if why := ask.text("reason"); why != "" {
+		found, ok := reason.Parse(why)
+		if !ok {
+			ask.fail(badField("reason", strconv.Quote(clip(why)), "a reason of a gap, such as rate_limited"))
+		}
+		f.Reason = found
+	}
+	if ask.err != nil {
+		return ask.err
+	}
+	if a.o.Reader == nil {
+		return a.send(w, []collect.Gap{})
+	}
+	limit := f.Limit
+	f.Limit++
+	gaps, err := a.o.Reader.Gaps(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	if len(gaps) > limit {
+		gaps = gaps[:limit]
+		next(w, r, "after", strconv.FormatInt(gaps[limit-1].ID, 10))
+	}
+	return a.send(w, orEmpty(gaps))
+}
+
+func (a *API) gap(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if err := ask(r).err; err != nil {
+		return err
+	}
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 {
+		return badField("id", strconv.Quote(clip(r.PathValue("id"))), "a number above 0")
+	}
+	if a.o.Reader != nil {
+		found, err := a.o.Reader.Gaps(r.Context(), collect.GapFilter{AfterID: id - 1, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if len(found) == 1 && found[0].ID == id {
+			return a.send(w, found[0])
+		}
+	}
+	return &Problem{Status: http.StatusNotFound, Title: "No such gap", Detail: fmt.Sprintf("there is no gap %d", id)}
+}
+
+// orEmpty keeps an empty list from being null in JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

@@ -1,0 +1,222 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/headway-go/headway/internal/ledger"
+)
+
+// version is what this package writes. A journal of another one is refused.
+const version = 1
+
+// maxLine bounds a line. The longest is a snapshot with a hole after every batch
+// that was given up.
+const maxLine = 64 << 20
+
+// Kinds of record.
+const (
+	kindStart    = "start"
+	kindSent     = "sent"
+	kindDone     = "done"
+	kindEnd      = "end"
+	kindSnapshot = "snapshot"
+)
+
+// record is one line. Which fields it has depends on its kind.
+type record struct {
+	Kind string `json:"k"`
+	// Group is where in the file the write began that this line was part of; 0 for
+	// the first line of a write. A disk may keep the end of a write that was not
+	// synced, and not its beginning.
+	Group int64 `json:"g,omitempty"`
+
+	// start and snapshot
+	Version int     `json:"version,omitempty"`
+	Header  *Header `json:"header,omitempty"`
+
+	// sent and done; in a snapshot Sets are all that is settled
+	Batch        int64   `json:"b,omitempty"`
+	Sent         []pair  `json:"s,omitempty"`
+	Acknowledged []pair  `json:"a,omitempty"`
+	Rejected     []pair  `json:"r,omitempty"`
+	Uncertain    []pair  `json:"u,omitempty"`
+	Lengths      *length `json:"l,omitempty"`
+
+	// end: how many rows the input has
+	Rows *int64 `json:"n,omitempty"`
+
+	// snapshot
+	Settled []pair     `json:"settled,omitempty"`
+	Open    []openPair `json:"open,omitempty"`
+	Counts  *Counts    `json:"counts,omitempty"`
+}
+
+type pair [2]int64
+
+// length is how much of the side files counts.
+type length struct {
+	Rejects   int64 `json:"r"`
+	Uncertain int64 `json:"u"`
+}
+
+type openPair struct {
+	Batch int64  `json:"b"`
+	Rows  []pair `json:"s"`
+}
+
+func pairs(spans []ledger.Span) []pair {
+	out := make([]pair, len(spans))
+	for i, s := range spans {
+		out[i] = pair{s.First, s.Last}
+	}
+	return out
+}
+
+func spans(p []pair) []ledger.Span {
+	out := make([]ledger.Span, len(p))
+	for i, a := range p {
+		out[i] = ledger.Span{First: a[0], Last: a[1]}
+	}
+	return out
+}
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// appendRecord appends a record as a line: its checksum, a space, its JSON.
+func appendRecord(to []byte, r record) ([]byte, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return to, err
+	}
+	to = fmt.Appendf(to, "%08x ", crc32.Checksum(body, table))
+	return append(append(to, body...), '\n'), nil
+}
+
+// parseLine reads a line without its line break; ok is false when it is not what
+// appendRecord wrote.
+func parseLine(line []byte) (r record, ok bool) {
+	if len(line) < 10 || line[8] != ' ' {
+		return record{}, false
+	}
+	var sum [4]byte
+	if _, err := hex.Decode(sum[:], line[:8]); err != nil {
+		return record{}, false
+	}
+	body := line[9:]
+	if uint32(sum[0])<<24|uint32(sum[1])<<16|uint32(sum[2])<<8|uint32(sum[3]) != crc32.Checksum(body, table) {
+		return record{}, false
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if err := decoder.Decode(&r); err != nil {
+		return record{}, false
+	}
+	return r, true
+}
+
+// apply brings a state up to date with a record. An error says what in it cannot
+// be; the state is then not to be used.
+func (s *State) apply(r record) error {
+	if started := s.Header != (Header{}); started == (r.Kind == kindStart) && r.Kind != kindSnapshot {
+		return fmt.Errorf("a %s record where none belongs", r.Kind)
+	}
+	switch r.Kind {
+	case kindStart, kindSnapshot:
+		return s.begin(r)
+	case kindSent:
+		if r.Batch <= s.LastBatch {
+			return fmt.Errorf("batch %d after batch %d", r.Batch, s.LastBatch)
+		}
+		rows := spans(r.Sent)
+		for _, a := range rows {
+			if !a.Valid() {
+				return fmt.Errorf("rows %d to %d, which are none", a.First, a.Last)
+			}
+		}
+		s.LastBatch = r.Batch
+		s.Open = append(s.Open, Batch{r.Batch, rows})
+	case kindDone:
+		return s.settle(r)
+	case kindEnd:
+		if r.Rows == nil || *r.Rows < s.Settled.Len() {
+			return fmt.Errorf("an end before rows that are settled")
+		}
+		s.Rows = *r.Rows
+	default:
+		return fmt.Errorf("a record of kind %q, which this version does not know", r.Kind)
+	}
+	return nil
+}
+
+// begin reads the first record, and a snapshot, which stands for all before it.
+func (s *State) begin(r record) error {
+	if r.Version != version || r.Header == nil || *r.Header == (Header{}) {
+		return fmt.Errorf("a %s record of version %d, this one knows version %d", r.Kind, r.Version, version)
+	}
+	*s = State{Header: *r.Header, Rows: -1}
+	if r.Kind == kindStart {
+		return nil
+	}
+	if r.Counts == nil || r.Lengths == nil {
+		return fmt.Errorf("a snapshot without totals")
+	}
+	for _, a := range spans(r.Settled) {
+		if err := s.Settled.Add(a); err != nil {
+			return err
+		}
+	}
+	s.Counts, s.lengths, s.LastBatch = *r.Counts, *r.Lengths, r.Batch
+	for _, o := range r.Open {
+		s.Open = append(s.Open, Batch{o.Batch, spans(o.Rows)})
+	}
+	if r.Rows != nil {
+		s.Rows = *r.Rows
+	}
+	if s.Counts.sum() != s.Settled.Len() {
+		return fmt.Errorf("a snapshot whose totals of %d rows are not its %d settled rows", s.Counts.sum(), s.Settled.Len())
+	}
+	return nil
+}
+
+func (s *State) settle(r record) error {
+	for _, f := range []struct {
+		rows  []pair
+		count *int64
+	}{{r.Acknowledged, &s.Counts.Acknowledged}, {r.Rejected, &s.Counts.Rejected}, {r.Uncertain, &s.Counts.Uncertain}} {
+		for _, a := range spans(f.rows) {
+			if err := s.Settled.Add(a); err != nil {
+				return err
+			}
+			*f.count += a.Rows()
+		}
+	}
+	if r.Batch != 0 {
+		s.Open = slices.DeleteFunc(s.Open, func(o Batch) bool { return o.Number == r.Batch })
+	}
+	if r.Lengths != nil {
+		if r.Lengths.Rejects < s.lengths.Rejects || r.Lengths.Uncertain < s.lengths.Uncertain {
+			return fmt.Errorf("a side file that becomes shorter")
+		}
+		s.lengths = *r.Lengths
+	}
+	return nil
+}
+
+// snapshot is the state as one record.
+func (s *State) snapshot() record {
+	r := record{
+		Kind: kindSnapshot, Version: version, Header: &s.Header, Batch: s.LastBatch,
+		Settled: pairs(s.Settled.Spans()), Counts: &s.Counts, Lengths: &s.lengths,
+	}
+	for _, o := range s.Open {
+		r.Open = append(r.Open, openPair{o.Number, pairs(o.Rows)})
+	}
+	if s.Rows >= 0 {
+		r.Rows = &s.Rows
+	}
+	return r
+}

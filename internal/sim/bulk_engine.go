@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/reason"
+)
+
+// identity is one user of a bulk workload: a provider's limits of its own, and
+// how it fared.
+type identity struct {
+	model     *provider.Model
+	sampler   *provider.Sampler
+	executing int // batches that the provider works on
+
+	share    BulkUser
+	inFlight int
+	area     float64 // the integral of inFlight, in batch seconds
+	since    time.Duration
+	gate     time.Duration // the end of the waits that were asked for
+	waited   time.Duration
+}
+
+// trip is a batch under way.
+type trip struct {
+	batch         dispatch.Batch
+	sent          time.Duration
+	uplink, total time.Duration // without the provider's work
+	work          time.Duration // if no other batch is in the way
+	verdict       provider.Verdict
+}
+
+// bulkEngine loads the rows of one scenario: the production dispatcher against
+// a model of the provider for each identity.
+type bulkEngine struct {
+	s      *scenario.Scenario
+	core   *dispatch.Core
+	sees   bool // whether the law sees what the server recommends
+	users  []identity
+	agenda agenda
+	course bulkCourse
+
+	offered   int
+	asked     uint32 // the generation of the pending question: older ones are void
+	executing int
+	hint      int
+	knee      int
+	change    int // the next one that may be of the hint or the knee
+
+	trips    []trip
+	vacant   []uint32
+	served   int64 // batches
+	rows     int64 // in them
+	most     int64 // batches before it is an error
+	finished bool
+	end      time.Duration
+}
+
+func newBulkEngine(s *scenario.Scenario, seed uint64, p *dispatch.Params, sees bool) (*bulkEngine, error) {
+	e := &bulkEngine{
+		s: s, core: dispatch.New(p, s.Workload.Users, 0), sees: sees, hint: s.Provider.Hint, knee: s.Provider.Batch.Knee,
+		users: make([]identity, s.Workload.Users), most: MaxBatches,
+	}
+	for i := range e.users {
+		model, err := provider.NewAt(s, mix(seed, uint64(i)+1), start(s))
+		if err != nil {
+			return nil, fmt.Errorf("sim: %w", err)
+		}
+		e.users[i].model, e.users[i].sampler = model, provider.NewSampler(s, seed, i)
+	}
+	return e, nil
+}
+
+// run lets everything happen until the load is over, or the horizon.
+func (e *bulkEngine) run() error {
+	if err := e.step(0); err != nil {
+		return err
+	}
+	for !e.finished {
+		ev, ok := e.agenda.next()
+		if !ok {
+			return fmt.Errorf("at %v nothing is to come and the load is not over", e.end)
+		}
+		if ev.at >= e.s.Horizon {
+			e.pass(e.s.Horizon)
+			return nil
+		}
+		switch ev.kind {
+		case ask:
+			if ev.ref != e.asked {
+				continue // something happened before, and it was asked then
+			}
+		case arrive:
+			e.arrive(ev.at, ev.ref)
+			continue
+		case finish:
+			e.users[ev.line].executing--
+			e.executing--
+			continue
+		case settle:
+			e.settle(ev.at, ev.ref)
+		}
+		if err := e.step(ev.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass lets time go by for what is measured over it.
+func (e *bulkEngine) pass(now time.Duration) {
+	e.end = now
+	for i := range e.users {
+		e.users[i].pass(now)
+	}
+}
+
+func (u *identity) pass(now time.Duration) {
+	u.area += float64(u.inFlight) * (now - u.since).Seconds()
+	u.since = now
+}
+
+// step offers the rows that there is room for, sends all that may be sent and
+// plans when to ask again.
+func (e *bulkEngine) step(now time.Duration) error {
+	for {
+		for ; e.offered < e.s.Workload.Rows && !e.core.Full(); e.offered++ {
+			e.core.Offer(now, dispatch.Row{Number: int64(e.offered), Bytes: 1})
+		}
+		if e.offered == e.s.Workload.Rows {
+			e.core.End()
+		}
+		d := e.core.Next(now)
+		switch d.Action {
+		case dispatch.Send:
+			if e.core.Counts().Sent > e.most {
+				return fmt.Errorf("the load takes more than %d batches: lower workload.rows of %d, or the limits' pressure on it", MaxBatches, e.s.Workload.Rows)
+			}
+			e.depart(now, d.Batch)
+			continue
+		case dispatch.Finish:
+			e.finished = true
+			e.pass(now)
+		case dispatch.Wait:
+			e.asked++
+			if d.At <= now {
+				return fmt.Errorf("at %v the load was told to wait until %v, which must be later", now, d.At)
+			}
+			if d.At != dispatch.Never {
+				e.agenda.plan(event{at: d.At, kind: ask, ref: e.asked})
+			}
+		}
+		e.course.look(now, e.core, e.hint*len(e.users))
+		return nil
+	}
+}
+
+// depart puts a batch on the way.
+func (e *bulkEngine) depart(now time.Duration, b dispatch.Batch) {
+	u := &e.users[b.Identity]
+	u.pass(now)
+	u.inFlight++
+	u.share.Batches++
+	u.share.ParallelismMax = max(u.share.ParallelismMax, u.inFlight)
+	t := trip{batch: b, sent: now, work: u.sampler.Execution(len(b.Rows))}
+	t.uplink, t.total = u.sampler.Latency()
+	e.course.fly(now, 1)
+
+	var place uint32
+	if n := len(e.vacant); n > 0 {
+		place = e.vacant[n-1]
+		e.vacant = e.vacant[:n-1]
+		e.trips[place] = t
+	} else {
+		place = uint32(len(e.trips))
+		e.trips = append(e.trips, t)
+	}
+	e.agenda.plan(event{at: later(now, t.uplink), kind: arrive, ref: place})
+}
+
+// arrive is the provider's side. How long it works on a batch is decided now,
+// by what it works on already: a later batch does not slow an earlier one.
+func (e *bulkEngine) arrive(now time.Duration, place uint32) {
+	t := &e.trips[place]
+	u := &e.users[t.batch.Identity]
+	e.advance(now)
+	busy := provider.Slowed(t.work, e.crowding(u))
+	t.verdict = u.model.Arrive(now, 0, float64(len(t.batch.Rows)), busy)
+	took := 2 * t.uplink
+	if t.verdict.Admitted {
+		busy = provider.Slowed(busy, t.verdict.Slow)
+		took = later(t.total, busy)
+		u.executing++
+		e.executing++
+		e.agenda.plan(event{at: later(now, busy), kind: finish, line: int32(t.batch.Identity)})
+	}
+	e.agenda.plan(event{at: later(t.sent, took), kind: settle, ref: place})
+}
+
+// advance brings the hint and the knee up to now; the limits' changes are the
+// models'.
+func (e *bulkEngine) advance(now time.Duration) {
+	for ; e.change < len(e.s.Provider.Changes) && e.s.Provider.Changes[e.change].At <= now; e.change++ {
+		c := e.s.Provider.Changes[e.change]
+		if c.Hint > 0 {
+			e.hint = c.Hint
+		}
+		if c.Knee > 0 {
+			e.knee = c.Knee
+		}
+	}
+}
+
+// crowding is by how much one batch more takes longer for those that are worked
+// on, of its user or of all.
+func (e *bulkEngine) crowding(u *identity) float64 {
+	slow := 1.0
+	if e.knee > 0 {
+		slow = max(slow, float64(u.executing+1)/float64(e.knee))
+	}
+	if shared := e.s.Provider.Batch.SharedKnee; shared > 0 {
+		slow = max(slow, float64(e.executing+1)/float64(shared))
+	}
+	return slow
+}
+
+// settle is the client's side.
+func (e *bulkEngine) settle(now time.Duration, place uint32) {
+	t := &e.trips[place]
+	u := &e.users[t.batch.Identity]
+	u.pass(now)
+	u.inFlight--
+	e.course.fly(now, -1)
+	e.advance(now)
+	v := t.verdict
+	o := bulkOutcome(v)
+	if e.sees && !v.Reset {
+		o.Parallelism = e.hint
+	}
+	switch {
+	case v.Admitted:
+		rows := int64(len(t.batch.Rows))
+		e.served, e.rows, u.share.Rows = e.served+1, e.rows+rows, u.share.Rows+rows
+		e.course.load(now, len(t.batch.Rows))
+	case v.Throttled:
+		u.share.Throttled++
+		u.obey(now, v)
+		e.course.refuse(now)
+		if i := v.Index; e.sees && i >= 0 && e.s.Provider.Limits[i].Kind == scenario.BusyTime {
+			// The refusal names its limit, as Dataverse's codes do.
+			o.Budget, o.Window = e.s.Provider.Limits[i].Busy, e.s.Provider.Limits[i].Window
+		}
+	}
+	e.core.Settle(now, t.batch.ID, o)
+	e.vacant = append(e.vacant, place)
+}
+
+// obey counts the wait that a throttle asks for; waits that overlap count once.
+func (u *identity) obey(now time.Duration, v provider.Verdict) {
+	if !v.HasRetryAfter {
+		return
+	}
+	u.share.LongestRetryAfterS = max(u.share.LongestRetryAfterS, seconds(v.RetryAfter))
+	if until := later(now, v.RetryAfter); until > u.gate {
+		u.waited += until - max(u.gate, now)
+		u.gate = until
+	}
+}
+
+// bulkOutcome is what a loader makes of an answer.
+func bulkOutcome(v provider.Verdict) dispatch.Outcome {
+	o := dispatch.Outcome{RetryAfter: v.RetryAfter, HasRetryAfter: v.HasRetryAfter}
+	switch {
+	case v.Admitted:
+		o.Class = reason.OK
+	case v.Reset:
+		o.Class, o.Reason, o.Doubt = reason.Lost, reason.Unreachable, true
+	case v.Suspended:
+		o.Class, o.Reason, o.Fatal = reason.Rejected, reason.Forbidden, true
+	case v.Throttled && v.Status != 503 && v.Status != 529:
+		o.Class, o.Reason = reason.Throttled, reason.RateLimited.Reason()
+	default: // an outage, or a throttle that looks like one
+		o.Class, o.Reason = reason.Overloaded, reason.UpstreamPressure.Reason()
+		o.Doubt = !v.HasRetryAfter
+	}
+	return o
+}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// work is one thing to be sent.
+type work struct {
+	since time.Duration // when it arrived, or became the next in line
+	cost  float64
+	total time.Duration // the whole latency once it is admitted; drawn at the first try
+}
+
+// client is one process of a scenario: what it has to send, and how much of it
+// is on the way. Open work is drawn when it becomes the next in line, so that
+// an overloaded client's queue takes no memory.
+type client struct {
+	sampler  *provider.Sampler
+	open     bool
+	arrived  time.Duration // open: the arrival of the newest work that was drawn
+	back     []work        // refused: goes first
+	head     work          // the next new one
+	drawn    bool          // whether there is a head
+	inFlight int
+	pending  int // taken, neither admitted nor dropped
+}
+
+func newClient(s *scenario.Scenario, seed uint64, i int) client {
+	return client{sampler: provider.NewSampler(s, seed, i), open: s.Workload.Kind == scenario.Open}
+}
+
+// next is when there is something to send: now, or later for open work.
+func (c *client) next(now time.Duration) time.Duration {
+	if len(c.back) > 0 {
+		return now
+	}
+	if !c.drawn {
+		c.head = work{since: now, cost: c.sampler.Cost()}
+		if c.open {
+			c.arrived = later(c.arrived, c.sampler.Gap())
+			c.head.since = c.arrived
+		}
+		c.drawn = true
+	}
+	return max(now, c.head.since)
+}
+
+// take removes the next work, which next has said is there.
+func (c *client) take() work {
+	c.pending++
+	if len(c.back) > 0 {
+		w := c.back[0]
+		c.back = c.back[1:]
+		return w
+	}
+	c.drawn = false
+	return c.head
+}
+
+// cost is what the next work is thought to take.
+func (c *client) cost() float64 {
+	if len(c.back) > 0 {
+		return c.back[0].cost
+	}
+	return c.head.cost
+}
+
+// latency draws the times of one try. How long the work itself takes is drawn
+// once: otherwise a refusal would be a chance to become cheaper.
+func (c *client) latency(w *work) (uplink, total time.Duration) {
+	uplink, total = c.sampler.Latency()
+	if w.total == 0 {
+		w.total = total
+	}
+	return uplink, max(w.total, 2*uplink)
+}
+
+// idleUntil is when there is work that was not admitted: now when there is some.
+func (c *client) idleUntil(now time.Duration) time.Duration {
+	if !c.open || c.pending > 0 {
+		return now
+	}
+	return c.next(now)
+}
+
+// giveBack returns work that is to be tried again.
+func (c *client) giveBack(w work) {
+	c.pending--
+	c.back = append(c.back, w)
+}
+
+// later is a sum that saturates.
+func later(at, by time.Duration) time.Duration {
+	if by > provider.Never-at {
+		return provider.Never
+	}
+	return at + by
+}

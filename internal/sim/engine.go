@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+// MaxAttempts bounds a run, and its oracle: a scenario that asks for more is an
+// error.
+const MaxAttempts = 20_000_000
+
+// line is one Core and the clients that it governs: one client, or a fleet.
+type line struct {
+	core    *headway.Core
+	clients []client
+	first   int // the number of its first client
+	turn    int // whose turn it is
+
+	ready   time.Duration // the jitter of the attempt to come
+	drawn   bool          // whether it was drawn
+	asking  bool          // whether a question is pending
+	askAt   time.Duration
+	current uint32 // the generation of that question: older ones are void
+}
+
+// attempt is under way.
+type attempt struct {
+	ticket        headway.Ticket
+	work          work
+	sent          time.Duration
+	uplink, total time.Duration
+	line, client  int32
+	outcome       headway.Outcome
+}
+
+// engine runs one scenario.
+type engine struct {
+	s      *scenario.Scenario
+	law    string
+	model  *provider.Model
+	ledger *Ledger
+	agenda agenda
+	lines  []line
+
+	fields []provider.Field
+	header http.Header
+
+	attempts []attempt
+	vacant   []uint32
+	sent     int
+	most     int // attempts before it is an error
+}
+
+func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
+	model, err := provider.NewAt(s, seed, start(s))
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	e := &engine{s: s, law: law, model: model, ledger: ledger, most: MaxAttempts, header: make(http.Header)}
+	size, lines := 1, s.Clients
+	if s.Fleet {
+		size, lines = s.Clients, 1
+	}
+	for i := range lines {
+		core, err := headway.NewCore(headway.Config{
+			Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
+			MaxInFlight: size * s.Workload.MaxInFlight,
+			Seed:        mix(seed, uint64(i)),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("sim: scenario %s: %w", s.Name, err)
+		}
+		l := line{core: core, first: i * size}
+		for c := range size {
+			l.clients = append(l.clients, newClient(s, seed, l.first+c))
+		}
+		e.lines = append(e.lines, l)
+		e.ledger.Pace(0, i, core.Interval())
+		e.question(i, 0)
+	}
+	e.ledger.Idle(e.idleUntil(0, &e.lines[0].clients[0]))
+	return e, nil
+}
+
+// start is the wall clock at the start of a run: a day on which header fields
+// look like those of today, unless windows that are aligned to the epoch would
+// not begin with the scenario then.
+func start(s *scenario.Scenario) time.Time {
+	today := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, l := range s.Provider.Limits {
+		if l.Align == scenario.AlignEpoch && l.Window > 0 && time.Duration(today.Unix())*time.Second%l.Window != 0 {
+			return time.Unix(0, 0).UTC()
+		}
+	}
+	return today
+}
+
+// mix is the seed of one of many (the finalizer of SplitMix64).
+func mix(seed, i uint64) uint64 {
+	z := seed + (i+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// run lets everything happen until the horizon.
+func (e *engine) run() error {
+	for {
+		ev, ok := e.agenda.next()
+		if !ok || ev.at >= e.s.Horizon {
+			e.model.Advance(e.s.Horizon)
+			return nil
+		}
+		switch ev.kind {
+		case ask:
+			if l := &e.lines[ev.line]; !l.asking || ev.ref != l.current {
+				continue // an outcome has answered it before
+			}
+			e.lines[ev.line].asking = false
+			if err := e.send(ev.at, int(ev.line)); err != nil {
+				return err
+			}
+		case arrive:
+			e.arrive(ev.at, ev.ref)
+		case settle:
+			i := e.settle(ev.at, ev.ref)
+			if err := e.send(ev.at, i); err != nil {
+				return err
+			}
+		case finish: // of bulk workloads
+		}
+	}
+}
+
+// question asks again at an instant, instead of when it was going to.
+func (e *engine) question(i int, at time.Duration) {
+	l := &e.lines[i]
+	if l.asking && l.askAt == at {
+		return
+	}
+	l.current++
+	l.asking, l.askAt = at != headway.Forever, at
+	if l.asking {
+		e.agenda.plan(event{at: at, kind: ask, line: int32(i), ref: l.current})
+	}
+}
+
+// send sends all that a line may send now, and plans when to ask again.
+func (e *engine) send(now time.Duration, i int) error {
+	l := &e.lines[i]
+	for {
+		c, at := l.pick(now, e.s.Workload.MaxInFlight)
+		if c < 0 {
+			e.question(i, at)
+			return nil
+		}
+		if !l.drawn {
+			l.ready, l.drawn = l.core.Arrive(now), true
+		}
+		ticket, d, _ := l.core.Admit(now, l.ready, l.clients[c].cost())
+		if !d.OK {
+			if d.At <= now {
+				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was told to wait until %v, which must be later", e.s.Name, e.law, now, d.At)
+			}
+			e.question(i, d.At)
+			return nil
+		}
+		l.drawn = false
+		l.turn = (c + 1) % len(l.clients)
+		if e.sent++; e.sent > e.most {
+			return tooLarge(e.s)
+		}
+		e.depart(now, i, c, ticket)
+	}
+}
+
+func tooLarge(s *scenario.Scenario) error {
+	return fmt.Errorf("sim: scenario %s takes more than %d attempts: shorten its horizon of %v, raise its ceiling of %v or lower its max_in_flight of %d",
+		s.Name, MaxAttempts, s.Horizon, s.Owner.Ceiling, s.Workload.MaxInFlight)
+}
+
+// pick is the next client, in turn, that has something to send and a place in
+// flight; or none, and when that may change.
+func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
+	at = headway.Forever
+	for n := range l.clients {
+		c := l.turn + n
+		if c >= len(l.clients) {
+			c -= len(l.clients)
+		}
+		m := &l.clients[c]
+		// A line of one leaves its bound in flight to the Core.
+		if len(l.clients) > 1 && m.inFlight >= places {
+			continue
+		}
+		next := m.next(now)
+		if next <= now {
+			return c, now
+		}
+		at = min(at, next)
+	}
+	return -1, at
+}
+
+// depart puts an attempt on the way.
+func (e *engine) depart(now time.Duration, i, c int, ticket headway.Ticket) {
+	l := &e.lines[i]
+	m := &l.clients[c]
+	m.inFlight++
+	a := attempt{ticket: ticket, work: m.take(), sent: now, line: int32(i), client: int32(c)}
+	a.uplink, a.total = m.latency(&a.work)
+	e.ledger.Sent(now, i)
+
+	var place uint32
+	if n := len(e.vacant); n > 0 {
+		place = e.vacant[n-1]
+		e.vacant = e.vacant[:n-1]
+		a.outcome.Facts = e.attempts[place].outcome.Facts
+		e.attempts[place] = a
+	} else {
+		place = uint32(len(e.attempts))
+		e.attempts = append(e.attempts, a)
+	}
+	e.agenda.plan(event{at: later(now, a.uplink), kind: arrive, ref: place})
+}
+
+// arrive is the provider's side.
+func (e *engine) arrive(now time.Duration, place uint32) {
+	a := &e.attempts[place]
+	l := &e.lines[a.line]
+	m := &l.clients[a.client]
+	number := l.first + int(a.client)
+	v := e.model.Arrive(now, number, a.work.cost, a.total-2*a.uplink)
+	facts := a.outcome.Facts[:0]
+	a.outcome = outcome(v)
+	a.outcome.Facts = e.facts(v, facts)
+	a.outcome.Cost = a.work.cost
+	took := 2 * a.uplink
+	if v.Admitted {
+		m.pending--
+		took = provider.Slowed(a.total, v.Slow)
+	}
+	e.ledger.Arrived(now, number, v, a.work.since)
+	if v.Admitted {
+		e.ledger.Idle(e.idleUntil(now, m))
+	}
+	e.agenda.plan(event{at: later(a.sent, took), kind: settle, ref: place})
+}
+
+// idleUntil is when any client has work that is yet to be admitted; m is asked
+// first, as the one that is likeliest to have some.
+func (e *engine) idleUntil(now time.Duration, m *client) time.Duration {
+	at := m.idleUntil(now)
+	for i := range e.lines {
+		for c := range e.lines[i].clients {
+			if at <= now {
+				return now
+			}
+			at = min(at, e.lines[i].clients[c].idleUntil(now))
+		}
+	}
+	return at
+}
+
+// settle is the client's side; it says whose.
+func (e *engine) settle(now time.Duration, place uint32) (i int) {
+	a := &e.attempts[place]
+	i = int(a.line)
+	l := &e.lines[i]
+	m := &l.clients[a.client]
+	m.inFlight--
+	if class := a.outcome.Class; class.Retryable() {
+		m.giveBack(a.work)
+	} else if !class.Success() {
+		m.pending-- // rejected: dropped
+	}
+	l.core.Settle(now, a.ticket, a.outcome)
+	e.ledger.Pace(now, i, l.core.Interval())
+	e.vacant = append(e.vacant, place)
+	return i
+}
+
+// facts are what the header fields of an answer tell, as a client reads them.
+func (e *engine) facts(v provider.Verdict, to []control.Fact) []control.Fact {
+	if e.s.Provider.Throttle.Headers == scenario.HeadersNone {
+		return to
+	}
+	e.fields = e.model.Fields(v, e.fields[:0])
+	clear(e.header)
+	for _, f := range e.fields {
+		e.header[f.Name] = append(e.header[f.Name], f.Value)
+	}
+	s := signal.Read(e.model.Wall(), v.Status, e.header, nil)
+	return headway.Facts(to, &s)
+}
+
+// outcome is what a client makes of an answer.
+func outcome(v provider.Verdict) headway.Outcome {
+	o := headway.Outcome{RetryAfter: v.RetryAfter}
+	switch {
+	case v.Admitted:
+		o.Class = reason.OK
+	case v.Reset:
+		o.Class = reason.Lost
+	case v.Suspended:
+		o.Class = reason.Rejected
+	case v.Throttled && v.Status != 503 && v.Status != 529:
+		// Whatever the status is: a description of the provider would say so.
+		o.Class = reason.Throttled
+	default: // an outage, or a throttle that looks like one
+		o.Class = reason.Overloaded
+	}
+	return o
+}

@@ -1,0 +1,158 @@
+package sim_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// drawScenario writes a scenario file and reads it. A tame one has nothing by
+// which a client could get more than the oracle allows itself.
+func drawScenario(t *rapid.T, tame bool) *scenario.Scenario {
+	var b strings.Builder
+	number := func(low, high int, name string) int { return rapid.IntRange(low, high).Draw(t, name) }
+	maybe := func(name string) bool { return rapid.Bool().Draw(t, name) }
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+
+	ceiling := number(5, 500, "ceiling")
+	line("name: drawn")
+	line("horizon: %ds", number(30, 300, "horizon"))
+	line("clients: %d", number(1, 4, "clients"))
+	line("fleet: %v", maybe("fleet"))
+	line("owner: {ceiling: %dms, initial: %dms}", ceiling, number(ceiling, 2000, "initial"))
+	kind, spread := "backlog", 0
+	if maybe("open") {
+		kind = fmt.Sprintf("open, rate: %d/s", number(1, 20, "arrivals"))
+	}
+	if !tame {
+		spread = number(0, 1, "spread")
+	}
+	line("workload: {kind: %s, max_in_flight: %d, cost: {mean: 3, spread: %d}}", kind, number(1, 64, "places"), spread)
+	line("provider:")
+	p50 := number(10, 1000, "p50")
+	if tail := number(1, 5, "tail"); tail > 1 {
+		line("  latency: {p50: %dms, p99: %dms}", p50, tail*p50)
+	} else {
+		line("  latency: {p50: %dms, p99: %[1]dms, uplink_p50: %[2]dms, uplink_p99: %[2]dms}", p50, p50/10)
+	}
+	line("  limits:")
+	most := 7
+	if tame {
+		most = 6 // no knee, which can be passed at no cost
+	}
+	for range number(1, 2, "limits") {
+		switch number(1, most, "kind") {
+		case 1:
+			line("    - {kind: token_bucket, rate: %d/s, burst: %d}", number(1, 50, "rate"), number(1, 50, "burst"))
+		case 2:
+			line("    - {kind: fixed_window, limit: %d, window: %ds, align: %s}", number(1, 500, "limit"), number(1, 100, "window"),
+				rapid.SampledFrom([]string{"epoch", "first"}).Draw(t, "align"))
+		case 3:
+			line("    - {kind: sliding_window, limit: %d, window: %ds}", number(1, 500, "limit"), number(1, 100, "window"))
+		case 4:
+			line("    - {kind: concurrency, limit: %d}", number(1, 20, "limit"))
+		case 5:
+			line("    - {kind: cost_window, limit: %d, window: %ds}", number(10, 1000, "limit"), number(1, 100, "window"))
+		case 6:
+			line("    - {kind: busy_time, limit: %ds, window: %ds}", number(2, 100, "limit"), number(1, 100, "window"))
+		case 7:
+			line("    - {kind: slowdown, knee: %d/s, factor: 4}", number(1, 30, "knee"))
+		}
+	}
+	line("  throttle: {status: %d, retry_after: %s, counts_rejected: %v}", rapid.SampledFrom([]int{429, 403, 503}).Draw(t, "status"),
+		rapid.SampledFrom([]string{"seconds", "ms", "http_date", "exact", "none"}).Draw(t, "style"), maybe("counts"))
+	if maybe("penalty") {
+		line("  penalty: {base: %ds}", number(1, 20, "base"))
+	}
+	if maybe("suspend") {
+		line("  suspend: {throttles: %d, within: 1m}", number(1, 50, "throttles"))
+	}
+	if maybe("changes") {
+		line("  changes: [{at: 10s, scale: 0.5}, {at: 20s, scale: %d}]", number(1, 4, "scale"))
+	}
+	if maybe("outage") {
+		line("  faults: [{at: 5s, for: %ds, kind: outage}, {at: 15s, for: 5s, kind: reset}]", number(1, 15, "outage"))
+	}
+	if !tame {
+		if maybe("strangers") {
+			line("  strangers: {rate: %d/s}", number(1, 20, "strangers"))
+		}
+	}
+	s, err := scenario.Parse("drawn.yaml", []byte(b.String()))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	return s
+}
+
+// In whatever scenario, no law breaks the ceiling, every attempt is accounted
+// for, and the figures are in their ranges.
+func TestEveryLawKeepsTheCeilingInEveryScenario(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t, false)
+		law := rapid.SampledFrom(control.Names()).Draw(t, "law")
+		r, err := sim.Run(s, sim.Options{Law: law, Seed: rapid.Uint64().Draw(t, "seed")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.CeilingViolations != 0 {
+			t.Fatalf("%d attempts came too soon", r.CeilingViolations)
+		}
+		if r.Admitted+r.Throttled > r.Attempts {
+			t.Fatalf("%d admitted and %d throttled of %d attempts", r.Admitted, r.Throttled, r.Attempts)
+		}
+		lines := s.Clients
+		if s.Fleet {
+			lines = 1
+		}
+		if most := int64(lines) * (1 + int64(s.Horizon/s.Owner.Ceiling)); r.Attempts > most {
+			t.Fatalf("%d attempts, the ceiling allows %d", r.Attempts, most)
+		}
+		if r.LongestBlockS < 0 || r.LongestBlockS > s.Horizon.Seconds() {
+			t.Fatalf("longest block of %v s in %v", r.LongestBlockS, s.Horizon)
+		}
+		if r.GoodputRatio != nil && (*r.GoodputRatio < 0 || *r.GoodputRatio > 1) {
+			t.Fatalf("goodput ratio %v", *r.GoodputRatio)
+		}
+		if r.WaitP50MS != nil && (*r.WaitP50MS < 0 || *r.WaitP50MS > *r.WaitP99MS) {
+			t.Fatalf("waits %v and %v", *r.WaitP50MS, *r.WaitP99MS)
+		}
+	})
+}
+
+// Where strangers, knees and uneven costs are out of play, no client is admitted
+// more than the oracle, apart from one a client (their ceilings begin together,
+// the oracle's attempts are evenly apart) and, where latency is left to chance,
+// from luck: the oracle draws its own.
+func TestNoLawBeatsTheOracle(t *testing.T) {
+	longtest.Draws(t, 40, 500)
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScenario(t, true)
+		seed := rapid.Uint64().Draw(t, "seed")
+		oracle, err := sim.NewOracle(s, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		law := rapid.SampledFrom(control.Names()).Draw(t, "law")
+		r, err := sim.Run(s, sim.Options{Law: law, Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := int64(len(oracle.Admissions))
+		slack := int64(s.Clients)
+		if l := s.Provider.Latency; l.P50 < l.P99 {
+			slack += int64(4 * math.Sqrt(float64(best)))
+		}
+		if r.Admitted > best+slack {
+			t.Fatalf("the client was admitted %d, the oracle %d", r.Admitted, best)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package provider
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// Arrive decides on an attempt that reaches the limiter at now. The client is
+// its index in the scenario, counted apart and otherwise equal; cost is in
+// units; busy is how long the provider works on it before Slow, which is at
+// least zero ([Sampler.Latency] gives it).
+func (m *Model) Arrive(now time.Duration, client int, cost float64, busy time.Duration) Verdict {
+	m.advance(now)
+	v := m.decide(demand{cost: milli(cost), busy: int64(max(0, busy))})
+	m.counts.add(v)
+	if client >= 0 && client < len(m.clients) {
+		m.clients[client].add(v)
+	}
+	return v
+}
+
+func (c *Counts) add(v Verdict) {
+	switch {
+	case v.Admitted:
+		c.Admitted++
+	case v.Throttled:
+		c.Throttled++
+	default:
+		c.Failed++
+	}
+}
+
+// decide is Arrive for the credential's own attempts, at m.now.
+func (m *Model) decide(d demand) Verdict {
+	if m.suspended {
+		return Verdict{Suspended: true, Status: 403, Slow: 1, Index: -1}
+	}
+	v, ok := m.faults()
+	if !ok {
+		return v
+	}
+	v.Slow *= m.arrived()
+	d.held = stretch(d.busy, v.Slow)
+	if m.now < m.block.until {
+		v.Limit = Blocked
+		m.reject(d)
+		m.punish()
+	} else if at, i := m.worst(d); at > m.now {
+		v.Limit, v.Index = m.limits[i].name, m.limits[i].index
+		m.reject(d)
+		m.punish()
+	} else {
+		m.take(d)
+		v.Admitted, v.Status = true, 200
+		return v
+	}
+	v.Throttled, v.Status = true, m.cfg.Provider.Throttle.Status
+	m.retryAfter(&v, d)
+	m.countThrottle()
+	return v
+}
+
+// stretch multiplies nanoseconds and saturates.
+func stretch(busy int64, factor float64) int64 {
+	if factor == 1 { // exact, when nothing slows
+		return busy
+	}
+	return int64(min(float64(busy)*factor, float64(scenario.MaxHorizon)))
+}
+
+// faults says what the faults of the moment do; ok means that the attempt
+// goes on to the limits.
+func (m *Model) faults() (v Verdict, ok bool) {
+	v = Verdict{Slow: 1, Index: -1}
+	for _, f := range m.cfg.Provider.Faults {
+		if !f.Covers(m.now) {
+			continue
+		}
+		switch f.Kind {
+		case scenario.Outage:
+			v.Status = 503
+			return v, false
+		case scenario.Reset:
+			v.Reset = true
+			return v, false
+		case scenario.Slow:
+			v.Slow *= scenario.SlowFactor
+		}
+	}
+	return v, true
+}
+
+// arrived counts an arrival at every knee and gives the slow-down.
+func (m *Model) arrived() float64 {
+	slow := 1.0
+	for i := range m.knees {
+		k := &m.knees[i]
+		if at, ok := k.recent.newest(k.limit); ok && at > m.now-time.Second {
+			slow *= k.factor
+		}
+		k.recent.add(m.now)
+	}
+	return slow
+}
+
+func (k *knee) scale(factor float64) { k.limit = max(1, int(k.rate*factor)) }
+
+// worst is the limit that frees last, and when.
+func (m *Model) worst(d demand) (at time.Duration, index int) {
+	at = m.now
+	for i := range m.limits {
+		if t := m.limits[i].free(m.now, d); t > at {
+			at, index = t, i
+		}
+	}
+	return at, index
+}
+
+func (m *Model) take(d demand) {
+	for i := range m.limits {
+		m.limits[i].take(m.now, d)
+	}
+}
+
+func (m *Model) reject(d demand) {
+	if !m.cfg.Provider.Throttle.CountsRejected {
+		return
+	}
+	for i := range m.limits {
+		m.limits[i].reject(m.now, d)
+	}
+}
+
+// punish starts or lengthens the block after a refusal at m.now.
+func (m *Model) punish() {
+	p := m.cfg.Provider.Penalty
+	if p == nil {
+		return
+	}
+	b := &m.block
+	if b.length == 0 || m.now-b.until >= p.Forgive && m.now >= b.until {
+		b.length = p.Base
+	} else {
+		b.length = time.Duration(min(float64(b.length)*p.Factor, float64(p.Max)))
+	}
+	b.until = m.now + b.length
+}
+
+func (m *Model) countThrottle() {
+	sus := m.cfg.Provider.Suspend
+	if sus == nil {
+		return
+	}
+	m.throttles.add(m.now)
+	if first, full := m.throttles.newest(sus.Throttles); full && first > m.now-sus.Within {
+		m.suspended = true
+	}
+}
+
+// retryAfter fills in what a throttle says, in the scenario's style.
+func (m *Model) retryAfter(v *Verdict, d demand) {
+	style := m.cfg.Provider.Throttle.RetryAfter
+	if style == scenario.RetryNone {
+		return
+	}
+	at, _ := m.worst(d)
+	wait := max(at, m.block.until) - m.now
+	switch style {
+	case scenario.RetrySeconds:
+		wait = ceil(wait, time.Second)
+	case scenario.RetryMillis:
+		wait = ceil(wait, time.Millisecond)
+	case scenario.RetryDate:
+		// The date is a whole second of the wall clock, not of the scenario.
+		within := time.Duration(m.start.Nanosecond()) + m.now%time.Second
+		wait = ceil(wait+within, time.Second) - within
+	case scenario.RetryExact, scenario.RetryNone:
+	}
+	v.RetryAfter, v.HasRetryAfter = wait, true
+}
+
+// ceil rounds d up to a multiple of unit.
+func ceil(d, unit time.Duration) time.Duration { return (d + unit - 1) / unit * unit }

@@ -1,0 +1,263 @@
+package provider
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// Never is an instant that does not come.
+const Never = time.Duration(math.MaxInt64)
+
+// demand is what one attempt asks of the limits.
+type demand struct {
+	cost int64 // thousandths of a unit, at least 1
+	busy int64 // nanoseconds of work
+	held int64 // nanoseconds that it is under way: busy, slowed
+}
+
+// limiter is one limit's state. Instants never go backwards.
+type limiter interface {
+	// free is the earliest instant >= now at which d would be admitted if
+	// nothing else arrived.
+	free(now time.Duration, d demand) time.Duration
+	// take books d, which was admitted at now.
+	take(now time.Duration, d demand)
+	// reject books d, which was refused at now by any limit, where refusals count.
+	reject(now time.Duration, d demand)
+	// scale sets the limit to factor times what the scenario says.
+	scale(now time.Duration, factor float64)
+	// quota is what is left.
+	quota(now time.Duration) Quota
+	clone() limiter
+}
+
+// newLimiter builds the state of any limit that refuses. largest is the
+// greatest factor that changes will bring, at least 1, epoch the time from the last
+// multiple of the limit's window since the Unix epoch to the scenario's start.
+func newLimiter(l scenario.Limit, largest float64, epoch time.Duration) limiter {
+	var made limiter
+	switch l.Kind {
+	case scenario.TokenBucket:
+		made = &bucket{rate: l.Rate, configured: l.Burst}
+	case scenario.FixedWindow:
+		w := &fixed{configured: l.Count, window: l.Window}
+		if l.Align == scenario.AlignEpoch {
+			w.aligned, w.epoch = true, epoch
+		}
+		made = w
+	case scenario.SlidingWindow:
+		made = &sliding{configured: l.Count, window: l.Window, recent: history{most: scaled(l.Count, largest)}}
+	case scenario.Concurrency:
+		made = &concurrency{configured: l.Count}
+	case scenario.CostWindow:
+		made = &weighted{configured: milli(l.Units), window: l.Window, largest: largest}
+	case scenario.BusyTime:
+		made = &weighted{configured: int64(l.Busy), window: l.Window, busy: true, largest: largest}
+	case scenario.Slowdown:
+		return nil
+	default:
+		return nil
+	}
+	made.scale(0, 1)
+	return made
+}
+
+// scaled is a count under a factor: rounded, at least 1.
+func scaled(n int, factor float64) int {
+	return max(1, int(math.Round(float64(n)*factor)))
+}
+
+func milli(units float64) int64 { return max(1, int64(math.Round(units*1000))) }
+
+// bucket is a token bucket kept as the instant at which it is full again: the
+// GCRA form, exact in integers. It holds burst - (full-now)/interval tokens.
+type bucket struct {
+	rate       scenario.Rate
+	configured int
+
+	interval time.Duration
+	burst    time.Duration // in tokens
+	full     time.Duration
+}
+
+func (b *bucket) free(now time.Duration, _ demand) time.Duration {
+	return max(now, b.full-(b.burst-1)*b.interval)
+}
+
+func (b *bucket) take(now time.Duration, _ demand) { b.full = max(b.full, now) + b.interval }
+
+// reject takes a token, or what there is of one: never into debt, so that a
+// client that pauses for one interval gets through.
+func (b *bucket) reject(now time.Duration, d demand) {
+	b.take(now, d)
+	b.full = min(b.full, now+b.burst*b.interval)
+}
+
+func (b *bucket) scale(now time.Duration, factor float64) {
+	tokens := float64(b.burst)
+	if b.interval > 0 {
+		tokens -= float64(max(0, b.full-now)) / float64(b.interval)
+	}
+	first := b.interval == 0
+	b.interval = max(1, time.Duration(math.Ceil(float64(b.rate.Interval())/factor)))
+	b.burst = time.Duration(scaled(b.configured, factor))
+	if missing := float64(b.burst) - tokens; missing > 0 && !first {
+		b.full = now + time.Duration(math.Ceil(missing*float64(b.interval)))
+	} else {
+		b.full = min(b.full, now)
+	}
+}
+
+func (b *bucket) quota(now time.Duration) Quota {
+	missing := max(0, b.full-now)
+	used := (missing + b.interval - 1) / b.interval
+	return Quota{
+		Limit: float64(b.burst), Remaining: float64(max(0, b.burst-used)),
+		Window: b.burst * b.interval, Reset: now + missing,
+	}
+}
+
+func (b *bucket) clone() limiter { c := *b; return &c }
+
+// fixed is a counter that begins anew at a window's end.
+type fixed struct {
+	configured int
+	window     time.Duration
+	aligned    bool
+	epoch      time.Duration
+
+	limit int
+	count int
+	end   time.Duration // of the window that count belongs to
+}
+
+// roll closes a window that has ended.
+func (f *fixed) roll(now time.Duration) {
+	if now < f.end {
+		return
+	}
+	f.count = 0
+	if f.aligned {
+		f.end = now + f.window - (now+f.epoch)%f.window
+	}
+}
+
+func (f *fixed) free(now time.Duration, _ demand) time.Duration {
+	f.roll(now)
+	if f.count < f.limit {
+		return now
+	}
+	return f.end
+}
+
+func (f *fixed) take(now time.Duration, _ demand) {
+	f.roll(now)
+	if !f.aligned && now >= f.end {
+		f.end = now + f.window
+	}
+	f.count++
+}
+
+func (f *fixed) reject(now time.Duration, d demand) { f.take(now, d) }
+
+func (f *fixed) scale(_ time.Duration, factor float64) { f.limit = scaled(f.configured, factor) }
+
+func (f *fixed) quota(now time.Duration) Quota {
+	f.roll(now)
+	return Quota{
+		Limit: float64(f.limit), Remaining: float64(max(0, f.limit-f.count)),
+		Window: f.window, Reset: max(now, f.end),
+	}
+}
+
+func (f *fixed) clone() limiter { c := *f; return &c }
+
+// sliding remembers the newest admissions, as many as the limit: there is room
+// when the limit-th newest has left the window.
+type sliding struct {
+	configured int
+	window     time.Duration
+
+	limit  int
+	recent history
+}
+
+func (s *sliding) free(now time.Duration, _ demand) time.Duration {
+	at, ok := s.recent.newest(s.limit)
+	if !ok {
+		return now
+	}
+	return max(now, at+s.window)
+}
+
+func (s *sliding) take(now time.Duration, _ demand) { s.recent.add(now) }
+
+func (s *sliding) reject(now time.Duration, _ demand) { s.recent.add(now) }
+
+func (s *sliding) scale(_ time.Duration, factor float64) { s.limit = scaled(s.configured, factor) }
+
+func (s *sliding) quota(now time.Duration) Quota {
+	used := s.recent.since(now - s.window)
+	q := Quota{Limit: float64(s.limit), Remaining: float64(max(0, s.limit-used)), Window: s.window, Reset: now}
+	if at, ok := s.recent.newest(1); ok {
+		q.Reset = max(now, at+s.window)
+	}
+	return q
+}
+
+func (s *sliding) clone() limiter { c := *s; c.recent = s.recent.clone(); return &c }
+
+// concurrency holds the ends of what is under way, in order.
+type concurrency struct {
+	configured int
+
+	limit int
+	ends  []time.Duration
+}
+
+func (c *concurrency) expire(now time.Duration) {
+	n := 0
+	for n < len(c.ends) && c.ends[n] <= now {
+		n++
+	}
+	if n > 0 {
+		c.ends = slices.Delete(c.ends, 0, n)
+	}
+}
+
+func (c *concurrency) free(now time.Duration, _ demand) time.Duration {
+	c.expire(now)
+	if over := len(c.ends) - c.limit; over >= 0 {
+		return c.ends[over]
+	}
+	return now
+}
+
+func (c *concurrency) take(now time.Duration, d demand) {
+	c.expire(now)
+	end := now + time.Duration(d.held)
+	i, _ := slices.BinarySearch(c.ends, end)
+	c.ends = slices.Insert(c.ends, i, end)
+}
+
+func (*concurrency) reject(time.Duration, demand) {}
+
+func (c *concurrency) scale(_ time.Duration, factor float64) { c.limit = scaled(c.configured, factor) }
+
+func (c *concurrency) quota(now time.Duration) Quota {
+	c.expire(now)
+	q := Quota{Limit: float64(c.limit), Remaining: float64(max(0, c.limit-len(c.ends))), Reset: now}
+	if len(c.ends) > 0 {
+		q.Reset = c.ends[len(c.ends)-1]
+	}
+	return q
+}
+
+func (c *concurrency) clone() limiter {
+	n := *c
+	n.ends = slices.Clone(c.ends)
+	return &n
+}

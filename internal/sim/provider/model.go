@@ -1,0 +1,219 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// Blocked is the [Verdict.Limit] of an attempt that a penalty's block refused.
+const Blocked = "penalty"
+
+// Verdict is the answer to one attempt. Exactly one of Admitted, Throttled,
+// Reset and Suspended holds, or none of them: then it met an outage.
+type Verdict struct {
+	// Admitted: it counts as a success. Its answer comes after the whole
+	// latency, times Slow.
+	Admitted bool
+	// Throttled: refused by a limit or by a penalty's block.
+	Throttled bool
+	// Reset: the connection is cut without an answer.
+	Reset bool
+	// Suspended: the account is suspended, now and for ever.
+	Suspended bool
+	// Status is the HTTP status; 0 for a reset.
+	Status int
+	// RetryAfter is what the client is told to wait, rounded as the
+	// scenario's style has it; meaningful only with HasRetryAfter.
+	RetryAfter    time.Duration
+	HasRetryAfter bool
+	// Slow multiplies the latency of an admitted attempt; at least 1.
+	Slow float64
+	// Limit names what throttled: the limit of several that frees last, as
+	// [scenario.Limit.String] has it, or [Blocked]. Index is its place in the
+	// scenario, -1 for none.
+	Limit string
+	Index int
+}
+
+// Counts is what became of a group of attempts.
+type Counts struct {
+	Admitted  int64 `json:"admitted"`
+	Throttled int64 `json:"throttled"`
+	// Failed met an outage, a reset or suspension.
+	Failed int64 `json:"failed"`
+}
+
+// Model is a provider's whole state. Make one with [New]; see the package's
+// documentation for what it answers.
+type Model struct {
+	cfg   *scenario.Scenario
+	start time.Time
+	now   time.Duration
+
+	limits []limit
+	knees  []knee
+	style  *dialect
+
+	block struct {
+		until  time.Duration
+		length time.Duration // 0 before the first
+	}
+	throttles history // for suspension
+	suspended bool
+
+	factor float64 // product of the changes so far
+	change int     // the next one
+
+	strangers struct {
+		rng    rand.PCG
+		next   time.Duration
+		mean   float64 // nanoseconds between two
+		demand demand
+		counts Counts
+	}
+	counts  Counts
+	clients []Counts
+}
+
+// limit is one that can refuse.
+type limit struct {
+	limiter
+	name  string
+	index int
+	kind  scenario.Kind
+}
+
+// knee is a slow-down: the newest arrivals, as many as it takes to be above it.
+type knee struct {
+	rate   float64
+	limit  int
+	factor float64
+	recent history
+}
+
+// New makes a provider whose scenario starts at the Unix epoch, so that
+// aligned windows begin with it. The scenario must come from
+// [scenario.Parse]; the seed decides the strangers.
+func New(s *scenario.Scenario, seed uint64) (*Model, error) {
+	return NewAt(s, seed, time.Unix(0, 0))
+}
+
+// NewAt is [New] with the wall time of the scenario's start, at or after the
+// Unix epoch: aligned windows, HTTP dates and absolute resets follow it.
+func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
+	if s == nil {
+		return nil, errors.New("provider: no scenario")
+	}
+	if start.Unix() < 0 {
+		return nil, fmt.Errorf("provider: start %s is before the Unix epoch", start.UTC().Format(time.RFC3339))
+	}
+	m := &Model{cfg: s, start: start.UTC(), factor: 1, clients: make([]Counts, max(1, s.Clients))}
+	largest := 1.0
+	for factor, i := 1.0, 0; i < len(s.Provider.Changes); i++ {
+		factor *= s.Provider.Changes[i].Scale
+		largest = max(largest, factor)
+	}
+	for i, l := range s.Provider.Limits {
+		if l.Kind == scenario.Slowdown {
+			k := knee{rate: l.Knee.PerSecond(), factor: l.Factor}
+			k.recent.most = int(math.Ceil(k.rate * largest))
+			k.scale(1)
+			m.knees = append(m.knees, k)
+			continue
+		}
+		var epoch time.Duration
+		if l.Window > 0 {
+			epoch = time.Duration(start.UnixNano() % int64(l.Window))
+		}
+		made := newLimiter(l, largest, epoch)
+		if made == nil {
+			return nil, fmt.Errorf("provider: limits[%d]: unknown kind %q", i, l.Kind)
+		}
+		m.limits = append(m.limits, limit{limiter: made, name: l.String(), index: i, kind: l.Kind})
+	}
+	if sus := s.Provider.Suspend; sus != nil {
+		m.throttles.most = sus.Throttles
+	}
+	m.style = newDialect(s, m.limits)
+	m.strangers.next = Never
+	if st := s.Provider.Strangers; st != nil {
+		m.strangers.rng = *rand.NewPCG(seed, streamStrangers)
+		m.strangers.mean = float64(time.Second) / st.Rate.PerSecond()
+		m.strangers.demand = demand{cost: milli(s.Workload.Cost.Mean), busy: int64(s.Provider.Latency.P50)}
+		m.strangers.next = 0
+		m.nextStranger()
+	}
+	m.advance(0)
+	return m, nil
+}
+
+// Free is the earliest instant at or after now at which an attempt of that
+// cost and busy time would be admitted if it came alone: no stranger before it
+// and no change of the limits. It waits for limits, blocks, outages and
+// resets, and is [Never] for a suspended account. It changes nothing that a
+// caller could see, apart from advancing the model to now.
+func (m *Model) Free(now time.Duration, cost float64, busy time.Duration) time.Duration {
+	m.advance(now)
+	if m.suspended {
+		return Never
+	}
+	at, _ := m.worst(demand{cost: milli(cost), busy: int64(max(0, busy))})
+	at = max(at, m.block.until)
+	// Faults may touch or overlap each other: go on until none moves it.
+	for moved := true; moved; {
+		moved = false
+		for _, f := range m.cfg.Provider.Faults {
+			if f.Kind != scenario.Slow && f.Covers(at) {
+				at, moved = f.At+f.For, true
+			}
+		}
+	}
+	return at
+}
+
+// Factor is the product of the changes so far: what limits are multiplied by.
+func (m *Model) Factor() float64 { return m.factor }
+
+// Suspended says whether the account is suspended.
+func (m *Model) Suspended() bool { return m.suspended }
+
+// BlockedUntil is the end of the last block of the penalty; zero before the first.
+func (m *Model) BlockedUntil() time.Duration { return m.block.until }
+
+// Counts is what became of all attempts of the credential.
+func (m *Model) Counts() Counts { return m.counts }
+
+// Client is what became of the attempts of one client; zero for one that the
+// scenario does not have.
+func (m *Model) Client(i int) Counts {
+	if i < 0 || i >= len(m.clients) {
+		return Counts{}
+	}
+	return m.clients[i]
+}
+
+// Strangers is what became of the strangers so far.
+func (m *Model) Strangers() Counts { return m.strangers.counts }
+
+// Clone is a deep copy: what happens to one does not happen to the other. It
+// costs as much as the limits remember.
+func (m *Model) Clone() *Model {
+	c := *m
+	c.limits = slices.Clone(m.limits)
+	for i := range c.limits {
+		c.limits[i].limiter = m.limits[i].clone()
+	}
+	c.knees = slices.Clone(m.knees)
+	for i := range c.knees {
+		c.knees[i].recent = m.knees[i].recent.clone()
+	}
+	c.throttles = m.throttles.clone()
+	c.clients = slices.Clone(m.clients)
+	return &c
+}

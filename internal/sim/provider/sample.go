@@ -1,0 +1,123 @@
+package provider
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// The streams of random numbers that are drawn from one seed. Clients take
+// four each, from streamClients on.
+const (
+	streamStrangers = 1
+	streamClients   = 1 << 16
+)
+
+// z99 is the standard normal distribution's 99th percentile.
+const z99 = 2.3263478740408408
+
+// Sampler draws what a scenario leaves to chance for one client: latency,
+// cost, the arrivals of open work and the execution of batches. The same
+// scenario, seed and client give the same numbers; each of the four has its own
+// stream, so that one that is
+// drawn more often leaves the others as they are. For one goroutine.
+type Sampler struct {
+	uplink, total          lognormal
+	cost                   lognormal
+	gap                    float64 // mean nanoseconds between arrivals; 0 without
+	latency, costs, arrive rand.PCG
+
+	overhead, perRow time.Duration
+	factor           lognormal
+	executions       rand.PCG
+}
+
+// NewSampler makes the sampler of a client, from 0.
+func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
+	stream := streamClients + 4*uint64(client)
+	l, c := s.Provider.Latency, s.Workload.Cost
+	p := &Sampler{
+		uplink:  percentiles(l.UplinkP50, l.UplinkP99),
+		total:   percentiles(l.P50, l.P99),
+		cost:    lognormal{median: c.Mean, sigma: c.Spread},
+		latency: *rand.NewPCG(seed, stream),
+		costs:   *rand.NewPCG(seed, stream+1),
+		arrive:  *rand.NewPCG(seed, stream+2),
+	}
+	if c.Spread > 0 {
+		p.cost.median = c.Mean * math.Exp(-c.Spread*c.Spread/2) // so that the mean is Mean
+	}
+	if b := s.Provider.Batch; b != nil {
+		p.overhead, p.perRow = b.Overhead, b.PerRow
+		p.factor = lognormal{median: 1, sigma: b.Spread}
+		p.executions = *rand.NewPCG(seed, stream+3)
+	}
+	if s.Workload.Kind == scenario.Open {
+		p.gap = float64(time.Second) / s.Workload.Rate.PerSecond()
+	}
+	return p
+}
+
+// Latency draws one attempt's times: the uplink, after which it reaches the
+// limiter, and the total, after which an admitted one is back; a refused one
+// is back after twice the uplink. The total is never shorter than that. The
+// provider is busy with an admitted one for total - 2*uplink.
+func (p *Sampler) Latency() (uplink, total time.Duration) {
+	uplink = time.Duration(p.uplink.draw(&p.latency))
+	total = time.Duration(p.total.draw(&p.latency))
+	return uplink, max(total, 2*uplink)
+}
+
+// Execution draws how long the provider works on a batch of rows that no other
+// is in the way of; 0 in a scenario without batches.
+func (p *Sampler) Execution(rows int) time.Duration {
+	mean := float64(p.overhead) + float64(p.perRow)*float64(rows)
+	return time.Duration(min(mean*p.factor.draw(&p.executions), float64(scenario.MaxHorizon)))
+}
+
+// Cost draws one attempt's cost in units, above 0.
+func (p *Sampler) Cost() float64 { return p.cost.draw(&p.costs) }
+
+// Gap draws the time until the next piece of open work arrives; [Never] for a
+// backlog.
+func (p *Sampler) Gap() time.Duration {
+	if p.gap == 0 {
+		return Never
+	}
+	return max(1, time.Duration(min(exponential(&p.arrive)*p.gap, float64(scenario.MaxHorizon))))
+}
+
+// Slowed is a latency multiplied by a verdict's [Verdict.Slow].
+func Slowed(latency time.Duration, slow float64) time.Duration {
+	return time.Duration(stretch(int64(latency), slow))
+}
+
+// lognormal is constant when sigma is 0.
+type lognormal struct{ median, sigma float64 }
+
+func percentiles(p50, p99 time.Duration) lognormal {
+	if p99 <= p50 {
+		return lognormal{median: float64(p50)}
+	}
+	return lognormal{median: float64(p50), sigma: math.Log(float64(p99)/float64(p50)) / z99}
+}
+
+// draw takes two numbers from the stream always, so that a distribution that
+// turns constant leaves what follows it as it was.
+func (l lognormal) draw(rng *rand.PCG) float64 {
+	// Box-Muller: plain and exact enough.
+	radius := math.Sqrt(2 * exponential(rng))
+	z := radius * math.Cos(2*math.Pi*uniform(rng))
+	if l.sigma == 0 {
+		return l.median
+	}
+	return l.median * math.Exp(l.sigma*z)
+}
+
+// uniform is in [0, 1).
+func uniform(rng *rand.PCG) float64 { return float64(rng.Uint64()>>11) / (1 << 53) }
+
+// exponential has mean 1.
+func exponential(rng *rand.PCG) float64 { return -math.Log(1 - uniform(rng)) }

@@ -1,0 +1,54 @@
+package sim
+
+import (
+	"errors"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// Options is how a scenario is run.
+type Options struct {
+	// Law is the control law by name, one of control.Names. Default
+	// control.DefaultLaw.
+	Law string
+	// Seed decides everything that is left to chance. 0 is a seed like any other.
+	Seed uint64
+	// Trace keeps what a plot needs, in [Result.Trace].
+	Trace bool
+}
+
+// Run plays a scenario, which must come from scenario.Parse or scenario.Load.
+// It is an error when the law is unknown, when the scenario cannot be modelled
+// and when it takes more than [MaxAttempts].
+func Run(s *scenario.Scenario, o Options) (Result, error) {
+	oracle, err := NewOracle(s, o.Seed)
+	if err != nil {
+		return Result{}, err
+	}
+	return run(s, o, oracle)
+}
+
+func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
+	if o.Law == "" {
+		o.Law = control.DefaultLaw
+	}
+	ledger := NewLedger(s, o.Law, o.Seed)
+	if o.Trace {
+		ledger.KeepTrace()
+	}
+	e, err := newEngine(s, o.Law, o.Seed, ledger)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := e.run(); err != nil {
+		return Result{}, err
+	}
+	r := ledger.Result(oracle, e.model)
+	if b := e.lines[0].core.Belief(); b.Kind != control.Unknown {
+		r.Belief = &Belief{Kind: b.Kind.String(), Limit: round(b.Limit, 4), WindowS: seconds(b.Window), Confidence: round(b.Confidence, 4)}
+	}
+	return r, nil
+}
+
+var errNoScenario = errors.New("sim: no scenario")

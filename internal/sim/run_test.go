@@ -1,0 +1,256 @@
+package sim_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenarios"
+)
+
+func run(t testing.TB, s *scenario.Scenario, o sim.Options) sim.Result {
+	t.Helper()
+	if o.Law == "" {
+		o.Law = "aimd" // its arithmetic is known
+	}
+	r, err := sim.Run(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func jsonOf(t testing.TB, r sim.Result) []byte {
+	t.Helper()
+	b, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// is checks a figure that may be unknown.
+func is(t *testing.T, name string, got *float64, want float64) {
+	t.Helper()
+	if got == nil || math.Abs(*got-want) > 1e-9 {
+		t.Errorf("%s is %v, want %v", name, show(got), want)
+	}
+}
+
+func isUnknown(t *testing.T, name string, got *float64) {
+	t.Helper()
+	if got != nil {
+		t.Errorf("%s is %v, want null", name, *got)
+	}
+}
+
+func show(x *float64) any {
+	if x == nil {
+		return "null"
+	}
+	return *x
+}
+
+func TestClientThatOnlyTheCeilingBinds(t *testing.T) {
+	r := run(t, parse(t, "horizon: 1m", "owner: {ceiling: 100ms, initial: 100ms}", "provider:", exact), sim.Options{Seed: 1})
+	// The first leaves within its jitter of at most the ceiling, each next one
+	// a ceiling later; each takes 10 ms to the provider.
+	if r.Attempts < 599 || r.Attempts > 600 || r.Admitted != r.Attempts || r.Throttled != 0 {
+		t.Errorf("attempts %d, admitted %d, throttled %d, want all of 599 or 600", r.Attempts, r.Admitted, r.Throttled)
+	}
+	is(t, "goodput_ratio", r.GoodputRatio, round4(float64(r.Admitted)/600))
+	is(t, "throttled_per_1000", r.ThrottledPer1000, 0)
+	is(t, "wait_p50_ms", r.WaitP50MS, 110)
+	is(t, "wait_p99_ms", r.WaitP99MS, 110)
+	is(t, "time_to_90pct_s", r.TimeTo90PctS, 1)
+	if r.LongestBlockS < 0.1 || r.LongestBlockS > 0.11 {
+		t.Errorf("longest block is %v s, want 0.1 to 0.11", r.LongestBlockS)
+	}
+	isUnknown(t, "throttles_per_change", r.ThrottlesPerChange)
+	isUnknown(t, "fairness_jain", r.FairnessJain)
+	if r.StrangersHarm != nil || r.Belief != nil || r.Suspended || r.CeilingViolations != 0 || r.Trace != nil {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func round4(x float64) float64 { return math.Round(x*1e4) / 1e4 }
+
+func TestOneAMinuteIsRefusedOnceAMinute(t *testing.T) {
+	// Each minute: one is admitted, the next is refused and told exactly when to
+	// come back, which is in the next minute.
+	r := run(t, parse(t, "horizon: 3m", "owner: {ceiling: 1s, initial: 1s}", "provider:", exact,
+		"  limits: [{kind: fixed_window, limit: 1, window: 1m}]", "  throttle: {retry_after: exact}"), sim.Options{Seed: 1})
+	if r.Attempts != 6 || r.Admitted != 3 || r.Throttled != 3 {
+		t.Errorf("attempts %d, admitted %d, throttled %d, want 6, 3, 3", r.Attempts, r.Admitted, r.Throttled)
+	}
+	is(t, "goodput_ratio", r.GoodputRatio, 1)
+	is(t, "throttled_per_1000", r.ThrottledPer1000, 1000)
+	// From the admission in the first second to 20 ms (the way of the refusal,
+	// and of the next attempt) after the second minute has begun.
+	if r.LongestBlockS < 59 || r.LongestBlockS > 60.02 {
+		t.Errorf("longest block is %v s", r.LongestBlockS)
+	}
+}
+
+func TestNothingAdmittedIsUnknownAndNotZero(t *testing.T) {
+	r := run(t, parse(t, "horizon: 1m", "clients: 2", "provider:", exact,
+		"  faults: [{at: 0s, for: 1m, kind: outage}]"), sim.Options{})
+	if r.Attempts == 0 || r.Admitted != 0 || r.Throttled != 0 {
+		t.Errorf("attempts %d, admitted %d, throttled %d: an outage is no throttle", r.Attempts, r.Admitted, r.Throttled)
+	}
+	isUnknown(t, "throttled_per_1000", r.ThrottledPer1000)
+	isUnknown(t, "goodput_ratio", r.GoodputRatio)
+	isUnknown(t, "time_to_90pct_s", r.TimeTo90PctS)
+	isUnknown(t, "wait_p50_ms", r.WaitP50MS)
+	isUnknown(t, "wait_p99_ms", r.WaitP99MS)
+	isUnknown(t, "fairness_jain", r.FairnessJain)
+	if r.LongestBlockS != 60 {
+		t.Errorf("longest block is %v s, want the whole minute", r.LongestBlockS)
+	}
+}
+
+func TestOpenWorkWaitsInItsQueue(t *testing.T) {
+	// 2/s arrive and 1/s may be sent: after ten minutes about half is waiting,
+	// and the last that was served had waited about five.
+	r := run(t, parse(t, "horizon: 10m", "owner: {ceiling: 1s, initial: 1s}", "workload: {kind: open, rate: 2/s}", "provider:", exact),
+		sim.Options{Seed: 7})
+	if r.Admitted < 598 || r.Admitted > 600 {
+		t.Errorf("admitted %d, want 598 to 600", r.Admitted)
+	}
+	if *r.WaitP99MS < 270e3 || *r.WaitP99MS > 330e3 || *r.WaitP50MS < 130e3 || *r.WaitP50MS > 170e3 {
+		t.Errorf("waits are %v and %v ms, want about 150 s and 300 s", *r.WaitP50MS, *r.WaitP99MS)
+	}
+	// With room to spare nobody waits for long, and idling is no block.
+	r = run(t, parse(t, "horizon: 1h", "owner: {ceiling: 100ms, initial: 100ms}", "workload: {kind: open, rate: 6/min}", "provider:", exact),
+		sim.Options{Seed: 7})
+	is(t, "goodput_ratio", r.GoodputRatio, 1)
+	if *r.WaitP99MS > 210 || r.LongestBlockS > 0.5 {
+		t.Errorf("wait is %v ms, block %v s, though nothing is in the way", *r.WaitP99MS, r.LongestBlockS)
+	}
+}
+
+func TestSuspensionEndsTheRunForGood(t *testing.T) {
+	r := run(t, parse(t, "horizon: 10m", "owner: {ceiling: 10ms, initial: 100ms}", "provider:", exact,
+		"  limits: [{kind: token_bucket, rate: 1/s}]", "  suspend: {throttles: 5, within: 1m}"), sim.Options{Seed: 1})
+	if !r.Suspended || r.Throttled != 5 {
+		t.Errorf("suspended %v after %d throttles, want true after 5", r.Suspended, r.Throttled)
+	}
+	if met := r.Attempts - r.Admitted - r.Throttled; met <= 0 {
+		t.Errorf("%d attempts met the suspension, want some", met)
+	}
+}
+
+func TestThrottlesAreCountedFromAChangeForFiveMinutes(t *testing.T) {
+	lines := []string{"horizon: 30m", "owner: {ceiling: 10m, initial: 10m}", "provider:", exact,
+		"  limits: [{kind: fixed_window, limit: 1, window: 30m}]"}
+	// Attempts arrive 10 min apart and more: the first is admitted, the next refused.
+	quiet := run(t, parse(t, append(lines, "  changes: [{at: 25m, scale: 0.5}]")...), sim.Options{Seed: 1})
+	if quiet.Throttled == 0 {
+		t.Fatal("no throttles")
+	}
+	is(t, "throttles_per_change of a change without throttles after it", quiet.ThrottlesPerChange, 0)
+	near := run(t, parse(t, append(lines, "  changes: [{at: 9m, scale: 0.5}, {at: 25m, scale: 1}]")...), sim.Options{Seed: 1})
+	is(t, "throttles_per_change of one throttle after one of two changes", near.ThrottlesPerChange, 0.5)
+}
+
+func TestStrangersAreHarmedByPushing(t *testing.T) {
+	lines := []string{"horizon: 10m", "owner: {ceiling: %, initial: 1s}", "provider:", exact,
+		"  limits: [{kind: token_bucket, rate: 10/s, burst: 5}]", "  strangers: {rate: 3/s}"}
+	with := func(ceiling string) sim.Result {
+		own := slices.Clone(lines)
+		own[1] = strings.ReplaceAll(own[1], "%", ceiling)
+		return run(t, parse(t, own...), sim.Options{Seed: 2})
+	}
+	pushy, polite := with("10ms"), with("1s")
+	if pushy.StrangersHarm == nil || polite.StrangersHarm == nil || *pushy.StrangersHarm < 100 || *polite.StrangersHarm > 20 {
+		t.Errorf("harm is %v and %v, want many and few", *pushy.StrangersHarm, *polite.StrangersHarm)
+	}
+	is(t, "goodput_ratio, which is capped", pushy.GoodputRatio, 1)
+}
+
+func TestFleetHoldsOneCeilingAndSharesFairly(t *testing.T) {
+	lines := []string{"horizon: 1m", "clients: 4", "owner: {ceiling: 100ms, initial: 100ms}", "provider:", exact}
+	alone := run(t, parse(t, lines...), sim.Options{Seed: 1})
+	fleet := run(t, parse(t, append(lines, "fleet: true")...), sim.Options{Seed: 1})
+	if alone.Admitted < 4*599 || fleet.Admitted < 599 || fleet.Admitted > 600 {
+		t.Errorf("admitted %d alone and %d as a fleet, want 4 ceilings and 1", alone.Admitted, fleet.Admitted)
+	}
+	if *fleet.FairnessJain < 0.999 || *alone.FairnessJain < 0.999 || *fleet.GoodputRatio < 0.998 {
+		t.Errorf("got %+v and %+v", alone, fleet)
+	}
+}
+
+func TestFleetKeepsEachMembersPlaces(t *testing.T) {
+	// 3 members with one place each, 100 ms an answer: 30/s and not more.
+	r := run(t, parse(t, "horizon: 1m", "clients: 3", "fleet: true", "owner: {ceiling: 1ms, initial: 1ms}",
+		"workload: {max_in_flight: 1}", "provider:", exact), sim.Options{Seed: 1})
+	if r.Admitted < 1700 || r.Admitted > 1800 {
+		t.Errorf("admitted %d, want just under 1800", r.Admitted)
+	}
+}
+
+func TestSameSeedSameBytes(t *testing.T) {
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, whole := range all {
+		s := new(*whole)
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(2, 10))*time.Minute) // the golden files are of the whole
+		one := jsonOf(t, run(t, s, sim.Options{Seed: 11}))
+		if two := jsonOf(t, run(t, s, sim.Options{Seed: 11, Trace: true})); !bytes.Equal(one, two) {
+			t.Errorf("%s: the same seed gave\n%s\nand\n%s", s.Name, one, two)
+		}
+		other := run(t, s, sim.Options{Seed: 12})
+		other.Seed = 11
+		if bytes.Equal(one, jsonOf(t, other)) {
+			t.Errorf("%s: another seed gave the same figures", s.Name)
+		}
+	}
+}
+
+func TestResultHasItsFieldsInOrder(t *testing.T) {
+	want := []string{"scenario", "law", "seed", "horizon_s", "attempts", "admitted", "throttled", "throttled_per_1000",
+		"goodput_ratio", "time_to_90pct_s", "longest_block_s", "wait_p50_ms", "wait_p99_ms", "suspended",
+		"throttles_per_change", "strangers_harm", "ceiling_violations", "fairness_jain", "belief"}
+	d := json.NewDecoder(bytes.NewReader(jsonOf(t, sim.Result{})))
+	if _, err := d.Token(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, key.(string))
+		var value any
+		if err := d.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+func TestUnknownLawAndNoScenarioAreErrors(t *testing.T) {
+	s := parse(t, "horizon: 1m")
+	if _, err := sim.Run(s, sim.Options{Law: "fastest"}); err == nil || !strings.Contains(err.Error(), `law is "fastest", must be one of `+strings.Join(control.Names(), ", ")) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := sim.Run(nil, sim.Options{}); err == nil {
+		t.Error("a run of nothing")
+	}
+	if _, err := sim.Compare([]*scenario.Scenario{s}, []string{"aimd", "fastest"}, 1); err == nil {
+		t.Error("compared an unknown law")
+	}
+}

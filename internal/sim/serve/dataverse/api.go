@@ -1,0 +1,313 @@
+package dataverse
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+// What is bounded beside the options.
+const (
+	maxUsers  = 1000
+	maxTables = 100
+)
+
+// API is the environment, for [serve.Options].APIs of one server.
+type API struct {
+	opt   Options
+	start time.Time
+
+	mu      sync.Mutex // guards everything below
+	users   map[string]*user
+	servers []Traffic
+	tables  map[string]*table
+	arrived int // requests of known users
+	written int // batches that were
+	crowded int // requests that are under way
+}
+
+// New checks the options; the times of hints begin now. Errors name the option,
+// its value and its bounds.
+func New(opt Options) (*API, error) {
+	if err := opt.settle(); err != nil {
+		return nil, err
+	}
+	return &API{
+		opt: opt, start: time.Now(),
+		users: make(map[string]*user), servers: make([]Traffic, opt.Servers), tables: make(map[string]*table),
+	}, nil
+}
+
+// Mount adds the endpoints.
+func (a *API) Mount(mux *http.ServeMux, gate *serve.Gate) {
+	for pattern, handle := range map[string]func(port, *request){
+		"POST /api/data/{version}/{set}/{action}": port.bulk,
+		"GET /api/data/{version}/{set}/{action}":  port.count,
+		"POST /api/data/{version}/{set}":          port.create,
+		"PATCH /api/data/{version}/{entity}":      port.patch,
+		"GET /api/data/{version}/{entity}":        port.read,
+		"/api/data/":                              port.nowhere,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			p := port{api: a, gate: gate}
+			if in, ok := p.open(w, r); ok {
+				handle(p, in)
+			}
+		})
+	}
+}
+
+// hint is the parallelism that is recommended now.
+func (a *API) hint() int {
+	level := a.opt.Hint
+	for _, h := range a.opt.Hints {
+		if time.Since(a.start) >= a.scaled(h.After) {
+			level = h.Parallelism
+		}
+	}
+	return level
+}
+
+// port answers requests.
+type port struct {
+	api  *API
+	gate *serve.Gate
+}
+
+// request is one of a known user.
+type request struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	user   *user
+	server int
+	body   []byte
+}
+
+// open learns who asks, and reads the body. What goes wrong is answered.
+func (p port) open(w http.ResponseWriter, r *http.Request) (in *request, ok bool) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !p.gate.Knows(token) {
+		unauthorized(w)
+		return nil, false
+	}
+	in = &request{w: w, r: r}
+	a, key := p.api, serve.KeyID(token)
+	a.mu.Lock()
+	if in.user = a.users[key]; in.user == nil && len(a.users) < a.opt.Users {
+		in.user = &user{name: key, last: make(map[int]problem)}
+		a.users[key] = in.user
+	}
+	known := in.user != nil
+	if known {
+		in.server = a.choose(in.user, r)
+		a.arrived++
+	}
+	at, hint := a.arrived, a.hint()
+	a.mu.Unlock()
+	w.Header().Set("Odata-Version", "4.0")
+	if !known {
+		refuse(w, problem{http.StatusForbidden, codeNoMember, "The user is not a member of the organization."}, nil)
+		return nil, false
+	}
+	w.Header().Set("X-Ms-Dop-Hint", strconv.Itoa(hint))
+	http.SetCookie(w, &http.Cookie{Name: affinity, Value: server(in.server), Path: "/", HttpOnly: true})
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opt.MaxBytes)))
+	_, long := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case long || a.due(TooLarge, at):
+		tooLarge(w)
+	case err != nil: // the client has gone away
+	case a.due(Unauthorized, at):
+		unauthorized(w)
+	case a.due(Broken, at):
+		refuse(w, problem{http.StatusInternalServerError, codeUnexpected, "An unexpected error occurred."}, nil)
+	case !strings.HasPrefix(r.PathValue("version"), "v9."):
+		p.nowhere(in)
+	default:
+		in.body = body
+		return in, true
+	}
+	return nil, false
+}
+
+func unauthorized(w http.ResponseWriter) {
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	http.Error(w, "HTTP Error 401 - Unauthorized: Access is denied", http.StatusUnauthorized)
+}
+
+// tooLarge answers as what stands before Dataverse does, not in its language.
+func tooLarge(w http.ResponseWriter) {
+	http.Error(w, "The page was not displayed because the request entity is too large.", http.StatusRequestEntityTooLarge)
+}
+
+// affinity is the cookie that names a server.
+const affinity = "ARRAffinity"
+
+// choose picks the server of a request. The lock is held.
+func (a *API) choose(u *user, r *http.Request) int {
+	if c, err := r.Cookie(affinity); err == nil {
+		for i := range a.servers {
+			if c.Value == server(i) {
+				return i
+			}
+		}
+	}
+	i := u.next
+	u.next = (u.next + 1) % len(a.servers)
+	return i
+}
+
+// due says whether it is time for a fault.
+func (a *API) due(t Trouble, at int) bool { return slices.Contains(a.opt.Faults, Fault{t, at}) }
+
+func (p port) nowhere(in *request) {
+	refuse(in.w, notFound(in.r.URL.Path[strings.LastIndex(in.r.URL.Path, "/")+1:]), nil)
+}
+
+// enter takes a request of so many rows through the limits and its execution; a
+// refusal is answered. The caller answers and leaves. Gone says that there is
+// nobody to answer to.
+func (p port) enter(in *request, rows int) (v *serve.Visit, gone, ok bool) {
+	a := p.api
+	execution := a.lasts(in.user, rows)
+	defer func() {
+		if !ok {
+			a.crowd(in.user, -1)
+		}
+	}()
+	v, ok = p.gate.Enter(in.w, in.r, serve.Call{
+		Key: in.user.name, Scope: in.user.name + "@" + server(in.server), Cost: float64(rows), Busy: execution,
+	})
+	if !ok {
+		return nil, true, false
+	}
+	a.tell(v)
+	refused := a.meet(in, v, execution)
+	if !v.Admitted {
+		if v.HasRetryAfter {
+			v.Header().Set("Retry-After", strconv.FormatInt(int64((max(0, v.RetryAfter)+time.Second-1)/time.Second), 10))
+			if a.opt.Scale > 1 {
+				v.Header().Set("Retry-After-Ms", strconv.FormatInt(int64((max(0, v.RetryAfter)+time.Millisecond-1)/time.Millisecond), 10))
+			}
+		}
+		refuse(v, refused, nil)
+		v.Leave()
+		return nil, false, false
+	}
+	gone = !v.Pause(in.r.Context(), provider.Slowed(execution, v.Slow))
+	return v, gone, true
+}
+
+// leave ends a request that entered.
+func (p port) leave(in *request, v *serve.Visit) {
+	a := p.api
+	a.crowd(in.user, -1)
+	a.mu.Lock()
+	in.user.count.Executing--
+	a.servers[in.server].Executing--
+	a.mu.Unlock()
+	v.Free()
+}
+
+// lasts is how long rows of a user will execute, who is one of the crowd from now on.
+func (a *API) lasts(u *user, rows int) time.Duration {
+	mine, all := a.crowd(u, 1)
+	slow := 1.0
+	if a.opt.Knee > 0 {
+		slow = max(slow, float64(all)/float64(a.opt.Knee))
+	}
+	if a.opt.UserKnee > 0 {
+		slow = max(slow, float64(mine)/float64(a.opt.UserKnee))
+	}
+	return a.scaled(provider.Slowed(a.opt.Overhead+time.Duration(rows)*a.opt.RowTime, slow))
+}
+
+// crowd counts the requests that are under way, of a user and of all. Those that
+// will be refused are among them until they are.
+func (a *API) crowd(u *user, more int) (mine, all int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u.crowd += more
+	a.crowded += more
+	return u.crowd, a.crowded
+}
+
+// tell puts what the limits have left into the header.
+func (a *API) tell(v *serve.Visit) {
+	for _, q := range slices.Backward(v.Quotas) { // the first of a kind is told
+		switch q.Kind {
+		case scenario.SlidingWindow:
+			v.Header().Set("X-Ms-Ratelimit-Burst-Remaining-Xrm-Requests", strconv.FormatInt(int64(q.Remaining), 10))
+		case scenario.BusyTime:
+			cents := int64(math.Round(q.Remaining * a.opt.Scale * 100))
+			v.Header().Set("X-Ms-Ratelimit-Time-Remaining-Xrm-Requests", grouped(cents/100)+"."+strconv.FormatInt(100+cents%100, 10)[1:])
+		case scenario.TokenBucket, scenario.FixedWindow, scenario.CostWindow, scenario.Concurrency, scenario.Slowdown:
+		}
+	}
+}
+
+// meet counts what the limits said, and words a refusal.
+func (a *API) meet(in *request, v *serve.Visit, execution time.Duration) (refused problem) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case v.Suspended:
+		refused = problem{http.StatusForbidden, codePrivilege, "The account is suspended."}
+	case v.Throttled:
+		// A block goes on about what began it.
+		refused = in.user.last[in.server]
+		for i := range v.Quotas {
+			if v.Quotas[i].Name == v.Limit {
+				refused = throttled(&v.Quotas[i], a.opt.Scale)
+			}
+		}
+		in.user.last[in.server] = refused
+	case !v.Admitted:
+		refused = problem{http.StatusServiceUnavailable, codeUnexpected, "The service is unavailable."}
+	}
+	charged := time.Duration(float64(execution) * a.opt.Scale)
+	in.user.count.met(v.Verdict, refused.code, charged)
+	a.servers[in.server].met(v.Verdict, refused.code, charged)
+	return refused
+}
+
+// write writes a request's rows; ok is false where there are too many sets.
+func (a *API) write(in *request, set string, op operation, rows []row) (b batch, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.tables[set]
+	if t == nil {
+		if len(a.tables) >= maxTables {
+			return b, false
+		}
+		t = newTable(set, a.opt.Seed)
+		a.tables[set] = t
+	}
+	b = t.write(op, rows, a.opt.Tables == Standard || len(rows) == 1)
+	in.user.count.wrote(b.written)
+	a.servers[in.server].wrote(b.written)
+	if b.written > 0 {
+		a.written++
+		b.cut, b.garbled = b.cut || a.due(Cut, a.written), b.garbled || a.due(Garbage, a.written)
+	}
+	return b, true
+}
+
+// fields reads the body of a single row.
+func (in *request) fields() (out map[string]json.RawMessage, err error) {
+	if err = json.Unmarshal(in.body, &out); err == nil && out == nil {
+		err = errors.New("the body is no object")
+	}
+	return out, err
+}

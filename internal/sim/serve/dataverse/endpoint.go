@@ -1,0 +1,220 @@
+package dataverse
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+// bulk is CreateMultiple, UpdateMultiple and UpsertMultiple.
+func (p port) bulk(in *request) {
+	set, action := in.r.PathValue("set"), in.r.PathValue("action")
+	op, known := actions[action]
+	if !known || !plain(set) {
+		p.nowhere(in)
+		return
+	}
+	rows, err := p.api.targets(set, in.body)
+	switch {
+	case err != nil:
+		refuse(in.w, malformed(err), nil)
+		return
+	case len(rows) > p.api.opt.MaxRows:
+		tooLarge(in.w)
+		return
+	}
+	v, b, ok := p.run(in, set, op, rows)
+	if !ok {
+		return
+	}
+	defer v.Leave()
+	switch {
+	case b.failed >= 0 && p.api.opt.Tables == Elastic && len(rows) > 1:
+		first := b.rows[b.failed].problem
+		first.status = http.StatusBadRequest
+		var each map[string]string
+		if annotated(in.r.Header) {
+			each = rowsOf(b.rows)
+		}
+		refuse(v, first, each)
+	case b.failed >= 0:
+		o := b.rows[b.failed].problem
+		o.message += fmt.Sprintf(" (Targets[%d])", b.failed)
+		refuse(v, o, nil)
+	case op != create:
+		v.WriteHeader(http.StatusNoContent)
+	default:
+		ids := make([]string, len(b.rows))
+		for i, o := range b.rows {
+			ids[i] = o.id.String()
+		}
+		send(v, http.StatusOK, map[string]any{
+			"@odata.context": origin(in.r) + "$metadata#" + namespace + "CreateMultipleResponse", "Ids": ids,
+		})
+	}
+}
+
+// create is the creation of one row.
+func (p port) create(in *request) {
+	set := in.r.PathValue("set")
+	if !plain(set) {
+		p.nowhere(in)
+		return
+	}
+	fields, err := in.fields()
+	if err != nil {
+		refuse(in.w, malformed(err), nil)
+		return
+	}
+	r, err := p.api.row(set, strings.TrimSuffix(set, "s")+"id", fields)
+	if err != nil {
+		refuse(in.w, malformed(fmt.Errorf("the row %w", err)), nil)
+		return
+	}
+	p.one(in, set, create, r)
+}
+
+// patch is the update or upsert of one row.
+func (p port) patch(in *request) {
+	set, id, err := reference(in.r.PathValue("entity"))
+	if err != nil || !plain(set) {
+		p.nowhere(in)
+		return
+	}
+	fields, err := in.fields()
+	if err != nil {
+		refuse(in.w, malformed(err), nil)
+		return
+	}
+	delete(fields, "@odata.id") // the path has it
+	r, err := p.api.row(set, "", fields)
+	if err != nil {
+		refuse(in.w, malformed(fmt.Errorf("the row %w", err)), nil)
+		return
+	}
+	r.id, r.named, r.byKey = id, true, strings.Contains(in.r.PathValue("entity"), "=")
+	r.fails = p.api.fails(&r)
+	op := upsert
+	if in.r.Header.Get("If-Match") == "*" {
+		op = update
+	}
+	p.one(in, set, op, r)
+}
+
+// one writes a single row and answers.
+func (p port) one(in *request, set string, op operation, r row) {
+	v, b, ok := p.run(in, set, op, []row{r})
+	if !ok {
+		return
+	}
+	defer v.Leave()
+	if b.failed >= 0 {
+		refuse(v, b.rows[0].problem, nil)
+		return
+	}
+	v.Header().Set("Odata-Entityid", origin(in.r)+set+"("+b.rows[0].id.String()+")")
+	v.WriteHeader(http.StatusNoContent)
+}
+
+// run takes rows through the limits, executes and writes them; ok is false when
+// it is answered, or nobody is there to be answered to.
+func (p port) run(in *request, set string, op operation, rows []row) (v *serve.Visit, b batch, ok bool) {
+	v, gone, ok := p.enter(in, len(rows))
+	if !ok {
+		return nil, b, false
+	}
+	b, ok = p.api.write(in, set, op, rows)
+	v.Wrote(b.written)
+	p.leave(in, v)
+	switch {
+	case gone:
+		v.Leave()
+	case !ok:
+		refuse(v, notFound(set), nil)
+		v.Leave()
+	case b.cut:
+		v.Cut()
+	case b.garbled:
+		v.Header().Set("Content-Type", "text/html")
+		v.WriteHeader(http.StatusOK)
+		_, _ = v.Write([]byte("<html><body>this is no JSON")) // the client may have gone away
+		v.Leave()
+	default:
+		return v, b, true
+	}
+	return nil, b, false
+}
+
+// read tells of one row.
+func (p port) read(in *request) {
+	set, id, err := reference(in.r.PathValue("entity"))
+	if err != nil || !plain(set) {
+		p.nowhere(in)
+		return
+	}
+	v, gone, ok := p.enter(in, 1)
+	if !ok {
+		return
+	}
+	defer v.Leave()
+	p.api.mu.Lock()
+	var sum uint64
+	var held bool
+	if t := p.api.tables[set]; t != nil {
+		sum, held = t.rows[id]
+	}
+	p.api.mu.Unlock()
+	p.leave(in, v)
+	switch {
+	case gone:
+	case !held:
+		refuse(v, problem{http.StatusNotFound, codeNoRow, fmt.Sprintf("Entity of %s With Id = %s Does Not Exist", set, id)}, nil)
+	default:
+		send(v, http.StatusOK, map[string]string{
+			"@odata.context": origin(in.r) + "$metadata#" + set + "/$entity",
+			"@odata.id":      set + "(" + id.String() + ")",
+			"@odata.etag":    fmt.Sprintf(`W/"%016x"`, sum),
+		})
+	}
+}
+
+// count tells how many rows a set holds.
+func (p port) count(in *request) {
+	set := in.r.PathValue("set")
+	if in.r.PathValue("action") != "$count" || !plain(set) {
+		p.nowhere(in)
+		return
+	}
+	v, gone, ok := p.enter(in, 1)
+	if !ok {
+		return
+	}
+	defer v.Leave()
+	p.api.mu.Lock()
+	n := 0
+	if t := p.api.tables[set]; t != nil {
+		n = len(t.rows)
+	}
+	p.api.mu.Unlock()
+	p.leave(in, v)
+	if gone {
+		return
+	}
+	v.Header().Set("Content-Type", "text/plain")
+	_, _ = v.Write([]byte(strconv.Itoa(n))) // the client may have gone away
+}
+
+// plain says whether a text can be a set's name.
+func plain(set string) bool {
+	return set != "" && len(set) <= 128 && strings.IndexFunc(set, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '_'
+	}) < 0
+}
+
+// origin is the URL that the environment's own begin with.
+func origin(r *http.Request) string {
+	return "http://" + r.Host + "/api/data/" + r.PathValue("version") + "/"
+}

@@ -1,0 +1,242 @@
+package llm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+const (
+	defaultOutput = 64
+	maxMean       = 100_000
+	fastest       = 1e6
+)
+
+// Options are how the provider answers. The zero value answers with 64 tokens
+// on average, all at once.
+type Options struct {
+	// Seed decides the answers.
+	Seed uint64
+	// OutputTokens is about the mean length of an answer: 1 to 100,000, default 64.
+	OutputTokens int
+	// TokensPerSecond is how fast a call's output is generated, at most
+	// 1,000,000; 0, the default, is without delay.
+	TokensPerSecond float64
+}
+
+// API is the endpoints, for [serve.Options].APIs. It is immutable.
+type API struct {
+	seed uint64
+	mean int
+	pace float64
+}
+
+// New checks the options. Errors name the option, its value and its bounds.
+func New(opt Options) (*API, error) {
+	if opt.OutputTokens == 0 {
+		opt.OutputTokens = defaultOutput
+	}
+	if opt.OutputTokens < 1 || opt.OutputTokens > maxMean {
+		return nil, fmt.Errorf("llm: option OutputTokens is %d, must be from 1 to %d", opt.OutputTokens, maxMean)
+	}
+	if !(opt.TokensPerSecond >= 0 && opt.TokensPerSecond <= fastest) {
+		return nil, fmt.Errorf("llm: option TokensPerSecond is %g, must be from 0 to %g", opt.TokensPerSecond, fastest)
+	}
+	return &API{seed: opt.Seed, mean: opt.OutputTokens, pace: opt.TokensPerSecond}, nil
+}
+
+// Mount adds the endpoints.
+func (a *API) Mount(mux *http.ServeMux, gate *serve.Gate) {
+	for pattern, e := range map[string]endpoint{
+		"POST /v1/chat/completions":                              chat(openAI{}),
+		"POST /v1/responses":                                     responses(openAI{}),
+		"POST /openai/deployments/{deployment}/chat/completions": chat(azure{}),
+		"POST /openai/v1/chat/completions":                       chat(azure{}),
+		"POST /openai/v1/responses":                              responses(azure{}),
+		"POST /v1/messages":                                      messages,
+		"POST /v1/messages/count_tokens":                         countTokens,
+		"POST /v1beta/models/{call}":                             generate,
+		"POST /v1/models/{call}":                                 generate,
+		"GET /v1/models":                                         list(openAI{}),
+		"GET /v1beta/models":                                     list(gemini{}),
+		"GET /openai/v1/models":                                  list(azure{}),
+		"/v1/":                                                   nowhere(openAI{}),
+		"/openai/":                                               nowhere(azure{}),
+		"/v1beta/":                                               nowhere(gemini{}),
+	} {
+		mux.Handle(pattern, port{endpoint: e, api: a, gate: gate})
+	}
+}
+
+// dialect is one provider's language: how it is told who calls, how it tells of
+// its limits, and how it says what went wrong.
+type dialect interface {
+	// credential is the caller's; empty for none.
+	credential(r *http.Request) string
+	// mark names the request, where the provider does.
+	mark(h http.Header, id string)
+	// limits tells what is left.
+	limits(h http.Header, left []serve.Quota)
+	// refuse gives the answer to a call that went wrong, and may add to the
+	// header what belongs to it.
+	refuse(h http.Header, t trouble) (status int, body any)
+	// models is the list of models.
+	models() any
+}
+
+// endpoint is one path's call.
+type endpoint struct {
+	dialect
+	// open says that paths of OpenAI and Anthropic meet here.
+	open bool
+	// read makes a call of a body; its error is a badRequest or errNowhere.
+	read func(r *http.Request, body []byte) (call, error)
+	// charge is what the provider's limit on tokens weighs, on admission.
+	charge func(a *answer) int
+	plain  func(a *answer) any
+	script func(a *answer) script
+	// count answers a call that wants nothing but the weight of a prompt.
+	count func(c call) any
+}
+
+// list is an endpoint that lists the models; it meets no limit.
+func list(d dialect) endpoint {
+	return endpoint{dialect: d, open: true, read: func(*http.Request, []byte) (call, error) { return call{listing: true}, nil }}
+}
+
+// nowhere refuses every call.
+func nowhere(d dialect) endpoint {
+	return endpoint{dialect: d, open: true, read: func(*http.Request, []byte) (call, error) { return call{}, errNowhere }}
+}
+
+var errNowhere = errors.New("no such path or method")
+
+// trouble is what a refusal has to say.
+type trouble struct {
+	kind
+	id    string
+	call  call
+	why   string       // of a malformed request
+	limit *serve.Quota // that throttles; nil when it counts neither calls nor tokens
+	cost  int          // in tokens
+	wait  time.Duration
+	told  bool // wait is to be told
+}
+
+// port serves an endpoint.
+type port struct {
+	endpoint
+	api  *API
+	gate *serve.Gate
+}
+
+// ServeHTTP answers one call.
+func (p port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.open && r.Header.Get("Anthropic-Version") != "" {
+		p.dialect = anthropic{}
+	}
+	key := p.credential(r)
+	if !p.gate.Knows(key) {
+		t := trouble{kind: unknownKey}
+		if key == "" {
+			t.kind = keyless
+		}
+		p.fail(w, t)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		p.fail(w, trouble{kind: oversized})
+		return
+	} else if err != nil {
+		return // the client has gone away
+	}
+	c, err := p.read(r, body)
+	switch bad, ok := errors.AsType[badRequest](err); {
+	case ok:
+		p.fail(w, trouble{kind: malformed, why: bad.Error()})
+	case err != nil:
+		p.fail(w, trouble{kind: unknownPath, why: r.Method + " of this path"})
+	case c.listing:
+		send(w, http.StatusOK, p.models())
+	case c.counting:
+		send(w, http.StatusOK, p.count(c))
+	default:
+		p.generate(w, r, c, serve.KeyID(key))
+	}
+}
+
+// generate takes a call through the limits and answers it.
+func (p port) generate(w http.ResponseWriter, r *http.Request, c call, key string) {
+	a := p.api.answer(c, time.Now())
+	cost := max(1, p.charge(a))
+	v, ok := p.gate.Enter(w, r, serve.Call{Key: key, Model: c.model, Cost: float64(cost), Busy: p.api.lasts(a.generated(), 1)})
+	if !ok {
+		return
+	}
+	defer v.Leave()
+	p.mark(v.Header(), a.id)
+	p.limits(v.Header(), v.Quotas)
+	t := trouble{id: a.id, call: c, cost: cost}
+	f := faultOf(c.model)
+	switch {
+	case v.Suspended:
+		t.kind = suspended
+	case v.Throttled:
+		t.kind, t.wait, t.told = throttled, v.RetryAfter, v.HasRetryAfter
+		for i := range v.Quotas {
+			if q := &v.Quotas[i]; q.Name == v.Limit {
+				t.limit = q
+			}
+		}
+	case !v.Admitted, f.ailment == ailing, f.ailment == erring && !c.stream:
+		t.kind = overloaded
+	case f.ailment == spent:
+		t.kind = exhausted
+	case f.ailment == throttling:
+		t.kind, t.wait, t.told = throttled, time.Second, true
+	default:
+		p.reply(v, r, a, f)
+		return
+	}
+	v.Free()
+	p.fail(v, t)
+}
+
+// lasts is how long it takes to generate so many tokens.
+func (a *API) lasts(tokens int, slow float64) time.Duration {
+	if a.pace == 0 {
+		return 0
+	}
+	return time.Duration(math.Round(float64(tokens) / a.pace * slow * float64(time.Second)))
+}
+
+func (e endpoint) fail(w http.ResponseWriter, t trouble) {
+	status, body := e.refuse(w.Header(), t)
+	send(w, status, body)
+}
+
+func send(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(body)) // the client may have gone away
+}
+
+// encode writes JSON as providers do, with <, > and & as they are. What is
+// encoded here always can be.
+func encode(v any) []byte {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic("llm: " + err.Error())
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n"))
+}

@@ -1,0 +1,102 @@
+package llm
+
+import (
+	_ "embed"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+//go:embed llm.yaml
+var builtin []byte
+
+// Limits are those of the built-in scenario; zero is no such limit.
+type Limits struct {
+	// RequestsPerMinute and TokensPerMinute hold in any stretch of a minute.
+	RequestsPerMinute, TokensPerMinute int
+	// RequestsPerDay begins anew at midnight UTC.
+	RequestsPerDay int
+}
+
+// Scenario is the built-in scenario with these limits: answers begin after
+// about 200 ms, and a refusal tells exactly how long to wait. Each limit is at
+// most 10,000,000, tokens 1,000,000,000.
+func (l Limits) Scenario() (*scenario.Scenario, error) {
+	for _, f := range []struct {
+		name       string
+		value, top int
+	}{
+		{"RequestsPerMinute", l.RequestsPerMinute, scenario.MaxCount},
+		{"TokensPerMinute", l.TokensPerMinute, 1_000_000_000},
+		{"RequestsPerDay", l.RequestsPerDay, scenario.MaxCount},
+	} {
+		if f.value < 0 || f.value > f.top {
+			return nil, fmt.Errorf("llm: limit %s is %d, must be from 0, which is none, to %d", f.name, f.value, f.top)
+		}
+	}
+	s, err := scenario.Parse("llm.yaml", builtin)
+	if err != nil {
+		panic("llm: the embedded scenario is broken: " + err.Error())
+	}
+	if n := l.RequestsPerMinute; n > 0 {
+		s.Provider.Limits = append(s.Provider.Limits, scenario.Limit{Kind: scenario.SlidingWindow, Count: n, Window: time.Minute})
+	}
+	if n := l.TokensPerMinute; n > 0 {
+		s.Provider.Limits = append(s.Provider.Limits, scenario.Limit{Kind: scenario.CostWindow, Units: float64(n), Window: time.Minute})
+	}
+	if n := l.RequestsPerDay; n > 0 {
+		s.Provider.Limits = append(s.Provider.Limits, scenario.Limit{Kind: scenario.FixedWindow, Count: n, Window: 24 * time.Hour, Align: scenario.AlignEpoch})
+	}
+	return s, nil
+}
+
+// known are the models that are listed; any name is answered.
+var known = []string{"sim-large", "sim-small", "sim-thinking"}
+
+var knownSince = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// callsPerTime are the kinds of limit that headers call requests.
+var callsPerTime = []scenario.Kind{scenario.TokenBucket, scenario.FixedWindow, scenario.SlidingWindow}
+
+// first is the first limit of one of the kinds, nil for none.
+func first(left []serve.Quota, kinds ...scenario.Kind) *serve.Quota {
+	i := slices.IndexFunc(left, func(q serve.Quota) bool { return slices.Contains(kinds, q.Kind) })
+	if i < 0 {
+		return nil
+	}
+	return &left[i]
+}
+
+// window names the length of a limit's window.
+func window(q *serve.Quota) string {
+	switch w := q.Window; {
+	case w >= 23*time.Hour:
+		return "day"
+	case w == time.Minute:
+		return "min"
+	default:
+		return w.String()
+	}
+}
+
+// retryAfter tells a throttle's wait in the header, also in milliseconds where
+// the provider does.
+func retryAfter(h http.Header, t trouble, millis bool) {
+	if !t.told {
+		return
+	}
+	h.Set("Retry-After", strconv.FormatInt(int64(ceil(t.wait, time.Second)/time.Second), 10))
+	if millis {
+		h.Set("Retry-After-Ms", strconv.FormatInt(ceil(t.wait, time.Millisecond).Milliseconds(), 10))
+	}
+}
+
+func whole(v float64) string { return strconv.FormatInt(int64(v), 10) }
+
+// ceil rounds up to a multiple of unit; never below zero.
+func ceil(d, unit time.Duration) time.Duration { return (max(d, 0) + unit - 1) / unit * unit }

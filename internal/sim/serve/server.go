@@ -1,0 +1,460 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/provider"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// Options are what a server serves beside its scenario. The zero value is
+// 1,000 conversations, no token and no log.
+type Options struct {
+	// Seed decides the data, latencies and strangers.
+	Seed uint64
+	// Conversations is how many there are: 1 to 100,000, default 1,000.
+	Conversations int
+	// Messages is their mean number in a conversation: 1 to 1,000, default 8.
+	Messages int
+	// Updated is how many of the oldest conversations have changed since: 0,
+	// the default, to Conversations.
+	Updated int
+	// Token is the bearer token that data requests must carry; empty asks for none.
+	Token string
+	// Log gets one JSON line for each decision, each with one Write, never
+	// two at a time; nil writes none.
+	Log io.Writer
+	// Datasets are mounted beside the conversations.
+	Datasets []Dataset
+	// APIs are mounted beside both, and win where paths are the same.
+	APIs []API
+}
+
+// statusClientGone is logged when the client went away unanswered.
+const statusClientGone = 499
+
+// Dataset is data that a server has. Its handlers run only for requests that
+// were authorised and admitted, after their latency.
+type Dataset interface {
+	// Register adds the handlers. Patterns must name their paths, must not
+	// begin with /-/, and are the path kinds in [Stats].
+	Register(mux *http.ServeMux)
+}
+
+// Server is the provider. Make one with [New].
+type Server struct {
+	data  *http.ServeMux
+	apis  *http.ServeMux
+	token [sha256.Size]byte // of the whole header value
+	auth  bool
+	start time.Time
+	log   journal
+	// places are the limits of concurrency, when the model does not have them.
+	places []place
+
+	mu      sync.Mutex // guards everything below
+	model   *provider.Model
+	sampler *provider.Sampler
+	stats   Stats
+	// scopes are the limits of [Call.Scope], copies of the pristine one.
+	scopes   map[string]*provider.Model
+	pristine *provider.Model
+
+	reporters []Reporter
+}
+
+// Reporter is an API that tells of itself.
+type Reporter interface {
+	API
+	// Report names the API, and gives what it did as JSON can have it: in [Stats],
+	// and at /-/NAME.
+	Report() (name string, did any)
+}
+
+// Stats is what the server has done so far.
+type Stats struct {
+	provider.Counts
+	// Unauthorized counts requests without the token; they met no limit.
+	Unauthorized int64 `json:"unauthorized"`
+	// InFlight is how many admitted requests are under way.
+	InFlight int64 `json:"in_flight"`
+	// Suspended says that the account is suspended.
+	Suspended bool `json:"suspended"`
+	// ByLimit counts refusals by what refused, as in [Entry.Limit].
+	ByLimit map[string]int64 `json:"by_limit"`
+	// ByPath counts by path kind, such as "GET /conversations/{id}"; unknown
+	// paths are "other".
+	ByPath map[string]provider.Counts `json:"by_path"`
+	// ByKey counts what came through the [Gate], by [KeyID]; beyond 1,000 keys,
+	// further ones are "others".
+	ByKey map[string]KeyCounts `json:"by_key,omitempty"`
+	// ByScope counts by [Call.Scope]; beyond 1,000, further ones are "others".
+	ByScope map[string]ScopeCounts `json:"by_scope,omitempty"`
+	// Reports is what the APIs tell of themselves.
+	Reports map[string]any `json:"reports,omitempty"`
+}
+
+// New makes a server whose scenario starts now. Errors name the option, its
+// value and its bounds.
+func New(s *scenario.Scenario, opt Options) (*Server, error) {
+	conversations, err := newConversations(opt)
+	if err != nil {
+		return nil, err
+	}
+	start, places := time.Now(), []place(nil)
+	pristine, err := provider.NewAt(s, opt.Seed, start)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if len(opt.APIs) > 0 {
+		s, places = apart(s)
+	}
+	model, err := provider.NewAt(s, opt.Seed, start)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	srv := &Server{
+		data:    http.NewServeMux(),
+		apis:    http.NewServeMux(),
+		token:   sha256.Sum256([]byte("Bearer " + opt.Token)),
+		auth:    opt.Token != "",
+		start:   start,
+		log:     journal{to: opt.Log},
+		places:  places,
+		model:   model,
+		sampler: provider.NewSampler(s, opt.Seed, 0),
+		stats: Stats{
+			ByLimit: make(map[string]int64), ByPath: make(map[string]provider.Counts), ByKey: make(map[string]KeyCounts),
+			ByScope: make(map[string]ScopeCounts),
+		},
+		scopes: make(map[string]*provider.Model), pristine: pristine,
+	}
+	conversations.Register(srv.data)
+	for _, d := range opt.Datasets {
+		d.Register(srv.data)
+	}
+	for _, a := range opt.APIs {
+		a.Mount(srv.apis, &Gate{server: srv})
+		if r, ok := a.(Reporter); ok {
+			srv.reporters = append(srv.reporters, r)
+		}
+	}
+	return srv, nil
+}
+
+// Close says whether the log is whole: it gives the first failure to write it.
+// Close an http.Server that uses this handler first.
+func (s *Server) Close() error { return s.log.failure() }
+
+// Stats is a copy of the counts.
+func (s *Server) Stats() Stats {
+	reports := make(map[string]any)
+	for _, r := range s.reporters {
+		name, did := r.Report()
+		reports[name] = did
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats
+	out.Reports, out.Suspended = reports, s.model.Suspended()
+	out.ByLimit, out.ByPath, out.ByKey = maps.Clone(out.ByLimit), maps.Clone(out.ByPath), maps.Clone(out.ByKey)
+	out.ByScope = maps.Clone(out.ByScope)
+	for scope, c := range out.ByScope {
+		c.ByLimit = maps.Clone(c.ByLimit)
+		out.ByScope[scope] = c
+	}
+	return out
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/-/healthz":
+		w.WriteHeader(http.StatusNoContent)
+	case r.URL.Path == "/-/stats":
+		writeJSON(w, http.StatusOK, "application/json", s.Stats())
+	case strings.HasPrefix(r.URL.Path, "/-/"):
+		s.report(w, strings.TrimPrefix(r.URL.Path, "/-/"))
+	case s.spoken(r):
+		s.apis.ServeHTTP(w, r)
+	case !s.authorized(r):
+		s.mu.Lock()
+		s.stats.Unauthorized++
+		s.mu.Unlock()
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		Problem(w, http.StatusUnauthorized, "a bearer token is required")
+	default:
+		s.limited(w, r)
+	}
+}
+
+// report answers with what one API tells of itself.
+func (s *Server) report(w http.ResponseWriter, of string) {
+	for _, r := range s.reporters {
+		if name, did := r.Report(); name == of {
+			writeJSON(w, http.StatusOK, "application/json", did)
+			return
+		}
+	}
+	Problem(w, http.StatusNotFound, "no such path")
+}
+
+// spoken says whether an API answers to the request's path.
+func (s *Server) spoken(r *http.Request) bool {
+	_, pattern := s.apis.Handler(r)
+	return pattern != ""
+}
+
+// authorized compares digests, so that neither content nor length shows in time.
+func (s *Server) authorized(r *http.Request) bool {
+	if !s.auth {
+		return true
+	}
+	got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+	return subtle.ConstantTimeCompare(got[:], s.token[:]) == 1
+}
+
+// decision is what the model said about one request.
+type decision struct {
+	provider.Verdict
+	at     time.Duration
+	fields []provider.Field
+	quotas []provider.Quota // for APIs
+}
+
+// limited takes a request through uplink, limits and latency to its data.
+func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
+	_, pattern := s.data.Handler(r)
+	if pattern == "" {
+		pattern = "other"
+	}
+	s.mu.Lock()
+	uplink, total := s.sampler.Latency()
+	cost := s.sampler.Cost()
+	s.mu.Unlock()
+	if !wait(r.Context(), uplink) {
+		return
+	}
+	d := s.decide(pattern, Call{Cost: cost}, total-2*uplink)
+	if d.Admitted {
+		defer s.leave()
+	}
+	entry := s.entry(r, d)
+	if d.Reset {
+		s.log.add(entry)
+		reset(w)
+		return
+	}
+	rest := uplink
+	if d.Admitted {
+		rest = provider.Slowed(total, d.Slow) - uplink
+	}
+	if !wait(r.Context(), rest) {
+		if d.Admitted {
+			entry.Status = statusClientGone
+		}
+		s.log.add(entry)
+		return
+	}
+	for _, f := range d.fields {
+		w.Header().Set(f.Name, f.Value)
+	}
+	if !d.Admitted {
+		s.log.add(entry)
+		Problem(w, d.Status, http.StatusText(d.Status))
+		return
+	}
+	out := &logged{ResponseWriter: w, journal: &s.log, entry: entry}
+	s.data.ServeHTTP(out, r)
+	out.status(http.StatusOK) // of a handler that wrote nothing
+}
+
+// decide lets a request arrive at the limits and counts what became of it.
+func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := decision{at: time.Since(s.start)}
+	model := s.limits(c.Scope)
+	model.Advance(d.at)
+	if v, full := s.crowded(); full && c.Scope == "" {
+		d.Verdict = v
+	} else {
+		d.Verdict = model.Arrive(d.at, 0, c.Cost, busy)
+	}
+	s.tally(c.Scope, d.Verdict)
+	by := s.stats.ByPath[pattern]
+	count(d.Verdict, &s.stats.Counts, &by)
+	s.stats.ByPath[pattern] = by
+	if d.Admitted {
+		s.stats.InFlight++
+	} else {
+		s.stats.ByLimit[refusedBy(d.Verdict)]++
+	}
+	if c.Key == "" {
+		d.fields = model.Fields(d.Verdict, nil)
+		return d
+	}
+	d.quotas = model.Quotas(d.at, nil)
+	key := s.account(c.Key)
+	k := s.stats.ByKey[key]
+	count(d.Verdict, &k.Counts)
+	if d.Admitted {
+		k.Charged += c.Cost
+	}
+	s.stats.ByKey[key] = k
+	return d
+}
+
+func count(v provider.Verdict, all ...*provider.Counts) {
+	for _, c := range all {
+		switch {
+		case v.Admitted:
+			c.Admitted++
+		case v.Throttled:
+			c.Throttled++
+		default:
+			c.Failed++
+		}
+	}
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	s.stats.InFlight--
+	s.mu.Unlock()
+}
+
+// refusedBy names what refused, as the log has it.
+func refusedBy(v provider.Verdict) string {
+	switch {
+	case v.Admitted:
+		return ""
+	case v.Reset:
+		return string(scenario.Reset)
+	case v.Suspended:
+		return "suspended"
+	case v.Throttled:
+		return v.Limit
+	default:
+		return string(scenario.Outage)
+	}
+}
+
+func (s *Server) entry(r *http.Request, d decision) Entry {
+	query := r.URL.Query()
+	e := Entry{
+		T: float64(d.at.Microseconds()) / 1000, At: s.start.Add(d.at).UTC(),
+		Method: r.Method, Path: cut(r.URL.Path),
+		Cursor: cut(query.Get("cursor")), UpdatedAfter: cut(query.Get("updated_after")),
+		Status: d.Status, Admitted: d.Admitted, Limit: refusedBy(d.Verdict),
+	}
+	if d.HasRetryAfter {
+		e.RetryAfterMS = new(float64(d.RetryAfter) / float64(time.Millisecond))
+	}
+	return e
+}
+
+func cut(text string) string { return text[:min(len(text), 1024)] }
+
+// logged writes the log's entry once the status is known, before the answer.
+type logged struct {
+	http.ResponseWriter
+	journal *journal
+	entry   Entry
+	written bool
+}
+
+func (l *logged) status(code int) {
+	if l.written || code < 200 {
+		return
+	}
+	l.written, l.entry.Status = true, code
+	l.journal.add(l.entry)
+}
+
+// cut writes the entry of an answer that does not come.
+func (l *logged) cut() {
+	if !l.written {
+		l.written, l.entry.Status = true, 0
+		l.journal.add(l.entry)
+	}
+}
+
+// WriteHeader writes the entry first.
+func (l *logged) WriteHeader(code int) {
+	l.status(code)
+	l.ResponseWriter.WriteHeader(code)
+}
+
+// Write writes the entry first.
+func (l *logged) Write(b []byte) (int, error) {
+	l.status(http.StatusOK)
+	return l.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController flush.
+func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// wait lets d pass; false when the client has gone away.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reset cuts the connection with a TCP reset; where there is no connection to
+// take over, as with HTTP/2, the stream is reset instead.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	raw := conn
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		raw = wrapped.NetConn() // under TLS, so that no goodbye is sent either
+	}
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a failure leaves an orderly close, which is as final
+	}
+	_ = raw.Close()
+}
+
+// Problem answers with application/problem+json, for data sets too. The detail
+// is shown to the client.
+func Problem(w http.ResponseWriter, status int, detail string) {
+	writeJSON(w, status, "application/problem+json", struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail,omitempty"`
+	}{http.StatusText(status), status, detail})
+}
+
+func writeJSON(w http.ResponseWriter, status int, kind string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "encoding failed", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // the client may have gone away
+}
