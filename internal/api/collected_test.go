@@ -107,7 +107,7 @@ func TestRunsAndGapsAreTheJSONOfTheCommandLine(t *testing.T) {
 		"/v1/connections":                 w.reader.status,
 		"/v1/connections?connection=chat": []collect.ConnectionStatus{w.reader.status[1]},
 	} {
-		// As cmd/headway prints it, but for the indent.
+		// As the command prints it, but for the indent.
 		printed, err := json.Marshal(want)
 		if err != nil {
 			t.Fatal(err)

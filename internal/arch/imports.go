@@ -51,6 +51,9 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	if local && matches(commands, to) && !matches(commands, dir) {
 		return "nothing imports a command: what a command and another package share belongs in a package of its own"
 	}
+	if local && matches(cli, to) && dir != cli && !matches(commands, dir) {
+		return "nothing imports the command line but a command"
+	}
 	if local && matches(harness, to) && dir != harness && (!test || !matches("e2e/...", dir)) {
 		return "only the end-to-end tests run the binary as a process: what another package needs of it belongs elsewhere"
 	}

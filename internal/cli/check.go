@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/reason"
+)
+
+func newCheck() *cobra.Command {
+	var (
+		asJSON, probe bool
+		schema        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "check CONNECTION.yaml",
+		Short: "Say what collecting a connection would do, and what is wrong with its file",
+		Long: `Reads a connection file, reports everything that is wrong with it by line and
+field, and says what a run would do. Where the connection was collected before,
+by the state file, it says what was edited since and what the next run does about
+it. It sends nothing, unless --probe asks for one request: the first page of the
+first stream. The probe warns of a paging or incremental expression that matches
+nothing there, and of a list that ends on a full page.`,
+		Example: `  headway check connection.yaml
+  headway check connection.yaml --probe      # one real request
+  headway check --schema > connection.schema.json   # for an editor`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				return exactly(0, "no argument with --schema")(cmd, args)
+			}
+			return exactly(1, "the connection's file")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if schema {
+				_, err := cmd.OutOrStdout().Write(rest.Schema())
+				return err
+			}
+			c, err := loadConnection(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			path := statePath(cmd)
+			con, err := rest.New(c, rest.KeepTokens(path))
+			if err != nil {
+				return usage(err)
+			}
+			report := struct {
+				rest.Plan
+				// Changes are what differs from the last run, by the state file.
+				Changes []collect.Change `json:"changes,omitempty"`
+				Probe   *rest.Probed     `json:"probe,omitempty"`
+			}{Plan: rest.Describe(c)}
+			to := openDestination(cmd, c)
+			if report.Changes, err = changesOf(cmd, path, c.Name, to.location(), con.Streams()); err != nil {
+				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
+			}
+			if text := to.together(cmd, c.Name); text != "" {
+				report.Warnings = append(report.Warnings, text)
+			}
+			if !asJSON {
+				if err := report.Write(cmd.OutOrStdout()); err != nil {
+					return err
+				}
+				for i, change := range report.Changes {
+					if i == 0 {
+						_, _ = fmt.Fprintln(cmd.OutOrStdout())
+					}
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "changed", changeText(c.Name, change))
+				}
+			}
+			if probe {
+				found, err := probeOnce(cmd, c, con)
+				if err != nil {
+					return err
+				}
+				report.Probe = &found
+				if !asJSON {
+					_, _ = fmt.Fprintln(cmd.OutOrStdout(), "probe: "+found.String())
+					for _, w := range found.Warnings {
+						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "warning", w)
+					}
+				}
+			}
+			if asJSON {
+				return writeJSON(cmd, report)
+			}
+			return nil
+		},
+		ValidArgsFunction: yamlFiles,
+	}
+	overrideFlags(cmd)
+	stateFlag(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&probe, "probe", false, "send one request")
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of connection files")
+	return cmd
+}
+
+// probeOnce sends one request, not one retry more.
+func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Probed, error) {
+	o := schedule.Options(c)
+	o.MaxRequests = 1
+	o.Retry.Attempts = 1
+	caller, err := collect.NewCaller(o)
+	if err != nil {
+		return rest.Probed{}, usage(err)
+	}
+	found, err := con.Probe(cmd.Context(), caller)
+	if f, ok := errors.AsType[*connector.Failure](err); ok {
+		var code int
+		switch f.Reason {
+		case reason.Unreachable, reason.Timeout, reason.ServerError, reason.RateLimited.Reason(),
+			reason.UpstreamPressure.Reason(), reason.QuotaExhausted:
+			code = exitDeferred
+		case reason.WrongScheme:
+			code = exitUsage
+		default:
+			code = exitRefused
+		}
+		return found, &exitError{code: code, err: err}
+	}
+	return found, err
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headway-go/headway/collect"
+)
+
+// account is a connection to a server of a test's own, with its state and sink.
+type account struct {
+	t   *testing.T
+	dir string
+	url string
+	// auth is a further field of the provider.
+	auth string
+}
+
+// connectTo writes a connection file with one stream docs; stream is the rest of
+// its fields, more is what follows the streams.
+func connectTo(t *testing.T, h http.HandlerFunc, stream, more string) account {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	a := account{t: t, dir: t.TempDir(), url: s.URL}
+	a.write(stream, more)
+	return a
+}
+
+func (a account) write(stream, more string) {
+	a.t.Helper()
+	file := fmt.Sprintf(`connection: acme
+provider: {base_url: %q, ceiling: 1ms, pacing: {initial: 1ms, jitter: 0s}, retry: {base: 1ms, cap: 2ms, attempts: 3}, %s}
+streams:
+  - {name: docs, list: {path: /docs}, records: .items, key: .id, %s}
+%s
+sink: {jsonl: {dir: %q}}
+`, a.url, a.auth, stream, more, filepath.Join(a.dir, "out"))
+	if err := os.WriteFile(filepath.Join(a.dir, "acme.yaml"), []byte(file), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a account) collect(args ...string) (code int, out, errs string) {
+	a.t.Helper()
+	return headway(a.t, append([]string{"collect", filepath.Join(a.dir, "acme.yaml"), "--quiet", "--state", filepath.Join(a.dir, "state.db")}, args...)...)
+}
+
+// lines counts a stream's records.
+func (a account) lines(stream string) int {
+	a.t.Helper()
+	b, err := os.ReadFile(filepath.Join(a.dir, "out", stream+".jsonl"))
+	if err != nil && !os.IsNotExist(err) {
+		a.t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+func (a account) gaps(status string) []collect.Gap {
+	a.t.Helper()
+	code, out, errs := headway(a.t, "gaps", "list", "--status", status, "--json", "--state", filepath.Join(a.dir, "state.db"))
+	var gaps []collect.Gap
+	if err := json.Unmarshal([]byte(out), &gaps); code != 0 || err != nil {
+		a.t.Fatalf("exit %d, %v: %s", code, err, errs)
+	}
+	return gaps
+}
+
+// twelve is a list of twelve on one page, whose record at the place given is as written.
+func twelve(at int, record string) string {
+	var items []string
+	for i := 1; i <= 12; i++ {
+		if i == at {
+			items = append(items, record)
+			continue
+		}
+		items = append(items, fmt.Sprintf(`{"id":"d%02d","at":"2024-01-%02dT00:00:00Z"}`, i, i))
+	}
+	return `{"items":[` + strings.Join(items, ",") + `]}`
+}
+
+func TestOneBadRecordOfTwelveIsQuarantinedAndTheRestArrives(t *testing.T) {
+	for name, c := range map[string]struct{ record, stream, problem string }{
+		"no key":               {`{"id":null,"name":"hunter2"}`, "", "page 1, record 7: key expression .id gave null, want a text or a whole number"},
+		"a repeated key":       {`{"id":"d02","name":"hunter2"}`, "", "page 1, record 7: key expression .id is not unique: it gave the key of record 2 of the same page, which differs"},
+		"a key that is long":   {`{"id":"` + strings.Repeat("x", 1025) + `"}`, "", "page 1, record 7: key expression .id gave a text of 1025 bytes, at most 1024 are a key"},
+		"a record of no table": {`"hunter2"`, "", "page 1, record 7: key expression .id failed: expected an object but got: string"},
+		"a bad watermark":      {`{"id":"d07","at":{"hunter2":1}}`, "incremental: {cursor: .at, param: since}", "page 1, record 7: incremental expression .at gave an object, want a text, a number or null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := twelve(7, c.record)
+			a := connectTo(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }, c.stream, "")
+			for range 3 { // the gap stays one
+				if code, out, errs := a.collect(); !strings.Contains(out, "acme: incomplete") {
+					t.Fatalf("exit %d: %s%s", code, out, errs)
+				}
+				gaps := a.gaps("terminal")
+				if len(gaps) != 1 || gaps[0].LastError != c.problem || gaps[0].Stream != "docs" || strings.Contains(gaps[0].Key, "hunter2") {
+					t.Fatalf("got %+v; want one gap with %s", gaps, c.problem)
+				}
+			}
+			if n := a.lines("docs"); n != 11 {
+				t.Errorf("%d records arrived, want 11", n)
+			}
+			// Released it is quarantined again, and not owed for ever.
+			if code, _, errs := headway(t, "gaps", "release", "--all", "--state", filepath.Join(a.dir, "state.db")); code != 0 {
+				t.Fatal(errs)
+			}
+			if _, out, _ := a.collect(); !strings.Contains(out, "acme: incomplete") || len(a.gaps("terminal")) != 1 {
+				t.Errorf("after its release: %s", out)
+			}
+			if c.stream == "" { // a walk over the whole list sees that the record is well now
+				body = twelve(0, "")
+				if _, out, _ := a.collect(); len(a.gaps("terminal")) != 0 || a.lines("docs") != 12 {
+					t.Errorf("mended: %d gaps, %d records, %s", len(a.gaps("terminal")), a.lines("docs"), out)
+				}
+			}
+		})
+	}
+}
+
+func TestBadRecordsFailByChoiceAndWhereThereAreNoOthers(t *testing.T) {
+	for name, c := range map[string]struct{ body, stream, want string }{
+		"by choice":           {twelve(7, `{"id":null}`), "bad_records: fail", "key expression .id gave null, want a text or a whole number, for record 7 of 12"},
+		"all of a first page": {`{"items":[{"uid":1},{"uid":2}]}`, "", "key expression .id gave null, want a text or a whole number, for record 1 of 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := connectTo(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.body)) }, c.stream, "")
+			code, out, errs := a.collect()
+			if code != exitRefused || !strings.Contains(out+errs, c.want) || len(a.gaps("all")) != 0 {
+				t.Errorf("exit %d: %s%s", code, out, errs)
+			}
+		})
+	}
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+// What the server bounds. There is no timeout on writing an answer, nor on
+// reading a whole request: both would cut answers that the scenario makes slow.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+	drainTime     = 5 * time.Second
+)
+
+// serve runs the provider until the command's context ends or a signal comes.
+func (p *provision) serve(cmd *cobra.Command) (err error) {
+	s, err := p.provided(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // so that a second signal is not held back
+
+	closeLog, err := p.openLog(cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLog()) }()
+	handler, err := serve.New(s, p.options)
+	if err != nil {
+		return usage(err)
+	}
+	if err := p.forget(); err != nil {
+		return usage(err)
+	}
+	listener, err := p.open(ctx)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil // it was stopped before it began
+	case err != nil:
+		return err
+	}
+	began, url := time.Now(), baseURL(listener.Addr())
+	if err := p.announce(url); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, p.forget()) }()
+	fmt.Fprintln(cmd.ErrOrStderr(), "headway: "+p.banner(s, url))
+	err = errors.Join(serveUntil(ctx, listener, handler, cmd.ErrOrStderr()), handler.Close())
+	fmt.Fprintf(cmd.ErrOrStderr(), "headway: stopped after %s: %s\n", clock(time.Since(began)), talliesText(handler.Stats()))
+	return err
+}
+
+// serveUntil serves on the listener, which it closes, until the context ends;
+// then it waits for the requests under way, and cuts those that take longer than
+// the time to drain. When it returns, no handler runs.
+func serveUntil(ctx context.Context, listener net.Listener, handler http.Handler, complaints io.Writer) error {
+	var running handling
+	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	server := &http.Server{
+		Handler:           running.around(handler),
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          log.New(complaints, "headway: ", 0),
+	}
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if e := server.Serve(listener); !errors.Is(e, http.ErrServerClosed) {
+			failed = e
+		}
+	}()
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	}
+	patience, end := context.WithTimeout(requests, drainTime)
+	defer end()
+	if server.Shutdown(patience) != nil {
+		cut()
+		_ = server.Close() // of connections only: the listener is closed already
+	}
+	running.wait()
+	<-ended
+	return failed
+}
+
+// handling knows whether a handler runs. The server itself does not wait for
+// those whose connections it cut, and the log and the counts must be whole.
+type handling struct{ mu sync.RWMutex }
+
+func (h *handling) around(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.mu.TryRLock() {
+			return // it is over; the connection is closed already
+		}
+		defer h.mu.RUnlock()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// wait lets the running ones end, and no other begin.
+func (h *handling) wait() { h.mu.Lock() }
+
+// openLog opens what the flag names, for appending.
+func (p *provision) openLog(stdout io.Writer) (closeLog func() error, err error) {
+	switch p.log {
+	case "":
+		return func() error { return nil }, nil
+	case "-":
+		p.options.Log = stdout
+		return func() error { return nil }, nil
+	}
+	f, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--log: %w", err))
+	}
+	p.options.Log = f
+	return f.Close, nil
+}
+
+// announce writes the ready file. The listener is open: whoever comes waits.
+func (p *provision) announce(url string) error {
+	if p.readyFile == "" {
+		return nil
+	}
+	err := writeWhole(p.readyFile, func(w io.Writer) error {
+		_, err := io.WriteString(w, url+"\n")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	return nil
+}
+
+// forget removes the ready file: one that is left over from a run that was
+// killed would send scripts to a server that is not there.
+func (p *provision) forget() error {
+	if p.readyFile == "" {
+		return nil
+	}
+	if err := os.Remove(p.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
+	return nil
+}
+
+// banner says what is served where, how to stop it, and what to try.
+func (p *provision) banner(s *scenario.Scenario, url string) string {
+	limits := make([]string, len(s.Provider.Limits))
+	for i, l := range s.Provider.Limits {
+		limits[i] = l.String()
+	}
+	if len(limits) == 0 {
+		limits = []string{"no limits"}
+	}
+	data := figure.Count(int64(p.options.Conversations)) + " conversations"
+	switch p.data {
+	case dataLLM:
+		data = "language models"
+	case dataDataverse:
+		data = p.tables.text()
+	}
+	return fmt.Sprintf("serving %s at %s (%s; %s, seed %d); stop it with Ctrl-C; try: %s",
+		s.Name, url, strings.Join(limits, ", "), data, p.options.Seed, p.trial(url))
+}
+
+// talliesText is what was admitted and refused, and by what.
+func talliesText(st serve.Stats) string {
+	s := fmt.Sprintf("%s admitted, %s refused", figure.Count(st.Admitted), figure.Count(st.Throttled+st.Failed))
+	var by []string
+	for _, limit := range slices.Sorted(maps.Keys(st.ByLimit)) {
+		by = append(by, fmt.Sprintf("%s by %s", figure.Count(st.ByLimit[limit]), limit))
+	}
+	if len(by) > 0 {
+		s += " (" + strings.Join(by, ", ") + ")"
+	}
+	if st.Unauthorized > 0 {
+		s += fmt.Sprintf(", %s without the token", figure.Count(st.Unauthorized))
+	}
+	return s
+}

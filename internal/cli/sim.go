@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// defaultSeed is the seed of everything that is simulated, unless one is given.
+const defaultSeed = 1
+
+func newSim() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Try a control law against a model of a provider, in virtual time",
+		Long: `Runs the control laws that collect for you against a model of a provider, in
+virtual time: an hour takes a moment, no account is at risk, and the same
+scenario, law and seed give the same bytes.
+
+A scenario is a YAML file, or one of those that come with headway (see
+"headway sim list"). A plain name is looked for among those first; write
+./NAME for a file that is called the same.`,
+		Example: `  headway sim list
+  headway sim run github-primary
+  headway sim compare bucket-20 fixed-600 --laws aimd`,
+		Args: subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSimRun(), newSimCompare(), newSimList())
+	return cmd
+}
+
+// subcommand is what a command that only groups others is called with: nothing,
+// which shows its help. Anything else is a word that is no subcommand.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return usage(fmt.Errorf("unknown command %q for %q%s (see %q)", args[0], cmd.CommandPath(), hint, cmd.CommandPath()+" --help"))
+}
+
+func newSimRun() *cobra.Command {
+	var (
+		law, plot string
+		seed      uint64
+		asJSON    bool
+	)
+	cmd := &cobra.Command{
+		Use:   "run FILE|NAME",
+		Short: "Run one scenario under one law",
+		Long: `Plays a scenario in virtual time and says how the law fared: what it was
+admitted against a clairvoyant client (goodput ratio), how often it was refused,
+how long work waited, and whether it broke anything. What is not known, or has
+no meaning in the scenario, is "unknown", and null with --json.
+
+A scenario whose workload is bulk loads rows in batches instead: the laws are
+parallel (the default), which obeys the server's hint and keeps within the
+execution time that it allows; told, the same where nobody has configured that
+time; aimd, which knows neither; hint, the server's recommendation as it is; and
+fixed:N, which keeps N batches of each user in flight.
+
+--plot draws the rate, the limit and the throttles over time; of a bulk load the
+parallelism, the rows a second and the throttles.`,
+		Example: `  headway sim run github-primary
+  headway sim run ./mine.yaml --law envelope --seed 7
+  headway sim run fixed-600 --plot fixed-600.svg
+  headway sim run strava --json | jq .goodput_ratio
+  headway sim run dataverse-bulk-1user --law fixed:8 --plot fixed-8.svg`,
+		Args:              exactly(1, "a scenario: a file, or a name from \"headway sim list\""),
+		ValidArgsFunction: completeScenario,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := plottable(cmd, plot); err != nil {
+				return err
+			}
+			s, err := scenarioOf(args[0])
+			if err != nil {
+				return badScenario(err)
+			}
+			if sim.Bulk(s) {
+				if !cmd.Flags().Changed("law") {
+					law = sim.BulkParallel
+				}
+				return runBulk(cmd, s, bulkRun{sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot, asJSON})
+			}
+			if err := knownLaws("--law", s, law); err != nil {
+				return err
+			}
+			r, err := sim.Run(s, sim.Options{Law: law, Seed: seed, Trace: plot != ""})
+			if err != nil {
+				return usage(err) // the law is known: it is the scenario that cannot be played
+			}
+			if plot != "" {
+				err := writeWhole(plot, func(w io.Writer) error { return sim.WriteSVG(w, r.Trace) })
+				if err != nil {
+					return fmt.Errorf("--plot: %w", err)
+				}
+			}
+			if asJSON {
+				b, err := r.JSON()
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(b)
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), resultText(&r))
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", ")+
+		"; for a bulk workload: "+bulkLawNames+" (default parallel)")
+	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&plot, "plot", "", "draw the run into this SVG `file`")
+	completeFlag(cmd, "law", cobra.FixedCompletions(allLaws(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func newSimCompare() *cobra.Command {
+	var (
+		laws   []string
+		seed   uint64
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "compare FILE|NAME...",
+		Short: "Run scenarios under several laws and show them side by side",
+		Long: `Plays every scenario under every law with the same seed, and prints a line for
+each: goodput against a clairvoyant client, throttles per 1000 admitted, waits,
+and what broke. "-" is what is not known or has no meaning in the scenario.
+Scenarios whose workload is bulk are compared among themselves, under laws of
+their own: by default parallel, told, aimd and hint.
+
+With --json the results are an array, in the order of the scenarios and within
+a scenario in that of the laws.`,
+		Example: `  headway sim compare bucket-20 burst-1 fixed-600
+  headway sim compare scenarios/*.yaml --laws aimd --seed 7
+  headway sim compare dataverse-bulk-1user dataverse-bulk-2users
+  headway sim compare github-primary --json | jq '.[] | {law, goodput_ratio}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return exactly(1, "at least one scenario: a file, or a name from \"headway sim list\"")(cmd, args)
+		},
+		ValidArgsFunction: completeScenarios,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := scenariosOf(args)
+			if err != nil {
+				return badScenario(err)
+			}
+			if err := sameKind(all); err != nil {
+				return err
+			}
+			if sim.Bulk(all[0]) && !cmd.Flags().Changed("laws") {
+				laws = sim.BulkLaws()
+			}
+			if err := knownLaws("--laws", all[0], laws...); err != nil {
+				return err
+			}
+			if sim.Bulk(all[0]) {
+				return compareBulk(cmd, all, laws, seed, asJSON)
+			}
+			results, err := sim.Compare(all, laws, seed)
+			if err != nil {
+				return usage(err)
+			}
+			if asJSON {
+				return writeJSON(cmd, results)
+			}
+			return sim.WriteTable(cmd.OutOrStdout(), results)
+		},
+	}
+	cmd.Flags().StringSliceVar(&laws, "laws", control.Names(), "control laws, separated by commas: "+strings.Join(control.Names(), ", ")+
+		"; for bulk workloads: "+bulkLawNames)
+	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	completeFlag(cmd, "laws", completeLaws)
+	return cmd
+}
+
+// badScenario puts each problem on a line of its own, as editors and terminals
+// know it: file:line:column.
+func badScenario(err error) error {
+	if _, ok := errors.AsType[scenario.Problems](err); ok {
+		err = fmt.Errorf("not a scenario that can be run:\n%w", err)
+	}
+	return usage(err)
+}

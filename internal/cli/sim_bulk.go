@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/span"
+)
+
+// bulkLawNames are the laws of bulk workloads, for a person.
+var bulkLawNames = strings.Join(sim.BulkLaws(), ", ") + ", fixed:N"
+
+// allLaws are those of every workload, for completion.
+func allLaws() []string {
+	all := control.Names()
+	for _, law := range sim.BulkLaws() {
+		if !slices.Contains(all, law) {
+			all = append(all, law)
+		}
+	}
+	return append(all, "fixed:4")
+}
+
+// knownLaws says whether all laws exist and fit the scenario's workload, and
+// names those that do.
+func knownLaws(flag string, s *scenario.Scenario, laws ...string) error {
+	known, other := strings.Join(control.Names(), ", "), "is a law of bulk workloads"
+	fits := func(law string) bool { return slices.Contains(control.Names(), law) }
+	exists := func(law string) bool { return sim.BulkLaw(law) == nil }
+	if sim.Bulk(s) {
+		fits, exists = exists, fits
+		known, other = bulkLawNames, "paces requests"
+	}
+	if len(laws) == 0 {
+		return usage(fmt.Errorf("%s is empty, must name at least one of %s", flag, known))
+	}
+	for i, law := range laws {
+		switch {
+		case slices.Contains(laws[:i], law):
+			return usage(fmt.Errorf("%s: law %q is named twice", flag, law))
+		case fits(law):
+		case exists(law):
+			return usage(fmt.Errorf("%s: law %q %s and does not fit %s, whose workload is %s: must be one of %s",
+				flag, law, other, s.Name, s.Workload.Kind, known))
+		case sim.Bulk(s) && strings.HasPrefix(law, "fixed:"):
+			return usage(fmt.Errorf("%s: %w", flag, sim.BulkLaw(law)))
+		default:
+			return usage(fmt.Errorf("%s: unknown law %q, must be one of %s", flag, law, known))
+		}
+	}
+	return nil
+}
+
+// sameKind says whether scenarios can stand in one table.
+func sameKind(all []*scenario.Scenario) error {
+	for _, s := range all {
+		if sim.Bulk(s) != sim.Bulk(all[0]) {
+			return usage(fmt.Errorf("%s has the workload %s and %s has %s: compare bulk workloads apart from the others, since other laws move them",
+				all[0].Name, all[0].Workload.Kind, s.Name, s.Workload.Kind))
+		}
+	}
+	return nil
+}
+
+// bulkRun is what "sim run" was asked for.
+type bulkRun struct {
+	sim.Options
+	plot   string
+	asJSON bool
+}
+
+// runBulk is "sim run" of a bulk workload.
+func runBulk(cmd *cobra.Command, s *scenario.Scenario, o bulkRun) error {
+	if err := knownLaws("--law", s, o.Law); err != nil {
+		return err
+	}
+	r, err := sim.RunBulk(s, o.Options)
+	if err != nil {
+		return usage(err) // the law is known: it is the scenario that cannot be played
+	}
+	if o.plot != "" {
+		err := writeWhole(o.plot, func(w io.Writer) error { return sim.WriteBulkSVG(w, r.Trace) })
+		if err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if o.asJSON {
+		b, err := r.JSON()
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(b)
+		return err
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), bulkText(&r))
+	return err
+}
+
+// compareBulk is "sim compare" of bulk workloads.
+func compareBulk(cmd *cobra.Command, all []*scenario.Scenario, laws []string, seed uint64, asJSON bool) error {
+	results, err := sim.CompareBulk(all, laws, seed)
+	if err != nil {
+		return usage(err)
+	}
+	if asJSON {
+		return writeJSON(cmd, results)
+	}
+	return sim.WriteBulkTable(cmd.OutOrStdout(), results)
+}
+
+// bulkText is a bulk load's result for a person: every figure, each with what it
+// says. The course is in the JSON and the plot.
+func bulkText(r *sim.BulkResult) string {
+	ended := r.Ended()
+	says := map[string]string{
+		"whole": "every row is settled", "put off": "with rows that failed too often", "horizon": "came before the end",
+	}[ended]
+	if r.Stopped != nil {
+		says = "is why it gave up"
+	}
+	rows := [][3]string{
+		{"scenario", r.Scenario, ""},
+		{"law", r.Law, ""},
+		{"seed", strconv.FormatUint(r.Seed, 10), ""},
+		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
+		{"rows", figure.Count(r.Rows), ""},
+		{"acknowledged", figure.Count(r.Acknowledged), ""},
+		{"rejected", figure.Count(r.Rejected), ""},
+		{"owed", figure.Count(r.Owed), "neither, when the load ended"},
+		{"ended", ended, says},
+		{"elapsed", decimal(&r.ElapsedS, 1, " s"), ""},
+		{"rows a second", decimal(&r.RowsPerS, 1, ""), "acknowledged"},
+		{"batches", figure.Count(r.Batches), ""},
+		{"rows a batch", decimal(r.BatchRowsMean, 1, ""), "of those served, on average"},
+		{"throttled", figure.Count(r.Throttled), "refused by a limit"},
+		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "batches served"},
+		{"parallelism mean", decimal(&r.ParallelismMean, 2, ""), "batches in flight"},
+		{"parallelism max", strconv.Itoa(r.ParallelismMax), ""},
+		{"retry-after", decimal(&r.RetryAfterS, 0, " s"), "waited as told, over all users"},
+		{"longest retry-after", decimal(&r.LongestRetryAfterS, 0, " s"), ""},
+	}
+	for i, u := range r.Users {
+		if len(r.Users) == 1 || i == maxUsers {
+			break
+		}
+		rows = append(rows, [3]string{fmt.Sprintf("user %d", i+1), figure.Count(u.Rows) + " rows", fmt.Sprintf(
+			"%s batches, %s throttled, parallelism %.2f mean and %d max, %.0f s of retry-after",
+			figure.Count(u.Batches), figure.Count(u.Throttled), u.ParallelismMean, u.ParallelismMax, u.RetryAfterS)})
+	}
+	return aligned(rows)
+}
+
+// maxUsers is how many users the text shows; the JSON has all.
+const maxUsers = 20

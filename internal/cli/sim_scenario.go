@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+	"github.com/headway-go/headway/internal/sim/scenarios"
+	"github.com/headway-go/headway/internal/sim/serve"
+)
+
+// demoName is the scenario of the served provider; the others are in package
+// scenarios.
+const demoName = "demo"
+
+// scenarioOf is the embedded scenario of that name, or the one in the file.
+// Errors in its content are scenario.Problems.
+func scenarioOf(arg string) (*scenario.Scenario, error) {
+	if arg == demoName {
+		return serve.Demo(), nil
+	}
+	if !strings.ContainsAny(arg, `/\`) { // a path is never looked for among the names
+		if src, err := scenarios.FS.ReadFile(arg + ".yaml"); err == nil {
+			return scenario.Parse(arg, src)
+		}
+	}
+	s, err := scenario.Load(arg)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is neither a file nor an embedded scenario %q (see %q)", arg, "headway sim list")
+	}
+	return s, err
+}
+
+// scenariosOf tells what is wrong with all of them at once.
+func scenariosOf(args []string) ([]*scenario.Scenario, error) {
+	all := make([]*scenario.Scenario, len(args))
+	errs := make([]error, len(args))
+	for i, arg := range args {
+		all[i], errs[i] = scenarioOf(arg)
+	}
+	return all, errors.Join(errs...)
+}
+
+// embedded is a scenario that comes with headway.
+type embedded struct {
+	Name string `json:"name"`
+	// Description is the scenario's own, or where its numbers are from.
+	Description string  `json:"description"`
+	HorizonS    float64 `json:"horizon_s"`
+	// Clients are the users of a bulk workload.
+	Clients int `json:"clients"`
+	// Rows is how many a bulk workload loads; absent for the others.
+	Rows   int64    `json:"rows,omitzero"`
+	Limits []string `json:"limits"`
+}
+
+// allEmbedded lists them by name.
+func allEmbedded() ([]embedded, error) {
+	all, err := scenarios.All()
+	if err != nil {
+		return nil, err
+	}
+	loads, err := scenarios.Bulk()
+	if err != nil {
+		return nil, err
+	}
+	all = append(append(all, loads...), serve.Demo())
+	list := make([]embedded, len(all))
+	for i, s := range all {
+		e := embedded{
+			Name: s.Name, Description: s.Description,
+			HorizonS: s.Horizon.Seconds(), Clients: s.Clients, Limits: []string{},
+		}
+		if sim.Bulk(s) {
+			e.Clients, e.Rows = s.Workload.Users, int64(s.Workload.Rows)
+		}
+		if e.Description == "" {
+			src, err := scenarios.FS.ReadFile(s.Name + ".yaml")
+			if err != nil {
+				return nil, err
+			}
+			e.Description = source(src)
+		}
+		for _, l := range s.Provider.Limits {
+			e.Limits = append(e.Limits, l.String())
+		}
+		list[i] = e
+	}
+	slices.SortFunc(list, func(a, b embedded) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// source is the comment that an embedded file begins with, as one line.
+func source(src []byte) string {
+	var words []string
+	for line := range strings.Lines(string(src)) {
+		comment, ok := strings.CutPrefix(line, "#")
+		if !ok {
+			break
+		}
+		words = append(words, strings.Fields(comment)...)
+	}
+	return strings.TrimPrefix(strings.Join(words, " "), "Source: ")
+}
+
+// completeScenarios offers the embedded scenarios, and files when none begins so.
+func completeScenarios(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	all, err := allEmbedded()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var names []string
+	for _, e := range all {
+		if strings.HasPrefix(e.Name, begun) && !slices.Contains(args, e.Name) {
+			names = append(names, cobra.CompletionWithDesc(e.Name, strings.Join(e.Limits, "; ")))
+		}
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// completeScenario is the same for a command that takes one.
+func completeScenario(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completeScenarios(cmd, args, begun)
+}
+
+// completeLaws offers the laws that a list does not have yet.
+func completeLaws(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+	head, last := "", begun
+	if i := strings.LastIndexByte(begun, ','); i >= 0 {
+		head, last = begun[:i+1], begun[i+1:]
+	}
+	var lists []string
+	for _, law := range allLaws() {
+		if strings.HasPrefix(law, last) && !slices.Contains(strings.Split(head, ","), law) {
+			lists = append(lists, head+law)
+		}
+	}
+	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// completeFlag adds the completion of a flag's value.
+func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
+		panic(err) // there is no such flag
+	}
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// simulate runs the program and gives its exit code and what it printed.
+func simulate(t *testing.T, args ...string) (code int, out, complaints string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(t.Context(), args, stdio{in: strings.NewReader(""), out: &o, err: &e})
+	return code, o.String(), e.String()
+}
+
+// scenarioFile writes a file of that name into a new directory.
+func scenarioFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const tiny = `
+name: tiny
+horizon: 1m
+owner: {ceiling: 20ms, initial: 200ms}
+provider:
+  limits: [{kind: token_bucket, rate: 5/s, burst: 5}]
+`
+
+func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
+	good := scenarioFile(t, "good.yaml", tiny)
+	bad := scenarioFile(t, "bad.yaml", "name: bad\nbogus: 1\nhorizon: -1h\n")
+	worse := scenarioFile(t, "worse.yaml", "name: worse\nclients: 0\n")
+	folder := t.TempDir()
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"no scenario", []string{"run"}, []string{"sim list"}},
+		{"two scenarios for run", []string{"run", good, good}, []string{"got 2"}},
+		{"every problem of a file", []string{"run", bad}, []string{bad + ":2:1: bogus: ", bad + ":3:10: horizon: "}},
+		{"every problem of all files", []string{"compare", bad, good, worse}, []string{bad + ":2:1: ", bad + ":3:10: ", worse + ":2:10: clients: "}},
+		{"no such file or name", []string{"run", "nowhere"}, []string{`"nowhere"`, "sim list"}},
+		{"a path is no name", []string{"run", "./strava"}, []string{"./strava"}},
+		{"a directory", []string{"run", folder}, []string{folder}},
+		{"unknown law", []string{"run", good, "--law", "magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
+		{"unknown law among known", []string{"compare", good, "--laws", "aimd,magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
+		{"unknown law of a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "magic"}, []string{`"magic"`, "parallel, told, aimd, hint, fixed:N"}},
+		{"a law that paces for a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "envelope"}, []string{`"envelope" paces requests and does not fit dataverse-bulk-1user, whose workload is bulk`, "parallel, told, aimd, hint, fixed:N"}},
+		{"a bulk law for another workload", []string{"run", good, "--law", "fixed:4"}, []string{`"fixed:4" is a law of bulk workloads and does not fit tiny, whose workload is backlog`, strings.Join(control.Names(), ", ")}},
+		{"no whole number of places", []string{"run", "dataverse-bulk-1user", "--law", "fixed:x"}, []string{"--law", `"x" must be a whole number`}},
+		{"more places than there are", []string{"run", "dataverse-bulk-1user", "--law", "fixed:65"}, []string{"max_in_flight of 64"}},
+		{"workloads of two kinds", []string{"compare", good, "dataverse-bulk-1user"}, []string{"tiny has the workload backlog and dataverse-bulk-1user has bulk"}},
+		{"a law twice", []string{"compare", good, "--laws", "aimd,aimd"}, []string{"twice"}},
+		{"no law", []string{"compare", good, "--laws", ""}, []string{"--laws", "aimd"}},
+		{"compare nothing", []string{"compare"}, []string{"at least one scenario"}},
+		{"a seed that is no number", []string{"run", good, "--seed", "-1"}, []string{"--seed"}},
+		{"plot without a name", []string{"run", good, "--plot", ""}, []string{"--plot"}},
+		{"plot into no directory", []string{"run", good, "--plot", filepath.Join(folder, "none", "x.svg")}, []string{"--plot", "none"}},
+		{"plot over a directory", []string{"run", good, "--plot", folder}, []string{"--plot", "regular file"}},
+		{"no such subcommand", []string{"rum"}, []string{`"rum"`, "did you mean run?"}},
+		{"list takes nothing", []string{"list", "x"}, []string{"sim list"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, complaints := simulate(t, append([]string{"sim"}, tt.args...)...)
+			if code != exitUsage || out != "" {
+				t.Errorf("exit %d and output %q, want %d and none", code, out, exitUsage)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(complaints, want) {
+					t.Errorf("complaint %q does not say %q", complaints, want)
+				}
+			}
+		})
+	}
+}
+
+func TestProblemsStandAtTheBeginningOfTheirLines(t *testing.T) {
+	bad := scenarioFile(t, "bad.yaml", "name: bad\nbogus: 1\nhorizon: -1h\n")
+	_, _, complaints := simulate(t, "sim", "run", bad)
+	lines := strings.Split(strings.TrimSpace(complaints), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], bad+":2:1: ") || !strings.HasPrefix(lines[2], bad+":3:10: ") {
+		t.Errorf("complaint %q, want a heading and two lines that begin with the file", complaints)
+	}
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	file := scenarioFile(t, "tiny.yaml", tiny)
+	for _, args := range [][]string{
+		{"sim", "run", file}, {"sim", "run", file, "--json"}, {"sim", "run", "outage", "--json"},
+		{"sim", "run", "dataverse-bulk-2users"}, {"sim", "run", "dataverse-bulk-1user", "--law", "aimd", "--json"},
+		{"sim", "compare", "dataverse-bulk-1user", "dataverse-bulk-2users", "--laws", "aimd,fixed:8"},
+		{"sim", "compare", file, "outage"}, {"sim", "compare", file, "outage", "--json"},
+		{"sim", "list"}, {"sim", "list", "--json"},
+	} {
+		code, first, complaints := simulate(t, args...)
+		if code != exitOK || first == "" || complaints != "" {
+			t.Fatalf("%v: exit %d, %q", args, code, complaints)
+		}
+		if _, second, _ := simulate(t, args...); second != first {
+			t.Errorf("%v: two runs differ:\n%s\n%s", args, first, second)
+		}
+	}
+	_, one, _ := simulate(t, "sim", "run", "outage", "--json")
+	_, two, _ := simulate(t, "sim", "run", "outage", "--json", "--seed", "2")
+	if one == two {
+		t.Error("another seed gives the same run")
+	}
+}
+
+func TestRunGivesTheResultAsItIs(t *testing.T) {
+	file := scenarioFile(t, "tiny.yaml", tiny)
+	_, out, _ := simulate(t, "sim", "run", file, "--law", "aimd", "--seed", "9", "--json")
+	s, err := scenarioOf(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.Run(s, sim.Options{Law: "aimd", Seed: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out != string(want) {
+		t.Errorf("output %s, want %s", out, want)
+	}
+	if r.Seed != 9 || r.Scenario != "tiny" || r.Admitted == 0 {
+		t.Errorf("result %+v, want that of tiny with seed 9", r)
+	}
+}
+
+func TestRunAndCompareOfABulkWorkloadHaveLawsOfTheirOwn(t *testing.T) {
+	s, err := scenarioOf("dataverse-bulk-2users")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.RunBulk(s, sim.Options{Law: sim.BulkParallel, Seed: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := r.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out, complaints := simulate(t, "sim", "run", "dataverse-bulk-2users", "--seed", "9", "--json")
+	if code != exitOK || out != string(want) {
+		t.Errorf("exit %d (%s), output %s, want %s", code, complaints, out, want)
+	}
+	results, err := sim.CompareBulk([]*scenario.Scenario{s}, sim.BulkLaws(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table bytes.Buffer
+	if err := sim.WriteBulkTable(&table, results); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := simulate(t, "sim", "compare", "dataverse-bulk-2users"); out != table.String() {
+		t.Errorf("table %s, want %s", out, &table)
+	}
+	_, out, _ = simulate(t, "sim", "compare", "dataverse-bulk-2users", "--laws", "aimd,fixed:8", "--json")
+	var got []sim.BulkResult
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got) != 2 || got[0].Law != "aimd" || got[1].Law != "fixed:8" {
+		t.Errorf("%v: %d results, want those of aimd and fixed:8", err, len(got))
+	}
+}
+
+func TestCompareKeepsTheOrder(t *testing.T) {
+	file := scenarioFile(t, "tiny.yaml", tiny)
+	code, out, complaints := simulate(t, "sim", "compare", "outage", file, "--laws", "aimd", "--seed", "3", "--json")
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, complaints)
+	}
+	var results []sim.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range results {
+		got = append(got, r.Scenario+" "+r.Law)
+	}
+	if diff := cmp.Diff([]string{"outage aimd", "tiny aimd"}, got); diff != "" {
+		t.Error(diff)
+	}
+	_, table, _ := simulate(t, "sim", "compare", "outage", file, "--laws", "aimd", "--seed", "3")
+	var want bytes.Buffer
+	if err := sim.WriteTable(&want, results); err != nil {
+		t.Fatal(err)
+	}
+	if table != want.String() {
+		t.Errorf("table %s, want that of the same results: %s", table, &want)
+	}
+}
+
+// A backlog always has work, so a rate at which it fills means nothing: such a
+// scenario runs, and its result says so.
+func TestSimRunSaysThatABacklogUsesNoRate(t *testing.T) {
+	const text = "name: filled\nhorizon: 1m\nworkload: {kind: backlog, rate: 10/s}\nprovider:\n  limits: [{kind: token_bucket, rate: 5/s, burst: 2}]\n"
+	results := map[bool]sim.Result{}
+	for _, rated := range []bool{true, false} {
+		file := filepath.Join(t.TempDir(), "filled.yaml")
+		source := text
+		if !rated {
+			source = strings.Replace(text, ", rate: 10/s", "", 1)
+		}
+		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := headway(t, "sim", "run", file)
+		if code != exitOK || strings.Contains(out, "workload.rate 10/s is not used") != rated {
+			t.Errorf("rated %v: exit %d: %s%s", rated, code, out, errs)
+		}
+		code, out, errs = headway(t, "sim", "run", file, "--json")
+		var r sim.Result
+		if err := json.Unmarshal([]byte(out), &r); code != exitOK || err != nil {
+			t.Fatalf("exit %d, %v: %s", code, err, errs)
+		}
+		if (len(r.Notes) == 1) != rated {
+			t.Errorf("rated %v: notes %q", rated, r.Notes)
+		}
+		r.Notes = nil
+		results[rated] = r
+	}
+	if results[true].Admitted != results[false].Admitted || results[true].Attempts != results[false].Attempts {
+		t.Errorf("the rate changed the run: %+v, without it %+v", results[true], results[false])
+	}
+}

@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/sqlite"
+)
+
+// withReader opens the state for reading. A state that does not exist yet is
+// said to be so, and is not created.
+func withReader(cmd *cobra.Command, use func(collect.Reader) error) error {
+	c, err := remote(cmd)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		return answered(cmd, use(far{c}))
+	}
+	path := statePath(cmd)
+	r, err := sqlite.OpenReader(cmd.Context(), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("there is no state in %s: nothing was collected from here yet (--state FILE or HEADWAY_STATE names another file)", path))
+	}
+	if err != nil {
+		return err
+	}
+	err = use(r)
+	if closed := r.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// withConnections is withReader with the connection that args name, or with all
+// when they name none.
+func withConnections(cmd *cobra.Command, args []string, use func(collect.Reader, []collect.ConnectionStatus) error) error {
+	return withReader(cmd, func(r collect.Reader) error {
+		all, err := pick(cmd, r, args)
+		if err != nil {
+			return err
+		}
+		return use(r, all)
+	})
+}
+
+// pick is the named connection, or all without a name; a name that is not there
+// is an error that lists those that are.
+func pick(cmd *cobra.Command, r collect.Reader, args []string) ([]collect.ConnectionStatus, error) {
+	all, err := r.Connections(cmd.Context())
+	if err != nil || len(args) == 0 {
+		return all, err
+	}
+	var names []string
+	for _, c := range all {
+		if c.Name == args[0] {
+			return []collect.ConnectionStatus{c}, nil
+		}
+		names = append(names, c.Name)
+	}
+	return nil, usage(fmt.Errorf("no connection %q in %s; there are: %s", args[0], asked(cmd), strings.Join(names, ", ")))
+}
+
+func newStatus() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status [CONNECTION]",
+		Short: "Show what is collected, what is owed and who is collecting",
+		Long: `Shows each connection: how far its streams are (fully synced, or only part of
+the past), how many items it has, what it still owes and why, its last run and
+who is collecting it now. It reads the state file and disturbs no run.`,
+		Example: `  headway status
+  headway status chat-archive --json`,
+		Args: atMostOne("the connection"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withConnections(cmd, args, func(_ collect.Reader, all []collect.ConnectionStatus) error {
+				if asJSON {
+					return writeJSON(cmd, orEmpty(all))
+				}
+				for i, c := range all {
+					if i > 0 {
+						cmd.Println()
+					}
+					_, _ = fmt.Fprint(cmd.OutOrStdout(), statusText(c))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	stateFlag(cmd)
+	serverFlag(cmd)
+	return cmd
+}
+
+// orEmpty keeps an empty list from being null in JSON.
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func statusText(c collect.ConnectionStatus) string {
+	var b strings.Builder
+	b.WriteString(c.Name + "\n")
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(label, text string) { _, _ = fmt.Fprintf(w, "  %s\t%s\n", label, text) }
+	for _, stream := range streamsOf(c) {
+		row(stream, streamText(c, stream))
+	}
+	row("owed", owedText(c.Owed, c.Unfinished()))
+	if c.Quarantined > 0 {
+		row("quarantined", figure.Count(c.Quarantined)+", which no run fetches by itself: \"headway gaps list --status terminal\" says why")
+	}
+	row("rate", storedRate(c.Pacing))
+	if c.Pressure.Until.After(time.Now()) {
+		row("cooldown", "gaps that pressure caused wait until "+c.Pressure.Until.Local().Format(time.DateTime))
+	}
+	if c.Pressure.Cycles > 0 && c.Pressure.NeedsAttention {
+		row("attention", fmt.Sprintf("needs attention: %d runs in a row made no progress for the provider's pressure", c.Pressure.Cycles))
+	}
+	if r := c.LastRun; r != nil {
+		row("last run", runLine(*r))
+		row("bound by", r.BoundBy.String())
+	} else {
+		row("last run", "none")
+	}
+	for _, r := range c.Replays {
+		row("replay", replayLine(r))
+	}
+	if c.Holder != "" {
+		row("running", "by "+c.Holder)
+	} else {
+		row("running", "nobody")
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+func streamsOf(c collect.ConnectionStatus) []string {
+	var names []string
+	for _, l := range c.Lanes {
+		if !slices.Contains(names, l.Stream) {
+			names = append(names, l.Stream)
+		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(c.Items)) {
+		if !slices.Contains(names, s) {
+			names = append(names, s)
+		}
+	}
+	return names
+}
+
+// streamText tells catch-up from steady state.
+func streamText(c collect.ConnectionStatus, stream string) string {
+	var catchup, steady collect.Lane
+	for _, l := range c.Lanes {
+		if l.Stream == stream && l.Kind == collect.Catchup {
+			catchup = l
+		}
+		if l.Stream == stream && l.Kind == collect.Steady {
+			steady = l
+		}
+	}
+	items := counted(c.Items[stream], "item")
+	for _, shape := range c.Shapes {
+		if shape.Stream == stream && shape.Gone {
+			return items + ", no longer in the connection"
+		}
+	}
+	switch {
+	case !catchup.Done && !catchup.Walking:
+		return items + ", not begun"
+	case !catchup.Done:
+		return fmt.Sprintf("%s, partially backfilled: %s so far", items, counted(catchup.Pages, "page"))
+	case steady.Walking:
+		return fmt.Sprintf("%s, backfilled, changes being listed: %s so far", items, counted(steady.Pages, "page"))
+	}
+	text := items + ", fully synced"
+	if steady.Watermark != "" {
+		text += " up to " + steady.Watermark
+	} else if catchup.Watermark != "" {
+		text += " up to " + catchup.Watermark
+	}
+	return text
+}
+
+// storedRate is what a next run would start from.
+func storedRate(p *collect.Pacing) string {
+	if p == nil || p.IntervalMS <= 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s (%s, learned %s ago)", figure.Rate(60000/p.IntervalMS), p.Law, ago(p.RecordedAt))
+}
+
+func runLine(r collect.Run) string {
+	took := "still running"
+	if !r.Ended.IsZero() {
+		took = clock(r.Ended.Sub(r.Started))
+	}
+	text := fmt.Sprintf("%s, %s", stateText(r), took)
+	if r.Reason != reason.None && r.Reason != reason.Drained {
+		text += fmt.Sprintf(" (%s)", r.Reason)
+	}
+	return text + fmt.Sprintf(", %s, %s, started %s", counted(r.Records, "record"), counted(r.Attempts, "attempt"), r.Started.Local().Format(time.DateTime))
+}
+
+func newRate() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "rate [CONNECTION]",
+		Short: "Show the rate of each connection, its ceiling and its last back-off",
+		Long: `Shows what is known of each connection's rate: as of the last committed page of
+the run under way, else as the last run left it. What is not known is shown as
+unknown.`,
+		Example: `  headway rate
+  headway rate chat-archive --json`,
+		Args: atMostOne("the connection"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c, err := remote(cmd); err != nil || c != nil {
+				if err != nil {
+					return err
+				}
+				return farRates(cmd, c, args, asJSON)
+			}
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
+				rates := make([]rateStatus, 0, len(all))
+				for _, c := range all {
+					s, err := readRate(cmd, r, c)
+					if err != nil {
+						return err
+					}
+					rates = append(rates, s)
+				}
+				if asJSON {
+					return writeJSON(cmd, rates)
+				}
+				for _, s := range rates {
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", s.Connection, s.text())
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	stateFlag(cmd)
+	serverFlag(cmd)
+	return cmd
+}
+
+// rateStatus is a connection's rate as far as the store knows it.
+type rateStatus struct {
+	Connection string          `json:"connection"`
+	Running    bool            `json:"running"`
+	Pacing     *collect.Pacing `json:"pacing"`
+	// Rate is the last collection_rate event of the last run; nil is unknown.
+	Rate *event.Rate `json:"rate"`
+}
+
+func readRate(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) (rateStatus, error) {
+	s := rateStatus{Connection: c.Name, Running: c.Holder != "", Pacing: c.Pacing}
+	if c.LastRun == nil {
+		return s, nil
+	}
+	events, err := r.Events(cmd.Context(), c.LastRun.ID)
+	for _, e := range events {
+		if e.Rate != nil {
+			s.Rate = e.Rate
+		}
+	}
+	return s, err
+}
+
+func (s rateStatus) text() string {
+	if s.Pacing == nil {
+		return "unknown"
+	}
+	text := storedRate(s.Pacing)
+	if s.Rate != nil {
+		text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
+		if b := s.Rate.LastBackoff; b != nil {
+			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
+		}
+	}
+	if s.Rate != nil {
+		text += believes(s.Rate.Belief)
+	}
+	if s.Running {
+		text += ", running"
+	}
+	return text
+}

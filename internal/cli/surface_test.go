@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestWhatIsUnknownIsBadUsage(t *testing.T) {
+	path := owing(t)
+	for _, line := range []string{
+		"bogus", "gaps bogus", "bulk bogus", "sim bogus", "runs show nope", "runs nope", "status nope", "rate nope",
+		"gaps show 99999", "gaps retry 99999", "gaps list --connection nope",
+	} {
+		args := strings.Fields(line)
+		if first := args[0]; first != "bogus" && first != "bulk" && first != "sim" {
+			args = append(args, "--state", path)
+		}
+		if code, out, errs := headway(t, args...); code != exitUsage || errs == "" {
+			t.Errorf("headway %s: exit %d, %s%s", line, code, out, errs)
+		}
+	}
+}
+
+func TestALoadTakesNoSharedFolder(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for dir, refused := range map[string]bool{
+		"/": true, "/tmp": true, home: true, home + "/": true, filepath.Join(home, "loads"): false,
+	} {
+		if err := notShared(dir); (err != nil) != refused {
+			t.Errorf("%s: %v, refused %v", dir, err, refused)
+		} else if err != nil && exitFor(err).code != exitUsage {
+			t.Errorf("%s: %v is no bad usage", dir, err)
+		}
+	}
+}
+
+func TestUnknownWordsAndTooManyAreBadUsage(t *testing.T) {
+	for _, line := range []string{
+		"bogus", "help bogus", "help gaps bogus", "completion bogus", "runs a b c", "status a b", "rate a b",
+		"key revoke", "key list x", "key new x", "schedule x", "provider bogus", "quota bogus",
+	} {
+		if code, out, errs := headway(t, strings.Fields(line)...); code != exitUsage || errs == "" {
+			t.Errorf("headway %s: exit %d, %s%s", line, code, out, errs)
+		}
+	}
+	for _, line := range []string{"", "help", "help gaps list", "completion", "completion bash"} {
+		if code, out, errs := headway(t, strings.Fields(line)...); code != exitOK || out == "" || errs != "" {
+			t.Errorf("headway %s: exit %d, %q %s", line, code, out, errs)
+		}
+	}
+}
+
+func TestAFlagHasTheRangeOfTheFile(t *testing.T) {
+	connection := func(provider, run string) string {
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		text := "connection: acme\nprovider: {base_url: \"https://api.example.com\"" + provider + "}\n" +
+			"streams: [{name: a, list: {path: /a}, records: .items, key: .id}]\n" + run
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	plain := connection("", "")
+	for _, tt := range []struct{ flag, field, value, bounds string }{
+		{"concurrency", "run: {concurrency: %s}", "1024", ""},
+		{"concurrency", "run: {concurrency: %s}", "0", "want a whole number of at least 1"},
+		{"concurrency", "run: {concurrency: %s}", "1025", "want a whole number of at most 1024"},
+		{"max-wall-clock", "run: {max_wall_clock: %s}", "999ms", "want from 1s to 8784h"},
+		{"max-wall-clock", "run: {max_wall_clock: %s}", "1s", ""},
+		{"max-requests", "run: {max_requests: %s}", "0", "want a whole number of at least 1"},
+		{"catchup-pages", "run: {catchup_pages: %s}", "-1", "want a whole number of at least 1"},
+		{"ceiling", ", ceiling: %s", "100us", "want from 1ms to 24h"},
+		{"ceiling", ", ceiling: %s", "25h", "want from 1ms to 24h"},
+		{"ceiling", ", ceiling: %s", "24h", ""},
+	} {
+		field := fmt.Sprintf(tt.field, tt.value)
+		file := connection("", field)
+		if tt.flag == "ceiling" {
+			file = connection(field, "")
+		}
+		for _, args := range [][]string{{file}, {plain, "--" + tt.flag, tt.value}} {
+			code, _, errs := headway(t, append([]string{"check"}, args...)...)
+			if tt.bounds == "" && code != exitOK || tt.bounds != "" && (code != exitUsage || !strings.Contains(errs, tt.bounds)) {
+				t.Errorf("%s %s as %v: exit %d, %s, want %q", tt.flag, tt.value, args[1:], code, errs, tt.bounds)
+			}
+		}
+	}
+	t.Setenv("HEADWAY_CEILING", "100us")
+	if code, _, errs := headway(t, "check", plain); code != exitUsage || !strings.Contains(errs, "HEADWAY_CEILING is 100us; want from 1ms to 24h") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+func TestABulkFlagNamesItsBounds(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--max-parallel=70000":   "must be from 1 to 65536",
+		"--batch-rows=-1":        "must be from 1 to 1048576",
+		"--target-time=25h":      "must be from 1ns to 24h",
+		"--patience=9000h":       "must be from 1ns to 8784h",
+		"--drain=25h":            "must be from 1ns to 24h",
+		"--max-row=2000000000":   "must be from 1 to 1073741824",
+		"--max-parallel=seventy": "invalid argument",
+	} {
+		if code, _, errs := headway(t, "bulk", "run", "-", "--target", "x.yaml", flag); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d, %s", flag, code, errs)
+		}
+	}
+}
+
+func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
+	uses := map[string][]string{
+		"--state": {
+			"collect", "check", "replay", "status", "runs", "runs show", "rate", "serve", "quota snapshot", "quota set",
+			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
+		},
+		"--server": {
+			"status", "runs", "runs show", "rate", "schedule", "gaps list", "gaps show", "quota snapshot",
+			"key", "key new", "key list", "key revoke",
+		},
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		name := strings.TrimPrefix(cmd.CommandPath(), "headway ")
+		for flag, commands := range uses {
+			declared := cmd.Flag(strings.TrimPrefix(flag, "--")) != nil
+			if used := slices.Contains(commands, name); declared != used {
+				t.Errorf("headway %s: %s is declared: %v, is used: %v", name, flag, declared, used)
+			}
+		}
+	}
+	walk(newRoot())
+}

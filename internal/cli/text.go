@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/reason"
+)
+
+// progressBlock is a run at an instant, in two lines of at most width cells; 0
+// is no bound. Host is the provider's.
+func progressBlock(name, host string, now collect.Live, width int) []string {
+	p := now.Progress
+	where := string(now.Phase)
+	if now.Stream != "" {
+		where += " of " + now.Stream
+	}
+	first := fmt.Sprintf("%s %s: %s, %s records, %s details, %s unchanged, %s owed",
+		clock(now.Elapsed), name, where, figure.Count(p.Records), figure.Count(p.Details), figure.Count(p.Unchanged), figure.Count(now.Outstanding))
+	if now.More {
+		first += ", more pages follow"
+	}
+	second := rateText(now.Pacing.Rate)
+	switch {
+	case now.Waiting != reason.None:
+		second += waitText(host, now.Waiting, now.Until)
+	case !now.Pacing.RetryAt.IsZero():
+		why := reason.Cooldown
+		if now.Pacing.Circuit == breaker.Open.String() {
+			why = reason.CircuitOpen.Reason()
+		}
+		second += waitText(host, why, now.Pacing.RetryAt)
+	case now.Pacing.Rate == nil:
+		second += ", time left unknown"
+	case now.More:
+		second += fmt.Sprintf(", %s left on this page", clock(now.Left))
+	default:
+		second += fmt.Sprintf(", %s left", clock(now.Left))
+	}
+	lines := []string{first, second}
+	if width > 0 {
+		for i, l := range lines {
+			lines[i] = clip(l, width-1)
+		}
+	}
+	return lines
+}
+
+// waitText says how long a run still waits, for whom and why.
+func waitText(host string, why reason.Reason, until time.Time) string {
+	what := strings.ReplaceAll(why.String(), "_", " ")
+	switch why {
+	case reason.Cooldown:
+		what = "Retry-After"
+	case reason.CircuitOpen.Reason():
+		what = "it kept failing, so the circuit is open"
+	case reason.RateLimited.Reason():
+		what = "it refuses for rate"
+	case reason.UpstreamPressure.Reason():
+		what = "it refuses for load"
+	}
+	return fmt.Sprintf(", waiting %s for %s: %s", clock(max(0, time.Until(until))), host, what)
+}
+
+// rateText is a rate against its ceiling and the last back-off; unknown is unknown.
+func rateText(r *event.Rate) string {
+	if r == nil {
+		return "rate unknown"
+	}
+	s := fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
+	if b := r.LastBackoff; b != nil {
+		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
+	} else {
+		s += ", no back-off"
+	}
+	return s + believes(r.Belief)
+}
+
+// believes says what a law holds the limit to be; nothing when it holds no belief.
+func believes(b *event.Belief) string {
+	if b == nil {
+		return ""
+	}
+	return ", believes in " + beliefText((*sim.Belief)(b))
+}
+
+func ago(t time.Time) string {
+	d := time.Since(t)
+	if d < time.Second {
+		return "under 1s"
+	}
+	return clock(d)
+}
+
+// clock is a duration as a person says it.
+func clock(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+}
+
+// counted is a number of things: "1 page", "2,000 pages".
+func counted(n int64, one string) string { return plural(n, one, one+"s") }
+
+func clip(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	return string(r[:max(width-1, 0)]) + "…"
+}
+
+// summaryText is the end of a run for a person.
+func summaryText(c *rest.Config, s collect.Summary, into string) string {
+	var b strings.Builder
+	row := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	took := clock(s.Ended.Sub(s.Started))
+	switch s.State {
+	case collect.RunDrained:
+		if s.Streams != nil || s.Lane != "" {
+			fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do for what was asked for\n", c.Name, took)
+			break
+		}
+		fmt.Fprintf(&b, "%s: drained in %s, nothing is left to do\n", c.Name, took)
+	case collect.RunIncomplete:
+		fmt.Fprintf(&b, "%s: incomplete after %s: what a run can do by itself is done, and something is missing\n", c.Name, took)
+	case collect.RunDeferred:
+		fmt.Fprintf(&b, "%s: deferred after %s (%s); run it again and it goes on\n", c.Name, took, s.Reason)
+	case collect.RunFailed, collect.RunRunning, collect.RunAbandoned:
+		fmt.Fprintf(&b, "%s: failed after %s (%s)\n", c.Name, took, s.Reason)
+	}
+	if s.Error != "" {
+		row("error", "%s", s.Error)
+	}
+	if s.Lane != "" {
+		row("lane", "%s only", laneText(s.Lane))
+	}
+	if s.Streams != nil {
+		row("streams", "%s only; \"headway status\" shows the rest", strings.Join(s.Streams, ", "))
+	}
+	p := s.Progress
+	row("collected", "%s in %s, %s, into %s", counted(p.Records, "record"), counted(p.Pages, "page"), counted(p.Details, "detail"), into)
+	for _, change := range s.Sink {
+		row("sink", "%s", change)
+	}
+	if p.ChildrenGone > 0 {
+		row("gone", "%s of details that the provider no longer has", counted(p.ChildrenGone, "record"))
+	}
+	row("skipped", "%s that did not change", counted(p.Unchanged, "item"))
+	row("attempts", "%s (%s refused for rate or load, %s retries)", figure.Count(p.Attempts), figure.Count(p.Throttled), figure.Count(p.Retries))
+	row("rate", "%s", rateText(s.Rate))
+	row("bound by", "%s", boundText(c, s))
+	row("owed", "%s", owedText(s.Owed, s.More))
+	for _, stream := range slices.Sorted(maps.Keys(s.Orphaned)) {
+		row("orphaned", "%s", changeText(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
+	}
+	for _, w := range s.Warnings {
+		row("warning", "%s", w)
+	}
+	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
+		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
+	}
+	if !s.RetryAt.IsZero() {
+		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))
+	}
+	row("run", "%s", s.ID)
+	if line := missingText(s); line != "" {
+		row("missing", "%s", line)
+	}
+	return b.String()
+}
+
+// laneText is a lane for people.
+func laneText(l collect.LaneKind) string {
+	if l == collect.Catchup {
+		return "the past (catchup)"
+	}
+	return "what changes (steady)"
+}
+
+// missingText says what the run leaves uncollected and what to do about it; it is
+// empty when nothing is.
+func missingText(s collect.Summary) string {
+	var parts []string
+	owed := int64(0)
+	for _, n := range s.Owed {
+		owed += n
+	}
+	if owed > 0 {
+		parts = append(parts, fmt.Sprintf("%s owed, which a later run fetches", figure.Count(owed)))
+	}
+	if s.Quarantined > 0 {
+		parts = append(parts, fmt.Sprintf("%s quarantined, which no run fetches by itself (\"headway gaps list --status terminal\" says why, \"headway gaps release\" tries again)", figure.Count(s.Quarantined)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// boundText says what kept a run from being faster, and what that means where one
+// thing did for half of the time or more.
+func boundText(c *rest.Config, s collect.Summary) string {
+	text := s.BoundBy.String()
+	shares := s.BoundBy.Shares()
+	if len(shares) == 0 || shares[0].Of < 0.5 {
+		return text
+	}
+	ceiling := cmp.Or(c.Provider.Ceiling, control.DefaultCeiling)
+	switch shares[0].Bound {
+	case reason.BoundCeiling:
+		text += fmt.Sprintf("; your ceiling of %s (%s), not the provider, was the limit", ceiling, figure.Rate(float64(time.Minute)/float64(ceiling)))
+		if c.Provider.Ceiling == 0 {
+			text += ": it is the default, set provider.ceiling"
+		}
+	case reason.BoundLimit:
+		if s.Rate != nil && s.Rate.Belief != nil {
+			text += "; the provider's limit is believed to be " + beliefText((*sim.Belief)(s.Rate.Belief))
+		}
+	case reason.BoundLatency:
+		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
+	case reason.BoundUnknown, reason.BoundLearning, reason.BoundJitter, reason.BoundCooldown, reason.BoundCircuit,
+		reason.BoundBackoff, reason.BoundDisk, reason.BoundProcessing:
+	}
+	return text
+}
+
+// owedText lists what is owed, by reason. More says that pages are left, which
+// may owe anything.
+func owedText(owed map[string]int64, more bool) string {
+	switch {
+	case len(owed) == 0 && more:
+		return "more pages follow"
+	case len(owed) == 0:
+		return "nothing"
+	case more:
+		return owedText(owed, false) + "; more pages follow"
+	}
+	total, parts := int64(0), []string{}
+	for _, why := range slices.Sorted(maps.Keys(owed)) {
+		total += owed[why]
+		parts = append(parts, fmt.Sprintf("%s %s", figure.Count(owed[why]), why))
+	}
+	return fmt.Sprintf("%s (%s); see \"headway gaps list\"", counted(total, "detail"), strings.Join(parts, ", "))
+}
