@@ -67,11 +67,17 @@ func (w Workplace) Read(t *testing.T, into any, args ...string) {
 // Status is the connection's; nil before there is any.
 func (w Workplace) Status(t *testing.T) *collect.ConnectionStatus {
 	t.Helper()
-	if info, err := os.Stat(w.State()); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nil // killed before the state was there
-	}
 	var all []collect.ConnectionStatus
-	w.Read(t, &all, "status")
+	o := w.Headway(t, "status", "--json").Wait(t)
+	switch {
+	case o.Code == ExitUsage && strings.Contains(o.Stderr, "there is no state in"):
+		return nil // killed before the state was there
+	case o.Code != 0:
+		t.Fatalf("headway status: %s", o)
+	}
+	if err := json.Unmarshal([]byte(o.Stdout), &all); err != nil {
+		t.Fatalf("headway status --json: %v: %s", err, o)
+	}
 	switch len(all) {
 	case 0:
 		return nil
