@@ -195,10 +195,32 @@ var Headway = Law{
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
 		{
-			Covers:    []string{"internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry"},
-			Imports:   slices.Concat([]string{"internal/events", "internal/schedule", "connector/...", "sink/...", "quota/governor", "internal/keys"}, shells, core),
-			Libraries: []string{"*"},
-			Why:       "the parts of the daemon show and steer the layers below; none knows the daemon, its file or a command",
+			Covers:  []string{"internal/events"},
+			Imports: []string{"event", "quota"},
+			Why:     "it only joins what is emitted and hands it on: of who emits and who reads it knows nothing",
+		},
+		{
+			Covers:    []string{"internal/schedule"},
+			Imports:   []string{"collect", "connector/rest", "event", "reason", "sink/jsonl", "sink/parquet", "sink/sqlite"},
+			Libraries: []string{"github.com/robfig/cron/v3"},
+			Why:       "it says when a collection is due and starts it; budgets, proxied calls and who asks over HTTP are not its business",
+		},
+		{
+			Covers:    []string{"internal/metrics"},
+			Imports:   []string{".", "collect", "egress", "quota", "quota/governor", "reason"},
+			Libraries: []string{"github.com/prometheus/client_golang"},
+			Why:       "it only shows what the layers below count: it steers nothing and knows no daemon",
+		},
+		{
+			Covers:    []string{"internal/telemetry"},
+			Imports:   []string{".", "egress", "quota", "reason"},
+			Libraries: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io"},
+			Why:       "it only sends away what calls did: it steers nothing and knows no daemon",
+		},
+		{
+			Covers:  []string{"internal/api"},
+			Imports: []string{".", "collect", "egress", "event", "internal/events", "internal/schedule", "quota", "quota/governor", "reason"},
+			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
 			Covers:    []string{"daemon/..."},
