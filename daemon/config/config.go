@@ -100,8 +100,7 @@ type CORS struct {
 // TLS names the files of the certificate and its key, in PEM.
 type TLS struct{ Cert, Key string }
 
-// Telemetry is where traces and metrics go by OTLP over HTTP; see package
-// daemon/telemetry for the defaults.
+// Telemetry is where traces and metrics go by OTLP over HTTP.
 type Telemetry struct {
 	// Endpoint is the collector's base URL.
 	Endpoint string
@@ -114,7 +113,7 @@ type Telemetry struct {
 	Sample float64
 }
 
-// Collections are connections on their schedules; see package daemon/schedule.
+// Collections are connections on their schedules.
 type Collections struct {
 	// Dir is the folder of the connection files, *.yaml and *.yml.
 	Dir string

@@ -11,11 +11,11 @@
 //	    quota: {global: {calls_per_minute: 60, tokens_per_minute: 20000}}
 //
 // Secrets never stand in the file: they are {env: NAME} or {file: PATH}, and
-// print as that. Budgets are written as package quota/config reads them, and the
-// environment's keys go over the budget at the top and that of the only
-// provider.
+// print as that. A budget has the keys of [quota.Config] in lower case with
+// underscores; two switches are said positively, adaptive_scaling and forecast, both
+// true by default. What the environment says of a budget goes over the one at the
+// top and that of the only provider.
 //
-// To read only budgets, use package quota/config. The package keeps no state
-// and reads no clock; of files it reads those that secrets are in. Its functions
-// are safe for concurrent use.
+// The package keeps no state and reads no clock; of files it reads those that
+// secrets are in. Its functions are safe for concurrent use.
 package config

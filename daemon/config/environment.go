@@ -7,7 +7,7 @@ import (
 	"github.com/headway-go/headway/internal/quotafile"
 )
 
-// budgetKeys are the environment's keys for a budget.
+// budgetKeys are the environment's keys for a budget.
 var budgetKeys = []string{
 	quotafile.EnvCallsPerMinute, quotafile.EnvBurst, quotafile.EnvAdapt, quotafile.EnvEventBuffer,
 	quotafile.EnvLogLevel, quotafile.EnvScaleMin, quotafile.EnvScaleMax,

@@ -57,7 +57,7 @@ func (r *reader) warn(at ast.Node, format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf("%s:%d:%d: %s", r.file, line, column, fmt.Sprintf(format, args...)))
 }
 
-// take takes over what package quota/config found.
+// take takes over what package quotafile found.
 func (r *reader) take(problems []*quotafile.Problem) {
 	for _, p := range problems {
 		f := p.FieldError

@@ -32,7 +32,7 @@ type Call struct {
 	// was given to [Description.Call], which must not change meanwhile.
 	Texts iter.Seq[string]
 	// Extra is flat tokens for what is no text: images, sound, files, input that
-	// is tokens already. What frames messages is not among them; egress/estimate
+	// is tokens already. What frames messages is not among them; the estimate
 	// adds it.
 	Extra int64
 }

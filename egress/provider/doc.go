@@ -7,8 +7,8 @@
 // of a configuration. [Description.Call] is the verb of the hot path: one pass
 // over the body that builds no tree and copies no text.
 //
-// It counts no tokens (egress/estimate does that with [Call.Texts]), reads no
-// usage (egress/usage) and sends nothing. What it cannot read is a call that is
+// It counts no tokens (egress does that with [Call.Texts]), reads no
+// usage and sends nothing. What it cannot read is a call that is
 // estimated roughly, not an error: a provider that adds a member tomorrow is
 // served as before.
 //
