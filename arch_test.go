@@ -24,6 +24,7 @@ func TestArchitecture(t *testing.T) {
 		"virtual time":     arch.Headway.CheckVirtual,
 		"environment":      arch.Headway.CheckEnvironment,
 		"package comments": arch.CheckComments,
+		"public packages":  arch.CheckPublic,
 		"length of files":  arch.CheckLength,
 		"names":            arch.CheckNames,
 	} {

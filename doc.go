@@ -23,4 +23,6 @@
 // A Governor is safe for concurrent use. Acquire and Settle read the clock once
 // each and do not allocate when there is nothing to wait for; no user code runs
 // under a lock. It starts no goroutine.
+//
+// Stability: stable.
 package headway

@@ -19,4 +19,6 @@
 // A Pacer is pure and for one owner; its instants are durations since an origin
 // of the caller's choice. A [Loop] is a Pacer with a lock and the real clock,
 // safe for concurrent use; it starts no goroutine.
+//
+// Stability: settling.
 package agent

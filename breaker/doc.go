@@ -20,4 +20,6 @@
 // A [Breaker] is a plain value; not safe for concurrent use: its owner holds a
 // lock. All verbs take constant time and do not allocate. Instants are
 // durations since an origin that the caller fixes.
+//
+// Stability: stable.
 package breaker

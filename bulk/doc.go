@@ -20,4 +20,6 @@
 // One goroutine owns the state of a load; sources are read by one other, and
 // batches are sent by one each. Memory is bounded by the window in flight and not
 // by the input. Instants are monotonic.
+//
+// Stability: settling.
 package bulk

@@ -17,4 +17,6 @@
 // A [Collector] is for one run at a time; [Collector.Live] may be called from
 // any goroutine while it runs. The [Store] and [Sink] are the consumer's side
 // of the durable state and declared here.
+//
+// Stability: settling.
 package collect

@@ -9,6 +9,8 @@
 // Connectors keep no state between calls; the runtime may call Detail from
 // several goroutines at once, and List for the next page while it still reads
 // what it was given of the one before.
+//
+// Stability: stable.
 package connector
 
 import (

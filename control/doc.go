@@ -18,4 +18,6 @@
 //
 // Sources: D. Chiu, R. Jain, "Analysis of the increase and decrease algorithms
 // for congestion avoidance in computer networks", 1989; RFC 5681.
+//
+// Stability: settling.
 package control

@@ -20,4 +20,6 @@
 //
 // To govern calls inside a program, use packages transport or llm instead. A
 // [Daemon] is safe for concurrent use. Time is the machine's own.
+//
+// Stability: settling.
 package daemon

@@ -61,4 +61,6 @@
 // cleans paths that a provider wants as they are. A [Proxy] is safe for
 // concurrent use. It starts no goroutine of its own beyond those of net/http and
 // works in a testing/synctest bubble.
+//
+// Stability: settling.
 package egress

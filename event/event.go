@@ -4,6 +4,8 @@
 //
 // Events carry reasons, counts, instants and rates. They never carry a
 // credential, header value, body, title or record id.
+//
+// Stability: stable.
 package event
 
 import (

@@ -17,4 +17,6 @@
 // nobody approved, so turn its retries off. It does not stream: for that use a
 // governor's Drain. Everything here is safe for concurrent use if the client,
 // the approver and the functions are; only the approver waits.
+//
+// Stability: settling.
 package llm

@@ -51,4 +51,6 @@
 // an instant before the latest one seen counts as that one. Arithmetic that
 // decides is in integers, so that the same calls at the same instants make the
 // same moves on every machine; [Governor.LogHash] proves it.
+//
+// Stability: stable.
 package quota

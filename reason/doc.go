@@ -10,4 +10,6 @@
 // Do not add a reason for one caller's detail: put detail in the wrapped
 // error. Everything here is an immutable value; safe for concurrent use, no
 // allocation, constant time.
+//
+// Stability: stable.
 package reason

@@ -9,4 +9,6 @@
 //
 // Sources: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
 // 2015; the retry token bucket of the AWS SDKs' standard mode.
+//
+// Stability: stable.
 package retry

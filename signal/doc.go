@@ -47,4 +47,6 @@
 //
 // Input is bounded by [MaxHeader], [MaxBody] and [MaxLimits]. Reading a
 // response without limit headers does not allocate.
+//
+// Stability: stable.
 package signal

@@ -15,4 +15,6 @@
 //
 // Do not put it below a client that retries by itself with its own waits: the
 // two would multiply. A Transport is safe for concurrent use.
+//
+// Stability: stable.
 package transport

@@ -17,4 +17,6 @@
 //
 // A source is used by one goroutine. It reads no clock. It is not for what has to
 // be asked of an API: package connector is.
+//
+// Stability: settling.
 package source

@@ -15,4 +15,6 @@
 // in no error, log or journal. Redirects are not followed: they would carry the
 // credential elsewhere. Bodies are bounded. A target is safe for concurrent use.
 // It is not for reading: package connector is.
+//
+// Stability: settling.
 package target

@@ -18,4 +18,6 @@
 // Secrets are read when the file is loaded and held as [Value], which prints
 // as it was written in the file. No error shows a value that came from the
 // environment, a body, a header or a record's key.
+//
+// Stability: stable.
 package rest

@@ -9,4 +9,6 @@
 // by itself after [Options].Timeout, but for a stream of events, which ends when
 // nothing was heard for longer than the daemon's heartbeat. Answers are bounded;
 // a redirect is not followed, so that the key goes nowhere else.
+//
+// Stability: settling.
 package client

@@ -18,4 +18,6 @@
 //
 // The package keeps no state and reads no clock; of files it reads those that
 // secrets are in. Its functions are safe for concurrent use.
+//
+// Stability: settling.
 package config

@@ -14,4 +14,6 @@
 //
 // A [Description] is not changed after it is made; all its methods are safe for
 // concurrent use. Nothing here reads a clock.
+//
+// Stability: settling.
 package provider

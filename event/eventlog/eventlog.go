@@ -9,6 +9,8 @@
 // lines hold no credential, header, body or record.
 //
 // Stable: the levels and the names of the attributes.
+//
+// Stability: settling.
 package eventlog
 
 import (

@@ -204,6 +204,54 @@ func TestNamesAreNouns(t *testing.T) {
 	})
 }
 
+func TestPublicPackagesSayHowStableTheyAre(t *testing.T) {
+	files := map[string]string{
+		"a/doc.go":           "// Package a is fine.\n//\n// Stability: stable.\npackage a",
+		"b/doc.go":           "// Package b says nothing.\npackage b",
+		"c/doc.go":           "// Package c says it twice.\n//\n// Stability: stable.\n// Stability: settling.\npackage c",
+		"d/doc.go":           "// Package d says something else.\n//\n// Stability: good.\npackage d",
+		"internal/e/doc.go":  "// Package e is nobody's business.\npackage e",
+		"a/internal/f/f.go":  "// Package f too.\npackage f",
+		"cmd/headway/g.go":   "// Headway is a command.\npackage main",
+		"e2e/provider/h.go":  "// Package h is for tests.\npackage h",
+		"tests/only_test.go": "package only",
+	}
+	expect(t, CheckPublic(tree(t, files)), []string{"b: stability is []", `c: stability is ["stable" "settling"]`, `d: stability is ["good"]`})
+
+	files = map[string]string{}
+	for i := range MaxPublic + 1 {
+		files[fmt.Sprintf("p%d/doc.go", i)] = "// Package p is here.\n//\n// Stability: experimental.\npackage p"
+	}
+	expect(t, CheckPublic(tree(t, files)), []string{"33 public packages, at most 32"})
+	delete(files, "p0/doc.go")
+	expect(t, CheckPublic(tree(t, files)), nil)
+}
+
+func TestNoInternalTypeLeaksWithoutAName(t *testing.T) {
+	const inner = "package inner\ntype A struct{ B B; c C }\ntype B int\ntype C int\ntype D[T any] struct{}\nfunc (*A) Do(D[int]) {}\nfunc (A) do(C) {}"
+	for name, c := range map[string]struct {
+		src  string
+		want []string
+	}{
+		"a field":              {"type T struct{ F []*inner.B }", []string{"p/a.go:3: p.T names internal/inner.B"}},
+		"an unexported field":  {"type T struct{ f inner.B }", nil},
+		"an embedded type":     {"type T struct{ inner.B }", []string{"p.T names"}},
+		"a result":             {"func F() (map[string]inner.B, error) { return nil, nil }", []string{"p.F names"}},
+		"a method's parameter": {"type T int\nfunc (*T) M(b ...inner.B) {}", []string{"p.T names"}},
+		"an unexported method": {"type T int\nfunc (*T) m(inner.B) {}\nfunc f(inner.B) {}", nil},
+		"of an interface":      {"type T interface{ M(inner.B) }", []string{"p.T names"}},
+		"a variable":           {"var V inner.B", []string{"p.V names"}},
+		"inside of a function": {"func F() { var b inner.B; _ = b }", nil},
+		"with a name":          {"type B = inner.B\ntype T struct{ F inner.B }", nil},
+		"what a name brings":   {"type A = inner.A", []string{"internal/inner/a.go:2: internal/inner.A names internal/inner.B", "internal/inner/a.go:6: internal/inner.A names internal/inner.D"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := "package p\nimport \"example.com/m/internal/inner\"\n" + c.src
+			expect(t, CheckLeaks(tree(t, map[string]string{"internal/inner/a.go": inner, "p/a.go": src})), c.want)
+		})
+	}
+}
+
 func TestDependenciesEachHaveTheirReason(t *testing.T) {
 	const mod = `{"Require":[{"Path":"a.org/kept"},{"Path":"a.org/missing"},{"Path":"a.org/twice"},{"Path":"a.org/bare"},{"Path":"a.org/far","Indirect":true}]}`
 	const page = "| module | why | rejected |\n|---|---|---|\n" +

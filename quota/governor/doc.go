@@ -21,4 +21,6 @@
 // A [Governor] is safe for concurrent use. Subscribers are called one event at a
 // time, in order, and outside the lock. Time is monotonic; that the wall clock
 // was set is noticed at the next call or timer, and days only go forward.
+//
+// Stability: stable.
 package governor

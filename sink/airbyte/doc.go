@@ -67,4 +67,6 @@
 //
 // A Sink is safe for concurrent use, in that events may come at any time.
 // Memory is the records of one Write and 64 KiB.
+//
+// Stability: settling.
 package airbyte

@@ -62,4 +62,6 @@
 // also between processes, and ends with the process. Memory is one buffer of
 // 64 KiB a stream. Files are readable by their owner only. A Sink is not safe
 // for concurrent use. It reads no clock.
+//
+// Stability: settling.
 package jsonl

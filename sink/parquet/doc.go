@@ -82,4 +82,6 @@
 // 64 KiB a stream, and while a part is made its rows in groups of about 16 MiB.
 // Files are readable by their owner only. A Sink is not safe for concurrent
 // use. It reads no clock.
+//
+// Stability: settling.
 package parquet

@@ -62,4 +62,6 @@
 //
 // A Sink is not safe for concurrent use, and reads no clock. Memory is the
 // records of one Write and 64 KiB, beside what was learned.
+//
+// Stability: settling.
 package singer

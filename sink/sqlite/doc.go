@@ -63,4 +63,6 @@
 // The records of one slice wait in memory for its commit, as compact JSON, at
 // most 256 MiB. A Sink or File is not safe for concurrent use; it reads no clock. A
 // Sink opens no file.
+//
+// Stability: settling.
 package sqlite

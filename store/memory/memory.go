@@ -11,6 +11,8 @@
 // error, since there is no database to share: a sink that keeps its records in
 // the store's own database needs another store. Instants come from the caller,
 // except that the read side asks the clock whether a lease is alive.
+//
+// Stability: settling.
 package memory
 
 import (

@@ -49,4 +49,6 @@
 //
 // Instants come from the caller, except that the read side asks the clock
 // whether a lease is alive.
+//
+// Stability: settling.
 package sqlite

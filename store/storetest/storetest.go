@@ -5,6 +5,8 @@
 // kind of store adds, such as files and processes, that package tests itself.
 // It needs no clock of its own: it reads the time once a test, since the read
 // side of a store asks the clock whether a lease is alive.
+//
+// Stability: settling.
 package storetest
 
 import (
