@@ -30,6 +30,17 @@ func TestArchitecture(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { report(t, check(tree)) })
 	}
+	t.Run("words", func(t *testing.T) {
+		words, err := arch.Words()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := arch.CheckWords(os.DirFS("."), words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report(t, found)
+	})
 }
 
 // TestDependenciesHaveReasons holds go.mod against docs/dependencies.md.
