@@ -40,7 +40,7 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 	$(GO) -C e2e/sdk test $$race -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
 
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
-	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./bulk/journal ./collect ./egress ./quota ./sim ./sim/serve/dataverse \
+	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
 	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long
 
 check: check-fmt check-mod check-generated lint vet check-tools test check-golden check-fuzz check-bench ## Run everything that a change has to pass.
@@ -111,7 +111,7 @@ check-fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 check-golden:
-	$(GO) test -count 1 -run Golden ./sim -long
+	$(GO) test -count 1 -run Golden ./internal/sim -long
 
 check-bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +21,10 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/secretfile"
 	"github.com/headway-go/headway/retry"
 )
-
-var update = flag.Bool("update", false, "write what is got into the golden files")
 
 // canary is a secret that must not come out anywhere.
 const canary = "hunter2"
@@ -40,31 +39,34 @@ func environment(name string) (string, bool) {
 	return v, ok
 }
 
-func golden(t *testing.T, file, got string) {
+// plans is the archive of what is said about connections.
+func plans(t *testing.T) *golden.Archive {
 	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	return golden.Open(t, filepath.Join("testdata", "plan.txtar"))
+}
+
+// bad gives the archive of bad connections, each NAME.yaml with what is said about
+// it in NAME.want, and the names of the connections.
+func bad(t testing.TB) (*golden.Archive, []string) {
+	t.Helper()
+	a := golden.Open(t, filepath.Join("testdata", "bad.txtar"))
+	names := slices.DeleteFunc(a.Names(), func(name string) bool { return filepath.Ext(name) != ".yaml" })
+	if len(names) == 0 {
+		t.Fatal("there are no bad connections")
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
+	return a, names
 }
 
 func TestBadFilesAreExplainedLineByLine(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files: %v", err)
-	}
+	archive, names := bad(t)
 	line := regexp.MustCompile(`^testdata/bad/\w+\.yaml(:\d+:\d+)?: .+$`)
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			cfg, err := Load(file, environment)
+	known := slices.Clone(names)
+	for _, name := range names {
+		want := strings.TrimSuffix(name, ".yaml") + ".want"
+		known = append(known, want)
+		t.Run(name, func(t *testing.T) {
+			src, _ := archive.File(name)
+			cfg, err := Parse("testdata/bad/"+name, []byte(src), environment)
 			if cfg != nil {
 				t.Fatal("a bad file gave a config")
 			}
@@ -79,8 +81,29 @@ func TestBadFilesAreExplainedLineByLine(t *testing.T) {
 			if strings.Contains(err.Error(), canary) {
 				t.Errorf("the secret is in the error:\n%v", err)
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".want", err.Error()+"\n")
+			archive.Check(t, want, err.Error()+"\n")
 		})
+	}
+	archive.Only(t, known)
+}
+
+func TestABadFileIsExplainedFromTheDisk(t *testing.T) {
+	archive, _ := bad(t)
+	src, _ := archive.File("types.yaml")
+	file := filepath.Join(t.TempDir(), "types.yaml")
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, want := Parse(file, []byte(src), environment)
+	cfg, err := Load(file, environment)
+	if cfg != nil || err == nil {
+		t.Fatalf("a bad file gave %v, %v", cfg, err)
+	}
+	if diff := cmp.Diff(fmt.Sprint(want), err.Error()); diff != "" {
+		t.Errorf("-parsed +loaded:\n%s", diff)
+	}
+	if !strings.HasPrefix(err.Error(), file+":") {
+		t.Errorf("the file is not named: %v", err)
 	}
 }
 

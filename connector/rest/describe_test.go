@@ -2,12 +2,12 @@ package rest
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func TestPlansAreReadableAndHoldNoSecret(t *testing.T) {
+	archive := plans(t)
 	for name, src := range map[string]string{
 		"everything": everything,
 		"least":      least,
@@ -45,7 +45,7 @@ run: {max_wall_clock: 1h30m}
 		if strings.Contains(text.String()+string(marshaled), canary) {
 			t.Errorf("%s shows the secret:\n%s\n%s", name, text.String(), marshaled)
 		}
-		golden(t, filepath.Join("testdata/plan", name+".txt"), text.String())
-		golden(t, filepath.Join("testdata/plan", name+".json"), string(marshaled)+"\n")
+		archive.Check(t, name+".txt", text.String())
+		archive.Check(t, name+".json", string(marshaled)+"\n")
 	}
 }

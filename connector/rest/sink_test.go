@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -62,11 +61,12 @@ func TestEachSinkOfTheSchemaIsBuilt(t *testing.T) {
 }
 
 func TestThePlanNamesTheSink(t *testing.T) {
+	archive := plans(t)
 	for _, kind := range []string{"sqlite", "parquet", "singer", "airbyte"} {
 		var text strings.Builder
 		if err := Describe(parse(t, least+"sink: {"+kind+": {}}\n")).Write(&text); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, filepath.Join("testdata/plan", "sink_"+kind+".txt"), text.String())
+		archive.Check(t, "sink_"+kind+".txt", text.String())
 	}
 }

@@ -91,6 +91,7 @@ func TestImportLawFindsForbiddenEdges(t *testing.T) {
 		"not even its test has a harness":           {"cmd/headway/a_test.go", imports("main", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
 		"a test fills its disk":                     {"sink/jsonl/a_test.go", imports("jsonl", "example.com/m/internal/fulldisk"), nil},
 		"what is no test fills no disk":             {"cmd/headway/a.go", imports("main", "example.com/m/internal/fulldisk"), []string{"only a test takes space"}},
+		"what is no test has no golden files":       {"cmd/headway/a.go", imports("main", "example.com/m/internal/golden"), []string{"only a test compares"}},
 		"what is no test has no long run":           {"cmd/headway/a.go", imports("main", "example.com/m/internal/longtest"), []string{"only a test has the flag"}},
 		"a package that no row covers":              {"extra/a.go", imports("extra"), []string{"extra: no row of the package map covers this package"}},
 		"a name that only starts like a row's":      {"collector/a.go", imports("collector"), []string{"collector: no row"}},

@@ -60,6 +60,9 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	if local && matches(fullDisk, to) && !test {
 		return "only a test takes space away from itself"
 	}
+	if local && matches(goldens, to) && !test {
+		return "only a test compares with golden files"
+	}
 	if local && matches(longTest, to) && !test {
 		return "only a test has the flag -long"
 	}

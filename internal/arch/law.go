@@ -46,9 +46,10 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// fullDisk, longTest, pipeNet and powerCut are for tests; nothing else imports
-	// them.
+	// fullDisk, goldens, longTest, pipeNet and powerCut are for tests; nothing else
+	// imports them.
 	fullDisk = "internal/fulldisk"
+	goldens  = "internal/golden"
 	longTest = "internal/longtest"
 	pipeNet  = "internal/pipenet"
 	powerCut = "internal/powercut"
@@ -283,6 +284,11 @@ var Headway = Law{
 		{
 			Covers: []string{pipeNet},
 			Why:    "it only joins a client and a server of a test",
+		},
+		{
+			Covers:    []string{goldens},
+			Libraries: []string{"github.com/google/go-cmp"},
+			Why:       "it only compares what a test got with a file",
 		},
 		{
 			Covers: []string{longTest},

@@ -1,61 +1,36 @@
 package sim_test
 
 import (
-	"bytes"
-	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/sim/scenarios"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// Each law over every scenario, at seed 1, gives what it gave before. But in a
-// long run, which make check has without the race detector, the scenarios are
-// shared out between the laws.
-// After a change that is meant to change it: go test ./sim -run Golden -update,
+// Each law over every scenario, at seed 1, gives what its archive says. In a run
+// without -long each scenario is under one of the laws only; make check-golden has
+// all of them.
+// After a change that is meant to change it: go test ./internal/sim -run Golden -update,
 // and read the difference.
 func TestGoldenResults(t *testing.T) {
 	all, err := scenarios.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := make(map[string]bool)
-	for i := range 2 * len(all) {
-		s, law := all[i/2], []string{"aimd", "envelope"}[i%2]
-		path := filepath.Join("golden", law, s.Name+".json")
-		wanted[path] = true
-		if (i/2+i)%2 == 1 && !longtest.Long() && !*update {
-			continue
-		}
-		got := jsonOf(t, run(t, s, sim.Options{Law: law, Seed: 1}))
-		if *update {
-			if err := os.WriteFile(path, got, 0o644); err != nil {
-				t.Fatal(err)
+	for l, law := range []string{"aimd", "envelope"} {
+		archive := golden.Open(t, filepath.Join("testdata", "golden", law+".txtar"))
+		var names []string
+		for i, s := range all {
+			name := s.Name + ".json"
+			names = append(names, name)
+			if (i+l)%2 == 0 || longtest.Long() || golden.Updating() {
+				archive.Check(t, name, string(jsonOf(t, run(t, s, sim.Options{Law: law, Seed: 1}))))
 			}
-			continue
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Errorf("%v; write it with -update", err)
-			continue
-		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s: got\n%s\nwant\n%s", s.Name, got, want)
-		}
-	}
-	files, err := filepath.Glob("golden/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if !wanted[f] {
-			t.Errorf("%s belongs to no scenario", f)
-		}
+		archive.Only(t, names)
 	}
 }
 
@@ -65,11 +40,10 @@ func TestGoldenBulkResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := make(map[string]bool)
-	for _, s := range all {
-		for _, law := range sim.BulkLaws() {
-			path := filepath.Join("golden", "bulk", law, s.Name+".json")
-			wanted[path] = true
+	for _, law := range sim.BulkLaws() {
+		archive := golden.Open(t, filepath.Join("testdata", "golden", "bulk-"+law+".txtar"))
+		var names []string
+		for _, s := range all {
 			r, err := sim.RunBulk(s, sim.Options{Law: law, Seed: 1})
 			if err != nil {
 				t.Fatal(err)
@@ -78,29 +52,9 @@ func TestGoldenBulkResults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if *update {
-				if err := os.WriteFile(path, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Errorf("%v; write it with -update", err)
-				continue
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("%s under %s: got\n%s\nwant\n%s", s.Name, law, got, want)
-			}
+			names = append(names, s.Name+".json")
+			archive.Check(t, s.Name+".json", string(got))
 		}
-	}
-	files, err := filepath.Glob("golden/bulk/*/*.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if !wanted[f] {
-			t.Errorf("%s belongs to no scenario", f)
-		}
+		archive.Only(t, names)
 	}
 }

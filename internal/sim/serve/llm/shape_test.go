@@ -1,11 +1,10 @@
 package llm_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,13 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/internal/sim/serve/llm"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 const (
 	chatPath      = "/v1/chat/completions"
@@ -49,7 +45,7 @@ func named(body, model string) string { return strings.Replace(body, "sim-small"
 // long is a prompt that a cache holds.
 var long = strings.Repeat("wait for the signal ", 300)
 
-// shapes are calls whose whole answers are in golden files: each after the
+// shapes are calls whose whole answers are in golden.txtar: each after the
 // warm-up, if it has one, on a provider of its own.
 var shapes = []struct {
 	name, section string
@@ -106,6 +102,7 @@ var shapes = []struct {
 }
 
 func TestShapes(t *testing.T) {
+	archive := answers(t)
 	for _, tt := range shapes {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,13 +112,14 @@ func TestShapes(t *testing.T) {
 					time.Sleep(1234567 * time.Microsecond)
 				}
 				w := ask(t, s, http.MethodPost, tt.path, tt.body, tt.header...)
-				golden(t, tt.name, w.Code, w.Header(), w.Body.String())
+				archive.Check(t, tt.name+".http", written(w))
 			})
 		})
 	}
 }
 
 func TestListsOfModels(t *testing.T) {
+	archive := answers(t)
 	s := provider(t, instant("  limits: [{kind: sliding_window, limit: 1, window: 1h}]\n"), llm.Options{}, serve.Options{})
 	for _, tt := range []struct {
 		name, path string
@@ -132,35 +130,27 @@ func TestListsOfModels(t *testing.T) {
 		{"models-gemini", "/v1beta/models", []string{geminiKey}},
 	} {
 		w := ask(t, s, http.MethodGet, tt.path, "", tt.header...)
-		golden(t, tt.name, w.Code, w.Header(), w.Body.String())
+		archive.Check(t, tt.name+".http", written(w))
 	}
 	if st := s.Stats(); st.Admitted+st.Throttled != 0 {
 		t.Errorf("stats %+v, want lists to meet no limit", st)
 	}
 }
 
-// golden compares an answer with its file: status, header in order, body.
-func golden(t *testing.T, name string, status int, header http.Header, body string) {
+// answers is the archive of whole answers.
+func answers(t *testing.T) *golden.Archive {
 	t.Helper()
+	return golden.Open(t, filepath.Join("testdata", "golden.txtar"))
+}
+
+// written is an answer as the archive has it: status, header in order, body.
+func written(w *httptest.ResponseRecorder) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, status)
-	for _, field := range slices.Sorted(maps.Keys(header)) {
-		fmt.Fprintf(&b, "%s: %s\n", field, strings.Join(header[field], " | "))
+	fmt.Fprintln(&b, w.Code)
+	for _, field := range slices.Sorted(maps.Keys(w.Header())) {
+		fmt.Fprintf(&b, "%s: %s\n", field, strings.Join(w.Header()[field], " | "))
 	}
 	// Files have no carriage returns, so that no tool takes them away.
-	fmt.Fprintf(&b, "\n%s\n", strings.ReplaceAll(body, "\r", `\r`))
-	file := filepath.Join("testdata", "golden", name+".http")
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Error(diff)
-	}
+	fmt.Fprintf(&b, "\n%s\n", strings.ReplaceAll(w.Body.String(), "\r", `\r`))
+	return b.String()
 }

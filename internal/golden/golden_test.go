@@ -1,0 +1,159 @@
+package golden
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// recorder is a test that notes what is reported instead of failing.
+type recorder struct {
+	testing.TB
+	errors   []string
+	cleanups []func()
+}
+
+func (r *recorder) Helper()          {}
+func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any) {
+	r.errors = append(r.errors, fmt.Sprint(args...))
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) end() {
+	for _, f := range r.cleanups {
+		f()
+	}
+}
+
+// with runs f with the flag -update as given.
+func with(t *testing.T, updating bool, f func(r *recorder)) *recorder {
+	t.Helper()
+	defer func(was bool) { *update = was }(*update)
+	*update = updating
+	r := &recorder{TB: t}
+	f(r)
+	r.end()
+	return r
+}
+
+const sample = "about\nthese\n-- b.yaml --\nx: 1\n\n-- b.want --\n-- c.json --\n--\n-- --\n--  --\n--x --\n"
+
+func stored(t *testing.T, content string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), "a.txtar")
+	if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestAnArchiveIsReadAndFormatted(t *testing.T) {
+	a, err := parse(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"b.yaml": "x: 1\n\n", "b.want": "", "c.json": "--\n-- --\n--  --\n--x --\n"} {
+		if i := a.index(name); i < 0 || a.files[i].data != want {
+			t.Errorf("%s is number %d of %q", name, i, a.files)
+		}
+	}
+	if a.comment != "about\nthese\n" {
+		t.Errorf("the comment is %q", a.comment)
+	}
+	if got := a.format(); got != sample {
+		t.Errorf("it is formatted as %q", got)
+	}
+}
+
+func TestABadArchiveIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		"-- a --\nx\n-- a --\ny\n": "the file a comes twice",
+		"-- a --\nx":               "the last line has no line break",
+	} {
+		if _, err := parse(text); err == nil || err.Error() != want {
+			t.Errorf("%q gave %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestADifferenceNamesTheFileAndShowsTheLines(t *testing.T) {
+	p := stored(t, sample)
+	r := with(t, false, func(r *recorder) {
+		a := Open(r, p)
+		a.Check(r, "b.yaml", "x: 1\n\n")
+		a.Check(r, "b.yaml", "x: 2\n\n")
+		a.Check(r, "d.json", "{}\n")
+		a.Only(r, []string{"b.yaml", "c.json", "e"})
+	})
+	if len(r.errors) != 3 {
+		t.Fatalf("it reported %q", r.errors)
+	}
+	for i, parts := range [][]string{{"b.yaml in ", "-want +got", "x: 1", "x: 2"}, {"no file d.json", "-update", "{}"}, {"b.want in ", "belongs to no test"}} {
+		for _, part := range parts {
+			if !strings.Contains(r.errors[i], part) {
+				t.Errorf("error %d does not say %q: %s", i, part, r.errors[i])
+			}
+		}
+	}
+	if got := read(t, p); got != sample {
+		t.Errorf("without -update it wrote %q", got)
+	}
+}
+
+func TestUpdateRewritesTheArchiveOnceAtTheEnd(t *testing.T) {
+	p := stored(t, sample)
+	r := with(t, true, func(r *recorder) {
+		a := Open(r, p)
+		a.Check(r, "b.want", "wrong\n")
+		a.Check(r, "a.want", "first\n")
+		a.Only(r, []string{"a.want", "b.want", "b.yaml"})
+		if got := read(t, p); got != sample {
+			t.Errorf("before the end it wrote %q", got)
+		}
+	})
+	if len(r.errors) != 0 {
+		t.Errorf("it reported %q", r.errors)
+	}
+	if got, want := read(t, p), "about\nthese\n-- a.want --\nfirst\n-- b.yaml --\nx: 1\n\n-- b.want --\nwrong\n"; got != want {
+		t.Errorf("it wrote %q, want %q", got, want)
+	}
+}
+
+func TestUpdateMakesAnArchiveAndLeavesAloneWhatIsRight(t *testing.T) {
+	p := filepath.Join(t.TempDir(), "new.txtar")
+	with(t, true, func(r *recorder) { Open(r, p) })
+	if _, err := os.Stat(p); !os.IsNotExist(err) {
+		t.Errorf("nothing was checked, and the archive is there: %v", err)
+	}
+	with(t, true, func(r *recorder) { Open(r, p).Check(r, "a", "x\n") })
+	if got := read(t, p); got != "-- a --\nx\n" {
+		t.Errorf("it wrote %q", got)
+	}
+}
+
+func TestUpdateRefusesWhatAnArchiveCannotHold(t *testing.T) {
+	p := stored(t, sample)
+	r := with(t, true, func(r *recorder) {
+		a := Open(r, p)
+		a.Check(r, "d", "x")
+		a.Check(r, "d", "x\n-- y --\n")
+	})
+	if len(r.errors) != 2 || read(t, p) != sample {
+		t.Errorf("it reported %q and wrote %q", r.errors, read(t, p))
+	}
+}
