@@ -9,7 +9,7 @@ import (
 // GapStatus is where a gap stands.
 type GapStatus string
 
-// The statuses of a gap (C-10).
+// The statuses of a gap.
 const (
 	GapPending   GapStatus = "pending"
 	GapLeased    GapStatus = "leased"
@@ -37,7 +37,7 @@ type Gap struct {
 	// Reason is why it is owed.
 	Reason reason.Reason `json:"reason"`
 	Status GapStatus     `json:"status"`
-	// Attempts counts requests that were sent for it; being looked at is not an attempt (C-12).
+	// Attempts counts requests that were sent for it; being looked at is not an attempt.
 	Attempts  int64     `json:"attempts"`
 	FirstSeen time.Time `json:"first_seen"`
 	LastSeen  time.Time `json:"last_seen"`

@@ -6,7 +6,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// The source-pressure cooldown (C-16).
+// The cooldown after a run that the provider's pressure ended: its first and
+// longest length, and after how many such runs in a row a person should look.
 const (
 	pressureBase   = 5 * time.Minute
 	pressureCap    = 6 * time.Hour

@@ -131,7 +131,7 @@ type State struct {
 	Pressure Pressure
 }
 
-// LaneKind tells catch-up from steady state (C-9).
+// LaneKind tells catch-up from steady state.
 type LaneKind string
 
 // The lanes of a stream. Each has a cursor of its own.
@@ -167,7 +167,7 @@ type Lane struct {
 }
 
 // KnownItem is what the store remembers of an item: enough to skip it when its
-// list entry did not change (C-19), and to write only what is new when it did.
+// list entry did not change, and to write only what is new when it did.
 type KnownItem struct {
 	Key         string
 	Fingerprint string
@@ -217,7 +217,7 @@ type Commit struct {
 	Pacing *Pacing
 }
 
-// Pacing is a learned rate as it is stored (P-12).
+// Pacing is a learned rate as it is stored.
 type Pacing struct {
 	Version    int             `json:"version"`
 	Law        string          `json:"law"`

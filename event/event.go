@@ -19,11 +19,11 @@ type Type string
 
 // The types of event.
 const (
-	// CollectionRate: the interval changed for good (P-14).
+	// CollectionRate: the interval changed for good.
 	CollectionRate Type = "collection_rate"
-	// Circuit: the breaker moved (C-3).
+	// Circuit: the breaker moved.
 	Circuit Type = "circuit"
-	// WarmStart: a stored interval was restored, or discarded and why (P-13).
+	// WarmStart: a stored interval was restored, or discarded and why.
 	WarmStart Type = "warm_start"
 	// Phase: the run went on to another phase or stream.
 	Phase Type = "phase"
@@ -66,7 +66,7 @@ type Event struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Rate is the state of a connection's pacing (P-14).
+// Rate is the state of a connection's pacing.
 type Rate struct {
 	CurrentIntervalMS   float64  `json:"current_interval_ms"`
 	EffectiveRatePerMin float64  `json:"effective_rate_per_min"`
@@ -104,7 +104,7 @@ type Backoff struct {
 	At time.Time `json:"at"`
 }
 
-// Breaker is one transition of the circuit (C-3).
+// Breaker is one transition of the circuit.
 type Breaker struct {
 	Previous string `json:"previous_state"`
 	State    string `json:"state"`

@@ -37,10 +37,10 @@ func (c Class) String() string {
 }
 
 // Success reports whether the provider served the request: the only class that
-// may ever speed anything up (P-7).
+// may ever speed anything up.
 func (c Class) Success() bool { return c == OK }
 
-// Throttle reports whether the provider asked for less (P-11): 429, 503 and
+// Throttle reports whether the provider asked for less: 429, 503 and
 // what a provider's own description adds.
 func (c Class) Throttle() bool { return c == Throttled || c == Overloaded }
 
@@ -57,7 +57,7 @@ func (c Class) Pressure() (p Pressure, ok bool) {
 	}
 }
 
-// Retryable reports whether an attempt that ended so may be tried again (C-2):
+// Retryable reports whether an attempt that ended so may be tried again:
 // 429, 408, 5xx and connection errors before a response.
 func (c Class) Retryable() bool {
 	switch c {
