@@ -102,6 +102,7 @@ func (w Wait) Bound() reason.Bound {
 		return reason.BoundJitter
 	case reason.Concurrency:
 		return reason.BoundLatency
+	default:
 	}
 	return reason.BoundUnknown
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -149,7 +150,7 @@ func lastRows(t *testing.T, b *bench) map[string]string {
 			ID   string `parquet:"id,optional"`
 			Text string `parquet:"text,optional"`
 		}](path)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 		for _, r := range rows {
@@ -228,7 +229,7 @@ func TestAFileHasATombstoneForARecordThatVanished(t *testing.T) {
 		Parent string `parquet:"_parent,optional"`
 		At     string `parquet:"_headway_deleted_at,optional"`
 	}](filepath.Join(b.dir, "out", "messages", "part-000001.parquet"))
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	if len(rows) != 3 || rows[2].Key != "1" || rows[2].Parent != "d00" || rows[2].At == "" || rows[1].At != "" {

@@ -101,7 +101,7 @@ func TestEightOpeningsInARowAreWaitedOutAndASuccessOrOtherWorkForgetsThem(t *tes
 				t.Fatalf("round %d: opening %d of 8 was not waited out", round, n)
 			}
 		}
-		if open() || open() {
+		if ninth, tenth := open(), open(); ninth || tenth {
 			t.Fatalf("round %d: a ninth opening in a row was waited out", round)
 		}
 		forget()

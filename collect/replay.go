@@ -65,7 +65,6 @@ type replaying struct {
 	others  []Replay
 	summary ReplaySummary
 	streams []StreamInfo
-	copied  Progress
 }
 
 // RunReplay copies the records that a former sink kept into the connection's sink,

@@ -42,7 +42,7 @@ func (c Circuit) resolve() (_ Circuit, err error) {
 	if c.Max < 1 || c.Max > maxCircuits {
 		return c, fmt.Errorf("max is %d, must be from 1 to %d, or 0 for %d", c.Max, maxCircuits, defaultCircuits)
 	}
-	c.Config, err = c.Config.Resolve()
+	c.Config, err = c.Resolve()
 	return c, err
 }
 

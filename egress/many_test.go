@@ -281,7 +281,7 @@ func TestThousandsOfSlowStreamsNeedLittleMemory(t *testing.T) {
 		for worker := range 50 {
 			all.Go(func() {
 				for i := worker; i < streams; i += 50 {
-					res, err := client.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(chatBody("m", true))) //nolint:bodyclose // all are closed below
+					res, err := client.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(chatBody("m", true)))
 					if err != nil {
 						t.Error(err)
 						return

@@ -228,7 +228,7 @@ func TestWatchTellsWhoWasWaitedFor(t *testing.T) {
 			w.uploads(c.waits)
 			began := time.Now()
 			<-ctx.Done()
-			if context.Cause(ctx) != c.want || time.Since(began) != min(c.silence, c.whole) {
+			if !errors.Is(context.Cause(ctx), c.want) || time.Since(began) != min(c.silence, c.whole) {
 				t.Errorf("%+v: %v after %v", c, context.Cause(ctx), time.Since(began))
 			}
 			w.stop()

@@ -3,6 +3,7 @@ package egress
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/internal/keys"
@@ -21,11 +22,8 @@ func (x *exchange) holdsKey(text string) bool {
 // key, wherever the client put it. The provider's own key is put in after.
 func (x *exchange) withhold(out *http.Request) {
 	for name, values := range out.Header {
-		for _, v := range values {
-			if x.holdsKey(v) {
-				delete(out.Header, name)
-				break
-			}
+		if slices.ContainsFunc(values, x.holdsKey) {
+			delete(out.Header, name)
 		}
 	}
 	if out.URL.RawQuery == "" || !x.inQuery(out.URL.RawQuery) {

@@ -153,6 +153,7 @@ func (b Bound) Paces() bool {
 	switch b {
 	case BoundCeiling, BoundLimit, BoundLearning, BoundCooldown:
 		return true
+	default:
+		return false
 	}
-	return false
 }

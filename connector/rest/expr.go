@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -126,7 +127,7 @@ func (d *datum) kind() kind {
 // compact is the value as one line of JSON.
 func (d *datum) compact() json.RawMessage {
 	if d.compacted {
-		return d.raw[:len(d.raw):len(d.raw)]
+		return slices.Clip(d.raw)
 	}
 	return rawjson.Compact(d.bytes())
 }

@@ -88,7 +88,7 @@ func readOnly(t *testing.T, path string) {
 // asNobody runs the test that calls it in a process of another user.
 func asNobody(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nobody")
+	dir, err := os.MkdirTemp("", "nobody") //nolint:usetesting // the other user cannot enter the test's own
 	if err != nil {
 		t.Fatal(err)
 	}

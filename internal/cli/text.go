@@ -69,6 +69,7 @@ func waitText(host string, why reason.Reason, until time.Time) string {
 		what = "it refuses for rate"
 	case reason.UpstreamPressure.Reason():
 		what = "it refuses for load"
+	default: // its own word says it
 	}
 	return fmt.Sprintf(", waiting %s for %s: %s", clock(max(0, time.Until(until))), host, what)
 }
@@ -238,8 +239,7 @@ func boundText(c *rest.Config, s collect.Summary) string {
 		}
 	case reason.BoundLatency:
 		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
-	case reason.BoundUnknown, reason.BoundLearning, reason.BoundJitter, reason.BoundCooldown, reason.BoundCircuit,
-		reason.BoundBackoff, reason.BoundDisk, reason.BoundProcessing:
+	default: // nothing that the owner could set follows from it
 	}
 	return text
 }

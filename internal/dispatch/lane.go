@@ -84,8 +84,9 @@ func rankOf(b reason.Bound) int {
 		return 2
 	case reason.BoundCeiling:
 		return 1
+	default:
+		return 0
 	}
-	return 0
 }
 
 // Identity is the state of one identity, to show.

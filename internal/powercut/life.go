@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -27,7 +28,7 @@ func (l *Life[A]) Ack(what A) { l.acks = append(l.acks, Ack[A]{l.Steps(), what})
 
 // until is what was acknowledged before and in the first n steps.
 func (l *Life[A]) until(n int) []A {
-	all := l.Before[:len(l.Before):len(l.Before)]
+	all := slices.Clip(l.Before)
 	for _, a := range l.acks {
 		if a.step <= n {
 			all = append(all, a.What)
@@ -113,7 +114,7 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 // commit or a model of the disk leaves: none of that needs the real disk.
 func Scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "headway")
+	dir, err := os.MkdirTemp("/dev/shm", "headway") //nolint:usetesting // t.TempDir is on the disk
 	if err != nil {
 		return t.TempDir()
 	}

@@ -199,19 +199,19 @@ func TestEveryOptionBinds(t *testing.T) {
 	})
 	// Nothing is left out.
 	for what, group := range map[reflect.Type]map[string]effect{reflect.TypeFor[quota.Limits](): limits, reflect.TypeFor[quota.Config](): scopes} {
-		for i := range what.NumField() {
-			name, _, _ := strings.Cut(what.Field(i).Tag.Get("json"), ",")
+		for option := range what.Fields() {
+			name, _, _ := strings.Cut(option.Tag.Get("json"), ",")
 			if name == "-" {
 				continue
 			}
 			name = strings.TrimSuffix(snake(name), "_ms")
 			name = strings.TrimSuffix(name, "_off")
 			seen := false
-			for option := range group {
-				seen = seen || option == name || strings.HasPrefix(option, name+".")
+			for tried := range group {
+				seen = seen || tried == name || strings.HasPrefix(tried, name+".")
 			}
 			if !seen {
-				t.Errorf("%s.%s: no test sees %q bind", what, what.Field(i).Name, name)
+				t.Errorf("%s.%s: no test sees %q bind", what, option.Name, name)
 			}
 		}
 	}

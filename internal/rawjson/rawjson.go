@@ -3,7 +3,10 @@
 // a function call for each byte, would be most of the work.
 package rawjson
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // maxDepth is the deepest nesting that Valid takes, as in encoding/json.
 const maxDepth = 10000
@@ -263,7 +266,7 @@ func Compact(b []byte) []byte {
 		}
 	}
 	if out == nil {
-		return b[:len(b):len(b)]
+		return slices.Clip(b)
 	}
 	return append(out, b[from:]...)
 }

@@ -194,14 +194,12 @@ func (j *job) adopt(ctx context.Context, sink collect.Sink) error {
 // hear passes an event on, and logs what a person would want to know of a run
 // that begins: what was edited, and signs that a list is not read as it is meant.
 func (j *job) hear(e event.Event) {
-	log := func(text string, what fmt.Stringer) {
-		j.s.deps.Log.Warn(text, slog.String("connection", e.Connection), slog.String("stream", e.Stream), slog.String("what", what.String()))
-	}
+	log := j.s.deps.Log.With(slog.String("connection", e.Connection), slog.String("stream", e.Stream))
 	switch e.Type {
 	case event.ConnectionChanged:
-		log("the connection was edited", collect.ChangeOf(e))
+		log.Warn("the connection was edited", slog.String("what", collect.ChangeOf(e).String()))
 	case event.Warning:
-		log("records may be missing", collect.WarningOf(e))
+		log.Warn("records may be missing", slog.String("what", collect.WarningOf(e).String()))
 	default:
 	}
 	j.s.deps.OnEvent(e)

@@ -83,7 +83,7 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	for _, u := range b.changed {
 		l, ok := b.leases[u.Scope]
 		covered := ok && l.day == u.Day && u.Tokens <= l.tokens && u.Calls <= l.calls
-		if covered && !(l.saves < exactly && l.givesBack(&u)) {
+		if covered && (l.saves >= exactly || !l.givesBack(&u)) {
 			need = max(need, l.generation)
 			continue
 		}

@@ -60,7 +60,7 @@ func (s *Sink) react(e event.Event, until time.Time) error {
 		if pressed(e) {
 			return s.each(func(st *stream) error { return s.limit(st, until) })
 		}
-	case event.WarmStart, event.RunStart:
+	default:
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func collectSlices(t *testing.T, l *powercut.Life[committed], s *Sink, c committ
 	for i, slice := range streams {
 		lines := map[string][]string{}
 		for stream, old := range c.lines {
-			lines[stream] = old[:len(old):len(old)]
+			lines[stream] = slices.Clip(old)
 		}
 		for _, stream := range slice {
 			line := fmt.Sprintf(`{"life":%d,"slice":%d,"text":"%s"}`, len(l.Before), i, strings.Repeat("x", 40))

@@ -49,7 +49,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 			}
 			position := synced(t, s)
 			l.Step()
-			c = committed{position: position, keys: append(c.keys[:len(c.keys):len(c.keys)], key)}
+			c = committed{position: position, keys: append(append([]string(nil), c.keys...), key)}
 			l.Ack(c)
 		}
 		// A part that the last commit completed, and no write after it.

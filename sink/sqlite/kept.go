@@ -218,8 +218,8 @@ func (t *table) object(values []any, rest string, split *field.Splitter) json.Ra
 		name(c.name)
 		switch v := values[i].(type) {
 		case int64:
-			switch {
-			case c.kind == field.Boolean:
+			switch c.kind {
+			case field.Boolean:
 				fmt.Fprint(&b, v != 0)
 			default:
 				fmt.Fprint(&b, v)

@@ -138,9 +138,10 @@ func move(run runner, connection string, at collect.Location) error {
 		{"headway_shapes", "stream, shape"},
 	} {
 		order := ""
-		if t.table == "runs" {
+		switch t.table {
+		case "runs":
 			order = " ORDER BY n"
-		} else if t.table == "gaps" {
+		case "gaps":
 			order = " ORDER BY id"
 		}
 		if err := run(fmt.Sprintf(`INSERT INTO main.%[1]s (connection, %[2]s) SELECT %[3]s, %[2]s FROM old.%[1]s WHERE connection = %[4]s%[5]s`,

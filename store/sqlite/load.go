@@ -156,7 +156,7 @@ func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []
 	for i := range chunk {
 		args = append(args, keys[min(i, len(keys)-1)])
 	}
-	rows, err := t.StmtContext(ctx, s.known).QueryContext(ctx, args...)
+	rows, err := t.StmtContext(ctx, s.known).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes its statements
 	if err != nil {
 		return err
 	}

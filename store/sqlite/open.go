@@ -126,7 +126,7 @@ func (r *Reader) check(ctx context.Context) error {
 
 // Close releases the store. Runs under way must have ended.
 func (s *Store) Close() error {
-	return errors.Join(explain(s.Reader.path, "close", s.known.Close()), s.Reader.Close(), s.w.close(), s.alive.close())
+	return errors.Join(explain(s.path, "close", s.known.Close()), s.Reader.Close(), s.w.close(), s.alive.close())
 }
 
 // Close releases the read side.

@@ -157,7 +157,7 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection
 			u.Progress = collect.Progress{}
 		}
 		if until := parseInstant(expires); u.State == collect.RunRunning &&
-			!(holds && lives(path, id, token, until, now)) {
+			(!holds || !lives(path, id, token, until, now)) {
 			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
 			if !now.Before(until) {
 				u.Ended = until // before that nobody knows when it died
