@@ -19,8 +19,8 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
-	"github.com/headway-go/headway/internal/filelock"
 	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
@@ -233,7 +233,7 @@ func (d *Daemon) takeState() error {
 	if err != nil {
 		return fmt.Errorf("daemon: state: %w", err)
 	}
-	taken, err := filelock.Try(lock)
+	taken, err := lockfile.Try(lock)
 	if err == nil && !taken {
 		err = ErrInUse
 	}

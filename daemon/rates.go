@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/internal/names"
+	"github.com/headway-go/headway/internal/disk"
 )
 
 // ratesVersion is that of the file's form, maxRates its bound in bytes.
@@ -113,5 +113,5 @@ func replaceFile(path string, b []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temp))
 	}
-	return names.Sync(filepath.Dir(path))
+	return disk.SyncDir(filepath.Dir(path))
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // KeepTokens has the refresh token that a provider rotates kept in a file, so
@@ -141,7 +141,7 @@ func (f *tokenFile) lock(ctx context.Context) (unlock func(), err error) {
 		return nil, &errKeep{f.path, plainCause(err)}
 	}
 	for {
-		taken, err := filelock.Try(file)
+		taken, err := lockfile.Try(file)
 		if taken {
 			return func() { _ = file.Close() }, nil
 		}

@@ -103,13 +103,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/filelock"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/lockfile"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
 		{
 			Covers:  []string{"quota/governor"},
-			Imports: []string{"quota", "reason", "internal/disk", "internal/filelock"},
+			Imports: []string{"quota", "reason", "internal/disk", "internal/lockfile"},
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
@@ -145,7 +145,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/journal"},
-			Imports: []string{"internal/ledger", "reason", "internal/disk", "internal/filelock"},
+			Imports: []string{"internal/ledger", "reason", "internal/disk", "internal/lockfile"},
 			Why:     "the journal keeps what became of rows; who sends them, and how fast, is not its business",
 		},
 		{
@@ -179,13 +179,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"store/...", "fleet/..."},
-			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/filelock", "internal/fault", "internal/sqlitefile"}, shells, core),
+			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/lockfile", "internal/fault", "internal/sqlitefile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/filelock", "internal/fault", "internal/rawjson", "internal/sqlitefile"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/lockfile", "internal/fault", "internal/rawjson", "internal/sqlitefile"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -225,7 +225,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/filelock", "internal/names", "internal/secretfile", "internal/yamlnode"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/lockfile", "internal/disk", "internal/secretfile", "internal/yamlnode"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -254,13 +254,8 @@ var Headway = Law{
 			Why:       "it only puts nodes of a file in words, for whoever reports problems in one",
 		},
 		{
-			Covers: []string{"internal/names"},
-			Why:    "a durable name is a call of the operating system and nothing else",
-		},
-		{
-			Covers:  []string{"internal/disk"},
-			Imports: []string{"internal/names"},
-			Why:     "it only passes on what is done to files, so that a test can stand in between",
+			Covers: []string{"internal/disk"},
+			Why:    "it only passes on what is done to files, so that a test can stand in between",
 		},
 		{
 			Covers:  []string{powerCut},
@@ -268,7 +263,7 @@ var Headway = Law{
 			Why:     "it only forgets, for the test that asks for it, what was not synced",
 		},
 		{
-			Covers:    []string{"internal/filelock"},
+			Covers:    []string{"internal/lockfile"},
 			Libraries: []string{"golang.org/x/sys"},
 			Why:       "a lock is a call of the operating system and nothing else",
 		},

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	rowsource "github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/dispatch"
-	"github.com/headway-go/headway/internal/names"
 )
 
 // The files that the commands keep beside a load's journal. The journal alone
@@ -114,5 +114,5 @@ func keepJSON(path string, v any) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	return names.Sync(filepath.Dir(path))
+	return disk.SyncDir(filepath.Dir(path))
 }

@@ -12,8 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/headway-go/headway/internal/names"
 )
 
 // Disk is where files are changed. Paths and errors are those of package os.
@@ -63,7 +61,7 @@ func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 func (OS) Remove(path string) error { return os.Remove(path) }
 
 // SyncDir makes the names in a folder durable.
-func (OS) SyncDir(path string) error { return names.Sync(path) }
+func (OS) SyncDir(path string) error { return SyncDir(path) }
 
 // MkdirAll creates a folder and what is missing above it. The names are durable
 // when it returns, also those that a killed process had made before.

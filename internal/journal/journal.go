@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -67,7 +67,7 @@ func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) 
 			j = nil
 		}
 	}()
-	taken, err := filelock.Try(lock)
+	taken, err := lockfile.Try(lock)
 	switch {
 	case err != nil:
 		return j, State{}, fmt.Errorf("journal: lock %s: %w", dir, err)

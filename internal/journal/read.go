@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // The files of a folder.
@@ -66,7 +66,7 @@ func Held(dir string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("journal: %w", err)
 	}
-	taken, err := filelock.Try(f)
+	taken, err := lockfile.Try(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return false, fmt.Errorf("journal: lock %s: %w", dir, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -54,7 +54,7 @@ func openFile(on disk.Disk, path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("governor: %w", err)
 	}
-	taken, err := filelock.Try(lock)
+	taken, err := lockfile.Try(lock)
 	switch {
 	case err == nil && !taken:
 		err = ErrInUse

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // alive holds a lock file for each lease of this process. The system gives the
@@ -39,7 +39,7 @@ func (a *alive) take(connection, token int64) {
 	if info, err := os.Stat(a.path); err == nil {
 		_ = f.Chmod(0o600 | info.Mode().Perm()&0o444)
 	}
-	taken, err := filelock.Try(f)
+	taken, err := lockfile.Try(f)
 	if err == nil && taken {
 		err = os.Rename(name+".new", name)
 	}
@@ -62,7 +62,7 @@ func leaseOfTheDead(path string, connection, token int64) bool {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	taken, err := filelock.Try(f)
+	taken, err := lockfile.Try(f)
 	return err == nil && taken
 }
 

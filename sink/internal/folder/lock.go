@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // LockName is the file whose lock is the right to write to the folder.
@@ -36,7 +36,7 @@ func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	if err != nil {
 		return nil, Explain(sink, "open", d.Path(LockName), err)
 	}
-	taken, err := filelock.Try(f)
+	taken, err := lockfile.Try(f)
 	switch {
 	case err != nil:
 		_ = f.Close()

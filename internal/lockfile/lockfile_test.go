@@ -1,11 +1,11 @@
-package filelock_test
+package lockfile_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/headway-go/headway/internal/filelock"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 func TestALockEndsWithItsFile(t *testing.T) {
@@ -19,7 +19,7 @@ func TestALockEndsWithItsFile(t *testing.T) {
 		return f
 	}
 	try := func(f *os.File) bool {
-		taken, err := filelock.Try(f)
+		taken, err := lockfile.Try(f)
 		if err != nil {
 			t.Fatal(err)
 		}

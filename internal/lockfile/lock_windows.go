@@ -1,4 +1,4 @@
-package filelock
+package lockfile
 
 import (
 	"errors"

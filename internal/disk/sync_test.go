@@ -1,4 +1,4 @@
-package names_test
+package disk_test
 
 import (
 	"errors"
@@ -7,14 +7,14 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/headway-go/headway/internal/names"
+	"github.com/headway-go/headway/internal/disk"
 )
 
 func TestSyncTakesAFolderAndNamesTheSystemsError(t *testing.T) {
-	if err := names.Sync(t.TempDir()); err != nil {
+	if err := disk.SyncDir(t.TempDir()); err != nil {
 		t.Error(err)
 	}
-	err := names.Sync(filepath.Join(t.TempDir(), "absent"))
+	err := disk.SyncDir(filepath.Join(t.TempDir(), "absent"))
 	if runtime.GOOS != "windows" && !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}

@@ -1,14 +1,14 @@
 //go:build unix
 
-package names
+package disk
 
 import (
 	"errors"
 	"os"
 )
 
-// Sync makes the names in a folder durable. The error is the system's.
-func Sync(dir string) error {
+// SyncDir makes the names in a folder durable. The error is the system's.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
