@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/keys"
 )
 
@@ -129,7 +131,7 @@ func (d *Daemon) rekey(change func(now []keys.Key) ([]keys.Key, error)) error {
 	}
 	b, err := json.Marshal(issuedContent{1, issued})
 	if err == nil {
-		err = replaceFile(d.issuedPath(), append(b, '\n'))
+		err = atomicfile.Write(disk.OS{}, d.issuedPath(), append(b, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("daemon: the issued keys: %w", err)

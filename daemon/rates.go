@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 )
 
@@ -94,24 +94,8 @@ func writeRates(path string, c ratesContent) error {
 	if err != nil {
 		return fmt.Errorf("daemon: the learned rates: %w", err)
 	}
-	if err := replaceFile(path, append(b, '\n')); err != nil {
+	if err := atomicfile.Write(disk.OS{}, path, append(b, '\n')); err != nil {
 		return fmt.Errorf("daemon: the learned rates: %w", err)
 	}
 	return nil
-}
-
-func replaceFile(path string, b []byte) error {
-	temp := path + ".new"
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	return disk.SyncDir(filepath.Dir(path))
 }

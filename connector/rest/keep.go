@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/lockfile"
 )
@@ -111,8 +112,8 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refres
 	if refresh == "" {
 		refresh = first
 	}
-	_, left := os.Stat(f.path + ".new")
-	room, err := f.reserve()
+	_, left := os.Stat(atomicfile.Beside(f.path))
+	room, err := atomicfile.Reserve(f.disk, f.path, tokenRoom)
 	if err != nil {
 		return &errKeep{f.path, plainCause(err)}
 	}
@@ -122,13 +123,17 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refres
 	case err != nil && !answered:
 		// The provider may have rotated the token all the same: the room stays, and
 		// says so to who is refused next.
-		return errors.Join(err, room.Close())
+		return errors.Join(err, room.Leave())
 	case err != nil && left == nil && refused.ErrorCode == invalidGrant:
-		return errors.Join(&errCutOff{f.path}, err, room.Close())
+		return errors.Join(&errCutOff{f.path}, err, room.Leave())
 	case err != nil || rotated == "" || rotated == refresh:
-		return errors.Join(err, room.Close(), f.disk.Remove(room.Name()))
+		return errors.Join(err, room.Discard())
 	}
-	if err := f.write(room, keptToken{Of: of, RefreshToken: rotated}); err != nil {
+	b, err := json.Marshal(keptToken{Of: of, RefreshToken: rotated})
+	if err == nil {
+		err = room.Commit(b)
+	}
+	if err != nil {
 		return &errKeep{f.path, plainCause(err)}
 	}
 	return nil
@@ -160,8 +165,8 @@ func (f *tokenFile) lock(ctx context.Context) (unlock func(), err error) {
 // connection's. One that a killed process had written and not put in its place
 // counts, and is put there.
 func (f *tokenFile) read(of string) (string, error) {
-	if next, err := readKept(f.path + ".new"); err == nil && next.Of == of && next.RefreshToken != "" {
-		if err := f.place(); err != nil {
+	if next, err := readKept(atomicfile.Beside(f.path)); err == nil && next.Of == of && next.RefreshToken != "" {
+		if err := atomicfile.Place(f.disk, f.path); err != nil {
 			return "", &errKeep{f.path, plainCause(err)}
 		}
 	}
@@ -186,50 +191,6 @@ func readKept(path string) (k keptToken, err error) {
 		return k, errors.New("it is not a token's file")
 	}
 	return k, nil
-}
-
-// reserve makes the file that the next token is written to, with its room.
-func (f *tokenFile) reserve() (room disk.File, err error) {
-	path := f.path + ".new"
-	if err := f.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if room, err = f.disk.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
-		return nil, err
-	}
-	if _, err = room.Write(make([]byte, tokenRoom)); err == nil {
-		err = room.Sync()
-	}
-	if err != nil {
-		return nil, errors.Join(err, room.Close(), f.disk.Remove(path))
-	}
-	return room, nil
-}
-
-// write puts the token into its room, and that in the place of the file.
-func (f *tokenFile) write(room disk.File, k keptToken) error {
-	b, err := json.Marshal(k)
-	if err == nil {
-		_, err = room.WriteAt(b, 0)
-	}
-	if err == nil {
-		err = room.Truncate(int64(len(b)))
-	}
-	if err == nil {
-		err = room.Sync()
-	}
-	if err = errors.Join(err, room.Close()); err != nil {
-		return err
-	}
-	return f.place()
-}
-
-// place makes the new file the file, for good.
-func (f *tokenFile) place() error {
-	if err := f.disk.Rename(f.path+".new", f.path); err != nil {
-		return err
-	}
-	return f.disk.SyncDir(filepath.Dir(f.path))
 }
 
 // plainCause is an error of the file system without its path.

@@ -103,13 +103,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/disk", "internal/lockfile"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/atomicfile", "internal/disk", "internal/lockfile"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
 		{
 			Covers:  []string{"quota/governor"},
-			Imports: []string{"quota", "reason", "internal/disk", "internal/lockfile"},
+			Imports: []string{"quota", "reason", "internal/atomicfile", "internal/disk", "internal/lockfile"},
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
@@ -145,7 +145,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/journal"},
-			Imports: []string{"internal/ledger", "reason", "internal/disk", "internal/lockfile"},
+			Imports: []string{"internal/ledger", "reason", "internal/atomicfile", "internal/disk", "internal/lockfile"},
 			Why:     "the journal keeps what became of rows; who sends them, and how fast, is not its business",
 		},
 		{
@@ -225,7 +225,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/lockfile", "internal/disk", "internal/secretfile", "internal/yamlnode"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/secretfile", "internal/yamlnode"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -256,6 +256,11 @@ var Headway = Law{
 		{
 			Covers: []string{"internal/disk"},
 			Why:    "it only passes on what is done to files, so that a test can stand in between",
+		},
+		{
+			Covers:  []string{"internal/atomicfile"},
+			Imports: []string{"internal/disk"},
+			Why:     "it replaces one file in the order that survives a power cut; what is in it, and who may write it, is its callers' business",
 		},
 		{
 			Covers:  []string{powerCut},

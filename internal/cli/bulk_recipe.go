@@ -10,6 +10,7 @@ import (
 	"time"
 
 	rowsource "github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/dispatch"
 )
@@ -103,16 +104,5 @@ func keepJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path+".new"))
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return disk.SyncDir(filepath.Dir(path))
+	return atomicfile.Write(disk.OS{}, path, append(b, '\n'))
 }

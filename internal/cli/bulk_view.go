@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/disk"
 )
 
 // viewFile holds how the load under way stands, for "bulk status".
@@ -35,10 +37,7 @@ func (l *loadScreen) keepView(p bulk.Progress) {
 	if err != nil {
 		return
 	}
-	path := filepath.Join(l.dir, viewFile)
-	if os.WriteFile(path+".new", b, 0o600) == nil {
-		_ = os.Rename(path+".new", path)
-	}
+	_ = atomicfile.WriteUnsynced(disk.OS{}, filepath.Join(l.dir, viewFile), b)
 }
 
 // readView reads the view of a folder; nil when there is none that can be read.
@@ -53,7 +52,7 @@ func readView(dir string) *loadNow {
 
 // dropViews removes the view of a run that is over.
 func dropViews(dir string) {
-	for _, name := range []string{viewFile, viewFile + ".new"} {
-		_ = os.Remove(filepath.Join(dir, name))
-	}
+	path := filepath.Join(dir, viewFile)
+	_ = os.Remove(path)
+	_ = os.Remove(atomicfile.Beside(path))
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/reason"
@@ -127,33 +128,26 @@ func (j *Journal) start(h Header) error {
 	return j.replace(first)
 }
 
-// replace makes a record the whole journal.
+// replace makes a record the whole journal. After an error nothing can be written
+// any more.
 func (j *Journal) replace(r record) error {
 	line, err := appendRecord(nil, r)
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	path := filepath.Join(j.dir, File)
-	f, err := j.disk.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	_, err = f.Write(line)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("journal: %w", errors.Join(err, j.disk.Remove(path+".new")))
-	}
 	if j.log != nil {
-		_ = j.log.Close() // it is synced, and some systems rename no open file
+		_ = j.log.Close() // it is synced, and some systems rename nothing to an open file
 		j.log = nil
 	}
-	if err := j.disk.Rename(path+".new", path); err != nil {
+	path := filepath.Join(j.dir, File)
+	if err := atomicfile.Write(j.disk, path, line); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	if j.log, err = j.disk.OpenFile(path, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	j.size, j.compacted = int64(len(line)), int64(len(line))
-	return syncDir(j.disk, j.dir)
+	return nil
 }
 
 // Write makes entries durable, in order. After an error nothing more is

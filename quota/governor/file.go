@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/quota"
@@ -128,28 +129,10 @@ func (f *File) Save(use []quota.DayUse) error {
 	if f.lock == nil {
 		return fmt.Errorf("governor: %s: %w", f.path, os.ErrClosed)
 	}
-	if err := f.replace(append(b, '\n')); err != nil {
+	if err := atomicfile.Write(f.disk, f.path, append(b, '\n')); err != nil {
 		return fmt.Errorf("governor: %w", err)
 	}
 	return nil
-}
-
-// replace writes beside the file, and gives that its name once it is durable.
-// Nobody else writes there: the lock is ours.
-func (f *File) replace(b []byte) error {
-	temp := f.path + ".new"
-	file, err := f.disk.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(b)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = f.disk.Rename(temp, f.path)
-	}
-	if err != nil {
-		return errors.Join(err, f.disk.Remove(temp))
-	}
-	return f.disk.SyncDir(filepath.Dir(f.path))
 }
 
 // Close gives the lock back. It is safe to call again.
