@@ -25,6 +25,7 @@ func TestArchitecture(t *testing.T) {
 		"environment":      arch.Headway.CheckEnvironment,
 		"package comments": arch.CheckComments,
 		"public packages":  arch.CheckPublic,
+		"public API":       arch.CheckLeaks,
 		"length of files":  arch.CheckLength,
 		"names":            arch.CheckNames,
 	} {

@@ -37,6 +37,7 @@ func TestGuideProgramsCompile(t *testing.T) {
 	compiled := 0
 	for at, code := range guides(t, "go") {
 		if strings.Contains(code, "openai-go") {
+			importsPublic(t, at, code)
 			continue
 		}
 		compiled++

@@ -1,9 +1,13 @@
 package headway_test
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,15 +41,32 @@ func fenced(t *testing.T, name, language string) (found []string) {
 	return found
 }
 
-// vet compiles a program.
+// vet compiles a program, which imports only what others may.
 func vet(t *testing.T, at, code string) {
 	t.Helper()
+	importsPublic(t, at, code)
 	file := filepath.Join(t.TempDir(), "main.go")
 	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s\n%s", at, err, out, code)
+	}
+}
+
+// importsPublic fails on a program that only this module can compile.
+func importsPublic(t *testing.T, at, code string) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), at, code, parser.ImportsOnly)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, spec := range f.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil || slices.Contains(strings.Split(path, "/"), "internal") {
+			t.Errorf("%s imports %s: a reader cannot", at, spec.Path.Value)
+		}
 	}
 }
 

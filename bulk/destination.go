@@ -27,7 +27,7 @@ type Traits struct {
 	// MaxRows and MaxBytes bound a batch; 0 is no bound of the target's own.
 	MaxRows, MaxBytes int
 	// Resend is what may be sent twice.
-	Resend dispatch.Resend
+	Resend Resend
 	// Hinted says that answers tell a parallelism.
 	Hinted bool
 }

@@ -9,8 +9,7 @@
 // the journal. A load that was stopped, or killed at any instruction, goes on
 // with the same folder.
 //
-// The parts: package dispatch decides (pure), package journal makes durable,
-// packages source and target know formats and providers, and this package is the
+// Packages source and target know formats and providers, and this package is the
 // shell with the goroutines. [Controller] is the parallelism law alone, for
 // programs that send batches of their own.
 //

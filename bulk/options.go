@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/headway-go/headway/internal/dispatch"
 )
 
 // Start says what [Run] expects of its folder.
@@ -31,7 +29,7 @@ type Options struct {
 	Start Start
 	// Params are the numbers; batch bounds of the target count where they are
 	// lower. Resend is the target's. A Seed of 0 is drawn at random.
-	Params dispatch.Params
+	Params Params
 	// StopOnMalformed stops at the first malformed row, with an error that names
 	// its line, instead of rejecting it.
 	StopOnMalformed bool

@@ -49,7 +49,7 @@ func appendReject(to []byte, r Reject) []byte {
 
 // Rejects are the rejected rows of a load's folder, in the order in which they
 // were rejected. It may be called while the load runs. After an error comes
-// nothing more; it matches [journal.ErrNone] when no load was started there.
+// nothing more; it matches [ErrNone] when no load was started there.
 func Rejects(dir string) iter.Seq2[Reject, error] {
 	return sideRows(dir, journal.RejectsFile, func(c journal.Counts) int64 { return c.Rejected })
 }

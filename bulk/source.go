@@ -3,8 +3,6 @@ package bulk
 import (
 	"encoding/json"
 	"fmt"
-
-	"github.com/headway-go/headway/internal/journal"
 )
 
 // Position is where a row stands in its file.
@@ -35,7 +33,7 @@ type Source interface {
 	Next() (Row, error)
 	// Identity tells this input from others. It is that of a stream where the rows
 	// cannot be read again.
-	Identity() journal.Input
+	Identity() Input
 }
 
 // MalformedError says that a row cannot be read. The row is rejected.

@@ -34,7 +34,7 @@ type Progress struct {
 	// Offset is where the row begins that was read last, as in [Position].
 	Offset int64 `json:"offset,omitempty"`
 	// Counts are those of this run.
-	Counts dispatch.Counts `json:"counts"`
+	Counts Counts `json:"counts"`
 	// Elapsed is the time since this run began, and RowsPerSecond what it
 	// acknowledged in it.
 	Elapsed       time.Duration `json:"elapsed_ns"`
@@ -121,7 +121,7 @@ type Status struct {
 }
 
 // ReadStatus reads a load's folder. It may be called while the load runs, and
-// does not disturb it. The error matches [journal.ErrNone] when no load was started there.
+// does not disturb it. The error matches [ErrNone] when no load was started there.
 func ReadStatus(dir string) (Status, error) {
 	s, err := journal.Read(dir)
 	if err != nil {

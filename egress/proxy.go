@@ -23,10 +23,10 @@ type Options struct {
 	Providers []Provider
 	// Keys are the Headway keys that clients present. Default: none is asked
 	// for, and whoever reaches the proxy may use it.
-	Keys *keys.Ring
+	Keys *Keys
 	// FailedKeys bounds how often one address may present what is no key. The
-	// zero value takes the defaults of package keys.
-	FailedKeys keys.Limits
+	// zero value takes the defaults.
+	FailedKeys KeyLimits
 	// OnCall is called for every call when it is over, on the call's
 	// goroutine, possibly many at a time.
 	OnCall func(Call)
@@ -205,7 +205,7 @@ func (p *Proxy) Replace(o Options) error {
 
 // SetKeys has calls from now on show keys of a ring; nil asks for none. Nothing
 // else changes.
-func (p *Proxy) SetKeys(ring *keys.Ring) {
+func (p *Proxy) SetKeys(ring *Keys) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := *p.table.Load()

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/bulk"
 )
 
 // Config is a target as its file describes it: complete and checked.
@@ -14,7 +14,7 @@ type Config struct {
 	Name string
 	// Params are the numbers of the load; what the file does not set has its
 	// default. The target's own bounds come with its traits.
-	Params dispatch.Params
+	Params bulk.Params
 	// Identities write; at least one.
 	Identities []Identity
 	// Timeout bounds one request. Default 2 min.
@@ -52,7 +52,7 @@ type HTTP struct {
 	// the row and the idempotency key.
 	Body body
 	// Resend is what may be sent twice, KeyHeader the header of the idempotency key.
-	Resend    dispatch.Resend
+	Resend    bulk.Resend
 	KeyHeader string
 	// Answer says what a response tells of each row.
 	Answer Answer

@@ -5,7 +5,7 @@
 // [Load] reads a file and reports everything that is wrong with it, with lines;
 // [Config.Target] makes the bulk.Target that it describes, and [Config].Params
 // the numbers of the load. Each batch is one request: what is tried again, when,
-// and by whom is decided in package dispatch.
+// and by whom, package bulk decides.
 //
 // What a response means for the rate (429, Retry-After, x-ms-dop-hint, error
 // codes) is read by package signal; what it means for each row, here. An answer

@@ -19,7 +19,6 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/api"
-	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -86,7 +85,7 @@ func loopback(host string) bool {
 }
 
 // Index says what there is: version and quotas.
-func (c *Client) Index(ctx context.Context) (v api.Index, err error) {
+func (c *Client) Index(ctx context.Context) (v Index, err error) {
 	return v, c.get(ctx, &v, nil, "v1")
 }
 
@@ -96,7 +95,7 @@ func (c *Client) Snapshot(ctx context.Context, provider string) (v quota.Snapsho
 }
 
 // Forecast says when the budgets of a scope run out.
-func (c *Client) Forecast(ctx context.Context, provider string, s quota.Scope) (v []api.Forecast, err error) {
+func (c *Client) Forecast(ctx context.Context, provider string, s quota.Scope) (v []Forecast, err error) {
 	return v, c.get(ctx, &v, of("provider", provider, "tenant", s.Tenant, "agent", s.Agent, "model", s.Model), "v1", "quota", "forecast")
 }
 
@@ -111,20 +110,20 @@ func (c *Client) Config(ctx context.Context, provider string) (v quota.Config, e
 }
 
 // PatchConfig applies a JSON merge patch (RFC 7396) to the configuration of a
-// quota. When it is refused, nothing has changed and the *api.Problem names the
+// quota. When it is refused, nothing has changed and the *Problem names the
 // fields.
-func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v api.Patched, err error) {
+func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v Patched, err error) {
 	_, err = c.call(ctx, &v, http.MethodPatch, c.url(of("provider", provider), "v1", "quota", "config"), patch)
 	return v, err
 }
 
 // Keys are the Headway keys of the daemon, without their secrets.
-func (c *Client) Keys(ctx context.Context) (v []api.IssuedKey, err error) {
+func (c *Client) Keys(ctx context.Context) (v []IssuedKey, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "keys")
 }
 
 // IssueKey makes a key, which is good at once; its secret is shown this once.
-func (c *Client) IssueKey(ctx context.Context, k api.KeyRequest) (v api.NewKey, err error) {
+func (c *Client) IssueKey(ctx context.Context, k KeyRequest) (v NewKey, err error) {
 	body, err := json.Marshal(k)
 	if err != nil {
 		return v, fmt.Errorf("client: %w", err)
@@ -140,8 +139,8 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 }
 
 // Rate is the rate of one connection, or with "" of all.
-func (c *Client) Rate(ctx context.Context, connection string) ([]api.Rate, error) {
-	return list[api.Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
+func (c *Client) Rate(ctx context.Context, connection string) ([]Rate, error) {
+	return list[Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
 }
 
 // Connections are what is collected and owed by one connection, or with "" by all.
@@ -150,7 +149,7 @@ func (c *Client) Connections(ctx context.Context, connection string) ([]collect.
 }
 
 // Schedule is when the daemon collects each of its connections.
-func (c *Client) Schedule(ctx context.Context) (v []schedule.Status, err error) {
+func (c *Client) Schedule(ctx context.Context) (v []Schedule, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "schedule")
 }
 
@@ -161,7 +160,7 @@ func (c *Client) Runs(ctx context.Context, connection string, limit int) ([]coll
 }
 
 // Run is one run with its trace.
-func (c *Client) Run(ctx context.Context, id string) (v api.Trace, err error) {
+func (c *Client) Run(ctx context.Context, id string) (v Trace, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "runs", id)
 }
 
@@ -310,11 +309,11 @@ const maxProblem = 64 << 10
 // problem reads what is wrong. An answer that is no problem of ours, as that of
 // a proxy in between, is one by its status alone.
 func problem(res *http.Response) error {
-	p := &api.Problem{}
+	p := &Problem{}
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxProblem))
 	if media != "application/problem+json" || err != nil || json.Unmarshal(raw, p) != nil {
-		p = &api.Problem{Detail: "the answer is not that of a daemon"}
+		p = &Problem{Detail: "the answer is not that of a daemon"}
 	}
 	if p.Title == "" {
 		p.Title = cmp.Or(http.StatusText(res.StatusCode), "unknown status")

@@ -1,4 +1,4 @@
-// Package client is the Go side of the daemon's interface (package api): it asks
+// Package client is the Go side of the daemon's HTTP interface: it asks
 // a running daemon what "headway status", "rate", "runs", "gaps" and "top" show
 // without one, and changes limits.
 //

@@ -11,13 +11,11 @@ import (
 	"iter"
 	"net/http"
 	"time"
-
-	"github.com/headway-go/headway/internal/events"
 )
 
 // Filter selects events. Empty fields select all.
 type Filter struct {
-	// Since goes on after the entry with this id; [events.Oldest] begins with the
+	// Since goes on after the entry with this id; [Oldest] begins with the
 	// oldest that is kept. Empty begins with what comes from now on.
 	Since string
 	// Types, Connections and Providers: only of these.
@@ -37,18 +35,18 @@ var errSilent = errors.New("nothing was heard for too long")
 // Events gives what happens, until the loop is left or the stream ends. It
 // always ends with an error, the context's or that of the stream; to go on,
 // range again with the ID of the last entry as Filter.Since: what was missed
-// meanwhile comes first, or an entry of type [events.Dropped] says that it is
+// meanwhile comes first, or an entry of type [Dropped] says that it is
 // lost.
-func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[events.Entry, error] {
-	return func(yield func(events.Entry, error) bool) {
-		if err := c.follow(ctx, f, func(e events.Entry) bool { return yield(e, nil) }); err != nil {
-			yield(events.Entry{}, err)
+func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := c.follow(ctx, f, func(e Entry) bool { return yield(e, nil) }); err != nil {
+			yield(Entry{}, err)
 		}
 	}
 }
 
 // follow reads one stream; nil says that the loop was left.
-func (c *Client) follow(ctx context.Context, f Filter, yield func(events.Entry) bool) error {
+func (c *Client) follow(ctx context.Context, f Filter, yield func(Entry) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
@@ -80,7 +78,7 @@ func (c *Client) follow(ctx context.Context, f Filter, yield func(events.Entry) 
 		if !ok {
 			continue
 		}
-		var e events.Entry
+		var e Entry
 		if err := json.Unmarshal(data, &e); err != nil {
 			return failed(fmt.Errorf("an event is not what a daemon of this version gives: %w", err))
 		}

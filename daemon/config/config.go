@@ -7,8 +7,6 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/internal/keys"
-	"github.com/headway-go/headway/internal/quotafile"
 )
 
 // Defaults of [Config].
@@ -48,12 +46,12 @@ type Config struct {
 	MaxConnections int
 	// Keys are for calls, AdminKeys for changes at run time. Without any of
 	// Keys everybody who can reach the daemon may call.
-	Keys, AdminKeys []keys.Key
+	Keys, AdminKeys []Key
 	// Providers are what is proxied, in the order of the file.
 	Providers []Provider
 	// Quota is the budget of calls that are made elsewhere, for /v1/quota; nil
 	// without one.
-	Quota *quotafile.Settings
+	Quota *Quota
 	// Collections are the connections that the daemon collects by itself; nil
 	// collects nothing.
 	Collections *Collections
@@ -169,7 +167,7 @@ type Provider struct {
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
 	// Quota is the budget; nil means no budget.
-	Quota *quotafile.Settings
+	Quota *Quota
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.
 	RefuseUnknown bool

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -26,7 +25,7 @@ type Call struct {
 	// Files: the call only keeps files, and names no model because it runs none.
 	Files bool
 	// Shape is how the response tells its use.
-	Shape usage.Shape
+	Shape Shape
 	// Texts are what the model of a metered call will read: messages, system, tools
 	// as JSON. It may be ranged over again, never is nil, and reads the body that
 	// was given to [Description.Call], which must not change meanwhile.

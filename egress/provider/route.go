@@ -17,7 +17,7 @@ type Route struct {
 	// same, since some servers hold it so.
 	Path string
 	// Shape is how the response tells its use; None when it does not.
-	Shape usage.Shape
+	Shape Shape
 	// Metered calls cost quota. The others are attempts only.
 	Metered bool
 	// Stream says that the path alone makes it a stream.
