@@ -28,7 +28,8 @@ type provider struct {
 	conversations []conversation
 	// swamped fails every request for a detail.
 	swamped bool
-	details int // requests for details, whatever came of them
+	details int    // requests for details, whatever came of them
+	known   *truth // since the last update, once somebody has asked
 }
 
 // conversation is one of the provider's. Each version has one message more than
@@ -78,6 +79,7 @@ func (p *provider) update() {
 		}
 		c.sick = min(c.sick, 0)
 	}
+	p.known = nil
 	next := len(p.conversations)
 	p.conversations = append(p.conversations, conversation{id: name(next), number: next, version: 1})
 }
@@ -193,10 +195,13 @@ type truth struct {
 // versions are the texts of one record, the newest last.
 type versions []record
 
-// truth is what the provider has and has had.
+// truth is what the provider has and has had. Nobody changes it: others ask too.
 func (p *provider) truth() truth {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.known != nil {
+		return *p.known
+	}
 	all := truth{
 		conversations: map[string]versions{}, messages: map[string]versions{},
 		gone: map[string]bool{}, sick: map[string]bool{},
@@ -216,6 +221,7 @@ func (p *provider) truth() truth {
 			}
 		}
 	}
+	p.known = &all
 	return all
 }
 

@@ -38,20 +38,27 @@ func (w place) replay(t *testing.T, env ...string) outcome {
 	return launch(t, w.dir, append(env, "CHAT_URL="+w.p.served.URL), 0, "replay", "conn.yaml", "--quiet")
 }
 
+// anySink are steps of a replay at which no sink is at work.
+var anySink = []fault.Name{
+	fault.LeaseAcquired, fault.SliceCommitting, fault.SliceCommitted, fault.StoreBegun, fault.StoreCommitting, fault.StoreCommitted,
+	fault.RunFinishing, fault.RunFinished,
+}
+
 // TestEveryStepOfAReplay lets a replay die at each of its steps. Another one goes
 // on, and has all records in the new sink once; a run afterwards goes on where the
-// collection stood.
+// collection stood. Steps that have nothing to do with the sinks are shared out
+// between the pairs, but in a long run.
 func TestEveryStepOfAReplay(t *testing.T) {
 	// So many that each stream takes several slices.
 	many := func(t *testing.T) *provider {
-		return newProvider(t, 1200, 100, func(int) condition { return condition{} })
+		return newProvider(t, 1040, 80, func(int) condition { return condition{} })
 	}
 	type pair struct {
 		from, to kind
 		died     bool // the collection died with a slice that was committed and is not in the tables
 	}
 	pairs := []pair{{fileSink, jsonlSink, true}, {stateSink, fileSink, false}, {fileSink, jsonlSink, false}, {fileSink, stateSink, false}}
-	for _, tt := range pairs[:longtest.Size(2, len(pairs))] {
+	for turn, tt := range pairs[:longtest.Size(2, len(pairs))] {
 		name := tt.from.name + " into " + tt.to.name
 		if tt.died {
 			name += " after a kill"
@@ -59,7 +66,7 @@ func TestEveryStepOfAReplay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begun := newPlace(t, tt.from, many(t), 8)
 			if tt.died {
-				begun.dies(t, fault.FileApplying, 9)
+				begun.dies(t, fault.FileApplying, 12)
 			} else {
 				begun.ended(t)
 			}
@@ -80,6 +87,10 @@ func TestEveryStepOfAReplay(t *testing.T) {
 				t.Errorf("so few slices: %v", passes)
 			}
 			for _, step := range slices.Sorted(maps.Keys(passes)) {
+				at := slices.Index(anySink, step)
+				if !longtest.Long() && at >= 0 && (at+turn)%2 == 1 {
+					continue
+				}
 				for _, pass := range chosen(passes[step]) {
 					t.Run(fmt.Sprintf("%s:%d", step, pass), func(t *testing.T) {
 						t.Parallel()

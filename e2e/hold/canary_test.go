@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 
 	_ "modernc.org/sqlite" // reads state files
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/longtest"
 )
@@ -176,6 +178,10 @@ type watchman struct {
 	t    *testing.T
 	w    workplace
 	seen sync.Map // not twice about one thing
+	// turn says which half of the records is shown as text, the other as JSON; in
+	// a long run each is shown as both.
+	turn  int
+	shown map[string]bool // runs: one that has ended does not change any more
 }
 
 // hears looks at what a process said. Listing gaps may name records.
@@ -203,18 +209,32 @@ func (m *watchman) looks(t *testing.T) {
 		m.hears(args[0], m.w.headway(t, args...), false)
 		m.hears(args[0], m.w.headway(t, append(args, "--json")...), false)
 	}
-	var runs []struct{ ID string }
+	var runs []collect.Run
 	m.w.Read(t, &runs, "runs", "--limit", "0")
-	for _, r := range runs {
-		m.hears("runs show", m.w.headway(t, "runs", "show", r.ID), false)
-		m.hears("runs show --json", m.w.headway(t, "runs", "show", r.ID, "--json"), false)
+	slices.Reverse(runs) // the first one first, as the moods
+	for i, r := range runs {
+		if !m.shown[r.ID] {
+			m.shows(t, i, false, "runs", "show", r.ID)
+			m.shown[r.ID] = r.State != collect.RunRunning
+		}
 	}
-	for _, g := range m.w.Gaps(t) {
-		m.hears("gaps show", m.w.headway(t, "gaps", "show", fmt.Sprint(g.ID)), true)
-		m.hears("gaps show --json", m.w.headway(t, "gaps", "show", fmt.Sprint(g.ID), "--json"), true)
+	for i, g := range m.w.Gaps(t) {
+		m.shows(t, i, true, "gaps", "show", fmt.Sprint(g.ID))
 	}
 	m.hears("gaps list", m.w.headway(t, "gaps", "list", "--status", "all"), true)
 	m.hears("gaps list --json", m.w.headway(t, "gaps", "list", "--status", "all", "--json"), true)
+}
+
+// shows looks at the nth record of a kind, as text or as JSON.
+func (m *watchman) shows(t *testing.T, n int, ids bool, args ...string) {
+	t.Helper()
+	what := strings.Join(args[:2], " ")
+	if asText := (n+m.turn)%2 == 0; asText || longtest.Long() {
+		m.hears(what, m.w.headway(t, args...), ids)
+	}
+	if asJSON := (n+m.turn)%2 == 1; asJSON || longtest.Long() {
+		m.hears(what+" --json", m.w.headway(t, append(args, "--json")...), ids)
+	}
 }
 
 // reads looks at the state: text by text for what may not be there, and at all
@@ -299,7 +319,7 @@ func TestNoCanaryIsTold(t *testing.T) {
 				w := newWorkplace(t, s.URL, connection{
 					auth: auth.yaml, provider: "  headers: {X-More: \"${KEY}\"}\n  retry: {base: 1ms, cap: 2ms, attempts: 2}\n",
 				}).at(s.URL, "BEARER="+canaryBearer, "KEY="+canaryKey, "QUERY="+canaryQuery, "CLIENT="+canaryClient)
-				m := &watchman{t: t, w: w}
+				m := &watchman{t: t, w: w, turn: i, shown: map[string]bool{}}
 				m.hears("check", w.headway(t, "check", "conn.yaml"), false)
 				m.hears("check --probe", w.headway(t, "check", "conn.yaml", "--probe"), false)
 				for _, each := range moods("http://127.0.0.1:1") {

@@ -21,8 +21,9 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// large is more data than the small disks here have room for.
-var large = serve.Options{Seed: 4, Conversations: 1500, Messages: 8, Token: harness.Token}
+// large is more data than the small disks here have room for; the first 150
+// requests are for a small part of it.
+var large = serve.Options{Seed: 4, Conversations: 600, Messages: 8, Token: harness.Token}
 
 // fast asks for large pages: the disk is what is looked at.
 var fast = connection{page: 100, ceiling: "1ms", provider: "  max_body: 16MiB\n"}

@@ -53,9 +53,9 @@ func owe(t *testing.T, w workplace, tail int) (order []string) {
 	}
 	long := time.Now().Add(-48 * time.Hour).Truncate(time.Second)
 	since := map[string]time.Time{}
-	for from := 0; from < tail; from += 5000 {
+	for from := 0; from < tail; from += 2500 {
 		c := collect.Commit{At: time.Now(), Stream: "conversations"}
-		for i := from; i < from+5000; i++ {
+		for i := from; i < from+2500; i++ {
 			g := collect.Gap{
 				GapKey: collect.GapKey{Stream: "messages", Key: tailKey(i)}, Parent: "conversations", Reason: reason.ServerError,
 				Locator: fmt.Appendf(nil, `{"id":%q,"title":%q}`, tailKey(i), strings.Repeat("title ", 40)), FirstSeen: long.Add(time.Duration(i) * time.Second),
@@ -141,7 +141,7 @@ func TestLongTailDrainsInOneRun(t *testing.T) {
 	}
 	s.Start()
 	w := newWorkplace(t, s.URL, connection{provider: "  retry: {base: 1ms, cap: 2ms}\n"})
-	tail := longtest.Size(5_000, 50_000)
+	tail := longtest.Size(2_500, 50_000)
 	order := owe(t, w, tail)
 
 	const concurrency = 4

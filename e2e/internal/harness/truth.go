@@ -4,15 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// Truth is what a provider has.
+// Truth is what a provider has. Tests share it: nobody changes it.
 type Truth struct {
 	// Conversations and Messages are records by id, in one spelling.
 	Conversations, Messages map[string]string
@@ -38,11 +40,35 @@ func Unlimited(t *testing.T, data serve.Options) *serve.Server {
 	return server
 }
 
-// TruthOf reads everything that a provider with these data has, page by page.
+// truths are those that were read, by data and page size.
+var truths struct {
+	sync.Mutex
+	read map[[5]uint64]Truth
+}
+
+// TruthOf is everything that a provider with these data has, its conversations
+// and no mounted data. It is read once for all tests of a package, page by page
+// and without a connection.
 func TruthOf(t *testing.T, data serve.Options, pageSize int) Truth {
 	t.Helper()
+	key := [5]uint64{data.Seed, uint64(data.Conversations), uint64(data.Messages), uint64(data.Updated), uint64(pageSize)}
+	truths.Lock()
+	defer truths.Unlock()
+	all, found := truths.read[key]
+	if !found {
+		all = readTruth(t, data, pageSize)
+		if truths.read == nil {
+			truths.read = map[[5]uint64]Truth{}
+		}
+		truths.read[key] = all
+	}
+	return all
+}
+
+func readTruth(t *testing.T, data serve.Options, pageSize int) Truth {
+	t.Helper()
 	data.Token = "" // these requests are not the program's
-	server := Serve(t, Unlimited(t, data))
+	server := Unlimited(t, data)
 	all := Truth{Conversations: map[string]string{}, Messages: map[string]string{}, Of: map[string][]string{}, Size: pageSize}
 	for cursor, more := "", true; more; {
 		all.Cursors = append(all.Cursors, cursor)
@@ -50,12 +76,12 @@ func TruthOf(t *testing.T, data serve.Options, pageSize int) Truth {
 			Items []json.RawMessage
 			Next  *string `json:"next_cursor"`
 		}
-		Get(t, server.URL+"/conversations?"+url.Values{"limit": {fmt.Sprint(pageSize)}, "cursor": {cursor}}.Encode(), &page)
+		within(t, server, "/conversations?"+url.Values{"limit": {fmt.Sprint(pageSize)}, "cursor": {cursor}}.Encode(), &page)
 		for _, raw := range page.Items {
 			id, text := Spell(t, raw)
 			all.Order, all.Conversations[id] = append(all.Order, id), text
 			var detail struct{ Messages []json.RawMessage }
-			Get(t, server.URL+"/conversations/"+id, &detail)
+			within(t, server, "/conversations/"+id, &detail)
 			for _, raw := range detail.Messages {
 				message, text := Spell(t, raw)
 				all.Messages[message], all.Of[id] = text, append(all.Of[id], message)
@@ -69,6 +95,19 @@ func TruthOf(t *testing.T, data serve.Options, pageSize int) Truth {
 		t.Fatalf("the truth has %d conversations, want %d", len(all.Order), data.Conversations)
 	}
 	return all
+}
+
+// within reads the JSON that a handler answers with.
+func within(t *testing.T, h http.Handler, target string, into any) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("%s: status %d", target, answer.Code)
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), into); err != nil {
+		t.Fatalf("%s: %v", target, err)
+	}
 }
 
 // Get reads the JSON that stands at an address. Any status but 200 fails the
