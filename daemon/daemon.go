@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -78,7 +77,7 @@ type Daemon struct {
 	mu      sync.Mutex // one of Start, Reload and Stop at a time, and what follows
 	config  config.Config
 	lines   map[string]*line // all names since the start
-	lock    *os.File
+	lock    *lockfile.Lock
 	stored  ratesContent // what was learned, as on disk
 	issued  []keys.Key   // as on disk
 	address net.Addr
@@ -229,16 +228,12 @@ func (d *Daemon) takeState() error {
 	if err := makeFolder(d.config.State); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(d.config.State, "daemon.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("daemon: state: %w", err)
-	}
-	taken, err := lockfile.Try(lock)
-	if err == nil && !taken {
-		err = ErrInUse
+	lock, err := lockfile.Open(filepath.Join(d.config.State, "daemon.lock"))
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
+		err = fmt.Errorf("%w; %s has it", ErrInUse, held.Holder())
 	}
 	if err != nil {
-		return fmt.Errorf("daemon: state %s: %w", d.config.State, errors.Join(err, lock.Close()))
+		return fmt.Errorf("daemon: state %s: %w", d.config.State, err)
 	}
 	d.lock = lock
 	return nil

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/oauth2"
 
@@ -55,9 +54,6 @@ type keptToken struct {
 // what is found out only then.
 const tokenRoom = 32 << 10
 
-// lockWait is the time between two looks at a lock that another process has.
-const lockWait = 20 * time.Millisecond
-
 // errKeep is a file that cannot keep a token. Its text names the file only.
 type errKeep struct {
 	path string
@@ -96,15 +92,27 @@ func (o *OAuth2) of() string {
 // renew calls ask with the token that is kept, or with first when none is, and
 // makes the one that it gives durable before it returns. No other process renews
 // meanwhile.
-func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refresh string) (rotated string, err error)) error {
+func (f *tokenFile) renew(ctx context.Context, of, first string, ask askToken) error {
 	if err := disk.MkdirAll(f.disk, filepath.Dir(f.path), 0o700); err != nil {
 		return &errKeep{f.path, plainCause(err)}
 	}
-	unlock, err := f.lock(ctx)
-	if err != nil {
-		return err
+	began := false
+	err := lockfile.With(ctx, f.path+".lock", func(ctx context.Context) error {
+		began = true
+		return f.renewLocked(ctx, of, first, ask)
+	})
+	if err != nil && !began && ctx.Err() == nil {
+		return &errKeep{f.path, plainCause(err)}
 	}
-	defer unlock()
+	return err
+}
+
+// askToken asks the provider for a token with a refresh token, and gives the one
+// that takes its place.
+type askToken func(ctx context.Context, refresh string) (rotated string, err error)
+
+// renewLocked is renew where the file is ours.
+func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askToken) error {
 	refresh, err := f.read(of)
 	if err != nil {
 		return err
@@ -117,7 +125,7 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refres
 	if err != nil {
 		return &errKeep{f.path, plainCause(err)}
 	}
-	rotated, err := ask(refresh)
+	rotated, err := ask(ctx, refresh)
 	refused, answered := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
 	case err != nil && !answered:
@@ -137,28 +145,6 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask func(refres
 		return &errKeep{f.path, plainCause(err)}
 	}
 	return nil
-}
-
-// lock waits for the file's lock.
-func (f *tokenFile) lock(ctx context.Context) (unlock func(), err error) {
-	file, err := os.OpenFile(f.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, &errKeep{f.path, plainCause(err)}
-	}
-	for {
-		taken, err := lockfile.Try(file)
-		if taken {
-			return func() { _ = file.Close() }, nil
-		}
-		if err != nil {
-			return nil, &errKeep{f.path, errors.Join(plainCause(err), file.Close())}
-		}
-		select {
-		case <-time.After(lockWait):
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), file.Close())
-		}
-	}
 }
 
 // read gives the token that is kept; empty when there is none of this

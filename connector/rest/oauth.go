@@ -114,7 +114,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
 		Endpoint: oauth2.Endpoint{TokenURL: o.TokenURL.String()},
 	}
 	var token *oauth2.Token
-	ask := func(refresh string) (rotated string, err error) {
+	ask := func(ctx context.Context, refresh string) (rotated string, err error) {
 		if t.unkept {
 			refresh = t.refresh
 		}
@@ -128,7 +128,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
 		return token.RefreshToken, nil
 	}
 	if t.keep == nil {
-		_, err := ask(t.refresh)
+		_, err := ask(ctx, t.refresh)
 		return token, err
 	}
 	if err := t.keep.renew(ctx, o.of(), o.RefreshToken.Reveal(), ask); err != nil {

@@ -21,7 +21,7 @@ const compactAt = 1 << 20
 type Journal struct {
 	dir  string
 	disk disk.Disk
-	lock *os.File
+	lock *lockfile.Lock
 
 	mu              sync.Mutex
 	state           State
@@ -53,9 +53,12 @@ func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) 
 	if err := disk.MkdirAll(on, dir, 0o700); err != nil {
 		return nil, State{}, fmt.Errorf("journal: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := lockfile.Open(filepath.Join(dir, lockFile))
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
+		return nil, State{}, &reason.Refusal{Reason: reason.LeaseHeld, Scope: dir, Err: fmt.Errorf("another process runs this load; wait for it, or stop it; %s has it", held.Holder())}
+	}
 	if err != nil {
-		return nil, State{}, fmt.Errorf("journal: %w", err)
+		return nil, State{}, fmt.Errorf("journal: lock %s: %w", dir, err)
 	}
 	j = &Journal{
 		dir: dir, disk: on, lock: lock,
@@ -68,13 +71,6 @@ func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) 
 			j = nil
 		}
 	}()
-	taken, err := lockfile.Try(lock)
-	switch {
-	case err != nil:
-		return j, State{}, fmt.Errorf("journal: lock %s: %w", dir, err)
-	case !taken:
-		return j, State{}, &reason.Refusal{Reason: reason.LeaseHeld, Scope: dir, Err: errors.New("another process runs this load; wait for it, or stop it")}
-	}
 	if _, err = os.Stat(filepath.Join(dir, File)); errors.Is(err, fs.ErrNotExist) {
 		err = j.start(o.Header)
 	} else {

@@ -228,7 +228,7 @@ func TestASecondProcessIsLockedOut(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir)
 	_, _, err := journal.Open(dir, options())
-	if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.LeaseHeld || r.Scope != dir {
+	if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.LeaseHeld || r.Scope != dir || !strings.Contains(err.Error(), "has it") {
 		t.Errorf("a second one: %v", err)
 	}
 	if _, err := journal.Read(dir); err != nil {

@@ -59,18 +59,11 @@ func (e *OtherError) Unwrap() error { return e.Err }
 // the lock for an instant when nobody has it. An error says that it cannot be
 // told.
 func Held(dir string) (bool, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	held, err := lockfile.Held(filepath.Join(dir, lockFile))
 	if err != nil {
-		return false, fmt.Errorf("journal: %w", err)
-	}
-	taken, err := lockfile.Try(f)
-	if err = errors.Join(err, f.Close()); err != nil {
 		return false, fmt.Errorf("journal: lock %s: %w", dir, err)
 	}
-	return !taken, nil
+	return held, nil
 }
 
 // Read gives the state of a load without taking its lock: of one that is under

@@ -35,7 +35,7 @@ type File struct {
 	path string
 	disk disk.Disk
 	mu   sync.Mutex
-	lock *os.File
+	lock *lockfile.Lock
 }
 
 // ErrInUse is what the error of [OpenFile] matches when somebody else has the file.
@@ -51,22 +51,17 @@ func openFile(on disk.Disk, path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("governor: %w", err)
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("governor: %w", err)
-	}
-	taken, err := lockfile.Try(lock)
-	switch {
-	case err == nil && !taken:
-		err = ErrInUse
-	case err == nil:
-		// What Load gives is acted on: a killed process may have given the file its
-		// name and not have synced it.
-		err = on.SyncDir(filepath.Dir(path))
+	lock, err := lockfile.Open(path + ".lock")
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
+		err = fmt.Errorf("%w; %s has it", ErrInUse, held.Holder())
 	}
 	if err != nil {
-		_ = lock.Close()
 		return nil, fmt.Errorf("governor: %s: %w", path, err)
+	}
+	// What Load gives is acted on: a killed process may have given the file its
+	// name and not have synced it.
+	if err := on.SyncDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("governor: %s: %w", path, errors.Join(err, lock.Close()))
 	}
 	return &File{path: path, disk: on, lock: lock}, nil
 }

@@ -116,7 +116,7 @@ func TestARestartDoesNotHandTheBudgetOutTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := governor.OpenFile(path); !errors.Is(err, governor.ErrInUse) {
+		if _, err := governor.OpenFile(path); !errors.Is(err, governor.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("this process (%d) has it", os.Getpid())) {
 			t.Errorf("two have one file: %v", err)
 		}
 		g, err := governor.New(governor.Options{Config: c, Store: file})

@@ -11,11 +11,13 @@ import (
 type LockedError struct {
 	// Sink is the kind of the sink that wanted the folder Dir.
 	Sink, Dir string
+	// Holder is the process that has the folder, in words.
+	Holder string
 }
 
-// Error says which folder and what to do.
+// Error says which folder, who has it and what to do.
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("%s: another collection is writing to %s: wait for it to end, or give each connection a folder of its own", e.Sink, e.Dir)
+	return fmt.Sprintf("%s: another collection is writing to %s: wait for it to end, or give each connection a folder of its own; %s has it", e.Sink, e.Dir, e.Holder)
 }
 
 // Explain says what a sink failed to do, where, and what to do about it.

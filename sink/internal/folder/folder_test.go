@@ -2,6 +2,7 @@ package folder
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,7 @@ func TestOneHasTheFolder(t *testing.T) {
 	d := locked(t)
 	for name, lock := range map[string]func(string, string, func(), disk.Disk) (*Locked, error){"Lock": Lock, "LockExisting": LockExisting} {
 		_, err := lock("other", d.Dir, d.Step, d.Disk)
-		if held, ok := errors.AsType[*LockedError](err); !ok || held.Dir != d.Dir || !strings.HasPrefix(err.Error(), "other: another collection") {
+		if held, ok := errors.AsType[*LockedError](err); !ok || held.Dir != d.Dir || !strings.HasPrefix(err.Error(), "other: another collection") || !strings.Contains(err.Error(), fmt.Sprintf("this process (%d) has it", os.Getpid())) {
 			t.Errorf("%s: got %v, want *LockedError of %s", name, err, d.Dir)
 		}
 	}

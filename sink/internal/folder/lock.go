@@ -17,7 +17,7 @@ const LockName = ".headway.lock"
 // process has ended.
 type Locked struct {
 	Folder
-	lock *os.File
+	lock *lockfile.Lock
 }
 
 // Lock makes dir absolute, creates what is missing of it, and locks it. It
@@ -32,20 +32,14 @@ func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	if err := d.Make(); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(d.Path(LockName), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := lockfile.Open(d.Path(LockName))
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
+		return nil, &LockedError{Sink: sink, Dir: abs, Holder: held.Holder()}
+	}
 	if err != nil {
-		return nil, Explain(sink, "open", d.Path(LockName), err)
-	}
-	taken, err := lockfile.Try(f)
-	switch {
-	case err != nil:
-		_ = f.Close()
 		return nil, Explain(sink, "lock", d.Path(LockName), err)
-	case !taken:
-		_ = f.Close()
-		return nil, &LockedError{Sink: sink, Dir: abs}
 	}
-	return &Locked{Folder: d, lock: f}, nil
+	return &Locked{Folder: d, lock: lock}, nil
 }
 
 // LockExisting is Lock for a folder that is there; nil when there is none, and
@@ -57,5 +51,5 @@ func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) 
 	return Lock(sink, dir, step, on)
 }
 
-// Unlock gives the folder back. It may be called once.
+// Unlock gives the folder back. It is safe to call again.
 func (l *Locked) Unlock() error { return l.lock.Close() }
