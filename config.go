@@ -29,13 +29,13 @@ type Config struct {
 	// 0 and 1. Default 0.5.
 	Factor float64
 	// Tolerance is the burst tolerance: how much idle time is credited. Default
-	// twice the initial interval; negative is none.
+	// twice the initial interval; negative means none.
 	Tolerance time.Duration
 
 	// JitterMin and JitterMax bound the noise that is put under each wait so
 	// that clients do not run in step. It is a lower bound of a single wait,
 	// never of the interval. JitterMax defaults to 150 ms, or to the ceiling when
-	// that is shorter; negative is none. JitterMin must not exceed the ceiling.
+	// that is shorter; negative means none. JitterMin must not exceed the ceiling.
 	JitterMin, JitterMax time.Duration
 
 	// MaxInFlight bounds the attempts under way at once. Default 0: no bound but

@@ -63,7 +63,7 @@ type Pace uint8
 
 // The origins of a wait for pacing.
 const (
-	// PaceUnknown: it was no wait for pacing.
+	// PaceUnknown: it was not a wait for pacing.
 	PaceUnknown Pace = iota
 	// PaceCeiling: the owner's ceiling. The law would go as fast or faster.
 	PaceCeiling

@@ -31,7 +31,7 @@ func guides(t *testing.T, language string) map[string]string {
 	return found
 }
 
-// An SDK is no requirement of this module: the programs that import one are
+// An SDK is not a requirement of this module: the programs that import one are
 // compiled in e2e/sdk.
 func TestGuideProgramsCompile(t *testing.T) {
 	compiled := 0

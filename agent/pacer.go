@@ -248,7 +248,7 @@ func (p *Pacer) concerns(s quota.Scope) bool {
 	return (s.Tenant == "" || s.Tenant == mine.Tenant) && (s.Agent == "" || s.Agent == mine.Agent) && (s.Model == "" || s.Model == mine.Model)
 }
 
-// thousandths is a factor within 1 and the bound; what is no number is 1.
+// thousandths is a factor within 1 and the bound; what is not a number is 1.
 func (p *Pacer) thousandths(f float64) int64 {
 	if !(f > 1) {
 		return one

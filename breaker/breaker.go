@@ -58,7 +58,7 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("trigger(%d)", uint8(t))
 }
 
-// Transition is one move. The zero value is no move.
+// Transition is one move. The zero value is not a move.
 type Transition struct {
 	From, To State
 	Trigger  Trigger

@@ -147,7 +147,7 @@ func TestReadyOnlyAfterOpening(t *testing.T) {
 	}
 }
 
-// A neutral outcome in the closed state is no outcome: the share stays as it was.
+// A neutral outcome in the closed state is not an outcome: the share stays as it was.
 func TestNeutralLeavesTheWindow(t *testing.T) {
 	var b breaker.Breaker
 	c := resolved(t, breaker.Config{Window: 4, Minimum: 4})

@@ -133,7 +133,7 @@ func (c *Controller) Throttle(k Key, sent time.Time, retryAfter time.Duration) {
 }
 
 // Recommend tells how many batches under way the server of a connection asks for
-// (x-ms-dop-hint), over all types. Below 1 is no recommendation.
+// (x-ms-dop-hint), over all types. Below 1 is not a recommendation.
 func (c *Controller) Recommend(name string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,7 +24,7 @@ type Traits struct {
 	Name string
 	// Identities are the names of the credentials; at least one.
 	Identities []string
-	// MaxRows and MaxBytes bound a batch; 0 is no bound of the target's own.
+	// MaxRows and MaxBytes bound a batch; 0 means no bound of the target's own.
 	MaxRows, MaxBytes int
 	// Resend is what may be sent twice.
 	Resend Resend

@@ -39,7 +39,7 @@ func appendReject(to []byte, r Reject) []byte {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if e.Encode(r) != nil {
-		// Only a row that is no JSON can do this: keep it as text.
+		// Only a row that is not JSON can do this: keep it as text.
 		r.Text, r.Row = string(r.Row), nil
 		b.Truncate(len(to))
 		_ = e.Encode(r) // of texts and numbers

@@ -168,7 +168,7 @@ func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response
 }
 
 // stopped says what ended the wait for a circuit, instead of the circuit: a cap
-// of the owner or the operator's word is no pressure.
+// of the owner or the operator's word is not pressure.
 func stopped(err error, why reason.Reason) error {
 	if f, ok := errors.AsType[*connector.Failure](err); ok {
 		f.Stopped, f.RetryAt = why, time.Time{}
@@ -228,7 +228,7 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 	return nil, f
 }
 
-// refused fills in what a response that is no success, by its status or by the
+// refused fills in what a response that is not a success, by its status or by the
 // connection's rules, stands for.
 func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte, s signal.Signal) {
 	f.Status, f.Class = res.StatusCode, s.Class

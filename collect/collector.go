@@ -112,7 +112,7 @@ type run struct {
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
 	saves     saves
-	gathered  *batch // of pages that wait for their commit; nil is none
+	gathered  *batch // of pages that wait for their commit; nil means none
 	pressed   int    // details that pressure refused since the last that was fetched
 	denied    int    // details refused with a 401 since the last that was fetched
 	// orphaned counts gaps, by stream, that no stream of the connection can fetch.

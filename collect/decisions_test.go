@@ -69,7 +69,7 @@ func TestTheGapThatAFailureLeaves(t *testing.T) {
 		{"stopped before it was sent", failed(connector.Failure{Reason: reason.RateLimited.Reason(), Stopped: reason.MaxRequests.Reason()}), reason.RateLimited.Reason(), 0, GapPending, time.Time{}, "rate_limited"},
 		{"stopped after it was sent", failed(connector.Failure{Reason: reason.ServerError, Attempts: 2, Stopped: reason.RetryBudget.Reason()}), reason.ServerError, 1, GapPending, time.Time{}, "server_error"},
 		{"one that cannot be made", failed(connector.Failure{Reason: reason.InvalidResponse}), reason.InvalidResponse, 1, GapTerminal, time.Time{}, "invalid_response"},
-		{"an answer that is none", failed(connector.Failure{Reason: reason.InvalidResponse, Status: 200, Attempts: 1}), reason.InvalidResponse, 1, GapPending, time.Time{}, "200 invalid_response"},
+		{"an invalid answer", failed(connector.Failure{Reason: reason.InvalidResponse, Status: 200, Attempts: 1}), reason.InvalidResponse, 1, GapPending, time.Time{}, "200 invalid_response"},
 		{"one not sent for another reason", failed(connector.Failure{Reason: reason.NotFound}), reason.NotFound, 1, GapPending, time.Time{}, "not_found"},
 	} {
 		o := outcome{task: task{item: connector.Item{Key: "k", Data: []byte("{}")}, from: "docs", to: "messages"}, err: tt.err}
@@ -149,7 +149,7 @@ func TestWhichFailuresOfDetailsStopTheRun(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		errs   []error
-		at     int // which of them stops it; -1 is none
+		at     int // which of them stops it; -1 means none
 		why    reason.Reason
 		failed bool
 	}{

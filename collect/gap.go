@@ -74,7 +74,7 @@ type GapFilter struct {
 	Backlog bool
 	// AfterID pages through: gaps with a greater id only.
 	AfterID int64
-	// Limit bounds the number; 0 is no bound.
+	// Limit bounds the number; 0 means no bound.
 	Limit int
 }
 

@@ -31,7 +31,7 @@ func (r *run) gather(ctx context.Context, stream string, keys []string) (*batch,
 		}
 	}
 	b := r.gathered
-	// What fails from here on leaves half a page in the batch, which is no slice.
+	// What fails from here on leaves half a page in the batch, which is not a slice.
 	r.gathered = nil
 	if b == nil {
 		b = r.newBatch(stream)

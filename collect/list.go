@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// list asks for one page. An answer that arrived and is no page, such as the
+// list asks for one page. An answer that arrived and is not a page, such as the
 // HTML of a proxy or JSON that was cut short, is asked for again like a body
 // that was cut: as often as one request may be sent, with the same backoff.
 func (r *run) list(ctx context.Context, ask connector.ListRequest) (connector.Page, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// misread is a connector whose first page holds an entry that is no item.
+// misread is a connector whose first page holds an entry that is not an item.
 type misread struct {
 	connector.Connector
 	pages int

@@ -87,7 +87,7 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 		return nil
 	}
 	if _, pressed := reason.AsPressure(end.why); pressed && end.err == nil {
-		// Pressure is no cap: the walk goes on, and the details of what it
+		// Pressure is not a cap: the walk goes on, and the details of what it
 		// finds are owed. Its requests may wait for the circuit anew.
 		r.suspended = end.stop
 		r.caller.begin()

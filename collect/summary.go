@@ -115,7 +115,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 }
 
 // progressed reports whether the run got anything of what pressure holds back:
-// details where there are any, since a list that is walked again is none.
+// details where there are any, since walking a list again is not progress.
 func (r *run) progressed() bool {
 	p := r.live.counted()
 	for _, s := range r.chosen() {

@@ -9,7 +9,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// unread makes a gap of each entry of a page that is no item. It is quarantined
+// unread makes a gap of each entry of a page that is not an item. It is quarantined
 // from the start: what the list holds of it is all there is, and asking again
 // gives the same. Its stream is the list's own, so that it is never the gap of
 // an item's detail, and its key does not depend on the page: the next walk finds
@@ -29,7 +29,7 @@ func (b *batch) unread(page connector.Page, stream string, number int64, now tim
 	}
 }
 
-// bad reports whether the gap is an entry of a list that is no item.
+// bad reports whether the gap is an entry of a list that is not an item.
 func (g Gap) bad() bool { return g.Stream == g.Parent && !g.Backlog }
 
 // mended closes the gaps of entries that a walk over the whole list, begun at

@@ -72,7 +72,7 @@ func before(start time.Time) time.Time {
 }
 
 // like writes a point in time the way the sample writes one; empty when the
-// sample is no point in time.
+// sample is not a point in time.
 func like(sample string, at time.Time) string {
 	if _, ok := instant(sample); !ok || at.IsZero() {
 		return ""
@@ -87,7 +87,7 @@ func like(sample string, at time.Time) string {
 }
 
 // earlier is a watermark moved back by d, written the way it was; ok is false
-// for one that is no point in time. What the way of writing leaves out, such as
+// for one that is not a point in time. What the way of writing leaves out, such as
 // the time of a day, is rounded down.
 func earlier(w string, d time.Duration) (moved string, ok bool) {
 	if at, ok := instant(w); ok {

@@ -73,7 +73,7 @@ type Shape struct {
 	// Base is where requests go: host and path.
 	Base string `json:"base,omitempty"`
 	// List is what is listed and how its pages are found: path, query, headers and
-	// paging. The size of a page is no part of it unless pages are counted.
+	// paging. The size of a page is not part of it unless pages are counted.
 	List        string `json:"list,omitempty"`
 	Records     string `json:"records,omitempty"`
 	Key         string `json:"key,omitempty"`
@@ -95,7 +95,7 @@ type ListRequest struct {
 // Page is one page of a list: the unit of commit.
 type Page struct {
 	Items []Item
-	// Unread are entries of the page that are no items: the runtime makes a
+	// Unread are entries of the page that are not items: the runtime makes a
 	// quarantined gap of each and goes on.
 	Unread []Unread
 	// Next is the opaque cursor of the following page; empty when this is the last.

@@ -116,7 +116,7 @@ func TestAThrottleSaysWhetherItIsTheFirstOfItsEpoch(t *testing.T) {
 			fresh           bool
 			activity        time.Duration
 		}{
-			{0, sec, -5, true, sec}, // a wait that is none
+			{0, sec, -5, true, sec}, // an invalid wait
 			{0, 2 * sec, 0, false, 2 * sec},
 			{sec, 3 * sec, 0, false, 3 * sec},
 			{sec + 1, 4 * sec, time.Minute, true, 64 * sec},

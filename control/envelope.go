@@ -43,7 +43,7 @@ type Envelope struct {
 	gentle    bool    // a long block has been: the ramp is slow
 	ramped    float64 // what went through a second before it
 	sent      flights
-	answer    time.Duration // of Hold, for the cost that was asked; 0 is none
+	answer    time.Duration // of Hold, for the cost that was asked; 0 means none
 	asked     float64
 	units     [2]*usage // attempts, and cost once there is any
 	flight    peak      // attempts under way
@@ -156,7 +156,7 @@ func (e *Envelope) Hold(now time.Duration, cost float64) time.Duration {
 		// block that has been seen to end, or a day.
 		trust := min(max(2*time.Second, 2*e.block.longest, 8*e.interval), maxRung)
 		if e.admitted < 4 {
-			trust = 2 * time.Second // a told wait is no interval, and little was seen
+			trust = 2 * time.Second // a told wait is not an interval, and little was seen
 		}
 		at = max(at, min(e.bank.free(e, now, cost), e.last+trust))
 	}
@@ -396,7 +396,7 @@ func (e *Envelope) sustained(mayShorten bool) time.Duration {
 	return d
 }
 
-// smooth is an exponentially weighted mean; 0 is none yet.
+// smooth is an exponentially weighted mean; 0 means none yet.
 func smooth(mean *float64, x, gain float64) {
 	if *mean == 0 {
 		*mean = x

@@ -26,7 +26,7 @@ type block struct {
 	held    time.Duration // the longest that a canary was refused after a throttle
 	pain    time.Duration // how much longer than foretold blocks last
 
-	blamed    int   // the limit that explained the throttle, from 1; 0 is none
+	blamed    int   // the limit that explained the throttle, from 1; 0 means none
 	suspended limit // what it was before
 }
 

@@ -50,7 +50,7 @@ func (l *limit) free(e *Envelope, now time.Duration, cost float64) time.Duration
 	}
 	room := l.size * (1 - margin)
 	if l.unit == 0 {
-		room = math.Round(room) // a part of an attempt is none
+		room = math.Round(room) // part of an attempt does not count
 	}
 	room -= units
 	if l.climb > 1 {

@@ -111,7 +111,7 @@ func (l *Parallelism) Throttle(sent, now, wait time.Duration) (fresh bool) {
 }
 
 // Recommend tells how many attempts under way the server asks for. Less than
-// before takes effect at once; more is grown into. What is no recommendation
+// before takes effect at once; more is grown into. What is not a recommendation
 // (below 1) is ignored, and what is above the owner's ceiling is cut to it.
 func (l *Parallelism) Recommend(n int) {
 	if n < 1 {

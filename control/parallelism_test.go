@@ -118,12 +118,12 @@ func TestParallelismStep(t *testing.T) {
 		{"a hint beyond the ceiling is cut", control.ParallelismParams{Max: 4, Ceiling: 8, InitialFactor: 1}, []do{
 			hint(1 << 30), many(3, ok(4*sec, 5*sec)), many(3, ok(9*sec, 10*sec)), many(3, ok(14*sec, 15*sec)),
 		}, 8, 4},
-		{"what is no hint is ignored", control.ParallelismParams{}, []do{hint(0), hint(-7)}, 26, 26},
+		{"what is not a hint is ignored", control.ParallelismParams{}, []do{hint(0), hint(-7)}, 26, 26},
 		{"disabled is the recommendation as it is", control.ParallelismParams{Disabled: true}, []do{no(0, sec), hint(40)}, 40, 26},
 		{"idleness starts afresh", control.ParallelismParams{}, []do{no(0, sec), level(5*time.Minute + sec + 1)}, 26, 26},
 		{"five minutes to the instant are not", control.ParallelismParams{}, []do{no(0, sec), level(5*time.Minute + sec)}, 13, 24},
 		{"asking is activity", control.ParallelismParams{}, []do{no(0, sec), level(3 * time.Minute), level(6 * time.Minute)}, 13, 24},
-		{"a batch that takes longer is none", control.ParallelismParams{}, []do{no(0, sec), ok(2*sec, 20*time.Minute), level(21 * time.Minute)}, 13, 13},
+		{"a batch that takes longer is ignored", control.ParallelismParams{}, []do{no(0, sec), ok(2*sec, 20*time.Minute), level(21 * time.Minute)}, 13, 13},
 		{"time that runs backwards raises nothing", control.ParallelismParams{}, []do{many(3, ok(9*sec, 10*sec)), many(9, ok(0, sec)), many(9, ok(5*sec, 6*sec))}, 28, 26},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestTheBudgetIsLearned(t *testing.T) {
 	l.Budget(0, sec)
 	l.Budget(sec, -sec)
 	if got := l.Level(0, 0); got != 26 {
-		t.Fatalf("figures that are none changed the level to %d", got)
+		t.Fatalf("invalid figures changed the level to %d", got)
 	}
 	l.Budget(1200*sec, 300*sec)
 	if got := l.Level(0, 0); got != 4 {

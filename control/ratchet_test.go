@@ -9,10 +9,10 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Whatever a law believes, an outcome that is no success lets the next attempt
+// Whatever a law believes, an outcome that is not a success lets the next attempt
 // go no sooner than it might have gone without it. That the place of the attempt
 // is free, that the outcome everything waited for is there, and that a first
-// response has come at all, is no speeding up.
+// response has come at all, is not a speeding up.
 func TestNoErrorLetsTheNextAttemptGoSooner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := Params{

@@ -159,7 +159,7 @@ func TestPagesOfConfiguredOriginsMayAskTheAPI(t *testing.T) {
 		"without cors":                              {dataKey, approve, app, data, 403},
 		"no keys":                                   {listed, approve, app, "", 200},
 		"a page with an admin key":                  {dataKey + adminKey + listed, patch, app, admin, 200},
-		"a page whose key is no admin key":          {dataKey + adminKey + listed, patch, app, data, 403},
+		"a page whose key is not an admin key":      {dataKey + adminKey + listed, patch, app, data, 403},
 		"changes without admin keys, from a page":   {listed, patch, app, "", 403},
 		"changes without admin keys, from a client": {listed, patch, "", "", 200},
 	} {

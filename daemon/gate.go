@@ -79,7 +79,7 @@ func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller
 	}
 	at := now.Sub(g.origin)
 	if retryIn, blocked := g.strangers.Blocked(at, r.RemoteAddr); blocked {
-		return api.Caller{}, &reason.Refusal{Reason: reason.RateLimited.Reason(), Scope: "keys", RetryAt: now.Add(retryIn), Err: errors.New("too many keys that are none")}
+		return api.Caller{}, &reason.Refusal{Reason: reason.RateLimited.Reason(), Scope: "keys", RetryAt: now.Add(retryIn), Err: errors.New("too many invalid keys")}
 	}
 	g.strangers.Failed(at, r.RemoteAddr)
 	return api.Caller{}, errData

@@ -54,7 +54,7 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 	if status, _, _ := s.do(http.MethodGet, "/v1/quota/snapshot", data, ""); status != 200 {
 		t.Errorf("a good key from the same address: %d", status)
 	}
-	// Without its hash, a key is none from the next request on.
+	// Without its hash, a key is invalid from the next request on.
 	other, otherHash := keys.Generate()
 	c, err := s.read(strings.ReplaceAll(text, dataHash, otherHash))
 	if err != nil {

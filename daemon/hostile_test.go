@@ -120,7 +120,7 @@ func TestHostileClientsAreBounded(t *testing.T) {
 		"too long, and asks first":    {chat + "Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", "", 0, []int{413}, 0, time.Second},
 		"refused, and asks first":     {"POST /nobody HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", "", 0, []int{404}, 0, time.Second},
 		"refused, and sends nothing":  {"POST /nobody HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", "", 0, []int{404}, granted.rest, granted.rest + time.Second},
-		"chunks that are none":        {chat + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "", 0, []int{400, 408}, 0, time.Second},
+		"invalid chunks":              {chat + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "", 0, []int{400, 408}, 0, time.Second},
 		"chunks of endless extension": {chat + "Transfer-Encoding: chunked\r\n\r\n1;", "a=b;", 0, []int{400, 408}, 0, time.Second},
 		"two lengths":                 {chat + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", "", 0, []int{400}, 0, time.Second},
 		"no HTTP":                     {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "", 0, []int{400}, 0, time.Second},
@@ -276,7 +276,7 @@ func (reads) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// An upload of which only a half comes is no success: net/http takes a client
+// An upload of which only a half comes is not a success: net/http takes a client
 // whose time is over for one that has gone.
 func TestHalfAnUploadIsNoSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -83,7 +83,7 @@ func (x *exchange) links(line string, asked *url.URL) string {
 		}
 		address, rest := line[open+1:open+end], line[open+end+1:]
 		// Parameters go on to the next link, which begins after a comma; one in a
-		// quoted text is none.
+		// quoted text does not.
 		next, quoted := len(rest), false
 		for i := range len(rest) {
 			if rest[i] == '"' {
@@ -216,7 +216,7 @@ func (d *readdresser) write(n int) error {
 }
 
 // value finds the text that is the value of a member whose name ends at an
-// offset. It is not whole when more bytes are needed to say; what is no text is
+// offset. It is not whole when more bytes are needed to say; what is not text is
 // empty.
 func value(b []byte, at int) (from, to int, whole bool) {
 	colon := false

@@ -27,7 +27,7 @@ func (x *exchange) route() *provider.Refusal {
 	case proxied(r):
 		return &provider.Refusal{
 			Status: http.StatusBadRequest, Reason: reason.ClientError,
-			Message: "This is no open proxy: send the path /{provider}/..., with this address as the base URL.",
+			Message: "This is not an open proxy: send the path /{provider}/..., with this address as the base URL.",
 		}
 	case x.up == nil:
 		return &provider.Refusal{

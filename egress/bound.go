@@ -36,7 +36,7 @@ func inQueue(held headway.Wait) reason.Bound {
 	return reason.BoundQueue
 }
 
-// account completes what bound the call once it has ended: what was no wait and
+// account completes what bound the call once it has ended: what was not a wait and
 // not the provider's time is this machine's, or the client's.
 func (x *exchange) account() {
 	b := &x.told.BoundBy

@@ -26,14 +26,14 @@ func patience(began time.Time, limit time.Duration, h http.Header) (time.Time, e
 	if v := h.Get(headerDeadline); v != "" {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return until, fmt.Errorf("%s is no RFC 3339 instant, such as 2006-01-02T15:04:05Z", headerDeadline)
+			return until, fmt.Errorf("%s is not an RFC 3339 instant, such as 2006-01-02T15:04:05Z", headerDeadline)
 		}
 		sooner(t)
 	}
 	if v := h.Get(headerTimeout); v != "" {
 		d, ok := span(v)
 		if !ok {
-			return until, fmt.Errorf("%s is no length of time above 0, such as 2s or 2 (seconds)", headerTimeout)
+			return until, fmt.Errorf("%s is not a length of time above 0, such as 2s or 2 (seconds)", headerTimeout)
 		}
 		sooner(began.Add(d))
 	}

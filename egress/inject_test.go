@@ -142,14 +142,14 @@ func TestGzipBodiesAreReadAndPassedOn(t *testing.T) {
 		body, encoding string
 		want           int
 	}{
-		"another model":    {packed(t, chatBody("n", false)), "gzip", 403},
-		"none":             {chatBody("m", false), "gzip", 415},
-		"cut short":        {body[:len(body)-9], "gzip", 415},
-		"brotli":           {body, "br", 415},
-		"twice":            {packed(t, body), "gzip, gzip", 415},
-		"a bomb":           {packed(t, `{"model":"m","a":"`+strings.Repeat("x", 2<<20)+`"}`), "gzip", 413},
-		"no JSON within":   {packed(t, "hello"), "gzip", 400},
-		"identity is none": {chatBody("m", false), "identity", 200},
+		"another model":       {packed(t, chatBody("n", false)), "gzip", 403},
+		"none":                {chatBody("m", false), "gzip", 415},
+		"cut short":           {body[:len(body)-9], "gzip", 415},
+		"brotli":              {body, "br", 415},
+		"twice":               {packed(t, body), "gzip, gzip", 415},
+		"a bomb":              {packed(t, `{"model":"m","a":"`+strings.Repeat("x", 2<<20)+`"}`), "gzip", 413},
+		"no JSON within":      {packed(t, "hello"), "gzip", 400},
+		"identity means none": {chatBody("m", false), "identity", 200},
 	} {
 		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", c.body, key, "Content-Encoding: "+c.encoding); err != nil || res.StatusCode != c.want {
 			t.Errorf("%s: %v, error %v, want %d", name, res, err, c.want)

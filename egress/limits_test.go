@@ -96,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		status int
 		code   string
 		why    reason.Reason
-		wait   time.Duration // Retry-After; 0 is none
+		wait   time.Duration // Retry-After; 0 means none
 		retry  string
 		policy string
 	}{

@@ -24,7 +24,7 @@ type Options struct {
 	// Keys are the Headway keys that clients present. Default: none is asked
 	// for, and whoever reaches the proxy may use it.
 	Keys *Keys
-	// FailedKeys bounds how often one address may present what is no key. The
+	// FailedKeys bounds how often one address may present what is not a key. The
 	// zero value takes the defaults.
 	FailedKeys KeyLimits
 	// OnCall is called for every call when it is over, on the call's

@@ -213,19 +213,19 @@ func TestKeys(t *testing.T) {
 		status int
 		call   egress.Call
 	}{
-		"bound key":             {secret["a"], "gpt-4", nil, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
-		"greatest priority":     {secret["a"], "gpt-4", []string{"X-Headway-Priority: 99"}, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 5}},
-		"another model":         {secret["a"], "o1", nil, 403, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
-		"another tenant":        {secret["a"], "gpt-4", []string{"X-Headway-Tenant: team-b"}, 403, egress.Call{KeyID: "a"}},
-		"unbound key":           {secret["free"], "o1", []string{"X-Headway-Tenant: t", "X-Headway-Agent: g"}, 200, egress.Call{KeyID: "free", Tenant: "t", Agent: "g"}},
-		"another provider":      {secret["other"], "gpt-4", nil, 403, egress.Call{KeyID: "other"}},
-		"expired":               {secret["old"], "gpt-4", nil, 401, egress.Call{}},
-		"unknown":               {"hw_nothing", "gpt-4", nil, 401, egress.Call{}},
-		"none":                  {"", "gpt-4", nil, 401, egress.Call{}},
-		"priority is no number": {secret["free"], "o1", []string{"X-Headway-Priority: high"}, 400, egress.Call{KeyID: "free"}},
-		"deadline is no time":   {secret["free"], "o1", []string{"X-Headway-Deadline: soon"}, 400, egress.Call{KeyID: "free"}},
-		"timeout is none":       {secret["free"], "o1", []string{"X-Headway-Timeout: -1"}, 400, egress.Call{KeyID: "free"}},
-		"tenant is too long":    {secret["free"], "o1", []string{"X-Headway-Tenant: " + strings.Repeat("x", 300)}, 400, egress.Call{KeyID: "free"}},
+		"bound key":                {secret["a"], "gpt-4", nil, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"greatest priority":        {secret["a"], "gpt-4", []string{"X-Headway-Priority: 99"}, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 5}},
+		"another model":            {secret["a"], "o1", nil, 403, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"another tenant":           {secret["a"], "gpt-4", []string{"X-Headway-Tenant: team-b"}, 403, egress.Call{KeyID: "a"}},
+		"unbound key":              {secret["free"], "o1", []string{"X-Headway-Tenant: t", "X-Headway-Agent: g"}, 200, egress.Call{KeyID: "free", Tenant: "t", Agent: "g"}},
+		"another provider":         {secret["other"], "gpt-4", nil, 403, egress.Call{KeyID: "other"}},
+		"expired":                  {secret["old"], "gpt-4", nil, 401, egress.Call{}},
+		"unknown":                  {"hw_nothing", "gpt-4", nil, 401, egress.Call{}},
+		"none":                     {"", "gpt-4", nil, 401, egress.Call{}},
+		"priority is not a number": {secret["free"], "o1", []string{"X-Headway-Priority: high"}, 400, egress.Call{KeyID: "free"}},
+		"deadline is not a time":   {secret["free"], "o1", []string{"X-Headway-Deadline: soon"}, 400, egress.Call{KeyID: "free"}},
+		"invalid timeout":          {secret["free"], "o1", []string{"X-Headway-Timeout: -1"}, 400, egress.Call{KeyID: "free"}},
+		"tenant is too long":       {secret["free"], "o1", []string{"X-Headway-Tenant: " + strings.Repeat("x", 300)}, 400, egress.Call{KeyID: "free"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &mirror{body: "{}"}

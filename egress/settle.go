@@ -141,7 +141,7 @@ func (a *attempt) pay(used quota.Usage, told bool) {
 }
 
 // learn teaches the estimator the model's input for what was counted of it, and
-// its output for one answer. The figures do not tell text from what is none:
+// its output for one answer. The figures do not tell text from the rest:
 // where there was some of that, they teach nothing of the input.
 func (x *exchange) learn(used quota.Usage) {
 	counted := quota.Usage{Input: x.raw}

@@ -15,7 +15,7 @@ const DefaultSize = 250
 // was added. A Recorder reads no clock, calls nothing and never waits for a
 // reader. It is safe for concurrent use and must not be copied.
 //
-// It is no log: what has to outlive the process belongs into a store.
+// It is not a log: what has to outlive the process belongs into a store.
 type Recorder struct {
 	mu   sync.Mutex
 	size int     // 0 is DefaultSize

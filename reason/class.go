@@ -44,8 +44,8 @@ func (c Class) Success() bool { return c == OK }
 // what a provider's own description adds.
 func (c Class) Throttle() bool { return c == Throttled || c == Overloaded }
 
-// Pressure is the pressure that the class stands for; ok is false for classes
-// that are none.
+// Pressure is the pressure that the class stands for; ok is false when it stands for
+// none.
 func (c Class) Pressure() (p Pressure, ok bool) {
 	switch c {
 	case Throttled:

@@ -11,7 +11,7 @@ type Limits struct {
 	Start int
 	// PerSuccess is what a success earns, in thousandths of a token. Default 200.
 	PerSuccess int
-	// MaxRequests is the run's request cap that Capacity derives from; 0 is none.
+	// MaxRequests is the run's request cap that Capacity derives from; 0 means none.
 	MaxRequests int64
 }
 

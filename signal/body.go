@@ -95,7 +95,7 @@ const (
 
 // ReadStreamError gives the signal of one event's JSON inside a stream that
 // began with status 200: OpenAI, Anthropic and Gemini report errors there. An
-// event that is no error gives the zero Signal. An error whose code says nothing
+// event that is not an error gives the zero Signal. An error whose code says nothing
 // of the rate is of the class of the status that it repeats, or Failed. At most
 // [MaxBody] bytes are read. Callers should offer only events that may be errors;
 // the cost grows with the event's length.
@@ -149,7 +149,7 @@ func depleted(all []Limit) bool {
 	return false
 }
 
-// readBody finds what the prefix of an error body says. A body that is no JSON,
+// readBody finds what the prefix of an error body says. A body that is not JSON,
 // or is cut short, tells what was there.
 func readBody(body []byte) finding {
 	f := finding{wait: Unknown, limit: unknownLimit("", "")}

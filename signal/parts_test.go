@@ -257,7 +257,7 @@ func TestPathsAtTheirBounds(t *testing.T) {
 		}
 	}
 	if got := join("/a", nil); got != elsewhere {
-		t.Errorf("a key that is no text: %q", got)
+		t.Errorf("a key that is not text: %q", got)
 	}
 	for depth, want := range map[int]bool{maxDepth: true, maxDepth + 1: false} {
 		body := strings.Repeat(`[`, depth) + `{"type":"error"}` + strings.Repeat(`]`, depth)

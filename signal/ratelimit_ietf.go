@@ -22,7 +22,7 @@ func ietf(header http.Header) []Limit {
 		return all
 	}
 	// Draft 8 and later have a List, draft 7 has a Dictionary. Neither can be
-	// read as the other: a key with = is no list item.
+	// read as the other: a key with = is not a list item.
 	if list, err := httpsfv.UnmarshalList(lines); err == nil {
 		for _, member := range list {
 			if item, ok := member.(httpsfv.Item); ok {

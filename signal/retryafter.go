@@ -52,7 +52,7 @@ func secondsOrDate(value string, from origin) (time.Duration, bool) {
 	if n, ok := parseNumber(value); ok {
 		return n.clamped(time.Second), true
 	}
-	// Anything that is no number and has no letters in front is no date either:
+	// Anything that is not a number and has no letters in front is no date either:
 	// do not pay for parsing it three times.
 	if value == "" || value[0] < 'A' {
 		return 0, false

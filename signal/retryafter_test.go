@@ -85,7 +85,7 @@ func TestRetryAfterMilliseconds(t *testing.T) {
 		{"malformed beside valid", []string{"Retry-After", "60", "retry-after-ms", "-1"}, time.Minute, true},
 		{"valid beside malformed", []string{"Retry-After", "soon", "x-ms-retry-after-ms", "7"}, 7 * time.Millisecond, true},
 		{"beyond 64 bits", []string{"retry-after-ms", "99999999999999999999"}, signal.MaxRetryAfter, true},
-		{"a date is no number of milliseconds", []string{"retry-after-ms", "Thu, 05 Mar 2026 12:09:30 GMT"}, 0, false},
+		{"a date is not a number of milliseconds", []string{"retry-after-ms", "Thu, 05 Mar 2026 12:09:30 GMT"}, 0, false},
 		{"two lines, the longer", []string{"Retry-After", "5", "Retry-After", "3"}, 5 * time.Second, true},
 		{"two lines, one valid", []string{"Retry-After", "x", "Retry-After", "3"}, 3 * time.Second, true},
 	} {

@@ -21,7 +21,7 @@ var noon = time.Date(2026, time.March, 5, 12, 7, 0, 0, time.UTC)
 func fields(t testing.TB, pairs ...string) http.Header {
 	t.Helper()
 	if len(pairs)%2 != 0 {
-		t.Fatalf("fields: %d strings are no pairs", len(pairs))
+		t.Fatalf("fields: %d strings are not pairs", len(pairs))
 	}
 	h := http.Header{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -159,7 +159,7 @@ func TestWaitIsTheResetOnlyWhenNothingElseWasTold(t *testing.T) {
 				t.Errorf("wait %v told %v, want %v told %v", got.RetryAfter, got.HasRetryAfter, tt.wait, tt.told)
 			}
 			if got.Exhausted {
-				t.Error("a short window's end is no exhaustion")
+				t.Error("a short window's end is not an exhaustion")
 			}
 		})
 	}

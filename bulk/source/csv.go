@@ -165,7 +165,7 @@ func (c *csv) record() (record, error) {
 			return record{}, err
 		}
 		if len(first.text) == 0 && !first.long {
-			continue // a blank line is no record
+			continue // a blank line is not a record
 		}
 		r := record{first: first, text: first.text}
 		var more []line

@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/bulk"
 )
 
-// jsonLines reads one JSON object a line. Blank lines are no rows.
+// jsonLines reads one JSON object a line. Blank lines are not rows.
 type jsonLines struct {
 	lines *lines
 	// enveloped says that the rows are in a file of rejects.
@@ -56,9 +56,9 @@ func (j *jsonLines) Next() (bulk.Row, error) {
 		case !utf8.Valid(text):
 			return l.malformed(errors.New("it is not UTF-8"))
 		case !json.Valid(text):
-			return l.malformed(errors.New("it is no JSON"))
+			return l.malformed(errors.New("it is not JSON"))
 		case text[0] != '{':
-			return l.malformed(errors.New("it is JSON, but no object"))
+			return l.malformed(errors.New("it is JSON, but not an object"))
 		case j.enveloped:
 			return l.unwrap(text)
 		}
@@ -70,7 +70,7 @@ func (j *jsonLines) Next() (bulk.Row, error) {
 func (l line) unwrap(text []byte) (bulk.Row, error) {
 	var r bulk.Reject
 	if err := json.Unmarshal(text, &r); err != nil {
-		return l.malformed(errors.New("it is no line of a reject file"))
+		return l.malformed(errors.New("it is not a line of a reject file"))
 	}
 	switch {
 	case len(r.Row) == 0 && r.Text != "":

@@ -63,7 +63,7 @@ func newLeafKind(t parquet.Type) (*leafKind, error) {
 		}
 	}
 	if k.unit < 0 || k.unit > 0 && bytes {
-		return nil, errors.New("its unit of time is none that is known")
+		return nil, errors.New("its unit of time is unknown")
 	}
 	k.text = k.text || bytes && !k.json
 	return k, nil
@@ -151,7 +151,7 @@ func (k *leafKind) bytes(to, b []byte) ([]byte, error) {
 	case utf8.Valid(b):
 		return appendString(to, b), nil
 	}
-	// Bytes that are no text, as JSON commonly has them.
+	// Bytes that are not text, as JSON commonly has them.
 	return append(base64.StdEncoding.AppendEncode(append(to, '"'), b), '"'), nil
 }
 

@@ -40,7 +40,7 @@ type Options struct {
 	MaxRow int
 	// CSV is for that format only.
 	CSV CSVOptions
-	// Stdin is read for the name "-". nil is none.
+	// Stdin is read for the name "-". nil means that there is none.
 	Stdin *os.File
 }
 

@@ -29,11 +29,11 @@ const rowsAtOnce = 64
 func openParquet(r io.ReaderAt, size int64, limit int) (p *parquetRows, err error) {
 	defer guard(&err)
 	if err := checkFooter(r, size); err != nil {
-		return nil, fmt.Errorf("it is no Parquet file that can be read: %w", err)
+		return nil, fmt.Errorf("not a readable Parquet file: %w", err)
 	}
 	f, err := parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return nil, fmt.Errorf("it is no Parquet file that can be read: %w", err)
+		return nil, fmt.Errorf("not a readable Parquet file: %w", err)
 	}
 	tree, err := newTree(f.Root())
 	if err != nil {

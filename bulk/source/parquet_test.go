@@ -141,7 +141,7 @@ func TestParquetNests(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			text := strings.ReplaceAll(string(want), "null", "[]") // empty lists are no nil
+			text := strings.ReplaceAll(string(want), "null", "[]") // empty lists are not nil
 			have := strings.ReplaceAll(strings.TrimPrefix(got[i], "0: "), "null", "[]")
 			if diff := cmp.Diff(decoded(t, text), decoded(t, have)); diff != "" {
 				r.Fatalf("row %d: %s\n%s\n%s", i, diff, text, have)

@@ -72,7 +72,7 @@ func check(t *testing.T, in bulk.Source, want ...string) {
 func TestJSONLines(t *testing.T) {
 	text := "\ufeff{\"a\":1}\n\n  {\"b\": \"x\"}  \r\nnope\n[1]\n{\"long\":\"" + strings.Repeat("x", 100) + "\"}\n{\"c\":\xff}\n{\"last\":true}"
 	check(t, open(t, file(t, "rows.jsonl", []byte(text)), source.Options{MaxRow: 50}),
-		`1: {"a":1}`, `3: {"b": "x"}`, "4! it is no JSON", "5! it is JSON, but no object",
+		`1: {"a":1}`, `3: {"b": "x"}`, "4! it is not JSON", "5! it is JSON, but not an object",
 		"6! it is longer than 50 bytes", "7! it is not UTF-8", `8: {"last":true}`)
 	check(t, open(t, file(t, "rows.ndjson", nil), source.Options{}))
 }
@@ -98,7 +98,7 @@ func TestARowAtTheBound(t *testing.T) {
 func TestARejectFileIsFedAgain(t *testing.T) {
 	text := bulk.RejectsPreamble +
 		`{"row":{"id":1},"number":7,"line":8,"error":{"status":400,"message":"no"}}` + "\n" +
-		`{"text":"{oops","number":9,"line":10,"error":{"message":"it is no JSON"}}` + "\n" +
+		`{"text":"{oops","number":9,"line":10,"error":{"message":"it is not JSON"}}` + "\n" +
 		`{"row":{"id":2},"text":"{oops","number":9}` + "\n" + `{"number":1}` + "\n"
 	check(t, open(t, file(t, "rejects.jsonl", []byte(text)), source.Options{}),
 		`2: {"id":1}`, `3! it still has the text that could not be read: correct that and write it as "row"`, `4: {"id":2}`,
@@ -108,7 +108,7 @@ func TestARejectFileIsFedAgain(t *testing.T) {
 // JSON allows white space after a number, and a row is one line.
 func TestANumberBeforeALineBreak(t *testing.T) {
 	o := source.Options{CSV: source.CSVOptions{Types: map[string]source.Type{"n": source.Number}}}
-	check(t, open(t, file(t, "rows.csv", []byte("n\n\"12\n\"\n\"1\r\n\"\n\" 3\"\n")), o), `2: {"n":12}`, `4: {"n":1}`, `6! field 1 is no number`)
+	check(t, open(t, file(t, "rows.csv", []byte("n\n\"12\n\"\n\"1\r\n\"\n\" 3\"\n")), o), `2: {"n":12}`, `4: {"n":1}`, `6! field 1 is not a number`)
 }
 
 // A whole file whose lines end as on an old Macintosh would be a header without
@@ -140,7 +140,7 @@ func TestCSV(t *testing.T) {
 	}}),
 		`2: {"id":"1","name":"Müller, \"Jo\"","n":1.50,"ok":true,"more":{"a":[1]}}`,
 		`5: {"id":"2","name":null,"n":null,"ok":null,"more":null}`,
-		`6! field 3 is no number`, `7! field 4 is neither true nor false`, `8! it has 3 fields, the header 5`,
+		`6! field 3 is not a number`, `7! field 4 is neither true nor false`, `8! it has 3 fields, the header 5`,
 		`9! a quote stands in a field that does not begin with one; write it twice, in a quoted field`,
 		`10! text stands after a closing quote`,
 		`11: {"id":"8","name":"two\nlines","n":-2,"ok":false,"more":null}`,
@@ -346,7 +346,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 		"no such file":               func() (*source.Input, error) { return source.Open(filepath.Join(dir, "x.csv"), source.Options{}) },
 		"there is no standard input": func() (*source.Input, error) { return source.Open("-", source.Options{}) },
 		"is a folder":                func() (*source.Input, error) { return source.Open(dir, source.Options{Format: source.CSV}) },
-		"no Parquet file": func() (*source.Input, error) {
+		"not a readable Parquet file": func() (*source.Input, error) {
 			return source.Open(file(t, "rows.parquet", []byte("PAR1 or not")), source.Options{})
 		},
 		"gzip: invalid header": func() (*source.Input, error) {

@@ -8,9 +8,9 @@ import (
 
 var (
 	errNotUTF8    = errors.New("is not UTF-8")
-	errNotNumber  = errors.New("is no number")
+	errNotNumber  = errors.New("is not a number")
 	errNotBoolean = errors.New("is neither true nor false")
-	errNotJSON    = errors.New("is no JSON")
+	errNotJSON    = errors.New("is not JSON")
 )
 
 // appendField appends a CSV field as a JSON value.

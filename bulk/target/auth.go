@@ -40,7 +40,7 @@ func (r *report) auth(raw *rawAuth, field string) Auth {
 	}
 	if h := raw.Header; h != nil {
 		if !headerName(h.Name) {
-			r.add(field+".header.name", "is no header name")
+			r.add(field+".header.name", "is not a header name")
 		}
 		found = append(found, Auth{Header: textproto.CanonicalMIMEHeaderKey(h.Name), Value: r.secret(h.Value, field+".header.value", true)})
 	}

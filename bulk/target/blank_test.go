@@ -46,7 +46,7 @@ func TestAnEchoedCredentialIsNotKept(t *testing.T) {
 	}
 }
 
-// A few letters are no secret, and in many a word.
+// A few letters are not a secret, and in many a word.
 func TestAShortCredentialLeavesWordsAsTheyAre(t *testing.T) {
 	url, _ := serve(t, reply(http.StatusUnprocessableEntity, "a banana"))
 	c, err := target.Parse("target.yaml", []byte("target: a\nauth: {bearer: \"${TOKEN}\"}\nhttp: {url: \""+url+"\"}\n"), func(string) (string, bool) { return "ana", true })

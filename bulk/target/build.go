@@ -107,7 +107,7 @@ func (r *report) http(raw *rawHTTP) *HTTP {
 
 func (r *report) resend(raw *rawHTTP) dispatch.Resend {
 	if raw.KeyHeader != "" && !headerName(raw.KeyHeader) {
-		r.add("http.key_header", "is no header name")
+		r.add("http.key_header", "is not a header name")
 	}
 	switch raw.Resend {
 	case "never", "":
@@ -212,7 +212,7 @@ func (r *report) url(text, field string) *url.URL {
 	case text == "":
 		r.add(field, "is missing")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		r.add(field, "is no URL such as https://api.example.com/contacts")
+		r.add(field, "is not a URL such as https://api.example.com/contacts")
 		return nil
 	case u.User != nil:
 		r.add(field, "holds a login: put it under auth")
@@ -231,7 +231,7 @@ func (r *report) headers(raw map[string]string) (h, written http.Header) {
 		field, key := "headers."+name, http.CanonicalHeaderKey(name)
 		switch {
 		case !headerName(name):
-			r.add(field, "is no header name")
+			r.add(field, "is not a header name")
 		case slices.Contains(own, key):
 			r.add(field, "is a header that the target itself sets: remove it")
 		case slices.Contains([]string{"Authorization", "Cookie"}, key):

@@ -282,7 +282,7 @@ func whole(o bulk.Outcome) dispatch.Verdict {
 	return dispatch.Later
 }
 
-// What is kept of a body that is no known error, and of the server's words about
+// What is kept of a body that is not a known error, and of the server's words about
 // one row: they stand in the reject file beside it.
 const (
 	maxExcerpt = 2 << 10

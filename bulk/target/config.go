@@ -56,7 +56,7 @@ type HTTP struct {
 	KeyHeader string
 	// Answer says what a response tells of each row.
 	Answer Answer
-	// MaxRows and MaxBytes bound a batch; 0 is no bound.
+	// MaxRows and MaxBytes bound a batch; 0 means no bound.
 	MaxRows, MaxBytes int
 }
 

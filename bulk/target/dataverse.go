@@ -62,7 +62,7 @@ func (d *Dataverse) request(ctx context.Context, b bulk.Batch) (*http.Request, m
 	u.Path = path
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(append(body, `]}`...)))
 	if err != nil {
-		return nil, nil, errors.New("the URL is none")
+		return nil, nil, errors.New("invalid URL")
 	}
 	req.GetBody = nil // or net/http sends it again by itself
 	for name, value := range map[string]string{
@@ -108,7 +108,7 @@ func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
 func (d *Dataverse) unannotated(r bulk.Row) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(r.Data, &fields); err != nil {
-		return errors.New("the row is no object")
+		return errors.New("the row is not an object")
 	}
 	for _, name := range []string{"@odata.type", "@odata.id"} {
 		if _, there := fields[name]; there && (name == "@odata.type" || len(d.Key) > 0) {
@@ -122,7 +122,7 @@ func (d *Dataverse) unannotated(r bulk.Row) error {
 func (d *Dataverse) record(r bulk.Row) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(r.Data, &fields); err != nil {
-		return "", errors.New("the row is no object")
+		return "", errors.New("the row is not an object")
 	}
 	parts := make([]string, len(d.Key))
 	for i, column := range d.Key {
@@ -149,7 +149,7 @@ func (d *Dataverse) served(_ context.Context, a answer, n int) bulk.Outcome {
 	}
 	switch err := json.Unmarshal(a.body, &res); {
 	case err != nil:
-		return invalid(errors.New("the answer is no JSON"))
+		return invalid(errors.New("the answer is not JSON"))
 	case d.Operation == Create && len(res.IDs) != n:
 		return invalid(fmt.Errorf("the answer has %d ids for %d rows", len(res.IDs), n))
 	}

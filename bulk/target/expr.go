@@ -25,12 +25,12 @@ func (r *report) expr(text, field string) *expr {
 	}
 	q, err := gojq.Parse(text)
 	if err != nil {
-		r.add(field, "is no jq expression: %v", err)
+		r.add(field, "is not a jq expression: %v", err)
 		return nil
 	}
 	code, err := gojq.Compile(q)
 	if err != nil {
-		r.add(field, "is no jq expression: %v", err)
+		r.add(field, "is not a jq expression: %v", err)
 		return nil
 	}
 	return &expr{code}
@@ -73,7 +73,7 @@ func (e *expr) text(ctx context.Context, in any) string {
 func decode(b []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&v); err != nil {
-		return nil, errors.New("it is no JSON")
+		return nil, errors.New("it is not JSON")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it is more than one JSON value")

@@ -48,7 +48,7 @@ func (h *HTTP) request(ctx context.Context, b bulk.Batch) (*http.Request, map[in
 	}
 	req, err := http.NewRequestWithContext(ctx, h.Method, url, bytes.NewReader(h.Body.render(b)))
 	if err != nil {
-		return nil, nil, errors.New("the URL is none")
+		return nil, nil, errors.New("invalid URL")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")

@@ -174,7 +174,7 @@ func TestWhatAnswersMean(t *testing.T) {
 			"row by row", results, reply(200, `{"results":[{"ok":false,"error":{"code":7,"text":"bad"}},{"ok":true}]}`),
 			dispatch.Outcome{Class: reason.OK, Rows: []dispatch.Verdict{dispatch.Refused, dispatch.Done}}, bulk.Problem{Status: 200, Code: "7", Message: "bad"}, "",
 		},
-		{"garbage", results, reply(200, "<html>"), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "POST /rows: 200 invalid_response: the answer cannot be read: it is no JSON"},
+		{"garbage", results, reply(200, "<html>"), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "POST /rows: 200 invalid_response: the answer cannot be read: it is not JSON"},
 		{"too few results", results, reply(200, `{"results":[]}`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "has 0 results for 2 rows"},
 		{"results of another kind", results, reply(200, `[1]`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the expression does not fit the answer"},
 		{"an answer without end", results, reply(200, strings.Repeat(" ", 17<<20)), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "longer than 16777216 bytes"},
@@ -197,7 +197,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{"Dataverse has several servers", upsert, reply(204, "", "x-ms-dop-hint", "20"), dispatch.Outcome{Class: reason.OK, Parallelism: 20, Budget: 6000 * time.Second, Window: 300 * time.Second}, bulk.Problem{}, ""},
 		{"Dataverse gives ids", create, reply(200, `{"Ids":["a","b"]}`), dispatch.Outcome{Class: reason.OK}, bulk.Problem{}, ""},
 		{"Dataverse gives one id too few", create, reply(200, `{"Ids":["a"]}`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "1 ids for 2 rows"},
-		{"Dataverse with garbage", upsert, reply(200, `<html>`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the answer is no JSON"},
+		{"Dataverse with garbage", upsert, reply(200, `<html>`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the answer is not JSON"},
 		{
 			"Dataverse: requests", upsert, reply(429, fault("0x80072322"), "Retry-After", "30"),
 			dispatch.Outcome{Class: reason.Throttled, Reason: reason.RateLimited.Reason(), RetryAfter: 30 * time.Second, HasRetryAfter: true}, bulk.Problem{Status: 429, Message: fault("0x80072322")}, "",
@@ -215,7 +215,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		},
 		{"Dataverse refuses a row", upsert, reply(400, fault("0x80040237")), dispatch.Outcome{Class: reason.Rejected, Reason: reason.ClientError, Divisible: true}, bulk.Problem{Status: 400, Code: "0x80040237", Message: "the text"}, ""},
 		{"Dataverse has no such table", upsert, reply(404, fault("0x8006088a")), dispatch.Outcome{Class: reason.Rejected, Reason: reason.NotFound, Fatal: true}, bulk.Problem{Status: 404, Code: "0x8006088a", Message: "the text"}, "correct the target"},
-		{"this is no Dataverse", upsert, reply(404, "<html>"), dispatch.Outcome{Class: reason.Rejected, Reason: reason.NotFound, Fatal: true}, bulk.Problem{Status: 404, Message: "<html>"}, "not Dataverse's"},
+		{"this is not Dataverse", upsert, reply(404, "<html>"), dispatch.Outcome{Class: reason.Rejected, Reason: reason.NotFound, Fatal: true}, bulk.Problem{Status: 404, Message: "<html>"}, "not Dataverse's"},
 		{
 			"Dataverse takes a part", upsert,
 			reply(400, `{"error":{"code":"0x80060892","message":"m","@Microsoft.PowerApps.CDS.ErrorDetails.Plugin.BulkApiErrorDetails":"[{\"RequestIndex\":0,\"Id\":\"x\",\"StatusCode\":412},{\"RequestIndex\":1,\"StatusCode\":201}]"}}`),

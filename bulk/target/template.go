@@ -155,7 +155,7 @@ func fillURL(template string, row bulk.Row) (string, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(row.Data, &fields); err != nil {
-		return "", errors.New("the row is no object")
+		return "", errors.New("the row is not an object")
 	}
 	var failed error
 	out := placeholder.ReplaceAllStringFunc(template, func(p string) string {

@@ -19,7 +19,7 @@ import (
 const maxKey = 1024
 
 // readBody checks that a response is JSON. A response without content (204, or
-// nothing at all with 205) is nil: an empty page. Bytes that are no UTF-8
+// nothing at all with 205) is nil: an empty page. Bytes that are not UTF-8
 // become U+FFFD, as JSON decoders have it.
 func readBody(res *connector.Response) (*datum, error) {
 	body := bytes.TrimPrefix(res.Body, []byte("\ufeff"))

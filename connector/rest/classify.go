@@ -45,7 +45,7 @@ type ErrorRule struct {
 
 // Classify applies the error rules to a response, whatever its status: the
 // class and reason of the first rule that matches. ok is false when none does,
-// and the status speaks for itself. A body that is no JSON matches no rule with
+// and the status speaks for itself. A body that is not JSON matches no rule with
 // an expression. It costs nothing where no rule is for the status.
 func (c *Config) Classify(status int, body []byte) (class reason.Class, why reason.Reason, ok bool) {
 	var in *datum

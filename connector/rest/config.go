@@ -215,11 +215,11 @@ type Detail struct {
 
 // Run is the owner's bounds on one run.
 type Run struct {
-	// MaxRequests is the most attempts; 0 is no bound.
+	// MaxRequests is the most attempts; 0 means no bound.
 	MaxRequests int64
-	// MaxWallClock is the longest time; 0 is no bound.
+	// MaxWallClock is the longest time; 0 means no bound.
 	MaxWallClock time.Duration
-	// CatchupPages is the most pages of each stream's past in one run; 0 is no bound.
+	// CatchupPages is the most pages of each stream's past in one run; 0 means no bound.
 	CatchupPages int64
 	// Concurrency is the most requests under way at once, at most
 	// [MaxConcurrency]. Default 1.

@@ -298,7 +298,7 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 	return next, nil
 }
 
-// ask sends one request and reads its body as JSON; nil is no content.
+// ask sends one request and reads its body as JSON; nil means no content.
 func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, *datum, error) {
 	req, res, err := c.send(ctx, call, u, shape)
 	if err != nil {

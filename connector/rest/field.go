@@ -152,7 +152,7 @@ func keyIs(quoted []byte, name string) bool {
 	return json.Unmarshal(quoted, &s) == nil && s == name
 }
 
-// space is the first index from i on that is no white space.
+// space is the first index from i on that is not white space.
 func space(raw []byte, i int) int {
 	for raw[i] == ' ' || raw[i] == '\t' || raw[i] == '\n' || raw[i] == '\r' {
 		i++

@@ -74,7 +74,7 @@ func TestPlainPathsAgreeWithJQ(t *testing.T) {
 		}
 		plain, err := compile(path)
 		if err != nil || plain.code != nil {
-			t.Fatalf("%s is no plain path: %v", path, err)
+			t.Fatalf("%s is not a plain path: %v", path, err)
 		}
 		query, err := gojq.Parse(path)
 		if err != nil {

@@ -152,7 +152,7 @@ func TestATokenThatWasNotPutInPlaceYetCounts(t *testing.T) {
 	if _, err := list(t, c, call); err != nil || o.reused != 0 || keptIn(t, state+".test.oauth") != "rotated-1" {
 		t.Errorf("got %v, %d used twice", err, o.reused)
 	}
-	// Room that was reserved and not filled is no token.
+	// Room that was reserved and not filled is not a token.
 	if err := os.WriteFile(state+".test.oauth.new", make([]byte, tokenRoom), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func cause(err error) error {
 // reference is one ${NAME} in a text.
 type reference struct {
 	name string
-	// bad is set when what stands between the braces is no variable's name.
+	// bad is set when what stands between the braces is not a variable's name.
 	bad bool
 }
 

@@ -59,7 +59,7 @@ func New(o Options) (*Client, error) {
 	base, err := url.Parse(o.Server)
 	switch {
 	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
-		return nil, errors.New("client: server is no address, must be like http://127.0.0.1:8700")
+		return nil, errors.New("client: server is not an address, must be like http://127.0.0.1:8700")
 	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
 		return nil, errors.New("client: server has more than scheme, host and path; a key is given apart")
 	case o.Timeout < 0:

@@ -31,7 +31,7 @@ func (c *Config) Check(file string, now time.Time) error {
 					return ok && err == nil
 				})
 				if !known {
-					fail(fmt.Sprintf("%s.providers[%d]", at, j), yamlnode.Quoted(glob)+", which is no provider here", "the name of a provider of this file, or a pattern of one")
+					fail(fmt.Sprintf("%s.providers[%d]", at, j), yamlnode.Quoted(glob)+", which is not a provider here", "the name of a provider of this file, or a pattern of one")
 				}
 			}
 		}

@@ -26,7 +26,7 @@ const MaxSize = quotafile.MaxSize
 
 // Read reads the file's bytes. The name stands for the file in errors, which
 // are *[Problem], all of them joined; then the configuration is zero. getenv is
-// os.Getenv or anything like it. Bytes that are no configuration are an error,
+// os.Getenv or anything like it. Bytes that are not a configuration are an error,
 // never a panic.
 func Read(name string, data []byte, getenv func(string) string) (Config, error) {
 	r := &reader{file: yamlnode.Clip(name), getenv: getenv}

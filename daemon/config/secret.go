@@ -16,7 +16,7 @@ import (
 
 // Secret is a credential. It prints as it was written in the file, such as
 // {env: OPENAI_API_KEY}; only [Secret.Reveal] gives what it stands for. The zero
-// value is none.
+// value means none.
 type Secret struct {
 	written string
 	// held is behind a pointer, so that printing a struct around it shows an address.

@@ -31,7 +31,7 @@ type pair struct {
 // maxKeys bounds one mapping.
 const maxKeys = 5000
 
-// section reads a mapping; nil, with a problem, when the node is none.
+// section reads a mapping; nil, with a problem, when the node is not one.
 func (r *reader) section(n ast.Node, path string) *section {
 	var values []*ast.MappingValueNode
 	switch n := n.(type) {

@@ -81,11 +81,11 @@ func (o *office) locked(do func()) {
 func (o *office) handle(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever sent it was killed: half a batch is none
+		return // whoever sent it was killed: half a batch is not a batch
 	}
 	rows, err := rowsOf(r.URL.Path, body)
 	if err != nil {
-		o.t.Errorf("a request that is no batch: %v", err)
+		o.t.Errorf("a request that is not a batch: %v", err)
 		return
 	}
 	o.mu.Lock()
@@ -143,7 +143,7 @@ func (o *office) write(key string, rows []json.RawMessage) string {
 	for i, raw := range rows {
 		var row map[string]any
 		if err := json.Unmarshal(raw, &row); err != nil {
-			o.t.Errorf("a row that is none: %v", err)
+			o.t.Errorf("invalid row: %v", err)
 			continue
 		}
 		if o.refuses != nil && o.refuses(row) {

@@ -41,7 +41,7 @@ func summaryOf(t *testing.T, o harness.Outcome) summary {
 			Summary  *summary
 		}
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatalf("%q is no JSON: %v", text, err)
+			t.Fatalf("%q is not JSON: %v", text, err)
 		}
 		if last != nil {
 			t.Errorf("a line after the summary: %s", text)
@@ -52,7 +52,7 @@ func summaryOf(t *testing.T, o harness.Outcome) summary {
 		last = l.Summary
 	}
 	if last == nil {
-		t.Fatalf("the last line is no summary: %s", o)
+		t.Fatalf("the last line is not a summary: %s", o)
 	}
 	if o.Stderr != "" {
 		t.Errorf("with --json something stands on standard error: %s", o.Stderr)

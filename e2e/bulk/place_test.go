@@ -185,7 +185,7 @@ func (p *place) accounted(o *office, rows int, kind string) bulk.Status {
 	return s
 }
 
-// lines are rows of JSON lines with ids from 0; bad ones are no JSON.
+// lines are rows of JSON lines with ids from 0; bad ones are not JSON.
 func lines(rows int, bad func(n int) bool) string {
 	var b strings.Builder
 	for n := range rows {

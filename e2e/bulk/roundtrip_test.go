@@ -157,7 +157,7 @@ func TestUncertainRowsArePrinted(t *testing.T) {
 	}
 	for line := range strings.Lines(printed) {
 		if !want[line] {
-			t.Errorf("%q is no row of the input, or printed twice", line)
+			t.Errorf("%q is not a row of the input, or printed twice", line)
 		}
 		delete(want, line)
 	}

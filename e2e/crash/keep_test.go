@@ -100,7 +100,7 @@ func (w place) recorded(t *testing.T, first <-chan struct{}, items int) <-chan s
 }
 
 // items is how many conversations are on record while a process is at work; what
-// cannot be read at this moment is none.
+// cannot be read at this moment counts as none.
 func (w place) items(ctx context.Context) int64 {
 	r, err := store.OpenReader(ctx, filepath.Join(w.dir, w.sink.state))
 	if err != nil {

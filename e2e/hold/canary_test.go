@@ -148,7 +148,7 @@ func moods(other string) []mood {
 		{"a key twice", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"items":[{"id":"%[1]s0","title":%[2]q},{"id":"%[1]s0","title":%[2]q}]}`, canaryID, canaryTitle)
 		}, 0},
-		{"a key that is none", func(w http.ResponseWriter, _ *http.Request) {
+		{"an invalid key", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, `{"items":[{"id":{"of":%q},"title":%q}]}`, canaryID, canaryTitle)
 		}, 0},
 		{"the same cursor", func(w http.ResponseWriter, _ *http.Request) {

@@ -130,7 +130,7 @@ func TestFileSizeLimitForTheState(t *testing.T) {
 			Record       json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(line), &message); err != nil {
-			t.Fatalf("%q is no message: %v", line, err)
+			t.Fatalf("%q is not a message: %v", line, err)
 		}
 		if message.Type == "RECORD" {
 			id, _ := harness.Spell(t, message.Record)

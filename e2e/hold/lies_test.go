@@ -111,7 +111,7 @@ var untruths = []untruth{
 		page: harness.ExitRefused, why: reason.InvalidResponse, text: "too large",
 	},
 	{
-		name: "gzip that is none", answer: status(http.StatusOK, `{"items":[]}`, "Content-Encoding", "gzip"),
+		name: "invalid gzip", answer: status(http.StatusOK, `{"items":[]}`, "Content-Encoding", "gzip"),
 		page: harness.ExitDeferred, why: reason.Unreachable,
 	},
 	{

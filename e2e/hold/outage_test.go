@@ -78,7 +78,7 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 		t.Errorf("got %s (%s), want %s: %s", got.Reason, got.Error, reason.MaxWallClock, o)
 	}
 	if got.Pressure.Cycles > 0 || !got.Pressure.Until.IsZero() {
-		t.Errorf("a cap is no pressure, and the run arms a cooldown: %+v", got.Pressure)
+		t.Errorf("a cap is not pressure, and the run arms a cooldown: %+v", got.Pressure)
 	}
 	// The next run comes once the outage is over, and at the time that was named.
 	s.lie.Store(nil)

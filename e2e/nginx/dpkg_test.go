@@ -88,7 +88,7 @@ func parseStatus(r io.Reader) ([]detail, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, fmt.Errorf("a line after package %q is no field", fields["Package"])
+			return nil, fmt.Errorf("a line after package %q is not a field", fields["Package"])
 		}
 		field = name
 		fields[field] = strings.TrimSpace(value)

@@ -69,7 +69,7 @@ func TestCheckRefusesKeysThatAreOfNoUse(t *testing.T) {
 	_, hash := keys.Generate()
 	for more, want := range map[string]string{
 		"expires: 2020-01-31":  `headway.yaml: keys[0].expires is 2020-01-31T00:00:00Z, which is past: the key "a" lets nobody in`,
-		"providers: [nowhere]": `headway.yaml: keys[0].providers[0] is "nowhere", which is no provider here`,
+		"providers: [nowhere]": `headway.yaml: keys[0].providers[0] is "nowhere", which is not a provider here`,
 		"providers: [openai]":  "",
 		`providers: ["open*"]`: "",
 		"expires: 2999-01-31":  "",

@@ -30,7 +30,7 @@ type Call struct {
 	// as JSON. It may be ranged over again, never is nil, and reads the body that
 	// was given to [Description.Call], which must not change meanwhile.
 	Texts iter.Seq[string]
-	// Extra is flat tokens for what is no text: images, sound, files, input that
+	// Extra is flat tokens for what is not text: images, sound, files, input that
 	// is tokens already. What frames messages is not among them; the estimate
 	// adds it.
 	Extra int64
@@ -40,7 +40,7 @@ type Call struct {
 // name of the provider in Headway's own paths; the body is the whole.
 //
 // An error is for what no upstream would take, or what two readers could take in
-// two ways: a metered call whose body is no JSON object, or which names two
+// two ways: a metered call whose body is not a JSON object, or which names two
 // models. It says so without repeating any of the body. Everything else that
 // cannot be read is left out.
 func (d *Description) Call(method, path string, body []byte) (Call, error) {
@@ -78,5 +78,5 @@ func (d *Description) Call(method, path string, body []byte) (Call, error) {
 	return c, nil
 }
 
-// silence is no text.
+// silence is not text.
 func silence(func(string) bool) {}

@@ -209,8 +209,8 @@ func TestOnlyWhatCannotBeServedIsAnError(t *testing.T) {
 	for body, want := range map[string]string{
 		"":                               "the body is empty",
 		" \n":                            "the body is empty",
-		"[]":                             "no JSON object",
-		`"x"`:                            "no JSON object",
+		"[]":                             "must be a JSON object",
+		`"x"`:                            "must be a JSON object",
 		"\x1f\x8b\x08canary":             "compressed",
 		"\x28\xb5\x2f\xfdcanary":         "compressed",
 		"{":                              "not valid JSON",
@@ -226,7 +226,7 @@ func TestOnlyWhatCannotBeServedIsAnError(t *testing.T) {
 		`{"model":"a","model":"canary"}`: "names two models",
 		`{"model":"a","MODEL":"canary"}`: "names two models",
 		`{"model":"a","m\u006fdel":"b"}`: "names two models",
-		"--x\r\n\r\n":                    "no JSON object",
+		"--x\r\n\r\n":                    "must be a JSON object",
 	} {
 		_, err := builtin(t, provider.OpenAI).Call("POST", chat, []byte(body))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -178,7 +178,7 @@ func upstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("provider: upstream is no URL, must be https://host with an optional path")
+		return nil, fmt.Errorf("provider: upstream is not a URL, must be https://host with an optional path")
 	case u.User != nil:
 		return nil, fmt.Errorf("provider: upstream %q holds a user or password: give the key apart", u.Host)
 	case u.Scheme != "https" && u.Scheme != "http", u.Host == "", u.Opaque != "":

@@ -73,7 +73,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		`upstream is missing: api "http" has none`:                                    {API: provider.HTTP},
 		`scheme "ftp"`:                          {API: provider.OpenAI, Upstream: "ftp://h"},
 		`host ""`:                               {API: provider.OpenAI, Upstream: "api.openai.com"},
-		"upstream is no URL":                    {API: provider.OpenAI, Upstream: "https://canary:canary@[::1"},
+		"upstream is not a URL":                 {API: provider.OpenAI, Upstream: "https://canary:canary@[::1"},
 		"holds a user or password":              {API: provider.OpenAI, Upstream: "https://canary:canary@h"},
 		"has a query or fragment":               {API: provider.OpenAI, Upstream: "https://h/?key=canary"},
 		"both a query parameter":                {API: provider.OpenAI, AuthQuery: "key", AuthHeader: "X-Key"},

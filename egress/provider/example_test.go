@@ -27,11 +27,11 @@ func ExampleDescription_Call() {
 	for text := range call.Texts {
 		fmt.Println(text)
 	}
-	fmt.Println(call.Extra, "tokens that are no text")
+	fmt.Println(call.Extra, "tokens that are not text")
 	// Output:
 	// gpt-4o true true 200 openai-chat
 	// What is this?
-	// 85 tokens that are no text
+	// 85 tokens that are not text
 }
 
 // A provider that copies OpenAI's API is a few lines.

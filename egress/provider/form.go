@@ -10,7 +10,7 @@ import (
 const maxParts = 64
 
 // form reads a form with files: the model that it names, and flat tokens for each
-// file. A body that is no form says nothing.
+// file. A body that is not a form says nothing.
 func (r *reading) form(body []byte, file int64) error {
 	line, _, whole := bytes.Cut(body[:min(len(body), 256)], []byte("\r\n"))
 	boundary, ok := bytes.CutPrefix(line, []byte("--"))

@@ -38,7 +38,7 @@ func FuzzCall(f *testing.F) {
 		for text := range call.Texts {
 			n += len(text)
 			if json.Valid(body) && utf8.Valid(body) && !utf8.ValidString(text) {
-				t.Fatalf("%q is no text", text)
+				t.Fatalf("%q is not text", text)
 			}
 		}
 		if n > 3*len(body) {

@@ -12,7 +12,7 @@ import (
 // upstream. Positions are offsets into one body; -1 says that the body ends
 // before the value does, or holds none.
 
-// space is the position of the next byte that is no white space.
+// space is the position of the next byte that is not white space.
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
@@ -198,8 +198,8 @@ func unit(s []byte) (r rune, n int) {
 // maxDigits is longer than any number that means something.
 const maxDigits = 32
 
-// number reads a count of tokens: whole, not negative, and bounded; 0 when it is
-// none.
+// number reads a count of tokens: whole, not negative, and bounded; 0 for
+// anything else.
 func number(b []byte, limit int64) int64 {
 	if len(b) > maxDigits {
 		return 0

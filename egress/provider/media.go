@@ -2,7 +2,7 @@ package provider
 
 import "bytes"
 
-// Flat figures, in tokens, for what is no text. Its bytes say little about what
+// Flat figures, in tokens, for what is not text. Its bytes say little about what
 // it costs: base64 runs at about one byte a token, an image at hundreds. What they
 // miss is settled when the provider tells its own.
 const (

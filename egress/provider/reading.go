@@ -45,7 +45,7 @@ func (r *reading) request() error {
 	case b[i] == 0x1f || b[i] == 0x28:
 		return errors.New("the body is compressed, must be plain JSON")
 	case b[i] != '{':
-		return errors.New("the body is no JSON object, must be one")
+		return errors.New("the body must be a JSON object")
 	}
 	r.body = b
 	end := each(b, i, r.member)

@@ -20,7 +20,7 @@ func refuse(t *testing.T, api provider.API, r provider.Refusal) (status int, h h
 	w := httptest.NewRecorder()
 	builtin(t, api).Refuse(w, r)
 	if !json.Valid(w.Body.Bytes()) {
-		t.Fatalf("%s: %s is no JSON", api, w.Body)
+		t.Fatalf("%s: %s is not JSON", api, w.Body)
 	}
 	return w.Code, w.Header(), w.Body.String()
 }

@@ -22,7 +22,7 @@ type Route struct {
 	Metered bool
 	// Stream says that the path alone makes it a stream.
 	Stream bool
-	// Media says that the body may be no JSON: a form with files, each of which
+	// Media says that the body may be not JSON: a form with files, each of which
 	// counts File tokens.
 	Media bool
 	File  int64

@@ -4,7 +4,7 @@ package provider
 const maxDepth = 24
 
 // walk goes through what a model reads. It gives the texts to say, or, without
-// it, adds up what is no text.
+// it, adds up what is not text.
 type walk struct {
 	body []byte
 	say  func(string) bool

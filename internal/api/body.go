@@ -89,7 +89,7 @@ func members(d *json.Decoder, names []string) error {
 	case err != nil:
 		return notJSON(err)
 	case token != json.Delim('{'):
-		return invalid("the body is no JSON object, must be one with %s", strings.Join(names, ", "))
+		return invalid("the body must be a JSON object with %s", strings.Join(names, ", "))
 	}
 	var given []string
 	for d.More() {

@@ -118,7 +118,7 @@ func newGovernor(t testing.TB, hub *events.Hub, name string) *governor.Governor 
 	return g
 }
 
-// do sends one request; body "" is none. It is answered in memory.
+// do sends one request; body "" means none. It is answered in memory.
 func (w *world) do(method, path, key, body string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	w.ServeHTTP(rec, request(method, path, key, body))

@@ -191,9 +191,9 @@ func TestBodiesAreStrict(t *testing.T) {
 	w := newWorld(t, nil)
 	for body, want := range map[string]struct{ field, detail string }{
 		``:                          {"", "the body is not JSON"},
-		`null`:                      {"", "no JSON object"},
-		`[]`:                        {"", "no JSON object"},
-		`"m"`:                       {"", "no JSON object"},
+		`null`:                      {"", "must be a JSON object"},
+		`[]`:                        {"", "must be a JSON object"},
+		`"m"`:                       {"", "must be a JSON object"},
 		`{"model":"m"`:              {"", "not JSON"},
 		`{"model":"m"} {}`:          {"", "not JSON at byte 15"},
 		`{"model":"m"}x`:            {"", "not JSON at byte 14"},

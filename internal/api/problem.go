@@ -27,7 +27,7 @@ type Problem struct {
 	Status int `json:"status"`
 	// Detail is about this one: what is wrong, where, and what to do.
 	Detail string `json:"detail,omitempty"`
-	// Code is one of the codes of package quota; empty for what is no quota's.
+	// Code is one of the codes of package quota; empty for what is not quota's.
 	Code quota.Code `json:"code,omitempty"`
 	// Reason is a name of package reason or a kind of package quota.
 	Reason string `json:"reason,omitempty"`

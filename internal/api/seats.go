@@ -7,7 +7,7 @@ import "sync"
 type seats struct {
 	mu     sync.Mutex
 	all    int
-	guests int            // of those, who are no admins
+	guests int            // of those, who are not admins
 	taken  map[string]int // by each guest
 }
 

@@ -86,13 +86,13 @@ func TestImportLawFindsForbiddenEdges(t *testing.T) {
 		"an end-to-end test shares the harness":     {"e2e/provider/a_test.go", imports("provider_test", "example.com/m/e2e/internal/harness", "example.com/m/internal/sim/serve"), nil},
 		"the harness serves a simulated provider":   {"e2e/internal/harness/a.go", imports("harness", "example.com/m/internal/sim/serve", "example.com/m/collect"), nil},
 		"the harness does not look inside":          {"e2e/internal/harness/a.go", imports("harness", "example.com/m/store/sqlite"), []string{"from the outside"}},
-		"what is no test has no harness":            {"e2e/provider/a.go", imports("provider", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
+		"what is not a test has no harness":         {"e2e/provider/a.go", imports("provider", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
 		"a command has no harness":                  {"cmd/headway/a.go", imports("main", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
 		"not even its test has a harness":           {"cmd/headway/a_test.go", imports("main", "example.com/m/e2e/internal/harness"), []string{"only the end-to-end tests"}},
 		"a test fills its disk":                     {"sink/jsonl/a_test.go", imports("jsonl", "example.com/m/internal/fulldisk"), nil},
-		"what is no test fills no disk":             {"cmd/headway/a.go", imports("main", "example.com/m/internal/fulldisk"), []string{"only a test takes space"}},
-		"what is no test has no golden files":       {"cmd/headway/a.go", imports("main", "example.com/m/internal/golden"), []string{"only a test compares"}},
-		"what is no test has no long run":           {"cmd/headway/a.go", imports("main", "example.com/m/internal/longtest"), []string{"only a test has the flag"}},
+		"what is not a test fills no disk":          {"cmd/headway/a.go", imports("main", "example.com/m/internal/fulldisk"), []string{"only a test takes space"}},
+		"what is not a test has no golden files":    {"cmd/headway/a.go", imports("main", "example.com/m/internal/golden"), []string{"only a test compares"}},
+		"what is not a test has no long run":        {"cmd/headway/a.go", imports("main", "example.com/m/internal/longtest"), []string{"only a test has the flag"}},
 		"a package that no row covers":              {"extra/a.go", imports("extra"), []string{"extra: no row of the package map covers this package"}},
 		"a name that only starts like a row's":      {"collector/a.go", imports("collector"), []string{"collector: no row"}},
 		"another module with our path as a prefix":  {"internal/pace/a.go", imports("pace", "example.com/mm/reason"), []string{"internal/pace may not import"}},
@@ -265,8 +265,8 @@ func TestDependenciesEachHaveTheirReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, got, []string{
-		"docs/dependencies.md: a.org/far is no direct requirement",
-		"docs/dependencies.md: a.org/gone is no direct requirement",
+		"docs/dependencies.md: a.org/far is not a direct requirement",
+		"docs/dependencies.md: a.org/gone is not a direct requirement",
 		"go.mod: a.org/missing has 0 rows",
 		"go.mod: a.org/twice has 2 rows",
 		"docs/dependencies.md: the row of a.org/bare has an empty or missing cell",

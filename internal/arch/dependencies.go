@@ -40,7 +40,7 @@ func CheckDependencies(goMod []byte, page string) ([]Finding, error) {
 	}
 	for module := range rows {
 		if !slices.ContainsFunc(mod.Require, func(r requirement) bool { return r.Path == module && !r.Indirect }) {
-			found = append(found, Finding{"docs/dependencies.md", module + " is no direct requirement of go.mod", why})
+			found = append(found, Finding{"docs/dependencies.md", module + " is not a direct requirement of go.mod", why})
 		}
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.What, b.What) })

@@ -21,7 +21,7 @@ func public(dir string) bool {
 
 // CheckPublic reports when more than [MaxPublic] packages are public, and every
 // public package whose comment does not say once how stable it is, on a line of
-// its own. Folders with tests alone are no packages.
+// its own. Folders with tests alone are not packages.
 func CheckPublic(t *Tree) []Finding {
 	var found []Finding
 	count := 0

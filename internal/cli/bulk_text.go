@@ -15,7 +15,7 @@ import (
 const maxIdentities = 8
 
 // loadBlock is a load at an instant: three lines and one for each identity, of at
-// most width cells; 0 is no bound.
+// most width cells; 0 means no bound.
 func loadBlock(name string, p bulk.Progress, speed float64, left string, width int) []string {
 	lines := []string{
 		fmt.Sprintf("%s %s: %s of %s settled, %s rows/s, %s",

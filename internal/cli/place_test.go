@@ -33,7 +33,7 @@ func TestRotatedFilesAreFollowedByNewOnes(t *testing.T) {
 	if all := collects(t, exitOK); strings.Contains(all, "moved away") || rows(t, "docs") != 2*siteDocs {
 		t.Errorf("%d docs after the next run, which says\n%s", rows(t, "docs"), all)
 	}
-	// A file that was cut is no new one.
+	// A file that was cut is not a new one.
 	if err := os.Truncate("out/docs.jsonl", 10); err != nil {
 		t.Fatal(err)
 	}

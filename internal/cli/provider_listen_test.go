@@ -28,7 +28,7 @@ func TestServeComplainsAboutWhatItCannotServe(t *testing.T) {
 		{"all IPv6 addresses without a token", []string{"--listen", "[::]:0"}, []string{tokenVariable}},
 		{"another machine's address without a token", []string{"--listen", "192.0.2.1:80"}, []string{tokenVariable}},
 		{"no port", []string{"--listen", "127.0.0.1"}, []string{"HOST:PORT"}},
-		{"a port that is none", []string{"--listen", "127.0.0.1:70000"}, []string{"70000", "65535"}},
+		{"an invalid port", []string{"--listen", "127.0.0.1:70000"}, []string{"70000", "65535"}},
 		{"a port that is taken", []string{"--listen", taken.Addr().String()}, []string{"in use", "port 0"}},
 		{"no conversations", []string{"--conversations", "0"}, []string{"--conversations", "at least 1"}},
 		{"too many conversations", []string{"--conversations", "100001"}, []string{"100001", "100000"}},

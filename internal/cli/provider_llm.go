@@ -32,9 +32,9 @@ var (
 // flags adds those of the language models.
 func (m *languageModels) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&m.limits.RequestsPerMinute, "rpm", 60, "with --data llm: requests a minute; 0 is no limit")
-	f.IntVar(&m.limits.TokensPerMinute, "tpm", 20_000, "with --data llm: tokens a minute; 0 is no limit")
-	f.IntVar(&m.limits.RequestsPerDay, "rpd", 10_000, "with --data llm: requests a day; 0 is no limit")
+	f.IntVar(&m.limits.RequestsPerMinute, "rpm", 60, "with --data llm: requests a minute; 0 means no limit")
+	f.IntVar(&m.limits.TokensPerMinute, "tpm", 20_000, "with --data llm: tokens a minute; 0 means no limit")
+	f.IntVar(&m.limits.RequestsPerDay, "rpd", 10_000, "with --data llm: requests a day; 0 means no limit")
 	f.Float64Var(&m.TokensPerSecond, "pace", 100, "with --data llm: `tokens` a second that a call generates; 0 is without delay")
 	f.IntVar(&m.OutputTokens, "output-tokens", 64, "with --data llm: how long answers are, on average")
 }

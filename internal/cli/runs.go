@@ -103,7 +103,7 @@ func newRunsShow() *cobra.Command {
 	return cmd
 }
 
-// stateText is how a run stands; one that is no collection says what it is.
+// stateText is how a run stands; one that is not a collection says what it is.
 func stateText(r collect.Run) string {
 	if r.Kind != collect.RunCollects {
 		return fmt.Sprintf("%s %s", r.Kind, r.State)

@@ -96,7 +96,7 @@ func TestBaseURLWithTheWrongSchemeIsAConfigurationError(t *testing.T) {
 	}
 }
 
-// What a provider says of one request is no word on its port.
+// What a provider says of one request says nothing about its port.
 func TestA400ThatOnlyMentionsHTTPSIsNoWrongScheme(t *testing.T) {
 	dir := t.TempDir()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -30,7 +30,7 @@ type screen struct {
 	out, err io.Writer
 	json     bool
 	quiet    bool
-	width    func() int // nil when standard error is no terminal
+	width    func() int // nil when standard error is not a terminal
 
 	destination string // where the records go, for people
 

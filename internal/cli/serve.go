@@ -81,9 +81,9 @@ folder is in use; 70 a fault on this side.`,
 	f.BoolVar(&s.json, "json", false, "log JSON lines, whatever the file says")
 	f.StringVar(&s.readyFile, "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
 	f.StringArrayVar(&s.quick.upstreams, "upstream", nil, "without a file: a provider to proxy, `NAME[:API][=URL]`; may be repeated")
-	f.Int64Var(&s.quick.rpm, "rpm", 0, "with --upstream: calls a minute of each; 0 is no limit")
-	f.Int64Var(&s.quick.tpm, "tpm", 0, "with --upstream: tokens a minute of each; 0 is no limit")
-	f.Int64Var(&s.quick.rpd, "rpd", 0, "with --upstream: calls a day of each; 0 is no limit")
+	f.Int64Var(&s.quick.rpm, "rpm", 0, "with --upstream: calls a minute of each; 0 means no limit")
+	f.Int64Var(&s.quick.tpm, "tpm", 0, "with --upstream: tokens a minute of each; 0 means no limit")
+	f.Int64Var(&s.quick.rpd, "rpd", 0, "with --upstream: calls a day of each; 0 means no limit")
 	return cmd
 }
 

@@ -38,7 +38,7 @@ A scenario is a YAML file, or one of those that come with headway (see
 }
 
 // subcommand is what a command that only groups others is called with: nothing,
-// which shows its help. Anything else is a word that is no subcommand.
+// which shows its help. Anything else is a word that is not a subcommand.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -36,7 +36,7 @@ func TestALoadTakesNoSharedFolder(t *testing.T) {
 		if err := notShared(dir); (err != nil) != refused {
 			t.Errorf("%s: %v, refused %v", dir, err, refused)
 		} else if err != nil && exitFor(err).code != exitUsage {
-			t.Errorf("%s: %v is no bad usage", dir, err)
+			t.Errorf("%s: %v is not bad usage", dir, err)
 		}
 	}
 }

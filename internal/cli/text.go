@@ -19,7 +19,7 @@ import (
 )
 
 // progressBlock is a run at an instant, in two lines of at most width cells; 0
-// is no bound. Host is the provider's.
+// means no bound. Host is the provider's.
 func progressBlock(name, host string, now collect.Live, width int) []string {
 	p := now.Progress
 	where := string(now.Phase)

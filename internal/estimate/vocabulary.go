@@ -7,7 +7,7 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// vocabulary gives a tokenizer, which the first call loads; nil if it is none
+// vocabulary gives a tokenizer, which the first call loads; nil if it is not one
 // that is compiled in.
 type vocabulary func() tokenizer.Codec
 

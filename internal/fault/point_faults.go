@@ -46,7 +46,7 @@ func die() {
 // death is what the environment asks for.
 type death struct {
 	mu    sync.Mutex
-	step  Name // "" is none
+	step  Name // "" means none
 	left  int  // passes until then
 	trace *os.File
 }

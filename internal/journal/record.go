@@ -134,7 +134,7 @@ func (s *State) apply(r record) error {
 		rows := spans(r.Sent)
 		for _, a := range rows {
 			if !a.Valid() {
-				return fmt.Errorf("rows %d to %d, which are none", a.First, a.Last)
+				return fmt.Errorf("invalid rows %d to %d", a.First, a.Last)
 			}
 		}
 		s.LastBatch = r.Batch

@@ -6,7 +6,7 @@
 //
 // [Ring.Admit] is the verb that most callers want; [Key.Permit] then asks
 // whether that key may use a provider and a model. [Limiter] bounds how often
-// one address may present what is no key.
+// one address may present what is not a key.
 //
 // It is not for a provider's keys, and not for passwords: a plain SHA-256 is
 // safe only because the secret cannot be guessed, so a ring takes nothing but

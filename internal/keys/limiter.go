@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limits are how often an address may present what is no key.
+// Limits are how often an address may present what is not a key.
 type Limits struct {
 	// Burst is how many failures in a row are answered: 1 to 1,000, default 10.
 	Burst int
@@ -61,7 +61,7 @@ func NewLimiter(l Limits) (*Limiter, error) {
 
 // Blocked reports whether the address has used up its failures, and for how long
 // still. The address is as [net/http.Request] has it, with a port or without;
-// those that are none share one bucket. The instant now counts from an origin
+// invalid ones share one bucket. The instant now counts from an origin
 // that the caller fixes; one that runs backwards never frees anybody.
 func (l *Limiter) Blocked(now time.Duration, address string) (retryIn time.Duration, blocked bool) {
 	l.mu.Lock()
@@ -115,7 +115,7 @@ func (l *Limiter) sweep(now time.Duration) {
 	}
 }
 
-// block is the network that stands for an address; zero when it is none.
+// block is the network that stands for an address; zero when it is not one.
 func block(address string) netip.Prefix {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

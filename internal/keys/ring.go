@@ -134,7 +134,7 @@ func decode(text string, into *[sha256.Size]byte) error {
 		return fmt.Errorf("hash has %d digits after its scheme, %s", len(digits), remedy)
 	}
 	if _, err := hex.Decode(into[:], []byte(digits)); err != nil {
-		return errors.New("hash holds what is no hexadecimal digit, " + remedy) // the error itself would quote it
+		return errors.New("hash holds what is not a hexadecimal digit, " + remedy) // the error itself would quote it
 	}
 	return nil
 }

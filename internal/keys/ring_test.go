@@ -173,7 +173,7 @@ func TestNewSaysWhatIsWrongAndKeepsSecrets(t *testing.T) {
 		"a key itself":   {[]keys.Key{{ID: "k", Hash: canary}}, "hash is a key itself"},
 		"another scheme": {[]keys.Key{{ID: "k", Hash: "md5:" + canary}}, "no known scheme"},
 		"short":          {[]keys.Key{{ID: "k", Hash: "sha256:" + canary}}, "has 43 digits"},
-		"no digits":      {[]keys.Key{{ID: "k", Hash: "sha256:" + canary + strings.Repeat("0", 21)}}, "no hexadecimal digit"},
+		"no digits":      {[]keys.Key{{ID: "k", Hash: "sha256:" + canary + strings.Repeat("0", 21)}}, "not a hexadecimal digit"},
 		"same id":        {[]keys.Key{{ID: "k", Hash: good}, {ID: "k", Hash: other}}, `keys[1] "k": id is that of keys[0]`},
 		"same hash":      {[]keys.Key{{ID: "k", Hash: good}, {ID: "l", Hash: good}}, `keys[1] "l": hash is that of keys[0]`},
 		"bad glob":       {[]keys.Key{{ID: "k", Hash: good, Models: []string{"ok", "gpt-["}}}, `models[1] is "gpt-["`},

@@ -73,7 +73,7 @@ func (s *Set) Has(row int64) bool {
 // rows, that is an error and nothing is added.
 func (s *Set) Add(a Span) error {
 	if !a.Valid() {
-		return fmt.Errorf("ledger: rows %d to %d are no span", a.First, a.Last)
+		return fmt.Errorf("ledger: rows %d to %d: invalid span", a.First, a.Last)
 	}
 	i, found := s.find(a.First)
 	if found || i < len(s.spans) && s.spans[i].First <= a.Last {

@@ -47,7 +47,7 @@ func (m *Metrics) Call(c egress.Call) {
 	if name == "" {
 		name = Unrouted
 	}
-	// A model that was refused is no model of the provider's: it may be anything.
+	// A model that was refused is not a model of the provider's: it may be anything.
 	model, tenant := "", ""
 	if c.Attempts > 0 {
 		model = m.models.label(name, c.Model)

@@ -18,7 +18,7 @@ type Params struct {
 // GCRA is the state of one paced sequence of attempts. The zero value has sent
 // nothing: its first attempt conforms at any instant.
 type GCRA struct {
-	tat  time.Duration // theoretical arrival time of the next attempt; zero is no attempt yet
+	tat  time.Duration // theoretical arrival time of the next attempt; zero means no attempt yet
 	last time.Duration // the newest admission
 	seen time.Duration // the latest instant ever passed in
 }

@@ -46,7 +46,7 @@ func Parse(name string, data []byte) (quota.Config, error) {
 
 // Read reads a YAML file. The name stands for the file in errors, which are
 // *[Problem], several joined. After an error the settings are zero. Bytes that
-// are no configuration are an error, never a panic.
+// are not a configuration are an error, never a panic.
 func Read(name string, data []byte) (Settings, error) {
 	r := &reader{file: yamlnode.Clip(name), places: map[string]place{}, want: "one YAML mapping with keys such as global and models"}
 	s := r.read(data)

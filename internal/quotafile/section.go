@@ -83,7 +83,7 @@ type pair struct {
 	taken      bool
 }
 
-// section reads a mapping; nil, with a problem, when the node is none.
+// section reads a mapping; nil, with a problem, when the node is not one.
 func (r *reader) section(n ast.Node, path, json string) *section {
 	var values []*ast.MappingValueNode
 	switch n := n.(type) {

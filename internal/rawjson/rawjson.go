@@ -146,7 +146,7 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// space is the first index from i on that is no white space.
+// space is the first index from i on that is not white space.
 func space(b []byte, i int) int {
 	for i < len(b) && white(b[i]) {
 		i++

@@ -25,7 +25,7 @@ type Lanes struct {
 
 // NewLanes begins at now with the steady state; the catch-up waits for its time.
 // A nil catchup has no timetable of its own. MaxWallClock bounds a catch-up from
-// its start over all its parts; 0 is no bound.
+// its start over all its parts; 0 means no bound.
 func NewLanes(steady, catchup cron.Schedule, maxWallClock time.Duration, now time.Time) *Lanes {
 	l := &Lanes{steady: steady, catchup: catchup, maxWallClock: maxWallClock, dueSteady: now}
 	if catchup != nil {

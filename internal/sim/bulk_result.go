@@ -34,7 +34,7 @@ type BulkResult struct {
 	Batches       int64    `json:"batches"`
 	BatchRowsMean *float64 `json:"batch_rows_mean"`
 	// Throttled batches were refused by a limit or by the block of a penalty; an
-	// outage is no throttle. ThrottledPer1000 is for each 1000 batches served, null
+	// outage is not a throttle. ThrottledPer1000 is for each 1000 batches served, null
 	// when none was.
 	Throttled        int64    `json:"throttled"`
 	ThrottledPer1000 *float64 `json:"throttled_per_1000"`

@@ -135,7 +135,7 @@ func TestALongLoadIsThrottledLessThanOnceInAThousandBatches(t *testing.T) {
 		t.Errorf("%d throttles in %d batches, want at most 1 in 1000", law.Throttled, law.Batches)
 	}
 	if fixed.ThrottledPer1000 == nil || *fixed.ThrottledPer1000 <= 1 {
-		t.Errorf("%d throttles in %d batches of 4 fixed places: then the window is no test", fixed.Throttled, fixed.Batches)
+		t.Errorf("%d throttles in %d batches of 4 fixed places: then the window is not a test", fixed.Throttled, fixed.Batches)
 	}
 	if law.RowsPerS < 0.95*fixed.RowsPerS {
 		t.Errorf("the law loads %v rows/s, want 95 %% of the %v of 4 fixed places", law.RowsPerS, fixed.RowsPerS)
@@ -361,7 +361,7 @@ func TestPictureOfEveryBulkScenario(t *testing.T) {
 			}
 		}
 		if strings.Contains(one.String(), "NaN") || strings.Contains(one.String(), "Inf") {
-			t.Errorf("%s: the picture has numbers that are none", name)
+			t.Errorf("%s: the picture has invalid numbers", name)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type Result struct {
 	// Admitted were served.
 	Admitted int64 `json:"admitted"`
 	// Throttled were refused by a limit or by the block of a penalty. An
-	// outage, a reset and a suspension are no throttles.
+	// outage, a reset and a suspension are not throttles.
 	Throttled int64 `json:"throttled"`
 	// ThrottledPer1000 is Throttled for each 1000 admitted; null when none was
 	// admitted.

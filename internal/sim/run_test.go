@@ -104,7 +104,7 @@ func TestNothingAdmittedIsUnknownAndNotZero(t *testing.T) {
 	r := run(t, parse(t, "horizon: 1m", "clients: 2", "provider:", exact,
 		"  faults: [{at: 0s, for: 1m, kind: outage}]"), sim.Options{})
 	if r.Attempts == 0 || r.Admitted != 0 || r.Throttled != 0 {
-		t.Errorf("attempts %d, admitted %d, throttled %d: an outage is no throttle", r.Attempts, r.Admitted, r.Throttled)
+		t.Errorf("attempts %d, admitted %d, throttled %d: an outage is not a throttle", r.Attempts, r.Admitted, r.Throttled)
 	}
 	isUnknown(t, "throttled_per_1000", r.ThrottledPer1000)
 	isUnknown(t, "goodput_ratio", r.GoodputRatio)
@@ -128,7 +128,7 @@ func TestOpenWorkWaitsInItsQueue(t *testing.T) {
 	if *r.WaitP99MS < 270e3 || *r.WaitP99MS > 330e3 || *r.WaitP50MS < 130e3 || *r.WaitP50MS > 170e3 {
 		t.Errorf("waits are %v and %v ms, want about 150 s and 300 s", *r.WaitP50MS, *r.WaitP99MS)
 	}
-	// With room to spare nobody waits for long, and idling is no block.
+	// With room to spare nobody waits for long, and idling is not a block.
 	r = run(t, parse(t, "horizon: 1h", "owner: {ceiling: 100ms, initial: 100ms}", "workload: {kind: open, rate: 6/min}", "provider:", exact),
 		sim.Options{Seed: 7})
 	is(t, "goodput_ratio", r.GoodputRatio, 1)

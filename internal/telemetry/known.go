@@ -25,7 +25,7 @@ func (t *Telemetry) NewSpan(parent string) string {
 	return fmt.Sprintf("00-%s-%s-%s", hex.EncodeToString(id[:]), hex.EncodeToString(span[:]), flags)
 }
 
-// read reads a traceparent; the zero value is none.
+// read reads a traceparent; the zero value means none.
 func read(parent string) trace.SpanContext {
 	if parent == "" {
 		return trace.SpanContext{}

@@ -47,7 +47,7 @@ type Config struct {
 	// Interval is the time between two exports of metrics. Default 30 s.
 	Interval time.Duration
 	// Sample is the share of new traces that is sent, from 0 to 1; a trace that a
-	// client began keeps the client's decision. Default 1; negative is none.
+	// client began keeps the client's decision. Default 1; negative means none.
 	Sample float64
 	// Service is the service's name. Default "headway". Version is the program's.
 	Service, Version string
@@ -68,7 +68,7 @@ func Start(ctx context.Context, c Config, from prometheus.Gatherer) (*Telemetry,
 	base, err := url.Parse(c.Endpoint)
 	switch {
 	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
-		return nil, errors.New("telemetry: endpoint is no absolute http or https URL, such as http://localhost:4318")
+		return nil, errors.New("telemetry: endpoint is not an absolute http or https URL, such as http://localhost:4318")
 	case base.User != nil || base.RawQuery != "":
 		return nil, errors.New("telemetry: endpoint has a user or a query; give credentials as headers")
 	case c.Interval < 0 || c.Interval > 0 && c.Interval < time.Second:

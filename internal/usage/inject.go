@@ -5,7 +5,7 @@ import "slices"
 // Inject sets stream_options.include_usage in the body of a request to OpenAI
 // chat. All other bytes stay as they are: order, numbers, white space, members
 // that are there twice. Changed is false, and out is body, if the client asked
-// for usage itself, if the call is no stream, or if body is no JSON object.
+// for usage itself, if the call is not a stream, or if body is not a JSON object.
 func Inject(body []byte) (out []byte, changed bool) {
 	var o, options object
 	if !o.parse(body, 0) || blank(body, o.close+1) != len(body) {

@@ -86,7 +86,7 @@ func FuzzInject(f *testing.F) {
 		}
 		if !json.Valid(body) {
 			if json.Valid(out) {
-				t.Fatalf("%q was no JSON but %q is", body, out)
+				t.Fatalf("%q was not JSON but %q is", body, out)
 			}
 			return
 		}

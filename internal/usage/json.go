@@ -36,7 +36,7 @@ type level struct {
 
 // walker follows JSON text, split anywhere, through a grammar. It keeps no more
 // than one short name or number, however long or deep the text is. It does not
-// check what it skips: text that is no JSON makes it find little, no more.
+// check what it skips: text that is not JSON makes it find little, no more.
 type walker struct {
 	root    *node
 	heed    *Scanner

@@ -10,7 +10,7 @@ const (
 	lastEvent
 	deltaEvent // of Anthropic's message
 	errorEvent
-	soundEvent // its delta is no text
+	soundEvent // its delta is not text
 )
 
 func kindOf(name []byte) eventKind {

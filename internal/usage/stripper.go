@@ -138,7 +138,7 @@ func (s *Stripper) write(p []byte) error {
 
 var (
 	usageName     = []byte(`"usage"`)
-	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is no part of its first line
+	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is not part of its first line
 )
 
 // strip gives what is left of an event: itself in nearly all cases.

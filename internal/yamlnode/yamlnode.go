@@ -32,7 +32,7 @@ func Position(n ast.Node) (line, column int) {
 }
 
 // Key is a key as it is written: a tenant may be called 42. Ok is false for what
-// is no plain key.
+// is not a plain key.
 func Key(n ast.Node) (name string, ok bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:

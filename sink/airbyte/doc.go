@@ -32,7 +32,7 @@
 // Data is the record as it was collected; types are the catalog's business. The
 // primary key is the field that holds the key, or _headway_key, which is then
 // added to the record. Details have _headway_parent before it, the key of the
-// item that they belong to. A record that is no object is put under
+// item that they belong to. A record that is not an object is put under
 // _headway_value. emitted_at is when it was written.
 //
 // # State

@@ -19,7 +19,7 @@ type Options struct {
 	// Now gives the time that messages carry as emitted_at. Default time.Now.
 	Now func() time.Time
 	// Live tells how the run stands: [collect.Collector.Live]. Without it there
-	// are no estimates, and no quota_reset.
+	// are not estimates, and no quota_reset.
 	Live func() (collect.Live, bool)
 }
 

@@ -224,7 +224,7 @@ func TestStatesAreOfCommittedSlicesOnly(t *testing.T) {
 	}
 	b.put(t, "chats", 1)
 	b.slice(t)
-	b.slice(t) // the same position is no state
+	b.slice(t) // the same position is not a state
 	if w := b.platform.streams["chats"]; w.states != 2 || w.position != 3 {
 		t.Errorf("after the slice: %q", b.platform.messages)
 	}

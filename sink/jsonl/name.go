@@ -28,7 +28,7 @@ func checkName(name string) error {
 		return fmt.Errorf("file %q does not end in %s", name, suffix)
 	}
 	if got, err := fileName(stem); err != nil || got != name {
-		return fmt.Errorf("file %q is no stream's", name)
+		return fmt.Errorf("file %q does not belong to a stream", name)
 	}
 	return nil
 }

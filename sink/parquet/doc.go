@@ -62,7 +62,7 @@
 //	true, false             BOOLEAN
 //	string                  STRING
 //	array, object           its JSON, as JSON
-//	several of these        STRING: the text, or the JSON of what is no string
+//	several of these        STRING: the text, or the JSON of what is not a string
 //
 // # Nothing is dropped
 //
@@ -72,7 +72,7 @@
 // without being strings; and fields without a column, because their name is
 // one of ours, is longer than 100 bytes, is empty or has a control character,
 // or because there are 1,000 columns. A field in _rest counts over its column.
-// Of a name that a record has twice, the last value counts. A record that is no
+// Of a name that a record has twice, the last value counts. A record that is not an
 // object has its JSON in the column _value.
 //
 // # Limits

@@ -19,7 +19,7 @@ type stream struct {
 	// sealed are the columns of the last complete part.
 	sealed columns
 	// outdated is the number of a spool whose part is complete, to be removed
-	// when a position that says so is committed; 0 is none.
+	// when a position that says so is committed; 0 means none.
 	outdated int64
 
 	// spool is open once something was written; length is with what w holds.

@@ -58,7 +58,7 @@
 // key_properties is the field that holds the key, a text or a number, or
 // _headway_key, which is then added to each record. Details have
 // _headway_parent before it, the key of the item that they belong to. A record
-// that is no object is put under _headway_value.
+// that is not an object is put under _headway_value.
 //
 // A Sink is not safe for concurrent use, and reads no clock. Memory is the
 // records of one Write and 64 KiB, beside what was learned.

@@ -175,7 +175,7 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 		{"a", `{`, []string{"record 2 of 2", "not JSON"}},
 		{"a", "\"\xff\"", []string{"not JSON in UTF-8"}},
 		{"a", ``, []string{"not JSON"}},
-		{"a", `7`, []string{"no object", `"id"`}},
+		{"a", `7`, []string{"not an object", `"id"`}},
 		{"a", `{"ID":1}`, []string{`the field "id"`, "0 times"}},
 		{"a", `{"id":1,"id":2}`, []string{"2 times"}},
 		{"a", `{"id":null}`, []string{"neither a text nor a number"}},

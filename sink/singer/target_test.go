@@ -115,7 +115,7 @@ func (t *target) describe(stream string, m map[string]any) error {
 	properties := document["properties"].(map[string]any)
 	for _, key := range m["key_properties"].([]any) {
 		if _, ok := properties[key.(string)]; !ok {
-			return fmt.Errorf("the key %s is no property", key)
+			return fmt.Errorf("the key %s is not a property", key)
 		}
 		d.keys = append(d.keys, key.(string))
 	}
@@ -193,7 +193,7 @@ func (t *target) record(stream string, m map[string]any) error {
 	}
 	record, ok := m["record"].(map[string]any)
 	if !ok {
-		return fmt.Errorf("a record that is no map")
+		return fmt.Errorf("a record that is not a map")
 	}
 	if err := d.schema.Validate(record); err != nil {
 		return err

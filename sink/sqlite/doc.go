@@ -46,7 +46,7 @@
 // because the table has 1,000 columns of fields. A field in _rest counts over its column. Of a name
 // that a record has twice, the last value counts.
 //
-// A record that is no object has its JSON in the column _value.
+// A record that is not an object has its JSON in the column _value.
 //
 // The table headway_columns says which columns hold booleans or JSON (kind
 // boolean, json; all others are plain); headway_tables says which connection a

@@ -192,7 +192,7 @@ func TestAFileIsOfOneState(t *testing.T) {
 	o.commit(t)
 	o.shows(t, "2|2\n3|3")
 	is(t, "aside", (&bench{db: openRaw(t, o.path)}).query(t, `SELECT _key FROM talks_20260102T030405Z_bak`), "1")
-	// An older copy of the file is no file to go on with.
+	// An older copy of the file is not a file to go on with.
 	copied := filepath.Join(t.TempDir(), "data.db")
 	if err := os.WriteFile(copied, older, 0o600); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestRowsThatAreGoneAreMarkedAndComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows("t1|a|<nil>\nt1|b|<nil>\nt2|a|2026-01-02T03:04:05Z")
-	// A field of that name is no mark.
+	// A field of that name is not a mark.
 	b.put(t, "messages", detail("t2", "a", `{"_headway_deleted_at":"x"}`))
 	shows("t1|a|<nil>\nt1|b|<nil>\nt2|a|<nil>")
 	is(t, "rest", b.query(t, `SELECT _rest FROM messages WHERE _parent = 't2'`), `{"_headway_deleted_at":"x"}`)

@@ -228,7 +228,7 @@ func (t *table) object(values []any, rest string, split *field.Splitter) json.Ra
 			number, _ := json.Marshal(v)
 			b.Write(number)
 			if !bytes.ContainsAny(number, ".e") {
-				b.WriteString(".0") // so that it is no integer when it is read again
+				b.WriteString(".0") // so that it is not an integer when it is read again
 			}
 		case string:
 			if c.kind == field.JSON && json.Valid([]byte(v)) {

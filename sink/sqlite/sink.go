@@ -38,7 +38,7 @@ type Sink struct {
 	size    int
 }
 
-// record waits for the commit. One with remaining is no record: it says which
+// record waits for the commit. One with remaining is not a record: it says which
 // keys of the parent are left.
 type record struct {
 	key, parent string

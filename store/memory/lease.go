@@ -73,7 +73,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	case collect.RunRunning:
 		fallthrough
 	default:
-		return fmt.Errorf("store: finish: %q is no state for a run to end in", end.State)
+		return fmt.Errorf("store: finish: %q is not a state for a run to end in", end.State)
 	}
 	return s.write(ctx, l, func(c *connection) error {
 		u := c.held

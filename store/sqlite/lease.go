@@ -125,7 +125,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	case collect.RunRunning:
 		fallthrough
 	default:
-		return fmt.Errorf("store %s: finish: %q is no state for a run to end in", s.path, end.State)
+		return fmt.Errorf("store %s: finish: %q is not a state for a run to end in", s.path, end.State)
 	}
 	var connection int64
 	err := s.w.write(ctx, "finish", func(t *tx) error {

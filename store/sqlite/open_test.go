@@ -78,7 +78,7 @@ func TestStateSurvivesReopening(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesWhatItCannotUse opens files that are no store of this version:
+// TestOpenLeavesWhatItCannotUse opens files that are not a store of this version:
 // each is a clear error for writer and reader, and each file stays as it was.
 func TestOpenLeavesWhatItCannotUse(t *testing.T) {
 	for _, c := range []struct {

@@ -46,7 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"a stale token can write nothing", staleToken},
 		{"the token rises with each holder", tokenRises},
 		{"finish records the end and frees the connection", finish},
-		{"finish refuses a state that is no end", finishRefusesRunning},
+		{"finish refuses a state that is not an end", finishRefusesRunning},
 
 		{"a connection never seen is the zero state", zeroState},
 		{"lanes keep every field", laneFields},
@@ -75,7 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 
 		{"shapes and the sink's kind stay until replaced", shapesAreKept},
 		{"a sink that is replaced keeps its position aside", sinksReplaced},
-		{"replays are kept, and are no collections", replaysKept},
+		{"replays are kept, and are not collections", replaysKept},
 		{"a new shape changes what is known of its stream's items", reshapedItems},
 		{"gaps are dropped by id and by stream", gapsDropped},
 

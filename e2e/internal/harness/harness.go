@@ -107,7 +107,7 @@ func set(parallel int) error {
 		return nil
 	}
 	f := flag.Lookup("test.timeout")
-	if now, err := time.ParseDuration(f.Value.String()); err != nil || now <= limit { // 0 is none, and was asked for
+	if now, err := time.ParseDuration(f.Value.String()); err != nil || now <= limit { // 0 means none, and was asked for
 		return err
 	}
 	return flag.Set(f.Name, limit.String())

@@ -29,7 +29,7 @@ func Lines(t *testing.T, o Outcome) []Line {
 	for text := range strings.Lines(o.Stdout) {
 		var l Line
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatalf("%q is no JSON: %v", text, err)
+			t.Fatalf("%q is not JSON: %v", text, err)
 		}
 		held := map[string]bool{
 			"event": l.Event != nil, "progress": l.Progress != nil, "held": l.Held != nil, "summary": l.Summary != nil,
@@ -51,7 +51,7 @@ func Summary(t *testing.T, o Outcome) collect.Summary {
 	all := Lines(t, o)
 	last := all[len(all)-1].Summary
 	if last == nil {
-		t.Fatalf("the last line is no summary: %s", o)
+		t.Fatalf("the last line is not a summary: %s", o)
 	}
 	return *last
 }

@@ -136,7 +136,7 @@ func Spell(t *testing.T, raw json.RawMessage) (id, text string) {
 	t.Helper()
 	var record map[string]any
 	if err := json.Unmarshal(raw, &record); err != nil {
-		t.Fatalf("%.200q is no record: %v", raw, err)
+		t.Fatalf("%.200q is not a record: %v", raw, err)
 	}
 	b, err := json.Marshal(record)
 	if err != nil {

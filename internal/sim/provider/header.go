@@ -76,7 +76,7 @@ func (m *Model) Wall() time.Time { return m.wall(m.now) }
 
 func (m *Model) wall(at time.Duration) time.Time { return m.start.Add(at) }
 
-// dialect says which limits the headers tell of; -1 is none.
+// dialect says which limits the headers tell of; -1 means none.
 type dialect struct {
 	headers  scenario.Dialect
 	requests int // the first that counts requests over time

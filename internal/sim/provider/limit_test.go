@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 			{at: 0, n: 2, admits: 1, free: time.Second},
 			{at: time.Second, n: 2, admits: 1, free: 2 * time.Second},
 		}},
-		{"bucket: an interval that is no whole nanosecond is rounded up", `
+		{"bucket: an interval that is not a whole nanosecond is rounded up", `
   limits: [{kind: token_bucket, rate: 37/min}]`, []step{
 			{at: 0, n: 2, admits: 1, free: 1621621622},
 		}},

@@ -28,7 +28,7 @@ func Load(path string) (*Scenario, error) {
 }
 
 // Parse reads a scenario. The name stands for the file in errors, which are
-// all of type [Problems]. Bytes that are no scenario are an error, never a
+// all of type [Problems]. Bytes that are not a scenario are an error, never a
 // panic.
 func Parse(name string, src []byte) (*Scenario, error) {
 	r := &reader{file: name}

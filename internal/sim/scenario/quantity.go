@@ -12,7 +12,7 @@ import (
 )
 
 // Rate is a number of requests per unit of time, as it was written. The zero
-// Rate is no rate.
+// Rate is not a rate.
 type Rate struct {
 	// Count requests Per that time.
 	Count float64

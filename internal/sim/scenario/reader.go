@@ -20,7 +20,7 @@ type reader struct {
 	problems Problems
 }
 
-// maxProblems bounds how much an error says about a file that is no scenario.
+// maxProblems bounds how much an error says about a file that is not a scenario.
 const maxProblems = 100
 
 func (r *reader) fail(at *token.Token, field, format string, args ...any) {

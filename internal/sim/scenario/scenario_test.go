@@ -437,7 +437,7 @@ func FuzzParse(f *testing.F) {
 		default:
 			problems, ok := errors.AsType[scenario.Problems](err)
 			if !ok || len(problems) == 0 {
-				t.Errorf("%v is no list of problems", err)
+				t.Errorf("%v is not a list of problems", err)
 			}
 			for _, p := range problems {
 				if p.Line < 1 || p.Column < 1 || p.Message == "" {

@@ -143,7 +143,7 @@ type Splitter struct {
 }
 
 // Split gives the fields of a record of valid, compact JSON, in their order,
-// until the next call; object is false when the record is no object. Of a name
+// until the next call; object is false when the record is not an object. Of a name
 // that is there twice, the first place and the last value count.
 func (s *Splitter) Split(record []byte) (fields []Field, object bool) {
 	if record[0] != '{' {

@@ -41,7 +41,7 @@ func TestOnlyWholeMessagesAreHandedOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := out.Len(); n%(len(line)+1) != 0 {
-			t.Fatalf("%d bytes are no whole lines", n)
+			t.Fatalf("%d bytes are not whole lines", n)
 		}
 	}
 	if out.Len() == 0 || out.Len() == 200*(len(line)+1) {

@@ -17,7 +17,7 @@ const (
 	ParentProperty = "_headway_parent"
 	// KeyProperty is the key of a record that does not hold it as a field.
 	KeyProperty = "_headway_key"
-	// ValueProperty holds a record that is no object.
+	// ValueProperty holds a record that is not an object.
 	ValueProperty = "_headway_value"
 )
 
@@ -109,7 +109,7 @@ func (s *Stream) members(r collect.Record) ([]Member, error) {
 func (s *Stream) holds(own []Member, object bool) error {
 	const advice = "name another key, or one that is computed"
 	if !object {
-		return fmt.Errorf("is no object, so it has no field %q, which is its key: %s", s.field, advice)
+		return fmt.Errorf("is not an object, so it has no field %q, which is its key: %s", s.field, advice)
 	}
 	found := 0
 	for _, m := range own {

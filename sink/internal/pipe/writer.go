@@ -17,7 +17,7 @@ const bufferSize = 64 << 10
 type Writer struct {
 	name   string
 	w      io.Writer
-	sync   func() error // nil when w is no file
+	sync   func() error // nil when w is not a file
 	buffer []byte
 	broken error
 }

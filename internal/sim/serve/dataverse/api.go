@@ -307,7 +307,7 @@ func (a *API) write(in *request, set string, op operation, rows []row) (b batch,
 // fields reads the body of a single row.
 func (in *request) fields() (out map[string]json.RawMessage, err error) {
 	if err = json.Unmarshal(in.body, &out); err == nil && out == nil {
-		err = errors.New("the body is no object")
+		err = errors.New("the body is not an object")
 	}
 	return out, err
 }

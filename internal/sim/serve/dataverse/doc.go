@@ -50,7 +50,7 @@
 //	reject     the row is refused, always
 //	throttle   the row of an elastic table is refused with 429, the first time
 //	cut        the batch is written and the connection reset, the first time
-//	garbage    the batch is written and answered with what is no JSON, the first time
+//	garbage    the batch is written and answered with what is not JSON, the first time
 //
 // [Options].Faults are the same, and more, by the number of the request. A batch
 // that executes is written even if its client goes away.

@@ -140,7 +140,7 @@ func (p port) run(in *request, set string, op operation, rows []row) (v *serve.V
 	case b.garbled:
 		v.Header().Set("Content-Type", "text/html")
 		v.WriteHeader(http.StatusOK)
-		_, _ = v.Write([]byte("<html><body>this is no JSON")) // the client may have gone away
+		_, _ = v.Write([]byte("<html><body>this is not JSON")) // the client may have gone away
 		v.Leave()
 	default:
 		return v, b, true

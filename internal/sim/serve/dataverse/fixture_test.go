@@ -99,7 +99,7 @@ func fault(t testing.TB, w *httptest.ResponseRecorder) (code, message, rows stri
 	t.Helper()
 	var body struct{ Error map[string]string }
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-		t.Fatalf("%d %q is no error of OData: %v", w.Code, w.Body, err)
+		t.Fatalf("%d %q is not an error of OData: %v", w.Code, w.Body, err)
 	}
 	return body.Error["code"], body.Error["message"], body.Error["@Microsoft.PowerApps.CDS.ErrorDetails.Plugin.BulkApiErrorDetails"]
 }

@@ -31,7 +31,7 @@ func digest(texts ...string) (id identity) {
 	return id
 }
 
-var errNoGUID = errors.New("is no GUID")
+var errNoGUID = errors.New("is not a GUID")
 
 // guid reads a GUID.
 func guid(text string) (id identity, err error) {
@@ -50,7 +50,7 @@ func reference(text string) (set string, id identity, err error) {
 	set, rest, ok := strings.Cut(text, "(")
 	key, closed := strings.CutSuffix(rest, ")")
 	if !ok || !closed || set == "" {
-		return "", id, errors.New("is no reference such as contacts(code='1')")
+		return "", id, errors.New("is not a reference such as contacts(code='1')")
 	}
 	if id, err := guid(key); err == nil {
 		return set, id, nil
@@ -74,7 +74,7 @@ func pairs(key string) (out []string, err error) {
 	for rest := key; ; {
 		column, after, ok := strings.Cut(rest, "=")
 		if !ok || column == "" || after == "" {
-			return nil, errors.New("has a key that is no COLUMN=VALUE")
+			return nil, errors.New("has a key that is not a COLUMN=VALUE")
 		}
 		var value string
 		if after[0] == '\'' {
@@ -87,7 +87,7 @@ func pairs(key string) (out []string, err error) {
 				value, after = value[:i], value[i:]
 			}
 			if value == "" {
-				return nil, errors.New("has a key that is no COLUMN=VALUE")
+				return nil, errors.New("has a key that is not a COLUMN=VALUE")
 			}
 		}
 		out = append(out, column+"="+value)
@@ -130,7 +130,7 @@ func keyed(set string, columns []string, fields map[string]json.RawMessage) (id 
 		if raw[0] == '"' {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil {
-				return id, false, fmt.Errorf("has a %s that is no text", column)
+				return id, false, fmt.Errorf("has a %s that is not text", column)
 			}
 			value = "'" + text
 		}

@@ -40,7 +40,7 @@ type Options struct {
 	Hint  int
 	Hints []Hint
 	// Overhead and RowTime are how long a batch executes: up to an hour each,
-	// default 200 ms and 21 ms; negative is none.
+	// default 200 ms and 21 ms; negative means none.
 	Overhead, RowTime time.Duration
 	// Knee is how many batches the environment executes side by side, of all users,
 	// before each takes longer: n of them take n/Knee times as long. UserKnee is the
@@ -91,7 +91,7 @@ const (
 	Broken Trouble = "broken"
 	// Cut writes a batch and resets the connection instead of an answer.
 	Cut Trouble = "cut"
-	// Garbage writes a batch and answers with what is no JSON.
+	// Garbage writes a batch and answers with what is not JSON.
 	Garbage Trouble = "garbage"
 )
 

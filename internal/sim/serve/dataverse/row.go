@@ -54,7 +54,7 @@ type row struct {
 func (a *API) targets(set string, body []byte) ([]row, error) {
 	var in struct{ Targets []map[string]json.RawMessage }
 	if err := json.Unmarshal(body, &in); err != nil {
-		return nil, fmt.Errorf("the body is no such JSON: %w", err)
+		return nil, fmt.Errorf("the body is not such an object: %w", err)
 	}
 	if len(in.Targets) == 0 {
 		return nil, fmt.Errorf("the parameter Targets is missing or empty")
@@ -90,7 +90,7 @@ func (a *API) row(set, primary string, fields map[string]json.RawMessage) (r row
 	case len(raw) > 0:
 		var text string
 		if json.Unmarshal(raw, &text) != nil {
-			return r, fmt.Errorf("has an @odata.id that is no text")
+			return r, fmt.Errorf("has an @odata.id that is not text")
 		}
 		if text, err = url.PathUnescape(text); err != nil {
 			return r, fmt.Errorf("has an @odata.id with a bad escape")

@@ -25,7 +25,7 @@
 // # Tokens
 //
 // Four bytes of text are a token, rounded up for each text. A message, or a
-// string that stands for one, weighs 4 more, a request 3 more; what is no text,
+// string that stands for one, weighs 4 more, a request 3 more; what is not text,
 // as tools and images, weighs as its compact JSON does. A prompt of 1,024 tokens
 // or more is halfway in a cache, in multiples of 128: read from it or, as often,
 // written to it, which only Anthropic tells. Every answer is that of its seed,

@@ -15,7 +15,7 @@ import (
 //go:embed llm.yaml
 var builtin []byte
 
-// Limits are those of the built-in scenario; zero is no such limit.
+// Limits are those of the built-in scenario; zero means no such limit.
 type Limits struct {
 	// RequestsPerMinute and TokensPerMinute hold in any stretch of a minute.
 	RequestsPerMinute, TokensPerMinute int
@@ -36,7 +36,7 @@ func (l Limits) Scenario() (*scenario.Scenario, error) {
 		{"RequestsPerDay", l.RequestsPerDay, scenario.MaxCount},
 	} {
 		if f.value < 0 || f.value > f.top {
-			return nil, fmt.Errorf("llm: limit %s is %d, must be from 0, which is none, to %d", f.name, f.value, f.top)
+			return nil, fmt.Errorf("llm: limit %s is %d, must be from 0 (no limit) to %d", f.name, f.value, f.top)
 		}
 	}
 	s, err := scenario.Parse("llm.yaml", builtin)

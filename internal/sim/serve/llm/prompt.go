@@ -26,7 +26,7 @@ func tokens(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken 
 
 // prompt is what a request says, as far as the answer depends on it. What a
 // proxy may change without changing the question (the order of fields, options
-// of streams) is no part of it.
+// of streams) is not part of it.
 type prompt struct {
 	tokens int
 	digest uint64
@@ -50,7 +50,7 @@ func (p *prompt) text(text string) {
 	p.note(text)
 }
 
-// raw weighs JSON that is no text, such as tools and images, as it is.
+// raw weighs JSON that is not text, such as tools and images, as it is.
 func (p *prompt) raw(value json.RawMessage) {
 	var compact bytes.Buffer
 	if len(value) == 0 || string(value) == "null" || json.Compact(&compact, value) != nil {
@@ -109,7 +109,7 @@ func (p *prompt) content(field string, value json.RawMessage) error {
 type call struct {
 	prompt
 	model  string
-	most   int // tokens of output; 0 is no bound
+	most   int // tokens of output; 0 means no bound
 	stream bool
 	usage  bool // a chat stream is to tell its usage
 	array  bool // a stream is a JSON array, not server-sent events

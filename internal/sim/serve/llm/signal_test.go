@@ -29,7 +29,7 @@ func TestTheClientSideReadsWhatIsMeant(t *testing.T) {
 			calls                int
 			class                reason.Class
 			exhausted            bool
-			wait                 time.Duration // at least; -1 is none
+			wait                 time.Duration // at least; -1 means none
 		}{
 			{"an answer", minute, "sim-small", 1, reason.OK, false, -1},
 			{"a minute's limit", minute, "sim-small", 2, reason.Throttled, false, 59 * time.Second},
