@@ -107,9 +107,9 @@ func (b builder) expr(n *node) *Expr {
 	e, err := compile(s)
 	switch {
 	case err != nil && len(n.refs) > 0:
-		b.add(n.at, n.path, "is %s, whose value is no jq expression (not shown)", quote(n.written))
+		b.add(n.at, n.path, "is %s, whose value is not a jq expression (not shown)", quote(n.written))
 	case err != nil:
-		b.add(n.at, n.path, "is no jq expression: %v", err)
+		b.add(n.at, n.path, "is not a jq expression: %v", err)
 	}
 	return e
 }

@@ -10,7 +10,7 @@ import (
 func (b builder) headerName(n *node) string {
 	s := b.text(n)
 	if s != "" && !headerToken(s) {
-		b.add(n.at, n.path, "is no header name: want letters, digits and dashes")
+		b.add(n.at, n.path, "is not a header name: want letters, digits and dashes")
 	}
 	return textproto.CanonicalMIMEHeaderKey(s)
 }
@@ -27,7 +27,7 @@ func (b builder) headers(n *node) map[string]Value {
 		_, twice := out[name]
 		switch {
 		case !headerToken(f.name):
-			b.add(f.at, path, "is no header name: want letters, digits and dashes")
+			b.add(f.at, path, "is not a header name: want letters, digits and dashes")
 		case slices.Contains(hopHeaders, name):
 			b.add(f.at, path, "is a header that the connection itself sets: remove it")
 		case twice:

@@ -96,8 +96,8 @@ streams:
 	fmt.Println(err)
 	// Output:
 	// bad.yaml:5:18: provider.auth.bearer: is written out; want a reference such as ${API_TOKEN} or {file: /run/secrets/token}: a secret is never written into the connection file
-	// bad.yaml:6:3: provider.celing: is no field here: did you mean ceiling?
-	// bad.yaml:8:50: streams[0].records: is no jq expression: unexpected EOF at character 8 of ".items["
+	// bad.yaml:6:3: provider.celing: is not a field here: did you mean ceiling?
+	// bad.yaml:8:50: streams[0].records: is not a jq expression: unexpected EOF at character 8 of ".items["
 }
 
 func ExampleDescribe() {

@@ -73,7 +73,7 @@ func (s schema) explain(e *jsonschema.ValidationError, root *node, r *report) {
 		known := slices.Sorted(maps.Keys(table(def["properties"])))
 		for _, f := range n.fields {
 			if slices.Contains(k.Properties, f.name) {
-				r.add(f.at, n.below(f.name), "is no field here: %s", suggest(f.name, known))
+				r.add(f.at, n.below(f.name), "is not a field here: %s", suggest(f.name, known))
 			}
 		}
 	case *kinds.Required:

@@ -137,7 +137,7 @@ func readSource(src []byte, r *report) *node {
 		r.add(place{}, "", "is not UTF-8 text: save it as UTF-8")
 		return nil
 	case strings.ContainsRune(text, 0):
-		r.add(place{}, "", "holds a zero byte: it is no text file")
+		r.add(place{}, "", "holds a zero byte: it is not a text file")
 		return nil
 	case strings.ContainsAny(text, string(hiddenOpen)+string(hiddenClose)):
 		r.add(place{}, "", "holds the private characters U+E001 or U+E002: remove them")
@@ -308,7 +308,7 @@ func (n *node) fill(env Env, r *report) {
 	var names []string
 	for _, ref := range missing {
 		if ref.bad {
-			r.add(n.at, n.path, "has a ${…} that is no reference: write ${NAME} with letters, digits and underscores, or $${ for a literal ${")
+			r.add(n.at, n.path, "has a ${…} that is not a reference: write ${NAME} with letters, digits and underscores, or $${ for a literal ${")
 			return
 		}
 		if !slices.Contains(names, ref.name) {
