@@ -9,7 +9,7 @@ type (
 	Key = keys.Key
 	// Keys are all keys of a proxy. Make them with [NewKeys].
 	Keys = keys.Ring
-	// KeyLimits bound how often one address may present what is no key.
+	// KeyLimits bound how often one address may present what is not a key.
 	KeyLimits = keys.Limits
 )
 
