@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/event"
 )
 
 // Config is what a connection is governed by. Zero fields take the defaults.
@@ -49,13 +47,13 @@ type Config struct {
 	PermitTimeout time.Duration
 
 	// Breaker is the circuit breaker's shape; NoBreaker leaves it out.
-	Breaker   breaker.Config
+	Breaker   Breaker
 	NoBreaker bool
 
 	// OnEvent is told of rate changes and circuit moves, after the fact and
 	// outside every lock. Calls may come from several goroutines at once. The Add
 	// of an event.Recorder fits.
-	OnEvent func(event.Event)
+	OnEvent func(Event)
 
 	// Seed varies the jitter; the same seed and calls give the same waits.
 	Seed uint64

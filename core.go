@@ -120,7 +120,7 @@ func (t Ticket) Sent() time.Duration { return t.sent }
 // Outcome is how an attempt ended.
 type Outcome struct {
 	// Class is the kind of ending. The zero value, Unknown, teaches nothing.
-	Class reason.Class
+	Class Class
 	// RetryAfter is how long the provider asked to wait; 0 when untold.
 	RetryAfter time.Duration
 	// Cost is what the attempt took of a limit that counts units, such as tokens;

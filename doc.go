@@ -8,7 +8,7 @@
 //
 //	permit, err := g.Acquire(ctx)
 //	if err != nil {
-//		return err // a *reason.Refusal: why, and when to come back
+//		return err // a *headway.Refusal: why, and when to come back
 //	}
 //	res, err := send()
 //	permit.Settle(headway.Outcome{Class: classify(res, err)})

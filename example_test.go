@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway"
-	"github.com/headway-go/headway/control"
-	"github.com/headway-go/headway/reason"
 )
 
 func ExampleGovernor_Acquire() {
@@ -24,7 +22,7 @@ func ExampleGovernor_Acquire() {
 			return
 		}
 		// ... send the request ...
-		permit.Settle(headway.Outcome{Class: reason.OK})
+		permit.Settle(headway.Outcome{Class: headway.OK})
 	}
 	fmt.Println(g.Snapshot().Rate.CurrentIntervalMS, "ms")
 	// Output:
@@ -38,7 +36,7 @@ func ExampleGovernor_AcquireCost() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK, Cost: 750})) // as used
+	fmt.Println(permit.Settle(headway.Outcome{Class: headway.OK, Cost: 750})) // as used
 	// Output:
 	// true
 }
@@ -46,10 +44,10 @@ func ExampleGovernor_AcquireCost() {
 func ExampleGovernor_TryAcquire() {
 	g, _ := headway.New(headway.Config{Name: "acme"})
 	if permit, err := g.TryAcquire(); err == nil {
-		permit.Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: time.Hour})
+		permit.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: time.Hour})
 	}
 	_, err := g.TryAcquire()
-	if r, ok := errors.AsType[*reason.Refusal](err); ok {
+	if r, ok := errors.AsType[*headway.Refusal](err); ok {
 		fmt.Println(r.Scope, r.Reason, time.Until(r.RetryAt).Round(time.Minute))
 	}
 	// Output:
@@ -59,8 +57,8 @@ func ExampleGovernor_TryAcquire() {
 func ExamplePermit_Settle() {
 	g, _ := headway.New(headway.Config{Law: "aimd", JitterMax: -1})
 	permit, _ := g.TryAcquire()
-	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
-	fmt.Println(permit.Settle(headway.Outcome{Class: reason.OK}))
+	fmt.Println(permit.Settle(headway.Outcome{Class: headway.OK}))
+	fmt.Println(permit.Settle(headway.Outcome{Class: headway.OK}))
 	// Output:
 	// true
 	// false
@@ -79,7 +77,7 @@ func ExampleGovernor_Snapshot() {
 	g, _ := headway.New(headway.Config{Law: "aimd", JitterMax: -1})
 	fmt.Println(g.Snapshot().Rate == nil) // unknown is unknown, not zero
 	permit, _ := g.TryAcquire()
-	permit.Settle(headway.Outcome{Class: reason.OK})
+	permit.Settle(headway.Outcome{Class: headway.OK})
 	fmt.Printf("%.1f a minute, at most %.0f\n", g.Snapshot().Rate.EffectiveRatePerMin, g.Snapshot().Rate.CeilingRatePerMin)
 	// Output:
 	// true
@@ -88,7 +86,7 @@ func ExampleGovernor_Snapshot() {
 
 func ExampleGovernor_Restore() {
 	g, _ := headway.New(headway.Config{Law: "aimd"})
-	err := g.Restore(control.State{Law: "aimd", Version: 1, Interval: 400 * time.Millisecond})
+	err := g.Restore(headway.State{Law: "aimd", Version: 1, Interval: 400 * time.Millisecond})
 	fmt.Println(err, g.Learned().Interval)
 	// Output:
 	// <nil> 400ms
@@ -106,9 +104,9 @@ func ExampleGovernor_Close() {
 func ExampleConnections() {
 	c, _ := headway.NewConnections[string](headway.Config{Name: "tenants", Law: "aimd", JitterMax: -1})
 	permit, _ := c.For("a").TryAcquire()
-	permit.Settle(headway.Outcome{Class: reason.Throttled})
+	permit.Settle(headway.Outcome{Class: headway.Throttled})
 	permit, _ = c.For("b").TryAcquire()
-	permit.Settle(headway.Outcome{Class: reason.OK})
+	permit.Settle(headway.Outcome{Class: headway.OK})
 	fmt.Println(c.For("a").Learned().Interval, c.For("b").Learned().Interval)
 	// Output:
 	// 1s 900ms
@@ -120,7 +118,7 @@ func ExampleCore() {
 		ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
 		fmt.Println(d.OK, d.Reason, d.At)
 		if d.OK {
-			core.Settle(now, ticket, headway.Outcome{Class: reason.Throttled, RetryAfter: time.Minute})
+			core.Settle(now, ticket, headway.Outcome{Class: headway.Throttled, RetryAfter: time.Minute})
 		}
 	}
 	// Output:

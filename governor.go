@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/breaker"
-	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
@@ -46,7 +45,7 @@ func (g *Governor) wall(at time.Duration) time.Time { return g.core.set.origin.A
 // Acquire waits for leave to send one attempt. Callers are served in the order
 // in which they came. The permit must be settled.
 //
-// It returns a *reason.Refusal, at once where that can be known, when the
+// It returns a *[Refusal], at once where that can be known, when the
 // circuit is open, when the wait would exceed Config.MaxWait or the context's
 // deadline, when the context ends, and after [Governor.Close]. RetryAt says
 // when to come back.
@@ -89,7 +88,7 @@ func (g *Governor) AcquireCost(ctx context.Context, cost float64) (Permit, error
 }
 
 // TryAcquire gives a permit when one can be had now without waiting, ahead of
-// nobody. Otherwise the error is a *reason.Refusal. It never blocks, and pays no
+// nobody. Otherwise the error is a *[Refusal]. It never blocks, and pays no
 // jitter: who does not wait is not in step with anybody.
 func (g *Governor) TryAcquire() (Permit, error) {
 	now := g.now()
@@ -270,7 +269,7 @@ func (g *Governor) Close() {
 }
 
 // Learned is what a warm start needs, to be stored with the wall-clock time.
-func (g *Governor) Learned() control.State {
+func (g *Governor) Learned() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Learned()
@@ -278,8 +277,8 @@ func (g *Governor) Learned() control.State {
 
 // Restore starts from what was learned before; see [Core.Restore]. Call it
 // before the first Acquire. Whether a state is recent enough is the caller's to
-// decide, with control.Fresh.
-func (g *Governor) Restore(s control.State) error {
+// decide, with [Fresh].
+func (g *Governor) Restore(s State) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Restore(s)

@@ -26,11 +26,11 @@ type Options struct {
 	Timeout time.Duration
 	// Backoff is the wait between attempts of one request, and how many there
 	// may be. Default: 5 attempts, full jitter from 200 ms to 20 s.
-	Backoff retry.Backoff
+	Backoff Backoff
 	// Budget bounds the retries of all requests together. A retry is paid for when
 	// it has its permit. Default: 8 at first, a fifth more for each success, at
 	// most 100.
-	Budget retry.Limits
+	Budget Budget
 	// Retryable says whether a request may be sent more than once. Default:
 	// [Idempotent].
 	Retryable func(*http.Request) bool
@@ -57,7 +57,7 @@ type Options struct {
 	// Classify may overrule what a response stands for; ok false leaves it.
 	// Body is a bounded prefix. It is called for statuses of 400 and more, and
 	// under Whole for every status: some providers refuse with a 200.
-	Classify func(status int, header http.Header, body []byte) (c reason.Class, ok bool)
+	Classify func(status int, header http.Header, body []byte) (c Class, ok bool)
 	// Sending is called for each attempt when nothing but sending is left to do: its
 	// Number, Wait and Held are set. It must not block.
 	Sending func(Attempt)
@@ -77,7 +77,7 @@ type Attempt struct {
 	// Number is 1 for the first attempt of a request.
 	Number int
 	// Class is how it ended; Status is 0 when there was no response.
-	Class  reason.Class
+	Class  Class
 	Status int
 	// Wait is the time from asking for a permit to having it, Latency from then
 	// to the response's header, or to its end under [Options.Whole].
@@ -98,7 +98,7 @@ type Transport struct {
 }
 
 // Client gives an http.Client that is governed by c, with the default options.
-func Client(c headway.Config) (*http.Client, error) {
+func Client(c Config) (*http.Client, error) {
 	g, err := headway.New(c)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func Client(c headway.Config) (*http.Client, error) {
 }
 
 // New puts a transport under a governor. Several transports may share one.
-func New(g *headway.Governor, o Options) (*Transport, error) {
+func New(g *Governor, o Options) (*Transport, error) {
 	var err error
 	if o.Backoff, err = o.Backoff.Resolve(); err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
@@ -132,7 +132,7 @@ func New(g *headway.Governor, o Options) (*Transport, error) {
 }
 
 // Governor is the rate authority, for its snapshot.
-func (t *Transport) Governor() *headway.Governor { return t.governor }
+func (t *Transport) Governor() *Governor { return t.governor }
 
 // RetriesLeft is how many retries the budget still holds.
 func (t *Transport) RetriesLeft() int {
