@@ -76,6 +76,15 @@ var Headway = Law{
 			Why:       "a pure package imports only the standard library and reason; signal alone may add the grammar of structured header fields (docs/adr/0002)",
 		},
 		{
+			Covers: []string{"internal/fairqueue"},
+			Why:    "it only orders those who wait, whatever they wait for",
+		},
+		{
+			Covers:  []string{"quota"},
+			Imports: []string{"reason", "internal/fairqueue"},
+			Why:     "quota is pure as the others are, and shares the order of those who wait with the pacing",
+		},
+		{
 			Covers:  pure,
 			Imports: []string{"reason"},
 			Why:     "a pure package imports only the standard library and reason, never another pure package: the root composes them, so each can be understood and tested alone",
@@ -315,7 +324,7 @@ var Headway = Law{
 			Why:    "the check of the laws must not depend on what it checks",
 		},
 	},
-	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch"}),
+	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue"}),
 	Virtual: []string{"internal/sim/scenario", "internal/sim/provider"},
 	Allowed: []Exception{
 		{

@@ -1,0 +1,193 @@
+package fairqueue
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// maxPicks bounds how far [Queue.Wait] looks ahead.
+const maxPicks = 4096
+
+// horizon is over how long a flow's arrivals are counted.
+const horizon = 30 * time.Second
+
+// meter counts the cost of what arrived over about the last [horizon].
+type meter struct {
+	turn     time.Duration // when the current span ends
+	new, old int64         // of the current span and of the one before
+}
+
+func (m *meter) add(now time.Duration, cost int64) {
+	if now >= m.turn {
+		m.old = 0
+		if now < m.turn+horizon {
+			m.old = m.new
+		}
+		m.new, m.turn = 0, (now/horizon+1)*horizon
+	}
+	m.new = min(m.new+cost, maxTag)
+}
+
+// sum is the cost of the last horizon.
+func (m *meter) sum(now time.Duration) int64 {
+	switch {
+	case now < m.turn:
+		return m.new + scale(m.old, int64(m.turn-now), int64(horizon))
+	case now < m.turn+horizon:
+		return scale(m.new, int64(m.turn+horizon-now), int64(horizon))
+	}
+	return 0
+}
+
+// scale is n x part / whole of numbers that are not negative, rounded down; the largest
+// number there is when it does not fit.
+func scale(n, part, whole int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	if hi >= uint64(whole) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(whole))
+	return int64(min(q, math.MaxInt64))
+}
+
+// lookahead is a flow as Wait goes through the picks to come.
+type lookahead struct {
+	near, far   int64
+	weight      int64
+	first, same int64 // items of greater and of equal priority that wait
+	cost        int64 // of one
+	sum         int64 // of what arrives in a horizon
+	again       bool  // it was refused lately, and comes again at once
+	above       bool  // those that arrive are of greater priority
+	taken       int64
+}
+
+// arrived is how many more of the flow wait after a time.
+func (l *lookahead) arrived(after time.Duration) int64 {
+	switch {
+	case after <= 0:
+		return 0
+	case l.again:
+		return math.MaxInt64 / 4
+	}
+	return min(scale(l.sum, int64(after), int64(horizon))/l.cost, math.MaxInt64/4)
+}
+
+func (l *lookahead) serve(far bool) {
+	if !far {
+		l.near += max(1, l.cost/l.weight)
+	}
+	l.far += max(1, l.cost/l.weight)
+}
+
+func (l *lookahead) tag(far bool) int64 {
+	if far {
+		return l.far
+	}
+	return l.near
+}
+
+// Wait is about how long an item would wait that came now. It goes through the picks to
+// come until the item's own: those who wait and share a budget with it, and others of
+// their flows, which arrive as often as of late. serves says how long, from now, work
+// of so much cost takes; it must not decrease with the cost.
+func (q *Queue[T]) Wait(now time.Duration, r Request, serves func(cost int64) time.Duration) time.Duration {
+	mine, left := q.look(now, &r)
+	var (
+		work, again int64
+		at          time.Duration
+		far         = q.byFar
+	)
+	for range maxPicks {
+		if l := q.pick(&mine, at, far); l != nil {
+			l.taken++
+			l.serve(far)
+			work += l.cost
+		} else {
+			mine.taken++
+			mine.serve(far)
+			work += mine.cost
+			if left--; left == 0 {
+				break
+			}
+		}
+		far = !far
+		if work >= again { // as often as it makes a difference
+			at = serves(work)
+			again = work + work/32
+		}
+	}
+	return serves(work)
+}
+
+// look prepares what Wait goes through, and counts the items of the request's own flow
+// that go before it, and it.
+func (q *Queue[T]) look(now time.Duration, r *Request) (mine lookahead, left int64) {
+	mine = lookahead{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
+	if f := q.flows[r.Flow]; f != nil {
+		mine.near, mine.far = q.nearOf(now, f), f.far
+	}
+	q.sketch, left = q.sketch[:0], 1
+	for _, f := range q.active {
+		l := lookahead{near: f.near, far: f.far, weight: f.weight, again: now < f.kept, sum: f.arrivals.sum(now)}
+		for _, w := range f.waiting {
+			switch {
+			case w.Priority < r.Priority || !meet(w.Budgets, r.Budgets):
+				continue
+			case w.Priority > r.Priority:
+				l.first++
+			default:
+				l.same++
+			}
+			l.cost += w.cost()
+		}
+		n := l.first + l.same
+		switch {
+		case n == 0:
+		case f.name == r.Flow:
+			mine.first, left = l.first, left+n
+		default:
+			l.cost, l.above = l.cost/n, l.first > l.same
+			q.sketch = append(q.sketch, l)
+		}
+	}
+	return mine, left
+}
+
+// meet reports whether two items wait for the same: they have a budget in common, or one
+// of them names none.
+func meet(a, b []uint32) bool {
+	for _, n := range a {
+		for _, m := range b {
+			if n == m {
+				return true
+			}
+		}
+	}
+	return len(a) == 0 || len(b) == 0
+}
+
+// pick is the flow that goes next after a time; nil is the one that asks.
+func (q *Queue[T]) pick(mine *lookahead, after time.Duration, far bool) *lookahead {
+	var best *lookahead
+	key, above := mine.tag(far), mine.taken < mine.first
+	for i := range q.sketch {
+		l := &q.sketch[i]
+		first, all := l.first, l.first+l.same
+		if l.taken >= first { // further ones come into it
+			n := l.arrived(after)
+			if all += n; l.above {
+				first += n
+			}
+		}
+		urgent := l.taken < first
+		if !urgent && (above || l.taken >= all) {
+			continue
+		}
+		if tag := l.tag(far); urgent && !above || tag < key || tag == key && best == nil {
+			best, key, above = l, tag, urgent
+		}
+	}
+	return best
+}
