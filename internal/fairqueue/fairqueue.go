@@ -116,17 +116,17 @@ func (q *Queue[T]) flow(now time.Duration, r *Request) *flow[T] {
 	}
 	q.weights += r.weight() - f.weight
 	f.weight = r.weight()
-	f.near = q.nearOf(now, f)
+	f.near, f.far = q.tags(now, f)
 	return f
 }
 
-// nearOf is the near tag of a flow's next item: a flow that was away has saved nothing
-// up.
-func (q *Queue[T]) nearOf(now time.Duration, f *flow[T]) int64 {
+// tags are those of a flow's next item. A flow that was away has saved nothing up, and
+// is given back no more than one that is new.
+func (q *Queue[T]) tags(now time.Duration, f *flow[T]) (near, far int64) {
 	if len(f.waiting) == 0 && now >= f.kept {
-		return max(f.near, q.near)
+		return max(f.near, q.near), max(f.far, q.join())
 	}
-	return f.near
+	return f.near, f.far
 }
 
 // join is the far tag of a flow that is new. One that comes before anybody had to wait
@@ -173,10 +173,14 @@ func (q *Queue[T]) Push(now time.Duration, r Request, v T) *Item[T] {
 	q.serial++
 	*w = Item[T]{Value: v, Request: r, flow: f, serial: q.serial}
 	if len(f.waiting) == 0 {
+		f.cursor = 0
 		q.active = append(q.active, f)
 	}
 	at, _ := slices.BinarySearchFunc(f.waiting, w, order[T])
 	f.waiting = slices.Insert(f.waiting, at, w)
+	if at < f.cursor {
+		f.cursor++
+	}
 	q.len++
 	return w
 }
@@ -195,6 +199,9 @@ func (q *Queue[T]) Remove(w *Item[T]) {
 		panic("fairqueue: the item is not in the queue")
 	}
 	f.waiting = slices.Delete(f.waiting, at, at+1)
+	if at < f.cursor {
+		f.cursor--
+	}
 	if len(f.waiting) == 0 {
 		last := len(q.active) - 1
 		q.active[slices.Index(q.active, f)] = q.active[last]
@@ -204,6 +211,14 @@ func (q *Queue[T]) Remove(w *Item[T]) {
 	q.len--
 	*w = Item[T]{flow: f}
 	q.items = append(q.items, w)
+}
+
+// Update changes weight, cost and budgets of an item that waits. Its priority and flow
+// stay as they are.
+func (q *Queue[T]) Update(w *Item[T], r Request) {
+	w.Cost, w.Budgets = r.Cost, r.Budgets
+	q.weights += r.weight() - w.flow.weight
+	w.flow.weight = r.weight()
 }
 
 // Direct counts a request that goes at once, without having been in the queue.

@@ -13,6 +13,7 @@ func yes(*Item[string]) Verdict { return Verdict{OK: true} }
 // drain takes n items out and joins their values.
 func drain(q *Queue[string], n int) (got string) {
 	for range n {
+		q.Begin()
 		v, ok := q.Next(yes)
 		if !ok {
 			return got
@@ -216,24 +217,32 @@ func TestARefusedFlowKeepsItsPlace(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	aSecondEach := func(cost int64) time.Duration { return time.Duration(cost/Unit) * time.Second }
+	other := func(v string) int64 { // only who asks needs the budget
+		if v == "" {
+			return Unit
+		}
+		return 0
+	}
 	for name, c := range map[string]struct {
 		waiting  []Request
 		ask      Request
+		load     func(string) int64
 		min, max time.Duration
 	}{
-		"nobody waits":                {nil, Request{}, time.Second, time.Second},
-		"five of greater priority":    {repeat(5, Request{Flow: "a", Priority: 1}), Request{Flow: "b"}, 6 * time.Second, 7 * time.Second},
-		"five of lesser priority":     {repeat(5, Request{Flow: "a"}), Request{Flow: "b", Priority: 1}, time.Second, time.Second},
-		"another flow, by turns":      {repeat(5, Request{Flow: "a"}), Request{Flow: "b"}, time.Second, 3 * time.Second},
-		"its own flow":                {repeat(5, Request{Flow: "a"}), Request{Flow: "a"}, 6 * time.Second, 6 * time.Second},
-		"those who wait for the same": {repeat(5, Request{Flow: "a", Priority: 1, Budgets: []uint32{1}}), Request{Flow: "b", Budgets: []uint32{2, 1}}, 6 * time.Second, 7 * time.Second},
-		"those who wait for another":  {repeat(5, Request{Flow: "a", Priority: 1, Budgets: []uint32{1}}), Request{Flow: "b", Budgets: []uint32{2}}, time.Second, time.Second},
+		"nobody waits":              {nil, Request{}, nil, time.Second, time.Second},
+		"five of greater priority":  {repeat(5, Request{Flow: "a", Priority: 1}), Request{Flow: "b"}, nil, 6 * time.Second, 7 * time.Second},
+		"five of lesser priority":   {repeat(5, Request{Flow: "a"}), Request{Flow: "b", Priority: 1}, nil, time.Second, time.Second},
+		"another flow, by turns":    {repeat(5, Request{Flow: "a"}), Request{Flow: "b"}, nil, time.Second, 3 * time.Second},
+		"its own flow":              {repeat(5, Request{Flow: "a"}), Request{Flow: "a"}, nil, 6 * time.Second, 6 * time.Second},
+		"its own flow, and another": {repeat(5, Request{Flow: "a"}, Request{Flow: "b"}), Request{Flow: "a"}, nil, 10 * time.Second, 12 * time.Second},
+		"they need another budget":  {repeat(5, Request{Flow: "a", Priority: 1}), Request{Flow: "b"}, other, time.Second, time.Second},
+		"and those of its own flow": {repeat(5, Request{Flow: "b"}), Request{Flow: "b"}, other, time.Second, time.Second},
 	} {
 		var q Queue[string]
 		for _, r := range c.waiting {
-			q.Push(0, r, "")
+			q.Push(0, r, "waits")
 		}
-		if got := q.Wait(0, c.ask, aSecondEach); got < c.min || got > c.max {
+		if got := q.Wait(0, c.ask, "", c.load, aSecondEach); got < c.min || got > c.max {
 			t.Errorf("%s: %v, want %v to %v", name, got, c.min, c.max)
 		}
 	}
@@ -247,7 +256,7 @@ func TestWaitIsBounded(t *testing.T) {
 		q.Refused(0, Request{Flow: "a", Priority: 1}, time.Hour)
 	}
 	calls := 0
-	got := q.Wait(0, Request{Flow: "b"}, func(cost int64) time.Duration { calls++; return time.Duration(cost) })
+	got := q.Wait(0, Request{Flow: "b"}, "", nil, func(cost int64) time.Duration { calls++; return time.Duration(cost) })
 	if got != maxPicks*Unit || calls > maxPicks/4 {
 		t.Errorf("%v after %d calls", int64(got), calls)
 	}
@@ -286,9 +295,10 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) {
 	now := time.Duration(0)
 	round := func() {
 		now += time.Second
+		q.Begin()
 		q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} })
 		w := q.Push(now, Request{Flow: names[now/time.Second%4]}, 1)
-		q.Wait(now, Request{Flow: "b"}, func(cost int64) time.Duration { return time.Duration(cost) })
+		q.Wait(now, Request{Flow: "b"}, 0, nil, func(cost int64) time.Duration { return time.Duration(cost) })
 		q.Refused(now, Request{Flow: "e"}, time.Second)
 		q.Remove(w)
 		q.Push(now, Request{Flow: names[now/time.Second%3]}, 1)
@@ -327,6 +337,7 @@ func BenchmarkPushNext(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
+		q.Begin()
 		v, _ := q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} })
 		q.Push(0, Request{Flow: names[v%4]}, v)
 	}
@@ -340,6 +351,31 @@ func BenchmarkWait(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		q.Wait(0, Request{Flow: "b"}, func(c int64) time.Duration { return time.Duration(c) })
+		q.Wait(0, Request{Flow: "b"}, 0, nil, func(c int64) time.Duration { return time.Duration(c) })
+	}
+}
+
+func TestAPassGoesOn(t *testing.T) {
+	var q Queue[string]
+	for _, v := range []string{"1", "2", "3"} {
+		q.Push(0, Request{Flow: "a"}, v)
+	}
+	tried := ""
+	try := func(w *Item[string]) Verdict { tried += w.Value; return Verdict{OK: w.Value == "2"} }
+	q.Begin()
+	q.Next(try)
+	q.Push(0, Request{Flow: "a", Priority: 1}, "urgent") // for the next pass
+	q.Next(try)
+	if tried != "123" {
+		t.Errorf("tried %s", tried)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	var q Queue[string]
+	w := q.Push(0, Request{Flow: "a", Weight: 5, Priority: 3}, "a")
+	q.Update(w, Request{Flow: "b", Weight: 2, Cost: 7, Budgets: []uint32{1}})
+	if w.flow.name != "a" || w.flow.weight != 2 || q.weights != 2 || w.cost() != 7 || w.Priority != 3 || len(w.Budgets) != 1 {
+		t.Errorf("%+v of %+v", w, w.flow)
 	}
 }

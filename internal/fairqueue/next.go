@@ -23,14 +23,20 @@ type block struct {
 	priority int
 }
 
-// Next takes the first in order out of the queue that may go, and returns its value; ok
-// is false when none may. It calls try for each that might go: try must not change the
-// queue, and takes from the budgets what an item needs that it lets go.
-func (q *Queue[T]) Next(try func(*Item[T]) Verdict) (v T, ok bool) {
+// Begin starts a pass over those who wait: whoever had no room in the one before may
+// have some now.
+func (q *Queue[T]) Begin() {
 	q.blocked = q.blocked[:0]
 	for _, f := range q.active {
 		f.cursor = 0
 	}
+}
+
+// Next takes the first in order out of the queue that may go, of those that the pass has
+// not dealt with, and returns its value; ok is false when none may. It calls try for each
+// that might go: try must not change the queue, and takes from the budgets what an item
+// needs that it lets go.
+func (q *Queue[T]) Next(try func(*Item[T]) Verdict) (v T, ok bool) {
 	for w := q.first(); w != nil; w = q.first() {
 		verdict := try(w)
 		if verdict.OK {
@@ -72,7 +78,7 @@ func (q *Queue[T]) first() *Item[T] {
 	return best
 }
 
-// Blocks reports whether, as of the last [Queue.Next], somebody of at least this
+// Blocks reports whether, as of this pass, somebody of at least this
 // priority waits for one of the budgets: a newcomer must not overtake.
 func (q *Queue[T]) Blocks(budgets []uint32, priority int) bool {
 	for _, n := range budgets {

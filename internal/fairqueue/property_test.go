@@ -31,6 +31,7 @@ func TestNobodyIsLost(t *testing.T) {
 			case 0, 1:
 				waiting[n] = entry{q.Push(now, r, n), r}
 			case 2:
+				q.Begin()
 				v, ok := q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} })
 				if ok != (len(waiting) > 0) {
 					t.Fatalf("%v while %d wait", ok, len(waiting))
@@ -85,6 +86,7 @@ func TestSharesOfThoseWhoAlwaysWait(t *testing.T) {
 			push(i)
 		}
 		for range rapid.IntRange(1, 100).Draw(t, "picks") {
+			q.Begin()
 			i, ok := q.Next(func(w *Item[int]) Verdict {
 				served[w.Value] += float64(w.cost()) / float64(weights[w.Value])
 				return Verdict{OK: true}
@@ -114,6 +116,7 @@ func TestNobodyOvertakes(t *testing.T) {
 			q.Push(0, Request{Flow: fmt.Sprint(i % 3), Priority: rapid.IntRange(0, 1).Draw(t, "priority"), Budgets: budgets[i]}, i)
 		}
 		lacking := map[uint32]bool{}
+		q.Begin()
 		q.Next(func(w *Item[int]) Verdict {
 			for _, b := range w.Budgets {
 				if lacking[b] {
@@ -152,10 +155,11 @@ func TestWaitIsWhatItTakes(t *testing.T) {
 			q.Push(0, draw(), 0)
 		}
 		later, r := 3*horizon, draw()
-		wait := q.Wait(later, r, func(cost int64) time.Duration { return time.Duration(cost / Unit) })
+		wait := q.Wait(later, r, 1, nil, func(cost int64) time.Duration { return time.Duration(cost / Unit) })
 		q.Push(later, r, 1)
 		picks := time.Duration(0)
 		for {
+			q.Begin()
 			v, _ := q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} })
 			if picks++; v == 1 {
 				break

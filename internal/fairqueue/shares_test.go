@@ -93,7 +93,7 @@ func (w *world) call(i int) (wait time.Duration, refused bool) {
 		w.grant(i)
 		return 0, false
 	}
-	wait = w.q.Wait(w.now, r, w.serves)
+	wait = w.q.Wait(w.now, r, i, nil, w.serves)
 	if wait > w.maxWait && i != w.freed {
 		w.q.Refused(w.now, r, wait)
 		w.next[i] = w.now + wait
@@ -118,12 +118,14 @@ func (w *world) step(onRefused func(i int, wait time.Duration, before *world)) {
 			w.now = t
 			w.fill()
 			for w.level >= 1-1e-9 {
+				w.q.Begin()
 				i, ok := w.q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} })
 				if !ok {
 					return
 				}
 				w.grant(i)
 			}
+			w.q.Begin()
 			w.q.Next(func(*Item[int]) Verdict { return Verdict{Stop: true} })
 			return
 		}

@@ -56,7 +56,7 @@ type lookahead struct {
 	near, far   int64
 	weight      int64
 	first, same int64 // items of greater and of equal priority that wait
-	cost        int64 // of one
+	cost, load  int64 // of one
 	sum         int64 // of what arrives in a horizon
 	again       bool  // it was refused lately, and comes again at once
 	above       bool  // those that arrive are of greater priority
@@ -75,6 +75,7 @@ func (l *lookahead) arrived(after time.Duration) int64 {
 }
 
 func (l *lookahead) serve(far bool) {
+	l.taken++
 	if !far {
 		l.near += max(1, l.cost/l.weight)
 	}
@@ -88,12 +89,16 @@ func (l *lookahead) tag(far bool) int64 {
 	return l.near
 }
 
-// Wait is about how long an item would wait that came now. It goes through the picks to
-// come until the item's own: those who wait and share a budget with it, and others of
-// their flows, which arrive as often as of late. serves says how long, from now, work
-// of so much cost takes; it must not decrease with the cost.
-func (q *Queue[T]) Wait(now time.Duration, r Request, serves func(cost int64) time.Duration) time.Duration {
-	mine, left := q.look(now, &r)
+// Wait is about how long an item would wait for one budget if it came now. It goes
+// through the picks to come until the item's own: those who wait, and others of their
+// flows, which arrive as often as of late. load is what an item takes of the budget, and
+// zero when it does not need it; nil is the cost of each. serves says how long, from
+// now, the budget takes to serve so much load; it must not decrease with the load.
+func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, serves func(load int64) time.Duration) time.Duration {
+	mine, left := q.look(now, &r, load)
+	if mine.load = mine.cost; load != nil {
+		mine.load = load(v)
+	}
 	var (
 		work, again int64
 		at          time.Duration
@@ -101,13 +106,11 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, serves func(cost int64) ti
 	)
 	for range maxPicks {
 		if l := q.pick(&mine, at, far); l != nil {
-			l.taken++
 			l.serve(far)
-			work += l.cost
+			work += l.load
 		} else {
-			mine.taken++
 			mine.serve(far)
-			work += mine.cost
+			work += mine.load
 			if left--; left == 0 {
 				break
 			}
@@ -123,23 +126,31 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, serves func(cost int64) ti
 
 // look prepares what Wait goes through, and counts the items of the request's own flow
 // that go before it, and it.
-func (q *Queue[T]) look(now time.Duration, r *Request) (mine lookahead, left int64) {
+func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine lookahead, left int64) {
 	mine = lookahead{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
 	if f := q.flows[r.Flow]; f != nil {
-		mine.near, mine.far = q.nearOf(now, f), f.far
+		mine.near, mine.far = q.tags(now, f)
 	}
 	q.sketch, left = q.sketch[:0], 1
 	for _, f := range q.active {
 		l := lookahead{near: f.near, far: f.far, weight: f.weight, again: now < f.kept, sum: f.arrivals.sum(now)}
 		for _, w := range f.waiting {
+			if w.Priority < r.Priority {
+				break
+			}
+			takes := w.cost()
+			if load != nil {
+				takes = load(w.Value)
+			}
 			switch {
-			case w.Priority < r.Priority || !meet(w.Budgets, r.Budgets):
+			case takes == 0:
 				continue
 			case w.Priority > r.Priority:
 				l.first++
 			default:
 				l.same++
 			}
+			l.load += takes
 			l.cost += w.cost()
 		}
 		n := l.first + l.same
@@ -148,24 +159,11 @@ func (q *Queue[T]) look(now time.Duration, r *Request) (mine lookahead, left int
 		case f.name == r.Flow:
 			mine.first, left = l.first, left+n
 		default:
-			l.cost, l.above = l.cost/n, l.first > l.same
+			l.cost, l.load, l.above = l.cost/n, l.load/n, l.first > l.same
 			q.sketch = append(q.sketch, l)
 		}
 	}
 	return mine, left
-}
-
-// meet reports whether two items wait for the same: they have a budget in common, or one
-// of them names none.
-func meet(a, b []uint32) bool {
-	for _, n := range a {
-		for _, m := range b {
-			if n == m {
-				return true
-			}
-		}
-	}
-	return len(a) == 0 || len(b) == 0
 }
 
 // pick is the flow that goes next after a time; nil is the one that asks.
