@@ -20,10 +20,7 @@ type account struct {
 	order    []*account // the children; hand is the next one looked at for room
 	hand     int
 
-	open    int64 // permits and waiters that name it
-	virtual int64 // what it was granted while others waited, by weight
-	waiters []*waiter
-	cursor  int // the first of them that this pass has not dealt with
+	open int64 // permits and waiters that name it
 }
 
 // route is the path of a request through its scopes, the global one first.
@@ -32,10 +29,12 @@ type route struct {
 	model   *node
 	rule    Charge
 	nodes   []*node
-	clamp   amount // the smallest capacity on the path, by kind
-	window  int64  // the smallest soft budget on the path
-	spread  bool   // a scope on it is spread: what is larger than a clamp is owed at once
-	shared  bool   // the account stands for those without a scope of their own
+	limited []*node  // those of them that have limits
+	budgets []uint32 // their numbers in the queue
+	clamp   amount   // the smallest capacity on the path, by kind
+	window  int64    // the smallest soft budget on the path
+	spread  bool     // a scope on it is spread: what is larger than a clamp is owed at once
+	shared  bool     // the account stands for those without a scope of their own
 }
 
 // child finds or makes the account of that name below a. There may be bound of
@@ -245,6 +244,9 @@ func (g *Governor) routeTo(a *account, model string) *route {
 
 func (r *route) pass(n *node) {
 	r.nodes = append(r.nodes, n)
+	if n.limits.mask != 0 || n.limits.soft || n.limits.capped {
+		r.limited, r.budgets = append(r.limited, n), append(r.budgets, uint32(n.id))
+	}
 	r.spread = r.spread || n.limits.spread
 	r.clamp[tokens] = min(r.clamp[tokens], n.limits.tokensClamp)
 	r.clamp[inputTokens] = min(r.clamp[inputTokens], n.limits.inputClamp)

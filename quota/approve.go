@@ -21,11 +21,14 @@ func (g *Governor) Approve(now time.Duration, r Request) (d Decision) {
 		if d.Reason == "" {
 			d = g.refuse(now, &c)
 		}
-		if len(g.waiting) > 0 {
-			w := &waiter{claim: c, tenant: c.route.account.tenant(), priority: r.Priority}
-			g.expect(now, w, &d)
+		if d.soon() {
+			wait, _ := g.prospect(now, &waiter{claim: c, priority: r.Priority})
+			d.putOff(wait)
 		}
 		g.deny(now, &c, &d)
+	case g.queue.Flows() > 0:
+		g.forgetShares(now)
+		g.queue.Direct(now, c.request())
 	}
 	return d
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/headway-go/headway/internal/fairqueue"
 )
 
 // Version is that of the snapshot's structure.
@@ -35,12 +37,11 @@ type Governor struct {
 	log     logHash
 	counts  counts
 
-	waiting []*waiter     // in order of arrival
-	flows   []*account    // the tenants that have waiters
+	waiting []*waiter // in order of arrival
+	queue   fairqueue.Queue[*waiter]
 	waiters uint64        // ever
-	pass    uint64        // number of the last pass over them
-	retry   time.Duration // when the next pass may find room
-	virtual int64         // how far the one who was granted last had come
+	retry   time.Duration // when the next pass over them may find room
+	full    time.Duration // no sooner are the common budgets full
 }
 
 // counts are totals since New.
@@ -57,7 +58,7 @@ func New(c Config, origin time.Time) (*Governor, error) {
 	if origin.Unix() <= 0 {
 		return nil, &FieldError{"origin", origin.Format(time.RFC3339), "a wall-clock instant after 1970"}
 	}
-	g := &Governor{origin: origin, calendars: map[string]*calendar{}, root: &account{}, due: math.MaxInt64, pass: 1}
+	g := &Governor{origin: origin, calendars: map[string]*calendar{}, root: &account{}, due: math.MaxInt64}
 	g.events.bound, g.moves.bound = int(c.EventBuffer), int(c.EventBuffer)
 	if err := g.install(c, 0); err != nil {
 		return nil, err
@@ -126,6 +127,7 @@ func (g *Governor) install(c Config, now time.Duration) error {
 	for _, w := range g.waiting {
 		g.reroute(w)
 	}
+	g.setBurst()
 	g.retry = now
 	g.due = g.earliest()
 	return nil

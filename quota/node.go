@@ -124,9 +124,6 @@ type node struct {
 	due  time.Duration // when it has to be looked at, at the earliest
 	heap int           // place in the schedule, -1 outside
 	id   uint64        // order of creation: breaks ties
-
-	blocked         uint64 // the pass over the waiters in which somebody waited for it
-	blockedPriority int
 }
 
 // sync brings buckets, window and day up to now.

@@ -14,7 +14,7 @@ func (g *Governor) Overrun(now time.Duration, id Permit) (changed bool) {
 		return false
 	}
 	for _, n := range h.route.nodes {
-		if n.scope.Tenant == "" && n.scope.Agent == "" && !n.retired && g.spreadOut(n, now) {
+		if n.common() && !n.retired && g.spreadOut(n, now) {
 			changed = true
 		}
 	}
@@ -23,6 +23,7 @@ func (g *Governor) Overrun(now time.Duration, id Permit) (changed bool) {
 		for _, w := range g.waiting {
 			g.reroute(w)
 		}
+		g.setBurst()
 		g.retry = now
 	}
 	return changed

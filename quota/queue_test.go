@@ -382,7 +382,7 @@ func TestRetryInCountsTheQueue(t *testing.T) {
 		"the same tenant's":           {nil, "heavy", 0, 31 * sec},
 		"another's, by turns":         {nil, "light", 0, 2 * sec},
 		"the greater priority":        {nil, "light", 1, sec},
-		"its own first":               {func(g *quota.Governor) { enqueue(t, g, 0, tenant("light", 0), time.Hour) }, "light", 0, 4 * sec},
+		"its own first":               {func(g *quota.Governor) { enqueue(t, g, 0, tenant("light", 0), time.Hour) }, "light", 0, 3 * sec},
 		"by weight":                   {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", 0), time.Hour) }, "weighty", 0, 3 * sec},
 		"after the greater priority":  {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", 5), time.Hour) }, "heavy", 0, 32 * sec},
 		"before the lesser, by share": {func(g *quota.Governor) { enqueue(t, g, 0, tenant("weighty", -5), time.Hour) }, "heavy", 0, 31 * sec},
@@ -400,12 +400,13 @@ func TestRetryInCountsTheQueue(t *testing.T) {
 	}
 	// At the end of a wait too.
 	g := queued(nil)
-	id := enqueue(t, g, 0, tenant("light", 0), 1500*ms)
+	id := enqueue(t, g, 0, tenant("light", 0), 2500*ms)
 	for range 5 {
 		enqueue(t, g, sec/2, tenant("weighty", 3), time.Hour) // they overtake
 	}
 	g.Grants(sec, nil)
-	if grants := g.Grants(1500*ms, nil); len(grants) != 1 || grants[0].Waiter != id || grants[0].RetryIn != 7*sec-1500*ms {
+	g.Grants(2*sec, nil)
+	if grants := g.Grants(2500*ms, nil); len(grants) != 1 || grants[0].Waiter != id || grants[0].RetryIn != 8*sec-2500*ms {
 		t.Errorf("%+v", grants)
 	}
 	// Windows and tokens count as well.

@@ -71,7 +71,8 @@ func (l *lookahead) arrived(after time.Duration) int64 {
 	case l.again:
 		return math.MaxInt64 / 4
 	}
-	return min(scale(l.sum, int64(after), int64(horizon))/l.cost, math.MaxInt64/4)
+	// One arrival is no rate.
+	return min(scale(max(0, l.sum-l.cost), int64(after), int64(horizon))/l.cost, math.MaxInt64/4)
 }
 
 func (l *lookahead) serve(far bool) {
@@ -96,8 +97,9 @@ func (l *lookahead) tag(far bool) int64 {
 // now, the budget takes to serve so much load; it must not decrease with the load.
 func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, serves func(load int64) time.Duration) time.Duration {
 	mine, left := q.look(now, &r, load)
-	if mine.load = mine.cost; load != nil {
-		mine.load = load(v)
+	own := r.cost()
+	if load != nil {
+		own = load(v)
 	}
 	var (
 		work, again int64
@@ -109,11 +111,12 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, s
 			l.serve(far)
 			work += l.load
 		} else {
-			mine.serve(far)
-			work += mine.load
 			if left--; left == 0 {
+				work += own
 				break
 			}
+			mine.serve(far)
+			work += mine.load
 		}
 		far = !far
 		if work >= again { // as often as it makes a difference
@@ -157,7 +160,8 @@ func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine
 		switch {
 		case n == 0:
 		case f.name == r.Flow:
-			mine.first, left = l.first, left+n
+			mine.first, mine.cost, mine.load = l.first, l.cost/n, l.load/n
+			left += n
 		default:
 			l.cost, l.load, l.above = l.cost/n, l.load/n, l.first > l.same
 			q.sketch = append(q.sketch, l)
