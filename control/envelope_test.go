@@ -105,7 +105,7 @@ func TestEnvelopeHoldsAWindowAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestEnvelopeHeedsWhatHeadersTell(t *testing.T) {
+func TestEnvelopeFollowsTheHeaders(t *testing.T) {
 	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
 	fact := control.Fact{Name: "core", Quota: 10, Remaining: 0, Window: time.Minute, Reset: 30 * sec}
 	law.Sent(0, 1)

@@ -110,13 +110,13 @@ func ReadStreamError(event []byte) Signal {
 			s.Class = class
 		}
 	}
-	s.heed(f)
+	s.apply(f)
 	return s
 }
 
-// heed takes over what the body says, where the status and the headers said
+// apply takes over what the body says, where the status and the headers said
 // less.
-func (s *Signal) heed(f finding) {
+func (s *Signal) apply(f finding) {
 	if f.secondary && s.Class == reason.Rejected {
 		s.Class = reason.Throttled
 	}

@@ -27,7 +27,7 @@
 //
 // What is malformed, negative or absurd is ignored and never an error: a
 // missing figure is [Unknown], a missing limit is absent. The figures are
-// hints. A provider may refuse below them, so a caller still has to heed what
+// hints. A provider may refuse below them, so a caller still has to follow what
 // actually comes back.
 //
 // # When not to use it

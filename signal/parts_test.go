@@ -240,7 +240,7 @@ func TestASecondaryLimitWaitsWhereNothingElseIsSaid(t *testing.T) {
 	} {
 		tt.f.limit = unknownLimit("", "")
 		got := tt.s
-		got.heed(tt.f)
+		got.apply(tt.f)
 		if got.Class != tt.want.Class || got.Exhausted != tt.want.Exhausted || got.RetryAfter != tt.want.RetryAfter || got.HasRetryAfter != tt.want.HasRetryAfter {
 			t.Errorf("%+v with %+v: %+v, want %+v", tt.s, tt.f, got, tt.want)
 		}

@@ -128,7 +128,7 @@ func Read(now time.Time, status int, header http.Header, body []byte) Signal {
 	if status >= http.StatusBadRequest {
 		f := readBody(body)
 		f.secondary = f.secondary && (status == http.StatusForbidden || status == http.StatusTooManyRequests)
-		s.heed(f)
+		s.apply(f)
 	}
 	s.conclude()
 	return s

@@ -33,7 +33,7 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 		// An answer about another number of rows tells nothing of any.
 		o.Rows, o.Class, o.Reason, o.Doubt = nil, reason.Failed, reason.InvalidResponse, true
 	}
-	c.heed(now, f, &o, &s)
+	c.observe(now, f, &o, &s)
 	s.Fates = make([]Fate, len(f.batch.Rows))
 	var left []Row
 	for i, r := range f.batch.Rows {
@@ -56,8 +56,9 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 	return s, true
 }
 
-// heed tells the identity that sent a batch, and the sizer, how it went.
-func (c *Core) heed(now time.Duration, f *flight, o *Outcome, s *Settlement) {
+// observe records the outcome of a batch: for the law of the identity that sent it,
+// and for the sizer.
+func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) {
 	l := &c.lanes[f.batch.Identity]
 	l.inFlight--
 	l.heard = true

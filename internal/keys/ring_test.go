@@ -66,7 +66,7 @@ func TestGenerateMakesKeysOf256Bits(t *testing.T) {
 	}
 }
 
-func TestAdmitHeedsTheExpiry(t *testing.T) {
+func TestAdmitRefusesExpiredKeys(t *testing.T) {
 	secret, hash := keys.Generate()
 	end := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	r := ring(t, keys.Key{ID: "k", Hash: hash, Expires: end})

@@ -39,7 +39,7 @@ type level struct {
 // check what it skips: text that is not JSON makes it find little, no more.
 type walker struct {
 	root    *node
-	heed    *Scanner
+	scanner *Scanner
 	stack   [deepest]level
 	depth   int
 	skipped int   // how many brackets are open below what is skipped
@@ -129,7 +129,7 @@ func (w *walker) value(c byte) {
 func (w *walker) enter(object bool) {
 	n := w.at
 	if n != nil && object {
-		w.heed.object(n.leaf)
+		w.scanner.object(n.leaf)
 	}
 	w.weigh = n != nil && n.leaf == arguments
 	if n == nil || w.weigh || w.depth == deepest || (object && len(n.kids) == 0) {
@@ -162,7 +162,7 @@ func (w *walker) close() {
 	w.depth--
 	n := w.stack[w.depth].node
 	if n == w.root {
-		w.heed.closed(w.depth == 0)
+		w.scanner.closed(w.depth == 0)
 	}
 	w.ended()
 }
@@ -181,7 +181,7 @@ func (w *walker) inWord(p []byte) int {
 		switch c {
 		case ',', '}', ']', ' ', '\t', '\r', '\n':
 			if w.at != nil && w.at.leaf != nothing && w.kept <= longest && string(w.buffer[:w.kept]) != "null" {
-				w.heed.word(w.at.leaf, w.buffer[:w.kept])
+				w.scanner.word(w.at.leaf, w.buffer[:w.kept])
 			}
 			w.ended()
 			return i
@@ -234,7 +234,7 @@ func (w *walker) skip(p []byte) int {
 // pass tells of generated text: how many bytes of it are ASCII, and are not.
 func (w *walker) pass(plain, wide int) {
 	if plain != 0 || wide != 0 {
-		w.heed.passed(plain, wide, w.fresh)
+		w.scanner.passed(plain, wide, w.fresh)
 		w.fresh = false
 	}
 }
@@ -344,7 +344,7 @@ func (w *walker) endString() {
 	default:
 		if w.place == inText && w.at.leaf != text {
 			if word, ok := w.word(); ok {
-				w.heed.word(w.at.leaf, word)
+				w.scanner.word(w.at.leaf, word)
 			}
 		}
 		w.ended()

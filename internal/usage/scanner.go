@@ -56,7 +56,7 @@ func NewScanner(shape Shape, contentType string) *Scanner {
 		s.framing = noFraming
 		return s
 	}
-	s.walker.root, s.walker.heed = grammars[shape], s
+	s.walker.root, s.walker.scanner = grammars[shape], s
 	s.walker.reset()
 	return s
 }
