@@ -21,10 +21,10 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 		if n.common() {
 			own := max(1, w.claim.costAt(n))
 			wait = g.queue.Wait(now, w.request(), w, func(other *waiter) int64 {
-				if other == w || slices.Contains(other.claim.route.nodes, n) {
-					return max(1, other.claim.costAt(n))
+				if other != w && (!slices.Contains(other.claim.route.nodes, n) || g.heldElsewhere(now, other, w)) {
+					return 0
 				}
-				return 0
+				return max(1, other.claim.costAt(n))
 			}, func(work int64) time.Duration {
 				need := amount{}
 				for k := range need {
@@ -35,7 +35,7 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 		} else {
 			need, windowed := w.claim.taken, w.claim.windowed
 			for _, other := range g.waiting {
-				if other != w && other.priority >= w.priority && slices.Contains(other.claim.route.nodes, n) {
+				if other != w && other.priority >= w.priority && slices.Contains(other.claim.route.nodes, n) && !g.heldElsewhere(now, other, w) {
 					for k := range need {
 						need[k] = min(need[k]+other.claim.taken[k], 4*nano)
 					}
@@ -52,6 +52,22 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 		}
 	}
 	return longest, slowest
+}
+
+// heldElsewhere reports whether a scope that is not on w's path keeps other waiting now.
+// What both have in common is left to w meanwhile, so that the queue for one slow model
+// refuses nobody who asks for another one.
+func (g *Governor) heldElsewhere(now time.Duration, other, w *waiter) bool {
+	for _, n := range other.claim.route.nodes {
+		if slices.Contains(w.claim.route.nodes, n) {
+			continue
+		}
+		n.sync(now)
+		if n.examine(now, &other.claim).reason != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // serves is how long the scope's buckets and window take for so many nano-units and so

@@ -73,7 +73,7 @@ func TestSharesOfThoseWhoComeBack(t *testing.T) {
 // nobody from another one, though they have the global limit in common.
 func TestTheQueueForAnotherModelCountsForWhatItTakes(t *testing.T) {
 	g := governor(t, quota.Config{
-		Global: quota.Limits{CallsPerMinute: 600},
+		Global: quota.Limits{CallsPerMinute: 60}, // far fewer than wait for the slow model
 		Models: map[string]quota.Model{"slow": {Limits: quota.Limits{CallsPerMinute: 1}}, "quick": {}},
 	})
 	of := func(model string, n int) quota.Request {
