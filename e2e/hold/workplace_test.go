@@ -102,13 +102,14 @@ func (w workplace) healed(t *testing.T, want harness.Truth) {
 	w.Complete(t, want)
 }
 
-// files are the contents of all files below the given folders, by path.
+// files are the contents of all files below the given folders, by path. Locks are not
+// among them: they name who had them last.
 func (w workplace) files(t *testing.T, below ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, dir := range below {
 		err := filepath.WalkDir(filepath.Join(w.Dir, dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, ".lock") {
 				return err
 			}
 			b, err := os.ReadFile(path)
