@@ -82,7 +82,7 @@ var Headway = Law{
 		{
 			Covers:  []string{"quota"},
 			Imports: []string{"reason", "internal/fairqueue"},
-			Why:     "quota is pure as the others are, and shares the order of those who wait with the pacing",
+			Why:     "quota is pure as the others are; the order of those who wait, which fairqueue decides, is pure too",
 		},
 		{
 			Covers:  pure,
@@ -279,7 +279,7 @@ var Headway = Law{
 		{
 			Covers:    []string{"internal/lockfile"},
 			Libraries: []string{"golang.org/x/sys"},
-			Why:       "a lock is a call of the operating system and nothing else",
+			Why:       "a lock is a call of the operating system, and a table of those this process has",
 		},
 		{
 			Covers:  []string{"internal/sqlitefile"},
