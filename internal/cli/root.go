@@ -45,8 +45,8 @@ leaves a durable record of everything that is still owed. In bulk it loads rows
 the other way, just as fast as they are taken, and accounts for every one.
 
 Exit codes: 0 drained, nothing is left; 75 deferred, run it again and it goes
-on; 64 bad usage or configuration; 69 the provider refused for good; 70 a fault
-on this side.`,
+on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
+69 the provider refused for good; 70 a fault on this side.`,
 		Example: `  headway check connection.yaml         # what would it do?
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
