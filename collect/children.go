@@ -26,10 +26,12 @@ func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
 		b.dirty = true
 		return sink.Remain(ctx, o.to, o.item.Key, keys, time.Now())
 	}
-	if sink, ok := b.run.o.Sink.(Burier); ok && known.hashed && gone > 0 {
+	sink, ok := b.run.o.Sink.(Burier)
+	switch {
+	case !ok:
+	case known.hashed && gone > 0:
 		b.run.unmarked[o.to] += gone
-		return nil
-	} else if ok && len(keys) > 0 {
+	case len(keys) > 0:
 		b.dirty = true
 		return sink.Gone(ctx, o.to, o.item.Key, keys, time.Now())
 	}

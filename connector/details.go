@@ -1,6 +1,6 @@
 package connector
 
-// DetailObserver is a [Caller] that is to be told how the pages of a detail were
+// DetailObserver is a [Caller] that observes how the pages of a detail were
 // found. [Connector.Detail] calls it after the last page of each detail.
 type DetailObserver interface {
 	// DetailWalked takes the walk over one detail of a stream of details. It is safe

@@ -119,7 +119,7 @@ func TestHostileClientsAreBounded(t *testing.T) {
 		"a body that is too long":     {chat + "Content-Length: 99999999999\r\n\r\n", strings.Repeat("a", 1024), 0, []int{413}, 0, time.Second},
 		"too long, and asks first":    {chat + "Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n", "", 0, []int{413}, 0, time.Second},
 		"refused, and asks first":     {"POST /nobody HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", "", 0, []int{404}, 0, time.Second},
-		"refused, and sends nothing":  {"POST /nobody HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", "", 0, []int{404}, granted.rest, granted.rest + time.Second},
+		"refused, and sends nothing":  {"POST /nobody HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", "", 0, []int{404}, defaultGuard.rest, defaultGuard.rest + time.Second},
 		"invalid chunks":              {chat + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "", 0, []int{400, 408}, 0, time.Second},
 		"chunks of endless extension": {chat + "Transfer-Encoding: chunked\r\n\r\n1;", "a=b;", 0, []int{400, 408}, 0, time.Second},
 		"two lengths":                 {chat + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", "", 0, []int{400}, 0, time.Second},
@@ -165,7 +165,7 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 				}
 				var sending sync.WaitGroup
 				sending.Go(func() {
-					time.Sleep(2 * granted.stall) // by then the daemon has given up on the body
+					time.Sleep(2 * defaultGuard.stall) // by then the daemon has given up on the body
 					_, _ = io.WriteString(conn, "\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 				})
 				said, _ := io.ReadAll(conn)
@@ -186,7 +186,7 @@ func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 func TestTheRestOfABodyThatWasSentOnIsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		s := &http.Server{Handler: granted.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &http.Server{Handler: defaultGuard.around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(io.Discard, r.Body)
 			_ = r.Body.Close()
 			if err == nil {
@@ -200,7 +200,7 @@ func TestTheRestOfABodyThatWasSentOnIsNoRequest(t *testing.T) {
 		var sending sync.WaitGroup
 		sending.Go(func() {
 			feed(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", "", 0)
-			time.Sleep(2 * granted.stall)
+			time.Sleep(2 * defaultGuard.stall)
 			feed(conn, "\r\nGET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "", 0)
 		})
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -234,7 +234,7 @@ func TestSlowBodiesPassWhereTheOwnerLetsThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-				s := &http.Server{Handler: grants(c.clients).around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := &http.Server{Handler: guardOf(c.clients).around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if _, err := io.Copy(io.Discard, r.Body); err != nil {
 						w.WriteHeader(http.StatusRequestTimeout)
 					}
@@ -289,7 +289,7 @@ func TestHalfAnUploadIsNoSuccess(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		s := &http.Server{Handler: granted.around(proxy)}
+		s := &http.Server{Handler: defaultGuard.around(proxy)}
 		var serving, sending sync.WaitGroup
 		serving.Go(func() { _ = s.Serve(p) })
 		conn := p.dial(t)
@@ -313,7 +313,7 @@ func TestAClientThatDoesNotReadIsCut(t *testing.T) {
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(granted.drain - time.Second)
+		time.Sleep(defaultGuard.drain - time.Second)
 		synctest.Wait()
 		select {
 		case <-p.closed:

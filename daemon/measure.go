@@ -77,8 +77,8 @@ func (d *Daemon) unreport() {
 	}
 }
 
-// told is told of every call when it is over.
-func (d *Daemon) told(c egress.Call) {
+// recordCall counts, logs and traces each call when it is over.
+func (d *Daemon) recordCall(c egress.Call) {
 	// A client's words may be any bytes, or cut within a character: neither labels
 	// nor spans take that.
 	for _, word := range [...]*string{&c.Model, &c.Budget, &c.Tenant, &c.Agent} {

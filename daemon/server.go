@@ -18,7 +18,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 )
 
-// Bounds of the listener; see also [patience].
+// Bounds of the listener; see also [slowClientGuard].
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
@@ -71,7 +71,7 @@ type server struct {
 func (d *Daemon) serve(l net.Listener) *server {
 	requests, cut := context.WithCancel(context.Background())
 	s := &server{cut: cut, ended: make(chan struct{})}
-	slow := grants(d.config.Clients)
+	slow := guardOf(d.config.Clients)
 	s.http = &http.Server{
 		Handler:           s.counted(slow.around(http.HandlerFunc(d.route))),
 		BaseContext:       func(net.Listener) context.Context { return requests },

@@ -35,12 +35,12 @@ func (d *Daemon) Stop(ctx context.Context) error {
 
 	began := time.Now()
 	d.log.Info("stopping", slog.Duration("drain", drain))
-	patience, done := context.WithTimeout(ctx, drain)
+	ctx, done := context.WithTimeout(ctx, drain)
 	defer done()
-	if err := d.proxy.Drain(patience); err != nil {
+	if err := d.proxy.Drain(ctx); err != nil {
 		d.log.Warn("calls were cut at the end of the drain time", slog.Any("error", err))
 	}
-	stored := d.stopCollecting(patience)
+	stored := d.stopCollecting(ctx)
 	d.hub.Close() // which ends the streams of events
 
 	d.mu.Lock()
@@ -51,7 +51,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 			errs = append(errs, l.quota.Close()) // which answers who waits at the API
 		}
 	}
-	s.shutdown(patience)
+	s.shutdown(ctx)
 	d.saver.stop()
 	d.unreport()
 	errs = append(errs, d.saveRates(time.Now()), d.release(), d.archive.Close())
@@ -66,8 +66,8 @@ func (d *Daemon) Stop(ctx context.Context) error {
 const shutdownTime = time.Second
 
 // shutdown returns when no handler runs.
-func (s *server) shutdown(patience context.Context) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(patience), shutdownTime)
+func (s *server) shutdown(ctx context.Context) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer done()
 	if s.http.Shutdown(ctx) != nil {
 		s.cut()

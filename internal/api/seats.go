@@ -11,7 +11,7 @@ type seats struct {
 	taken  map[string]int // by each guest
 }
 
-// take gives a caller a seat of most, if there is one for it: one guest cannot
+// take gives a caller a seat, of as many as limit, if there is one for it: one guest cannot
 // keep the others out, nor all guests the admins.
 func (s *seats) take(c Caller, limit int) bool {
 	s.mu.Lock()

@@ -5,7 +5,7 @@
 // The new content is written to a file beside the old one, see [Beside], and is
 // then given its name. Whoever calls it makes sure that nobody else replaces the
 // same file meanwhile, with a lock (package lockfile) for instance. A file that
-// grows, or is too large to be held in memory, is none of its business.
+// grows, or is too large to be held in memory, is not for this package.
 //
 // It keeps no state, so it is safe for concurrent use on different files. Errors
 // are those of package os. It reads no clock.
@@ -38,7 +38,7 @@ func Write(d disk.Disk, path string, content []byte) error {
 
 // WriteUnsynced is Write for content that may be lost in a power cut, and waits
 // for no disk. After a power cut the file may even be empty, so its reader has to
-// take a file that it cannot read for none.
+// treat a file that it cannot read as missing.
 func WriteUnsynced(d disk.Disk, path string, content []byte) error {
 	return write(d, path, content, func(disk.File) error { return nil })
 }

@@ -10,7 +10,7 @@ type Sizer struct {
 	perRow      time.Duration // mean
 }
 
-// NewSizer starts at first rows, at most most. A target that is not positive
+// NewSizer starts at first rows, and never has more than limit. A target that is not positive
 // keeps the size.
 func NewSizer(first, limit int, target time.Duration) Sizer {
 	limit = max(limit, 1)

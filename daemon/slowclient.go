@@ -12,9 +12,9 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 )
 
-// patience bounds how slow a client may be. There is no bound on a whole
+// slowClientGuard bounds how slow a client may be. There is no bound on a whole
 // request or answer: a stream may take hours, as long as something moves.
-type patience struct {
+type slowClientGuard struct {
 	// stall is how long a body may send nothing, and drain how long a client may
 	// take nothing of an answer.
 	stall, drain time.Duration
@@ -26,11 +26,11 @@ type patience struct {
 }
 
 // What the daemon grants its clients unless the configuration says otherwise.
-var granted = patience{stall: 30 * time.Second, drain: time.Minute, rate: 1 << 10, rest: 5 * time.Second}
+var defaultGuard = slowClientGuard{stall: 30 * time.Second, drain: time.Minute, rate: 1 << 10, rest: 5 * time.Second}
 
-// grants is what a configuration grants clients.
-func grants(c config.Clients) patience {
-	p := granted
+// guardOf is what a configuration grants clients.
+func guardOf(c config.Clients) slowClientGuard {
+	p := defaultGuard
 	p.stall = cmp.Or(c.BodyStall, p.stall)
 	p.rate = cmp.Or(c.BodyRate, p.rate)
 	p.drain = cmp.Or(c.AnswerStall, p.drain)
@@ -39,9 +39,9 @@ func grants(c config.Clients) patience {
 
 // around puts the bounds around a handler. Deadlines that the handler sets hold
 // beside them: the earlier one counts.
-func (p patience) around(next http.Handler) http.Handler {
+func (p slowClientGuard) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out := &patientWriter{ResponseWriter: w, patience: p, control: http.NewResponseController(w), http1: r.ProtoMajor == 1}
+		out := &patientWriter{ResponseWriter: w, slowClientGuard: p, control: http.NewResponseController(w), http1: r.ProtoMajor == 1}
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &patientBody{ReadCloser: r.Body, out: out, began: time.Now()}
 			// net/http looks at the body of its own request to see whether it may
@@ -70,7 +70,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	if b.over.Load() {
 		return b.ReadCloser.Read(p)
 	}
-	bounds := b.out.patience
+	bounds := b.out.slowClientGuard
 	until := time.Now().Add(bounds.stall)
 	if slowest := b.began.Add(bounds.stall + time.Duration(float64(b.read)/float64(bounds.rate)*float64(time.Second))); slowest.Before(until) {
 		until = slowest
@@ -110,7 +110,7 @@ func (b *patientBody) leave() {
 // patientWriter gives each write its deadline.
 type patientWriter struct {
 	http.ResponseWriter
-	patience
+	slowClientGuard
 	control *http.ResponseController
 	http1   bool // there a deadline that passes between two writes does no harm
 
