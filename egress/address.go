@@ -39,6 +39,28 @@ func (x *exchange) here() string {
 	return scheme + x.r.Host
 }
 
+// relocate turns a Location of the upstream into one that leads through the
+// proxy. It is "" when it leads anywhere else: whoever followed it would be past
+// the quota, with whatever credential it holds.
+//
+// Parameters in which a key may stand are left out of its query.
+func relocate(location, name string, base, asked *url.URL, keys ...string) string {
+	u, err := asked.Parse(location)
+	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
+		return ""
+	}
+	prefix := strings.TrimSuffix(base.EscapedPath(), "/")
+	rest, ok := strings.CutPrefix(u.EscapedPath(), prefix)
+	if !ok || rest != "" && rest[0] != '/' {
+		return ""
+	}
+	to := "/" + name + rest
+	if query := provider.Without(u.RawQuery, append(keys, "key", "$key", "api_key", "api-key", "access_token", "oauth_token")...); query != "" {
+		to += "?" + query
+	}
+	return to
+}
+
 // readdress has the addresses in an answer's header lead through the proxy. Those
 // that lead elsewhere are taken out: a client that follows one would show its
 // Headway key there.

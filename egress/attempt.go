@@ -1,15 +1,12 @@
 package egress
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
-	"errors"
 	"io"
-	"net"
+	"math/rand/v2"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/signal"
 )
 
@@ -60,6 +58,167 @@ type attempt struct {
 	passage passage
 }
 
+// forward sends the call, and again where that is asked for and allowed.
+func (x *exchange) forward() {
+	request := x.estimate()
+	x.inject()
+	// Here the waiting begins, not while the body came.
+	if until := time.Now().Add(x.up.MaxWait); until.Before(x.until) {
+		x.until = until
+	}
+	var last *held
+	for n := 0; ; n++ {
+		last = x.try(request, n < x.up.Retries && x.whole, last)
+		if last == nil {
+			return
+		}
+		if last.disputed {
+			x.restore()
+			n--
+			continue
+		}
+		if !x.sleep(n, last.wait) {
+			x.give(last)
+			return
+		}
+	}
+}
+
+// held is how an attempt ended that may be made again: an answer that was not
+// passed on yet, or a refusal for none.
+type held struct {
+	wait time.Duration // before the next
+	// disputed: it may be refused only because usage was asked for.
+	disputed bool
+	// An answer.
+	res  *http.Response
+	body []byte
+	// None.
+	ending  Ending
+	refusal provider.Refusal
+}
+
+// give passes on what was held.
+func (x *exchange) give(h *held) {
+	if h.res == nil {
+		x.told.Ending = h.ending
+		x.refuse(h.refusal)
+		return
+	}
+	h.res.ContentLength = int64(len(h.body))
+	x.begun(h.res, nil, false)
+	_, err := x.w.Write(h.body)
+	x.told.Received += int64(len(h.body))
+	if x.told.Ending = Complete; err != nil {
+		x.told.Ending = ClientGone
+	}
+}
+
+// try makes one attempt and passes its answer on. What it returns instead is to
+// be tried again. Before is what was held of the attempt before: the client gets
+// it when this one cannot be made.
+func (x *exchange) try(request quota.Request, again bool, before *held) *held {
+	a := x.begin(request)
+	defer a.settle()
+	if fault := a.acquire(); fault != nil {
+		a.pressed(fault)
+		if before != nil && fault.Status != statusClientGone {
+			x.give(before)
+		} else {
+			x.refuse(*fault)
+		}
+		return nil
+	}
+	res, err := a.send()
+	if err == nil && (res.StatusCode < http.StatusOK || res.StatusCode > 599) {
+		_ = res.Body.Close()
+		err = errNoAnswer
+	}
+	if err != nil {
+		a.status = 0
+		ending, fault := a.fail(err)
+		if again && a.class == reason.Lost && fault.Retry {
+			return &held{ending: ending, refusal: fault}
+		}
+		x.told.Ending = ending
+		x.refuse(fault)
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	if again && signal.Classify(res.StatusCode).Throttle() || x.disputed(res.StatusCode) {
+		if h := a.hold(res); h != nil {
+			return h
+		}
+	}
+	x.judge(res.StatusCode)
+	a.pass(res, x.injected())
+	return nil
+}
+
+// hold reads an answer that may be followed by another attempt. It is nil when
+// it is not, and then the answer can still be passed on.
+func (a *attempt) hold(res *http.Response) *held {
+	body, err := io.ReadAll(io.LimitReader(res.Body, signal.MaxBody))
+	rest := io.Reader(res.Body)
+	if err != nil {
+		rest = broken{err}
+	}
+	res.Body = joined{io.MultiReader(bytes.NewReader(body), rest), res.Body}
+	if err == nil && len(body) < signal.MaxBody && a.x.disputed(res.StatusCode) {
+		a.head = body
+		return &held{res: res, body: body, disputed: true}
+	}
+	told := a.x.up.Description.Classify(a.answerAt, res.StatusCode, res.Header, body)
+	if err != nil || len(body) == signal.MaxBody || told.Exhausted || !told.Class.Throttle() ||
+		time.Now().Add(told.RetryAfter).After(a.x.until) {
+		return nil
+	}
+	a.head = body
+	return &held{res: res, body: body, wait: told.RetryAfter}
+}
+
+// broken gives an error that was met once more.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// joined reads from one and closes the other.
+type joined struct {
+	io.Reader
+	io.Closer
+}
+
+// sleep waits before retry n: what the provider asked for, or the backoff, the
+// longer of the two. False when there is no time for it.
+func (x *exchange) sleep(n int, wait time.Duration) bool {
+	asked := wait
+	backoff, err := retry.Backoff{}.Resolve()
+	if err == nil {
+		wait = max(wait, backoff.Wait(n+1, rand.Uint64()))
+	}
+	if time.Now().Add(wait).After(x.until) {
+		return false
+	}
+	by := reason.BoundBackoff
+	if asked > 0 && wait == asked {
+		by = reason.BoundCooldown
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	began := time.Now()
+	defer func() {
+		x.told.Wait += time.Since(began)
+		x.waited(by, time.Since(began))
+	}()
+	select {
+	case <-timer.C:
+		return true
+	case <-x.ctx.Done():
+	case <-x.proxy.draining.Done():
+	}
+	return false
+}
+
 // begin makes an attempt. Its settle has to be called.
 func (x *exchange) begin(r quota.Request) *attempt {
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
@@ -68,178 +227,4 @@ func (x *exchange) begin(r quota.Request) *attempt {
 		a.ctx, a.cancel = context.WithCancelCause(x.ctx) // the call outlives it
 	}
 	return a
-}
-
-// acquire waits for both permits; what it has when there is a refusal is given
-// back by settle.
-func (a *attempt) acquire() *provider.Refusal {
-	x, u := a.x, a.x.up
-	if x.asked.Metered && u.Key != "" {
-		if left := u.spent.left(time.Now(), x.asked.Model); left > 0 {
-			return &provider.Refusal{
-				Status: http.StatusTooManyRequests, Code: string(quota.CodeHardLimit), Reason: reason.QuotaExhausted, RetryIn: left,
-				Message: "The provider said a moment ago that this account's quota is used up.",
-			}
-		}
-	}
-	if f := x.broken(); f != nil {
-		return f
-	}
-	if u.Pacing == nil && (u.Approver == nil || !x.asked.Metered) {
-		return a.enterCircuit()
-	}
-	clock := lap{time.Now()}
-	u.counters.waiting.Add(1)
-	defer func(asked time.Time) {
-		u.counters.waiting.Add(-1)
-		x.told.Wait += time.Since(asked)
-	}(clock.last)
-	ctx, cancel := context.WithDeadline(a.ctx, x.until)
-	defer cancel()
-	defer context.AfterFunc(x.proxy.draining, cancel)()
-	if u.Approver != nil && x.asked.Metered {
-		d, err := u.Approver.ApproveWait(ctx, a.request)
-		x.waited(reason.BoundCeiling, clock.next())
-		if err == nil && !d.Approved {
-			err = d.Refusal(time.Now())
-		}
-		if err != nil {
-			return new(x.denied(err))
-		}
-		a.approved, a.decision = true, d
-	}
-	if u.Pacing != nil {
-		turn := a.turn()
-		err := u.turns.take(ctx, turn, u.interval)
-		queued := clock.next()
-		if err != nil {
-			x.waited(inQueue(u.Pacing.Snapshot().Held), queued)
-			a.heldBack = true
-			return new(x.denied(err))
-		}
-		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
-		u.turns.pass()
-		x.waited(inQueue(permit.Wait()), queued)
-		x.waited(permit.Wait().Bound(), clock.next())
-		if err != nil {
-			a.heldBack = true
-			f := x.denied(err)
-			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {
-				f.RetryIn += u.turns.expected(turn, u.interval) // who comes back is behind those who wait
-			}
-			return &f
-		}
-		a.paced, a.permit = true, permit
-	}
-	if x.ctx.Err() != nil { // it crossed the approval on its way
-		return new(x.denied(x.ctx.Err()))
-	}
-	return a.enterCircuit()
-}
-
-// maxConnections is how many new connections one attempt may take. HTTP/2 lets a
-// server say that it has not looked at a request (GOAWAY), and net/http then sends
-// it again at once, for as long as the server says so.
-const maxConnections = 3
-
-// send gives the request to the transport and waits for the answer's header.
-func (a *attempt) send() (*http.Response, error) {
-	x, u := a.x, a.x.up
-	ctx := httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		a.sent.Store(true)
-		if !c.Reused && a.opened.Add(1) > maxConnections {
-			a.cancel(errResent)
-		}
-	}})
-	a.trace()
-	out, err := x.outbound(ctx, a.span)
-	if err != nil {
-		return nil, err
-	}
-	a.body, a.to = out.Body, out.URL
-	a.watch = newWatch(a.cancel, x.rc, u.ResponseHeaderTimeout, u.CallTimeout)
-	if !x.whole {
-		x.upload.moved = a.watch.move
-		a.watch.uploads(x.upload.reading.Load)
-	}
-	a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
-	a.sent.Store(!u.traced)
-	a.tried, a.sentAt = true, a.watch.began
-	x.told.Attempts++
-	u.counters.attempts.Add(1)
-	res, err := u.send.RoundTrip(out)
-	a.answerAt = time.Now()
-	x.told.Header = a.answerAt.Sub(a.sentAt)
-	if err != nil {
-		if unsent(err) {
-			a.sent.Store(false)
-		}
-		return nil, err
-	}
-	a.sent.Store(true)
-	a.watch.allow(u.IdleTimeout)
-	a.status, a.header = res.StatusCode, res.Header
-	return res, nil
-}
-
-// unsent reports whether an error says that no connection was made.
-func unsent(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return true
-	}
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok || untrusted(err)
-}
-
-// untrusted reports whether no secure connection could be made.
-func untrusted(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[tls.AlertError](err)
-	return ok
-}
-
-// fail says what an attempt without an answer stands for, and how the client is
-// told. The error itself may quote what upstream sent, and goes nowhere.
-func (a *attempt) fail(err error) (Ending, provider.Refusal) {
-	x := a.x
-	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
-		return Refused, incomplete(http.StatusRequestTimeout)
-	}
-	if x.r.Context().Err() != nil {
-		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
-	}
-	cause := context.Cause(a.ctx)
-	switch {
-	case errors.Is(cause, errCut):
-		return Cut, drained()
-	case errors.Is(cause, errStalled):
-		return Refused, incomplete(http.StatusRequestTimeout)
-	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
-		if x.whole || x.upload.ended.Load() {
-			a.class = reason.Failed // else it had not been asked yet
-		}
-		return TimedOut, provider.Refusal{
-			Status: http.StatusGatewayTimeout, Reason: reason.Timeout, Retry: true, RetryIn: time.Second, Message: "The provider did not answer in time.",
-		}
-	}
-	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return Refused, *oversized(long.Limit)
-	}
-	if x.upload.failed.Load() {
-		return Refused, incomplete(http.StatusBadRequest)
-	}
-	a.class = reason.Lost
-	f := provider.Refusal{Status: http.StatusBadGateway, Reason: reason.Unreachable, Retry: true, RetryIn: time.Second, Message: "The provider could not be reached."}
-	switch {
-	case untrusted(err):
-		f.Reason, f.Retry, f.Message = reason.TLS, false, "No secure connection to the provider could be made."
-	case a.sent.Load():
-		f.Message = "The connection to the provider ended without an answer."
-	}
-	return Unreachable, f
 }

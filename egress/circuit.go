@@ -3,17 +3,12 @@ package egress
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/headway-go/headway/breaker"
-	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/event"
-	"github.com/headway-go/headway/internal/usage"
-	"github.com/headway-go/headway/reason"
 )
 
 // Circuit is when a provider, or a part of it, that keeps failing is left alone.
@@ -206,96 +201,4 @@ func starred(path string) string {
 		}
 	}
 	return strings.Join(segments, "/")
-}
-
-// part is what of the provider the call is for.
-func (x *exchange) part() part { return part{x.told.Model, clip(x.path())} }
-
-// sinceOrigin is now for the breakers.
-func (x *exchange) sinceOrigin() time.Duration { return time.Since(x.proxy.origin) }
-
-// broken refuses a call at once while its breaker is open.
-func (x *exchange) broken() *provider.Refusal {
-	wait := x.up.circuits.wait(&x.up.Circuit, x.sinceOrigin(), x.part())
-	if wait == 0 {
-		return nil
-	}
-	return circuitOpen(wait)
-}
-
-func circuitOpen(wait time.Duration) *provider.Refusal {
-	return &provider.Refusal{
-		Status: http.StatusServiceUnavailable, Reason: reason.CircuitOpen.Reason(), RetryIn: wait, Retry: true,
-		Message: "The provider failed too often of late; it is left alone for a moment.",
-	}
-}
-
-// enterCircuit asks the breakers for leave to send.
-func (a *attempt) enterCircuit() *provider.Refusal {
-	x := a.x
-	leave, ok, m := x.up.circuits.admit(&x.up.Circuit, x.sinceOrigin(), x.part())
-	x.moved(m)
-	if !ok {
-		return circuitOpen(probeWait)
-	}
-	a.passage, a.passed = leave, true
-	return nil
-}
-
-// probeWait is when to come back while others find out whether the provider is
-// there again.
-const probeWait = time.Second
-
-// leaveCircuit tells the breakers how the attempt ended.
-func (a *attempt) leaveCircuit() {
-	if !a.passed {
-		return
-	}
-	x := a.x
-	whole, part := a.health()
-	x.moved(x.up.circuits.settle(&x.up.Circuit, x.sinceOrigin(), a.passage, whole, part))
-}
-
-// moved publishes what the breakers did.
-func (x *exchange) moved(m moves) {
-	for _, one := range []struct {
-		breaker.Transition
-		of part
-	}{{m.whole, part{}}, {m.part, x.part()}} {
-		if !one.Moved() || x.table.onCircuit == nil {
-			continue
-		}
-		e := event.Event{
-			At: time.Now(), Type: event.Circuit, Connection: x.up.Name, Note: one.of.String(),
-			Circuit: &event.Breaker{Previous: one.From.String(), State: one.To.String(), Trigger: one.Trigger.String()},
-		}
-		if one.To != breaker.Closed {
-			e.Reason = reason.CircuitOpen.Reason()
-		}
-		x.table.onCircuit(e)
-	}
-}
-
-// health is what an attempt says of the provider as a whole, and of the part that
-// it was for. Only what the provider did counts.
-func (a *attempt) health() (whole, part breaker.Result) {
-	if !a.tried {
-		return breaker.Neutral, breaker.Neutral
-	}
-	switch {
-	case a.sent.Load():
-		whole = breaker.Success
-	case a.class == reason.Lost:
-		return breaker.Failure, breaker.Neutral
-	}
-	switch {
-	case a.problem == usage.OtherProblem && a.class == reason.Failed:
-		// It took the call and answered; what went wrong may be the prompt's doing.
-		return whole, breaker.Neutral
-	case a.class == reason.OK, a.class == reason.Rejected:
-		return whole, breaker.Success
-	case a.class == reason.Overloaded, a.class == reason.Failed, a.class == reason.Lost:
-		return whole, breaker.Failure
-	}
-	return whole, breaker.Neutral
 }

@@ -228,26 +228,6 @@ func (p *Proxy) closeIdle(before, now *table) {
 	}
 }
 
-// enter counts a call in; false when the proxy is draining.
-func (p *Proxy) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.inFlight++
-	return true
-}
-
-func (p *Proxy) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inFlight--
-	if p.closed && p.inFlight == 0 {
-		close(p.idle)
-	}
-}
-
 // grace is how long calls that were cut have to settle their permits.
 const grace = 5 * time.Second
 

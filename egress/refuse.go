@@ -1,10 +1,7 @@
 package egress
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -48,27 +45,6 @@ func (x *exchange) refuse(f provider.Refusal) {
 	x.up.Description.Refuse(x.w, f)
 }
 
-// note logs the call.
-func (x *exchange) note() {
-	level, c := slog.LevelDebug, &x.told
-	switch c.Ending {
-	case Unreachable, TimedOut, BrokenOff, Panicked:
-		level = slog.LevelWarn
-	case Complete, Refused, ClientGone, Cut:
-	}
-	if !x.table.log.Enabled(context.Background(), level) {
-		return
-	}
-	x.table.log.LogAttrs(context.Background(), level, "egress call",
-		slog.String("provider", c.Provider), slog.String("model", c.Model), slog.String("key", c.KeyID),
-		slog.String("tenant", c.Tenant), slog.String("agent", c.Agent),
-		slog.Int("status", c.Status), slog.String("ending", string(c.Ending)), slog.String("class", c.Class.String()),
-		slog.String("reason", c.Reason.String()), slog.String("code", c.Code), slog.Int("attempts", c.Attempts),
-		slog.Duration("wait", c.Wait), slog.Duration("header", c.Header), slog.Duration("whole", c.Whole),
-		slog.Int64("input_tokens", c.Used.Input), slog.Int64("output_tokens", c.Used.Output),
-		slog.Int64("cached_tokens", c.Used.Cached), slog.Int64("reasoning_tokens", c.Used.Reasoning), slog.Bool("told", c.Told))
-}
-
 func invalid(message string) *provider.Refusal {
 	return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, RetryIn: -1, Message: message}
 }
@@ -107,44 +83,6 @@ func drained() provider.Refusal {
 	}
 }
 
-// denied says why no permit was given: by the quota, or by pacing.
-func (x *exchange) denied(err error) provider.Refusal {
-	switch {
-	case x.r.Context().Err() != nil:
-		return provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
-	case x.proxy.draining.Err() != nil:
-		return drained()
-	}
-	if d, ok := errors.AsType[*quota.Denial](err); ok {
-		x.limits(d)
-		return budget(d)
-	}
-	f := provider.Refusal{
-		Status: http.StatusTooManyRequests, Code: string(quota.CodeThrottled), Reason: reason.Deadline, Retry: true, RetryIn: time.Second,
-		Message: "The call cannot be served in time.",
-	}
-	refusal, ok := errors.AsType[*reason.Refusal](err)
-	if !ok {
-		refusal = &reason.Refusal{Reason: reason.Internal}
-	}
-	f.Reason = refusal.Reason
-	if !refusal.RetryAt.IsZero() {
-		f.RetryIn = max(time.Until(refusal.RetryAt), 0)
-	}
-	switch refusal.Reason {
-	case reason.Internal, reason.Closed:
-		f.Status, f.Code = http.StatusServiceUnavailable, ""
-		f.Message = "The proxy cannot keep its budgets at the moment."
-	case reason.CircuitOpen.Reason():
-		f.Status, f.Code = http.StatusServiceUnavailable, ""
-		f.Message = "The provider failed too often of late; it is left alone for a moment."
-	case reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
-		f.Message = "The provider asked to be left alone for longer than the call can wait."
-	default:
-	}
-	return f
-}
-
 // budget puts a quota's refusal in the words of HTTP.
 func budget(d *quota.Denial) provider.Refusal {
 	f := provider.Refusal{
@@ -168,6 +106,55 @@ func budget(d *quota.Denial) provider.Refusal {
 		f.Message = "No room in time within the limits for " + d.Scope.String() + "."
 	}
 	return f
+}
+
+// milliseconds is a duration in whole milliseconds, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// backer is a quota that hears of clients that back off, and of refusals that are
+// not its own.
+type backer interface {
+	Backoff(s quota.Scope, d quota.Decision)
+	HoldBack(r quota.Request, wait time.Duration)
+}
+
+// unbudgeted is the factor for agents that are refused where no budget knows one.
+const unbudgeted = 2
+
+// pressed tells an agent that is refused how it should go on, as advise does for
+// one that is not, and the quota that it backs off.
+func (a *attempt) pressed(f *provider.Refusal) {
+	x, h := a.x, a.x.w.Header()
+	if f.Status != http.StatusTooManyRequests {
+		return
+	}
+	d := quota.Decision{Reason: quota.Throttled, Code: quota.Code(f.Code), RetryIn: f.RetryIn}
+	pressure, factor := "throttle", float64(unbudgeted)
+	switch {
+	case f.Reason == reason.QuotaExhausted:
+		d.Reason, pressure = quota.HardLimit, "exhausted"
+	case d.Code == quota.CodeSoftLimit:
+		d.Reason, pressure = quota.SoftLimit, "soft"
+	}
+	if f.RetryIn < 0 {
+		d.RetryIn = quota.Never
+	}
+	if a.heldBack {
+		x.pace(f.RetryIn)
+	}
+	if x.asked.Metered && x.up.Approver != nil {
+		if b, ok := x.up.Approver.(backer); ok {
+			if a.heldBack {
+				b.HoldBack(a.request, f.RetryIn)
+			}
+			b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
+		}
+		factor = x.up.Approver.Factor(a.request)
+	}
+	scale(h, factor)
+	h.Set(headerPressure, pressure)
 }
 
 // limits adds the RateLimit fields of the budgets that refused. Which of a
@@ -267,9 +254,4 @@ func scoped(c *quota.Config, s quota.Scope) quota.Limits {
 		return models[s.Model]
 	}
 	return limits
-}
-
-// milliseconds is a duration in whole milliseconds, rounded up.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }

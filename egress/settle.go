@@ -6,7 +6,9 @@ import (
 	"time"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
@@ -206,4 +208,58 @@ func (a *attempt) drain() {
 		a.drained += n
 		_ = a.x.up.Approver.Drain(a.decision.Permit, n) // one that has expired is counted when it is settled
 	}
+}
+
+// leaveCircuit tells the breakers how the attempt ended.
+func (a *attempt) leaveCircuit() {
+	if !a.passed {
+		return
+	}
+	x := a.x
+	whole, part := a.health()
+	x.moved(x.up.circuits.settle(&x.up.Circuit, x.sinceOrigin(), a.passage, whole, part))
+}
+
+// moved publishes what the breakers did.
+func (x *exchange) moved(m moves) {
+	for _, one := range []struct {
+		breaker.Transition
+		of part
+	}{{m.whole, part{}}, {m.part, x.part()}} {
+		if !one.Moved() || x.table.onCircuit == nil {
+			continue
+		}
+		e := event.Event{
+			At: time.Now(), Type: event.Circuit, Connection: x.up.Name, Note: one.of.String(),
+			Circuit: &event.Breaker{Previous: one.From.String(), State: one.To.String(), Trigger: one.Trigger.String()},
+		}
+		if one.To != breaker.Closed {
+			e.Reason = reason.CircuitOpen.Reason()
+		}
+		x.table.onCircuit(e)
+	}
+}
+
+// health is what an attempt says of the provider as a whole, and of the part that
+// it was for. Only what the provider did counts.
+func (a *attempt) health() (whole, part breaker.Result) {
+	if !a.tried {
+		return breaker.Neutral, breaker.Neutral
+	}
+	switch {
+	case a.sent.Load():
+		whole = breaker.Success
+	case a.class == reason.Lost:
+		return breaker.Failure, breaker.Neutral
+	}
+	switch {
+	case a.problem == usage.OtherProblem && a.class == reason.Failed:
+		// It took the call and answered; what went wrong may be the prompt's doing.
+		return whole, breaker.Neutral
+	case a.class == reason.OK, a.class == reason.Rejected:
+		return whole, breaker.Success
+	case a.class == reason.Overloaded, a.class == reason.Failed, a.class == reason.Lost:
+		return whole, breaker.Failure
+	}
+	return whole, breaker.Neutral
 }

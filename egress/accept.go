@@ -8,89 +8,8 @@ import (
 
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/keys"
-	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
-
-// Ending says how a call's answer came to its end.
-type Ending string
-
-// The closed set of endings.
-const (
-	// Complete: what upstream answered was passed on whole, be it an error.
-	Complete Ending = "complete"
-	// Refused: the proxy answered, and nothing was sent upstream.
-	Refused Ending = "refused"
-	// Unreachable: upstream could not be reached, or answered nothing that is HTTP.
-	Unreachable Ending = "unreachable"
-	// TimedOut: upstream was silent for too long, or took too long as a whole.
-	TimedOut Ending = "timed_out"
-	// BrokenOff: the upstream's answer broke off.
-	BrokenOff Ending = "broken_off"
-	// ClientGone: the client went away first.
-	ClientGone Ending = "client_gone"
-	// Cut: the proxy was stopped.
-	Cut Ending = "cut"
-	// Panicked: a fault of our own.
-	Panicked Ending = "panicked"
-)
-
-// statusClientGone stands for the status of a call that nobody could be answered.
-const statusClientGone = 499
-
-// Call is one call of a client when it is over: what metrics, traces and logs
-// are made of. It holds no header, body or query, and a path only in Traced. Model,
-// Tenant and Agent are the client's words: bound how many of them become labels.
-type Call struct {
-	// Began is when the request's header was read, on the wall clock.
-	Began time.Time
-	// Provider is empty when the path named none that exists.
-	Provider string
-	Method   string
-	// Model is what was asked for, cut at 128 bytes; Budget is its name in the quota.
-	Model, Budget string
-	// KeyID, Tenant and Agent say who called.
-	KeyID, Tenant, Agent string
-	Priority             int
-	// Law is the control law that paces the provider; empty without pacing.
-	Law string
-	// TraceParent is the client's trace, as its traceparent field has it; empty
-	// without one. Source: W3C Trace Context, section 3.2.
-	TraceParent string
-	// Span is the traceparent of the call's own span; empty without [Options].NewSpan.
-	Span string
-	// Traced are the attempts in their order; nil without a span.
-	Traced []Attempt
-	// Metered says that it costs tokens, Streamed that a stream was asked for.
-	Metered, Streamed bool
-
-	// Status is what the client was answered; 499 when it had gone before.
-	Status int
-	Ending Ending
-	// Class is how the last attempt ended; Unknown when none was sent.
-	Class reason.Class
-	// Reason and Code say why the proxy refused, or what failed upstream; None
-	// and empty when it did not.
-	Reason reason.Reason
-	Code   string
-
-	// Attempts is what was sent upstream; Throttled how many of them the
-	// provider refused for rate or load.
-	Attempts, Throttled int
-	// Wait is the time spent waiting for quota and pacing, Header that from
-	// sending to the response's header, of the last attempt. Whole is everything.
-	Wait, Header, Whole time.Duration
-	// BoundBy is Whole by what kept the call from being faster: waits by what they
-	// were for, latency from sending to the answer's end, and the rest as processing.
-	BoundBy reason.Bounds
-	// Sent and Received are bytes of bodies.
-	Sent, Received int64
-
-	// Estimated is what the call was expected to use, Used what it was charged
-	// for, over all attempts. Told says that the figures are the provider's.
-	Estimated, Used quota.Usage
-	Told            bool
-}
 
 // exchange is one request of a client under way.
 type exchange struct {
@@ -184,28 +103,99 @@ func (x *exchange) serve() {
 	x.forward()
 }
 
-// finish counts and tells the call.
-func (x *exchange) finish() {
-	x.cancel(context.Canceled)
-	x.told.Whole = time.Since(x.began)
-	x.told.Sent += x.upload.n.Load()
-	x.account()
-	if x.up != nil {
-		c := &x.up.counters
-		c.inFlight.Add(-1)
-		c.calls.Add(1)
+// enter counts a call in; false when the proxy is draining.
+func (p *Proxy) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
 	}
-	x.note()
-	x.table.onCall(x.told)
+	p.inFlight++
+	return true
 }
 
-// clip bounds what a client made up, and makes it text.
-func clip(s string) string {
-	const most = 128
-	if len(s) > most {
-		s = s[:most]
+func (p *Proxy) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inFlight--
+	if p.closed && p.inFlight == 0 {
+		close(p.idle)
 	}
-	return strings.ToValidUTF8(s, "")
+}
+
+// route checks that the request is one for a provider that exists.
+func (x *exchange) route() *provider.Refusal {
+	r := x.r
+	switch {
+	case proxied(r):
+		return &provider.Refusal{
+			Status: http.StatusBadRequest, Reason: reason.ClientError,
+			Message: "This is not an open proxy: send the path /{provider}/..., with this address as the base URL.",
+		}
+	case x.up == nil:
+		return &provider.Refusal{
+			Status: http.StatusNotFound, Reason: reason.NotFound,
+			Message: "No provider of that name: the path must begin with the name of a configured provider.",
+		}
+	case r.Method == http.MethodTrace, x.up.Description.API != provider.HTTP && method(r.Method) == "other":
+		// An answer to TRACE repeats the provider's key; and a method that is not
+		// known here may be one there, past its route.
+		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "Method not allowed."}
+	case escapes(r.URL.Path):
+		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
+	case upgrades(r.Header):
+		return &provider.Refusal{
+			Status: http.StatusNotImplemented, Reason: reason.ClientError, RetryIn: -1,
+			Message: "The proxy passes no WebSocket on: call the provider directly for that.",
+		}
+	case keys.Found(r.URL.Path):
+		return invalid("The path holds a Headway key, which belongs in a header.")
+	}
+	return nil
+}
+
+// cut takes the provider's name off an escaped path. The rest begins with a
+// slash, or is empty when there is nothing but the name.
+func cut(escaped string) (name, rest string) {
+	path := strings.TrimPrefix(escaped, "/")
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i:]
+	}
+	return path, ""
+}
+
+// proxied reports whether a request is one to a proxy, which this is not.
+func proxied(r *http.Request) bool {
+	return r.Method == http.MethodConnect || r.URL.Scheme != "" || r.URL.Host != "" || r.URL.Opaque != "" ||
+		!strings.HasPrefix(r.URL.Path, "/")
+}
+
+// escapes reports whether a decoded path has a segment that a server may take
+// for "here" or "above": below a path prefix that would lead out of it. Some
+// servers read a backslash as a slash.
+func escapes(path string) bool {
+	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		segment, _, _ = strings.Cut(segment, ";") // parameters, which some servers take off
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// upgrades reports whether a request wants what only another protocol can give, a
+// WebSocket. Other offers, such as that of HTTP/2 (h2c), are passed over, as a
+// server may: the client then goes on as it began. Source: RFC 9110, section 7.8.
+func upgrades(h http.Header) bool {
+	for _, line := range h["Upgrade"] {
+		for offer := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(offer), "/")
+			if strings.EqualFold(name, "websocket") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // method is the request's method if it is one that exists.

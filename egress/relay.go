@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/headway-go/headway/internal/usage"
+	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 )
@@ -26,6 +28,43 @@ var (
 	wholeBuffers  = sync.Pool{New: func() any { return new([wholeBuffer]byte) }}
 	streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
 )
+
+// begun passes the header of an answer on.
+func (x *exchange) begun(res *http.Response, a *attempt, changed bool) {
+	u, h := x.up, x.w.Header()
+	u.Description.Return(h, res.Header)
+	x.readdress(h, res.Request.URL)
+	if res.ContentLength >= 0 && !changed && res.StatusCode != http.StatusNoContent {
+		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
+	}
+	if a != nil && a.approved || u.Pacing != nil {
+		h.Set(headerWait, milliseconds(x.told.Wait))
+	}
+	if a != nil && a.approved {
+		x.advise(h, a)
+	}
+	x.told.Status = res.StatusCode
+	x.answered = true
+	x.w.WriteHeader(res.StatusCode)
+}
+
+// advise tells an agent how it should go on.
+func (x *exchange) advise(h http.Header, a *attempt) {
+	scale(h, a.x.up.Approver.Factor(a.request))
+	switch advice := a.decision.Advisory; {
+	case advice&quota.AdviseThrottled != 0:
+		h.Set(headerPressure, "throttle")
+	case advice&(quota.AdviseSoft|quota.AdviseOverSoft) != 0:
+		h.Set(headerPressure, "soft")
+	}
+}
+
+// scale says by how much an agent should stretch its rhythm.
+func scale(h http.Header, factor float64) {
+	if factor != 1 {
+		h.Set(headerScale, strconv.FormatFloat(factor, 'f', -1, 64))
+	}
+}
 
 // pass passes an answer on, byte for byte, and reads along.
 func (a *attempt) pass(res *http.Response, injected bool) {

@@ -5,116 +5,17 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headway-go/headway/egress/provider"
-	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
-
-// route checks that the request is one for a provider that exists.
-func (x *exchange) route() *provider.Refusal {
-	r := x.r
-	switch {
-	case proxied(r):
-		return &provider.Refusal{
-			Status: http.StatusBadRequest, Reason: reason.ClientError,
-			Message: "This is not an open proxy: send the path /{provider}/..., with this address as the base URL.",
-		}
-	case x.up == nil:
-		return &provider.Refusal{
-			Status: http.StatusNotFound, Reason: reason.NotFound,
-			Message: "No provider of that name: the path must begin with the name of a configured provider.",
-		}
-	case r.Method == http.MethodTrace, x.up.Description.API != provider.HTTP && method(r.Method) == "other":
-		// An answer to TRACE repeats the provider's key; and a method that is not
-		// known here may be one there, past its route.
-		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "Method not allowed."}
-	case escapes(r.URL.Path):
-		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
-	case upgrades(r.Header):
-		return &provider.Refusal{
-			Status: http.StatusNotImplemented, Reason: reason.ClientError, RetryIn: -1,
-			Message: "The proxy passes no WebSocket on: call the provider directly for that.",
-		}
-	case keys.Found(r.URL.Path):
-		return invalid("The path holds a Headway key, which belongs in a header.")
-	}
-	return nil
-}
-
-// admit finds out who calls, and how long the call may wait.
-func (x *exchange) admit() *provider.Refusal {
-	h, t := x.r.Header, x.table
-	if t.keys != nil {
-		presented := h.Get(headerKey)
-		if presented == "" && x.up.Key != "" {
-			presented = x.up.Description.Key(x.r)
-		}
-		key, err := t.keys.Admit(presented, x.began)
-		if err != nil {
-			return x.stranger()
-		}
-		x.key, x.presented = key, presented
-		x.told.KeyID = key.ID
-	}
-	var err error
-	if x.told.Tenant, x.told.Agent, err = x.key.Bind(h.Get(headerTenant), h.Get(headerAgent)); err != nil {
-		return forbidden("The key is bound to another tenant or agent than the one that the call names.")
-	}
-	if len(x.told.Tenant) > maxName || len(x.told.Agent) > maxName {
-		return invalid(fmt.Sprintf("A tenant or agent is longer than %d bytes.", maxName))
-	}
-	x.told.Priority = x.key.Priority
-	if v := h.Get(headerPriority); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < -maxPriority || n > maxPriority {
-			return invalid(fmt.Sprintf("%s must be a whole number from -%d to %d.", headerPriority, maxPriority, maxPriority))
-		}
-		if x.told.Priority = n; t.keys != nil {
-			x.told.Priority = x.key.Rank(n)
-		}
-	}
-	if x.until, err = patience(x.began, maxSpan, h); err != nil {
-		return invalid(err.Error() + ".")
-	}
-	return nil
-}
-
-const (
-	maxName     = 256 // bytes, as quota has it
-	maxPriority = 1_000_000
-)
-
-// stranger refuses who presents no key. A good key passes whatever its address
-// did before: many clients may share one.
-func (x *exchange) stranger() *provider.Refusal {
-	now := x.began.Sub(x.proxy.origin)
-	if wait, blocked := x.table.strangers.Blocked(now, x.r.RemoteAddr); blocked {
-		return &provider.Refusal{
-			Status: http.StatusTooManyRequests, Reason: reason.Unauthorized, RetryIn: wait,
-			Message: "Too many requests without a valid Headway key.",
-		}
-	}
-	x.table.strangers.Failed(now, x.r.RemoteAddr)
-	x.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
-	where := "in place of the provider's key."
-	if x.up.Key == "" {
-		where = "in " + headerKey + ", beside the provider's key."
-	}
-	return &provider.Refusal{
-		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: -1,
-		Message: "A valid Headway key is needed, " + where,
-	}
-}
 
 // read finds out what the call asks for. The body of one that may cost tokens
 // is read first, bounded in size and time; any other is streamed.

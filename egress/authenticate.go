@@ -1,0 +1,132 @@
+package egress
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/reason"
+)
+
+// admit finds out who calls, and how long the call may wait.
+func (x *exchange) admit() *provider.Refusal {
+	h, t := x.r.Header, x.table
+	if t.keys != nil {
+		presented := h.Get(headerKey)
+		if presented == "" && x.up.Key != "" {
+			presented = x.up.Description.Key(x.r)
+		}
+		key, err := t.keys.Admit(presented, x.began)
+		if err != nil {
+			return x.stranger()
+		}
+		x.key, x.presented = key, presented
+		x.told.KeyID = key.ID
+	}
+	var err error
+	if x.told.Tenant, x.told.Agent, err = x.key.Bind(h.Get(headerTenant), h.Get(headerAgent)); err != nil {
+		return forbidden("The key is bound to another tenant or agent than the one that the call names.")
+	}
+	if len(x.told.Tenant) > maxName || len(x.told.Agent) > maxName {
+		return invalid(fmt.Sprintf("A tenant or agent is longer than %d bytes.", maxName))
+	}
+	x.told.Priority = x.key.Priority
+	if v := h.Get(headerPriority); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < -maxPriority || n > maxPriority {
+			return invalid(fmt.Sprintf("%s must be a whole number from -%d to %d.", headerPriority, maxPriority, maxPriority))
+		}
+		if x.told.Priority = n; t.keys != nil {
+			x.told.Priority = x.key.Rank(n)
+		}
+	}
+	if x.until, err = patience(x.began, maxSpan, h); err != nil {
+		return invalid(err.Error() + ".")
+	}
+	return nil
+}
+
+const (
+	maxName     = 256 // bytes, as quota has it
+	maxPriority = 1_000_000
+)
+
+// stranger refuses who presents no key. A good key passes whatever its address
+// did before: many clients may share one.
+func (x *exchange) stranger() *provider.Refusal {
+	now := x.began.Sub(x.proxy.origin)
+	if wait, blocked := x.table.strangers.Blocked(now, x.r.RemoteAddr); blocked {
+		return &provider.Refusal{
+			Status: http.StatusTooManyRequests, Reason: reason.Unauthorized, RetryIn: wait,
+			Message: "Too many requests without a valid Headway key.",
+		}
+	}
+	x.table.strangers.Failed(now, x.r.RemoteAddr)
+	x.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	where := "in place of the provider's key."
+	if x.up.Key == "" {
+		where = "in " + headerKey + ", beside the provider's key."
+	}
+	return &provider.Refusal{
+		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: -1,
+		Message: "A valid Headway key is needed, " + where,
+	}
+}
+
+// sdkTimeouts are fields in which SDKs tell their own timeout, in seconds:
+// OpenAI's and Anthropic's (made with Stainless), and Google's.
+var sdkTimeouts = [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout", "X-Server-Timeout"}
+
+// patience is the instant up to which a client's call may wait: most after it
+// began, or what its header says, if that is earlier. A field of an SDK that
+// cannot be read is passed over; the error names one of ours.
+func patience(began time.Time, limit time.Duration, h http.Header) (time.Time, error) {
+	until := began.Add(limit)
+	sooner := func(t time.Time) {
+		if t.Before(until) {
+			until = t
+		}
+	}
+	if v := h.Get(headerDeadline); v != "" {
+		t, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return until, fmt.Errorf("%s is not an RFC 3339 instant, such as 2006-01-02T15:04:05Z", headerDeadline)
+		}
+		sooner(t)
+	}
+	if v := h.Get(headerTimeout); v != "" {
+		d, ok := span(v)
+		if !ok {
+			return until, fmt.Errorf("%s is not a length of time above 0, such as 2s or 2 (seconds)", headerTimeout)
+		}
+		sooner(began.Add(d))
+	}
+	for _, name := range sdkTimeouts {
+		if d, ok := span(h.Get(name)); ok {
+			sooner(began.Add(d))
+		}
+	}
+	return until, nil
+}
+
+// maxSpan is longer than anybody waits; it keeps sums in range.
+const maxSpan = 24 * time.Hour
+
+// span reads seconds, or a duration with its unit.
+func span(v string) (time.Duration, bool) {
+	if v == "" || len(v) > 32 {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseFloat(v, 64); err == nil {
+		if !(seconds > 0) || math.IsInf(seconds, 0) {
+			return 0, false
+		}
+		return time.Duration(min(seconds, maxSpan.Seconds()) * float64(time.Second)), true
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(v))
+	return min(d, maxSpan), err == nil && d > 0
+}

@@ -1,0 +1,277 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/usage"
+	"github.com/headway-go/headway/reason"
+)
+
+// maxConnections is how many new connections one attempt may take. HTTP/2 lets a
+// server say that it has not looked at a request (GOAWAY), and net/http then sends
+// it again at once, for as long as the server says so.
+const maxConnections = 3
+
+// send gives the request to the transport and waits for the answer's header.
+func (a *attempt) send() (*http.Response, error) {
+	x, u := a.x, a.x.up
+	ctx := httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		a.sent.Store(true)
+		if !c.Reused && a.opened.Add(1) > maxConnections {
+			a.cancel(errResent)
+		}
+	}})
+	a.trace()
+	out, err := x.outbound(ctx, a.span)
+	if err != nil {
+		return nil, err
+	}
+	a.body, a.to = out.Body, out.URL
+	a.watch = newWatch(a.cancel, x.rc, u.ResponseHeaderTimeout, u.CallTimeout)
+	if !x.whole {
+		x.upload.moved = a.watch.move
+		a.watch.uploads(x.upload.reading.Load)
+	}
+	a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
+	a.sent.Store(!u.traced)
+	a.tried, a.sentAt = true, a.watch.began
+	x.told.Attempts++
+	u.counters.attempts.Add(1)
+	res, err := u.send.RoundTrip(out)
+	a.answerAt = time.Now()
+	x.told.Header = a.answerAt.Sub(a.sentAt)
+	if err != nil {
+		if unsent(err) {
+			a.sent.Store(false)
+		}
+		return nil, err
+	}
+	a.sent.Store(true)
+	a.watch.allow(u.IdleTimeout)
+	a.status, a.header = res.StatusCode, res.Header
+	return res, nil
+}
+
+// trace gives the attempt a span of its own below the call's, if that has one.
+func (a *attempt) trace() {
+	if x := a.x; x.told.Span != "" {
+		a.span = x.table.newSpan(x.told.Span)
+	}
+}
+
+// outbound is the request as it goes upstream, with the attempt's span as parent
+// if it has one.
+func (x *exchange) outbound(ctx context.Context, span string) (*http.Request, error) {
+	u, in := x.up, x.r
+	to, err := target(u.Description.Upstream, x.rest, in.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	out := in.WithContext(ctx)
+	out.URL, out.Host, out.RequestURI = to, to.Host, ""
+	out.Header = make(http.Header, len(in.Header)+2)
+	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
+	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
+	u.Description.Forward(out.Header, in.Header)
+	if u.Key == "" {
+		u.Description.PassKey(out.Header, in.Header)
+	}
+	x.withhold(out)
+	if x.injected() {
+		delete(out.Header, "Content-Encoding") // it was made of what the body holds
+	}
+	if span != "" {
+		out.Header["Traceparent"] = []string{span}
+	}
+	if u.Key != "" {
+		u.Description.SetKey(out, u.Key)
+	}
+	if _, ok := in.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // else net/http says its own
+	}
+	if x.asked.Metered && x.asked.Shape != usage.None || len(u.Description.Addresses) > 0 {
+		out.Header["Accept-Encoding"] = identity
+	} else if v, ok := in.Header["Accept-Encoding"]; ok {
+		out.Header["Accept-Encoding"] = v
+	}
+	switch {
+	case !x.whole:
+		out.Body = uploaded{http.MaxBytesReader(nil, in.Body, u.MaxUpload), ctx, &x.upload}
+		out.GetBody = nil
+	case len(x.body) == 0:
+		out.Body, out.ContentLength, out.GetBody = http.NoBody, 0, nil
+	default:
+		// With GetBody net/http may send it again by itself over a new connection,
+		// when the old one ended before anything of it was looked at.
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(x.body)), int64(len(x.body))
+		x.told.Sent += int64(len(x.body))
+	}
+	return out, nil
+}
+
+var identity = []string{"identity"}
+
+// target is the upstream's URL for the rest of an escaped path. The error is
+// that of a percent sign which stands for nothing.
+func target(base *url.URL, rest, query string) (*url.URL, error) {
+	path, err := url.PathUnescape(rest)
+	if err != nil {
+		return nil, err
+	}
+	raw := strings.TrimSuffix(base.EscapedPath(), "/") + rest
+	u := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/") + path, RawQuery: query}
+	if u.Path != raw {
+		u.RawPath = raw
+	}
+	return u, nil
+}
+
+// unsent reports whether an error says that no connection was made.
+func unsent(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok || untrusted(err)
+}
+
+// untrusted reports whether no secure connection could be made.
+func untrusted(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[tls.AlertError](err)
+	return ok
+}
+
+// fail says what an attempt without an answer stands for, and how the client is
+// told. The error itself may quote what upstream sent, and goes nowhere.
+func (a *attempt) fail(err error) (Ending, provider.Refusal) {
+	x := a.x
+	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
+		return Refused, incomplete(http.StatusRequestTimeout)
+	}
+	if x.r.Context().Err() != nil {
+		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
+	}
+	cause := context.Cause(a.ctx)
+	switch {
+	case errors.Is(cause, errCut):
+		return Cut, drained()
+	case errors.Is(cause, errStalled):
+		return Refused, incomplete(http.StatusRequestTimeout)
+	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
+		if x.whole || x.upload.ended.Load() {
+			a.class = reason.Failed // else it had not been asked yet
+		}
+		return TimedOut, provider.Refusal{
+			Status: http.StatusGatewayTimeout, Reason: reason.Timeout, Retry: true, RetryIn: time.Second, Message: "The provider did not answer in time.",
+		}
+	}
+	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return Refused, *oversized(long.Limit)
+	}
+	if x.upload.failed.Load() {
+		return Refused, incomplete(http.StatusBadRequest)
+	}
+	a.class = reason.Lost
+	f := provider.Refusal{Status: http.StatusBadGateway, Reason: reason.Unreachable, Retry: true, RetryIn: time.Second, Message: "The provider could not be reached."}
+	switch {
+	case untrusted(err):
+		f.Reason, f.Retry, f.Message = reason.TLS, false, "No secure connection to the provider could be made."
+	case a.sent.Load():
+		f.Message = "The connection to the provider ended without an answer."
+	}
+	return Unreachable, f
+}
+
+// holdsKey reports whether a text holds what the call presented as its Headway
+// key, or anything that has the form of one.
+func (x *exchange) holdsKey(text string) bool {
+	if x.presented != "" && strings.Contains(text, x.presented) {
+		return true
+	}
+	return keys.Found(text)
+}
+
+// withhold takes out of a request that goes upstream whatever holds a Headway
+// key, wherever the client put it. The provider's own key is put in after.
+func (x *exchange) withhold(out *http.Request) {
+	for name, values := range out.Header {
+		if slices.ContainsFunc(values, x.holdsKey) {
+			delete(out.Header, name)
+		}
+	}
+	if out.URL.RawQuery == "" || !x.inQuery(out.URL.RawQuery) {
+		return
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(out.URL.RawQuery, "&") {
+		if !x.inQuery(pair) {
+			kept = append(kept, pair)
+		}
+	}
+	out.URL.RawQuery = strings.Join(kept, "&")
+}
+
+// inQuery reports whether a query, or a pair of one, holds a Headway key.
+func (x *exchange) inQuery(query string) bool {
+	if x.holdsKey(query) {
+		return true
+	}
+	decoded, err := url.QueryUnescape(query)
+	return err == nil && x.holdsKey(decoded)
+}
+
+// upload is what is known of a request body that is passed on as it comes.
+// net/http may still read it when the answer is there.
+type upload struct {
+	moved   func() // each read that brought something; set before the body is sent
+	n       atomic.Int64
+	reading atomic.Bool // the client is waited for
+	ended   atomic.Bool // all of it has come
+	failed  atomic.Bool // it did not come whole, or not well-formed, from the client
+}
+
+// uploaded is the body itself.
+type uploaded struct {
+	io.ReadCloser
+	ctx context.Context // of the attempt
+	*upload
+}
+
+func (u uploaded) Read(p []byte) (int, error) {
+	u.reading.Store(true)
+	n, err := u.ReadCloser.Read(p)
+	u.reading.Store(false)
+	u.n.Add(int64(n))
+	if n > 0 && u.moved != nil {
+		u.moved()
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		u.ended.Store(true)
+	case err != nil && u.ctx.Err() == nil:
+		u.failed.Store(true)
+	}
+	return n, err
+}
