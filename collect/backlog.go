@@ -34,7 +34,7 @@ func backlogSince(s connector.Stream, asked string, todo []task) string {
 // deferRest puts the details of a whole page off, unsent, while pressure keeps
 // details from being fetched at all. A list since the given watermark shows
 // every item of the page.
-func (r *run) deferRest(ctx context.Context, b *batch, todo []task, why *stop, since string, now time.Time) error {
+func (r *execution) deferRest(ctx context.Context, b *batch, todo []task, why *stop, since string, now time.Time) error {
 	for _, t := range todo {
 		if r.gapsOf[t.to] < r.o.backlogAfter {
 			r.gapsOf[t.to]++
@@ -88,7 +88,7 @@ func joined(old, g Gap) string {
 // details that are owed. Where it stops, the gap remembers its page. It is done
 // when nothing is owed: what a list since the watermark did not show is looked
 // for in the whole list, and what that does not show becomes gaps by key.
-func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *stop {
+func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *stop {
 	keep := func(why *stop) *stop {
 		return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, why)
 	}
@@ -164,7 +164,7 @@ func (r *run) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *st
 // closeBacklog ends a backlog. What is owed still was in no list: it is gone, or
 // the list does not show all there is. Each becomes a gap by its key, which
 // recovery asks for and which says what came of it.
-func (r *run) closeBacklog(ctx context.Context, s connector.Stream, g Gap) error {
+func (r *execution) closeBacklog(ctx context.Context, s connector.Stream, g Gap) error {
 	for {
 		keys, err := r.o.Store.Owed(ctx, r.o.Connection, s.Name, gapPageRows)
 		if err != nil {
@@ -206,7 +206,7 @@ func unlisted(o outcome) error {
 }
 
 // owedOf picks the items of a page whose details a backlog owes.
-func (r *run) owedOf(ctx context.Context, s connector.Stream, page connector.Page) (*batch, []task, error) {
+func (r *execution) owedOf(ctx context.Context, s connector.Stream, page connector.Page) (*batch, []task, error) {
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
 		keys[i] = it.Key

@@ -26,7 +26,7 @@ const maxCircuitWaits = 8
 
 // caller is the connector's way out: every request of a run goes through it.
 type caller struct {
-	run    *run
+	run    *execution
 	client *http.Client
 	last   atomic.Pointer[string] // the route of the newest request
 
@@ -102,7 +102,7 @@ func (c *caller) route() string {
 }
 
 // newCaller builds the governed client of a run.
-func newCaller(r *run, g *headway.Governor) (*caller, error) {
+func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 	o := r.o
 	options := transport.Options{
 		Base: o.Base, Timeout: o.Timeout, Whole: o.MaxBody,
@@ -280,4 +280,65 @@ func unreached(err error) reason.Reason {
 		return reason.Timeout
 	}
 	return reason.Unreachable
+}
+
+// What a base URL with the wrong scheme looks like from here.
+var (
+	errSpeaksTLS   = errors.New("the provider speaks https here and not http: base_url has the wrong scheme or port")
+	errSpeaksPlain = errors.New("the provider speaks http here and not https: base_url has the wrong scheme or port")
+)
+
+// plainToTLS reports whether a response says that its port speaks TLS alone.
+func plainToTLS(res *http.Response, body []byte) bool {
+	return res.Request != nil && res.Request.URL.Scheme == "http" && connector.SpeaksTLS(res.StatusCode, body)
+}
+
+// NewCaller gives a governed way out that belongs to no run, for a request or
+// two such as a check's probe. It uses the options' pacing, base, bounds and
+// classification; it stores nothing.
+func NewCaller(o Options) (connector.Caller, error) {
+	o.Timeout = orDefault(o.Timeout, 30*time.Second)
+	o.MaxBody = orDefault(o.MaxBody, 64<<20)
+	o.RetryBudget.MaxRequests = o.MaxRequests
+	r := &execution{o: o, started: time.Now()}
+	r.live.started = r.started
+	r.budget.maxRequests = o.MaxRequests
+	pacing := o.Pacing
+	pacing.Name = o.Connection
+	var err error
+	if r.governor, err = headway.New(pacing); err != nil {
+		return nil, err
+	}
+	return newCaller(r, r.governor)
+}
+
+// budget holds a run to the owner's caps. They are looked at between attempts:
+// one under way is never cut.
+type budget struct {
+	maxRequests int64
+	deadline    time.Time // zero: none
+	attempts    atomic.Int64
+}
+
+// take counts one attempt that is about to be sent, or says which cap forbids it.
+func (b *budget) take() error {
+	if b.maxRequests > 0 && b.attempts.Add(1) > b.maxRequests {
+		b.attempts.Add(-1)
+		return &reason.Refusal{Reason: reason.MaxRequests.Reason()}
+	}
+	if b.maxRequests == 0 {
+		b.attempts.Add(1)
+	}
+	return nil
+}
+
+// spent says which cap is used up at now; ok is false while none is.
+func (b *budget) spent(now time.Time) (c reason.Cap, ok bool) {
+	switch {
+	case b.maxRequests > 0 && b.attempts.Load() >= b.maxRequests:
+		return reason.MaxRequests, true
+	case !b.deadline.IsZero() && !now.Before(b.deadline):
+		return reason.MaxWallClock, true
+	}
+	return 0, false
 }

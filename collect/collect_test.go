@@ -256,8 +256,8 @@ func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
 		}
 		b.o.Pacing.Initial, b.o.Pacing.Step = time.Microsecond, time.Microsecond
 		s, err := b.run(t)
-		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
-			t.Fatalf("got %s (%s), %+v, %v", s.State, s.Reason, s.Pressure, err)
+		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() || s.Cooldown.Cycles != 0 || !s.Cooldown.Until.IsZero() {
+			t.Fatalf("got %s (%s), %+v, %v", s.State, s.Reason, s.Cooldown, err)
 		}
 		down, b.o.MaxWallClock = false, 0
 		b.drained(t)
@@ -414,7 +414,7 @@ func TestABoundedCatchupDoesNotKeepTheSteadyStateWaiting(t *testing.T) {
 	b := newBench(t, 12)
 	b.o.CatchupPages = 2
 	s, err := b.run(t)
-	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxCatchup.Reason() || !s.Pressure.Until.IsZero() {
+	if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxCatchup.Reason() || !s.Cooldown.Until.IsZero() {
 		t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
 	}
 	catchup, steady := b.lanes(t)

@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
@@ -21,7 +23,7 @@ import (
 type Collector struct {
 	o   Options
 	mu  sync.Mutex
-	run *run // the run under way, for Live
+	run *execution // the run under way, for Live
 }
 
 // New checks the options; the error names the field, its value and its bound.
@@ -42,7 +44,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	r := &run{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, unmarked: map[string]int64{}, stored: map[string]*keySet{}}
+	r := &execution{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, unmarked: map[string]int64{}, stored: map[string]*keySet{}}
 	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
@@ -95,8 +97,8 @@ func newRunID(now time.Time) (string, error) {
 	return now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(b[:]), nil
 }
 
-// run is one execution.
-type run struct {
+// execution is one run of a connection.
+type execution struct {
 	o        Options
 	id       string
 	started  time.Time
@@ -106,7 +108,7 @@ type run struct {
 	waiting  context.Context // ends when Stop is closed: nothing waits any longer
 	lease    Lease
 	warm     bool
-	pressure Pressure
+	cooldown Cooldown
 	// suspended says why details are no longer asked for in this run; nil while
 	// they are.
 	suspended *stop
@@ -152,7 +154,7 @@ type stop struct {
 }
 
 // collect does the work of the run; nil means that nothing is left.
-func (r *run) collect(ctx context.Context) *stop {
+func (r *execution) collect(ctx context.Context) *stop {
 	r.emit(event.Event{Type: event.RunStart, Phase: string(r.o.Lane)})
 	if r.o.Fresh {
 		if err := r.forget(ctx); err != nil {
@@ -184,7 +186,7 @@ func (r *run) collect(ctx context.Context) *stop {
 	if err != nil {
 		return r.broken(ctx, err)
 	}
-	r.pressure = state.Pressure
+	r.cooldown = state.Cooldown
 	// What is owed comes first, then what is new, then what the walk left owed.
 	held := r.recover(ctx)
 	if held != nil && !held.pressed() {
@@ -221,7 +223,7 @@ func (r *run) collect(ctx context.Context) *stop {
 
 // alone reports whether a stop concerns only the stream that met it, so that
 // the others are collected all the same.
-func (r *run) alone(s *stop) bool {
+func (r *execution) alone(s *stop) bool {
 	switch s.why {
 	case reason.NotFound, reason.ClientError, reason.Forbidden, reason.InvalidResponse, reason.CursorRepeats,
 		reason.ServerError, reason.Timeout:
@@ -242,7 +244,7 @@ func (s *stop) pressed() bool {
 
 // forget starts the connection over: what the sink has is set aside, what the
 // store knows is removed. Cut short between the two it can be done again.
-func (r *run) forget(ctx context.Context) error {
+func (r *execution) forget(ctx context.Context) error {
 	if sink, ok := r.o.Sink.(Asider); ok {
 		var names []string
 		for _, s := range r.streams() {
@@ -261,7 +263,7 @@ func (r *run) forget(ctx context.Context) error {
 }
 
 // streams is all that will be written to the sink.
-func (r *run) streams() []StreamInfo { return streamsOf(r.o.Connector) }
+func (r *execution) streams() []StreamInfo { return streamsOf(r.o.Connector) }
 
 func streamsOf(c connector.Connector) []StreamInfo {
 	var all []StreamInfo
@@ -275,7 +277,7 @@ func streamsOf(c connector.Connector) []StreamInfo {
 }
 
 // broken is the end of a run that met an internal error, or was canceled.
-func (r *run) broken(ctx context.Context, err error) *stop {
+func (r *execution) broken(ctx context.Context, err error) *stop {
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(context.Cause(ctx), ErrLeaseLost):
 		return &stop{why: reason.LeaseLost, err: ErrLeaseLost}
@@ -286,7 +288,7 @@ func (r *run) broken(ctx context.Context, err error) *stop {
 }
 
 // halted says why no further slice may be begun; nil when one may.
-func (r *run) halted(ctx context.Context) *stop {
+func (r *execution) halted(ctx context.Context) *stop {
 	if ctx.Err() != nil {
 		return r.broken(ctx, ctx.Err())
 	}
@@ -302,7 +304,7 @@ func (r *run) halted(ctx context.Context) *stop {
 }
 
 // refusedFor is the end of a run whose list could not be read.
-func (r *run) refusedFor(ctx context.Context, err error) *stop {
+func (r *execution) refusedFor(ctx context.Context, err error) *stop {
 	if ctx.Err() != nil {
 		return r.broken(ctx, err)
 	}
@@ -328,9 +330,68 @@ func (r *run) refusedFor(ctx context.Context, err error) *stop {
 
 // capped says in the owner's words what ended a wait: a deadline that the run
 // itself set is its wall clock.
-func (r *run) capped(why reason.Reason) reason.Reason {
+func (r *execution) capped(why reason.Reason) reason.Reason {
 	if why == reason.Deadline && !r.budget.deadline.IsZero() {
 		return reason.MaxWallClock.Reason()
 	}
 	return why
+}
+
+// heartbeat renews the lease until the context ends. Once another holder has
+// the connection the run is canceled with that as its cause. A renewal that
+// fails for another reason is tried again: the fencing token protects the
+// state meanwhile, not the clock.
+func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(ttl / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-tick.C:
+				err := store.Renew(ctx, lease, now, ttl)
+				if errors.Is(err, ErrLeaseLost) {
+					lost(ErrLeaseLost)
+					return
+				}
+			}
+		}
+	})
+	return &wg
+}
+
+// warmStart restores what the last run learned. What cannot be used is told and
+// forgotten; it is never an error.
+func (r *execution) warmStart(p *Pacing) {
+	if p == nil {
+		return
+	}
+	note := "restored"
+	if err := control.Fresh(p.RecordedAt, time.Now(), control.StaleAfter); err != nil {
+		note = "discarded_stale_or_undated"
+	} else if p.IntervalMS <= 0 || math.IsNaN(p.IntervalMS) || p.IntervalMS > float64(control.StaleAfter.Milliseconds()) {
+		note = "discarded_unreadable"
+	} else if err := r.governor.Restore(control.State{
+		Law: p.Law, Version: p.Version, Data: p.State,
+		Interval: time.Duration(p.IntervalMS * float64(time.Millisecond)),
+	}); err != nil {
+		note = "discarded_unreadable"
+	} else {
+		r.warm = true
+	}
+	r.emit(event.Event{Type: event.WarmStart, Note: note})
+}
+
+// learned is what the next run may start from; nil while nothing is known.
+func (r *execution) learned(at time.Time) *Pacing {
+	if r.governor.Snapshot().Rate == nil {
+		return nil
+	}
+	s := r.governor.Learned()
+	return &Pacing{
+		Version: s.Version, Law: s.Law, State: s.Data, RecordedAt: at,
+		IntervalMS: float64(s.Interval) / float64(time.Millisecond),
+	}
 }

@@ -163,7 +163,7 @@ func TestWhichFailuresOfDetailsStopTheRun(t *testing.T) {
 		{"stopped", []error{&connector.Failure{Reason: reason.ServerError, Stopped: reason.RetryBudget.Reason(), RetryAt: clock(0)}}, 0, reason.RetryBudget.Reason(), false},
 		{"two, one fetched, and two", []error{fail(reason.Unauthorized), fail(reason.Unauthorized), fetched, fail(reason.Unauthorized), fail(reason.Unauthorized)}, -1, 0, false},
 	} {
-		r, at := &run{}, -1
+		r, at := &execution{}, -1
 		var end *stop
 		for i, err := range tt.errs {
 			if errors.Is(err, fetched) {
@@ -304,7 +304,7 @@ func TestWhatEndsTheWaitForACircuit(t *testing.T) {
 func TestTheEndOfWorkIsSaidInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		halt := make(chan struct{})
-		r := &run{o: Options{Stop: halt}}
+		r := &execution{o: Options{Stop: halt}}
 		if end := r.halted(t.Context()); end != nil {
 			t.Fatalf("nothing ends it: %+v", end)
 		}

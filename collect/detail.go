@@ -38,7 +38,7 @@ type ending struct {
 // what came of them into the batch. What has come is committed on the way, so
 // that a run that is killed keeps nearly all of it; the lane stays where it is
 // until the whole page is done. After a stop the rest become gaps.
-func (r *run) details(ctx context.Context, b *batch, todo []task, last bool) *ending {
+func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool) *ending {
 	r.live.owe(int64(len(todo)), last)
 	defer r.live.owe(0, last)
 	in, out := make(chan task), make(chan outcome)
@@ -99,7 +99,7 @@ func (r *run) details(ctx context.Context, b *batch, todo []task, last bool) *en
 }
 
 // came puts one outcome into the batch. The ending is nil when the rest may go on.
-func (r *run) came(ctx context.Context, b *batch, o outcome) *ending {
+func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {
 	fault.Point(fault.DetailFetched)
 	if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
 		return &ending{stop: r.broken(ctx, context.Canceled), abort: true}
@@ -135,15 +135,6 @@ const (
 	commitShare = 20
 )
 
-// saves says when the outcomes of an unfinished page are committed: at once
-// when they come slowly, otherwise as often as costs little, and at least once
-// a second. The zero value is due.
-type saves struct {
-	last time.Time     // when the newest commit ended
-	cost time.Duration // how long it took
-	age  time.Duration // how old the run was then
-}
-
 // at is the earliest instant of the next commit.
 func (s saves) at() time.Time {
 	return s.last.Add(max(minSpacing, min(commitShare*s.cost, s.age/ageShare, maxSpacing)))
@@ -166,7 +157,7 @@ const maxPressed = 8
 // to send, an empty retry budget (a provider that fails so often is not sent the
 // first attempts of everything else either), a credential that is no longer
 // taken, a quota that is used up. Other failures concern one item.
-func (r *run) stopsRun(err error) *stop {
+func (r *execution) stopsRun(err error) *stop {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {
 		return &stop{why: r.Reason, retryAt: r.RetryAt}
 	}
@@ -189,6 +180,39 @@ func (r *run) stopsRun(err error) *stop {
 			r.pressed = 0
 			return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
 		}
+	}
+	return nil
+}
+
+// writeChildren writes the records of a detail that differ from the last time,
+// and marks those that are gone, where the sink can.
+func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
+	known := o.children
+	changed, keys, gone := o.children.update(o.records)
+	records := make([]Record, 0, len(changed))
+	for _, r := range changed {
+		records = append(records, Record{Key: r.Key, Parent: o.item.Key, Data: r.Data})
+	}
+	if err := b.write(ctx, o.to, records); err != nil {
+		return err
+	}
+	b.Progress.ChildrenGone += gone
+	if sink, ok := b.run.o.Sink.(Marker); ok && (gone > 0 || known.vague) {
+		keys := make([]string, len(o.records))
+		for i, r := range o.records {
+			keys[i] = r.Key
+		}
+		b.dirty = true
+		return sink.Remain(ctx, o.to, o.item.Key, keys, time.Now())
+	}
+	sink, ok := b.run.o.Sink.(Burier)
+	switch {
+	case !ok:
+	case known.hashed && gone > 0:
+		b.run.unmarked[o.to] += gone
+	case len(keys) > 0:
+		b.dirty = true
+		return sink.Gone(ctx, o.to, o.item.Key, keys, time.Now())
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (b *bench) cool(t *testing.T, until time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := collect.RunEnd{At: time.Now(), State: collect.RunDeferred, Pressure: collect.Pressure{Until: until}}
+	end := collect.RunEnd{At: time.Now(), State: collect.RunDeferred, Cooldown: collect.Cooldown{Until: until}}
 	if err := b.store.Finish(t.Context(), l, end); err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func TestABrokenGapIsQuarantinedAndCanBeReleased(t *testing.T) {
 	quarantined := b.gaps(t, collect.GapTerminal)
 	b.requests = nil
 	// It is the operator's now: no longer owed, and not forgotten either.
-	if s, err := b.run(t); err != nil || s.Quarantined != 1 || s.State != collect.RunIncomplete || !s.Pressure.NeedsAttention || len(s.Owed) > 0 {
+	if s, err := b.run(t); err != nil || s.Quarantined != 1 || s.State != collect.RunIncomplete || !s.Cooldown.NeedsAttention || len(s.Owed) > 0 {
 		t.Fatalf("got %+v, %v; want an incomplete run that needs attention", s, err)
 	}
 	for _, path := range b.requests {
@@ -407,8 +407,8 @@ func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
 		if n := len(b.gaps(t, collect.GapPending)); len(backlog) != 1 || n > 1200 || backlog[0].Since != "" || total(s.Owed) != 2500 {
 			t.Fatalf("%d gaps, backlog %+v", n, backlog)
 		}
-		if !s.Pressure.Until.After(time.Now()) || !s.RetryAt.Equal(s.Pressure.Until) {
-			t.Fatalf("no cooldown: %+v, retry at %v", s.Pressure, s.RetryAt)
+		if !s.Cooldown.Until.After(time.Now()) || !s.RetryAt.Equal(s.Cooldown.Until) {
+			t.Fatalf("no cooldown: %+v, retry at %v", s.Cooldown, s.RetryAt)
 		}
 		broken = false
 		// A list that runs in a circle, and one whose cursors are refused over and

@@ -73,7 +73,7 @@ func (s *keySet) has(key string) bool {
 
 // known reads what the store knows of items. Of a stream that had none when the
 // run began it knows what this run committed, so it is asked for nothing else.
-func (r *run) known(ctx context.Context, stream string, items []string) (map[string]KnownItem, error) {
+func (r *execution) known(ctx context.Context, stream string, items []string) (map[string]KnownItem, error) {
 	if stored, ok := r.stored[stream]; ok {
 		items = slices.DeleteFunc(items, func(key string) bool { return !stored.has(key) })
 	}

@@ -14,7 +14,7 @@ import (
 // list asks for one page. An answer that arrived and is not a page, such as the
 // HTML of a proxy or JSON that was cut short, is asked for again like a body
 // that was cut: as often as one request may be sent, with the same backoff.
-func (r *run) list(ctx context.Context, ask connector.ListRequest) (connector.Page, error) {
+func (r *execution) list(ctx context.Context, ask connector.ListRequest) (connector.Page, error) {
 	backoff, err := r.o.Retry.Resolve()
 	if err != nil {
 		return connector.Page{}, err
@@ -31,7 +31,7 @@ func (r *run) list(ctx context.Context, ask connector.ListRequest) (connector.Pa
 }
 
 // rest waits; false says that the run is to end instead.
-func (r *run) rest(ctx context.Context, wait time.Duration) bool {
+func (r *execution) rest(ctx context.Context, wait time.Duration) bool {
 	defer r.live.resting()()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -55,7 +55,7 @@ func garbled(err error) bool {
 // read before and gives no pages now is a provider in trouble: the cursor stands,
 // and a later run goes on. On the very first page it is the connection that is
 // wrong.
-func (r *run) unlisted(ctx context.Context, l *Lane, err error) *stop {
+func (r *execution) unlisted(ctx context.Context, l *Lane, err error) *stop {
 	s := r.refusedFor(ctx, err)
 	first := l.Kind == Catchup && !l.Done && l.Pages == 0
 	if s.err != nil && garbled(err) && !first {
@@ -65,7 +65,7 @@ func (r *run) unlisted(ctx context.Context, l *Lane, err error) *stop {
 }
 
 // unfinished reports whether pages of the run's streams are left to walk.
-func (r *run) unfinished(ctx context.Context) (bool, error) {
+func (r *execution) unfinished(ctx context.Context) (bool, error) {
 	state, err := r.o.Store.Load(ctx, r.o.Connection)
 	if err != nil {
 		return false, err
@@ -94,4 +94,62 @@ func (c ConnectionStatus) Unfinished() bool {
 		gone := slices.ContainsFunc(c.Shapes, func(s StreamShape) bool { return s.Stream == l.Stream && s.Gone })
 		return !gone && unwalked(c.Lanes, l.Stream)
 	})
+}
+
+// ahead is a page that is asked for while the one before is stored. Only one is
+// under way at a time, and what it gives is looked at when that is committed.
+type ahead struct {
+	cancel context.CancelFunc
+	wanted func() // ends the time in which nothing waits for it
+	done   chan struct{}
+	page   connector.Page
+	err    error
+}
+
+// maxAhead is the size of the largest page, in bytes of its records, beside which
+// the next one is held.
+const maxAhead = 8 << 20
+
+// askAhead asks for the page at l.
+func (r *execution) askAhead(ctx context.Context, l *Lane) *ahead {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &ahead{cancel: cancel, wanted: r.live.asksAhead(), done: make(chan struct{})}
+	ask := l.ask()
+	go func() {
+		defer close(a.done)
+		a.page, a.err = r.list(ctx, ask)
+		for i := range a.page.Items { // beside the commit of the page before
+			a.page.Items[i].Fingerprint = fingerprint(a.page.Items[i])
+		}
+	}()
+	return a
+}
+
+// mayAskAhead reports whether the page at next may be asked for before page is
+// stored: there is one, nothing ends the run first, no detail comes between, and
+// the two do not take much memory.
+func (r *execution) mayAskAhead(ctx context.Context, s connector.Stream, page connector.Page, next *Lane) bool {
+	if !next.Walking || s.DetailStream != "" || r.halted(ctx) != nil {
+		return false
+	}
+	size := 0
+	for i := range page.Items {
+		size += len(page.Items[i].Data)
+	}
+	return size <= maxAhead
+}
+
+// take waits for the page.
+func (a *ahead) take() (connector.Page, error) {
+	a.wanted()
+	<-a.done
+	a.cancel()
+	return a.page, a.err
+}
+
+// drop ends the request for a page that nobody will take.
+func (a *ahead) drop() {
+	a.wanted()
+	a.cancel()
+	<-a.done
 }

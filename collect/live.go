@@ -1,14 +1,12 @@
 package collect
 
 import (
-	"context"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/event"
-	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
 )
@@ -261,17 +259,17 @@ func timeLeft(owed int64, interval, latency time.Duration, concurrency int) time
 }
 
 // observe counts an attempt.
-func (r *run) observe(a transport.Attempt) { r.live.attempt(a) }
+func (r *execution) observe(a transport.Attempt) { r.live.attempt(a) }
 
 // enter goes on to another phase, and says so in the trace.
-func (r *run) enter(s stage) {
+func (r *execution) enter(s stage) {
 	r.live.enter(s)
 	r.caller.begin()
 	r.emit(event.Event{Type: event.Phase, Stream: s.Stream, Phase: string(s.Phase)})
 }
 
 // emit puts an event into the run's trace: durable with the next commit.
-func (r *run) emit(e event.Event) {
+func (r *execution) emit(e event.Event) {
 	if e.At.IsZero() {
 		e.At = time.Now().Round(0)
 	}
@@ -290,44 +288,10 @@ func (r *run) emit(e event.Event) {
 }
 
 // drain takes the events that are not durable yet.
-func (r *run) drain() []event.Event {
+func (r *execution) drain() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	events := r.pending
 	r.pending = nil
 	return events
-}
-
-// commit makes a slice durable and counts it.
-func (r *run) commit(ctx context.Context, c Commit) error {
-	defer r.live.committing()()
-	r.committing.Lock()
-	defer r.committing.Unlock()
-	r.live.mu.Lock()
-	total := r.live.with(c.Progress)
-	r.live.mu.Unlock()
-	c.At = time.Now().Round(0)
-	c.Progress = total
-	c.Events = r.drain()
-	c.Pacing = r.learned(c.At)
-	if stored, ok := r.stored[c.Stream]; ok {
-		for _, it := range c.Items { // before: a commit that failed may have happened
-			stored.add(it.Key)
-		}
-	}
-	fault.Point(fault.SliceCommitting)
-	began := time.Now()
-	if err := r.put(ctx, c); err != nil {
-		return err
-	}
-	fault.Point(fault.SliceCommitted)
-	now := time.Now()
-	r.saves = saves{last: now, cost: now.Sub(began), age: now.Sub(r.started)}
-	r.live.mu.Lock()
-	r.live.committed = total
-	r.live.mu.Unlock()
-	if sink, ok := r.o.Sink.(Informed); ok && c.Sink != nil {
-		return sink.Committed(ctx, c.Sink)
-	}
-	return nil
 }

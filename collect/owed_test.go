@@ -46,8 +46,8 @@ func TestACapLeavesTheCooldownAsItIs(t *testing.T) {
 		t.Fatalf("got %s, %v", s.Reason, err)
 	}
 	state, err := b.store.Load(t.Context(), "bench")
-	if err != nil || !state.Pressure.Until.Equal(until) || !s.Pressure.Until.Equal(until) {
-		t.Fatalf("a cooldown until %v became %v, summary %v, %v", until, state.Pressure.Until, s.Pressure.Until, err)
+	if err != nil || !state.Cooldown.Until.Equal(until) || !s.Cooldown.Until.Equal(until) {
+		t.Fatalf("a cooldown until %v became %v, summary %v, %v", until, state.Cooldown.Until, s.Cooldown.Until, err)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestARedirectStaysWithItsHostAndScheme(t *testing.T) {
 
 func TestAFailureSaysWhenToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &caller{run: &run{}}
+		c := &caller{run: &execution{}}
 		answer := func(status int) *http.Response {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(nil))}
 		}
@@ -187,7 +187,7 @@ func TestAFailureSaysWhenToComeBack(t *testing.T) {
 func TestACircuitIsWaitedOutToItsInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
-		r := &run{o: Options{Stop: stop}}
+		r := &execution{o: Options{Stop: stop}}
 		r.budget.deadline = time.Now().Add(time.Hour)
 		for _, tt := range []struct {
 			until time.Time

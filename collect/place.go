@@ -77,7 +77,7 @@ func SinkChange(was, is Location) (c Change, ok bool) {
 // openSink opens the sink where it left off. One that is another than before goes
 // on where it was when the connection had it last, or begins anew: what was
 // collected before stays where it is.
-func (r *run) openSink(ctx context.Context, state State) error {
+func (r *execution) openSink(ctx context.Context, state State) error {
 	position := state.Sink
 	if sink, ok := r.o.Sink.(Located); ok {
 		r.at = sink.Location()
@@ -120,7 +120,7 @@ func (r *run) openSink(ctx context.Context, state State) error {
 
 // returned are the replays from now on; nil leaves them. Into a sink that the
 // connection went back to nothing can be replayed any more.
-func (r *run) returned(state State) []Replay {
+func (r *execution) returned(state State) []Replay {
 	if !slices.ContainsFunc(r.noticed, func(c Change) bool { return c.Kind == SinkReturned }) {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (r *run) returned(state State) []Replay {
 }
 
 // notice says what differs in the sink, at the start and in the summary.
-func (r *run) notice(c Change) {
+func (r *execution) notice(c Change) {
 	r.say(c)
 	r.noticed = append(r.noticed, c)
 }

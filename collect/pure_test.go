@@ -241,7 +241,7 @@ func TestAdvanceMovesOnlyForward(t *testing.T) {
 
 func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 	now := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
-	var p Pressure
+	var p Cooldown
 	for i, want := range []time.Duration{
 		10 * time.Minute, 20 * time.Minute, 40 * time.Minute, 80 * time.Minute, 160 * time.Minute,
 		320 * time.Minute, 320 * time.Minute,
@@ -267,7 +267,7 @@ func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 	if q := p.after(reason.UpstreamPressure.Reason(), true, now); q.NeedsAttention || q.Cycles != 0 || q.Until.Sub(now) != 5*time.Minute {
 		t.Fatalf("progress: %+v", q)
 	}
-	if p.after(reason.Drained, true, now) != (Pressure{}) {
+	if p.after(reason.Drained, true, now) != (Cooldown{}) {
 		t.Fatal("a drained run leaves no cooldown")
 	}
 }

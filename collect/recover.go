@@ -23,14 +23,14 @@ const (
 // recover tries each gap that is pending and due once, in fair order. It stops
 // when the run must stop; when the provider's pressure stops it, the gaps stay
 // and the stop says so, and the caller goes on with other work.
-func (r *run) recover(ctx context.Context) *stop {
+func (r *execution) recover(ctx context.Context) *stop {
 	parents := map[string]connector.Stream{}
 	for _, s := range r.o.Connector.Streams() {
 		if s.DetailStream != "" {
 			parents[s.Name] = s
 		}
 	}
-	if r.pressure.holds(time.Now()) {
+	if r.cooldown.holds(time.Now()) {
 		// Recovery may slow the pacing down meanwhile, never speed it up.
 		ctx = transport.WithSteady(ctx)
 	}
@@ -53,7 +53,7 @@ func (r *run) recover(ctx context.Context) *stop {
 		}
 		now := time.Now()
 		gaps, err := r.o.Store.Serve(ctx, r.lease, ServeRequest{
-			Now: now, Before: began, NoPressure: r.pressure.holds(now), Streams: details, MaxBytes: gapPageBytes, MaxRows: gapPageRows,
+			Now: now, Before: began, NoPressure: r.cooldown.holds(now), Streams: details, MaxBytes: gapPageBytes, MaxRows: gapPageRows,
 		})
 		if err != nil {
 			return r.broken(ctx, err)
@@ -72,7 +72,7 @@ func (r *run) recover(ctx context.Context) *stop {
 // refuses details, again once it may have passed: until the run's time is over,
 // or so many passes have brought nothing. Again says that pressure has kept
 // details from being fetched at all; a few that are refused are no reason to stay.
-func (r *run) recoverWhileItPays(ctx context.Context, again bool) *stop {
+func (r *execution) recoverWhileItPays(ctx context.Context, again bool) *stop {
 	for idle := 0; ; idle++ {
 		before := r.live.counted().GapsRecovered
 		end := r.recover(ctx)
@@ -105,7 +105,7 @@ func (r *run) recoverWhileItPays(ctx context.Context, again bool) *stop {
 // recoverPage works one page of gaps off, stream by stream. What nothing can be
 // asked for, such as a bad entry of a list that an operator released, goes back
 // into quarantine as it was.
-func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
+func (r *execution) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
 	by := map[string][]Gap{}
 	var unasked Commit
 	for _, g := range gaps {
@@ -136,7 +136,7 @@ func (r *run) recoverPage(ctx context.Context, parents map[string]connector.Stre
 }
 
 // giveBack returns gaps that were served and that nobody got to.
-func (r *run) giveBack(ctx context.Context, rest []connector.Stream, by map[string][]Gap, why *stop) *stop {
+func (r *execution) giveBack(ctx context.Context, rest []connector.Stream, by map[string][]Gap, why *stop) *stop {
 	var c Commit
 	for _, s := range rest {
 		for _, g := range by[s.Name] {
@@ -154,7 +154,7 @@ func (r *run) giveBack(ctx context.Context, rest []connector.Stream, by map[stri
 // recoverGaps fetches the details of one stream's gaps and commits what came of
 // it. A gap is recovered only when its detail was written; one that was not
 // sent for is given back as it was.
-func (r *run) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *stop {
+func (r *execution) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *stop {
 	keys := make([]string, len(gaps))
 	for i, g := range gaps {
 		keys[i] = g.Key

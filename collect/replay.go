@@ -316,7 +316,7 @@ func (r *replaying) finish(ctx context.Context, done bool, failure error) (Repla
 	}
 	fault.Point(fault.RunFinishing)
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
-		At: s.Ended, State: s.State, Reason: why, Error: s.Error, Progress: Progress{Records: r.at.Records}, Pressure: state.Pressure,
+		At: s.Ended, State: s.State, Reason: why, Error: s.Error, Progress: Progress{Records: r.at.Records}, Cooldown: state.Cooldown,
 		Events: []event.Event{
 			{Type: event.RunStart, At: s.Started, Connection: r.o.Connection, Run: s.Run, Phase: string(RunReplays)},
 			{Type: event.RunEnd, At: s.Ended, Connection: r.o.Connection, Run: s.Run, Reason: why},

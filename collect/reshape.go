@@ -19,7 +19,7 @@ const streamGone = "stream_gone"
 // differs, and makes durable what that means: positions that are worthless are
 // reset, details that are owed now are on record. The shapes are written last, so
 // that a run that dies on the way does all of it again.
-func (r *run) adopt(ctx context.Context) error {
+func (r *execution) adopt(ctx context.Context) error {
 	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
 	if err != nil {
 		return err
@@ -77,13 +77,13 @@ func (r *run) adopt(ctx context.Context) error {
 }
 
 // say puts a change into the trace, where whoever runs it sees it.
-func (r *run) say(c Change) {
+func (r *execution) say(c Change) {
 	r.emit(event.Event{Type: event.ConnectionChanged, Stream: c.Stream, Note: string(c.Kind), Count: c.Count})
 }
 
 // restart resets the positions of a stream whose list is another one now. When
 // the provider only moved, positions that name a URL are worthless.
-func (r *run) restart(ctx context.Context, s connector.Stream, lanes []Lane, kinds []ChangeKind) error {
+func (r *execution) restart(ctx context.Context, s connector.Stream, lanes []Lane, kinds []ChangeKind) error {
 	all, urls := false, false
 	for _, kind := range kinds {
 		all = all || kind.restarts()
@@ -137,7 +137,7 @@ func isURL(cursor string) bool {
 
 // findOrphans takes gaps out of recovery whose stream the connection no longer
 // has, an operator's to drop; those whose stream came back are owed again.
-func (r *run) findOrphans(ctx context.Context, streams []connector.Stream) error {
+func (r *execution) findOrphans(ctx context.Context, streams []connector.Stream) error {
 	r.orphaned = map[string]int64{}
 	for _, status := range []GapStatus{GapPending, GapTerminal} {
 		for after := int64(0); ; {

@@ -44,8 +44,8 @@ func TestAnEmptyRetryBudgetDefersTheRemainder(t *testing.T) {
 	if len(gaps) != 12 || unsent != 7 {
 		t.Fatalf("%d gaps, %d of them never sent, want 12 and 7", len(gaps), unsent)
 	}
-	if s.Pressure.Cycles != 0 || !s.Pressure.Until.IsZero() {
-		t.Fatalf("a cap of the owner's armed the cooldown: %+v", s.Pressure)
+	if s.Cooldown.Cycles != 0 || !s.Cooldown.Until.IsZero() {
+		t.Fatalf("a cap of the owner's armed the cooldown: %+v", s.Cooldown)
 	}
 }
 

@@ -89,8 +89,8 @@ type RunEnd struct {
 	Events   []event.Event
 	// Pacing is what was learned; nil leaves the stored value.
 	Pacing *Pacing
-	// Pressure is the source-pressure cooldown from now on.
-	Pressure Pressure
+	// Cooldown is the source-pressure cooldown from now on.
+	Cooldown Cooldown
 }
 
 // SinkAt is the sink that holds what was collected; the zero value is unknown.
@@ -119,8 +119,8 @@ type ConnectionStatus struct {
 	Quarantined int64            `json:"quarantined"`
 	// Pacing is the stored rate; nil is unknown.
 	Pacing *Pacing `json:"pacing"`
-	// Pressure is the source-pressure cooldown and whether somebody should look.
-	Pressure Pressure `json:"pressure"`
+	// Cooldown is the source-pressure cooldown and whether somebody should look.
+	Cooldown Cooldown `json:"pressure"`
 	// LastRun is the newest run that collects; nil when there was none.
 	LastRun *Run `json:"last_run"`
 	// Holder names who is collecting now; empty when nobody is.

@@ -2,12 +2,11 @@ package collect
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headway-go/headway/connector"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
 )
@@ -20,7 +19,7 @@ import (
 // could not be fetched becomes gaps, and the slice is completed all the same;
 // only then does the run stop. More says that the next page is on its way: then
 // the commit may wait for it.
-func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool) *stop {
+func (r *execution) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
@@ -96,41 +95,6 @@ func (r *run) slice(ctx context.Context, s connector.Stream, page connector.Page
 	return end.stop
 }
 
-// batch gathers what one commit makes durable.
-type batch struct {
-	Commit
-	run   *run
-	items map[string]KnownItem
-	order []string // keys of those in items that the commit writes
-	dirty bool     // records were written to the sink
-	// pending counts the outcomes of details that the next commit makes durable.
-	pending int
-	// settle turns what was missed into what the commit says of it; nil leaves it.
-	settle func()
-	// owing counts the items that joined a backlog.
-	owing int64
-	// keys are those of the items of pages that wait for their commit, which are
-	// so many; size is the bytes of their records.
-	keys    keySet
-	waiting int
-	size    int
-}
-
-func (r *run) newBatch(stream string) *batch {
-	return &batch{run: r, Commit: Commit{Stream: stream}, items: map[string]KnownItem{}}
-}
-
-func (b *batch) write(ctx context.Context, stream string, records []Record) error {
-	if len(records) == 0 {
-		return nil
-	}
-	b.dirty = true
-	b.Progress.Records += int64(len(records))
-	err := b.run.o.Sink.Write(ctx, stream, records)
-	fault.Point(fault.SinkWritten)
-	return err
-}
-
 // listed writes the list record of an item whose detail is settled one way or
 // the other: from now on the item is known.
 func (b *batch) listed(ctx context.Context, t task) error {
@@ -175,65 +139,51 @@ func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
 	return nil
 }
 
-// commit makes the batch durable: the sink first, then everything else in one
-// transaction of the store.
-func (b *batch) commit(ctx context.Context) error {
-	defer b.run.live.committing()()
-	began := time.Now()
-	if b.settle != nil {
-		b.settle()
+// unread makes a gap of each entry of a page that is not an item. It is quarantined
+// from the start: what the list holds of it is all there is, and asking again
+// gives the same. Its stream is the list's own, so that it is never the gap of
+// an item's detail, and its key does not depend on the page: the next walk finds
+// the same entry under the same key, wherever it stands by then.
+func (b *batch) unread(page connector.Page, stream string, number int64, now time.Time) {
+	for _, u := range page.Unread {
+		place := fmt.Sprintf("page %d, record %d", number, u.Position)
+		key := place
+		if u.ID != "" {
+			key = "record " + u.ID
+		}
+		b.Opened = append(b.Opened, Gap{
+			GapKey: GapKey{Stream: stream, Key: key}, Connection: b.run.o.Connection, Parent: stream,
+			Reason: reason.InvalidResponse, Status: GapTerminal, Attempts: 1,
+			FirstSeen: now, LastSeen: now, LastError: place + ": " + u.Problem,
+		})
 	}
-	for _, key := range b.order {
-		b.Items = append(b.Items, b.items[key])
-	}
-	b.Items = lastOfEach(b.Items)
-	if b.dirty {
-		position, err := b.run.o.Sink.Sync(ctx)
+}
+
+// bad reports whether the gap is an entry of a list that is not an item.
+func (g Gap) bad() bool { return g.Stream == g.Parent && !g.Backlog }
+
+// mended closes the gaps of entries that a walk over the whole list, begun at
+// the instant given, did not meet any more.
+func (r *execution) mended(ctx context.Context, stream string, began time.Time) error {
+	c := Commit{}
+	f := GapFilter{Connection: r.o.Connection, Stream: stream, Limit: gapPageRows}
+	for {
+		gaps, err := r.o.Store.Gaps(ctx, f)
 		if err != nil {
 			return err
 		}
-		fault.Point(fault.SinkSynced)
-		b.Sink = position
-		if t, ok := b.run.o.Sink.(Transactional); ok {
-			b.Within = t.Pending()
+		for _, g := range gaps {
+			if g.bad() && g.Status != GapRecovered && g.LastSeen.Before(began) {
+				c.Recovered = append(c.Recovered, g.GapKey)
+			}
+			f.AfterID = g.ID
+		}
+		if len(gaps) < gapPageRows {
+			break
 		}
 	}
-	for why, n := range b.deferred() {
-		b.run.emit(event.Event{Type: event.Deferral, Stream: b.Stream, Reason: why, Count: n})
+	if len(c.Recovered) == 0 {
+		return nil
 	}
-	if err := b.run.commit(ctx, b.Commit); err != nil {
-		return err
-	}
-	b.run.saves.cost = b.run.saves.last.Sub(began)
-	b.Commit = Commit{Stream: b.Stream}
-	b.order, b.dirty, b.pending, b.owing = nil, false, 0, 0
-	return nil
-}
-
-// lastOfEach sorts items by key; of those with one key the last stays.
-func lastOfEach(items []KnownItem) []KnownItem {
-	byKey := func(a, b KnownItem) int { return strings.Compare(a.Key, b.Key) }
-	if !slices.IsSortedFunc(items, byKey) {
-		slices.SortStableFunc(items, byKey)
-	}
-	kept := items[:0]
-	for i, it := range items {
-		if i+1 == len(items) || items[i+1].Key != it.Key {
-			kept = append(kept, it)
-		}
-	}
-	return kept
-}
-
-func (b *batch) deferred() map[reason.Reason]int64 {
-	n := map[reason.Reason]int64{}
-	for _, g := range b.Opened {
-		switch {
-		case !g.Backlog:
-			n[g.Reason]++
-		case b.owing > 0: // otherwise it stands as it was
-			n[g.Reason] += b.owing
-		}
-	}
-	return n
+	return r.commit(ctx, c)
 }

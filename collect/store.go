@@ -127,8 +127,8 @@ type State struct {
 	FormerSinks []FormerSink
 	// Replays are the copies into the connection's sinks, done or not.
 	Replays []Replay
-	// Pressure is the source-pressure cooldown; the zero value means no cooldown.
-	Pressure Pressure
+	// Cooldown is the source-pressure cooldown; the zero value means no cooldown.
+	Cooldown Cooldown
 }
 
 // LaneKind tells catch-up from steady state.

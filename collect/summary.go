@@ -1,15 +1,23 @@
 package collect
 
 import (
+	"compress/flate"
+	"compress/gzip"
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
 
 // Summary is what a run came to.
@@ -33,8 +41,8 @@ type Summary struct {
 	Sink []Change `json:"sink,omitempty"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
-	// Pressure is the source-pressure cooldown from now on.
-	Pressure Pressure `json:"pressure"`
+	// Cooldown is the source-pressure cooldown from now on.
+	Cooldown Cooldown `json:"pressure"`
 	// Warnings are signs that a list was not read as its provider means it.
 	Warnings []connector.Warning `json:"warnings,omitempty"`
 	// WarmStart says whether the run began at a stored interval.
@@ -43,7 +51,7 @@ type Summary struct {
 
 // finish writes how the run ended. A run that lost its lease leaves no mark:
 // the connection is another's.
-func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
+func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	if err := r.o.Sink.Close(); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
@@ -84,13 +92,13 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	case s.Quarantined > 0:
 		s.State, s.Reason = RunIncomplete, reason.Quarantined
 	}
-	s.Pressure = r.pressure
+	s.Cooldown = r.cooldown
 	if r.o.Streams == nil || end != nil || len(owed) > 0 { // that one stream drained says nothing of the others
-		s.Pressure = r.pressure.after(s.Reason, r.progressed(), s.Ended)
+		s.Cooldown = r.cooldown.after(s.Reason, r.progressed(), s.Ended)
 	}
-	s.Pressure.NeedsAttention = s.Pressure.NeedsAttention || missing > 0
-	if s.State == RunDeferred && s.Pressure.holds(s.Ended) && s.RetryAt.Before(s.Pressure.Until) && reason.KindPressure == s.Reason.Kind() {
-		s.RetryAt = s.Pressure.Until
+	s.Cooldown.NeedsAttention = s.Cooldown.NeedsAttention || missing > 0
+	if s.State == RunDeferred && s.Cooldown.holds(s.Ended) && s.RetryAt.Before(s.Cooldown.Until) && reason.KindPressure == s.Reason.Kind() {
+		s.RetryAt = s.Cooldown.Until
 	}
 	r.live.enter(stage{Phase: PhaseDone})
 	if s.Rate != nil {
@@ -101,7 +109,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 	fault.Point(fault.RunFinishing)
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
-		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Pressure: s.Pressure,
+		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Cooldown: s.Cooldown,
 	})
 	fault.Point(fault.RunFinished)
 	if err != nil && failure == nil {
@@ -116,7 +124,7 @@ func (r *run) finish(ctx context.Context, end *stop) (Summary, error) {
 
 // progressed reports whether the run got anything of what pressure holds back:
 // details where there are any, since walking a list again is not progress.
-func (r *run) progressed() bool {
+func (r *execution) progressed() bool {
 	p := r.live.counted()
 	for _, s := range r.chosen() {
 		if s.DetailStream != "" {
@@ -144,7 +152,7 @@ func together(due []time.Time) (at time.Time) {
 
 // owed counts what the connection owes, and tells the gap that can be tried first
 // and when each can.
-func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, due []time.Time, err error) {
+func (r *execution) owed(ctx context.Context) (owed map[string]int64, next Gap, due []time.Time, err error) {
 	owed = map[string]int64{}
 	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPageRows}
 	for {
@@ -172,7 +180,7 @@ func (r *run) owed(ctx context.Context) (owed map[string]int64, next Gap, due []
 
 // quarantined counts the terminal gaps of the run's streams, and of the whole
 // connection.
-func (r *run) quarantined(ctx context.Context) (of, all int64, err error) {
+func (r *execution) quarantined(ctx context.Context) (of, all int64, err error) {
 	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
 	if all = was.Quarantined; r.o.Streams == nil || all == 0 || err != nil {
 		return all, all, err
@@ -193,4 +201,69 @@ func (r *run) quarantined(ctx context.Context) (of, all int64, err error) {
 			return of, all, nil
 		}
 	}
+}
+
+// withheld is an error whose own words may quote what the provider sent: a
+// header, a line of a body. Those words go into no log, event or store; the
+// cause stays matchable.
+type withheld struct {
+	what  string
+	cause error
+}
+
+func (w *withheld) Error() string { return w.what }
+func (w *withheld) Unwrap() error { return w.cause }
+
+// spoken are errors whose text, and that of what net/http wraps around them,
+// holds nothing of a response.
+var spoken = []error{
+	errRedirect, errRedirectLoop, transport.ErrTooLarge, transport.ErrResent,
+	context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+	gzip.ErrHeader, gzip.ErrChecksum,
+}
+
+// plain are beginnings of texts of net/http that hold nothing of a response.
+var plain = []string{
+	"net/http: server response headers exceeded ",
+	"http: server closed idle connection",
+	"http2: timeout awaiting response headers",
+	"stream error: ",
+}
+
+// tellable is the error as it may be told. net/http quotes what it could not
+// parse, so an error passes only when it is known not to.
+func tellable(err error) error {
+	if transport.IsWrongScheme(err) {
+		what := errSpeaksTLS
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			what = errSpeaksPlain
+		}
+		return &withheld{what: what.Error(), cause: err}
+	}
+	for _, e := range spoken {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	if transport.IsTLS(err) {
+		return err
+	}
+	_, network := errors.AsType[*net.OpError](err)
+	_, name := errors.AsType[*net.DNSError](err)
+	_, system := errors.AsType[syscall.Errno](err)
+	_, packed := errors.AsType[flate.CorruptInputError](err)
+	if network || name || system || packed {
+		return err
+	}
+	text := err.Error()
+	for _, beginning := range plain {
+		if strings.HasPrefix(text, beginning) {
+			return err
+		}
+	}
+	what := "what came was not HTTP as it should be, and is not shown: it may hold what the provider sent"
+	if strings.Contains(text, "http2: server sent GOAWAY") {
+		what = "the provider ended the connection before it had answered (GOAWAY)"
+	}
+	return &withheld{what: what, cause: err}
 }

@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // (catch-up, as far as it has not been and the run's bound allows), then what
 // changed since (steady state). The two keep cursors of their own, and the
 // catch-up never moves the steady one.
-func (r *run) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
+func (r *execution) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
 	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
 	if !catchup.Done {
 		begun, maxPages := false, r.o.CatchupPages
@@ -76,7 +75,7 @@ func lane(lanes []Lane, stream string, kind LaneKind) Lane {
 
 // walk goes from the lane's cursor to the last page, slice by slice; at most
 // maxPages, when that is not 0.
-func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages int64) *stop {
+func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages int64) *stop {
 	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
 	began, whole := time.Now(), !l.Walking && l.Since == ""
 	if !l.Walking {
@@ -160,7 +159,7 @@ func (r *run) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages in
 }
 
 // page is the one at l, which may have been asked for already.
-func (r *run) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page, error) {
+func (r *execution) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page, error) {
 	if coming != nil {
 		return coming.take()
 	}
@@ -170,7 +169,7 @@ func (r *run) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page,
 // warn puts warnings of a walk into the trace and the summary, each once. That
 // the paging expression found nothing is normal for a short list of a provider
 // that leaves the field out at the end: only the first walk says so.
-func (r *run) warn(s connector.Stream, kind LaneKind, warnings []connector.Warning) {
+func (r *execution) warn(s connector.Stream, kind LaneKind, warnings []connector.Warning) {
 	for _, w := range warnings {
 		said := slices.ContainsFunc(r.warnings, func(old connector.Warning) bool { return old.Kind == w.Kind && old.Stream == w.Stream })
 		if said || w.Kind == connector.PagingUnmatched && kind != Catchup {
@@ -180,14 +179,14 @@ func (r *run) warn(s connector.Stream, kind LaneKind, warnings []connector.Warni
 	}
 }
 
-func (r *run) warned(w connector.Warning) {
+func (r *execution) warned(w connector.Warning) {
 	r.warnings = append(r.warnings, w)
 	r.emit(event.Event{Type: event.Warning, Stream: w.Stream, Note: string(w.Kind), Count: w.Records})
 }
 
 // warnOfDetails puts what all details of the run showed into the trace and the
 // summary, at its end.
-func (r *run) warnOfDetails() {
+func (r *execution) warnOfDetails() {
 	for _, s := range r.o.Connector.Streams() {
 		if s.DetailStream == "" {
 			continue
@@ -202,61 +201,11 @@ func (r *run) warnOfDetails() {
 	}
 }
 
-// cursorRepeats is the end of a run whose list runs in a circle.
-func (r *run) cursorRepeats() *stop {
-	return &stop{why: reason.CursorRepeats, err: &connector.Failure{
-		Reason: reason.CursorRepeats, Method: http.MethodGet, Path: r.caller.route(),
-		Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
-			"everything up to there is kept; check paginate and its parameter"),
-	}}
-}
-
-// cursorRefused reports whether the provider no longer knows a cursor.
-func cursorRefused(err error) bool {
-	f, ok := errors.AsType[*connector.Failure](err)
-	if !ok {
-		return false
-	}
-	switch f.Status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
-		return true
-	}
-	return false
-}
-
-// begin sets the lane to the first page of a walk.
-func (l *Lane) begin() {
-	*l = Lane{Stream: l.Stream, Kind: l.Kind, Walking: true, Done: l.Done, Since: l.Since, Watermark: l.Watermark}
-}
-
-// advance moves the lane past a page. It reports a cursor that repeats; the
-// lane then stays at the page, with the cursor that led to it.
-func (l *Lane) advance(p connector.Page) (repeats bool) {
-	if l.Pages == 0 {
-		l.Start = p.ServerTime
-	}
-	for _, it := range p.Items {
-		l.High = higher(l.High, it.Watermark)
-	}
-	if p.Next != "" && (p.Next == l.Cursor || l.Trail.Step(p.Next)) {
-		return true
-	}
-	l.Pages++
-	l.Cursor = p.Next
-	if p.Next == "" {
-		*l = Lane{
-			Stream: l.Stream, Kind: l.Kind, Done: true, Pages: l.Pages,
-			Watermark: higher(l.Watermark, settled(l.High, l.Start)),
-		}
-	}
-	return false
-}
-
 // outlast waits pressure out that would end the run, such as a circuit that is
 // still open after all the waits of one stage, where the run has a time to fill:
 // nil means that the work may go on. Without such a cap nobody could say when to
 // end, and the stop stands; so does one whose end is known to come too late.
-func (r *run) outlast(ctx context.Context, s *stop) *stop {
+func (r *execution) outlast(ctx context.Context, s *stop) *stop {
 	end := r.budget.deadline
 	if !s.pressed() || end.IsZero() || s.why != reason.CircuitOpen.Reason() && s.retryAt.After(end) {
 		return s
@@ -275,7 +224,7 @@ func (r *run) outlast(ctx context.Context, s *stop) *stop {
 // waitOut waits for pressure to end, such as for the circuit to let a probe
 // through; otherwise it says what ended the wait: the run's time, the operator,
 // or the context's end.
-func (r *run) waitOut(ctx context.Context, pressure reason.Reason, until time.Time) (why reason.Reason) {
+func (r *execution) waitOut(ctx context.Context, pressure reason.Reason, until time.Time) (why reason.Reason) {
 	if now := time.Now(); !until.After(now) {
 		until = now.Add(time.Second) // a probe is under way; never a wait of no time
 	}

@@ -77,8 +77,8 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 	if o.Code != harness.ExitDeferred || got.Reason != reason.MaxWallClock.Reason() {
 		t.Errorf("got %s (%s), want %s: %s", got.Reason, got.Error, reason.MaxWallClock, o)
 	}
-	if got.Pressure.Cycles > 0 || !got.Pressure.Until.IsZero() {
-		t.Errorf("a cap is not pressure, and the run arms a cooldown: %+v", got.Pressure)
+	if got.Cooldown.Cycles > 0 || !got.Cooldown.Until.IsZero() {
+		t.Errorf("a cap is not pressure, and the run arms a cooldown: %+v", got.Cooldown)
 	}
 	// The next run comes once the outage is over, and at the time that was named.
 	s.lie.Store(nil)

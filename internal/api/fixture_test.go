@@ -218,7 +218,7 @@ func newShelf() *shelf {
 			}},
 			SinkKind: "jsonl",
 			Items:    map[string]int64{"conversations": 7}, Owed: map[string]int64{"server_error": 2}, Quarantined: 1, Pacing: pacing,
-			Pressure: collect.Pressure{Cycles: 1, Until: began}, LastRun: &s.kept[0], Holder: "host:1",
+			Cooldown: collect.Cooldown{Cycles: 1, Until: began}, LastRun: &s.kept[0], Holder: "host:1",
 		},
 		{Name: "chat", Items: map[string]int64{}, Owed: map[string]int64{}, LastRun: &s.kept[1]},
 		{Name: "new", Items: map[string]int64{}, Owed: map[string]int64{}},

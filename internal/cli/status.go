@@ -126,11 +126,11 @@ func statusText(c collect.ConnectionStatus) string {
 		row("quarantined", figure.Count(c.Quarantined)+", which no run fetches by itself: \"headway gaps list --status terminal\" says why")
 	}
 	row("rate", storedRate(c.Pacing))
-	if c.Pressure.Until.After(time.Now()) {
-		row("cooldown", "gaps that pressure caused wait until "+c.Pressure.Until.Local().Format(time.DateTime))
+	if c.Cooldown.Until.After(time.Now()) {
+		row("cooldown", "gaps that pressure caused wait until "+c.Cooldown.Until.Local().Format(time.DateTime))
 	}
-	if c.Pressure.Cycles > 0 && c.Pressure.NeedsAttention {
-		row("attention", fmt.Sprintf("needs attention: %d runs in a row made no progress for the provider's pressure", c.Pressure.Cycles))
+	if c.Cooldown.Cycles > 0 && c.Cooldown.NeedsAttention {
+		row("attention", fmt.Sprintf("needs attention: %d runs in a row made no progress for the provider's pressure", c.Cooldown.Cycles))
 	}
 	if r := c.LastRun; r != nil {
 		row("last run", runLine(*r))

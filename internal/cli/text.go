@@ -180,8 +180,8 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	for _, w := range s.Warnings {
 		row("warning", "%s", w)
 	}
-	if s.Pressure.Cycles > 0 && s.Pressure.NeedsAttention {
-		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Pressure.Cycles)
+	if s.Cooldown.Cycles > 0 && s.Cooldown.NeedsAttention {
+		row("attention", "%d runs in a row made no progress for the provider's pressure: look at its limits, the credential and the ceiling", s.Cooldown.Cycles)
 	}
 	if !s.RetryAt.IsZero() {
 		row("retry at", "%s", s.RetryAt.Local().Format(time.RFC3339))

@@ -43,7 +43,7 @@ func (c collections) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- gauge(quarantined, float64(s.Quarantined), s.Name)
 		ch <- gauge(running, truth(s.Holder != ""), s.Name)
-		ch <- gauge(attention, truth(s.Pressure.NeedsAttention), s.Name)
+		ch <- gauge(attention, truth(s.Cooldown.NeedsAttention), s.Name)
 		if r := s.LastRun; r != nil {
 			ch <- gauge(lastState, 1, s.Name, string(r.State), r.Reason.String())
 			ch <- gauge(lastStart, float64(r.Started.UnixMilli())/1000, s.Name)

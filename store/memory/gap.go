@@ -95,7 +95,7 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 	for _, c := range s.connections {
 		if a == collect.GapRetry && (f.Connection == "" || f.Connection == c.name) {
 			// Who asks for a retry now does not mean after the cooldown.
-			c.pressure = collect.Pressure{}
+			c.cooldown = collect.Cooldown{}
 		}
 		chosen := map[*gap]bool{}
 		for _, g := range c.order {

@@ -84,8 +84,8 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 		u.Ended, u.RetryAt = plain(end.At), plain(end.RetryAt)
 		c.pace(end.Pacing)
 		c.unlease()
-		c.pressure = end.Pressure
-		c.pressure.Until = plain(end.Pressure.Until)
+		c.cooldown = end.Cooldown
+		c.cooldown.Until = plain(end.Cooldown.Until)
 		c.held = nil
 		return nil
 	})
@@ -95,7 +95,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 // lease stays.
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	return s.write(ctx, l, func(c *connection) error {
-		c.state, c.pressure = newState(), collect.Pressure{}
+		c.state, c.cooldown = newState(), collect.Cooldown{}
 		return nil
 	})
 }

@@ -51,7 +51,7 @@ type connection struct {
 	since, expires time.Time
 
 	state
-	pressure collect.Pressure
+	cooldown collect.Cooldown
 }
 
 // state is what Forget removes.

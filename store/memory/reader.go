@@ -24,7 +24,7 @@ func (s *Store) Load(ctx context.Context, connection string) (st collect.State, 
 			return
 		}
 		st = collect.State{
-			Lanes: c.positions(), Pacing: copyOf(c.pacing), Pressure: c.pressure,
+			Lanes: c.positions(), Pacing: copyOf(c.pacing), Cooldown: c.cooldown,
 			Sink: bytes.Clone(c.sink), SinkAt: c.at, FormerSinks: c.formerSinks(),
 			Replays: slices.Clone(c.replays),
 		}
@@ -97,7 +97,7 @@ func (s *Store) Connections(ctx context.Context) (list []collect.ConnectionStatu
 
 func (s *Store) describe(c *connection, now time.Time) collect.ConnectionStatus {
 	d := collect.ConnectionStatus{
-		Name: c.name, Lanes: c.positions(), SinkKind: c.at.Kind, SinkPath: c.at.Path, Pacing: copyOf(c.pacing), Pressure: c.pressure,
+		Name: c.name, Lanes: c.positions(), SinkKind: c.at.Kind, SinkPath: c.at.Path, Pacing: copyOf(c.pacing), Cooldown: c.cooldown,
 		Replays: collect.ReplaysOnShow(c.replays),
 		Shapes:  slices.SortedFunc(maps.Values(c.shapes), func(a, b collect.StreamShape) int { return strings.Compare(a.Stream, b.Stream) }),
 		Items:   map[string]int64{}, Owed: map[string]int64{},

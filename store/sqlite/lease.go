@@ -151,7 +151,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 			string(collect.GapPending), h.connection, string(collect.GapLeased)); err != nil {
 			return err
 		}
-		pressure, err := json.Marshal(end.Pressure)
+		pressure, err := json.Marshal(end.Cooldown)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		if err != nil {
 			return err
 		}
-		state.Sink, state.Pacing, state.Pressure = sink, p.pacing(), readPressure(pressure)
+		state.Sink, state.Pacing, state.Cooldown = sink, p.pacing(), readCooldown(pressure)
 		if state.Replays, err = replays(copies); err != nil {
 			return err
 		}
@@ -79,10 +79,10 @@ func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lan
 	return list, rows.Err()
 }
 
-// readPressure reads a stored cooldown; one that cannot be read counts as no cooldown.
-func readPressure(text sql.NullString) (p collect.Pressure) {
+// readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
+func readCooldown(text sql.NullString) (p collect.Cooldown) {
 	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
-		return collect.Pressure{}
+		return collect.Cooldown{}
 	}
 	return p
 }

@@ -57,7 +57,7 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, int
 		if err != nil {
 			return nil, err
 		}
-		c.Pacing, c.Pressure, c.Replays = p.pacing(), readPressure(pressure), collect.ReplaysOnShow(list)
+		c.Pacing, c.Cooldown, c.Replays = p.pacing(), readCooldown(pressure), collect.ReplaysOnShow(list)
 		if isHeld && lives(path, id, token, parseInstant(expires), now) {
 			c.Holder = holder
 		}

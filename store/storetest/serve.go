@@ -132,8 +132,8 @@ func operatorActs(t *testing.T, s collect.Store) {
 	terminal.Status, terminal.Attempts, pending.RetryAt, terminal.RetryAt = collect.GapTerminal, 8, at.Add(time.Hour), at.Add(time.Hour)
 	commit(t, s, l, collect.Commit{At: at, Opened: []collect.Gap{pending, terminal, recovered}})
 	commit(t, s, l, collect.Commit{At: at, Recovered: []collect.GapKey{recovered.GapKey}})
-	cooldown := collect.Pressure{Cycles: 3, Until: at.Add(time.Hour), NeedsAttention: true}
-	if err := s.Finish(t.Context(), l, collect.RunEnd{At: at, State: collect.RunDeferred, Pressure: cooldown}); err != nil {
+	cooldown := collect.Cooldown{Cycles: 3, Until: at.Add(time.Hour), NeedsAttention: true}
+	if err := s.Finish(t.Context(), l, collect.RunEnd{At: at, State: collect.RunDeferred, Cooldown: cooldown}); err != nil {
 		t.Fatal(err)
 	}
 	act := func(a collect.GapAction, f collect.GapFilter, ids []int64, want int64) {
@@ -146,11 +146,11 @@ func operatorActs(t *testing.T, s collect.Store) {
 		same(t, "statuses", []collect.GapStatus{p, q, collect.GapRecovered}, []collect.GapStatus{list[0].Status, list[1].Status, list[2].Status})
 		same(t, "attempts", attempts, list[1].Attempts)
 	}
-	same(t, "cooldown", cooldown, must(s.Load(t.Context(), "c"))(t).Pressure)
+	same(t, "cooldown", cooldown, must(s.Load(t.Context(), "c"))(t).Cooldown)
 	act(collect.GapRetry, collect.GapFilter{Connection: "other"}, nil, 0)
-	same(t, "cooldown", cooldown, must(s.Connections(t.Context()))(t)[0].Pressure)
+	same(t, "cooldown", cooldown, must(s.Connections(t.Context()))(t)[0].Cooldown)
 	act(collect.GapRetry, collect.GapFilter{Connection: "c"}, nil, 1)
-	same(t, "cooldown after a retry", collect.Pressure{}, must(s.Load(t.Context(), "c"))(t).Pressure)
+	same(t, "cooldown after a retry", collect.Cooldown{}, must(s.Load(t.Context(), "c"))(t).Cooldown)
 	statuses(collect.GapPending, collect.GapTerminal, 8)
 
 	l = acquire(t, s, "c", "r2", at)

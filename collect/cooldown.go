@@ -9,15 +9,15 @@ import (
 // The cooldown after a run that the provider's pressure ended: its first and
 // longest length, and after how many such runs in a row a person should look.
 const (
-	pressureBase   = 5 * time.Minute
-	pressureCap    = 6 * time.Hour
-	pressureCycles = 12
+	cooldownBase   = 5 * time.Minute
+	cooldownCap    = 6 * time.Hour
+	cooldownCycles = 12
 )
 
-// Pressure is a connection's source-pressure cooldown: after a run that the
+// Cooldown is a connection's source-pressure cooldown: after a run that the
 // provider's pressure ended, gaps that pressure caused wait before they are
 // tried again. Everything else goes on.
-type Pressure struct {
+type Cooldown struct {
 	// Cycles counts the runs in a row that pressure ended without progress.
 	Cycles int `json:"cycles"`
 	// Until is when the cooldown ends; zero when there is none.
@@ -30,22 +30,22 @@ type Pressure struct {
 // recovered or collected anything. A cap, an interruption and a failure say
 // nothing of the provider's pressure and leave it as it is; a run that drained
 // ends it.
-func (p Pressure) after(why reason.Reason, progress bool, now time.Time) Pressure {
+func (c Cooldown) after(why reason.Reason, progress bool, now time.Time) Cooldown {
 	if why == reason.Drained || why == reason.Quarantined {
-		return Pressure{}
+		return Cooldown{}
 	}
 	if _, ok := reason.AsPressure(why); !ok {
-		return p
+		return c
 	}
 	if progress {
-		p.Cycles = 0
+		c.Cycles = 0
 	} else {
-		p.Cycles++
+		c.Cycles++
 	}
-	p.NeedsAttention = p.Cycles >= pressureCycles
-	p.Until = now.Add(min(pressureBase<<min(p.Cycles, 6), pressureCap))
-	return p
+	c.NeedsAttention = c.Cycles >= cooldownCycles
+	c.Until = now.Add(min(cooldownBase<<min(c.Cycles, 6), cooldownCap))
+	return c
 }
 
 // holds reports whether the cooldown is on.
-func (p Pressure) holds(now time.Time) bool { return now.Before(p.Until) }
+func (c Cooldown) holds(now time.Time) bool { return now.Before(c.Until) }
