@@ -42,7 +42,7 @@ type Options struct {
 	Version string
 	// OnCall, when set, is called for every proxied call when it is over, on the
 	// call's goroutine.
-	OnCall func(egress.Call)
+	OnCall func(egress.CallLog)
 }
 
 // phase is where a daemon is in its life.

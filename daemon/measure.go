@@ -78,7 +78,7 @@ func (d *Daemon) unreport() {
 }
 
 // recordCall counts, logs and traces each call when it is over.
-func (d *Daemon) recordCall(c egress.Call) {
+func (d *Daemon) recordCall(c egress.CallLog) {
 	// A client's words may be any bytes, or cut within a character: neither labels
 	// nor spans take that.
 	for _, word := range [...]*string{&c.Model, &c.Budget, &c.Tenant, &c.Agent} {

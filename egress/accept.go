@@ -11,8 +11,18 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// exchange is one request of a client under way.
-type exchange struct {
+// call is one request of a client under way: what each stage found out about it.
+type call struct {
+	accepted
+	caller
+	parsed
+	estimated
+	answered bool // a header has gone to the client
+	log      CallLog
+}
+
+// accepted is what is known of a call once it has come in.
+type accepted struct {
 	proxy  *Proxy
 	table  *table
 	up     *upstream // nil until it is known
@@ -21,86 +31,71 @@ type exchange struct {
 	rc     *http.ResponseController
 	ctx    context.Context // ends with the client, and with cutting
 	cancel context.CancelCauseFunc
-
 	began  time.Time
-	until  time.Time // waits end here: by the client's word, and by max_wait once one begins
-	rest   string    // of the path, escaped
-	upload upload    // of a body that is streamed
-	key    keys.Key
-	// presented is the Headway key that the client showed; it never goes upstream.
-	presented string
-	asked     provider.Call
-	body      []byte // of a call that was read first
-	plain     []byte // the body, or what it holds when it is compressed
-	original  []byte // the body before usage was asked for in it
-	usage     injected
-	whole     bool  // the body was read first, and can be sent again
-	raw       int64 // input as the tokenizer has it, before what was learned
-
-	answered bool // a header has gone to the client
-	told     Call
+	rest   string // of the path, escaped
 }
 
 // ServeHTTP serves one call.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{proxy: p, table: p.table.Load(), w: w, r: r, rc: http.NewResponseController(w), began: time.Now()}
-	x.told = Call{Began: x.began.Round(0), Method: method(r.Method), TraceParent: traceParent(r.Header), Ending: Panicked}
-	if newSpan := x.table.newSpan; newSpan != nil {
-		x.told.Span = newSpan(x.told.TraceParent)
+	c := &call{accepted: accepted{proxy: p, table: p.table.Load(), w: w, r: r, rc: http.NewResponseController(w), began: time.Now()}}
+	c.log = CallLog{Began: c.began.Round(0), Method: method(r.Method), TraceParent: traceParent(r.Header), Ending: Panicked}
+	if newSpan := c.table.newSpan; newSpan != nil {
+		c.log.Span = newSpan(c.log.TraceParent)
 	}
-	x.ctx, x.cancel = context.WithCancelCause(r.Context())
+	c.ctx, c.cancel = context.WithCancelCause(r.Context())
 	name, rest := cut(r.URL.EscapedPath())
-	if x.up = x.table.upstreams[name]; x.up != nil {
-		x.rest, x.told.Provider, x.told.Law = rest, name, x.up.law
-		x.up.counters.inFlight.Add(1)
+	if c.up = c.table.upstreams[name]; c.up != nil {
+		c.rest, c.log.Provider, c.log.Law = rest, name, c.up.law
+		c.up.counters.inFlight.Add(1)
 	}
 	if r.ContentLength != 0 {
 		// Also for a call that is refused, whose body net/http reads to its end. Not
 		// every writer has deadlines; the server's own bound then has to do.
 		bound := DefaultBodyTimeout
-		if x.up != nil {
-			bound = x.up.BodyTimeout
+		if c.up != nil {
+			bound = c.up.BodyTimeout
 		}
-		_ = x.rc.SetReadDeadline(x.began.Add(bound))
+		_ = c.rc.SetReadDeadline(c.began.Add(bound))
 	}
 	// Ends the call also when something panics, after its permits were settled.
-	defer x.finish()
-	x.serve()
-	if x.answered && x.told.Ending != Complete {
-		if x.told.Ending != ClientGone {
-			_ = x.rc.SetWriteDeadline(time.Now().Add(time.Second)) // the connection ends anyway
-			_ = x.rc.Flush()                                       // what there was
+	defer c.finish()
+	c.serve()
+	if c.answered && c.log.Ending != Complete {
+		if c.log.Ending != ClientGone {
+			_ = c.rc.SetWriteDeadline(time.Now().Add(time.Second)) // the connection ends anyway
+			_ = c.rc.Flush()                                       // what there was
 		}
 		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
 	}
-	if !x.answered && x.told.Status == statusClientGone {
+	if !c.answered && c.log.Status == statusClientGone {
 		// Who is thought to have gone may still be there: a handler that just returned
 		// would answer 200.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// serve takes the call through all its steps.
-func (x *exchange) serve() {
-	if !x.proxy.enter() {
-		x.refuse(drained())
+// serve takes the call through its stages.
+func (c *call) serve() {
+	if !c.proxy.enter() {
+		c.refuse(drained())
 		return
 	}
-	defer x.proxy.leave()
-	defer context.AfterFunc(x.proxy.cutting, func() { x.cancel(errCut) })()
-	if fault := x.route(); fault != nil {
-		x.refuse(*fault)
+	defer c.proxy.leave()
+	defer context.AfterFunc(c.proxy.cutting, func() { c.cancel(errCut) })()
+	if fault := c.route(); fault != nil {
+		c.refuse(*fault)
 		return
 	}
-	if fault := x.admit(); fault != nil {
-		x.refuse(*fault)
+	if fault := c.authenticate(); fault != nil {
+		c.refuse(*fault)
 		return
 	}
-	if fault := x.read(); fault != nil {
-		x.refuse(*fault)
+	if fault := c.parse(); fault != nil {
+		c.refuse(*fault)
 		return
 	}
-	x.forward()
+	c.estimate()
+	c.forward()
 }
 
 // enter counts a call in; false when the proxy is draining.
@@ -124,20 +119,20 @@ func (p *Proxy) leave() {
 }
 
 // route checks that the request is one for a provider that exists.
-func (x *exchange) route() *provider.Refusal {
-	r := x.r
+func (c *call) route() *provider.Refusal {
+	r := c.r
 	switch {
 	case proxied(r):
 		return &provider.Refusal{
 			Status: http.StatusBadRequest, Reason: reason.ClientError,
 			Message: "This is not an open proxy: send the path /{provider}/..., with this address as the base URL.",
 		}
-	case x.up == nil:
+	case c.up == nil:
 		return &provider.Refusal{
 			Status: http.StatusNotFound, Reason: reason.NotFound,
 			Message: "No provider of that name: the path must begin with the name of a configured provider.",
 		}
-	case r.Method == http.MethodTrace, x.up.Description.API != provider.HTTP && method(r.Method) == "other":
+	case r.Method == http.MethodTrace, c.up.Description.API != provider.HTTP && method(r.Method) == "other":
 		// An answer to TRACE repeats the provider's key; and a method that is not
 		// known here may be one there, past its route.
 		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "Method not allowed."}

@@ -19,24 +19,24 @@ var addressFields = [...]string{"Location", "Content-Location", "X-Goog-Upload-U
 // leads gives where an address in an answer leads through the proxy, as a path
 // with its query; "" when it leads anywhere else. Some providers name their own
 // host whatever the upstream is called here.
-func (x *exchange) leads(address string, asked *url.URL) string {
-	d := &x.up.Description
-	if to := relocate(address, x.up.Name, d.Upstream, asked, d.Auth.Query); to != "" {
+func (c *call) leads(address string, asked *url.URL) string {
+	d := &c.up.Description
+	if to := relocate(address, c.up.Name, d.Upstream, asked, d.Auth.Query); to != "" {
 		return to
 	}
 	if own, ok := provider.Builtin(d.API); ok && own.Upstream != nil {
-		return relocate(address, x.up.Name, own.Upstream, own.Upstream, d.Auth.Query)
+		return relocate(address, c.up.Name, own.Upstream, own.Upstream, d.Auth.Query)
 	}
 	return ""
 }
 
 // here is the address by which the client reached the proxy, without a path.
-func (x *exchange) here() string {
+func (c *call) here() string {
 	scheme := "http://"
-	if x.r.TLS != nil || strings.EqualFold(x.r.Header.Get("X-Forwarded-Proto"), "https") {
+	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https://"
 	}
-	return scheme + x.r.Host
+	return scheme + c.r.Host
 }
 
 // relocate turns a Location of the upstream into one that leads through the
@@ -64,16 +64,16 @@ func relocate(location, name string, base, asked *url.URL, keys ...string) strin
 // readdress has the addresses in an answer's header lead through the proxy. Those
 // that lead elsewhere are taken out: a client that follows one would show its
 // Headway key there.
-func (x *exchange) readdress(h http.Header, asked *url.URL) {
+func (c *call) readdress(h http.Header, asked *url.URL) {
 	for _, name := range addressFields {
 		v := h.Get(name)
 		if v == "" {
 			continue
 		}
 		h.Del(name)
-		to := x.leads(v, asked)
+		to := c.leads(v, asked)
 		if to != "" && !strings.HasSuffix(name, "Location") {
-			to = x.here() + to // what reads them takes an absolute URL
+			to = c.here() + to // what reads them takes an absolute URL
 		}
 		if to != "" {
 			h.Set(name, to)
@@ -85,14 +85,14 @@ func (x *exchange) readdress(h http.Header, asked *url.URL) {
 	}
 	h.Del("Link")
 	for _, line := range lines {
-		if line = x.links(line, asked); line != "" {
+		if line = c.links(line, asked); line != "" {
 			h.Add("Link", line)
 		}
 	}
 }
 
 // links rewrites the links of one line of a Link field. Source: RFC 8288, section 3.
-func (x *exchange) links(line string, asked *url.URL) string {
+func (c *call) links(line string, asked *url.URL) string {
 	var kept []string
 	for {
 		open := strings.IndexByte(line, '<')
@@ -116,7 +116,7 @@ func (x *exchange) links(line string, asked *url.URL) string {
 				break
 			}
 		}
-		if to := x.leads(address, asked); to != "" {
+		if to := c.leads(address, asked); to != "" {
 			kept = append(kept, "<"+to+">"+strings.TrimRight(rest[:next], " \t"))
 		}
 		line = rest[next:]

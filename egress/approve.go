@@ -14,41 +14,55 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// acquire waits for both permits; what it has when there is a refusal is given
+// lease is what an attempt asks for, and what it holds until it is settled.
+type lease struct {
+	request quota.Request
+	cost    float64 // of request, in what the provider counts
+
+	approved bool // by the quota
+	decision quota.Decision
+	paced    bool // it has a permit of the pacing
+	permit   headway.Permit
+	heldBack bool // the pacing refused it
+	passed   bool // the breakers let it through
+	passage  passage
+}
+
+// approve waits for both permits; what it has when there is a refusal is given
 // back by settle.
-func (a *attempt) acquire() *provider.Refusal {
-	x, u := a.x, a.x.up
-	if x.asked.Metered && u.Key != "" {
-		if left := u.spent.left(time.Now(), x.asked.Model); left > 0 {
+func (a *attempt) approve() *provider.Refusal {
+	c, u := a.call, a.call.up
+	if c.asked.Metered && u.Key != "" {
+		if left := u.spent.left(time.Now(), c.asked.Model); left > 0 {
 			return &provider.Refusal{
 				Status: http.StatusTooManyRequests, Code: string(quota.CodeHardLimit), Reason: reason.QuotaExhausted, RetryIn: left,
 				Message: "The provider said a moment ago that this account's quota is used up.",
 			}
 		}
 	}
-	if f := x.broken(); f != nil {
+	if f := c.broken(); f != nil {
 		return f
 	}
-	if u.Pacing == nil && (u.Approver == nil || !x.asked.Metered) {
+	if u.Pacing == nil && (u.Approver == nil || !c.asked.Metered) {
 		return a.enterCircuit()
 	}
 	clock := lap{time.Now()}
 	u.counters.waiting.Add(1)
 	defer func(asked time.Time) {
 		u.counters.waiting.Add(-1)
-		x.told.Wait += time.Since(asked)
+		c.log.Wait += time.Since(asked)
 	}(clock.last)
-	ctx, cancel := context.WithDeadline(a.ctx, x.until)
+	ctx, cancel := context.WithDeadline(a.ctx, c.until)
 	defer cancel()
-	defer context.AfterFunc(x.proxy.draining, cancel)()
-	if u.Approver != nil && x.asked.Metered {
+	defer context.AfterFunc(c.proxy.draining, cancel)()
+	if u.Approver != nil && c.asked.Metered {
 		d, err := u.Approver.ApproveWait(ctx, a.request)
-		x.waited(reason.BoundCeiling, clock.next())
+		c.waited(reason.BoundCeiling, clock.next())
 		if err == nil && !d.Approved {
 			err = d.Refusal(time.Now())
 		}
 		if err != nil {
-			return new(x.denied(err))
+			return new(c.denied(err))
 		}
 		a.approved, a.decision = true, d
 	}
@@ -57,17 +71,17 @@ func (a *attempt) acquire() *provider.Refusal {
 		err := u.turns.take(ctx, turn, u.interval)
 		queued := clock.next()
 		if err != nil {
-			x.waited(inQueue(u.Pacing.Snapshot().Held), queued)
+			c.waited(inQueue(u.Pacing.Snapshot().Held), queued)
 			a.heldBack = true
-			return new(x.denied(err))
+			return new(c.denied(err))
 		}
 		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
 		u.turns.pass()
-		x.waited(inQueue(permit.Wait()), queued)
-		x.waited(permit.Wait().Bound(), clock.next())
+		c.waited(inQueue(permit.Wait()), queued)
+		c.waited(permit.Wait().Bound(), clock.next())
 		if err != nil {
 			a.heldBack = true
-			f := x.denied(err)
+			f := c.denied(err)
 			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {
 				f.RetryIn += u.turns.expected(turn, u.interval) // who comes back is behind those who wait
 			}
@@ -75,22 +89,22 @@ func (a *attempt) acquire() *provider.Refusal {
 		}
 		a.paced, a.permit = true, permit
 	}
-	if x.ctx.Err() != nil { // it crossed the approval on its way
-		return new(x.denied(x.ctx.Err()))
+	if c.ctx.Err() != nil { // it crossed the approval on its way
+		return new(c.denied(c.ctx.Err()))
 	}
 	return a.enterCircuit()
 }
 
 // denied says why no permit was given: by the quota, or by pacing.
-func (x *exchange) denied(err error) provider.Refusal {
+func (c *call) denied(err error) provider.Refusal {
 	switch {
-	case x.r.Context().Err() != nil:
+	case c.r.Context().Err() != nil:
 		return provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
-	case x.proxy.draining.Err() != nil:
+	case c.proxy.draining.Err() != nil:
 		return drained()
 	}
 	if d, ok := errors.AsType[*quota.Denial](err); ok {
-		x.limits(d)
+		c.limits(d)
 		return budget(d)
 	}
 	f := provider.Refusal{
@@ -128,6 +142,44 @@ func inQueue(held headway.Wait) reason.Bound {
 	return reason.BoundQueue
 }
 
+// part is what of the provider the call is for.
+func (c *call) part() part { return part{c.log.Model, clip(c.path())} }
+
+// sinceOrigin is now for the breakers.
+func (c *call) sinceOrigin() time.Duration { return time.Since(c.proxy.origin) }
+
+// broken refuses a call at once while its breaker is open.
+func (c *call) broken() *provider.Refusal {
+	wait := c.up.circuits.wait(&c.up.Circuit, c.sinceOrigin(), c.part())
+	if wait == 0 {
+		return nil
+	}
+	return circuitOpen(wait)
+}
+
+func circuitOpen(wait time.Duration) *provider.Refusal {
+	return &provider.Refusal{
+		Status: http.StatusServiceUnavailable, Reason: reason.CircuitOpen.Reason(), RetryIn: wait, Retry: true,
+		Message: "The provider failed too often of late; it is left alone for a moment.",
+	}
+}
+
+// enterCircuit asks the breakers for leave to send.
+func (a *attempt) enterCircuit() *provider.Refusal {
+	c := a.call
+	leave, ok, m := c.up.circuits.admit(&c.up.Circuit, c.sinceOrigin(), c.part())
+	c.moved(m)
+	if !ok {
+		return circuitOpen(probeWait)
+	}
+	a.passage, a.passed = leave, true
+	return nil
+}
+
+// probeWait is when to come back while others find out whether the provider is
+// there again.
+const probeWait = time.Second
+
 const (
 	// spentFor is how long a model is not asked again when the provider said that
 	// its long quota is used up, and not until when; spentMost is the longest
@@ -147,10 +199,10 @@ type spent struct {
 }
 
 // note takes a provider's answer that a long quota is used up.
-func (s *spent) note(now time.Time, model string, told *signal.Signal) {
+func (s *spent) note(now time.Time, model string, said *signal.Signal) {
 	wait := spentFor
-	if told.HasRetryAfter {
-		wait = min(told.RetryAfter, spentMost)
+	if said.HasRetryAfter {
+		wait = min(said.RetryAfter, spentMost)
 	}
 	if wait <= 0 {
 		return
@@ -180,41 +232,3 @@ func (s *spent) left(now time.Time, model string) time.Duration {
 	}
 	return max(0, until.Sub(now))
 }
-
-// part is what of the provider the call is for.
-func (x *exchange) part() part { return part{x.told.Model, clip(x.path())} }
-
-// sinceOrigin is now for the breakers.
-func (x *exchange) sinceOrigin() time.Duration { return time.Since(x.proxy.origin) }
-
-// broken refuses a call at once while its breaker is open.
-func (x *exchange) broken() *provider.Refusal {
-	wait := x.up.circuits.wait(&x.up.Circuit, x.sinceOrigin(), x.part())
-	if wait == 0 {
-		return nil
-	}
-	return circuitOpen(wait)
-}
-
-func circuitOpen(wait time.Duration) *provider.Refusal {
-	return &provider.Refusal{
-		Status: http.StatusServiceUnavailable, Reason: reason.CircuitOpen.Reason(), RetryIn: wait, Retry: true,
-		Message: "The provider failed too often of late; it is left alone for a moment.",
-	}
-}
-
-// enterCircuit asks the breakers for leave to send.
-func (a *attempt) enterCircuit() *provider.Refusal {
-	x := a.x
-	leave, ok, m := x.up.circuits.admit(&x.up.Circuit, x.sinceOrigin(), x.part())
-	x.moved(m)
-	if !ok {
-		return circuitOpen(probeWait)
-	}
-	a.passage, a.passed = leave, true
-	return nil
-}
-
-// probeWait is when to come back while others find out whether the provider is
-// there again.
-const probeWait = time.Second

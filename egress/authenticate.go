@@ -9,42 +9,51 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
 
-// admit finds out who calls, and how long the call may wait.
-func (x *exchange) admit() *provider.Refusal {
-	h, t := x.r.Header, x.table
+// caller is who calls, and how long the call may wait.
+type caller struct {
+	key keys.Key
+	// presented is the Headway key that the client showed; it never goes upstream.
+	presented string
+	until     time.Time // waits end here: by the client's word, and by max_wait once one begins
+}
+
+// authenticate finds out who calls, and how long the call may wait.
+func (c *call) authenticate() *provider.Refusal {
+	h, t := c.r.Header, c.table
 	if t.keys != nil {
 		presented := h.Get(headerKey)
-		if presented == "" && x.up.Key != "" {
-			presented = x.up.Description.Key(x.r)
+		if presented == "" && c.up.Key != "" {
+			presented = c.up.Description.Key(c.r)
 		}
-		key, err := t.keys.Admit(presented, x.began)
+		key, err := t.keys.Admit(presented, c.began)
 		if err != nil {
-			return x.stranger()
+			return c.unauthenticated()
 		}
-		x.key, x.presented = key, presented
-		x.told.KeyID = key.ID
+		c.key, c.presented = key, presented
+		c.log.KeyID = key.ID
 	}
 	var err error
-	if x.told.Tenant, x.told.Agent, err = x.key.Bind(h.Get(headerTenant), h.Get(headerAgent)); err != nil {
+	if c.log.Tenant, c.log.Agent, err = c.key.Bind(h.Get(headerTenant), h.Get(headerAgent)); err != nil {
 		return forbidden("The key is bound to another tenant or agent than the one that the call names.")
 	}
-	if len(x.told.Tenant) > maxName || len(x.told.Agent) > maxName {
+	if len(c.log.Tenant) > maxName || len(c.log.Agent) > maxName {
 		return invalid(fmt.Sprintf("A tenant or agent is longer than %d bytes.", maxName))
 	}
-	x.told.Priority = x.key.Priority
+	c.log.Priority = c.key.Priority
 	if v := h.Get(headerPriority); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < -maxPriority || n > maxPriority {
 			return invalid(fmt.Sprintf("%s must be a whole number from -%d to %d.", headerPriority, maxPriority, maxPriority))
 		}
-		if x.told.Priority = n; t.keys != nil {
-			x.told.Priority = x.key.Rank(n)
+		if c.log.Priority = n; t.keys != nil {
+			c.log.Priority = c.key.Rank(n)
 		}
 	}
-	if x.until, err = patience(x.began, maxSpan, h); err != nil {
+	if c.until, err = waitUntil(c.began, maxSpan, h); err != nil {
 		return invalid(err.Error() + ".")
 	}
 	return nil
@@ -55,20 +64,20 @@ const (
 	maxPriority = 1_000_000
 )
 
-// stranger refuses who presents no key. A good key passes whatever its address
+// unauthenticated refuses who presents no key. A good key passes whatever its address
 // did before: many clients may share one.
-func (x *exchange) stranger() *provider.Refusal {
-	now := x.began.Sub(x.proxy.origin)
-	if wait, blocked := x.table.strangers.Blocked(now, x.r.RemoteAddr); blocked {
+func (c *call) unauthenticated() *provider.Refusal {
+	now := c.began.Sub(c.proxy.origin)
+	if wait, blocked := c.table.failedKeys.Blocked(now, c.r.RemoteAddr); blocked {
 		return &provider.Refusal{
 			Status: http.StatusTooManyRequests, Reason: reason.Unauthorized, RetryIn: wait,
 			Message: "Too many requests without a valid Headway key.",
 		}
 	}
-	x.table.strangers.Failed(now, x.r.RemoteAddr)
-	x.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	c.table.failedKeys.Failed(now, c.r.RemoteAddr)
+	c.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
 	where := "in place of the provider's key."
-	if x.up.Key == "" {
+	if c.up.Key == "" {
 		where = "in " + headerKey + ", beside the provider's key."
 	}
 	return &provider.Refusal{
@@ -77,14 +86,14 @@ func (x *exchange) stranger() *provider.Refusal {
 	}
 }
 
-// sdkTimeouts are fields in which SDKs tell their own timeout, in seconds:
+// sdkTimeouts are fields in which SDKs send their own timeout, in seconds:
 // OpenAI's and Anthropic's (made with Stainless), and Google's.
 var sdkTimeouts = [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout", "X-Server-Timeout"}
 
-// patience is the instant up to which a client's call may wait: most after it
+// waitUntil is the instant up to which a client's call may wait: limit after it
 // began, or what its header says, if that is earlier. A field of an SDK that
 // cannot be read is passed over; the error names one of ours.
-func patience(began time.Time, limit time.Duration, h http.Header) (time.Time, error) {
+func waitUntil(began time.Time, limit time.Duration, h http.Header) (time.Time, error) {
 	until := began.Add(limit)
 	sooner := func(t time.Time) {
 		if t.Before(until) {

@@ -41,7 +41,7 @@ func TestPatience(t *testing.T) {
 		{"X-Server-Timeout", "6", 6 * time.Second, false},
 	} {
 		h := http.Header{c.name: {c.value}}
-		until, err := patience(began, 15*time.Second, h)
+		until, err := waitUntil(began, 15*time.Second, h)
 		if (err != nil) != c.bad || !c.bad && until.Sub(began) != c.want {
 			t.Errorf("%s: %s gives %v, %v, want %v", c.name, c.value, until.Sub(began), err, c.want)
 		}
@@ -56,7 +56,7 @@ func FuzzPatience(f *testing.F) {
 	f.Add("1e309", "", "-0")
 	f.Fuzz(func(t *testing.T, timeout, deadline, sdk string) {
 		began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		until, _ := patience(began, time.Minute, http.Header{headerTimeout: {timeout}, headerDeadline: {deadline}, "X-Stainless-Timeout": {sdk}})
+		until, _ := waitUntil(began, time.Minute, http.Header{headerTimeout: {timeout}, headerDeadline: {deadline}, "X-Stainless-Timeout": {sdk}})
 		if until.After(began.Add(time.Minute)) {
 			t.Errorf("it waits until %v", until)
 		}
@@ -122,7 +122,7 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 		`max wait is -1s, must be above 0`:                      with(func(p *Provider) { p.MaxWait = -time.Second }),
 		`max body is -1, must be above 0`:                       with(func(p *Provider) { p.MaxBody = -1 }),
 		`idle timeout is -1ns, must be above 0`:                 with(func(p *Provider) { p.IdleTimeout = -1 }),
-		`call timeout is 11m0s, must be at most 10m0s, as long`: with(func(p *Provider) { p.CallTimeout, p.Approver = 11*time.Minute, told{} }),
+		`call timeout is 11m0s, must be at most 10m0s, as long`: with(func(p *Provider) { p.CallTimeout, p.Approver = 11*time.Minute, limited{} }),
 	} {
 		_, err := New(Options{Providers: []Provider{p}})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "CANARY") {
@@ -132,16 +132,16 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 	if _, err := New(Options{Providers: []Provider{with(func(*Provider) {}), with(func(*Provider) {})}}); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("a name that is there twice: %v", err)
 	}
-	p, err := with(func(p *Provider) { p.Approver = told{} }).resolve()
+	p, err := with(func(p *Provider) { p.Approver = limited{} }).resolve()
 	if err != nil || p.CallTimeout != 10*time.Minute-time.Second {
 		t.Errorf("call timeout %v, %v, want just below the life of a permit", p.CallTimeout, err)
 	}
 }
 
-// told is a quota that tells its limits.
-type told struct{ Approver }
+// limited is a quota that shows its limits.
+type limited struct{ Approver }
 
-func (told) Config() quota.Config { return quota.Config{PermitTTLMS: 600_000} }
+func (limited) Config() quota.Config { return quota.Config{PermitTTLMS: 600_000} }
 
 func TestRateLimitFieldsAreOfTheScopeThatRefused(t *testing.T) {
 	limits := func(n int64) quota.Limits { return quota.Limits{CallsPerMinute: n} }

@@ -37,10 +37,10 @@ const (
 // statusClientGone stands for the status of a call that nobody could be answered.
 const statusClientGone = 499
 
-// Call is one call of a client when it is over: what metrics, traces and logs
+// CallLog is one call of a client when it is over: what metrics, traces and logs
 // are made of. It holds no header, body or query, and a path only in Traced. Model,
 // Tenant and Agent are the client's words: bound how many of them become labels.
-type Call struct {
+type CallLog struct {
 	// Began is when the request's header was read, on the wall clock.
 	Began time.Time
 	// Provider is empty when the path named none that exists.
@@ -86,9 +86,9 @@ type Call struct {
 	Sent, Received int64
 
 	// Estimated is what the call was expected to use, Used what it was charged
-	// for, over all attempts. Told says that the figures are the provider's.
+	// for, over all attempts. Reported says that the figures are the provider's.
 	Estimated, Used quota.Usage
-	Told            bool
+	Reported        bool
 }
 
 // Attempt is one sending of a call: what its span is made of.
@@ -114,25 +114,24 @@ func (a *attempt) traced() {
 		return
 	}
 	to := url.URL{Scheme: a.to.Scheme, Host: a.to.Host, Path: a.to.Path, RawPath: a.to.RawPath}
-	a.x.told.Traced = append(a.x.told.Traced, Attempt{
+	a.call.log.Traced = append(a.call.log.Traced, Attempt{
 		Span: a.span, Began: a.sentAt.Round(0), Whole: time.Since(a.sentAt), Status: a.status, Class: a.class,
 		Host: to.Hostname(), Port: to.Port(), URL: to.String(),
 	})
 }
 
-// finish counts and tells the call.
-func (x *exchange) finish() {
-	x.cancel(context.Canceled)
-	x.told.Whole = time.Since(x.began)
-	x.told.Sent += x.upload.n.Load()
-	x.account()
-	if x.up != nil {
-		c := &x.up.counters
-		c.inFlight.Add(-1)
-		c.calls.Add(1)
+// finish counts the call and gives its log away.
+func (c *call) finish() {
+	c.cancel(context.Canceled)
+	c.log.Whole = time.Since(c.began)
+	c.log.Sent += c.upload.n.Load()
+	c.account()
+	if c.up != nil {
+		c.up.counters.inFlight.Add(-1)
+		c.up.counters.calls.Add(1)
 	}
-	x.note()
-	x.table.onCall(x.told)
+	c.note()
+	c.table.onCall(c.log)
 }
 
 // noWait is what asking takes where nobody has to wait.
@@ -149,41 +148,41 @@ func (l *lap) next() time.Duration {
 }
 
 // waited counts a wait of the call for what it stands for.
-func (x *exchange) waited(by reason.Bound, d time.Duration) {
+func (c *call) waited(by reason.Bound, d time.Duration) {
 	if d >= noWait {
-		x.told.BoundBy[by] += d
+		c.log.BoundBy[by] += d
 	}
 }
 
 // account completes what bound the call once it has ended: what was not a wait and
 // not the provider's time is this machine's, or the client's.
-func (x *exchange) account() {
-	b := &x.told.BoundBy
-	b[reason.BoundProcessing] += max(x.told.Whole-b.Total(), 0)
-	if x.up != nil {
-		x.up.counters.bound(b)
+func (c *call) account() {
+	b := &c.log.BoundBy
+	b[reason.BoundProcessing] += max(c.log.Whole-b.Total(), 0)
+	if c.up != nil {
+		c.up.counters.bound(b)
 	}
 }
 
 // note logs the call.
-func (x *exchange) note() {
-	level, c := slog.LevelDebug, &x.told
-	switch c.Ending {
+func (c *call) note() {
+	level, l := slog.LevelDebug, &c.log
+	switch l.Ending {
 	case Unreachable, TimedOut, BrokenOff, Panicked:
 		level = slog.LevelWarn
 	case Complete, Refused, ClientGone, Cut:
 	}
-	if !x.table.log.Enabled(context.Background(), level) {
+	if !c.table.log.Enabled(context.Background(), level) {
 		return
 	}
-	x.table.log.LogAttrs(context.Background(), level, "egress call",
-		slog.String("provider", c.Provider), slog.String("model", c.Model), slog.String("key", c.KeyID),
-		slog.String("tenant", c.Tenant), slog.String("agent", c.Agent),
-		slog.Int("status", c.Status), slog.String("ending", string(c.Ending)), slog.String("class", c.Class.String()),
-		slog.String("reason", c.Reason.String()), slog.String("code", c.Code), slog.Int("attempts", c.Attempts),
-		slog.Duration("wait", c.Wait), slog.Duration("header", c.Header), slog.Duration("whole", c.Whole),
-		slog.Int64("input_tokens", c.Used.Input), slog.Int64("output_tokens", c.Used.Output),
-		slog.Int64("cached_tokens", c.Used.Cached), slog.Int64("reasoning_tokens", c.Used.Reasoning), slog.Bool("told", c.Told))
+	c.table.log.LogAttrs(context.Background(), level, "egress call",
+		slog.String("provider", l.Provider), slog.String("model", l.Model), slog.String("key", l.KeyID),
+		slog.String("tenant", l.Tenant), slog.String("agent", l.Agent),
+		slog.Int("status", l.Status), slog.String("ending", string(l.Ending)), slog.String("class", l.Class.String()),
+		slog.String("reason", l.Reason.String()), slog.String("code", l.Code), slog.Int("attempts", l.Attempts),
+		slog.Duration("wait", l.Wait), slog.Duration("header", l.Header), slog.Duration("whole", l.Whole),
+		slog.Int64("input_tokens", l.Used.Input), slog.Int64("output_tokens", l.Used.Output),
+		slog.Int64("cached_tokens", l.Used.Cached), slog.Int64("reasoning_tokens", l.Used.Reasoning), slog.Bool("reported", l.Reported))
 }
 
 // clip bounds what a client made up, and makes it text.

@@ -153,7 +153,7 @@ func (c *circuits) of(o *Circuit, p part) *circuit {
 	return one
 }
 
-// settle tells both breakers how an attempt ended.
+// settle reports to both breakers how an attempt ended.
 func (c *circuits) settle(o *Circuit, now time.Duration, leave passage, whole, part breaker.Result) (m moves) {
 	if o.Off {
 		return m

@@ -6,14 +6,20 @@
 // # What happens to a call
 //
 //	/openai/v1/chat/completions
-//	  route      the first segment names the provider; only configured ones exist
-//	  key        a Headway key is exchanged for the provider's
-//	  read       the body, bounded, if it is one that costs tokens
-//	  estimate   what it will use, by a tokenizer and what the model used before
-//	  approve    by the quota, waiting up to MaxWait or the client's own deadline
-//	  pace       by the connection's rate authority, within the same wait
-//	  forward    with everything flushed as it comes
-//	  settle     both permits, once, when the last byte is through
+//	  accept        the first segment names the provider; only configured ones exist
+//	  authenticate  a Headway key is exchanged for the provider's
+//	  parse         the body, bounded, if it is one that costs tokens
+//	  estimate      what it will use, by a tokenizer and what the model used before
+//	  approve       by the quota and by the connection's pacing, waiting up to MaxWait
+//	                or the client's own deadline
+//	  send          upstream, with the provider's key
+//	  relay         the answer, with everything flushed as it comes
+//	  settle        both permits, once, when the last byte is through
+//
+// Each of these is a file. From approve to settle is one attempt, which may be made
+// again (attempt.go); how the call went is a [CallLog] (calllog.go); and a stage that
+// refuses answers in the provider's words (refuse.go). What relay needs to rewrite
+// addresses and to notice silence is in address.go and watch.go.
 //
 // A call that cannot be served in time is refused at once, with 429, Retry-After
 // and the RateLimit fields, in the words that the provider's own SDK reads. What

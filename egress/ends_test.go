@@ -31,8 +31,8 @@ func TestAnsweredCallsAreChargedWhatTheProviderCounted(t *testing.T) {
 					t.Errorf("charged %+v, the provider counted %+v", got, want)
 				}
 				c := x.last(t)
-				if !c.Told || c.Ending != egress.Complete || c.Class != reason.OK || c.Attempts != 1 || c.Model != "sim-thinking" || c.Streamed != stream {
-					t.Errorf("told %+v", c)
+				if !c.Reported || c.Ending != egress.Complete || c.Class != reason.OK || c.Attempts != 1 || c.Model != "sim-thinking" || c.Streamed != stream {
+					t.Errorf("the log is %+v", c)
 				}
 				if diff := cmp.Diff(want, body); diff != "" {
 					t.Errorf("not what the provider answers by itself: %s", diff)
@@ -44,14 +44,14 @@ func TestAnsweredCallsAreChargedWhatTheProviderCounted(t *testing.T) {
 
 func TestEndsOfACall(t *testing.T) {
 	for name, c := range map[string]struct {
-		model  string
-		stream bool
-		status int
-		broken bool // the client sees the answer break off
-		ending egress.Ending
-		class  reason.Class
-		told   bool
-		none   bool // no tokens are charged
+		model    string
+		stream   bool
+		status   int
+		broken   bool // the client sees the answer break off
+		ending   egress.Ending
+		class    reason.Class
+		reported bool
+		none     bool // no tokens are charged
 	}{
 		"cut in a stream":       {"cut-after-3", true, 200, true, egress.BrokenOff, reason.Failed, false, false},
 		"cut in a plain answer": {"cut-after-3", false, 200, true, egress.BrokenOff, reason.Failed, false, false},
@@ -70,8 +70,8 @@ func TestEndsOfACall(t *testing.T) {
 			synctest.Wait()
 			x.settled(t)
 			got := x.last(t)
-			if got.Ending != c.ending || got.Class != c.class || got.Told != c.told {
-				t.Errorf("told %+v", got)
+			if got.Ending != c.ending || got.Class != c.class || got.Reported != c.reported {
+				t.Errorf("the log is %+v", got)
 			}
 			used := x.quota.total()
 			if c.none && used != (quota.Usage{}) {

@@ -10,99 +10,89 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// estimate is what the quota is asked for.
-func (x *exchange) estimate() quota.Request {
+// estimated is what a call is expected to use, and how its usage becomes known.
+type estimated struct {
+	request  quota.Request // of each attempt
+	raw      int64         // input as the tokenizer has it, before what was learned
+	usage    injected
+	original []byte // the body before usage was asked for in it
+}
+
+// estimate says what the quota is asked for, and has a stream asked for its usage.
+func (c *call) estimate() {
+	c.request = c.expected()
+	c.inject()
+}
+
+// expected is what the call will use, as far as that can be known before.
+func (c *call) expected() quota.Request {
 	r := quota.Request{
-		Model: x.told.Budget, Tenant: x.told.Tenant, Agent: x.told.Agent, Priority: x.told.Priority,
-		MaxTokens: min(max(x.asked.MaxTokens, 0), quota.MaxTokens),
+		Model: c.log.Budget, Tenant: c.log.Tenant, Agent: c.log.Agent, Priority: c.log.Priority,
+		MaxTokens: min(max(c.asked.MaxTokens, 0), quota.MaxTokens),
 	}
-	if !x.asked.Metered || x.up.Approver == nil && x.up.Pacing == nil {
+	if !c.asked.Metered || c.up.Approver == nil && c.up.Pacing == nil {
 		return r // nobody asks
 	}
-	e := x.up.estimator
-	if x.asked.Texts != nil {
-		x.raw = e.Raw(x.asked.Model, x.asked.Texts)
+	e := c.up.estimator
+	if c.asked.Texts != nil {
+		c.raw = e.Raw(c.asked.Model, c.asked.Texts)
 	}
-	in := e.Scale(x.asked.Model, x.raw) + max(x.asked.Extra, 0)
+	in := e.Scale(c.asked.Model, c.raw) + max(c.asked.Extra, 0)
 	r.InputTokens = min(max(in, 0), quota.MaxTokens)
-	if x.asked.Shape != usage.OpenAIEmbeddings { // which have no output
-		most := int64(quota.MaxTokens)
+	if c.asked.Shape != usage.OpenAIEmbeddings { // which have no output
+		bound := int64(quota.MaxTokens)
 		if r.MaxTokens > 0 {
-			most = r.MaxTokens
+			bound = r.MaxTokens
 		}
-		r.OutputTokens = min(e.Output(x.asked.Model, 0)*max(x.asked.Choices, 1), most)
+		r.OutputTokens = min(e.Output(c.asked.Model, 0)*max(c.asked.Choices, 1), bound)
 	}
-	x.told.Estimated = quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
+	c.log.Estimated = quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	return r
 }
 
-// InjectUsage says whether streams of chat completions are asked to tell their
-// usage (stream_options.include_usage) when the client does not ask for it.
-type InjectUsage string
-
-// The ways.
-const (
-	// InjectAuto asks, and asks a model no more that refuses to be asked, with 400
-	// or 422: that call is sent again at once as the client made it.
-	InjectAuto   InjectUsage = "auto"
-	InjectAlways InjectUsage = "always"
-	// InjectNever does not ask: streams that do not tell their usage are charged
-	// what was seen of them.
-	InjectNever InjectUsage = "never"
-)
-
-const (
-	// maxInjected bounds the models that are remembered, maxInjectedName the bytes of
-	// one's name.
-	maxInjected, maxInjectedName = 1024, 256
-	// unaskedFor is how old the refusal of a model may be to be taken over from a former
-	// process: what a provider refused then, it may have learned since.
-	unaskedFor = 30 * 24 * time.Hour
-)
-
 // inject asks for usage where that is allowed.
-func (x *exchange) inject() {
-	if !x.asked.Stream || x.asked.Shape != usage.OpenAIChat || x.up.InjectUsage == InjectNever {
+func (c *call) inject() {
+	if !c.asked.Stream || c.asked.Shape != usage.OpenAIChat || c.up.InjectUsage == InjectNever {
 		return
 	}
-	takes, known := x.up.injection.of(x.asked.Model)
-	auto := x.up.InjectUsage == InjectAuto
+	takes, known := c.up.injection.of(c.asked.Model)
+	auto := c.up.InjectUsage == InjectAuto
 	if auto && known && !takes {
 		return
 	}
-	body, changed := usage.Inject(x.plain)
+	body, changed := usage.Inject(c.plain)
 	if !changed {
 		return
 	}
-	x.original, x.body, x.usage = x.body, body, injectedSurely
+	c.original, c.body, c.usage = c.body, body, injectedSurely
 	if auto && !known {
-		x.usage = injectedOnTrial
+		c.usage = injectedOnTrial
 	}
 }
 
-func (x *exchange) injected() bool { return x.usage == injectedSurely || x.usage == injectedOnTrial }
+func (c *call) injected() bool { return c.usage == injectedSurely || c.usage == injectedOnTrial }
 
 // disputed reports whether an answer may be a refusal to be asked for usage.
-func (x *exchange) disputed(status int) bool {
-	return x.usage == injectedOnTrial && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
+func (c *call) disputed(status int) bool {
+	return c.usage == injectedOnTrial && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
 }
 
 // restore makes the call what the client made it.
-func (x *exchange) restore() {
-	x.body, x.original, x.usage = x.original, nil, injectedNoMore
+func (c *call) restore() {
+	c.body, c.original, c.usage = c.original, nil, injectedNoMore
 }
 
 // judge remembers what an answer that was passed on says of the model.
-func (x *exchange) judge(status int) {
+func (c *call) judge(status int) {
 	if status >= http.StatusMultipleChoices {
 		return
 	}
-	at := x.began.Round(0).UTC()
-	switch x.usage {
+	at := c.began.Round(0).UTC()
+	switch c.usage {
 	case injectedNoMore:
-		x.up.injection.note(x.asked.Model, false, at)
+		c.up.injection.note(c.asked.Model, false, at)
 	case injectedOnTrial:
-		x.up.injection.note(x.asked.Model, true, at)
+		c.up.injection.note(c.asked.Model, true, at)
 	case notInjected, injectedSurely:
 	}
 }
@@ -115,6 +105,30 @@ const (
 	injectedSurely           // the model takes it, or the configuration insists
 	injectedOnTrial          // nobody knows whether the model takes it
 	injectedNoMore           // it was refused, and the body is the client's again
+)
+
+// InjectUsage says whether streams of chat completions are asked for their
+// usage (stream_options.include_usage) when the client does not ask for it.
+type InjectUsage string
+
+// The ways.
+const (
+	// InjectAuto asks, and asks a model no more that refuses to be asked, with 400
+	// or 422: that call is sent again at once as the client made it.
+	InjectAuto   InjectUsage = "auto"
+	InjectAlways InjectUsage = "always"
+	// InjectNever does not ask: streams that do not report their usage are charged
+	// what was seen of them.
+	InjectNever InjectUsage = "never"
+)
+
+const (
+	// maxInjected bounds the models that are remembered, maxInjectedName the bytes of
+	// one's name.
+	maxInjected, maxInjectedName = 1024, 256
+	// unaskedFor is how old the refusal of a model may be to be taken over from a former
+	// process: what a provider refused then, it may have learned since.
+	unaskedFor = 30 * 24 * time.Hour
 )
 
 // injection remembers which models can be asked for usage.

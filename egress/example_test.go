@@ -35,7 +35,7 @@ func ExampleNew() {
 	}
 	proxy, err := egress.New(egress.Options{
 		Providers: []egress.Provider{{Name: "openai", Description: openAI, Key: "the provider's key", Approver: budget}},
-		OnCall: func(c egress.Call) {
+		OnCall: func(c egress.CallLog) {
 			fmt.Printf("%s %s: %d %s, %d tokens in, %d out, code %q\n", c.Provider, c.Model, c.Status, c.Ending, c.Used.Input, c.Used.Output, c.Code)
 		},
 	})

@@ -174,7 +174,7 @@ type rig struct {
 	log    *lines
 
 	mu    sync.Mutex
-	calls []egress.Call
+	calls []egress.CallLog
 }
 
 // lines is a log.
@@ -219,7 +219,7 @@ func newRig(t testing.TB, api provider.API, upstream http.RoundTripper, tune fun
 		Name: "p", Description: describe(t, api), Key: providerKey, Approver: x.quota, Models: anyModel, Pacing: pacing, Roundtripper: upstream,
 	}
 	o := egress.Options{
-		OnCall: func(c egress.Call) {
+		OnCall: func(c egress.CallLog) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			x.calls = append(x.calls, c)
@@ -243,12 +243,12 @@ func newRig(t testing.TB, api provider.API, upstream http.RoundTripper, tune fun
 }
 
 // last is the one call that there was.
-func (x *rig) last(t testing.TB) egress.Call {
+func (x *rig) last(t testing.TB) egress.CallLog {
 	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.calls) != 1 {
-		t.Fatalf("%d calls were told, want 1", len(x.calls))
+		t.Fatalf("%d calls were logged, want 1", len(x.calls))
 	}
 	return x.calls[0]
 }

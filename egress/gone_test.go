@@ -50,8 +50,8 @@ func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {
 					t.Errorf("%d calls are under way upstream after %v", n, time.Since(left))
 				}
 				c := x.last(t)
-				if c.Ending != egress.ClientGone || c.Told {
-					t.Errorf("told %+v", c)
+				if c.Ending != egress.ClientGone || c.Reported {
+					t.Errorf("the log is %+v", c)
 				}
 				used, want := x.quota.total(), counted(sim)
 				if used.Input < want.Input/2 || used.Input > want.Input*2 {
@@ -68,7 +68,7 @@ func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {
 	}
 }
 
-// speaks is an upstream that does what it is told with each connection, after it
+// speaks is an upstream that does what a test asks for with each connection, after it
 // has read a request.
 func speaks(t *testing.T, say func(net.Conn)) http.RoundTripper {
 	t.Helper()
@@ -149,7 +149,7 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 			x.settled(t)
 			got := x.last(t)
 			if got.Ending != c.ending || got.Class != c.class || got.Reason != c.why || got.Status != c.status {
-				t.Errorf("told %+v", got)
+				t.Errorf("the log is %+v", got)
 			}
 			used := x.quota.total()
 			if len(x.quota.used) != 1 || c.free != (used == quota.Usage{}) {
@@ -179,7 +179,7 @@ func TestAnEndlessDripEndsWithTheCall(t *testing.T) {
 		synctest.Wait()
 		x.settled(t)
 		if c := x.last(t); c.Ending != egress.TimedOut {
-			t.Errorf("told %+v", c)
+			t.Errorf("the log is %+v", c)
 		}
 		time.Sleep(time.Minute) // the upstream notices
 	})
@@ -202,7 +202,7 @@ func TestAClientThatDoesNotReadIsLetGo(t *testing.T) {
 		synctest.Wait()
 		x.settled(t)
 		if c := x.last(t); c.Ending != egress.ClientGone || c.Class != reason.OK {
-			t.Errorf("told %+v, want that the client is to blame", c)
+			t.Errorf("the log is %+v, want that the client is to blame", c)
 		}
 	})
 }
@@ -228,7 +228,7 @@ func TestAConnectionThatIsNeverMadeCostsNothing(t *testing.T) {
 				t.Errorf("%d permits were given back, %d settled", x.quota.back, len(x.quota.used))
 			}
 			if c := x.last(t); c.Class != reason.Lost || c.Ending != egress.Unreachable {
-				t.Errorf("told %+v", c)
+				t.Errorf("the log is %+v", c)
 			}
 		})
 	}

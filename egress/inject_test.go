@@ -132,7 +132,7 @@ func TestGzipBodiesAreReadAndPassedOn(t *testing.T) {
 		t.Error("the body did not go upstream as it came")
 	}
 	if c := x.last(t); c.Model != "m" || !c.Metered || c.Estimated.Input < 5 {
-		t.Errorf("told %+v", c)
+		t.Errorf("the log is %+v", c)
 	}
 	res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", packed(t, chatBody("m", true)), key, "Content-Encoding: GZIP")
 	if err != nil || res.StatusCode != 200 || !strings.Contains(m.bodies[1], `"include_usage":true`) || m.got[1].Header.Get("Content-Encoding") != "" {

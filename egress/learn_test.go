@@ -21,8 +21,8 @@ func tells(input, output int) http.Handler {
 	})
 }
 
-// repeat sends a body some times and gives what was told of the last.
-func (x *rig) repeat(t *testing.T, times int, path, body string) egress.Call {
+// repeat sends a body some times and gives the log of the last.
+func (x *rig) repeat(t *testing.T, times int, path, body string) egress.CallLog {
 	t.Helper()
 	for range times {
 		if a, text, err := x.ask(t, http.MethodPost, path, body); err != nil || a.StatusCode != http.StatusOK {
@@ -56,7 +56,7 @@ func TestImagesTeachNothingOfTheText(t *testing.T) {
 			t.Errorf("after images %d tokens are expected of the text, want %d as before", got, first)
 		}
 		if got := x.repeat(t, 60, chatPath, wordsOnly).Estimated.Input; got <= 2*first {
-			t.Errorf("after text %d tokens are expected of the text, want more than %d: it was told %d", got, 2*first, 130)
+			t.Errorf("after text %d tokens are expected of the text, want more than %d: the provider said %d", got, 2*first, 130)
 		}
 		x.settled(t)
 	})

@@ -173,9 +173,9 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("RateLimit-Policy %s, want %s", got, c.policy)
 			}
 			if c.policy != "" {
-				told := signal.Read(time.Now(), res.StatusCode, res.Header, nil)
-				if len(told.Limits) != 1 || told.Limits[0].Remaining != 0 || (told.Limits[0].Reset-c.wait).Abs() > time.Second {
-					t.Errorf("the fields read as %+v", told.Limits)
+				read := signal.Read(time.Now(), res.StatusCode, res.Header, nil)
+				if len(read.Limits) != 1 || read.Limits[0].Remaining != 0 || (read.Limits[0].Reset-c.wait).Abs() > time.Second {
+					t.Errorf("the fields read as %+v", read.Limits)
 				}
 			}
 			synctest.Wait()
@@ -185,7 +185,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("status %+v with %d sent", status, len(m.got))
 			}
 			if got := x.calls[c.before]; got.Reason != c.why || got.Code != c.code || got.Ending != egress.Refused {
-				t.Errorf("told %+v", got)
+				t.Errorf("the log is %+v", got)
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func TestRetries(t *testing.T) {
 			synctest.Wait()
 			x.settled(t)
 			if got := x.last(t); got.Attempts != c.sent || len(x.quota.used) != c.sent || got.Ending != egress.Complete {
-				t.Errorf("%d permits for %d attempts, told %+v", len(x.quota.used), got.Attempts, got)
+				t.Errorf("%d permits for %d attempts, the log is %+v", len(x.quota.used), got.Attempts, got)
 			}
 		})
 	}

@@ -133,7 +133,7 @@ func TestEstimatesComeNearWhatIsUsed(t *testing.T) {
 				t.Fatal(res, err, text)
 			}
 		}
-		off := func(c egress.Call) int64 {
+		off := func(c egress.CallLog) int64 {
 			return max(c.Estimated.Input-c.Used.Input, c.Used.Input-c.Estimated.Input)
 		}
 		first, last := x.calls[0], x.calls[calls-1]
@@ -202,7 +202,7 @@ func TestNoPermitIsLeftWhateverEndsTheCalls(t *testing.T) {
 			x.settled(t)
 			for _, c := range x.calls {
 				if c.Ending == egress.Panicked || c.Status == 0 || c.Used.Output > 1000 {
-					t.Errorf("told %+v", c)
+					t.Errorf("the log is %+v", c)
 				}
 			}
 		})

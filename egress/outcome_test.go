@@ -32,14 +32,17 @@ func fresh(t *testing.T, send http.RoundTripper) *attempt {
 	}
 	up := p.table.Load().upstreams["p"]
 	w := httptest.NewRecorder()
-	x := &exchange{proxy: p, table: p.table.Load(), up: up, w: w, rc: http.NewResponseController(w), rest: "/v1/x", whole: true}
-	x.r = httptest.NewRequest("POST", "/p/v1/x", nil)
-	x.ctx, x.cancel = context.WithCancelCause(t.Context())
-	x.asked = provider.Call{Model: "m", Metered: true}
-	a := x.begin(quota.Request{Model: "m", InputTokens: 1})
+	c := &call{
+		accepted:  accepted{proxy: p, table: p.table.Load(), up: up, w: w, rc: http.NewResponseController(w), rest: "/v1/x"},
+		parsed:    parsed{whole: true, asked: provider.Call{Model: "m", Metered: true}},
+		estimated: estimated{request: quota.Request{Model: "m", InputTokens: 1}},
+	}
+	c.r = httptest.NewRequest("POST", "/p/v1/x", nil)
+	c.ctx, c.cancel = context.WithCancelCause(t.Context())
+	a := c.begin()
 	a.tried, a.answerAt, a.status, a.header = true, time.Now(), 200, http.Header{}
 	a.sent.Store(true)
-	t.Cleanup(func() { x.cancel(nil) })
+	t.Cleanup(func() { c.cancel(nil) })
 	return a
 }
 
@@ -54,27 +57,27 @@ func TestWhatPacingLearnsOfAnAttempt(t *testing.T) {
 	}{
 		"nothing was sent": {func(a *attempt) { a.tried = false }, reason.Unknown, 0, 0, -2},
 		"a success": {func(a *attempt) {
-			a.class, a.used, a.told = reason.OK, quota.Usage{Input: 30, Output: 12}, signal.Read(a.answerAt, 200, limits, nil)
+			a.class, a.used, a.signal = reason.OK, quota.Usage{Input: 30, Output: 12}, signal.Read(a.answerAt, 200, limits, nil)
 		}, reason.OK, 0, 42, 0},
 		"a success whose header is old": {func(a *attempt) {
-			a.class, a.used, a.told = reason.OK, quota.Usage{Input: 30, Output: 12}, signal.Read(a.answerAt, 200, limits, nil)
+			a.class, a.used, a.signal = reason.OK, quota.Usage{Input: 30, Output: 12}, signal.Read(a.answerAt, 200, limits, nil)
 			a.answerAt = a.answerAt.Add(-stale - time.Millisecond)
 		}, reason.OK, 0, 42, signal.Unknown},
 		"a success whose header is just not old": {func(a *attempt) {
-			a.class, a.told = reason.OK, signal.Read(a.answerAt, 200, limits, nil)
+			a.class, a.signal = reason.OK, signal.Read(a.answerAt, 200, limits, nil)
 			a.answerAt = a.answerAt.Add(-stale)
 		}, reason.OK, 0, 0, 0},
 		"a throttle": {func(a *attempt) {
-			a.class, a.told = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 7 * time.Second}
+			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 7 * time.Second}
 		}, reason.Throttled, 7 * time.Second, 0, -2},
 		"one that asks for days": {func(a *attempt) {
-			a.class, a.told = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 48 * time.Hour}
+			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 48 * time.Hour}
 		}, reason.Throttled, maxTold, 0, -2},
 		"a long quota that is used up": {func(a *attempt) {
-			a.class, a.told = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
+			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
 		}, reason.Rejected, 0, 0, -2},
 		"money that is used up": {func(a *attempt) {
-			a.class, a.told = reason.Rejected, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
+			a.class, a.signal = reason.Rejected, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
 		}, reason.Rejected, time.Minute, 0, -2},
 		"an error within a stream": {func(a *attempt) { a.class, a.problem = reason.Failed, usage.OtherProblem }, reason.Rejected, 0, 0, -2},
 		"a failure":                {func(a *attempt) { a.class = reason.Failed }, reason.Failed, 0, 0, -2},
@@ -113,10 +116,10 @@ func TestErrorsInsideAnAnswerAreWhatTheyWouldBeOutside(t *testing.T) {
 	} {
 		a := fresh(t, http.DefaultTransport)
 		a.conclude(&usage.Report{Problem: problem})
-		u := a.x.up
-		if a.class != c.class || a.x.told.Class != c.class || a.told.Exhausted != c.exhausted || (u.spent.left(time.Now(), "m") > 0) != c.exhausted ||
+		u := a.call.up
+		if a.class != c.class || a.call.log.Class != c.class || a.signal.Exhausted != c.exhausted || (u.spent.left(time.Now(), "m") > 0) != c.exhausted ||
 			u.counters.throttles.Load() != c.throttles || u.counters.failures.Load() != c.failures {
-			t.Errorf("%q: class %v, signal %+v, %d throttles, %d failures", problem, a.class, a.told, u.counters.throttles.Load(), u.counters.failures.Load())
+			t.Errorf("%q: class %v, signal %+v, %d throttles, %d failures", problem, a.class, a.signal, u.counters.throttles.Load(), u.counters.failures.Load())
 		}
 	}
 	a := fresh(t, http.DefaultTransport)
@@ -161,15 +164,15 @@ func TestABodyThatWasNotReadWholeIsSentOnce(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				return &http.Response{StatusCode: 429, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 			}))
-			p := a.x.up.Provider
+			p := a.call.up.Provider
 			p.Retries = 2
-			if err := a.x.proxy.Replace(Options{Providers: []Provider{p}}); err != nil {
+			if err := a.call.proxy.Replace(Options{Providers: []Provider{p}}); err != nil {
 				t.Fatal(err)
 			}
 			r := httptest.NewRequest("POST", "/p/v1/files", strings.NewReader("{}"))
 			r.Header.Set("Content-Type", kind)
 			w := httptest.NewRecorder()
-			a.x.proxy.ServeHTTP(w, r)
+			a.call.proxy.ServeHTTP(w, r)
 			if w.Code != 429 || sent != want {
 				t.Errorf("%s: status %d after %d attempts, want %d", kind, w.Code, sent, want)
 			}
@@ -203,7 +206,7 @@ func TestWhatATurnTakesOfAMinute(t *testing.T) {
 		"no limit, weight": {quota.Config{Tenants: map[string]quota.Tenant{"a": {Weight: 2}}}, "a", 1, 0.5},
 	} {
 		a := fresh(t, http.DefaultTransport)
-		a.x.up.Approver = weighed{config: c.config}
+		a.call.up.Approver = weighed{config: c.config}
 		a.request, a.cost = quota.Request{Model: "m", Tenant: c.tenant, Priority: 3}, c.cost
 		if got := a.turn(); got.share != c.want || got.tenant != c.tenant || got.priority != 3 {
 			t.Errorf("%s: %+v, want a share of %v", name, got, c.want)

@@ -17,33 +17,42 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// read finds out what the call asks for. The body of one that may cost tokens
+// parsed is what a call asks for.
+type parsed struct {
+	asked  provider.Call
+	body   []byte // of a call that was read first
+	plain  []byte // the body, or what it holds when it is compressed
+	whole  bool   // the body was read first, and can be sent again
+	upload upload // of a body that is streamed
+}
+
+// parse finds out what the call asks for. The body of one that may cost tokens
 // is read first, bounded in size and time; any other is streamed.
-func (x *exchange) read() *provider.Refusal {
-	r, d := x.r, &x.up.Description
-	bound := x.up.MaxUpload
-	if x.whole = r.Body == nil || r.Body == http.NoBody || x.readFirst(); x.whole {
-		bound = x.up.MaxBody
+func (c *call) parse() *provider.Refusal {
+	r, d := c.r, &c.up.Description
+	bound := c.up.MaxUpload
+	if c.whole = r.Body == nil || r.Body == http.NoBody || c.readFirst(); c.whole {
+		bound = c.up.MaxBody
 	}
 	if r.ContentLength > bound {
 		return oversized(bound)
 	}
-	if x.whole {
-		if fault := x.readBody(); fault != nil {
+	if c.whole {
+		if fault := c.readBody(); fault != nil {
 			return fault
 		}
 	}
-	_ = x.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
-	x.plain = x.body
+	_ = c.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
+	c.plain = c.body
 	unread := false
-	if x.whole && d.API != provider.HTTP && encoded(r.Header) {
+	if c.whole && d.API != provider.HTTP && encoded(r.Header) {
 		var fault *provider.Refusal
-		if x.plain, fault = x.inflate(); fault != nil {
+		if c.plain, fault = c.inflate(); fault != nil {
 			return fault
 		}
-		unread = x.plain == nil
+		unread = c.plain == nil
 	}
-	asked, err := d.Call(r.Method, x.path(), x.plain)
+	asked, err := d.Call(r.Method, c.path(), c.plain)
 	if unread && (err != nil || asked.Metered) {
 		return &provider.Refusal{
 			Status: http.StatusUnsupportedMediaType, Reason: reason.ClientError, RetryIn: -1,
@@ -53,19 +62,19 @@ func (x *exchange) read() *provider.Refusal {
 	if err != nil {
 		return invalid("The body is not what this call takes: " + err.Error() + ".")
 	}
-	x.asked = asked
-	x.told.Model, x.told.Metered, x.told.Streamed = clip(asked.Model), asked.Metered, asked.Stream
-	key := x.key
+	c.asked = asked
+	c.log.Model, c.log.Metered, c.log.Streamed = clip(asked.Model), asked.Metered, asked.Stream
+	key := c.key
 	if asked.Model == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		key.Models = nil // looking around needs no model
 	}
 	key.Uploads = key.Uploads && asked.Files // what runs a model has to name it
-	if key.Permit(x.up.Name, asked.Model) != nil {
+	if key.Permit(c.up.Name, asked.Model) != nil {
 		return forbidden("The key may not use this provider or model.")
 	}
-	x.told.Budget = asked.Model
-	if asked.Metered && x.up.Models != nil {
-		if x.told.Budget = x.up.Models(asked.Model); x.told.Budget == "" {
+	c.log.Budget = asked.Model
+	if asked.Metered && c.up.Models != nil {
+		if c.log.Budget = c.up.Models(asked.Model); c.log.Budget == "" {
 			return unconfigured()
 		}
 	}
@@ -73,10 +82,10 @@ func (x *exchange) read() *provider.Refusal {
 }
 
 // path is the rest of the path, decoded.
-func (x *exchange) path() string {
-	path, err := url.PathUnescape(x.rest)
+func (c *call) path() string {
+	path, err := url.PathUnescape(c.rest)
 	if err != nil {
-		return x.rest // net/http has decoded it before, so this does not happen
+		return c.rest // net/http has decoded it before, so this does not happen
 	}
 	return path
 }
@@ -84,15 +93,15 @@ func (x *exchange) path() string {
 // readFirst reports whether the body has to be known before it is sent: when it
 // is JSON, or may be, or when the call costs tokens whatever the client calls it.
 // What costs nothing but a call only has to be known when it may be sent again.
-func (x *exchange) readFirst() bool {
-	if x.up.Description.API == provider.HTTP {
-		return x.up.Retries > 0 && x.r.ContentLength >= 0 && x.r.ContentLength <= x.up.MaxBody
+func (c *call) readFirst() bool {
+	if c.up.Description.API == provider.HTTP {
+		return c.up.Retries > 0 && c.r.ContentLength >= 0 && c.r.ContentLength <= c.up.MaxBody
 	}
-	kind, err := mediaType(x.r.Header.Get("Content-Type"))
+	kind, err := mediaType(c.r.Header.Get("Content-Type"))
 	if err != nil || kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {
 		return true
 	}
-	asked, err := x.up.Description.Call(x.r.Method, x.path(), nil)
+	asked, err := c.up.Description.Call(c.r.Method, c.path(), nil)
 	return err != nil || asked.Metered
 }
 
@@ -106,23 +115,23 @@ func mediaType(v string) (kind string, err error) {
 }
 
 // readBody reads the body whole.
-func (x *exchange) readBody() *provider.Refusal {
-	if x.r.Body == nil || x.r.Body == http.NoBody {
+func (c *call) readBody() *provider.Refusal {
+	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return nil
 	}
-	defer context.AfterFunc(x.proxy.cutting, func() { _ = x.rc.SetReadDeadline(time.Now()) })()
-	most := x.up.MaxBody
-	body := http.MaxBytesReader(x.w, x.r.Body, most)
+	defer context.AfterFunc(c.proxy.cutting, func() { _ = c.rc.SetReadDeadline(time.Now()) })()
+	most := c.up.MaxBody
+	body := http.MaxBytesReader(c.w, c.r.Body, most)
 	// A client's word is believed only up to a little: it costs the client nothing.
 	const trust = 64 << 10
-	room := min(max(x.r.ContentLength, 511), trust) + 1
-	x.body = make([]byte, 0, room)
+	room := min(max(c.r.ContentLength, 511), trust) + 1
+	c.body = make([]byte, 0, room)
 	for {
-		if len(x.body) == cap(x.body) {
-			x.body = append(x.body, 0)[:len(x.body)]
+		if len(c.body) == cap(c.body) {
+			c.body = append(c.body, 0)[:len(c.body)]
 		}
-		n, err := body.Read(x.body[len(x.body):cap(x.body)])
-		x.body = x.body[:len(x.body)+n]
+		n, err := body.Read(c.body[len(c.body):cap(c.body)])
+		c.body = c.body[:len(c.body)+n]
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -132,11 +141,11 @@ func (x *exchange) readBody() *provider.Refusal {
 		if _, long := errors.AsType[*http.MaxBytesError](err); long {
 			return oversized(most)
 		}
-		if x.proxy.cutting.Err() != nil {
+		if c.proxy.cutting.Err() != nil {
 			return new(drained())
 		}
 		// net/http ends the context after a deadline too.
-		if x.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if c.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 		}
 		return &provider.Refusal{
@@ -148,20 +157,20 @@ func (x *exchange) readBody() *provider.Refusal {
 
 // inflate gives what a compressed body holds, nil when it cannot be read. The
 // bound of bodies holds for it too.
-func (x *exchange) inflate() ([]byte, *provider.Refusal) {
-	if !strings.EqualFold(strings.TrimSpace(x.r.Header.Get("Content-Encoding")), "gzip") || len(x.r.Header["Content-Encoding"]) > 1 {
+func (c *call) inflate() ([]byte, *provider.Refusal) {
+	if !strings.EqualFold(strings.TrimSpace(c.r.Header.Get("Content-Encoding")), "gzip") || len(c.r.Header["Content-Encoding"]) > 1 {
 		return nil, nil
 	}
-	from, err := gzip.NewReader(bytes.NewReader(x.body))
+	from, err := gzip.NewReader(bytes.NewReader(c.body))
 	if err != nil {
 		return nil, nil
 	}
-	plain, err := io.ReadAll(io.LimitReader(from, x.up.MaxBody+1))
+	plain, err := io.ReadAll(io.LimitReader(from, c.up.MaxBody+1))
 	if err != nil {
 		return nil, nil
 	}
-	if int64(len(plain)) > x.up.MaxBody {
-		return nil, oversized(x.up.MaxBody)
+	if int64(len(plain)) > c.up.MaxBody {
+		return nil, oversized(c.up.MaxBody)
 	}
 	return plain, nil
 }

@@ -127,7 +127,7 @@ func TestWhatOthersHoldOfTheDayIsNamed(t *testing.T) {
 	})
 }
 
-// TestRetryAfterCountsTheQueue: who is refused is told when it would be served,
+// TestRetryAfterCountsTheQueue: a refusal says when the call would be served,
 // behind those who wait.
 func TestRetryAfterCountsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestAWaitForThePaceTellsOfPressure(t *testing.T) {
 			for _, e := range events {
 				types = append(types, e.Type)
 				if e.Type == quota.EventThrottle && (!e.Global || e.RetryInMS != 60_000) {
-					t.Errorf("the episode is told as %+v, want that of the provider as a whole, for 60 s", e)
+					t.Errorf("the episode is %+v, want that of the provider as a whole, for 60 s", e)
 				}
 			}
 			for _, e := range c.events {

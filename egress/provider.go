@@ -27,20 +27,20 @@ const (
 )
 
 // Approver is a quota: a *governor.Governor is one. When it also has the method
-// Config() quota.Config, refusals tell the limits in RateLimit fields.
+// Config() quota.Config, refusals hold the limits in RateLimit fields.
 type Approver interface {
 	// ApproveWait waits for a permit until the context's deadline at most.
 	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
 	// RecordUsage settles a permit, Cancel gives it back.
 	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
 	Cancel(id quota.Permit) (first bool, err error)
-	// Drain tells that n more output tokens have flowed.
+	// Drain says that n more output tokens have flowed.
 	Drain(id quota.Permit, n int64) error
 	// Factor is the scale factor for an agent's decision interval.
 	Factor(r quota.Request) float64
 }
 
-// configured is a quota that tells its limits.
+// configured is a quota that shows its limits.
 type configured interface{ Config() quota.Config }
 
 // Provider is one upstream connection. Name and Description are needed; other
@@ -61,7 +61,7 @@ type Provider struct {
 	Models func(model string) string
 	// Pacing is the connection's rate authority. Default: none.
 	Pacing *headway.Governor
-	// InjectUsage says whether streams of chat completions are asked to tell their
+	// InjectUsage says whether streams of chat completions are asked for their
 	// usage, which is taken out again. Default [InjectAuto].
 	InjectUsage InjectUsage
 	// Circuit is when the provider, or a part of it, is left alone because it keeps

@@ -29,7 +29,7 @@ type Options struct {
 	FailedKeys KeyLimits
 	// OnCall is called for every call when it is over, on the call's
 	// goroutine, possibly many at a time.
-	OnCall func(Call)
+	OnCall func(CallLog)
 	// NewSpan, when set, gives the traceparent of a new span, given its parent's: of the
 	// call, below that of the client, which is empty without one; and of each attempt,
 	// below that of the call. Upstream gets the attempt's as the parent.
@@ -61,15 +61,15 @@ type Proxy struct {
 
 // table is one configuration. It never changes; calls keep the one they began under.
 type table struct {
-	upstreams map[string]*upstream
-	order     []*upstream
-	keys      *keys.Ring
-	strangers *keys.Limiter
-	failed    keys.Limits // what strangers is made of
-	onCall    func(Call)
-	onCircuit func(event.Event)
-	newSpan   func(parent string) string
-	log       *slog.Logger
+	upstreams  map[string]*upstream
+	order      []*upstream
+	keys       *keys.Ring
+	failedKeys *keys.Limiter
+	failed     keys.Limits // what failedKeys is made of
+	onCall     func(CallLog)
+	onCircuit  func(event.Event)
+	newSpan    func(parent string) string
+	log        *slog.Logger
 }
 
 // upstream is one provider with what is remembered of it across reloads.
@@ -149,22 +149,22 @@ func (p *Proxy) transportOf(one *Provider, before *table) http.RoundTripper {
 // there is an error nothing has changed; it names provider, field, value and
 // bound.
 func (p *Proxy) Replace(o Options) error {
-	strangers, err := keys.NewLimiter(o.FailedKeys)
+	failedKeys, err := keys.NewLimiter(o.FailedKeys)
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, strangers: strangers, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, newSpan: o.NewSpan, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, failedKeys: failedKeys, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, newSpan: o.NewSpan, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
 	if t.onCall == nil {
-		t.onCall = func(Call) {}
+		t.onCall = func(CallLog) {}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.table.Load()
 	if before != nil && before.failed == o.FailedKeys {
-		t.strangers = before.strangers // a reload gives nobody new tries
+		t.failedKeys = before.failedKeys // a reload gives nobody new tries
 	}
 	var faults []error
 	for _, one := range o.Providers {

@@ -104,8 +104,8 @@ func FuzzLinks(f *testing.F) {
 	f.Add(`<https://upstream/base/x>; rel="next", <https://evil.example/>; rel=docs`)
 	f.Add(`<?page=1>; title="a, <b>"`)
 	f.Fuzz(func(t *testing.T, line string) {
-		x := &exchange{up: &upstream{Provider: Provider{Name: "p", Description: provider.Description{Upstream: &url.URL{Scheme: "https", Host: "upstream", Path: "/base"}}}}}
-		line = x.links(line, x.up.Description.Upstream)
+		c := &call{accepted: accepted{up: &upstream{Provider: Provider{Name: "p", Description: provider.Description{Upstream: &url.URL{Scheme: "https", Host: "upstream", Path: "/base"}}}}}}
+		line = c.links(line, c.up.Description.Upstream)
 		quoted := false
 		for i := 0; i < len(line); i++ {
 			switch {

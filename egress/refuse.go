@@ -19,30 +19,30 @@ var elsewhere = provider.Description{API: provider.HTTP}
 const drainedFor = time.Second
 
 // refuse answers in the provider's words, unless the client has gone.
-func (x *exchange) refuse(f provider.Refusal) {
-	if x.told.Ending == Panicked {
-		x.told.Ending = Refused
+func (c *call) refuse(f provider.Refusal) {
+	if c.log.Ending == Panicked {
+		c.log.Ending = Refused
 	}
-	x.told.Status, x.told.Code, x.told.Reason = f.Status, f.Code, f.Reason
+	c.log.Status, c.log.Code, c.log.Reason = f.Status, f.Code, f.Reason
 	code := f.Code
 	if code == "" {
 		code = f.Reason.String()
 	}
 	if f.Status == statusClientGone {
-		x.told.Ending = ClientGone
+		c.log.Ending = ClientGone
 		return
 	}
-	if x.up != nil && x.told.Ending == Refused {
-		x.up.counters.refuse(code)
+	if c.up != nil && c.log.Ending == Refused {
+		c.up.counters.refuse(code)
 	}
-	if x.told.Wait > 0 {
-		x.w.Header().Set(headerWait, milliseconds(x.told.Wait))
+	if c.log.Wait > 0 {
+		c.w.Header().Set(headerWait, milliseconds(c.log.Wait))
 	}
-	if x.up == nil {
-		elsewhere.Refuse(x.w, f)
+	if c.up == nil {
+		elsewhere.Refuse(c.w, f)
 		return
 	}
-	x.up.Description.Refuse(x.w, f)
+	c.up.Description.Refuse(c.w, f)
 }
 
 func invalid(message string) *provider.Refusal {
@@ -123,10 +123,10 @@ type backer interface {
 // unbudgeted is the factor for agents that are refused where no budget knows one.
 const unbudgeted = 2
 
-// pressed tells an agent that is refused how it should go on, as advise does for
-// one that is not, and the quota that it backs off.
+// pressed says in the header how an agent that is refused should go on, as advise
+// does for one that is not, and has the quota count that it backs off.
 func (a *attempt) pressed(f *provider.Refusal) {
-	x, h := a.x, a.x.w.Header()
+	c, h := a.call, a.call.w.Header()
 	if f.Status != http.StatusTooManyRequests {
 		return
 	}
@@ -142,16 +142,16 @@ func (a *attempt) pressed(f *provider.Refusal) {
 		d.RetryIn = quota.Never
 	}
 	if a.heldBack {
-		x.pace(f.RetryIn)
+		c.pace(f.RetryIn)
 	}
-	if x.asked.Metered && x.up.Approver != nil {
-		if b, ok := x.up.Approver.(backer); ok {
+	if c.asked.Metered && c.up.Approver != nil {
+		if b, ok := c.up.Approver.(backer); ok {
 			if a.heldBack {
 				b.HoldBack(a.request, f.RetryIn)
 			}
 			b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
 		}
-		factor = x.up.Approver.Factor(a.request)
+		factor = c.up.Approver.Factor(a.request)
 	}
 	scale(h, factor)
 	h.Set(headerPressure, pressure)
@@ -160,8 +160,8 @@ func (a *attempt) pressed(f *provider.Refusal) {
 // limits adds the RateLimit fields of the budgets that refused. Which of a
 // scope's budgets it was is not said, so that all of that kind say that nothing
 // is left; that is what the next call would find.
-func (x *exchange) limits(d *quota.Denial) {
-	q, ok := x.up.Approver.(configured)
+func (c *call) limits(d *quota.Denial) {
+	q, ok := c.up.Approver.(configured)
 	if !ok {
 		return
 	}
@@ -186,16 +186,16 @@ func (x *exchange) limits(d *quota.Denial) {
 		}
 	}
 	if policy.Len() > 0 {
-		x.w.Header().Set("Ratelimit-Policy", policy.String())
-		x.w.Header().Set("Ratelimit", left.String())
+		c.w.Header().Set("Ratelimit-Policy", policy.String())
+		c.w.Header().Set("Ratelimit", left.String())
 	}
 }
 
 // pace adds the RateLimit fields of the pacing, by what it gives in a minute now.
-func (x *exchange) pace(retryIn time.Duration) {
-	interval := max(x.up.Pacing.Learned().Interval, time.Microsecond)
+func (c *call) pace(retryIn time.Duration) {
+	interval := max(c.up.Pacing.Learned().Interval, time.Microsecond)
 	window := max(time.Minute, interval)
-	h := x.w.Header()
+	h := c.w.Header()
 	h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
 	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (max(retryIn, 0)+time.Second-1)/time.Second))
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
@@ -29,28 +30,107 @@ var (
 	streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
 )
 
+// answer is what came back for an attempt, and what it stands for.
+type answer struct {
+	answerAt time.Time
+	status   int // 0 until there is one
+	header   http.Header
+	head     []byte         // of one that is an error
+	scanner  *usage.Scanner // of one that holds usage
+	drained  int64          // output tokens that were charged while they flowed
+	signal   signal.Signal
+	class    reason.Class // when it is not the signal that says it
+	problem  string       // inside a body of status 200
+	used     quota.Usage  // what it was charged, once settled
+}
+
+// relay passes an answer on, byte for byte, and reads along.
+func (a *attempt) relay(res *http.Response, injected bool) {
+	c := a.call
+	kind, _ := mediaType(res.Header.Get("Content-Type")) // "" when it cannot be read
+	events := kind == "text/event-stream"
+	served := res.StatusCode < http.StatusMultipleChoices
+	if served && c.asked.Metered && c.asked.Shape != usage.None {
+		a.scanner = usage.NewScanner(c.asked.Shape, res.Header.Get("Content-Type"))
+	}
+	strip := injected && served && events
+	readdress := served && !events && len(c.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
+	c.begun(res, a, strip || readdress)
+	flows := events || res.ContentLength < 0
+	to := io.Writer(c.w)
+	// The header goes out at once too; that the client has gone is noticed below.
+	flush := flows
+	if flows && a.watch.enter() {
+		flush = !errors.Is(c.rc.Flush(), http.ErrNotSupported)
+		a.watch.leave()
+	}
+	var stripper *usage.Stripper
+	if strip {
+		stripper = usage.NewStripper(c.w)
+		to = stripper
+	}
+	if readdress {
+		d := &readdresser{w: c.w, leads: func(address string) string {
+			if to := c.leads(address, res.Request.URL); to != "" {
+				return c.here() + to
+			}
+			return ""
+		}}
+		for _, name := range c.up.Description.Addresses {
+			d.names = append(d.names, []byte(`"`+name+`"`))
+		}
+		to = d
+		defer func() {
+			if d.Close() != nil && c.log.Ending == Complete {
+				c.log.Ending = ClientGone
+			}
+		}()
+	}
+	if flows {
+		buffer := streamBuffers.Get().(*[streamBuffer]byte)
+		defer streamBuffers.Put(buffer)
+		c.log.Ending = a.copy(to, res.Body, buffer[:], flush)
+	} else {
+		buffer := wholeBuffers.Get().(*[wholeBuffer]byte)
+		defer wholeBuffers.Put(buffer)
+		c.log.Ending = a.copy(to, res.Body, buffer[:], false)
+	}
+	if stripper != nil && stripper.Close() != nil && c.log.Ending == Complete {
+		c.log.Ending = ClientGone
+	}
+	if c.log.Ending == Complete && len(res.Trailer) > 0 {
+		trailer := http.Header{}
+		c.up.Description.Return(trailer, res.Trailer)
+		for name, values := range trailer {
+			if len(values) > 0 {
+				c.w.Header()[http.TrailerPrefix+name] = values
+			}
+		}
+	}
+}
+
 // begun passes the header of an answer on.
-func (x *exchange) begun(res *http.Response, a *attempt, changed bool) {
-	u, h := x.up, x.w.Header()
+func (c *call) begun(res *http.Response, a *attempt, changed bool) {
+	u, h := c.up, c.w.Header()
 	u.Description.Return(h, res.Header)
-	x.readdress(h, res.Request.URL)
+	c.readdress(h, res.Request.URL)
 	if res.ContentLength >= 0 && !changed && res.StatusCode != http.StatusNoContent {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 	if a != nil && a.approved || u.Pacing != nil {
-		h.Set(headerWait, milliseconds(x.told.Wait))
+		h.Set(headerWait, milliseconds(c.log.Wait))
 	}
 	if a != nil && a.approved {
-		x.advise(h, a)
+		c.advise(h, a)
 	}
-	x.told.Status = res.StatusCode
-	x.answered = true
-	x.w.WriteHeader(res.StatusCode)
+	c.log.Status = res.StatusCode
+	c.answered = true
+	c.w.WriteHeader(res.StatusCode)
 }
 
-// advise tells an agent how it should go on.
-func (x *exchange) advise(h http.Header, a *attempt) {
-	scale(h, a.x.up.Approver.Factor(a.request))
+// advise says in the header how an agent should go on.
+func (c *call) advise(h http.Header, a *attempt) {
+	scale(h, a.call.up.Approver.Factor(a.request))
 	switch advice := a.decision.Advisory; {
 	case advice&quota.AdviseThrottled != 0:
 		h.Set(headerPressure, "throttle")
@@ -66,74 +146,9 @@ func scale(h http.Header, factor float64) {
 	}
 }
 
-// pass passes an answer on, byte for byte, and reads along.
-func (a *attempt) pass(res *http.Response, injected bool) {
-	x := a.x
-	kind, _ := mediaType(res.Header.Get("Content-Type")) // "" when it cannot be read
-	events := kind == "text/event-stream"
-	served := res.StatusCode < http.StatusMultipleChoices
-	if served && x.asked.Metered && x.asked.Shape != usage.None {
-		a.scanner = usage.NewScanner(x.asked.Shape, res.Header.Get("Content-Type"))
-	}
-	strip := injected && served && events
-	readdress := served && !events && len(x.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
-	x.begun(res, a, strip || readdress)
-	flows := events || res.ContentLength < 0
-	to := io.Writer(x.w)
-	// The header goes out at once too; that the client has gone is noticed below.
-	flush := flows
-	if flows && a.watch.enter() {
-		flush = !errors.Is(x.rc.Flush(), http.ErrNotSupported)
-		a.watch.leave()
-	}
-	var stripper *usage.Stripper
-	if strip {
-		stripper = usage.NewStripper(x.w)
-		to = stripper
-	}
-	if readdress {
-		d := &readdresser{w: x.w, leads: func(address string) string {
-			if to := x.leads(address, res.Request.URL); to != "" {
-				return x.here() + to
-			}
-			return ""
-		}}
-		for _, name := range x.up.Description.Addresses {
-			d.names = append(d.names, []byte(`"`+name+`"`))
-		}
-		to = d
-		defer func() {
-			if d.Close() != nil && x.told.Ending == Complete {
-				x.told.Ending = ClientGone
-			}
-		}()
-	}
-	if flows {
-		buffer := streamBuffers.Get().(*[streamBuffer]byte)
-		defer streamBuffers.Put(buffer)
-		x.told.Ending = a.copy(to, res.Body, buffer[:], flush)
-	} else {
-		buffer := wholeBuffers.Get().(*[wholeBuffer]byte)
-		defer wholeBuffers.Put(buffer)
-		x.told.Ending = a.copy(to, res.Body, buffer[:], false)
-	}
-	if stripper != nil && stripper.Close() != nil && x.told.Ending == Complete {
-		x.told.Ending = ClientGone
-	}
-	if x.told.Ending == Complete && len(res.Trailer) > 0 {
-		trailer := http.Header{}
-		x.up.Description.Return(trailer, res.Trailer)
-		for name, values := range trailer {
-			if len(values) > 0 {
-				x.w.Header()[http.TrailerPrefix+name] = values
-			}
-		}
-	}
-}
-
 // copy passes a body on until it ends, whoever ends it.
 func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) Ending {
-	x := a.x
+	c := a.call
 	for {
 		n, err := from.Read(buffer)
 		a.watch.move()
@@ -144,14 +159,14 @@ func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) 
 			}
 			_, gone := to.Write(buffer[:n])
 			if gone == nil && flush {
-				gone = x.rc.Flush()
+				gone = c.rc.Flush()
 			}
 			a.watch.leave()
 			if gone != nil {
 				return a.ended(ClientGone)
 			}
 			a.watch.move()
-			x.told.Received += int64(n)
+			c.log.Received += int64(n)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -179,25 +194,25 @@ func (a *attempt) ended(seemed Ending) Ending {
 	cause := context.Cause(a.ctx)
 	switch {
 	case errors.Is(cause, errCut):
-		a.x.told.Reason = reason.Closed
+		a.call.log.Reason = reason.Closed
 		return Cut
-	case seemed == ClientGone, a.x.r.Context().Err() != nil:
+	case seemed == ClientGone, a.call.r.Context().Err() != nil:
 		// Also one that is there but does not read: it is not the provider's fault.
-		a.x.told.Reason = reason.Canceled
+		a.call.log.Reason = reason.Canceled
 		return ClientGone
 	case errors.Is(cause, errLong):
 		// The owner's own bound: the provider had answered, and was still at it.
-		a.x.told.Reason = reason.Timeout
+		a.call.log.Reason = reason.Timeout
 		return TimedOut
-	case errors.Is(cause, errStalled), a.x.upload.failed.Load():
-		a.x.told.Reason = reason.ClientError
+	case errors.Is(cause, errStalled), a.call.upload.failed.Load():
+		a.call.log.Reason = reason.ClientError
 		return ClientGone
 	case errors.Is(cause, errSilent):
 		a.class = reason.Failed
-		a.x.told.Reason = reason.Timeout
+		a.call.log.Reason = reason.Timeout
 		return TimedOut
 	}
 	a.class = reason.Failed
-	a.x.told.Reason = reason.InvalidResponse
+	a.call.log.Reason = reason.InvalidResponse
 	return BrokenOff
 }

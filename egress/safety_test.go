@@ -211,21 +211,21 @@ func TestKeys(t *testing.T) {
 		model  string
 		header []string
 		status int
-		call   egress.Call
+		call   egress.CallLog
 	}{
-		"bound key":                {secret["a"], "gpt-4", nil, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
-		"greatest priority":        {secret["a"], "gpt-4", []string{"X-Headway-Priority: 99"}, 200, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 5}},
-		"another model":            {secret["a"], "o1", nil, 403, egress.Call{KeyID: "a", Tenant: "team-a", Priority: 3}},
-		"another tenant":           {secret["a"], "gpt-4", []string{"X-Headway-Tenant: team-b"}, 403, egress.Call{KeyID: "a"}},
-		"unbound key":              {secret["free"], "o1", []string{"X-Headway-Tenant: t", "X-Headway-Agent: g"}, 200, egress.Call{KeyID: "free", Tenant: "t", Agent: "g"}},
-		"another provider":         {secret["other"], "gpt-4", nil, 403, egress.Call{KeyID: "other"}},
-		"expired":                  {secret["old"], "gpt-4", nil, 401, egress.Call{}},
-		"unknown":                  {"hw_nothing", "gpt-4", nil, 401, egress.Call{}},
-		"none":                     {"", "gpt-4", nil, 401, egress.Call{}},
-		"priority is not a number": {secret["free"], "o1", []string{"X-Headway-Priority: high"}, 400, egress.Call{KeyID: "free"}},
-		"deadline is not a time":   {secret["free"], "o1", []string{"X-Headway-Deadline: soon"}, 400, egress.Call{KeyID: "free"}},
-		"invalid timeout":          {secret["free"], "o1", []string{"X-Headway-Timeout: -1"}, 400, egress.Call{KeyID: "free"}},
-		"tenant is too long":       {secret["free"], "o1", []string{"X-Headway-Tenant: " + strings.Repeat("x", 300)}, 400, egress.Call{KeyID: "free"}},
+		"bound key":                {secret["a"], "gpt-4", nil, 200, egress.CallLog{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"greatest priority":        {secret["a"], "gpt-4", []string{"X-Headway-Priority: 99"}, 200, egress.CallLog{KeyID: "a", Tenant: "team-a", Priority: 5}},
+		"another model":            {secret["a"], "o1", nil, 403, egress.CallLog{KeyID: "a", Tenant: "team-a", Priority: 3}},
+		"another tenant":           {secret["a"], "gpt-4", []string{"X-Headway-Tenant: team-b"}, 403, egress.CallLog{KeyID: "a"}},
+		"unbound key":              {secret["free"], "o1", []string{"X-Headway-Tenant: t", "X-Headway-Agent: g"}, 200, egress.CallLog{KeyID: "free", Tenant: "t", Agent: "g"}},
+		"another provider":         {secret["other"], "gpt-4", nil, 403, egress.CallLog{KeyID: "other"}},
+		"expired":                  {secret["old"], "gpt-4", nil, 401, egress.CallLog{}},
+		"unknown":                  {"hw_nothing", "gpt-4", nil, 401, egress.CallLog{}},
+		"none":                     {"", "gpt-4", nil, 401, egress.CallLog{}},
+		"priority is not a number": {secret["free"], "o1", []string{"X-Headway-Priority: high"}, 400, egress.CallLog{KeyID: "free"}},
+		"deadline is not a time":   {secret["free"], "o1", []string{"X-Headway-Deadline: soon"}, 400, egress.CallLog{KeyID: "free"}},
+		"invalid timeout":          {secret["free"], "o1", []string{"X-Headway-Timeout: -1"}, 400, egress.CallLog{KeyID: "free"}},
+		"tenant is too long":       {secret["free"], "o1", []string{"X-Headway-Tenant: " + strings.Repeat("x", 300)}, 400, egress.CallLog{KeyID: "free"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &mirror{body: "{}"}
@@ -244,7 +244,7 @@ func TestKeys(t *testing.T) {
 			got := x.last(t)
 			if c.status < 400 || c.status == 403 {
 				if got.KeyID != c.call.KeyID || got.Tenant != c.call.Tenant && c.status == 200 || got.Agent != c.call.Agent || got.Priority != c.call.Priority && c.status == 200 {
-					t.Errorf("told %+v", got)
+					t.Errorf("the log is %+v", got)
 				}
 			}
 			if c.key != "" && strings.Contains(body+x.log.text(), c.key) {
@@ -294,8 +294,8 @@ func TestBodiesAreBounded(t *testing.T) {
 		header string
 		status int
 	}{
-		"told":             {strings.NewReader(big), "application/json", "", 413},
-		"untold":           {io.MultiReader(strings.NewReader(big)), "application/json", "", 413},
+		"announced":        {strings.NewReader(big), "application/json", "", 413},
+		"not announced":    {io.MultiReader(strings.NewReader(big)), "application/json", "", 413},
 		"fits":             {strings.NewReader(chatBody("m", false)), "application/json", "", 200},
 		"hidden as text":   {io.MultiReader(strings.NewReader(big)), "image/png", "", 413},
 		"compressed":       {strings.NewReader(chatBody("m", false)), "application/json", "gzip", 415},
@@ -317,7 +317,7 @@ func TestBodiesAreBounded(t *testing.T) {
 				t.Errorf("status %d with %d sent, body %s", w.Code, len(m.got), w.Body)
 			}
 			if got := x.last(t); got.Status != c.status || got.Metered != (c.status == 200) && c.status != 415 {
-				t.Errorf("told %+v", got)
+				t.Errorf("the log is %+v", got)
 			}
 			x.settled(t)
 		})
@@ -329,21 +329,21 @@ func TestUploadsAreStreamedAndBounded(t *testing.T) {
 		size   int
 		status int
 	}{{1 << 20, 200}, {1<<20 + 1, 413}} {
-		for _, told := range []bool{true, false} {
+		for _, announced := range []bool{true, false} {
 			m := &mirror{body: "{}"}
 			x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) { p.MaxBody, p.MaxUpload = 1<<10, 1<<20 })
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/v1/files", io.LimitReader(zeros{}, int64(c.size)))
 			r.Header.Set("Content-Type", "application/octet-stream")
-			if told {
+			if announced {
 				r.ContentLength = int64(c.size)
 			}
 			w := httptest.NewRecorder()
 			x.proxy.ServeHTTP(w, r)
 			if w.Code != c.status {
-				t.Errorf("%d bytes, told %v: status %d, want %d", c.size, told, w.Code, c.status)
+				t.Errorf("%d bytes, announced %v: status %d, want %d", c.size, announced, w.Code, c.status)
 			}
 			if got := x.last(t); c.status == 200 && got.Sent != int64(c.size) {
-				t.Errorf("told %d bytes, want %d", got.Sent, c.size)
+				t.Errorf("the log has %d bytes, want %d", got.Sent, c.size)
 			}
 			x.settled(t)
 		}
@@ -372,7 +372,7 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := x.last(t); got.Reason != reason.Timeout || got.Ending != egress.Refused {
-			t.Errorf("told %+v", got)
+			t.Errorf("the log is %+v", got)
 		}
 	})
 }

@@ -22,6 +22,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
+// outgoing is the request of an attempt on its way.
+type outgoing struct {
+	watch   *watch
+	body    io.Closer // of the request; upstream may answer before it is through
+	unwatch func() bool
+	to      *url.URL // where it was sent
+	span    string   // its traceparent, where spans are made
+	tried   bool     // it was given to the transport
+	sentAt  time.Time
+	sent    atomic.Bool // a connection was there to send it over
+	opened  atomic.Int32
+}
+
 // maxConnections is how many new connections one attempt may take. HTTP/2 lets a
 // server say that it has not looked at a request (GOAWAY), and net/http then sends
 // it again at once, for as long as the server says so.
@@ -29,7 +42,7 @@ const maxConnections = 3
 
 // send gives the request to the transport and waits for the answer's header.
 func (a *attempt) send() (*http.Response, error) {
-	x, u := a.x, a.x.up
+	c, u := a.call, a.call.up
 	ctx := httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 		a.sent.Store(true)
 		if !c.Reused && a.opened.Add(1) > maxConnections {
@@ -37,24 +50,24 @@ func (a *attempt) send() (*http.Response, error) {
 		}
 	}})
 	a.trace()
-	out, err := x.outbound(ctx, a.span)
+	out, err := c.outbound(ctx, a.span)
 	if err != nil {
 		return nil, err
 	}
 	a.body, a.to = out.Body, out.URL
-	a.watch = newWatch(a.cancel, x.rc, u.ResponseHeaderTimeout, u.CallTimeout)
-	if !x.whole {
-		x.upload.moved = a.watch.move
-		a.watch.uploads(x.upload.reading.Load)
+	a.watch = newWatch(a.cancel, c.rc, u.ResponseHeaderTimeout, u.CallTimeout)
+	if !c.whole {
+		c.upload.moved = a.watch.move
+		a.watch.uploads(c.upload.reading.Load)
 	}
 	a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
 	a.sent.Store(!u.traced)
 	a.tried, a.sentAt = true, a.watch.began
-	x.told.Attempts++
+	c.log.Attempts++
 	u.counters.attempts.Add(1)
 	res, err := u.send.RoundTrip(out)
 	a.answerAt = time.Now()
-	x.told.Header = a.answerAt.Sub(a.sentAt)
+	c.log.Header = a.answerAt.Sub(a.sentAt)
 	if err != nil {
 		if unsent(err) {
 			a.sent.Store(false)
@@ -69,16 +82,16 @@ func (a *attempt) send() (*http.Response, error) {
 
 // trace gives the attempt a span of its own below the call's, if that has one.
 func (a *attempt) trace() {
-	if x := a.x; x.told.Span != "" {
-		a.span = x.table.newSpan(x.told.Span)
+	if c := a.call; c.log.Span != "" {
+		a.span = c.table.newSpan(c.log.Span)
 	}
 }
 
 // outbound is the request as it goes upstream, with the attempt's span as parent
 // if it has one.
-func (x *exchange) outbound(ctx context.Context, span string) (*http.Request, error) {
-	u, in := x.up, x.r
-	to, err := target(u.Description.Upstream, x.rest, in.URL.RawQuery)
+func (c *call) outbound(ctx context.Context, span string) (*http.Request, error) {
+	u, in := c.up, c.r
+	to, err := target(u.Description.Upstream, c.rest, in.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +104,8 @@ func (x *exchange) outbound(ctx context.Context, span string) (*http.Request, er
 	if u.Key == "" {
 		u.Description.PassKey(out.Header, in.Header)
 	}
-	x.withhold(out)
-	if x.injected() {
+	c.withhold(out)
+	if c.injected() {
 		delete(out.Header, "Content-Encoding") // it was made of what the body holds
 	}
 	if span != "" {
@@ -104,23 +117,23 @@ func (x *exchange) outbound(ctx context.Context, span string) (*http.Request, er
 	if _, ok := in.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // else net/http says its own
 	}
-	if x.asked.Metered && x.asked.Shape != usage.None || len(u.Description.Addresses) > 0 {
+	if c.asked.Metered && c.asked.Shape != usage.None || len(u.Description.Addresses) > 0 {
 		out.Header["Accept-Encoding"] = identity
 	} else if v, ok := in.Header["Accept-Encoding"]; ok {
 		out.Header["Accept-Encoding"] = v
 	}
 	switch {
-	case !x.whole:
-		out.Body = uploaded{http.MaxBytesReader(nil, in.Body, u.MaxUpload), ctx, &x.upload}
+	case !c.whole:
+		out.Body = uploaded{http.MaxBytesReader(nil, in.Body, u.MaxUpload), ctx, &c.upload}
 		out.GetBody = nil
-	case len(x.body) == 0:
+	case len(c.body) == 0:
 		out.Body, out.ContentLength, out.GetBody = http.NoBody, 0, nil
 	default:
 		// With GetBody net/http may send it again by itself over a new connection,
 		// when the old one ended before anything of it was looked at.
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
-		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(x.body)), int64(len(x.body))
-		x.told.Sent += int64(len(x.body))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
+		c.log.Sent += int64(len(c.body))
 	}
 	return out, nil
 }
@@ -163,14 +176,14 @@ func untrusted(err error) bool {
 	return ok
 }
 
-// fail says what an attempt without an answer stands for, and how the client is
-// told. The error itself may quote what upstream sent, and goes nowhere.
+// fail says what an attempt without an answer stands for, and what the client is
+// answered. The error itself may quote what upstream sent, and goes nowhere.
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
-	x := a.x
+	c := a.call
 	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
 		return Refused, incomplete(http.StatusRequestTimeout)
 	}
-	if x.r.Context().Err() != nil {
+	if c.r.Context().Err() != nil {
 		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 	}
 	cause := context.Cause(a.ctx)
@@ -180,7 +193,7 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	case errors.Is(cause, errStalled):
 		return Refused, incomplete(http.StatusRequestTimeout)
 	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
-		if x.whole || x.upload.ended.Load() {
+		if c.whole || c.upload.ended.Load() {
 			a.class = reason.Failed // else it had not been asked yet
 		}
 		return TimedOut, provider.Refusal{
@@ -190,7 +203,7 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return Refused, *oversized(long.Limit)
 	}
-	if x.upload.failed.Load() {
+	if c.upload.failed.Load() {
 		return Refused, incomplete(http.StatusBadRequest)
 	}
 	a.class = reason.Lost
@@ -206,8 +219,8 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 
 // holdsKey reports whether a text holds what the call presented as its Headway
 // key, or anything that has the form of one.
-func (x *exchange) holdsKey(text string) bool {
-	if x.presented != "" && strings.Contains(text, x.presented) {
+func (c *call) holdsKey(text string) bool {
+	if c.presented != "" && strings.Contains(text, c.presented) {
 		return true
 	}
 	return keys.Found(text)
@@ -215,18 +228,18 @@ func (x *exchange) holdsKey(text string) bool {
 
 // withhold takes out of a request that goes upstream whatever holds a Headway
 // key, wherever the client put it. The provider's own key is put in after.
-func (x *exchange) withhold(out *http.Request) {
+func (c *call) withhold(out *http.Request) {
 	for name, values := range out.Header {
-		if slices.ContainsFunc(values, x.holdsKey) {
+		if slices.ContainsFunc(values, c.holdsKey) {
 			delete(out.Header, name)
 		}
 	}
-	if out.URL.RawQuery == "" || !x.inQuery(out.URL.RawQuery) {
+	if out.URL.RawQuery == "" || !c.inQuery(out.URL.RawQuery) {
 		return
 	}
 	var kept []string
 	for pair := range strings.SplitSeq(out.URL.RawQuery, "&") {
-		if !x.inQuery(pair) {
+		if !c.inQuery(pair) {
 			kept = append(kept, pair)
 		}
 	}
@@ -234,12 +247,12 @@ func (x *exchange) withhold(out *http.Request) {
 }
 
 // inQuery reports whether a query, or a pair of one, holds a Headway key.
-func (x *exchange) inQuery(query string) bool {
-	if x.holdsKey(query) {
+func (c *call) inQuery(query string) bool {
+	if c.holdsKey(query) {
 		return true
 	}
 	decoded, err := url.QueryUnescape(query)
-	return err == nil && x.holdsKey(decoded)
+	return err == nil && c.holdsKey(decoded)
 }
 
 // upload is what is known of a request body that is passed on as it comes.

@@ -23,7 +23,7 @@ func (a *attempt) settle() {
 	}
 	a.settled = true
 	if a.tried {
-		a.x.waited(reason.BoundLatency, time.Since(a.sentAt))
+		a.call.waited(reason.BoundLatency, time.Since(a.sentAt))
 	}
 	if a.watch != nil {
 		a.watch.stop()
@@ -40,11 +40,11 @@ func (a *attempt) settle() {
 	a.conclude(&report)
 	a.traced()
 	a.leaveCircuit()
-	if o, ok := a.x.up.Approver.(overrunner); ok && a.approved && a.class == reason.Throttled && !a.told.Exhausted {
+	if o, ok := a.call.up.Approver.(overrunner); ok && a.approved && a.class == reason.Throttled && !a.signal.Exhausted {
 		o.Overrun(a.decision.Permit)
 	}
 	a.used = a.use(&report)
-	a.pay(a.used, report.Told)
+	a.pay(a.used, report.Reported)
 	if a.paced {
 		a.permit.Settle(a.outcome())
 	}
@@ -57,11 +57,11 @@ type overrunner interface{ Overrun(id quota.Permit) }
 // conclude finds out what the answer stands for: by its status and header, and
 // by the errors that a body of status 200 may hold.
 func (a *attempt) conclude(report *usage.Report) {
-	x := a.x
+	c := a.call
 	if a.status > 0 {
-		a.told = x.up.Description.Classify(a.answerAt, a.status, a.header, a.head)
+		a.signal = c.up.Description.Classify(a.answerAt, a.status, a.header, a.head)
 		if a.class == reason.Unknown {
-			a.class = a.told.Class
+			a.class = a.signal.Class
 		}
 	}
 	a.problem = report.Problem
@@ -72,23 +72,23 @@ func (a *attempt) conclude(report *usage.Report) {
 	case usage.Overloaded:
 		a.class = reason.Overloaded
 	case usage.QuotaSpent:
-		a.class, a.told.Exhausted = reason.Throttled, true
+		a.class, a.signal.Exhausted = reason.Throttled, true
 	default:
 		if a.class == reason.OK {
 			a.class = reason.Failed
 		}
 	}
-	x.told.Class = a.class
+	c.log.Class = a.class
 	switch {
 	case a.class.Throttle():
-		x.told.Throttled++
-		x.up.counters.throttles.Add(1)
+		c.log.Throttled++
+		c.up.counters.throttles.Add(1)
 	case a.class == reason.Failed, a.class == reason.Lost:
-		x.up.counters.failures.Add(1)
+		c.up.counters.failures.Add(1)
 	}
 	// Whose account it is that is spent is known only when the key is ours.
-	if a.told.Exhausted && x.asked.Metered && x.up.Key != "" {
-		x.up.spent.note(time.Now(), x.asked.Model, &a.told)
+	if a.signal.Exhausted && c.asked.Metered && c.up.Key != "" {
+		c.up.spent.note(time.Now(), c.asked.Model, &a.signal)
 	}
 }
 
@@ -96,11 +96,11 @@ func (a *attempt) conclude(report *usage.Report) {
 // what was seen. What the provider refused used none.
 func (a *attempt) use(report *usage.Report) quota.Usage {
 	switch {
-	case !a.x.asked.Metered || !a.sent.Load():
+	case !a.call.asked.Metered || !a.sent.Load():
 		return quota.Usage{}
 	case a.status >= http.StatusMultipleChoices:
 		return quota.Usage{}
-	case report.Told:
+	case report.Reported:
 		return report.Usage
 	}
 	used := report.Usage
@@ -112,46 +112,46 @@ func (a *attempt) use(report *usage.Report) quota.Usage {
 }
 
 // pay ends the quota's permit, and learns from figures of the provider.
-func (a *attempt) pay(used quota.Usage, told bool) {
-	x := a.x
-	if told {
-		x.learn(used)
+func (a *attempt) pay(used quota.Usage, reported bool) {
+	c := a.call
+	if reported {
+		c.learn(used)
 	}
 	if a.sent.Load() {
-		x.up.counters.use(used)
-		x.told.Used.Input += used.Input
-		x.told.Used.Cached += used.Cached
-		x.told.Used.Output += used.Output
-		x.told.Used.Reasoning += used.Reasoning
-		x.told.Told = told
+		c.up.counters.use(used)
+		c.log.Used.Input += used.Input
+		c.log.Used.Cached += used.Cached
+		c.log.Used.Output += used.Output
+		c.log.Used.Reasoning += used.Reasoning
+		c.log.Reported = reported
 	}
 	if !a.approved {
 		return
 	}
 	if !a.sent.Load() {
-		_, _ = x.up.Approver.Cancel(a.decision.Permit) // it is ours, and cannot fail to be given back
+		_, _ = c.up.Approver.Cancel(a.decision.Permit) // it is ours, and cannot fail to be given back
 		return
 	}
-	_, err := x.up.Approver.RecordUsage(a.decision.Permit, used)
+	_, err := c.up.Approver.RecordUsage(a.decision.Permit, used)
 	if _, nonsense := errors.AsType[*quota.FieldError](err); nonsense {
 		// Figures that no model uses: what was expected stands.
-		_, err = x.up.Approver.RecordUsage(a.decision.Permit, quota.Usage{Input: a.request.InputTokens, Output: a.request.OutputTokens})
+		_, err = c.up.Approver.RecordUsage(a.decision.Permit, quota.Usage{Input: a.request.InputTokens, Output: a.request.OutputTokens})
 	}
 	if err != nil {
-		x.up.counters.unsettled.Add(1)
+		c.up.counters.unsettled.Add(1)
 	}
 }
 
 // learn teaches the estimator the model's input for what was counted of it, and
-// its output for one answer. The figures do not tell text from the rest:
-// where there was some of that, they teach nothing of the input.
-func (x *exchange) learn(used quota.Usage) {
-	counted := quota.Usage{Input: x.raw}
-	if x.asked.Extra > 0 {
+// its output for one answer. The figures do not keep text and the rest
+// apart: where there was some of the rest, they teach nothing of the input.
+func (c *call) learn(used quota.Usage) {
+	counted := quota.Usage{Input: c.raw}
+	if c.asked.Extra > 0 {
 		counted.Input = 0
 	}
-	used.Output /= max(x.asked.Choices, 1)
-	x.up.estimator.Learn(x.asked.Model, counted, used)
+	used.Output /= max(c.asked.Choices, 1)
+	c.up.estimator.Learn(c.asked.Model, counted, used)
 }
 
 // stale is the age at which what a header said is left is no longer so: others
@@ -167,23 +167,23 @@ func (a *attempt) outcome() headway.Outcome {
 	if !a.tried {
 		return headway.Outcome{}
 	}
-	x := a.x
-	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.told)}
-	if a.told.HasRetryAfter {
-		o.RetryAfter = min(a.told.RetryAfter, maxTold)
+	c := a.call
+	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.signal)}
+	if a.signal.HasRetryAfter {
+		o.RetryAfter = min(a.signal.RetryAfter, maxTold)
 	}
 	if a.problem == usage.OtherProblem && o.Class == reason.Failed {
 		// The provider took the call and answered, whatever then went wrong with it.
 		o.Class = reason.Rejected
 	}
-	if a.told.Exhausted && o.Class.Throttle() {
+	if a.signal.Exhausted && o.Class.Throttle() {
 		// Going slower brings no budget back, and a wait of days for one model is
 		// none for the others: it was remembered for that model.
 		o.Class, o.RetryAfter = reason.Rejected, 0
 	}
 	if a.class == reason.OK {
 		// What the provider counts, which its headers are about.
-		o.Cost = float64(x.up.charge.Rated(a.used, a.request.MaxTokens))
+		o.Cost = float64(c.up.charge.Rated(a.used, a.request.MaxTokens))
 	}
 	if time.Since(a.answerAt) > stale {
 		for i := range o.Facts {
@@ -201,42 +201,42 @@ const drainStep = 32
 
 // drain charges what has flowed of a stream beyond the reservation.
 func (a *attempt) drain() {
-	if !a.approved || !a.x.asked.Stream {
+	if !a.approved || !a.call.asked.Stream {
 		return
 	}
 	if n := a.scanner.Report().Flowed - a.drained; n >= drainStep {
 		a.drained += n
-		_ = a.x.up.Approver.Drain(a.decision.Permit, n) // one that has expired is counted when it is settled
+		_ = a.call.up.Approver.Drain(a.decision.Permit, n) // one that has expired is counted when it is settled
 	}
 }
 
-// leaveCircuit tells the breakers how the attempt ended.
+// leaveCircuit reports to the breakers how the attempt ended.
 func (a *attempt) leaveCircuit() {
 	if !a.passed {
 		return
 	}
-	x := a.x
+	c := a.call
 	whole, part := a.health()
-	x.moved(x.up.circuits.settle(&x.up.Circuit, x.sinceOrigin(), a.passage, whole, part))
+	c.moved(c.up.circuits.settle(&c.up.Circuit, c.sinceOrigin(), a.passage, whole, part))
 }
 
 // moved publishes what the breakers did.
-func (x *exchange) moved(m moves) {
+func (c *call) moved(m moves) {
 	for _, one := range []struct {
 		breaker.Transition
 		of part
-	}{{m.whole, part{}}, {m.part, x.part()}} {
-		if !one.Moved() || x.table.onCircuit == nil {
+	}{{m.whole, part{}}, {m.part, c.part()}} {
+		if !one.Moved() || c.table.onCircuit == nil {
 			continue
 		}
 		e := event.Event{
-			At: time.Now(), Type: event.Circuit, Connection: x.up.Name, Note: one.of.String(),
+			At: time.Now(), Type: event.Circuit, Connection: c.up.Name, Note: one.of.String(),
 			Circuit: &event.Breaker{Previous: one.From.String(), State: one.To.String(), Trigger: one.Trigger.String()},
 		}
 		if one.To != breaker.Closed {
 			e.Reason = reason.CircuitOpen.Reason()
 		}
-		x.table.onCircuit(e)
+		c.table.onCircuit(e)
 	}
 }
 

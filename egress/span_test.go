@@ -14,7 +14,7 @@ import (
 )
 
 // TestEachAttemptHasItsSpan below that of the call, which is below the client's. The
-// provider is told the attempt's; the query, which may hold a key, is in none.
+// provider gets the attempt's; the query, which may hold a key, is in none.
 func TestEachAttemptHasItsSpan(t *testing.T) {
 	span := func(n int) string { return fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016d-01", n) }
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestEachAttemptHasItsSpan(t *testing.T) {
 		}
 		c := x.last(t)
 		if c.TraceParent != client || c.Span != span(1) || len(c.Traced) != 2 || len(m.got) != 2 {
-			t.Fatalf("told %+v", c)
+			t.Fatalf("the log is %+v", c)
 		}
 		for i, want := range []struct {
 			status int
@@ -51,10 +51,10 @@ func TestEachAttemptHasItsSpan(t *testing.T) {
 		}{{503, reason.Overloaded}, {200, reason.OK}} {
 			a, sent := c.Traced[i], m.got[i]
 			if a.Span != span(i+2) || sent.Header.Get("Traceparent") != a.Span || a.Status != want.status || a.Class != want.class || a.Whole != time.Second {
-				t.Errorf("attempt %d: %+v, the provider was told %s", i, a, sent.Header.Get("Traceparent"))
+				t.Errorf("attempt %d: %+v, the provider got %s", i, a, sent.Header.Get("Traceparent"))
 			}
 			if a.Host != sent.URL.Hostname() || a.Port != sent.URL.Port() || !strings.HasSuffix(a.URL, "/chat/completions") || strings.Contains(fmt.Sprint(a), "CANARY") {
-				t.Errorf("attempt %d went to %s, told as %+v", i, sent.URL, a)
+				t.Errorf("attempt %d went to %s, logged as %+v", i, sent.URL, a)
 			}
 		}
 		if c.Traced[0].Began.Sub(began) != 0 || c.Traced[1].Began.Sub(began) < time.Second {
@@ -71,6 +71,6 @@ func TestNoSpanWithoutTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := x.last(t); c.Span != "" || c.Traced != nil || m.got[0].Header["Traceparent"] != nil {
-		t.Errorf("told %+v", c)
+		t.Errorf("the log is %+v", c)
 	}
 }

@@ -162,7 +162,7 @@ func (t *turns) serve(w *turn) {
 // turn is what an attempt takes of a minute, by its tenant's weight.
 func (a *attempt) turn() *turn {
 	w := &turn{priority: a.request.Priority, tenant: a.request.Tenant, share: 1}
-	q, ok := a.x.up.Approver.(configured)
+	q, ok := a.call.up.Approver.(configured)
 	if !ok {
 		return w
 	}

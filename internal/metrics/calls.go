@@ -42,7 +42,7 @@ func (c *calls) register(r prometheus.Registerer) {
 const Unrouted = "unknown"
 
 // Call counts a call that ended.
-func (m *Metrics) Call(c egress.Call) {
+func (m *Metrics) Call(c egress.CallLog) {
 	name := c.Provider
 	if name == "" {
 		name = Unrouted
@@ -86,7 +86,7 @@ func (m *Metrics) Call(c egress.Call) {
 }
 
 // outcome is how a call ended, in one word of a closed set.
-func outcome(c *egress.Call) string {
+func outcome(c *egress.CallLog) string {
 	switch c.Ending {
 	case egress.Refused:
 		return "refused"

@@ -77,12 +77,12 @@ func full(t *testing.T) *metrics.Metrics {
 			}}, nil
 		},
 	})
-	m.Call(egress.Call{
+	m.Call(egress.CallLog{
 		Provider: "openai", Model: "small", Tenant: "a", Ending: egress.Complete, Class: reason.OK, Status: 200,
 		Attempts: 2, Throttled: 1, Wait: 2 * time.Second, Header: 100 * time.Millisecond, Whole: 3 * time.Second,
 		Used: quota.Usage{Input: 90, Cached: 10, Output: 20}, BoundBy: reason.Bounds{reason.BoundCeiling: 2 * time.Second},
 	})
-	m.Call(egress.Call{Provider: "openai", Model: "anything at all", Ending: egress.Refused, Status: 429, Code: "RATE_THROTTLED"})
+	m.Call(egress.CallLog{Provider: "openai", Model: "anything at all", Ending: egress.Refused, Status: 429, Code: "RATE_THROTTLED"})
 	m.Reloaded(errors.New("a fault"))
 	return m
 }
@@ -136,7 +136,7 @@ func TestUnreadableStateIsNoZero(t *testing.T) {
 
 func TestAnyBytesMayBeALabel(t *testing.T) {
 	m := metrics.New(metrics.Options{})
-	m.Call(egress.Call{Provider: "p", Model: "a\xffb", Tenant: "\xfe", Ending: egress.Complete, Class: reason.OK, Attempts: 1, Used: quota.Usage{Input: 1}})
+	m.Call(egress.CallLog{Provider: "p", Model: "a\xffb", Tenant: "\xfe", Ending: egress.Complete, Class: reason.OK, Attempts: 1, Used: quota.Usage{Input: 1}})
 	if got := scrape(t, m); !strings.Contains(got, "model=\"a\uFFFDb\",outcome=\"ok\",provider=\"p\",tenant=\"\uFFFD\"") {
 		t.Errorf("the call is not counted:\n%s", got)
 	}
@@ -148,7 +148,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 1000 {
-				m.Call(egress.Call{
+				m.Call(egress.CallLog{
 					Provider: "p", Model: fmt.Sprint("m", i), Tenant: fmt.Sprint("t", (i+w)%500),
 					Ending: egress.Complete, Class: reason.OK, Attempts: 1,
 				})

@@ -16,7 +16,7 @@ import (
 )
 
 // Call sends the spans of a call that ended and of its attempts. It never blocks.
-func (t *Telemetry) Call(c egress.Call) {
+func (t *Telemetry) Call(c egress.CallLog) {
 	ctx := context.Background()
 	if c.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": c.TraceParent})
@@ -60,7 +60,7 @@ func (t *Telemetry) Call(c egress.Call) {
 		span.SetAttributes(
 			attribute.Int64("gen_ai.usage.input_tokens", c.Used.Input),
 			attribute.Int64("gen_ai.usage.output_tokens", c.Used.Output),
-			attribute.Bool("headway.usage_told", c.Told),
+			attribute.Bool("headway.usage_reported", c.Reported),
 		)
 	}
 	if c.Ending != egress.Complete || c.Status >= 400 {

@@ -83,16 +83,16 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tel.Call(egress.Call{
+	tel.Call(egress.CallLog{
 		Began: time.Now(), Provider: "openai", Method: "POST", Model: "small", Tenant: "team", TraceParent: parent, Law: "envelope",
 		Status: 200, Ending: egress.Complete, Class: reason.OK, Attempts: 2, Wait: time.Second, Header: time.Second, Whole: 3 * time.Second,
-		Used: quota.Usage{Input: 12, Output: 34}, Told: true, Span: "00-" + trace + "-00f067aa0ba902b7-01",
+		Used: quota.Usage{Input: 12, Output: 34}, Reported: true, Span: "00-" + trace + "-00f067aa0ba902b7-01",
 		Traced: []egress.Attempt{
 			{Span: "00-" + trace + "-1111111111111111-01", Began: time.Now(), Status: 503, Class: reason.Overloaded, Host: "api.one.example", URL: "https://api.one.example/v1/first"},
 			{Span: "00-" + trace + "-2222222222222222-01", Began: time.Now(), Status: 200, Class: reason.OK, Host: "api.two.example", Port: "8443", URL: "https://api.two.example:8443/v1/second"},
 		},
 	})
-	tel.Call(egress.Call{Began: time.Now(), Provider: "openai", Method: "POST", Status: 429, Ending: egress.Refused, Code: "RATE_THROTTLED", Reason: reason.Deadline})
+	tel.Call(egress.CallLog{Began: time.Now(), Provider: "openai", Method: "POST", Status: 429, Ending: egress.Refused, Code: "RATE_THROTTLED", Reason: reason.Deadline})
 	if err := tel.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSampling(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tel.Call(egress.Call{Began: time.Now(), Provider: "openai", Method: "POST", TraceParent: tt.parent, Status: 200, Ending: egress.Complete})
+			tel.Call(egress.CallLog{Began: time.Now(), Provider: "openai", Method: "POST", TraceParent: tt.parent, Status: 200, Ending: egress.Complete})
 			if err := tel.Stop(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestAnAbsentCollectorHoldsNothingUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10_000 { // more than the queue holds
-		tel.Call(egress.Call{Began: time.Now(), Provider: "openai", Method: "POST", Status: 200, Ending: egress.Complete})
+		tel.Call(egress.CallLog{Began: time.Now(), Provider: "openai", Method: "POST", Status: 200, Ending: egress.Complete})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -50,7 +50,7 @@ func BenchmarkScanner(b *testing.B) {
 					_, _ = s.Write(part[:n]) // never fails
 					part = part[n:]
 				}
-				if !s.Report().Told {
+				if !s.Report().Reported {
 					b.Fatal("no usage")
 				}
 			}

@@ -7,7 +7,7 @@
 // and the error that some providers send inside a stream that began with 200. A
 // body that breaks off is reported as far as it was seen.
 //
-// OpenAI's chat tells usage in a stream only to those who ask. [Inject] asks in
+// OpenAI's chat reports usage in a stream only to those who ask. [Inject] asks in
 // the client's request; a [Stripper] then takes out of the stream what was added,
 // so that the client gets what it would have got.
 //

@@ -21,7 +21,7 @@ func scan(t *testing.T, shape usage.Shape, kind string, body []byte, length int)
 		if err := now.Usage.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if now.Flowed < last.Flowed || (last.Told && !now.Told) || (last.Ended && !now.Ended) {
+		if now.Flowed < last.Flowed || (last.Reported && !now.Reported) || (last.Ended && !now.Ended) {
 			t.Fatalf("%+v follows %+v", now, last)
 		}
 		last = now

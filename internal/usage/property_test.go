@@ -65,8 +65,8 @@ func TestScannerProperty(t *testing.T) {
 			_, _ = s.Write([]byte(part)) // never fails
 		}
 		want := usage.Report{
-			Usage: quota.Usage{Input: input, Cached: cached, Output: output},
-			Told:  true, Ended: true, Flowed: output,
+			Usage:    quota.Usage{Input: input, Cached: cached, Output: output},
+			Reported: true, Ended: true, Flowed: output,
 		}
 		if diff := cmp.Diff(want, s.Report()); diff != "" {
 			t.Fatalf("of %s (-want +got):\n%s", text, diff)

@@ -2,12 +2,12 @@ package usage
 
 import "github.com/headway-go/headway/quota"
 
-// Shape says in which API's words a response tells its usage.
+// Shape says in which API's words a response reports its usage.
 type Shape uint8
 
 // The shapes.
 const (
-	// None tells nothing: such a body is not looked at.
+	// None reports nothing: such a body is not looked at.
 	None Shape = iota
 	// OpenAIChat is chat completions, and legacy completions.
 	OpenAIChat
@@ -56,12 +56,12 @@ const (
 
 // Report is what a body said so far.
 type Report struct {
-	// Usage is the best knowledge so far. Once Told it is the provider's own
+	// Usage is the best knowledge so far. Once Reported it is the provider's own
 	// figures; before, Output is at least Flowed, and Input is 0 if the provider
 	// did not name it yet. It is always valid as [quota.Usage].
 	Usage quota.Usage
-	// Told: the provider's final figures were seen.
-	Told bool
+	// Reported: the provider's final figures were seen.
+	Reported bool
 	// Flowed is about how many output tokens passed, by the text that did. It
 	// never falls.
 	Flowed int64

@@ -20,25 +20,25 @@ const (
 	noFraming // nothing that is understood
 )
 
-// Scanner follows one response body as it passes, and tells what it said of
+// Scanner follows one response body as it passes, and reports what it said of
 // usage. It is an [io.Writer] that never fails and keeps no more than a few
 // hundred bytes, however large the body is or its JSON nests. It is for one
 // goroutine.
 type Scanner struct {
-	shape   Shape
-	framing framing
-	walker  walker
-	lines   lines
-	event   event
-	figures [figureKinds]int64
-	seen    [figureKinds]bool
-	weight  int64 // of the text that passed, in hundredths of a token
-	pieces  int64 // of text that passed
-	counted int64 // output tokens that the provider named so far
-	finish  bool  // an alternative gave its reason to finish
-	told    bool
-	ended   bool
-	problem gravity
+	shape    Shape
+	framing  framing
+	walker   walker
+	lines    lines
+	event    event
+	figures  [figureKinds]int64
+	seen     [figureKinds]bool
+	weight   int64 // of the text that passed, in hundredths of a token
+	pieces   int64 // of text that passed
+	counted  int64 // output tokens that the provider named so far
+	finish   bool  // an alternative gave its reason to finish
+	reported bool
+	ended    bool
+	problem  gravity
 }
 
 // event is what the value under way said.
@@ -102,7 +102,7 @@ func (s *Scanner) Write(p []byte) (int, error) {
 // Report gives what the body said so far.
 func (s *Scanner) Report() Report {
 	r := Report{
-		Told: s.told, Ended: s.ended, Problem: s.problem.String(),
+		Reported: s.reported, Ended: s.ended, Problem: s.problem.String(),
 		Flowed: min(max(s.pieces, (s.weight+99)/100, s.counted), quota.MaxTokens),
 	}
 	f := &s.figures
@@ -111,7 +111,7 @@ func (s *Scanner) Report() Report {
 	if !s.seen[inputTokens] && s.seen[totalTokens] {
 		input = max(input, f[totalTokens]-output)
 	}
-	if !s.told {
+	if !s.reported {
 		output = max(output, r.Flowed)
 	}
 	r.Usage.Input = min(input, quota.MaxTokens)
@@ -182,15 +182,15 @@ func (s *Scanner) closed(whole bool) {
 	}
 	switch s.shape {
 	case OpenAIChat, OpenAIEmbeddings:
-		s.told = s.told || (e.usage && (s.finish || !e.choice))
+		s.reported = s.reported || (e.usage && (s.finish || !e.choice))
 	case OpenAIResponses:
-		s.told = s.told || (e.usage && e.kind == lastEvent)
+		s.reported = s.reported || (e.usage && e.kind == lastEvent)
 		s.ended = s.ended || e.kind == lastEvent
 	case Anthropic:
-		s.told = s.told || (e.usage && e.kind == deltaEvent)
+		s.reported = s.reported || (e.usage && e.kind == deltaEvent)
 		s.ended = s.ended || e.kind == lastEvent
 	case Gemini:
-		s.told = s.told || (s.seen[inputTokens] && s.finish)
+		s.reported = s.reported || (s.seen[inputTokens] && s.finish)
 		s.ended = s.ended || s.finish
 	case None:
 	}
@@ -203,5 +203,5 @@ func (s *Scanner) closed(whole bool) {
 // error came instead of the rest.
 func (s *Scanner) finished() {
 	s.ended = true
-	s.told = s.told || (s.problem == noGravity && (s.seen[inputTokens] || s.seen[totalTokens]))
+	s.reported = s.reported || (s.problem == noGravity && (s.seen[inputTokens] || s.seen[totalTokens]))
 }

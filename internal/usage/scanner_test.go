@@ -40,7 +40,7 @@ var bodies = []said{
 		"chat", usage.OpenAIChat, object,
 		`{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello there","refusal":null},"finish_reason":"stop"}],
 		"usage":{"prompt_tokens":2006,"completion_tokens":300,"total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":250}}}`,
-		usage.Report{Usage: reasoned(2006, 1920, 300, 250), Told: true, Ended: true, Flowed: 300},
+		usage.Report{Usage: reasoned(2006, 1920, 300, 250), Reported: true, Ended: true, Flowed: 300},
 	},
 	{
 		"chat stream", usage.OpenAIChat, events,
@@ -57,7 +57,7 @@ data: {"id":"c","choices":[],"usage":{"prompt_tokens":19,"completion_tokens":10,
 data: [DONE]
 
 `,
-		usage.Report{Usage: tokens(19, 3, 10), Told: true, Ended: true, Flowed: 10},
+		usage.Report{Usage: tokens(19, 3, 10), Reported: true, Ended: true, Flowed: 10},
 	},
 	{
 		"chat stream without usage", usage.OpenAIChat, events,
@@ -84,17 +84,17 @@ data: [DONE]
 	{
 		"chat stream in lines of data", usage.OpenAIChat, events,
 		"\ufeffdata: {\"choices\":[],\nid: 1\ndata: \"usage\":{\"prompt_tokens\":7,\r\ndata: \"completion_tokens\":\ndata:1}}\nretry: 10\n\n",
-		usage.Report{Usage: tokens(7, 0, 1), Told: true, Flowed: 1},
+		usage.Report{Usage: tokens(7, 0, 1), Reported: true, Flowed: 1},
 	},
 	{
 		"chat stream with a number broken over lines", usage.OpenAIChat, events,
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1\ndata: 2}}\n\n",
-		usage.Report{Usage: tokens(1, 0, 0), Told: true},
+		usage.Report{Usage: tokens(1, 0, 0), Reported: true},
 	},
 	{
 		"chat stream with an event cut short", usage.OpenAIChat, events,
 		"data: {\"error\":{\"code\":\"429\",\"param\":[[\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":4}}\n\n",
-		usage.Report{Usage: tokens(4, 0, 0), Told: true},
+		usage.Report{Usage: tokens(4, 0, 0), Reported: true},
 	},
 	{
 		"chat stream with words for nothing", usage.OpenAIChat, events,
@@ -119,23 +119,23 @@ data: [DONE]
 	{
 		"completions", usage.OpenAIChat, "",
 		` {"object":"text_completion","choices":[{"text":"abcd","finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":7}}`,
-		usage.Report{Usage: tokens(5, 0, 7), Told: true, Ended: true, Flowed: 7},
+		usage.Report{Usage: tokens(5, 0, 7), Reported: true, Ended: true, Flowed: 7},
 	},
 	{
 		"embeddings", usage.OpenAIEmbeddings, object,
 		`{"object":"list","data":[{"embedding":[0.1,-2e-3],"index":0}],"usage":{"prompt_tokens":8,"total_tokens":8}}`,
-		usage.Report{Usage: tokens(8, 0, 0), Told: true, Ended: true},
+		usage.Report{Usage: tokens(8, 0, 0), Reported: true, Ended: true},
 	},
 	{
 		"embeddings with a total only", usage.OpenAIEmbeddings, object,
 		`{"data":[],"usage":{"total_tokens":8}}`,
-		usage.Report{Usage: tokens(8, 0, 0), Told: true, Ended: true},
+		usage.Report{Usage: tokens(8, 0, 0), Reported: true, Ended: true},
 	},
 	{
 		"responses", usage.OpenAIResponses, object,
 		`{"id":"r","object":"response","status":"completed","error":null,"output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}],
 		"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":12},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":123}}`,
-		usage.Report{Usage: reasoned(36, 12, 87, 64), Told: true, Ended: true, Flowed: 87},
+		usage.Report{Usage: reasoned(36, 12, 87, 64), Reported: true, Ended: true, Flowed: 87},
 	},
 	{
 		"responses stream", usage.OpenAIResponses, events,
@@ -155,7 +155,7 @@ event: response.incomplete
 data: {"type":"response.incomplete","response":{"id":"r","status":"incomplete","error":null,"output":[{"content":[{"text":"Some words."}]}],"usage":{"input_tokens":37,"input_tokens_details":{"cached_tokens":0},"output_tokens":2}}}
 
 `,
-		usage.Report{Usage: tokens(37, 0, 2), Told: true, Ended: true, Flowed: 3},
+		usage.Report{Usage: tokens(37, 0, 2), Reported: true, Ended: true, Flowed: 3},
 	},
 	{
 		"responses stream with early usage", usage.OpenAIResponses, events,
@@ -176,7 +176,7 @@ data: {"type":"response.incomplete","response":{"id":"r","status":"incomplete","
 		"messages", usage.Anthropic, object,
 		`{"type":"message","content":[{"type":"text","text":"abcd"},{"type":"tool_use","name":"find","input":{"q":"x"}}],"stop_reason":"end_turn",
 		"usage":{"input_tokens":10,"cache_creation_input_tokens":200,"cache_read_input_tokens":3000,"output_tokens":50,"cache_creation":{"ephemeral_5m_input_tokens":200}}}`,
-		usage.Report{Usage: tokens(3210, 3000, 50), Told: true, Ended: true, Flowed: 50},
+		usage.Report{Usage: tokens(3210, 3000, 50), Reported: true, Ended: true, Flowed: 50},
 	},
 	{
 		"messages stream", usage.Anthropic, events,
@@ -205,7 +205,7 @@ event: message_stop
 data: {"type":"message_stop"}
 
 `,
-		usage.Report{Usage: tokens(1030, 1000, 20), Told: true, Ended: true, Flowed: 20},
+		usage.Report{Usage: tokens(1030, 1000, 20), Reported: true, Ended: true, Flowed: 20},
 	},
 	{
 		"messages stream cut short", usage.Anthropic, events,
@@ -225,13 +225,13 @@ data: {"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":
 		"generateContent", usage.Gemini, object,
 		`{"candidates":[{"content":{"parts":[{"text":"abcd"}],"role":"model"},"finishReason":"STOP"}],
 		"usageMetadata":{"promptTokenCount":100,"cachedContentTokenCount":40,"candidatesTokenCount":20,"thoughtsTokenCount":30,"toolUsePromptTokenCount":5,"totalTokenCount":155,"promptTokensDetails":[{"modality":"TEXT","tokenCount":100}]}}`,
-		usage.Report{Usage: reasoned(105, 40, 50, 30), Told: true, Ended: true, Flowed: 50},
+		usage.Report{Usage: reasoned(105, 40, 50, 30), Reported: true, Ended: true, Flowed: 50},
 	},
 	{
 		"generateContent stream", usage.Gemini, events,
 		"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"one\"}]}}],\"usageMetadata\": {\"promptTokenCount\": 9,\"totalTokenCount\": 9}}\r\n\r\n" +
 			"data: {\"candidates\": [{\"content\": {\"parts\": [{\"functionCall\": {\"name\":\"f\",\"args\":{\"a\":[1,{\"b\":\"c\"}]}}}]},\"finishReason\": \"STOP\"}],\"usageMetadata\": {\"promptTokenCount\": 9,\"candidatesTokenCount\": 4,\"thoughtsTokenCount\": 100}}\r\n\r\n",
-		usage.Report{Usage: reasoned(9, 0, 104, 100), Told: true, Ended: true, Flowed: 104},
+		usage.Report{Usage: reasoned(9, 0, 104, 100), Reported: true, Ended: true, Flowed: 104},
 	},
 	{
 		"generateContent call cut short", usage.Gemini, events,
@@ -242,12 +242,12 @@ data: {"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":
 		"generateContent array", usage.Gemini, object,
 		"[{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"one\"}]}}],\"usageMetadata\":{\"promptTokenCount\":9}}\r\n,\r\n" +
 			"{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"two\"}]},\"finishReason\":\"MAX_TOKENS\"}],\"usageMetadata\":{\"promptTokenCount\":9,\"candidatesTokenCount\":2}}\r\n]",
-		usage.Report{Usage: tokens(9, 0, 2), Told: true, Ended: true, Flowed: 2},
+		usage.Report{Usage: tokens(9, 0, 2), Reported: true, Ended: true, Flowed: 2},
 	},
 	{
 		"generateContent refuses the prompt", usage.Gemini, object,
 		`{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":6,"totalTokenCount":6}}`,
-		usage.Report{Usage: tokens(6, 0, 0), Told: true, Ended: true},
+		usage.Report{Usage: tokens(6, 0, 0), Reported: true, Ended: true},
 	},
 	{
 		"generateContent bare error in a stream", usage.Gemini, events,
@@ -262,12 +262,12 @@ data: {"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":
 	{
 		"figures without sense", usage.OpenAIChat, object,
 		`{"usage":{"prompt_tokens":-5,"prompt_tokens":1e300,"completion_tokens":"12","prompt_tokens_details":{"cached_tokens":99999999999999999999}}}`,
-		usage.Report{Usage: tokens(quota.MaxTokens, quota.MaxTokens, 12), Told: true, Ended: true, Flowed: 12},
+		usage.Report{Usage: tokens(quota.MaxTokens, quota.MaxTokens, 12), Reported: true, Ended: true, Flowed: 12},
 	},
 	{
 		"names in escapes", usage.OpenAIChat, object,
 		`{"us\u0061ge":{"prompt_tokens":1,"completion\u005ftokens":2},"x":"\"usage\":{\"prompt_tokens\":9}"}`,
-		usage.Report{Usage: tokens(1, 0, 2), Told: true, Ended: true, Flowed: 2},
+		usage.Report{Usage: tokens(1, 0, 2), Reported: true, Ended: true, Flowed: 2},
 	},
 	{
 		"names elsewhere", usage.OpenAIChat, object,
@@ -309,7 +309,7 @@ func TestReportOnTheWay(t *testing.T) {
 			if err := now.Usage.Validate(); err != nil {
 				t.Fatalf("%s: after %d bytes: %v", b.name, i+1, err)
 			}
-			if now.Flowed < last.Flowed || (last.Told && !now.Told) || (last.Ended && !now.Ended) {
+			if now.Flowed < last.Flowed || (last.Reported && !now.Reported) || (last.Ended && !now.Ended) {
 				t.Fatalf("%s: after %d bytes %+v follows %+v", b.name, i+1, now, last)
 			}
 			last = now
@@ -376,6 +376,6 @@ data: {"type":"message_stop"}
 		fmt.Println(err)
 	}
 	r := s.Report()
-	fmt.Println(r.Usage.Input, r.Usage.Cached, r.Usage.Output, r.Told, r.Ended)
+	fmt.Println(r.Usage.Input, r.Usage.Cached, r.Usage.Output, r.Reported, r.Ended)
 	// Output: 1025 1000 3 true true
 }

@@ -96,7 +96,7 @@ func TestAgainstTheProvidersBooks(t *testing.T) {
 					if thought := got.Usage.Reasoning > 0; thought != (model == "sim-thinking" && c.shape != usage.Anthropic) {
 						t.Errorf("%s: %d tokens of reasoning", c.name, got.Usage.Reasoning)
 					}
-					if diff := cmp.Diff(want, got.Usage); diff != "" || !got.Told || !got.Ended || got.Problem != usage.NoProblem {
+					if diff := cmp.Diff(want, got.Usage); diff != "" || !got.Reported || !got.Ended || got.Problem != usage.NoProblem {
 						t.Errorf("%s: %+v (-want +got):\n%s", c.name, got, diff)
 					}
 				})
@@ -124,7 +124,7 @@ func TestBrokenStreams(t *testing.T) {
 				s := usage.NewScanner(c.shape, kind)
 				_, _ = s.Write(body) // never fails
 				got, row := s.Report(), books.Stats().ByKey[serve.KeyID(key)]
-				if got.Told || got.Problem != problem {
+				if got.Reported || got.Problem != problem {
 					t.Errorf("%s: %+v, want the problem %q and nothing told", c.name, got, problem)
 				}
 				if got.Usage.Output < row.Output*8/10 || got.Usage.Output > row.Output*13/10 {
