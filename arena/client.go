@@ -27,7 +27,7 @@ func newClient(w *wire, seed uint64, i int) *client {
 	c := &client{wire: w, index: i, sampler: provider.NewSampler(w.s, seed, i), open: w.s.Workload.Kind == scenario.Open}
 	c.arrived = sync.NewCond(&w.mu)
 	if c.open {
-		c.next = c.sampler.Gap()
+		c.next = w.s.Workload.Awake(c.sampler.Gap())
 	}
 	return c
 }
@@ -46,7 +46,7 @@ func (c *client) arrivals() {
 		c.wire.mu.Lock()
 		c.queue = append(c.queue, &work{client: c, since: at, cost: c.sampler.Cost()})
 		c.pending++
-		c.next = at + c.sampler.Gap()
+		c.next = c.wire.s.Workload.Awake(at + c.sampler.Gap())
 		c.arrived.Signal()
 		c.wire.mu.Unlock()
 	}
@@ -64,6 +64,10 @@ func (c *client) take() *work {
 		case len(c.queue) > 0:
 			from = &c.queue
 		case !c.open:
+			if now := c.wire.now(); c.awake(now) > now {
+				c.pause(c.awake(now) - now)
+				continue
+			}
 			c.pending++
 			return &work{client: c, since: c.wire.now(), cost: c.sampler.Cost()}
 		default:
@@ -75,6 +79,19 @@ func (c *client) take() *work {
 		return k
 	}
 	return nil
+}
+
+// awake is the earliest instant that is in no pause of the workload.
+func (c *client) awake(now time.Duration) time.Duration {
+	return c.wire.s.Workload.Awake(now)
+}
+
+// pause waits without the wire's mutex, until the horizon at most.
+func (c *client) pause(d time.Duration) {
+	d = min(d, c.wire.s.Horizon-c.wire.now())
+	c.wire.mu.Unlock()
+	defer c.wire.mu.Lock()
+	time.Sleep(d)
 }
 
 // settle puts work back that was not admitted.

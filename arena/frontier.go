@@ -69,10 +69,11 @@ func constant(s *scenario.Scenario, seed uint64, rate float64) (provider.Counts,
 	type attempt struct{ at, busy time.Duration }
 	var sent []attempt
 	sampler := provider.NewSampler(s, seed, 0)
+	changes := s.Provider.Steps()
 	change, factor := 0, 1.0
 	for at := time.Duration(0); at < s.Horizon; at += time.Duration(float64(time.Second) / (rate * factor)) {
-		for ; change < len(s.Provider.Changes) && s.Provider.Changes[change].At <= at; change++ {
-			factor *= s.Provider.Changes[change].Scale
+		for ; change < len(changes) && changes[change].At <= at; change++ {
+			factor *= changes[change].Scale
 		}
 		uplink, total := sampler.Latency()
 		sent = append(sent, attempt{at + uplink, total - 2*uplink})

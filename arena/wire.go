@@ -166,10 +166,14 @@ func (w *wire) finish() {
 func (w *wire) idleUntil(now time.Duration) time.Duration {
 	at := provider.Never
 	for _, c := range w.clients {
-		if !c.open || c.pending > 0 {
+		switch {
+		case c.pending > 0:
 			return now
+		case c.open:
+			at = min(at, c.next)
+		default:
+			at = min(at, c.awake(now))
 		}
-		at = min(at, c.next)
 	}
 	return at
 }

@@ -18,6 +18,7 @@ type work struct {
 // is on the way. Open work is drawn when it becomes the next in line, so that
 // an overloaded client's queue takes no memory.
 type client struct {
+	workload *scenario.Workload
 	sampler  *provider.Sampler
 	open     bool
 	arrived  time.Duration // open: the arrival of the newest work that was drawn
@@ -29,7 +30,7 @@ type client struct {
 }
 
 func newClient(s *scenario.Scenario, seed uint64, i int) client {
-	return client{sampler: provider.NewSampler(s, seed, i), open: s.Workload.Kind == scenario.Open}
+	return client{workload: &s.Workload, sampler: provider.NewSampler(s, seed, i), open: s.Workload.Kind == scenario.Open}
 }
 
 // next is when there is something to send: now, or later for open work.
@@ -38,9 +39,9 @@ func (c *client) next(now time.Duration) time.Duration {
 		return now
 	}
 	if !c.drawn {
-		c.head = work{since: now, cost: c.sampler.Cost()}
+		c.head = work{since: c.workload.Awake(now), cost: c.sampler.Cost()}
 		if c.open {
-			c.arrived = later(c.arrived, c.sampler.Gap())
+			c.arrived = c.workload.Awake(later(c.arrived, c.sampler.Gap()))
 			c.head.since = c.arrived
 		}
 		c.drawn = true
@@ -80,7 +81,7 @@ func (c *client) latency(w *work) (uplink, total time.Duration) {
 
 // idleUntil is when there is work that was not admitted: now when there is some.
 func (c *client) idleUntil(now time.Duration) time.Duration {
-	if !c.open || c.pending > 0 {
+	if c.pending > 0 || !c.open && c.workload.Pause == 0 {
 		return now
 	}
 	return c.next(now)

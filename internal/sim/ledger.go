@@ -100,7 +100,7 @@ func (l *Ledger) changed(now time.Duration) bool {
 	for l.change < len(changes) && changes[l.change].At <= now {
 		l.change++
 	}
-	return l.change > 0 && now < changes[l.change-1].At+AfterChange
+	return l.change > 0 && now < changes[l.change-1].At+changes[l.change-1].Over+AfterChange
 }
 
 // Result draws up the figures. The model must have been advanced to the horizon.

@@ -160,6 +160,10 @@ func (p *prophet) play() error {
 	n := p.draw(0)
 	for {
 		at := max(now, n.at)
+		if p.s.Workload.Kind == scenario.Backlog {
+			uplink := p.slots[n.slot].uplink
+			at = later(p.s.Workload.Awake(max(0, at-uplink)), min(at, uplink))
+		}
 		if p.owed > 0 {
 			at = now
 		}

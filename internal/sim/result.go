@@ -45,7 +45,8 @@ type Result struct {
 	// Suspended is whether the provider suspended the account: the run has failed.
 	Suspended bool `json:"suspended"`
 	// ThrottlesPerChange is the mean number of throttles in the 5 minutes after
-	// a change of the limits, or until the next change when that is sooner;
+	// a change of the limits (of one that takes a time: during it and in the 5
+	// minutes after), or until the next change when that is sooner;
 	// null without changes.
 	ThrottlesPerChange *float64 `json:"throttles_per_change"`
 	// StrangersHarm is how many more strangers were refused than if the clients

@@ -254,3 +254,27 @@ func TestUnknownLawAndNoScenarioAreErrors(t *testing.T) {
 		t.Error("compared an unknown law")
 	}
 }
+
+func TestNoWorkArrivesInAPause(t *testing.T) {
+	for _, kind := range []string{"kind: backlog", "kind: open, rate: 5/s, burst: 7"} {
+		s := parse(t, "horizon: 6h", "workload: {"+kind+", active: 1h, pause: 2h}", "provider:", "  limits: [{kind: token_bucket, rate: 1/s, burst: 10}]")
+		oracle, err := sim.NewOracle(s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What arrived before a pause may go in it: of a backlog one piece is waiting.
+		late := 0
+		for _, at := range oracle.Admissions {
+			if at%(3*time.Hour) > time.Hour+time.Second {
+				late++
+			}
+		}
+		r := run(t, s, sim.Options{Seed: 1})
+		if kind == "kind: backlog" && (late > 0 || r.Admitted < 6900 || r.Admitted > 7260 || *r.GoodputRatio < 0.95) {
+			t.Errorf("%s: %d of the oracle's %d admissions are in a pause; %+v", kind, late, len(oracle.Admissions), r)
+		}
+		if r.LongestBlockS > 60 {
+			t.Errorf("%s: the longest block is %g s: a pause counts", kind, r.LongestBlockS)
+		}
+	}
+}

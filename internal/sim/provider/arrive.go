@@ -45,10 +45,20 @@ func (m *Model) decide(d demand) Verdict {
 	if m.now < m.block.until {
 		v.Limit = Blocked
 		m.reject(d)
-		m.punish()
+		if !m.block.met {
+			m.block.met = true
+			m.block.pushed++
+		}
+		if !m.cfg.Provider.Penalty.Fixed {
+			m.punish()
+		}
 	} else if at, i := m.worst(d); at > m.now {
 		v.Limit, v.Index = m.limits[i].name, m.limits[i].index
 		m.reject(d)
+		if m.cfg.Provider.Penalty != nil {
+			m.block.started++
+			m.block.met = false
+		}
 		m.punish()
 	} else {
 		m.take(d)
@@ -160,12 +170,19 @@ func (m *Model) countThrottle() {
 
 // retryAfter fills in what a throttle says, in the scenario's style.
 func (m *Model) retryAfter(v *Verdict, d demand) {
-	style := m.cfg.Provider.Throttle.RetryAfter
+	said := m.cfg.Provider.Throttle
+	style := said.RetryAfter
 	if style == scenario.RetryNone {
 		return
 	}
 	at, _ := m.worst(d)
 	wait := max(at, m.block.until) - m.now
+	if said.RetryAfterConstant > 0 {
+		wait = said.RetryAfterConstant
+	}
+	if said.RetryAfterFactor > 0 {
+		wait = time.Duration(stretch(int64(wait), said.RetryAfterFactor))
+	}
 	switch style {
 	case scenario.RetrySeconds:
 		wait = ceil(wait, time.Second)

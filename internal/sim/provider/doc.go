@@ -30,7 +30,8 @@
 // during the block is refused, multiplies the block's length by the factor up
 // to the maximum, and starts it again from that instant. A refusal by a limit
 // after a block multiplies likewise, unless the time to forgive has passed
-// since the block's end: then the length is the base again.
+// since the block's end: then the length is the base again. During a block that is
+// fixed attempts are refused and change nothing.
 //
 // # Suspension
 //
@@ -53,12 +54,14 @@
 // A change multiplies every limit from its instant on, whether or not anybody
 // calls: sizes and bursts are rounded to the nearest whole and are at least 1,
 // intervals are rounded up to a nanosecond, knees are at least one a second.
-// What has been used stays used; a bucket keeps its tokens, up to its new burst.
+// What has been used stays used; a bucket keeps its tokens, up to its new burst. A
+// change that takes a time comes in steps.
 //
 // # Strangers
 //
 // Strangers are a Poisson stream drawn from the seed alone, so that it is the
-// same whoever else calls. Each costs the mean cost and is busy for the median
+// same whoever else calls, with stretches and gaps of random length where the
+// scenario has them come and go. Each costs the mean cost and is busy for the median
 // latency. They share limits and faults, but not blocks and suspension, which
 // fall on the credential.
 //

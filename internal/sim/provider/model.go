@@ -63,17 +63,24 @@ type Model struct {
 	block struct {
 		until  time.Duration
 		length time.Duration // 0 before the first
+
+		started, pushed int64 // how many there were, and how many were met by a call
+		met             bool  // the present one was
 	}
 	throttles history // for suspension
 	suspended bool
 
-	factor float64 // product of the changes so far
-	change int     // the next one
+	changes []scenario.Change // those that drift in steps
+	factor  float64           // product of the changes so far
+	change  int               // the next one
 
 	strangers struct {
 		rng    rand.PCG
 		next   time.Duration
-		mean   float64 // nanoseconds between two
+		mean   float64 // nanoseconds between two, while they are on
+		on     float64 // mean nanoseconds of being on and off; 0 for always on
+		off    float64
+		until  time.Duration // when this stretch of being on ends
 		demand demand
 		counts Counts
 	}
@@ -114,9 +121,10 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 		return nil, fmt.Errorf("provider: start %s is before the Unix epoch", start.UTC().Format(time.RFC3339))
 	}
 	m := &Model{cfg: s, start: start.UTC(), factor: 1, clients: make([]Counts, max(1, s.Clients))}
+	m.changes = s.Provider.Steps()
 	largest := 1.0
-	for factor, i := 1.0, 0; i < len(s.Provider.Changes); i++ {
-		factor *= s.Provider.Changes[i].Scale
+	for factor, i := 1.0, 0; i < len(m.changes); i++ {
+		factor *= m.changes[i].Scale
 		largest = max(largest, factor)
 	}
 	for i, l := range s.Provider.Limits {
@@ -147,6 +155,11 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 		m.strangers.mean = float64(time.Second) / st.Rate.PerSecond()
 		m.strangers.demand = demand{cost: milli(s.Workload.Cost.Mean), busy: int64(s.Provider.Latency.P50)}
 		m.strangers.next = 0
+		if st.On > 0 {
+			m.strangers.on, m.strangers.off = float64(st.On), float64(st.Off)
+			m.strangers.mean *= m.strangers.on / (m.strangers.on + m.strangers.off)
+			m.strangers.until = m.lasts(m.strangers.on)
+		}
 		m.nextStranger()
 	}
 	m.advance(0)
@@ -185,6 +198,10 @@ func (m *Model) Suspended() bool { return m.suspended }
 
 // BlockedUntil is the end of the last block of the penalty; zero before the first.
 func (m *Model) BlockedUntil() time.Duration { return m.block.until }
+
+// Blocks is how many blocks of the penalty a limit's refusal has started, and in
+// how many of those at least one more attempt was refused.
+func (m *Model) Blocks() (started, pushed int64) { return m.block.started, m.block.pushed }
 
 // Counts is what became of all attempts of the credential.
 func (m *Model) Counts() Counts { return m.counts }

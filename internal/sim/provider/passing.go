@@ -19,7 +19,7 @@ func (m *Model) advance(now time.Duration) {
 		}
 		m.now = max(m.now, at)
 		if change == at {
-			m.factor *= m.cfg.Provider.Changes[m.change].Scale
+			m.factor *= m.changes[m.change].Scale
 			m.change++
 			m.rescale()
 			continue
@@ -60,7 +60,26 @@ func (m *Model) stranger() {
 
 func (m *Model) nextStranger() {
 	st := &m.strangers
-	st.next += max(1, time.Duration(exponential(&st.rng)*st.mean))
+	gap := max(1, time.Duration(exponential(&st.rng)*st.mean))
+	for st.on > 0 && gap > st.until-st.next { // the rest of it falls into the next stretch
+		gap -= st.until - st.next
+		st.next = later(st.until, m.lasts(st.off))
+		st.until = later(st.next, m.lasts(st.on))
+	}
+	st.next = later(st.next, gap)
+}
+
+// lasts draws how long strangers are on, or off.
+func (m *Model) lasts(mean float64) time.Duration {
+	return max(1, time.Duration(exponential(&m.strangers.rng)*mean))
+}
+
+// later is a sum that saturates.
+func later(at, by time.Duration) time.Duration {
+	if by > Never-at {
+		return Never
+	}
+	return at + by
 }
 
 // NextStranger is the instant of the next stranger; [Never] without any.
@@ -68,8 +87,8 @@ func (m *Model) NextStranger() time.Duration { return m.strangers.next }
 
 // NextChange is the instant of the next change of the limits; [Never] after the last.
 func (m *Model) NextChange() time.Duration {
-	if m.change < len(m.cfg.Provider.Changes) {
-		return m.cfg.Provider.Changes[m.change].At
+	if m.change < len(m.changes) {
+		return m.changes[m.change].At
 	}
 	return Never
 }

@@ -26,7 +26,8 @@ const z99 = 2.3263478740408408
 type Sampler struct {
 	uplink, total          lognormal
 	cost                   lognormal
-	gap                    float64 // mean nanoseconds between arrivals; 0 without
+	gap                    float64 // mean nanoseconds between bursts of arrivals; 0 without
+	burst, left            int     // of a burst's arrivals: all, and those to come
 	latency, costs, arrive rand.PCG
 
 	overhead, perRow time.Duration
@@ -55,7 +56,8 @@ func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
 		p.executions = *rand.NewPCG(seed, stream+3)
 	}
 	if s.Workload.Kind == scenario.Open {
-		p.gap = float64(time.Second) / s.Workload.Rate.PerSecond()
+		p.burst = max(1, s.Workload.Burst)
+		p.gap = float64(p.burst) * float64(time.Second) / s.Workload.Rate.PerSecond()
 	}
 	return p
 }
@@ -80,12 +82,17 @@ func (p *Sampler) Execution(rows int) time.Duration {
 // Cost draws one attempt's cost in units, above 0.
 func (p *Sampler) Cost() float64 { return p.cost.draw(&p.costs) }
 
-// Gap draws the time until the next piece of open work arrives; [Never] for a
-// backlog.
+// Gap draws the time until the next piece of open work arrives, 0 within a burst;
+// [Never] for a backlog.
 func (p *Sampler) Gap() time.Duration {
 	if p.gap == 0 {
 		return Never
 	}
+	if p.left > 0 {
+		p.left--
+		return 0
+	}
+	p.left = p.burst - 1
 	return max(1, time.Duration(min(exponential(&p.arrive)*p.gap, float64(scenario.MaxHorizon))))
 }
 

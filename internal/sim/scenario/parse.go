@@ -151,7 +151,7 @@ func owner(root mapping) Owner {
 
 func workload(root mapping) Workload {
 	w := Workload{Kind: Backlog, MaxInFlight: DefaultMaxInFlight, Cost: Cost{Mean: DefaultCostMean}}
-	m, ok := root.section("workload", "kind", "rate", "max_in_flight", "cost", "rows", "users")
+	m, ok := root.section("workload", "kind", "rate", "burst", "active", "pause", "max_in_flight", "cost", "rows", "users")
 	if !ok {
 		return w
 	}
@@ -163,9 +163,16 @@ func workload(root mapping) Workload {
 	case w.Kind == Bulk && m.has("rate"):
 		m.fail("rate", "belongs to workload kind open, not to %s", w.Kind)
 	}
+	if w.Kind != Open && m.has("burst") {
+		m.fail("burst", "belongs to workload kind %s, not to %s", Open, w.Kind)
+	}
 	if w.Kind == Bulk {
 		return bulk(m, w)
 	}
+	w.Burst = m.integer("burst", 0, 1, MaxCount)
+	m.together("active", "pause")
+	w.Active = m.duration("active", 0, time.Second, MaxHorizon)
+	w.Pause = m.duration("pause", 0, time.Second, MaxHorizon)
 	for _, field := range []string{"rows", "users"} {
 		if m.has(field) {
 			m.fail(field, "belongs to workload kind %s, not to %s", Bulk, w.Kind)
@@ -185,6 +192,11 @@ func bulk(m mapping, w Workload) Workload {
 	w.Rows = m.integer("rows", 0, 1, MaxRows)
 	w.Users = m.integer("users", DefaultUsers, 1, MaxClients)
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxPlaces)
+	for _, field := range []string{"active", "pause"} {
+		if m.has(field) {
+			m.fail(field, "does not belong to workload kind %s", Bulk)
+		}
+	}
 	if m.has("cost") {
 		m.fail("cost", "does not belong to workload kind %s, where a batch costs one for each row", Bulk)
 	}

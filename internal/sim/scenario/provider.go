@@ -25,12 +25,20 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 			p.Limits = append(p.Limits, l)
 		}
 	}
-	if t, ok := m.section("throttle", "status", "retry_after", "headers", "counts_rejected"); ok {
+	if t, ok := m.section("throttle", "status", "retry_after", "retry_after_factor", "retry_after_constant", "headers", "counts_rejected"); ok {
 		p.Throttle = Throttle{
+			RetryAfterFactor:   t.number("retry_after_factor", 0, 1e-6, 1e6, false),
+			RetryAfterConstant: t.duration("retry_after_constant", 0, time.Millisecond, MaxHorizon),
+
 			Status:         t.integer("status", DefaultStatus, 400, 599),
 			RetryAfter:     word(t, "retry_after", RetryNone, RetrySeconds, RetryMillis, RetryDate, RetryExact, RetryNone),
 			Headers:        word(t, "headers", HeadersNone, HeadersNone, HeadersGitHub, HeadersOpenAI, HeadersAnthropic, HeadersIETF),
 			CountsRejected: t.boolean("counts_rejected"),
+		}
+		for _, field := range []string{"retry_after_factor", "retry_after_constant"} {
+			if t.has(field) && p.Throttle.RetryAfter == RetryNone {
+				t.fail(field, "needs a retry_after other than %s", RetryNone)
+			}
 		}
 	}
 	p.Penalty = penalty(m)
@@ -41,9 +49,14 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 			Within:    s.duration("within", 0, time.Millisecond, MaxHorizon),
 		}
 	}
-	if s, ok := m.section("strangers", "rate"); ok {
+	if s, ok := m.section("strangers", "rate", "on", "off"); ok {
 		s.require("rate")
-		p.Strangers = &Strangers{Rate: s.rate("rate")}
+		s.together("on", "off")
+		p.Strangers = &Strangers{
+			Rate: s.rate("rate"),
+			On:   s.duration("on", 0, time.Millisecond, MaxHorizon),
+			Off:  s.duration("off", 0, time.Millisecond, MaxHorizon),
+		}
 	}
 	p.Changes = changes(m, horizon, kind)
 	p.Faults = faults(m, horizon)
@@ -183,7 +196,7 @@ func checkFields(m mapping, kind Kind, all []string) {
 }
 
 func penalty(root mapping) *Penalty {
-	m, ok := root.section("penalty", "base", "factor", "max", "forgive")
+	m, ok := root.section("penalty", "base", "factor", "max", "forgive", "fixed")
 	if !ok {
 		return nil
 	}
@@ -192,6 +205,7 @@ func penalty(root mapping) *Penalty {
 		Base:    m.duration("base", 0, time.Millisecond, MaxHorizon),
 		Factor:  m.number("factor", DefaultPenaltyGrows, 1, 1000, false),
 		Forgive: m.duration("forgive", DefaultForgive, 0, MaxHorizon),
+		Fixed:   m.boolean("fixed"),
 	}
 	p.Max = m.duration("max", max(DefaultPenaltyMax, p.Base), time.Millisecond, MaxHorizon)
 	if p.Max < p.Base {
@@ -204,7 +218,7 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 	var list []Change
 	total, last := 1.0, time.Duration(-1)
 	for _, e := range root.list("changes") {
-		m, ok := root.r.mapping(e.path, e.node, "at", "scale", "hint", "knee")
+		m, ok := root.r.mapping(e.path, e.node, "at", "over", "scale", "hint", "knee")
 		if !ok {
 			continue
 		}
@@ -217,12 +231,14 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 					m.fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
 				}
 			}
+		case m.has("over"):
+			m.fail("over", "does not belong to workload kind %s", Bulk)
 		case !m.has("hint") && !m.has("knee") && !m.has("scale"):
 			m.fail("scale", "at least one of scale, hint and knee is required")
 		}
 		before := len(m.r.problems)
 		c := Change{
-			At: m.duration("at", 0, 0, horizon), Scale: m.number("scale", 1, 0, 1000, true),
+			At: m.duration("at", 0, 0, horizon), Over: m.duration("over", 0, DriftSteps*time.Millisecond, MaxHorizon), Scale: m.number("scale", 1, 0, 1000, true),
 			Hint: m.integer("hint", 0, 1, MaxPlaces), Knee: m.integer("knee", 0, 1, MaxPlaces),
 		}
 		if !m.has("at") || len(m.r.problems) > before {
@@ -235,7 +251,7 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 			m.fail("scale", "the changes so far multiply to %g, which must be from 0.001 to 1000", total)
 			total = 1
 		}
-		last = c.At
+		last = c.At + c.Over
 		list = append(list, c)
 	}
 	return list

@@ -104,6 +104,13 @@ func (m mapping) require(fields ...string) {
 	}
 }
 
+// together reports two fields of which only one is given.
+func (m mapping) together(a, b string) {
+	if m.has(a) != m.has(b) {
+		m.fail(a, "and %s go together", b)
+	}
+}
+
 // section reads a field as a mapping; ok is false when it is absent or not one.
 func (m mapping) section(field string, fields ...string) (mapping, bool) {
 	n, ok := m.values[field]

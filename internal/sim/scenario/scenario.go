@@ -1,6 +1,9 @@
 package scenario
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Defaults of a scenario: what a field is when the file leaves it out.
 const (
@@ -91,6 +94,13 @@ type Workload struct {
 	// Rate is how fast work arrives at each client when Kind is Open. A backlog
 	// never runs out, whatever fills it: there the rate is not used, and results say so.
 	Rate Rate
+	// Burst is how many pieces of work arrive together when Kind is Open, at a
+	// Burst-th of the rate; 0, the default, is one at a time.
+	Burst int
+	// Active and Pause make work stop arriving, in turns: for Active there is
+	// some as Kind has it, for Pause nothing new comes. Zero, the default of both,
+	// is without pauses.
+	Active, Pause time.Duration
 	// MaxInFlight bounds the attempts of one client that are under way; default 64.
 	MaxInFlight int
 	// Cost is what an attempt weighs on limits that count cost; in a bulk workload
@@ -101,6 +111,18 @@ type Workload struct {
 	// Users is how many identities load them, each with limits of its own;
 	// default 1, zero unless Kind is Bulk. MaxInFlight bounds the batches of each.
 	Users int
+}
+
+// Awake is the earliest instant at or after at that is in no pause.
+func (w *Workload) Awake(at time.Duration) time.Duration {
+	if w.Pause == 0 {
+		return at
+	}
+	cycle := w.Active + w.Pause
+	if within := at % cycle; within >= w.Active && at <= MaxHorizon {
+		return at + cycle - within
+	}
+	return at
 }
 
 // Cost is a distribution of units a request.
@@ -265,7 +287,13 @@ type Throttle struct {
 	// Status is the HTTP status, 400 to 599; default 429.
 	Status     int
 	RetryAfter RetryAfter
-	Headers    Dialect
+	// RetryAfterFactor multiplies the wait that is said: of a provider that is
+	// wrong, or of one that says another unit than its field has (1000 for
+	// milliseconds in Retry-After). 0, the default, leaves it right.
+	RetryAfterFactor float64
+	// RetryAfterConstant is said whatever the wait is; 0, the default, is none.
+	RetryAfterConstant time.Duration
+	Headers            Dialect
 	// CountsRejected makes refused attempts use up the limit too.
 	CountsRejected bool
 }
@@ -281,6 +309,9 @@ type Penalty struct {
 	// Forgive is how long after a block's end without a refusal the next
 	// block is Base again; default 2m.
 	Forgive time.Duration
+	// Fixed lets a block last as long as it began: attempts during it are refused
+	// and change nothing. Otherwise each makes it longer and begins it again.
+	Fixed bool
 }
 
 // Suspend is when the account is suspended for good.
@@ -292,18 +323,46 @@ type Suspend struct {
 
 // Strangers are unseen users of the same limits: a Poisson stream.
 type Strangers struct {
+	// Rate is their mean rate, over On and Off.
 	Rate Rate
+	// On and Off, both or neither, make them come and go: stretches and gaps with
+	// these means and exponential lengths, the stream that much faster while on.
+	On, Off time.Duration
 }
 
 // Change multiplies every limit from an instant on. Changes add up: 0.5 and
 // later 2 is the first limit again.
 type Change struct {
 	At time.Duration
+	// Over spreads the change evenly over this time, in DriftSteps small ones of
+	// equal factor; 0, the default, makes it one step.
+	Over time.Duration
 	// Scale is 1 for a change of the hint alone.
 	Scale float64
 	// Hint is what the answers recommend from then on, in a bulk workload; 0
 	// leaves it as it is. Knee is the same for the batch's Knee.
 	Hint, Knee int
+}
+
+// DriftSteps is in how many steps a change with [Change.Over] comes.
+const DriftSteps = 32
+
+// Steps are the changes with each that drifts cut into its steps.
+func (p *Provider) Steps() []Change {
+	var steps []Change
+	for _, c := range p.Changes {
+		if c.Over == 0 {
+			steps = append(steps, c)
+			continue
+		}
+		for i := range DriftSteps {
+			steps = append(steps, Change{
+				At:    c.At + c.Over*time.Duration(i)/DriftSteps,
+				Scale: math.Pow(c.Scale, 1.0/DriftSteps),
+			})
+		}
+	}
+	return steps
 }
 
 // FaultKind is what goes wrong.

@@ -288,6 +288,14 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{provider("penalty: {base: 5s, max: 1s}"), "provider.penalty.max: 1s must be at least base, which is 5s"},
 		{provider("suspend: {throttles: 5}"), "provider.suspend.within: is required"},
 		{provider("suspend: {throttles: 0, within: 1m}"), "provider.suspend.throttles: 0 must be a whole number from 1 to"},
+		{provider("strangers: {rate: 1/s, on: 1m}"), "provider.strangers.on: and off go together"},
+		{provider("throttle: {retry_after_factor: 1000}"), "provider.throttle.retry_after_factor: needs a retry_after other than none"},
+		{provider("throttle: {retry_after: ms, retry_after_factor: 0}"), "provider.throttle.retry_after_factor: 0 must be at least 1e-06"},
+		{provider("penalty: {base: 5s, fixed: 1}"), `provider.penalty.fixed: must be true or false, got "1"`},
+		{provider("changes: [{at: 1m, over: 10m, scale: 2}, {at: 10m, scale: 1}]"), "provider.changes[1].at: 10m must be later than the change before it, at 11m"},
+		{"name: x\nworkload: {burst: 5}", "2:19: workload.burst: belongs to workload kind open, not to backlog"},
+		{"name: x\nworkload: {pause: 1h}", "workload.active: and pause go together"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, active: 1h}\nprovider: {batch: {per_row: 1ms}}", "2:41: workload.active: does not belong to workload kind bulk"},
 		{provider("strangers: {}"), "provider.strangers.rate: is required"},
 		{provider("changes: [{at: 2h, scale: 1}]"), "provider.changes[0].at: 2h must be from 0s to 1h"},
 		{provider("changes: [{at: 1m, scale: 0}]"), "provider.changes[0].scale: 0 must be above 0"},
@@ -424,6 +432,7 @@ provider:
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte("name: x\nprovider: {limits: [{kind: slowdown, knee: 1/s, factor: 2}]}"))
+	f.Add([]byte(unusual))
 	f.Add([]byte("? a\n: *b\n<<: [&b {}]"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		s, err := scenario.Parse("f.yaml", src)
@@ -431,6 +440,14 @@ func FuzzParse(f *testing.F) {
 		case err == nil:
 			if s.Name == "" || s.Horizon <= 0 || s.Clients < 1 || s.Owner.Initial < s.Owner.Ceiling || s.Workload.MaxInFlight < 1 {
 				t.Errorf("impossible scenario %+v", s)
+			}
+			again, err := scenario.Parse("again.yaml", scenario.Format(s))
+			if err != nil {
+				t.Fatalf("%v\n%s", err, scenario.Format(s))
+			}
+			again.Description = s.Description
+			if diff := cmp.Diff(s, again, plain); diff != "" {
+				t.Errorf("-read +read back\n%s", diff)
 			}
 		case s != nil:
 			t.Error("a scenario beside an error")
