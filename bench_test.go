@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"testing"
-	"time"
 
 	"golang.org/x/time/rate"
 
@@ -31,22 +30,6 @@ func BenchmarkAcquireSettle(b *testing.B) {
 				b.Fatal(err)
 			}
 			p.Settle(headway.Outcome{Class: reason.OK})
-		}
-	})
-	b.Run("core", func(b *testing.B) {
-		core, err := headway.NewCore(unlimited())
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportAllocs()
-		now := time.Duration(0)
-		for b.Loop() {
-			now += time.Microsecond
-			t, d, _ := core.Admit(now, now, 1)
-			if !d.OK {
-				b.Fatal(d)
-			}
-			core.Settle(now, t, headway.Outcome{Class: reason.OK})
 		}
 	})
 	b.Run("x-time-rate-wait", func(b *testing.B) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pacing"
 )
 
 // Config is what a connection is governed by. Zero fields take the defaults.
@@ -39,6 +39,9 @@ type Config struct {
 	// MaxInFlight bounds the attempts under way at once. Default 0: no bound but
 	// the rate.
 	MaxInFlight int
+	// MaxRetryAfter bounds how long a Retry-After can hold up all attempts: a provider
+	// that asks for ten years is asked again after this long. Default 24 h.
+	MaxRetryAfter time.Duration
 	// MaxWait is the longest wait in place; a longer one is a refusal that says
 	// when to come back. Default 5 min.
 	MaxWait time.Duration
@@ -61,76 +64,45 @@ type Config struct {
 
 // Defaults of [Config] that are not in another package.
 const (
-	DefaultJitterMax     = 150 * time.Millisecond
+	DefaultJitterMax     = pacing.DefaultJitterMax     // 150 ms
+	DefaultMaxRetryAfter = pacing.DefaultMaxRetryAfter // 24 h
 	DefaultMaxWait       = 5 * time.Minute
 	DefaultPermitTimeout = 15 * time.Minute
-
-	// maxCooldown bounds what a Retry-After can hold up: a provider that says
-	// "ten years" is asked again after a day.
-	maxCooldown = 24 * time.Hour
 )
 
-// settings is a Config that was checked, with the derived values; shared by
-// all connections that were made from it.
+// settings is a Config that was checked; shared by all connections that were made
+// from it.
 type settings struct {
-	Config
-
-	params    control.Params
-	tolerance time.Duration
-	origin    time.Time // instants are durations since this, on its monotonic clock
+	rules         *pacing.Rules
+	origin        time.Time // instants are durations since this, on its monotonic clock
+	maxWait       time.Duration
+	permitTimeout time.Duration
+	onEvent       func(Event)
 }
 
+// resolve checks a Config. The instant 0 is now.
 func resolve(c Config) (*settings, error) {
-	params, err := control.Params{
-		Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor,
+	s := &settings{origin: time.Now(), maxWait: c.MaxWait, permitTimeout: c.PermitTimeout, onEvent: c.OnEvent}
+	var err error
+	s.rules, err = pacing.Config{
+		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Tolerance: c.Tolerance,
+		JitterMin: c.JitterMin, JitterMax: c.JitterMax, MaxInFlight: c.MaxInFlight, MaxRetryAfter: c.MaxRetryAfter,
+		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Phase: max(0, time.Duration(s.origin.UnixNano())),
 	}.Resolve()
 	if err != nil {
 		return nil, fmt.Errorf("headway: %w", err)
 	}
-	c.Ceiling, c.Initial = params.Ceiling, params.Initial
-	if c.Breaker, err = c.Breaker.Resolve(); err != nil {
-		return nil, fmt.Errorf("headway: %w", err)
+	if s.maxWait == 0 {
+		s.maxWait = DefaultMaxWait
 	}
-	s := &settings{Config: c, params: params}
-	switch {
-	case c.Tolerance == 0:
-		s.tolerance = 2 * params.Initial
-	case c.Tolerance > 0:
-		s.tolerance = c.Tolerance
+	if s.permitTimeout == 0 {
+		s.permitTimeout = DefaultPermitTimeout
 	}
 	switch {
-	case c.JitterMax == 0:
-		// Noise longer than the interval would be the interval.
-		s.JitterMax = max(min(DefaultJitterMax, params.Ceiling), c.JitterMin)
-	case c.JitterMax < 0:
-		s.JitterMax = 0
-	}
-	if c.MaxWait == 0 {
-		s.MaxWait = DefaultMaxWait
-	}
-	if c.PermitTimeout == 0 {
-		s.PermitTimeout = DefaultPermitTimeout
-	}
-	switch {
-	case c.JitterMin < 0 || c.JitterMin > params.Ceiling:
-		return nil, fmt.Errorf("headway: jitter minimum is %v, must be from 0 to the ceiling's interval of %v", c.JitterMin, params.Ceiling)
-	case s.JitterMax < c.JitterMin:
-		return nil, fmt.Errorf("headway: jitter maximum is %v, must be at least the minimum of %v", s.JitterMax, c.JitterMin)
-	case c.MaxInFlight < 0:
-		return nil, fmt.Errorf("headway: max in flight is %d, must not be negative", c.MaxInFlight)
-	case s.MaxWait < 0:
-		return nil, fmt.Errorf("headway: max wait is %v, must not be negative", c.MaxWait)
-	case s.PermitTimeout < 0:
-		return nil, fmt.Errorf("headway: permit timeout is %v, must not be negative", c.PermitTimeout)
-	}
-	if _, err := control.New(c.Law, &s.params); err != nil {
-		return nil, fmt.Errorf("headway: %w", err)
+	case s.maxWait < 0:
+		return nil, fmt.Errorf("headway: max wait is %v, must not be negative", s.maxWait)
+	case s.permitTimeout < 0:
+		return nil, fmt.Errorf("headway: permit timeout is %v, must not be negative", s.permitTimeout)
 	}
 	return s, nil
-}
-
-// begin fixes the instant 0.
-func (s *settings) begin(now time.Time) {
-	s.origin = now
-	s.params.Phase = max(0, time.Duration(now.UnixNano()))
 }

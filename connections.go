@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
-	"time"
 )
 
 // Connections keeps one [Governor] for each key, made when first asked for,
@@ -12,6 +11,8 @@ import (
 // Safe for concurrent use.
 type Connections[K comparable] struct {
 	set    *settings
+	prefix string // of the names
+	jitter uint64 // seed of the jitter
 	seed   maphash.Seed
 	shards [64]shard[K]
 }
@@ -28,8 +29,11 @@ func NewConnections[K comparable](c Config) (*Connections[K], error) {
 	if err != nil {
 		return nil, err
 	}
-	s.begin(time.Now())
-	return &Connections[K]{set: s, seed: maphash.MakeSeed()}, nil
+	prefix := c.Name
+	if prefix != "" {
+		prefix += "/"
+	}
+	return &Connections[K]{set: s, prefix: prefix, jitter: c.Seed, seed: maphash.MakeSeed()}, nil
 }
 
 // For is the governor of a key.
@@ -50,11 +54,7 @@ func (c *Connections[K]) For(key K) *Governor {
 	if s.of == nil {
 		s.of = make(map[K]*Governor)
 	}
-	name := fmt.Sprint(key)
-	if c.set.Name != "" {
-		name = c.set.Name + "/" + name
-	}
-	g = newGovernor(c.set, name, c.set.Seed^h)
+	g = newGovernor(c.set, c.prefix+fmt.Sprint(key), c.jitter^h)
 	s.of[key] = g
 	return g
 }

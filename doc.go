@@ -2,7 +2,7 @@
 //
 // A [Governor] holds the rate of one connection: a provider plus one
 // credential. [Governor.Acquire] waits for leave to send one attempt and gives
-// a [Permit]; [Permit.Settle] tells how the attempt ended, and the next
+// a [Permit]; [Permit.Settle] says how the attempt ended, and the next
 // interval follows from that. Package transport does both for any http.Client
 // in one line; use the Governor itself for whatever is not HTTP.
 //
@@ -14,8 +14,7 @@
 //	permit.Settle(headway.Outcome{Class: classify(res, err)})
 //
 // [Connections] keeps one Governor for each of many connections; nothing that
-// happens to one slows another. [Core] is the state machine without clock,
-// lock or waiting, as the simulator runs it.
+// happens to one slows another.
 //
 // Do not put a Governor in front of a service of your own that can tell its
 // load: a queue there is better than a guess here.

@@ -111,17 +111,3 @@ func ExampleConnections() {
 	// Output:
 	// 1s 900ms
 }
-
-func ExampleCore() {
-	core, _ := headway.NewCore(headway.Config{Law: "aimd", JitterMax: -1})
-	for _, now := range []time.Duration{0, 300 * time.Millisecond} {
-		ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
-		fmt.Println(d.OK, d.Reason, d.At)
-		if d.OK {
-			core.Settle(now, ticket, headway.Outcome{Class: headway.Throttled, RetryAfter: time.Minute})
-		}
-	}
-	// Output:
-	// true none 0s
-	// false cooldown 1m0s
-}

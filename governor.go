@@ -8,16 +8,18 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
 
-// Governor is the rate authority of one connection: [Core] with a clock, a lock
-// and a first-in-first-out queue. Make one with [New]. Safe for concurrent use.
+// Governor is the rate authority of one connection. Make one with [New]. Safe for
+// concurrent use.
 type Governor struct {
 	name string
 
 	mu      sync.Mutex
-	core    Core
+	set     *settings
+	core    pacing.Core
 	permits permits
 	queue   queue
 	held    Wait // what the head of the queue waits for
@@ -29,18 +31,15 @@ func New(c Config) (*Governor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.begin(time.Now())
 	return newGovernor(s, c.Name, c.Seed), nil
 }
 
 func newGovernor(s *settings, name string, seed uint64) *Governor {
-	g := &Governor{name: name}
-	g.core.init(s, seed)
-	return g
+	return &Governor{name: name, set: s, core: s.rules.Core(seed)}
 }
 
-func (g *Governor) now() time.Duration              { return time.Since(g.core.set.origin) }
-func (g *Governor) wall(at time.Duration) time.Time { return g.core.set.origin.Add(at) }
+func (g *Governor) now() time.Duration              { return time.Since(g.set.origin) }
+func (g *Governor) wall(at time.Duration) time.Time { return g.set.origin.Add(at) }
 
 // Acquire waits for leave to send one attempt. Callers are served in the order
 // in which they came. The permit must be settled.
@@ -93,7 +92,7 @@ func (g *Governor) AcquireCost(ctx context.Context, cost float64) (Permit, error
 func (g *Governor) TryAcquire() (Permit, error) {
 	now := g.now()
 	g.mu.Lock()
-	p, d, fx := Permit{}, Decision{At: Forever, Reason: reason.Pacing}, Effects{}
+	p, d, fx := Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Pacing}, pacing.Effects{}
 	if g.queue.empty() {
 		p, d, fx = g.admit(now, now, 1)
 	}
@@ -108,12 +107,12 @@ func (g *Governor) TryAcquire() (Permit, error) {
 }
 
 // admit asks the core, with the lock held.
-func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, Decision, Effects) {
+func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, pacing.Decision, pacing.Effects) {
 	if g.queue.closed {
-		return Permit{}, Decision{At: Forever, Reason: reason.Closed}, Effects{}
+		return Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Closed}, pacing.Effects{}
 	}
 	ticket, d, fx := g.core.Admit(now, ready, cost)
-	if !d.OK && d.At == Forever && g.expire(now) {
+	if !d.OK && d.At == pacing.Forever && g.expire(now) {
 		ticket, d, fx = g.core.Admit(now, ready, cost)
 	}
 	if !d.OK {
@@ -125,8 +124,8 @@ func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, Decisi
 
 // expire gives up permits that were never settled, with the lock held.
 func (g *Governor) expire(now time.Duration) (any bool) {
-	for ticket := range g.permits.olderThan(now - g.core.set.PermitTimeout) {
-		g.core.Settle(now, ticket, Outcome{})
+	for ticket := range g.permits.olderThan(now - g.set.permitTimeout) {
+		g.core.Settle(now, ticket, pacing.Outcome{})
 		any = true
 	}
 	return any
@@ -141,7 +140,7 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 		g.mu.Unlock()
 		return false
 	}
-	fx := g.core.Settle(now, ticket, o)
+	fx := g.core.Settle(now, ticket, pacing.Outcome(o))
 	note := g.note(now, fx)
 	g.queue.wakeHead() // the interval, a place or the circuit may have changed
 	g.mu.Unlock()
@@ -169,7 +168,7 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 			if d.OK {
 				p.wait = held
 			} else {
-				held = Wait{Reason: d.Reason, Pace: d.Pace}
+				held = Wait{Reason: d.Reason, Bound: d.Bound}
 				g.held, p.wait = held, held
 				err = g.hopeless(ctx, now, d, 0)
 			}
@@ -182,9 +181,9 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 			}
 			g.mu.Unlock()
 			g.publish(note)
-			if d.At == Forever {
+			if d.At == pacing.Forever {
 				// A place frees when a permit is settled, or when one times out.
-				alarm = w.alarm(g.core.set.PermitTimeout)
+				alarm = w.alarm(g.set.permitTimeout)
 			} else {
 				alarm = w.alarm(d.At - now)
 			}
@@ -204,20 +203,20 @@ func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
 }
 
 // hopeless says why waiting for d makes no sense; nil when it does.
-func (g *Governor) hopeless(ctx context.Context, now time.Duration, d Decision, queued time.Duration) error {
+func (g *Governor) hopeless(ctx context.Context, now time.Duration, d pacing.Decision, queued time.Duration) error {
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)
-	case d.At == Forever:
+	case d.At == pacing.Forever:
 		return nil // it takes an outcome, and nobody knows when that comes
-	case d.Reason == reason.Cooldown && d.At-now > g.core.set.MaxWait:
+	case d.Reason == reason.Cooldown && d.At-now > g.set.maxWait:
 		return g.refuse(now, d) // the provider's doing, whatever time the caller has
 	}
 	at := d.At + queued
 	if deadline, ok := ctx.Deadline(); ok && g.wall(at).After(deadline) {
 		return &reason.Refusal{Reason: reason.Deadline, Scope: g.name, RetryAt: g.wall(at).Round(0)}
 	}
-	if d.At-now > g.core.set.MaxWait {
+	if d.At-now > g.set.maxWait {
 		return g.refuse(now, d)
 	}
 	return nil
@@ -228,24 +227,20 @@ func (g *Governor) hopelessBehind(ctx context.Context, now time.Duration) error 
 	if _, ok := ctx.Deadline(); !ok {
 		return nil
 	}
-	d := g.core.earliest(now, g.core.params())
+	d := g.core.Earliest(now)
 	return g.hopeless(ctx, now, d, time.Duration(g.queue.len)*g.core.Interval())
 }
 
 // refuse is the refusal that a decision stands for. A cooldown, and an interval
 // beyond MaxWait, are refused in the name of the pressure that made them.
-func (g *Governor) refuse(now time.Duration, d Decision) error {
+func (g *Governor) refuse(now time.Duration, d pacing.Decision) error {
 	r := &reason.Refusal{Reason: d.Reason, Scope: g.name}
-	switch {
-	case d.Reason == reason.Cooldown:
-		r.Reason = g.core.cooldownWhy.Reason()
-	case d.Reason == reason.Pacing && d.At-now > g.core.set.MaxWait && g.core.backoff.Reason != reason.None:
-		// So long an interval is the provider's doing.
-		r.Reason = g.core.backoff.Reason
-	case d.Reason == reason.Pacing && d.At-now > g.core.set.MaxWait && g.core.pushed.Reason() != reason.None:
-		r.Reason = g.core.pushed.Reason()
+	if d.Reason == reason.Cooldown || d.Reason == reason.Pacing && d.At-now > g.set.maxWait {
+		if why := g.core.Pressure(d.Reason); why != reason.None {
+			r.Reason = why
+		}
 	}
-	if d.At != Forever {
+	if d.At != pacing.Forever {
 		r.RetryAt = g.wall(d.At).Round(0)
 	}
 	return r
@@ -275,7 +270,8 @@ func (g *Governor) Learned() State {
 	return g.core.Learned()
 }
 
-// Restore starts from what was learned before; see [Core.Restore]. Call it
+// Restore starts from what was learned before, clamped to the ceiling and the initial
+// interval; a state that cannot be read is an error and changes nothing. Call it
 // before the first Acquire. Whether a state is recent enough is the caller's to
 // decide, with [Fresh].
 func (g *Governor) Restore(s State) error {
@@ -287,13 +283,13 @@ func (g *Governor) Restore(s State) error {
 // notes are the events of one call, built under the lock and emitted after it.
 type notes struct {
 	at       time.Duration
-	fx       Effects
+	fx       pacing.Effects
 	snapshot Snapshot
 }
 
 // note is nil, which costs nothing, when there is nothing to tell.
-func (g *Governor) note(now time.Duration, fx Effects) *notes {
-	if g.core.set.OnEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
+func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
+	if g.set.onEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
 		return nil
 	}
 	return &notes{at: now, fx: fx, snapshot: g.snapshot(now)}
@@ -312,10 +308,10 @@ func (g *Governor) publish(n *notes) {
 		if moved.To != breaker.Closed {
 			e.Reason = reason.CircuitOpen.Reason()
 		}
-		g.core.set.OnEvent(e)
+		g.set.onEvent(e)
 	}
 	if n.fx.Rate {
-		g.core.set.OnEvent(event.Event{
+		g.set.onEvent(event.Event{
 			At: at, Type: event.CollectionRate, Connection: g.name,
 			Note: n.fx.Change.String(), Rate: n.snapshot.Rate,
 		})

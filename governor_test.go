@@ -3,6 +3,7 @@ package headway_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,20 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// noJitter makes waits exact.
+func noJitter(c headway.Config) headway.Config {
+	c.JitterMax = -1
+	if c.Law == "" {
+		c.Law = "aimd" // its arithmetic is known
+	}
+	return c
+}
 
 func newGovernor(t testing.TB, c headway.Config) *headway.Governor {
 	t.Helper()
@@ -43,6 +58,21 @@ func refusal(t testing.TB, err error) *reason.Refusal {
 		t.Fatalf("got %v, want a refusal", err)
 	}
 	return r
+}
+
+func TestConfigNamesFieldValueAndBound(t *testing.T) {
+	for _, tt := range []struct {
+		c    headway.Config
+		want string
+	}{
+		{headway.Config{MaxWait: -1}, "headway: max wait is -1ns"},
+		{headway.Config{PermitTimeout: -1}, "headway: permit timeout is -1ns"},
+		{headway.Config{Ceiling: -1}, "headway: control: ceiling is -1ns"},
+	} {
+		if _, err := headway.New(tt.c); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("got %v, want %q", err, tt.want)
+		}
+	}
 }
 
 func TestAcquireWaitsForTheInterval(t *testing.T) {

@@ -3,7 +3,19 @@ package headway
 import (
 	"iter"
 	"time"
+
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
 )
+
+// Wait is what an attempt waited for; the zero value is for nothing.
+type Wait struct {
+	// Reason is what stood in the way last; none when nothing did.
+	Reason Reason
+	// Bound is what the wait stands for: the owner's ceiling, a limit of the provider,
+	// and so on; unknown when nothing stood in the way.
+	Bound reason.Bound
+}
 
 // Permit is leave for one attempt. It is a value: copies stand for the same
 // permit, and only the first settlement counts. The zero Permit is settled.
@@ -42,7 +54,7 @@ type permits struct {
 }
 
 type slot struct {
-	ticket Ticket
+	ticket pacing.Ticket
 	serial uint32
 	next   uint32 // the next free slot, plus one; out while the permit is out
 }
@@ -50,7 +62,7 @@ type slot struct {
 // out marks a slot whose permit is out.
 const out = ^uint32(0)
 
-func (p *permits) put(t Ticket) (at, serial uint32) {
+func (p *permits) put(t pacing.Ticket) (at, serial uint32) {
 	if p.free == 0 {
 		p.slots = append(p.slots, slot{})
 		p.free = uint32(len(p.slots))
@@ -63,13 +75,13 @@ func (p *permits) put(t Ticket) (at, serial uint32) {
 	return at, s.serial
 }
 
-func (p *permits) take(at, serial uint32) (Ticket, bool) {
+func (p *permits) take(at, serial uint32) (pacing.Ticket, bool) {
 	if int(at) >= len(p.slots) {
-		return Ticket{}, false
+		return pacing.Ticket{}, false
 	}
 	s := &p.slots[at]
 	if s.next != out || s.serial != serial {
-		return Ticket{}, false
+		return pacing.Ticket{}, false
 	}
 	s.next = p.free
 	p.free = at + 1
@@ -77,10 +89,10 @@ func (p *permits) take(at, serial uint32) (Ticket, bool) {
 }
 
 // olderThan takes out the permits sent at an instant or before.
-func (p *permits) olderThan(at time.Duration) iter.Seq[Ticket] {
-	return func(yield func(Ticket) bool) {
+func (p *permits) olderThan(at time.Duration) iter.Seq[pacing.Ticket] {
+	return func(yield func(pacing.Ticket) bool) {
 		for i := range p.slots {
-			if s := &p.slots[i]; s.next == out && s.ticket.sent <= at {
+			if s := &p.slots[i]; s.next == out && s.ticket.Sent() <= at {
 				t, _ := p.take(uint32(i), s.serial)
 				p.expired++
 				if !yield(t) {

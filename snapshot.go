@@ -31,7 +31,7 @@ type Snapshot struct {
 	Expired int64 `json:"expired"`
 }
 
-// Snapshot tells the state now. It changes nothing.
+// Snapshot is the state now. It changes nothing.
 func (g *Governor) Snapshot() Snapshot {
 	now := g.now()
 	g.mu.Lock()
@@ -41,40 +41,25 @@ func (g *Governor) Snapshot() Snapshot {
 
 func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
-		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.law.Name(),
-		Circuit:  g.core.circuit.State().String(),
-		InFlight: int(g.core.inFlight), Waiting: int(g.queue.len), Held: g.held, Expired: int64(g.permits.expired),
+		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.Law(), Circuit: "off",
+		InFlight: g.core.InFlight(), Waiting: int(g.queue.len), Held: g.held, Expired: int64(g.permits.expired),
 	}
-	if g.core.set.NoBreaker {
-		s.Circuit = "off"
+	if circuit, ok := g.core.Circuit(); ok {
+		s.Circuit = circuit.String()
 	}
-	if until := max(g.core.cooldown, g.core.circuit.ReadyAt(&g.core.set.Breaker)); until > now {
+	if until := g.core.ResumesAt(); until > now {
 		s.RetryAt = g.wall(until).Round(0)
 	}
-	if g.core.answered {
-		s.Rate = Rate(g.core.Interval(), g.core.set.Ceiling)
+	if g.core.Answered() {
+		s.Rate = event.NewRate(g.core.Interval(), g.core.Ceiling())
 		if b := g.core.Belief(); b.Kind != control.Unknown {
 			s.Rate.Belief = &event.Belief{Kind: b.Kind.String(), Limit: b.Limit, WindowS: b.Window.Seconds(), Confidence: b.Confidence}
 		}
-		if b := g.core.backoff; b.Reason != reason.None {
+		if b := g.core.LastBackoff(); b.Reason != reason.None {
 			s.Rate.LastBackoff = &event.Backoff{
-				Reason: b.Reason, AtIntervalMS: milliseconds(b.Interval), At: g.wall(b.At).Round(0),
+				Reason: b.Reason, AtIntervalMS: event.Milliseconds(b.Interval), At: g.wall(b.At).Round(0),
 			}
 		}
 	}
 	return s
 }
-
-// Rate puts an interval and its ceiling in the words of an event.
-func Rate(interval, ceiling time.Duration) *event.Rate {
-	return &event.Rate{
-		CurrentIntervalMS:   milliseconds(interval),
-		EffectiveRatePerMin: perMinute(interval),
-		CeilingIntervalMS:   milliseconds(ceiling),
-		CeilingRatePerMin:   perMinute(ceiling),
-	}
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func perMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }

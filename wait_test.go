@@ -18,14 +18,14 @@ func TestAPermitSaysWhatItWaitedFor(t *testing.T) {
 		want   headway.Wait
 	}{
 		{"the owner's ceiling", headway.Config{Law: "aimd", Initial: 250 * time.Millisecond}, ok,
-			headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}},
+			headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
 		{"a law on its way to the ceiling", headway.Config{Law: "aimd", Initial: time.Second}, ok,
-			headway.Wait{Reason: reason.Pacing, Pace: headway.PaceLearning}},
+			headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLearning}},
 		{"a law that the provider has slowed down", headway.Config{Law: "aimd", Initial: 250 * time.Millisecond},
-			headway.Outcome{Class: reason.Throttled}, headway.Wait{Reason: reason.Pacing, Pace: headway.PaceLimit}},
+			headway.Outcome{Class: reason.Throttled}, headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}},
 		{"Retry-After", headway.Config{Law: "aimd"}, headway.Outcome{Class: reason.Throttled, RetryAfter: time.Minute},
-			headway.Wait{Reason: reason.Cooldown}},
-		{"no answer yet", headway.Config{}, headway.Outcome{}, headway.Wait{Reason: reason.ConservativeStart, Pace: headway.PaceLearning}},
+			headway.Wait{Reason: reason.Cooldown, Bound: reason.BoundCooldown}},
+		{"no answer yet", headway.Config{}, headway.Outcome{}, headway.Wait{Reason: reason.ConservativeStart, Bound: reason.BoundLearning}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (a *account) backedOff(held headway.Wait, number int) {
 
 // waited puts a wait that ends now where it belongs.
 func (a *account) waited(wait time.Duration, held headway.Wait) {
-	by := held.Bound()
+	by := held.Bound
 	if a.whole(held) {
 		total := a.between.Total()
 		a.between = reason.Bounds{}
@@ -114,7 +114,7 @@ func (a *account) waited(wait time.Duration, held headway.Wait) {
 
 // whole reports whether a wait stands for all of the time since the last admission.
 func (a *account) whole(held headway.Wait) bool {
-	return held.Bound().Paces() && a.sent
+	return held.Bound.Paces() && a.sent
 }
 
 func (a *account) flush() {

@@ -17,11 +17,11 @@ import (
 func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 	const ms = time.Millisecond
 	var (
-		ceiling  = headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}
-		limit    = headway.Wait{Reason: reason.Pacing, Pace: headway.PaceLimit}
-		start    = headway.Wait{Reason: reason.ConservativeStart, Pace: headway.PaceLearning}
-		cooldown = headway.Wait{Reason: reason.Cooldown}
-		jitter   = headway.Wait{Reason: reason.Jitter}
+		ceiling  = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}
+		limit    = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}
+		start    = headway.Wait{Reason: reason.ConservativeStart, Bound: reason.BoundLearning}
+		cooldown = headway.Wait{Reason: reason.Cooldown, Bound: reason.BoundCooldown}
+		jitter   = headway.Wait{Reason: reason.Jitter, Bound: reason.BoundJitter}
 	)
 	type step struct {
 		at time.Duration
@@ -96,7 +96,7 @@ func TestAllOfARunsTimeIsAccountedFor(t *testing.T) {
 			case 0:
 				held := headway.Wait{
 					Reason: rapid.SampledFrom(reason.All()).Draw(t, "reason"),
-					Pace:   headway.Pace(rapid.IntRange(0, 3).Draw(t, "pace")),
+					Bound:  rapid.SampledFrom([]reason.Bound{reason.BoundUnknown, reason.BoundCeiling, reason.BoundLimit, reason.BoundJitter}).Draw(t, "bound"),
 				}
 				a.admitted(now, time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "wait")), held, rapid.IntRange(1, 3).Draw(t, "number"))
 				out++

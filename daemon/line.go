@@ -69,12 +69,17 @@ func (l *line) open(state string, s quotafile.Settings, log *slog.Logger, hub *e
 	return nil
 }
 
+// maxRetryAfter bounds how long a Retry-After can hold up all calls of a provider: one
+// that asks for more is asked again after this long.
+const maxRetryAfter = time.Hour
+
 // governed is the pacing governor that a configuration asks for.
 func governed(name string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
 	c := headway.Config{
 		Name: name, Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
 		NoBreaker:   true, // those of the proxy tell models and paths apart
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
+		MaxRetryAfter: maxRetryAfter,
 	}
 	if hub != nil {
 		c.OnEvent = hub.Proxied(name)

@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/daemon/config"
 )
 
 func TestRatesSurviveTheirFile(t *testing.T) {
@@ -33,6 +35,23 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
 		t.Errorf("what it wrote beside it is left: %v", err)
 	}
+}
+
+// A Retry-After of days holds up calls for other models too, so it is bounded.
+func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := governed("a", config.Provider{Pacing: &config.Pacing{}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := g.TryAcquire()
+		if err != nil || !p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: 48 * time.Hour}) {
+			t.Fatal(err)
+		}
+		if wait := time.Until(g.Snapshot().RetryAt); wait != time.Hour {
+			t.Errorf("the next attempt may go after %v, want 1h", wait)
+		}
+	})
 }
 
 func FuzzRates(f *testing.F) {

@@ -78,7 +78,7 @@ func (a *attempt) approve() *provider.Refusal {
 		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
 		u.turns.pass()
 		c.waited(inQueue(permit.Wait()), queued)
-		c.waited(permit.Wait().Bound(), clock.next())
+		c.waited(permit.Wait().Bound, clock.next())
 		if err != nil {
 			a.heldBack = true
 			f := c.denied(err)
@@ -136,7 +136,7 @@ func (c *call) denied(err error) provider.Refusal {
 // inQueue is what the wait behind other calls stands for: what those had to wait
 // for, as far as the call met it too once it was its turn.
 func inQueue(held headway.Wait) reason.Bound {
-	if by := held.Bound(); by != reason.BoundUnknown && by != reason.BoundJitter {
+	if by := held.Bound; by != reason.BoundUnknown && by != reason.BoundJitter {
 		return by
 	}
 	return reason.BoundQueue

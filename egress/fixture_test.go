@@ -210,7 +210,7 @@ func describe(t testing.TB, api provider.API) provider.Description {
 // the options before.
 func newRig(t testing.TB, api provider.API, upstream http.RoundTripper, tune func(*egress.Provider, *egress.Options)) *rig {
 	t.Helper()
-	pacing, err := headway.New(headway.Config{Name: "p", Ceiling: time.Microsecond, Initial: time.Microsecond, JitterMax: -1, Law: "aimd", NoBreaker: true, PermitTimeout: 2 * time.Hour})
+	pacing, err := headway.New(headway.Config{Name: "p", Ceiling: time.Microsecond, Initial: time.Microsecond, JitterMax: -1, Law: "aimd", NoBreaker: true, PermitTimeout: 2 * time.Hour, MaxRetryAfter: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,9 +70,9 @@ func TestWhatPacingLearnsOfAnAttempt(t *testing.T) {
 		"a throttle": {func(a *attempt) {
 			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 7 * time.Second}
 		}, reason.Throttled, 7 * time.Second, 0, -2},
-		"one that asks for days": {func(a *attempt) {
+		"one that asks for days, which the governor bounds": {func(a *attempt) {
 			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: 48 * time.Hour}
-		}, reason.Throttled, maxTold, 0, -2},
+		}, reason.Throttled, 48 * time.Hour, 0, -2},
 		"a long quota that is used up": {func(a *attempt) {
 			a.class, a.signal = reason.Throttled, signal.Signal{HasRetryAfter: true, RetryAfter: time.Minute, Exhausted: true}
 		}, reason.Rejected, 0, 0, -2},

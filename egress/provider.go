@@ -59,7 +59,8 @@ type Provider struct {
 	// Models gives the name under which the quota knows a model. "" refuses the
 	// model as not configured. Default: its own name.
 	Models func(model string) string
-	// Pacing is the connection's rate authority. Default: none.
+	// Pacing is the connection's rate authority. Its MaxRetryAfter should be an hour
+	// or so: a Retry-After holds up all calls of the provider. Default: none.
 	Pacing *headway.Governor
 	// InjectUsage says whether streams of chat completions are asked for their
 	// usage, which is taken out again. Default [InjectAuto].

@@ -158,20 +158,14 @@ func (c *call) learn(used quota.Usage) {
 // of our calls have gone out since.
 const stale = time.Second
 
-// maxTold bounds what a Retry-After may hold all calls of a provider up: one
-// that asks for more is asked again after this long.
-const maxTold = time.Hour
-
 // outcome is what pacing learns.
 func (a *attempt) outcome() headway.Outcome {
 	if !a.tried {
 		return headway.Outcome{}
 	}
 	c := a.call
-	o := headway.Outcome{Class: a.class, Facts: headway.Facts(nil, &a.signal)}
-	if a.signal.HasRetryAfter {
-		o.RetryAfter = min(a.signal.RetryAfter, maxTold)
-	}
+	o := headway.OutcomeOf(&a.signal)
+	o.Class = a.class
 	if a.problem == usage.OtherProblem && o.Class == reason.Failed {
 		// The provider took the call and answered, whatever then went wrong with it.
 		o.Class = reason.Rejected

@@ -77,6 +77,21 @@ type Rate struct {
 	Belief *Belief `json:"belief,omitempty"`
 }
 
+// NewRate is the rate that an interval and its ceiling stand for.
+func NewRate(interval, ceiling time.Duration) *Rate {
+	return &Rate{
+		CurrentIntervalMS:   Milliseconds(interval),
+		EffectiveRatePerMin: perMinute(interval),
+		CeilingIntervalMS:   Milliseconds(ceiling),
+		CeilingRatePerMin:   perMinute(ceiling),
+	}
+}
+
+// Milliseconds is a duration as events have it.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func perMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }
+
 // Belief is a limit that a law has found, or that response headers advertised.
 type Belief struct {
 	// Kind is token_bucket, fixed_window, sliding_window, concurrency or cost_window.

@@ -216,7 +216,7 @@ func TestAnAttemptIsAnnouncedWithWhatItWaitedFor(t *testing.T) {
 		if _, _, err := get(t, c); err != nil {
 			t.Fatal(err)
 		}
-		cooldown := headway.Wait{Reason: reason.Cooldown}
+		cooldown := headway.Wait{Reason: reason.Cooldown, Bound: reason.BoundCooldown}
 		if len(sending) != 2 || sending[0].Held != (headway.Wait{}) || sending[1].Held != cooldown || sending[1].Number != 2 {
 			t.Fatalf("announced %+v", sending)
 		}

@@ -377,15 +377,15 @@ func TestWhatGaveUpIsAnnouncedWithItsWait(t *testing.T) {
 	}{
 		{
 			name: "for a permit", conf: long, statuses: []int{200}, requests: 2, stopped: reason.Interrupted, waiting: true,
-			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}},
+			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
 		},
 		{
 			name: "for a permit, and the caller left", conf: long, statuses: []int{200}, requests: 2, stopped: reason.Canceled, context: true,
-			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}},
+			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
 		},
 		{
 			name: "for a permit, and both ended", conf: long, statuses: []int{200}, requests: 2, stopped: reason.Canceled, context: true, waiting: true,
-			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Pace: headway.PaceCeiling}},
+			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
 		},
 		{
 			name: "for the backoff", conf: quick, statuses: []int{500}, requests: 1, stopped: reason.Interrupted, waiting: true,

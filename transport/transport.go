@@ -244,9 +244,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	if t.o.Observe != nil {
 		t.o.Observe(a)
 	}
-	permit.Settle(headway.Outcome{
-		Class: a.Class, RetryAfter: a.RetryAfter, Facts: headway.Facts(nil, &ans.signal), Steady: isSteady(ctx),
-	})
+	o := headway.OutcomeOf(&ans.signal)
+	o.Class, o.Steady = a.Class, isSteady(ctx)
+	permit.Settle(o)
 	if a.Class.Success() {
 		t.mu.Lock()
 		t.budget.Success()

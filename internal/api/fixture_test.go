@@ -163,7 +163,7 @@ func (w *world) approved(t *testing.T, key, body string) api.Approval {
 var began = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
 func live() []api.Live {
-	rate := headway.Rate(50*time.Millisecond, 10*time.Millisecond)
+	rate := event.NewRate(50*time.Millisecond, 10*time.Millisecond)
 	rate.LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: 25, At: began}
 	rate.Belief = &event.Belief{Kind: "token_bucket", Limit: 60, WindowS: 60, Confidence: 0.9}
 	return []api.Live{
@@ -197,7 +197,7 @@ func newShelf() *shelf {
 	}
 	s.traces["r5"] = []event.Event{
 		{Seq: 1, At: began, Type: event.RunStart, Connection: "archive", Run: "r5"},
-		{Seq: 2, At: began, Type: event.CollectionRate, Connection: "archive", Run: "r5", Rate: headway.Rate(time.Second, time.Millisecond)},
+		{Seq: 2, At: began, Type: event.CollectionRate, Connection: "archive", Run: "r5", Rate: event.NewRate(time.Second, time.Millisecond)},
 		{Seq: 3, At: began, Type: event.Circuit, Connection: "archive", Run: "r5", Circuit: &event.Breaker{Previous: "closed", State: "open", Trigger: "failure_ratio"}},
 	}
 	for i, status := range []collect.GapStatus{collect.GapPending, collect.GapTerminal, collect.GapPending, collect.GapPending} {

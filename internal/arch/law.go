@@ -90,6 +90,11 @@ var Headway = Law{
 			Why:     "a pure package imports only the standard library and reason, never another pure package: the root composes them, so each can be understood and tested alone",
 		},
 		{
+			Covers:  []string{"internal/pacing"},
+			Imports: []string{"reason", "breaker", "control", "signal", "internal/pace"},
+			Why:     "it composes the pure packages into a connection's state machine, for the facade and for the simulator",
+		},
+		{
 			Covers:  []string{"event"},
 			Imports: []string{"reason"},
 			Why:     "every layer emits events, so the event package knows none of them",
@@ -102,7 +107,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"."},
-			Imports: slices.Concat([]string{"event"}, pure),
+			Imports: slices.Concat([]string{"event", "internal/pacing"}, pure),
 			Why:     "the facade only composes the pure packages, so that a program that wraps an http.Client links no store, no server and no third-party code but the header grammar",
 		},
 		{
@@ -200,7 +205,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/sim/..."},
-			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch"}, core),
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch", "internal/pacing"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
@@ -324,7 +329,7 @@ var Headway = Law{
 			Why:    "the check of the laws must not depend on what it checks",
 		},
 	},
-	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue"}),
+	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/pacing"}),
 	Virtual: []string{"internal/sim/scenario", "internal/sim/provider"},
 	Allowed: []Exception{
 		{

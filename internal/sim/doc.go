@@ -1,5 +1,5 @@
 // Package sim answers how a control law would fare against a provider, without
-// a provider: it runs the production state machine, [headway.Core], against
+// a provider: it runs the production state machine, [pacing.Core], against
 // the model in package sim/provider, in virtual time, and compares what it got
 // with what a clairvoyant client would have had ([NewOracle]).
 //

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/reason"
@@ -19,7 +19,7 @@ const MaxAttempts = 20_000_000
 
 // line is one Core and the clients that it governs: one client, or a fleet.
 type line struct {
-	core    *headway.Core
+	core    *pacing.Core
 	clients []client
 	first   int // the number of its first client
 	turn    int // whose turn it is
@@ -33,12 +33,12 @@ type line struct {
 
 // attempt is under way.
 type attempt struct {
-	ticket        headway.Ticket
+	ticket        pacing.Ticket
 	work          work
 	sent          time.Duration
 	uplink, total time.Duration
 	line, client  int32
-	outcome       headway.Outcome
+	outcome       pacing.Outcome
 }
 
 // engine runs one scenario.
@@ -70,7 +70,7 @@ func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*
 		size, lines = s.Clients, 1
 	}
 	for i := range lines {
-		core, err := headway.NewCore(headway.Config{
+		core, err := pacing.New(pacing.Config{
 			Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
 			MaxInFlight: size * s.Workload.MaxInFlight,
 			Seed:        mix(seed, uint64(i)),
@@ -147,7 +147,7 @@ func (e *engine) question(i int, at time.Duration) {
 		return
 	}
 	l.current++
-	l.asking, l.askAt = at != headway.Forever, at
+	l.asking, l.askAt = at != pacing.Forever, at
 	if l.asking {
 		e.agenda.plan(event{at: at, kind: ask, line: int32(i), ref: l.current})
 	}
@@ -190,7 +190,7 @@ func tooLarge(s *scenario.Scenario) error {
 // pick is the next client, in turn, that has something to send and a place in
 // flight; or none, and when that may change.
 func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
-	at = headway.Forever
+	at = pacing.Forever
 	for n := range l.clients {
 		c := l.turn + n
 		if c >= len(l.clients) {
@@ -211,7 +211,7 @@ func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
 }
 
 // depart puts an attempt on the way.
-func (e *engine) depart(now time.Duration, i, c int, ticket headway.Ticket) {
+func (e *engine) depart(now time.Duration, i, c int, ticket pacing.Ticket) {
 	l := &e.lines[i]
 	m := &l.clients[c]
 	m.inFlight++
@@ -299,12 +299,12 @@ func (e *engine) facts(v provider.Verdict, to []control.Fact) []control.Fact {
 		e.header[f.Name] = append(e.header[f.Name], f.Value)
 	}
 	s := signal.Read(e.model.Wall(), v.Status, e.header, nil)
-	return headway.Facts(to, &s)
+	return pacing.Facts(to, &s)
 }
 
 // outcome is what a client makes of an answer.
-func outcome(v provider.Verdict) headway.Outcome {
-	o := headway.Outcome{RetryAfter: v.RetryAfter}
+func outcome(v provider.Verdict) pacing.Outcome {
+	o := pacing.Outcome{RetryAfter: v.RetryAfter}
 	switch {
 	case v.Admitted:
 		o.Class = reason.OK

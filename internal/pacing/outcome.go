@@ -1,12 +1,29 @@
-package headway
+package pacing
 
 import (
+	"time"
+
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 )
 
-// Facts appends what a signal tells of limits, in the words of the laws, for an
-// [Outcome]. Seconds of execution time are left out: what an attempt will take
+// Outcome is how an attempt ended. The root package has one of the same fields, with
+// the same meaning.
+type Outcome struct {
+	Class      reason.Class
+	RetryAfter time.Duration
+	Cost       float64
+	Facts      []control.Fact
+	Steady     bool
+}
+
+// OutcomeOf is what a response says.
+func OutcomeOf(s *signal.Signal) Outcome {
+	return Outcome{Class: s.Class, RetryAfter: s.RetryAfter, Facts: Facts(nil, s)}
+}
+
+// Facts appends what a signal says of limits, in the words of the laws. Seconds of execution time are left out: what an attempt will take
 // of them is known by nobody before.
 func Facts(to []control.Fact, s *signal.Signal) []control.Fact {
 	for i := range s.Limits {

@@ -1,4 +1,4 @@
-package headway_test
+package pacing_test
 
 import (
 	"strings"
@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -17,12 +17,12 @@ const (
 	sec = time.Second
 )
 
-func newCore(t testing.TB, c headway.Config) *headway.Core {
+func newCore(t testing.TB, c pacing.Config) *pacing.Core {
 	t.Helper()
 	if c.Law == "" {
 		c.Law = "aimd" // its arithmetic is known
 	}
-	core, err := headway.NewCore(c)
+	core, err := pacing.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func newCore(t testing.TB, c headway.Config) *headway.Core {
 }
 
 // noJitter makes waits exact.
-func noJitter(c headway.Config) headway.Config {
+func noJitter(c pacing.Config) pacing.Config {
 	c.JitterMax = -1
 	if c.Law == "" {
 		c.Law = "aimd" // its arithmetic is known
@@ -43,31 +43,31 @@ func TestCoreStepByStep(t *testing.T) {
 		at     time.Duration
 		why    reason.Reason // none: admitted
 		next   time.Duration // when refused
-		settle *headway.Outcome
+		settle *pacing.Outcome
 	}
-	ok := &headway.Outcome{Class: reason.OK}
-	throttled := func(after time.Duration) *headway.Outcome {
-		return &headway.Outcome{Class: reason.Throttled, RetryAfter: after}
+	ok := &pacing.Outcome{Class: reason.OK}
+	throttled := func(after time.Duration) *pacing.Outcome {
+		return &pacing.Outcome{Class: reason.Throttled, RetryAfter: after}
 	}
 	tests := []struct {
 		name  string
-		c     headway.Config
+		c     pacing.Config
 		steps []step
 	}{
-		{"conservative start: the initial interval until a response, whatever the credit", headway.Config{}, []step{
+		{"conservative start: the initial interval until a response, whatever the credit", pacing.Config{}, []step{
 			{0, reason.None, 0, nil},
 			{250 * ms, reason.ConservativeStart, sec, nil},
 			{sec, reason.None, 0, nil},
 			{sec + 250*ms, reason.ConservativeStart, 2 * sec, nil},
 		}},
-		{"idle credit: one at once, the next not before the ceiling", headway.Config{}, []step{
+		{"idle credit: one at once, the next not before the ceiling", pacing.Config{}, []step{
 			{0, reason.None, 0, ok},
 			{time.Hour, reason.None, 0, ok},
 			{time.Hour + 249*ms, reason.Pacing, time.Hour + 250*ms, nil},
 			{time.Hour + 250*ms, reason.None, 0, ok},
 		}},
 		{"a Retry-After of 100 s delays one attempt by 100 s and the next ones not at all",
-			headway.Config{Initial: 250 * ms, Ceiling: 250 * ms, Tolerance: -1}, []step{
+			pacing.Config{Initial: 250 * ms, Ceiling: 250 * ms, Tolerance: -1}, []step{
 				{0, reason.None, 0, throttled(100 * sec)},
 				{sec, reason.Cooldown, 100 * sec, nil},
 				{100*sec - 1, reason.Cooldown, 100 * sec, nil},
@@ -75,43 +75,47 @@ func TestCoreStepByStep(t *testing.T) {
 				{100*sec + 499*ms, reason.Pacing, 100*sec + 500*ms, nil}, // doubled once, for the throttle
 				{100*sec + 500*ms, reason.None, 0, ok},
 			}},
-		{"a Retry-After is never paid on top of pacing debt", headway.Config{Tolerance: -1}, []step{
+		{"a Retry-After is never paid on top of pacing debt", pacing.Config{Tolerance: -1}, []step{
 			{0, reason.None, 0, throttled(sec / 2)}, // the debt is longer
 			{sec / 2, reason.Pacing, sec, nil},
 			{sec, reason.None, 0, nil},
 		}},
-		{"a Retry-After beyond a day is a day", headway.Config{}, []step{
+		{"a Retry-After beyond a day is a day", pacing.Config{}, []step{
 			{0, reason.None, 0, throttled(10 * 365 * 24 * time.Hour)},
 			{sec, reason.Cooldown, 24 * time.Hour, nil},
 		}},
-		{"a Retry-After on a success is not a throttle", headway.Config{}, []step{
-			{0, reason.None, 0, &headway.Outcome{Class: reason.OK, RetryAfter: time.Hour}},
+		{"a Retry-After beyond the bound is the bound", pacing.Config{MaxRetryAfter: time.Hour}, []step{
+			{0, reason.None, 0, throttled(2 * time.Hour)},
+			{sec, reason.Cooldown, time.Hour, nil},
+		}},
+		{"a Retry-After on a success is not a throttle", pacing.Config{}, []step{
+			{0, reason.None, 0, &pacing.Outcome{Class: reason.OK, RetryAfter: time.Hour}},
 			{2 * sec, reason.None, 0, nil},
 		}},
-		{"places: the third waits for an outcome", headway.Config{MaxInFlight: 2, Ceiling: ms, Initial: ms}, []step{
+		{"places: the third waits for an outcome", pacing.Config{MaxInFlight: 2, Ceiling: ms, Initial: ms}, []step{
 			{0, reason.None, 0, nil},
 			{sec, reason.None, 0, nil},
-			{2 * sec, reason.Concurrency, headway.Forever, nil},
+			{2 * sec, reason.Concurrency, pacing.Forever, nil},
 		}},
-		{"five failures open the circuit, whatever the pacing says", headway.Config{Ceiling: ms, Initial: ms}, []step{
-			{0, reason.None, 0, &headway.Outcome{Class: reason.Overloaded}},
-			{1 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
-			{2 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
-			{3 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
-			{4 * sec, reason.None, 0, &headway.Outcome{Class: reason.Failed}},
+		{"five failures open the circuit, whatever the pacing says", pacing.Config{Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, &pacing.Outcome{Class: reason.Overloaded}},
+			{1 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Lost}},
+			{2 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Failed}},
+			{3 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Failed}},
+			{4 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Failed}},
 			{5 * sec, reason.CircuitOpen.Reason(), 64 * sec, nil},
 			{64 * sec, reason.None, 0, nil}, // the probe
-			{65 * sec, reason.CircuitOpen.Reason(), headway.Forever, nil},
+			{65 * sec, reason.CircuitOpen.Reason(), pacing.Forever, nil},
 		}},
-		{"refusals for rate never open the circuit", headway.Config{Ceiling: ms, Initial: ms}, []step{
+		{"refusals for rate never open the circuit", pacing.Config{Ceiling: ms, Initial: ms}, []step{
 			{0, reason.None, 0, throttled(0)}, {1 * sec, reason.None, 0, throttled(0)},
 			{2 * sec, reason.None, 0, throttled(0)}, {3 * sec, reason.None, 0, throttled(0)},
 			{4 * sec, reason.None, 0, throttled(0)}, {5 * sec, reason.None, 0, throttled(0)},
 		}},
-		{"without a breaker nothing fails at once", headway.Config{NoBreaker: true, Ceiling: ms, Initial: ms}, []step{
-			{0, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {1 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
-			{2 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {3 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}},
-			{4 * sec, reason.None, 0, &headway.Outcome{Class: reason.Lost}}, {5 * sec, reason.None, 0, nil},
+		{"without a breaker nothing fails at once", pacing.Config{NoBreaker: true, Ceiling: ms, Initial: ms}, []step{
+			{0, reason.None, 0, &pacing.Outcome{Class: reason.Lost}}, {1 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Lost}},
+			{2 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Lost}}, {3 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Lost}},
+			{4 * sec, reason.None, 0, &pacing.Outcome{Class: reason.Lost}}, {5 * sec, reason.None, 0, nil},
 		}},
 	}
 	for _, tt := range tests {
@@ -132,13 +136,13 @@ func TestCoreStepByStep(t *testing.T) {
 
 func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
 	for _, tt := range []struct {
-		c      headway.Config
+		c      pacing.Config
 		lo, hi time.Duration
 	}{
-		{headway.Config{}, 0, 150 * ms},
-		{headway.Config{Ceiling: 20 * ms}, 0, 20 * ms},
-		{headway.Config{Ceiling: 20 * ms, JitterMin: 5 * ms, JitterMax: 10 * ms}, 5 * ms, 10 * ms},
-		{headway.Config{JitterMax: -1}, 0, 0},
+		{pacing.Config{}, 0, 150 * ms},
+		{pacing.Config{Ceiling: 20 * ms}, 0, 20 * ms},
+		{pacing.Config{Ceiling: 20 * ms, JitterMin: 5 * ms, JitterMax: 10 * ms}, 5 * ms, 10 * ms},
+		{pacing.Config{JitterMax: -1}, 0, 0},
 	} {
 		core := newCore(t, tt.c)
 		low, high := time.Hour, time.Duration(0)
@@ -152,7 +156,7 @@ func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
 		}
 	}
 	// max(jitter, pacing): a paced attempt pays no jitter on top.
-	core := newCore(t, headway.Config{Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1, JitterMin: 100 * ms})
+	core := newCore(t, pacing.Config{Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1, JitterMin: 100 * ms})
 	core.Admit(100*ms, core.Arrive(0), 1)
 	if _, d, _ := core.Admit(200*ms, core.Arrive(100*ms), 1); !d.OK {
 		t.Errorf("jitter was added to pacing: %+v", d)
@@ -161,18 +165,17 @@ func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
 
 func TestConfigNamesFieldValueAndBound(t *testing.T) {
 	for _, tt := range []struct {
-		c    headway.Config
+		c    pacing.Config
 		want string
 	}{
-		{headway.Config{JitterMin: 300 * ms}, "jitter minimum is 300ms, must be from 0 to the ceiling's interval of 250ms"},
-		{headway.Config{JitterMin: 100 * ms, JitterMax: 50 * ms}, "jitter maximum is 50ms, must be at least the minimum of 100ms"},
-		{headway.Config{MaxInFlight: -1}, "max in flight is -1"},
-		{headway.Config{MaxWait: -1}, "max wait is -1ns"},
-		{headway.Config{PermitTimeout: -1}, "permit timeout is -1ns"},
-		{headway.Config{Law: "warp"}, `law is "warp"`},
-		{headway.Config{Ceiling: -1}, "ceiling is -1ns"},
+		{pacing.Config{JitterMin: 300 * ms}, "jitter minimum is 300ms, must be from 0 to the ceiling's interval of 250ms"},
+		{pacing.Config{JitterMin: 100 * ms, JitterMax: 50 * ms}, "jitter maximum is 50ms, must be at least the minimum of 100ms"},
+		{pacing.Config{MaxInFlight: -1}, "max in flight is -1"},
+		{pacing.Config{MaxRetryAfter: -1}, "max Retry-After is -1ns"},
+		{pacing.Config{Law: "warp"}, `law is "warp"`},
+		{pacing.Config{Ceiling: -1}, "ceiling is -1ns"},
 	} {
-		if _, err := headway.NewCore(tt.c); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := pacing.New(tt.c); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("got %v, want %q", err, tt.want)
 		}
 	}
@@ -184,7 +187,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ceiling := time.Duration(rapid.Int64Range(int64(ms), int64(sec)).Draw(t, "ceiling"))
 		places := rapid.IntRange(0, 3).Draw(t, "places")
-		core, err := headway.NewCore(headway.Config{
+		core, err := pacing.New(pacing.Config{
 			Ceiling: ceiling, MaxInFlight: places,
 			Initial:   time.Duration(rapid.Int64Range(int64(ms), int64(5*sec)).Draw(t, "initial")),
 			Law:       rapid.SampledFrom(control.Names()).Draw(t, "law"),
@@ -194,7 +197,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var out []headway.Ticket
+		var out []pacing.Ticket
 		now, seen, last, sent := time.Duration(0), time.Duration(0), time.Duration(0), false
 		for range rapid.IntRange(1, 150).Draw(t, "calls") {
 			now += time.Duration(rapid.Int64Range(-int64(sec), int64(2*sec)).Draw(t, "step"))
@@ -206,7 +209,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 				_ = core.Restore(s)
 			case 1, 2:
 				if len(out) > 0 {
-					core.Settle(now, out[0], headway.Outcome{
+					core.Settle(now, out[0], pacing.Outcome{
 						Class:      reason.Class(rapid.IntRange(int(reason.Unknown), int(reason.Lost)).Draw(t, "class")),
 						RetryAfter: time.Duration(rapid.Int64Range(0, int64(3*sec)).Draw(t, "after")),
 					})
@@ -239,9 +242,9 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 // Of a limit that headers tell of in tokens, what is left is spent by what
 // attempts cost.
 func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
-	core := newCore(t, headway.Config{Law: "envelope", Ceiling: ms, Initial: ms, JitterMax: -1})
+	core := newCore(t, pacing.Config{Law: "envelope", Ceiling: ms, Initial: ms, JitterMax: -1})
 	ticket, _, _ := core.Admit(0, 0, 400)
-	core.Settle(10*ms, ticket, headway.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{
+	core.Settle(10*ms, ticket, pacing.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{
 		{Name: "tokens", PerCost: true, Quota: 1400, Remaining: 1000, Window: time.Minute, Reset: 30 * sec},
 	}})
 	if _, d, _ := core.Admit(sec, sec, 600); !d.OK {
@@ -252,5 +255,19 @@ func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
 	}
 	if _, d, _ := core.Admit(3*sec, 3*sec, 300); !d.OK {
 		t.Errorf("300 of 400 tokens: %+v", d)
+	}
+}
+
+func BenchmarkCore(b *testing.B) {
+	core := newCore(b, pacing.Config{Law: control.DefaultLaw, Ceiling: 1, Initial: 1, JitterMax: -1})
+	b.ReportAllocs()
+	now := time.Duration(0)
+	for b.Loop() {
+		now += time.Microsecond
+		t, d, _ := core.Admit(now, now, 1)
+		if !d.OK {
+			b.Fatal(d)
+		}
+		core.Settle(now, t, pacing.Outcome{Class: reason.OK})
 	}
 }
