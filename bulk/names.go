@@ -3,6 +3,7 @@ package bulk
 import (
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 )
 
 // Names for what other packages decide and keep, so that a program needs only this
@@ -17,6 +18,8 @@ type (
 	Result = dispatch.Outcome
 	// Verdict is what a target says of one row.
 	Verdict = dispatch.Verdict
+	// RowCounts are how many rows have which outcome, embedded in [Totals] and [Counts].
+	RowCounts = ledger.Counts
 	// Counts are what a run did.
 	Counts = dispatch.Counts
 	// IdentityState is how one identity stands, embedded in [IdentityProgress].

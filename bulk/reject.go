@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 )
 
 // The first line of the side files. Sources of JSON lines know it and take the
@@ -51,18 +52,18 @@ func appendReject(to []byte, r Reject) []byte {
 // were rejected. It may be called while the load runs. After an error comes
 // nothing more; it matches [ErrNone] when no load was started there.
 func Rejects(dir string) iter.Seq2[Reject, error] {
-	return sideRows(dir, journal.RejectsFile, func(c journal.Counts) int64 { return c.Rejected })
+	return sideRows(dir, journal.RejectsFile, func(c ledger.Counts) int64 { return c.Rejected })
 }
 
 // Uncertain are the rows of a load's folder of which nobody knows whether they
 // were written; see [Rejects].
 func Uncertain(dir string) iter.Seq2[Reject, error] {
-	return sideRows(dir, journal.UncertainFile, func(c journal.Counts) int64 { return c.Uncertain })
+	return sideRows(dir, journal.UncertainFile, func(c ledger.Counts) int64 { return c.Uncertain })
 }
 
 // sideRows are as many rows of a side file as the journal counts: what comes
 // after them may be half of a line.
-func sideRows(dir, name string, counted func(journal.Counts) int64) iter.Seq2[Reject, error] {
+func sideRows(dir, name string, counted func(ledger.Counts) int64) iter.Seq2[Reject, error] {
 	return func(yield func(Reject, error) bool) {
 		state, err := journal.Read(dir)
 		if err != nil {

@@ -71,17 +71,16 @@ type shipment struct {
 	launched atomic.Bool // the journal has it, and it was sent
 }
 
-// journaled is a batch as the journal knows it; number 0 when it does not.
+// journaled is a batch as the journal knows it; Number is 0 when it does not.
 type journaled struct {
-	number int64
-	spans  []ledger.Span
+	ledger.Batch
 	// doubt says that an attempt before this one may have written the batch.
 	doubt bool
 }
 
 // gathering is a batch of a run before whose rows are being read again.
 type gathering struct {
-	journal.Batch
+	ledger.Batch
 	want int64
 	rows []Row
 }
@@ -205,7 +204,7 @@ func (s *session) gather(row Row) bool {
 		s.rows[r.Number] = r
 		rows[i] = rowOf(r)
 	}
-	s.open[rows[0].Number] = journaled{g.Number, g.Rows, true}
+	s.open[rows[0].Number] = journaled{g.Batch, true}
 	s.core.Resume(s.now(), rows)
 	return true
 }
@@ -231,9 +230,9 @@ func (s *session) send(b dispatch.Batch) {
 	f := &shipment{batch: Batch{Rows: make([]Row, len(b.Rows)), Attempt: b.Attempt}}
 	for i, r := range b.Rows {
 		f.batch.Rows[i] = s.rows[r.Number]
-		f.spans = ledger.Append(f.spans, r.Number)
+		f.Rows = ledger.Append(f.Rows, r.Number)
 	}
-	f.batch.Key = key(s.state.Header.Load, f.spans)
+	f.batch.Key = key(s.state.Header.Load, f.Rows)
 	s.flying[b.ID] = f
 	launch := func() {
 		f.launched.Store(true)
@@ -246,15 +245,15 @@ func (s *session) send(b dispatch.Batch) {
 		launch()
 		return
 	}
-	if known, ok := s.open[b.Rows[0].Number]; ok && slices.Equal(known.spans, f.spans) {
+	if known, ok := s.open[b.Rows[0].Number]; ok && slices.Equal(known.Rows, f.Rows) {
 		delete(s.open, b.Rows[0].Number)
 		f.journaled = known
 		launch()
 		return
 	}
 	s.lastBatch++
-	f.number = s.lastBatch
-	s.commits.add(journal.Entry{Batch: f.number, Sent: f.spans}, func(err error) {
+	f.Number = s.lastBatch
+	s.commits.add(journal.Entry{Batch: f.Number, Sent: f.Rows}, func(err error) {
 		if err == nil {
 			launch()
 			return
@@ -282,7 +281,7 @@ func (s *session) settle(r result) {
 		s.cause = r.outcome.Err
 	}
 	st, _ := s.core.Settle(s.now(), r.id, r.outcome.Outcome)
-	e := journal.Entry{Batch: f.number}
+	e := journal.Entry{Batch: f.Number}
 	settled := false
 	for i, fate := range st.Fates {
 		row := f.batch.Rows[i]
@@ -304,12 +303,12 @@ func (s *session) settle(r result) {
 		delete(s.rows, row.Number)
 	}
 	switch {
-	case f.number != 0 && !settled && (r.outcome.Doubt || f.doubt && !r.outcome.divides()):
+	case f.Number != 0 && !settled && (r.outcome.Doubt || f.doubt && !r.outcome.divides()):
 		// The server may know the batch by its key: it has to be the same batch
 		// whenever it is sent again, so it stays as it is in the journal.
 		f.doubt = true
 		s.open[f.batch.Rows[0].Number] = f.journaled
-	case settled || f.number != 0:
+	case settled || f.Number != 0:
 		s.commits.add(e, nil)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -17,11 +18,9 @@ type Totals struct {
 	// while InputRead is false, because the end was not reached.
 	Rows      int64 `json:"rows"`
 	InputRead bool  `json:"input_read"`
-	// The four outcomes. They add up to Rows.
-	Acknowledged int64 `json:"acknowledged"`
-	Rejected     int64 `json:"rejected"`
-	Uncertain    int64 `json:"uncertain"`
-	Owed         int64 `json:"owed"`
+	// The four outcomes, three of them embedded. They add up to Rows.
+	ledger.Counts
+	Owed int64 `json:"owed"`
 }
 
 // Progress is how a load stands.
@@ -87,9 +86,7 @@ type Summary struct {
 // totals are those of a journal and the rows that were read.
 func totals(s journal.State, read int64) Totals {
 	t := Totals{
-		Rows: max(read, s.Settled.Len()), InputRead: s.Rows >= 0,
-		Acknowledged: s.Counts.Acknowledged, Rejected: s.Counts.Rejected, Uncertain: s.Counts.Uncertain,
-	}
+		Rows: max(read, s.Settled.Len()), InputRead: s.Rows >= 0, Counts: s.Counts}
 	if spans := s.Settled.Spans(); len(spans) > 0 {
 		t.Rows = max(t.Rows, spans[len(spans)-1].Last+1)
 	}
@@ -143,7 +140,7 @@ func ReadStatus(dir string) (Status, error) {
 	return st, nil
 }
 
-func sideFiles(dir string, c journal.Counts) (rejects, uncertain string) {
+func sideFiles(dir string, c ledger.Counts) (rejects, uncertain string) {
 	if c.Rejected > 0 {
 		rejects = filepath.Join(dir, journal.RejectsFile)
 	}

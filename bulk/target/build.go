@@ -164,7 +164,7 @@ func (r *report) params(raw *rawLoad) dispatch.Params {
 	law := raw.Parallelism
 	p := dispatch.Params{
 		BatchRows: raw.BatchRows, BatchBytes: raw.BatchBytes, FirstRows: raw.FirstRows, MaxRejects: raw.MaxRejects,
-		TargetTime: r.duration(raw.TargetTime, "load.target_time", 0), Patience: r.upTo(366*24*time.Hour, raw.Patience, "load.patience", 0),
+		TargetTime: r.duration(raw.TargetTime, "load.target_time", 0), StallTimeout: r.stallTimeout(raw),
 		Backoff: retry.Backoff{Attempts: raw.Attempts},
 		Law: control.ParallelismParams{
 			Disabled: law.Disabled, Max: law.Max, Ceiling: law.Ceiling, Min: law.Min, InitialFactor: law.Initial,
@@ -180,6 +180,18 @@ func (r *report) params(raw *rawLoad) dispatch.Params {
 		r.add("load", "%v", err)
 	}
 	return p
+}
+
+// stallTimeout reads load.stall_timeout, or load.patience, its former name.
+func (r *report) stallTimeout(raw *rawLoad) time.Duration {
+	text, field := raw.StallTimeout, "load.stall_timeout"
+	if raw.Patience != "" {
+		if text != "" {
+			r.add("load.patience", "is the former name of stall_timeout; give only that")
+		}
+		text, field = raw.Patience, "load.patience"
+	}
+	return r.upTo(366*24*time.Hour, text, field, 0)
 }
 
 func (r *report) duration(text, field string, unset time.Duration) time.Duration {

@@ -167,13 +167,14 @@ type rawDataverse struct {
 }
 
 type rawLoad struct {
-	BatchRows  int    `yaml:"batch_rows"`
-	BatchBytes int    `yaml:"batch_bytes"`
-	FirstRows  int    `yaml:"first_rows"`
-	TargetTime string `yaml:"target_time"`
-	Patience   string `yaml:"patience"`
-	MaxRejects int64  `yaml:"max_rejects"`
-	Attempts   int    `yaml:"attempts"`
+	BatchRows    int    `yaml:"batch_rows"`
+	BatchBytes   int    `yaml:"batch_bytes"`
+	FirstRows    int    `yaml:"first_rows"`
+	TargetTime   string `yaml:"target_time"`
+	Patience     string `yaml:"patience"`
+	StallTimeout string `yaml:"stall_timeout"`
+	MaxRejects   int64  `yaml:"max_rejects"`
+	Attempts     int    `yaml:"attempts"`
 
 	Parallelism struct {
 		Disabled   bool    `yaml:"disabled"`

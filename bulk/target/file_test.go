@@ -50,7 +50,7 @@ dataverse:
 load:
   batch_rows: 500
   target_time: 20s
-  patience: 30m
+  stall_timeout: 30m
   max_rejects: 10
   attempts: 3
   parallelism:
@@ -65,7 +65,7 @@ load:
 		t.Errorf("%+v", c)
 	}
 	p := c.Params
-	if p.BatchRows != 500 || p.TargetTime != 20*time.Second || p.Patience != 30*time.Minute || p.MaxRejects != 10 || p.Backoff.Attempts != 3 ||
+	if p.BatchRows != 500 || p.TargetTime != 20*time.Second || p.StallTimeout != 30*time.Minute || p.MaxRejects != 10 || p.Backoff.Attempts != 3 ||
 		p.Law.Max != 10 || p.Law.Min != 2 || p.Law.InitialFactor != 1 || p.Law.BusyBudget != 1200*time.Second || p.Law.BusyWindow != 300*time.Second {
 		t.Errorf("%+v", p)
 	}
@@ -105,6 +105,7 @@ func TestProblemsHaveLines(t *testing.T) {
 		{"another resend", "target: a\nhttp: {url: \"https://x.y\", resend: twice}\n", `http.resend: is "twice", must be never`},
 		{"a status to divide on", "target: a\nhttp: {url: \"https://x.y\", answer: {divide: [500]}}\n", "http.answer.divide: has 500"},
 		{"a duration", "target: a\ntimeout: 3\nhttp: {url: \"https://x.y\"}\n", `timeout: is "3", must be a duration`},
+		{"a stall timeout by both names", "target: a\nload: {stall_timeout: 1m, patience: 1m}\nhttp: {url: \"https://x.y\"}\n", "load.patience: is the former name of stall_timeout"},
 		{"a number of the load", "target: a\nload: {batch_rows: -1}\nhttp: {url: \"https://x.y\"}\n", "load: dispatch: batch rows is -1"},
 		{"an operation", "target: a\ndataverse: {url: \"https://x.y\", table: c, type: c, operation: delete}\n", `dataverse.operation: is "delete"`},
 		{"a table", "target: a\ndataverse: {url: \"https://x.y\", table: \"c(1)\", type: c, operation: create}\n", `dataverse.table: is "c(1)"`},
@@ -158,4 +159,11 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("the error holds a secret: %v", err)
 		}
 	})
+}
+
+func TestAStallTimeoutByItsFormerName(t *testing.T) {
+	c, err := target.Parse("t.yaml", []byte("target: a\nload: {patience: 30m}\nhttp: {url: \"https://x.y\"}\n"), env)
+	if err != nil || c.Params.StallTimeout != 30*time.Minute {
+		t.Errorf("got %+v, %v", c, err)
+	}
 }

@@ -154,7 +154,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/dispatch"},
-			Imports: []string{"reason", "control", "breaker", "retry"},
+			Imports: []string{"reason", "control", "breaker", "retry", "internal/ledger"},
 			Why:     "the decisions of a load are composed of the pure packages and are pure themselves, so that the simulator runs them in virtual time",
 		},
 		{

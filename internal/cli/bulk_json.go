@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
-	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -19,21 +18,8 @@ type progressJSON struct {
 	BatchRows           int            `json:"batch_rows"`
 	Waiting             reason.Reason  `json:"waiting,omitempty"`
 	BoundBy             reason.Bounds  `json:"bound_by,omitzero"`
-	Counts              countsJSON     `json:"counts"`
+	Counts              bulk.Counts    `json:"counts"`
 	Identities          []identityJSON `json:"identities"`
-}
-
-// countsJSON are the totals of this run.
-type countsJSON struct {
-	Acknowledged int64 `json:"acknowledged"`
-	Rejected     int64 `json:"rejected"`
-	Uncertain    int64 `json:"uncertain"`
-	Sent         int64 `json:"batches_sent"`
-	Throttled    int64 `json:"batches_throttled"`
-	Failed       int64 `json:"batches_failed"`
-	Retried      int64 `json:"batches_retried"`
-	Split        int64 `json:"batches_split"`
-	PutOff       int64 `json:"batches_put_off"`
 }
 
 // identityJSON is one identity; its times are seconds before now.
@@ -66,7 +52,7 @@ type summaryJSON struct {
 func loadView(p bulk.Progress) progressJSON {
 	v := progressJSON{
 		Totals: p.Totals, ElapsedSeconds: p.Elapsed.Seconds(), RowsPerSecond: p.RowsPerSecond,
-		InFlight: p.InFlight, BatchRows: p.BatchRows, Waiting: p.Waiting, BoundBy: p.BoundBy, Counts: countsView(p.Counts),
+		InFlight: p.InFlight, BatchRows: p.BatchRows, Waiting: p.Waiting, BoundBy: p.BoundBy, Counts: p.Counts,
 		Identities: []identityJSON{},
 	}
 	for _, id := range p.Identities {
@@ -81,13 +67,6 @@ func loadView(p bulk.Progress) progressJSON {
 		v.Identities = append(v.Identities, one)
 	}
 	return v
-}
-
-func countsView(c dispatch.Counts) countsJSON {
-	return countsJSON{
-		Acknowledged: c.Acknowledged, Rejected: c.Rejected, Uncertain: c.Uncertain, Sent: c.Sent,
-		Throttled: c.Throttled, Failed: c.Failed, Retried: c.Retried, Split: c.Split, PutOff: c.PutOff,
-	}
 }
 
 func summaryView(s bulk.Summary, dir string, now time.Time) summaryJSON {

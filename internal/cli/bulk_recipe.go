@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ type numbers struct {
 	BatchRows       int           `json:"batch_rows,omitempty"`
 	TargetTime      time.Duration `json:"target_time_ns,omitempty"`
 	MaxRejects      int64         `json:"max_rejects,omitempty"`
-	Patience        time.Duration `json:"patience_ns,omitempty"`
+	StallTimeout    time.Duration `json:"stall_timeout_ns,omitempty"`
+	Patience        time.Duration `json:"patience_ns,omitempty"` // former name of StallTimeout; only read
 	Drain           time.Duration `json:"drain_ns,omitempty"`
 	Seed            uint64        `json:"seed,omitempty"`
 	StopOnMalformed bool          `json:"stop_on_malformed,omitempty"`
@@ -70,8 +72,8 @@ func (n *numbers) over(p *dispatch.Params) {
 	if n.MaxRejects > 0 {
 		p.MaxRejects = n.MaxRejects
 	}
-	if n.Patience > 0 {
-		p.Patience = n.Patience
+	if n.StallTimeout > 0 {
+		p.StallTimeout = n.StallTimeout
 	}
 	if n.Seed > 0 {
 		p.Seed = n.Seed
@@ -92,6 +94,7 @@ func readRecipe(dir string) (recipe, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%s cannot be read (%w): go on with \"headway bulk run FILE --target TARGET.yaml --dir %s\"", path, err, dir)
 	}
+	r.Numbers.StallTimeout, r.Numbers.Patience = cmp.Or(r.Numbers.StallTimeout, r.Numbers.Patience), 0
 	if r.Version != bulkVersion {
 		return r, fmt.Errorf("%s has version %d, this program knows version %d: use the program that wrote it, or \"headway bulk run FILE --target TARGET.yaml --dir %s\"", path, r.Version, bulkVersion, dir)
 	}

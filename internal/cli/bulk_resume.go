@@ -81,7 +81,7 @@ func (f *bulkFlags) change(cmd *cobra.Command, r *recipe, input string) (err err
 		"batch-rows":        func() { r.Numbers.BatchRows = n.BatchRows },
 		"target-time":       func() { r.Numbers.TargetTime = n.TargetTime },
 		"max-rejects":       func() { r.Numbers.MaxRejects = n.MaxRejects },
-		"patience":          func() { r.Numbers.Patience = n.Patience },
+		"stall-timeout":     func() { r.Numbers.StallTimeout = n.StallTimeout },
 		"drain":             func() { r.Numbers.Drain = n.Drain },
 		"seed":              func() { r.Numbers.Seed = n.Seed },
 		"stop-on-malformed": func() { r.Numbers.StopOnMalformed = n.StopOnMalformed },

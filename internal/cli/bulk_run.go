@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/headway-go/headway/bulk"
 	rowsource "github.com/headway-go/headway/bulk/source"
@@ -53,12 +54,18 @@ func (f *bulkFlags) load(cmd *cobra.Command) {
 	fl.IntVar(&n.BatchRows, "batch-rows", 0, "at most this many rows in a batch")
 	fl.DurationVar(&n.TargetTime, "target-time", 0, "how long a batch should take; its size follows (default 10s)")
 	fl.Int64Var(&n.MaxRejects, "max-rejects", 0, "stop when more rows than this are rejected (default: never)")
-	fl.DurationVar(&n.Patience, "patience", 0, "stop when no row was settled for this long, waits that the provider asks for included (default 15m)")
+	fl.DurationVar(&n.StallTimeout, "stall-timeout", 0, "stop when no row was settled for this long, waits that the provider asks for included (default 15m)")
 	fl.DurationVar(&n.Drain, "drain", 0, "how long batches under way may go on after Ctrl-C (default 30s)")
 	fl.Uint64Var(&n.Seed, "seed", 0, "seed of the random numbers that spread retries (default: drawn)")
 	fl.BoolVar(&n.StopOnMalformed, "stop-on-malformed", false, "stop at the first row that cannot be read, instead of rejecting it")
 	fl.BoolVar(&f.asJSON, "json", false, "print progress and summary as JSON lines")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "patience" { // its former name
+			name = "stall-timeout"
+		}
+		return pflag.NormalizedName(name)
+	})
 }
 
 func (f *bulkFlags) targetFlag(cmd *cobra.Command, usage string) {
@@ -83,7 +90,7 @@ func (f *bulkFlags) check(cmd *cobra.Command) error {
 	}{
 		{"max-parallel", int64(n.MaxParallel), 1 << 16}, {"batch-rows", int64(n.BatchRows), 1 << 20},
 		{"target-time", int64(n.TargetTime), int64(24 * time.Hour)}, {"max-rejects", n.MaxRejects, 1 << 62},
-		{"patience", int64(n.Patience), int64(366 * 24 * time.Hour)}, {"drain", int64(n.Drain), int64(24 * time.Hour)},
+		{"stall-timeout", int64(n.StallTimeout), int64(366 * 24 * time.Hour)}, {"drain", int64(n.Drain), int64(24 * time.Hour)},
 		{"max-row", int64(f.maxRow), 1 << 30},
 	} {
 		given := cmd.Flags().Lookup(flag.name)

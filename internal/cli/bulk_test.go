@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/control"
@@ -37,10 +40,10 @@ func TestBulkDirIsNamedAfterInputAndTarget(t *testing.T) {
 
 func TestNumbersGoOverTheTargetFile(t *testing.T) {
 	p := dispatch.Params{BatchRows: 500, FirstRows: 100, Law: control.ParallelismParams{Max: 52, Min: 4}}
-	n := numbers{MaxParallel: 3, BatchRows: 20, TargetTime: time.Second, MaxRejects: 7, Patience: time.Minute, Seed: 9}
+	n := numbers{MaxParallel: 3, BatchRows: 20, TargetTime: time.Second, MaxRejects: 7, StallTimeout: time.Minute, Seed: 9}
 	n.over(&p)
 	if p.Law.Ceiling != 3 || p.Law.Max != 3 || p.Law.Min != 3 || p.BatchRows != 20 || p.FirstRows != 20 ||
-		p.TargetTime != time.Second || p.MaxRejects != 7 || p.Patience != time.Minute || p.Seed != 9 {
+		p.TargetTime != time.Second || p.MaxRejects != 7 || p.StallTimeout != time.Minute || p.Seed != 9 {
 		t.Errorf("%+v", p)
 	}
 	if _, err := p.Resolve(); err != nil {
@@ -51,6 +54,47 @@ func TestNumbersGoOverTheTargetFile(t *testing.T) {
 	none.over(&same)
 	if same != (dispatch.Params{BatchRows: 500, Law: control.ParallelismParams{Max: 52}}) {
 		t.Errorf("no number changes %+v", same)
+	}
+}
+
+func TestAStallTimeoutByItsFormerName(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"version": 1, "input": "/in", "target": "/t.yaml", "numbers": {"patience_ns": 60000000000}}`
+	if err := os.WriteFile(filepath.Join(dir, recipeFile), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := readRecipe(dir)
+	if err != nil || r.Numbers != (numbers{StallTimeout: time.Minute}) {
+		t.Errorf("%+v, %v", r.Numbers, err)
+	}
+	for _, flag := range []string{"patience", "stall-timeout"} {
+		var f bulkFlags
+		cmd := &cobra.Command{Use: "run"}
+		f.load(cmd)
+		if err := cmd.ParseFlags([]string{"--" + flag + "=2m"}); err != nil {
+			t.Fatal(err)
+		}
+		r := recipe{Numbers: numbers{StallTimeout: time.Minute}}
+		if err := f.change(cmd, &r, ""); err != nil || r.Numbers.StallTimeout != 2*time.Minute {
+			t.Errorf("--%s: %v, %v", flag, r.Numbers.StallTimeout, err)
+		}
+		if strings.Contains(cmd.UsageString(), "patience") {
+			t.Error("the usage shows the former name")
+		}
+	}
+}
+
+// What --json prints of the rows and batches has the names that scripts read.
+func TestTheCountsOfALoadAsJSON(t *testing.T) {
+	v := progressJSON{
+		Totals: bulk.Totals{Rows: 9, InputRead: true, Counts: bulk.RowCounts{Acknowledged: 1, Rejected: 2, Uncertain: 3}, Owed: 4},
+		Counts: bulk.Counts{Offered: 5, Counts: bulk.RowCounts{Acknowledged: 1, Rejected: 2, Uncertain: 3}, Sent: 6, Throttled: 7, Failed: 8, Retried: 9, Split: 10, PutOff: 11},
+	}
+	got, err := json.Marshal(v)
+	want := `{"rows":9,"input_read":true,"acknowledged":1,"rejected":2,"uncertain":3,"owed":4,"elapsed_s":0,"rows_per_second":0,"in_flight":0,"batch_rows":0,` +
+		`"counts":{"acknowledged":1,"rejected":2,"uncertain":3,"batches_sent":6,"batches_throttled":7,"batches_failed":8,"batches_retried":9,"batches_split":10,"batches_put_off":11},"identities":null}`
+	if err != nil || string(got) != want {
+		t.Errorf("%s, %v, want\n%s", got, err, want)
 	}
 }
 
@@ -169,7 +213,7 @@ func TestNextStepsSayWhatToDo(t *testing.T) {
 		{"a pipe", bulk.Summary{State: bulk.Deferred, Reason: reason.Interrupted}, true, "save the rows to a file"},
 		{"refused", bulk.Summary{State: bulk.Deferred, Reason: reason.Unauthorized}, false, "correct the credential"},
 		{"failed", bulk.Summary{State: bulk.Failed, Reason: reason.Internal}, false, "see to the cause"},
-		{"uncertain", bulk.Summary{State: bulk.Drained, Progress: bulk.Progress{Totals: bulk.Totals{Uncertain: 1}}}, false, "--uncertain"},
+		{"uncertain", bulk.Summary{State: bulk.Drained, Progress: bulk.Progress{Totals: bulk.Totals{Counts: bulk.RowCounts{Uncertain: 1}}}}, false, "--uncertain"},
 	} {
 		got := strings.Join(nextSteps(tt.sum, "a b", tt.pipe), "\n")
 		if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {

@@ -103,6 +103,7 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 		"--max-parallel=70000":   "must be from 1 to 65536",
 		"--batch-rows=-1":        "must be from 1 to 1048576",
 		"--target-time=25h":      "must be from 1ns to 24h",
+		"--stall-timeout=9000h":  "--stall-timeout is 9000h0m0s, must be from 1ns to 8784h",
 		"--patience=9000h":       "must be from 1ns to 8784h",
 		"--drain=25h":            "must be from 1ns to 24h",
 		"--max-row=2000000000":   "must be from 1 to 1073741824",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
 )
@@ -39,14 +40,19 @@ type Core struct {
 
 // Counts are the totals of a load.
 type Counts struct {
-	// Offered rows, and what became of them.
-	Offered, Acknowledged, Rejected, Uncertain int64
+	// Offered counts the rows that were offered; what became of them is embedded.
+	Offered int64 `json:"-"`
+	ledger.Counts
 	// Sent counts batches sent, however they ended; Throttled, Failed those that
 	// were refused for rate or load and those that failed otherwise.
-	Sent, Throttled, Failed int64
+	Sent      int64 `json:"batches_sent"`
+	Throttled int64 `json:"batches_throttled"`
+	Failed    int64 `json:"batches_failed"`
 	// Retried counts batches sent again after a failure, Split those sent again in
 	// halves, PutOff those given up.
-	Retried, Split, PutOff int64
+	Retried int64 `json:"batches_retried"`
+	Split   int64 `json:"batches_split"`
+	PutOff  int64 `json:"batches_put_off"`
 }
 
 type flight struct {
@@ -199,7 +205,7 @@ func (c *Core) wait(now, at time.Duration, why reason.Reason) Decision {
 	if len(c.flying) > 0 {
 		return Decision{Action: Wait, At: at, Reason: why}
 	}
-	if patience := c.lastSettled + c.params.Patience; at > patience {
+	if stalled := c.lastSettled + c.params.StallTimeout; at > stalled {
 		s := Stop{Reason: why}
 		if at != Never {
 			s.RetryAt = at

@@ -482,7 +482,7 @@ func TestParamsNameFieldValueAndBound(t *testing.T) {
 		{dispatch.Params{WindowBytes: -1}, "window bytes is -1"},
 		{dispatch.Params{TargetTime: 48 * time.Hour}, "target time is 48h0m0s"},
 		{dispatch.Params{Linger: -1}, "linger is -1ns"},
-		{dispatch.Params{Patience: -1}, "patience is -1ns"},
+		{dispatch.Params{StallTimeout: -1}, "stall timeout is -1ns"},
 		{dispatch.Params{Resend: 3}, "resend is 3"},
 		{dispatch.Params{MaxRejects: -1}, "max rejects is -1"},
 		{dispatch.Params{Law: control.ParallelismParams{Max: -1}}, "max parallelism is -1"},
@@ -503,7 +503,7 @@ func TestEveryRowIsAccountedFor(t *testing.T) {
 		p, err := dispatch.Params{
 			Law:       control.ParallelismParams{Max: rapid.IntRange(1, 8).Draw(t, "max")},
 			FirstRows: rapid.IntRange(1, 5).Draw(t, "first"), WindowRows: rapid.IntRange(1, 40).Draw(t, "window"),
-			Patience: time.Hour, Resend: dispatch.Resend(rapid.IntRange(0, 2).Draw(t, "resend")), Seed: rapid.Uint64().Draw(t, "seed"),
+			StallTimeout: time.Hour, Resend: dispatch.Resend(rapid.IntRange(0, 2).Draw(t, "resend")), Seed: rapid.Uint64().Draw(t, "seed"),
 			Backoff: retry.Backoff{Attempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
 		}.Resolve()
 		if err != nil {

@@ -39,10 +39,10 @@ type Params struct {
 	WindowRows, WindowBytes int
 	// Linger is how long rows wait for a batch to fill up. Default 1 s.
 	Linger time.Duration
-	// Patience is the longest time without any row settled, waits that the
+	// StallTimeout is the longest time without any row settled, waits that the
 	// provider asks for included, before the load stops with the rest owed.
 	// Default 15 min.
-	Patience time.Duration
+	StallTimeout time.Duration
 	// Resend says what may be sent again of which nobody knows whether it was
 	// written. What may not is uncertain.
 	Resend Resend
@@ -54,14 +54,14 @@ type Params struct {
 
 // Defaults of [Params].
 const (
-	DefaultBatchRows   = 1000
-	DefaultBatchBytes  = 4 << 20
-	DefaultFirstRows   = 100
-	DefaultTargetTime  = 10 * time.Second
-	DefaultWindowRows  = 100_000
-	DefaultWindowBytes = 16 << 20
-	DefaultLinger      = time.Second
-	DefaultPatience    = 15 * time.Minute
+	DefaultBatchRows    = 1000
+	DefaultBatchBytes   = 4 << 20
+	DefaultFirstRows    = 100
+	DefaultTargetTime   = 10 * time.Second
+	DefaultWindowRows   = 100_000
+	DefaultWindowBytes  = 16 << 20
+	DefaultLinger       = time.Second
+	DefaultStallTimeout = 15 * time.Minute
 )
 
 // Resolve fills in defaults and checks the rest; the error names field, value and bound.
@@ -86,7 +86,7 @@ func (p Params) Resolve() (Params, error) {
 	p.WindowRows = cmp.Or(p.WindowRows, DefaultWindowRows)
 	p.WindowBytes = cmp.Or(p.WindowBytes, DefaultWindowBytes)
 	p.Linger = cmp.Or(p.Linger, DefaultLinger)
-	p.Patience = cmp.Or(p.Patience, DefaultPatience)
+	p.StallTimeout = cmp.Or(p.StallTimeout, DefaultStallTimeout)
 	for _, f := range []struct {
 		name  string
 		value int
@@ -105,8 +105,8 @@ func (p Params) Resolve() (Params, error) {
 		return p, fmt.Errorf("dispatch: target time is %v, must be at most 24h", p.TargetTime)
 	case p.Linger < 0 || p.Linger > 24*time.Hour:
 		return p, fmt.Errorf("dispatch: linger is %v, must be from 1ns to 24h", p.Linger)
-	case p.Patience < 0 || p.Patience > 366*24*time.Hour:
-		return p, fmt.Errorf("dispatch: patience is %v, must be from 1ns to 366 days", p.Patience)
+	case p.StallTimeout < 0 || p.StallTimeout > 366*24*time.Hour:
+		return p, fmt.Errorf("dispatch: stall timeout is %v, must be from 1ns to 366 days", p.StallTimeout)
 	case p.Resend > ResendAny:
 		return p, fmt.Errorf("dispatch: resend is %d, must be one of 0 to %d", p.Resend, ResendAny)
 	case p.MaxRejects < 0:

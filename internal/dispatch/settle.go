@@ -50,7 +50,7 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 		}
 	}
 	c.count(now, f, s.Fates)
-	if now-c.lastSettled > c.params.Patience {
+	if now-c.lastSettled > c.params.StallTimeout {
 		c.Halt(Stop{Reason: o.Reason})
 	}
 	return s, true
@@ -95,7 +95,7 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 		if s.Shrank && o.Budget > 0 { // it was refused for execution time
 			l.spent.refused(now, f.expected)
 		}
-		c.shut(now, l, o, s.Shrank)
+		c.closeGate(now, l, o, s.Shrank)
 	case o.Class == reason.OK:
 		l.streak = 0
 		c.sizer.Observe(len(f.batch.Rows), now-f.sent)
@@ -134,8 +134,9 @@ func (c *Core) expect(identity int) {
 	}
 }
 
-// shut closes an identity's gate after a throttle.
-func (c *Core) shut(now time.Duration, l *lane, o *Outcome, fresh bool) {
+// closeGate keeps an identity from sending after a throttle, for as long as it was
+// asked to wait or backs off.
+func (c *Core) closeGate(now time.Duration, l *lane, o *Outcome, fresh bool) {
 	switch {
 	case o.HasRetryAfter:
 		l.gate = max(l.gate, now+max(o.RetryAfter, 0))

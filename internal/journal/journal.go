@@ -10,6 +10,7 @@ import (
 
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/reason"
 )
@@ -206,7 +207,7 @@ func (j *Journal) State() State {
 }
 
 // Counts are how many rows have which outcome, durably.
-func (j *Journal) Counts() Counts {
+func (j *Journal) Counts() ledger.Counts {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.state.Counts

@@ -312,6 +312,9 @@ func TestAJournalStaysSmall(t *testing.T) {
 		t.Fatalf("%d bytes for 40,000 batches, %v", info.Size(), err)
 	}
 	want := state(j.State())
+	if text := content(t, dir, journal.File); !strings.Contains(text, `"counts":{"a":`) || !strings.Contains(text, `,"r":0,"u":0}`) {
+		t.Error("a snapshot's totals have other names than journals have that are there already")
+	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -53,10 +53,17 @@ type record struct {
 	// snapshot
 	Settled []pair     `json:"settled,omitempty"`
 	Open    []openPair `json:"open,omitempty"`
-	Counts  *Counts    `json:"counts,omitempty"`
+	Counts  *tally     `json:"counts,omitempty"`
 }
 
 type pair [2]int64
+
+// tally is [ledger.Counts] as a snapshot has it.
+type tally struct {
+	Acknowledged int64 `json:"a"`
+	Rejected     int64 `json:"r"`
+	Uncertain    int64 `json:"u"`
+}
 
 // length is how much of the side files counts.
 type length struct {
@@ -138,7 +145,7 @@ func (s *State) apply(r record) error {
 			}
 		}
 		s.LastBatch = r.Batch
-		s.Open = append(s.Open, Batch{r.Batch, rows})
+		s.Open = append(s.Open, ledger.Batch{Number: r.Batch, Rows: rows})
 	case kindDone:
 		return s.settle(r)
 	case kindEnd:
@@ -169,15 +176,15 @@ func (s *State) begin(r record) error {
 			return err
 		}
 	}
-	s.Counts, s.lengths, s.LastBatch = *r.Counts, *r.Lengths, r.Batch
+	s.Counts, s.lengths, s.LastBatch = ledger.Counts(*r.Counts), *r.Lengths, r.Batch
 	for _, o := range r.Open {
-		s.Open = append(s.Open, Batch{o.Batch, spans(o.Rows)})
+		s.Open = append(s.Open, ledger.Batch{Number: o.Batch, Rows: spans(o.Rows)})
 	}
 	if r.Rows != nil {
 		s.Rows = *r.Rows
 	}
-	if s.Counts.sum() != s.Settled.Len() {
-		return fmt.Errorf("a snapshot whose totals of %d rows are not its %d settled rows", s.Counts.sum(), s.Settled.Len())
+	if s.Counts.Rows() != s.Settled.Len() {
+		return fmt.Errorf("a snapshot whose totals of %d rows are not its %d settled rows", s.Counts.Rows(), s.Settled.Len())
 	}
 	return nil
 }
@@ -195,7 +202,7 @@ func (s *State) settle(r record) error {
 		}
 	}
 	if r.Batch != 0 {
-		s.Open = slices.DeleteFunc(s.Open, func(o Batch) bool { return o.Number == r.Batch })
+		s.Open = slices.DeleteFunc(s.Open, func(o ledger.Batch) bool { return o.Number == r.Batch })
 	}
 	if r.Lengths != nil {
 		if r.Lengths.Rejects < s.lengths.Rejects || r.Lengths.Uncertain < s.lengths.Uncertain {
@@ -210,7 +217,7 @@ func (s *State) settle(r record) error {
 func (s *State) snapshot() record {
 	r := record{
 		Kind: kindSnapshot, Version: version, Header: &s.Header, Batch: s.LastBatch,
-		Settled: pairs(s.Settled.Spans()), Counts: &s.Counts, Lengths: &s.lengths,
+		Settled: pairs(s.Settled.Spans()), Counts: (*tally)(&s.Counts), Lengths: &s.lengths,
 	}
 	for _, o := range s.Open {
 		r.Open = append(r.Open, openPair{o.Number, pairs(o.Rows)})

@@ -54,30 +54,15 @@ func (h Header) check(now Header) error {
 	return nil
 }
 
-// Counts are how many rows had which outcome.
-type Counts struct {
-	Acknowledged int64 `json:"a"`
-	Rejected     int64 `json:"r"`
-	Uncertain    int64 `json:"u"`
-}
-
-func (c Counts) sum() int64 { return c.Acknowledged + c.Rejected + c.Uncertain }
-
-// Batch is rows that were sent together.
-type Batch struct {
-	Number int64
-	Rows   []ledger.Span
-}
-
 // State is what a journal says.
 type State struct {
 	Header Header
 	// Settled are the rows that have an outcome.
 	Settled ledger.Set
-	Counts  Counts
+	Counts  ledger.Counts
 	// Open are the batches that were sent and whose outcome is not known, in the
 	// order in which they were sent.
-	Open []Batch
+	Open []ledger.Batch
 	// LastBatch is the highest number of a batch.
 	LastBatch int64
 	// Rows is how many rows the input has; -1 while its end was not reached.

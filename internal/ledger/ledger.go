@@ -47,6 +47,23 @@ func Count(spans []Span) (rows int64) {
 	return rows
 }
 
+// Counts are how many rows have which outcome.
+type Counts struct {
+	Acknowledged int64 `json:"acknowledged"` // the server has them
+	Rejected     int64 `json:"rejected"`     // the server refused them, or they could not be read
+	Uncertain    int64 `json:"uncertain"`    // the server may have them
+}
+
+// Rows is how many rows have an outcome.
+func (c Counts) Rows() int64 { return c.Acknowledged + c.Rejected + c.Uncertain }
+
+// A Batch is rows that were sent together. Numbers count from 1; 0 is that of a
+// batch that is not recorded.
+type Batch struct {
+	Number int64
+	Rows   []Span
+}
+
 // A Set is a set of rows. The zero value is empty.
 type Set struct {
 	spans []Span // ascending, and with a gap before each
