@@ -1,14 +1,13 @@
 package egress
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
@@ -120,18 +119,13 @@ type held struct {
 // hold reads an answer that may be followed by another attempt. It is nil when
 // it is not, and then the answer can still be passed on.
 func (a *attempt) hold(res *http.Response) *held {
-	body, err := io.ReadAll(io.LimitReader(res.Body, signal.MaxBody))
-	rest := io.Reader(res.Body)
-	if err != nil {
-		rest = broken{err}
-	}
-	res.Body = joined{io.MultiReader(bytes.NewReader(body), rest), res.Body}
-	if err == nil && len(body) < signal.MaxBody && a.call.disputed(res.StatusCode) {
+	body, whole := wire.Peek(res, signal.MaxBody)
+	if whole && a.call.disputed(res.StatusCode) {
 		a.head = body
 		return &held{res: res, body: body, disputed: true}
 	}
 	said := a.call.up.Description.Classify(a.answerAt, res.StatusCode, res.Header, body)
-	if err != nil || len(body) == signal.MaxBody || said.Exhausted || !said.Class.Throttle() ||
+	if !whole || said.Exhausted || !said.Class.Throttle() ||
 		time.Now().Add(said.RetryAfter).After(a.call.until) {
 		return nil
 	}
@@ -184,15 +178,4 @@ func (c *call) sleep(n int, wait time.Duration) bool {
 	case <-c.proxy.draining.Done():
 	}
 	return false
-}
-
-// broken gives an error that was met once more.
-type broken struct{ err error }
-
-func (b broken) Read([]byte) (int, error) { return 0, b.err }
-
-// joined reads from one and closes the other.
-type joined struct {
-	io.Reader
-	io.Closer
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/usage"
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
@@ -133,7 +134,7 @@ func TestErrorsInsideAnAnswerAreWhatTheyWouldBeOutside(t *testing.T) {
 // TestAnUpstreamThatEndsConnectionsIsAskedOnFewOfThem: net/http sends a request
 // again by itself, for as long as the server says that it has not looked at it.
 func TestAnUpstreamThatEndsConnectionsIsAskedOnFewOfThem(t *testing.T) {
-	for opened, cut := range map[int]bool{maxConnections: false, maxConnections + 1: true} {
+	for opened, cut := range map[int]bool{wire.MaxConnections: false, wire.MaxConnections + 1: true} {
 		var within error
 		a := fresh(t, trip(func(r *http.Request) (*http.Response, error) {
 			trace := httptrace.ContextClientTrace(r.Context())
@@ -144,7 +145,7 @@ func TestAnUpstreamThatEndsConnectionsIsAskedOnFewOfThem(t *testing.T) {
 			within = context.Cause(r.Context())
 			return nil, io.ErrUnexpectedEOF
 		}))
-		if _, err := a.send(); err == nil || errors.Is(within, errResent) != cut {
+		if _, err := a.send(); err == nil || errors.Is(within, wire.ErrResent) != cut {
 			t.Errorf("%d connections: %v, the attempt ended with %v", opened, err, within)
 		}
 		a.settle()

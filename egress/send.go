@@ -3,12 +3,9 @@ package egress
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"os"
 	"slices"
@@ -19,6 +16,7 @@ import (
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/usage"
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -32,23 +30,12 @@ type outgoing struct {
 	tried   bool     // it was given to the transport
 	sentAt  time.Time
 	sent    atomic.Bool // a connection was there to send it over
-	opened  atomic.Int32
 }
-
-// maxConnections is how many new connections one attempt may take. HTTP/2 lets a
-// server say that it has not looked at a request (GOAWAY), and net/http then sends
-// it again at once, for as long as the server says so.
-const maxConnections = 3
 
 // send gives the request to the transport and waits for the answer's header.
 func (a *attempt) send() (*http.Response, error) {
 	c, u := a.call, a.call.up
-	ctx := httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		a.sent.Store(true)
-		if !c.Reused && a.opened.Add(1) > maxConnections {
-			a.cancel(errResent)
-		}
-	}})
+	ctx := wire.FewConnections(a.ctx, a.cancel, func() { a.sent.Store(true) })
 	a.trace()
 	out, err := c.outbound(ctx, a.span)
 	if err != nil {
@@ -69,7 +56,7 @@ func (a *attempt) send() (*http.Response, error) {
 	a.answerAt = time.Now()
 	c.log.Header = a.answerAt.Sub(a.sentAt)
 	if err != nil {
-		if unsent(err) {
+		if wire.Unsent(err) {
 			a.sent.Store(false)
 		}
 		return nil, err
@@ -155,27 +142,6 @@ func target(base *url.URL, rest, query string) (*url.URL, error) {
 	return u, nil
 }
 
-// unsent reports whether an error says that no connection was made.
-func unsent(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return true
-	}
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok || untrusted(err)
-}
-
-// untrusted reports whether no secure connection could be made.
-func untrusted(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[tls.AlertError](err)
-	return ok
-}
-
 // fail says what an attempt without an answer stands for, and what the client is
 // answered. The error itself may quote what upstream sent, and goes nowhere.
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
@@ -209,7 +175,7 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	a.class = reason.Lost
 	f := provider.Refusal{Status: http.StatusBadGateway, Reason: reason.Unreachable, Retry: true, RetryIn: time.Second, Message: "The provider could not be reached."}
 	switch {
-	case untrusted(err):
+	case wire.Untrusted(err):
 		f.Reason, f.Retry, f.Message = reason.TLS, false, "No secure connection to the provider could be made."
 	case a.sent.Load():
 		f.Message = "The connection to the provider ended without an answer."

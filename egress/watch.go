@@ -15,7 +15,6 @@ var (
 	errSilent  = errors.New("egress: upstream was silent for too long")
 	errStalled = errors.New("egress: the client sent nothing of its body for too long")
 	errLong    = errors.New("egress: the call took too long")
-	errResent  = errors.New("egress: upstream ended one connection after the other without an answer")
 )
 
 // watch ends an attempt in which nothing moves for too long, in either

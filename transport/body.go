@@ -3,7 +3,6 @@ package transport
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -45,40 +45,6 @@ func swallow(res *http.Response, limit int64) error {
 	res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return nil
 }
-
-// peek reads the beginning of a body and puts it back in front of the rest. A
-// body that ended within the bound is closed, so that its connection is free
-// while a retry waits; what was read can still be read.
-func peek(res *http.Response, limit int64) []byte {
-	if res.Body == nil || res.Body == http.NoBody {
-		return nil
-	}
-	head, err := io.ReadAll(io.LimitReader(res.Body, limit))
-	if err == nil && int64(len(head)) < limit {
-		_ = res.Body.Close()
-		res.Body = io.NopCloser(bytes.NewReader(head))
-		return head
-	}
-	rest := res.Body
-	if err != nil {
-		rest = failing{err: err, Closer: res.Body}
-	}
-	res.Body = &joined{Reader: io.MultiReader(bytes.NewReader(head), rest), Closer: res.Body}
-	return head
-}
-
-type joined struct {
-	io.Reader
-	io.Closer
-}
-
-// failing gives an error that was met once more.
-type failing struct {
-	err error
-	io.Closer
-}
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // bound ends the attempt's timeout when the body is done with. A switched
 // protocol has no body to wait for and keeps its connection.
@@ -130,13 +96,4 @@ func IsWrongScheme(err error) bool {
 }
 
 // IsTLS reports whether a connection failed because no secure one could be made.
-func IsTLS(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[tls.AlertError](err)
-	return ok
-}
+func IsTLS(err error) bool { return wire.Untrusted(err) }

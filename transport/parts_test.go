@@ -13,7 +13,9 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"testing"
+	"testing/iotest"
 
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -35,7 +37,7 @@ func (s *source) Close() error { s.closed++; return s.closeErr }
 
 // cut is a body that breaks off after some bytes.
 func cut(head string, err error) io.Reader {
-	return io.MultiReader(strings.NewReader(head), failing{err: err})
+	return io.MultiReader(strings.NewReader(head), iotest.ErrReader(err))
 }
 
 func TestAWholeBodyIsReadToItsBoundAndNotBeyond(t *testing.T) {
@@ -108,63 +110,6 @@ func TestTheLengthOfAnAnswerToHeadStays(t *testing.T) {
 	}
 }
 
-func TestTheBeginningOfABodyIsPutBack(t *testing.T) {
-	broken := errors.New("broken")
-	for _, tt := range []struct {
-		name, head, all string
-		body            io.Reader
-		closed          int // before anybody reads it
-		err             error
-	}{
-		{name: "short", body: strings.NewReader("abc"), head: "abc", all: "abc", closed: 1},
-		{name: "empty", body: strings.NewReader(""), closed: 1},
-		{name: "as long as what is looked at", body: strings.NewReader("abcd"), head: "abcd", all: "abcd"},
-		{name: "longer", body: strings.NewReader("abcdefgh"), head: "abcd", all: "abcdefgh"},
-		{name: "breaks off", body: cut("ab", broken), head: "ab", all: "ab", err: broken},
-		{name: "breaks off later", body: cut("abcdef", broken), head: "abcd", all: "abcdef", err: broken},
-	} {
-		body := &source{Reader: tt.body}
-		if tt.name == "breaks off" {
-			body.Reader = &onlyOnce{Reader: tt.body} // its error is not given twice
-		}
-		res := &http.Response{Body: body}
-		if head := peek(res, 4); string(head) != tt.head || body.closed != tt.closed {
-			t.Errorf("%s: %q, closed %d times", tt.name, head, body.closed)
-		}
-		all, err := io.ReadAll(res.Body)
-		if string(all) != tt.all || !errors.Is(err, tt.err) {
-			t.Errorf("%s: then %q, %v", tt.name, all, err)
-		}
-		if res.Body.Close(); body.closed != 1 {
-			t.Errorf("%s: closed %d times", tt.name, body.closed)
-		}
-	}
-	if n, err := (failing{err: broken}).Read(make([]byte, 4)); n != 0 || !errors.Is(err, broken) {
-		t.Errorf("an error comes again with %d bytes: %v", n, err)
-	}
-	for _, none := range []io.ReadCloser{nil, http.NoBody} {
-		res := &http.Response{Body: none}
-		if head := peek(res, 4); head != nil || res.Body != none {
-			t.Errorf("%v became %v, with %q", none, res.Body, head)
-		}
-	}
-}
-
-// onlyOnce is a reader that is at its end after it gave an error.
-type onlyOnce struct {
-	io.Reader
-	over bool
-}
-
-func (o *onlyOnce) Read(p []byte) (int, error) {
-	if o.over {
-		return 0, io.EOF
-	}
-	n, err := o.Reader.Read(p)
-	o.over = err != nil
-	return n, err
-}
-
 func TestAnAttemptsTimeEndsWithItsBody(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -224,27 +169,18 @@ func TestWhatAnAttemptWithoutAResponseStandsFor(t *testing.T) {
 	}
 }
 
-func TestOneAttemptTakesThreeNewConnections(t *testing.T) {
+func TestAnAttemptEndsByItsConnectionsOrItsCaller(t *testing.T) {
 	ctx, end := onFewConnections(t.Context())
 	trace := httptrace.ContextClientTrace(ctx)
-	for n := 1; n <= 3; n++ {
+	for range wire.MaxConnections + 1 {
 		trace.GotConn(httptrace.GotConnInfo{})
-		for range 5 {
-			trace.GotConn(httptrace.GotConnInfo{Reused: true}) // costs the provider nothing new
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("ended after %d new connections: %v", n, context.Cause(ctx))
-		}
 	}
-	trace.GotConn(httptrace.GotConnInfo{})
 	if !errors.Is(context.Cause(ctx), ErrResent) {
-		t.Errorf("after a fourth: %v", context.Cause(ctx))
+		t.Errorf("after too many connections: %v", context.Cause(ctx))
 	}
 	end()
-
 	ctx, end = onFewConnections(t.Context())
-	end()
-	if !errors.Is(context.Cause(ctx), context.Canceled) {
+	if end(); !errors.Is(context.Cause(ctx), context.Canceled) {
 		t.Errorf("after its end: %v", context.Cause(ctx))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/signal"
@@ -335,7 +336,7 @@ func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, fi
 	failed := res.StatusCode >= http.StatusBadRequest
 	var head []byte
 	if failed || t.o.Whole > 0 && t.o.Classify != nil {
-		head = peek(res, signal.MaxBody)
+		head, _ = wire.Peek(res, signal.MaxBody)
 	}
 	s = signal.Read(now, res.StatusCode, res.Header, head)
 	if t.o.Classify != nil && (failed || t.o.Whole > 0) {

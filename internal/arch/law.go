@@ -138,8 +138,12 @@ var Headway = Law{
 			Why:     "they go into other people's programs beside any client: they know quota's values and interfaces of their own, never who keeps the governor, stores or serves",
 		},
 		{
+			Covers: []string{"internal/wire"},
+			Why:    "it is what senders of HTTP requests share below the level of a call, and knows of nothing that is sent",
+		},
+		{
 			Covers:  []string{"transport"},
-			Imports: core,
+			Imports: slices.Concat([]string{"internal/wire"}, core),
 			Why:     "transport goes into other people's programs: it knows the facade, never who collects, stores or serves",
 		},
 		{
@@ -182,7 +186,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"egress/..."},
-			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/usage", "transport"}, core),
+			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/usage", "internal/wire", "transport"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
 		},

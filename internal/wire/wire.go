@@ -1,0 +1,96 @@
+// Package wire has what every sender of HTTP requests here needs below the level of
+// a call: few new connections for one request, the beginning of a body without
+// taking it away, and what an error of net/http says of the connection.
+package wire
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// MaxConnections is how many new connections one request may take. HTTP/2 lets a
+// server say that it has not looked at a request (GOAWAY), and net/http then sends
+// it again over a new connection at once: hundreds of times a second, under one
+// permit, to a server that always says so.
+const MaxConnections = 3
+
+// ErrResent says that net/http sent one request again and again, each time over a
+// new connection.
+var ErrResent = errors.New("transport: the provider ended one connection after the other without an answer")
+
+// FewConnections gives a context for one request. Should that need more than
+// [MaxConnections], cancel is called with [ErrResent]. Connected, unless nil, is
+// called for each connection that the request gets, new or not.
+func FewConnections(ctx context.Context, cancel context.CancelCauseFunc, connected func()) context.Context {
+	var opened atomic.Int32
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if connected != nil {
+			connected()
+		}
+		if !c.Reused && opened.Add(1) > MaxConnections {
+			cancel(ErrResent)
+		}
+	}})
+}
+
+// Peek reads the beginning of a body, at most limit bytes, and puts it back in front
+// of the rest; an error that it met comes again after it. Whole says that the body
+// ended within the bound: it is closed then, so that its connection is free while a
+// retry waits, and what was read can still be read.
+func Peek(res *http.Response, limit int64) (head []byte, whole bool) {
+	if res.Body == nil || res.Body == http.NoBody {
+		return nil, true
+	}
+	head, err := io.ReadAll(io.LimitReader(res.Body, limit))
+	if err == nil && int64(len(head)) < limit {
+		_ = res.Body.Close()
+		res.Body = io.NopCloser(bytes.NewReader(head))
+		return head, true
+	}
+	rest := io.Reader(res.Body)
+	if err != nil {
+		rest = failing{err}
+	}
+	res.Body = joined{io.MultiReader(bytes.NewReader(head), rest), res.Body}
+	return head, false
+}
+
+// joined reads from one and closes the other.
+type joined struct {
+	io.Reader
+	io.Closer
+}
+
+// failing gives an error that was met once more.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Unsent reports whether an error says that no connection was made, so that the
+// server has seen nothing of the request.
+func Unsent(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok || Untrusted(err)
+}
+
+// Untrusted reports whether a connection failed because no secure one could be made.
+func Untrusted(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[tls.AlertError](err)
+	return ok
+}
