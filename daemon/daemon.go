@@ -190,6 +190,7 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		return err
 	}
 	d.proxy.RestoreUnasked(time.Now(), d.stored.Unasked)
+	d.proxy.RestoreEstimates(d.stored.Estimates)
 	for name, r := range d.stored.Rates {
 		if l := d.lines[name]; l != nil && l.pacing != nil {
 			l.warm(r, time.Now(), d.log)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
 )
@@ -45,6 +46,8 @@ type ratesContent struct {
 	// Unasked are the models that refuse to be asked for the usage of their streams,
 	// and since when.
 	Unasked map[string]map[string]time.Time `json:"unasked,omitempty"`
+	// Estimates are what calls to the models of each provider use.
+	Estimates map[string]map[string]egress.Estimates `json:"estimates,omitempty"`
 }
 
 // readRates reads what was learned; nothing when there is no file. One that cannot

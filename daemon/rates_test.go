@@ -12,6 +12,7 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/egress"
 )
 
 func TestRatesSurviveTheirFile(t *testing.T) {
@@ -23,7 +24,8 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	at := time.Unix(1_800_000_000, 7).UTC()
 	want := ratesContent{
 		Version: ratesVersion, Rates: map[string]rate{"a": {Law: "aimd", Version: 1, IntervalNS: 5, RecordedAt: at, State: []byte{0, 255}}},
-		Unasked: map[string]map[string]time.Time{"a": {"mistral": at}},
+		Unasked:   map[string]map[string]time.Time{"a": {"mistral": at}},
+		Estimates: map[string]map[string]egress.Estimates{"a": {"gpt": {Input: 1.25, Output: 700, Inputs: 3, Outputs: 15}}},
 	}
 	if err := writeRates(path, want); err != nil {
 		t.Fatal(err)

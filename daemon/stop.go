@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/headway-go/headway/egress"
 )
 
 // Stop ends the daemon: new calls and those that wait for their turn are refused
@@ -80,8 +82,13 @@ func (s *server) shutdown(ctx context.Context) {
 
 func (d *Daemon) ratesPath() string { return filepath.Join(d.config.State, "rates.json") }
 
-// saveEvery is how often learned rates are stored while they change.
-const saveEvery = time.Minute
+// What was learned is stored saveFirst after the start, then after twice as long
+// each time, and at last each saveEvery: a daemon that is killed soon and often
+// would otherwise never learn.
+const (
+	saveFirst = 250 * time.Millisecond
+	saveEvery = time.Minute
+)
 
 // saver stores the learned rates from time to time.
 type saver struct {
@@ -93,13 +100,11 @@ func (d *Daemon) keepSaving() *saver {
 	ctx, end := context.WithCancel(context.Background())
 	s := &saver{end: end}
 	s.done.Go(func() {
-		tick := time.NewTicker(saveEvery)
-		defer tick.Stop()
-		for {
+		for wait := saveFirst; ; wait = min(2*wait, saveEvery) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-time.After(wait):
 			}
 			if !d.mu.TryLock() {
 				continue // a reload or the stop, which stores them itself
@@ -123,32 +128,38 @@ func (s *saver) stop() {
 // last attempt that it was learned from. Of providers that are no longer there, what
 // is stored stays.
 func (d *Daemon) saveRates(now time.Time) error {
-	rates, unasked := maps.Clone(d.stored.Rates), maps.Clone(d.stored.Unasked)
-	if rates == nil {
-		rates = map[string]rate{}
+	next := ratesContent{
+		Rates:     upon(d.stored.Rates, nil),
+		Unasked:   upon(d.stored.Unasked, d.proxy.Unasked()),
+		Estimates: upon(d.stored.Estimates, d.proxy.Estimates()),
 	}
-	if unasked == nil {
-		unasked = map[string]map[string]time.Time{}
-	}
-	maps.Copy(unasked, d.proxy.Unasked())
 	attempts := map[*line]int64{}
 	for _, s := range d.proxy.Status() {
 		l := d.lines[s.Name]
 		if l == nil || l.pacing == nil || s.Attempts == l.saved || l.pacing.Snapshot().Rate == nil {
 			continue
 		}
-		rates[s.Name] = rateOf(l.pacing.Learned(), now)
+		next.Rates[s.Name] = rateOf(l.pacing.Learned(), now)
 		attempts[l] = s.Attempts
 	}
-	if len(attempts) == 0 && maps.EqualFunc(unasked, d.stored.Unasked, maps.Equal[map[string]time.Time]) {
+	if len(attempts) == 0 && maps.EqualFunc(next.Unasked, d.stored.Unasked, maps.Equal[map[string]time.Time]) &&
+		maps.EqualFunc(next.Estimates, d.stored.Estimates, maps.Equal[map[string]egress.Estimates]) {
 		return nil
 	}
-	if err := writeRates(d.ratesPath(), ratesContent{Rates: rates, Unasked: unasked}); err != nil {
+	if err := writeRates(d.ratesPath(), next); err != nil {
 		return err
 	}
 	for l, n := range attempts {
 		l.saved = n
 	}
-	d.stored = ratesContent{Rates: rates, Unasked: unasked}
+	d.stored = next
 	return nil
+}
+
+// upon is a new map of what was stored and, over it, what is known now.
+func upon[V any](stored, known map[string]V) map[string]V {
+	all := make(map[string]V, len(stored)+len(known))
+	maps.Copy(all, stored)
+	maps.Copy(all, known)
+	return all
 }

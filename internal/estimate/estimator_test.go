@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -245,5 +246,34 @@ func TestShortPromptsTeachNothingOfTheWeight(t *testing.T) {
 		if got, want := e.Raw("gpt-5", slices.Values([]string{"Hello"})), int64(1+7); got != want {
 			t.Fatalf("%d tokens, want %d as read", got, want)
 		}
+	}
+}
+
+func TestWhatWasLearnedIsTakenOver(t *testing.T) {
+	was, is := estimate.New(), estimate.New()
+	for range 20 {
+		was.Learn("m", quota.Usage{Input: 100}, quota.Usage{Input: 200, Output: 900})
+	}
+	is.Learn("own", quota.Usage{Input: 100}, quota.Usage{Input: 100, Output: 10})
+	all := was.Learned()
+	all["own"] = estimate.Learned{Input: 4, Output: 5000, Outputs: 15}
+	all["input"] = estimate.Learned{Input: estimate.MaxRatio * 1.01, Output: 1}
+	all["output"] = estimate.Learned{Input: 1, Output: -1}
+	all["nan"] = estimate.Learned{Input: math.NaN(), Output: 1}
+	all["calls"] = estimate.Learned{Input: 1, Output: 1, Outputs: -1}
+	all[strings.Repeat("x", estimate.MaxModel+1)] = estimate.Learned{Input: 1, Output: 1}
+	is.Restore(all)
+	if in, out := is.Scale("m", 100), is.Output("m", 0); in != was.Scale("m", 100) || out != was.Output("m", 0) {
+		t.Errorf("input %d, output %d, want %d and %d", in, out, was.Scale("m", 100), was.Output("m", 0))
+	}
+	if got := is.Learned(); len(got) != 2 || got["own"].Output >= 300 {
+		t.Errorf("it knows %v, want what it learned itself and the one valid model", got)
+	}
+	// One call more moves what was taken over no further than it would have moved the other.
+	for _, e := range []*estimate.Estimator{was, is} {
+		e.Learn("m", quota.Usage{}, quota.Usage{Output: 0})
+	}
+	if was.Output("m", 0) != is.Output("m", 0) {
+		t.Errorf("after one call more: %d, want %d", is.Output("m", 0), was.Output("m", 0))
 	}
 }
