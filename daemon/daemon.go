@@ -83,6 +83,7 @@ type Daemon struct {
 	address net.Addr
 	server  *server
 	saver   *saver
+	unsaved chan struct{} // asks the saver to store what was learned
 	outcome error
 
 	opens func(context.Context) (net.Listener, error) // listen, but in tests
@@ -103,6 +104,7 @@ type view struct {
 func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
 		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
+		unsaved: make(chan struct{}, 1),
 		archive: &archive{path: stateFile(c)},
 	}
 	if d.log == nil {

@@ -183,7 +183,7 @@ func (d *Daemon) show(p *plan) {
 
 // egress are the proxy's options but for its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
-	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.circuit, Log: d.log}
+	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.circuit, OnEstimate: d.saveSoon, Log: d.log}
 	if p.config.Telemetry != nil {
 		o.NewSpan = func(parent string) string {
 			if d.telemetry == nil {

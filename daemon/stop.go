@@ -105,6 +105,7 @@ func (d *Daemon) keepSaving() *saver {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
+			case <-d.unsaved:
 			}
 			if !d.mu.TryLock() {
 				continue // a reload or the stop, which stores them itself
@@ -117,6 +118,14 @@ func (d *Daemon) keepSaving() *saver {
 		}
 	})
 	return s
+}
+
+// saveSoon has what was learned stored now rather than at the next time.
+func (d *Daemon) saveSoon() {
+	select {
+	case d.unsaved <- struct{}{}:
+	default: // it is asked for already
+	}
 }
 
 func (s *saver) stop() {

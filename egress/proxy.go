@@ -37,6 +37,9 @@ type Options struct {
 	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
 	// type circuit with the provider as its connection. It must not block.
 	OnCircuit func(event.Event)
+	// OnEstimate, when set, is called when what calls to a model use is found to be a
+	// quarter more or less than was assumed; see [Proxy.Estimates]. It must not block.
+	OnEstimate func()
 	// Log gets failures of providers as warnings and calls as debug lines, with
 	// no content, header, query or address in them. Default: none.
 	Log *slog.Logger
@@ -68,6 +71,7 @@ type table struct {
 	failed     keys.Limits // what failedKeys is made of
 	onCall     func(CallLog)
 	onCircuit  func(event.Event)
+	onEstimate func()
 	newSpan    func(parent string) string
 	log        *slog.Logger
 }
@@ -153,7 +157,7 @@ func (p *Proxy) Replace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, failedKeys: failedKeys, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, newSpan: o.NewSpan, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, failedKeys: failedKeys, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, onEstimate: o.OnEstimate, newSpan: o.NewSpan, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}

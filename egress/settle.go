@@ -151,7 +151,9 @@ func (c *call) learn(used quota.Usage) {
 		counted.Input = 0
 	}
 	used.Output /= max(c.asked.Choices, 1)
-	c.up.estimator.Learn(c.asked.Model, counted, used)
+	if c.up.estimator.Learn(c.asked.Model, counted, used) && c.table.onEstimate != nil {
+		c.table.onEstimate()
+	}
 }
 
 // stale is the age at which what a header said is left is no longer so: others

@@ -46,6 +46,8 @@ type model struct {
 	ratio, output   float64
 	inputs, outputs int // how many calls taught it, up to memory
 	used            uint64
+	// shownRatio and shownOutput are what Learn last said had moved.
+	shownRatio, shownOutput float64
 	// correction is what makes of a prompt's weight what the tokenizer would have
 	// counted: the mean over what was read since it began, or over the memory.
 	correction float64
@@ -158,10 +160,12 @@ func (e *Estimator) Output(model string, maxTokens int64) int64 {
 // Learn takes the provider's figures of one call. Estimated.Input is what
 // [Estimator.Raw] gave for it, without [Estimator.Scale] and without images or
 // sound; 0, as for a call that had those, teaches nothing of the input. The rest
-// of estimated is not used. Figures that are not valid are ignored.
-func (e *Estimator) Learn(model string, estimated, actual quota.Usage) {
+// of estimated is not used. Figures that are not valid are ignored. moved is true
+// when estimates of the model differ by a quarter from what they were when it was
+// true last, or at first.
+func (e *Estimator) Learn(model string, estimated, actual quota.Usage) (moved bool) {
 	if len(model) > MaxModel || actual.Validate() != nil {
-		return
+		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +178,16 @@ func (e *Estimator) Learn(model string, estimated, actual quota.Usage) {
 		ratio := float64(actual.Input) / float64(estimated.Input)
 		m.ratio = learn(m.ratio, min(max(ratio, MinRatio), MaxRatio), &m.inputs)
 	}
+	if !far(m.ratio, m.shownRatio, 0) && !far(m.output, m.shownOutput, 1) {
+		return false
+	}
+	m.shownRatio, m.shownOutput = m.ratio, m.output
+	return true
 }
+
+// far reports whether two figures differ by more than a quarter of the smaller one
+// and more than a minimum.
+func far(a, b, minimum float64) bool { return max(a, b)-min(a, b) > max(min(a, b)/4, minimum) }
 
 // learn moves an average towards what was seen: at first as the mean of what was
 // assumed and all that was seen, then over the memory.
@@ -205,7 +218,7 @@ func (e *Estimator) meet(name string) *model {
 		delete(e.models, oldest)
 	}
 	e.clock++
-	m := &model{ratio: 1, output: DefaultOutput, used: e.clock}
+	m := &model{ratio: 1, output: DefaultOutput, used: e.clock, shownRatio: 1, shownOutput: DefaultOutput}
 	e.models[name] = m
 	return m
 }

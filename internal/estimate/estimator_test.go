@@ -249,6 +249,32 @@ func TestShortPromptsTeachNothingOfTheWeight(t *testing.T) {
 	}
 }
 
+func TestLearnSaysWhenEstimatesMove(t *testing.T) {
+	e := estimate.New()
+	use := func(in, out int64) bool {
+		return e.Learn("m", quota.Usage{Input: 100}, quota.Usage{Input: in, Output: out})
+	}
+	for call, c := range []struct {
+		in, out int64
+		moved   bool
+	}{
+		{100, 256, false}, // as is assumed of all models
+		{100, 1156, true}, // the mean of three is 556
+		{100, 606, false}, // 569
+		{150, 569, false}, // the ratio is 1.1
+		{250, 569, true},  // 1.33
+	} {
+		if got := use(c.in, c.out); got != c.moved {
+			t.Errorf("call %d: moved %v, want %v; ratio of 100: %d, output %d", call, got, c.moved, e.Scale("m", 100), e.Output("m", 0))
+		}
+	}
+	after := estimate.New()
+	after.Restore(e.Learned())
+	if after.Learn("m", quota.Usage{Input: 100}, quota.Usage{Input: 133, Output: 569}) {
+		t.Error("what was taken over and holds is said to have moved")
+	}
+}
+
 func TestWhatWasLearnedIsTakenOver(t *testing.T) {
 	was, is := estimate.New(), estimate.New()
 	for range 20 {

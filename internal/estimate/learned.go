@@ -36,6 +36,7 @@ func (e *Estimator) Restore(all map[string]Learned) {
 		}
 		m := e.meet(name)
 		m.ratio, m.output = l.Input, l.Output
+		m.shownRatio, m.shownOutput = m.ratio, m.output
 		m.inputs, m.outputs = min(l.Inputs, memory-1), min(l.Outputs, memory-1)
 	}
 }
