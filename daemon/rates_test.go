@@ -13,6 +13,7 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 func TestRatesSurviveTheirFile(t *testing.T) {
@@ -57,6 +58,7 @@ func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 }
 
 func FuzzRates(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"envelope","version":1,"interval_ns":10000000,"recorded_at":"2026-11-21T08:12:24Z","state":"eyJwYXRpZW5jZSI6MTAwMH0="}}}`))
 	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"aimd","version":1,"interval_ns":-1}}}`))
 	f.Add([]byte(`{"version":2}`))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -52,6 +53,7 @@ func TestPatience(t *testing.T) {
 }
 
 func FuzzPatience(f *testing.F) {
+	golden.Seeds(f)
 	f.Add("2s", "2026-01-01T00:00:03Z", "5")
 	f.Add("1e309", "", "-0")
 	f.Fuzz(func(t *testing.T, timeout, deadline, sdk string) {
@@ -64,6 +66,7 @@ func FuzzPatience(f *testing.F) {
 }
 
 func FuzzTarget(f *testing.F) {
+	golden.Seeds(f)
 	for _, path := range []string{"/p/v1/x", "/p/a%2Fb", "/p/..%2f", "/p//evil.example/x", "/p/%5c..", "/p?", "/p/@evil.example"} {
 		f.Add(path, "a=b")
 	}
@@ -86,6 +89,7 @@ func FuzzTarget(f *testing.F) {
 }
 
 func FuzzRelocate(f *testing.F) {
+	golden.Seeds(f)
 	for _, location := range []string{"/base/x", "https://upstream/base/x?key=1", "//evil.example", "https://upstream@evil.example/base", "../x"} {
 		f.Add(location)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 // readdressed passes a body on in pieces of n bytes.
@@ -57,6 +58,7 @@ func TestAddressesThatAreTooLongLeadNowhere(t *testing.T) {
 // FuzzReaddress: however a body comes in pieces, it goes on the same, and every
 // member of the names leads through the proxy or nowhere.
 func FuzzReaddress(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"results_url":"https://upstream/v1/x","url":null}`), 3)
 	f.Add([]byte(`[{"url" : "https:\/\/evil.example"},"url",{"a":"\"url\":\"x\""}]`), 1)
 	f.Fuzz(func(t *testing.T, body []byte, n int) {
@@ -101,6 +103,7 @@ func leadsBack(t *testing.T, body []byte, v any) {
 
 // FuzzLinks: no link of a Link field leads past the proxy.
 func FuzzLinks(f *testing.F) {
+	golden.Seeds(f)
 	f.Add(`<https://upstream/base/x>; rel="next", <https://evil.example/>; rel=docs`)
 	f.Add(`<?page=1>; title="a, <b>"`)
 	f.Fuzz(func(t *testing.T, line string) {

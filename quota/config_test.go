@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -206,6 +207,7 @@ func TestConfigurationsSurviveTheirJSON(t *testing.T) {
 // Whatever the patch, it is an error that changes nothing, or a configuration
 // that is valid and says what it means.
 func FuzzPatch(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{
 		`{}`, `{"models":{"m":null}}`, `{"models":{"m":{"burst":5}},"global":{"refillPerSecond":0.5,"burst":1}}`,
 		`{"tenants":{"t":{"weight":3,"agents":{"a":{"models":{"m":{"maxDailyTokens":5}}}}}}}`, `{"global":{"softTokenBudget":1e3,"softTokenWindowMs":5}}`,

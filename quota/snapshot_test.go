@@ -2,7 +2,6 @@ package quota_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -10,10 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestTheSnapshotHasItsStructure(t *testing.T) {
 	g := governor(t, quota.Config{
@@ -34,13 +32,13 @@ func TestTheSnapshotHasItsStructure(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = append(got, '\n')
-	const golden = "testdata/snapshot.golden.json"
-	if *update {
-		if err := os.WriteFile(golden, got, 0o600); err != nil {
+	const path = "testdata/snapshot.golden.json"
+	if golden.Updating() {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

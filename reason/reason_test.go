@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -60,6 +61,7 @@ func TestKindsBeyondTheSetHaveANumber(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	golden.Seeds(f)
 	for _, r := range reason.All() {
 		f.Add(r.String())
 	}

@@ -7,10 +7,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/signal"
 )
 
 func FuzzRead(f *testing.F) {
+	golden.Seeds(f)
 	f.Add(200, int64(1772712420), "", "", "", "", "", "", "", "", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, status int, now int64,
 		retryAfter, milliseconds, date, policy, rateLimit, quota, remaining, reset, other string, body []byte,
@@ -52,6 +54,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func FuzzReadStreamError(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"type":"error","error":{"type":"overloaded_error"}}`))
 	f.Fuzz(func(t *testing.T, event []byte) {
 		s := signal.ReadStreamError(event)

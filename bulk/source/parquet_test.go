@@ -15,6 +15,7 @@ import (
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 func parquetFile[T any](t testing.TB, rows []T, o ...parquet.WriterOption) []byte {
@@ -159,6 +160,7 @@ func decoded(t testing.TB, text string) (v any) {
 }
 
 func FuzzParquet(f *testing.F) {
+	golden.Seeds(f)
 	rows := []nested{{ID: 1, Many: []inner{{L: []string{"x"}}}}, {ID: 2}}
 	f.Add(parquetFile(f, rows))
 	f.Add(parquetFile(f, rows, parquet.Compression(&parquet.Zstd)))

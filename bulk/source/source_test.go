@@ -19,6 +19,7 @@ import (
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 func file(t testing.TB, name string, content []byte) string {
@@ -373,6 +374,7 @@ func pipe(t testing.TB) (*source.Input, error) {
 // Whatever an input holds, every line of it is a row, malformed, or blank, and
 // each row is one JSON object.
 func FuzzText(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte("{\"a\":1}\n\n{oops\n"), false)
 	f.Add([]byte("a,b\n1,\"x\ny\"\n\"open\n"), true)
 	f.Add([]byte(bulk.RejectsPreamble+`{"row":{"id":1}}`), false)

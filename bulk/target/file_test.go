@@ -13,6 +13,7 @@ import (
 
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 const canary = "s3cr3t-canary"
@@ -147,6 +148,7 @@ func TestASecretFile(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte("target: a\nhttp: {url: \"https://x.y/{id}\", single: true, body: {a: [$row, 1]}}\n"))
 	f.Add([]byte("target: a\nauth: {oauth2: {token_url: \"https://x\", client_id: i, client_secret: \"${TOKEN}\"}}\ndataverse: {url: \"https://x.y\", table: c, type: c, operation: create}\n"))
 	f.Add([]byte("a: &a [*a]"))

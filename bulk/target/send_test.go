@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -362,6 +363,7 @@ func TestTokensAreGotAndRenewed(t *testing.T) {
 
 // Whatever a server answers, each row has a verdict, or the class holds for all.
 func FuzzAnswer(f *testing.F) {
+	golden.Seeds(f)
 	f.Add(200, []byte(`{"results":[{"ok":true},{"ok":false}]}`))
 	f.Add(400, []byte(`{"error":{"code":"c","message":"m","@x.BulkApiErrorDetails":"[{\"RequestIndex\":0,\"StatusCode\":429}]"}}`))
 	f.Add(503, []byte(`{`))

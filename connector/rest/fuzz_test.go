@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 func FuzzParse(f *testing.F) {
+	golden.Seeds(f)
 	archive, names := bad(f)
 	for _, name := range names {
 		src, _ := archive.File(name)
@@ -68,6 +70,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzListBody(f *testing.F) {
+	golden.Seeds(f)
 	for _, body := range []string{
 		`{"items":[{"id":1,"at":"x"},{"id":"b","at":2}],"next":"n"}`, `{"items":null}`, `[]`, `"x"`, ``, `{"items":[1]}`, `{"items":[{"id":1.5}]}`,
 		`{"items":[{"id":9007199254740993},{"id":"9007199254740993"}]}`, `{"\u0069tems":[],"items":[{"id":"é\ud800"}]}`, "\ufeff{\"items\" : [ ] }", `<html>`,
@@ -116,6 +119,7 @@ func FuzzListBody(f *testing.F) {
 }
 
 func FuzzNextLink(f *testing.F) {
+	golden.Seeds(f)
 	for _, s := range []string{`<u>; rel=next`, `<a>; rel="prev", <b>; title="x, \"y"; rel="next"`, `<`, `<u>;;=`, `<u>; rel="`, `,,`} {
 		f.Add(s)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/quota"
 )
@@ -404,6 +405,7 @@ func TestTheExampleIsServed(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(fmt.Sprintf(everything, hash("1"), hash("2"), "cert.pem", "cert.pem", "key.pem")))
 	f.Add([]byte("providers: {x: {api: openai, key: {file: /dev/zero}}}\n"))
 	f.Add([]byte("keys: [{id: \"a\\nb\", hash: x}]\nproviders: {}\n"))

@@ -7,10 +7,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 )
 
 func FuzzCall(f *testing.F) {
+	golden.Seeds(f)
 	for _, body := range []string{
 		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a\u00e9\ud83d\ude00"},{"type":"image_url","image_url":{"url":"x","detail":"low"}}]}],"n":2,"max_tokens":5,"stream":true}`,
 		`{"model":"m","system":"s","messages":[{"content":[{"type":"document","source":{"type":"content","content":[{"text":"t"}]}}]}]}`,
@@ -49,6 +51,7 @@ func FuzzCall(f *testing.F) {
 
 // Whatever is text in a chat message must come out, as encoding/json reads it.
 func FuzzText(f *testing.F) {
+	golden.Seeds(f)
 	f.Add(`a"\`+"\n\t\u2028<é😀\x00", "m")
 	f.Fuzz(func(t *testing.T, text, model string) {
 		body, err := json.Marshal(map[string]any{"model": model, "messages": []any{map[string]any{"role": "user", "content": text}}})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 // sound fails unless an answer is a success or a problem that says what is wrong.
@@ -27,6 +28,7 @@ func sound(t *testing.T, rec *httptest.ResponseRecorder) {
 }
 
 func FuzzApprove(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{someCall, `{"provider":"openai","model":"m","expected_input_tokens":1e3,"priority":-1}`, `{"model":"m","model":"m"}`, `{"model":null}`, `[`, "{\"\xff\":1}", ``} {
 		f.Add([]byte(seed))
 	}
@@ -49,6 +51,7 @@ func FuzzApprove(f *testing.F) {
 }
 
 func FuzzUsage(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{`{"permit":"abcdefgh.ABCDEFGHIJKLMNOPQRSTUVWXYZ","input_tokens":1}`, `{"permit":".","cancel":true}`, `{"permit":1}`, `{"cached_tokens":1}`, `{`} {
 		f.Add([]byte(seed))
 	}
@@ -68,6 +71,7 @@ func FuzzUsage(f *testing.F) {
 }
 
 func FuzzPatch(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{`{"models":{"m":{"burst":3}}}`, `{"models":null}`, `{"tenants":{"a":{"agents":{"x":null}}}}`, `{"scaleMax":1e400}`, `{"eventBuffer":100000}`, `[]`, `{"global":{"dayZone":"Nowhere/Land"}}`} {
 		f.Add([]byte(seed))
 	}
@@ -88,6 +92,7 @@ func FuzzPatch(f *testing.F) {
 }
 
 func FuzzLastEventID(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{"oldest", "k3f9x2a1-3", "-", "18446744073709551616", "a-1-2", "\r\ndata: x"} {
 		f.Add(seed)
 	}

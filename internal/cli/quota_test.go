@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -235,6 +236,7 @@ func TestQuotaSetChangesOneScopeAndSnapshotShowsIt(t *testing.T) {
 }
 
 func FuzzDecodeTimeline(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(timelineYAML))
 	f.Add([]byte(`{"at":"0s","model":"small","times":3,"every":"1s"}`))
 	f.Add([]byte("- {at: 0s, do: config, patch: {models: {}}}\n---\n- 1"))

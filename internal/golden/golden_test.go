@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // recorder is a test that notes what is reported instead of failing.
@@ -156,4 +158,27 @@ func TestUpdateRefusesWhatAnArchiveCannotHold(t *testing.T) {
 	if len(r.errors) != 2 || read(t, p) != sample {
 		t.Errorf("it reported %q and wrote %q", r.errors, read(t, p))
 	}
+}
+
+func TestASeedIsReadInGosForm(t *testing.T) {
+	for text, want := range map[string][]any{
+		"go test fuzz v1\n[]byte(\"a\\x00\\n\")\nstring(`b`)\nint(-5)\n":                   {[]byte("a\x00\n"), "b", -5},
+		"go test fuzz v1\nint64(-9223372036854775808)\nuint64(7)\nbool(true)\nbyte('\\n')": {int64(-1 << 63), uint64(7), true, byte('\n')},
+		"go test fuzz v1\nbyte('\\x80')\nuint8(255)\nfloat64(-0.5)":                        {byte(0x80), byte(255), -0.5},
+		"go test fuzz v2\nint(1)": nil, "go test fuzz v1\nint(x+1)": nil, "go test fuzz v1\nrune('a')": nil, "go test fuzz v1\nf()": nil,
+	} {
+		got, err := seed(text)
+		if diff := cmp.Diff(want, got); diff != "" && want != nil || (err == nil) != (want != nil) {
+			t.Errorf("%q: %v %s", text, err, diff)
+		}
+	}
+}
+
+func FuzzSeed(f *testing.F) {
+	Seeds(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		if values, err := seed(text); err == nil && len(values) > strings.Count(text, "\n") {
+			t.Errorf("%d values of %q", len(values), text)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/journal"
 	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/internal/longtest"
@@ -378,6 +379,7 @@ func TestAJournalIsItsEntries(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
+	golden.Seeds(f)
 	dir := f.TempDir()
 	j, _ := open(f, dir)
 	some(f, j)

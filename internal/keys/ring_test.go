@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
@@ -224,6 +225,7 @@ func BenchmarkFind(b *testing.B) {
 }
 
 func FuzzNew(f *testing.F) {
+	golden.Seeds(f)
 	_, hash := keys.Generate()
 	f.Add("team", hash, "gpt-*")
 	f.Add("", "hw_secret", "[")

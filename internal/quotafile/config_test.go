@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
 )
@@ -273,6 +274,7 @@ func TestEachKeyOfTheEnvironmentIsChecked(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(everything))
 	f.Add([]byte("global: {burst: &a [*a]}\n"))
 	f.Add([]byte("models:\n  ? [a]\n  : {<<: {}}\n"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/usage"
 )
 
@@ -47,14 +48,17 @@ func fuzz(f *testing.F, kind string, seeds ...string) {
 }
 
 func FuzzScannerSSE(f *testing.F) {
+	golden.Seeds(f)
 	fuzz(f, events, "data\ndata:\n:\n\r\r\n", "data: {\"usage\":{\"prompt_tokens\":1\ndata:2}}\n\n", "{\n[")
 }
 
 func FuzzScannerJSON(f *testing.F) {
+	golden.Seeds(f)
 	fuzz(f, object, `{"choices":[[{"text":"\u00e"}]]}`, `{"a":}{"b"]:1}`, `[[[[[[[[[[[[[[{"usage":{}}]]`)
 }
 
 func FuzzStripper(f *testing.F) {
+	golden.Seeds(f)
 	for _, c := range chunks {
 		f.Add(uint8(3), []byte(lay(c.in, " ", "\r\n")))
 	}

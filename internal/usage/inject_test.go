@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/usage"
 )
 
@@ -66,6 +67,7 @@ func ExampleInject() {
 }
 
 func FuzzInject(f *testing.F) {
+	golden.Seeds(f)
 	for _, s := range []string{
 		`{"stream":true}`, `{"stream":true,"stream_options":{"include_usage":false,"a":[1,{"b":"\\\""}]}}`,
 		`{"stream_options":null,"stream":true}`, ` {"a":-1.5e+7,"stream" :true}`, `{"stream":false}`,

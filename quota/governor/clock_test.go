@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -38,6 +39,7 @@ func TestAWallClockThatIsSetMovesTheDay(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"version":1,"use":[{"scope":{"model":"m"},"day":"2026-03-04","zone":"UTC","tokens":5,"calls":1}]}`))
 	f.Add([]byte(`{"version":1,"use":[{"scope":{"tenant":"t","agent":"a"},"day":"9999-12-31","tokens":-1}]}`))
 	f.Add([]byte(`{"version":1}`))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -19,10 +18,9 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/reason"
 )
-
-var update = flag.Bool("update", false, "write what is got into the golden files")
 
 var (
 	epoch = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -126,7 +124,7 @@ func TestMessages(t *testing.T) {
 	}
 	got := strings.Join(b.platform.messages, "\n") + "\n"
 	const file = "testdata/messages.jsonl"
-	if *update {
+	if golden.Updating() {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}

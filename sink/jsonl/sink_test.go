@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/sink/internal/folder"
 )
 
@@ -338,6 +339,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 }
 
 func FuzzPosition(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"files":{"x.jsonl":{"length":3}}}`))
 	f.Add([]byte(`{"files":{"../canary.jsonl":{"length":0}}}`))
 	f.Add([]byte(`{"files":{"x.jsonl":{"length":0},"y.jsonl":{"length":0}}}`))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -15,9 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write what is got into the golden files")
 
 func opened(t *testing.T, w *bytes.Buffer, committed string, streams ...collect.StreamInfo) *Sink {
 	t.Helper()
@@ -102,7 +100,7 @@ func TestMessages(t *testing.T) {
 	slice(t, s)
 
 	const file = "testdata/messages.jsonl"
-	if *update {
+	if golden.Updating() {
 		if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -375,6 +373,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 
 // FuzzPosition: what can be read is written the same again.
 func FuzzPosition(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"streams":{"a":{"position":3,"schema":{"type":["null","object"],"properties":{"x":{"type":["null","array"],"items":{}}}}}}}`))
 	f.Add([]byte(`{"streams":{}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
@@ -430,6 +431,7 @@ provider:
 }
 
 func FuzzParse(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(full))
 	f.Add([]byte("name: x\nprovider: {limits: [{kind: slowdown, knee: 1/s, factor: 2}]}"))
 	f.Add([]byte(unusual))

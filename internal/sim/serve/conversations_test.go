@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
 )
@@ -243,6 +244,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 func FuzzCursor(f *testing.F) {
+	golden.Seeds(f)
 	f.Add("YWZ0ZXI6MQ")
 	f.Add("")
 	f.Add("!!!!")

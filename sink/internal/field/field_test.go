@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
@@ -126,6 +127,7 @@ func TestNameable(t *testing.T) {
 
 // FuzzSplit takes any record apart and compares with encoding/json.
 func FuzzSplit(f *testing.F) {
+	golden.Seeds(f)
 	for _, seed := range []string{`{"a":1,"b":[{"c":"d"}]}`, `{"\ud800":"\\"}`, `{"a":-0.10E+3,"a":null}`, `[1]`, `""`} {
 		f.Add([]byte(seed))
 	}

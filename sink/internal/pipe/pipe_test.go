@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/golden"
 )
 
 // broken takes some bytes and then fails.
@@ -141,6 +142,7 @@ func TestRecordsHoldTheirKeys(t *testing.T) {
 
 // FuzzMembers: the object made of an object's members is that object.
 func FuzzMembers(f *testing.F) {
+	golden.Seeds(f)
 	f.Add([]byte(`{"a":[1,{"b":null}],"":"\u0000","a":1e400}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, b []byte) {

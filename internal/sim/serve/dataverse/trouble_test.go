@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/internal/sim/serve/dataverse"
@@ -165,6 +166,7 @@ func TestAServerReportsWhatItsAPIsDid(t *testing.T) {
 
 // Whatever is sent, it is answered, and what is held is what was counted.
 func FuzzTargets(f *testing.F) {
+	golden.Seeds(f)
 	f.Add(targets(byCode("a"), `"contactid":"`+guid1+`"`))
 	f.Add(`{"Targets":[{"@odata.type":"Microsoft.Dynamics.CRM.contact","@odata.id":"contacts(a='''',b=1)"}]}`)
 	f.Add(`{"Targets":[null]}`)

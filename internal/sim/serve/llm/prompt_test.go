@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/internal/golden"
 )
 
 func TestFaultsByName(t *testing.T) {
@@ -124,6 +126,7 @@ func reading(model string) *http.Request {
 }
 
 func FuzzRead(f *testing.F) {
+	golden.Seeds(f)
 	for _, body := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},{"type":"x"}],"tools":[{}]}`,
