@@ -209,7 +209,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/sim/..."},
-			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch", "internal/pacing"}, core),
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
@@ -261,6 +261,12 @@ var Headway = Law{
 		{
 			Covers: []string{"e2e/..."},
 			Why:    "an end-to-end test uses everything from the outside, in test files: what anything else could import does not belong there",
+		},
+		{
+			Covers:    []string{"internal/configfile"},
+			Imports:   []string{"internal/secretfile", "internal/span"},
+			Libraries: []string{"github.com/goccy/go-yaml"},
+			Why:       "it reads what a person wrote and says what is wrong with it; what the keys mean is its callers' business",
 		},
 		{
 			Covers: []string{"internal/secretfile"},

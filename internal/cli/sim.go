@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/sim"
-	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // defaultSeed is the seed of everything that is simulated, unless one is given.
@@ -194,7 +194,7 @@ a scenario in that of the laws.`,
 // badScenario puts each problem on a line of its own, as editors and terminals
 // know it: file:line:column.
 func badScenario(err error) error {
-	if _, ok := errors.AsType[scenario.Problems](err); ok {
+	if _, ok := errors.AsType[*configfile.Error](err); ok {
 		err = fmt.Errorf("not a scenario that can be run:\n%w", err)
 	}
 	return usage(err)

@@ -20,7 +20,7 @@ import (
 const demoName = "demo"
 
 // scenarioOf is the embedded scenario of that name, or the one in the file.
-// Errors in its content are scenario.Problems.
+// Errors in its content are a [*configfile.Error].
 func scenarioOf(arg string) (*scenario.Scenario, error) {
 	if arg == demoName {
 		return serve.Demo(), nil

@@ -2,11 +2,7 @@
 // and what happens to both over a stretch of time. The simulator, the arena and
 // the provider that is served over HTTP all run the same files.
 //
-// [Parse] is strict. A field that does not exist, a key given twice, a value of
-// the wrong type and a value that cannot be are all reported, each with file,
-// line, column, field and bound, and all of them at once as [Problems].
-// Anchors, aliases, merge keys and tags are refused: a scenario says what it
-// means in one place.
+// [Parse] is strict: all that is wrong is reported at once, by package configfile.
 //
 // Do not use it for connections: those are read by package connector/rest.
 //

@@ -1,26 +1,19 @@
 package scenario
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
+	"github.com/headway-go/headway/internal/configfile"
 )
 
-// Load reads a scenario file. Errors in its content are [Problems].
+// options are how a scenario file is read.
+var options = configfile.Options{What: "scenario", Want: "a name and perhaps workload and provider", MaxBytes: MaxSize}
+
+// Load reads a scenario file. Errors in its content are a [*configfile.Error].
 func Load(path string) (*Scenario, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("scenario: %w", err)
-	}
-	defer func() { _ = f.Close() }() // only read from
-	src, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	src, err := configfile.Load(path, options)
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
@@ -28,30 +21,19 @@ func Load(path string) (*Scenario, error) {
 }
 
 // Parse reads a scenario. The name stands for the file in errors, which are
-// all of type [Problems]. Bytes that are not a scenario are an error, never a
-// panic.
+// all of type [*configfile.Error]. Bytes that are not a scenario are an error, never
+// a panic.
 func Parse(name string, src []byte) (*Scenario, error) {
-	r := &reader{file: name}
-	s := r.parse(src)
-	if len(r.problems) > 0 {
-		return nil, r.problems.sorted()
+	root, file := configfile.Parse(name, src, options)
+	s := parse(root)
+	if err := file.Err(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
 
-func (r *reader) parse(src []byte) *Scenario {
-	if len(src) > MaxSize {
-		r.fail(nil, "", "the file is larger than %d bytes", MaxSize)
-		return nil
-	}
-	if !r.shallow(src) {
-		return nil
-	}
-	root := r.tree(src)
-	if root == nil {
-		return nil
-	}
-	m, ok := r.mapping("", root, "name", "description", "horizon", "clients", "fleet", "owner", "workload", "provider")
+func parse(root *configfile.Node) *Scenario {
+	m, ok := only(root, "name", "description", "horizon", "clients", "fleet", "owner", "workload", "provider")
 	if !ok {
 		return nil
 	}
@@ -66,77 +48,20 @@ func (r *reader) parse(src []byte) *Scenario {
 		Workload:    workload(m),
 	}
 	if strings.Trim(s.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-		m.fail("name", "%q must be of lower-case letters, digits, '-', '_' and '.'", clip(s.Name))
+		m.Want("name", "lower-case letters, digits, '-', '_' and '.'")
 	}
 	s.Provider = provider(m, s.Horizon, s.Workload.Kind)
 	if s.Workload.Kind == Bulk {
 		for _, field := range []string{"clients", "fleet", "owner"} {
-			if m.has(field) {
-				m.fail(field, "does not belong to workload kind %s, whose users are workload.users and which no interval paces", Bulk)
+			if m.Has(field) {
+				m.Fail(field, "does not belong to workload kind %s, whose users are workload.users and which no interval paces", Bulk)
 			}
 		}
-		if s.Provider.Batch == nil && !m.has("provider") {
-			m.fail("provider", "is required for workload kind %s, with a batch", Bulk)
+		if s.Provider.Batch == nil && !m.Has("provider") {
+			m.Fail("provider", "is missing; want a mapping with a batch for workload kind %s", Bulk)
 		}
 	}
 	return s
-}
-
-// shallow reports nesting that no scenario has, before the parser, which
-// recurses, sees it: brackets, and what can nest within one line. Brackets in
-// text count too, which costs nobody anything.
-func (r *reader) shallow(src []byte) bool {
-	const maxDepth, maxLine = 20, 1000
-	depth, line, column := 0, 1, 0
-	for _, c := range src {
-		column++
-		switch c {
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth = max(0, depth-1)
-		case '\n':
-			line, column = line+1, 0
-		}
-		if depth > maxDepth || column > maxLine {
-			r.problems = append(r.problems, Problem{File: r.file, Line: line, Column: column, Message: fmt.Sprintf(
-				"brackets may nest %d deep and lines may be %d bytes long", maxDepth, maxLine)})
-			return false
-		}
-	}
-	return true
-}
-
-// tree parses YAML into one document's root, or reports why not.
-func (r *reader) tree(src []byte) ast.Node {
-	// Duplicate keys are let through here and reported with everything else.
-	file, err := parser.ParseBytes(src, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		p := Problem{File: r.file, Line: 1, Column: 1, Message: "is not YAML"}
-		if at, ok := errors.AsType[yaml.Error](err); ok {
-			p.Message = "is not YAML: " + at.GetMessage()
-			if t := at.GetToken(); t != nil && t.Position != nil {
-				p.Line, p.Column = t.Position.Line, t.Position.Column
-			}
-		}
-		r.problems = append(r.problems, p)
-		return nil
-	}
-	var root ast.Node
-	for _, doc := range file.Docs {
-		if doc.Body == nil {
-			continue
-		}
-		if root != nil {
-			r.fail(tokenOf(doc.Body), "", "a second document: a file holds one scenario")
-			return nil
-		}
-		root = doc.Body
-	}
-	if root == nil {
-		r.fail(nil, "", "is empty: a scenario needs at least a name")
-	}
-	return root
 }
 
 func owner(root mapping) Owner {
@@ -160,11 +85,11 @@ func workload(root mapping) Workload {
 	switch {
 	case w.Kind == Open:
 		m.require("rate")
-	case w.Kind == Bulk && m.has("rate"):
-		m.fail("rate", "belongs to workload kind open, not to %s", w.Kind)
+	case w.Kind == Bulk && m.Has("rate"):
+		m.Fail("rate", "belongs to workload kind open, not to %s", w.Kind)
 	}
-	if w.Kind != Open && m.has("burst") {
-		m.fail("burst", "belongs to workload kind %s, not to %s", Open, w.Kind)
+	if w.Kind != Open && m.Has("burst") {
+		m.Fail("burst", "belongs to workload kind %s, not to %s", Open, w.Kind)
 	}
 	if w.Kind == Bulk {
 		return bulk(m, w)
@@ -174,8 +99,8 @@ func workload(root mapping) Workload {
 	w.Active = m.duration("active", 0, time.Second, MaxHorizon)
 	w.Pause = m.duration("pause", 0, time.Second, MaxHorizon)
 	for _, field := range []string{"rows", "users"} {
-		if m.has(field) {
-			m.fail(field, "belongs to workload kind %s, not to %s", Bulk, w.Kind)
+		if m.Has(field) {
+			m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, w.Kind)
 		}
 	}
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxCount)
@@ -193,12 +118,12 @@ func bulk(m mapping, w Workload) Workload {
 	w.Users = m.integer("users", DefaultUsers, 1, MaxClients)
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxPlaces)
 	for _, field := range []string{"active", "pause"} {
-		if m.has(field) {
-			m.fail(field, "does not belong to workload kind %s", Bulk)
+		if m.Has(field) {
+			m.Fail(field, "does not belong to workload kind %s", Bulk)
 		}
 	}
-	if m.has("cost") {
-		m.fail("cost", "does not belong to workload kind %s, where a batch costs one for each row", Bulk)
+	if m.Has("cost") {
+		m.Fail("cost", "does not belong to workload kind %s, where a batch costs one for each row", Bulk)
 	}
 	return w
 }

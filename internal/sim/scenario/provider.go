@@ -3,6 +3,8 @@ package scenario
 import (
 	"slices"
 	"time"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
@@ -20,8 +22,8 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 		p.Latency = latency(l)
 	}
 	p.Batch, p.Hint = batch(m, kind)
-	for _, e := range m.list("limits") {
-		if l, ok := limit(m.r, e); ok {
+	for _, n := range m.list("limits") {
+		if l, ok := limit(n); ok {
 			p.Limits = append(p.Limits, l)
 		}
 	}
@@ -36,8 +38,8 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 			CountsRejected: t.boolean("counts_rejected"),
 		}
 		for _, field := range []string{"retry_after_factor", "retry_after_constant"} {
-			if t.has(field) && p.Throttle.RetryAfter == RetryNone {
-				t.fail(field, "needs a retry_after other than %s", RetryNone)
+			if t.Has(field) && p.Throttle.RetryAfter == RetryNone {
+				t.Fail(field, "needs a retry_after other than %s", RetryNone)
 			}
 		}
 	}
@@ -67,8 +69,8 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 func batch(m mapping, kind WorkloadKind) (b *Batch, hint int) {
 	if kind != Bulk {
 		for _, field := range []string{"batch", "hint"} {
-			if m.has(field) {
-				m.fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
+			if m.Has(field) {
+				m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
 			}
 		}
 		return nil, 0
@@ -99,19 +101,19 @@ func latency(m mapping) Latency {
 	check := func(name, base string, p50, p99 time.Duration) {
 		switch {
 		case p99 < p50:
-			m.fail(name, "%s must be at least %s, which is %s", short(p99), base, short(p50))
+			m.Fail(name, "is %s; want at least %s, which is %s", short(p99), base, short(p50))
 		case p50 == 0 && p99 > 0:
-			m.fail(name, "%s is impossible for a lognormal latency whose %s is 0s", short(p99), base)
+			m.Fail(name, "is %s, which is impossible for a lognormal latency whose %s is 0s", short(p99), base)
 		}
 	}
-	if m.has("p99") {
+	if m.Has("p99") {
 		check("p99", "p50", l.P50, l.P99)
 	}
-	if m.has("uplink_p99") {
+	if m.Has("uplink_p99") {
 		check("uplink_p99", "uplink_p50", l.UplinkP50, l.UplinkP99)
 	}
-	if m.has("uplink_p50") && l.UplinkP50 > l.P50 {
-		m.fail("uplink_p50", "%s must be at most p50, which is %s", short(l.UplinkP50), short(l.P50))
+	if m.Has("uplink_p50") && l.UplinkP50 > l.P50 {
+		m.Fail("uplink_p50", "is %s; want at most p50, which is %s", short(l.UplinkP50), short(l.P50))
 	}
 	return l
 }
@@ -130,9 +132,9 @@ var fields = []struct {
 	{Slowdown, []string{"knee", "factor"}, nil},
 }
 
-func limit(r *reader, e entry) (Limit, bool) {
+func limit(n *configfile.Node) (Limit, bool) {
 	all := []string{"kind", "rate", "burst", "limit", "window", "align", "knee", "factor"}
-	m, ok := r.mapping(e.path, e.node, all...)
+	m, ok := only(n, all...)
 	if !ok {
 		return Limit{}, false
 	}
@@ -141,9 +143,9 @@ func limit(r *reader, e entry) (Limit, bool) {
 	if kind == "" {
 		return Limit{}, false
 	}
-	before := len(r.problems)
+	before := m.File().Failed()
 	checkFields(m, kind, all[1:])
-	if len(r.problems) > before {
+	if m.File().Failed() > before {
 		return Limit{}, false
 	}
 	l := Limit{Kind: kind}
@@ -153,7 +155,7 @@ func limit(r *reader, e entry) (Limit, bool) {
 		l.Rate = m.rate("rate")
 		l.Burst = m.integer("burst", 1, 1, MaxCount)
 		if fill := float64(l.Burst) * float64(l.Rate.Interval()); fill > float64(MaxFill) {
-			m.fail("burst", "%d at %s would take more than %s to fill", l.Burst, l.Rate, short(MaxFill))
+			m.Fail("burst", "is %d, which at %s would take more than %s to fill", l.Burst, l.Rate, short(MaxFill))
 		}
 	case FixedWindow:
 		l.Count = m.integer("limit", 0, 1, MaxCount)
@@ -173,11 +175,11 @@ func limit(r *reader, e entry) (Limit, bool) {
 	case Slowdown:
 		l.Knee = m.rate("knee")
 		if l.Knee.Count > 0 && l.Knee.PerSecond() < 1 {
-			m.fail("knee", "%s must be at least 1/s, since arrivals of the last second are counted", l.Knee)
+			m.Fail("knee", "is %s; want at least 1/s, since arrivals of the last second are counted", l.Knee)
 		}
 		l.Factor = m.number("factor", 0, 1, 1000, false)
 	}
-	return l, len(r.problems) == before
+	return l, m.File().Failed() == before
 }
 
 // checkFields reports fields that a kind lacks and fields that it does not have.
@@ -188,8 +190,8 @@ func checkFields(m mapping, kind Kind, all []string) {
 		}
 		m.require(f.required...)
 		for _, name := range all {
-			if m.has(name) && !slices.Contains(f.required, name) && !slices.Contains(f.optional, name) {
-				m.fail(name, "does not belong to limit kind %s", kind)
+			if m.Has(name) && !slices.Contains(f.required, name) && !slices.Contains(f.optional, name) {
+				m.Fail(name, "does not belong to limit kind %s", kind)
 			}
 		}
 	}
@@ -209,7 +211,7 @@ func penalty(root mapping) *Penalty {
 	}
 	p.Max = m.duration("max", max(DefaultPenaltyMax, p.Base), time.Millisecond, MaxHorizon)
 	if p.Max < p.Base {
-		m.fail("max", "%s must be at least base, which is %s", short(p.Max), short(p.Base))
+		m.Fail("max", "is %s; want at least base, which is %s", short(p.Max), short(p.Base))
 	}
 	return p
 }
@@ -217,8 +219,8 @@ func penalty(root mapping) *Penalty {
 func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 	var list []Change
 	total, last := 1.0, time.Duration(-1)
-	for _, e := range root.list("changes") {
-		m, ok := root.r.mapping(e.path, e.node, "at", "over", "scale", "hint", "knee")
+	for _, n := range root.list("changes") {
+		m, ok := only(n, "at", "over", "scale", "hint", "knee")
 		if !ok {
 			continue
 		}
@@ -227,28 +229,28 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 		case kind != Bulk:
 			m.require("scale")
 			for _, field := range []string{"hint", "knee"} {
-				if m.has(field) {
-					m.fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
+				if m.Has(field) {
+					m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
 				}
 			}
-		case m.has("over"):
-			m.fail("over", "does not belong to workload kind %s", Bulk)
-		case !m.has("hint") && !m.has("knee") && !m.has("scale"):
-			m.fail("scale", "at least one of scale, hint and knee is required")
+		case m.Has("over"):
+			m.Fail("over", "does not belong to workload kind %s", Bulk)
+		case !m.Has("hint") && !m.Has("knee") && !m.Has("scale"):
+			m.Fail("scale", "is missing; want at least one of scale, hint and knee")
 		}
-		before := len(m.r.problems)
+		before := m.File().Failed()
 		c := Change{
 			At: m.duration("at", 0, 0, horizon), Over: m.duration("over", 0, DriftSteps*time.Millisecond, MaxHorizon), Scale: m.number("scale", 1, 0, 1000, true),
 			Hint: m.integer("hint", 0, 1, MaxPlaces), Knee: m.integer("knee", 0, 1, MaxPlaces),
 		}
-		if !m.has("at") || len(m.r.problems) > before {
+		if !m.Has("at") || m.File().Failed() > before {
 			continue
 		}
 		if c.At <= last {
-			m.fail("at", "%s must be later than the change before it, at %s", short(c.At), short(last))
+			m.Fail("at", "is %s; want later than the change before it, at %s", short(c.At), short(last))
 		}
 		if total *= c.Scale; total < 1e-3 || total > 1e3 {
-			m.fail("scale", "the changes so far multiply to %g, which must be from 0.001 to 1000", total)
+			m.Fail("scale", "makes the changes so far multiply to %g; want from 0.001 to 1000", total)
 			total = 1
 		}
 		last = c.At + c.Over
@@ -259,8 +261,8 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 
 func faults(root mapping, horizon time.Duration) []Fault {
 	var list []Fault
-	for _, e := range root.list("faults") {
-		m, ok := root.r.mapping(e.path, e.node, "at", "for", "kind")
+	for _, n := range root.list("faults") {
+		m, ok := only(n, "at", "for", "kind")
 		if !ok {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
@@ -192,131 +193,131 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 	provider := func(line string) string { return "name: x\nprovider:\n  " + line + "\n" }
 	limit := func(fields string) string { return provider("limits: [{" + fields + "}]") }
 	tests := []struct{ src, want string }{
-		{"", "1:1: is empty"},
-		{"nonsense", `1:1: must be a mapping, got "nonsense"`},
-		{"name: [", "1:7: is not YAML: "},
-		{"name: x\n---\nname: y", "3:5: a second document"},
-		{strings.Repeat("[", 50), "1:21: brackets may nest 20 deep"},
-		{"# " + strings.Repeat("x", 1000), "1:1001: brackets may nest 20 deep and lines may be 1000 bytes long"},
-		{strings.Repeat("#\n", 40_000), "1:1: the file is larger than 65536 bytes"},
-		{"horizon: 1h", "1:1: name: is required"},
-		{"name: ''", "1:7: name: must not be empty"},
-		{"name: 5", `1:7: name: must be text, got "5"`},
-		{"name: A b", `1:7: name: "A b" must be of lower-case letters`},
+		{"", "is empty: it needs a name and perhaps workload and provider"},
+		{"nonsense", `1:1: is a text; want a mapping`},
+		{"name: [", "1:7: is not valid YAML here: sequence end token ']' not found"},
+		{"name: x\n---\nname: y", "3:1: holds a second document: write each scenario into a file of its own"},
+		{strings.Repeat("[", 50), "1:33: is nested more than 32 levels deep: a scenario needs fewer than ten"},
+		{"# " + strings.Repeat("x", 1000), "is empty: it needs a name and perhaps workload and provider"},
+		{strings.Repeat("#\n", 40_000), "has more than 65536 bytes"},
+		{"horizon: 1h", "1:1: name: is missing; want "},
+		{"name: ''", "1:7: name: is empty; want a text"},
+		{"name: 5", "1:7: name: is 5; want a text"},
+		{"name: A b", `1:7: name: is "A b"; want lower-case letters, digits, '-', '_' and '.'`},
 		{"name: " + strings.Repeat("a", 65), "1:7: name: is longer than 64 characters"},
-		{"name: x\nnmae: y", "2:1: nmae: unknown field, want one of name, description,"},
-		{"name: x\nclients: 1\nclients: 2", "3:1: clients: given twice"},
-		{"name: x\n5: y", `2:1: keys must be plain field names, got "5"`},
-		{"name: &a x", "1:7: name: must be text, got an anchor, alias,"},
-		{"name: x\n<<: {clients: 2}", "2:1: keys must be plain field names, got an anchor, alias, merge key"},
-		{"name: x\nhorizon: 0s", "2:10: horizon: 0s must be from 1s to 31d"},
-		{"name: x\nhorizon: 32d", "2:10: horizon: 32d must be from 1s to 31d"},
-		{"name: x\nhorizon: soon", `2:10: horizon: "soon": a duration is a number and a unit`},
-		{"name: x\nhorizon: 60", `2:10: horizon: "60": a duration is a number and a unit`},
-		{"name: x\nhorizon: [1h]", "2:10: horizon: must be a duration such as 250ms, 15m or 1d, got a list"},
-		{"name: x\nhorizon:", "2:10: horizon: must be a duration such as 250ms, 15m or 1d, got nothing"},
-		{"name: x\nclients: 0", "2:10: clients: 0 must be a whole number from 1 to 1000"},
-		{"name: x\nclients: 1.5", `2:10: clients: must be a whole number, got "1.5"`},
-		{"name: x\nclients: \"2\"", `2:10: clients: must be a whole number, got "2"`},
+		{"name: x\nnmae: y", "2:1: nmae: is not a field here: did you mean name?"},
+		{"name: x\nclients: 1\nclients: 2", "3:1: clients: is set twice, first at line 2: remove one"},
+		{"name: x\n5: y", "2:1: 5: is not a field here: want one of name, description, horizon, clients, fleet, owner, workload, provider"},
+		{"name: &a x", "1:7: name: is an anchor or alias, which scenario files do not have: write the value out"},
+		{"name: x\n<<: {clients: 2}", "2:1: <<: merges another mapping, which scenario files do not have: write the values out"},
+		{"name: x\nhorizon: 0s", `2:10: horizon: is "0s"; want from 1s to 31d`},
+		{"name: x\nhorizon: 32d", `2:10: horizon: is "32d"; want from 1s to 31d`},
+		{"name: x\nhorizon: soon", `2:10: horizon: is "soon"; want a duration with a unit`},
+		{"name: x\nhorizon: 60", "2:10: horizon: is 60; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{"name: x\nhorizon: [1h]", "2:10: horizon: is a list; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{"name: x\nhorizon:", "2:10: horizon: has no value; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{"name: x\nclients: 0", "2:10: clients: is 0; want a whole number from 1 to 1000"},
+		{"name: x\nclients: 1.5", "2:10: clients: is 1.5; want a whole number from 1 to 1000"},
+		{"name: x\nclients: \"2\"", `2:10: clients: is "2"; want a whole number`},
 		{"name: x\nclients: 99999999999999999999", `clients: `},
-		{"name: x\nfleet: 1", `2:8: fleet: must be true or false, got "1"`},
-		{"name: x\nowner: 1s", `2:8: owner: must be a mapping, got "1s"`},
-		{"name: x\nowner: {ceiling: 0s}", "2:18: owner.ceiling: 0s must be from 1µs to 1d"},
-		{"name: x\nowner: {ceiling: -1s}", "2:18: owner.ceiling: -1s must be from 1µs to 1d"},
-		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: "closed" must be one of backlog, open, bulk`},
-		{"name: x\nworkload: {kind: [open]}", "2:18: workload.kind: must be one of backlog, open, bulk, got a list"},
-		{"name: x\nworkload: {kind: open}", "2:12: workload.rate: is required"},
-		{"name: x\nworkload: {max_in_flight: 0}", "2:27: workload.max_in_flight: 0 must be a whole number from 1 to"},
-		{"name: x\nworkload: {cost: {mean: 0}}", "2:25: workload.cost.mean: 0 must be above 0"},
-		{"name: x\nworkload: {cost: {mean: .nan}}", "2:25: workload.cost.mean: must be a number"},
+		{"name: x\nfleet: 1", "2:8: fleet: is 1; want true or false"},
+		{"name: x\nowner: 1s", `2:8: owner: is a text; want a mapping`},
+		{"name: x\nowner: {ceiling: 0s}", `2:18: owner.ceiling: is "0s"; want from 1µs to 1d`},
+		{"name: x\nowner: {ceiling: -1s}", `2:18: owner.ceiling: is "-1s"; want from 1µs to 1d`},
+		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: is "closed"; want one of backlog, open, bulk`},
+		{"name: x\nworkload: {kind: [open]}", "2:18: workload.kind: is a list; want one of backlog, open, bulk"},
+		{"name: x\nworkload: {kind: open}", "2:11: workload.rate: is missing; want a rate such as 10/s or 600/min"},
+		{"name: x\nworkload: {max_in_flight: 0}", "2:27: workload.max_in_flight: is 0; want a whole number from 1 to"},
+		{"name: x\nworkload: {cost: {mean: 0}}", "2:25: workload.cost.mean: is 0; want a number above 0 and at most 1e+09"},
+		{"name: x\nworkload: {cost: {mean: .nan}}", "2:25: workload.cost.mean: is a YAML value that no field takes: want a text, number, true, false, list or mappi"},
 		{"name: x\nworkload: {rows: 5}", "2:18: workload.rows: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nworkload: {kind: open, rate: 1/s, users: 2}", "2:42: workload.users: belongs to workload kind bulk, not to open"},
-		{"name: x\nworkload: {kind: bulk}\nprovider: {batch: {per_row: 1ms}}", "2:12: workload.rows: is required"},
-		{"name: x\nworkload: {kind: bulk, rows: 0}\nprovider: {batch: {per_row: 1ms}}", "2:30: workload.rows: 0 must be a whole number from 1 to 10000000"},
-		{"name: x\nworkload: {kind: bulk, rows: 1, users: 0}\nprovider: {batch: {per_row: 1ms}}", "2:40: workload.users: 0 must be a whole number from 1 to 1000"},
-		{"name: x\nworkload: {kind: bulk, rows: 1, max_in_flight: 1001}\nprovider: {batch: {per_row: 1ms}}", "2:48: workload.max_in_flight: 1001 must be a whole number from 1 to 1000"},
+		{"name: x\nworkload: {kind: bulk}\nprovider: {batch: {per_row: 1ms}}", "2:11: workload.rows: is missing; want a whole number"},
+		{"name: x\nworkload: {kind: bulk, rows: 0}\nprovider: {batch: {per_row: 1ms}}", "2:30: workload.rows: is 0; want a whole number from 1 to 10000000"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, users: 0}\nprovider: {batch: {per_row: 1ms}}", "2:40: workload.users: is 0; want a whole number from 1 to 1000"},
+		{"name: x\nworkload: {kind: bulk, rows: 1, max_in_flight: 1001}\nprovider: {batch: {per_row: 1ms}}", "2:48: workload.max_in_flight: is 1001; want a whole number from 1 to 1000"},
 		{"name: x\nworkload: {kind: bulk, rows: 1, cost: {mean: 2}}\nprovider: {batch: {per_row: 1ms}}", "2:39: workload.cost: does not belong to workload kind bulk"},
 		{"name: x\nworkload: {kind: bulk, rows: 1, rate: 1/s}\nprovider: {batch: {per_row: 1ms}}", "2:39: workload.rate: belongs to workload kind open, not to bulk"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}", "provider: is required for workload kind bulk"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {hint: 4}", "3:12: provider.batch: is required"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {overhead: 1s}}", "3:20: provider.batch.per_row: is required"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 0s}}", "3:29: provider.batch.per_row: 0s must be from 1µs to 1m"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, max_rows: 0}}", "3:44: provider.batch.max_rows: 0 must be"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, spread: -1}}", "3:42: provider.batch.spread: -1 must be at least 0"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, knee: 0}}", "3:40: provider.batch.knee: 0 must be"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, rows: 1}}", "3:34: provider.batch.rows: unknown field, want one of overhead, per_row, max_rows, spread, knee, shared_knee"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, hint: 0}", "3:41: provider.hint: 0 must be"},
-		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, changes: [{at: 1m}]}", "provider.changes[0].scale: at least one of scale, hint and knee is required"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}", "1:1: provider: is missing; want a mapping with a batch for workload kind bulk"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {hint: 4}", "3:11: provider.batch: is missing; want a mapping with per_row"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {overhead: 1s}}", "3:19: provider.batch.per_row: is missing; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 0s}}", `3:29: provider.batch.per_row: is "0s"; want from 1µs to 1m`},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, max_rows: 0}}", "3:44: provider.batch.max_rows: is 0; want"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, spread: -1}}", "3:42: provider.batch.spread: is -1; want a number at least 0 and at most 3"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, knee: 0}}", "3:40: provider.batch.knee: is 0; want"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms, rows: 1}}", "3:34: provider.batch.rows: is not a field here: want one of overhead, per_row, max_rows, spread, knee, shared_knee"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, hint: 0}", "3:41: provider.hint: is 0; want"},
+		{"name: x\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}, changes: [{at: 1m}]}", "provider.changes[0].scale: is missing; want at least one of scale, hint and knee"},
 		{"name: x\nclients: 2\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}}", "2:10: clients: does not belong to workload kind bulk"},
 		{"name: x\nowner: {ceiling: 1s}\nworkload: {kind: bulk, rows: 1}\nprovider: {batch: {per_row: 1ms}}", "owner: does not belong to workload kind bulk"},
 		{"name: x\nprovider: {batch: {per_row: 1ms}}", "2:19: provider.batch: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nprovider: {hint: 4}", "2:18: provider.hint: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nprovider: {changes: [{at: 1m, scale: 2, hint: 4}]}", "provider.changes[0].hint: belongs to workload kind bulk, not to backlog"},
-		{"name: x\nworkload: {cost: {spread: -1}}", "2:27: workload.cost.spread: -1 must be at least 0"},
-		{provider("latency: {p99: 1s}"), "3:13: provider.latency.p50: is required"},
-		{provider("latency: {p50: 2s, p99: 1s}"), "3:27: provider.latency.p99: 1s must be at least p50, which is 2s"},
-		{provider("latency: {p50: 0s, p99: 1s}"), "3:27: provider.latency.p99: 1s is impossible for a lognormal latency whose p50 is 0s"},
-		{provider("latency: {p50: 1s, uplink_p50: 2s}"), "3:34: provider.latency.uplink_p50: 2s must be at most p50, which is 1s"},
-		{provider("latency: {p50: 1s, uplink_p99: 1ms}"), "3:34: provider.latency.uplink_p99: 1ms must be at least uplink_p50, which is 100ms"},
-		{provider("limits: {kind: concurrency}"), "3:11: provider.limits: must be a list, got a mapping"},
-		{provider("limits: [concurrency]"), `3:12: provider.limits[0]: must be a mapping, got "concurrency"`},
-		{provider("limits: [" + strings.Repeat("{}, ", 101) + "]"), "provider.limits: has 101 entries, at most 100 are allowed"},
-		{limit("limit: 5"), "3:13: provider.limits[0].kind: is required"},
-		{limit("kind: leaky_bucket"), `3:19: provider.limits[0].kind: "leaky_bucket" must be one of token_bucket, fixed_window,`},
-		{limit("kind: token_bucket"), "3:13: provider.limits[0].rate: is required"},
-		{limit("kind: token_bucket, rate: 0/s"), `3:39: provider.limits[0].rate: "0/s": a rate must be above 0`},
-		{limit("kind: token_bucket, rate: -1/s"), `provider.limits[0].rate: "-1/s": a rate must be above 0`},
-		{limit("kind: token_bucket, rate: 10"), `provider.limits[0].rate: "10": a rate is a number and a unit, such as 10/s`},
-		{limit("kind: token_bucket, rate: 10/week"), `provider.limits[0].rate: "10/week": unknown unit "week" of a rate`},
-		{limit("kind: token_bucket, rate: 1/s, burst: 0"), "provider.limits[0].burst: 0 must be a whole number from 1 to"},
-		{limit("kind: token_bucket, rate: 1/day, burst: 9999"), "provider.limits[0].burst: 9999 at 1/day would take more than 3100d to fill"},
+		{"name: x\nworkload: {cost: {spread: -1}}", "2:27: workload.cost.spread: is -1; want a number at least 0 and at most 3"},
+		{provider("latency: {p99: 1s}"), "3:12: provider.latency.p50: is missing; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{provider("latency: {p50: 2s, p99: 1s}"), "3:27: provider.latency.p99: is 1s; want at least p50, which is 2s"},
+		{provider("latency: {p50: 0s, p99: 1s}"), "3:27: provider.latency.p99: is 1s, which is impossible for a lognormal latency whose p50 is 0s"},
+		{provider("latency: {p50: 1s, uplink_p50: 2s}"), "3:34: provider.latency.uplink_p50: is 2s; want at most p50, which is 1s"},
+		{provider("latency: {p50: 1s, uplink_p99: 1ms}"), "3:34: provider.latency.uplink_p99: is 1ms; want at least uplink_p50, which is 100ms"},
+		{provider("limits: {kind: concurrency}"), "3:11: provider.limits: is a mapping; want a list"},
+		{provider("limits: [concurrency]"), `3:12: provider.limits[0]: is a text; want a mapping`},
+		{provider("limits: [" + strings.Repeat("{}, ", 101) + "]"), "provider.limits: has 101 entries; want at most 100"},
+		{limit("limit: 5"), "3:12: provider.limits[0].kind: is missing; want the kind"},
+		{limit("kind: leaky_bucket"), `3:19: provider.limits[0].kind: is "leaky_bucket"; want one of token_bucket, fixed_window,`},
+		{limit("kind: token_bucket"), "3:12: provider.limits[0].rate: is missing; want a rate such as 10/s or 600/min"},
+		{limit("kind: token_bucket, rate: 0/s"), `3:39: provider.limits[0].rate: is "0/s": a rate must be above 0`},
+		{limit("kind: token_bucket, rate: -1/s"), `provider.limits[0].rate: is "-1/s": a rate must be above 0`},
+		{limit("kind: token_bucket, rate: 10"), "3:39: provider.limits[0].rate: is 10: a rate is a number and a unit, such as 10/s, 600/min, 5000/h or 1500/day"},
+		{limit("kind: token_bucket, rate: 10/week"), `provider.limits[0].rate: is "10/week": unknown unit "week" of a rate`},
+		{limit("kind: token_bucket, rate: 1/s, burst: 0"), "provider.limits[0].burst: is 0; want a whole number from 1 to"},
+		{limit("kind: token_bucket, rate: 1/day, burst: 9999"), "provider.limits[0].burst: is 9999, which at 1/day would take more than 3100d to fill"},
 		{limit("kind: token_bucket, rate: 1/s, limit: 5"), "provider.limits[0].limit: does not belong to limit kind token_bucket"},
-		{limit("kind: fixed_window, limit: 5"), "provider.limits[0].window: is required"},
-		{limit("kind: fixed_window, limit: 5, window: 1m, align: last"), `provider.limits[0].align: "last" must be one of epoch, first`},
-		{limit("kind: sliding_window, limit: 0, window: 1m"), "provider.limits[0].limit: 0 must be a whole number from 1 to"},
+		{limit("kind: fixed_window, limit: 5"), "provider.limits[0].window: is missing; want "},
+		{limit("kind: fixed_window, limit: 5, window: 1m, align: last"), `provider.limits[0].align: is "last"; want one of epoch, first`},
+		{limit("kind: sliding_window, limit: 0, window: 1m"), "provider.limits[0].limit: is 0; want a whole number from 1 to"},
 		{limit("kind: sliding_window, limit: 1, window: 1m, align: first"), "provider.limits[0].align: does not belong to limit kind sliding_window"},
 		{limit("kind: concurrency, limit: 1, window: 1m"), "provider.limits[0].window: does not belong to limit kind concurrency"},
-		{limit("kind: cost_window, limit: 0, window: 1m"), "provider.limits[0].limit: 0 must be above 0"},
-		{limit("kind: busy_time, limit: 20, window: 1m"), `provider.limits[0].limit: "20": a duration is a number and a unit`},
-		{limit("kind: slowdown, knee: 30/min, factor: 2"), "provider.limits[0].knee: 30/min must be at least 1/s"},
-		{limit("kind: slowdown, knee: 3/s, factor: 0.5"), "provider.limits[0].factor: 0.5 must be at least 1"},
-		{provider("throttle: {status: 200}"), "3:22: provider.throttle.status: 200 must be a whole number from 400 to 599"},
-		{provider("throttle: {retry_after: minutes}"), `provider.throttle.retry_after: "minutes" must be one of seconds, ms, http_date, exact, none`},
-		{provider("throttle: {headers: slack}"), `provider.throttle.headers: "slack" must be one of none, github, openai, anthropic, ietf`},
-		{provider("throttle: {counts_rejected: maybe}"), `provider.throttle.counts_rejected: must be true or false, got "maybe"`},
-		{provider("penalty: {factor: 2}"), "3:13: provider.penalty.base: is required"},
-		{provider("penalty: {base: 5s, factor: 0.9}"), "provider.penalty.factor: 0.9 must be at least 1"},
-		{provider("penalty: {base: 5s, max: 1s}"), "provider.penalty.max: 1s must be at least base, which is 5s"},
-		{provider("suspend: {throttles: 5}"), "provider.suspend.within: is required"},
-		{provider("suspend: {throttles: 0, within: 1m}"), "provider.suspend.throttles: 0 must be a whole number from 1 to"},
+		{limit("kind: cost_window, limit: 0, window: 1m"), "3:39: provider.limits[0].limit: is 0; want a number above 0 and at most 1e+12"},
+		{limit("kind: busy_time, limit: 20, window: 1m"), "3:37: provider.limits[0].limit: is 20; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{limit("kind: slowdown, knee: 30/min, factor: 2"), "provider.limits[0].knee: is 30/min; want at least 1/s"},
+		{limit("kind: slowdown, knee: 3/s, factor: 0.5"), "3:48: provider.limits[0].factor: is 0.5; want a number at least 1 and at most 1000"},
+		{provider("throttle: {status: 200}"), "3:22: provider.throttle.status: is 200; want a whole number from 400 to 599"},
+		{provider("throttle: {retry_after: minutes}"), `provider.throttle.retry_after: is "minutes"; want one of seconds, ms, http_date, exact, none`},
+		{provider("throttle: {headers: slack}"), `provider.throttle.headers: is "slack"; want one of none, github, openai, anthropic, ietf`},
+		{provider("throttle: {counts_rejected: maybe}"), `provider.throttle.counts_rejected: is "maybe"; want true or false`},
+		{provider("penalty: {factor: 2}"), "3:12: provider.penalty.base: is missing; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
+		{provider("penalty: {base: 5s, factor: 0.9}"), "3:31: provider.penalty.factor: is 0.9; want a number at least 1 and at most 1000"},
+		{provider("penalty: {base: 5s, max: 1s}"), "provider.penalty.max: is 1s; want at least base, which is 5s"},
+		{provider("suspend: {throttles: 5}"), "provider.suspend.within: is missing; want "},
+		{provider("suspend: {throttles: 0, within: 1m}"), "provider.suspend.throttles: is 0; want a whole number from 1 to"},
 		{provider("strangers: {rate: 1/s, on: 1m}"), "provider.strangers.on: and off go together"},
 		{provider("throttle: {retry_after_factor: 1000}"), "provider.throttle.retry_after_factor: needs a retry_after other than none"},
-		{provider("throttle: {retry_after: ms, retry_after_factor: 0}"), "provider.throttle.retry_after_factor: 0 must be at least 1e-06"},
-		{provider("penalty: {base: 5s, fixed: 1}"), `provider.penalty.fixed: must be true or false, got "1"`},
-		{provider("changes: [{at: 1m, over: 10m, scale: 2}, {at: 10m, scale: 1}]"), "provider.changes[1].at: 10m must be later than the change before it, at 11m"},
+		{provider("throttle: {retry_after: ms, retry_after_factor: 0}"), "provider.throttle.retry_after_factor: is 0; want a number at least 1e-06"},
+		{provider("penalty: {base: 5s, fixed: 1}"), "provider.penalty.fixed: is 1; want true or false"},
+		{provider("changes: [{at: 1m, over: 10m, scale: 2}, {at: 10m, scale: 1}]"), "provider.changes[1].at: is 10m; want later than the change before it, at 11m"},
 		{"name: x\nworkload: {burst: 5}", "2:19: workload.burst: belongs to workload kind open, not to backlog"},
 		{"name: x\nworkload: {pause: 1h}", "workload.active: and pause go together"},
 		{"name: x\nworkload: {kind: bulk, rows: 1, active: 1h}\nprovider: {batch: {per_row: 1ms}}", "2:41: workload.active: does not belong to workload kind bulk"},
-		{provider("strangers: {}"), "provider.strangers.rate: is required"},
-		{provider("changes: [{at: 2h, scale: 1}]"), "provider.changes[0].at: 2h must be from 0s to 1h"},
-		{provider("changes: [{at: 1m, scale: 0}]"), "provider.changes[0].scale: 0 must be above 0"},
-		{provider("changes: [{at: 2m, scale: 1}, {at: 2m, scale: 1}]"), "provider.changes[1].at: 2m must be later than the change before it, at 2m"},
-		{provider("changes: [{at: 1m, scale: 900}, {at: 2m, scale: 900}]"), "provider.changes[1].scale: the changes so far multiply to 810000"},
-		{provider("changes: [{scale: 1}]"), "provider.changes[0].at: is required"},
-		{provider("faults: [{at: 1m, kind: outage}]"), "provider.faults[0].for: is required"},
-		{provider("faults: [{at: 61m, for: 1s, kind: outage}]"), "provider.faults[0].at: 61m must be from 0s to 1h"},
-		{provider("faults: [{at: 1m, for: 0s, kind: outage}]"), "provider.faults[0].for: 0s must be from 1ms to 31d"},
-		{provider("faults: [{at: 1m, for: 1s, kind: fire}]"), `provider.faults[0].kind: "fire" must be one of outage, slow, reset`},
+		{provider("strangers: {}"), "provider.strangers.rate: is missing; want "},
+		{provider("changes: [{at: 2h, scale: 1}]"), `3:18: provider.changes[0].at: is "2h"; want from 0s to 1h`},
+		{provider("changes: [{at: 1m, scale: 0}]"), "3:29: provider.changes[0].scale: is 0; want a number above 0 and at most 1000"},
+		{provider("changes: [{at: 2m, scale: 1}, {at: 2m, scale: 1}]"), "provider.changes[1].at: is 2m; want later than the change before it, at 2m"},
+		{provider("changes: [{at: 1m, scale: 900}, {at: 2m, scale: 900}]"), "provider.changes[1].scale: makes the changes so far multiply to 810000"},
+		{provider("changes: [{scale: 1}]"), "provider.changes[0].at: is missing; want "},
+		{provider("faults: [{at: 1m, kind: outage}]"), "provider.faults[0].for: is missing; want "},
+		{provider("faults: [{at: 61m, for: 1s, kind: outage}]"), `3:17: provider.faults[0].at: is "61m"; want from 0s to 1h`},
+		{provider("faults: [{at: 1m, for: 0s, kind: outage}]"), `3:26: provider.faults[0].for: is "0s"; want from 1ms to 31d`},
+		{provider("faults: [{at: 1m, for: 1s, kind: fire}]"), `provider.faults[0].kind: is "fire"; want one of outage, slow, reset`},
 	}
 	for _, tt := range tests {
 		s, err := scenario.Parse("f.yaml", []byte(tt.src))
-		problems, ok := errors.AsType[scenario.Problems](err)
+		problems, ok := errors.AsType[*configfile.Error](err)
 		if !ok || s != nil {
 			t.Errorf("%q: %v, %v, want problems", head(tt.src), s, err)
 			continue
 		}
-		if len(problems) != 1 {
-			t.Errorf("%q: %d problems, want 1:\n%v", head(tt.src), len(problems), err)
+		if len(problems.Problems) != 1 {
+			t.Errorf("%q: %d problems, want 1:\n%v", head(tt.src), len(problems.Problems), err)
 		}
 		if !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "f.yaml:") {
 			t.Errorf("%q:\ngot  %v\nwant %s", head(tt.src), err, tt.want)
@@ -335,25 +336,30 @@ provider:
   faults: [{at: 9h, for: 1s, kind: outage}]
 speed: high
 `))
-	want := `f.yaml:1:1: name: is required
-f.yaml:1:10: clients: 0 must be a whole number from 1 to 1000
-f.yaml:4:34: provider.limits[0].rate: "0/s": a rate must be above 0
-f.yaml:5:8: provider.limits[1].limit: is required
+	want := `f.yaml:1:1: name: is missing; want a text
+f.yaml:1:10: clients: is 0; want a whole number from 1 to 1000
+f.yaml:4:34: provider.limits[0].rate: is "0/s": a rate must be above 0
+f.yaml:5:7: provider.limits[1].limit: is missing; want a number, or a duration for busy_time
 f.yaml:5:47: provider.limits[1].burst: does not belong to limit kind fixed_window
-f.yaml:6:17: provider.faults[0].at: 9h must be from 0s to 1h
-f.yaml:7:1: speed: unknown field, want one of name, description, horizon, clients, fleet, owner, workload, provider`
+f.yaml:6:17: provider.faults[0].at: is "9h"; want from 0s to 1h
+f.yaml:7:1: speed: is not a field here: want one of name, description, horizon, clients, fleet, owner, workload, provider`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if p, ok := errors.AsType[scenario.Problem](err); !ok || p.Field != "name" {
+	if p, ok := errors.AsType[configfile.Problem](err); !ok || p.Field != "name" {
 		t.Errorf("the first problem is %+v, want that of name", p)
 	}
 }
 
 func TestProblemsAreBounded(t *testing.T) {
-	_, err := scenario.Parse("f.yaml", []byte("name: x\n"+strings.Repeat("a: 1\n", 10_000)))
-	if problems, ok := errors.AsType[scenario.Problems](err); !ok || len(problems) != 100 {
-		t.Errorf("%d problems, want 100", len(problems))
+	var src strings.Builder
+	src.WriteString("name: x\n")
+	for i := range 1000 {
+		fmt.Fprintf(&src, "a%d: 1\n", i)
+	}
+	_, err := scenario.Parse("f.yaml", []byte(src.String()))
+	if problems, ok := errors.AsType[*configfile.Error](err); !ok || len(problems.Problems) != 51 {
+		t.Errorf("%v, want 50 problems and how many more there are", err)
 	}
 }
 
@@ -426,8 +432,8 @@ provider:
 	fmt.Println(err)
 	// Output:
 	// notion 1h0m0s token_bucket 3/s burst 10
-	// notion.yaml:4:39: provider.limits[0].rate: "3/fortnight": unknown unit "fortnight" of a rate, want s, m, min, h, d or day
-	// notion.yaml:5:3: provider.thottle: unknown field, want one of latency, batch, hint, limits, throttle, penalty, suspend, strangers, changes, faults
+	// notion.yaml:4:39: provider.limits[0].rate: is "3/fortnight": unknown unit "fortnight" of a rate, want s, m, min, h, d or day
+	// notion.yaml:5:3: provider.thottle: is not a field here: did you mean throttle?
 }
 
 func FuzzParse(f *testing.F) {
@@ -454,12 +460,12 @@ func FuzzParse(f *testing.F) {
 		case s != nil:
 			t.Error("a scenario beside an error")
 		default:
-			problems, ok := errors.AsType[scenario.Problems](err)
-			if !ok || len(problems) == 0 {
+			problems, ok := errors.AsType[*configfile.Error](err)
+			if !ok || len(problems.Problems) == 0 {
 				t.Errorf("%v is not a list of problems", err)
 			}
-			for _, p := range problems {
-				if p.Line < 1 || p.Column < 1 || p.Message == "" {
+			for _, p := range problems.Problems {
+				if (p.Line < 1 || p.Column < 1) && p.Field != "" || p.Message == "" {
 					t.Errorf("problem without a place: %+v", p)
 				}
 			}

@@ -20,7 +20,7 @@ func Demo() *scenario.Scenario {
 }
 
 // Load is the scenario of a file, or [Demo] when the name is "demo" or empty.
-// Errors in a file's content are [scenario.Problems].
+// Errors in a file's content are a *configfile.Error.
 func Load(file string) (*scenario.Scenario, error) {
 	if file == "" || file == "demo" {
 		return Demo(), nil

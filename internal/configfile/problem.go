@@ -1,0 +1,165 @@
+package configfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a file.
+type Problem struct {
+	// File is the file's name as it was given.
+	File string `json:"file"`
+	// Line and Column are where, from 1; columns count characters. Both are 0
+	// when the problem is with the file as a whole.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
+	// Field is the path of the field, such as streams[0].list.path; empty for the file.
+	Field string `json:"field,omitempty"`
+	// Message says what is there, what is allowed and what to do. It holds no secret.
+	Message string `json:"message"`
+}
+
+// Error is one line: file:line:column: field: message.
+func (p Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(oneLine(p.File))
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+	}
+	if p.Field != "" {
+		b.WriteString(": " + p.Field)
+	}
+	b.WriteString(": " + p.Message)
+	return b.String()
+}
+
+// Error is everything that is wrong with a file, in the order of the file.
+type Error struct {
+	Problems []Problem
+}
+
+// Error has one line for each problem.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives the problems one by one.
+func (e *Error) Unwrap() []error {
+	errs := make([]error, len(e.Problems))
+	for i, p := range e.Problems {
+		errs[i] = p
+	}
+	return errs
+}
+
+// maxProblems bounds a report: a reader who sees this many starts at the top anyway.
+const maxProblems = 50
+
+// File collects what is wrong with a file.
+type File struct {
+	name     string
+	options  Options
+	problems []Problem
+	warnings []string
+	fields   map[string]bool
+	more     int
+}
+
+// NewFile is a file without content, for problems of what is not read by [Parse].
+func NewFile(name string, o Options) *File {
+	return &File{name: name, options: o, fields: map[string]bool{}}
+}
+
+// Fail reports a problem. A field that has one is not reported again, nor is
+// anything below it: the second message would follow from the first.
+func (f *File) Fail(at Place, field, format string, args ...any) {
+	if f.Covered(field) {
+		return
+	}
+	f.fields[field] = true
+	if len(f.problems) == maxProblems {
+		f.more++
+		return
+	}
+	f.problems = append(f.problems, Problem{
+		File: f.name, Line: at.Line, Column: at.Column, Field: shorten(oneLine(field), 200),
+		Message: oneLine(fmt.Sprintf(format, args...)),
+	})
+}
+
+// Warn notes what is not an error.
+func (f *File) Warn(at Place, format string, args ...any) {
+	f.warnings = append(f.warnings, Problem{File: f.name, Line: at.Line, Column: at.Column, Message: oneLine(fmt.Sprintf(format, args...))}.Error())
+}
+
+// Warnings are what was noted, one line each.
+func (f *File) Warnings() []string { return f.warnings }
+
+// Failed is how many fields have a problem.
+func (f *File) Failed() int { return len(f.problems) + f.more }
+
+// Covered reports whether the field or one that holds it has a problem.
+func (f *File) Covered(field string) bool {
+	if field == "" || f.fields[field] {
+		return f.fields[field]
+	}
+	for i := len(field) - 1; i > 0; i-- {
+		if (field[i] == '.' || field[i] == '[') && f.fields[field[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+// Err is an [*Error] with all problems; nil without any.
+func (f *File) Err() error {
+	if len(f.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	all := slices.Clone(f.problems)
+	if f.more > 0 {
+		all = append(all, Problem{File: f.name, Message: fmt.Sprintf("%d more problems are not shown", f.more)})
+	}
+	return &Error{Problems: all}
+}
+
+// oneLine keeps text that quotes the file on one line.
+func oneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c == '\u2028' || c == '\u2029' {
+			return ' '
+		}
+		return c
+	}, s)
+}
+
+// Quote shows a text of a file, shortened.
+func Quote(s string) string {
+	return fmt.Sprintf("%q", shorten(s, 60))
+}
+
+func shorten(s string, limit int) string {
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit]) + "…"
+	}
+	return s
+}
+
+// cause drops the path from an error of the file system: the message has it already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

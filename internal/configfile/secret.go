@@ -1,0 +1,169 @@
+package configfile
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/headway-go/headway/internal/secretfile"
+)
+
+// Env looks up an environment variable; os.LookupEnv is one. A nil Env has
+// no variables.
+type Env func(name string) (value string, ok bool)
+
+// Secret is a text of the file that may be or hold a secret. It prints, logs
+// and marshals as it was written in the file ("${CHAT_TOKEN}"); only
+// [Secret.Reveal] gives what it stands for. The zero value is an absent text.
+type Secret struct {
+	written string
+	// held is behind a pointer, so that printing a struct that keeps a Secret in
+	// an unexported field, where no method is called, shows an address.
+	held *string
+}
+
+// NewSecret is a value that prints as it was written.
+func NewSecret(written, value string) Secret { return Secret{written: written, held: &value} }
+
+// Reveal is the text to send.
+func (s Secret) Reveal() string {
+	if s.held == nil {
+		return ""
+	}
+	return *s.held
+}
+
+// Given reports whether there is one.
+func (s Secret) Given() bool { return s.held != nil }
+
+// String is the text as it was written in the file.
+func (s Secret) String() string { return s.written }
+
+// Format writes the text as it was written, whatever the verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.written) }
+
+// MarshalText gives the text as it was written.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.written), nil }
+
+// references are the ${…} of a text: where each begins, and what stands between its
+// braces; closed is false for one that does not end.
+func references(s string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for from := 0; ; {
+			i := strings.Index(s[from:], "${")
+			if i < 0 {
+				return
+			}
+			at := from + i
+			if at > 0 && s[at-1] == '$' {
+				from = at + 2
+				continue
+			}
+			name, _, closed := strings.Cut(s[at+2:], "}")
+			if !closed {
+				name = "" // nothing is called that
+			}
+			if !yield(at, name) {
+				return
+			}
+			from = at + 2 + len(name)
+		}
+	}
+}
+
+// fromFile is how a reference to a file begins.
+const fromFile = "file:"
+
+// resolve is the text with its references replaced and each $${ as ${. What is
+// wrong with them is reported, and ok false then.
+func (n *Node) resolve() (out string, ok bool) {
+	if !strings.Contains(n.Written, "${") {
+		return n.Written, true
+	}
+	var (
+		b       strings.Builder
+		missing []string
+		done    int
+	)
+	unescape := func(s string) { b.WriteString(strings.ReplaceAll(s, "$${", "${")) }
+	ok = true
+	for at, name := range references(n.Written) {
+		unescape(n.Written[done:at])
+		done = at + len("${}") + len(name)
+		path, isFile := strings.CutPrefix(name, fromFile)
+		switch {
+		case isFile && path != "":
+			value, read := n.secretFile(path)
+			ok = ok && read
+			b.WriteString(value)
+		case !plainName(name):
+			n.Fail("has a ${…} that is not a reference: write ${NAME} with letters, digits and underscores, ${file:PATH}, or $${ for a literal ${")
+			return "", false
+		default:
+			value, set := n.variable(name)
+			if !set && !slices.Contains(missing, name) {
+				missing = append(missing, name)
+			}
+			b.WriteString(value)
+		}
+	}
+	unescape(n.Written[done:])
+	switch len(missing) {
+	case 0:
+		return b.String(), ok
+	case 1:
+		n.Fail("needs the environment variable %s, which is not set", missing[0])
+	default:
+		n.Fail("needs the environment variables %s, which are not set", strings.Join(missing, ", "))
+	}
+	return "", false
+}
+
+// secretFile reads the file of a secret.
+func (n *Node) secretFile(path string) (value string, ok bool) {
+	value, mode, err := secretfile.Read(path)
+	if err != nil {
+		n.Fail("is file %s, which cannot be used: %v; want a file that holds the secret and nothing else", Quote(path), err)
+		return "", false
+	}
+	if mode.Perm()&0o004 != 0 {
+		n.file.Warn(n.At, "%s: every user of this machine can read file %s; chmod 600 it", n.Path, Quote(path))
+	}
+	return value, true
+}
+
+// fill puts the environment into every text below the node.
+func (n *Node) fill() {
+	for _, v := range n.Items {
+		v.fill()
+	}
+	for _, f := range n.Fields {
+		f.Node.fill()
+	}
+	if n.Kind == Text {
+		if value, ok := n.resolve(); ok {
+			n.Value = value
+		}
+	}
+}
+
+// variable looks an environment variable up.
+func (n *Node) variable(name string) (value string, ok bool) {
+	if n.file.options.Env == nil {
+		return "", false
+	}
+	return n.file.options.Env(name)
+}
+
+// plainName reports whether s can be an environment variable's name.
+func plainName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
