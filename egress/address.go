@@ -127,28 +127,45 @@ func (c *call) links(line string, asked *url.URL) string {
 const maxAddress = 8 << 10
 
 // readdresser passes a JSON body on and has the addresses that its members of
-// some names hold lead through the proxy. One that leads elsewhere, or is too long
-// to be held back, becomes null.
+// some names hold lead through the proxy, however the names are written. One that
+// leads elsewhere, or is too long to be held back, becomes null.
 type readdresser struct {
 	w     io.Writer
-	names [][]byte // with their quotes
+	names []string
 	leads func(address string) string
-	held  []byte
-	// The rest of an address that is too long is left out; escaped says that a
-	// backslash came last.
-	skipping, escaped bool
+	held  []byte // nothing while a text is under way
+	// A text is under way that is not held back: it passes, or is left out. Escaped
+	// says that a backslash came last.
+	inText, leftOut, escaped bool
 }
 
 func (d *readdresser) Write(p []byte) (int, error) {
-	d.held = append(d.held, d.skip(p)...)
-	return len(p), d.pass(false)
+	n := len(p)
+	if d.inText {
+		end := d.rest(p)
+		if !d.leftOut {
+			if _, err := d.w.Write(p[:end]); err != nil {
+				return 0, err
+			}
+		}
+		p = p[end:]
+	}
+	d.held = append(d.held, p...)
+	return n, d.pass(false)
 }
 
-// skip gives what follows the text that is left out, if one is.
-func (d *readdresser) skip(p []byte) []byte {
-	if !d.skipping {
-		return p
-	}
+// Close writes what is held back.
+func (d *readdresser) Close() error { return d.pass(true) }
+
+// begin notes that a text is under way, of which the bytes after its quote have
+// come and its end has not.
+func (d *readdresser) begin(begun []byte, leftOut bool) {
+	d.inText, d.leftOut, d.escaped = true, leftOut, false
+	d.rest(begun)
+}
+
+// rest is how many bytes belong to the text under way.
+func (d *readdresser) rest(p []byte) int {
 	for i, c := range p {
 		switch {
 		case d.escaped:
@@ -156,45 +173,45 @@ func (d *readdresser) skip(p []byte) []byte {
 		case c == '\\':
 			d.escaped = true
 		case c == '"':
-			d.skipping = false
-			return p[i+1:]
+			d.inText = false
+			return i + 1
 		}
 	}
-	return nil
+	return len(p)
 }
-
-// Close writes what is held back.
-func (d *readdresser) Close() error { return d.pass(true) }
 
 // pass writes what is certain; at the end everything.
 func (d *readdresser) pass(end bool) error {
-	for {
-		at, name := -1, []byte(nil)
-		for _, n := range d.names {
-			if i := bytes.Index(d.held, n); i >= 0 && (at < 0 || i < at) {
-				at, name = i, n
-			}
+	for at := 0; ; {
+		open := bytes.IndexByte(d.held[at:], '"')
+		if open < 0 || d.inText {
+			return d.write(len(d.held))
 		}
-		if at < 0 {
-			keep := 0
-			for _, n := range d.names { // a name may have begun
-				keep = max(keep, min(len(n)-1, len(d.held)))
-			}
-			if end {
-				keep = 0
-			}
-			return d.write(len(d.held) - keep)
+		open += at
+		after := pastText(d.held, open)
+		switch {
+		case after < 0 && end:
+			return d.write(len(d.held))
+		case after < 0 && d.short(d.held[open:]):
+			return d.write(open)
+		case after < 0:
+			d.begin(d.held[open+1:], false)
+			return d.write(len(d.held))
+		case !d.named(d.held[open:after]):
+			at = after
+			continue
 		}
-		from, to, whole := value(d.held, at+len(name))
+		from, to, whole := value(d.held, after)
 		if !whole && !end {
-			if len(d.held)-at < maxAddress {
-				return d.write(at)
+			if len(d.held)-open < maxAddress {
+				return d.write(open)
 			}
-			return d.shorten(at+len(name), from)
+			return d.shorten(after, from)
 		}
+		at = 0
 		var address string
 		if !whole || json.Unmarshal(d.held[from:to], &address) != nil || address == "" {
-			if err := d.write(at + len(name)); err != nil {
+			if err := d.write(after); err != nil {
 				return err
 			}
 			continue
@@ -212,6 +229,22 @@ func (d *readdresser) pass(end bool) error {
 	}
 }
 
+// short reports whether a text may be one of the names: an escape makes six bytes
+// of one.
+func (d *readdresser) short(text []byte) bool {
+	return slices.ContainsFunc(d.names, func(name string) bool { return len(text) <= 6*len(name)+len(`""`) })
+}
+
+// named reports whether a whole text, with its quotes, is one of the names.
+func (d *readdresser) named(text []byte) bool {
+	name := text[1 : len(text)-1]
+	if bytes.IndexByte(name, '\\') < 0 {
+		return slices.ContainsFunc(d.names, func(n string) bool { return n == string(name) })
+	}
+	var plain string
+	return d.short(text) && json.Unmarshal(text, &plain) == nil && slices.Contains(d.names, plain)
+}
+
 // shorten deals with the value of a member, whose name ends at an offset, that goes
 // on for too long: blanks are left out, and an address, begun there, becomes null.
 func (d *readdresser) shorten(named, from int) error {
@@ -220,9 +253,7 @@ func (d *readdresser) shorten(named, from int) error {
 		d.held = d.held[:named+len(colon)]
 		return nil
 	}
-	begun := d.held[from+1:]
-	d.skipping, d.escaped = true, false
-	d.skip(begun)
+	d.begin(d.held[from+1:], true)
 	d.held = append(d.held[:from], "null"...)
 	return d.write(len(d.held))
 }
@@ -250,16 +281,24 @@ func value(b []byte, at int) (from, to int, whole bool) {
 		case c != '"' || !colon:
 			return at, at, true
 		default:
-			for i := at + 1; i < len(b); i++ {
-				switch b[i] {
-				case '\\':
-					i++
-				case '"':
-					return at, i + 1, true
-				}
+			if end := pastText(b, at); end >= 0 {
+				return at, end, true
 			}
 			return at, at, false
 		}
 	}
 	return at, at, false
+}
+
+// pastText is where the text ends that begins at an offset; -1 when it does not.
+func pastText(b []byte, at int) int {
+	for at++; at < len(b); at++ {
+		switch b[at] {
+		case '\\':
+			at++
+		case '"':
+			return at + 1
+		}
+	}
+	return -1
 }

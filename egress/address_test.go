@@ -1,6 +1,7 @@
 package egress_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -41,11 +42,24 @@ func TestAddressesInAnswersLeadBack(t *testing.T) {
 	}
 }
 
+// escaped is a text with an escape for each of its bytes.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, `\u%04x`, c)
+	}
+	return b.String()
+}
+
 func TestAddressesInBodiesLeadBack(t *testing.T) {
 	const results = "https://api.anthropic.com/v1/messages/batches/b/results"
 	for name, c := range map[string]struct{ body, want string }{
 		"one":            {`{"id":"b","results_url": "` + results + `","n":1}`, `{"id":"b","results_url": "http://proxy/p/v1/messages/batches/b/results","n":1}`},
 		"escaped":        {`{"results_url":"` + strings.ReplaceAll(results, "/", `\/`) + `"}`, `{"results_url":"http://proxy/p/v1/messages/batches/b/results"}`},
+		"escaped name":   {`{"results\u005furl":"` + results + `"}`, `{"results\u005furl":"http://proxy/p/v1/messages/batches/b/results"}`},
+		"all escaped":    {`{"a":"\\","` + escaped("results_url") + `" :"https://evil.example/x"}`, `{"a":"\\","` + escaped("results_url") + `" :null}`},
+		"a name as text": {`{"a":"results_url","b":["results_url","` + results + `"]}`, `{"a":"results_url","b":["results_url","` + results + `"]}`},
+		"a long name":    {`{"` + strings.Repeat("a", 2000) + `results_url":"` + results + `"}`, `{"` + strings.Repeat("a", 2000) + `results_url":"` + results + `"}`},
 		"none yet":       {`{"results_url":null,"a":"` + results + `"}`, `{"results_url":null,"a":"` + results + `"}`},
 		"a list":         {`{"data":[{"results_url":"` + results + `"},{"results_url":"http://upstream/v1/x"}]}`, `{"data":[{"results_url":"http://proxy/p/v1/messages/batches/b/results"},{"results_url":"http://proxy/p/v1/x"}]}`},
 		"elsewhere":      {`{"results_url":"https://evil.example/x"}`, `{"results_url":null}`},

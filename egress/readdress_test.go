@@ -15,7 +15,7 @@ import (
 func readdressed(t *testing.T, body []byte, n int) string {
 	t.Helper()
 	var out bytes.Buffer
-	d := &readdresser{w: &out, names: [][]byte{[]byte(`"results_url"`), []byte(`"url"`)}, leads: func(address string) string {
+	d := &readdresser{w: &out, names: []string{"results_url", "url"}, leads: func(address string) string {
 		if rest, ok := strings.CutPrefix(address, "https://upstream/"); ok {
 			return "http://proxy/p/" + rest
 		}
@@ -60,6 +60,7 @@ func TestAddressesThatAreTooLongLeadNowhere(t *testing.T) {
 func FuzzReaddress(f *testing.F) {
 	golden.Seeds(f)
 	f.Add([]byte(`{"results_url":"https://upstream/v1/x","url":null}`), 3)
+	f.Add([]byte(`{"u\u0072l":"https://evil.example","\u0075\u0072\u006c" :"https://evil.example","a":"u\u0072l"}`), 2)
 	f.Add([]byte(`[{"url" : "https:\/\/evil.example"},"url",{"a":"\"url\":\"x\""}]`), 1)
 	f.Fuzz(func(t *testing.T, body []byte, n int) {
 		if len(body) > maxAddress/2 {
@@ -76,9 +77,6 @@ func FuzzReaddress(f *testing.F) {
 		}
 		if err := json.Unmarshal([]byte(got), &after); err != nil {
 			t.Fatalf("%q became %q: %v", body, got, err)
-		}
-		if bytes.Contains(body, []byte(`\u`)) {
-			return // a name may be written otherwise
 		}
 		leadsBack(t, body, after)
 	})

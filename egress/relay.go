@@ -70,15 +70,12 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 		to = stripper
 	}
 	if readdress {
-		d := &readdresser{w: c.w, leads: func(address string) string {
+		d := &readdresser{w: c.w, names: c.up.Description.Addresses, leads: func(address string) string {
 			if to := c.leads(address, res.Request.URL); to != "" {
 				return c.here() + to
 			}
 			return ""
 		}}
-		for _, name := range c.up.Description.Addresses {
-			d.names = append(d.names, []byte(`"`+name+`"`))
-		}
 		to = d
 		defer func() {
 			if d.Close() != nil && c.log.Ending == Complete {

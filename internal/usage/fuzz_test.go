@@ -72,7 +72,7 @@ func FuzzStripper(f *testing.F) {
 		if whole := strip(t, string(body)); left != whole {
 			t.Fatalf("in parts %q is left of %q, as a whole %q", left, body, whole)
 		}
-		if !bytes.Contains(body, []byte(`"usage"`)) && left != string(body) {
+		if !bytes.Contains(body, []byte(`"usage"`)) && !bytes.Contains(body, []byte(`\u00`)) && left != string(body) {
 			t.Fatalf("of %q is left %q", body, left)
 		}
 	})

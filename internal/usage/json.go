@@ -24,8 +24,9 @@ const (
 const (
 	// deepest is more than any grammar has; what is deeper is skipped.
 	deepest = 12
-	// longest is more than any name, code or number that matters has.
-	longest = 64
+	// maxKept is more than any name, code or number that matters has, in bytes: 32
+	// letters, each of them escaped.
+	maxKept = 6 * 32
 )
 
 // level is one open object or array.
@@ -50,7 +51,7 @@ type walker struct {
 	fresh   bool  // nothing of the text at hand has passed yet
 	escaped bool
 	kept    int
-	buffer  [longest]byte
+	buffer  [maxKept]byte
 }
 
 // reset makes the walker await a value.
@@ -180,7 +181,7 @@ func (w *walker) inWord(p []byte) int {
 	for i, c := range p {
 		switch c {
 		case ',', '}', ']', ' ', '\t', '\r', '\n':
-			if w.at != nil && w.at.leaf != nothing && w.kept <= longest && string(w.buffer[:w.kept]) != "null" {
+			if w.at != nil && w.at.leaf != nothing && w.kept <= maxKept && string(w.buffer[:w.kept]) != "null" {
 				w.scanner.word(w.at.leaf, w.buffer[:w.kept])
 			}
 			w.ended()
@@ -193,12 +194,12 @@ func (w *walker) inWord(p []byte) int {
 
 // keep holds a byte of a short string or word; too many are counted only.
 func (w *walker) keep(c byte) {
-	if w.kept < longest {
+	if w.kept < maxKept {
 		w.buffer[w.kept] = c
 		w.kept++
 		return
 	}
-	w.kept = longest + 1
+	w.kept = maxKept + 1
 }
 
 // skip passes over what nobody looks at.
@@ -321,8 +322,8 @@ func (w *walker) run(p []byte) {
 		}
 		w.pass(len(p)-wide, wide)
 	case w.place == inKey || w.place == inText:
-		if w.kept+len(p) > longest {
-			w.kept = longest + 1
+		if w.kept+len(p) > maxKept {
+			w.kept = maxKept + 1
 			return
 		}
 		w.kept += copy(w.buffer[w.kept:], p)
@@ -353,7 +354,7 @@ func (w *walker) endString() {
 
 // word is the short string at hand; ok is false for a long one.
 func (w *walker) word() (_ []byte, ok bool) {
-	if w.kept > longest {
+	if w.kept > maxKept {
 		return nil, false
 	}
 	word := w.buffer[:w.kept]

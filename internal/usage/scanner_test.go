@@ -3,6 +3,7 @@ package usage_test
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -297,6 +298,26 @@ func TestReport(t *testing.T) {
 				t.Errorf("byte by byte (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestReportOfEscapedNames: JSON lets every letter of a name be written as an escape.
+func TestReportOfEscapedNames(t *testing.T) {
+	figure := regexp.MustCompile(`"\w*([tT]oken|usage|details)\w*"\s*:`)
+	for _, b := range bodies {
+		body := figure.ReplaceAllStringFunc(b.body, func(name string) string {
+			var escaped strings.Builder
+			end := strings.LastIndexByte(name, '"')
+			for _, c := range []byte(name[1:end]) {
+				fmt.Fprintf(&escaped, `\u%04X`, c)
+			}
+			return `"` + escaped.String() + name[end:]
+		})
+		s := usage.NewScanner(b.shape, b.kind)
+		_, _ = io.WriteString(s, body) // never fails
+		if diff := cmp.Diff(b.want, s.Report()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", b.name, diff)
+		}
 	}
 }
 

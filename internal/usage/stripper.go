@@ -138,6 +138,7 @@ func (s *Stripper) write(p []byte) error {
 
 var (
 	usageName     = []byte(`"usage"`)
+	escapedLetter = []byte(`\u00`) // with which the name can be written too
 	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is not part of its first line
 )
 
@@ -145,7 +146,7 @@ var (
 func (s *Stripper) strip(event []byte) []byte {
 	first := !s.begun
 	s.begun = true
-	if !bytes.Contains(event, usageName) {
+	if !bytes.Contains(event, usageName) && !bytes.Contains(event, escapedLetter) {
 		return event
 	}
 	s.find(event, first)

@@ -35,6 +35,8 @@ var chunks = []struct{ in, out string }{
 	{`{ "a": 1, "usage" : null , "b": 2 }`, `{ "a": 1, "b": 2 }`},
 	{`{"usage":null}`, `{}`},
 	{`{"id":"c","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}`, ""},
+	{`{"choices":[],"usa\u0067e":null}`, `{"choices":[]}`},
+	{`{"choices":[],"\u0075\u0073\u0061\u0067\u0065":{"prompt_tokens":1}}`, ""},
 	{`{ "usage" : { } , "choices" : [ ] }`, ""},
 	{`{"choices":null,"usage":{"prompt_tokens":1}}`, ""},
 	{`{"object":"chat.completion.chunk","usage":{"prompt_tokens":1}}`, ""},

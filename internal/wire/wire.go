@@ -29,15 +29,26 @@ var ErrResent = errors.New("transport: the provider ended one connection after t
 // [MaxConnections], cancel is called with [ErrResent]. Connected, unless nil, is
 // called for each connection that the request gets, new or not.
 func FewConnections(ctx context.Context, cancel context.CancelCauseFunc, connected func()) context.Context {
-	var opened atomic.Int32
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
-		if connected != nil {
-			connected()
-		}
-		if !c.Reused && opened.Add(1) > MaxConnections {
-			cancel(ErrResent)
-		}
-	}})
+	f := &few{cancel: cancel, connected: connected}
+	f.GotConn = f.gotConn
+	return httptrace.WithClientTrace(ctx, &f.ClientTrace)
+}
+
+// few counts the connections of one request.
+type few struct {
+	httptrace.ClientTrace
+	opened    atomic.Int32
+	cancel    context.CancelCauseFunc
+	connected func()
+}
+
+func (f *few) gotConn(c httptrace.GotConnInfo) {
+	if f.connected != nil {
+		f.connected()
+	}
+	if !c.Reused && f.opened.Add(1) > MaxConnections {
+		f.cancel(ErrResent)
+	}
 }
 
 // Peek reads the beginning of a body, at most limit bytes, and puts it back in front
