@@ -138,7 +138,7 @@ func (s *Stripper) write(p []byte) error {
 
 var (
 	usageName     = []byte(`"usage"`)
-	escapedLetter = []byte(`\u00`) // with which the name can be written too
+	escapedLetter = []byte(`\u00`)         // with which the name can be written too
 	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is not part of its first line
 )
 
