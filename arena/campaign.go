@@ -1,14 +1,17 @@
 package arena
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
@@ -94,4 +97,103 @@ func (c Campaign) seed(t *testing.T, s *scenario.Scenario, seed uint64, rivals b
 		runs[r.Name] = append(runs[r.Name], Play(t, s, seed, r, oracle, c.Most))
 		report(1)
 	}
+}
+
+// Point is what constant pacing gets at a part of the right rate.
+type Point struct{ Part, Goodput, Per1000 float64 }
+
+// Frontier is what constant pacing gets at several rates: where arrivals or
+// strangers are a matter of chance, no client can have both all of the goodput
+// and no throttles.
+type Frontier []Point
+
+// parts of the right rate at which the frontier is drawn.
+var parts = []float64{
+	0.4, 0.5, 0.6, 0.65, 0.7, 0.74, 0.78, 0.82, 0.85, 0.88, 0.9, 0.92, 0.94,
+	0.95, 0.96, 0.97, 0.98, 0.99, 1, 1.01, 1.02, 1.04, 1.07, 1.1, 1.2, 1.4,
+}
+
+// Inherent reports whether a loss is inherent in a scenario, so that the frontier
+// is the bar: its bucket has a burst of 1, or strangers use its limits.
+func Inherent(s *scenario.Scenario) bool {
+	return s.Provider.Strangers != nil || slices.ContainsFunc(s.Provider.Limits, func(l scenario.Limit) bool {
+		return l.Kind == scenario.TokenBucket && l.Burst <= 1
+	})
+}
+
+// Ban reports whether a provider lengthens its blocks and suspends accounts.
+func Ban(s *scenario.Scenario) bool {
+	return s.Provider.Penalty != nil && s.Provider.Suspend != nil
+}
+
+// Draw plays constant pacing at several rates, each with each seed.
+func Draw(s *scenario.Scenario, seeds []uint64) (Frontier, error) {
+	f := make(Frontier, len(parts))
+	for _, seed := range seeds {
+		oracle, err := sim.NewOracle(s, seed)
+		if err != nil {
+			return nil, err
+		}
+		for i, part := range parts {
+			c, err := constant(s, seed, part*RightRate(s))
+			if err != nil {
+				return nil, err
+			}
+			n := float64(len(seeds))
+			f[i].Part = part
+			f[i].Goodput += min(1, float64(c.Admitted)/float64(max(1, len(oracle.Admissions)))) / n
+			f[i].Per1000 += 1000 * float64(c.Throttled) / float64(max(1, c.Admitted)) / n
+		}
+	}
+	return f, nil
+}
+
+// constant sends at a constant rate, of which only changes of the limits make
+// another one, and never looks at an answer.
+func constant(s *scenario.Scenario, seed uint64, rate float64) (provider.Counts, error) {
+	model, err := provider.New(s, seed)
+	if err != nil {
+		return provider.Counts{}, err
+	}
+	type attempt struct{ at, busy time.Duration }
+	var sent []attempt
+	sampler := provider.NewSampler(s, seed, 0)
+	changes := s.Provider.Steps()
+	change, factor := 0, 1.0
+	for at := time.Duration(0); at < s.Horizon; at += time.Duration(float64(time.Second) / (rate * factor)) {
+		for ; change < len(changes) && changes[change].At <= at; change++ {
+			factor *= changes[change].Scale
+		}
+		uplink, total := sampler.Latency()
+		sent = append(sent, attempt{at + uplink, total - 2*uplink})
+	}
+	slices.SortFunc(sent, func(a, b attempt) int { return cmp.Compare(a.at, b.at) })
+	for _, a := range sent {
+		if a.at < s.Horizon {
+			model.Arrive(a.at, 0, sampler.Cost(), a.busy)
+		}
+	}
+	return model.Counts(), nil
+}
+
+// At is the goodput of the frontier at a level of throttles: the most that any
+// pacing with no more throttles gets, and between two points a straight line.
+// Below its lowest point it is that point's.
+func (f Frontier) At(per1000 float64) float64 {
+	sorted := slices.SortedFunc(slices.Values(f), func(a, b Point) int {
+		return cmp.Or(cmp.Compare(a.Per1000, b.Per1000), cmp.Compare(a.Goodput, b.Goodput))
+	})
+	best, level := sorted[0].Goodput, sorted[0].Per1000
+	for _, p := range sorted {
+		if p.Per1000 > per1000 {
+			if p.Goodput > best && p.Per1000 > level {
+				best += (p.Goodput - best) * (per1000 - level) / (p.Per1000 - level)
+			}
+			return best
+		}
+		if p.Goodput >= best {
+			best, level = p.Goodput, p.Per1000
+		}
+	}
+	return best
 }

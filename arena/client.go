@@ -2,8 +2,11 @@ package arena
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
@@ -134,4 +137,69 @@ func (c *client) spin(now time.Duration) {
 	}
 	c.wire.spins++
 	c.wire.refuse(now)
+}
+
+func retryable() Rival {
+	return Rival{
+		Name: "retryablehttp", Origin: OwnCode, Module: "github.com/hashicorp/go-retryablehttp",
+		Configuration: "`NewClient` with its defaults: 4 retries, backoff from 1 s to 30 s, honours Retry-After; no pacing",
+		New: func(_ *scenario.Scenario, wire http.RoundTripper) Sender {
+			c := retryablehttp.NewClient()
+			c.Logger = nil
+			c.HTTPClient = &http.Client{Transport: wire}
+			return retryableSender{c}
+		},
+	}
+}
+
+type retryableSender struct{ client *retryablehttp.Client }
+
+// Send wraps the request as the library wants it.
+func (r retryableSender) Send(req *http.Request) (*http.Response, error) {
+	wrapped, err := retryablehttp.FromRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	return r.client.Do(wrapped)
+}
+
+// turns lets requests start one after another, a gap apart. The gap is asked
+// when a request's turn has come, so that one that has changed counts at once.
+type turns struct {
+	turn chan struct{}
+	last time.Time
+}
+
+func newTurns() *turns { return &turns{turn: make(chan struct{}, 1)} }
+
+// await waits for the request's turn.
+func (p *turns) await(req *http.Request, gap func() time.Duration) error {
+	select {
+	case p.turn <- struct{}{}:
+	case <-req.Context().Done():
+		return req.Context().Err()
+	}
+	defer func() { <-p.turn }()
+	if !p.last.IsZero() {
+		if err := wait(req, time.Until(p.last.Add(gap()))); err != nil {
+			return err
+		}
+	}
+	p.last = time.Now()
+	return nil
+}
+
+// wait sleeps, unless the request is cancelled.
+func wait(req *http.Request, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-req.Context().Done():
+		return req.Context().Err()
+	}
 }

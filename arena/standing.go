@@ -1,7 +1,10 @@
 package arena
 
 import (
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/internal/sim/scenario"
@@ -136,4 +139,221 @@ func (f *Field) means(name string, of func(*scenario.Scenario, string) Standing)
 		per1000 += st.Per1000 / n
 	}
 	return goodput, per1000
+}
+
+// Target is one thing that a law has to reach.
+type Target struct {
+	What   string
+	Figure string // what it reached
+	Met    bool
+	// Missed are the scenarios or rivals where it failed, with their figures.
+	Missed []string
+}
+
+// Verdict is a law held against every target.
+type Verdict struct {
+	Law     string
+	Targets []Target
+}
+
+// Met counts the targets that were met.
+func (v Verdict) Met() int {
+	n := 0
+	for _, t := range v.Targets {
+		if t.Met {
+			n++
+		}
+	}
+	return n
+}
+
+// The bars.
+const (
+	barMeanGoodput = 0.96
+	barMeanPer1000 = 1.0
+	barGoodput     = 0.90
+	barPer1000     = 3.0
+	barFew         = 8.0 // throttles in all, where so few are admitted that 3 per 1000 is less
+	barFrontier    = 0.98
+	barBan         = 0.85
+	barPerChange   = 5.0
+	barJain        = 0.95
+	barAhead       = 10.0
+)
+
+// Judge holds a law against the targets. Figures are means over the seeds; next to
+// a rival, over those that rivals were run with.
+func Judge(f *Field, law string) Verdict {
+	goodput, per1000 := f.Means(law)
+	j := judge{f: f, law: law}
+	targets := []Target{
+		{What: fmt.Sprintf("mean goodput >= %g", barMeanGoodput), Figure: fmt.Sprintf("%.4f", goodput), Met: goodput >= barMeanGoodput},
+		{What: fmt.Sprintf("mean throttled per 1000 <= %g", barMeanPer1000), Figure: fmt.Sprintf("%.3f", per1000), Met: per1000 <= barMeanPer1000},
+		j.each(fmt.Sprintf("goodput >= %g in each scenario without an inherent bound or a ban", barGoodput), "lowest", math.Inf(1), math.Min,
+			func(st Standing) (float64, bool, bool) {
+				return st.Goodput, st.Goodput >= barGoodput, !Inherent(st.Scenario) && !Ban(st.Scenario)
+			}),
+		j.each(fmt.Sprintf("throttled per 1000 <= %g, or <= %g throttles in all, in each scenario", barPer1000, barFew), "most per 1000", 0, math.Max,
+			func(st Standing) (float64, bool, bool) {
+				return st.Per1000, st.Per1000 <= barPer1000 || st.Throttled <= barFew, true
+			}),
+		j.each(fmt.Sprintf("burst 1 and strangers: goodput >= %g of constant pacing's at the same throttles", barFrontier), "lowest part", math.Inf(1), math.Min,
+			func(st Standing) (float64, bool, bool) {
+				part := st.Goodput / f.Frontiers[st.Scenario.Name].bar(st.Per1000)
+				return part, part >= barFrontier, Inherent(st.Scenario)
+			}),
+		j.each(fmt.Sprintf("under a ban: goodput >= %g", barBan), "lowest", math.Inf(1), math.Min,
+			func(st Standing) (float64, bool, bool) { return st.Goodput, st.Goodput >= barBan, Ban(st.Scenario) }),
+		j.each("never suspended", "suspended runs", 0, sum,
+			func(st Standing) (float64, bool, bool) { return float64(st.Suspended), st.Suspended == 0, true }),
+		j.each(fmt.Sprintf("throttles for each change of the limit <= %g", barPerChange), "most", 0, math.Max,
+			func(st Standing) (float64, bool, bool) {
+				return optional(st.PerChange, func(x float64) bool { return x <= barPerChange })
+			}),
+		j.each(fmt.Sprintf("independent clients: Jain's index >= %g", barJain), "lowest", math.Inf(1), math.Min,
+			func(st Standing) (float64, bool, bool) {
+				return optional(st.Jain, func(x float64) bool { return x >= barJain })
+			}),
+		j.each("no violation of the ceiling", "violations", 0, sum,
+			func(st Standing) (float64, bool, bool) { return float64(st.Violations), st.Violations == 0, true }),
+		j.unbeaten(),
+		j.ahead(),
+	}
+	return Verdict{Law: law, Targets: targets}
+}
+
+func sum(a, b float64) float64 { return a + b }
+
+func optional(x *float64, ok func(float64) bool) (figure float64, met, counts bool) {
+	if x == nil {
+		return 0, true, false
+	}
+	return *x, ok(*x), true
+}
+
+// bar is At, above 0 so that it can be divided by.
+func (f Frontier) bar(per1000 float64) float64 {
+	if len(f) == 0 {
+		return 1
+	}
+	return max(f.At(per1000), 1e-9)
+}
+
+// judge is a law before its targets.
+type judge struct {
+	f   *Field
+	law string
+}
+
+// each is a target that every scenario that counts must reach. No such scenario
+// at all is a miss: the target would have been reached by nothing.
+func (j judge) each(what, label string, figure float64, fold func(a, b float64) float64,
+	look func(Standing) (figure float64, met, counts bool),
+) Target {
+	t := Target{What: what}
+	n := 0
+	for _, s := range j.f.Scenarios {
+		x, met, counts := look(j.f.Of(s, j.law))
+		if !counts {
+			continue
+		}
+		n++
+		figure = fold(figure, x)
+		if !met {
+			t.Missed = append(t.Missed, fmt.Sprintf("%s %.4g", s.Name, x))
+		}
+	}
+	t.Met = n > 0 && len(t.Missed) == 0
+	t.Figure = fmt.Sprintf("%s %.4g, %d of %d scenarios", label, figure, n-len(t.Missed), n)
+	if n == 0 {
+		t.Figure = "no such scenario was run"
+	}
+	return t
+}
+
+// fair are the rivals that are no cheats.
+func (j judge) fair() []Rival {
+	return slices.DeleteFunc(slices.Clone(j.f.Rivals), func(r Rival) bool { return r.Origin == Cheat })
+}
+
+// unbeaten: no rival is ahead on both figures in any scenario.
+func (j judge) unbeaten() Target {
+	t := Target{What: "no rival has more goodput and fewer throttles per 1000 in any scenario"}
+	for _, s := range j.f.Scenarios {
+		own := j.f.Paired(s, j.law)
+		for _, r := range j.fair() {
+			if st := j.f.Paired(s, r.Name); st.Goodput > own.Goodput && st.Per1000 < own.Per1000 {
+				t.Missed = append(t.Missed, fmt.Sprintf("%s in %s (%.4f / %.3g against %.4f / %.3g)", r.Name, s.Name, st.Goodput, st.Per1000, own.Goodput, own.Per1000))
+			}
+		}
+	}
+	t.Met = len(t.Missed) == 0 && len(j.fair()) > 0
+	t.Figure = fmt.Sprintf("%d times, of %d", len(t.Missed), len(j.fair())*len(j.f.Scenarios))
+	return t
+}
+
+// ahead: in the means a tenth of each rival's throttles, with more goodput.
+func (j judge) ahead() Target {
+	goodput, per1000 := j.f.means(j.law, j.f.Paired)
+	t := Target{What: fmt.Sprintf("in the means, throttles at least %g times fewer than each rival's, with goodput above", barAhead)}
+	least := math.Inf(1)
+	for _, r := range j.fair() {
+		g, p := j.f.means(r.Name, j.f.Paired)
+		times := math.Inf(1)
+		if per1000 > 0 {
+			times = p / per1000
+		}
+		least = min(least, times)
+		if times < barAhead || goodput <= g {
+			t.Missed = append(t.Missed, fmt.Sprintf("%s (%.4f / %.4g)", r.Name, g, p))
+		}
+	}
+	t.Met = len(t.Missed) == 0 && len(j.fair()) > 0
+	t.Figure = fmt.Sprintf("at least %.3g times fewer, ahead of %d of %d", least, len(j.fair())-len(t.Missed), len(j.fair()))
+	return t
+}
+
+// Best is the verdict on the law that meets most targets; of several the one
+// with the fewest throttles in the mean. There must be a law.
+func Best(f *Field) Verdict {
+	var best Verdict
+	for _, law := range f.Laws {
+		v := Judge(f, law)
+		_, p := f.Means(law)
+		_, least := f.Means(best.Law)
+		if best.Law == "" || v.Met() > best.Met() || v.Met() == best.Met() && p < least {
+			best = v
+		}
+	}
+	return best
+}
+
+// String has a line for each target.
+func (v Verdict) String() string {
+	var b strings.Builder
+	for _, t := range v.Targets {
+		word := "met   "
+		if !t.Met {
+			word = "MISSED"
+		}
+		fmt.Fprintf(&b, "%s  %s: %s\n", word, t.What, t.Figure)
+		for _, m := range t.Missed {
+			fmt.Fprintf(&b, "          %s\n", m)
+		}
+	}
+	return b.String()
+}
+
+// titles names scenarios for a person.
+func titles(all []*scenario.Scenario, which func(*scenario.Scenario) bool) string {
+	var names []string
+	for _, s := range all {
+		if which(s) {
+			names = append(names, "`"+s.Name+"`")
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
 }

@@ -1,9 +1,14 @@
 package bulk
 
 import (
+	"errors"
+	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/headway-go/headway/internal/dispatch"
+	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -78,4 +83,142 @@ func (s standstill) rest() reason.Bound {
 		return reason.BoundBackoff
 	}
 	return reason.BoundUnknown
+}
+
+// Totals are how many rows of a load, over all its runs, ended how.
+type Totals struct {
+	// Rows is how many the input has, malformed ones included; those read so far
+	// while InputRead is false, because the end was not reached.
+	Rows      int64 `json:"rows"`
+	InputRead bool  `json:"input_read"`
+	// The four outcomes, three of them embedded. They add up to Rows.
+	ledger.Counts
+	Owed int64 `json:"owed"`
+}
+
+// Progress is how a load stands.
+type Progress struct {
+	Totals
+	// InFlight is how many batches are under way, BatchRows how many rows the next
+	// one should have.
+	InFlight  int `json:"in_flight"`
+	BatchRows int `json:"batch_rows"`
+	// Offset is where the row begins that was read last, as in [Position].
+	Offset int64 `json:"offset,omitempty"`
+	// Counts are those of this run.
+	Counts Counts `json:"counts"`
+	// Elapsed is the time since this run began, and RowsPerSecond what it
+	// acknowledged in it.
+	Elapsed       time.Duration `json:"elapsed_ns"`
+	RowsPerSecond float64       `json:"rows_per_second"`
+	// BoundBy is the time of this run by what kept it from being faster.
+	BoundBy reason.Bounds `json:"bound_by,omitzero"`
+	// Waiting is why nothing more is sent now; None while something is.
+	Waiting reason.Reason `json:"waiting,omitempty"`
+	// Identities are in the target's order.
+	Identities []IdentityProgress `json:"identities"`
+}
+
+// IdentityProgress is how one identity stands.
+type IdentityProgress struct {
+	Name string `json:"name"`
+	dispatch.Identity
+}
+
+// State is how a run ended.
+type State string
+
+// The states.
+const (
+	// Drained: every row has its outcome.
+	Drained State = "drained"
+	// Deferred: the rest is owed, and another run goes on with it.
+	Deferred State = "deferred"
+	// Failed: a fault on our side, which the error tells.
+	Failed State = "failed"
+)
+
+// Summary is what a run came to.
+type Summary struct {
+	Progress
+	// Load is the load's own name.
+	Load  string `json:"load"`
+	State State  `json:"state"`
+	// Reason is why the run ended, Cause what the provider or the input said, when
+	// that was the reason.
+	Reason reason.Reason `json:"reason"`
+	Cause  string        `json:"cause,omitempty"`
+	// RetryAt is when the provider may be asked again; zero when unknown.
+	RetryAt time.Time `json:"retry_at,omitzero"`
+	// RejectsFile and UncertainFile are where those rows are; empty when there are
+	// none.
+	RejectsFile   string `json:"rejects_file,omitempty"`
+	UncertainFile string `json:"uncertain_file,omitempty"`
+}
+
+// totals are those of a journal and the rows that were read.
+func totals(s journal.State, read int64) Totals {
+	t := Totals{
+		Rows: max(read, s.Settled.Len()), InputRead: s.Rows >= 0, Counts: s.Counts}
+	if spans := s.Settled.Spans(); len(spans) > 0 {
+		t.Rows = max(t.Rows, spans[len(spans)-1].Last+1)
+	}
+	if t.InputRead {
+		t.Rows = s.Rows
+	}
+	t.Owed = t.Rows - s.Settled.Len()
+	return t
+}
+
+// Status is what the folder of a load says.
+type Status struct {
+	Totals
+	// Load is the load's own name.
+	Load string `json:"load"`
+	// Input and Target are what it loads, and into what.
+	Input  journal.Input `json:"input"`
+	Target string        `json:"target"`
+	// InDoubt is how many rows are in batches whose outcome is not known: a load
+	// under way has them in flight, one that was killed will settle them.
+	InDoubt int64 `json:"in_doubt"`
+	// Running says whether a process runs the load now; nil when that cannot be
+	// told.
+	Running *bool `json:"running"`
+	// RejectsFile and UncertainFile are where those rows are; empty when there are
+	// none.
+	RejectsFile   string `json:"rejects_file,omitempty"`
+	UncertainFile string `json:"uncertain_file,omitempty"`
+}
+
+// ReadStatus reads a load's folder. It may be called while the load runs, and
+// does not disturb it. The error matches [ErrNone] when no load was started there.
+func ReadStatus(dir string) (Status, error) {
+	s, err := journal.Read(dir)
+	if err != nil {
+		if errors.Is(err, journal.ErrNone) {
+			return Status{}, fmt.Errorf("bulk: %w", err)
+		}
+		return Status{}, err
+	}
+	st := Status{Totals: totals(s, 0), Load: s.Header.Load, Input: s.Header.Input, Target: s.Header.Target}
+	for _, b := range s.Open {
+		for _, a := range b.Rows {
+			st.InDoubt += a.Rows()
+		}
+	}
+	if held, err := journal.Held(dir); err == nil {
+		st.Running = &held
+	}
+	st.RejectsFile, st.UncertainFile = sideFiles(dir, s.Counts)
+	return st, nil
+}
+
+func sideFiles(dir string, c ledger.Counts) (rejects, uncertain string) {
+	if c.Rejected > 0 {
+		rejects = filepath.Join(dir, journal.RejectsFile)
+	}
+	if c.Uncertain > 0 {
+		uncertain = filepath.Join(dir, journal.UncertainFile)
+	}
+	return rejects, uncertain
 }

@@ -1,14 +1,17 @@
 package collect_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/reason"
 )
 
 // outage is a bench in a bubble whose details can be down as a whole.
@@ -150,5 +153,141 @@ func TestARunThatResumesAWalkFindsWhatChangedSinceItBegan(t *testing.T) {
 		o.o.MaxRequests = 0
 		o.drained(t)
 		o.complete(t)
+	})
+}
+
+// While the cooldown holds, what recovery sends may slow the pacing and never
+// speed it up.
+func TestRecoveryInTheCooldownSpeedsNothingUp(t *testing.T) {
+	end := func(cooled bool) float64 {
+		b := newBench(t, 20)
+		b.o.Pacing.Law = "aimd"
+		b.o.Pacing.Initial, b.o.Pacing.Step = time.Millisecond, 10*time.Microsecond
+		b.owe(t, reason.ServerError, 0, 20, nil)
+		if cooled {
+			b.cool(t, time.Now().Add(time.Hour))
+		}
+		s, err := b.run(t)
+		if err != nil || s.GapsRecovered != 20 || s.Rate == nil {
+			t.Fatalf("cooled %v: %+v, %v", cooled, s, err)
+		}
+		return s.Rate.CurrentIntervalMS
+	}
+	if free, cooled := end(false), end(true); free > 0.9 || cooled < 0.95 {
+		t.Errorf("an interval of 1 ms became %v ms, in the cooldown %v ms", free, cooled)
+	}
+}
+
+func TestACapLeavesTheCooldownAsItIs(t *testing.T) {
+	b := newBench(t, 6)
+	until := time.Now().Add(time.Hour).Round(0)
+	b.owe(t, reason.ServerError, 0, 4, nil)
+	b.cool(t, until)
+	b.o.MaxRequests = 2
+	s, err := b.run(t)
+	if err != nil || s.Reason != reason.MaxRequests.Reason() {
+		t.Fatalf("got %s, %v", s.Reason, err)
+	}
+	state, err := b.store.Load(t.Context(), "bench")
+	if err != nil || !state.Cooldown.Until.Equal(until) || !s.Cooldown.Until.Equal(until) {
+		t.Fatalf("a cooldown until %v became %v, summary %v, %v", until, state.Cooldown.Until, s.Cooldown.Until, err)
+	}
+}
+
+func TestPressureNeverQuarantinesAGap(t *testing.T) {
+	b := newBench(t, 1)
+	b.o.Retry.Attempts = 1
+	b.o.Pacing.NoBreaker = true
+	b.owe(t, reason.ServerError, 0, 1, func(g *collect.Gap) { g.Attempts = 100 })
+	b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+		return isDetail(r) && fail(w, http.StatusTooManyRequests)
+	}
+	if _, err := b.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if gaps := b.gaps(t, collect.GapTerminal); len(gaps) != 0 {
+		t.Fatalf("quarantined for the provider's pressure: %+v", gaps)
+	}
+	if gaps := b.gaps(t, collect.GapPending); len(gaps) != 1 || gaps[0].Reason != reason.RateLimited.Reason() || gaps[0].Attempts < 101 {
+		t.Fatalf("gaps %+v, want the one, attempted once more", gaps)
+	}
+}
+
+// served notes the sizes of the pages of gaps.
+type served struct {
+	collect.Store
+	pages []int
+	rows  int
+}
+
+func (s *served) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) ([]collect.Gap, error) {
+	gaps, err := s.Store.Serve(ctx, l, ask)
+	size := 0
+	for _, g := range gaps {
+		size += len(g.Locator)
+	}
+	if len(gaps) > 0 {
+		s.pages, s.rows = append(s.pages, size), max(s.rows, len(gaps))
+	}
+	return gaps, err
+}
+
+func TestAPageOfGapsIsBoundedInBytesAndRows(t *testing.T) {
+	b := newBench(t, 1200)
+	b.owe(t, reason.ServerError, 0, 40, func(g *collect.Gap) {
+		g.Locator = fmt.Appendf(nil, `{"id":%q,"pad":%q}`, g.Key, strings.Repeat("x", 100<<10))
+	})
+	b.owe(t, reason.ServerError, 40, 1200, nil)
+	s := &served{Store: b.store}
+	b.o.Store = s
+	if got := b.drained(t); got.GapsRecovered != 1200 {
+		t.Fatalf("recovered %d of 1200", got.GapsRecovered)
+	}
+	for i, size := range s.pages {
+		if size > 1<<20 {
+			t.Errorf("page %d holds %d bytes of locators, want at most 1 MiB", i, size)
+		}
+	}
+	if len(s.pages) < 4 || s.rows > 500 {
+		t.Errorf("%d pages of at most %d gaps, want at least 4 of at most 500", len(s.pages), s.rows)
+	}
+}
+
+// An item of a backlog that fails by itself is owed as a gap of its own, and the
+// backlog no longer asks for it; what was not reached stays in the backlog.
+func TestABacklogOwesWhatItDidNotReachAndPassesOnWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutage(t, 50)
+		b.add(1300, 2, time.Now().Add(-24*time.Hour))
+		b.owes(t, 250)
+		last := "/docs/" + b.docs[len(b.docs)-60].ID
+		asked := 0
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			if r.URL.Path == last {
+				asked++
+				return fail(w, http.StatusInternalServerError)
+			}
+			return false
+		}
+		// Stops in the middle of the backlog: what follows is owed still.
+		b.retry(t)
+		b.o.MaxRequests = 1150
+		s, err := b.run(t)
+		if err != nil || s.Reason != reason.MaxRequests.Reason() || backlogs(b.gaps(t, collect.GapPending)) != 1 {
+			t.Fatalf("got %s, %v, %d backlog gaps", s.Reason, err, backlogs(b.gaps(t, collect.GapPending)))
+		}
+		b.o.MaxRequests = 0
+		b.retry(t)
+		if _, err := b.run(t); err != nil {
+			t.Fatal(err)
+		}
+		gaps := b.gaps(t, collect.GapPending)
+		if len(gaps) != 1 || gaps[0].Backlog || "/docs/"+gaps[0].Key != last || asked == 0 {
+			t.Fatalf("owed %+v after %d requests for %s, want a gap of its own", gaps, asked, last)
+		}
+		b.retry(t)
+		b.overrule = nil
+		b.drained(t)
+		b.complete(t)
 	})
 }

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
+	"github.com/headway-go/headway/transport"
 )
 
 // renewals is a store that only renews, as it is scripted.
@@ -218,6 +223,31 @@ func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
 	} {
 		if got := !excused(why); got != terminal {
 			t.Errorf("%v counts against the item: %v, want %v", why, got, terminal)
+		}
+	}
+}
+
+func TestOnlyErrorsThatQuoteNothingAreTold(t *testing.T) {
+	const secret = "canary-4711"
+	broken := "net/http: HTTP/1.x transport connection broken: "
+	for _, c := range []struct {
+		err  error
+		told bool
+	}{
+		{fmt.Errorf("transport: reading the body of a 200 after 3 bytes: %w", io.ErrUnexpectedEOF), true},
+		{fmt.Errorf("%w: a 200 with more than 4 bytes", transport.ErrTooLarge), true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, true},
+		{errors.New("net/http: server response headers exceeded 10485760 bytes; aborted"), true},
+		{fmt.Errorf(broken+"malformed MIME header: missing colon: %q", secret), false},
+		{fmt.Errorf("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=%q", secret), false},
+		{errors.New(secret), false},
+	} {
+		got := tellable(c.err)
+		if strings.Contains(got.Error(), secret) || c.told && got.Error() != c.err.Error() || !c.told && got.Error() == c.err.Error() {
+			t.Errorf("of %q is told: %q", c.err, got)
+		}
+		if !errors.Is(got, c.err) {
+			t.Errorf("the cause of %q no longer matches", c.err)
 		}
 	}
 }

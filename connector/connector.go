@@ -14,10 +14,12 @@
 package connector
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"time"
 
@@ -204,4 +206,97 @@ func Invalid(req *http.Request, res *Response, err error) *Failure {
 		Reason: reason.InvalidResponse, Class: reason.Failed, Status: res.Status,
 		Method: req.Method, Path: cmp.Or(req.Pattern, req.URL.Path), Attempts: 1, Err: err,
 	}
+}
+
+// DetailObserver is a [Caller] that observes how the pages of a detail were
+// found. [Connector.Detail] calls it after the last page of each detail.
+type DetailObserver interface {
+	// DetailWalked takes the walk over one detail of a stream of details. It is safe
+	// for concurrent use.
+	DetailWalked(stream string, w *Walked)
+}
+
+// DetailsWalked gathers what the walks over the details of one stream show. The
+// zero value has none. It is not safe for concurrent use.
+type DetailsWalked struct {
+	paged           bool // one had more than one page
+	unmatched, full int64
+}
+
+// Add takes the walk over one detail.
+func (d *DetailsWalked) Add(w *Walked) {
+	d.paged = d.paged || w.pages > 1
+	if w.end == EndUnmatched && w.last > 0 {
+		d.unmatched++
+	}
+	// Of many details some have by chance as many records as a page holds: only
+	// where the provider does not say that they end it is a sign.
+	if w.ended && w.end != EndSaid && w.full() {
+		d.full++
+	}
+}
+
+// Warnings draws the conclusions. That the paging expression found nothing says
+// something of a first collection only: what changed later may be short.
+func (d *DetailsWalked) Warnings(stream string, first bool) []Warning {
+	switch {
+	case first && !d.paged && d.unmatched > 0:
+		return []Warning{{Kind: DetailPagingUnmatched, Stream: stream, Records: d.unmatched}}
+	case d.full > 0:
+		return []Warning{{Kind: DetailFullLastPage, Stream: stream, Records: d.full}}
+	}
+	return nil
+}
+
+// tlsWanted are the words of servers whose TLS port met a plain request.
+var tlsWanted = [][]byte{
+	[]byte("Client sent an HTTP request to an HTTPS server"),    // Go
+	[]byte("The plain HTTP request was sent to HTTPS port"),     // nginx
+	[]byte("speaking plain HTTP to an SSL-enabled server port"), // Apache
+	[]byte("This combination of host and port requires TLS"),    // Tomcat
+}
+
+// SpeaksTLS reports whether the answer to a plain HTTP request says that its port
+// speaks https alone: the address that is configured has the wrong scheme or port.
+func SpeaksTLS(status int, body []byte) bool {
+	if status != http.StatusBadRequest {
+		return false
+	}
+	for _, words := range tlsWanted {
+		if bytes.Contains(body, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// Trail finds a cursor that repeats, whatever the length of the cycle, in
+// constant space: Brent's algorithm over the hashes of the cursors. A cycle of
+// n pages is found within 3n pages of its start; a page that names itself is
+// found at once. The zero value is an empty trail.
+//
+// Source: R. P. Brent, "An improved Monte Carlo factorization algorithm", 1980.
+type Trail struct {
+	// Anchor is the hash that later cursors are compared with.
+	Anchor uint64 `json:"anchor,omitempty"`
+	// Steps counts cursors since the anchor was set; Limit is when it moves on.
+	Steps uint64 `json:"steps,omitempty"`
+	Limit uint64 `json:"limit,omitempty"`
+}
+
+// Step adds the next page's cursor and reports whether it was seen before.
+func (t *Trail) Step(cursor string) (repeats bool) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(cursor))
+	sum := h.Sum64()
+	if t.Limit > 0 && sum == t.Anchor {
+		return true
+	}
+	if t.Limit == 0 || t.Steps == t.Limit {
+		t.Anchor, t.Steps = sum, 0
+		t.Limit = max(1, t.Limit*2)
+		return false
+	}
+	t.Steps++
+	return false
 }

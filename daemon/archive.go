@@ -2,12 +2,22 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
+	"os"
 	"sync"
+	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -83,4 +93,91 @@ func (a *archive) Events(ctx context.Context, run string) ([]event.Event, error)
 		return nil, err
 	}
 	return r.Events(ctx, run)
+}
+
+// ratesVersion is that of the file's form, maxRates its bound in bytes.
+const (
+	ratesVersion = 1
+	maxRates     = 16 << 20
+)
+
+// rate is what a provider's connection learned, and when.
+type rate struct {
+	Law        string    `json:"law"`
+	Version    int       `json:"version"`
+	IntervalNS int64     `json:"interval_ns"`
+	RecordedAt time.Time `json:"recorded_at"`
+	State      []byte    `json:"state,omitempty"`
+}
+
+func (r rate) learned() control.State {
+	return control.State{Law: r.Law, Version: r.Version, Interval: time.Duration(r.IntervalNS), Data: r.State}
+}
+
+func rateOf(s control.State, at time.Time) rate {
+	return rate{Law: s.Law, Version: s.Version, IntervalNS: int64(s.Interval), RecordedAt: at.UTC(), State: s.Data}
+}
+
+// ratesContent is the file: what was learned of providers, by their names.
+type ratesContent struct {
+	Version int             `json:"version"`
+	Rates   map[string]rate `json:"rates"`
+	// Unasked are the models that refuse to be asked for the usage of their streams,
+	// and since when.
+	Unasked map[string]map[string]time.Time `json:"unasked,omitempty"`
+	// Estimates are what calls to the models of each provider use.
+	Estimates map[string]map[string]egress.Estimates `json:"estimates,omitempty"`
+}
+
+// readRates reads what was learned; nothing when there is no file. One that cannot
+// be understood is put aside: what was learned can be learned again.
+func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxRates+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return none, fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	c, err := decodeRates(b)
+	if err == nil {
+		return c, nil
+	}
+	aside := path + ".unread"
+	if moved := os.Rename(path, aside); moved != nil {
+		return none, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
+	}
+	log.Warn("the learned rates cannot be read and were put aside; pacing begins anew", slog.String("file", aside), slog.Any("error", err))
+	return none, nil
+}
+
+func decodeRates(b []byte) (c ratesContent, err error) {
+	if len(b) > maxRates {
+		return c, fmt.Errorf("it is larger than %d bytes: not a file of rates", maxRates)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return ratesContent{}, fmt.Errorf("not a file of rates: %w", err)
+	}
+	if c.Version != ratesVersion {
+		return ratesContent{}, fmt.Errorf("its version is %d, this program reads version %d", c.Version, ratesVersion)
+	}
+	return c, nil
+}
+
+// writeRates replaces the file; when it returns nil the file is durable. The
+// state's folder is locked, so that nobody else writes there.
+func writeRates(path string, c ratesContent) error {
+	c.Version = ratesVersion
+	b, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	if err := atomicfile.Write(disk.OS{}, path, append(b, '\n')); err != nil {
+		return fmt.Errorf("daemon: the learned rates: %w", err)
+	}
+	return nil
 }

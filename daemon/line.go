@@ -13,6 +13,8 @@ import (
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/event/eventlog"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
@@ -210,4 +212,21 @@ func makeFolder(path string) error {
 		return fmt.Errorf("daemon: state: %w", err)
 	}
 	return nil
+}
+
+// circuit publishes and logs a move of a provider's breaker.
+func (d *Daemon) circuit(e event.Event) {
+	d.hub.Proxied(e.Connection)(e)
+	eventlog.To(d.log)(e)
+}
+
+// hear publishes and logs an event of a collected connection, but for those
+// that the schedule logs in its own words.
+func (d *Daemon) hear(e event.Event) {
+	d.hub.Connection(e)
+	switch e.Type {
+	case event.RunStart, event.RunEnd, event.ConnectionChanged, event.Warning:
+	default:
+		eventlog.To(d.log)(e)
+	}
 }

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +12,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headway-go/headway/daemon/config"
@@ -189,4 +193,67 @@ func refuse(w http.ResponseWriter, status int, title, detail string, retryIn tim
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "about:blank", "title": title, "status": status, "detail": detail})
+}
+
+// trusted reports whether the configuration lets pages of an origin call.
+func trusted(c *config.CORS, origin string) bool {
+	return c != nil && (slices.Contains(c.Origins, origin) || slices.Contains(c.Origins, "*"))
+}
+
+// allow says in an answer that a page of the request's origin may read it, if the
+// configuration lets it. It is true for a preflight, which is answered then: a
+// browser sends it without the page's key. Source: the Fetch standard, section 3.2.
+func allow(c *config.CORS, w http.ResponseWriter, r *http.Request) (answered bool) {
+	origin := r.Header.Get("Origin")
+	if c == nil || origin == "" {
+		return false
+	}
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	if !trusted(c, origin) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "*")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked) // those that go upstream, the provider's description says
+	}
+	h.Set("Access-Control-Max-Age", strconv.Itoa(int(c.MaxAge.Seconds())))
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// certificate is what TLS connections are shown. It can be swapped.
+type certificate struct {
+	held atomic.Pointer[tls.Certificate]
+}
+
+// readCertificate reads the files. The error names them.
+func readCertificate(t *config.TLS) (*tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: tls: certificate %s with key %s: %w", t.Cert, t.Key, err)
+	}
+	if c.Leaf == nil { // with the setting x509keypairleaf=0
+		if c.Leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("daemon: tls: certificate %s: %w", t.Cert, err)
+		}
+	}
+	if now := time.Now(); now.After(c.Leaf.NotAfter) {
+		return nil, fmt.Errorf("daemon: tls: certificate %s ended on %s; clients refuse it", t.Cert, c.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return &c, nil
+}
+
+// config is that of the server.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.held.Load(), nil },
+	}
 }

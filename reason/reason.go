@@ -1,6 +1,10 @@
 package reason
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // Reason says why a decision came out as it did. The zero value, [None], means
 // that nothing stood in the way.
@@ -193,4 +197,176 @@ func All() []Reason {
 		all[i] = Reason(i)
 	}
 	return all
+}
+
+// Pressure is a reason that the provider gave, directly or through state drawn
+// from its signals. It has its own type so that a [Cap] can never stand for it.
+type Pressure Reason
+
+// The provider's reasons.
+const (
+	// RateLimited: refused for rate or quota of the moment (429 and kin).
+	RateLimited = Pressure(rateLimited)
+	// UpstreamPressure: the provider is overloaded (503, 529, slow under load).
+	UpstreamPressure = Pressure(upstreamPressure)
+	// CircuitOpen: too many recent attempts failed; attempts fail at once.
+	CircuitOpen = Pressure(circuitOpen)
+)
+
+// Reason is the same word in the whole set.
+func (p Pressure) Reason() Reason { return Reason(p) }
+
+// String is the stable name.
+func (p Pressure) String() string { return Reason(p).String() }
+
+// AsPressure narrows r; ok is false when r is not the provider's.
+func AsPressure(r Reason) (p Pressure, ok bool) {
+	if r.Kind() != KindPressure {
+		return 0, false
+	}
+	return Pressure(r), true
+}
+
+// Cap is a bound that the owner set on a run. Reaching one is a planned defer,
+// never a failure, and never arms a cooldown.
+type Cap Reason
+
+// The owner's bounds.
+const (
+	// MaxRequests: the run may not send more attempts.
+	MaxRequests = Cap(maxRequests)
+	// MaxWallClock: the run may not take longer.
+	MaxWallClock = Cap(maxWallClock)
+	// RetryBudget: the run may not retry more.
+	RetryBudget = Cap(retryBudget)
+	// MaxCatchup: the run may not walk more of the past.
+	MaxCatchup = Cap(maxCatchup)
+)
+
+// Reason is the same word in the whole set.
+func (c Cap) Reason() Reason { return Reason(c) }
+
+// String is the stable name.
+func (c Cap) String() string { return Reason(c).String() }
+
+// AsCap narrows r; ok is false when r is not the owner's.
+func AsCap(r Reason) (c Cap, ok bool) {
+	if r.Kind() != KindCap {
+		return 0, false
+	}
+	return Cap(r), true
+}
+
+// Class is how an attempt ended, as far as control is concerned. The zero
+// value is [Unknown]: an attempt about which nothing was learned.
+type Class uint8
+
+// The classes of outcome.
+const (
+	// Unknown: nothing was learned (the caller canceled, the permit expired).
+	Unknown Class = iota
+	// OK: the provider served the request.
+	OK
+	// Throttled: refused for rate (429 and provider-specific kin).
+	Throttled
+	// Overloaded: refused for load (503, 529).
+	Overloaded
+	// Failed: another 5xx or 408: a failure of the provider that says nothing of the rate.
+	Failed
+	// Rejected: another 4xx: our request was at fault; says nothing of the rate.
+	Rejected
+	// Lost: no response at all.
+	Lost
+
+	classes
+)
+
+var classNames = [classes]string{"unknown", "ok", "throttled", "overloaded", "failed", "rejected", "lost"}
+
+// String is the class's stable lower-case name.
+func (c Class) String() string {
+	if c < classes {
+		return classNames[c]
+	}
+	return fmt.Sprintf("class(%d)", uint8(c))
+}
+
+// Success reports whether the provider served the request: the only class that
+// may ever speed anything up.
+func (c Class) Success() bool { return c == OK }
+
+// Throttle reports whether the provider asked for less: 429, 503 and
+// what a provider's own description adds.
+func (c Class) Throttle() bool { return c == Throttled || c == Overloaded }
+
+// Pressure is the pressure that the class stands for; ok is false when it stands for
+// none.
+func (c Class) Pressure() (p Pressure, ok bool) {
+	switch c {
+	case Throttled:
+		return RateLimited, true
+	case Overloaded:
+		return UpstreamPressure, true
+	default:
+		return 0, false
+	}
+}
+
+// Retryable reports whether an attempt that ended so may be tried again:
+// 429, 408, 5xx and connection errors before a response.
+func (c Class) Retryable() bool {
+	switch c {
+	case Throttled, Overloaded, Failed, Lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// Refusal says that an attempt was not made, why, for whom, and when it may be
+// tried again. It is the one error type of its kind: match it with
+// errors.AsType[*reason.Refusal], or with errors.Is against the wrapped cause.
+//
+// A refusal for [Deadline] matches context.DeadlineExceeded, one for
+// [Canceled] matches context.Canceled.
+type Refusal struct {
+	// Reason is why.
+	Reason Reason
+	// Scope names what was refused: a connection's name, a quota's scope. Never a credential.
+	Scope string
+	// RetryAt is the earliest instant at which it may succeed; zero when unknown or never.
+	RetryAt time.Time
+	// Err is the cause, if there is one beyond the reason.
+	Err error
+}
+
+// Error says scope, reason and when to come back, in one line.
+func (r *Refusal) Error() string {
+	s := r.Reason.String()
+	if r.Scope != "" {
+		s = r.Scope + ": " + s
+	}
+	if !r.RetryAt.IsZero() {
+		s += fmt.Sprintf(" (retry at %s)", r.RetryAt.UTC().Format(time.RFC3339))
+	}
+	if r.Err != nil {
+		s += ": " + r.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// Is matches the standard context errors for the caller's own reasons, and
+// another *Refusal of the same reason.
+func (r *Refusal) Is(target error) bool {
+	switch target {
+	case context.DeadlineExceeded:
+		return r.Reason == Deadline
+	case context.Canceled:
+		return r.Reason == Canceled
+	}
+	t, ok := target.(*Refusal)
+	return ok && t.Err == nil && t.Scope == "" && t.Reason == r.Reason
 }

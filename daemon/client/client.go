@@ -1,3 +1,16 @@
+// Package client is the Go side of the daemon's HTTP interface: it asks
+// a running daemon what "headway status", "rate", "runs", "gaps" and "top" show
+// without one, and changes limits.
+//
+// To have calls approved from a program in this process, use package
+// quota/governor; from other languages, the interface itself.
+//
+// A [Client] is safe for concurrent use. Every call ends with its context, and
+// by itself after [Options].Timeout, but for a stream of events, which ends when
+// nothing was heard for longer than the daemon's heartbeat. Answers are bounded;
+// a redirect is not followed, so that the key goes nowhere else.
+//
+// Stability: settling.
 package client
 
 import (
@@ -19,6 +32,8 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -321,3 +336,48 @@ func problem(res *http.Response) error {
 	p.Status = res.StatusCode
 	return p
 }
+
+// What a daemon is asked with and answers.
+type (
+	// Index says what there is: version and quotas.
+	Index = api.Index
+	// Forecast says when a budget runs out.
+	Forecast = api.Forecast
+	// Patched names the configuration that is in force after a patch.
+	Patched = api.Patched
+	// KeyRequest is what a Headway key is asked for with.
+	KeyRequest = api.KeyRequest
+	// NewKey is a new Headway key with its secret, which is shown this once.
+	NewKey = api.NewKey
+	// IssuedKey is a Headway key without its secret.
+	IssuedKey = api.IssuedKey
+	// Rate is the rate of one connection, and its state when it is live.
+	Rate = api.Rate
+	// Source says where a [Rate] comes from.
+	Source = api.Source
+	// Trace is one run and what happened in it.
+	Trace = api.Trace
+	// Schedule is when one connection is collected.
+	Schedule = schedule.Status
+	// Entry is one event.
+	Entry = events.Entry
+	// Problem is an error that the daemon answered with; match it with errors.As
+	// as *Problem.
+	Problem = api.Problem
+	// FieldProblem is one field of a [Problem] that is out of its bound.
+	FieldProblem = api.FieldProblem
+)
+
+// The sources of rates.
+const (
+	SourceProxy   = api.Proxy   // Live, of a provider that the daemon proxies.
+	SourceCollect = api.Collect // Live, of a collection in the daemon.
+	SourceStored  = api.Stored  // As the last run left it, or as of the last committed page.
+)
+
+const (
+	// Oldest as [Filter].Since begins with the oldest entry that is kept.
+	Oldest = events.Oldest
+	// Dropped is the type of the [Entry] that stands for those that were missed.
+	Dropped = events.Dropped
+)

@@ -3,10 +3,17 @@
 package hold_test
 
 import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,4 +114,144 @@ func TestOutageLongerThanTheRun(t *testing.T) {
 		t.Errorf("the next run: %s (%s), owed %v: %s", got.Reason, got.Error, got.Owed, next)
 	}
 	w.Complete(t, truthOf(t, steadyWork))
+}
+
+// Frames of HTTP/2 (RFC 9113, section 6) and what stands in them.
+const (
+	frameData, frameHeaders, frameSettings, frameGoAway = 0x0, 0x1, 0x4, 0x7
+	flagAck, flagEndHeaders                             = 0x1, 0x4
+	enhanceYourCalm                                     = 0xb
+)
+
+// preface is what a client of HTTP/2 begins with.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// frame writes one frame.
+func frame(w io.Writer, kind, flags byte, stream uint32, payload []byte) {
+	head := make([]byte, 9)
+	binary.BigEndian.PutUint32(head, uint32(len(payload))<<8|uint32(kind))
+	head[4] = flags
+	binary.BigEndian.PutUint32(head[5:], stream)
+	_, _ = w.Write(append(head, payload...))
+}
+
+// goAway tells that streams above last were not looked at, and why: in a code,
+// and in words that say too much.
+func goAway(w io.Writer, last, code uint32) {
+	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)
+	frame(w, frameGoAway, 0, 0, append(payload, "refused for "+harness.Token...))
+}
+
+// leaving speaks just enough of HTTP/2 to go away: it waits for a request,
+// answers it with what it is given, and hangs up.
+func leaving(c *tls.Conn, answer func(w io.Writer, stream uint32)) {
+	in := bufio.NewReader(c)
+	if _, err := io.CopyN(io.Discard, in, int64(len(preface))); err != nil {
+		return
+	}
+	frame(c, frameSettings, 0, 0, nil)
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(in, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, in, int64(binary.BigEndian.Uint32(head)>>8)); err != nil {
+			return
+		}
+		switch kind, flags := head[3], head[4]; {
+		case kind == frameSettings && flags&flagAck == 0:
+			frame(c, frameSettings, flagAck, 0, nil)
+		case kind == frameHeaders:
+			answer(c, binary.BigEndian.Uint32(head[5:]))
+			return
+		}
+	}
+}
+
+// secure makes a server of HTTP/2 under TLS, and gives what a client needs to
+// trust it. Where leave answers a request, that is all there is.
+func secure(t *testing.T, handler http.Handler, leave func(w io.Writer, stream uint32)) (url, trust string) {
+	t.Helper()
+	s := harness.NewServer(t, handler)
+	if leave == nil {
+		s.EnableHTTP2 = true
+	} else {
+		s.TLS = &tls.Config{NextProtos: []string{"h2"}}
+		s.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"h2": func(_ *http.Server, c *tls.Conn, _ http.Handler) { leaving(c, leave) },
+		}
+	}
+	s.StartTLS()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	harness.Write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	return s.URL, "SSL_CERT_FILE=" + file
+}
+
+func TestGoAwayInsteadOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	// ":status: 200", which is entry 8 of the static table, and the beginning of a body.
+	half := func(w io.Writer, stream uint32) {
+		frame(w, frameHeaders, flagEndHeaders, stream, []byte{0x88})
+		frame(w, frameData, 0, stream, []byte(`{"items":[`))
+	}
+	want := truthOf(t, small)
+	for _, c := range []struct {
+		name  string
+		leave func(w io.Writer, stream uint32)
+	}{
+		{"the request was not looked at", func(w io.Writer, _ uint32) { goAway(w, 0, 0) }},
+		{"the request was looked at", func(w io.Writer, stream uint32) { goAway(w, stream, 0) }},
+		{"enhance your calm", func(w io.Writer, stream uint32) { goAway(w, stream, enhanceYourCalm) }},
+		{"in the middle of the body", func(w io.Writer, stream uint32) {
+			half(w, stream)
+			goAway(w, stream, enhanceYourCalm)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			well, trust := secure(t, harness.Unlimited(t, small), nil)
+			var left atomic.Int64
+			leaver, other := secure(t, nil, func(w io.Writer, stream uint32) {
+				left.Add(1)
+				c.leave(w, stream)
+			})
+			w := newWorkplace(t, well, connection{provider: impatient}).at(well, trust)
+			if o := w.Collect(t, "--max-requests", "6"); o.Code != harness.ExitDeferred { // a page and its details
+				t.Fatalf("before anybody left: %s", o)
+			}
+			o := w.at(leaver, other).Collect(t, "--json")
+			got := harness.Summary(t, o)
+			if o.Code != harness.ExitDeferred || got.Reason != reason.Unreachable && got.Reason != reason.Timeout || left.Load() == 0 {
+				t.Errorf("%d left: %s (%s): %s", left.Load(), got.Reason, got.Error, o)
+			}
+			// net/http sends what was not looked at again by itself, on no permit.
+			if sent := left.Load(); sent > 4*got.Attempts {
+				t.Errorf("%d requests arrived, and %d attempts are on record", sent, got.Attempts)
+			}
+			t.Logf("%s (%s) after %v; the client sent %d attempts on record, %d requests arrived",
+				got.Reason, got.Error, o.Took, got.Attempts, left.Load())
+			unspoken(t, o)
+			w.healed(t, want)
+		})
+	}
+}
+
+// A server that is restarted after each answer says so with GOAWAY.
+func TestGoAwayAfterEachAnswer(t *testing.T) {
+	t.Parallel()
+	data := harness.Unlimited(t, small)
+	var second atomic.Int64
+	url, trust := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 {
+			second.Add(1)
+		}
+		w.Header().Set("Connection", "close") // becomes GOAWAY
+		data.ServeHTTP(w, r)
+	}), nil)
+	w := newWorkplace(t, url, connection{provider: impatient}).at(url, trust)
+	o := w.Collect(t, "--json")
+	if got := harness.Summary(t, o); o.Code != harness.ExitDrained || got.Retries > 0 || second.Load() != got.Attempts {
+		t.Errorf("%d attempts, %d retries, %d requests of HTTP/2 arrived: %s", got.Attempts, got.Retries, second.Load(), o)
+	}
+	w.Complete(t, truthOf(t, small))
 }

@@ -1,7 +1,34 @@
+// Package api is the daemon's own HTTP interface: quotas to ask for and to
+// settle, the rates, runs, gaps and events to look at, health and metrics. The
+// command line, the console and programs in any language use this one. It
+// answers with the same JSON as "headway ... --json", and with problem+json (RFC
+// 9457) when something is wrong; its OpenAPI document is served by itself and
+// checked against it.
+//
+//	POST  /v1/quota/approve      ask for a call; wait_ms to wait for it
+//	POST  /v1/quota/usage        settle it with what it used, or cancel it
+//	GET   /v1/quota/snapshot     what is left
+//	GET   /v1/quota/forecast     when it runs out
+//	GET   /v1/quota/statistics   totals (admin)
+//	GET   /v1/quota/config       limits (admin)
+//	PATCH /v1/quota/config       change them (admin)
+//	GET   /v1/events             what happens, as server-sent events
+//	GET   /v1/rate, /v1/connections, /v1/schedule, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
+//	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
+//
+// It holds no limits, no keys and no store itself: [Options] hands it all three.
+// It is not the proxy (package egress): no provider is called from here.
+//
+// An [API] is safe for concurrent use. Requests are bounded in size and time, a
+// stream of events in what it may hold and how slow it may be read. It makes no
+// goroutine of its own; closing the hub of events ends the streams.
 package api
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +36,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +45,7 @@ import (
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
 )
 
 // Bounds of the API.
@@ -307,4 +336,85 @@ func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error 
 		}
 	}
 	return op.do(w, r, c)
+}
+
+//go:embed openapi.json
+var description []byte
+
+// document is the OpenAPI document, checked to be JSON.
+func document() ([]byte, error) {
+	if !json.Valid(description) {
+		return nil, fmt.Errorf("api: openapi.json is not JSON")
+	}
+	return description, nil
+}
+
+// Health is the answer to /healthz and /readyz when all is well.
+type Health struct {
+	// Status is "ok".
+	Status string `json:"status"`
+}
+
+// send answers with JSON. What could not be written cannot be told.
+func (a *API) send(w http.ResponseWriter, v any) error {
+	_ = a.respond(w, v)
+	return nil
+}
+
+// respond writes a value as JSON; the error says that the client did not get it.
+func (a *API) respond(w http.ResponseWriter, v any) error {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		a.log.LogAttrs(context.Background(), slog.LevelError, "answer cannot be written as JSON", slog.Any("error", err))
+		a.refuse(w, &Problem{Status: http.StatusInternalServerError, Title: "Internal error", Detail: "the daemon's log says what failed"})
+		return err
+	}
+	return write(w, body.Bytes())
+}
+
+// write sends a whole JSON body to the end.
+func write(w http.ResponseWriter, body []byte) error {
+	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	control := http.NewResponseController(w)
+	// Without a deadline of its own a client that does not read would hold us.
+	_ = control.SetWriteDeadline(time.Now().Add(writeTime))
+	if _, err := w.Write(body); err != nil {
+		return err
+	}
+	if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
+
+func (a *API) healthy(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	return a.send(w, Health{Status: "ok"})
+}
+
+// ready tells everybody whether, and only the log why not: it may name files.
+func (a *API) ready(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if a.o.Ready == nil {
+		return a.send(w, Health{Status: "ok"})
+	}
+	err := a.o.Ready()
+	if err == nil {
+		return a.send(w, Health{Status: "ok"})
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelDebug, "not ready", slog.Any("error", err))
+	why := reason.Internal
+	if refusal, ok := errors.AsType[*reason.Refusal](err); ok {
+		why = refusal.Reason
+	}
+	return &Problem{
+		Status: http.StatusServiceUnavailable, Title: "Not ready", Reason: why.String(), RetryInMS: 1000,
+		Detail: "no requests are served now; the daemon's log says why",
+	}
+}
+
+func (a *API) describe(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	_ = write(w, a.openapi) // what could not be written cannot be told
+	return nil
 }

@@ -1,3 +1,16 @@
+// Package arch answers one question: does the source tree still keep the laws
+// that the architecture records in docs/adr state? It reads Go source, never
+// compiles or runs it, and reports every place that breaks a law together with
+// the reason for the law.
+//
+// The laws themselves are the tables in law.go. The checkers take a [Tree], so
+// a test can hand them a small tree in memory that breaks a law on purpose.
+//
+// Do not use it outside tests, and do not use it for what a linter already
+// checks.
+//
+// Concurrency: a Tree and a Law are not changed once made, so any number of
+// goroutines may check them. Time: no check reads a clock.
 package arch
 
 import (
@@ -177,4 +190,87 @@ func matches(pattern, dir string) bool {
 // matchesAny reports whether one of the patterns matches dir.
 func matchesAny(patterns []string, dir string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, dir) })
+}
+
+// MaxLines is how long a Go file that is neither a test nor generated may be.
+const MaxLines = 500
+
+// empty are names that say nothing about the domain.
+var empty = []string{"util", "utils", "common", "types", "manager", "managers", "helper", "helpers"}
+
+const whyNoun = "a name is a noun of the domain; a folder or file that could hold anything soon does"
+
+// CheckComments reports every package whose comment does not stand in exactly
+// one file. Tests are exempt.
+func CheckComments(t *Tree) []Finding {
+	var found []Finding
+	for _, p := range t.Packages {
+		files := p.production()
+		var with []string
+		for _, f := range files {
+			if f.AST.Doc != nil {
+				with = append(with, path.Base(f.Path))
+			}
+		}
+		if len(files) == 0 || len(with) == 1 {
+			continue
+		}
+		what := "no package comment"
+		if len(with) > 1 {
+			what = "package comments in " + strings.Join(with, ", ")
+		}
+		found = append(found, Finding{p.Dir, what,
+			"a reader finds in one place what the package answers, when not to use it, its concurrency and its time"})
+	}
+	return found
+}
+
+// CheckLength reports every Go file longer than [MaxLines]. Tests and generated
+// files are exempt.
+func CheckLength(t *Tree) []Finding {
+	return t.eachFile([]string{"..."}, func(_ *Package, f *File) []Finding {
+		if f.Generated || f.Lines <= MaxLines {
+			return nil
+		}
+		return []Finding{{f.Path, fmt.Sprintf("%d lines, at most %d", f.Lines, MaxLines),
+			"a file holds one idea that fits into one reading"}}
+	})
+}
+
+// CheckNames reports every folder, package and Go file whose name says nothing
+// about the domain. Of a file name, each part between underscores counts.
+func CheckNames(t *Tree) []Finding {
+	var found []Finding
+	report := func(where, kind, name string) {
+		if slices.Contains(empty, name) {
+			found = append(found, Finding{where, fmt.Sprintf("%s named %q", kind, name), whyNoun})
+		}
+	}
+	for _, folder := range t.Folders {
+		report(folder, "folder", path.Base(folder))
+	}
+	for _, p := range t.Packages {
+		for _, f := range p.Files {
+			name := strings.TrimSuffix(f.AST.Name.Name, "_test")
+			if name != path.Base(p.Dir) {
+				report(f.Path, "package", name)
+			}
+			for part := range strings.SplitSeq(strings.TrimSuffix(path.Base(f.Path), ".go"), "_") {
+				report(f.Path, "file", part)
+			}
+		}
+	}
+	return found
+}
+
+// A Finding is one place that breaks a law.
+type Finding struct {
+	Where string // File and line, or folder, relative to the module root.
+	What  string // What stands there.
+	Why   string // The reason for the law that it breaks.
+}
+
+// String gives the finding on one line.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s: %s", f.Where, f.What, f.Why)
 }

@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"encoding/json"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/headway-go/headway/bulk"
 	rowsource "github.com/headway-go/headway/bulk/source"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -147,4 +151,119 @@ func (l *loadScreen) conclude(sum bulk.Summary, err error) error {
 		_, _ = io.WriteString(l.out, loadSummary(l.name, sum, err, l.dir, pipe))
 	}
 	return exitOfLoad(sum, err, pipe)
+}
+
+// viewFile holds how the load under way stands, for "bulk status".
+const viewFile = "progress.json"
+
+// viewEvery is the time between two of them.
+const viewEvery = time.Second
+
+// loadNow is a load as it stood at an instant.
+type loadNow struct {
+	At time.Time `json:"at"`
+	progressJSON
+}
+
+// keepView replaces the view in the load's folder. It is not synced: a power cut
+// costs the view alone. One that cannot be written is left out, since the load
+// must not end for it.
+func (l *loadScreen) keepView(p bulk.Progress) {
+	if l.kept && p.Elapsed-l.viewed < viewEvery*9/10 {
+		return
+	}
+	l.kept, l.viewed = true, p.Elapsed
+	view := loadNow{At: time.Now().Round(time.Millisecond), progressJSON: loadView(p)}
+	view.RecentRowsPerSecond = l.recent.perSecond()
+	b, err := json.Marshal(view)
+	if err != nil {
+		return
+	}
+	_ = atomicfile.WriteUnsynced(disk.OS{}, filepath.Join(l.dir, viewFile), b)
+}
+
+// readView reads the view of a folder; nil when there is none that can be read.
+func readView(dir string) *loadNow {
+	b, err := os.ReadFile(filepath.Join(dir, viewFile))
+	var view loadNow
+	if err != nil || json.Unmarshal(b, &view) != nil || view.At.IsZero() {
+		return nil
+	}
+	return &view
+}
+
+// dropViews removes the view of a run that is over.
+func dropViews(dir string) {
+	path := filepath.Join(dir, viewFile)
+	_ = os.Remove(path)
+	_ = os.Remove(atomicfile.Beside(path))
+}
+
+// progressJSON is a load at an instant, for programs.
+type progressJSON struct {
+	bulk.Totals
+	ElapsedSeconds      float64        `json:"elapsed_s"`
+	RowsPerSecond       float64        `json:"rows_per_second"`
+	RecentRowsPerSecond float64        `json:"recent_rows_per_second,omitempty"`
+	LeftSeconds         *float64       `json:"left_s,omitempty"`
+	InFlight            int            `json:"in_flight"`
+	BatchRows           int            `json:"batch_rows"`
+	Waiting             reason.Reason  `json:"waiting,omitempty"`
+	BoundBy             reason.Bounds  `json:"bound_by,omitzero"`
+	Counts              bulk.Counts    `json:"counts"`
+	Identities          []identityJSON `json:"identities"`
+}
+
+// identityJSON is one identity; its times are seconds before now.
+type identityJSON struct {
+	Name              string        `json:"name"`
+	Level             int           `json:"level"`
+	Ceiling           int           `json:"ceiling"`
+	InFlight          int           `json:"in_flight"`
+	Throttles         int64         `json:"throttles"`
+	ThrottledSecsAgo  *float64      `json:"throttled_s_ago,omitempty"`
+	Circuit           string        `json:"circuit"`
+	RetryAfterSeconds float64       `json:"retry_after_s,omitempty"`
+	Stopped           reason.Reason `json:"stopped,omitempty"`
+}
+
+// summaryJSON is what a run came to.
+type summaryJSON struct {
+	progressJSON
+	Load          string        `json:"load"`
+	Dir           string        `json:"dir"`
+	State         bulk.State    `json:"state"`
+	Reason        reason.Reason `json:"reason"`
+	Cause         string        `json:"cause,omitempty"`
+	Ended         time.Time     `json:"ended"`
+	RetryAt       time.Time     `json:"retry_at,omitzero"`
+	RejectsFile   string        `json:"rejects_file,omitempty"`
+	UncertainFile string        `json:"uncertain_file,omitempty"`
+}
+
+func loadView(p bulk.Progress) progressJSON {
+	v := progressJSON{
+		Totals: p.Totals, ElapsedSeconds: p.Elapsed.Seconds(), RowsPerSecond: p.RowsPerSecond,
+		InFlight: p.InFlight, BatchRows: p.BatchRows, Waiting: p.Waiting, BoundBy: p.BoundBy, Counts: p.Counts,
+		Identities: []identityJSON{},
+	}
+	for _, id := range p.Identities {
+		one := identityJSON{
+			Name: id.Name, Level: id.Law.Current, Ceiling: min(id.Law.Max, id.Law.Ceiling), InFlight: id.InFlight,
+			Throttles: id.Law.TotalThrottles, Circuit: id.Circuit.String(), Stopped: id.Stopped,
+			RetryAfterSeconds: max(id.RetryAt-p.Elapsed, 0).Seconds(),
+		}
+		if one.Throttles > 0 {
+			one.ThrottledSecsAgo = new((p.Elapsed - id.Law.LastThrottle).Seconds())
+		}
+		v.Identities = append(v.Identities, one)
+	}
+	return v
+}
+
+func summaryView(s bulk.Summary, dir string, now time.Time) summaryJSON {
+	return summaryJSON{
+		progressJSON: loadView(s.Progress), Load: s.Load, Dir: dir, State: s.State, Reason: s.Reason, Cause: s.Cause,
+		Ended: now.Round(time.Millisecond), RetryAt: s.RetryAt, RejectsFile: s.RejectsFile, UncertainFile: s.UncertainFile,
+	}
 }

@@ -1,16 +1,25 @@
 package cli
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"iter"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
 )
 
 func newQuota() *cobra.Command {
@@ -78,4 +87,223 @@ func orUnlimited(n *int64) string {
 		return "-"
 	}
 	return figure.Count(*n)
+}
+
+// defaultQuotaState is beside the state of collections.
+var defaultQuotaState = filepath.Join(".headway", "quota.json")
+
+// quotaStateFlag is over the program's own --state, which is another kind of file.
+func quotaStateFlag(cmd *cobra.Command, into *string) {
+	cmd.Flags().StringVar(into, "state", defaultQuotaState, "`file` that holds the daily use")
+}
+
+// quotaSnapshot is the snapshot's JSON with the stored use beside it.
+type quotaSnapshot struct {
+	quota.Snapshot
+	DailyUse []quota.DayUse `json:"dailyUse"`
+}
+
+func newQuotaSnapshot() *cobra.Command {
+	var (
+		limits, state, provider string
+		asJSON                  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Show what is left of the day's budgets",
+		Long: `Shows what a store says of today's use, against the limits: what a governor
+that starts now would begin with. Buckets of calls and tokens are not stored and
+so are full. While a process uses the store, it may hold up to a 64th of a cap
+more than was used: what that process may use before it stores again.
+
+With --server it asks a running daemon, which knows all that is left; --provider
+says of which of its budgets.`,
+		Example: `  headway quota snapshot --config quota.yaml --state quota.json
+  headway quota snapshot --config quota.yaml --json | jq .models.small.dailyTokensRemaining`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c, err := remote(cmd); err != nil || c != nil && limits == "" {
+				if err != nil {
+					return err
+				}
+				return farSnapshot(cmd, c, provider, asJSON)
+			}
+			c, err := quotaConfig(limits)
+			if err != nil {
+				return err
+			}
+			kept, err := governor.ReadFile(state)
+			if errors.Is(err, fs.ErrNotExist) {
+				return usage(fmt.Errorf("there is no daily use in %s; name the file with --state", state))
+			}
+			if err != nil {
+				return err
+			}
+			core, err := restored(c, kept)
+			if err != nil {
+				return fmt.Errorf("%s: %w", state, err)
+			}
+			use := core.Use(0, nil)
+			if asJSON {
+				return writeJSON(cmd, quotaSnapshot{core.Snapshot(0), orEmpty(use)})
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), useText(use), "\n", scopesText(core, scopesOf(core, use)))
+			return err
+		},
+	}
+	configFlag(cmd, &limits)
+	quotaStateFlag(cmd, &state)
+	serverFlag(cmd)
+	cmd.Flags().StringVar(&provider, "provider", "", "with --server: whose budget (default the one at the top, or the only one)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// restored is a governor as one that starts now would be.
+func restored(c quota.Config, kept []quota.DayUse) (*quota.Governor, error) {
+	core, err := quota.New(c, time.Now().Round(0))
+	if err != nil {
+		return nil, err
+	}
+	return core, core.Restore(0, kept)
+}
+
+// scopesOf are the global scope, all models and whoever else used something.
+func scopesOf(core *quota.Governor, use []quota.DayUse) []quota.Scope {
+	scopes := []quota.Scope{{}}
+	for model := range sortedKeys(core.Config().Models) {
+		scopes = append(scopes, quota.Scope{Model: model})
+	}
+	for _, u := range use {
+		if !slices.Contains(scopes, u.Scope) {
+			scopes = append(scopes, u.Scope)
+		}
+	}
+	return scopes
+}
+
+func useText(use []quota.DayUse) string {
+	if len(use) == 0 {
+		return "nothing was used today\n"
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "SCOPE\tDAY\tZONE\tTOKENS\tCALLS")
+	for _, u := range use {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Scope, u.Day, u.Zone, figure.Count(u.Tokens), figure.Count(u.Calls))
+	}
+	_ = w.Flush() // into memory
+	return b.String()
+}
+
+func newQuotaSet() *cobra.Command {
+	var (
+		limits, state string
+		scope         quota.Scope
+		tokens, calls int64
+		asJSON        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "Correct what the store says of today's use",
+		Long: `Sets what one scope has used today, as when a provider's own page says more, or
+less. Without --tenant, --agent and --model it is the global scope. What is not
+given stays as it is. Scopes above and below are not changed.
+
+The store must not be in use: a process that runs has its own count.`,
+		Example: `  headway quota set --config quota.yaml --state quota.json --model small --tokens 120000
+  headway quota set --config quota.yaml --state quota.json --tenant research --calls 0`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags := cmd.Flags()
+			if !flags.Changed("tokens") && !flags.Changed("calls") {
+				return usage(errors.New("nothing to set: give --tokens, --calls or both"))
+			}
+			if tokens < 0 || calls < 0 {
+				return usage(fmt.Errorf("--tokens is %d and --calls is %d, neither may be negative", tokens, calls))
+			}
+			c, err := quotaConfig(limits)
+			if err != nil {
+				return err
+			}
+			var entry quota.DayUse
+			err = withQuotaFile(state, func(f *governor.File) error {
+				kept, err := f.Load()
+				if err != nil {
+					return err
+				}
+				if entry, err = today(c, kept, scope); err != nil {
+					return err
+				}
+				if flags.Changed("tokens") {
+					entry.Tokens = tokens
+				}
+				if flags.Changed("calls") {
+					entry.Calls = calls
+				}
+				kept = slices.DeleteFunc(kept, func(u quota.DayUse) bool { return u.Scope == scope })
+				kept = append(kept, entry)
+				if _, err := restored(c, kept); err != nil {
+					return usage(err)
+				}
+				return f.Save(kept)
+			})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, entry)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), useText([]quota.DayUse{entry}))
+			return err
+		},
+	}
+	configFlag(cmd, &limits)
+	quotaStateFlag(cmd, &state)
+	cmd.Flags().StringVar(&scope.Tenant, "tenant", "", "whose use")
+	cmd.Flags().StringVar(&scope.Agent, "agent", "", "which agent's of the tenant")
+	cmd.Flags().StringVar(&scope.Model, "model", "", "of which model")
+	cmd.Flags().Int64Var(&tokens, "tokens", 0, "tokens used today")
+	cmd.Flags().Int64Var(&calls, "calls", 0, "calls made today")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// today is what a scope has used of the day that its calendar shows now.
+func today(c quota.Config, kept []quota.DayUse, scope quota.Scope) (quota.DayUse, error) {
+	// A call on a day that has not come counts as today's, and shows both that
+	// the scope exists and which day it is there.
+	core, err := restored(c, append(slices.Clip(kept), quota.DayUse{Scope: scope, Day: "9999-12-31", Calls: 1}))
+	if err != nil {
+		return quota.DayUse{}, err
+	}
+	use := core.Use(0, nil)
+	at := slices.IndexFunc(use, func(u quota.DayUse) bool { return u.Scope == scope })
+	// A model that is not configured only keeps its day for its return.
+	if _, limited := core.Inspect(0, scope); at < 0 || !limited {
+		return quota.DayUse{}, usage(fmt.Errorf("%s has no limits of its own in the configuration", scope))
+	}
+	use[at].Calls--
+	return use[at], nil
+}
+
+// withQuotaFile opens the file for one change.
+func withQuotaFile(path string, do func(*governor.File) error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := governor.OpenFile(path)
+	if errors.Is(err, governor.ErrInUse) {
+		return &exitError{code: exitDeferred, err: err}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return do(f)
+}
+
+// sortedKeys visits a map's keys in order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) iter.Seq[K] {
+	return slices.Values(slices.Sorted(maps.Keys(m)))
 }

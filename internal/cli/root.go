@@ -1,11 +1,20 @@
+// Package cli is the command line of headway: one file a subcommand, the work is in
+// the packages. It reads the environment and the terminal; nothing imports it but the
+// main package. Not for concurrent use: one process runs it once.
 package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -122,4 +131,121 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		}
 		return usage(fmt.Errorf("%s needs %s, got %d arguments (see %q)", cmd.CommandPath(), what, len(args), cmd.CommandPath()+" --help"))
 	}
+}
+
+// Main runs the command line of this process and gives its exit code. The version is
+// that of a released build, or empty.
+func Main(released string) int {
+	version = released
+	// net/http prints to the standard logger what a provider sent where nothing
+	// was expected. Content goes into sinks, never onto the terminal.
+	log.SetOutput(io.Discard)
+	return run(context.Background(), os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+}
+
+// The exit codes, after sysexits.h.
+const (
+	exitOK         = 0
+	exitUsage      = 64 // bad usage or configuration
+	exitIncomplete = 65 // nothing left to do, but something is quarantined
+	exitRefused    = 69 // the provider refused for good
+	exitInternal   = 70 // a fault on this side
+	exitDeferred   = 75 // deferred and resumable
+)
+
+// exitError is an error with an exit code. A silent one has been reported.
+type exitError struct {
+	code   int
+	err    error
+	silent bool
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return "exit"
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(err error) error { return &exitError{code: exitUsage, err: err} }
+
+// exitFor finds the exit code of an error. What has none is a fault of ours,
+// but for cobra's own complaints about the command line.
+func exitFor(err error) *exitError {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e
+	}
+	code := exitInternal
+	if strings.HasPrefix(err.Error(), "unknown command") || strings.HasPrefix(err.Error(), "invalid argument") {
+		code = exitUsage
+	}
+	return &exitError{code: code, err: err}
+}
+
+// version is that of a released build; see Main.
+var version string
+
+type versionInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Dirty   bool   `json:"dirty,omitempty"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
+func readVersion() versionInfo {
+	v := versionInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if v.Version == "" {
+			v.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.modified":
+				v.Dirty = s.Value == "true"
+			}
+		}
+	}
+	if v.Version == "" {
+		v.Version = "unknown"
+	}
+	return v
+}
+
+func versionText() string {
+	v := readVersion()
+	return fmt.Sprintf("headway %s (%s, %s/%s)", v.Version, v.Go, v.OS, v.Arch)
+}
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: `  headway version
+  headway version --json`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return writeJSON(cmd, readVersion())
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// writeJSON prints one indented JSON value.
+func writeJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/reason"
 )
 
 func newSchedule() *cobra.Command {
@@ -90,4 +93,158 @@ func scheduleText(all []schedule.Status, now time.Time) string {
 	}
 	_ = w.Flush() // into memory
 	return b.String()
+}
+
+func newRuns() *cobra.Command {
+	var (
+		asJSON bool
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:   "runs [CONNECTION]",
+		Short: "List runs, the newest first",
+		Example: `  headway runs
+  headway runs chat-archive --limit 5 --json`,
+		Args: atMostOne("the connection"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 0 {
+				return usage(fmt.Errorf("--limit is %d, must not be negative", limit))
+			}
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
+				name := ""
+				if len(args) == 1 {
+					name = all[0].Name
+				}
+				runs, err := r.Runs(cmd.Context(), name, limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return writeJSON(cmd, orEmpty(runs))
+				}
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				_, _ = fmt.Fprintln(w, "RUN\tCONNECTION\tSTATE\tREASON\tSTARTED\tTOOK\tRECORDS\tATTEMPTS\tREFUSED\tGAPS")
+				for _, run := range runs {
+					took := "-"
+					if !run.Ended.IsZero() {
+						took = clock(run.Ended.Sub(run.Started))
+					}
+					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.ID, run.Connection, stateText(run), run.Reason,
+						run.Started.Local().Format(time.DateTime), took, figure.Count(run.Records), figure.Count(run.Attempts), figure.Count(run.Throttled), figure.Count(run.GapsOpened))
+				}
+				return w.Flush()
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many; 0 is all")
+	stateFlag(cmd)
+	serverFlag(cmd)
+	cmd.AddCommand(newRunsShow())
+	return cmd
+}
+
+func newRunsShow() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show RUN",
+		Short: "Show a run's trace: what happened, when and why",
+		Example: `  headway runs show 20261121T020304Z-1a2b3c4d
+  headway runs show 20261121T020304Z-1a2b3c4d --json`,
+		Args: exactly(1, "the run's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withReader(cmd, func(r collect.Reader) error {
+				runs, err := r.Runs(cmd.Context(), "", 0)
+				if err != nil {
+					return err
+				}
+				for _, run := range runs {
+					if run.ID != args[0] {
+						continue
+					}
+					events, err := r.Events(cmd.Context(), run.ID)
+					if err != nil {
+						return err
+					}
+					if asJSON {
+						return writeJSON(cmd, map[string]any{"run": run, "events": orEmpty(events)})
+					}
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s: %s\n", run.ID, run.Connection, runLine(run))
+					if run.Error != "" {
+						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  error: %s\n", run.Error)
+					}
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  bound by: %s\n", run.BoundBy)
+					for _, e := range events {
+						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  %10s  %s\n", "+"+clock(e.At.Sub(run.Started)), eventText(e))
+					}
+					return nil
+				}
+				return usage(fmt.Errorf("no run %q in %s (see \"headway runs\")", args[0], asked(cmd)))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// stateText is how a run stands; one that is not a collection says what it is.
+func stateText(r collect.Run) string {
+	if r.Kind != collect.RunCollects {
+		return fmt.Sprintf("%s %s", r.Kind, r.State)
+	}
+	return string(r.State)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// eventText tells an event as a line of a run's story.
+func eventText(e event.Event) string {
+	switch e.Type {
+	case event.RunStart:
+		if e.Phase == string(collect.RunReplays) {
+			return "the replay began: what a former sink kept is copied, nothing is fetched"
+		}
+		if e.Phase != "" {
+			return "the run began, for " + laneText(collect.LaneKind(e.Phase))
+		}
+		return "the run began"
+	case event.RunEnd:
+		return fmt.Sprintf("the run ended: %s", e.Reason)
+	case event.WarmStart:
+		return "stored rate " + e.Note
+	case event.Phase:
+		text := e.Phase
+		if e.Stream != "" {
+			text += " of " + e.Stream
+		}
+		if e.Note != "" {
+			text += ": " + e.Note
+		}
+		if e.Reason != reason.None {
+			text += " (" + e.Reason.String() + ")"
+		}
+		return text
+	case event.ConnectionChanged:
+		return changeText(e.Connection, collect.ChangeOf(e))
+	case event.Warning:
+		return "warning: " + collect.WarningOf(e).String()
+	case event.Deferral:
+		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
+	case event.Circuit:
+		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
+			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, figure.Count(e.Circuit.Requests), figure.Count(e.Circuit.Retries))
+	case event.CollectionRate:
+		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "backing off to ", "end": "rate at the end "}[e.Note]
+		text := fmt.Sprintf("%s%s of at most %s", verb, figure.Rate(e.Rate.EffectiveRatePerMin), figure.Rate(e.Rate.CeilingRatePerMin))
+		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
+			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
+		}
+		return text
+	}
+	return string(e.Type)
 }

@@ -2,7 +2,12 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +16,8 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/sink/airbyte"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
@@ -97,4 +104,189 @@ func (d destination) together(cmd *cobra.Command, connection string) string {
 		return ""
 	}
 	return fmt.Sprintf("the state of %s is in %s with its records: the next run moves it to %s, where every command looks", connection, at.Path, statePath(cmd))
+}
+
+func newReplayRecords() *cobra.Command {
+	var (
+		from          string
+		asJSON, quiet bool
+	)
+	cmd := &cobra.Command{
+		Use:   "replay CONNECTION.yaml",
+		Short: "Copy what a former sqlite sink kept into the connection's new sink, without fetching",
+		Long: `Copies the records that the connection's former sink kept into the sink that the
+file names now. It sends no request. Change the sink in the file, replay, and go
+on collecting: a run afterwards goes on where collection stood.
+
+A sqlite sink keeps its records, also those that the provider no longer has, which
+are copied as such. jsonl, parquet, singer and airbyte keep nothing that could be
+read back: there only "collect --fresh" fills another sink.
+
+A new sqlite sink takes older records at any time, and what it has itself is newer
+and stays. jsonl and parquet can only append, so replay into them before anything
+is collected into them.
+
+It can be stopped at any time, or killed, and run again: it goes on where it was,
+and no record comes twice.
+
+Exit codes: 0 done; 75 stopped, or the connection is being collected: run it again;
+64 it is not possible, and the text says what is; 70 a fault on this side.`,
+		Example: `  headway replay connection.yaml
+  headway replay connection.yaml --from old/data.db   # the records file was moved, or is another's
+  headway replay connection.yaml --json               # progress and summary as JSON lines`,
+		Args: exactly(1, "the connection's file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := readConnection(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return replayRecords(cmd, c, newScreen(cmd, asJSON, quiet), from)
+		},
+		ValidArgsFunction: yamlFiles,
+	}
+	stateFlag(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "the `FILE` that a sqlite sink kept the records in (default the connection's former sink)")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"db", "sqlite", "sqlite3"}, cobra.ShellCompDirectiveFilterFileExt))
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print progress and summary as JSON lines")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
+	return cmd
+}
+
+func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (err error) {
+	to := openDestination(cmd, c)
+	if to.piped {
+		return usage(fmt.Errorf("records cannot be replayed into %s: its reader keeps what it has by itself; "+
+			"to send it all of them, collect with --fresh, which fetches all of it again", to.name))
+	}
+	path := statePath(cmd)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("there is no state in %s: nothing was collected from here yet, so there is nothing to replay (--state FILE or HEADWAY_STATE names another file)", path))
+	}
+	con, err := rest.New(c, rest.KeepTokens(path))
+	if err != nil {
+		return usage(err)
+	}
+	store, err := sqlite.Open(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := store.Close(); err == nil && closed != nil {
+			err = closed
+		}
+	}()
+	ctx, stop, done := interruptible(cmd.Context(), s)
+	defer done()
+	o := collect.ReplayOptions{
+		Connection: c.Name, Connector: con, Store: store, Sink: to.sink, Stop: stop, Holder: schedule.Options(c).Holder,
+		Open: func(ctx context.Context, from collect.Location, former []collect.FormerSink, streams []collect.StreamInfo) (collect.Kept, error) {
+			file := from.Path
+			if from.Kind == "state" {
+				file = path
+			}
+			return sqlsink.OpenKept(ctx, file, c.Name, from, former, streams)
+		},
+		OnProgress: s.replaying(c.Name),
+	}
+	if from != "" {
+		at := sqlsink.For(c.Name, from, path).Location()
+		o.From = &at
+	}
+	summary, err := collect.RunReplay(ctx, o)
+	s.mu.Lock()
+	s.erase()
+	s.mu.Unlock()
+	return s.replayed(c, summary, err)
+}
+
+// replaying shows how far a replay is.
+func (s *screen) replaying(name string) func(collect.ReplaySummary) {
+	if s.quiet {
+		return nil
+	}
+	every := plainLine
+	if s.width != nil && !s.json {
+		every = repaint
+	}
+	last := time.Now()
+	return func(now collect.ReplaySummary) {
+		if time.Since(last) < every {
+			return
+		}
+		last = time.Now()
+		line := fmt.Sprintf("%s %s: replay, %s of %s records", clock(time.Since(now.Started)), name, figure.Count(now.Replay.Records), figure.Count(now.Total))
+		switch {
+		case s.json:
+			s.line("progress", now)
+		case s.width != nil:
+			s.paint([]string{clip(line, s.width()-1)})
+		default:
+			s.mu.Lock()
+			_, _ = fmt.Fprintln(s.err, line)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// replayed prints what a replay came to, and gives the exit.
+func (s *screen) replayed(c *rest.Config, sum collect.ReplaySummary, err error) error {
+	if _, ok := errors.AsType[*collect.HeldError](err); ok {
+		return s.conclude(c, collect.Summary{}, err)
+	}
+	if impossible, ok := errors.AsType[*collect.ReplayError](err); ok {
+		return usage(impossible)
+	}
+	if sum.Run == "" || err != nil {
+		return err
+	}
+	if s.json {
+		s.line("summary", sum)
+	} else {
+		_, _ = fmt.Fprint(s.out, replayText(c.Name, sum))
+	}
+	if sum.State != collect.RunDrained {
+		return &exitError{code: exitDeferred, silent: true}
+	}
+	return nil
+}
+
+func replayText(name string, s collect.ReplaySummary) string {
+	var b strings.Builder
+	row := func(label, format string, args ...any) {
+		_, _ = fmt.Fprintf(&b, "  %-10s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	took := clock(s.Ended.Sub(s.Started))
+	switch {
+	case s.Repeated:
+		fmt.Fprintf(&b, "%s: replayed before, on %s: nothing is left to copy\n", name, s.Replay.Ended.Local().Format(time.DateTime))
+	case s.State == collect.RunDrained:
+		fmt.Fprintf(&b, "%s: replayed in %s; a run goes on where collection stood\n", name, took)
+	default:
+		fmt.Fprintf(&b, "%s: the replay stopped after %s; run it again and it goes on\n", name, took)
+	}
+	row("replayed", "%s", recordsText(s.Replay))
+	row("from", "%s", s.Replay.From)
+	row("into", "%s", s.Replay.To)
+	if len(s.LeftOut) > 0 {
+		row("left out", "%s, no longer in the connection", strings.Join(s.LeftOut, ", "))
+	}
+	return b.String()
+}
+
+// recordsText counts what a replay copied.
+func recordsText(r collect.Replay) string {
+	text := counted(r.Records, "record")
+	if r.Deleted > 0 {
+		text += fmt.Sprintf(", %s of them no longer at the provider", figure.Count(r.Deleted))
+	}
+	return text
+}
+
+// replayLine is a replay for the status.
+func replayLine(r collect.Replay) string {
+	text := fmt.Sprintf("%s from %s into %s", recordsText(r), r.From, r.To)
+	if r.State == collect.ReplayDone {
+		return text + ", done " + r.Ended.Local().Format(time.DateTime)
+	}
+	return text + `, not finished: "headway replay" goes on`
 }

@@ -7,8 +7,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	facade "github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
 )
 
 func TestWhatIsUnknownIsBadUsage(t *testing.T) {
@@ -140,4 +148,68 @@ func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 		}
 	}
 	walk(newRoot())
+}
+
+func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		soon := time.Now().Add(2 * time.Minute)
+		rate := &event.Rate{EffectiveRatePerMin: 60_000, CeilingRatePerMin: 60_000}
+		for want, now := range map[string]collect.Live{
+			"1,000/s of at most 1,000/s, no back-off, waiting 2m0s for api.example.com: Retry-After": {
+				Pacing: facade.Snapshot{Rate: rate, Circuit: "closed", RetryAt: soon},
+			},
+			"waiting 2m0s for api.example.com: it kept failing, so the circuit is open": {
+				Pacing: facade.Snapshot{Rate: rate, Circuit: "open", RetryAt: soon},
+			},
+			"rate unknown, waiting 2m0s for api.example.com: it refuses for rate": {
+				Waiting: reason.RateLimited.Reason(), Until: soon,
+			},
+			"no back-off, 90s left":             {Left: 90 * time.Second, Pacing: facade.Snapshot{Rate: rate}},
+			"no back-off, 3s left on this page": {Left: 3 * time.Second, More: true, Pacing: facade.Snapshot{Rate: rate}},
+		} {
+			want = strings.ReplaceAll(want, "90s", "1m30s")
+			if got := progressBlock("acme", "api.example.com", now, 0)[1]; !strings.HasSuffix(got, want) {
+				t.Errorf("got %q, want %q at its end", got, want)
+			}
+		}
+	})
+}
+
+func TestBadScheduleIsRefused(t *testing.T) {
+	if _, err := newWatch("whenever", rest.Run{}, ""); err == nil || !strings.Contains(err.Error(), `--schedule is "whenever"`) || exitFor(err).code != exitUsage {
+		t.Errorf("a bad schedule: %v", err)
+	}
+}
+
+func TestTheSummarySaysWhatBoundTheRun(t *testing.T) {
+	set := func(ceiling time.Duration) *rest.Config {
+		return &rest.Config{Name: "c", Provider: rest.Provider{Ceiling: ceiling}, Run: rest.Run{Concurrency: 2}}
+	}
+	belief := &event.Rate{Belief: &event.Belief{Kind: "token_bucket", Limit: 10, WindowS: 1, Confidence: 1}}
+	for _, tt := range []struct {
+		c    *rest.Config
+		by   reason.Bounds
+		rate *event.Rate
+		want string
+	}{
+		{set(0), reason.Bounds{reason.BoundCeiling: 9, reason.BoundDisk: 1}, nil,
+			"90% ceiling, 10% disk; your ceiling of 250ms (4/s), not the provider, was the limit: it is the default, set provider.ceiling"},
+		{set(20 * time.Millisecond), reason.Bounds{reason.BoundCeiling: 1}, nil,
+			"100% ceiling; your ceiling of 20ms (50/s), not the provider, was the limit"},
+		{set(0), reason.Bounds{reason.BoundCeiling: 2, reason.BoundLatency: 2, reason.BoundProcessing: 1}, nil, "40% ceiling, 40% latency, 20% processing"},
+		{set(0), reason.Bounds{reason.BoundLatency: 1}, nil,
+			"100% latency; with a concurrency of 2 most of the time went on waiting for responses (run.concurrency)"},
+		{set(0), reason.Bounds{reason.BoundLimit: 1}, belief, "100% provider limit; the provider's limit is believed to be "},
+		{set(0), reason.Bounds{reason.BoundLimit: 1}, nil, "100% provider limit"},
+		{set(0), reason.Bounds{}, nil, "unknown"},
+	} {
+		s := collect.Summary{Run: collect.Run{State: collect.RunDrained, Progress: collect.Progress{BoundBy: tt.by}}, Rate: tt.rate}
+		if got := summaryText(tt.c, s, "nowhere"); !strings.Contains(got, "  bound by   "+tt.want) {
+			t.Errorf("%v: got\n%swant %q", tt.by, got, tt.want)
+		}
+	}
+	status := statusText(collect.ConnectionStatus{Name: "c", LastRun: &collect.Run{Progress: collect.Progress{BoundBy: reason.Bounds{reason.BoundCircuit: 1}}}})
+	if !strings.Contains(status, "bound by  100% circuit") {
+		t.Errorf("got\n%s", status)
+	}
 }

@@ -1,3 +1,34 @@
+// Package dispatch decides what a bulk load does next: which rows go into a
+// batch, which identity sends it and when, and what becomes of each row once the
+// batch has come back.
+//
+// [Core] is a state machine that is stepped with instants. Rows are offered to
+// it, [Core.Next] says what to do now (send this batch, or wait, or done), and
+// [Core.Settle] takes the outcome of a batch and gives every row of it exactly
+// one [Fate]. A finished batch frees its place at once; there are no rounds.
+//
+//	rows ──Offer──▶ fresh ──Next: send──▶ in flight ──Settle──▶ acknowledged
+//	                           ▲                        ├─────▶ rejected
+//	                           └──── again ◀────────────┤
+//	                                                    ├─────▶ uncertain
+//	                                                    └─────▶ owed
+//
+// Each identity (a credential) has a parallelism law, a breaker and a
+// Retry-After gate of its own; work goes to the one with the most free places.
+// Where the server budgets execution time, an identity also adds up what it
+// spent in the window, and holds a batch back that would not fit: the level
+// alone makes the mean fit, not the sum.
+// Batches grow or shrink towards a target time ([Sizer]). What waits is bounded:
+// [Core.Full] says when to stop reading.
+//
+// The core does no I/O and holds no row's content: it knows a row's number and
+// size. So package bulk runs it over files and HTTP, and the simulator in virtual
+// time. Do not use it for requests that do not carry rows: the facade's governor
+// paces those.
+//
+// A core is not safe for concurrent use; one goroutine owns it. Instants are
+// durations since an origin that the caller fixes. Its random numbers come from
+// a seed, so that a seed repeats a run.
 package dispatch
 
 import (
@@ -272,4 +303,66 @@ func (c *Core) checkRejects() {
 	if c.params.MaxRejects > 0 && c.counts.Rejected > c.params.MaxRejects {
 		c.Halt(Stop{Reason: reason.ClientError})
 	}
+}
+
+// fifo is the rows that were offered and not sent.
+type fifo struct {
+	rows  []Row
+	head  int
+	bytes int
+}
+
+func (f *fifo) len() int { return len(f.rows) - f.head }
+
+func (f *fifo) push(r Row) {
+	if f.head > 0 && len(f.rows) == cap(f.rows) && f.head >= len(f.rows)/2 {
+		f.rows = f.rows[:copy(f.rows, f.rows[f.head:])]
+		f.head = 0
+	}
+	f.rows = append(f.rows, r)
+	f.bytes += r.Bytes
+}
+
+// take takes up to n rows of up to that many bytes, one at least.
+func (f *fifo) take(n, limit int) []Row {
+	n, bytes := min(n, f.len()), 0
+	for i, r := range f.rows[f.head : f.head+n] {
+		if i > 0 && bytes+r.Bytes > limit {
+			n = i
+			break
+		}
+		bytes += r.Bytes
+	}
+	taken := append(make([]Row, 0, n), f.rows[f.head:f.head+n]...)
+	f.head += n
+	f.bytes -= bytes
+	return taken
+}
+
+// again is a batch to be sent once more, from an instant on.
+type again struct {
+	rows    []Row
+	attempt int
+	from    time.Duration
+}
+
+// waiting is a heap: the first is the one that may be sent first, and of those
+// the one with the first row.
+type waiting []again
+
+func (w waiting) Len() int { return len(w) }
+func (w waiting) Less(i, j int) bool {
+	if w[i].from != w[j].from {
+		return w[i].from < w[j].from
+	}
+	return w[i].rows[0].Number < w[j].rows[0].Number
+}
+func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (w *waiting) Push(x any)   { *w = append(*w, x.(again)) }
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	x := (*w)[last]
+	(*w)[last] = again{}
+	*w = (*w)[:last]
+	return x
 }

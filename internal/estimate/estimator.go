@@ -1,3 +1,29 @@
+// Package estimate says, before a call to a language model, about how many
+// tokens it will use: what a budget reserves until the provider's own figures
+// are there.
+//
+// [Estimator.Raw] counts the prompt. The real tokenizer reads a kilobyte of
+// it; all of it is weighed by the kinds of bytes that follow each other,
+// with a table fitted to that tokenizer, so that base64, CJK and code are not
+// mistaken for English, and the tokens of what was read correct the weight of
+// the rest. Once that was done for some prompts of a model, the tokenizer reads
+// one in 64, and the others are weighed, with the correction that those taught;
+// when one that is read is off by a quarter, it reads the next ones again.
+//
+// [Estimator.Scale] applies what [Estimator.Learn] was taught by the model's
+// calls: models of other makers count otherwise, and every API adds something of
+// its own. [Estimator.Input] is both in one, for callers that do not learn.
+// [Estimator.Output] expects what the model gave on average.
+//
+// Do not use it to bill or to cut a prompt to a model's context: it is within
+// some percent of the truth, not the truth. It knows nothing of images and sound;
+// the caller adds those.
+//
+// An Estimator is safe for concurrent use. Nothing reads a clock. The first
+// count with a vocabulary loads it, which takes some 30 ms and 6 MB once in a
+// process; [Load] does that ahead. Work is bounded: a count takes about 7 µs for
+// 100 bytes of English, 70 µs for a kilobyte, 0.2 ms for 100 kB and 1.5 ms for
+// 10 MB where the tokenizer reads, and a microsecond a kilobyte where it does not.
 package estimate
 
 import (
@@ -221,4 +247,121 @@ func (e *Estimator) meet(name string) *model {
 	m := &model{ratio: 1, output: DefaultOutput, used: e.clock, shownRatio: 1, shownOutput: DefaultOutput}
 	e.models[name] = m
 	return m
+}
+
+// Learned is what an [Estimator] learned of one model from the provider's figures.
+type Learned struct {
+	// Input is the provider's count of a prompt by ours, from [MinRatio] to [MaxRatio].
+	Input float64 `json:"input"`
+	// Output is the mean of an answer, in tokens.
+	Output float64 `json:"output"`
+	// Inputs and Outputs are how many calls taught them, as far as that still counts.
+	Inputs  int `json:"inputs"`
+	Outputs int `json:"outputs"`
+}
+
+// Learned gives what was learned, by model. How a model's prompts weigh is left
+// out: the next prompts teach it again.
+func (e *Estimator) Learned() map[string]Learned {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make(map[string]Learned, len(e.models))
+	for name, m := range e.models {
+		all[name] = Learned{Input: m.ratio, Output: m.output, Inputs: m.inputs, Outputs: m.outputs}
+	}
+	return all
+}
+
+// Restore takes over what another estimator had learned. Models that this one has
+// learned of itself are left alone, and so is what is out of its bounds.
+func (e *Estimator) Restore(all map[string]Learned) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, l := range all {
+		if len(name) > MaxModel || len(e.models) >= MaxModels || e.models[name] != nil || !l.valid() {
+			continue
+		}
+		m := e.meet(name)
+		m.ratio, m.output = l.Input, l.Output
+		m.shownRatio, m.shownOutput = m.ratio, m.output
+		m.inputs, m.outputs = min(l.Inputs, memory-1), min(l.Outputs, memory-1)
+	}
+}
+
+func (l Learned) valid() bool {
+	return l.Input >= MinRatio && l.Input <= MaxRatio && l.Output >= 0 && l.Output <= quota.MaxTokens &&
+		l.Inputs >= 0 && l.Outputs >= 0
+}
+
+// The kinds of bytes.
+const (
+	blank = iota
+	newline
+	lower
+	upper
+	digit
+	sign  // other ASCII
+	lead2 // first of a character of two bytes
+	lead3
+	lead4
+	trail // not first
+	kinds
+)
+
+var kindOf = func() (table [256]uint8) {
+	for i := range table {
+		switch c := byte(i); {
+		case c == ' ' || c == '\t':
+			table[i] = blank
+		case c == '\n' || c == '\r':
+			table[i] = newline
+		case 'a' <= c && c <= 'z':
+			table[i] = lower
+		case 'A' <= c && c <= 'Z':
+			table[i] = upper
+		case '0' <= c && c <= '9':
+			table[i] = digit
+		case c < 0x80:
+			table[i] = sign
+		case c < 0xC0:
+			table[i] = trail
+		case c < 0xE0:
+			table[i] = lead2
+		case c < 0xF0:
+			table[i] = lead3
+		default:
+			table[i] = lead4
+		}
+	}
+	return table
+}()
+
+// weights are how many hundredths of a token a byte adds, by the kind of the byte
+// before it and its own. They are a least-squares fit, none below 3, to what
+// o200k_base makes of prose in a dozen languages and scripts, of code in several
+// languages, JSON, YAML, HTML, base64, hexadecimal digits and random signs: there
+// the sum is mostly within 5 % of the tokens, and within 35 % in all of them.
+var weights = [kinds][kinds]uint8{
+	blank:   {4, 51, 38, 34, 171, 120, 3, 3, 60, 30},
+	newline: {54, 20, 16, 81, 20, 85, 92, 246, 34, 30},
+	lower:   {46, 250, 4, 100, 68, 105, 3, 179, 30, 30},
+	upper:   {37, 97, 14, 3, 213, 170, 250, 30, 30, 30},
+	digit:   {3, 167, 128, 250, 27, 106, 30, 30, 30, 30},
+	sign:    {3, 3, 58, 18, 133, 3, 50, 112, 47, 30},
+	lead2:   {30, 30, 30, 30, 30, 30, 30, 30, 30, 3},
+	lead3:   {30, 30, 30, 30, 30, 30, 30, 30, 30, 3},
+	lead4:   {30, 30, 30, 30, 30, 30, 30, 30, 30, 126},
+	trail:   {3, 250, 84, 36, 30, 3, 41, 60, 75, 3},
+}
+
+// weigh gives about how many hundredths of a token a text is.
+func weigh(text string) int64 {
+	var sum int64
+	last := newline
+	for i := range len(text) {
+		kind := int(kindOf[text[i]])
+		sum += int64(weights[last][kind])
+		last = kind
+	}
+	return sum
 }

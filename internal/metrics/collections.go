@@ -3,7 +3,10 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
 )
 
 // collections reads the stored state of collections when Prometheus asks.
@@ -64,4 +67,128 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// connections reads the pacing of connections when Prometheus asks.
+type connections struct{ all func() []headway.Snapshot }
+
+var (
+	interval  = describe("headway_connection_interval_seconds", "The time between two attempts; no sample until a response has come back.", "connection", "law")
+	ceiling   = describe("headway_connection_ceiling_seconds", "The shortest interval that the owner allows.", "connection", "law")
+	backoffAt = describe("headway_connection_last_backoff_timestamp_seconds", "When the rate was last cut, and why.", "connection", "reason")
+	circuit   = describe("headway_connection_circuit", "1 for the state that the circuit breaker is in.", "connection", "state")
+	retryAt   = describe("headway_connection_retry_timestamp_seconds", "When a cooldown or an open circuit ends; no sample when there is none.", "connection")
+	inFlight  = describe("headway_connection_in_flight", "Attempts that are under way.", "connection")
+	queued    = describe("headway_connection_waiting", "Attempts that wait for their turn.", "connection")
+	expired   = describe("headway_connection_permits_expired_total", "Permits that nobody settled in time.", "connection")
+)
+
+func (c connections) Describe(chan<- *prometheus.Desc) {}
+
+func (c connections) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range c.all() {
+		if s.Rate != nil {
+			ch <- gauge(interval, s.Rate.CurrentIntervalMS/1000, s.Connection, s.Law)
+			ch <- gauge(ceiling, s.Rate.CeilingIntervalMS/1000, s.Connection, s.Law)
+			if b := s.Rate.LastBackoff; b != nil {
+				ch <- gauge(backoffAt, float64(b.At.UnixMilli())/1000, s.Connection, b.Reason.String())
+			}
+		}
+		ch <- gauge(circuit, 1, s.Connection, s.Circuit)
+		if !s.RetryAt.IsZero() {
+			ch <- gauge(retryAt, float64(s.RetryAt.UnixMilli())/1000, s.Connection)
+		}
+		ch <- gauge(inFlight, float64(s.InFlight), s.Connection)
+		ch <- gauge(queued, float64(s.Waiting), s.Connection)
+		ch <- counter(expired, float64(s.Expired), s.Connection)
+	}
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func counter(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+// Quota is what is read of a quota; a *governor.Governor is one.
+type Quota interface {
+	Snapshot() quota.Snapshot
+	Statistics() governor.Statistics
+}
+
+// quotas reads the quotas when Prometheus asks.
+type quotas struct{ all func() map[string]Quota }
+
+var (
+	quotaApproved  = describe("headway_quota_approvals_total", "Calls that a quota approved.", "quota", "model")
+	quotaDenied    = describe("headway_quota_denials_total", "Calls that a quota refused.", "quota", "model")
+	quotaThrottles = describe("headway_quota_throttles_total", "Episodes in which a quota had nothing left for now.", "quota")
+	quotaResumes   = describe("headway_quota_resumes_total", "Ends of such episodes.", "quota")
+	quotaScales    = describe("headway_quota_scale_changes_total", "Changes of the factor by which agents slow down.", "quota")
+	quotaExpired   = describe("headway_quota_permits_expired_total", "Permits that nobody settled in time.", "quota")
+	quotaLatency   = describe("headway_quota_approval_mean_seconds", "How long an approval took on average since the start, queue included.", "quota")
+	quotaOpen      = describe("headway_quota_permits_open", "Permits that are not settled yet.", "quota")
+	quotaWaiting   = describe("headway_quota_waiting", "Calls that wait for approval.", "quota")
+	quotaUnsaved   = describe("headway_quota_saves_failed_total", "Attempts to store the daily use that failed.", "quota")
+	quotaEvents    = describe("headway_quota_events_lost_total", "Events that a slow reader did not get.", "quota")
+	quotaRemaining = describe("headway_quota_remaining", "What is left of a budget; negative after an overshoot. The model is empty for all together.", "quota", "model", "budget")
+	quotaState     = describe("headway_quota_state", "1 for the state that the scope is in.", "quota", "model", "state")
+	quotaScale     = describe("headway_quota_scale", "The factor by which agents should slow down.", "quota", "model")
+	quotaTokens    = describe("headway_quota_tokens", "Tokens granted, used and given back since the start, and held now.", "quota", "model", "kind")
+)
+
+func (q quotas) Describe(chan<- *prometheus.Desc) {}
+
+func (q quotas) Collect(ch chan<- prometheus.Metric) {
+	for name, one := range q.all() {
+		st, s := one.Statistics(), one.Snapshot()
+		for model, n := range st.Models {
+			ch <- counter(quotaApproved, float64(n.Approved), name, model)
+			ch <- counter(quotaDenied, float64(n.Denied), name, model)
+		}
+		ch <- counter(quotaThrottles, float64(st.Throttles), name)
+		ch <- counter(quotaResumes, float64(st.Resumes), name)
+		ch <- counter(quotaScales, float64(st.Scaled), name)
+		ch <- counter(quotaExpired, float64(st.Expired), name)
+		ch <- counter(quotaUnsaved, float64(st.SavesFailed), name)
+		ch <- counter(quotaEvents, float64(st.EventsLost), name)
+		ch <- gauge(quotaOpen, float64(st.Open), name)
+		ch <- gauge(quotaWaiting, float64(st.Waiting), name)
+		if st.Approved > 0 {
+			ch <- gauge(quotaLatency, st.MeanApprovalLatency.Seconds(), name)
+		}
+		g := s.Global
+		scope(ch, name, "", quota.ModelSnapshot{
+			CallsRemaining: g.CallsRemaining, TokensRemaining: g.TokensRemaining, SoftTokensRemaining: g.SoftTokensRemaining,
+			DailyTokensRemaining: g.DailyTokensRemaining, DailyCallsRemaining: g.DailyCallsRemaining,
+			State: g.State, Factor: g.Factor, Ledger: g.Ledger,
+		})
+		for model, m := range s.Models {
+			scope(ch, name, model, m)
+		}
+	}
+}
+
+func scope(ch chan<- prometheus.Metric, name, model string, m quota.ModelSnapshot) {
+	for budget, left := range map[string]*int64{
+		"calls": m.CallsRemaining, "tokens": m.TokensRemaining, "soft_tokens": m.SoftTokensRemaining,
+		"daily_tokens": m.DailyTokensRemaining, "daily_calls": m.DailyCallsRemaining,
+	} {
+		if left != nil {
+			ch <- gauge(quotaRemaining, float64(*left), name, model, budget)
+		}
+	}
+	ch <- gauge(quotaState, 1, name, model, m.State.String())
+	ch <- gauge(quotaScale, m.Factor, name, model)
+	for kind, n := range map[string]int64{
+		"granted": m.Ledger.Granted, "used": m.Ledger.Used, "refunded": m.Ledger.Refunded, "held": m.Ledger.Held,
+	} {
+		ch <- gauge(quotaTokens, float64(n), name, model, kind)
+	}
 }

@@ -1,8 +1,22 @@
+// Package metrics shows a daemon's state to Prometheus: calls through the
+// proxy, quotas, the pacing of connections, and collections. It only reads; what
+// nobody knows yet has no sample rather than a zero.
+//
+// Labels are bounded: models and tenants come from outside, so that only the
+// first [MaxModels] and [MaxTenants] of a provider get series of their own, and
+// the rest is counted under [Others]. No credential, address or content is ever
+// a label.
+//
+// Calls are counted as they end ([Metrics.Call], which takes no lock across user
+// code); everything else is read when Prometheus asks. Safe for concurrent use.
+// Time is real. For single calls in order, take the events or traces instead.
 package metrics
 
 import (
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -98,3 +112,85 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 type complaints struct{ log *slog.Logger }
 
 func (c complaints) Println(v ...any) { c.log.Warn("metrics cannot be gathered", slog.Any("error", v)) }
+
+// The bounds of labels from outside, for each provider.
+const (
+	MaxModels  = 100
+	MaxTenants = 100
+	// Others stands for what came after the bound was reached.
+	Others = "other"
+)
+
+// bound lets the first few values of a label through.
+type bound struct {
+	limit int
+
+	mu     sync.RWMutex
+	known  map[string]struct{}
+	folded uint64
+}
+
+func newBound(limit int) *bound { return &bound{limit: limit, known: map[string]struct{}{}} }
+
+// label is the value itself while there is room, or Others.
+func (b *bound) label(v string) string {
+	v = strings.ToValidUTF8(v, "\uFFFD") // any other is a panic of the client library
+	b.mu.RLock()
+	_, ok := b.known[v]
+	full := len(b.known) >= b.limit
+	b.mu.RUnlock()
+	if ok {
+		return v
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.known[v]; ok {
+		return v
+	}
+	if full || len(b.known) >= b.limit {
+		b.folded++
+		return Others
+	}
+	b.known[v] = struct{}{}
+	return v
+}
+
+// lost is how often a value got no label of its own.
+func (b *bound) lost() uint64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.folded
+}
+
+// perProvider bounds a label for each provider apart. There are as many as the
+// configuration names.
+type perProvider struct {
+	limit int
+
+	mu sync.Mutex
+	of map[string]*bound
+}
+
+func newPerProvider(limit int) *perProvider {
+	return &perProvider{limit: limit, of: map[string]*bound{}}
+}
+
+func (p *perProvider) label(provider, v string) string {
+	p.mu.Lock()
+	b := p.of[provider]
+	if b == nil {
+		b = newBound(p.limit)
+		p.of[provider] = b
+	}
+	p.mu.Unlock()
+	return b.label(v)
+}
+
+func (p *perProvider) lost() (n uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.of {
+		n += b.lost()
+	}
+	return n
+}

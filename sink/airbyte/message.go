@@ -2,8 +2,12 @@ package airbyte
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
 )
 
 // The messages of the protocol, as far as a read gives them.
@@ -104,4 +108,143 @@ func recordLine(stream, data json.RawMessage, at int64) []byte {
 	b = append(append(b, `,"data":`...), data...)
 	b = strconv.AppendInt(append(b, `,"emitted_at":`...), at, 10)
 	return append(b, '}', '}')
+}
+
+// OnEvent writes what an event means for the streams' status; it is what
+// [collect.Options] calls OnEvent. It writes to the pipe at once, and so waits
+// for a reader that is slow, as Write does. A failure to write is that of the
+// next Write or Sync. It may be called at any time, by several goroutines.
+func (s *Sink) OnEvent(e event.Event) {
+	var until time.Time
+	if pressed(e) {
+		if now, ok := s.live(); ok {
+			until = now.Pacing.RetryAt
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.out == nil {
+		return
+	}
+	// The writer keeps the first failure for the next Write or Sync.
+	if s.react(e, until) == nil {
+		_ = s.out.Flush()
+	}
+}
+
+// pressed reports whether an event says that the provider wants less, or that
+// a run ended for it.
+func pressed(e event.Event) bool {
+	why := e.Reason
+	if e.Type == event.CollectionRate && e.Note == backOff && e.Rate != nil && e.Rate.LastBackoff != nil {
+		why = e.Rate.LastBackoff.Reason
+	}
+	if e.Type == event.Circuit && (e.Circuit == nil || e.Circuit.State != "open") {
+		return false
+	}
+	return why.Kind() == reason.KindPressure || why == reason.Cooldown || why == reason.QuotaExhausted
+}
+
+// backOff is the note of a rate that was cut.
+const backOff = "back_off"
+
+func (s *Sink) react(e event.Event, until time.Time) error {
+	switch e.Type {
+	case event.Phase:
+		if s.stream(e.Stream) == nil {
+			return nil
+		}
+		s.at = e.Stream
+		return s.each(s.begin)
+	case event.RunEnd:
+		return s.end(e, until)
+	case event.CollectionRate, event.Circuit, event.Deferral:
+		if pressed(e) {
+			return s.each(func(st *stream) error { return s.limit(st, until) })
+		}
+	default:
+	}
+	return nil
+}
+
+// each does something for the stream that the run is at and for its details.
+func (s *Sink) each(do func(*stream) error) error {
+	for _, st := range s.streams {
+		if st.Name != s.at && (st.parent != s.at || s.at == "") {
+			continue
+		}
+		if err := do(st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin tells that a stream has started, and what is committed of it already.
+func (s *Sink) begin(st *stream) error {
+	if st.status != "" {
+		return nil
+	}
+	if err := s.become(st, started, nil); err != nil {
+		return err
+	}
+	return s.state(st)
+}
+
+// run tells that a stream gets its records, for the first time or again.
+func (s *Sink) run(st *stream) error {
+	if st.status == running && st.limits == nil {
+		return nil
+	}
+	if err := s.begin(st); err != nil {
+		return err
+	}
+	return s.become(st, running, nil)
+}
+
+// limit tells that a stream waits for the provider.
+func (s *Sink) limit(st *stream, until time.Time) error {
+	why := limited(until)
+	if slices.Equal(st.limits, why) || st.status == complete || st.status == incomplete {
+		return nil
+	}
+	if err := s.begin(st); err != nil {
+		return err
+	}
+	return s.become(st, running, why)
+}
+
+// end tells how each stream ended. One that was never begun has no status,
+// unless there was nothing to do for it.
+func (s *Sink) end(e event.Event, until time.Time) error {
+	for _, st := range s.streams {
+		last, why := incomplete, []cause(nil)
+		switch {
+		case st.status == complete, st.status == incomplete:
+			continue
+		case e.Reason == reason.Drained:
+			if err := s.begin(st); err != nil {
+				return err
+			}
+			last = complete
+		case st.status == "":
+			continue
+		case pressed(e):
+			why = limited(until)
+		}
+		if err := s.become(st, last, why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// become tells a status at once: what waits in the buffer may be dropped by Close.
+func (s *Sink) become(st *stream, now status, why []cause) error {
+	st.status, st.limits = now, why
+	err := s.trace(trace{Type: "STREAM_STATUS", Status: &streamStatus{descriptor{st.Name}, now, why}})
+	if err != nil {
+		return err
+	}
+	return s.out.Flush()
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
@@ -354,4 +355,24 @@ func (s *Sink) begin(stream, name string) error {
 		}
 	}
 	return nil
+}
+
+var _ collect.Blank = (*Sink)(nil)
+
+// Blank reports whether nothing was written up to a position. See [collect.Blank].
+func (s *Sink) Blank(committed json.RawMessage) bool {
+	p, err := parsePosition(committed)
+	return err == nil && len(p.Files) == 0
+}
+
+var _ collect.Burier = (*Sink)(nil)
+
+// Gone writes a tombstone for each key. See [collect.Burier] and the package
+// comment.
+func (s *Sink) Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
+	records, err := collect.Tombstones(parent, keys, at)
+	if err != nil {
+		return err
+	}
+	return s.Write(ctx, stream, records)
 }

@@ -1,13 +1,17 @@
 package jsonl
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/folder"
@@ -106,4 +110,236 @@ func (s *Sink) Recognizes(_ context.Context, committed json.RawMessage) bool {
 		}
 	}
 	return false
+}
+
+// SetAside renames the files of the given streams to NAME.jsonl.TIME.bak, for a
+// collection that starts over; at is the time in the name. It deletes nothing,
+// and gives the new paths. Streams without a file, or with an empty one, are
+// left out. The sink must not be open.
+//
+// A call that was cut short may be repeated.
+func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err error) {
+	if s.folder != nil {
+		return nil, errors.New("jsonl: the sink is open: set files aside before Open")
+	}
+	d, err := folder.LockExisting("jsonl", s.dir, s.step, s.disk)
+	if d == nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Unlock()) }()
+	names := make([]string, len(streams))
+	for i, stream := range streams {
+		if names[i], err = fileName(stream); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range names {
+		size, _, err := d.Size(name)
+		if err != nil {
+			return paths, err
+		}
+		if size > 0 {
+			path, err := d.Aside(name, folder.Backup(name, at))
+			if err != nil {
+				return paths, err
+			}
+			paths = append(paths, path)
+		}
+		for _, state := range []string{markerNew, markerSynced} {
+			if err := d.Remove(marker(name, state)); err != nil {
+				return paths, err
+			}
+		}
+	}
+	return paths, d.Sync()
+}
+
+// position is what is committed: the length of each file, by name.
+type position struct {
+	Files map[string]extent `json:"files"`
+}
+
+type extent struct {
+	// Length is in bytes.
+	Length int64 `json:"length"`
+	// Tail is a digest of the last of them, so that another file that took the
+	// place of this one is noticed; empty is unknown.
+	Tail string `json:"tail,omitempty"`
+}
+
+// parsePosition reads a committed position; nil is the very beginning.
+func parsePosition(b json.RawMessage) (position, error) {
+	if len(b) == 0 || string(b) == "null" {
+		return position{Files: map[string]extent{}}, nil
+	}
+	var p position
+	wrong := func(err error) (position, error) {
+		return position{}, fmt.Errorf("jsonl: the committed position cannot be read; no file was changed: %w: "+
+			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields() // another sink's position is not an empty one
+	if err := d.Decode(&p); err != nil {
+		return wrong(err)
+	}
+	if p.Files == nil {
+		return wrong(errors.New("it names no files"))
+	}
+	seen := owners{}
+	for name, e := range p.Files {
+		if err := checkName(name); err != nil {
+			return wrong(err)
+		}
+		if err := seen.claim("", name); err != nil {
+			return wrong(err)
+		}
+		if e.Length < 0 {
+			return wrong(fmt.Errorf("file %q has the length %d", name, e.Length))
+		}
+	}
+	return p, nil
+}
+
+// suffix of each stream's file.
+const suffix = ".jsonl"
+
+// fileName is the name of a stream's file.
+func fileName(stream string) (string, error) {
+	name, wrong := folder.Name(stream)
+	if wrong != "" {
+		return "", fmt.Errorf("jsonl: stream %q cannot name a file: %s: rename the stream", stream, wrong)
+	}
+	return name + suffix, nil
+}
+
+// checkName refuses a file name of a position that no stream can have given,
+// so that a position cannot reach outside the folder.
+func checkName(name string) error {
+	stem, ok := strings.CutSuffix(name, suffix)
+	if !ok {
+		return fmt.Errorf("file %q does not end in %s", name, suffix)
+	}
+	if got, err := fileName(stem); err != nil || got != name {
+		return fmt.Errorf("file %q does not belong to a stream", name)
+	}
+	return nil
+}
+
+// owners remembers which stream writes to which file. Names that differ only
+// in case are the same file on some systems, so they are the same everywhere.
+type owners map[string]owner
+
+type owner struct {
+	// stream is empty for a file of the position that nobody has written to yet.
+	stream, file string
+}
+
+var errShared = errors.New("jsonl: two streams have the same file")
+
+func (o owners) claim(stream, file string) error {
+	key := strings.ToLower(file)
+	if old, ok := o[key]; ok && (old.file != file || (old.stream != "" && old.stream != stream)) {
+		return fmt.Errorf("%w: %s and %s (streams %q and %q): rename one of them", errShared, old.file, file, old.stream, stream)
+	}
+	o[key] = owner{stream, file}
+	return nil
+}
+
+// CheckName says what keeps a stream's name from being a file's; empty is nothing.
+// See [collect.Namer].
+func (s *Sink) CheckName(stream string) string {
+	_, wrong := folder.Name(stream)
+	return wrong
+}
+
+// LostError says that a file no longer holds what was committed to it.
+type LostError struct {
+	// Path is the file.
+	Path string
+	// Have and Committed are lengths in bytes.
+	Have, Committed int64
+}
+
+// Error says which file, what is there, what was committed, and what to do.
+func (e *LostError) Error() string {
+	const advice = "restore the file from a backup, or move it away and run again, which begins a new one"
+	if e.Have < e.Committed {
+		return fmt.Sprintf("jsonl: %s has %d bytes of the %d that were committed, so it was cut; it was not changed: %s",
+			e.Path, e.Have, e.Committed, advice)
+	}
+	return fmt.Sprintf("jsonl: %s has %d bytes, but not those that were committed up to %d, so it is another file; it was not changed: %s",
+		e.Path, e.Have, e.Committed, advice)
+}
+
+// ForeignError says that a file that a stream needs has bytes that this
+// connection did not write. It was not changed.
+type ForeignError struct {
+	// Path is the file, Stream what would be written to it.
+	Path, Stream string
+	// Bytes is its length.
+	Bytes int64
+}
+
+// Error says which file, how much is there, and what to do.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("jsonl: stream %q: %s has %d bytes that this connection did not write; it was not changed: "+
+		"move it away, give the connection a folder of its own, or start over with `headway collect --fresh`", e.Stream, e.Path, e.Bytes)
+}
+
+// LockedError says that another collection is writing to the folder, its Dir.
+type LockedError = folder.LockedError
+
+// errClosed is what a sink says that is not open.
+var errClosed = errors.New("jsonl: the sink is not open: call Open first")
+
+// markers tell how far a file's first slice has come. See the package comment.
+const (
+	markerNew    = ".new"
+	markerSynced = ".synced"
+)
+
+func marker(file, state string) string { return "." + file + state }
+
+// putMarker creates an empty marker that is on disk when it returns.
+func putMarker(d folder.Folder, name string) error {
+	d.Step()
+	f, err := d.Disk.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return folder.Explain(d.Sink, "create", d.Path(name), err)
+	}
+	return d.Sync()
+}
+
+// discardNew empties the files whose first slice was never synced. No position
+// was given out for them, so whoever wrote them has nothing committed there.
+func discardNew(d folder.Folder, committed map[string]extent) error {
+	names, err := d.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		hidden, ok := strings.CutSuffix(name, markerNew)
+		file, dotted := strings.CutPrefix(hidden, ".")
+		if !ok || !dotted || checkName(file) != nil {
+			continue
+		}
+		if _, known := committed[file]; !known {
+			size, _, err := d.Size(file)
+			if err != nil {
+				return err
+			}
+			if size > 0 {
+				if err := d.Cut(file, 0); err != nil {
+					return err
+				}
+			}
+		}
+		if err := d.Remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

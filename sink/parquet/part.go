@@ -2,12 +2,15 @@ package parquet
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -170,4 +173,80 @@ func write(f disk.File, spool string, size int64, c columns, step func()) error 
 	}
 	step()
 	return f.Sync()
+}
+
+// SetAside renames the folders of the given streams to NAME.TIME.bak, for a
+// collection that starts over; at is the time in the name. It deletes nothing,
+// and gives the new paths. Streams without a folder are left out. The sink must
+// not be open.
+//
+// A call that was cut short may be repeated.
+func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err error) {
+	if s.top != nil {
+		return nil, errors.New("parquet: the sink is open: set folders aside before Open")
+	}
+	top, err := folder.LockExisting("parquet", s.dir, s.step, s.disk)
+	if top == nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, top.Unlock()) }()
+	for _, stream := range streams {
+		name, err := folderName(stream)
+		if err != nil {
+			return paths, err
+		}
+		if _, err := os.Lstat(top.Path(name)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		path, err := top.Aside(name, folder.Backup(name, at))
+		if err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, top.Sync()
+}
+
+// position is what is committed, by stream.
+type position struct {
+	Streams map[string]mark `json:"streams"`
+}
+
+// mark is how far a stream has come.
+type mark struct {
+	// Part is the number of the part that grows, from 1; those before it are
+	// complete.
+	Part int64 `json:"part"`
+	// Spool is how many bytes of its spool count.
+	Spool int64 `json:"spool"`
+}
+
+// parsePosition reads a committed position; nil is the very beginning.
+func parsePosition(b json.RawMessage) (position, error) {
+	if len(b) == 0 || string(b) == "null" {
+		return position{Streams: map[string]mark{}}, nil
+	}
+	var p position
+	wrong := func(err error) (position, error) {
+		return position{}, fmt.Errorf("parquet: the committed position cannot be read; no file was changed: %w: "+
+			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields() // another sink's position is not an empty one
+	if err := d.Decode(&p); err != nil {
+		return wrong(err)
+	}
+	if p.Streams == nil {
+		return wrong(errors.New("it names no streams"))
+	}
+	seen := folders{}
+	for name, m := range p.Streams {
+		if _, err := seen.claim(name); err != nil {
+			return wrong(err)
+		}
+		if m.Part < 1 || m.Spool < 0 {
+			return wrong(fmt.Errorf("stream %q has part %d and %d bytes of its spool", name, m.Part, m.Spool))
+		}
+	}
+	return p, nil
 }

@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/powercut"
 	"github.com/headway-go/headway/store/sqlite"
+	"github.com/headway-go/headway/store/storetest"
 )
 
 // open opens a store that closes with the test.
@@ -130,4 +136,14 @@ func says(t *testing.T, what string, err error, parts ...string) {
 			t.Errorf("%s: %q does not say %q", what, err, p)
 		}
 	}
+}
+
+func TestMain(m *testing.M) {
+	child()
+	goleak.VerifyTestMain(m)
+}
+
+func TestContract(t *testing.T) {
+	longtest.Draws(t, 20, 100) // store/memory draws as often as rapid does
+	storetest.Run(t, func(t *testing.T) collect.Store { return open(t, filepath.Join(powercut.Scratch(t), "state.db")) })
 }

@@ -2,12 +2,15 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -88,4 +91,240 @@ func (t *tx) returned(h held, key collect.GapKey) error {
 	_, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND stream = ? AND key = ? AND status = ?`,
 		string(collect.GapPending), h.connection, key.Stream, key.Key, string(collect.GapLeased))
 	return err
+}
+
+// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
+// and kind. A stored law state that is no longer JSON comes back as nil; a
+// sink position comes back as it was given, for the sink to judge.
+func (s *Store) Load(ctx context.Context, connection string) (collect.State, error) {
+	var state collect.State
+	err := s.read(ctx, "load", func(t *sql.Tx) error {
+		var id int64
+		var sink []byte
+		var pressure sql.NullString
+		var copies string
+		var p pacingRow
+		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, replays, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
+			Scan(append([]any{&id, &sink, &state.SinkAt.Kind, &state.SinkAt.Path, &copies, &pressure}, p.columns()...)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		state.Sink, state.Pacing, state.Cooldown = sink, p.pacing(), readCooldown(pressure)
+		if state.Replays, err = replays(copies); err != nil {
+			return err
+		}
+		if state.Lanes, err = lanes(ctx, t, id); err != nil {
+			return err
+		}
+		state.FormerSinks, err = formerSinks(ctx, t, id)
+		return err
+	})
+	if err != nil {
+		return collect.State{}, err
+	}
+	return state, nil
+}
+
+// read runs f on one snapshot of the store.
+func (r *Reader) read(ctx context.Context, what string, f func(*sql.Tx) error) error {
+	t, err := r.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return explain(r.path, what, err)
+	}
+	defer func() { _ = t.Rollback() }() // nothing was written
+	return explain(r.path, what, f(t))
+}
+
+func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lane, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
+		pages, trail_anchor, trail_steps, trail_limit FROM lanes WHERE connection = ? ORDER BY stream, kind`, connection)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var l collect.Lane
+		var start string
+		var anchor, steps, limit int64
+		if err := rows.Scan(&l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
+			&l.Watermark, &l.Pages, &anchor, &steps, &limit); err != nil {
+			return nil, err
+		}
+		l.Start = parseInstant(start)
+		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
+		list = append(list, l)
+	}
+	return list, rows.Err()
+}
+
+// readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
+func readCooldown(text sql.NullString) (p collect.Cooldown) {
+	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
+		return collect.Cooldown{}
+	}
+	return p
+}
+
+const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
+
+// pacingRow is a stored rate, which may be absent or in part unreadable.
+type pacingRow struct {
+	version       sql.NullInt64
+	interval      sql.NullFloat64
+	law, recorded sql.NullString
+	state         []byte
+}
+
+func (p *pacingRow) columns() []any {
+	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state}
+}
+
+func (p *pacingRow) pacing() *collect.Pacing {
+	if !p.version.Valid {
+		return nil
+	}
+	if !json.Valid(p.state) {
+		p.state = nil
+	}
+	return &collect.Pacing{
+		Version: int(p.version.Int64), Law: p.law.String, IntervalMS: p.interval.Float64,
+		RecordedAt: parseInstant(p.recorded.String), State: p.state,
+	}
+}
+
+// chunk is the number of keys of one query.
+const chunk = 100
+
+var selectKnown = `SELECT key, fingerprint, children, owed FROM items WHERE stream = ? AND key IN (?` +
+	strings.Repeat(", ?", chunk-1) + `)`
+
+// Known reads the items of a stream by key. See [collect.Store].
+func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
+	known := make(map[string]collect.KnownItem, len(keys))
+	if len(keys) == 0 {
+		return known, nil
+	}
+	err := s.read(ctx, "read known items", func(t *sql.Tx) error {
+		var id int64
+		err := t.QueryRowContext(ctx, `SELECT s.id FROM streams s JOIN connections c ON c.id = s.connection
+			WHERE c.name = ? AND s.name = ?`, connection, stream).Scan(&id)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(keys, chunk) {
+			if err := s.knownItems(ctx, t, id, part, known); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return known, nil
+}
+
+// knownItems reads at most chunk keys; the last one fills the query up.
+func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, into map[string]collect.KnownItem) (err error) {
+	args := make([]any, 0, chunk+1)
+	args = append(args, stream)
+	for i := range chunk {
+		args = append(args, keys[min(i, len(keys)-1)])
+	}
+	rows, err := t.StmtContext(ctx, s.known).QueryContext(ctx, args...) //nolint:sqlclosecheck // the transaction closes its statements
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var it collect.KnownItem
+		if err := rows.Scan(&it.Key, &it.Fingerprint, &it.Children, &it.Owed); err != nil {
+			return err
+		}
+		into[it.Key] = it
+	}
+	return rows.Err()
+}
+
+// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
+	err = s.read(ctx, "read owed items", func(t *sql.Tx) error {
+		rows, err := t.QueryContext(ctx, `SELECT i.key FROM connections c JOIN streams s ON s.connection = c.id
+			JOIN items i ON i.stream = s.id AND i.owed = 1 WHERE c.name = ? AND s.name = ? ORDER BY i.key LIMIT ?`,
+			connection, stream, bound(limit))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			var key string
+			if err := rows.Scan(&key); err != nil {
+				return err
+			}
+			keys = append(keys, key)
+		}
+		return rows.Err()
+	})
+	return keys, err
+}
+
+// reshaped writes how a stream is read from now on, and what that makes of its
+// known items.
+func (t *tx) reshaped(h held, r collect.Reshaped) error {
+	b, err := json.Marshal(r.Shape)
+	if err != nil {
+		return err
+	}
+	stream := r.Shape.Stream
+	if _, err := t.exec(`INSERT INTO headway_shapes (connection, stream, shape) VALUES (?1, ?2, ?3)
+		ON CONFLICT (connection, stream) DO UPDATE SET shape = ?3`, h.connection, stream, string(b)); err != nil {
+		return err
+	}
+	const items = ` WHERE stream = (SELECT id FROM streams WHERE connection = ? AND name = ?)`
+	for _, move := range []struct {
+		when  bool
+		query string
+	}{
+		{r.ForgetItems, `DELETE FROM items` + items},
+		{r.ForgetItems, `DELETE FROM streams WHERE connection = ? AND name = ?`},
+		{r.ForgetItems, `DELETE FROM gaps WHERE connection = ? AND parent = ?`},
+		{r.ForgetFingerprints, `UPDATE items SET fingerprint = ''` + items},
+		{r.ForgetChildren, `UPDATE items SET children = NULL` + items},
+		{r.OweDetails, `UPDATE items SET owed = 1` + items},
+	} {
+		if !move.when {
+			continue
+		}
+		if _, err := t.exec(move.query, h.connection, stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shapes reads how a connection's streams were read. One that cannot be read any
+// more is left out, as if it had never been kept.
+func shapes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.StreamShape, err error) {
+	rows, err := t.QueryContext(ctx, `SELECT shape FROM headway_shapes WHERE connection = ? ORDER BY stream`, connection)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var b []byte
+		if err := rows.Scan(&b); err != nil {
+			return nil, err
+		}
+		var s collect.StreamShape
+		if json.Unmarshal(b, &s) == nil {
+			list = append(list, s)
+		}
+	}
+	return list, rows.Err()
 }

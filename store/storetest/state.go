@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 )
 
@@ -277,5 +278,206 @@ func everything(t *testing.T, s collect.Store) snapshot {
 		Runs:        must(s.Runs(t.Context(), "", 0))(t),
 		Events:      must(s.Events(t.Context(), "r1"))(t),
 		Connections: must(s.Connections(t.Context()))(t),
+	}
+}
+
+func sinksReplaced(t *testing.T, s collect.Store) {
+	l, other := acquire(t, s, "c", "r1", now()), acquire(t, s, "e", "r2", now())
+	at := func(l collect.Lease, kind, path, position string) {
+		t.Helper()
+		c := collect.Commit{SinkAt: collect.Location{Kind: kind, Path: path}}
+		if position != "" {
+			c.Sink = json.RawMessage(position)
+		}
+		commit(t, s, l, c)
+	}
+	shows := func(kind, path, position string, former ...collect.FormerSink) {
+		t.Helper()
+		state := must(s.Load(t.Context(), "c"))(t)
+		want := collect.Location{Kind: kind, Path: path}
+		if state.SinkAt != want || string(state.Sink) != position {
+			t.Errorf("the sink is %+v with %s, want %+v with %s", state.SinkAt, state.Sink, want, position)
+		}
+		same(t, "former sinks", former, state.FormerSinks)
+		status := must(s.Connections(t.Context()))(t)[0]
+		var locations []collect.Location
+		for _, f := range former {
+			locations = append(locations, f.Location)
+		}
+		same(t, "former sinks on show", locations, status.FormerSinks)
+		if status.SinkAt() != want {
+			t.Errorf("on show is %+v, want %+v", status.SinkAt(), want)
+		}
+	}
+	former := func(kind, path, position string) collect.FormerSink {
+		return collect.FormerSink{Location: collect.Location{Kind: kind, Path: path}, Position: json.RawMessage(position)}
+	}
+	at(other, "jsonl", "z", `"z"`)
+	commit(t, s, l, collect.Commit{Sink: json.RawMessage(`"0"`)})
+	shows("", "", `"0"`)
+	at(l, "jsonl", "a", `"1"`) // what is unknown is not kept aside
+	shows("jsonl", "a", `"1"`)
+	at(l, "jsonl", "a", `"2"`)
+	commit(t, s, l, collect.Commit{Sink: json.RawMessage(`"3"`)})
+	shows("jsonl", "a", `"3"`)
+	at(l, "sqlite", "a", `"4"`)
+	at(l, "jsonl", "b", `"5"`)
+	shows("jsonl", "b", `"5"`, former("jsonl", "a", `"3"`), former("sqlite", "a", `"4"`))
+	at(l, "jsonl", "a", `"6"`)
+	shows("jsonl", "a", `"6"`, former("jsonl", "b", `"5"`), former("sqlite", "a", `"4"`))
+	if err := s.Forget(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	shows("", "", "")
+	if state := must(s.Load(t.Context(), "e"))(t); state.SinkAt.Path != "z" || string(state.Sink) != `"z"` {
+		t.Errorf("the other connection has %+v", state)
+	}
+}
+
+func replaysKept(t *testing.T, s collect.Store) {
+	l := acquire(t, s, "c", "r1", now())
+	one := collect.Replay{
+		From: collect.Location{Kind: "sqlite", Path: "a"}, To: collect.Location{Kind: "jsonl", Path: "b"}, State: collect.ReplayUnfinished,
+		Records: 3, Deleted: 1, Started: now().UTC().Round(0), Stream: "docs", After: collect.RecordID{Parent: "p", Key: "k"},
+	}
+	shown := one
+	shown.Stream, shown.After = "", collect.RecordID{}
+	refused := collect.Replay{To: collect.Location{Kind: "sqlite", Path: "c"}, State: collect.ReplayRefused}
+	shows := func(stored, onShow []collect.Replay) {
+		t.Helper()
+		same(t, "replays", stored, must(s.Load(t.Context(), "c"))(t).Replays)
+		same(t, "replays on show", onShow, must(s.Connections(t.Context()))(t)[0].Replays)
+	}
+	shows(nil, nil)
+	commit(t, s, l, collect.Commit{Replays: []collect.Replay{one, refused}})
+	shows([]collect.Replay{one, refused}, []collect.Replay{shown})
+	commit(t, s, l, collect.Commit{})
+	shows([]collect.Replay{one, refused}, []collect.Replay{shown})
+	commit(t, s, l, collect.Commit{Replays: []collect.Replay{}})
+	shows(nil, nil)
+	commit(t, s, l, collect.Commit{Replays: []collect.Replay{one}})
+	if err := s.Forget(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	shows(nil, nil)
+
+	// A replay has the lease and a record, and is not the connection's last run.
+	if err := s.Finish(t.Context(), l, collect.RunEnd{At: now(), State: collect.RunDrained}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context(), collect.LeaseRequest{Connection: "c", Run: "r2", Kind: collect.RunReplays, Holder: "h", Now: now(), TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	runs := must(s.Runs(t.Context(), "c", 1))(t)
+	if len(runs) != 1 || runs[0].ID != "r2" || runs[0].Kind != collect.RunReplays {
+		t.Errorf("the newest run is %+v", runs)
+	}
+	status := must(s.Connections(t.Context()))(t)[0]
+	if status.LastRun == nil || status.LastRun.ID != "r1" || status.Holder == "" {
+		t.Errorf("the status has the last run %+v and the holder %q", status.LastRun, status.Holder)
+	}
+}
+
+// shaped is how a stream is read.
+func shaped(stream, version string) collect.StreamShape {
+	return collect.StreamShape{Stream: stream, DetailStream: "d", Shape: connector.Shape{
+		Base: version, List: version, Records: version, Key: version, Fingerprint: version, Incremental: version, Detail: version,
+	}}
+}
+
+func shapesAreKept(t *testing.T, s collect.Store) {
+	l, other := acquire(t, s, "c", "r1", now()), acquire(t, s, "e", "r2", now())
+	commit(t, s, other, collect.Commit{Reshaped: []collect.Reshaped{{Shape: shaped("x", "other")}}})
+	commit(t, s, l, collect.Commit{SinkAt: collect.Location{Kind: "jsonl"}, Reshaped: []collect.Reshaped{{Shape: shaped("y", "1")}, {Shape: shaped("x", "1")}}})
+	gone := shaped("y", "2")
+	gone.Gone = true
+	commit(t, s, l, collect.Commit{Reshaped: []collect.Reshaped{{Shape: gone}}})
+	status := must(s.Connections(t.Context()))(t)[0]
+	same(t, "shapes", []collect.StreamShape{shaped("x", "1"), gone}, status.Shapes)
+	if state := must(s.Load(t.Context(), "c"))(t); state.SinkAt.Kind != "jsonl" || status.SinkKind != "jsonl" {
+		t.Errorf("sink kind %q and %q, want jsonl, which no commit replaced", state.SinkAt.Kind, status.SinkKind)
+	}
+	if err := s.Forget(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	status = must(s.Connections(t.Context()))(t)[0]
+	if len(status.Shapes) != 0 || status.SinkKind != "" {
+		t.Errorf("after forget: shapes %v, sink kind %q", status.Shapes, status.SinkKind)
+	}
+	same(t, "shapes of the other connection", []collect.StreamShape{shaped("x", "other")}, must(s.Connections(t.Context()))(t)[1].Shapes)
+}
+
+func reshapedItems(t *testing.T, s collect.Store) {
+	l := acquire(t, s, "c", "r1", now())
+	item := collect.KnownItem{Key: "k", Fingerprint: "f", Children: []byte("children")}
+	own, foreign := gap("d", "k"), gap("other", "k")
+	own.Parent, foreign.Parent = "x", "y"
+	reset := func() {
+		for _, stream := range []string{"x", "y"} {
+			commit(t, s, l, collect.Commit{Stream: stream, Items: []collect.KnownItem{item}})
+		}
+		commit(t, s, l, collect.Commit{Opened: []collect.Gap{own, foreign}})
+	}
+	for _, c := range []struct {
+		name string
+		r    collect.Reshaped
+		want map[string]collect.KnownItem
+		gaps int
+	}{
+		{"nothing", collect.Reshaped{}, map[string]collect.KnownItem{"k": item}, 2},
+		{"fingerprints", collect.Reshaped{ForgetFingerprints: true}, map[string]collect.KnownItem{"k": {Key: "k", Children: item.Children}}, 2},
+		{"children", collect.Reshaped{ForgetChildren: true}, map[string]collect.KnownItem{"k": {Key: "k", Fingerprint: "f"}}, 2},
+		{"owed", collect.Reshaped{OweDetails: true}, map[string]collect.KnownItem{"k": {Key: "k", Fingerprint: "f", Children: item.Children, Owed: true}}, 2},
+		{"items", collect.Reshaped{ForgetItems: true}, map[string]collect.KnownItem{}, 1},
+	} {
+		reset()
+		c.r.Shape = shaped("x", c.name)
+		commit(t, s, l, collect.Commit{Reshaped: []collect.Reshaped{c.r}})
+		same(t, c.name+": items", c.want, must(s.Known(t.Context(), "c", "x", []string{"k"}))(t))
+		same(t, c.name+": items of another stream", map[string]collect.KnownItem{"k": item}, must(s.Known(t.Context(), "c", "y", []string{"k"}))(t))
+		if n := len(must(s.Gaps(t.Context(), collect.GapFilter{}))(t)); n != c.gaps {
+			t.Errorf("%s: %d gaps, want %d", c.name, n, c.gaps)
+		}
+		same(t, c.name+": items counted", map[string]int64{"x": int64(len(c.want)), "y": 1}, plus(must(s.Connections(t.Context()))(t)[0].Items, "x"))
+	}
+	// Items written in the very commit count as of after it.
+	commit(t, s, l, collect.Commit{
+		Reshaped: []collect.Reshaped{{Shape: shaped("x", "last"), ForgetItems: true}}, Stream: "x", Items: []collect.KnownItem{{Key: "new"}},
+	})
+	same(t, "items of the commit", map[string]collect.KnownItem{"new": {Key: "new"}}, must(s.Known(t.Context(), "c", "x", []string{"k", "new"}))(t))
+}
+
+// plus counts a stream that is not there as 0.
+func plus(items map[string]int64, stream string) map[string]int64 {
+	if _, ok := items[stream]; !ok {
+		items[stream] = 0
+	}
+	return items
+}
+
+func gapsDropped(t *testing.T, s collect.Store) {
+	l := acquire(t, s, "c", "r1", now())
+	backlog := collect.Gap{GapKey: collect.GapKey{Stream: "d"}, Parent: "x", Backlog: true}
+	pending, terminal, recovered, other := gap("d", "p"), gap("d", "t"), gap("d", "r"), gap("e", "p")
+	terminal.Status = collect.GapTerminal
+	owed := collect.KnownItem{Key: "k", Fingerprint: "f", Owed: true}
+	commit(t, s, l, collect.Commit{Stream: "x", Items: []collect.KnownItem{owed}, Opened: []collect.Gap{pending, terminal, recovered, other, backlog}})
+	commit(t, s, l, collect.Commit{Stream: "y", Items: []collect.KnownItem{owed}, Recovered: []collect.GapKey{recovered.GapKey}})
+	byID := must(s.Gaps(t.Context(), collect.GapFilter{Stream: "e"}))(t)[0].ID
+	if n := must(s.Act(t.Context(), collect.GapDrop, collect.GapFilter{}, []int64{byID, 12345}))(t); n != 1 {
+		t.Errorf("by id: %d dropped, want 1", n)
+	}
+	if !must(s.Known(t.Context(), "c", "x", []string{"k"}))(t)["k"].Owed {
+		t.Error("an item is owed no more, though its backlog gap was not dropped")
+	}
+	if n := must(s.Act(t.Context(), collect.GapDrop, collect.GapFilter{Connection: "c", Stream: "d"}, nil))(t); n != 3 {
+		t.Errorf("by stream: %d dropped, want 3", n)
+	}
+	left := must(s.Gaps(t.Context(), collect.GapFilter{}))(t)
+	if len(left) != 1 || left[0].Status != collect.GapRecovered {
+		t.Errorf("left are %+v, want the recovered one", left)
+	}
+	if must(s.Known(t.Context(), "c", "x", []string{"k"}))(t)["k"].Owed || !must(s.Known(t.Context(), "c", "y", []string{"k"}))(t)["k"].Owed {
+		t.Error("want the backlog's items owed no more, and those of another stream left alone")
 	}
 }

@@ -3,9 +3,14 @@ package harness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/collect"
 )
 
 // Process is a program at work.
@@ -177,4 +184,80 @@ func FreeAddress(t *testing.T) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+// NewServer is a server of this process that its caller starts. When the test
+// ends, the context of every request under way ends first, so that a handler
+// that waits for it returns, even where the server cannot see that the client
+// has gone: it does not look for that until the request's body is read.
+func NewServer(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	// Not the test's own context: Close waits for handlers.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := httptest.NewUnstartedServer(h)
+	s.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // what it has to say of its clients
+	t.Cleanup(func() {
+		cancel()
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+// Serve starts a server of this process, which ends with the test as that of
+// [NewServer] does.
+func Serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	s := NewServer(t, h)
+	s.Start()
+	return s
+}
+
+// Line is one line of collect --json.
+type Line struct {
+	// Type says which of the others is there.
+	Type     string
+	Event    json.RawMessage
+	Progress json.RawMessage
+	Held     *struct{ Connection, Holder, Run string }
+	Summary  *collect.Summary
+}
+
+// Lines reads the output of collect --json: valid JSON in every line, of a known
+// type, the last one and no other a summary.
+func Lines(t *testing.T, o Outcome) []Line {
+	t.Helper()
+	if o.Stdout == "" || !strings.HasSuffix(o.Stdout, "\n") {
+		t.Fatalf("the output is empty or its last line unfinished: %s", o)
+	}
+	var all []Line
+	for text := range strings.Lines(o.Stdout) {
+		var l Line
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatalf("%q is not JSON: %v", text, err)
+		}
+		held := map[string]bool{
+			"event": l.Event != nil, "progress": l.Progress != nil, "held": l.Held != nil, "summary": l.Summary != nil,
+		}
+		if !held[l.Type] {
+			t.Errorf("a line of type %q without it: %s", l.Type, text)
+		}
+		if len(all) > 0 && all[len(all)-1].Summary != nil {
+			t.Errorf("a line after the summary: %s", text)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// Summary is the last line of collect --json.
+func Summary(t *testing.T, o Outcome) collect.Summary {
+	t.Helper()
+	all := Lines(t, o)
+	last := all[len(all)-1].Summary
+	if last == nil {
+		t.Fatalf("the last line is not a summary: %s", o)
+	}
+	return *last
 }

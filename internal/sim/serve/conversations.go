@@ -1,6 +1,7 @@
 package serve
 
 import (
+	_ "embed"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 const (
@@ -275,3 +278,25 @@ var lexicon = strings.Fields(`the a this that road train city river bridge signa
 	station yard load crew shift plan question answer note draft figure table report letter number reason
 	please thanks maybe again before after between under over slowly quickly often never always today
 	tomorrow north south east west runs stops waits leaves arrives follows carries turns opens closes`)
+
+//go:embed demo.yaml
+var demo []byte
+
+// Demo is the built-in scenario: 40 requests a second with a burst of 40,
+// Retry-After in seconds, a few milliseconds of latency.
+func Demo() *scenario.Scenario {
+	s, err := scenario.Parse("demo.yaml", demo)
+	if err != nil {
+		panic("serve: the embedded scenario is broken: " + err.Error())
+	}
+	return s
+}
+
+// Load is the scenario of a file, or [Demo] when the name is "demo" or empty.
+// Errors in a file's content are a *configfile.Error.
+func Load(file string) (*scenario.Scenario, error) {
+	if file == "" || file == "demo" {
+		return Demo(), nil
+	}
+	return scenario.Load(file)
+}

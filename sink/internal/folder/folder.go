@@ -15,9 +15,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // Folder is a folder that a sink has. Its methods take names, not paths.
@@ -165,4 +170,108 @@ func Backup(name string, at time.Time) func(n int) string {
 		}
 		return fmt.Sprintf("%s.%d.bak", stem, n)
 	}
+}
+
+// LockedError says that another collection is writing to a folder.
+type LockedError struct {
+	// Sink is the kind of the sink that wanted the folder Dir.
+	Sink, Dir string
+	// Holder is the process that has the folder, in words.
+	Holder string
+}
+
+// Error says which folder, who has it and what to do.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%s: another collection is writing to %s: wait for it to end, or give each connection a folder of its own; %s has it", e.Sink, e.Dir, e.Holder)
+}
+
+// Explain says what a sink failed to do, where, and what to do about it.
+func Explain(sink, what, path string, err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		advice = ": no space is left: free some, then run again; what was committed is kept"
+	case errors.Is(err, syscall.EFBIG):
+		advice = ": the file may not grow further (a limit of the file system or of the process): raise the limit, then run again; " +
+			"what was committed is kept"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		advice = ": it cannot be written: give this user the right to write there, or name another folder"
+	case errors.Is(err, syscall.EIO):
+		advice = ": the disk refused: check it, then run again; what was committed is kept"
+	}
+	return fmt.Errorf("%s: %s %s%s: %w", sink, what, path, advice, err)
+}
+
+// LockName is the file whose lock is the right to write to the folder.
+const LockName = ".headway.lock"
+
+// Locked is a folder that nobody else writes to until it is unlocked, or the
+// process has ended.
+type Locked struct {
+	Folder
+	lock *lockfile.Lock
+}
+
+// Lock makes dir absolute, creates what is missing of it, and locks it. It
+// returns *[LockedError] when another has it. The others are the folder's
+// fields.
+func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, Explain(sink, "find", dir, err)
+	}
+	d := Folder{Sink: sink, Dir: abs, Step: step, Disk: on}
+	if err := d.Make(); err != nil {
+		return nil, err
+	}
+	lock, err := lockfile.Open(d.Path(LockName))
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
+		return nil, &LockedError{Sink: sink, Dir: abs, Holder: held.Holder()}
+	}
+	if err != nil {
+		return nil, Explain(sink, "lock", d.Path(LockName), err)
+	}
+	return &Locked{Folder: d, lock: lock}, nil
+}
+
+// LockExisting is Lock for a folder that is there; nil when there is none, and
+// then nothing is created.
+func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return Lock(sink, dir, step, on)
+}
+
+// Unlock gives the folder back. It is safe to call again.
+func (l *Locked) Unlock() error { return l.lock.Close() }
+
+// MaxName bounds a stream's name in bytes: file systems take 255, and what is
+// named after it has to have room for what is put around the name.
+const MaxName = 180
+
+// Name is a stream's name as a name on disk. Letters, digits, dot, dash and
+// underscore stay; anything else becomes an underscore. What is wrong with a
+// name that cannot be one is said in wrong, which is otherwise empty.
+func Name(stream string) (name, wrong string) {
+	switch {
+	case stream == "":
+		return "", "it is empty"
+	case len(stream) > MaxName:
+		return "", fmt.Sprintf("it has %d bytes, and at most %d fit a name on disk", len(stream), MaxName)
+	case !utf8.ValidString(stream):
+		return "", "it is not UTF-8"
+	case stream[0] == '.':
+		return "", "it begins with a dot, so what it names would be hidden or outside the folder"
+	case strings.ContainsAny(stream, `/\`):
+		return "", "it holds a path separator"
+	case strings.ContainsFunc(stream, unicode.IsControl):
+		return "", "it holds a control character"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r) {
+			return r
+		}
+		return '_'
+	}, stream), ""
 }

@@ -1,3 +1,9 @@
+// Package pipe is what the sinks share that hand records to another program as
+// lines of JSON: a [Writer] that never leaves half a message behind, and what a
+// record becomes on the way, an object that holds its own key ([Stream]).
+//
+// It is not for files that have to be cut back to a committed length; that is
+// package jsonl. Nothing here is safe for concurrent use or reads a clock.
 package pipe
 
 import (
@@ -5,6 +11,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
@@ -192,4 +201,91 @@ func compact(v json.RawMessage) json.RawMessage {
 		return v
 	}
 	return b.Bytes()
+}
+
+// bufferSize is how many bytes of whole messages are kept back, at most one
+// message more.
+const bufferSize = 64 << 10
+
+// Writer writes messages, one a line, and only whole ones. After a failure it
+// writes no more. Make one with [NewWriter].
+type Writer struct {
+	name   string
+	w      io.Writer
+	sync   func() error // nil when w is not a file
+	buffer []byte
+	broken error
+}
+
+// NewWriter gives a writer for w; name is the sink's, for errors. When w is a
+// file, and not a pipe, what was flushed is on disk.
+func NewWriter(name string, w io.Writer) *Writer {
+	p := &Writer{name: name, w: w}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			p.sync = f.Sync
+		}
+	}
+	return p
+}
+
+// Line adds one message, without its line break.
+func (w *Writer) Line(message []byte) error {
+	if w.broken != nil {
+		return w.again()
+	}
+	w.buffer = append(append(w.buffer, message...), '\n')
+	if len(w.buffer) < bufferSize {
+		return nil
+	}
+	return w.write()
+}
+
+// Flush hands everything over that was added.
+func (w *Writer) Flush() error {
+	if w.broken != nil {
+		return w.again()
+	}
+	if err := w.write(); err != nil || w.sync == nil {
+		return err
+	}
+	if err := w.sync(); err != nil {
+		return w.fail("sync", err)
+	}
+	return nil
+}
+
+// Discard drops what was added and not handed over yet.
+func (w *Writer) Discard() { w.buffer = w.buffer[:0] }
+
+func (w *Writer) write() error {
+	if len(w.buffer) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.buffer)
+	w.Discard()
+	if cap(w.buffer) > 16*bufferSize {
+		w.buffer = nil // one huge record is no reason to keep its room
+	}
+	if err != nil {
+		return w.fail("write", err)
+	}
+	return nil
+}
+
+// fail keeps a message from being written after half of another one.
+func (w *Writer) fail(what string, err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed):
+		advice = ": the program that reads it has ended: see why in its own log, then run again; what was committed stays so"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		advice = ": no space is left: free some, then run again; what was committed stays so"
+	}
+	w.broken = fmt.Errorf("%s: %s the output%s: %w", w.name, what, advice, err)
+	return w.broken
+}
+
+func (w *Writer) again() error {
+	return fmt.Errorf("%s: an earlier message could not be written, so none is: %w", w.name, w.broken)
 }
