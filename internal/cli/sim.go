@@ -29,11 +29,12 @@ A scenario is a YAML file, or one of those that come with headway (see
 ./NAME for a file that is called the same.`,
 		Example: `  headway sim list
   headway sim run github-primary
-  headway sim compare bucket-20 fixed-600 --laws aimd`,
+  headway sim compare bucket-20 fixed-600 --laws aimd
+  headway sim population --n 100`,
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimRun(), newSimCompare(), newSimList())
+	cmd.AddCommand(newSimRun(), newSimCompare(), newSimPopulation(), newSimList())
 	return cmd
 }
 

@@ -14,8 +14,8 @@ import (
 
 func TestTheTextHasEveryFieldAndSaysUnknown(t *testing.T) {
 	none := resultText(&sim.Result{Scenario: "s", Law: "l", Seed: 5, HorizonS: 90})
-	// The trace is not a row, and notes are rows only where there are any.
-	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-2; rows != fields {
+	// The trace and the blocks are not rows, and notes are rows only where there are any.
+	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-4; rows != fields {
 		t.Errorf("%d rows for %d fields", rows, fields)
 	}
 	unknowns, pointers := strings.Count(none, unknownText), 0

@@ -8,12 +8,12 @@ import "github.com/headway-go/headway/internal/sim/scenario"
 func Compare(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]Result, error) {
 	results := make([]Result, 0, len(scenarios)*len(laws))
 	for _, s := range scenarios {
-		oracle, err := NewOracle(s, seed)
+		p, err := NewPlayer(s, seed)
 		if err != nil {
 			return nil, err
 		}
 		for _, law := range laws {
-			r, err := run(s, Options{Law: law, Seed: seed}, oracle)
+			r, err := p.Run(law)
 			if err != nil {
 				return nil, err
 			}

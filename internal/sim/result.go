@@ -66,6 +66,10 @@ type Result struct {
 	// Notes say what of the scenario had no effect, in a sentence each.
 	Notes []string `json:"notes,omitempty"`
 
+	// Blocks is how many blocks of a penalty began, and BlocksPushed in how many of
+	// those another attempt was refused.
+	Blocks       int64 `json:"-"`
+	BlocksPushed int64 `json:"-"`
 	// Trace is the course of the run; nil unless it was asked for.
 	Trace *Trace `json:"-"`
 }

@@ -18,6 +18,28 @@ type Options struct {
 	Trace bool
 }
 
+// Player plays one scenario with one seed under any number of laws. The oracle
+// is asked once.
+type Player struct {
+	s      *scenario.Scenario
+	seed   uint64
+	oracle *Oracle
+}
+
+// NewPlayer asks the oracle. The scenario must come from scenario.Parse.
+func NewPlayer(s *scenario.Scenario, seed uint64) (*Player, error) {
+	oracle, err := NewOracle(s, seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Player{s: s, seed: seed, oracle: oracle}, nil
+}
+
+// Run is [Run] under a law, with the player's seed.
+func (p *Player) Run(law string) (Result, error) {
+	return run(p.s, Options{Law: law, Seed: p.seed}, p.oracle)
+}
+
 // Run plays a scenario, which must come from scenario.Parse or scenario.Load.
 // It is an error when the law is unknown, when the scenario cannot be modelled
 // and when it takes more than [MaxAttempts].
@@ -45,6 +67,7 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 		return Result{}, err
 	}
 	r := ledger.Result(oracle, e.model)
+	r.Blocks, r.BlocksPushed = e.model.Blocks()
 	if b := e.lines[0].core.Belief(); b.Kind != control.Unknown {
 		r.Belief = &Belief{Kind: b.Kind.String(), Limit: round(b.Limit, 4), WindowS: seconds(b.Window), Confidence: round(b.Confidence, 4)}
 	}

@@ -1,0 +1,166 @@
+package population
+
+import (
+	"math"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// limits draws one to three limits, and with them the rate that they sustain.
+func (g *generator) limits() {
+	g.rate = g.log(minRate, maxRate)
+	kind := pick(&g.dice,
+		odds[scenario.Kind]{30, scenario.TokenBucket}, odds[scenario.Kind]{25, scenario.FixedWindow},
+		odds[scenario.Kind]{20, scenario.SlidingWindow}, odds[scenario.Kind]{10, scenario.Concurrency},
+		odds[scenario.Kind]{10, scenario.CostWindow}, odds[scenario.Kind]{5, scenario.BusyTime},
+	)
+	switch g.family {
+	case Bucket, BurstOne:
+		kind = scenario.TokenBucket
+	case FixedWindow:
+		kind = scenario.FixedWindow
+	case SlidingWindow:
+		kind = scenario.SlidingWindow
+	case Concurrency:
+		kind = scenario.Concurrency
+	case Cost:
+		kind = scenario.CostWindow
+	case BusyTime:
+		kind = scenario.BusyTime
+	case SlowDown:
+		kind = scenario.Slowdown
+	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers:
+	}
+	g.add(kind, g.rate)
+	more := 0
+	if several := g.has(SeveralLimits); several {
+		more = 1
+		if g.chance(0.35) {
+			more = 2
+		}
+	}
+	if g.family == SlowDown && g.chance(0.5) {
+		more = max(more, 1)
+	}
+	first := g.rate
+	for range more {
+		g.add(g.another(), first*g.log(0.5, 1.5))
+	}
+}
+
+// another is a kind that the member does not have yet.
+func (g *generator) another() scenario.Kind {
+	for {
+		kind := pick(&g.dice,
+			odds[scenario.Kind]{20, scenario.TokenBucket}, odds[scenario.Kind]{25, scenario.FixedWindow},
+			odds[scenario.Kind]{25, scenario.SlidingWindow}, odds[scenario.Kind]{15, scenario.Concurrency},
+			odds[scenario.Kind]{15, scenario.CostWindow},
+		)
+		taken := false
+		for _, l := range g.s.Provider.Limits {
+			taken = taken || l.Kind == kind
+		}
+		if !taken {
+			return kind
+		}
+	}
+}
+
+// add adds a limit that sustains a rate, as nearly as whole numbers can.
+func (g *generator) add(kind scenario.Kind, sustained float64) {
+	l := scenario.Limit{Kind: kind}
+	switch kind {
+	case scenario.TokenBucket:
+		l.Rate, l.Burst = rate(sustained), g.burst(sustained)
+		sustained = l.Rate.PerSecond()
+	case scenario.FixedWindow:
+		l.Window = g.window(sustained, 3)
+		l.Count = count(sustained, l.Window)
+		l.Align = pick(&g.dice, odds[scenario.Align]{1, scenario.AlignEpoch}, odds[scenario.Align]{1, scenario.AlignFirst})
+		sustained = float64(l.Count) / l.Window.Seconds()
+	case scenario.SlidingWindow:
+		l.Window = g.window(sustained, 3)
+		l.Count = count(sustained, l.Window)
+		sustained = float64(l.Count) / l.Window.Seconds()
+	case scenario.Concurrency:
+		l.Count, sustained = g.places(sustained)
+	case scenario.CostWindow:
+		c := &g.s.Workload.Cost
+		c.Mean, c.Spread = digits(g.log(1, 5000), 3), digits(g.between(0.2, 1), 2)
+		l.Window = g.window(sustained, 10)
+		l.Units = digits(sustained*l.Window.Seconds()*c.Mean, 3)
+		sustained = l.Units / c.Mean / l.Window.Seconds()
+	case scenario.BusyTime:
+		l.Window = g.window(sustained, 10)
+		l.Busy = max(time.Millisecond, span(sustained*l.Window.Seconds()*g.served()))
+		sustained = l.Busy.Seconds() / g.served() / l.Window.Seconds()
+	case scenario.Slowdown:
+		sustained = max(1, sustained)
+		l.Knee, l.Factor = rate(sustained), digits(g.between(2, 6), 2)
+	}
+	g.s.Provider.Limits = append(g.s.Provider.Limits, l)
+	if len(g.s.Provider.Limits) == 1 {
+		g.rate = sustained
+	}
+	g.rate = min(g.rate, sustained)
+}
+
+// burst is one to five times what the rate gives in a second, or in a minute
+// where that is less than one; 1 in the family that is for it.
+func (g *generator) burst(sustained float64) int {
+	unit := 1.0
+	if sustained < 1 {
+		unit = 60
+	}
+	burst := max(2, int(math.Round(g.between(1, 5)*sustained*unit)))
+	if g.family == BurstOne {
+		return 1
+	}
+	return burst
+}
+
+// places is a limit of concurrency and the rate that it sustains. The first limit
+// of a member draws its own size, and a latency that goes with it; a later one
+// follows the rate.
+func (g *generator) places(sustained float64) (int, float64) {
+	if len(g.s.Provider.Limits) > 0 {
+		n := min(maxPlaces, max(1, int(math.Round(sustained*g.served()))))
+		n = max(n, g.s.Clients)
+		return n, float64(n) / g.served()
+	}
+	n := max(int(math.Round(g.log(1, maxPlaces))), g.s.Clients)
+	g.latency(max(minLatency, time.Duration(2*float64(n)/maxRate*float64(time.Second)))) // the way there and back is not work
+	return n, float64(n) / g.served()
+}
+
+// round are windows that providers like.
+var round = []time.Duration{
+	time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+	time.Hour, 3 * time.Hour, 24 * time.Hour,
+}
+
+// window is log-uniform between a second and a day, as far as it holds at least so
+// many attempts and at most maxHeld of them; every other one is round.
+func (g *generator) window(sustained, least float64) time.Duration {
+	low := max(minWindow.Seconds(), least/sustained)
+	high := max(low, min(maxWindow.Seconds(), maxHeld/sustained))
+	w := g.log(low, high)
+	if g.chance(0.5) {
+		near, distance := 0.0, math.Inf(1)
+		for _, r := range round {
+			if d := math.Abs(math.Log(r.Seconds() / w)); d < distance && r.Seconds() >= low && r.Seconds() <= high {
+				near, distance = r.Seconds(), d
+			}
+		}
+		if near > 0 {
+			return span(near)
+		}
+	}
+	return span(w)
+}
+
+// count is how many attempts a window holds, at least 2.
+func count(sustained float64, window time.Duration) int {
+	return max(2, int(math.Round(sustained*window.Seconds())))
+}

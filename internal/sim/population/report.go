@@ -1,0 +1,182 @@
+package population
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+)
+
+// Report is how a law fared on a population. Its JSON has these fields in this
+// order; what is unknown, or has no meaning for a family, is null.
+type Report struct {
+	Seed uint64 `json:"seed"`
+	N    int    `json:"n"`
+	// Family is the only one that was drawn; "" is all of them.
+	Family Family `json:"family,omitempty"`
+	Law    string `json:"law"`
+	// Families are the groups by family, in the order of [Families]; those without
+	// a member are left out.
+	Families []Group `json:"families"`
+	All      Group   `json:"all"`
+	// Members are in the order of their numbers.
+	Members []Outcome `json:"members"`
+}
+
+// Group is the figures of one family, or of all members.
+type Group struct {
+	Family  Family  `json:"family,omitempty"`
+	Members int     `json:"members"`
+	Law     Summary `json:"law"`
+}
+
+// Summary sums up one client's figures over members.
+type Summary struct {
+	// Goodput is the mean.
+	Goodput float64 `json:"goodput"`
+	// Per1000 is the mean over members, Per1000Median the median, Per1000Pooled all
+	// refusals for each 1000 of all that was admitted.
+	Per1000       float64 `json:"throttled_per_1000"`
+	Per1000Median float64 `json:"throttled_per_1000_median"`
+	Per1000Pooled float64 `json:"throttled_per_1000_pooled"`
+	// Quiet is the share of members with few refusals: at most 3 for each 1000, or
+	// at most 8 in all.
+	Quiet float64 `json:"quiet"`
+	// WorstTwentieth is the mean goodput of the twentieth of members that has the
+	// least, rounded up to whole members; Worst is that of the last one.
+	WorstTwentieth float64 `json:"worst_twentieth"`
+	Worst          float64 `json:"worst"`
+	WorstMember    int     `json:"worst_member"`
+	// Jain is the mean over members with several clients.
+	Jain *float64 `json:"fairness_jain"`
+	// To90S is the median in seconds, where never is longest; null when that is the
+	// median. Never is how many never got there.
+	To90S *float64 `json:"time_to_90pct_s"`
+	Never int      `json:"never_at_90pct"`
+	// Suspended is how many members ended suspended.
+	Suspended  int   `json:"suspended"`
+	Violations int64 `json:"ceiling_violations"`
+	// Unpushed is the share of a penalty's blocks in which nothing else was refused.
+	Unpushed *float64 `json:"blocks_not_pushed"`
+}
+
+// The bound of few refusals.
+const (
+	quietPer1000 = 3
+	quietInAll   = 8
+)
+
+func newReport(o Options, outcomes []Outcome) *Report {
+	r := &Report{Seed: o.Seed, N: o.N, Family: o.Family, Law: o.Law, Members: outcomes, All: group("", outcomes)}
+	for _, f := range Families() {
+		var of []Outcome
+		for i := range outcomes {
+			if outcomes[i].Family == f {
+				of = append(of, outcomes[i])
+			}
+		}
+		if len(of) > 0 {
+			r.Families = append(r.Families, group(f, of))
+		}
+	}
+	return r
+}
+
+func group(f Family, of []Outcome) Group {
+	law := make([]numbered, len(of))
+	for i := range of {
+		law[i] = numbered{of[i].Number, &of[i].Figures}
+	}
+	return Group{Family: f, Members: len(of), Law: sum(law)}
+}
+
+type numbered struct {
+	number int
+	*Figures
+}
+
+func sum(of []numbered) Summary {
+	n := float64(len(of))
+	var s Summary
+	var admitted, throttled, blocks, pushed int64
+	var per1000, to90, jain []float64
+	for _, f := range of {
+		s.Goodput += f.Goodput / n
+		s.Per1000 += f.Per1000 / n
+		per1000 = append(per1000, f.Per1000)
+		admitted, throttled = admitted+f.Admitted, throttled+f.Throttled
+		if f.Per1000 <= quietPer1000 || f.Throttled <= quietInAll {
+			s.Quiet += 1 / n
+		}
+		if f.Jain != nil {
+			jain = append(jain, *f.Jain)
+		}
+		if f.To90S != nil {
+			to90 = append(to90, *f.To90S)
+		} else {
+			to90 = append(to90, math.Inf(1))
+			s.Never++
+		}
+		if f.Suspended {
+			s.Suspended++
+		}
+		s.Violations += f.Violations
+		blocks, pushed = blocks+f.Blocks, pushed+f.BlocksPushed
+	}
+	s.Per1000Median = median(per1000)
+	s.Per1000Pooled = 1000 * float64(throttled) / float64(max(1, admitted))
+	if m := median(to90); !math.IsInf(m, 1) {
+		s.To90S = &m
+	}
+	if len(jain) > 0 {
+		s.Jain = new(0.0)
+		for _, j := range jain {
+			*s.Jain += j / float64(len(jain))
+		}
+	}
+	if blocks > 0 {
+		s.Unpushed = new(1 - float64(pushed)/float64(blocks))
+	}
+	s.worst(of)
+	s.round()
+	return s
+}
+
+func (s *Summary) worst(of []numbered) {
+	slices.SortFunc(of, func(a, b numbered) int {
+		return cmp.Or(cmp.Compare(a.Goodput, b.Goodput), cmp.Compare(a.number, b.number))
+	})
+	tail := of[:(len(of)+19)/20]
+	for _, f := range tail {
+		s.WorstTwentieth += f.Goodput / float64(len(tail))
+	}
+	s.Worst, s.WorstMember = of[0].Goodput, of[0].number
+}
+
+// round keeps what can be read.
+func (s *Summary) round() {
+	for _, x := range []*float64{
+		&s.Goodput, &s.Per1000, &s.Per1000Median, &s.Per1000Pooled, &s.Quiet, &s.WorstTwentieth, s.Jain, s.To90S, s.Unpushed,
+	} {
+		if x != nil {
+			*x = math.Round(*x*1e4) / 1e4
+		}
+	}
+}
+
+// median is the middle one, or the mean of the two; it may be infinite.
+func median(of []float64) float64 {
+	slices.Sort(of)
+	n := len(of)
+	if n%2 == 1 || of[n/2-1] == of[n/2] {
+		return of[n/2]
+	}
+	return (of[n/2-1] + of[n/2]) / 2
+}
+
+// JSON is the report as indented JSON with a newline at its end: the same bytes for
+// the same report.
+func (r *Report) JSON() ([]byte, error) {
+	b, err := json.MarshalIndent(r, "", "  ")
+	return append(b, '\n'), err
+}

@@ -1,0 +1,133 @@
+package population
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim"
+)
+
+// Options is what is drawn and run.
+type Options struct {
+	// Seed decides everything. 0 is a seed like any other.
+	Seed uint64
+	// N is how many members; at least 1, at most MaxMembers.
+	N int
+	// Family draws members of one family alone; "" draws all.
+	Family Family
+	// Law is the control law by name; default control.DefaultLaw.
+	Law string
+	// Workers is how many members are run side by side; default the number of CPUs.
+	Workers int
+	// Progress is called after each member, with how many are done, by one
+	// goroutine at a time; nil says nothing.
+	Progress func(done int)
+}
+
+// MaxMembers is the largest population.
+const MaxMembers = 100_000
+
+// Outcome is how one member went.
+type Outcome struct {
+	Number int    `json:"number"`
+	Family Family `json:"family"`
+	// Seed is what the member's scenario was run with.
+	Seed uint64 `json:"seed"`
+	Figures
+}
+
+// Figures are a client's in one member.
+type Figures struct {
+	// Goodput is what was admitted as a part of the clairvoyant client's, at most 1.
+	Goodput   float64 `json:"goodput"`
+	Admitted  int64   `json:"admitted"`
+	Throttled int64   `json:"throttled"`
+	// Per1000 is Throttled for each 1000 admitted, as if one had been where none was.
+	Per1000 float64 `json:"throttled_per_1000"`
+	// To90S is null when it never got there.
+	To90S     *float64 `json:"time_to_90pct_s"`
+	Jain      *float64 `json:"fairness_jain"`
+	Suspended bool     `json:"suspended"`
+	// Violations of the ceiling.
+	Violations int64 `json:"ceiling_violations"`
+	// Blocks of a penalty that began, and those in which there was another refusal.
+	Blocks       int64 `json:"blocks"`
+	BlocksPushed int64 `json:"blocks_pushed"`
+}
+
+// figures are those of a run; what has no value counts as nothing got.
+func figures(r *sim.Result) Figures {
+	f := Figures{
+		Admitted: r.Admitted, Throttled: r.Throttled,
+		Per1000: 1000 * float64(r.Throttled) / float64(max(1, r.Admitted)),
+		To90S:   r.TimeTo90PctS, Jain: r.FairnessJain, Suspended: r.Suspended, Violations: r.CeilingViolations,
+		Blocks: r.Blocks, BlocksPushed: r.BlocksPushed,
+	}
+	if r.GoodputRatio != nil {
+		f.Goodput = *r.GoodputRatio
+	}
+	return f
+}
+
+// Run draws a population and runs a law on it. The same options give the same
+// report, however many workers there are.
+func Run(o Options) (*Report, error) {
+	if o.N < 1 || o.N > MaxMembers {
+		return nil, fmt.Errorf("population: %d members, must be from 1 to %d", o.N, MaxMembers)
+	}
+	if o.Law == "" {
+		o.Law = control.DefaultLaw
+	}
+	if o.Workers < 1 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	outcomes, errs := make([]Outcome, o.N), make([]error, o.N)
+	var (
+		next  atomic.Int64
+		wait  sync.WaitGroup
+		mu    sync.Mutex
+		count int
+	)
+	for range min(o.Workers, o.N) {
+		wait.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= o.N {
+					return
+				}
+				outcomes[i], errs[i] = o.member(i)
+				mu.Lock()
+				if count++; o.Progress != nil {
+					o.Progress(count)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return newReport(o, outcomes), nil
+}
+
+// member draws one and runs it.
+func (o *Options) member(number int) (Outcome, error) {
+	m, err := Draw(o.Seed, number, o.Family)
+	if err != nil {
+		return Outcome{}, err
+	}
+	player, err := sim.NewPlayer(m.Scenario, m.Seed)
+	if err != nil {
+		return Outcome{}, err
+	}
+	r, err := player.Run(o.Law)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: figures(&r)}, nil
+}
