@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"unicode"
@@ -25,6 +26,7 @@ var wordList string
 // A Word is a word or phrase that the repository does without.
 type Word struct {
 	pattern *regexp.Regexp // The second group is the phrase.
+	signs   []string       // A text that the pattern matches has one of them, in lower case.
 	whole   bool           // A name is matched as it stands, not split into words.
 	where   string         // Some of "csdia", as words.txt explains.
 	instead string
@@ -81,6 +83,9 @@ func parseWord(line int, columns []string) (*Word, error) {
 	if w.pattern, err = regexp.Compile(flags + `(^|\W)(` + phrase + `)(?:$|\W)`); err != nil {
 		return nil, err
 	}
+	if w.signs, err = signs(phrase); err != nil {
+		return nil, err
+	}
 	if len(columns) == 4 {
 		for pair := range strings.SplitSeq(columns[3], ";") {
 			where, text, found := strings.Cut(strings.TrimSpace(pair), ":")
@@ -93,12 +98,67 @@ func parseWord(line int, columns []string) (*Word, error) {
 	return w, nil
 }
 
+// signs are texts in lower case of which every match of a pattern has one: most
+// files have none, and need not be searched for the pattern itself.
+func signs(pattern string) ([]string, error) {
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if found := signsOf(tree); len(found) > 0 {
+		return found, nil
+	}
+	return []string{""}, nil
+}
+
+// signsOf are the texts of a part of a pattern; none where it may match without one.
+func signsOf(re *syntax.Regexp) []string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []string{strings.ToLower(string(re.Rune))}
+	case syntax.OpCapture, syntax.OpPlus:
+		return signsOf(re.Sub[0])
+	case syntax.OpConcat: // of its parts the one whose shortest text is the longest
+		var best []string
+		for _, part := range re.Sub {
+			if found := signsOf(part); shortest(found) > shortest(best) {
+				best = found
+			}
+		}
+		return best
+	case syntax.OpAlternate:
+		var all []string
+		for _, part := range re.Sub {
+			found := signsOf(part)
+			if len(found) == 0 {
+				return nil
+			}
+			all = append(all, found...)
+		}
+		return all
+	}
+	return nil
+}
+
+// maybeIn reports whether a text in lower case has a sign of the word.
+func (w *Word) maybeIn(lower []byte) bool {
+	return slices.ContainsFunc(w.signs, func(sign string) bool { return bytes.Contains(lower, []byte(sign)) })
+}
+
+// shortest is the length of the shortest text; 0 of none.
+func shortest(texts []string) int {
+	if len(texts) == 0 {
+		return 0
+	}
+	return len(slices.MinFunc(texts, func(a, b string) int { return len(a) - len(b) }))
+}
+
 // CheckWords reports every place that uses one of the words, and every exception
 // that no place needs. It reads nested modules too. Hidden folders, build output
 // and the list itself are not read; CHANGELOG.md and test data only where a word
 // is banned from every file.
 func CheckWords(fsys fs.FS, words []*Word) ([]Finding, error) {
-	c := &wordCheck{words: words}
+	c := &wordCheck{all: words}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -133,10 +193,12 @@ func CheckWords(fsys fs.FS, words []*Word) ([]Finding, error) {
 
 // wordCheck is one pass over the files.
 type wordCheck struct {
-	words []*Word
+	all   []*Word
 	found []Finding
 	name  string // Of the file at hand.
 	src   []byte
+	lower []byte  // It in lower case.
+	words []*Word // Those that it may have.
 }
 
 // file checks one file.
@@ -144,7 +206,20 @@ func (c *wordCheck) file(name string, src []byte) error {
 	if bytes.IndexByte(src, 0) >= 0 {
 		return nil // no text
 	}
-	c.name, c.src = name, src
+	c.name, c.src, c.lower, c.words = name, src, bytes.Clone(src), c.words[:0]
+	for i, b := range c.lower {
+		if 'A' <= b && b <= 'Z' {
+			c.lower[i] += 'a' - 'A'
+		}
+	}
+	for _, w := range c.all {
+		if w.maybeIn(c.lower) {
+			c.words = append(c.words, w)
+		}
+	}
+	if len(c.words) == 0 {
+		return nil
+	}
 	c.text('a', 0, len(src))
 	switch {
 	case name == "CHANGELOG.md" || slices.Contains(strings.Split(path.Dir(name), "/"), "testdata"):
@@ -211,7 +286,7 @@ func (c *wordCheck) goFile() error {
 // text checks a part of the file that is of one kind.
 func (c *wordCheck) text(kind rune, from, to int) {
 	for _, w := range c.words {
-		if strings.ContainsRune(w.where, kind) {
+		if strings.ContainsRune(w.where, kind) && w.maybeIn(c.lower[from:to]) {
 			for _, m := range w.pattern.FindAllSubmatchIndex(c.src[from:to], -1) {
 				c.report(w, string(c.src[from+m[4]:from+m[5]]), from+m[4])
 			}
@@ -226,10 +301,17 @@ var (
 
 // identifier checks a name that is declared at an offset.
 func (c *wordCheck) identifier(name string, offset int) {
-	split := upperWord.ReplaceAllString(lowerUpper.ReplaceAllString(name, "$1 $2"), "$1 $2")
-	split = strings.ReplaceAll(split, "_", " ")
+	lower := []byte(strings.ToLower(name))
 	for _, w := range c.words {
-		if strings.ContainsRune(w.where, 'i') && w.pattern.MatchString(map[bool]string{false: split, true: name}[w.whole]) {
+		if !strings.ContainsRune(w.where, 'i') || !w.maybeIn(lower) {
+			continue
+		}
+		text := name
+		if !w.whole {
+			text = upperWord.ReplaceAllString(lowerUpper.ReplaceAllString(name, "$1 $2"), "$1 $2")
+			text = strings.ReplaceAll(text, "_", " ")
+		}
+		if w.pattern.MatchString(text) {
 			c.report(w, name, offset)
 		}
 	}

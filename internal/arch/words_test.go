@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -70,5 +71,23 @@ func TestWordListIsRefused(t *testing.T) {
 	}
 	if words, err := Words(); err != nil || len(words) == 0 {
 		t.Errorf("%d words, %v", len(words), err)
+	}
+}
+
+// TestSigns: a file without any of a pattern's signs is not searched for it.
+func TestSigns(t *testing.T) {
+	for pattern, want := range map[string][]string{
+		`told\s+limits?`:     {"limit"},
+		`most[A-Z]\w*`:       {"most"},
+		`nether|Hither`:      {"nether", "hither"},
+		`(which|keys) are`:   {"which", "keys"},
+		`(which|keyring) is`: {"which", "keyring"},
+		`[a-z]+|x`:           {""},
+		`(?:ab)?[0-9]*`:      {""},
+		`(abc)+d`:            {"abc"},
+	} {
+		if got, err := signs(pattern); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", pattern, got, err, want)
+		}
 	}
 }
