@@ -29,9 +29,9 @@ func ExampleGovernor_Acquire() {
 	// 10 ms
 }
 
-func ExampleGovernor_AcquireCost() {
+func ExampleGovernor_AcquireFor() {
 	g, _ := headway.New(headway.Config{Name: "model", JitterMax: -1})
-	permit, err := g.AcquireCost(context.Background(), 900) // tokens, as estimated
+	permit, err := g.AcquireFor(context.Background(), headway.Request{Cost: 900}) // tokens, as estimated
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/breaker"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
@@ -21,8 +19,8 @@ type Governor struct {
 	set     *settings
 	core    pacing.Core
 	permits permits
-	queue   queue
-	held    Wait // what the head of the queue waits for
+	line    *line // of those who wait; nil until somebody does, or has a share
+	closed  bool  // nobody may come or be served any more
 }
 
 // New makes a governor. The error names the field, its value and its bound.
@@ -41,6 +39,22 @@ func newGovernor(s *settings, name string, seed uint64) *Governor {
 func (g *Governor) now() time.Duration              { return time.Since(g.set.origin) }
 func (g *Governor) wall(at time.Duration) time.Time { return g.set.origin.Add(at) }
 
+// Request is what an attempt asks for. The zero Request is one attempt.
+type Request struct {
+	// Priority: of those who wait, the greater goes first. Any number; default 0.
+	Priority int
+	// Flow is whose share of the rate the attempt counts against, such as a tenant.
+	// Those who wait with the same priority have shares by the weights of their flows,
+	// and are served in the order in which they came within a flow. Default "".
+	Flow string
+	// Weight is the flow's, from 1 to 1000; the newest counts. Default 1.
+	Weight int
+	// Cost is what the attempt is thought to take of a limit that counts units, such as
+	// tokens. What it really took is reported by [Outcome].Cost when the permit is
+	// settled. Law "envelope" learns such limits in units. Default 1.
+	Cost float64
+}
+
 // Acquire waits for leave to send one attempt. Callers are served in the order
 // in which they came. The permit must be settled.
 //
@@ -49,41 +63,37 @@ func (g *Governor) wall(at time.Duration) time.Time { return g.set.origin.Add(at
 // deadline, when the context ends, and after [Governor.Close]. RetryAt says
 // when to come back.
 func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
-	return g.AcquireCost(ctx, 1)
+	return g.AcquireFor(ctx, Request{})
 }
 
-// AcquireCost is [Governor.Acquire] for an attempt that is thought to take so many
-// units, such as tokens, of a limit that counts them. What it really took is reported
-// by [Outcome].Cost when the permit is settled. Law "envelope" learns such limits
-// in units; a cost that is not positive is 1.
-func (g *Governor) AcquireCost(ctx context.Context, cost float64) (Permit, error) {
+// AcquireFor is [Governor.Acquire] for an attempt that has a priority, a share or a
+// cost: the greater priority goes first, then the flow that was served least for its
+// weight, then who came first.
+func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, g.gaveUp(err)
 	}
 	now := g.now()
 	g.mu.Lock()
 	ready := g.core.Arrive(now)
-	if g.queue.empty() {
-		p, d, fx := g.admit(now, ready, cost)
-		if d.OK {
-			note := g.note(now, fx)
-			g.mu.Unlock()
-			g.publish(note)
-			return p, nil
-		}
-		if err := g.hopeless(ctx, now, d, 0); err != nil {
-			note := g.note(now, fx)
-			g.mu.Unlock()
-			g.publish(note)
-			return Permit{}, err
-		}
-	} else if err := g.hopelessBehind(ctx, now); err != nil {
-		g.mu.Unlock()
-		return Permit{}, err
+	if !g.line.empty() {
+		return g.join(ctx, now, now, &r)
 	}
-	w := g.queue.push(ready, cost)
+	p, d, fx := g.admit(now, ready, r.Cost)
+	if !d.OK {
+		if fx == (pacing.Effects{}) {
+			return g.join(ctx, now, ready, &r)
+		}
+		note := g.note(now, fx)
+		p, err := g.join(ctx, now, ready, &r)
+		g.publish(note)
+		return p, err
+	}
+	g.direct(now, &r)
+	note := g.note(now, fx)
 	g.mu.Unlock()
-	return g.await(ctx, w)
+	g.publish(note)
+	return p, nil
 }
 
 // TryAcquire gives a permit when one can be had now without waiting, ahead of
@@ -93,11 +103,13 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	now := g.now()
 	g.mu.Lock()
 	p, d, fx := Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Pacing}, pacing.Effects{}
-	if g.queue.empty() {
+	if g.line.empty() {
 		p, d, fx = g.admit(now, now, 1)
 	}
 	var err error
-	if !d.OK {
+	if d.OK {
+		g.direct(now, &Request{})
+	} else {
 		err = g.refuse(now, d)
 	}
 	note := g.note(now, fx)
@@ -108,7 +120,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 
 // admit asks the core, with the lock held.
 func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, pacing.Decision, pacing.Effects) {
-	if g.queue.closed {
+	if g.closed {
 		return Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Closed}, pacing.Effects{}
 	}
 	ticket, d, fx := g.core.Admit(now, ready, cost)
@@ -142,68 +154,16 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	}
 	fx := g.core.Settle(now, ticket, pacing.Outcome(o))
 	note := g.note(now, fx)
-	g.queue.wakeHead() // the interval, a place or the circuit may have changed
+	moves := g.serve(now, nil) // the interval, a place or the circuit may have changed
 	g.mu.Unlock()
 	g.publish(note)
+	g.publish(moves...)
 	return true
 }
 
-// await sleeps until w is the head and admitted, or there is no point in waiting.
-func (g *Governor) await(ctx context.Context, w *waiter) (Permit, error) {
-	defer w.stop()
-	var held Wait
-	leave := func() {
-		if g.queue.head == w {
-			g.held = Wait{}
-		}
-		g.queue.remove(w)
-	}
-	for {
-		now := g.now()
-		g.mu.Lock()
-		var alarm <-chan time.Time
-		if g.queue.head == w {
-			p, d, fx := g.admit(now, w.ready, w.cost)
-			var err error
-			if d.OK {
-				p.wait = held
-			} else {
-				held = Wait{Reason: d.Reason, Bound: d.Bound}
-				g.held, p.wait = held, held
-				err = g.hopeless(ctx, now, d, 0)
-			}
-			note := g.note(now, fx)
-			if d.OK || err != nil {
-				leave()
-				g.mu.Unlock()
-				g.publish(note)
-				return p, err
-			}
-			g.mu.Unlock()
-			g.publish(note)
-			if d.At == pacing.Forever {
-				// A place frees when a permit is settled, or when one times out.
-				alarm = w.alarm(g.set.permitTimeout)
-			} else {
-				alarm = w.alarm(d.At - now)
-			}
-		} else {
-			g.mu.Unlock()
-		}
-		select {
-		case <-w.wake:
-		case <-alarm:
-		case <-ctx.Done():
-			g.mu.Lock()
-			leave()
-			g.mu.Unlock()
-			return Permit{wait: held}, g.gaveUp(ctx.Err())
-		}
-	}
-}
-
-// hopeless says why waiting for d makes no sense; nil when it does.
-func (g *Governor) hopeless(ctx context.Context, now time.Duration, d pacing.Decision, queued time.Duration) error {
+// hopeless says why waiting for d makes no sense for who has until a deadline; nil
+// when it does.
+func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration) error {
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)
@@ -211,24 +171,17 @@ func (g *Governor) hopeless(ctx context.Context, now time.Duration, d pacing.Dec
 		return nil // it takes an outcome, and nobody knows when that comes
 	case d.Reason == reason.Cooldown && d.At-now > g.set.maxWait:
 		return g.refuse(now, d) // the provider's doing, whatever time the caller has
-	}
-	at := d.At + queued
-	if deadline, ok := ctx.Deadline(); ok && g.wall(at).After(deadline) {
-		return &reason.Refusal{Reason: reason.Deadline, Scope: g.name, RetryAt: g.wall(at).Round(0)}
-	}
-	if d.At-now > g.set.maxWait {
+	case d.At > deadline:
+		return g.late(d.At)
+	case d.At-now > g.set.maxWait:
 		return g.refuse(now, d)
 	}
 	return nil
 }
 
-// hopelessBehind is hopeless for one who would stand at the end of the queue.
-func (g *Governor) hopelessBehind(ctx context.Context, now time.Duration) error {
-	if _, ok := ctx.Deadline(); !ok {
-		return nil
-	}
-	d := g.core.Earliest(now)
-	return g.hopeless(ctx, now, d, time.Duration(g.queue.len)*g.core.Interval())
+// late is the refusal of who has no time until an instant.
+func (g *Governor) late(at time.Duration) error {
+	return &reason.Refusal{Reason: reason.Deadline, Scope: g.name, RetryAt: g.wall(at).Round(0)}
 }
 
 // refuse is the refusal that a decision stands for. A cooldown, and an interval
@@ -246,7 +199,7 @@ func (g *Governor) refuse(now time.Duration, d pacing.Decision) error {
 	return r
 }
 
-func (g *Governor) gaveUp(err error) error {
+func (g *Governor) gaveUp(err error) *reason.Refusal {
 	why := reason.Canceled
 	if errors.Is(err, context.DeadlineExceeded) {
 		why = reason.Deadline
@@ -257,9 +210,10 @@ func (g *Governor) gaveUp(err error) error {
 // Close refuses all who wait and all who come. Permits that are out can still
 // be settled. It does not wait for them.
 func (g *Governor) Close() {
+	now := g.now()
 	g.mu.Lock()
-	g.queue.closed = true
-	g.queue.wakeHead()
+	g.closed = true
+	g.serve(now, nil)
 	g.mu.Unlock()
 }
 
@@ -278,42 +232,4 @@ func (g *Governor) Restore(s State) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Restore(s)
-}
-
-// notes are the events of one call, built under the lock and emitted after it.
-type notes struct {
-	at       time.Duration
-	fx       pacing.Effects
-	snapshot Snapshot
-}
-
-// note is nil, which costs nothing, when there is nothing to tell.
-func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
-	if g.set.onEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
-		return nil
-	}
-	return &notes{at: now, fx: fx, snapshot: g.snapshot(now)}
-}
-
-func (g *Governor) publish(n *notes) {
-	if n == nil {
-		return
-	}
-	at := g.wall(n.at).Round(0)
-	if moved := n.fx.Circuit; moved.Moved() {
-		e := event.Event{
-			At: at, Type: event.Circuit, Connection: g.name,
-			Circuit: &event.Breaker{Previous: moved.From.String(), State: moved.To.String(), Trigger: moved.Trigger.String()},
-		}
-		if moved.To != breaker.Closed {
-			e.Reason = reason.CircuitOpen.Reason()
-		}
-		g.set.onEvent(e)
-	}
-	if n.fx.Rate {
-		g.set.onEvent(event.Event{
-			At: at, Type: event.CollectionRate, Connection: g.name,
-			Note: n.fx.Change.String(), Rate: n.snapshot.Rate,
-		})
-	}
 }

@@ -42,7 +42,7 @@ func (g *Governor) Snapshot() Snapshot {
 func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
 		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.Law(), Circuit: "off",
-		InFlight: g.core.InFlight(), Waiting: int(g.queue.len), Held: g.held, Expired: int64(g.permits.expired),
+		InFlight: g.core.InFlight(), Waiting: g.line.len(), Held: g.line.first(), Expired: int64(g.permits.expired),
 	}
 	if circuit, ok := g.core.Circuit(); ok {
 		s.Circuit = circuit.String()

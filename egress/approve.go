@@ -67,25 +67,15 @@ func (a *attempt) approve() *provider.Refusal {
 		a.approved, a.decision = true, d
 	}
 	if u.Pacing != nil {
-		turn := a.turn()
-		err := u.turns.take(ctx, turn, u.interval)
-		queued := clock.next()
+		permit, err := u.Pacing.AcquireFor(ctx, a.share())
+		held := permit.Wait()
+		if err != nil && held.Reason == reason.None {
+			held = u.Pacing.Snapshot().Held // it was never the first
+		}
+		c.waited(inQueue(held), clock.next())
 		if err != nil {
-			c.waited(inQueue(u.Pacing.Snapshot().Held), queued)
 			a.heldBack = true
 			return new(c.denied(err))
-		}
-		permit, err := u.Pacing.AcquireCost(ctx, a.cost)
-		u.turns.pass()
-		c.waited(inQueue(permit.Wait()), queued)
-		c.waited(permit.Wait().Bound, clock.next())
-		if err != nil {
-			a.heldBack = true
-			f := c.denied(err)
-			if f.RetryIn > 0 && f.Status == http.StatusTooManyRequests {
-				f.RetryIn += u.turns.expected(turn, u.interval) // who comes back is behind those who wait
-			}
-			return &f
 		}
 		a.paced, a.permit = true, permit
 	}
@@ -93,6 +83,21 @@ func (a *attempt) approve() *provider.Refusal {
 		return new(c.denied(c.ctx.Err()))
 	}
 	return a.enterCircuit()
+}
+
+// share is what the attempt asks the pacing for: among those who wait, a share by its
+// tenant's weight.
+func (a *attempt) share() headway.Request {
+	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost}
+	if q, ok := a.call.up.Approver.(configured); ok {
+		c := q.Config()
+		tenant, ok := c.Tenants[r.Flow]
+		if !ok {
+			tenant = c.TenantDefault
+		}
+		r.Weight = int(tenant.Weight)
+	}
+	return r
 }
 
 // denied says why no permit was given: by the quota, or by pacing.
@@ -133,8 +138,8 @@ func (c *call) denied(err error) provider.Refusal {
 	return f
 }
 
-// inQueue is what the wait behind other calls stands for: what those had to wait
-// for, as far as the call met it too once it was its turn.
+// inQueue is what the wait for the pacing stands for: what the call had to wait for
+// once it was the first, else those before it.
 func inQueue(held headway.Wait) reason.Bound {
 	if by := held.Bound; by != reason.BoundUnknown && by != reason.BoundJitter {
 		return by

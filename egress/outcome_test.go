@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/internal/wire"
@@ -189,28 +190,21 @@ type weighed struct {
 
 func (w weighed) Config() quota.Config { return w.config }
 
-func TestWhatATurnTakesOfAMinute(t *testing.T) {
+func TestACallHasItsTenantsShare(t *testing.T) {
 	for name, c := range map[string]struct {
 		config quota.Config
-		tenant string
-		cost   float64
-		want   float64
+		want   int
 	}{
-		"no limits":        {quota.Config{}, "a", 10, 1},
-		"calls":            {quota.Config{Global: quota.Limits{CallsPerMinute: 4}}, "a", 10, 0.25},
-		"tokens":           {quota.Config{Global: quota.Limits{TokensPerMinute: 100}}, "a", 10, 0.1},
-		"the scarcer":      {quota.Config{Global: quota.Limits{CallsPerMinute: 20, TokensPerMinute: 100}}, "a", 10, 0.1},
-		"of the model":     {quota.Config{Global: quota.Limits{CallsPerMinute: 20}, Models: map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 2}}}}, "a", 10, 0.5},
-		"a weight":         {quota.Config{Global: quota.Limits{CallsPerMinute: 2}, Tenants: map[string]quota.Tenant{"a": {Weight: 5}}}, "a", 1, 0.1},
-		"another's weight": {quota.Config{Global: quota.Limits{CallsPerMinute: 2}, Tenants: map[string]quota.Tenant{"b": {Weight: 5}}}, "a", 1, 0.5},
-		"by default":       {quota.Config{Global: quota.Limits{CallsPerMinute: 2}, TenantDefault: quota.Tenant{Weight: 4}}, "a", 1, 0.125},
-		"no limit, weight": {quota.Config{Tenants: map[string]quota.Tenant{"a": {Weight: 2}}}, "a", 1, 0.5},
+		"no weight":        {quota.Config{}, 0},
+		"a weight":         {quota.Config{Tenants: map[string]quota.Tenant{"a": {Weight: 5}}}, 5},
+		"another's weight": {quota.Config{Tenants: map[string]quota.Tenant{"b": {Weight: 5}}}, 0},
+		"by default":       {quota.Config{TenantDefault: quota.Tenant{Weight: 4}}, 4},
 	} {
 		a := fresh(t, http.DefaultTransport)
 		a.call.up.Approver = weighed{config: c.config}
-		a.request, a.cost = quota.Request{Model: "m", Tenant: c.tenant, Priority: 3}, c.cost
-		if got := a.turn(); got.share != c.want || got.tenant != c.tenant || got.priority != 3 {
-			t.Errorf("%s: %+v, want a share of %v", name, got, c.want)
+		a.request, a.cost = quota.Request{Model: "m", Tenant: "a", Priority: 3}, 10
+		if got := a.share(); got != (headway.Request{Priority: 3, Flow: "a", Weight: c.want, Cost: 10}) {
+			t.Errorf("%s: %+v, want a weight of %v", name, got, c.want)
 		}
 	}
 }

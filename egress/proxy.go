@@ -90,7 +90,6 @@ type upstream struct {
 type memory struct {
 	estimator *estimate.Estimator
 	spent     spent
-	turns     turns
 	circuits  circuits
 	injection injection
 	counters  counters

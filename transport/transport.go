@@ -294,12 +294,12 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Per
 		defer cancel()
 	}
 	if t.o.Waiting == nil {
-		return t.governor.AcquireCost(ctx, cost)
+		return t.governor.AcquireFor(ctx, headway.Request{Cost: cost})
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.o.Waiting, cancel)()
-	permit, err := t.governor.AcquireCost(ctx, cost)
+	permit, err := t.governor.AcquireFor(ctx, headway.Request{Cost: cost})
 	if err != nil && t.o.Waiting.Err() != nil && req.Context().Err() == nil {
 		err = &reason.Refusal{Reason: reason.Interrupted}
 	}

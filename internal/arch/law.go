@@ -107,7 +107,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"."},
-			Imports: slices.Concat([]string{"event", "internal/pacing"}, pure),
+			Imports: slices.Concat([]string{"event", "internal/fairqueue", "internal/pacing"}, pure),
 			Why:     "the facade only composes the pure packages, so that a program that wraps an http.Client links no store, no server and no third-party code but the header grammar",
 		},
 		{

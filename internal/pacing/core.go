@@ -69,23 +69,22 @@ func (c *Core) draw() uint64 {
 	return z ^ z>>31
 }
 
-// Admit asks to send at now an attempt that may go at ready (see [Core.Arrive]).
-// The cost is what it is thought to take of a limit that counts units; 0 is 1. A
-// refused attempt changes nothing.
-func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, Effects) {
+// Ask says whether an attempt that may go at ready (see [Core.Arrive]) could be sent
+// at now. The cost is what it is thought to take of a limit that counts units; 0 is 1.
+// It changes nothing.
+func (c *Core) Ask(now, ready time.Duration, cost float64) Decision {
 	if !(cost > 0) {
 		cost = 1
 	}
 	if !c.set.noBreaker && c.circuit.State() == breaker.Open {
 		if at := c.circuit.ReadyAt(&c.set.breaker); now < at {
-			return Ticket{}, Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, Effects{}
+			return Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}
 		}
 	}
 	if c.set.maxInFlight > 0 && int(c.inFlight) >= c.set.maxInFlight {
-		return Ticket{}, Decision{At: Forever, Reason: reason.Concurrency, Bound: reason.BoundLatency}, Effects{}
+		return Decision{At: Forever, Reason: reason.Concurrency, Bound: reason.BoundLatency}
 	}
-	params := c.params()
-	d := c.earliest(ready, params)
+	d := c.earliest(ready, c.params())
 	held := false
 	if at := c.law.Hold(now, cost); at > d.At {
 		// A law that waits out what the provider asked for waits for the same reason.
@@ -95,6 +94,19 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 	}
 	if now < d.At {
 		d.Bound = c.bound(d.Reason, held)
+		return d
+	}
+	return Decision{OK: true, At: now}
+}
+
+// Admit sends at now an attempt that may go at ready, where [Core.Ask] allows it. A
+// refused attempt changes nothing.
+func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, Effects) {
+	if !(cost > 0) {
+		cost = 1
+	}
+	d := c.Ask(now, ready, cost)
+	if !d.OK {
 		return Ticket{}, d, Effects{}
 	}
 	var fx Effects
@@ -105,14 +117,14 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 			return Ticket{}, Decision{At: Forever, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, fx
 		}
 	}
-	if at, ok := c.gcra.Admit(now, params); !ok {
+	if at, ok := c.gcra.Admit(now, c.params()); !ok {
 		// Only a clock that stepped back comes here: the instant counts as a later one.
 		c.circuit.Settle(&c.set.breaker, now, ticket.circuit, breaker.Neutral)
 		return Ticket{}, Decision{At: at, Reason: reason.Pacing, Bound: c.bound(reason.Pacing, false)}, fx
 	}
 	c.inFlight++
 	c.law.Sent(now, cost)
-	return ticket, Decision{OK: true, At: now}, fx
+	return ticket, d, fx
 }
 
 // bound is what a wait stands for. Held says that the law makes it wait beyond its

@@ -71,3 +71,14 @@ func (c *Core) Pressure(wait reason.Reason) reason.Reason {
 		return reason.None
 	}
 }
+
+// Burst is how many attempts may go at once when nothing was sent for long, as far as
+// is known, and after how long that is so again.
+func (c *Core) Burst() (attempts float64, after time.Duration) {
+	p := c.params()
+	attempts, after = float64(p.Tolerance)/float64(max(p.Interval, 1)), p.Tolerance
+	if b := c.law.Belief(); b.Window > 0 {
+		attempts, after = max(attempts, b.Limit), max(after, b.Window)
+	}
+	return attempts, after
+}

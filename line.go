@@ -1,0 +1,321 @@
+package headway
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/headway-go/headway/internal/fairqueue"
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
+)
+
+// line holds those who wait, and what their flows were served. Whoever changes
+// something serves them ([Governor.serve]); of those who still wait then, one has the
+// alarm: one timer a connection, no herd.
+type line struct {
+	queue fairqueue.Queue[*waiter]
+	next  *waiter       // who has the alarm; nil when nobody waits
+	alarm time.Duration // when it goes off
+	held  Wait          // what the first waits for
+	gone  []*waiter     // those for whom there is no point in waiting
+
+	last    time.Duration // when somebody waited last
+	granted time.Duration // when somebody who waited was served last
+	gap     time.Duration // about the time between two such instants
+}
+
+// waiter is one who waits.
+type waiter struct {
+	item     *fairqueue.Item[*waiter]
+	ready    time.Duration
+	cost     float64
+	deadline time.Duration // of its context
+	held     Wait          // what stood in its way when it was first in line
+
+	wake chan struct{} // capacity 1: a wake-up is never lost and never blocks
+	// What it is woken for, unless it is to look at the alarm.
+	done   bool
+	permit Permit
+	err    error
+}
+
+func (l *line) empty() bool { return l == nil || l.queue.Len() == 0 }
+
+func (l *line) len() int {
+	if l == nil {
+		return 0
+	}
+	return l.queue.Len()
+}
+
+func (l *line) first() Wait {
+	if l.empty() {
+		return Wait{}
+	}
+	return l.held
+}
+
+// leave takes w out, with the lock held.
+func (l *line) leave(now time.Duration, w *waiter) {
+	l.queue.Remove(w.item)
+	l.left(now, w)
+}
+
+// refuse takes out who waits in vain. Its flow keeps its place until it comes back.
+func (l *line) refuse(now time.Duration, w *waiter, wait time.Duration) {
+	r := w.item.Request
+	l.leave(now, w)
+	if wait > 0 {
+		l.queue.Refused(now, r, wait)
+	}
+	w.end(Permit{}, w.err)
+}
+
+// left notes that w is out of the queue.
+func (l *line) left(now time.Duration, w *waiter) {
+	w.item, l.last = nil, now
+	if l.next == w {
+		l.next = nil
+	}
+}
+
+// end wakes w with what it waited for.
+func (w *waiter) end(p Permit, err error) {
+	w.done, w.permit, w.err = true, p, err
+	w.permit.wait = w.held
+	w.notify()
+}
+
+func (w *waiter) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// share is what the request asks the queue for.
+func (g *Governor) share(r *Request) fairqueue.Request {
+	return fairqueue.Request{Priority: r.Priority, Flow: r.Flow, Weight: r.Weight}
+}
+
+// direct counts an attempt that goes without having waited, with the lock held. Where
+// nobody has a share there is nothing to count.
+func (g *Governor) direct(now time.Duration, r *Request) {
+	if r.Flow == "" && (g.line == nil || g.line.queue.Flows() == 0) {
+		return
+	}
+	g.settleShares(now)
+	g.line.queue.Direct(now, g.share(r))
+}
+
+// until is how long a refusal asks to wait; 0 when it does not say.
+func (g *Governor) until(now time.Duration, err error) time.Duration {
+	if r, ok := errors.AsType[*reason.Refusal](err); ok && !r.RetryAt.IsZero() {
+		return r.RetryAt.Sub(g.wall(now))
+	}
+	return 0
+}
+
+// memory is for how long shares are kept that nobody waits for, at least.
+const memory = time.Minute
+
+// settleShares has the queue forget what was served once nobody has waited for as long
+// as the limit takes to be whole again.
+func (g *Governor) settleShares(now time.Duration) {
+	if g.line == nil {
+		g.line = &line{last: now}
+	}
+	l := g.line
+	attempts, whole := g.core.Burst()
+	if l.queue.Len() == 0 && now-l.last > max(memory, whole) {
+		l.queue.Full(now)
+		l.last = now
+	}
+	l.queue.Burst = int64(min(attempts, maxBurst) * fairqueue.Unit)
+}
+
+// maxBurst bounds the attempts of a burst that are made good.
+const maxBurst = 1 << 20
+
+// join stands at the place in the line that the request has, and waits. The lock is
+// held; join gives it back.
+func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Request) (Permit, error) {
+	g.settleShares(now)
+	w := &waiter{ready: ready, cost: r.Cost, deadline: math.MaxInt64, wake: make(chan struct{}, 1)}
+	if until, ok := ctx.Deadline(); ok {
+		w.deadline = until.Sub(g.set.origin)
+		if !g.line.empty() {
+			if at := now + g.expected(now, r); at > w.deadline {
+				g.line.queue.Refused(now, g.share(r), at-now)
+				g.mu.Unlock()
+				return Permit{}, g.late(at)
+			}
+		}
+	}
+	if g.line.empty() {
+		g.line.granted = now // the gap is that of those who wait
+	}
+	w.item = g.line.queue.Push(now, g.share(r), w)
+	moves := g.serve(now, w)
+	g.mu.Unlock()
+	g.publish(moves...)
+	return g.await(ctx, w, r)
+}
+
+// await sleeps until w is served or refused.
+func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, error) {
+	var timer *time.Timer
+	defer func() {
+		if timer != nil {
+			timer.Stop()
+		}
+	}()
+	for {
+		g.mu.Lock()
+		if w.done {
+			g.mu.Unlock()
+			return w.permit, w.err
+		}
+		var alarm <-chan time.Time
+		if g.line.next == w {
+			wait := g.line.alarm - g.now()
+			if timer == nil {
+				timer = time.NewTimer(wait)
+			} else {
+				timer.Reset(wait)
+			}
+			alarm = timer.C
+		}
+		g.mu.Unlock()
+		select {
+		case <-w.wake:
+		case <-alarm:
+			now := g.now()
+			g.mu.Lock()
+			moves := g.serve(now, w)
+			g.mu.Unlock()
+			g.publish(moves...)
+		case <-ctx.Done():
+			return g.abandon(w, r, ctx.Err())
+		}
+	}
+}
+
+// abandon ends a wait from the waiter's side. A permit that crossed it on its way is
+// given back.
+func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
+	now := g.now()
+	g.mu.Lock()
+	if w.done {
+		g.mu.Unlock()
+		w.permit.Cancel()
+		return Permit{wait: w.held}, g.gaveUp(why)
+	}
+	g.line.leave(now, w)
+	refusal := g.gaveUp(why)
+	if refusal.Reason == reason.Deadline && !g.line.empty() {
+		wait := g.expected(now, r)
+		g.line.queue.Refused(now, g.share(r), wait)
+		refusal.RetryAt = g.wall(now + wait).Round(0)
+	}
+	moves := g.serve(now, nil)
+	g.mu.Unlock()
+	g.publish(moves...)
+	return Permit{wait: w.held}, refusal
+}
+
+// serve lets those go who may, refuses those who wait in vain, and gives the alarm to
+// the first of the others, with the lock held. Self is whoever calls: it is not woken
+// for the alarm.
+func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
+	l := g.line
+	if l.empty() {
+		return nil
+	}
+	var (
+		first  *waiter
+		alarm  time.Duration
+		permit Permit
+	)
+	try := func(it *fairqueue.Item[*waiter]) fairqueue.Verdict {
+		w := it.Value
+		p, d, fx := g.admit(now, w.ready, w.cost)
+		if note := g.note(now, fx); note != nil {
+			moves = append(moves, note)
+		}
+		if d.OK {
+			permit = p
+			return fairqueue.Verdict{OK: true}
+		}
+		w.held = Wait{Reason: d.Reason, Bound: d.Bound}
+		if w.err = g.hopeless(now, d, w.deadline); w.err != nil {
+			l.gone = append(l.gone, w)
+			return fairqueue.Verdict{}
+		}
+		first, alarm = w, d.At
+		if d.At == pacing.Forever {
+			// A place frees when a permit is settled, or when one times out.
+			alarm = now + g.set.permitTimeout
+		}
+		return fairqueue.Verdict{Stop: true}
+	}
+	l.queue.Begin()
+	for ok := true; ok; {
+		var w *waiter
+		w, ok = l.queue.Next(try)
+		for _, w := range l.gone {
+			l.refuse(now, w, g.until(now, w.err))
+		}
+		l.gone = l.gone[:0]
+		if ok {
+			l.left(now, w)
+			l.served(now)
+			w.end(permit, nil)
+		}
+	}
+	l.last = now
+	l.held = Wait{}
+	if first == nil {
+		return moves // nobody is left
+	}
+	l.held = first.held
+	if l.next != first || l.alarm != alarm {
+		if l.next != nil && l.next != first && l.next != self {
+			l.next.notify() // it has the alarm no longer
+		}
+		l.next, l.alarm = first, alarm
+		if first != self {
+			first.notify()
+		}
+	}
+	return moves
+}
+
+// gapShare is the part that the newest gap has in the mean.
+const gapShare = 16
+
+// served counts the gap between two who waited.
+func (l *line) served(now time.Duration) {
+	gap := now - l.granted
+	l.granted = now
+	if l.gap == 0 {
+		l.gap = gap
+		return
+	}
+	l.gap += (gap - l.gap) / gapShare
+}
+
+// expected is about how long an attempt would wait that came now, for the attempts that
+// would go before it, with the lock held.
+func (g *Governor) expected(now time.Duration, r *Request) time.Duration {
+	first := max(0, g.core.Earliest(now).At-now)
+	gap := max(g.core.Interval(), g.line.gap)
+	return g.line.queue.Wait(now, g.share(r), nil, func(*waiter) int64 { return 1 }, func(n int64) time.Duration {
+		if n-1 > int64((math.MaxInt64-first)/max(gap, 1)) {
+			return math.MaxInt64
+		}
+		return first + time.Duration(n-1)*gap
+	})
+}

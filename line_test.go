@@ -1,0 +1,184 @@
+package headway_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/reason"
+)
+
+// served lets requests wait one after the other and joins the flows in the order in
+// which they are served, at most so many.
+func served(t *testing.T, g *headway.Governor, most int, requests ...headway.Request) string {
+	t.Helper()
+	var (
+		mu    sync.Mutex
+		order []string
+		wg    sync.WaitGroup
+	)
+	acquire(t, g).Settle(headway.Outcome{Class: headway.OK}) // so that the next one has to wait
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, r := range requests {
+		wg.Go(func() {
+			p, err := g.AcquireFor(ctx, r)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			if order = append(order, r.Flow); len(order) == most {
+				cancel()
+			}
+			mu.Unlock()
+			p.Settle(headway.Outcome{Class: headway.OK})
+		})
+		synctest.Wait()
+	}
+	wg.Wait()
+	return strings.Join(order, "")
+}
+
+// even is pacing of one attempt a second.
+func even(t *testing.T) *headway.Governor {
+	t.Helper()
+	return newGovernor(t, headway.Config{Ceiling: sec, Initial: sec, Tolerance: -1, MaxWait: time.Hour})
+}
+
+func times(n int, rs ...headway.Request) (all []headway.Request) {
+	for range n {
+		all = append(all, rs...)
+	}
+	return all
+}
+
+func TestWhoGoesNext(t *testing.T) {
+	for name, c := range map[string]struct {
+		requests []headway.Request
+		want     string
+	}{
+		"the greater priority": {[]headway.Request{{Flow: "a"}, {Flow: "b", Priority: -1}, {Flow: "c", Priority: 1}}, "cab"},
+		"who came first":       {[]headway.Request{{Flow: "a"}, {Flow: "b"}, {Flow: "c"}}, "abc"},
+		"whose flow was served least": {[]headway.Request{{Flow: "a"}, {Flow: "a"}, {Flow: "b"}}, "aba"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			if got := served(t, even(t), len(c.requests), c.requests...); got != c.want {
+				t.Errorf("%s: served %s, want %s", name, got, c.want)
+			}
+		})
+	}
+}
+
+func TestSharesGoByWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := served(t, even(t), 40, times(40, headway.Request{Flow: "a", Weight: 1}, headway.Request{Flow: "b", Weight: 3})...)
+		if a, b := strings.Count(got, "a"), strings.Count(got, "b"); a < 9 || a > 11 || a+b != 40 {
+			t.Errorf("%d and %d of 40, want them as 1 to 3: %s", a, b, got)
+		}
+	})
+}
+
+// What went before anybody had to wait counts for the shares of those who wait then.
+func TestABurstIsMadeGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: sec, Tolerance: 10 * sec})
+		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
+		time.Sleep(time.Hour)
+		for range 10 { // from idle credit
+			p, err := g.AcquireFor(t.Context(), headway.Request{Flow: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Cancel()
+		}
+		time.Sleep(ms)
+		got := served(t, g, 20, times(20, headway.Request{Flow: "a"}, headway.Request{Flow: "b"})...)
+		if a := strings.Count(got, "a"); a > 8 {
+			t.Errorf("after 10 of a burst a was served %d of 20: %s", a, got)
+		}
+	})
+}
+
+// A refusal says when the caller would be served: behind those who are there.
+func TestARefusalCountsWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := even(t)
+		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if p, err := g.AcquireFor(ctx, headway.Request{Flow: "a"}); err == nil {
+					p.Cancel()
+				}
+			})
+		}
+		synctest.Wait()
+		for flow, want := range map[string]time.Duration{"a": 21 * sec, "b": 2 * sec} {
+			start := time.Now()
+			short, cancel := context.WithTimeout(t.Context(), sec-1)
+			_, err := g.AcquireFor(short, headway.Request{Flow: flow})
+			cancel()
+			r := refusal(t, err)
+			if wait := r.RetryAt.Sub(start); r.Reason != reason.Deadline || wait < want-sec || wait > want+sec || time.Since(start) != 0 {
+				t.Errorf("of flow %s: %v after %v, to come back in %v, want about %v", flow, err, time.Since(start), wait, want)
+			}
+		}
+		cancel()
+		wg.Wait()
+		if s := g.Snapshot(); s.Waiting != 0 || s.InFlight != 0 || s.Held != (headway.Wait{}) {
+			t.Errorf("left is %+v", s)
+		}
+	})
+}
+
+// Whoever has the alarm leaves: another has it then.
+func TestSomebodyAlwaysHasTheAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := even(t)
+		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			if i%2 == 0 {
+				cancel = func() {}
+			}
+			wg.Go(func() {
+				defer cancel()
+				if p, err := g.AcquireFor(ctx, headway.Request{Priority: i}); err == nil {
+					p.Settle(headway.Outcome{Class: headway.OK})
+				}
+			})
+			synctest.Wait()
+			if i%2 == 1 {
+				cancel() // the one with the greatest priority, who is next
+				synctest.Wait()
+			}
+		}
+		wg.Wait()
+		if took := time.Since(start); took != 5*sec {
+			t.Errorf("five were served in %v, want one a second", took)
+		}
+	})
+}
+
+func BenchmarkAcquireFor(b *testing.B) {
+	g, err := headway.New(unlimited())
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		p, err := g.AcquireFor(ctx, headway.Request{Flow: "a", Weight: 3})
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Settle(headway.Outcome{Class: headway.OK})
+	}
+}

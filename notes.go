@@ -1,0 +1,53 @@
+package headway
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
+)
+
+// notes are the events of one call, built under the lock and emitted after it.
+type notes struct {
+	at       time.Duration
+	fx       pacing.Effects
+	snapshot Snapshot
+}
+
+// note is nil, which costs nothing, when there is nothing to tell.
+func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
+	if g.set.onEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
+		return nil
+	}
+	return &notes{at: now, fx: fx, snapshot: g.snapshot(now)}
+}
+
+func (g *Governor) publish(all ...*notes) {
+	for _, n := range all {
+		if n != nil {
+			g.tell(n)
+		}
+	}
+}
+
+func (g *Governor) tell(n *notes) {
+	at := g.wall(n.at).Round(0)
+	if moved := n.fx.Circuit; moved.Moved() {
+		e := event.Event{
+			At: at, Type: event.Circuit, Connection: g.name,
+			Circuit: &event.Breaker{Previous: moved.From.String(), State: moved.To.String(), Trigger: moved.Trigger.String()},
+		}
+		if moved.To != breaker.Closed {
+			e.Reason = reason.CircuitOpen.Reason()
+		}
+		g.set.onEvent(e)
+	}
+	if n.fx.Rate {
+		g.set.onEvent(event.Event{
+			At: at, Type: event.CollectionRate, Connection: g.name,
+			Note: n.fx.Change.String(), Rate: n.snapshot.Rate,
+		})
+	}
+}
