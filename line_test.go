@@ -61,8 +61,8 @@ func TestWhoGoesNext(t *testing.T) {
 		requests []headway.Request
 		want     string
 	}{
-		"the greater priority": {[]headway.Request{{Flow: "a"}, {Flow: "b", Priority: -1}, {Flow: "c", Priority: 1}}, "cab"},
-		"who came first":       {[]headway.Request{{Flow: "a"}, {Flow: "b"}, {Flow: "c"}}, "abc"},
+		"the greater priority":        {[]headway.Request{{Flow: "a"}, {Flow: "b", Priority: -1}, {Flow: "c", Priority: 1}}, "cab"},
+		"who came first":              {[]headway.Request{{Flow: "a"}, {Flow: "b"}, {Flow: "c"}}, "abc"},
 		"whose flow was served least": {[]headway.Request{{Flow: "a"}, {Flow: "a"}, {Flow: "b"}}, "aba"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
