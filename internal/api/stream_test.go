@@ -175,6 +175,23 @@ func TestAReaderIsToldWhatItMissed(t *testing.T) {
 	}
 }
 
+// TestAnUnknownIDBeforeAnythingHappened: the mark is of the instant at which it is
+// given, since there is nothing yet that happened.
+func TestAnUnknownIDBeforeAnythingHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.hub.Close() // so that the stream ends
+		l := listen(t, serve(t, w), "/v1/events", "admin", "Last-Event-ID: k3f9x2a1-5")
+		var e events.Entry
+		if err := json.Unmarshal([]byte(l.next(t)["data"]), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != events.Dropped || !e.Unknown || !e.At.Equal(time.Now()) {
+			t.Errorf("the mark is %+v, want one of %v", e, time.Now())
+		}
+	})
+}
+
 func TestEventsArriveAsTheyHappenAndSilenceHasAHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)

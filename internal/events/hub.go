@@ -43,7 +43,8 @@ const Dropped = "dropped"
 type Entry struct {
 	// ID is what a reader comes back with.
 	ID string `json:"id"`
-	// At is when it happened.
+	// At is when it happened; with type [Dropped] when the first one did that was not
+	// missed, or now where there is none.
 	At time.Time `json:"at"`
 	// Type is the event's own type, as "circuit" or "rate:throttle", or [Dropped].
 	Type string `json:"type"`

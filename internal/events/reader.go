@@ -3,6 +3,7 @@ package events
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Oldest as the id in [Hub.Read] begins with the oldest entry that is kept.
@@ -73,7 +74,7 @@ func (r *Reader) Next() (entries []Entry, more <-chan struct{}, open bool) {
 	r.batch = r.batch[:0]
 	oldest := h.before()
 	if r.mark || r.seq < oldest {
-		mark := Entry{ID: h.id(oldest), Type: Dropped, Unknown: r.mark, seq: oldest}
+		mark := Entry{ID: h.id(oldest), At: time.Now(), Type: Dropped, Unknown: r.mark, seq: oldest}
 		if !r.mark {
 			mark.Dropped = oldest - r.seq
 		}
