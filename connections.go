@@ -59,7 +59,7 @@ func (c *Connections[K]) For(key K) *Governor {
 	return g
 }
 
-// Forget drops a key's governor: whoever holds it may go on, the next For
+// Forget drops a key's governor: callers that hold it may go on, the next For
 // makes a new one. It reports whether there was one.
 func (c *Connections[K]) Forget(key K) bool {
 	s := &c.shards[maphash.Comparable(c.seed, key)%uint64(len(c.shards))]

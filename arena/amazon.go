@@ -110,8 +110,8 @@ func (d *dear) Done() <-chan struct{} {
 const (
 	failsafeModule = "github.com/failsafe-go/failsafe-go"
 	failsafeRetry  = "`failsafehttp.NewRetryPolicyBuilder` (honours Retry-After in seconds) with backoff from 1 s to 30 s and 3 retries"
-	// patience is how long a limiter lets a request wait: for ever, here.
-	patience = 31 * 24 * time.Hour
+	// maxWait is how long a limiter lets a request wait: for ever, here.
+	maxWait = 31 * 24 * time.Hour
 )
 
 // tripper is a rival that is an http.RoundTripper.
@@ -129,8 +129,8 @@ func failsafeAdaptive() Rival {
 		Name: "failsafe-adaptive", Origin: OwnCode, Module: failsafeModule,
 		Configuration: failsafeRetry + " around `adaptivelimiter` with its defaults (1 to 200 in flight, 20 at first), which waits instead of refusing",
 		New: func(_ *scenario.Scenario, wire http.RoundTripper) Sender {
-			limiter := adaptivelimiter.NewBuilder[*http.Response]().WithMaxWaitTime(patience).Build() //nolint:bodyclose // Only the type is a response.
-			return tripper{failsafehttp.NewRoundTripper(wire, failsafePolicy(), limiter)}             //nolint:bodyclose // Only the type is a response.
+			limiter := adaptivelimiter.NewBuilder[*http.Response]().WithMaxWaitTime(maxWait).Build() //nolint:bodyclose // Only the type is a response.
+			return tripper{failsafehttp.NewRoundTripper(wire, failsafePolicy(), limiter)}            //nolint:bodyclose // Only the type is a response.
 		},
 	}
 }
@@ -140,17 +140,17 @@ func failsafeRate() Rival {
 		Name: "failsafe-rate", Origin: OwnCode, Module: failsafeModule,
 		Configuration: failsafeRetry + " around a smooth `ratelimiter` at the owner's ceiling, the one rate that its user knows",
 		New: func(s *scenario.Scenario, wire http.RoundTripper) Sender {
-			limiter := ratelimiter.NewSmoothBuilderWithMaxRate[*http.Response](s.Owner.Ceiling).WithMaxWaitTime(patience).Build() //nolint:bodyclose // Only the type is a response.
-			return tripper{failsafehttp.NewRoundTripper(wire, failsafePolicy(), limiter)}                                         //nolint:bodyclose // Only the type is a response.
+			limiter := ratelimiter.NewSmoothBuilderWithMaxRate[*http.Response](s.Owner.Ceiling).WithMaxWaitTime(maxWait).Build() //nolint:bodyclose // Only the type is a response.
+			return tripper{failsafehttp.NewRoundTripper(wire, failsafePolicy(), limiter)}                                        //nolint:bodyclose // Only the type is a response.
 		},
 	}
 }
 
-// timeRate is a limiter that is told a part of the right rate.
+// timeRate is a limiter that is given a part of the right rate.
 func timeRate(name string, part float64) Rival {
 	return Rival{
 		Name: name, Origin: Cheat, Module: "golang.org/x/time",
-		Configuration: fmt.Sprintf("`rate.NewLimiter` with %g of the rate that the scenario's limits sustain at its start, less the strangers' and divided among the clients, burst 1; refused work is sent again in its turn. No law is told this number", part),
+		Configuration: fmt.Sprintf("`rate.NewLimiter` with %g of the rate that the scenario's limits sustain at its start, less the strangers' and divided among the clients, burst 1; refused work is sent again in its turn. No law gets this number", part),
 		New: func(s *scenario.Scenario, wire http.RoundTripper) Sender {
 			right := part * RightRate(s)
 			if !s.Fleet {
@@ -228,7 +228,7 @@ const (
 	OwnCode Origin = "own code"
 	// Described: written here after the law's documents.
 	Described Origin = "written here from documents"
-	// Cheat: the rival's own code, told a number that nobody would tell it.
+	// Cheat: the rival's own code, given a number that no real client has.
 	Cheat Origin = "own code, a cheat"
 )
 

@@ -25,7 +25,7 @@ type Campaign struct {
 	RivalSeeds int
 	// Most is how many refusals a rival's run may have.
 	Most int
-	// Progress is told how far it is; nil says nothing.
+	// Progress, if set, is called with how far it is.
 	Progress io.Writer
 }
 

@@ -134,7 +134,7 @@ func (l *inFlight) Send(req *http.Request) (*http.Response, error) {
 func vegas() Rival {
 	return Rival{
 		Name: "vegas", Origin: Described,
-		Configuration: "After the documents of Netflix's concurrency-limits, its defaults: 20 in flight at first, to 1000; alpha 3 log10 of the limit, beta 6 log10, steps of log10; the shortest round trip is measured anew every 30 limits' worth of answers. A refusal is a drop",
+		Configuration: "After the documents of Netflix's concurrency-limits, its defaults: 20 in flight at first, to 1000; alpha 3 log10 of the limit, beta 6 log10, steps of log10; the shortest round trip is measured again every 30 limits' worth of answers. A refusal is a drop",
 		New: func(_ *scenario.Scenario, wire http.RoundTripper) Sender {
 			var shortest time.Duration
 			probe := 0

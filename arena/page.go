@@ -109,7 +109,7 @@ would have got; *throttled* is refusals for each 1000 admitted.
 `
 
 func (p Page) verdicts(b *bytes.Buffer) {
-	fmt.Fprintf(b, "## Verdict\n\nThe law is `%s`, the best of headway's: %s. Figures are means over the seeds of a set. A rival that is a cheat is told a number that no law is told, and is left out.\n", p.law(), "`"+strings.Join(p.Fields[0].Laws, "`, `")+"`")
+	fmt.Fprintf(b, "## Verdict\n\nThe law is `%s`, the best of headway's: %s. Figures are means over the seeds of a set. A rival that is a cheat is given a number that no law gets, and is left out.\n", p.law(), "`"+strings.Join(p.Fields[0].Laws, "`, `")+"`")
 	for _, f := range p.Fields {
 		v := Judge(f, p.law())
 		fmt.Fprintf(b, "\n### With %s: %d of %d targets met\n\n| target | figure | |\n|---|---|---|\n", seedsOf(f), v.Met(), len(v.Targets))

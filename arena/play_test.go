@@ -252,13 +252,13 @@ func won(t *testing.T) *Field {
 	t.Helper()
 	f := &Field{
 		Seeds: []uint64{1}, RivalSeeds: []uint64{1}, Laws: []string{"ours"},
-		Rivals:    []Rival{{Name: "theirs", Origin: OwnCode}, {Name: "told", Origin: Cheat}},
+		Rivals:    []Rival{{Name: "theirs", Origin: OwnCode}, {Name: "given", Origin: Cheat}},
 		Scenarios: rehearsals(t), Frontiers: make(map[string]Frontier),
 	}
 	for _, s := range f.Scenarios {
 		f.Put(s, "ours", []Entry{entry(s, 0.98, 1)})
 		f.Put(s, "theirs", []Entry{entry(s, 0.95, 20)})
-		f.Put(s, "told", []Entry{entry(s, 1, 0)})
+		f.Put(s, "given", []Entry{entry(s, 1, 0)})
 		if Inherent(s) {
 			f.Frontiers[s.Name] = Frontier{{Goodput: 0.9, Per1000: 0.1}, {Goodput: 0.99, Per1000: 5}}
 		}
@@ -398,12 +398,12 @@ func TestRightRate(t *testing.T) {
 		provider string
 		want     float64
 	}{
-		"the tightest limit":  {"  limits: [{kind: token_bucket, rate: 9/s}, {kind: fixed_window, limit: 120, window: 1m}]", 2},
-		"less the strangers":  {"  limits: [{kind: token_bucket, rate: 9/s}]\n  strangers: {rate: 4/s}", 5},
-		"no faster than told": {"  limits: [{kind: token_bucket, rate: 900/s}]", 100},
-		"cost":                {"  limits: [{kind: cost_window, limit: 60, window: 1m}]", 1},
-		"concurrency":         {"  latency: {p50: 100ms, uplink_p50: 10ms, uplink_p99: 10ms}\n  limits: [{kind: concurrency, limit: 4}]", 50},
-		"busy time":           {"  latency: {p50: 100ms, uplink_p50: 10ms, uplink_p99: 10ms}\n  limits: [{kind: busy_time, limit: 8s, window: 10s}]", 10},
+		"the tightest limit":         {"  limits: [{kind: token_bucket, rate: 9/s}, {kind: fixed_window, limit: 120, window: 1m}]", 2},
+		"less the strangers":         {"  limits: [{kind: token_bucket, rate: 9/s}]\n  strangers: {rate: 4/s}", 5},
+		"no faster than the ceiling": {"  limits: [{kind: token_bucket, rate: 900/s}]", 100},
+		"cost":                       {"  limits: [{kind: cost_window, limit: 60, window: 1m}]", 1},
+		"concurrency":                {"  latency: {p50: 100ms, uplink_p50: 10ms, uplink_p99: 10ms}\n  limits: [{kind: concurrency, limit: 4}]", 50},
+		"busy time":                  {"  latency: {p50: 100ms, uplink_p50: 10ms, uplink_p99: 10ms}\n  limits: [{kind: busy_time, limit: 8s, window: 10s}]", 10},
 	} {
 		s := parse(t, "name: x\nowner: {ceiling: 10ms}\nprovider:\n"+c.provider+"\n")
 		if got := RightRate(s); math.Abs(got-c.want) > 1e-6 {

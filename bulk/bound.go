@@ -132,7 +132,7 @@ type State string
 const (
 	// Drained: every row has its outcome.
 	Drained State = "drained"
-	// Deferred: the rest is owed, and another run goes on with it.
+	// Deferred: the rest is owed, and another run continues it.
 	Deferred State = "deferred"
 	// Failed: a fault on our side, which the error tells.
 	Failed State = "failed"
@@ -182,7 +182,7 @@ type Status struct {
 	// under way has them in flight, one that was killed will settle them.
 	InDoubt int64 `json:"in_doubt"`
 	// Running says whether a process runs the load now; nil when that cannot be
-	// told.
+	// known.
 	Running *bool `json:"running"`
 	// RejectsFile and UncertainFile are where those rows are; empty when there are
 	// none.

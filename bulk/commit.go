@@ -33,7 +33,7 @@ func newCommitter(j *journal.Journal) *committer {
 func (c *committer) add(e journal.Entry, then func(error)) { c.in <- commit{e, then} }
 
 // close waits until everything handed over is durable or has failed. The error is
-// the first one, unless failed has told it: the last entries of a load can fail
+// the first one, unless failed has reported it: the last entries of a load can fail
 // when there is nothing left that would look there.
 func (c *committer) close() error {
 	close(c.in)

@@ -29,7 +29,7 @@ type Controller struct {
 // connection is what one server recommends, and the laws of the types.
 type connection struct {
 	recommended    int           // 0 while it has not
-	budget, window time.Duration // 0 while it has not told
+	budget, window time.Duration // 0 while it has not been advertised
 	types          map[string]*kind
 }
 
@@ -53,7 +53,7 @@ func NewController(p control.ParallelismParams) (*Controller, error) {
 	return &Controller{params: p, origin: time.Now(), connections: map[string]*connection{}}, nil
 }
 
-// connection is that of the name; the caller holds the lock.
+// connection returns the named connection, creating it if needed; c.mu must be held.
 func (c *Controller) connection(name string) *connection {
 	if c.connections[name] == nil {
 		c.connections[name] = &connection{types: map[string]*kind{}}
@@ -122,7 +122,7 @@ func (c *Controller) Success(k Key, sent time.Time, busy time.Duration) {
 }
 
 // Throttle tells of a batch that was sent at sent and is refused now for rate or
-// load. retryAfter is the told wait, which is the caller's to keep; 0 when untold.
+// load. retryAfter is the advertised wait, which the caller has to keep; 0 without one.
 func (c *Controller) Throttle(k Key, sent time.Time, retryAfter time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

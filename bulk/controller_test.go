@@ -68,7 +68,7 @@ func TestTypesShareWhatTheConnectionMay(t *testing.T) {
 			t.Errorf("%d and %d after a hint of 4", a, b)
 		}
 		if got := c.Statistics(bulk.Key{Connection: "crm", Type: "lead"}); got.Max != 4 {
-			t.Errorf("a new type is told to use %d", got.Max)
+			t.Errorf("a new type may use %d", got.Max)
 		}
 		time.Sleep(6 * time.Minute)
 		if got := c.Parallelism(contact, 0); got != 4 {

@@ -33,7 +33,7 @@ import (
 // that the crash test kills.
 const childEnv = "HEADWAY_BULK_CHILD"
 
-// job is what the child is told to do.
+// job is what the child has to do.
 type job struct{ Dir, Input, Target string }
 
 func child() {
@@ -65,7 +65,7 @@ func load(ctx context.Context, j job) (bulk.Summary, error) {
 }
 
 // api is a server that outlives those who load it. It takes batches of rows
-// {"id":N}, refuses every 500th row, and knows keys where it is told to.
+// {"id":N}, refuses every 500th row, and knows keys where the job says so.
 type api struct {
 	mu      sync.Mutex
 	keyed   bool
@@ -155,7 +155,7 @@ func TestKilledAtRandomInstants(t *testing.T) {
 // done before.
 func kill(t *testing.T, j job, after time.Duration) (killed bool) {
 	t.Helper()
-	told, err := json.Marshal(j)
+	encoded, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func kill(t *testing.T, j job, after time.Duration) (killed bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), after)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(cmd.Environ(), childEnv+"="+string(told))
+	cmd.Env = append(cmd.Environ(), childEnv+"="+string(encoded))
 	out, err := cmd.CombinedOutput()
 	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.Success() {
 		return false

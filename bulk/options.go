@@ -17,7 +17,7 @@ type Start uint8
 
 // The ways to start.
 const (
-	// StartOrResume starts a load, or goes on with the one that is there.
+	// StartOrResume starts a load, or resumes the one that is there.
 	StartOrResume Start = iota
 	// StartOnly refuses a folder with a load.
 	StartOnly
@@ -43,7 +43,7 @@ type Options struct {
 	// Abort ends batches in flight at once when it is closed: the load stops as if
 	// the context had ended and Drain had passed. nil is never.
 	Abort <-chan struct{}
-	// OnProgress is told how the load stands, at its beginning and end and every
+	// OnProgress is called with how the load stands, at its beginning and end and every
 	// ProgressEvery (default 1 s) between. It is called by one goroutine, which the
 	// load waits for.
 	OnProgress    func(Progress)
@@ -64,7 +64,7 @@ func (o Options) resolve(t Traits) (Options, error) {
 	case len(t.Identities) == 0:
 		return o, errors.New("bulk: the target has no identity, must have at least one")
 	case t.Name == "":
-		return o, errors.New("bulk: the target has no name, must have one to be told from others")
+		return o, errors.New("bulk: the target has no name, must have one to be distinguished from others")
 	}
 	p := o.Params
 	p.Resend, p.Hinted = t.Resend, t.Hinted

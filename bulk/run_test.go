@@ -402,18 +402,18 @@ func TestASecondProcessIsLockedOut(t *testing.T) {
 	})
 }
 
-func TestProgressIsTold(t *testing.T) {
+func TestProgressIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []bulk.Progress
+		var got []bulk.Progress
 		s := &server{took: 3 * time.Second}
 		sum, err := run(t, t.Context(), &counter{rows: 20_000}, s, bulk.Options{
 			Dir: t.TempDir(), ProgressEvery: 2 * time.Second,
-			OnProgress: func(p bulk.Progress) { told = append(told, p) },
+			OnProgress: func(p bulk.Progress) { got = append(got, p) },
 		})
-		if err != nil || len(told) < 4 || told[0].Acknowledged != 0 || told[len(told)-1].Acknowledged != 20_000 {
-			t.Fatalf("%d times, %+v, %v", len(told), sum, err)
+		if err != nil || len(got) < 4 || got[0].Acknowledged != 0 || got[len(got)-1].Acknowledged != 20_000 {
+			t.Fatalf("%d times, %+v, %v", len(got), sum, err)
 		}
-		if !slices.ContainsFunc(told, func(p bulk.Progress) bool { return p.InFlight > 0 && p.Acknowledged > 0 && p.Owed > 0 }) {
+		if !slices.ContainsFunc(got, func(p bulk.Progress) bool { return p.InFlight > 0 && p.Acknowledged > 0 && p.Owed > 0 }) {
 			t.Error("none is of the middle")
 		}
 	})

@@ -378,7 +378,7 @@ func TestWarmStart(t *testing.T) {
 	if !s.WarmStart || s.Rate.CurrentIntervalMS != 10 {
 		t.Fatalf("got %+v", s)
 	}
-	// Too old, or from the future: told, and forgotten.
+	// Too old, or from the future: reported, and not used.
 	for _, at := range []time.Time{time.Now().Add(-7 * time.Hour), time.Now().Add(time.Hour)} {
 		l, err := b.store.Acquire(t.Context(), collect.LeaseRequest{Connection: "bench", Run: at.String(), Now: time.Now(), TTL: time.Minute})
 		if err != nil {

@@ -128,10 +128,10 @@ type execution struct {
 	// bounded says that a catch-up has pages left for another run.
 	bounded  bool
 	warnings []connector.Warning
-	// anew are the streams of details that are collected for the first time, or as
+	// initial are the streams of details that are collected for the first time, or as
 	// for the first time; unmarked counts records of them that are gone and that
 	// the sink cannot mark.
-	anew     map[string]bool
+	initial  map[string]bool
 	unmarked map[string]int64
 
 	live live
@@ -362,7 +362,7 @@ func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration,
 	return &wg
 }
 
-// warmStart restores what the last run learned. What cannot be used is told and
+// warmStart restores what the last run learned. What cannot be used is reported and
 // forgotten; it is never an error.
 func (r *execution) warmStart(p *Pacing) {
 	if p == nil {

@@ -179,8 +179,8 @@ type diary struct {
 	lines []string
 	// refuse gives what the nth Committed returns, lose what the nth Commit
 	// returns instead of committing.
-	refuse, lose func(n int) error
-	told, kept   int
+	refuse, lose   func(n int) error
+	informed, kept int
 }
 
 func (d *diary) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
@@ -209,9 +209,9 @@ func (i informed) Open(ctx context.Context, p json.RawMessage, s []collect.Strea
 func (i informed) Close() error { return i.Sink.Close() }
 
 func (i informed) Committed(_ context.Context, p json.RawMessage) error {
-	i.lines = append(i.lines, "told "+string(p))
-	i.told++
-	return i.refuse(i.told)
+	i.lines = append(i.lines, "informed "+string(p))
+	i.informed++
+	return i.refuse(i.informed)
 }
 
 func never(int) error { return nil }
@@ -228,34 +228,34 @@ func written(t *testing.T, b *bench, d *diary) (collect.Summary, error) {
 	return c.Run(t.Context())
 }
 
-func TestASinkIsToldOfEachPositionRightAfterItsCommit(t *testing.T) {
+func TestASinkLearnsEachPositionRightAfterItsCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4) // two pages
 		d := &diary{refuse: never, lose: never}
 		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained {
 			t.Fatalf("got %+v, %v", s, err)
 		}
-		// Where the run began, then a page each. What changes nothing of the sink's is not told.
+		// Where the run began, then a page each. The sink is not called for what changes nothing of its own.
 		var want []string
 		for _, line := range d.lines {
 			if position, ok := strings.CutPrefix(line, "commit {"); ok {
-				want = append(want, line, "told {"+position)
+				want = append(want, line, "informed {"+position)
 			} else if line == "commit" {
 				want = append(want, line)
 			}
 		}
-		if !slices.Equal(d.lines, want) || d.told != 3 {
+		if !slices.Equal(d.lines, want) || d.informed != 3 {
 			t.Fatalf("got %q", d.lines)
 		}
 		// A run that writes nothing tells where it began, and no more.
 		d = &diary{refuse: never, lose: never}
-		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained || d.told != 1 || d.lines[len(d.lines)-1] != "commit" {
+		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained || d.informed != 1 || d.lines[len(d.lines)-1] != "commit" {
 			t.Fatalf("got %+v, %v: %q", s, err, d.lines)
 		}
 	})
 }
 
-func TestASinkIsNotToldOfWhatWasNotCommitted(t *testing.T) {
+func TestASinkLearnsNothingThatWasNotCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)
 		full := errors.New("no space is left")
@@ -265,7 +265,7 @@ func TestASinkIsNotToldOfWhatWasNotCommitted(t *testing.T) {
 			}
 			return nil
 		}}
-		if _, err := written(t, b, d); !errors.Is(err, full) || d.told != 1 || len(d.lines) != 2 {
+		if _, err := written(t, b, d); !errors.Is(err, full) || d.informed != 1 || len(d.lines) != 2 {
 			t.Fatalf("got %v: %q", err, d.lines)
 		}
 	})

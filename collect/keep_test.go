@@ -64,7 +64,7 @@ func TestAKilledRunKeepsWhatItFetchedOnASlowDisk(t *testing.T) {
 }
 
 // What a run has done stands in its record while it waits for long, so that a
-// reader, or whoever comes after it was killed, knows it.
+// reader, or the run after one that was killed, knows it.
 func TestALongWaitIsOnRecordWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 9)
@@ -148,7 +148,7 @@ func TestProgressCountsEachOwedDetailOnce(t *testing.T) {
 }
 
 // Details that failed one after another are not tried again one by one: each
-// run would list everything anew.
+// run would list everything again.
 func TestDetailsThatFailedTogetherAreTriedAgainTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 60)

@@ -135,7 +135,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 		return r, nil, impossible("%s is the connection's sink already: there is nothing to replay", r.To)
 	}
 	if s, ok := sink.(Recognizer); ok && r.To != now && r.To.Kind == now.Kind && s.Recognizes(ctx, state.Sink) {
-		return r, nil, impossible("the sink's files were moved to %s with all that is in them, and `headway collect` goes on with them: there is nothing to replay", r.To)
+		return r, nil, impossible("the sink's files were moved to %s with all that is in them, and `headway collect` continues with them: there is nothing to replay", r.To)
 	}
 	for _, past := range state.Replays {
 		switch {

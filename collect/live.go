@@ -68,7 +68,7 @@ type live struct {
 	owed      int64
 	owing     int64 // what gaps stood for when that was last counted, less what was opened and recovered by then
 	last      bool
-	latency   time.Duration // of late, over several attempts
+	latency   time.Duration // recent, over several attempts
 	waiting   reason.Reason
 	until     time.Time
 }

@@ -227,12 +227,12 @@ func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyErrorsThatQuoteNothingAreTold(t *testing.T) {
+func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 	const secret = "canary-4711"
 	broken := "net/http: HTTP/1.x transport connection broken: "
 	for _, c := range []struct {
-		err  error
-		told bool
+		err     error
+		printed bool
 	}{
 		{fmt.Errorf("transport: reading the body of a 200 after 3 bytes: %w", io.ErrUnexpectedEOF), true},
 		{fmt.Errorf("%w: a 200 with more than 4 bytes", transport.ErrTooLarge), true},
@@ -243,8 +243,8 @@ func TestOnlyErrorsThatQuoteNothingAreTold(t *testing.T) {
 		{errors.New(secret), false},
 	} {
 		got := tellable(c.err)
-		if strings.Contains(got.Error(), secret) || c.told && got.Error() != c.err.Error() || !c.told && got.Error() == c.err.Error() {
-			t.Errorf("of %q is told: %q", c.err, got)
+		if strings.Contains(got.Error(), secret) || c.printed && got.Error() != c.err.Error() || !c.printed && got.Error() == c.err.Error() {
+			t.Errorf("of %q is printed: %q", c.err, got)
 		}
 		if !errors.Is(got, c.err) {
 			t.Errorf("the cause of %q no longer matches", c.err)

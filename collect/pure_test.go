@@ -262,7 +262,7 @@ func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 		t.Fatal("11 cycles are not 12")
 	}
 	if p = p.after(reason.CircuitOpen.Reason(), false, now); !p.NeedsAttention {
-		t.Fatal("12 cycles without progress and nobody is told")
+		t.Fatal("12 cycles without progress and no attention")
 	}
 	if q := p.after(reason.UpstreamPressure.Reason(), true, now); q.NeedsAttention || q.Cycles != 0 || q.Until.Sub(now) != 5*time.Minute {
 		t.Fatalf("progress: %+v", q)

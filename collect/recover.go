@@ -22,7 +22,7 @@ const (
 
 // recover tries each gap that is pending and due once, in fair order. It stops
 // when the run must stop; when the provider's pressure stops it, the gaps stay
-// and the stop says so, and the caller goes on with other work.
+// and the stop says so, and the caller continues with other work.
 func (r *execution) recover(ctx context.Context) *stop {
 	parents := map[string]connector.Stream{}
 	for _, s := range r.o.Connector.Streams() {

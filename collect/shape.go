@@ -100,17 +100,17 @@ func (c Change) String() string {
 	case StreamGone:
 		return of + "it is no longer in the connection; its position and " + items + " are kept, should it come back"
 	case BaseMoved:
-		return of + "base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts anew"
+		return of + "base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts again"
 	case ListChanged:
-		return of + "its list changed: the walk starts anew, items that did not change are skipped"
+		return of + "its list changed: the walk starts again, items that did not change are skipped"
 	case RecordsChanged:
-		return of + "its records changed: the walk starts anew, and items that differ are written again"
+		return of + "its records changed: the walk starts again, and items that differ are written again"
 	case KeyChanged:
-		return of + "its key changed: " + items + " are forgotten and everything is collected anew; records under the old key stay in the sink"
+		return of + "its key changed: " + items + " are forgotten and everything is collected again; records under the old key stay in the sink"
 	case FingerprintChanged:
-		return of + "its fingerprint changed: the walk starts anew, and items count as changed"
+		return of + "its fingerprint changed: the walk starts again, and items count as changed"
 	case IncrementalChanged:
-		return of + "its incremental changed: the walk starts anew, items that did not change are skipped"
+		return of + "its incremental changed: the walk starts again, items that did not change are skipped"
 	case DetailAdded:
 		return of + "its details were added: those of " + items + " are owed"
 	case DetailChanged:
@@ -229,7 +229,7 @@ func (k ChangeKind) restarts() bool {
 	}
 }
 
-// rereads reports whether a change has details collected anew.
+// rereads reports whether a change has details collected again.
 func (k ChangeKind) rereads() bool {
 	return k == KeyChanged || k == DetailAdded || k == DetailChanged || k == DetailRenamed
 }
@@ -279,9 +279,9 @@ func (r *execution) adopt(ctx context.Context) error {
 		r.say(c)
 		kinds[c.Stream] = append(kinds[c.Stream], c.Kind)
 	}
-	r.anew = map[string]bool{}
+	r.initial = map[string]bool{}
 	for _, s := range streams {
-		r.anew[s.DetailStream] = !lane(was.Lanes, s.Name, Catchup).Done || slices.ContainsFunc(kinds[s.Name], ChangeKind.rereads)
+		r.initial[s.DetailStream] = !lane(was.Lanes, s.Name, Catchup).Done || slices.ContainsFunc(kinds[s.Name], ChangeKind.rereads)
 	}
 	for _, s := range streams {
 		if err := r.restart(ctx, s, was.Lanes, kinds[s.Name]); err != nil {
@@ -319,7 +319,7 @@ func (r *execution) adopt(ctx context.Context) error {
 	return r.findOrphans(ctx, streams)
 }
 
-// say puts a change into the trace, where whoever runs it sees it.
+// say puts a change into the trace, where its operator sees it.
 func (r *execution) say(c Change) {
 	r.emit(event.Event{Type: event.ConnectionChanged, Stream: c.Stream, Note: string(c.Kind), Count: c.Count})
 }

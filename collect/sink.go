@@ -159,7 +159,7 @@ type Located interface {
 }
 
 // Recognizer is a sink that can tell files that were moved along from others: one
-// at another path that recognizes what was committed goes on with it.
+// at another path that recognizes what was committed continues with it.
 type Recognizer interface {
 	Located
 	// Recognizes reports whether what is there is what was committed at a
@@ -192,7 +192,7 @@ func SinkChange(was, is Location) (c Change, ok bool) {
 }
 
 // openSink opens the sink where it left off. One that is another than before goes
-// on where it was when the connection had it last, or begins anew: what was
+// on where it was when the connection had it last, or begins again: what was
 // collected before stays where it is.
 func (r *execution) openSink(ctx context.Context, state State) error {
 	position := state.Sink
@@ -259,7 +259,7 @@ func (c Change) sinkText() string {
 	}
 	switch c.Kind {
 	case SinkMoved:
-		return "the sink's files are at another place, and it goes on with them"
+		return "the sink's files are at another place, and it continues with them"
 	case SinkReturned:
 		return "the sink changed back: " + is + "; it goes on where it was, and what was collected in between is in " + cmp.Or(was, "the other")
 	case SinkFileGone:

@@ -87,7 +87,7 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 	}
 	if _, pressed := reason.AsPressure(end.why); pressed && end.err == nil {
 		// Pressure is not a cap: the walk goes on, and the details of what it
-		// finds are owed. Its requests may wait for the circuit anew.
+		// finds are owed. Its requests may wait for the circuit again.
 		r.suspended = end.stop
 		r.caller.begin()
 		return nil

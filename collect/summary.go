@@ -136,7 +136,7 @@ func (r *execution) progressed() bool {
 
 // together is when a run is to come back for gaps that are due at these instants:
 // when the first is, or as much as a minute later where others are due by then. A
-// run for each would walk the lists anew each time.
+// run for each would walk the lists again each time.
 func together(due []time.Time) (at time.Time) {
 	if len(due) == 0 {
 		return at
@@ -230,7 +230,7 @@ var plain = []string{
 	"stream error: ",
 }
 
-// tellable is the error as it may be told. net/http quotes what it could not
+// tellable is the error as it may be printed. net/http quotes what it could not
 // parse, so an error passes only when it is known not to.
 func tellable(err error) error {
 	if transport.IsWrongScheme(err) {

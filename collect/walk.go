@@ -192,7 +192,7 @@ func (r *execution) warnOfDetails() {
 			continue
 		}
 		details := r.caller.detailsOf(s.DetailStream)
-		for _, w := range details.Warnings(s.DetailStream, r.anew[s.DetailStream]) {
+		for _, w := range details.Warnings(s.DetailStream, r.initial[s.DetailStream]) {
 			r.warned(w)
 		}
 		if n := r.unmarked[s.DetailStream]; n > 0 {

@@ -106,7 +106,7 @@ type Page struct {
 	End End
 	// Asked is how many records the page was asked to hold; 0 is unknown.
 	Asked int
-	// ServerTime is the provider's own clock (the Date header); zero when untold.
+	// ServerTime is the provider's own clock (the Date header); zero when unknown.
 	ServerTime time.Time
 }
 
@@ -174,7 +174,7 @@ type Failure struct {
 	// Stopped is why no further retry was made, when that was not the failure
 	// itself: a cap or an open circuit. None otherwise.
 	Stopped reason.Reason
-	// RetryAt is when the provider allows another attempt; zero when untold.
+	// RetryAt is when the provider allows another attempt; zero when unknown.
 	RetryAt time.Time
 	// Err is the cause; for a response that cannot be read, what was wrong with it.
 	Err error

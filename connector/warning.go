@@ -61,7 +61,7 @@ func (w Warning) String() string {
 	case DetailFullLastPage:
 		text = fmt.Sprintf("details ended on a full page (%s); if there are more, look at detail.paginate", figure.Count(w.Records))
 	case TombstonesMissing:
-		text = fmt.Sprintf("the provider no longer has %s records, and the sink cannot say which: they were collected by an earlier version, which did not keep their keys; \"collect --fresh\" collects all anew without them", figure.Count(w.Records))
+		text = fmt.Sprintf("the provider no longer has %s records, and the sink cannot say which: they were collected by an earlier version, which did not keep their keys; \"collect --fresh\" collects all again without them", figure.Count(w.Records))
 	case PagingUnmatched:
 		text = fmt.Sprintf("the paging expression found nothing in the first page (%s records), which was taken for the only one; if there are more, look at paginate", figure.Count(w.Records))
 	case FullLastPage:

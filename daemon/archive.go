@@ -151,7 +151,7 @@ func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
 	if moved := os.Rename(path, aside); moved != nil {
 		return none, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
 	}
-	log.Warn("the learned rates cannot be read and were put aside; pacing begins anew", slog.String("file", aside), slog.Any("error", err))
+	log.Warn("the learned rates cannot be read and were put aside; pacing begins again", slog.String("file", aside), slog.Any("error", err))
 	return none, nil
 }
 

@@ -287,7 +287,7 @@ func TestACollectorGetsAHeaderWithASpaceAndTheProviderTheCallsSpan(t *testing.T)
 	s.stop()
 	parent := <-parents
 	if len(parent) != 55 {
-		t.Fatalf("the provider was told %q", parent)
+		t.Fatalf("the provider got %q", parent)
 	}
 	span, err := hex.DecodeString(parent[36:52])
 	if err != nil {
@@ -298,6 +298,6 @@ func TestACollectorGetsAHeaderWithASpaceAndTheProviderTheCallsSpan(t *testing.T)
 		t.Errorf("the collector was shown %q", sent[:min(len(sent), 40)])
 	}
 	if !strings.Contains(sent, string(span)) {
-		t.Error("the span that was sent is not the one that the provider was told")
+		t.Error("the span that was sent is not the one that the provider got")
 	}
 }

@@ -17,7 +17,7 @@ import (
 // gate says who may come in to the API, under one configuration.
 type gate struct {
 	data, admin *keys.Ring
-	strangers   *keys.Limiter
+	failures    *keys.Limiter // of callers with an invalid key
 	origin      time.Time
 	hosts       map[string]bool // by which an open daemon may be called
 	guard       *http.CrossOriginProtection
@@ -25,9 +25,9 @@ type gate struct {
 
 func (d *Daemon) gate(p *plan) *gate {
 	g := &gate{data: p.data, admin: p.admin, origin: time.Now(), hosts: map[string]bool{}, guard: http.NewCrossOriginProtection()}
-	g.strangers, _ = keys.NewLimiter(keys.Limits{}) // its defaults are within its bounds
+	g.failures, _ = keys.NewLimiter(keys.Limits{}) // its defaults are within its bounds
 	if v := d.live.Load(); v != nil {
-		g.strangers, g.origin = v.gate.strangers, v.gate.origin // what strangers did is remembered
+		g.failures, g.origin = v.gate.failures, v.gate.origin // invalid keys are remembered
 	}
 	if c := p.config.CORS; c != nil {
 		for _, origin := range c.Origins {
@@ -78,10 +78,10 @@ func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller
 		return api.Caller{}, errData
 	}
 	at := now.Sub(g.origin)
-	if retryIn, blocked := g.strangers.Blocked(at, r.RemoteAddr); blocked {
+	if retryIn, blocked := g.failures.Blocked(at, r.RemoteAddr); blocked {
 		return api.Caller{}, &reason.Refusal{Reason: reason.RateLimited.Reason(), Scope: "keys", RetryAt: now.Add(retryIn), Err: errors.New("too many invalid keys")}
 	}
-	g.strangers.Failed(at, r.RemoteAddr)
+	g.failures.Failed(at, r.RemoteAddr)
 	return api.Caller{}, errData
 }
 
@@ -109,9 +109,9 @@ func presented(r *http.Request) string {
 	return strings.TrimSpace(key)
 }
 
-// stranger says why a request to an open daemon may come from a web page that
+// crossSite says why a request to an open daemon may come from a web page that
 // only uses its reader's place on this machine; "" when there is no sign of that.
-func (g *gate) stranger(r *http.Request) string {
+func (g *gate) crossSite(r *http.Request) string {
 	if g.data.Len() > 0 {
 		return ""
 	}

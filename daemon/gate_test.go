@@ -41,7 +41,7 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 		}
 	}
 	if _, _, page := s.do(http.MethodGet, "/", "", ""); strings.Contains(page, url) {
-		t.Errorf("the start page tells strangers where it goes: %s", page)
+		t.Errorf("the start page shows an unauthenticated caller where it goes: %s", page)
 	}
 	blocked := false
 	for range 30 {
@@ -140,7 +140,7 @@ func TestNoSecretAndNoContentIsLeftBehind(t *testing.T) {
 	said.WriteString(s.log.String() + s.files())
 	for _, canary := range []string{providerKey, content, data, admin, "canary-wrong-key"} {
 		if strings.Contains(said.String(), canary) {
-			t.Errorf("%s is told somewhere", canary)
+			t.Errorf("%s is printed somewhere", canary)
 		}
 	}
 	if !strings.Contains(s.log.String(), "egress call") || !strings.Contains(said.String(), "RATE_HARD_LIMIT") {

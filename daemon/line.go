@@ -103,7 +103,7 @@ func (l *line) pace(p config.Provider, hub *events.Hub) (*headway.Governor, erro
 		return nil, err
 	}
 	if l.pacing != nil && l.pacing.Snapshot().Rate != nil {
-		_ = g.Restore(l.pacing.Learned()) // another law begins anew
+		_ = g.Restore(l.pacing.Learned()) // another law begins again
 	}
 	return g, nil
 }

@@ -253,8 +253,8 @@ func (d *Daemon) reload(c config.Config) error {
 	return nil
 }
 
-// told is where telemetry goes, to compare.
-func told(t *config.Telemetry) string {
+// exported is where telemetry goes, to compare.
+func exported(t *config.Telemetry) string {
 	if t == nil {
 		return "off"
 	}
@@ -277,7 +277,7 @@ func fixed(was, is config.Config) error {
 	differs("clients", was.Clients, is.Clients)
 	differs("max_connections", was.MaxConnections, is.MaxConnections)
 	differs("tls", was.TLS != nil, is.TLS != nil)
-	differs("metrics.otlp", told(was.Telemetry), told(is.Telemetry))
+	differs("metrics.otlp", exported(was.Telemetry), exported(is.Telemetry))
 	differs("log.format: json", was.Log.JSON, is.Log.JSON)
 	return errors.Join(errs...)
 }

@@ -153,7 +153,7 @@ func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 	}
 	health := first == "healthz" || first == "readyz"
 	if !health {
-		if why := v.gate.stranger(r); why != "" {
+		if why := v.gate.crossSite(r); why != "" {
 			refuse(w, http.StatusForbidden, "Not allowed", why, 0)
 			return
 		}

@@ -303,7 +303,7 @@ func TestTelemetryReachesACollectorAndSaysNoSecret(t *testing.T) {
 	}
 	for _, canary := range []string{providerKey, content} {
 		if strings.Contains(got["/v1/traces"]+got["/v1/metrics"]+s.log.String(), canary) {
-			t.Errorf("%s is told", canary)
+			t.Errorf("%s is printed", canary)
 		}
 	}
 }

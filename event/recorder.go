@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// DefaultSize is how many events a [Recorder] keeps unless told otherwise.
+// DefaultSize is how many events a [Recorder] keeps by default.
 const DefaultSize = 250
 
 // Recorder keeps the newest events within a bound, numbers all of them, and

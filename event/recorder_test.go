@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/event"
 )
 
-// numbered is an event that can be told from others.
+// numbered is an event that differs from all others.
 func numbered(n int64) event.Event { return event.Event{Type: event.Phase, Count: n} }
 
 // filled is a recorder of that size that was given events 1 to added.

@@ -42,7 +42,7 @@ func TestCachedTokensAreSettledAsSuch(t *testing.T) {
 		want    []quota.Usage
 		panics  bool
 	}{
-		"told": {func(u quota.Usage) quota.Usage { return u }, none, []quota.Usage{{Input: 5, Cached: 3, Output: 2}}, false},
+		"reported": {func(u quota.Usage) quota.Usage { return u }, none, []quota.Usage{{Input: 5, Cached: 3, Output: 2}}, false},
 		"nonsense": {func(quota.Usage) quota.Usage { return quota.Usage{Input: -1} }, func(u quota.Usage) error {
 			if u.Input < 0 {
 				return &quota.FieldError{}
@@ -147,8 +147,8 @@ func (s *shell) Backoff(scope quota.Scope, d quota.Decision) {
 	s.core.Backoff(s.now, scope, d)
 }
 
-// told are the events of one type so far.
-func (s *shell) told(kind quota.EventType) []quota.Event {
+// took are the events of one type so far.
+func (s *shell) took(kind quota.EventType) []quota.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events, _ = s.core.TakeEvents(s.events)
@@ -167,7 +167,7 @@ type request struct {
 	tokens int64
 }
 
-// model is a client that counts its calls and answers with what it is told.
+// model is a client that counts its calls and answers as scripted.
 type model struct {
 	mu     sync.Mutex
 	calls  int

@@ -70,7 +70,7 @@ type Config[Req, Resp any] struct {
 	// Usage is what a response says that the call used. It is not asked about
 	// failed calls.
 	Usage func(resp Resp) quota.Usage
-	// OnFault, when set, is told of a call that could not be settled as it should
+	// OnFault, when set, is called for a call that could not be settled as it should
 	// be: Usage gave numbers out of bound (the estimate counts then), or the
 	// permit had expired. The call's own result does not suffer from it.
 	OnFault func(err error)

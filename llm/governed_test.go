@@ -70,7 +70,7 @@ func TestADeniedCallNeverReachesTheClientBelow(t *testing.T) {
 			if denial, ok := errors.AsType[*quota.Denial](err); !ok || denial.Code != c.code {
 				t.Errorf("error %v, want code %s", err, c.code)
 			}
-			backoffs := s.told(quota.EventBackoff)
+			backoffs := s.took(quota.EventBackoff)
 			if len(backoffs) != 1 || backoffs[0].Scope != (quota.Scope{Tenant: "t", Agent: "a", Model: c.req.model}) {
 				t.Errorf("events %v, want one llm:backoff of the caller", backoffs)
 			}
@@ -111,7 +111,7 @@ func TestAFailedCallThatWasSentIsSettledWithZeroUsage(t *testing.T) {
 	if _, err := g.Complete(t.Context(), request{"m", 100}); m.count() != 2 || err == nil {
 		t.Errorf("%d calls, error %v: a failed call cost no call", m.count(), err)
 	}
-	if n := len(s.told(quota.EventBackoff)); n != 1 {
+	if n := len(s.took(quota.EventBackoff)); n != 1 {
 		t.Errorf("%d backoffs: only the denial is one", n)
 	}
 }
@@ -146,7 +146,7 @@ func TestADenialFurtherDownGivesTheCallBack(t *testing.T) {
 			t.Fatalf("call %d: %v", i, err)
 		}
 	}
-	if n := len(above.told(quota.EventDenied)); n != 0 || m.count() != 2 {
+	if n := len(above.took(quota.EventDenied)); n != 0 || m.count() != 2 {
 		t.Errorf("%d denials above, %d calls: what was denied below cost something above", n, m.count())
 	}
 }
@@ -242,7 +242,7 @@ func TestACallerThatLeftWhileWaitingSendsNothing(t *testing.T) {
 	if ledger, open := s.ledger(); m.count() != 0 || open != 0 || ledger.Used != 0 {
 		t.Errorf("%d calls, %d open, ledger %+v", m.count(), open, ledger)
 	}
-	if n := len(s.told(quota.EventBackoff)); n != 0 {
+	if n := len(s.took(quota.EventBackoff)); n != 0 {
 		t.Errorf("%d backoffs: the caller left, nobody was denied", n)
 	}
 }
@@ -260,7 +260,7 @@ func TestADenialWithoutAnErrorIsOneToo(t *testing.T) {
 	m := &model{}
 	g, _ := govern(t, m, lenient{s})
 	_, err := g.Complete(t.Context(), request{"other", 1})
-	if _, ok := errors.AsType[*quota.Denial](err); !ok || m.count() != 0 || len(s.told(quota.EventBackoff)) != 1 {
+	if _, ok := errors.AsType[*quota.Denial](err); !ok || m.count() != 0 || len(s.took(quota.EventBackoff)) != 1 {
 		t.Errorf("error %v, %d calls", err, m.count())
 	}
 }

@@ -96,7 +96,7 @@ func TestPropertyConventionRoundTrip(t *testing.T) {
 		reset := time.Duration(seconds) * time.Second
 		at := now.Add(reset)
 		prefix := rapid.SampledFrom([]string{"RateLimit", "X-RateLimit", "X-Rate-Limit"}).Draw(t, "prefix")
-		told := rapid.SampledFrom([]string{
+		written := rapid.SampledFrom([]string{
 			strconv.FormatInt(seconds, 10),
 			strconv.FormatInt(at.Unix(), 10),
 			strconv.FormatInt(at.UnixMilli(), 10),
@@ -108,13 +108,13 @@ func TestPropertyConventionRoundTrip(t *testing.T) {
 		header := http.Header{}
 		header.Set(prefix+"-Limit", strconv.FormatInt(quota, 10))
 		header.Set(prefix+"-Remaining", strconv.FormatInt(remaining, 10))
-		header.Set(prefix+"-Reset", told)
+		header.Set(prefix+"-Reset", written)
 		got := signal.Read(now, 429, header, nil)
 		if diff := cmp.Diff([]signal.Limit{limit("", quota, unknown, remaining, reset)}, got.Limits); diff != "" {
 			t.Fatalf("limits differ (-want +got):\n%s", diff)
 		}
 		if got.HasRetryAfter != (remaining == 0) || (remaining == 0 && got.RetryAfter != reset) {
-			t.Fatalf("wait %v told %v with %d remaining and reset %v", got.RetryAfter, got.HasRetryAfter, remaining, reset)
+			t.Fatalf("wait %v given %v with %d remaining and reset %v", got.RetryAfter, got.HasRetryAfter, remaining, reset)
 		}
 	})
 }
@@ -126,7 +126,7 @@ func checkBounds(t testing.TB, s signal.Signal) {
 		t.Errorf("wait %v outside [0, %v]", s.RetryAfter, signal.MaxRetryAfter)
 	}
 	if !s.HasRetryAfter && s.RetryAfter != 0 {
-		t.Errorf("wait %v that was not told", s.RetryAfter)
+		t.Errorf("wait %v that was not given", s.RetryAfter)
 	}
 	if s.Exhausted && !s.Class.Throttle() {
 		t.Errorf("exhausted with class %v", s.Class)

@@ -161,7 +161,7 @@ func TestDataverseHeaders(t *testing.T) {
 	}
 	for _, hint := range []string{"", "0", "-4", "many", "10001", "1.5"} {
 		if got := signal.Read(noon, 200, fields(t, "x-ms-dop-hint", hint), nil); got.Parallelism != 0 {
-			t.Errorf("hint %q: parallelism %d, want untold", hint, got.Parallelism)
+			t.Errorf("hint %q: parallelism %d, want none", hint, got.Parallelism)
 		}
 	}
 }

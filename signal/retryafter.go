@@ -32,7 +32,7 @@ func retryAfter(from origin) (wait time.Duration, ok bool) {
 }
 
 // longest reads each line of a field that should have only one: with several, a
-// proxy added its own, and both ask for patience.
+// proxy added its own, and both ask to wait.
 func longest(from origin, key string, read func(string, origin) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	for _, line := range from.header[key] {
 		if len(line) > MaxHeader {

@@ -15,7 +15,7 @@ func TestRetryAfter(t *testing.T) {
 		name  string
 		value string
 		want  time.Duration
-		told  bool
+		given bool
 	}{
 		{"seconds", "120", 2 * time.Minute, true},
 		{"none", "0", 0, true},
@@ -58,8 +58,8 @@ func TestRetryAfter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := signal.Read(noon, 429, http.Header{"Retry-After": {tt.value}}, nil)
-			if got.RetryAfter != tt.want || got.HasRetryAfter != tt.told {
-				t.Errorf("wait %v told %v, want %v told %v", got.RetryAfter, got.HasRetryAfter, tt.want, tt.told)
+			if got.RetryAfter != tt.want || got.HasRetryAfter != tt.given {
+				t.Errorf("wait %v given %v, want %v given %v", got.RetryAfter, got.HasRetryAfter, tt.want, tt.given)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func TestRetryAfterMilliseconds(t *testing.T) {
 		name  string
 		pairs []string
 		want  time.Duration
-		told  bool
+		given bool
 	}{
 		{"alone", []string{"retry-after-ms", "1500"}, 1500 * time.Millisecond, true},
 		{"Azure's alone", []string{"x-ms-retry-after-ms", "20"}, 20 * time.Millisecond, true},
@@ -91,8 +91,8 @@ func TestRetryAfterMilliseconds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := signal.Read(noon, 429, fields(t, tt.pairs...), nil)
-			if got.RetryAfter != tt.want || got.HasRetryAfter != tt.told {
-				t.Errorf("wait %v told %v, want %v told %v", got.RetryAfter, got.HasRetryAfter, tt.want, tt.told)
+			if got.RetryAfter != tt.want || got.HasRetryAfter != tt.given {
+				t.Errorf("wait %v given %v, want %v given %v", got.RetryAfter, got.HasRetryAfter, tt.want, tt.given)
 			}
 		})
 	}

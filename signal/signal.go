@@ -55,18 +55,18 @@ type Signal struct {
 	// an overload that the status hides.
 	Class reason.Class
 	// RetryAfter is a wait to be honoured once, between 0 and [MaxRetryAfter]. It
-	// is 0 when HasRetryAfter is false. On a throttle without a told wait it is
+	// is 0 when HasRetryAfter is false. On a throttle without an advertised wait it is
 	// the longest reset of the limits that have nothing remaining. On a response
 	// of class OK it concerns the resource (a job to be polled), not the rate.
 	RetryAfter time.Duration
-	// HasRetryAfter says that a wait was told, be it 0.
+	// HasRetryAfter says that a wait was advertised, be it 0.
 	HasRetryAfter bool
 	// Exhausted says that a long quota is used up: a day's, or one of money. Such
 	// an attempt is never retried soon. RetryAfter then is when the quota comes
-	// back, if that was told.
+	// back, if that was advertised.
 	Exhausted bool
 	// Parallelism is how many requests in flight the provider asks for
-	// (x-ms-dop-hint); 0 when untold.
+	// (x-ms-dop-hint); 0 when it does not say.
 	Parallelism int
 	// Limits are the limits that the response names, in a fixed order; nil when
 	// there are none. They are absent from a response that came from a cache (Age
@@ -115,7 +115,7 @@ func (l Limit) tells() bool {
 // as net/http makes them. The body may be nil, cut short, or of any media type;
 // it is looked at only for a status of 400 and above, up to [MaxBody] bytes.
 //
-// Of several told waits the order is: the Retry-After fields, the body, the
+// Of several advertised waits the order is: the Retry-After fields, the body, the
 // resets of limits with nothing remaining. Read never fails.
 func Read(now time.Time, status int, header http.Header, body []byte) Signal {
 	from := origin{now: now, header: header}

@@ -126,14 +126,14 @@ func TestForbiddenIsNotAlwaysAClientError(t *testing.T) {
 	}
 }
 
-func TestWaitIsTheResetOnlyWhenNothingElseWasTold(t *testing.T) {
+func TestWaitIsTheResetOnlyWhenNothingElseWasGiven(t *testing.T) {
 	gone := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}
 	for _, tt := range []struct {
 		name   string
 		status int
 		header http.Header
 		wait   time.Duration
-		told   bool
+		given  bool
 	}{
 		{"throttle", 429, fields(t, gone...), 30 * time.Second, true},
 		{"forbidden", 403, fields(t, gone...), 30 * time.Second, true},
@@ -155,8 +155,8 @@ func TestWaitIsTheResetOnlyWhenNothingElseWasTold(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := signal.Read(noon, tt.status, tt.header, nil)
-			if got.RetryAfter != tt.wait || got.HasRetryAfter != tt.told {
-				t.Errorf("wait %v told %v, want %v told %v", got.RetryAfter, got.HasRetryAfter, tt.wait, tt.told)
+			if got.RetryAfter != tt.wait || got.HasRetryAfter != tt.given {
+				t.Errorf("wait %v given %v, want %v given %v", got.RetryAfter, got.HasRetryAfter, tt.wait, tt.given)
 			}
 			if got.Exhausted {
 				t.Error("a short window's end is not an exhaustion")

@@ -233,7 +233,7 @@ func TestEachAttemptHasTheWholeBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := []string{"payload", "payload", "payload"}; !slices.Equal(bodies, want) || made != 2 {
-			t.Errorf("sent %q, with %d bodies made anew", bodies, made)
+			t.Errorf("sent %q, with %d bodies made again", bodies, made)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 type Trace struct {
 	// Attempts counts what was sent.
 	Attempts int
-	// Signal is what the last response told, after [Options.Classify]; the zero
+	// Signal is what the last response said, after [Options.Classify]; the zero
 	// value when there was none.
 	Signal signal.Signal
 	// Stopped is why no further attempt was made, when that was a refusal and

@@ -85,7 +85,7 @@ type Attempt struct {
 	Wait, Latency time.Duration
 	// Held is what it waited for; the zero value is for nothing.
 	Held headway.Wait
-	// RetryAfter is what the provider asked for; 0 when untold.
+	// RetryAfter is what the provider asked for; 0 when it did not say.
 	RetryAfter time.Duration
 }
 

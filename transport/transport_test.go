@@ -154,7 +154,7 @@ func TestRetryAfterIsPaidOnceAndTheRequestSucceeds(t *testing.T) {
 	})
 }
 
-// Of two requests under way the one is told to wait a minute and the other, later,
+// Of two requests under way the one has to wait a minute and the other, later,
 // three seconds: nothing is sent within the minute.
 func TestALaterShorterRetryAfterSendsNothingEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

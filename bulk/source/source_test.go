@@ -334,7 +334,7 @@ func TestStandardInput(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	in = open(t, "-", source.Options{Stdin: f})
 	if in.Identity().Stream() {
-		t.Error("a file can be read again, whoever opened it")
+		t.Error("a file can be read again, also one that the caller opened")
 	}
 	check(t, in, `1: {"a":1}`)
 }

@@ -50,7 +50,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// TestALoadIsRunByOneProcess starts a second one, which is told so and changes
+// TestALoadIsRunByOneProcess starts a second one, which is refused and changes
 // nothing.
 func TestALoadIsRunByOneProcess(t *testing.T) {
 	t.Parallel()
@@ -251,7 +251,7 @@ func TestWhatIsNotKnownIsShownAsUnknown(t *testing.T) {
 	}
 }
 
-// TestStandardInput is gone on with where it is a file, and never where it is a
+// TestStandardInput is resumed where it is a file, and never where it is a
 // pipe.
 func TestStandardInput(t *testing.T) {
 	t.Parallel()

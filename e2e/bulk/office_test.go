@@ -85,7 +85,7 @@ func (o *office) locked(do func()) {
 func (o *office) handle(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // whoever sent it was killed: half a batch is not a batch
+		return // the client was killed: half a batch is not a batch
 	}
 	rows, err := rowsOf(r.URL.Path, body)
 	if err != nil {
@@ -95,9 +95,9 @@ func (o *office) handle(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.requests++
 	o.inFlight++
-	say, told := reply{}, false
+	say, scripted := reply{}, false
 	if o.answer != nil {
-		if say, told = o.answer(o.requests, request{len(rows), o.inFlight, r.Header.Get("Authorization")}); !told {
+		if say, scripted = o.answer(o.requests, request{len(rows), o.inFlight, r.Header.Get("Authorization")}); !scripted {
 			say = reply{}
 		}
 	}
@@ -111,7 +111,7 @@ func (o *office) handle(w http.ResponseWriter, r *http.Request) {
 	defer o.mu.Unlock()
 	o.inFlight--
 	results := ""
-	if !told || say.writes {
+	if !scripted || say.writes {
 		results = o.write(r.Header.Get("Idempotency-Key"), rows)
 	}
 	for name, value := range say.header {
@@ -120,7 +120,7 @@ func (o *office) handle(w http.ResponseWriter, r *http.Request) {
 	if say.status == 0 {
 		say.status = http.StatusOK
 	}
-	if !told || say.body == "" && say.status == http.StatusOK {
+	if !scripted || say.body == "" && say.status == http.StatusOK {
 		say.body = results
 	}
 	w.WriteHeader(say.status)

@@ -305,7 +305,7 @@ func (m *watchman) scans(t *testing.T, db *sql.DB, table, columns string) (n int
 	return n
 }
 
-func TestNoCanaryIsTold(t *testing.T) {
+func TestNoCanaryIsPrinted(t *testing.T) {
 	t.Parallel()
 	for i, auth := range auths {
 		for j, args := range [][]string{{"--json"}, nil} {

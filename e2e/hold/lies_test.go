@@ -216,8 +216,8 @@ func TestLyingPage(t *testing.T) {
 			s.lie.Store(&lie{applies: ofPage, answer: u.answer})
 			o := w.Collect(t, "--json")
 			got := harness.Summary(t, o)
-			if o.Code != u.page || got.Reason != u.why || s.told.Load() == 0 {
-				t.Errorf("after %d lies: %s (%s), want exit code %d, %s: %s", s.told.Load(), got.Reason, got.Error, u.page, u.why, o)
+			if o.Code != u.page || got.Reason != u.why || s.lies.Load() == 0 {
+				t.Errorf("after %d lies: %s (%s), want exit code %d, %s: %s", s.lies.Load(), got.Reason, got.Error, u.page, u.why, o)
 			}
 			if got.Pages != 1 || len(w.records(t, "conversations")) != pageSize {
 				t.Errorf("the page before the lie is not kept: %+v", got.Progress)
@@ -244,8 +244,8 @@ func TestLyingDetail(t *testing.T) {
 			s.lie.Store(&lie{applies: ofDetail(want.Order[2]), answer: u.answer})
 			o := w.Collect(t, "--json")
 			got := harness.Summary(t, o)
-			if o.Code != harness.ExitDeferred || s.told.Load() == 0 {
-				t.Errorf("after %d lies: %s (%s): %s", s.told.Load(), got.Reason, got.Error, o)
+			if o.Code != harness.ExitDeferred || s.lies.Load() == 0 {
+				t.Errorf("after %d lies: %s (%s): %s", s.lies.Load(), got.Reason, got.Error, o)
 			}
 			var keys []string
 			for _, g := range w.Gaps(t) {
@@ -271,7 +271,7 @@ func TestLyingDetail(t *testing.T) {
 	}
 }
 
-// unspoken fails if what must not be told was told.
+// unspoken fails if what must not be printed was printed.
 func unspoken(t *testing.T, o harness.Outcome) {
 	t.Helper()
 	if strings.Contains(o.Stdout+o.Stderr, harness.Token) {

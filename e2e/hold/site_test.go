@@ -20,8 +20,8 @@ type site struct {
 	*httptest.Server
 	// lie stands for the provider where it applies; nil while it is well.
 	lie atomic.Pointer[lie]
-	// told counts the lies.
-	told atomic.Int64
+	// lies counts them.
+	lies atomic.Int64
 }
 
 // lie is one way to answer, for the requests of one kind.
@@ -36,7 +36,7 @@ func newSite(t *testing.T, data serve.Options) *site {
 	well := harness.Unlimited(t, data)
 	s.Server = harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if l := s.lie.Load(); l != nil && l.applies(r) {
-			s.told.Add(1)
+			s.lies.Add(1)
 			l.answer(w, r)
 			return
 		}

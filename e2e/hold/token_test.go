@@ -96,7 +96,7 @@ sink: {jsonl: {dir: ./out}}
 	}
 	// It stands there and nowhere else.
 	if strings.Contains(said, harness.Token) {
-		t.Errorf("the run told a token:\n%s", said)
+		t.Errorf("the run printed a token:\n%s", said)
 	}
 	err = filepath.WalkDir(w.Dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || strings.HasSuffix(path, ".oauth") {

@@ -280,7 +280,7 @@ func TestFiveAgentsOnOneKey(t *testing.T) {
 }
 
 // TestFiveAgentsInOtherWays is what the documentation quotes beside the
-// promise: calls that are large for the limit, and no configured patience.
+// promise: calls that are large for the limit, and no configured max wait.
 func TestFiveAgentsInOtherWays(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -95,7 +95,7 @@ func TestAnthropicErrorInsideAStream(t *testing.T) {
 }
 
 // TestAnthropicHonoursRetryAfter: the refusal of the proxy's own is retried by
-// the SDK when it was told to, and not before.
+// the SDK when Retry-After said so, and not before.
 func TestAnthropicHonoursRetryAfter(t *testing.T) {
 	up := upstream(t)
 	p := govern(t, up, "    max_wait: 500ms\n    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 40, burst: 1}}\n")

@@ -182,7 +182,7 @@ func TestRefusalIsTypedAndRetried(t *testing.T) {
 	}
 	patient := openAI(p.URL, option.WithMaxRetries(4))
 	if _, err := patient.Chat.Completions.New(t.Context(), chat("sim-small")); err != nil {
-		t.Errorf("an SDK that retries as it was told: %v", err)
+		t.Errorf("an SDK that retries as advertised: %v", err)
 	}
 	if got := served(t, up); got.Throttled != 0 {
 		t.Errorf("the provider refused %d times", got.Throttled)
@@ -230,7 +230,7 @@ func follow(t *testing.T, st *ssestream.Stream[openai.ChatCompletionChunk], want
 }
 
 // checkUse holds what the proxy counted against what the provider served and
-// what the clients were told.
+// what the clients were sent.
 func checkUse(t *testing.T, p proxy, up, provider string, calls, tokens int64) {
 	t.Helper()
 	s, k := p.accounted(t, provider), served(t, up)
@@ -239,6 +239,6 @@ func checkUse(t *testing.T, p proxy, up, provider string, calls, tokens int64) {
 	}
 	in, out := p.used(t, provider)
 	if in != k.Input || out != k.Output || in+out != tokens {
-		t.Errorf("%d + %d tokens counted and %d + %d served, the clients were told %d", in, out, k.Input, k.Output, tokens)
+		t.Errorf("%d + %d tokens counted and %d + %d served, the clients were sent %d", in, out, k.Input, k.Output, tokens)
 	}
 }

@@ -215,7 +215,7 @@ func TestReloadAndStop(t *testing.T) {
 		t.Errorf("the ready file is left behind: %v", err)
 	}
 	if strings.Contains(o.Stdout+o.Stderr, harness.Token) {
-		t.Error("the provider's key is told")
+		t.Error("the provider's key is printed")
 	}
 }
 

@@ -114,7 +114,7 @@ type Options struct {
 	// text is not shown. Required; see [Anybody].
 	Authorize func(r *http.Request, admin bool) (Caller, error)
 	// OtherOrigins says whether a page of another origin may have sent a request that
-	// changes something; admin says that only an admin may. Whoever sent it is
+	// changes something; admin says that only an admin may. Its sender is
 	// authorized as well. Default: no page may.
 	OtherOrigins func(r *http.Request, admin bool) bool
 	// Quotas are the quotas by the name of their provider; [DefaultQuota] is the
@@ -355,7 +355,7 @@ type Health struct {
 	Status string `json:"status"`
 }
 
-// send answers with JSON. What could not be written cannot be told.
+// send answers with JSON. A failed write cannot be reported.
 func (a *API) send(w http.ResponseWriter, v any) error {
 	_ = a.respond(w, v)
 	return nil
@@ -415,6 +415,6 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request, _ Caller) error {
 }
 
 func (a *API) describe(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-	_ = write(w, a.openapi) // what could not be written cannot be told
+	_ = write(w, a.openapi) // a failed write cannot be reported
 	return nil
 }

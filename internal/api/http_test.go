@@ -149,7 +149,7 @@ func TestAnAuthorizeThatForgetsToAskForAnAdminLetsNobodyIn(t *testing.T) {
 	into[api.Problem](t, w.do("GET", "/v1/gaps", "", ""), 403)
 }
 
-func TestARefusedKeyIsToldHowAndNothingElse(t *testing.T) {
+func TestARefusalSaysHowToSendAKeyAndNothingElse(t *testing.T) {
 	var log bytes.Buffer
 	w := newWorld(t, func(o *api.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -159,7 +159,7 @@ func TestARefusedKeyIsToldHowAndNothingElse(t *testing.T) {
 		t.Errorf("%+v %v", p, rec.Header())
 	}
 	if strings.Contains(rec.Body.String()+log.String(), "canary") {
-		t.Errorf("told %s, logged %s", rec.Body, log.String())
+		t.Errorf("answered %s, logged %s", rec.Body, log.String())
 	}
 	rec = w.do("GET", "/v1", "busy", "")
 	if p := into[api.Problem](t, rec, 429); rec.Header().Get("Retry-After") != "2" || p.RetryInMS < 1000 || p.RetryInMS > 1500 {

@@ -92,7 +92,7 @@ func (a *API) refuse(w http.ResponseWriter, p *Problem) {
 	// server first waits for the rest of the body, if there is one.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTime + writeTime))
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // who does not read it cannot be told
+	_, _ = w.Write(append(body, '\n')) // a client that does not read it cannot be answered
 }
 
 // unauthorized is the problem of a caller who was not let in. What Authorize

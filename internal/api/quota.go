@@ -237,7 +237,7 @@ func grant(r *http.Request, q Quota, ask ApproveRequest) (quota.Decision, error)
 	defer cancel()
 	d, err := q.ApproveWait(ctx, ask.Request)
 	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
-		// The wait is over and the client is still there: it is told what stands in
+		// The wait is over and the client is still there: it learns what stands in
 		// the way, or gets what became free at this instant.
 		return q.Approve(ask.Request)
 	}

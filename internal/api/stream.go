@@ -49,7 +49,7 @@ const maxNames = 64
 
 // stream tells what happens, as server-sent events, until the client goes, the
 // hub is closed or the client is too slow. It holds no queue: a client that
-// falls behind what the hub keeps is told how much it missed.
+// falls behind what the hub keeps learns how much it missed.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	ask := ask(r, "since", "type*", "connection*", "provider*")
 	since := ask.text("since")

@@ -152,7 +152,7 @@ func TestAReaderThatComesBackGetsExactlyWhatItMissed(t *testing.T) {
 	}
 }
 
-func TestAReaderIsToldWhatItMissed(t *testing.T) {
+func TestAReaderLearnsWhatItMissed(t *testing.T) {
 	w := newWorld(t, nil) // keeps 100
 	w.hub.Connection(note("chat", 1))
 	w.hub.Close()

@@ -270,12 +270,12 @@ var Headway = Law{
 		},
 		{
 			Covers: []string{"internal/secretfile"},
-			Why:    "it only reads one small file, for whoever names a credential by its path",
+			Why:    "it only reads one small file, for packages that name a credential by its path",
 		},
 		{
 			Covers:    []string{"internal/yamlnode"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
-			Why:       "it only puts nodes of a file in words, for whoever reports problems in one",
+			Why:       "it only puts nodes of a file in words, for packages that report problems in one",
 		},
 		{
 			Covers: []string{"internal/disk"},
@@ -324,7 +324,7 @@ var Headway = Law{
 		},
 		{
 			Covers: []string{"internal/rawjson"},
-			Why:    "it only looks at bytes, for whoever passes JSON on without decoding it",
+			Why:    "it only looks at bytes, for packages that pass JSON on without decoding it",
 		},
 		{
 			Covers: []string{"internal/span"},

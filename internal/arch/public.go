@@ -233,7 +233,7 @@ var impure = map[string]string{
 	"database/sql": "a pure package does no I/O",
 	"crypto/rand":  "a pure package draws no random numbers of its own; its caller passes a source, so that a seed repeats a run",
 	"log":          "a pure package does not log; its decision carries the reason and the caller reports it",
-	"sync":         "a pure package holds no lock; whoever shares its state owns the lock",
+	"sync":         "a pure package holds no lock; the caller that shares its state owns the lock",
 	"runtime":      "a pure package depends on its arguments alone",
 	"syscall":      "a pure package depends on its arguments alone",
 	"unsafe":       "a pure package depends on its arguments alone",
@@ -285,7 +285,7 @@ func (l Law) CheckPure(t *Tree) []Finding {
 		ast.Inspect(f.AST, func(n ast.Node) bool {
 			if stmt, ok := n.(*ast.GoStmt); ok {
 				found = append(found, Finding{t.at(stmt.Pos()), "go statement",
-					"a pure package starts no goroutine; whoever needs one owns its life"})
+					"a pure package starts no goroutine; the caller that needs one owns its life"})
 			}
 			return true
 		})

@@ -1,9 +1,9 @@
-// Package atomicfile replaces a file as a whole: whoever reads it, also after a
+// Package atomicfile replaces a file as a whole: a reader, also after a
 // crash or a power cut, finds the old content or the new content, and neither
 // half of one nor nothing.
 //
 // The new content is written to a file beside the old one, see [Beside], and is
-// then given its name. Whoever calls it makes sure that nobody else replaces the
+// then given its name. The caller makes sure that nobody else replaces the
 // same file meanwhile, with a lock (package lockfile) for instance. A file that
 // grows, or is too large to be held in memory, is not for this package.
 //

@@ -31,7 +31,7 @@ follows what the server recommends and what it refuses.
 Every row ends in one of: acknowledged; rejected, in a file with the server's
 reason that can be corrected and loaded again; uncertain, when it may have been
 written and to write it again could make two; or owed, and then "bulk resume"
-goes on with it. A load has a folder of its own that keeps this.`,
+sends it. A load has a folder of its own that keeps this.`,
 		Example: `  headway bulk check contacts.csv --target crm.yaml   # what would be sent?
   headway bulk run contacts.csv --target crm.yaml
   headway bulk status

@@ -27,8 +27,8 @@ func newBulkResume() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "resume [DIR]",
-		Short: "Go on with a load that was stopped or killed",
-		Long: `Goes on with the load of a folder as it was started; without a folder, with the
+		Short: "Resume a load that was stopped or killed",
+		Long: `Resumes the load of a folder as it was started; without a folder, with the
 only one that is not complete. The input has to be the same file (its length and
 beginning are compared), the target the same address and operation. Numbers that
 are given here count from now on.`,
@@ -167,7 +167,7 @@ func (n *numbers) over(p *dispatch.Params) {
 	}
 }
 
-// readRecipe reads how a load is gone on with.
+// readRecipe reads how a load is resumed.
 func readRecipe(dir string) (recipe, error) {
 	var r recipe
 	path := filepath.Join(dir, recipeFile)

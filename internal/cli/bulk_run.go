@@ -175,7 +175,7 @@ Ctrl-C lets the batches under way end; a second Ctrl-C cuts them off. Neither
 loses a row. Progress goes to standard error, the summary to standard output.
 
 A pipe cannot be read again, so what is owed when such a load stops has to come
-from a file: save it first where that matters ("-" < FILE can be gone on with).
+from a file: save it first where that matters ("-" < FILE can be resumed).
 The exit code is 69 then and not 75, as to run the same again would send all rows
 again.`,
 		Example: `  headway bulk run contacts.csv --target crm.yaml

@@ -43,7 +43,7 @@ func (l *loadScreen) progress(p bulk.Progress) {
 		l.begun = true
 		l.say("loading " + l.name + ", on record in " + l.dir)
 		if err := l.begin(); err != nil {
-			l.say("\"bulk resume\" will not know this load (" + err.Error() + "); \"bulk run\" with the same file, target and folder goes on with it")
+			l.say("\"bulk resume\" will not know this load (" + err.Error() + "); \"bulk run\" with the same file, target and folder resumes it")
 		}
 	}
 	l.recent.add(p.Elapsed, p.Acknowledged)
@@ -74,7 +74,7 @@ func (l *loadScreen) progress(p bulk.Progress) {
 	}
 }
 
-// left is how long the rest will take at the speed of late.
+// left is how long the rest will take at the recent speed.
 func (l *loadScreen) left(p bulk.Progress) (left time.Duration, known bool) {
 	rows, speed := p.Rows, l.recent.perSecond()
 	if !p.InputRead {
@@ -98,7 +98,7 @@ func leftText(left time.Duration, known bool) string {
 	return clock(left) + " left"
 }
 
-// speed is how fast rows were acknowledged of late.
+// speed is how fast rows were acknowledged recently.
 type speed struct{ at []point }
 
 type point struct {

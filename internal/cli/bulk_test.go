@@ -290,9 +290,9 @@ func TestBulkExamplesAreValid(t *testing.T) {
 	}
 }
 
-// TestAnInputThatWasWrittenSinceIsTold compares when a file was written with the
+// TestAnInputThatWasWrittenSinceIsReported compares when a file was written with the
 // journal of a load that has rows to go, and of one that has none.
-func TestAnInputThatWasWrittenSinceIsTold(t *testing.T) {
+func TestAnInputThatWasWrittenSinceIsReported(t *testing.T) {
 	began := time.Date(2026, 11, 21, 8, 0, 0, 123, time.UTC)
 	in := journal.Input{Name: "rows.jsonl", Format: "jsonl", Size: 9, Hash: "x", Modified: began}
 	later := in
@@ -312,7 +312,7 @@ func TestAnInputThatWasWrittenSinceIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := changedInput(dir, later); !got.IsZero() {
-		t.Errorf("of a load that is done it is told: %v", got)
+		t.Errorf("of a load that is done it is said: %v", got)
 	}
 	// What it is of is the same load all the same.
 	j, _, err = journal.Open(dir, journal.Options{Header: journal.Header{Load: "l", Input: later, Target: "t"}})

@@ -81,7 +81,7 @@ func TestAnotherSinkIsNoticed(t *testing.T) {
 	}
 	write("jsonl: {dir: ./third}")
 	s.update()
-	collects(t, exitOK, "the sink's files are at another place, and it goes on with them")
+	collects(t, exitOK, "the sink's files are at another place, and it continues with them")
 	if b, err := os.ReadFile("third/docs.jsonl"); err != nil || strings.Count(string(b), "\n") != 3*siteDocs {
 		t.Errorf("the renamed one has %q, %v", b, err)
 	}

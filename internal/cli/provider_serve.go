@@ -104,9 +104,9 @@ func serveUntil(ctx context.Context, listener net.Listener, handler http.Handler
 	case <-ctx.Done():
 	case <-ended:
 	}
-	patience, end := context.WithTimeout(requests, drainTime)
+	draining, end := context.WithTimeout(requests, drainTime)
 	defer end()
-	if server.Shutdown(patience) != nil {
+	if server.Shutdown(draining) != nil {
 		cut()
 		_ = server.Close() // of connections only: the listener is closed already
 	}
@@ -149,7 +149,7 @@ func (p *provision) openLog(stdout io.Writer) (closeLog func() error, err error)
 	return f.Close, nil
 }
 
-// announce writes the ready file. The listener is open: whoever comes waits.
+// announce writes the ready file. The listener is open: a client that connects waits.
 func (p *provision) announce(url string) error {
 	if p.readyFile == "" {
 		return nil

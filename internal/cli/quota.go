@@ -168,7 +168,7 @@ func restored(c quota.Config, kept []quota.DayUse) (*quota.Governor, error) {
 	return core, core.Restore(0, kept)
 }
 
-// scopesOf are the global scope, all models and whoever else used something.
+// scopesOf are the global scope, all models, and all others that used something.
 func scopesOf(core *quota.Governor, use []quota.DayUse) []quota.Scope {
 	scopes := []quota.Scope{{}}
 	for model := range sortedKeys(core.Config().Models) {

@@ -147,7 +147,7 @@ func (s *screen) paint(lines []string) {
 }
 
 // erase takes the block off, with the lock held. The terminal may have echoed a
-// Ctrl-C, so the line is begun anew.
+// Ctrl-C, so the line is begun again.
 func (s *screen) erase() {
 	if s.painted > 0 {
 		_, _ = fmt.Fprintf(s.err, "\r\x1b[%dA\x1b[J", s.painted)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// notify tells systemd, or whoever started this program like it, how it is: one
+// notify sends the state to systemd, or to another supervisor like it: one
 // datagram on the socket of $NOTIFY_SOCKET. Nobody need listen.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")

@@ -62,13 +62,13 @@ func TestNotifyTellsTheSocket(t *testing.T) {
 		b := make([]byte, 100)
 		n, err := l.Read(b)
 		if err != nil || string(b[:n]) != state {
-			t.Errorf("told %q, %v, want %q", b[:n], err, state)
+			t.Errorf("got %q, %v, want %q", b[:n], err, state)
 		}
 	}
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "nobody"))
 	notify("READY=1") // which nobody hears, and nobody waits for
 	if !strings.HasPrefix(reloading(), "RELOADING=1") {
-		t.Errorf("a reload is told as %q", reloading())
+		t.Errorf("a reload is notified as %q", reloading())
 	}
 }
 

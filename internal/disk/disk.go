@@ -1,6 +1,6 @@
 // Package disk is the operations that change a disk, as an interface, so that a
 // test can watch them and cut the power between two of them (package powercut).
-// Whoever writes files that have to outlive a power cut makes its changes through
+// A package that writes files that have to outlive a power cut makes its changes through
 // a [Disk]; programs use [OS]. Reading needs none of it. Safe for concurrent use
 // as far as the operating system is.
 package disk
@@ -71,7 +71,7 @@ func MkdirAll(d Disk, dir string, perm fs.FileMode) error {
 	case err == nil && !info.IsDir():
 		return errors.New("it is a file: name a folder")
 	case err == nil:
-		// Whoever may not read the parent did not make this folder.
+		// A user that may not read the parent did not make this folder.
 		if err := d.SyncDir(parent); !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 			return err
 		}

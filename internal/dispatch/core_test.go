@@ -606,7 +606,7 @@ func outcome(t *rapid.T, rows int) dispatch.Outcome {
 	o := dispatch.Outcome{Parallelism: rapid.SampledFrom([]int{0, 0, 0, 1, 3, 8}).Draw(t, "hint")}
 	switch rapid.IntRange(0, 9).Draw(t, "outcome") {
 	case 0:
-		o.Class, o.HasRetryAfter = reason.Throttled, rapid.Bool().Draw(t, "told")
+		o.Class, o.HasRetryAfter = reason.Throttled, rapid.Bool().Draw(t, "advertised")
 		if o.HasRetryAfter {
 			o.RetryAfter = time.Duration(rapid.IntRange(0, 60).Draw(t, "wait")) * sec
 		}

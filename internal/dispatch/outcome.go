@@ -59,16 +59,16 @@ type Outcome struct {
 	TooLarge, Divisible bool
 	// Fatal says that no batch can succeed as the target is configured.
 	Fatal bool
-	// RetryAfter is the told wait, when HasRetryAfter is true. Exhausted says that
+	// RetryAfter is the advertised wait, when HasRetryAfter is true. Exhausted says that
 	// a long quota is used up.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 	Exhausted     bool
-	// Parallelism is what the server asks for; 0 when untold.
+	// Parallelism is what the server asks for; 0 when it does not say.
 	Parallelism int
-	// Busy is how long the server worked on the batch; 0 when untold.
+	// Busy is how long the server worked on the batch; 0 when it does not say.
 	Busy time.Duration
-	// Budget in Window is how much of that the server allows; 0 when untold.
+	// Budget in Window is how much of that the server allows; 0 when it does not say.
 	Budget, Window time.Duration
 }
 

@@ -72,7 +72,7 @@ func (s *spent) learn(now, budget, window time.Duration) {
 	}
 }
 
-// cut begins anew with slots of another length.
+// cut begins again with slots of another length.
 func (s *spent) cut(window time.Duration) {
 	s.window, s.slot = window, (window+spentSlots-1)/spentSlots
 	s.slots, s.sum, s.tail, s.newest = [spentSlots + 2]time.Duration{}, 0, 0, 0

@@ -92,13 +92,13 @@ func TestExecutionTimeNeverExceedsItsBudget(t *testing.T) {
 		perRow := time.Duration(rapid.IntRange(1, 30).Draw(rt, "row_ms")) * ms
 		size := rapid.IntRange(1, 20).Draw(rt, "rows")
 		way := time.Duration(rapid.IntRange(0, 50).Draw(rt, "way_ms")) * ms
-		told := rapid.Bool().Draw(rt, "told")
+		reported := rapid.Bool().Draw(rt, "reported")
 		p := dispatch.Params{
 			Law:       control.ParallelismParams{BusyBudget: budget, BusyWindow: window, Max: rapid.IntRange(1, 12).Draw(rt, "max")},
 			FirstRows: size, TargetTime: -1,
 		}
 		tell := okay
-		if told {
+		if reported {
 			tell.Busy = perRow * time.Duration(size)
 		}
 		done := work(t, newCore(t, p, 1), int64(size)*40, perRow, way, tell)
@@ -109,7 +109,7 @@ func TestExecutionTimeNeverExceedsItsBudget(t *testing.T) {
 		// is at least one.
 		batch := perRow * time.Duration(size)
 		allowed := max(budget, batch*time.Duration(max(1, int(budget/window))))
-		if !told {
+		if !reported {
 			batch += 2 * way
 			allowed = max(budget, batch*time.Duration(max(1, int(budget/window))))
 		}

@@ -51,7 +51,7 @@ const (
 	// The tokenizer takes longer than all else that a proxy does for a call. So it
 	// reads the first readFirst prompts of a model, which teach how its prompts
 	// weigh, and then one in readEvery to see whether they still do. When one is
-	// off by more than surprise, either way, it begins anew.
+	// off by more than surprise, either way, it begins again.
 	readFirst, readEvery = memory, 64
 	surprise             = 1.25
 	// minTaught is the shortest prompt that teaches this, in tokens: the
@@ -140,7 +140,7 @@ func (e *Estimator) correct(model string, text, weighed float64) {
 	defer e.mu.Unlock()
 	m := e.use(model)
 	if m == nil {
-		return // whoever makes up names fills no memory
+		return // made-up names fill no memory
 	}
 	seen := min(max(text/weighed, MinRatio), MaxRatio)
 	off := seen / m.correction

@@ -8,7 +8,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// A reader that comes back with an id that is too old is told how much it missed.
+// A reader that comes back with an id that is too old learns how much it missed.
 func Example() {
 	hub, err := events.New(2)
 	if err != nil {

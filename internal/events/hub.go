@@ -1,8 +1,8 @@
-// Package events merges what all connections and all quotas of a process tell
+// Package events merges the events of all connections and all quotas of a process
 // into one numbered sequence. It answers "what happened since I last looked?"
 // for readers that come and go: the newest events are kept within a bound, each
-// has an id that a reader can come back with, and a reader that missed some is
-// told so instead of being left to think that nothing happened.
+// has an id that a reader can come back with, and a reader that missed some learns
+// how many, instead of being left to think that nothing happened.
 //
 // An id holds the epoch of the hub, random for each process, and a number that
 // rises by one: "k3f9x2a1-123". So an id of an earlier process is known for what
@@ -29,7 +29,7 @@ import (
 )
 
 // DefaultSize is how many entries a [Hub] keeps by default, and
-// MaxSize the most that it can be told.
+// MaxSize the most that it can keep.
 const (
 	DefaultSize = 1000
 	MaxSize     = 100_000
@@ -53,9 +53,9 @@ type Entry struct {
 	// Provider is the provider that it belongs to, where there is one: always
 	// for a Quota.
 	Provider string `json:"provider,omitempty"`
-	// Event is what a connection told.
+	// Event is one of a connection.
 	Event *event.Event `json:"event,omitempty"`
-	// Quota is what a quota told.
+	// Quota is one of a quota.
 	Quota *quota.Event `json:"quota,omitempty"`
 	// Dropped is how many entries were missed; 0 with type [Dropped] when that is
 	// not known, as after a restart.

@@ -79,7 +79,7 @@ func TestEntriesSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-func TestAReaderBeginsWhereItIsTold(t *testing.T) {
+func TestAReaderBeginsWhereItAsksTo(t *testing.T) {
 	h := newHub(t, 10)
 	tell(h, 1, 3)
 	entries, _, _ := h.Read(events.Oldest).Next()
@@ -113,7 +113,7 @@ func TestAReaderThatFellBehindGoesOnAfterTheMark(t *testing.T) {
 	}
 }
 
-func TestMoreIsToldOnceThereIsMoreOrTheEnd(t *testing.T) {
+func TestMoreIsSignaledOnceThereIsMoreOrTheEnd(t *testing.T) {
 	h := newHub(t, 4)
 	r := h.Read("")
 	_, more, open := r.Next()
@@ -126,13 +126,13 @@ func TestMoreIsToldOnceThereIsMoreOrTheEnd(t *testing.T) {
 	select {
 	case <-more:
 	default:
-		t.Error("nothing was told")
+		t.Error("nothing was signaled")
 	}
 	h.Close()
 	h.Close()
 	entries, _, stillOpen := r.Next()
 	if len(entries) != 1 || !open || !stillOpen {
-		t.Errorf("%d entries, open %v %v: what was told before the end must be given", len(entries), open, stillOpen)
+		t.Errorf("%d entries, open %v %v: what was added before the end must be given", len(entries), open, stillOpen)
 	}
 	entries, more, open = r.Next()
 	if len(entries) != 0 || open {
@@ -141,10 +141,10 @@ func TestMoreIsToldOnceThereIsMoreOrTheEnd(t *testing.T) {
 	<-more
 }
 
-// TestNoReaderMissesAnythingWithoutBeingTold: whatever is added between reads,
-// every reader sees rising numbers, and what it was told plus what it was told
+// TestNoReaderMissesAnythingWithoutKnowing: whatever is added between reads,
+// every reader sees rising numbers, and what it was given plus what it was said to have missed
 // to have missed is all there was.
-func TestNoReaderMissesAnythingWithoutBeingTold(t *testing.T) {
+func TestNoReaderMissesAnythingWithoutKnowing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, err := events.New(rapid.IntRange(1, 100).Draw(t, "size"))
 		if err != nil {

@@ -22,7 +22,7 @@ type Reader struct {
 }
 
 // Read makes a reader. id is the last entry that was seen: the reader goes on
-// after it. The empty id goes on with what comes from now on, [Oldest] with all
+// after it. The empty id begins with what comes from now on, [Oldest] with all
 // that is kept. An id that this hub did not give, because it is of another
 // process or no id at all, is answered by a mark and all that is kept.
 func (h *Hub) Read(id string) *Reader {

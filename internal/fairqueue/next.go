@@ -23,7 +23,7 @@ type block struct {
 	priority int
 }
 
-// Begin starts a pass over those who wait: whoever had no room in the one before may
+// Begin starts a pass over those who wait: items that had no room in the one before may
 // have some now.
 func (q *Queue[T]) Begin() {
 	q.blocked = q.blocked[:0]

@@ -331,7 +331,7 @@ func (w *world) step(onRefused func(i int, wait time.Duration, before *world)) {
 
 // TestShares: of a limit that is scarce each flow gets its share within three minutes,
 // whatever the burst, the number of callers and the longest wait that is allowed; and
-// who is refused is told about as long as it would have waited.
+// a refusal says about how long the wait would have been.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		name           string

@@ -92,7 +92,7 @@ func (l *lookahead) tag(far bool) int64 {
 
 // Wait is about how long an item would wait for one budget if it came now. It goes
 // through the picks to come until the item's own: those who wait, and others of their
-// flows, which arrive as often as of late. load is what an item takes of the budget, and
+// flows, which arrive as often as recently. load is what an item takes of the budget, and
 // zero when it does not need it; nil is the cost of each. serves says how long, from
 // now, the budget takes to serve so much load; it must not decrease with the load.
 func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, serves func(load int64) time.Duration) time.Duration {

@@ -3,7 +3,7 @@
 // that was built with the tag "faults" a process kills itself, as SIGKILL does,
 // when it comes to the step that the environment names.
 //
-// Do not use it for an error that the program could handle: nobody is told of
+// Do not use it for an error that the program could handle: nobody learns of
 // a kill. In a build without the tag a point is an empty function that the
 // compiler removes together with its name; no environment is read.
 //

@@ -16,7 +16,7 @@ func TestNamesAreDifferentAndLeftAlone(t *testing.T) {
 	}
 	for _, n := range names {
 		if n == "" || strings.ContainsAny(string(n), ": \n") {
-			t.Errorf("%q cannot be told from a pass, or from a line of a trace", n)
+			t.Errorf("%q looks like a pass, or like a line of a trace", n)
 		}
 	}
 	first := names[0]

@@ -90,7 +90,7 @@ func TestALoadGoesOnWhereItWas(t *testing.T) {
 	}
 	again, s := open(t, dir)
 	if got := state(s); got != want || s.Complete() || s.Header != options().Header {
-		t.Fatalf("it goes on with %s of %+v, want %s", got, s.Header, want)
+		t.Fatalf("it continues with %s of %+v, want %s", got, s.Header, want)
 	}
 	write(t, again, journal.Entry{Batch: 1, Acknowledged: rows(0, 9)})
 	if s := again.State(); !s.Complete() || again.Counts().Acknowledged != 19 {

@@ -38,7 +38,7 @@ type CorruptError struct {
 
 // Error says where, what, and what to do.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("journal: %s: line %d holds %s; nothing was changed: restore the file from a copy, or start the load anew in another folder if rows may be sent twice", e.Path, e.Line, e.What)
+	return fmt.Sprintf("journal: %s: line %d holds %s; nothing was changed: restore the file from a copy, or start the load again in another folder if rows may be sent twice", e.Path, e.Line, e.What)
 }
 
 // OtherError says that a folder's load is of another input, or for another
@@ -57,7 +57,7 @@ func (e *OtherError) Unwrap() error { return e.Err }
 
 // Held reports whether a process runs the load of a folder. To find out, it takes
 // the lock for an instant when nobody has it. An error says that it cannot be
-// told.
+// known.
 func Held(dir string) (bool, error) {
 	held, err := lockfile.Held(filepath.Join(dir, lockFile))
 	if err != nil {

@@ -19,7 +19,7 @@ type Header struct {
 	Target string `json:"target"`
 }
 
-// Input is how an input is told from another.
+// Input is how an input is distinguished from another.
 type Input struct {
 	// Name is what it was called; it may change.
 	Name string `json:"name"`

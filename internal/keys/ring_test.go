@@ -40,9 +40,9 @@ func TestFindKnowsItsOwnKeysAndNoOther(t *testing.T) {
 			t.Error("a found key carries its hash")
 		}
 	}
-	stranger, _ := keys.Generate()
+	unknown, _ := keys.Generate()
 	for _, presented := range []string{
-		"", stranger, all[0].Hash, secrets[0] + "x", secrets[0][:len(secrets[0])-1], strings.ToUpper(secrets[0]),
+		"", unknown, all[0].Hash, secrets[0] + "x", secrets[0][:len(secrets[0])-1], strings.ToUpper(secrets[0]),
 		" " + secrets[0], strings.Repeat("x", 1<<16),
 	} {
 		if k, ok := r.Find(presented); ok || k.ID != "" {

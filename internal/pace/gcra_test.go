@@ -132,7 +132,7 @@ func TestSteppingBackIsStandingStill(t *testing.T) {
 		back.Admit(now, first)
 		still.Admit(now, first)
 		for range rapid.IntRange(1, 40).Draw(t, "calls") {
-			// While parameters stay, whoever steps back comes before the next attempt
+			// While parameters stay, a caller that steps back comes before the next attempt
 			// anyway. What was refused at an instant may conform before it under others.
 			p := drawParams(t)
 			at := now

@@ -56,7 +56,7 @@ type job struct {
 	once      sync.Once
 
 	mu        sync.Mutex
-	told      Status
+	report    Status
 	collector *collect.Collector // of the run under way
 }
 
@@ -65,7 +65,7 @@ func (s *Scheduler) begin(f *file, timetable string, before *job) *job {
 	ctx, cut := context.WithCancel(context.Background())
 	j := &job{
 		s: s, file: f, timetable: timetable, stop: make(chan struct{}), cut: cut, done: make(chan struct{}),
-		told: Status{Connection: f.config.Name, File: f.path},
+		report: Status{Connection: f.config.Name, File: f.path},
 	}
 	go func() {
 		defer close(j.done)
@@ -233,13 +233,13 @@ func (j *job) note(s collect.Summary, err error, next time.Time) {
 func (j *job) change(set func(*Status)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	set(&j.told)
+	set(&j.report)
 }
 
 func (j *job) status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.told
+	return j.report
 }
 
 func (j *job) live() (collect.Live, bool) {
@@ -265,7 +265,7 @@ type file struct {
 }
 
 // list gives the connection files of a folder, by name. A folder that is not
-// there is an error: whoever named it expects collections.
+// there is an error: the configuration that names it expects collections.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

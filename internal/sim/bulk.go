@@ -184,7 +184,7 @@ type BulkResult struct {
 	// load, and ParallelismMax how many at most, of all users together.
 	ParallelismMean float64 `json:"parallelism_mean"`
 	ParallelismMax  int     `json:"parallelism_max"`
-	// RetryAfterS is how long the users waited because they were told to, summed
+	// RetryAfterS is how long the users waited because a Retry-After said so, summed
 	// over them, and LongestRetryAfterS the longest wait that was asked for.
 	RetryAfterS        float64 `json:"retry_after_s"`
 	LongestRetryAfterS float64 `json:"longest_retry_after_s"`
@@ -206,7 +206,7 @@ type BulkUser struct {
 	// ParallelismMean and ParallelismMax are of its batches in flight.
 	ParallelismMean float64 `json:"parallelism_mean"`
 	ParallelismMax  int     `json:"parallelism_max"`
-	// RetryAfterS is how long it waited as told, and LongestRetryAfterS the
+	// RetryAfterS is how long it waited for a Retry-After, and LongestRetryAfterS the
 	// longest wait that it was asked for.
 	RetryAfterS        float64 `json:"retry_after_s"`
 	LongestRetryAfterS float64 `json:"longest_retry_after_s"`

@@ -148,7 +148,7 @@ func (e *bulkEngine) step(now time.Duration) error {
 		case dispatch.Wait:
 			e.asked++
 			if d.At <= now {
-				return fmt.Errorf("at %v the load was told to wait until %v, which must be later", now, d.At)
+				return fmt.Errorf("at %v the load was to wait until %v, which must be later", now, d.At)
 			}
 			if d.At != dispatch.Never {
 				e.agenda.plan(event{at: d.At, kind: ask, ref: e.asked})

@@ -170,12 +170,12 @@ func TestAHintThatDropsIsObeyedBeforeAnythingIsThrottled(t *testing.T) {
 	}
 	from, to := s.Provider.Changes[0].At.Seconds(), s.Provider.Changes[1].At.Seconds()
 	// An answer tells of the drop, at the latest when a batch of that time is back.
-	const told = 25
+	const advertised = 25
 	low, high := 0, 0
 	for i, step := range r.Course[1:] {
 		begin := r.Course[i].ToS
 		switch {
-		case begin > from+told && step.ToS < to:
+		case begin > from+advertised && step.ToS < to:
 			low++
 			if step.Level != 2 || step.InFlight > 2 {
 				t.Errorf("at %v s the level is %v with %v in flight, want 2", begin, step.Level, step.InFlight)
@@ -255,7 +255,7 @@ func TestWhatCanBeWorkedOutByHand(t *testing.T) {
 }
 
 func TestTheWaitsThatWereAskedForAreAddedUp(t *testing.T) {
-	// Four batches of 2 s fit into 10 s: the fifth is refused at 8 s and told the
+	// Four batches of 2 s fit into 10 s: the fifth is refused at 8 s and gets the
 	// 2 s until the first has left, and so on.
 	s := bulk(t, fmt.Sprintf(tens, ""), "  limits: [{kind: busy_time, limit: 8s, window: 10s}]", "  throttle: {retry_after: exact}")
 	r := load(t, s, "fixed:1", 1)

@@ -168,7 +168,7 @@ func (e *engine) send(now time.Duration, i int) error {
 		ticket, d, _ := l.core.Admit(now, l.ready, l.clients[c].cost())
 		if !d.OK {
 			if d.At <= now {
-				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was told to wait until %v, which must be later", e.s.Name, e.law, now, d.At)
+				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was to wait until %v, which must be later", e.s.Name, e.law, now, d.At)
 			}
 			e.question(i, d.At)
 			return nil

@@ -84,7 +84,7 @@ func TestClientThatOnlyTheCeilingBinds(t *testing.T) {
 func round4(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
 func TestOneAMinuteIsRefusedOnceAMinute(t *testing.T) {
-	// Each minute: one is admitted, the next is refused and told exactly when to
+	// Each minute: one is admitted, the next is refused and learns exactly when to
 	// come back, which is in the next minute.
 	r := run(t, parse(t, "horizon: 3m", "owner: {ceiling: 1s, initial: 1s}", "provider:", exact,
 		"  limits: [{kind: fixed_window, limit: 1, window: 1m}]", "  throttle: {retry_after: exact}"), sim.Options{Seed: 1})

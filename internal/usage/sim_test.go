@@ -125,7 +125,7 @@ func TestBrokenStreams(t *testing.T) {
 				_, _ = s.Write(body) // never fails
 				got, row := s.Report(), books.Stats().ByKey[serve.KeyID(key)]
 				if got.Reported || got.Problem != problem {
-					t.Errorf("%s: %+v, want the problem %q and nothing told", c.name, got, problem)
+					t.Errorf("%s: %+v, want the problem %q and nothing reported", c.name, got, problem)
 				}
 				if got.Usage.Output < row.Output*8/10 || got.Usage.Output > row.Output*13/10 {
 					t.Errorf("%s: output %d of %d", c.name, got.Usage.Output, row.Output)

@@ -319,9 +319,9 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 	}
 }
 
-// TestAProviderThatWantsLessIsTold: a 429 with a long Retry-After defers the
+// TestAProviderThatWantsLessIsReported: a 429 with a long Retry-After defers the
 // run; the streams say that they are limited, and until when.
-func TestAProviderThatWantsLessIsTold(t *testing.T) {
+func TestAProviderThatWantsLessIsReported(t *testing.T) {
 	l := newLibrary(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/notes/3") {
 			w.Header().Set("Retry-After", "7200")

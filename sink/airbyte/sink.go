@@ -50,7 +50,7 @@ type stream struct {
 	limits []cause
 
 	// position counts all records written, committed those whose commit was
-	// told, and stated is the position of the last STATE; -1 before the first.
+	// reported, and stated is the position of the last STATE; -1 before the first.
 	position, committed, stated int64
 	// pending counts the records since the last STATE.
 	pending int64

@@ -171,7 +171,7 @@ func TestARunThatStopsLeavesStreamsIncomplete(t *testing.T) {
 	}
 }
 
-func TestPressureIsToldWithItsEnd(t *testing.T) {
+func TestPressureIsReportedWithItsEnd(t *testing.T) {
 	b := newBench(t, "")
 	b.phase("chats")
 	b.put(t, "chats", 1)
@@ -179,7 +179,7 @@ func TestPressureIsToldWithItsEnd(t *testing.T) {
 	at := epoch.Add(90 * time.Second)
 	limited := fmt.Sprintf("RUNNING RATE_LIMITED %d", at.UnixMilli())
 	b.now.Pacing.RetryAt = at
-	for range 2 { // told once
+	for range 2 { // reported once
 		b.OnEvent(backedOff(reason.RateLimited.Reason()))
 	}
 	b.put(t, "users", 1) // it goes on
@@ -401,7 +401,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 }
 
 // TestWhatIsNotSyncedMayBeDropped: a slice that was aborted leaves no half of a
-// message, and the streams' end still follows what was told of them.
+// message, and the streams' end still follows what was reported of them.
 func TestWhatIsNotSyncedMayBeDropped(t *testing.T) {
 	b := newBench(t, "")
 	b.put(t, "users", 3)

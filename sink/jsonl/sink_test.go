@@ -242,7 +242,7 @@ func TestAStoreThatWasLostTakesNoFileWithIt(t *testing.T) {
 		closed(t, s)
 		s = opened(t, dir, nil)
 		switch err := s.Write(t.Context(), "x", raw(`9`)); slices {
-		case 1: // cannot be told from a crash before the commit
+		case 1: // looks like a crash before the commit
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func (t tail) digest() string {
 }
 
 // verify checks that a file holds what was committed, as far as that can be
-// told without reading all of it, and gives its tail. The tail is nil when nothing
+// seen without reading all of it, and gives its tail. The tail is nil when nothing
 // was committed, and when the file is missing or empty.
 func verify(d folder.Folder, name string, committed extent) (tail, error) {
 	size, _, err := d.Size(name)
@@ -314,7 +314,7 @@ func putMarker(d folder.Folder, name string) error {
 }
 
 // discardNew empties the files whose first slice was never synced. No position
-// was given out for them, so whoever wrote them has nothing committed there.
+// was given out for them, so their writer has nothing committed there.
 func discardNew(d folder.Folder, committed map[string]extent) error {
 	names, err := d.Names()
 	if err != nil {

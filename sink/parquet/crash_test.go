@@ -69,7 +69,7 @@ func (f *fate) collectUntil(t *testing.T, work []slice, step int) (dead bool) {
 		dead = true
 		die(s)
 	}()
-	if err := s.Open(t.Context(), f.committed, told); err != nil {
+	if err := s.Open(t.Context(), f.committed, sample); err != nil {
 		t.Fatalf("step %d: %v", step, err)
 	}
 	p := synced(t, s)
@@ -99,7 +99,7 @@ func (f *fate) collectUntil(t *testing.T, work []slice, step int) (dead bool) {
 // their order, and as many as enough says.
 func (f *fate) check(t testingT, enough func(got, committed int) bool) {
 	t.Helper()
-	for _, info := range told {
+	for _, info := range sample {
 		got, want := rows(t, f.dir, info.Name), f.rows[info.Name]
 		if len(got) > len(want) || !enough(len(got), len(want)) || !slices.EqualFunc(got, want[:len(got)], sameRow) {
 			t.Fatalf("%s has %d rows, and %d were committed; or they are others:\n%v\n%v", info.Name, len(got), len(want), got, want)
@@ -134,7 +134,7 @@ func TestDeathAtEachStep(t *testing.T) {
 			}
 			deaths++
 			f.check(t, func(got, committed int) bool { return got == committed && f.done == len(work) })
-			for _, info := range told {
+			for _, info := range sample {
 				for _, name := range files(t, filepath.Join(f.dir, info.Name)) {
 					_, part := numberOf(name, partName)
 					_, spool := numberOf(name, spoolName)
@@ -194,7 +194,7 @@ func TestAnySequenceReadsBack(t *testing.T) {
 		f := &fate{dir: filepath.Join(top, fmt.Sprint(n)), rows: map[string][]row{}}
 		s := small(f.dir)
 		open := func() {
-			if err := s.Open(rt.Context(), f.committed, told); err != nil {
+			if err := s.Open(rt.Context(), f.committed, sample); err != nil {
 				rt.Fatal(err)
 			}
 			f.committed = synced(rt, s)

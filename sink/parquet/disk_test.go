@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 func child(role string) {
 	role, dir, _ := strings.Cut(role, "\n")
 	s := New(dir)
-	err := s.Open(context.Background(), nil, told)
+	err := s.Open(context.Background(), nil, sample)
 	if err == nil {
 		err = s.Write(context.Background(), "talks", []collect.Record{rec("1", `1`)})
 	}
@@ -218,7 +218,7 @@ func TestLockEndsWithTheProcess(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	is(t, "the child", fmt.Sprint(line, err), "open\n<nil>")
-	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, told)); !ok {
+	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, sample)); !ok {
 		t.Error("two processes opened one folder")
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -29,8 +29,8 @@ type testingT interface {
 	Fatalf(format string, args ...any)
 }
 
-// told are the streams of most tests: a list and its details.
-var told = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
+// sample are the streams of most tests: a list and its details.
+var sample = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
 
 // small is a sink whose parts are complete after a few records.
 func small(dir string) *Sink {
@@ -42,7 +42,7 @@ func small(dir string) *Sink {
 // opened gives an open sink that closes with the test.
 func opened(t *testing.T, s *Sink, committed json.RawMessage) *Sink {
 	t.Helper()
-	if err := s.Open(t.Context(), committed, told); err != nil {
+	if err := s.Open(t.Context(), committed, sample); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })

@@ -33,7 +33,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 			c = l.Before[n-1]
 		}
 		s := sinkOn(l.Disk)
-		if err := s.Open(t.Context(), c.position, told); err != nil {
+		if err := s.Open(t.Context(), c.position, sample); err != nil {
 			t.Fatal(err)
 		}
 		holds(t, s, c)
@@ -44,7 +44,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 		for i := range slices {
 			key := fmt.Sprintf("%d-%d", len(l.Before), i)
 			r := rec(key, fmt.Sprintf(`{"text":"%0100d"}`, i)) // two make a part
-			for _, stream := range told {
+			for _, stream := range sample {
 				put(t, s, stream.Name, r)
 			}
 			position := synced(t, s)
@@ -64,7 +64,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 // holds checks the rows of each stream.
 func holds(t *testing.T, s *Sink, c committed) {
 	t.Helper()
-	for _, stream := range told {
+	for _, stream := range sample {
 		var keys []string
 		for _, r := range rows(t, s.dir, stream.Name) {
 			keys = append(keys, r.key)
@@ -116,7 +116,7 @@ func TestAPowerCutBringsNothingBackThatWasDiscarded(t *testing.T) {
 		if c.aside > 0 {
 			holds(t, s, committed{})
 		}
-		if err := s.Open(t.Context(), c.position, told); err != nil {
+		if err := s.Open(t.Context(), c.position, sample); err != nil {
 			t.Fatal(err)
 		}
 		l.Step()
@@ -125,13 +125,13 @@ func TestAPowerCutBringsNothingBackThatWasDiscarded(t *testing.T) {
 	}
 	powercut.Test(t, powercut.Plan{Draws: 1, Stride: 3}, func(t *testing.T, l *powercut.Life[committed]) {
 		s := sinkOn(l.Disk)
-		if err := s.Open(t.Context(), nil, told); err != nil {
+		if err := s.Open(t.Context(), nil, sample); err != nil {
 			t.Fatal(err)
 		}
 		c := committed{position: synced(t, s)}
 		l.Step()
 		l.Ack(c)
-		for _, stream := range told {
+		for _, stream := range sample {
 			put(t, s, stream.Name, rec("1", `{"text":"lost"}`))
 		}
 		synced(t, s)

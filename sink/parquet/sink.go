@@ -89,14 +89,14 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 
 // restore brings all streams to a position. It looks at all of them before it
 // changes the first.
-func (s *Sink) restore(top folder.Folder, p position, told []collect.StreamInfo) error {
+func (s *Sink) restore(top folder.Folder, p position, streams []collect.StreamInfo) error {
 	names := folders{}
 	for name := range p.Streams {
 		if _, err := names.claim(name); err != nil {
 			return err
 		}
 	}
-	for _, info := range told {
+	for _, info := range streams {
 		name, err := names.claim(info.Name)
 		if err != nil {
 			return err

@@ -223,7 +223,7 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := files(t, in)
-			err := small(dir).Open(t.Context(), p, told)
+			err := small(dir).Open(t.Context(), p, sample)
 			if _, ok := errors.AsType[*LostError](err); !ok {
 				t.Errorf("got %v, want a LostError", err)
 			}
@@ -250,7 +250,7 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, b, 0o600), os.Remove(filepath.Join(dir, "talks", partName(3)))); err != nil {
 			t.Fatal(err)
 		}
-		says(t, small(dir).Open(t.Context(), p, told), "is damaged in line 1", path)
+		says(t, small(dir).Open(t.Context(), p, sample), "is damaged in line 1", path)
 	})
 }
 
@@ -259,7 +259,7 @@ func TestForeignPartsAreNotTouched(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "talks", name)
 		plant(t, path, "mine")
-		err := New(dir).Open(t.Context(), nil, told)
+		err := New(dir).Open(t.Context(), nil, sample)
 		if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != path || f.Stream != "talks" {
 			t.Errorf("got %v, want a ForeignError", err)
 		}
@@ -285,7 +285,7 @@ func TestSetAside(t *testing.T) {
 	is(t, "nothing", fmt.Sprint(paths, err), "[] <nil>")
 	for _, want := range []string{"talks.20260506T070809Z.bak", "talks.20260506T070809Z.2.bak"} {
 		s := small(dir)
-		if err := s.Open(t.Context(), nil, told); err != nil {
+		if err := s.Open(t.Context(), nil, sample); err != nil {
 			t.Fatal(err)
 		}
 		put(t, s, "talks", rec("1", `1`))
@@ -302,10 +302,10 @@ func TestSetAside(t *testing.T) {
 func TestOneSinkAFolder(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, New(dir), nil)
-	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, told)); !ok {
+	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, sample)); !ok {
 		t.Error("two sinks opened one folder")
 	}
-	says(t, s.Open(t.Context(), nil, told), "open already")
+	says(t, s.Open(t.Context(), nil, sample), "open already")
 	closed(t, s)
 	closed(t, opened(t, New(dir), nil))
 }
@@ -334,7 +334,7 @@ func TestPositionsAndNamesThatAreRefused(t *testing.T) {
 		`{"files":{}}`, `{`, `[]`, `{}`, `{"streams":{"a":{"part":0,"spool":0}}}`, `{"streams":{"a":{"part":1,"spool":-1}}}`,
 		`{"streams":{"../a":{"part":1,"spool":0}}}`, `{"streams":{"a":{"part":1,"spool":0},"A":{"part":1,"spool":0}}}`,
 	} {
-		says(t, New(t.TempDir()).Open(t.Context(), json.RawMessage(p), told), "no file was changed", "--fresh")
+		says(t, New(t.TempDir()).Open(t.Context(), json.RawMessage(p), sample), "no file was changed", "--fresh")
 	}
 	for _, name := range []string{"", ".a", "a/b", `a\b`, "a\n", "\xff", "a.bak", strings.Repeat("x", 181)} {
 		says(t, New(t.TempDir()).Open(t.Context(), nil, []collect.StreamInfo{{Name: name}}), "rename the stream")
@@ -359,7 +359,7 @@ func page(n int) []collect.Record {
 // disk, with the parts that become complete on the way.
 func BenchmarkWriteSync(b *testing.B) {
 	s := New(b.TempDir())
-	if err := s.Open(b.Context(), nil, told); err != nil {
+	if err := s.Open(b.Context(), nil, sample); err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
@@ -377,7 +377,7 @@ func BenchmarkWriteSync(b *testing.B) {
 // BenchmarkConvert makes a part of 10,000 records of 1 KB.
 func BenchmarkConvert(b *testing.B) {
 	s := New(b.TempDir())
-	if err := s.Open(b.Context(), nil, told); err != nil {
+	if err := s.Open(b.Context(), nil, sample); err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()

@@ -53,7 +53,7 @@ func empty(d folder.Folder, stream string) error {
 	return nil
 }
 
-// verify checks that what was committed is there, as far as that can be told
+// verify checks that what was committed is there, as far as that can be seen
 // without reading all of it.
 func (s *stream) verify() error {
 	for n := int64(1); n < s.Part; n++ {
@@ -202,7 +202,7 @@ func (s *stream) syncSpool() error {
 	return nil
 }
 
-// committed is told that the mark was committed. A spool that is large enough
+// committed takes note that the mark was committed. A spool that is large enough
 // becomes a part that never changes, and the next one begins.
 func (s *stream) committed(target int64) error {
 	if s.outdated > 0 {

@@ -16,7 +16,7 @@ import (
 // The bounds of what is learned of a stream. Beyond the first three an object
 // or array is of anything, and passes as it is.
 const (
-	// maxDepth is how many levels of objects and arrays are told apart below a
+	// maxDepth is how many levels of objects and arrays are distinguished below a
 	// column.
 	maxDepth = 8
 	// maxMembers is how many properties an object within a column may have

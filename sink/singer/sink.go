@@ -22,8 +22,8 @@ type Sink struct {
 	streams map[string]*pipe.Stream
 	// done is how far each stream is with everything that was written.
 	done map[string]progress
-	// told is the shape of each stream's last SCHEMA.
-	told map[string]*shape
+	// sent is the shape of each stream's last SCHEMA.
+	sent map[string]*shape
 }
 
 var (
@@ -56,7 +56,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	}
 	*s = Sink{
 		w: s.w, out: pipe.NewWriter("singer", s.w), streams: pipe.Streams(streams),
-		done: done, told: map[string]*shape{},
+		done: done, sent: map[string]*shape{},
 	}
 	return nil
 }
@@ -93,11 +93,11 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 		return fmt.Errorf("singer: stream %q %w; none of %d records was written: take fewer fields in the records expression",
 			stream, err, len(records))
 	}
-	if s.told[stream] != known.shape {
+	if s.sent[stream] != known.shape {
 		if err := s.describe(about, known.shape); err != nil {
 			return err
 		}
-		s.told[stream] = known.shape
+		s.sent[stream] = known.shape
 	}
 	for _, members := range read {
 		if err := s.out.Line(recordLine(stream, known.shape.fitMembers(value{members: members}))); err != nil {
@@ -250,7 +250,7 @@ type state struct {
 	Bookmarks map[string]bookmark `json:"bookmarks"`
 }
 
-// bookmarks are the part of a position that a target is told.
+// bookmarks are the part of a position that a target gets.
 func bookmarks(streams map[string]progress) state {
 	s := state{map[string]bookmark{}}
 	for name, p := range streams {

@@ -93,10 +93,10 @@ func (o *own) shows(t *testing.T, want string) {
 func TestASliceIsInTheTablesOnceItIsCommitted(t *testing.T) {
 	const before, after = "1|1\n2|1", "1|2\n2|1\n3|2"
 	for _, c := range []struct {
-		name       string
-		sync, told bool // the slice was synced, the sink told of the commit
-		committed  bool // the state has the position
-		dead, next string
+		name           string
+		sync, informed bool // the slice was synced, the sink informed of the commit
+		committed      bool // the state has the position
+		dead, next     string
 	}{
 		{"written", false, false, false, before, before},
 		{"staged", true, false, false, before, before},
@@ -116,7 +116,7 @@ func TestASliceIsInTheTablesOnceItIsCommitted(t *testing.T) {
 			if c.committed {
 				o.position = p
 			}
-			if c.told {
+			if c.informed {
 				if err := o.sink.Committed(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}

@@ -3,7 +3,7 @@
 //
 // It passes the same contract as store/sqlite, except that nothing of it is
 // durable: the state ends with the process, so the next one collects everything
-// anew and has no record of what was owed. Use store/sqlite for anything whose
+// again and has no record of what was owed. Use store/sqlite for anything whose
 // position, owed work or learned rate has to outlive the process.
 //
 // All methods are safe for concurrent use. Each takes effect whole or not at

@@ -151,7 +151,7 @@ func (s *Store) Runs(ctx context.Context, connection string, limit int) (list []
 }
 
 // show is a run as it is given out. One that lost its lease was marked so by
-// whoever took over, so that only the present holder can have expired.
+// the run that took over, so that only the present holder can have expired.
 func (u *run) show(now time.Time) collect.Run {
 	shown := u.Run
 	if u.State == collect.RunRunning && !now.Before(u.of.expires) {

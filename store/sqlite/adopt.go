@@ -119,7 +119,7 @@ func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
 	})
 }
 
-// move copies all that old knows of a connection. Numbers are given anew, in their
+// move copies all that old knows of a connection. Rows get new numbers, in their
 // order.
 func move(run runner, connection string, at collect.Location) error {
 	const (

@@ -21,7 +21,7 @@ import (
 // exists gets the new reason, error, instants and status, and the new locator
 // and parent when there are any; its attempts are added to, where a negative
 // number takes back but never below 0. A gap that was recovered and opens
-// again is a new debt: its attempts and first seen begin anew.
+// again is a new debt: its attempts and first seen begin again.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
 	if len(c.Items) > 0 && c.Stream == "" {
 		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.path, len(c.Items))

@@ -273,12 +273,12 @@ func leaseFile(path string, connection, token int64) string {
 // lease: it is then waited for until it expires.
 func (a *alive) take(connection, token int64) {
 	name := a.name(connection, token)
-	// The file gets its name once it is locked: whoever finds it finds it so.
+	// The file gets its name once it is locked: a process that finds it finds it so.
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return
 	}
-	// Whoever may read the store may ask who is alive.
+	// A user that may read the store may ask who is alive.
 	if info, err := os.Stat(a.path); err == nil {
 		_ = f.Chmod(0o600 | info.Mode().Perm()&0o444)
 	}
@@ -297,7 +297,7 @@ func (a *alive) take(connection, token int64) {
 
 // leaseOfTheDead reports whether a lease's lock file is there and nobody has it
 // locked. Asking takes the lock for a moment, so that of two who ask at once one
-// may take the other for the holder: whoever is dead is so the next time, too.
+// may take the other for the holder: a dead one is so the next time, too.
 // The right to read suffices.
 func leaseOfTheDead(path string, connection, token int64) bool {
 	f, err := os.Open(leaseFile(path, connection, token))

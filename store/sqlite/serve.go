@@ -15,8 +15,8 @@ import (
 )
 
 // Serve leases the next gaps in fair order. See [collect.Store]. The order is
-// that of the last attempt, or of being seen first: whoever was tried goes to
-// the back, and nobody who waits is overtaken by those who come later.
+// that of the last attempt, or of being seen first: a gap that was tried goes to
+// the back, and none that waits is overtaken by later ones.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
 	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
 		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.path, ask.MaxBytes, ask.MaxRows)

@@ -382,7 +382,7 @@ func backlogCounts(t *testing.T, s collect.Store) {
 	}
 	owed(map[string]int64{"circuit_open": 5, "rate_limited": 1}, 0)
 
-	// Whoever opens it again decides where it begins.
+	// The caller that opens it again decides where it begins.
 	for _, since := range []string{"9", "", "2"} {
 		g.Since, g.Cursor = since, ""
 		commit(t, s, l, collect.Commit{Opened: []collect.Gap{g}})

@@ -150,7 +150,7 @@ var sources = sync.OnceValue(func() error {
 })
 
 // Sources makes go test take the test's result for stale once the program has
-// changed, or fails the test. Whoever starts [Program] itself calls it; what
+// changed, or fails the test. A test that starts [Program] itself must call it; what
 // starts processes here does.
 func Sources(t *testing.T) {
 	t.Helper()

@@ -60,7 +60,7 @@
 // # Strangers
 //
 // Strangers are a Poisson stream drawn from the seed alone, so that it is the
-// same whoever else calls, with stretches and gaps of random length where the
+// same whatever other clients do, with stretches and gaps of random length where the
 // scenario has them come and go. Each costs the mean cost and is busy for the median
 // latency. They share limits and faults, but not blocks and suspension, which
 // fall on the credential.

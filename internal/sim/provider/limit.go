@@ -122,7 +122,7 @@ func (b *bucket) quota(now time.Duration) Quota {
 
 func (b *bucket) clone() limiter { c := *b; return &c }
 
-// fixed is a counter that begins anew at a window's end.
+// fixed is a counter that begins again at a window's end.
 type fixed struct {
 	configured int
 	window     time.Duration

@@ -28,7 +28,7 @@ type Verdict struct {
 	Suspended bool
 	// Status is the HTTP status; 0 for a reset.
 	Status int
-	// RetryAfter is what the client is told to wait, rounded as the
+	// RetryAfter is the wait that the answer advertises, rounded as the
 	// scenario's style has it; meaningful only with HasRetryAfter.
 	RetryAfter    time.Duration
 	HasRetryAfter bool

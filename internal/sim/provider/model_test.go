@@ -40,7 +40,7 @@ func TestPenaltyLengthensWhenPushed(t *testing.T) {
 				i, step.at, v.Admitted, v.Limit, m.BlockedUntil(), step.admit, step.limit, step.blocked)
 		}
 		if v.Throttled && v.RetryAfter < m.BlockedUntil()-step.at {
-			t.Errorf("step %d: told to wait %s, which is within the block", i, v.RetryAfter)
+			t.Errorf("step %d: advertises a wait of %s, which is within the block", i, v.RetryAfter)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func TestFreeAgreesWithArrive(t *testing.T) {
 	})
 }
 
-// TestRetryAfterIsEnough: who waits as told, alone, is admitted.
+// TestRetryAfterIsEnough: a client that waits as advertised, alone, is admitted.
 func TestRetryAfterIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t, everyKind...)
@@ -216,7 +216,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 				continue
 			}
 			if again := m.Clone().Arrive(c.at+v.RetryAfter, 0, c.cost, c.busy); !again.Admitted {
-				t.Fatalf("refused by %q at %s although told to wait %s", again.Limit, c.at, v.RetryAfter)
+				t.Fatalf("refused by %q at %s after the advertised wait of %s", again.Limit, c.at, v.RetryAfter)
 			}
 		}
 	})
@@ -255,7 +255,7 @@ func TestClonesAndRunsAgree(t *testing.T) {
 	})
 }
 
-func TestStrangersAreTheSameWhoeverCalls(t *testing.T) {
+func TestStrangersAreTheSameWhateverClientsDo(t *testing.T) {
 	s := parse(t, `
   limits: [{kind: token_bucket, rate: 10/s, burst: 10}]
   strangers: {rate: 8/s}

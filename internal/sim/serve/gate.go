@@ -41,7 +41,7 @@ type Call struct {
 	Model string
 	// Scope is whose limits it meets: calls of one scope have all limits of the
 	// scenario to themselves, concurrency as the model has it: a call is under way
-	// as long as it is busy, whoever waits for it. Empty, the default, is the
+	// as long as it is busy, also when its client has gone. Empty, the default, is the
 	// limits that all share. Beyond 1,000 scopes, further ones share one.
 	Scope string
 	// Cost is what it weighs on limits that count cost, above 0.
@@ -160,7 +160,7 @@ func (v *Visit) Pause(ctx context.Context, d time.Duration) bool { return wait(c
 func (v *Visit) Unwrap() http.ResponseWriter { return v.ResponseWriter }
 
 // Use counts what an admitted request used, beyond what was counted before. Count
-// before the answer goes out: then whoever has it finds it in the stats.
+// before the answer goes out: then a client that has it finds it in the stats.
 func (v *Visit) Use(u Usage) {
 	s := v.gate.server
 	s.mu.Lock()
@@ -211,7 +211,7 @@ type place struct {
 }
 
 // apart takes the limits of concurrency out of a scenario. The model frees a
-// place after the busy time that it was told; only the server knows when a
+// place after the busy time that it was given; only the server knows when a
 // stream ended, or was left.
 func apart(s *scenario.Scenario) (*scenario.Scenario, []place) {
 	rest, places := *s, []place(nil)
@@ -316,7 +316,7 @@ type Entry struct {
 	// Limit names what refused it: a limit, "penalty", "outage", "reset" or
 	// "suspended"; empty when admitted.
 	Limit string `json:"limit,omitempty"`
-	// RetryAfterMS is what the client was told to wait; absent when nothing was said.
+	// RetryAfterMS is the advertised wait; absent without one.
 	RetryAfterMS *float64 `json:"retry_after_ms,omitempty"`
 }
 
@@ -355,7 +355,7 @@ func ReadLog(r io.Reader) iter.Seq2[Entry, error] {
 }
 
 // journal writes entries, each with one Write, so that a killed process leaves
-// whole lines and whoever has an answer finds its line.
+// whole lines and a client that has an answer finds its line.
 type journal struct {
 	mu  sync.Mutex
 	to  io.Writer

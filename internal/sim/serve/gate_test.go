@@ -56,8 +56,8 @@ provider:
   latency: {p50: 10s, uplink_p50: 1s, uplink_p99: 1s}
   limits: [{kind: cost_window, limit: 12, window: 1m}]
 `, serve.Options{APIs: []serve.API{till{}}, Log: &log})
-		visit := func(path, key string, patience time.Duration) *httptest.ResponseRecorder {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		visit := func(path, key string, timeout time.Duration) *httptest.ResponseRecorder {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 			r.Header.Set("Key", key)
@@ -85,7 +85,7 @@ provider:
 		for _, e := range entries(t, &log) {
 			statuses = append(statuses, e.Status)
 			if e.Cost != 5 || e.Model != "m" || e.Path != "/till" {
-				t.Errorf("entry %+v, want what the API told", e)
+				t.Errorf("entry %+v, want what the API reported", e)
 			}
 		}
 		if want := []int{200, 499, 429, 418}; len(statuses) != 4 || [4]int(statuses) != [4]int(want) {

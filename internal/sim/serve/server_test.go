@@ -181,15 +181,15 @@ func TestClientThatGoesAway(t *testing.T) {
 		var log bytes.Buffer
 		s := server(t, "name: far\nprovider: {latency: {p50: 10s, uplink_p50: 1s, uplink_p99: 1s}}\n", serve.Options{Log: &log})
 		c := client(t, s)
-		for _, patience := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		for _, timeout := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider/conversations", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if res, err := c.Do(req); err == nil {
 				_ = res.Body.Close()
-				t.Errorf("an answer came within %s", patience)
+				t.Errorf("an answer came within %s", timeout)
 			}
 			cancel()
 			synctest.Wait()

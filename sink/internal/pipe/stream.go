@@ -30,7 +30,7 @@ const (
 	ValueProperty = "_headway_value"
 )
 
-// Stream is how the records of a stream are told apart. Make one with [NewStream].
+// Stream is how the records of a stream are distinguished. Make one with [NewStream].
 type Stream struct {
 	Name string
 	// Keys are the properties that together identify a record.

@@ -247,7 +247,7 @@ func (a *API) crowd(u *user, more int) (mine, all int) {
 
 // tell puts what the limits have left into the header.
 func (a *API) tell(v *serve.Visit) {
-	for _, q := range slices.Backward(v.Quotas) { // the first of a kind is told
+	for _, q := range slices.Backward(v.Quotas) { // the first of a kind is advertised
 		switch q.Kind {
 		case scenario.SlidingWindow:
 			v.Header().Set("X-Ms-Ratelimit-Burst-Remaining-Xrm-Requests", strconv.FormatInt(int64(q.Remaining), 10))

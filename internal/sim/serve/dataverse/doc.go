@@ -26,7 +26,7 @@
 // A user is a bearer token. Each user has on each web server: 6,000 requests and
 // 1,200 s of execution in any 300 s, and 52 requests at once; or what the scenario
 // says. A refusal is a 429 with Dataverse's code and Retry-After. The first begins
-// a block of 5 s; whoever comes during a block doubles it, up to 300 s; 120 s
+// a block of 5 s; a request during a block doubles it, up to 300 s; 120 s
 // without a refusal after its end forgive. Execution is charged on admission.
 // Requests go to the servers in turn, unless the cookie ARRAffinity names one.
 // Every answer to a known user tells x-ms-dop-hint, and what the limits of that user and
@@ -63,7 +63,7 @@
 // With [Options].Scale n all times are n times shorter: windows, execution,
 // latency, penalties, and the time of hints. Retry-After is in whole seconds,
 // rounded up, so the exact wait goes along in Retry-After-Ms, as it is: a client
-// waits so long. What remains of execution, and the texts, are told unscaled.
+// waits so long. What remains of execution, and the texts, are given unscaled.
 //
 // Do not use it to learn what Dataverse takes: it has no columns, types, plug-ins or
 // privileges. An API is for one server, and safe for concurrent use. Time is real,

@@ -226,7 +226,7 @@ func TestKneesMakeBatchesLonger(t *testing.T) {
 	}
 }
 
-func TestScaledTimeIsTold(t *testing.T) {
+func TestScaledTimeIsAdvertised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := environ(t, "", dataverse.Options{Scale: 60, Overhead: 20 * time.Second}, nil)
 		p := e.Scenario().Provider
@@ -303,7 +303,7 @@ func TestABatchIsWrittenThoughItsClientWentAway(t *testing.T) {
 	})
 }
 
-func TestOutagesAreToldAsOverload(t *testing.T) {
+func TestOutagesLookLikeOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := environ(t, "name: t\nprovider: {latency: {p50: 1ms, uplink_p50: 0s, uplink_p99: 0s}, faults: [{kind: outage, at: 0s, for: 1m}]}\n", dataverse.Options{}, nil)
 		w := e.bulk("CreateMultiple", `"n":1`)

@@ -31,7 +31,7 @@ type table struct {
 	seed     uint64
 	rows     map[identity]uint64   // the hash of the columns
 	unnamed  map[uint64]struct{}   // hashes of rows that were created without a name
-	told     map[identity]struct{} // rows whose trouble was had
+	failed   map[identity]struct{} // rows whose trouble was had
 	counts   SetCounts
 	checksum uint64
 	made     uint64 // ids that were given
@@ -40,7 +40,7 @@ type table struct {
 func newTable(name string, seed uint64) *table {
 	return &table{
 		name: name, seed: seed,
-		rows: make(map[identity]uint64), unnamed: make(map[uint64]struct{}), told: make(map[identity]struct{}),
+		rows: make(map[identity]uint64), unnamed: make(map[uint64]struct{}), failed: make(map[identity]struct{}),
 	}
 }
 
@@ -142,8 +142,8 @@ func (t *table) first(r *row) bool {
 	if !r.named {
 		about = digest(strconv.FormatUint(r.sum, 10))
 	}
-	_, had := t.told[about]
-	t.told[about] = struct{}{}
+	_, had := t.failed[about]
+	t.failed[about] = struct{}{}
 	return !had
 }
 

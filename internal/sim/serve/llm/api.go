@@ -75,7 +75,7 @@ func (a *API) Mount(mux *http.ServeMux, gate *serve.Gate) {
 	}
 }
 
-// dialect is one provider's language: how it is told who calls, how it tells of
+// dialect is one provider's API: how a call names its caller, how it reports
 // its limits, and how it says what went wrong.
 type dialect interface {
 	// credential is the caller's; empty for none.
@@ -127,7 +127,7 @@ type trouble struct {
 	limit *serve.Quota // that throttles; nil when it counts neither calls nor tokens
 	cost  int          // in tokens
 	wait  time.Duration
-	told  bool // wait is to be told
+	said  bool // the answer says wait
 }
 
 // port serves an endpoint.
@@ -190,7 +190,7 @@ func (p port) generate(w http.ResponseWriter, r *http.Request, c call, key strin
 	case v.Suspended:
 		t.kind = suspended
 	case v.Throttled:
-		t.kind, t.wait, t.told = throttled, v.RetryAfter, v.HasRetryAfter
+		t.kind, t.wait, t.said = throttled, v.RetryAfter, v.HasRetryAfter
 		for i := range v.Quotas {
 			if q := &v.Quotas[i]; q.Name == v.Limit {
 				t.limit = q
@@ -201,7 +201,7 @@ func (p port) generate(w http.ResponseWriter, r *http.Request, c call, key strin
 	case f.ailment == spent:
 		t.kind = exhausted
 	case f.ailment == throttling:
-		t.kind, t.wait, t.told = throttled, time.Second, true
+		t.kind, t.wait, t.said = throttled, time.Second, true
 	default:
 		p.reply(v, r, a, f)
 		return

@@ -42,8 +42,8 @@
 // limit. A limit of concurrency counts streams that are really under way. The
 // scenario's retry_after says whether and how exactly a refusal tells the wait,
 // the endpoint's language in what fields; its headers and status are not used. An
-// outage of the scenario is told as overload. A window of 23 hours or more is
-// told as a day's.
+// outage of the scenario looks like overload. A window of 23 hours or more is
+// called a day's.
 //
 // # Trouble on demand
 //

@@ -67,9 +67,9 @@ func (gemini) refuse(_ http.Header, t trouble) (int, any) {
 // the wait is within a minute and does not end the violation, as in the wild.
 func (t trouble) geminiDetails() []any {
 	var all []any
-	q, wait, told := t.limit, t.wait, t.told
+	q, wait, said := t.limit, t.wait, t.said
 	if t.kind == exhausted {
-		q, wait, told = &serve.Quota{}, 34*time.Second, true
+		q, wait, said = &serve.Quota{}, 34*time.Second, true
 		q.Kind, q.Window, q.Limit = scenario.FixedWindow, 24*time.Hour, 1
 	}
 	if q != nil {
@@ -95,7 +95,7 @@ func (t trouble) geminiDetails() []any {
 			}},
 		})
 	}
-	if told {
+	if said {
 		all = append(all, map[string]string{
 			"@type":      "type.googleapis.com/google.rpc.RetryInfo",
 			"retryDelay": strconv.FormatFloat(ceil(wait, time.Millisecond).Seconds(), 'f', -1, 64) + "s",

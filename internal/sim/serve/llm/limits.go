@@ -20,7 +20,7 @@ var builtin []byte
 type Limits struct {
 	// RequestsPerMinute and TokensPerMinute hold in any stretch of a minute.
 	RequestsPerMinute, TokensPerMinute int
-	// RequestsPerDay begins anew at midnight UTC.
+	// RequestsPerDay begins again at midnight UTC.
 	RequestsPerDay int
 }
 
@@ -88,7 +88,7 @@ func window(q *serve.Quota) string {
 // retryAfter tells a throttle's wait in the header, also in milliseconds where
 // the provider does.
 func retryAfter(h http.Header, t trouble, millis bool) {
-	if !t.told {
+	if !t.said {
 		return
 	}
 	h.Set("Retry-After", strconv.FormatInt(int64(ceil(t.wait, time.Second)/time.Second), 10))

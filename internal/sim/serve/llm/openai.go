@@ -79,7 +79,7 @@ func (openAI) refuse(h http.Header, t trouble) (int, any) {
 			message += fmt.Sprintf(" on %s per %s: Limit %s, Used %s, Requested %d",
 				what, window(q), whole(q.Limit), whole(q.Limit-q.Remaining), wanted)
 		}
-		if t.told {
+		if t.said {
 			message += ". Please try again in " + ceil(t.wait, time.Millisecond).String()
 		}
 		return failure(http.StatusTooManyRequests, what, "rate_limit_exceeded", message+".")
@@ -144,7 +144,7 @@ func (a azure) refuse(h http.Header, t trouble) (int, any) {
 		if t.limit != nil && t.limit.Kind == scenario.CostWindow {
 			f.Error.Message = "Requests to this deployment have exceeded the token rate limit of your current pricing tier."
 		}
-		if t.told {
+		if t.said {
 			f.Error.Message += fmt.Sprintf(" Please retry after %d seconds.", ceil(t.wait, time.Second)/time.Second)
 		}
 	case malformed, oversized, exhausted, overloaded, suspended:
