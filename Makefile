@@ -36,8 +36,8 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
 	$(GO) run -exec true ./cmd/headway && \
 	$(GO) test $$race -vet=off -p $$((cores + 2)) -timeout $(TIMEOUT) ./e2e/crash ./e2e/hold ./collect ./internal/sim ./... || exit 1; \
-	$(GO) -C arena test $$race -timeout $(TIMEOUT) ./... & arena=$$!; code=0; \
-	$(GO) -C e2e/sdk test $$race -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
+	$(GO) -C arena test $$race -vet=off -timeout $(TIMEOUT) ./... & arena=$$!; code=0; \
+	$(GO) -C e2e/sdk test $$race -vet=off -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
 
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
@@ -74,6 +74,8 @@ lint: ## Run the linters of .golangci.yml (the first run builds them, in minutes
 
 vet: ## Run go vet.
 	$(GO) vet ./...
+	$(GO) -C arena vet ./...
+	$(GO) -C e2e/sdk vet ./...
 
 fmt: ## Format all Go files.
 	gofmt -s -w .
