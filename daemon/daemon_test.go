@@ -143,8 +143,8 @@ func TestReloadIsWholeOrNothing(t *testing.T) {
 		return n
 	}
 	for what, c := range map[string]struct{ text, want string }{
-		"broken":         {openai(url, "    quota: {global: {max_daily_calls: many}}\n"), "max_daily_calls is \"many\""},
-		"another folder": {openai(url, "") + "state: " + t.TempDir() + "\n", "state is given twice"},
+		"broken":         {openai(url, "    quota: {global: {max_daily_calls: many}}\n"), "max_daily_calls: is \"many\""},
+		"another folder": {openai(url, "") + "state: " + t.TempDir() + "\n", "state: is set twice, first at line "},
 		"connections":    {openai(url, "") + "max_connections: 7\n", "max_connections is 7, was 4096, and cannot change while the daemon runs"},
 		"format":         {openai(url, "") + "log: {format: json}\n", "log.format: json is true, was false"},
 	} {

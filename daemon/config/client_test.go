@@ -94,9 +94,9 @@ keys:
 		t.Fatal(err)
 	}
 	err = c.Check("h.yaml", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	want := `h.yaml: keys[0].expires is 2020-01-31T00:00:00Z, which is past: the key "old" lets nobody in, must be later, or the key deleted
-h.yaml: keys[1].providers[1] is "nowhere", which is not a provider here, must be the name of a provider of this file, or a pattern of one
-h.yaml: keys[1].providers[2] is "y*", which is not a provider here, must be the name of a provider of this file, or a pattern of one`
+	want := `h.yaml: keys[0].expires: is 2020-01-31T00:00:00Z, which is past: the key "old" lets nobody in; want later, or the key deleted
+h.yaml: keys[1].providers[1]: is "nowhere", which is not a provider here; want the name of a provider of this file, or a pattern of one
+h.yaml: keys[1].providers[2]: is "y*", which is not a provider here; want the name of a provider of this file, or a pattern of one`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -7,10 +7,10 @@
 //	providers:
 //	  openai:
 //	    api: openai
-//	    key: {env: OPENAI_API_KEY}
+//	    key: ${OPENAI_API_KEY}
 //	    quota: {global: {calls_per_minute: 60, tokens_per_minute: 20000}}
 //
-// Secrets never stand in the file: they are {env: NAME} or {file: PATH}, and
+// Secrets never stand in the file: they are ${NAME} or ${file:PATH}, and
 // print as that. A budget has the keys of [quota.Config] in lower case with
 // underscores; two switches are said positively, adaptive_scaling and forecast, both
 // true by default. What the environment says of a budget goes over the one at the

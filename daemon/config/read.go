@@ -7,89 +7,87 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml/ast"
 	"github.com/robfig/cron/v3"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/quotafile"
-	"github.com/headway-go/headway/internal/yamlnode"
 	"github.com/headway-go/headway/quota"
 )
 
 // MaxSize is how large a file may be, in bytes.
 const MaxSize = quotafile.MaxSize
 
-// Read reads the file's bytes. The name stands for the file in errors, which
-// are *[Problem], all of them joined; then the configuration is zero. getenv is
+// Read reads the file's bytes. The name stands for the file in errors, which are an
+// [*Error] with everything that is wrong; then the configuration is zero. getenv is
 // os.Getenv or anything like it. Bytes that are not a configuration are an error,
 // never a panic.
 func Read(name string, data []byte, getenv func(string) string) (Config, error) {
-	r := &reader{file: yamlnode.Clip(name), getenv: getenv}
-	root, problems := quotafile.Root(r.file, "one YAML mapping with keys such as listen and providers", data)
-	r.take(problems)
+	root, file := configfile.Parse(name, data, configfile.Options{
+		What: "configuration", Want: "keys such as listen and providers",
+		Env: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
+	})
 	var c Config
-	if root != nil {
-		if m := r.section(root, ""); m != nil {
-			c = m.config()
-			m.done()
-		}
+	if m := root.Section(); m != nil {
+		c = section{m}.config()
+		m.Done()
 	}
-	if len(r.problems) == 0 {
-		r.environment(&c)
-	}
-	if err := r.err(); err != nil {
+	if err := file.Err(); err != nil {
 		return Config{}, err
 	}
-	c.Warnings = r.warnings
+	c.Warnings = file.Warnings()
+	if err := c.environment(name, getenv); err != nil {
+		return Config{}, err
+	}
 	return c, nil
 }
 
-func (m *section) config() Config {
+func (m section) config() Config {
 	c := Config{
 		Listen: DefaultListen, State: DefaultState, Drain: DefaultDrain, MaxConnections: DefaultMaxConnections,
 		Log: Log{Level: slog.LevelInfo},
 	}
-	m.text("listen", &c.Listen)
-	if s := m.below("tls"); s != nil {
+	m.Text("listen", &c.Listen)
+	if s := m.below("tls"); s.Section != nil {
 		c.TLS = &TLS{}
 		s.file("cert", &c.TLS.Cert)
 		s.file("key", &c.TLS.Key)
-		s.done()
+		s.Done()
 	}
-	m.boolean("insecure", &c.Insecure)
-	c.Hosts = m.texts("hosts")
-	m.text("state", &c.State)
-	m.duration("drain", &c.Drain, 100*time.Millisecond, time.Hour)
-	m.integer("max_connections", &c.MaxConnections, 1, 1_000_000)
-	if s := m.below("clients"); s != nil {
-		s.duration("body_stall", &c.Clients.BodyStall, time.Second, 24*time.Hour)
-		s.size("body_rate", &c.Clients.BodyRate, 1, 1<<30)
-		s.duration("answer_stall", &c.Clients.AnswerStall, time.Second, 24*time.Hour)
-		s.done()
+	m.Bool("insecure", &c.Insecure)
+	c.Hosts = m.Texts("hosts")
+	m.Text("state", &c.State)
+	m.Duration("drain", &c.Drain, 100*time.Millisecond, time.Hour)
+	configfile.Int(m.Section, "max_connections", &c.MaxConnections, 1, 1_000_000)
+	if s := m.below("clients"); s.Section != nil {
+		s.Duration("body_stall", &c.Clients.BodyStall, time.Second, 24*time.Hour)
+		s.Size("body_rate", &c.Clients.BodyRate, 1, 1<<30)
+		s.Duration("answer_stall", &c.Clients.AnswerStall, time.Second, 24*time.Hour)
+		s.Done()
 	}
-	if s := m.below("log"); s != nil {
-		choice(s, "level", &c.Log.Level, map[string]slog.Level{
+	if s := m.below("log"); s.Section != nil {
+		configfile.Choice(s.Section, "level", &c.Log.Level, map[string]slog.Level{
 			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 		}, "debug", "info", "warn", "error")
-		choice(s, "format", &c.Log.JSON, map[string]bool{"text": false, "json": true}, "text", "json")
-		s.done()
+		configfile.Choice(s.Section, "format", &c.Log.JSON, map[string]bool{"text": false, "json": true}, "text", "json")
+		s.Done()
 	}
-	if s := m.below("metrics"); s != nil {
+	if s := m.below("metrics"); s.Section != nil {
 		c.Telemetry = s.telemetry()
-		s.done()
+		s.Done()
 	}
-	if s := m.below("collections"); s != nil {
+	if s := m.below("collections"); s.Section != nil {
 		c.Collections = s.collections()
-		s.done()
+		s.Done()
 	}
 	m.providers(&c)
-	if n := m.take("quota"); n != nil {
-		c.Quota = m.quota(n, "quota")
+	if n := m.Take("quota"); n != nil {
+		q := quotafile.Section(n)
+		c.Quota = &q
 		if len(c.Quota.Quota.Models) == 0 { // who lists none means all
 			c.Quota.Quota.Models = map[string]quota.Model{OtherModels: {}}
 		}
@@ -103,144 +101,106 @@ func (m *section) config() Config {
 }
 
 // cors reads which web pages may call.
-func (m *section) cors(c *Config) {
+func (m section) cors(c *Config) {
 	s := m.below("cors")
-	if s == nil {
+	if s.Section == nil {
 		return
 	}
-	c.CORS = &CORS{MaxAge: 10 * time.Minute, Origins: s.texts("origins")}
-	s.duration("max_age", &c.CORS.MaxAge, 0, 24*time.Hour)
-	s.done()
+	c.CORS = &CORS{MaxAge: 10 * time.Minute, Origins: s.Texts("origins")}
+	s.Duration("max_age", &c.CORS.MaxAge, 0, 24*time.Hour)
+	s.Done()
 	if len(c.CORS.Origins) == 0 {
-		m.r.fail(s.node, s.at("origins"), "empty", "a list of origins such as https://app.example")
+		s.fail("origins", "empty", "a list of origins such as https://app.example")
 	}
 	for i, origin := range c.CORS.Origins {
-		at := fmt.Sprintf("%s[%d]", s.at("origins"), i)
+		at := fmt.Sprintf("origins[%d]", i)
 		if origin == "*" {
 			if c.Open() {
-				m.r.fail(s.node, at, `"*" without keys`, "an origin such as https://app.example: else every web page may call")
+				s.fail(at, `"*" without keys`, "an origin such as https://app.example: else every web page may call")
 			}
 			continue
 		}
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
-			m.r.fail(s.node, at, yamlnode.Quoted(origin), "scheme and host as browsers name them, such as https://app.example")
+			s.fail(at, configfile.Quote(origin), "scheme and host as browsers name them, such as https://app.example")
 		}
 	}
 }
 
 // collections reads what is collected when. The files themselves are read by
 // whoever collects.
-func (m *section) collections() *Collections {
+func (m section) collections() *Collections {
 	c := &Collections{Schedule: DefaultSchedule, Running: DefaultRunning}
-	m.text("dir", &c.Dir)
-	if !m.has("dir") {
-		m.r.fail(m.node, m.at("dir"), "missing", "the folder of the connection files")
-	}
-	m.text("schedule", &c.Schedule)
+	m.Text("dir", &c.Dir)
+	m.Require("dir", "the folder of the connection files")
+	m.Text("schedule", &c.Schedule)
 	if _, err := cron.ParseStandard(c.Schedule); err != nil {
-		m.r.fail(m.take("schedule"), m.at("schedule"), yamlnode.Quoted(c.Schedule), "five fields such as \"*/15 * * * *\", or \"@every 15m\"")
+		m.fail("schedule", configfile.Quote(c.Schedule), "five fields such as \"*/15 * * * *\", or \"@every 15m\"")
 	}
-	m.integer("running", &c.Running, 1, 10_000)
+	configfile.Int(m.Section, "running", &c.Running, 1, 10_000)
 	return c
 }
 
 // telemetry reads where traces and metrics go; nil without an otlp section.
-func (m *section) telemetry() *Telemetry {
+func (m section) telemetry() *Telemetry {
 	s := m.below("otlp")
-	if s == nil {
+	if s.Section == nil {
 		return nil
 	}
 	t := &Telemetry{Interval: 30 * time.Second, Sample: 1}
-	n := s.take("endpoint")
-	text, _ := n.(*ast.StringNode)
-	switch {
-	case n == nil:
-		s.r.fail(s.node, s.at("endpoint"), "missing", "the collector's base URL, such as http://localhost:4318")
-	case text == nil:
-		s.r.fail(n, s.at("endpoint"), shape(n), "a URL")
-	default:
-		u, bound := upstream(text.Value)
-		if bound != "" {
-			s.r.fail(n, s.at("endpoint"), "a URL that cannot be used", bound)
-			break
-		}
+	s.Require("endpoint", "the collector's base URL, such as http://localhost:4318")
+	if u := s.url("endpoint"); u != nil {
 		t.Endpoint = u.String()
 	}
-	if headers := s.below("headers"); headers != nil {
+	if headers := s.below("headers"); headers.Section != nil {
 		t.Headers = map[string]Secret{}
-		for _, p := range headers.pairs {
-			t.Headers[p.name] = headers.headerValue(p.name)
+		for _, f := range headers.Fields() {
+			t.Headers[f.Name] = headers.header(f.Name)
 		}
 	}
-	s.duration("interval", &t.Interval, time.Second, time.Hour)
-	s.share("sample", &t.Sample)
-	s.done()
+	s.Duration("interval", &t.Interval, time.Second, time.Hour)
+	s.Number("sample", &t.Sample, 0, 1)
+	s.Done()
 	return t
 }
 
-// file reads the name of a file, which must be there and readable.
-func (m *section) file(key string, into *string) {
-	m.text(key, into)
-	if *into == "" {
-		if !m.has(key) {
-			m.r.fail(m.node, m.at(key), "missing", "the name of a PEM file")
-		}
-		return
-	}
-	f, err := os.Open(*into)
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		m.r.fail(m.take(key), m.at(key), fmt.Sprintf("%s, which cannot be read: %v", yamlnode.Quoted(*into), cause(err)), "a PEM file")
-	}
-}
-
-func (m *section) quota(n ast.Node, path string) *quotafile.Settings {
-	s, problems := quotafile.Section(m.r.file, path, n)
-	m.r.take(problems)
-	return &s
-}
-
 // keys reads a list of keys.
-func (m *section) keys(list string, c *Config, admin bool) (all []keys.Key) {
+func (m section) keys(list string, c *Config, admin bool) (all []keys.Key) {
 	ids := map[string]bool{}
-	for i, n := range m.list(list) {
-		path := fmt.Sprintf("%s[%d]", m.at(list), i)
-		s := m.r.section(n, path)
-		if s == nil {
+	for _, n := range m.List(list) {
+		s := section{n.Section()}
+		if s.Section == nil {
 			continue
 		}
 		k := keys.Key{Admin: admin}
-		s.text("id", &k.ID)
-		s.text("hash", &k.Hash)
+		s.Text("id", &k.ID)
+		s.Text("hash", &k.Hash)
 		if !admin {
-			s.text("tenant", &k.Tenant)
-			s.text("agent", &k.Agent)
-			k.Models = s.texts("models")
-			k.Providers = s.texts("providers")
-			s.boolean("uploads", &k.Uploads)
-			s.integer("priority", &k.Priority, -1000, 1000)
-			s.integer("priority_max", &k.PriorityMax, -1000, 1000)
+			s.Text("tenant", &k.Tenant)
+			s.Text("agent", &k.Agent)
+			k.Models = s.Texts("models")
+			k.Providers = s.Texts("providers")
+			s.Bool("uploads", &k.Uploads)
+			configfile.Int(s.Section, "priority", &k.Priority, -1000, 1000)
+			configfile.Int(s.Section, "priority_max", &k.PriorityMax, -1000, 1000)
 		}
 		s.instant("expires", &k.Expires)
-		s.done()
+		s.Done()
 		if _, err := keys.New([]keys.Key{k}); err != nil {
-			m.r.fail(n, path, "not a key", inner(err))
+			n.Fail("is not a key; want %s", inner(err))
 			continue
 		}
 		if k.Uploads && len(k.Models) == 0 {
-			m.r.fail(n, path+".uploads", "true", "left out where the key has no models: any other key may upload without it")
+			s.fail("uploads", "true", "it left out where the key has no models: any other key may upload without it")
 		}
 		if ids[k.ID] {
-			m.r.fail(n, path+".id", yamlnode.Quoted(k.ID)+", which another key has too", "unique")
+			s.fail("id", configfile.Quote(k.ID)+", which another key has too", "a unique one")
 		}
 		ids[k.ID] = true
 		all = append(all, k)
 	}
 	if len(all) > keys.MaxKeys {
-		m.r.fail(m.take(list), m.at(list), fmt.Sprintf("%d keys", len(all)), fmt.Sprintf("at most %d", keys.MaxKeys))
+		m.Fail(list, "has %d keys; want at most %d", len(all), keys.MaxKeys)
 	}
 	return all
 }
@@ -257,25 +217,25 @@ func inner(err error) string {
 }
 
 // instant reads a date or a date with time and zone.
-func (m *section) instant(key string, into *time.Time) {
+func (m section) instant(key string, into *time.Time) {
 	var text string
-	n := m.take(key)
+	n := m.Take(key)
 	if n == nil {
 		return
 	}
-	m.text(key, &text)
+	m.Text(key, &text)
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(layout, text); err == nil {
 			*into = t
 			return
 		}
 	}
-	m.fail(n, key, "a date such as 2027-01-31, or 2027-01-31T18:00:00Z")
+	n.Want("a date such as 2027-01-31, or 2027-01-31T18:00:00Z")
 }
 
 // distinct refuses a secret that is in both lists: it would be an admin's, and
 // stand in the settings of a program that only calls.
-func (m *section) distinct(c *Config) {
+func (m section) distinct(c *Config) {
 	hashes := map[string]string{}
 	for _, k := range c.AdminKeys {
 		m.hash(hashes, "admin_keys", k)
@@ -285,30 +245,30 @@ func (m *section) distinct(c *Config) {
 	}
 }
 
-func (m *section) hash(seen map[string]string, list string, k keys.Key) {
-	who := fmt.Sprintf("%s %s", list, yamlnode.Quoted(k.ID))
+func (m section) hash(seen map[string]string, list string, k keys.Key) {
+	who := fmt.Sprintf("%s %s", list, configfile.Quote(k.ID))
 	hash := strings.ToLower(k.Hash)
 	if other, ok := seen[hash]; ok {
-		m.r.fail(m.take(list), m.at(list), fmt.Sprintf("the hash of %s again, for %s", other, who), "a key of its own for each: headway key new makes one")
+		m.fail(list, fmt.Sprintf("the hash of %s again, for %s", other, who), "a key of its own for each: headway key new makes one")
 		return
 	}
 	seen[hash] = who
 }
 
 // exposure checks who can reach the listener against who is let in.
-func (m *section) exposure(c *Config) {
-	n := m.take("listen")
-	if n == nil {
-		n = m.node
+func (m section) exposure(c *Config) {
+	if value, bound := c.exposed(); value != "" {
+		m.fail("listen", value, bound)
 	}
-	for _, f := range c.exposed() {
-		m.r.fail(n, "listen", f[0], f[1])
-	}
-	if m.has("hosts") && !c.Open() {
-		m.fail(m.take("hosts"), "hosts", "left out where there are keys: then any name will do")
+	if m.Has("hosts") && !c.Open() {
+		m.Want("hosts", "it left out where there are keys: then any name will do")
 	}
 	if host, _, _ := net.SplitHostPort(c.Listen); c.TLS == nil && c.Insecure && !Loopback(host) {
-		m.r.warn(n, "listen is %s without tls: keys and content cross the network in clear", yamlnode.Clip(c.Listen))
+		at := m.Node().At
+		if n := m.Take("listen"); n != nil {
+			at = n.At
+		}
+		m.File().Warn(at, "listen: is %s without tls: keys and content cross the network in clear", configfile.Quote(c.Listen))
 	}
 }
 
@@ -316,39 +276,41 @@ func (m *section) exposure(c *Config) {
 // error says what it would take.
 func (c *Config) ListenOn(address string) error {
 	c.Listen = address
-	var errs []error
-	for _, f := range c.exposed() {
-		errs = append(errs, &Problem{File: "command line", Field: "listen", Value: f[0], Bound: f[1]})
+	file := configfile.NewFile("command line", configfile.Options{})
+	if value, bound := c.exposed(); value != "" {
+		file.Fail(configfile.Place{}, "listen", "is %s; want %s", value, bound)
 	}
-	return errors.Join(errs...)
+	return file.Err()
 }
 
-// exposed says, as value and bound, what is wrong with the address.
-func (c *Config) exposed() (wrong [][2]string) {
+// exposed says what is wrong with the address; "" when nothing is.
+func (c *Config) exposed() (value, bound string) {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return [][2]string{{yamlnode.Quoted(c.Listen), "HOST:PORT, such as 127.0.0.1:8700"}}
+		return configfile.Quote(c.Listen), "HOST:PORT, such as 127.0.0.1:8700"
 	}
 	if Loopback(host) {
-		return nil
+		return "", ""
 	}
-	reached := yamlnode.Quoted(c.Listen) + ", which other machines can reach, without "
+	var missing, with []string
 	if len(c.Keys) == 0 || len(c.AdminKeys) == 0 {
-		missing := "keys"
-		if len(c.Keys) > 0 {
-			missing = "admin_keys"
+		if missing = []string{"keys"}; len(c.Keys) > 0 {
+			missing[0] = "admin_keys"
 		}
-		wrong = append(wrong, [2]string{reached + missing,
-			"a loopback address such as 127.0.0.1:" + port + ", or go with keys and admin_keys: headway key new makes them"})
+		with = append(with, "keys and admin_keys (headway key new makes them)")
 	}
 	if c.TLS == nil && !c.Insecure {
-		wrong = append(wrong, [2]string{reached + "tls",
-			"a loopback address, or go with tls: {cert: FILE, key: FILE}; insecure: true is your word that something else encrypts"})
+		missing = append(missing, "tls")
+		with = append(with, "tls: {cert: FILE, key: FILE} (insecure: true is your word that something else encrypts)")
 	}
-	return wrong
+	if len(missing) == 0 {
+		return "", ""
+	}
+	return configfile.Quote(c.Listen) + ", which other machines can reach, without " + strings.Join(missing, " and without "),
+		"a loopback address such as 127.0.0.1:" + port + ", or " + strings.Join(with, ", and ")
 }
 
 // Loopback reports whether only this machine reaches a host of an address to

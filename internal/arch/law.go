@@ -127,10 +127,9 @@ var Headway = Law{
 			Why:     "the shell of quota goes into other people's programs: it adds clock, lock and file to the pure machine, and knows neither who configures it nor who serves it",
 		},
 		{
-			Covers:    []string{"internal/quotafile"},
-			Imports:   []string{"quota", "reason", "internal/yamlnode"},
-			Libraries: []string{"github.com/goccy/go-yaml"},
-			Why:       "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
+			Covers:  []string{"internal/quotafile"},
+			Imports: []string{"quota", "reason", "internal/configfile", "internal/span"},
+			Why:     "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
 		},
 		{
 			Covers:  []string{"agent", "llm"},
@@ -243,7 +242,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/secretfile", "internal/yamlnode"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -271,11 +270,6 @@ var Headway = Law{
 		{
 			Covers: []string{"internal/secretfile"},
 			Why:    "it only reads one small file, for packages that name a credential by its path",
-		},
-		{
-			Covers:    []string{"internal/yamlnode"},
-			Libraries: []string{"github.com/goccy/go-yaml"},
-			Why:       "it only puts nodes of a file in words, for packages that report problems in one",
 		},
 		{
 			Covers: []string{"internal/disk"},

@@ -358,18 +358,15 @@ func (q *quick) limits() (limits yaml.MapSlice) {
 // placeless takes the lines and columns out of what is wrong with a file that
 // the flags stand for: nobody can look there.
 func placeless(err error) error {
-	all, ok := err.(interface{ Unwrap() []error })
+	e, ok := errors.AsType[*config.Error](err)
 	if !ok {
 		return err
 	}
-	var errs []error
-	for _, err := range all.Unwrap() {
-		if p, ok := errors.AsType[*config.Problem](err); ok && p.File == commandLine {
-			q := *p
-			q.Line, q.Column = 0, 0
-			err = &q
+	all := slices.Clone(e.Problems)
+	for i := range all {
+		if all[i].File == commandLine {
+			all[i].Line, all[i].Column = 0, 0
 		}
-		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return &config.Error{Problems: all}
 }

@@ -217,3 +217,40 @@ func TestAFileIsReadFromTheDisk(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestWhatIsTooDeepIsNotParsed: one problem, at its place, and nothing else of the
+// file is looked at.
+func TestWhatIsTooDeepIsNotParsed(t *testing.T) {
+	const text = "text: a\n"
+	for name, c := range map[string]struct{ file, at string }{
+		"many brackets side by side": {"texts: [" + strings.Repeat("[],", 100) + "]", ""},
+		"as deep as may be":          {"texts: " + strings.Repeat("[", 32) + strings.Repeat("]", 32), ""},
+		"one more":                   {"texts: " + strings.Repeat("[", 33) + strings.Repeat("]", 33), "f.yaml:1:40"},
+		"brackets in a comment":      {text + "# " + strings.Repeat("[", 100), ""},
+		"brackets in a text":         {"text: \"" + strings.Repeat("[", 100) + "\"", ""},
+		"a line that is long":        {"text: " + strings.Repeat("x", 10_000), ""},
+		"lists in lists":             {text + strings.Repeat("- ", 60), "f.yaml:2:65"},
+		"keys in keys":               {text + strings.Repeat("? ", 60), "f.yaml:2:65"},
+		"columns of blanks":          {"below:\n" + strings.Repeat(" ", 300) + "x: 1\n", "f.yaml:2:301"},
+	} {
+		_, _, err := read(c.file, nil)
+		deep := err != nil && strings.Contains(err.Error(), "is nested more than 32 levels deep")
+		if deep != (c.at != "") || deep && (!strings.HasPrefix(err.Error(), c.at+": ") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: %v, want one problem at %q", name, err, c.at)
+		}
+	}
+}
+
+// TestWhatIsNotYAMLHasItsPlace as the parser has it.
+func TestWhatIsNotYAMLHasItsPlace(t *testing.T) {
+	for file, at := range map[string]string{
+		"below: {m: {}}\ntexts: {burst: 1\n": "f.yaml:2:8: ",
+		"below: {m: {}}\n  - x: 1\n":         "f.yaml:2:3: ",
+		"a: \"b":                             "f.yaml:1:4: ",
+	} {
+		_, _, err := read(file, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), at+"is not valid YAML here: ") {
+			t.Errorf("%q: %v, want it at %s", file, err, at)
+		}
+	}
+}

@@ -73,6 +73,9 @@ func (n *Node) Below(name string) string {
 	return n.Path + "." + name
 }
 
+// File is what the node's problems are collected in.
+func (n *Node) File() *File { return n.file }
+
 // References reports whether the text has references in it.
 func (n *Node) References() bool { return n.refs > 0 }
 

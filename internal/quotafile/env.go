@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
-	"github.com/headway-go/headway/internal/yamlnode"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -32,7 +33,7 @@ var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }
 
-const levelNames = "debug, info, warn or error"
+var levelNames = []string{"debug", "info", "warn", "error"}
 
 // FromEnv is the configuration with the environment's keys over it, checked,
 // with its defaults; see [Settings.WithEnv], which also reads the log level.
@@ -43,9 +44,9 @@ func FromEnv(base quota.Config, getenv func(string) string) (quota.Config, error
 
 // WithEnv is the settings with the environment's keys over them, checked, with
 // their defaults. getenv is os.Getenv, or anything like it. The errors are
-// *[Problem], several joined; then the settings are as they were.
+// a [*configfile.Error]; then the settings are as they were.
 func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
-	e := environment{getenv: getenv}
+	e := environment{getenv: getenv, file: configfile.NewFile("environment", configfile.Options{})}
 	next := s
 	if next.Quota.LoadZone == nil {
 		next.Quota.LoadZone = time.LoadLocation
@@ -65,25 +66,25 @@ func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
 		case "false", "0":
 			c.AdaptiveScalingOff = true
 		default:
-			e.fail(EnvAdapt, yamlnode.Quoted(v), "true, false, 1 or 0")
+			e.fail(EnvAdapt, configfile.Quote(v), "true, false, 1 or 0")
 		}
 	}
 	if v := getenv(EnvLogLevel); v != "" {
 		level, ok := levels[v]
 		if !ok {
-			e.fail(EnvLogLevel, yamlnode.Quoted(v), levelNames)
+			e.fail(EnvLogLevel, configfile.Quote(v), "one of "+strings.Join(levelNames, ", "))
 		}
 		next.LogLevel = level
 	}
-	if len(e.problems) > 0 {
-		return s, joined(e.problems)
+	if err := e.file.Err(); err != nil {
+		return s, err
 	}
 	resolved, err := c.Resolve()
 	for _, f := range faults(err) {
 		e.fail(e.key(f.Field), f.Value, written(f.Bound))
 	}
-	if len(e.problems) > 0 {
-		return s, joined(e.problems)
+	if err := e.file.Err(); err != nil {
+		return s, err
 	}
 	next.Quota = resolved
 	return next, nil
@@ -91,12 +92,12 @@ func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
 
 // environment reads keys and collects what is wrong with them.
 type environment struct {
-	getenv   func(string) string
-	problems []*Problem
+	getenv func(string) string
+	file   *configfile.File
 }
 
 func (e *environment) fail(key, value, bound string) {
-	e.problems = append(e.problems, &Problem{File: "environment", FieldError: quota.FieldError{Field: key, Value: value, Bound: bound}})
+	e.file.Fail(configfile.Place{}, key, "is %s; want %s", value, bound)
 }
 
 // key is the environment's key for a field where it is set there, else the
@@ -112,7 +113,7 @@ func (e *environment) key(field string) string {
 	if field == "global.callsPerMinute" && e.getenv(EnvBurst) != "" {
 		return fmt.Sprintf("%s (with %s)", EnvCallsPerMinute, EnvBurst)
 	}
-	return yamlnode.Clip(written(field))
+	return written(field)
 }
 
 // integer reads a whole number above 0; package quota knows its upper bound.
@@ -123,7 +124,7 @@ func (e *environment) integer(key string, into *int64) (set bool) {
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || v <= 0 {
-		e.fail(key, yamlnode.Quoted(text), "a whole number above 0, or unset")
+		e.fail(key, configfile.Quote(text), "a whole number above 0, or unset")
 		return false
 	}
 	*into = v
@@ -138,7 +139,7 @@ func (e *environment) number(key string, into *float64) {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0) {
-		e.fail(key, yamlnode.Quoted(text), "a number above 0, or unset")
+		e.fail(key, configfile.Quote(text), "a number above 0, or unset")
 		return
 	}
 	*into = v

@@ -21,7 +21,7 @@ models:
 	fmt.Println(err)
 	// Output:
 	// 60000 <nil>
-	// quota.yaml:4:12: quota: models.small.burst is "many", must be a whole number (RATE_INVALID_CONFIG)
+	// quota.yaml:4:12: models.small.burst: is "many"; want a whole number
 }
 
 // A program passes os.Getenv.
@@ -45,5 +45,5 @@ func ExampleSettings_WithEnv() {
 	}
 	_, err := quotafile.Settings{}.WithEnv(getenv)
 	fmt.Println(err)
-	// Output: environment: quota: RATE_GOVERNOR_LOG_LEVEL is "loud", must be debug, info, warn or error (RATE_INVALID_CONFIG)
+	// Output: environment: RATE_GOVERNOR_LOG_LEVEL: is "loud"; want one of debug, info, warn, error
 }

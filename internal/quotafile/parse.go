@@ -1,21 +1,16 @@
 package quotafile
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
-	"github.com/headway-go/headway/internal/yamlnode"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/quota"
 )
 
 // MaxSize is how large a file may be, in bytes.
-const MaxSize = 1 << 20
+const MaxSize = configfile.DefaultMaxBytes
 
 // Settings are everything that a file says.
 type Settings struct {
@@ -44,169 +39,122 @@ func Parse(name string, data []byte) (quota.Config, error) {
 	return s.Quota, err
 }
 
-// Read reads a YAML file. The name stands for the file in errors, which are
-// *[Problem], several joined. After an error the settings are zero. Bytes that
-// are not a configuration are an error, never a panic.
+// Read reads a YAML file. The name stands for the file in errors, which are a
+// [*configfile.Error]. After an error the settings are zero. Bytes that are not a
+// configuration are an error, never a panic.
 func Read(name string, data []byte) (Settings, error) {
-	r := &reader{file: yamlnode.Clip(name), places: map[string]place{}, want: "one YAML mapping with keys such as global and models"}
-	s := r.read(data)
-	if len(r.problems) > 0 {
-		return Settings{}, joined(r.problems)
+	root, file := configfile.Parse(name, data, configfile.Options{What: "quota", Want: "keys such as global and models"})
+	s := Section(root)
+	if err := file.Err(); err != nil {
+		return Settings{}, err
 	}
 	return s, nil
 }
 
-func (r *reader) read(data []byte) (s Settings) {
-	root := r.root(data)
-	if root == nil {
-		return s
+// Section reads the configuration from one mapping of a larger file, complete and
+// checked. With problems, which are in the node's file, the settings are zero.
+func Section(n *configfile.Node) Settings {
+	m := n.Section()
+	if m == nil {
+		return Settings{}
 	}
-	return r.settings(root, "")
-}
-
-// root is the root of the one document, or nil, with a problem.
-func (r *reader) root(data []byte) ast.Node {
-	if len(data) > MaxSize {
-		r.fail(nil, "file", fmt.Sprintf("%d bytes long", len(data)), fmt.Sprintf("at most %d", MaxSize))
-		return nil
+	before, s := m.File().Failed(), Settings{spread: map[string]bool{}}
+	configfile.Choice(m, "log_level", &s.LogLevel, levels, levelNames...)
+	config(m, &s.Quota)
+	m.Done()
+	if m.File().Failed() > before {
+		return Settings{} // what follows would only repeat them
 	}
-	if !r.shallow(data) {
-		return nil
-	}
-	return r.tree(data)
-}
-
-// shallow reports nesting that no configuration has before the parser, which
-// recurses, sees it. Brackets in text count too, which costs nobody anything.
-func (r *reader) shallow(data []byte) bool {
-	const maxDepth, maxIndent, maxLine = 20, 100, 1000
-	depth, line, column, indent := 0, 1, 0, true
-	for _, c := range data {
-		column++
-		switch c {
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth = max(0, depth-1)
-		case '\n':
-			line, column, indent = line+1, 0, true
-			continue
-		}
-		indent = indent && (c == ' ' || c == '-' || c == '?' || c == '\t')
-		if depth > maxDepth || column > maxLine || indent && column > maxIndent {
-			r.problems = append(r.problems, &Problem{r.file, line, column, quota.FieldError{
-				Field: "file", Value: "too deep or too wide here",
-				Bound: fmt.Sprintf("at most %d brackets and %d columns deep, in lines of at most %d bytes", maxDepth, maxIndent, maxLine),
-			}})
-			return false
+	p := places{"": {n.At, n}}
+	p.walk(n, "", false)
+	for field := range p {
+		if scope, ok := strings.CutSuffix(field, ".spread"); ok {
+			s.spread[scope] = true
 		}
 	}
-	return true
-}
-
-// tree is the root of the one document, or nil when there is none.
-func (r *reader) tree(data []byte) ast.Node {
-	// Keys given twice are let through here and reported with everything else.
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	s.Quota.LoadZone = time.LoadLocation
+	resolved, err := s.Quota.Resolve()
+	for _, f := range faults(err) {
+		p.report(f)
+	}
 	if err != nil {
-		message := "cannot be read"
-		p := &Problem{File: r.file, Line: 1, Column: 1}
-		if e, ok := errors.AsType[yaml.Error](err); ok {
-			message = strings.Join(strings.Fields(e.GetMessage()), " ")
-			if t := e.GetToken(); t != nil && t.Position != nil {
-				p.Line, p.Column = max(1, t.Position.Line), max(1, t.Position.Column)
-			}
-		}
-		p.FieldError = quota.FieldError{Field: "file", Value: "not YAML here (" + yamlnode.Clip(message) + ")", Bound: r.want}
-		r.problems = append(r.problems, p)
-		return nil
+		return Settings{}
 	}
-	var root ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil:
-		case root != nil:
-			r.fail(doc.Body, "file", "more than one document", "one document")
-			return nil
-		default:
-			root = doc.Body
-		}
-	}
-	if root == nil {
-		r.fail(nil, "file", "empty", r.want)
-	}
-	return root
+	s.Quota = resolved
+	return s
 }
 
-func (m *section) config(c *quota.Config) {
-	if s := m.below("global"); s != nil {
-		s.limits(&c.Global)
-		s.done()
+func config(m *configfile.Section, c *quota.Config) {
+	if s := m.Below("global"); s != nil {
+		limits(s, &c.Global)
+		s.Done()
 	}
-	c.Models = named(m, "models", func(s *section, v *quota.Model) {
-		s.limits(&v.Limits)
-		s.text("charge", &v.Charge)
+	c.Models = named(m, "models", func(s *configfile.Section, v *quota.Model) {
+		limits(s, &v.Limits)
+		s.Text("charge", &v.Charge)
 	})
-	c.Tenants = named(m, "tenants", (*section).tenant)
-	if s := m.below("tenant_default"); s != nil {
-		s.tenant(&c.TenantDefault)
-		s.done()
+	c.Tenants = named(m, "tenants", tenant)
+	if s := m.Below("tenant_default"); s != nil {
+		tenant(s, &c.TenantDefault)
+		s.Done()
 	}
-	c.Charges = named(m, "charges", func(s *section, v *quota.Charge) {
-		s.maxTokens("max_tokens", &v.MaxTokens)
-		s.integer("cached_discount", &v.CachedDiscount, true)
-		s.boolean("output_free", &v.OutputFree)
+	c.Charges = named(m, "charges", func(s *configfile.Section, v *quota.Charge) {
+		configfile.Choice(s, "max_tokens", &v.MaxTokens, map[string]quota.MaxTokensRule{
+			"ignore": quota.IgnoreMax, "floor": quota.FloorMax, "reserve": quota.ReserveMax,
+		}, "ignore", "floor", "reserve")
+		integer(s, "cached_discount", &v.CachedDiscount, true)
+		s.Bool("output_free", &v.OutputFree)
 	})
-	m.text("day_zone", &c.DayZone)
-	m.duration("permit_ttl", &c.PermitTTLMS)
-	m.boolean("keep_expired", &c.KeepExpired)
-	m.toggle("adaptive_scaling", &c.AdaptiveScalingOff)
-	m.number("scale_min", &c.ScaleMin)
-	m.number("scale_max", &c.ScaleMax)
-	m.duration("scale_step", &c.ScaleStepMS)
-	m.toggle("forecast", &c.ForecastOff)
-	m.duration("forecast_window", &c.ForecastWindowMS)
-	m.integer("event_buffer", &c.EventBuffer, false)
-	m.integer("max_tenants", &c.MaxTenants, false)
-	m.integer("max_agents", &c.MaxAgents, false)
-	m.integer("max_waiting", &c.MaxWaiting, false)
+	m.Text("day_zone", &c.DayZone)
+	duration(m, "permit_ttl", &c.PermitTTLMS)
+	m.Bool("keep_expired", &c.KeepExpired)
+	toggle(m, "adaptive_scaling", &c.AdaptiveScalingOff)
+	number(m, "scale_min", &c.ScaleMin)
+	number(m, "scale_max", &c.ScaleMax)
+	duration(m, "scale_step", &c.ScaleStepMS)
+	toggle(m, "forecast", &c.ForecastOff)
+	duration(m, "forecast_window", &c.ForecastWindowMS)
+	integer(m, "event_buffer", &c.EventBuffer, false)
+	integer(m, "max_tenants", &c.MaxTenants, false)
+	integer(m, "max_agents", &c.MaxAgents, false)
+	integer(m, "max_waiting", &c.MaxWaiting, false)
 }
 
-func (m *section) tenant(t *quota.Tenant) {
-	m.limits(&t.Limits)
-	m.integer("weight", &t.Weight, false)
-	t.Models = named(m, "models", (*section).limits)
-	t.Agents = named(m, "agents", (*section).agent)
-	if s := m.below("agent_default"); s != nil {
-		s.agent(&t.AgentDefault)
-		s.done()
+func tenant(m *configfile.Section, t *quota.Tenant) {
+	limits(m, &t.Limits)
+	integer(m, "weight", &t.Weight, false)
+	t.Models = named(m, "models", limits)
+	t.Agents = named(m, "agents", agent)
+	if s := m.Below("agent_default"); s != nil {
+		agent(s, &t.AgentDefault)
+		s.Done()
 	}
 }
 
-func (m *section) agent(a *quota.Agent) {
-	m.limits(&a.Limits)
-	a.Models = named(m, "models", (*section).limits)
+func agent(m *configfile.Section, a *quota.Agent) {
+	limits(m, &a.Limits)
+	a.Models = named(m, "models", limits)
 }
 
-func (m *section) limits(l *quota.Limits) {
-	m.integer("calls_per_minute", &l.CallsPerMinute, false)
-	m.integer("burst", &l.Burst, false)
-	m.number("refill_per_second", &l.RefillPerSecond)
-	spread := m.boolean("spread", &l.Spread)
-	m.integer("tokens_per_minute", &l.TokensPerMinute, false)
-	m.integer("token_burst", &l.TokenBurst, false)
-	m.integer("input_tokens_per_minute", &l.InputTokensPerMinute, false)
-	m.integer("input_token_burst", &l.InputTokenBurst, false)
-	m.integer("output_tokens_per_minute", &l.OutputTokensPerMinute, false)
-	m.integer("output_token_burst", &l.OutputTokenBurst, false)
-	m.integer("soft_token_budget", &l.SoftTokenBudget, false)
-	m.duration("soft_token_window", &l.SoftTokenWindowMS)
-	m.text("soft_policy", (*string)(&l.SoftPolicy))
-	m.integer("max_daily_tokens", &l.MaxDailyTokens, false)
-	m.integer("max_daily_calls", &l.MaxDailyCalls, false)
-	m.text("day_zone", &l.DayZone)
-	if spread != nil && !spreads(l) {
-		m.r.fail(spread, join(m.path, "spread"), "set", "left out where no limit by the minute is without a burst")
+func limits(m *configfile.Section, l *quota.Limits) {
+	integer(m, "calls_per_minute", &l.CallsPerMinute, false)
+	integer(m, "burst", &l.Burst, false)
+	number(m, "refill_per_second", &l.RefillPerSecond)
+	m.Bool("spread", &l.Spread)
+	integer(m, "tokens_per_minute", &l.TokensPerMinute, false)
+	integer(m, "token_burst", &l.TokenBurst, false)
+	integer(m, "input_tokens_per_minute", &l.InputTokensPerMinute, false)
+	integer(m, "input_token_burst", &l.InputTokenBurst, false)
+	integer(m, "output_tokens_per_minute", &l.OutputTokensPerMinute, false)
+	integer(m, "output_token_burst", &l.OutputTokenBurst, false)
+	integer(m, "soft_token_budget", &l.SoftTokenBudget, false)
+	duration(m, "soft_token_window", &l.SoftTokenWindowMS)
+	m.Text("soft_policy", (*string)(&l.SoftPolicy))
+	integer(m, "max_daily_tokens", &l.MaxDailyTokens, false)
+	integer(m, "max_daily_calls", &l.MaxDailyCalls, false)
+	m.Text("day_zone", &l.DayZone)
+	if m.Has("spread") && !spreads(l) {
+		m.Fail("spread", "is set; want it left out where no limit by the minute is without a burst")
 	}
 }
 
