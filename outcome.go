@@ -26,4 +26,4 @@ type Outcome struct {
 // OutcomeOf is what a response says: its class, the wait that it asks for and the
 // limits that it advertises. What the caller knows beyond that, such as the cost, it
 // adds itself.
-func OutcomeOf(s *signal.Signal) Outcome { return Outcome(pacing.OutcomeOf(s)) }
+func OutcomeOf(s *signal.Signal) Outcome { return Outcome(pacing.OutcomeOf(nil, s)) }

@@ -54,7 +54,7 @@ func (c *call) forward() {
 			n--
 			continue
 		}
-		if !c.sleep(n, last.wait) {
+		if !c.sleep(n, last.retryAfter) {
 			c.give(last)
 			return
 		}
@@ -105,7 +105,7 @@ func (c *call) try(again bool, before *held) *held {
 // held is how an attempt ended that may be made again: an answer that was not
 // passed on yet, or a refusal for none.
 type held struct {
-	wait time.Duration // before the next
+	retryAfter time.Duration // that the answer asked for
 	// disputed: it may be refused only because usage was asked for.
 	disputed bool
 	// An answer.
@@ -130,7 +130,7 @@ func (a *attempt) hold(res *http.Response) *held {
 		return nil
 	}
 	a.head = body
-	return &held{res: res, body: body, wait: said.RetryAfter}
+	return &held{res: res, body: body, retryAfter: said.RetryAfter}
 }
 
 // give passes on what was held.
@@ -149,20 +149,20 @@ func (c *call) give(h *held) {
 	}
 }
 
-// sleep waits before retry n: what the provider asked for, or the backoff, the
-// longer of the two. False when there is no time for it.
-func (c *call) sleep(n int, wait time.Duration) bool {
-	asked := wait
-	backoff, err := retry.Backoff{}.Resolve()
-	if err == nil {
-		wait = max(wait, backoff.Wait(n+1, rand.Uint64()))
+// backoff has the defaults, which are right.
+var backoff, _ = retry.Backoff{}.Resolve()
+
+// sleep waits before retry n, of which the first is 0. For a provider that is paced
+// that is the backoff: the Retry-After is its pacing's to wait for, for all calls at
+// once. Without pacing nobody else does, so that it is the longer of the two. False
+// when there is no time for it.
+func (c *call) sleep(n int, retryAfter time.Duration) bool {
+	wait, by := backoff.Wait(n, rand.Uint64()), reason.BoundBackoff
+	if c.up.Pacing == nil && retryAfter >= wait && retryAfter > 0 {
+		wait, by = retryAfter, reason.BoundCooldown
 	}
 	if time.Now().Add(wait).After(c.until) {
 		return false
-	}
-	by := reason.BoundBackoff
-	if asked > 0 && wait == asked {
-		by = reason.BoundCooldown
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

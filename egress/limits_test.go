@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +287,65 @@ func TestRetries(t *testing.T) {
 			x.settled(t)
 			if got := x.last(t); got.Attempts != c.sent || len(x.quota.used) != c.sent || got.Ending != egress.Complete {
 				t.Errorf("%d permits for %d attempts, the log is %+v", len(x.quota.used), got.Attempts, got)
+			}
+		})
+	}
+}
+
+// TestARetryAfterIsWaitedForOnce: by the pacing where there is one, among those who
+// wait for it, so that a call that comes meanwhile goes after.
+func TestARetryAfterIsWaitedForOnce(t *testing.T) {
+	for name, paced := range map[string]bool{"paced": true, "not paced": false} {
+		bubble(t, name, func(t *testing.T) {
+			began := time.Now()
+			var got []string
+			next := tripper(func(r *http.Request) (*http.Response, error) {
+				body, _ := io.ReadAll(r.Body)
+				model := "first"
+				if strings.Contains(string(body), `"second"`) {
+					model = "second"
+				}
+				got = append(got, model)
+				m := &mirror{status: http.StatusOK, body: "{}"}
+				if len(got) == 1 {
+					m.status, m.header = http.StatusTooManyRequests, http.Header{"Retry-After": {"2"}}
+				} else if len(got) == 2 && time.Since(began) != 2*time.Second {
+					t.Errorf("sent again after %v, want 2s", time.Since(began))
+				}
+				return m.RoundTrip(r)
+			})
+			x := newRig(t, provider.OpenAI, next, func(p *egress.Provider, _ *egress.Options) {
+				p.Retries, p.MaxWait = 1, time.Minute
+				if p.Pacing = slow(t, 100*time.Millisecond); !paced {
+					p.Pacing = nil
+				}
+			})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("first", false)); err != nil || res.StatusCode != http.StatusOK {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+			if paced {
+				time.Sleep(time.Second)
+				if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("second", false)); err != nil {
+					t.Error(err)
+				}
+			}
+			wg.Wait()
+			want := []string{"first", "first"}
+			if paced {
+				want = append(want, "second")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("upstream got %v, want %v", got, want)
+			}
+			synctest.Wait()
+			x.settled(t)
+			for _, c := range x.calls {
+				if d := c.BoundBy[reason.BoundCooldown] + c.BoundBy[reason.BoundBackoff]; c.Model == "first" && (d != 2*time.Second || c.BoundBy[reason.BoundCooldown] < 1800*time.Millisecond) {
+					t.Errorf("the call was bound by %v", c.BoundBy)
+				}
 			}
 		})
 	}

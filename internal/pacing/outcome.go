@@ -18,14 +18,16 @@ type Outcome struct {
 	Steady     bool
 }
 
-// OutcomeOf is what a response says.
-func OutcomeOf(s *signal.Signal) Outcome {
-	return Outcome{Class: s.Class, RetryAfter: s.RetryAfter, Facts: Facts(nil, s)}
+// OutcomeOf is what a response says. Its facts are appended to a slice, which may be
+// nil.
+func OutcomeOf(to []control.Fact, s *signal.Signal) Outcome {
+	return Outcome{Class: s.Class, RetryAfter: s.RetryAfter, Facts: facts(to, s)}
 }
 
-// Facts appends what a signal says of limits, in the words of the laws. Seconds of execution time are left out: what an attempt will take
-// of them is known by nobody before.
-func Facts(to []control.Fact, s *signal.Signal) []control.Fact {
+// facts appends what a signal says of limits, in the words of the laws. Seconds of
+// execution time are left out: what an attempt will take of them is known by nobody
+// before.
+func facts(to []control.Fact, s *signal.Signal) []control.Fact {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		f := control.Fact{

@@ -239,9 +239,7 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	m := &l.clients[a.client]
 	number := l.first + int(a.client)
 	v := e.model.Arrive(now, number, a.work.cost, a.total-2*a.uplink)
-	facts := a.outcome.Facts[:0]
-	a.outcome = outcome(v)
-	a.outcome.Facts = e.facts(v, facts)
+	a.outcome = e.outcome(v, a.outcome.Facts[:0])
 	a.outcome.Cost = a.work.cost
 	took := 2 * a.uplink
 	if v.Admitted {
@@ -288,23 +286,20 @@ func (e *engine) settle(now time.Duration, place uint32) (i int) {
 	return i
 }
 
-// facts are what the header fields of an answer tell, as a client reads them.
-func (e *engine) facts(v provider.Verdict, to []control.Fact) []control.Fact {
-	if e.s.Provider.Throttle.Headers == scenario.HeadersNone {
-		return to
+// outcome is what a client makes of an answer. Its facts are appended to a slice.
+func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
+	status := signal.Classify(v.Status)
+	s := signal.Signal{Class: status}
+	if e.s.Provider.Throttle.Headers != scenario.HeadersNone {
+		e.fields = e.model.Fields(v, e.fields[:0])
+		clear(e.header)
+		for _, f := range e.fields {
+			e.header[f.Name] = append(e.header[f.Name], f.Value)
+		}
+		s = signal.Read(e.model.Wall(), v.Status, e.header, nil)
 	}
-	e.fields = e.model.Fields(v, e.fields[:0])
-	clear(e.header)
-	for _, f := range e.fields {
-		e.header[f.Name] = append(e.header[f.Name], f.Value)
-	}
-	s := signal.Read(e.model.Wall(), v.Status, e.header, nil)
-	return pacing.Facts(to, &s)
-}
-
-// outcome is what a client makes of an answer.
-func outcome(v provider.Verdict) pacing.Outcome {
-	o := pacing.Outcome{RetryAfter: v.RetryAfter}
+	o := pacing.OutcomeOf(to, &s)
+	o.RetryAfter = v.RetryAfter // exact, also where a field is rounded, or there is none
 	switch {
 	case v.Admitted:
 		o.Class = reason.OK
@@ -312,7 +307,7 @@ func outcome(v provider.Verdict) pacing.Outcome {
 		o.Class = reason.Lost
 	case v.Suspended:
 		o.Class = reason.Rejected
-	case v.Throttled && v.Status != 503 && v.Status != 529:
+	case v.Throttled && status != reason.Overloaded:
 		// Whatever the status is: a description of the provider would say so.
 		o.Class = reason.Throttled
 	default: // an outage, or a throttle that looks like one
