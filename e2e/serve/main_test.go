@@ -233,7 +233,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve", "--check"}, harness.ExitDrained, "GOES TO"},
 		{[]string{"serve", "--check", "--upstream", "anthropic", "--rpm", "5"}, harness.ExitDrained, "ANTHROPIC_BASE_URL=http://127.0.0.1:8700/anthropic"},
 		{[]string{"serve", "--check", "--upstream", "groq:openai=https://api.groq.com/openai"}, harness.ExitDrained, "OPENAI_BASE_URL=http://127.0.0.1:8700/groq/v1"},
-		{[]string{"serve", "--check", "bad.yaml"}, harness.ExitUsage, "bad.yaml:1:35: providers.x.key is {env: NOPE}, which is not set"},
+		{[]string{"serve", "--check", "bad.yaml"}, harness.ExitUsage, "bad.yaml:1:35: providers.x.key: needs the environment variable NOPE, which is not set"},
 		{[]string{"serve", "absent.yaml"}, harness.ExitUsage, "absent.yaml"},
 		{[]string{"serve", "--check", "--listen", "0.0.0.0:80"}, harness.ExitUsage, "without keys"},
 		{[]string{"serve", "--rpm", "5"}, harness.ExitUsage, "--rpm goes with --upstream only"},
@@ -308,8 +308,8 @@ func TestCheckRefusesKeysThatAreOfNoUse(t *testing.T) {
 	dir := t.TempDir()
 	_, hash := keys.Generate()
 	for more, want := range map[string]string{
-		"expires: 2020-01-31":  `headway.yaml: keys[0].expires is 2020-01-31T00:00:00Z, which is past: the key "a" lets nobody in`,
-		"providers: [nowhere]": `headway.yaml: keys[0].providers[0] is "nowhere", which is not a provider here`,
+		"expires: 2020-01-31":  `headway.yaml: keys[0].expires: is 2020-01-31T00:00:00Z, which is past: the key "a" lets nobody in`,
+		"providers: [nowhere]": `headway.yaml: keys[0].providers[0]: is "nowhere", which is not a provider here`,
 		"providers: [openai]":  "",
 		`providers: ["open*"]`: "",
 		"expires: 2999-01-31":  "",

@@ -138,7 +138,7 @@ func TestQuotaComplainsAboutWhatItCannotUse(t *testing.T) {
 		{"no file", []string{"simulate", "--config", limits}, "needs a file with a timeline"},
 		{"no limits", []string{"simulate", timeline}, "--config is missing"},
 		{"limits that are not there", []string{"simulate", timeline, "--config", "nowhere.yaml"}, "nowhere.yaml"},
-		{"limits that are wrong", []string{"simulate", timeline, "--config", file("models: {m: {burst: -1}}")}, ":1:21: quota: models.m.burst is -1"},
+		{"limits that are wrong", []string{"simulate", timeline, "--config", file("models: {m: {burst: -1}}")}, ":1:21: models.m.burst: is -1"},
 		{"a timeline that is not there", []string{"simulate", "nowhere.yaml", "--config", limits}, "nowhere.yaml"},
 		{"an empty timeline", []string{"simulate", file("[]"), "--config", limits}, "no steps"},
 		{"no list", []string{"simulate", file("a: 1"), "--config", limits}, "must be a list of steps"},

@@ -106,7 +106,7 @@ func TestQuickProblemsNameNoLineOfAFileThatIsNotThere(t *testing.T) {
 	if err == nil {
 		t.Fatal("a URL without scheme was taken")
 	}
-	for _, want := range []string{"command line: providers.crm.upstream is missing", "command line: providers.openai.upstream is"} {
+	for _, want := range []string{"command line: providers.crm.upstream: is missing", "command line: providers.openai.upstream: is"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
