@@ -15,7 +15,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
 .PHONY: help build run test test-long check bench arena fuzz mutate soak lint fmt fix vuln sbom clean \
-	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet
+	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ test-long: ## Run the tests that kill at random, draw or load much, with their f
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
 	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long
 
-check: check-fmt check-mod check-generated lint vet check-tools test check-golden check-fuzz check-bench ## Run everything that a change has to pass.
+check: check-fmt check-mod check-generated lint vet deadcode check-tools test check-golden check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \
 	0) echo "check: passed" ;; \
 	4) echo "check: passed, EXCEPT that known vulnerabilities were NOT CHECKED (run \"make vuln\" where vuln.go.dev can be reached)" ;; \
@@ -71,6 +71,9 @@ mutate: ## Put small faults into PKG, one at a time, and say which ones its test
 
 lint: ## Run the linters of .golangci.yml (the first run builds them, in minutes).
 	@lint=$$(scripts/tool golangci-lint) && set -x && $$lint config verify && $$lint run ./...
+
+deadcode: ## Say which functions neither a program nor a test of any module reaches; there must be none.
+	@dead=$$($$(scripts/tool deadcode) -test ./...) || exit 1; [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
 
 vet: ## Run go vet.
 	$(GO) vet ./...

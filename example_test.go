@@ -85,6 +85,11 @@ func ExampleGovernor_Snapshot() {
 }
 
 func ExampleGovernor_Restore() {
+	recorded := time.Now().Add(-time.Hour) // when the state was stored
+	if err := headway.Fresh(recorded, time.Now()); err != nil {
+		fmt.Println(err)
+		return
+	}
 	g, _ := headway.New(headway.Config{Law: "aimd"})
 	err := g.Restore(headway.State{Law: "aimd", Version: 1, Interval: 400 * time.Millisecond})
 	fmt.Println(err, g.Learned().Interval)

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,19 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		defer stop()
 		if err := l.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v, want the deadline", err)
+		}
+	})
+}
+
+func TestALoopReadsTheHeaderOfARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := loop(t)
+		header := http.Header{"X-Headway-Pressure": {"throttle"}, "Retry-After": {"30"}}
+		if !l.ObserveHeader(header.Get) || l.ObserveHeader(http.Header{}.Get) {
+			t.Error("want a header of Headway's to be read, and no other")
+		}
+		if took := wait(t, l); took != 30*time.Second {
+			t.Errorf("waited %v, want the Retry-After", took)
 		}
 	})
 }

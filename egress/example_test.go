@@ -14,6 +14,15 @@ import (
 	"github.com/headway-go/headway/quota/governor"
 )
 
+// Only the hash of a key is kept. A client shows the secret.
+func ExampleNewKeys() {
+	secret, hash := egress.GenerateKey()
+	keys, err := egress.NewKeys([]egress.Key{{ID: "assistant", Hash: hash}})
+	fmt.Println(keys.Len(), err, egress.HashKey(secret) == hash)
+	// Output:
+	// 1 <nil> true
+}
+
 // A program calls a provider through the proxy; only its base URL is another.
 func ExampleNew() {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

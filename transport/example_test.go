@@ -38,7 +38,7 @@ func ExampleClient() {
 }
 
 func ExampleNew() {
-	governor, _ := headway.New(headway.Config{Name: "acme"})
+	governor, _ := transport.NewGovernor(transport.Config{Name: "acme"})
 	rt, err := transport.New(governor, transport.Options{Timeout: 30 * time.Second})
 	client := &http.Client{Transport: rt}
 	fmt.Println(client.Transport == rt, err)

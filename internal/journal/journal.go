@@ -228,13 +228,6 @@ func (j *Journal) State() State {
 	return j.state.Clone()
 }
 
-// Counts are how many rows have which outcome, durably.
-func (j *Journal) Counts() ledger.Counts {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.state.Counts
-}
-
 // Close gives the folder back. Everything written is durable already.
 func (j *Journal) Close() error {
 	j.mu.Lock()

@@ -93,7 +93,7 @@ func TestALoadGoesOnWhereItWas(t *testing.T) {
 		t.Fatalf("it continues with %s of %+v, want %s", got, s.Header, want)
 	}
 	write(t, again, journal.Entry{Batch: 1, Acknowledged: rows(0, 9)})
-	if s := again.State(); !s.Complete() || again.Counts().Acknowledged != 19 {
+	if s := again.State(); !s.Complete() || s.Counts.Acknowledged != 19 {
 		t.Errorf("%+v is not complete", s)
 	}
 	if got := content(t, dir, journal.RejectsFile); got != "{\"rejects\":1}\n{\"row\":19}\n{\"row\":20}\n" {

@@ -291,12 +291,3 @@ func Demo() *scenario.Scenario {
 	}
 	return s
 }
-
-// Load is the scenario of a file, or [Demo] when the name is "demo" or empty.
-// Errors in a file's content are a *configfile.Error.
-func Load(file string) (*scenario.Scenario, error) {
-	if file == "" || file == "demo" {
-		return Demo(), nil
-	}
-	return scenario.Load(file)
-}
