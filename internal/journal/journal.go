@@ -32,7 +32,6 @@ import (
 
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/reason"
 )

@@ -1,7 +1,6 @@
 package airbyte
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/pipe"
+	"github.com/headway-go/headway/sink/internal/stored"
 )
 
 // Options are what a [Sink] needs from outside. All of them may be left out.
@@ -292,26 +292,20 @@ type extent struct {
 
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
-	if len(b) == 0 || string(b) == "null" {
-		return position{map[string]extent{}}, nil
-	}
-	wrong := func(err error) (position, error) {
-		return position{}, fmt.Errorf("airbyte: the committed position cannot be read: %w: "+
-			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
-	}
 	var p position
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields() // another sink's position is not an empty one
-	if err := d.Decode(&p); err != nil {
-		return wrong(err)
-	}
-	if p.Streams == nil {
-		return wrong(errors.New("it names no streams"))
-	}
-	for name, e := range p.Streams {
-		if e.Position < 0 {
-			return wrong(fmt.Errorf("stream %q has the position %d", name, e.Position))
+	err := stored.Position("airbyte", "", b, &p, func() error {
+		if p.Streams == nil {
+			return errors.New("it names no streams")
 		}
+		for name, e := range p.Streams {
+			if e.Position < 0 {
+				return fmt.Errorf("stream %q has the position %d", name, e.Position)
+			}
+		}
+		return nil
+	})
+	if p.Streams == nil {
+		p.Streams = map[string]extent{}
 	}
-	return p, nil
+	return p, err
 }

@@ -1,7 +1,6 @@
 package jsonl
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/stored"
 )
 
 // tailSize is how many bytes at the end of what was committed tell a file from
@@ -169,35 +169,29 @@ type extent struct {
 
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
-	if len(b) == 0 || string(b) == "null" {
-		return position{Files: map[string]extent{}}, nil
-	}
 	var p position
-	wrong := func(err error) (position, error) {
-		return position{}, fmt.Errorf("jsonl: the committed position cannot be read; no file was changed: %w: "+
-			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields() // another sink's position is not an empty one
-	if err := d.Decode(&p); err != nil {
-		return wrong(err)
-	}
+	err := stored.Position("jsonl", "; no file was changed", b, &p, func() error {
+		if p.Files == nil {
+			return errors.New("it names no files")
+		}
+		seen := owners{}
+		for name, e := range p.Files {
+			if err := checkName(name); err != nil {
+				return err
+			}
+			if err := seen.claim("", name); err != nil {
+				return err
+			}
+			if e.Length < 0 {
+				return fmt.Errorf("file %q has the length %d", name, e.Length)
+			}
+		}
+		return nil
+	})
 	if p.Files == nil {
-		return wrong(errors.New("it names no files"))
+		p.Files = map[string]extent{}
 	}
-	seen := owners{}
-	for name, e := range p.Files {
-		if err := checkName(name); err != nil {
-			return wrong(err)
-		}
-		if err := seen.claim("", name); err != nil {
-			return wrong(err)
-		}
-		if e.Length < 0 {
-			return wrong(fmt.Errorf("file %q has the length %d", name, e.Length))
-		}
-	}
-	return p, nil
+	return p, err
 }
 
 // suffix of each stream's file.

@@ -2,7 +2,6 @@ package parquet
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/stored"
 )
 
 // groupSize is after how many bytes of records a part begins another row group,
@@ -223,30 +223,24 @@ type mark struct {
 
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
-	if len(b) == 0 || string(b) == "null" {
-		return position{Streams: map[string]mark{}}, nil
-	}
 	var p position
-	wrong := func(err error) (position, error) {
-		return position{}, fmt.Errorf("parquet: the committed position cannot be read; no file was changed: %w: "+
-			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields() // another sink's position is not an empty one
-	if err := d.Decode(&p); err != nil {
-		return wrong(err)
-	}
+	err := stored.Position("parquet", "; no file was changed", b, &p, func() error {
+		if p.Streams == nil {
+			return errors.New("it names no streams")
+		}
+		seen := folders{}
+		for name, m := range p.Streams {
+			if _, err := seen.claim(name); err != nil {
+				return err
+			}
+			if m.Part < 1 || m.Spool < 0 {
+				return fmt.Errorf("stream %q has part %d and %d bytes of its spool", name, m.Part, m.Spool)
+			}
+		}
+		return nil
+	})
 	if p.Streams == nil {
-		return wrong(errors.New("it names no streams"))
+		p.Streams = map[string]mark{}
 	}
-	seen := folders{}
-	for name, m := range p.Streams {
-		if _, err := seen.claim(name); err != nil {
-			return wrong(err)
-		}
-		if m.Part < 1 || m.Spool < 0 {
-			return wrong(fmt.Errorf("stream %q has part %d and %d bytes of its spool", name, m.Part, m.Spool))
-		}
-	}
-	return p, nil
+	return p, err
 }

@@ -1,7 +1,6 @@
 package singer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/pipe"
+	"github.com/headway-go/headway/sink/internal/stored"
 )
 
 // Sink writes Singer messages. Make one with [New]. It is not safe for
@@ -202,34 +202,25 @@ type progress struct {
 
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (map[string]progress, error) {
-	streams := map[string]progress{}
-	if len(b) == 0 || string(b) == "null" {
-		return streams, nil
-	}
-	wrong := func(err error) (map[string]progress, error) {
-		return nil, fmt.Errorf("singer: the committed position cannot be read: %w: "+
-			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
-	}
 	var p position
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields() // another sink's position is not an empty one
-	if err := d.Decode(&p); err != nil {
-		return wrong(err)
-	}
-	if p.Streams == nil {
-		return wrong(errors.New("it names no streams"))
-	}
-	for name, e := range p.Streams {
-		s, err := e.Schema.shaped(columns)
-		switch {
-		case err != nil:
-			return wrong(fmt.Errorf("stream %q: %w", name, err))
-		case e.Position < 0:
-			return wrong(fmt.Errorf("stream %q has the position %d", name, e.Position))
+	streams := map[string]progress{}
+	err := stored.Position("singer", "", b, &p, func() error {
+		if p.Streams == nil {
+			return errors.New("it names no streams")
 		}
-		streams[name] = progress{e.Position, s}
-	}
-	return streams, nil
+		for name, e := range p.Streams {
+			s, err := e.Schema.shaped(columns)
+			switch {
+			case err != nil:
+				return fmt.Errorf("stream %q: %w", name, err)
+			case e.Position < 0:
+				return fmt.Errorf("stream %q has the position %d", name, e.Position)
+			}
+			streams[name] = progress{e.Position, s}
+		}
+		return nil
+	})
+	return streams, err
 }
 
 // encode is what parsePosition reads.
