@@ -30,38 +30,48 @@ type OAuth2 struct {
 	Scopes       []string
 }
 
-func (r *report) auth(raw *rawAuth, field string) Auth {
-	if raw == nil {
-		return Auth{}
+// auth reads the one credential of a section.
+func (s section) auth() (a Auth) {
+	if s.Section == nil {
+		return a
 	}
-	var found []Auth
-	if raw.Bearer != nil {
-		found = append(found, Auth{Header: "Authorization", Scheme: "Bearer", Value: r.secret(raw.Bearer, field+".bearer", true)})
+	kinds := 0
+	if s.Has("bearer") {
+		kinds++
+		a = Auth{Header: "Authorization", Scheme: "Bearer", Value: s.Secret("bearer")}
 	}
-	if h := raw.Header; h != nil {
-		if !headerName(h.Name) {
-			r.add(field+".header.name", "is not a header name")
+	if h := s.below("header"); h.Section != nil {
+		kinds++
+		a = Auth{Header: textproto.CanonicalMIMEHeaderKey(h.headerName("name")), Value: h.secret("value")}
+		h.Done()
+	}
+	if b := s.below("basic"); b.Section != nil {
+		kinds++
+		a = Auth{Header: "Authorization", Scheme: "Basic", Username: b.Value("username").Reveal(), Value: b.secret("password")}
+		b.Done()
+	}
+	if o := s.below("oauth2"); o.Section != nil {
+		kinds++
+		a = Auth{Header: "Authorization", OAuth2: &OAuth2{
+			ClientID: o.Value("client_id").Reveal(), ClientSecret: o.secret("client_secret"), Scopes: o.Texts("scopes"),
+		}}
+		if u := o.url("token_url"); u != nil {
+			a.OAuth2.TokenURL = u.String()
 		}
-		found = append(found, Auth{Header: textproto.CanonicalMIMEHeaderKey(h.Name), Value: r.secret(h.Value, field+".header.value", true)})
+		o.Done()
 	}
-	if b := raw.Basic; b != nil {
-		found = append(found, Auth{
-			Header: "Authorization", Scheme: "Basic", Username: r.filled(b.Username, field+".basic.username").Reveal(),
-			Value: r.secret(b.Password, field+".basic.password", true),
-		})
+	s.Take("bearer")
+	s.Done()
+	if kinds != 1 {
+		s.Node().Fail("has %d kinds of credential; want one of bearer, header, basic and oauth2", kinds)
 	}
-	if o := raw.OAuth2; o != nil {
-		r.url(o.TokenURL, field+".oauth2.token_url")
-		found = append(found, Auth{Header: "Authorization", OAuth2: &OAuth2{
-			TokenURL: o.TokenURL, ClientID: r.filled(o.ClientID, field+".oauth2.client_id").Reveal(), Scopes: o.Scopes,
-			ClientSecret: r.secret(o.ClientSecret, field+".oauth2.client_secret", true),
-		}})
-	}
-	if len(found) != 1 {
-		r.add(field, "has %d kinds of credential, must have one of bearer, header, basic and oauth2", len(found))
-		return Auth{}
-	}
-	return found[0]
+	return a
+}
+
+// secret is a reference that has to be there.
+func (s section) secret(key string) Secret {
+	s.Require(key, "a reference such as ${CRM_TOKEN}")
+	return s.Secret(key)
 }
 
 // credential puts one identity's credential on requests.

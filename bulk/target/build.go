@@ -1,8 +1,7 @@
 package target
 
 import (
-	"cmp"
-	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -10,10 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/dispatch"
-	"github.com/headway-go/headway/internal/span"
-	"github.com/headway-go/headway/retry"
 )
 
 var (
@@ -22,214 +19,233 @@ var (
 	versioned  = regexp.MustCompile(`^[0-9]{1,2}\.[0-9]{1,2}$`)
 )
 
-// config makes the configuration and reports what is wrong.
-func (r *report) config(raw *rawFile) *Config {
-	c := &Config{
-		Name: raw.Target, Params: r.params(&raw.Load),
-		Timeout: r.duration(raw.Timeout, "timeout", DefaultTimeout),
-	}
-	c.Headers, c.written = r.headers(raw.Headers)
-	if !named.MatchString(raw.Target) {
-		r.add("target", "is %q, must be a name of at most 64 letters, digits, dots, dashes and underscores", raw.Target)
-	}
+// section is one mapping of the file. Each method asks for one key.
+type section struct{ *configfile.Section }
+
+func (s section) below(key string) section { return section{s.Below(key)} }
+
+// config reads the file.
+func (s section) config(c *Config) {
+	s.match("target", &c.Name, named, "a name of at most 64 letters, digits, dots, dashes and underscores")
+	s.Require("target", "a name such as crm")
+	c.Timeout = s.duration("timeout", DefaultTimeout, 24*time.Hour)
+	c.Headers, c.written = s.below("headers").headers()
+	c.Params = s.below("load").load()
+	h, d := s.below("http"), s.below("dataverse")
 	switch {
-	case (raw.HTTP == nil) == (raw.Dataverse == nil):
-		r.add("", "must describe either http or dataverse")
-	case raw.HTTP != nil:
-		c.HTTP = r.http(raw.HTTP)
-	default:
-		c.Dataverse = r.dataverse(raw.Dataverse)
+	case s.Has("http") && s.Has("dataverse"):
+		s.Node().Fail("describes http and dataverse; want one of them")
+	case !s.Has("http") && !s.Has("dataverse"):
+		s.Node().Fail("describes neither http nor dataverse; want one of them")
+	case h.Section != nil:
+		c.HTTP = h.http()
+		h.Done()
+	case d.Section != nil:
+		c.Dataverse = d.dataverse()
+		d.Done()
 	}
-	c.Identities = r.identities(raw)
-	return c
+	c.Identities = s.identities()
 }
 
-func (r *report) identities(raw *rawFile) []Identity {
-	if len(raw.Identities) == 0 {
-		return []Identity{{Name: "default", Auth: r.auth(raw.Auth, "auth")}}
+func (s section) identities() (all []Identity) {
+	auth, list := s.below("auth"), s.List("identities")
+	if len(list) == 0 {
+		return []Identity{{Name: "default", Auth: auth.auth()}}
 	}
-	if raw.Auth != nil {
-		r.add("auth", "stands beside identities: give each of them its auth")
+	if s.Has("auth") {
+		s.Fail("auth", "stands beside identities: give each of them its auth")
 	}
-	if len(raw.Identities) > 64 {
-		r.add("identities", "has %d, at most 64", len(raw.Identities))
+	if len(list) > 64 {
+		s.Fail("identities", "has %d entries; want at most 64", len(list))
 	}
-	var all []Identity
-	for i, id := range raw.Identities {
-		field := fmt.Sprintf("identities[%d]", i)
-		switch {
-		case !named.MatchString(id.Name):
-			r.add(field+".name", "is %q, must be a name of letters, digits, dots, dashes and underscores", id.Name)
-		case slices.ContainsFunc(all, func(o Identity) bool { return o.Name == id.Name }):
-			r.add(field+".name", "is %q, which another identity has", id.Name)
+	for _, n := range list {
+		id := section{n.Section()}
+		if id.Section == nil {
+			continue
 		}
-		all = append(all, Identity{id.Name, r.auth(id.Auth, field+".auth")})
+		var name string
+		id.match("name", &name, named, "a name of letters, digits, dots, dashes and underscores")
+		id.Require("name", "a name of its own")
+		if slices.ContainsFunc(all, func(o Identity) bool { return o.Name == name }) {
+			id.Fail("name", "is %q, which another identity has", name)
+		}
+		all = append(all, Identity{name, id.below("auth").auth()})
+		id.Done()
 	}
 	return all
 }
 
-func (r *report) http(raw *rawHTTP) *HTTP {
-	h := &HTTP{
-		Single: raw.Single, MaxRows: r.count(raw.MaxRows, "http.max_rows"), MaxBytes: r.count(raw.MaxBytes, "http.max_bytes"),
-		Method: cmp.Or(raw.Method, http.MethodPost), KeyHeader: raw.KeyHeader, template: raw.URL,
-	}
+func (s section) http() *HTTP {
+	h := &HTTP{Method: http.MethodPost}
+	s.Bool("single", &h.Single)
+	configfile.Int(s.Section, "max_rows", &h.MaxRows, 0, maxCount)
+	configfile.Int(s.Section, "max_bytes", &h.MaxBytes, 0, maxCount)
 	if h.Single {
 		h.MaxRows = 1
 	}
-	h.URL = r.url(placeholder.ReplaceAllString(raw.URL, "x"), "http.url")
-	if h.URL != nil && placeholder.MatchString(h.URL.Host) {
-		r.add("http.url", "has a field of the row as its host")
+	s.Text("url", &h.template)
+	h.URL = s.url("url")
+	switch {
+	case h.URL == nil:
+	case placeholder.MatchString(host(h.template)):
+		s.Fail("url", "has a field of the row as its host")
+	case !h.Single && placeholder.MatchString(h.template):
+		s.Fail("url", "has a field of the row, which a request for many rows cannot have: set single: true")
 	}
-	if !h.Single && placeholder.MatchString(raw.URL) {
-		r.add("http.url", "has a field of the row, which a request for many rows cannot have: set single: true")
+	methods := []string{http.MethodPost, http.MethodPut, http.MethodPatch}
+	configfile.Choice(s.Section, "method", &h.Method, map[string]string{methods[0]: methods[0], methods[1]: methods[1], methods[2]: methods[2]}, methods...)
+	h.Body = s.body(h.Single)
+	h.KeyHeader, h.Resend = s.resend()
+	a := s.below("answer")
+	h.Answer = Answer{
+		Rows: a.expr("rows"), Success: a.expr("success"), Code: a.expr("code"), Message: a.expr("message"),
+		Divide: []int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity},
 	}
-	if !slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, h.Method) {
-		r.add("http.method", "is %q, must be POST, PUT or PATCH", h.Method)
+	if a.Has("divide") {
+		h.Answer.Divide = nil
 	}
-	h.Body = r.body(raw.Body, h.Single)
-	h.Resend = r.resend(raw)
-	if a := raw.Answer; a != nil {
-		h.Answer = Answer{
-			Rows: r.expr(a.Rows, "http.answer.rows"), Success: r.expr(a.Success, "http.answer.success"),
-			Code: r.expr(a.Code, "http.answer.code"), Message: r.expr(a.Message, "http.answer.message"), Divide: a.Divide,
+	for _, n := range a.List("divide") {
+		status, ok := n.Int()
+		if !ok || status < 400 || status > 499 {
+			n.Want("a status from 400 to 499")
 		}
-		for _, status := range a.Divide {
-			if status < 400 || status > 499 {
-				r.add("http.answer.divide", "has %d, must have statuses from 400 to 499", status)
-			}
-		}
+		h.Answer.Divide = append(h.Answer.Divide, int(status))
 	}
-	if raw.Answer == nil || raw.Answer.Divide == nil {
-		h.Answer.Divide = []int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity}
-	}
+	a.Done()
 	return h
 }
 
-func (r *report) resend(raw *rawHTTP) dispatch.Resend {
-	if raw.KeyHeader != "" && !headerName(raw.KeyHeader) {
-		r.add("http.key_header", "is not a header name")
+func (s section) resend() (keyHeader string, r dispatch.Resend) {
+	keyHeader = s.headerName("key_header")
+	if r = dispatch.ResendNothing; keyHeader != "" && !s.Has("resend") {
+		r = dispatch.ResendWhole
 	}
-	switch raw.Resend {
-	case "never", "":
-		if raw.Resend == "" && raw.KeyHeader != "" {
-			return dispatch.ResendWhole
-		}
-		return dispatch.ResendNothing
-	case "with_key":
-		if raw.KeyHeader == "" {
-			r.add("http.key_header", "is missing; resend: with_key needs it")
-		}
-		return dispatch.ResendWhole
-	case "any":
-		return dispatch.ResendAny
+	configfile.Choice(s.Section, "resend", &r, map[string]dispatch.Resend{
+		"never": dispatch.ResendNothing, "with_key": dispatch.ResendWhole, "any": dispatch.ResendAny,
+	}, "never (twice is two rows)", "with_key (the server knows a batch by its key)", "any (an upsert)")
+	if n := s.Take("resend"); n != nil && n.Value == "with_key" {
+		s.Require("key_header", "the header of the idempotency key; resend: with_key needs it")
 	}
-	r.add("http.resend", "is %q, must be never (twice is two rows), with_key (the server knows a batch by its key) or any (an upsert)", raw.Resend)
-	return dispatch.ResendNothing
+	return keyHeader, r
 }
 
-func (r *report) dataverse(raw *rawDataverse) *Dataverse {
-	d := &Dataverse{
-		URL: r.url(raw.URL, "dataverse.url"), Version: cmp.Or(raw.Version, "9.2"), Table: raw.Table, Type: raw.Type,
-		Operation: Operation(raw.Operation), Key: raw.Key, MaxRows: cmp.Or(r.count(raw.MaxRows, "dataverse.max_rows"), 1000),
-	}
+func (s section) dataverse() *Dataverse {
+	d := &Dataverse{URL: s.url("url"), Version: "9.2", MaxRows: 1000}
 	if d.URL != nil && strings.Trim(d.URL.Path, "/") != "" {
-		r.add("dataverse.url", "has the path %q; want the environment alone, such as https://contoso.crm.dynamics.com", d.URL.Path)
+		s.Fail("url", "has the path %q; want the environment alone, such as https://contoso.crm.dynamics.com", d.URL.Path)
 	}
-	if !versioned.MatchString(d.Version) {
-		r.add("dataverse.version", "is %q, must be a version such as 9.2", d.Version)
-	}
-	for _, f := range []struct{ name, value string }{{"table", d.Table}, {"type", d.Type}} {
-		if !identifier.MatchString(f.value) {
-			r.add("dataverse."+f.name, "is %q, must be a name of letters, digits and underscores (table: contacts, type: contact)", f.value)
+	if n := s.Take("version"); n != nil {
+		if d.Version = n.Written; !versioned.MatchString(d.Version) {
+			n.Want("a version such as 9.2")
 		}
 	}
-	for _, k := range d.Key {
-		if !identifier.MatchString(k) {
-			r.add("dataverse.key", "has %q, must have names of columns", k)
+	const name = "a name of letters, digits and underscores (table: contacts, type: contact)"
+	s.match("table", &d.Table, identifier, name)
+	s.match("type", &d.Type, identifier, name)
+	s.Require("table", name)
+	s.Require("type", name)
+	for _, n := range s.List("key") {
+		if n.Kind != configfile.Text || !identifier.MatchString(n.Value) {
+			n.Want("the name of a column")
 		}
+		d.Key = append(d.Key, n.Value)
 	}
-	switch d.Operation {
-	case Create:
-		if len(d.Key) > 0 {
-			r.add("dataverse.key", "is for update and upsert; create has none")
-		}
-	case Update, Upsert:
-	default:
-		r.add("dataverse.operation", "is %q, must be create, update or upsert", raw.Operation)
+	operations := map[string]Operation{"create": Create, "update": Update, "upsert": Upsert}
+	configfile.Choice(s.Section, "operation", &d.Operation, operations, "create", "update", "upsert")
+	s.Require("operation", "create, update or upsert")
+	if d.Operation == Create && len(d.Key) > 0 {
+		s.Fail("key", "is for update and upsert; create has none")
+	}
+	if configfile.Int(s.Section, "max_rows", &d.MaxRows, 0, maxCount); d.MaxRows == 0 {
+		d.MaxRows = 1000
 	}
 	return d
 }
 
-func (r *report) params(raw *rawLoad) dispatch.Params {
-	law := raw.Parallelism
-	p := dispatch.Params{
-		BatchRows: raw.BatchRows, BatchBytes: raw.BatchBytes, FirstRows: raw.FirstRows, MaxRejects: raw.MaxRejects,
-		TargetTime: r.duration(raw.TargetTime, "load.target_time", 0), StallTimeout: r.stallTimeout(raw),
-		Backoff: retry.Backoff{Attempts: raw.Attempts},
-		Law: control.ParallelismParams{
-			Disabled: law.Disabled, Max: law.Max, Ceiling: law.Ceiling, Min: law.Min, InitialFactor: law.Initial,
-			Increase: law.Increase, DecreaseFactor: law.Decrease, StabilizationBatches: law.Batches, RecoveryMultiplier: law.Recovery,
-			MinIncreaseInterval: r.duration(law.Interval, "load.parallelism.min_increase_interval", 0),
-			LastKnownGoodTTL:    r.duration(law.TTL, "load.parallelism.last_known_good_ttl", 0),
-			IdleReset:           r.duration(law.IdleReset, "load.parallelism.idle_reset", 0),
-			BusyBudget:          r.duration(law.BusyBudget, "load.parallelism.busy_budget", 0),
-			BusyWindow:          r.duration(law.BusyWindow, "load.parallelism.busy_window", 0),
-		},
+// maxCount bounds numbers of rows, bytes and attempts.
+const maxCount = 1 << 30
+
+// load reads the numbers of the load.
+func (s section) load() (p dispatch.Params) {
+	if s.Section == nil {
+		return p
 	}
+	day := 24 * time.Hour
+	configfile.Int(s.Section, "batch_rows", &p.BatchRows, 0, maxCount)
+	configfile.Int(s.Section, "batch_bytes", &p.BatchBytes, 0, maxCount)
+	configfile.Int(s.Section, "first_rows", &p.FirstRows, 0, maxCount)
+	configfile.Int(s.Section, "max_rejects", &p.MaxRejects, 0, math.MaxInt64)
+	configfile.Int(s.Section, "attempts", &p.Backoff.Attempts, 0, maxCount)
+	p.TargetTime = s.duration("target_time", 0, day)
+	p.StallTimeout = s.duration("patience", s.duration("stall_timeout", 0, 366*day), 366*day)
+	if s.Has("stall_timeout") && s.Has("patience") {
+		s.Fail("patience", "is the former name of stall_timeout; give only that")
+	}
+	if l := s.below("parallelism"); l.Section != nil {
+		l.Bool("disabled", &p.Law.Disabled)
+		for _, f := range []struct {
+			key  string
+			into *int
+		}{
+			{"max", &p.Law.Max}, {"ceiling", &p.Law.Ceiling}, {"min", &p.Law.Min}, {"increase", &p.Law.Increase},
+			{"stabilization_batches", &p.Law.StabilizationBatches}, {"recovery_multiplier", &p.Law.RecoveryMultiplier},
+		} {
+			configfile.Int(l.Section, f.key, f.into, 0, maxCount)
+		}
+		l.Number("initial_factor", &p.Law.InitialFactor, 0, 1)
+		l.Number("decrease_factor", &p.Law.DecreaseFactor, 0, 1)
+		p.Law.MinIncreaseInterval = l.duration("min_increase_interval", 0, day)
+		p.Law.LastKnownGoodTTL = l.duration("last_known_good_ttl", 0, day)
+		p.Law.IdleReset = l.duration("idle_reset", 0, day)
+		p.Law.BusyBudget = l.duration("busy_budget", 0, day)
+		p.Law.BusyWindow = l.duration("busy_window", 0, day)
+		l.Done()
+	}
+	s.Done()
 	if _, err := p.Resolve(); err != nil {
-		r.add("load", "%v", err)
+		s.Node().Fail("%v", err)
 	}
 	return p
 }
 
-// stallTimeout reads load.stall_timeout, or load.patience, its former name.
-func (r *report) stallTimeout(raw *rawLoad) time.Duration {
-	text, field := raw.StallTimeout, "load.stall_timeout"
-	if raw.Patience != "" {
-		if text != "" {
-			r.add("load.patience", "is the former name of stall_timeout; give only that")
-		}
-		text, field = raw.Patience, "load.patience"
+// match reads a text of a certain shape.
+func (s section) match(key string, into *string, shape *regexp.Regexp, bound string) {
+	if s.Text(key, into); *into != "" && !shape.MatchString(*into) {
+		s.Want(key, bound)
 	}
-	return r.upTo(366*24*time.Hour, text, field, 0)
 }
 
-func (r *report) duration(text, field string, unset time.Duration) time.Duration {
-	return r.upTo(24*time.Hour, text, field, unset)
+// duration reads a length of time above 0.
+func (s section) duration(key string, unset, limit time.Duration) time.Duration {
+	s.Duration(key, &unset, 1, limit)
+	return unset
 }
 
-func (r *report) upTo(limit time.Duration, text, field string, unset time.Duration) time.Duration {
-	if text == "" {
-		return unset
+// host is what stands between the scheme and the path of a URL.
+func host(template string) string {
+	_, rest, _ := strings.Cut(template, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > limit {
-		r.add(field, "is %q, must be a duration up to %s with a unit, such as 10s or 5m", text, span.Text(limit))
-		return unset
-	}
-	return d
+	return rest
 }
 
-func (r *report) count(n int, field string) int {
-	if n < 0 || n > 1<<30 {
-		r.add(field, "is %d, must be from 1 to %d", n, 1<<30)
-		return 0
+// url reads a URL, in which fields of the row may stand.
+func (s section) url(key string) *url.URL {
+	var text string
+	s.Require(key, "a URL such as https://api.example.com/contacts")
+	if s.Text(key, &text); text == "" {
+		return nil
 	}
-	return n
-}
-
-func (r *report) url(text, field string) *url.URL {
-	u, err := url.Parse(text)
+	u, err := url.Parse(placeholder.ReplaceAllString(text, "x"))
 	switch {
-	case text == "":
-		r.add(field, "is missing")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		r.add(field, "is not a URL such as https://api.example.com/contacts")
+		s.Fail(key, "is not a URL; want one such as https://api.example.com/contacts")
 		return nil
 	case u.User != nil:
-		r.add(field, "holds a login: put it under auth")
+		s.Fail(key, "holds a login: put it under auth")
 	case u.Fragment != "":
-		r.add(field, "has a fragment, which is never sent: remove it")
+		s.Fail(key, "has a fragment, which is never sent: remove it")
 	}
 	return u
 }
@@ -237,22 +253,31 @@ func (r *report) url(text, field string) *url.URL {
 // own are the headers that are not the owner's to set.
 var own = []string{"Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
 
-func (r *report) headers(raw map[string]string) (h, written http.Header) {
+func (s section) headers() (h, written http.Header) {
 	h, written = http.Header{}, http.Header{}
-	for name, value := range raw {
-		field, key := "headers."+name, http.CanonicalHeaderKey(name)
+	for _, f := range s.Fields() {
+		key := http.CanonicalHeaderKey(f.Name)
 		switch {
-		case !headerName(name):
-			r.add(field, "is not a header name")
+		case !headerName(f.Name):
+			s.Fail(f.Name, "is not a header name")
 		case slices.Contains(own, key):
-			r.add(field, "is a header that the target itself sets: remove it")
+			s.Fail(f.Name, "is a header that the target itself sets: remove it")
 		case slices.Contains([]string{"Authorization", "Cookie"}, key):
-			r.add(field, "is a credential: put it under auth")
+			s.Fail(f.Name, "is a credential: put it under auth")
 		}
-		h.Set(key, r.checked(r.filled(value, field), field).Reveal())
-		written.Set(key, value)
+		v := s.Value(f.Name)
+		h.Set(key, v.Reveal())
+		written.Set(key, v.String())
 	}
 	return h, written
+}
+
+// headerName reads the name of a header.
+func (s section) headerName(key string) (name string) {
+	if s.Text(key, &name); name != "" && !headerName(name) {
+		s.Fail(key, "is not a header name")
+	}
+	return name
 }
 
 // headerName reports whether s is a token of RFC 9110, section 5.6.2.

@@ -19,18 +19,19 @@ type expr struct{ code *gojq.Code }
 // can run forever.
 const maxExpr = 10 * time.Second
 
-func (r *report) expr(text, field string) *expr {
-	if text == "" {
+func (s section) expr(key string) *expr {
+	var text string
+	if s.Text(key, &text); text == "" {
 		return nil
 	}
 	q, err := gojq.Parse(text)
 	if err != nil {
-		r.add(field, "is not a jq expression: %v", err)
+		s.Fail(key, "is not a jq expression: %v", err)
 		return nil
 	}
 	code, err := gojq.Compile(q)
 	if err != nil {
-		r.add(field, "is not a jq expression: %v", err)
+		s.Fail(key, "is not a jq expression: %v", err)
 		return nil
 	}
 	return &expr{code}

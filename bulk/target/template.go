@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // placeholder is a field of the row in a URL.
@@ -36,24 +37,26 @@ const (
 var fills = map[string]fill{"$rows": allRows, "$row": oneRow, "$key": batchKey}
 
 // body compiles a template; without one it is the rows, or the row.
-func (r *report) body(raw any, single bool) body {
-	if raw == nil {
-		if raw = "$rows"; single {
-			raw = "$row"
-		}
+func (s section) body(single bool) body {
+	var raw any = "$rows"
+	if single {
+		raw = "$row"
+	}
+	if n := s.Take("body"); n != nil && n.Kind != configfile.Null {
+		raw = n.JSON()
 	}
 	b := &builder{}
 	b.add(raw)
 	b.flush(nothing)
 	switch {
 	case b.err != nil:
-		r.add("http.body", "cannot be JSON: %v", b.err)
+		s.Fail("body", "cannot be JSON: %v", b.err)
 	case single && b.rows > 0:
-		r.add("http.body", "has $rows, and each request carries one: want $row")
+		s.Fail("body", "has $rows, and each request carries one: want $row")
 	case !single && b.one > 0:
-		r.add("http.body", "has $row, and each request carries many: want $rows, or set single: true")
+		s.Fail("body", "has $row, and each request carries many: want $rows, or set single: true")
 	case b.rows+b.one != 1:
-		r.add("http.body", "has %d places for rows, must have one", b.rows+b.one)
+		s.Fail("body", "has %d places for rows; want one", b.rows+b.one)
 	}
 	return b.pieces
 }

@@ -167,7 +167,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/secretfile", "internal/span"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/configfile", "internal/span"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},

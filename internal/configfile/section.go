@@ -317,7 +317,7 @@ func (s *Section) Value(key string) Secret {
 		return Secret{}
 	case n.Kind == Table:
 		return n.referenceByKey()
-	case n.Kind != Text || n.Written == "":
+	case n.Kind == List || n.Kind == Null || n.Written == "":
 		n.Fail("%s; want a text, or a reference such as ${NAME}", n.shape())
 		return Secret{}
 	}
