@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	agentsFor   = flag.Duration("agents.for", 15*time.Minute, "virtual time that the five agents work")
+	agentsFor   = flag.Duration("agents.for", 10*time.Minute, "virtual time that the five agents work")
 	agentsReal  = flag.Duration("agents.real", 5*time.Second, "real time that the five agents work")
 	agentsSeeds = flag.Int("agents.seeds", 1, "how many seeds the five agents work under")
 )
