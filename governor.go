@@ -53,6 +53,8 @@ type Request struct {
 	// tokens. What it really took is reported by [Outcome].Cost when the permit is
 	// settled. Law "envelope" learns such limits in units. Default 1.
 	Cost float64
+	// Budget is what the attempt needs beside the pace. Default nil, nothing.
+	Budget Budget
 }
 
 // Acquire waits for leave to send one attempt. Callers are served in the order
@@ -79,11 +81,11 @@ func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	if !g.line.empty() {
 		return g.join(ctx, now, now, &r)
 	}
+	if r.Budget != nil {
+		return g.join(ctx, now, ready, &r)
+	}
 	p, d, fx := g.admit(now, ready, r.Cost)
 	if !d.OK {
-		if fx == (pacing.Effects{}) {
-			return g.join(ctx, now, ready, &r)
-		}
 		note := g.note(now, fx)
 		p, err := g.join(ctx, now, ready, &r)
 		g.publish(note)

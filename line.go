@@ -16,10 +16,11 @@ import (
 // alarm: one timer a connection, no herd.
 type line struct {
 	queue fairqueue.Queue[*waiter]
-	next  *waiter       // who has the alarm; nil when nobody waits
-	alarm time.Duration // when it goes off
-	held  Wait          // what the first waits for
-	gone  []*waiter     // those for whom there is no point in waiting
+	next  *waiter                  // who has the alarm; nil when nobody waits
+	alarm time.Duration            // when it goes off
+	held  Wait                     // what the first waits for
+	gone  []*waiter                // those for whom there is no point in waiting
+	full  map[uint32]time.Duration // until when limits of budgets have no room for somebody
 
 	last    time.Duration // when somebody waited last
 	granted time.Duration // when somebody who waited was served last
@@ -29,8 +30,10 @@ type line struct {
 // waiter is one who waits.
 type waiter struct {
 	item     *fairqueue.Item[*waiter]
+	came     time.Duration
 	ready    time.Duration
 	cost     float64
+	budget   Budget        // nil without one
 	deadline time.Duration // of its context
 	held     Wait          // what stood in its way when it was first in line
 
@@ -97,8 +100,16 @@ func (w *waiter) notify() {
 
 // share is what the request asks the queue for.
 func (g *Governor) share(r *Request) fairqueue.Request {
-	return fairqueue.Request{Priority: r.Priority, Flow: r.Flow, Weight: r.Weight}
+	f := fairqueue.Request{Priority: r.Priority, Flow: r.Flow, Weight: r.Weight}
+	if r.Budget != nil {
+		f.Cost, f.Budgets = cost(r.Budget), r.Budget.Keys()
+	}
+	return f
 }
+
+// cost is what shares are counted in: of an attempt without a budget it is one unit,
+// which is about a millisecond here.
+func cost(b Budget) int64 { return int64(b.Cost() / time.Nanosecond) }
 
 // direct counts an attempt that goes without having waited, with the lock held. Where
 // nobody has a share there is nothing to count.
@@ -106,7 +117,7 @@ func (g *Governor) direct(now time.Duration, r *Request) {
 	if r.Flow == "" && (g.line == nil || g.line.queue.Flows() == 0) {
 		return
 	}
-	g.settleShares(now)
+	g.settleShares(now, r)
 	g.line.queue.Direct(now, g.share(r))
 }
 
@@ -123,17 +134,25 @@ const memory = time.Minute
 
 // settleShares has the queue forget what was served once nobody has waited for as long
 // as the limit takes to be whole again.
-func (g *Governor) settleShares(now time.Duration) {
+func (g *Governor) settleShares(now time.Duration, r *Request) {
 	if g.line == nil {
 		g.line = &line{last: now}
 	}
 	l := g.line
 	attempts, whole := g.core.Burst()
+	each, held := int64(fairqueue.Unit), int64(0)
+	if r.Budget != nil {
+		if each = cost(r.Budget); each == 0 {
+			each = fairqueue.Unit
+		}
+		held = int64(r.Budget.Whole() / time.Nanosecond)
+		whole = max(whole, r.Budget.Whole())
+	}
 	if l.queue.Len() == 0 && now-l.last > max(memory, whole) {
 		l.queue.Full(now)
 		l.last = now
 	}
-	l.queue.Burst = int64(min(attempts, maxBurst) * fairqueue.Unit)
+	l.queue.Burst = max(int64(min(attempts, maxBurst)*float64(each)), held)
 }
 
 // maxBurst bounds the attempts of a burst that are made good.
@@ -142,15 +161,16 @@ const maxBurst = 1 << 20
 // join stands at the place in the line that the request has, and waits. The lock is
 // held; join gives it back.
 func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Request) (Permit, error) {
-	g.settleShares(now)
-	w := &waiter{ready: ready, cost: r.Cost, deadline: math.MaxInt64, wake: make(chan struct{}, 1)}
+	g.settleShares(now, r)
+	w := &waiter{came: now, ready: ready, cost: r.Cost, budget: r.Budget, deadline: math.MaxInt64, wake: make(chan struct{}, 1)}
 	if until, ok := ctx.Deadline(); ok {
 		w.deadline = until.Sub(g.set.origin)
 		if !g.line.empty() {
-			if at := now + g.expected(now, r); at > w.deadline {
-				g.line.queue.Refused(now, g.share(r), at-now)
+			if wait, budget := g.expected(now, r); wait > w.deadline-now {
+				g.line.queue.Refused(now, g.share(r), wait)
+				err := g.inVain(now, r, wait, budget)
 				g.mu.Unlock()
-				return Permit{}, g.late(at)
+				return Permit{}, err
 			}
 		}
 	}
@@ -176,7 +196,10 @@ func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, er
 		g.mu.Lock()
 		if w.done {
 			g.mu.Unlock()
-			return w.permit, w.err
+			if w.err != nil {
+				return w.permit, w.err
+			}
+			return g.confirm(w.permit, w.budget)
 		}
 		var alarm <-chan time.Time
 		if g.line.next == w {
@@ -214,16 +237,16 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 		return Permit{wait: w.held}, g.gaveUp(why)
 	}
 	g.line.leave(now, w)
-	refusal := g.gaveUp(why)
-	if refusal.Reason == reason.Deadline && !g.line.empty() {
-		wait := g.expected(now, r)
+	var err error = g.gaveUp(why)
+	if errors.Is(why, context.DeadlineExceeded) {
+		wait, budget := g.expected(now, r)
 		g.line.queue.Refused(now, g.share(r), wait)
-		refusal.RetryAt = g.wall(now + wait).Round(0)
+		err = g.inVain(now, r, wait, budget)
 	}
 	moves := g.serve(now, nil)
 	g.mu.Unlock()
 	g.publish(moves...)
-	return Permit{wait: w.held}, refusal
+	return Permit{wait: w.held}, err
 }
 
 // serve lets those go who may, refuses those who wait in vain, and gives the alarm to
@@ -236,30 +259,33 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 	}
 	var (
 		first  *waiter
-		alarm  time.Duration
+		alarm  = time.Duration(math.MaxInt64)
 		permit Permit
 	)
 	try := func(it *fairqueue.Item[*waiter]) fairqueue.Verdict {
 		w := it.Value
-		p, d, fx := g.admit(now, w.ready, w.cost)
-		if note := g.note(now, fx); note != nil {
+		p, a := g.ask(now, w)
+		if note := g.note(now, a.fx); note != nil {
 			moves = append(moves, note)
 		}
-		if d.OK {
+		if a.OK {
 			permit = p
 			return fairqueue.Verdict{OK: true}
 		}
-		w.held = Wait{Reason: d.Reason, Bound: d.Bound}
-		if w.err = g.hopeless(now, d, w.deadline); w.err != nil {
+		w.held = Wait{Reason: a.Reason, Bound: a.Bound}
+		if w.err = a.err; w.err != nil {
 			l.gone = append(l.gone, w)
 			return fairqueue.Verdict{}
 		}
-		first, alarm = w, d.At
-		if d.At == pacing.Forever {
-			// A place frees when a permit is settled, or when one times out.
-			alarm = now + g.set.permitTimeout
+		if first == nil {
+			first = w
 		}
-		return fairqueue.Verdict{Stop: true}
+		if a.At == pacing.Forever {
+			// A place frees when a permit is settled, or when one times out.
+			a.At = now + g.set.permitTimeout
+		}
+		alarm = min(alarm, a.At)
+		return fairqueue.Verdict{Stop: !a.budget, Blocked: a.blocked}
 	}
 	l.queue.Begin()
 	for ok := true; ok; {
@@ -270,17 +296,21 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 		}
 		l.gone = l.gone[:0]
 		if ok {
-			l.left(now, w)
-			l.served(now)
+			w.item = nil
+			if l.next == w {
+				l.next = nil
+			}
+			if w.held.Reason != reason.None || w.came < now {
+				l.served(now)
+			}
 			w.end(permit, nil)
 		}
 	}
-	l.last = now
 	l.held = Wait{}
 	if first == nil {
 		return moves // nobody is left
 	}
-	l.held = first.held
+	l.held, l.last = first.held, now
 	if l.next != first || l.alarm != alarm {
 		if l.next != nil && l.next != first && l.next != self {
 			l.next.notify() // it has the alarm no longer
@@ -293,13 +323,58 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 	return moves
 }
 
+// answer is what stands in the way of an attempt.
+type answer struct {
+	pacing.Decision
+	fx      pacing.Effects
+	err     error  // there is no point in waiting
+	budget  bool   // it is the budget, so that others may go
+	blocked uint32 // of the budget's keys
+}
+
+// ask has w go, or says what stands in its way, with the lock held.
+func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
+	if w.budget != nil && !g.closed {
+		if a.Decision = g.core.Ask(now, w.ready, w.cost); a.At == pacing.Forever && g.expire(now) {
+			a.Decision = g.core.Ask(now, w.ready, w.cost)
+		}
+		if a.OK {
+			if a.Decision, a.blocked, a.err = g.room(now, w); !a.OK {
+				a.budget = true
+				return p, a
+			}
+		}
+	}
+	if w.budget == nil || a.OK || g.closed {
+		reserved := a.OK
+		if p, a.Decision, a.fx = g.admit(now, w.ready, w.cost); !a.OK && reserved {
+			w.budget.Back()
+		}
+	}
+	if !a.OK {
+		a.err = g.hopeless(now, a.Decision, w.deadline)
+	}
+	return p, a
+}
+
+// confirm hands a permit out, once its budget is durable. The lock is not held.
+func (g *Governor) confirm(p Permit, b Budget) (Permit, error) {
+	if b != nil {
+		if err := b.Confirm(); err != nil {
+			p.Cancel()
+			return Permit{wait: p.wait}, err
+		}
+	}
+	return p, nil
+}
+
 // gapShare is the part that the newest gap has in the mean.
 const gapShare = 16
 
 // served counts the gap between two who waited.
 func (l *line) served(now time.Duration) {
 	gap := now - l.granted
-	l.granted = now
+	l.granted, l.last = now, now
 	if l.gap == 0 {
 		l.gap = gap
 		return
@@ -308,14 +383,44 @@ func (l *line) served(now time.Duration) {
 }
 
 // expected is about how long an attempt would wait that came now, for the attempts that
-// would go before it, with the lock held.
-func (g *Governor) expected(now time.Duration, r *Request) time.Duration {
+// would go before it, and whether it is its budget that takes so long, with the lock held.
+func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, budget bool) {
+	l, share := g.line, g.share(r)
 	first := max(0, g.core.Earliest(now).At-now)
-	gap := max(g.core.Interval(), g.line.gap)
-	return g.line.queue.Wait(now, g.share(r), nil, func(*waiter) int64 { return 1 }, func(n int64) time.Duration {
+	gap := max(g.core.Interval(), l.gap)
+	self := &waiter{budget: r.Budget}
+	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {
+		if other != self && l.elsewhere(now, other, share.Budgets) {
+			return 0
+		}
+		return 1
+	}, func(n int64) time.Duration {
 		if n-1 > int64((math.MaxInt64-first)/max(gap, 1)) {
 			return math.MaxInt64
 		}
 		return first + time.Duration(n-1)*gap
 	})
+	for _, key := range share.Budgets {
+		at := l.queue.Wait(now, share, self, func(other *waiter) int64 {
+			if other.budget == nil || other != self && l.elsewhere(now, other, share.Budgets) {
+				return 0
+			}
+			return other.budget.Load(key)
+		}, func(load int64) time.Duration { return r.Budget.Serves(key, load) })
+		if at >= wait {
+			wait, budget = at, at > 0
+		}
+	}
+	return wait, budget
 }
+
+// inVain is the refusal of who would have to wait so long.
+func (g *Governor) inVain(now time.Duration, r *Request, wait time.Duration, budget bool) error {
+	if budget {
+		return r.Budget.Refuse(wait)
+	}
+	return g.late(now + min(wait, maxTold))
+}
+
+// maxTold bounds the wait of a refusal: beyond, nobody knows.
+const maxTold = 24 * time.Hour

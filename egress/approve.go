@@ -56,6 +56,18 @@ func (a *attempt) approve() *provider.Refusal {
 	defer cancel()
 	defer context.AfterFunc(c.proxy.draining, cancel)()
 	if u.Approver != nil && c.asked.Metered {
+		if q, ok := u.Approver.(reserver); ok && u.Pacing != nil {
+			r, err := q.Reserve(a.request, u.Pacing)
+			if err != nil {
+				return new(c.denied(err))
+			}
+			defer r.Leave()
+			if f := a.acquire(ctx, &clock, r); f != nil {
+				return f
+			}
+			a.approved, a.decision = true, r.Decision()
+			return a.ready()
+		}
 		d, err := u.Approver.ApproveWait(ctx, a.request)
 		c.waited(reason.BoundCeiling, clock.next())
 		if err == nil && !d.Approved {
@@ -67,22 +79,39 @@ func (a *attempt) approve() *provider.Refusal {
 		a.approved, a.decision = true, d
 	}
 	if u.Pacing != nil {
-		permit, err := u.Pacing.AcquireFor(ctx, a.share())
-		held := permit.Wait()
-		if err != nil && held.Reason == reason.None {
-			held = u.Pacing.Snapshot().Held // it was never the first
+		if f := a.acquire(ctx, &clock, nil); f != nil {
+			return f
 		}
-		c.waited(inQueue(held), clock.next())
-		if err != nil {
-			a.heldBack = true
-			return new(c.denied(err))
-		}
-		a.paced, a.permit = true, permit
 	}
-	if c.ctx.Err() != nil { // it crossed the approval on its way
-		return new(c.denied(c.ctx.Err()))
+	return a.ready()
+}
+
+// reserver is a quota whose budgets can be waited for in the pacing's queue, so that a
+// call stands in one queue only.
+type reserver interface {
+	Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error)
+}
+
+// acquire waits for the pacing, and for what is reserved.
+func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reservation) *provider.Refusal {
+	c, u := a.call, a.call.up
+	r := a.share()
+	if reserved != nil {
+		r.Flow, r.Weight, r.Budget = reserved.Tenant(), reserved.Weight(), reserved
 	}
-	return a.enterCircuit()
+	permit, err := u.Pacing.AcquireFor(ctx, r)
+	held := permit.Wait()
+	if err != nil && held.Reason == reason.None {
+		held = u.Pacing.Snapshot().Held // it was never the first
+	}
+	c.waited(inQueue(held), clock.next())
+	if err != nil {
+		_, denied := errors.AsType[*quota.Denial](err)
+		a.heldBack = !denied
+		return new(c.denied(err))
+	}
+	a.paced, a.permit = true, permit
+	return nil
 }
 
 // share is what the attempt asks the pacing for: among those who wait, a share by its
@@ -98,6 +127,15 @@ func (a *attempt) share() headway.Request {
 		r.Weight = int(tenant.Weight)
 	}
 	return r
+}
+
+// ready asks the breakers, once the permits are there.
+func (a *attempt) ready() *provider.Refusal {
+	c := a.call
+	if c.ctx.Err() != nil { // it crossed the approval on its way
+		return new(c.denied(c.ctx.Err()))
+	}
+	return a.enterCircuit()
 }
 
 // denied says why no permit was given: by the quota, or by pacing.

@@ -199,8 +199,10 @@ func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, f
 	return got
 }
 
+func (f fair) ratio() float64 { return float64(f.served["heavy"]) / float64(f.served["light"]) }
+
 func (f fair) String() string {
-	s := fmt.Sprintf("light %d, heavy %d: 1 to %.2f; %d refused", f.served["light"], f.served["heavy"], float64(f.served["heavy"])/float64(f.served["light"]), f.refused)
+	s := fmt.Sprintf("light %d, heavy %d: 1 to %.2f; %d refused", f.served["light"], f.served["heavy"], f.ratio(), f.refused)
 	if n := len(f.ratios); n > 0 {
 		s += fmt.Sprintf("; Retry-After to real wait of %d: median %.2f, quartiles %.2f and %.2f", n, f.ratios[n/2], f.ratios[n/4], f.ratios[3*n/4])
 	}
@@ -228,6 +230,15 @@ func TestSharesAreKeptUnderEveryLimit(t *testing.T) {
 			bubble(t, fmt.Sprintf("%s, %v", limit.name, maxWait), func(t *testing.T) {
 				got := contend(t, limit.up(), limit.limits, maxWait, limit.found)
 				t.Log(got)
+				if ratio := got.ratio(); ratio < 0.95*3 || ratio > 1.05*3 {
+					t.Errorf("shares are 1 to %.2f, want 1 to 3", ratio)
+				}
+				if all := got.served["light"] + got.served["heavy"]; float64(got.served["light"]) < 0.97*float64(all)/4 {
+					t.Errorf("the lighter tenant got %d of %d, want a quarter", got.served["light"], all)
+				}
+				if n := len(got.ratios); n > 5 && (got.ratios[n/2] < 0.8 || got.ratios[n/2] > 1.2) {
+					t.Errorf("Retry-After is %.2f of the real wait, want within 20 %%", got.ratios[n/2])
+				}
 			})
 		}
 	}

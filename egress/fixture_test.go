@@ -93,6 +93,31 @@ func (l *ledger) ApproveWait(ctx context.Context, r quota.Request) (quota.Decisi
 	return d, err
 }
 
+// Reserve gives reservations that are noted when their permits are handed out.
+func (l *ledger) Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error) {
+	reserved, err := l.Governor.Reserve(r, by)
+	if err != nil {
+		return nil, err
+	}
+	return &noted{reserved, l, r}, nil
+}
+
+type noted struct {
+	quota.Reservation
+	ledger  *ledger
+	request quota.Request
+}
+
+func (n *noted) Confirm() error {
+	err := n.Reservation.Confirm()
+	if err == nil {
+		n.ledger.mu.Lock()
+		defer n.ledger.mu.Unlock()
+		n.ledger.open[n.Decision().Permit] = n.request
+	}
+	return err
+}
+
 func (l *ledger) end(p quota.Permit) {
 	if _, ok := l.open[p]; !ok {
 		l.twice++

@@ -17,7 +17,7 @@ func (g *Governor) Advance(now time.Duration) { g.tick(now) }
 func (g *Governor) NextTransition(now time.Duration) (at time.Duration, ok bool) {
 	now = g.tick(now)
 	at = g.earliest()
-	if len(g.waiting) > 0 {
+	if g.queue.Len() > 0 {
 		at = min(at, max(now, g.retry))
 		for _, w := range g.waiting {
 			at = min(at, w.deadline)

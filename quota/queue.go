@@ -24,7 +24,8 @@ type waiter struct {
 	claim    claim
 	priority int
 	deadline time.Duration
-	item     *fairqueue.Item[*waiter] // its place in the queue
+	item     *fairqueue.Item[*waiter] // its place in the queue; nil of a [Place]
+	lacking  uint32                   // of a Place: the budgets that had no room for it
 }
 
 // Enqueue lets a request wait until deadline. Who goes first: the greater
@@ -179,18 +180,24 @@ func (g *Governor) reroute(w *waiter) {
 	if on == nil {
 		return
 	}
-	w.claim.route = on
+	w.claim.route, w.lacking = on, 0
 	w.claim.clamp()
-	g.queue.Update(w.item, w.request())
+	if w.item != nil { // else it waits elsewhere
+		g.queue.Update(w.item, w.request())
+	}
 }
 
 // Grants appends those whose wait is over: approved, in their order, or refused
 // because their deadline has come, a cap is used up or their model is gone.
 func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 	now = g.tick(now)
+	if g.queue.Len() == 0 {
+		g.retry = math.MaxInt64
+		return dst
+	}
 	for _, w := range slices.Clone(g.waiting) {
 		gone := w.claim.route.model.retired
-		if w.deadline > now && !gone {
+		if w.item == nil || w.deadline > now && !gone {
 			continue
 		}
 		d := g.refuse(now, &w.claim)
@@ -260,8 +267,15 @@ func (g *Governor) dismiss(now time.Duration, w *waiter, d Decision, dst []Grant
 // waiting for; nil when there is none.
 func (g *Governor) claimed(on *route, priority int) *node {
 	for i, n := range on.limited {
-		if g.queue.Blocks(on.budgets[i:i+1], priority) {
+		if g.queue.Len() > 0 && g.queue.Blocks(on.budgets[i:i+1], priority) {
 			return n
+		}
+	}
+	for _, w := range g.waiting {
+		for i, n := range w.claim.route.limited {
+			if w.lacking&(1<<i) != 0 && w.priority >= priority && slices.Contains(on.limited, n) {
+				return n
+			}
 		}
 	}
 	return nil

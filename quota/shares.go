@@ -19,19 +19,12 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 		n.sync(now)
 		wait := time.Duration(0)
 		if n.common() {
-			own := max(1, w.claim.costAt(n))
 			wait = g.queue.Wait(now, w.request(), w, func(other *waiter) int64 {
 				if other != w && (!slices.Contains(other.claim.route.nodes, n) || g.heldElsewhere(now, other, w)) {
 					return 0
 				}
 				return max(1, other.claim.costAt(n))
-			}, func(work int64) time.Duration {
-				need := amount{}
-				for k := range need {
-					need[k] = share(w.claim.taken[k]*nano, work, own)
-				}
-				return n.serves(now, need, share(w.claim.windowed, work, own))
-			})
+			}, func(work int64) time.Duration { return g.served(now, n, &w.claim, work) })
 		} else {
 			need, windowed := w.claim.taken, w.claim.windowed
 			for _, other := range g.waiting {

@@ -151,6 +151,9 @@ func (g *Governor) Statistics() Statistics {
 // many fell out of the buffer before.
 func (g *Governor) TakeEvents(dst []Event) (events []Event, lost uint64) { return g.events.take(dst) }
 
+// HasEvents reports whether there are events that TakeEvents would give.
+func (g *Governor) HasEvents() bool { return g.events.newest() != nil }
+
 // TakeMoves appends the entries of the transition log since the last call; lost
 // is how many fell out of the buffer before. The hash covers all of them.
 func (g *Governor) TakeMoves(dst []Move) (moves []Move, lost uint64) { return g.moves.take(dst) }

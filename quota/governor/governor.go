@@ -44,6 +44,7 @@ type Governor struct {
 	timer       *time.Timer
 	alarm       time.Duration // when the timer goes off; quota.Never when it is not set
 	waiting     map[quota.Waiter]*waiter
+	wakers      []waker
 	grants      []quota.Grant
 	book        ledger
 	subscribers []*subscriber
@@ -241,8 +242,10 @@ func (g *Governor) apply(do func(now time.Duration)) (generation uint64) {
 	now := g.now()
 	do(now)
 	generation = g.settled(now)
+	wake := g.waking()
 	g.mu.Unlock()
 	g.tell()
+	wake.all()
 	return generation
 }
 
@@ -312,7 +315,9 @@ func (g *Governor) Close() error {
 		g.timer.Stop()
 	}
 	generation := g.book.exact()
+	wake := g.waking()
 	g.mu.Unlock()
+	wake.all()
 	err := g.save(generation)
 	g.tell()
 	return err

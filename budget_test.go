@@ -1,0 +1,166 @@
+package headway_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/reason"
+)
+
+// pot is a limit of so many attempts, refilled one by one.
+type pot struct {
+	key   uint32
+	every time.Duration
+	next  time.Time // when there is room
+	fails error     // of Confirm
+	none  error     // of Reserve
+
+	mu    sync.Mutex
+	taken int
+}
+
+func (p *pot) Keys() []uint32        { return []uint32{p.key} }
+func (p *pot) Cost() time.Duration   { return p.every }
+func (p *pot) Whole() time.Duration  { return p.every }
+func (p *pot) Confirm() error        { return p.fails }
+func (p *pot) Load(key uint32) int64 { return map[bool]int64{true: 1}[key == p.key] }
+
+func (p *pot) Serves(_ uint32, load int64) time.Duration {
+	return max(0, time.Until(p.next)) + time.Duration(load-1)*p.every
+}
+
+func (p *pot) Reserve() (time.Duration, uint32, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if wait := time.Until(p.next); wait > 0 || p.none != nil {
+		return max(wait, 0), 1, p.none
+	}
+	p.taken++
+	p.next = time.Now().Add(p.every)
+	return 0, 0, nil
+}
+
+func (p *pot) Back() { p.fill() }
+
+// fill makes room.
+func (p *pot) fill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = time.Time{}
+}
+
+func (p *pot) Refuse(wait time.Duration) error {
+	return &headway.Refusal{Reason: reason.QuotaExhausted, RetryAt: time.Now().Add(wait)}
+}
+
+// Nobody waits for a limit that is not its own, and of those who wait for one the share
+// decides.
+func TestABudgetHoldsUpOnlyWhoNeedsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: time.Hour})
+		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
+		time.Sleep(sec)
+		slow, fast := &pot{key: 1, every: 10 * sec}, &pot{key: 2, every: sec}
+		start := time.Now()
+		var (
+			mu    sync.Mutex
+			order []string
+			wg    sync.WaitGroup
+		)
+		for _, flow := range []string{"a", "a", "a", "a", "b", "b", "fast", "fast", "fast"} {
+			wg.Go(func() {
+				r := headway.Request{Flow: flow, Budget: slow}
+				if flow == "fast" {
+					r.Budget = fast
+				}
+				p, err := g.AcquireFor(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, flow)
+				mu.Unlock()
+				p.Settle(headway.Outcome{Class: headway.OK})
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if got := strings.Join(order, " "); !strings.HasPrefix(got, "a fast fast fast b ") || !strings.HasSuffix(got, " a") {
+			t.Errorf("served %s", got)
+		}
+		if took := time.Since(start); took != 50*sec || slow.taken != 6 || fast.taken != 3 {
+			t.Errorf("in %v, %d and %d taken", took, slow.taken, fast.taken)
+		}
+	})
+}
+
+// Who waits for one slow limit is not ahead of who does not need it: nobody is refused
+// for that.
+func TestWhoWaitsForAnotherBudgetIsNotAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Ceiling: sec, Initial: sec, MaxWait: time.Hour, Tolerance: -1})
+		slow, fast := &pot{key: 1, every: time.Hour}, &pot{key: 2, every: ms}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() { _, _ = g.AcquireFor(ctx, headway.Request{Flow: "a", Priority: 1, Budget: slow}) })
+		}
+		time.Sleep(10 * sec)
+		short, stop := context.WithTimeout(t.Context(), 5*sec)
+		if _, err := g.AcquireFor(short, headway.Request{Flow: "b", Budget: fast}); err != nil {
+			t.Errorf("with 40 before it that wait for another limit: %v", err)
+		}
+		stop()
+		_, err := g.AcquireFor(t.Context(), headway.Request{Flow: "b", Budget: &pot{key: 3, none: errors.New("never")}})
+		if err == nil || err.Error() != "never" {
+			t.Errorf("a refusal that no wait helps: %v", err)
+		}
+		short, stop = context.WithTimeout(t.Context(), time.Minute)
+		start := time.Now()
+		_, err = g.AcquireFor(short, headway.Request{Flow: "b", Budget: slow})
+		if r := refusal(t, err); r.Reason != reason.QuotaExhausted || time.Since(start) != 0 || time.Until(r.RetryAt) < 39*time.Hour {
+			t.Errorf("behind 39 of them: %v", err)
+		}
+		stop()
+		cancel()
+		wg.Wait()
+		if s := g.Snapshot(); s.Waiting != 0 {
+			t.Errorf("%d wait", s.Waiting)
+		}
+	})
+}
+
+// What a budget could not make durable is not used.
+func TestAPermitIsGivenBackWhenItsBudgetIsNotDurable(t *testing.T) {
+	g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms})
+	full := errors.New("the disk is full")
+	p, err := g.AcquireFor(t.Context(), headway.Request{Budget: &pot{every: ms, fails: full}})
+	if !errors.Is(err, full) || p.Cancel() || g.Snapshot().InFlight != 0 {
+		t.Errorf("%v, %d in flight", err, g.Snapshot().InFlight)
+	}
+}
+
+// Room that comes early is used: whoever has it to give wakes those who wait.
+func TestWakeAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: 2 * time.Hour})
+		g.Wake()
+		b := &pot{every: time.Hour, next: time.Now().Add(time.Hour)}
+		start := time.Now()
+		time.AfterFunc(7*sec, func() {
+			b.fill()
+			g.Wake()
+		})
+		p, err := g.AcquireFor(t.Context(), headway.Request{Budget: b})
+		if err != nil || time.Since(start) != 7*sec || p.Wait() != (headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}) {
+			t.Errorf("%v after %v, having waited for %+v", err, time.Since(start), p.Wait())
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package governor_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
+)
+
+// waker counts how often it is woken.
+type waker struct{ atomic.Int64 }
+
+func (w *waker) Wake() { w.Add(1) }
+
+// reserve fails the test on a refusal.
+func reserve(t *testing.T, g *governor.Governor, w *waker) quota.Reservation {
+	t.Helper()
+	r, err := g.Reserve(ask(1), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What is reserved is stored before its permit is handed out, and not before.
+func TestAReservationIsDurableOnceItIsConfirmed(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640}), Store: store})
+	r := reserve(t, g, &waker{})
+	if retryIn, _, err := r.Reserve(); retryIn != 0 || err != nil || store.tokens() != 0 {
+		t.Fatalf("%v, %v, %d stored", retryIn, err, store.tokens())
+	}
+	if err := r.Confirm(); err != nil || !r.Decision().Approved || store.tokens() != 1 {
+		t.Fatalf("%v, %+v, %d stored", err, r.Decision(), store.tokens())
+	}
+	r.Leave()
+	if first, err := g.RecordUsage(r.Decision().Permit, quota.Usage{Input: 1}); !first || err != nil {
+		t.Errorf("the permit stays when one leaves: %v, %v", first, err)
+	}
+	if err := r.Confirm(); err == nil {
+		t.Error("confirmed twice")
+	}
+	store.fail(errors.New("the disk is full"))
+	r = reserve(t, g, &waker{})
+	if _, _, err := r.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Confirm(); err == nil || g.Snapshot().Statistics.Open != 0 {
+		t.Errorf("%v, %d open, want that it is given back", err, g.Snapshot().Statistics.Open)
+	}
+	store.fail(nil)
+}
+
+func TestAReservationTellsOfRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+		var w waker
+		d, err := g.Approve(ask(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, other := reserve(t, g, &w), reserve(t, g, &w)
+		if retryIn, blocked, err := r.Reserve(); retryIn != time.Second || blocked != 1 || err != nil {
+			t.Errorf("%v, %b, %v", retryIn, blocked, err)
+		}
+		if first, err := g.RecordUsage(d.Permit, quota.Usage{}); !first || err != nil || w.Load() != 1 {
+			t.Errorf("%v, %v, woken %d times", first, err, w.Load())
+		}
+		denied(t, r.Refuse(7*time.Second), quota.CodeThrottled)
+		other.Leave()
+		woken := w.Load()
+		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil || w.Load() != woken {
+			t.Errorf("%v: woken without a reservation", err)
+		}
+		if s := g.Snapshot().Statistics; s.Waiting != 0 || s.Open != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestAReservationIsGivenBack(t *testing.T) {
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 1})})
+	var w waker
+	r := reserve(t, g, &w)
+	for range 2 { // what is given back is there again
+		if _, _, err := r.Reserve(); err != nil {
+			t.Fatal(err)
+		}
+		r.Back()
+	}
+	if w.Load() != 0 {
+		t.Error("woken by its own")
+	}
+	if _, _, err := r.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Reserve(ask(1), &w); err == nil {
+		t.Fatal("the day is over")
+	}
+	r.Leave()
+	r.Leave()
+	if s := g.Snapshot().Statistics; s.Open != 0 || s.Waiting != 0 {
+		t.Errorf("%+v", s)
+	}
+	r = reserve(t, g, &w)
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Reserve(); !isClosed(err) || w.Load() == 0 {
+		t.Errorf("%v, woken %d times", err, w.Load())
+	}
+	if _, err := g.Reserve(ask(1), &w); !isClosed(err) {
+		t.Error(err)
+	}
+}
+
+func isClosed(err error) bool {
+	r, ok := errors.AsType[*reason.Refusal](err)
+	return ok && r.Reason == reason.Closed
+}
