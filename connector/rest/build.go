@@ -9,31 +9,33 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/headway-go/headway/internal/span"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // builder makes a Config of a file's nodes and reports what the schema cannot
 // see. A node that is absent or of the wrong type gives the zero value: the
 // schema has reported it.
 type builder struct {
-	*report
+	*configfile.File
 	names *[]naming // of streams
 }
 
 func (b builder) config(root *node) *Config {
 	c := &Config{
-		Name:     b.name(root.get("connection"), 64),
-		Provider: b.provider(root.get("provider")),
-		Run:      b.run(root.get("run")),
-		Sink:     b.sink(root.get("sink")),
+		Name:     b.name(root.Get("connection"), 64),
+		Provider: b.provider(root.Get("provider")),
+		Run:      b.run(root.Get("run")),
+		Sink:     b.sink(root.Get("sink")),
 	}
 	seen := map[string]string{}
-	if list := root.get("streams"); list != nil {
-		for _, n := range list.items {
+	if list := root.Get("streams"); list != nil {
+		for _, n := range list.Items {
 			c.Streams = append(c.Streams, b.stream(n, c.Provider.Auth, seen))
 		}
 	}
-	if list := root.get("errors"); list != nil {
-		for _, n := range list.items {
+	if list := root.Get("errors"); list != nil {
+		for _, n := range list.Items {
 			c.Errors = append(c.Errors, b.rule(n))
 		}
 	}
@@ -42,12 +44,12 @@ func (b builder) config(root *node) *Config {
 
 func (b builder) run(n *node) Run {
 	r := Run{
-		MaxRequests:  b.maxRequests(n.get("max_requests")),
-		CatchupPages: b.catchupPages(n.get("catchup_pages")),
-		MaxWallClock: b.maxWallClock(n.get("max_wall_clock")),
-		Concurrency:  b.concurrency(n.get("concurrency")),
+		MaxRequests:  b.maxRequests(n.Get("max_requests")),
+		CatchupPages: b.catchupPages(n.Get("catchup_pages")),
+		MaxWallClock: b.maxWallClock(n.Get("max_wall_clock")),
+		Concurrency:  b.concurrency(n.Get("concurrency")),
 
-		Schedule: b.timetable(n.get("schedule")), CatchupSchedule: b.timetable(n.get("catchup_schedule")),
+		Schedule: b.timetable(n.Get("schedule")), CatchupSchedule: b.timetable(n.Get("catchup_schedule")),
 	}
 	return r
 }
@@ -59,24 +61,24 @@ func (b builder) timetable(n *node) string {
 		return ""
 	}
 	if _, err := cron.ParseStandard(s); err != nil {
-		b.add(n.at, n.path, "%s; want five fields such as \"*/15 * * * *\", or \"@every 15m\" (%v)", n.is(), err)
+		n.Fail("%s; want five fields such as \"*/15 * * * *\", or \"@every 15m\" (%v)", n.Is(), err)
 	}
 	return s
 }
 
 func (b builder) sink(n *node) Sink {
-	folder := func(n *node) string { return cmp.Or(b.text(n.get("dir")), DefaultDir) }
+	folder := func(n *node) string { return cmp.Or(b.text(n.Get("dir")), DefaultDir) }
 	switch {
-	case n.get("sqlite") != nil:
-		return Sink{SQLite: &SQLite{File: b.text(n.get("sqlite").get("file"))}}
-	case n.get("parquet") != nil:
-		return Sink{Parquet: &Parquet{Dir: folder(n.get("parquet"))}}
-	case n.get("singer") != nil:
+	case n.Get("sqlite") != nil:
+		return Sink{SQLite: &SQLite{File: b.text(n.Get("sqlite").Get("file"))}}
+	case n.Get("parquet") != nil:
+		return Sink{Parquet: &Parquet{Dir: folder(n.Get("parquet"))}}
+	case n.Get("singer") != nil:
 		return Sink{Singer: &Singer{}}
-	case n.get("airbyte") != nil:
+	case n.Get("airbyte") != nil:
 		return Sink{Airbyte: &Airbyte{}}
 	}
-	return Sink{JSONL: &JSONL{Dir: folder(n.get("jsonl"))}}
+	return Sink{JSONL: &JSONL{Dir: folder(n.Get("jsonl"))}}
 }
 
 // name is a name whose letters a variable may have brought.
@@ -86,17 +88,17 @@ func (b builder) name(n *node, hi int) string {
 		return c != '.' && c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 	})
 	if s != "" && (bad >= 0 || len(s) > hi || strings.Trim(s[:1], ".-_") == "") {
-		b.add(n.at, n.path, "%s; want at most %d letters, digits, dots, dashes and underscores after a letter or digit", n.is(), hi)
+		n.Fail("%s; want at most %d letters, digits, dots, dashes and underscores after a letter or digit", n.Is(), hi)
 	}
 	return s
 }
 
 // text is a text, or a number written where a text may stand.
 func (b builder) text(n *node) string {
-	if n == nil || n.kind == kindList || n.kind == kindTable {
+	if n == nil || n.Kind == configfile.List || n.Kind == configfile.Table {
 		return ""
 	}
-	return n.value
+	return n.Value
 }
 
 func (b builder) expr(n *node) *Expr {
@@ -106,10 +108,10 @@ func (b builder) expr(n *node) *Expr {
 	}
 	e, err := compile(s)
 	switch {
-	case err != nil && len(n.refs) > 0:
-		b.add(n.at, n.path, "is %s, whose value is not a jq expression (not shown)", quote(n.written))
+	case err != nil && n.References():
+		n.Fail("is %s, whose value is not a jq expression (not shown)", configfile.Quote(n.Written))
 	case err != nil:
-		b.add(n.at, n.path, "is not a jq expression: %v", err)
+		n.Fail("is not a jq expression: %v", err)
 	}
 	return e
 }
@@ -122,9 +124,9 @@ func (b builder) duration(n *node, unset, lo, hi time.Duration) time.Duration {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		b.add(n.at, n.path, "%s; want a duration with a unit, such as 250ms, 20s or 15m", n.is())
+		n.Want("a duration with a unit, such as 250ms, 20s or 15m")
 	case d < lo || d > hi:
-		b.add(n.at, n.path, "%s; want from %s to %s", n.is(), span.Text(lo), span.Text(hi))
+		n.Fail("%s; want from %s to %s", n.Is(), span.Text(lo), span.Text(hi))
 	}
 	return d
 }
@@ -136,7 +138,7 @@ func (b builder) count(n *node, unset, hi int64) int64 {
 	}
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || v < 0 || v > hi {
-		b.add(n.at, n.path, "%s; want a whole number of at most %d", n.is(), hi)
+		n.Fail("%s; want a whole number of at most %d", n.Is(), hi)
 	}
 	return v
 }
@@ -155,15 +157,15 @@ func (b builder) bytes(n *node) int64 {
 	}
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || v < 1 || v > (1<<30)/unit {
-		b.add(n.at, n.path, "%s; want a size from 1 byte to 1GiB, such as 65536 or 64MiB", n.is())
+		n.Want("a size from 1 byte to 1GiB, such as 65536 or 64MiB")
 		return DefaultMaxBody
 	}
 	return v * unit
 }
 
 func (b builder) value(n *node) Value {
-	if n == nil || n.kind == kindList || n.kind == kindTable {
+	if n == nil || n.Kind == configfile.List || n.Kind == configfile.Table {
 		return Value{}
 	}
-	return newValue(n.written, n.value)
+	return configfile.NewSecret(n.Written, n.Value)
 }

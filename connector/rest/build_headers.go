@@ -10,32 +10,32 @@ import (
 func (b builder) headerName(n *node) string {
 	s := b.text(n)
 	if s != "" && !headerToken(s) {
-		b.add(n.at, n.path, "is not a header name: want letters, digits and dashes")
+		n.Fail("is not a header name: want letters, digits and dashes")
 	}
 	return textproto.CanonicalMIMEHeaderKey(s)
 }
 
 // headers are non-secret headers, or secret ones by reference.
 func (b builder) headers(n *node) map[string]Value {
-	if n == nil || len(n.fields) == 0 {
+	if n == nil || len(n.Fields) == 0 {
 		return nil
 	}
-	out := make(map[string]Value, len(n.fields))
-	for _, f := range n.fields {
-		name, path := http.CanonicalHeaderKey(f.name), n.below(f.name)
-		v := b.value(f.node)
+	out := make(map[string]Value, len(n.Fields))
+	for _, f := range n.Fields {
+		name, path := http.CanonicalHeaderKey(f.Name), n.Below(f.Name)
+		v := b.value(f.Node)
 		_, twice := out[name]
 		switch {
-		case !headerToken(f.name):
-			b.add(f.at, path, "is not a header name: want letters, digits and dashes")
+		case !headerToken(f.Name):
+			b.Fail(f.At, path, "is not a header name: want letters, digits and dashes")
 		case slices.Contains(hopHeaders, name):
-			b.add(f.at, path, "is a header that the connection itself sets: remove it")
+			b.Fail(f.At, path, "is a header that the connection itself sets: remove it")
 		case twice:
-			b.add(f.at, path, "is set twice: header names do not differ by case")
+			b.Fail(f.At, path, "is set twice: header names do not differ by case")
 		case !headerText(v.Reveal()):
-			b.add(f.node.at, path, "has a value that a header cannot hold: it has a line break or another control character")
-		case sounds(name) && len(f.node.refs) == 0 && v.Reveal() != "":
-			b.add(f.node.at, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth")
+			b.Fail(f.Node.At, path, "has a value that a header cannot hold: it has a line break or another control character")
+		case sounds(name) && !f.Node.References() && v.Reveal() != "":
+			b.Fail(f.Node.At, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth")
 		}
 		out[name] = v
 	}
@@ -65,19 +65,19 @@ func headerToken(s string) bool {
 }
 
 func (b builder) query(n *node, auth Auth) map[string]Value {
-	if n == nil || len(n.fields) == 0 {
+	if n == nil || len(n.Fields) == 0 {
 		return nil
 	}
-	out := make(map[string]Value, len(n.fields))
-	for _, f := range n.fields {
-		path := n.below(f.name)
-		switch v := b.value(f.node); {
-		case auth.Kind == QueryAuth && f.name == auth.Name:
-			b.add(f.at, path, "provider.auth sends this parameter: remove it here")
-		case sounds(f.name) && !pageToken(f.name) && len(f.node.refs) == 0 && v.Reveal() != "":
-			b.add(f.node.at, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth.query")
+	out := make(map[string]Value, len(n.Fields))
+	for _, f := range n.Fields {
+		path := n.Below(f.Name)
+		switch v := b.value(f.Node); {
+		case auth.Kind == QueryAuth && f.Name == auth.Name:
+			b.Fail(f.At, path, "provider.auth sends this parameter: remove it here")
+		case sounds(f.Name) && !pageToken(f.Name) && !f.Node.References() && v.Reveal() != "":
+			b.Fail(f.Node.At, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth.query")
 		}
-		out[f.name] = b.value(f.node)
+		out[f.Name] = b.value(f.Node)
 	}
 	return out
 }

@@ -9,28 +9,30 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/control"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 func (b builder) provider(n *node) Provider {
 	p := Provider{
-		BaseURL: b.url(n.get("base_url")),
-		Auth:    b.auth(n.get("auth")),
-		Ceiling: b.ceiling(n.get("ceiling")),
-		Timeout: b.duration(n.get("timeout"), DefaultTimeout, time.Millisecond, time.Hour),
-		MaxBody: b.bytes(n.get("max_body")),
-		Headers: b.headers(n.get("headers")),
+		BaseURL: b.url(n.Get("base_url")),
+		Auth:    b.auth(n.Get("auth")),
+		Ceiling: b.ceiling(n.Get("ceiling")),
+		Timeout: b.duration(n.Get("timeout"), DefaultTimeout, time.Millisecond, time.Hour),
+		MaxBody: b.bytes(n.Get("max_body")),
+		Headers: b.headers(n.Get("headers")),
 	}
-	p.Pacing = b.pacing(n.get("pacing"), p.Ceiling)
-	p.Circuit = b.circuit(n.get("circuit"))
-	if r := n.get("retry"); r != nil {
+	p.Pacing = b.pacing(n.Get("pacing"), p.Ceiling)
+	p.Circuit = b.circuit(n.Get("circuit"))
+	if r := n.Get("retry"); r != nil {
 		p.Retry = Retry{
-			Base:     b.duration(r.get("base"), 0, time.Millisecond, time.Hour),
-			Cap:      b.duration(r.get("cap"), 0, time.Millisecond, time.Hour),
-			Attempts: int(b.count(r.get("attempts"), 0, 100)),
-			Budget:   b.retryBudget(r.get("budget")),
+			Base:     b.duration(r.Get("base"), 0, time.Millisecond, time.Hour),
+			Cap:      b.duration(r.Get("cap"), 0, time.Millisecond, time.Hour),
+			Attempts: int(b.count(r.Get("attempts"), 0, 100)),
+			Budget:   b.retryBudget(r.Get("budget")),
 		}
 		if p.Retry.Cap > 0 && p.Retry.Cap < p.Retry.Base {
-			b.add(r.get("cap").at, r.below("cap"), "%s; want at least the base of %v", r.get("cap").is(), p.Retry.Base)
+			b.Fail(r.Get("cap").At, r.Below("cap"), "%s; want at least the base of %v", r.Get("cap").Is(), p.Retry.Base)
 		}
 	}
 	if auth := p.Auth; auth.Kind == BearerAuth || auth.Kind == OAuth2Auth || auth.Kind == HeaderAuth {
@@ -38,7 +40,7 @@ func (b builder) provider(n *node) Provider {
 		if auth.Kind == HeaderAuth {
 			name = auth.Name
 		}
-		b.once(n.get("headers"), name, "provider.auth sends this header: remove it here")
+		b.once(n.Get("headers"), name, "provider.auth sends this header: remove it here")
 	}
 	return p
 }
@@ -48,48 +50,48 @@ func (b builder) once(headers *node, name, message string) {
 	if headers == nil {
 		return
 	}
-	for _, f := range headers.fields {
-		if strings.EqualFold(f.name, name) {
-			b.add(f.at, headers.below(f.name), "%s", message)
+	for _, f := range headers.Fields {
+		if strings.EqualFold(f.Name, name) {
+			b.Fail(f.At, headers.Below(f.Name), "%s", message)
 		}
 	}
 }
 
 func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 	p := Pacing{
-		Initial:       b.duration(n.get("initial"), 0, time.Millisecond, 24*time.Hour),
-		Law:           b.text(n.get("law")),
-		Step:          b.duration(n.get("step"), 0, time.Microsecond, 24*time.Hour),
-		MaxRetryAfter: b.duration(n.get("max_retry_after"), DefaultMaxRetryAfter, time.Second, 24*time.Hour),
+		Initial:       b.duration(n.Get("initial"), 0, time.Millisecond, 24*time.Hour),
+		Law:           b.text(n.Get("law")),
+		Step:          b.duration(n.Get("step"), 0, time.Microsecond, 24*time.Hour),
+		MaxRetryAfter: b.duration(n.Get("max_retry_after"), DefaultMaxRetryAfter, time.Second, 24*time.Hour),
 	}
 	if p.Law != "" && !slices.Contains(control.Names(), p.Law) {
-		law := n.get("law")
-		b.add(law.at, law.path, "%s; want one of the laws %s", law.is(), strings.Join(control.Names(), ", "))
+		law := n.Get("law")
+		law.Fail("%s; want one of the laws %s", law.Is(), strings.Join(control.Names(), ", "))
 	}
-	if s := b.text(n.get("factor")); s != "" {
+	if s := b.text(n.Get("factor")); s != "" {
 		v, err := strconv.ParseFloat(s, 64)
 		if err != nil || v <= 0 || v >= 1 {
-			f := n.get("factor")
-			b.add(f.at, f.path, "%s; want a number between 0 and 1, both excluded, such as 0.5", f.is())
+			f := n.Get("factor")
+			f.Want("a number between 0 and 1, both excluded, such as 0.5")
 		}
 		p.Factor = v
 	}
-	if tolerance := n.get("tolerance"); tolerance != nil {
+	if tolerance := n.Get("tolerance"); tolerance != nil {
 		if p.Tolerance = b.duration(tolerance, 0, 0, 24*time.Hour); p.Tolerance == 0 {
 			p.Tolerance = -1 // written out as none
 		}
 	}
 	if law := cmp.Or(p.Law, control.DefaultLaw); law != "aimd" && slices.Contains(control.Names(), law) {
 		for _, name := range []string{"step", "factor"} {
-			if f := n.get(name); f != nil {
-				b.add(f.at, f.path, "is used by law aimd only, and the law is %s: remove it, or set law: aimd", law)
+			if f := n.Get(name); f != nil {
+				f.Fail("is used by law aimd only, and the law is %s: remove it, or set law: aimd", law)
 			}
 		}
 	}
 	if ceiling == 0 {
 		ceiling = control.DefaultCeiling
 	}
-	b.jitter(n.get("jitter"), ceiling, &p)
+	b.jitter(n.Get("jitter"), ceiling, &p)
 	return p
 }
 
@@ -98,21 +100,21 @@ func (b builder) jitter(n *node, ceiling time.Duration, p *Pacing) {
 		return
 	}
 	bound := n
-	if n.kind == kindTable {
-		bound = n.get("max")
-		p.JitterMin = b.duration(n.get("min"), 0, 0, time.Hour)
+	if n.Kind == configfile.Table {
+		bound = n.Get("max")
+		p.JitterMin = b.duration(n.Get("min"), 0, 0, time.Hour)
 	}
 	p.JitterMax = b.duration(bound, 0, 0, time.Hour)
 	if bound != nil && p.JitterMax == 0 {
 		p.JitterMax = -1 // written out as none
 	}
-	low := n.get("min")
+	low := n.Get("min")
 	switch {
 	case low == nil:
 	case p.JitterMin > ceiling:
-		b.add(low.at, low.path, "%s, which is longer than the ceiling of %v: no wait could ever be that short; want at most the ceiling", low.is(), ceiling)
+		low.Fail("%s, which is longer than the ceiling of %v: no wait could ever be that short; want at most the ceiling", low.Is(), ceiling)
 	case p.JitterMin > max(p.JitterMax, 0):
-		b.add(low.at, low.path, "%s; want at most max", low.is())
+		low.Fail("%s; want at most max", low.Is())
 	}
 }
 
@@ -126,7 +128,7 @@ func (b builder) url(n *node) *url.URL {
 	advice := ""
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "" || u.Scheme != "http" && u.Scheme != "https":
-		advice = n.is() + "; want a URL such as https://api.example.com/v1"
+		advice = n.Is() + "; want a URL such as https://api.example.com/v1"
 	case u.User != nil:
 		advice = "has a login in it; remove it and put the credential under provider.auth, by reference"
 	case u.RawQuery != "" || u.ForceQuery:
@@ -135,7 +137,7 @@ func (b builder) url(n *node) *url.URL {
 		advice = "has a fragment (#), which is never sent; remove it"
 	}
 	if advice != "" {
-		b.add(n.at, n.path, "%s", advice)
+		n.Fail("%s", advice)
 		return nil
 	}
 	return u

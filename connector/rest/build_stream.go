@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // maxLookback bounds incremental.lookback: each run lists what lies within it.
@@ -14,34 +16,34 @@ const maxLookback = 366 * 24 * time.Hour
 
 func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 	s := Stream{
-		Name:        b.streamName(n.get("name"), seen),
-		List:        b.request(n.get("list"), auth, false),
-		Records:     b.expr(n.get("records")),
-		Key:         b.expr(n.get("key")),
-		Fingerprint: b.expr(n.get("fingerprint")),
-		Paginate:    b.paginate(n.get("paginate")),
-		BadRecords:  BadRecords(cmp.Or(b.text(n.get("bad_records")), string(QuarantineBadRecords))),
+		Name:        b.streamName(n.Get("name"), seen),
+		List:        b.request(n.Get("list"), auth, false),
+		Records:     b.expr(n.Get("records")),
+		Key:         b.expr(n.Get("key")),
+		Fingerprint: b.expr(n.Get("fingerprint")),
+		Paginate:    b.paginate(n.Get("paginate")),
+		BadRecords:  BadRecords(cmp.Or(b.text(n.Get("bad_records")), string(QuarantineBadRecords))),
 	}
-	taken := b.pagingParams(n.get("paginate"))
-	if i := n.get("incremental"); i != nil {
+	taken := b.pagingParams(n.Get("paginate"))
+	if i := n.Get("incremental"); i != nil {
 		s.Incremental = &Incremental{
-			Cursor: b.expr(i.get("cursor")), Param: b.text(i.get("param")),
-			Ascending: b.text(i.get("order")) == "ascending", Inclusive: i.get("inclusive") != nil && i.get("inclusive").value == "true",
-			Lookback: b.duration(i.get("lookback"), 0, time.Second, maxLookback),
+			Cursor: b.expr(i.Get("cursor")), Param: b.text(i.Get("param")),
+			Ascending: b.text(i.Get("order")) == "ascending", Inclusive: i.Get("inclusive") != nil && i.Get("inclusive").Value == "true",
+			Lookback: b.duration(i.Get("lookback"), 0, time.Second, maxLookback),
 		}
-		b.take(i.get("param"), taken)
+		b.take(i.Get("param"), taken)
 	}
-	b.alone(n.get("list").get("query"), auth, taken)
-	if d := n.get("detail"); d != nil {
+	b.alone(n.Get("list").Get("query"), auth, taken)
+	if d := n.Get("detail"); d != nil {
 		s.Detail = &Detail{
-			Stream:  b.streamName(d.get("stream"), seen),
+			Stream:  b.streamName(d.Get("stream"), seen),
 			Request: b.request(d, auth, true),
-			Records: b.expr(d.get("records")),
-			Key:     b.expr(d.get("key")),
+			Records: b.expr(d.Get("records")),
+			Key:     b.expr(d.Get("key")),
 
-			Paginate: b.paginate(d.get("paginate")),
+			Paginate: b.paginate(d.Get("paginate")),
 		}
-		b.alone(d.get("query"), auth, b.pagingParams(d.get("paginate")))
+		b.alone(d.Get("query"), auth, b.pagingParams(d.Get("paginate")))
 	}
 	return s
 }
@@ -50,26 +52,26 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 // two things set would silently be one of them.
 func (b builder) pagingParams(n *node) map[string]*node {
 	taken := map[string]*node{}
-	b.take(n.get("param"), taken)
-	b.take(n.get("page").get("param"), taken)
-	b.take(n.get("page").get("size_param"), taken)
-	b.take(n.get("offset").get("param"), taken)
-	b.take(n.get("offset").get("limit_param"), taken)
+	b.take(n.Get("param"), taken)
+	b.take(n.Get("page").Get("param"), taken)
+	b.take(n.Get("page").Get("size_param"), taken)
+	b.take(n.Get("offset").Get("param"), taken)
+	b.take(n.Get("offset").Get("limit_param"), taken)
 	return taken
 }
 
 // alone reports query parameters that something else sets as well.
 func (b builder) alone(query *node, auth Auth, taken map[string]*node) {
 	if query != nil {
-		for _, f := range query.fields {
-			if by, ok := taken[f.name]; ok {
-				b.add(f.at, query.below(f.name), "is set by %s: remove it here", by.path)
+		for _, f := range query.Fields {
+			if by, ok := taken[f.Name]; ok {
+				b.Fail(f.At, query.Below(f.Name), "is set by %s: remove it here", by.Path)
 			}
 		}
 	}
 	if auth.Kind == QueryAuth {
 		if by, ok := taken[auth.Name]; ok {
-			b.add(by.at, by.path, "is %s, the parameter that provider.auth sends: one of them is wrong", quote(auth.Name))
+			by.Fail("is %s, the parameter that provider.auth sends: one of them is wrong", configfile.Quote(auth.Name))
 		}
 	}
 }
@@ -81,7 +83,7 @@ func (b builder) take(n *node, taken map[string]*node) {
 		return
 	}
 	if by, ok := taken[name]; ok {
-		b.add(n.at, n.path, "is %s, which %s has already", quote(name), by.path)
+		n.Fail("is %s, which %s has already", configfile.Quote(name), by.Path)
 		return
 	}
 	taken[name] = n
@@ -96,10 +98,10 @@ func (b builder) streamName(n *node, seen map[string]string) string {
 	}
 	folded := strings.ToLower(name)
 	if first, ok := seen[folded]; ok {
-		b.add(n.at, n.path, "is %s, the name of %s already: names must differ, by more than case", quote(n.written), first)
+		n.Fail("is %s, the name of %s already: names must differ, by more than case", configfile.Quote(n.Written), first)
 	} else {
-		seen[folded] = n.path
-		*b.names = append(*b.names, naming{n.at, n.path, n.written, name})
+		seen[folded] = n.Path
+		*b.names = append(*b.names, naming{n.At, n.Path, n.Written, name})
 	}
 	return name
 }
@@ -107,20 +109,20 @@ func (b builder) streamName(n *node, seen map[string]string) string {
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
 func (b builder) request(n *node, auth Auth, keyed bool) Request {
-	q := Request{Query: b.query(n.get("query"), auth), Headers: b.headers(n.get("headers"))}
-	p := n.get("path")
+	q := Request{Query: b.query(n.Get("query"), auth), Headers: b.headers(n.Get("headers"))}
+	p := n.Get("path")
 	q.Path = b.path(p, keyed)
 	if !keyed || p == nil {
 		return q
 	}
 	held := strings.Contains(b.text(p), "{key}")
-	if query := n.get("query"); query != nil {
-		for _, f := range query.fields {
-			held = held || strings.Contains(f.node.value, "{key}")
+	if query := n.Get("query"); query != nil {
+		for _, f := range query.Fields {
+			held = held || strings.Contains(f.Node.Value, "{key}")
 		}
 	}
 	if !held {
-		b.add(p.at, p.path, "is %s; want {key} in the path or in a query value, or every record gets the same detail", quote(p.written))
+		p.Fail("is %s; want {key} in the path or in a query value, or every record gets the same detail", configfile.Quote(p.Written))
 	}
 	return q
 }
@@ -134,9 +136,9 @@ func (b builder) path(n *node, keyed bool) string {
 	for _, hold := range placeholder.FindAllString(s, -1) {
 		switch {
 		case hold != "{key}":
-			b.add(n.at, n.path, "has %s, and nothing is known to put there; only {key} of a detail is replaced", quote(hold))
+			n.Fail("has %s, and nothing is known to put there; only {key} of a detail is replaced", configfile.Quote(hold))
 		case !keyed:
-			b.add(n.at, n.path, "has {key}, which only a detail has")
+			n.Fail("has {key}, which only a detail has")
 		}
 	}
 	parts := strings.Split(s, "{key}")
@@ -147,12 +149,12 @@ func (b builder) path(n *node, keyed bool) string {
 			u, err = url.Parse("http://h/" + part)
 		}
 		if err != nil || u.RawQuery != "" || u.ForceQuery || strings.Contains(part, "#") || i == 0 && !strings.HasPrefix(part, "/") {
-			b.add(n.at, n.path, "%s; want a path that starts with / and has no ? or # (parameters go under query)", n.is())
+			n.Want("a path that starts with / and has no ? or # (parameters go under query)")
 			return ""
 		}
 		for segment := range strings.SplitSeq(part, "/") {
 			if segment == "." || segment == ".." {
-				b.add(n.at, n.path, "%s; want no . or .. between slashes", n.is())
+				n.Want("no . or .. between slashes")
 				return ""
 			}
 		}
@@ -166,23 +168,23 @@ func (b builder) path(n *node, keyed bool) string {
 
 func (b builder) paginate(n *node) Paginate {
 	switch {
-	case n.get("cursor") != nil:
-		return Paginate{Kind: CursorPaging, Next: b.expr(n.get("cursor")), Param: b.text(n.get("param"))}
-	case n.get("link") != nil:
+	case n.Get("cursor") != nil:
+		return Paginate{Kind: CursorPaging, Next: b.expr(n.Get("cursor")), Param: b.text(n.Get("param"))}
+	case n.Get("link") != nil:
 		return Paginate{Kind: LinkPaging}
-	case n.get("next_url") != nil:
-		return Paginate{Kind: NextURLPaging, Next: b.expr(n.get("next_url"))}
-	case n.get("page") != nil:
-		p := n.get("page")
+	case n.Get("next_url") != nil:
+		return Paginate{Kind: NextURLPaging, Next: b.expr(n.Get("next_url"))}
+	case n.Get("page") != nil:
+		p := n.Get("page")
 		return Paginate{
-			Kind: NumberPaging, Param: b.text(p.get("param")), Start: b.count(p.get("start"), 1, 1<<53),
-			SizeParam: b.text(p.get("size_param")), Size: b.count(p.get("size"), 0, 1<<53),
+			Kind: NumberPaging, Param: b.text(p.Get("param")), Start: b.count(p.Get("start"), 1, 1<<53),
+			SizeParam: b.text(p.Get("size_param")), Size: b.count(p.Get("size"), 0, 1<<53),
 		}
-	case n.get("offset") != nil:
-		o := n.get("offset")
+	case n.Get("offset") != nil:
+		o := n.Get("offset")
 		return Paginate{
-			Kind: OffsetPaging, Param: b.text(o.get("param")),
-			SizeParam: b.text(o.get("limit_param")), Size: b.count(o.get("limit"), 0, 1<<53),
+			Kind: OffsetPaging, Param: b.text(o.Get("param")),
+			SizeParam: b.text(o.Get("limit_param")), Size: b.count(o.Get("limit"), 0, 1<<53),
 		}
 	default:
 		return Paginate{Kind: SinglePage}
@@ -191,12 +193,12 @@ func (b builder) paginate(n *node) Paginate {
 
 func (b builder) rule(n *node) ErrorRule {
 	r := ErrorRule{
-		Status: int(b.count(n.get("status"), 0, 599)),
-		Body:   b.expr(n.get("body")),
-		As:     Meaning(b.text(n.get("as"))),
+		Status: int(b.count(n.Get("status"), 0, 599)),
+		Body:   b.expr(n.Get("body")),
+		As:     Meaning(b.text(n.Get("as"))),
 	}
-	if r.Status >= 200 && r.Status < 300 && r.Body == nil && n.get("body") == nil {
-		b.add(n.at, n.path, "makes an error of every %s; want body with an expression that tells which", fmt.Sprint(r.Status))
+	if r.Status >= 200 && r.Status < 300 && r.Body == nil && n.Get("body") == nil {
+		n.Fail("makes an error of every %s; want body with an expression that tells which", fmt.Sprint(r.Status))
 	}
 	return r
 }

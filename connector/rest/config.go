@@ -1,13 +1,29 @@
 package rest
 
 import (
-	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"time"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/retry"
+)
+
+// Names for what reads a connection file.
+type (
+	// Env looks up an environment variable; os.LookupEnv is one. A nil Env has
+	// no variables.
+	Env = configfile.Env
+	// Value is a text of the file that may be or hold a secret. It prints, logs
+	// and marshals as it was written in the file ("${CHAT_TOKEN}"); only its Reveal gives
+	// what it stands for. The zero value is an absent text.
+	Value = configfile.Secret
+	// Problem is one thing that is wrong with a connection file.
+	Problem = configfile.Problem
+	// ConfigError is everything that is wrong with a connection file, in the order
+	// of the file.
+	ConfigError = configfile.Error
+
+	node = configfile.Node
 )
 
 // Config is a connection as its file describes it: complete and checked. It
@@ -291,17 +307,18 @@ func (s Sink) String() string {
 	return ""
 }
 
+// options are how a connection file is read.
+var options = configfile.Options{
+	What: "connection", Want: "connection, provider and streams", MaxBytes: 128 << 10,
+	Fill: true, Secret: secretField, Private: private,
+}
+
 // Load reads a connection file. Its error is a [*ConfigError] with every
 // problem that the file has, or says why the file cannot be read.
 func Load(path string, env Env) (*Config, error) {
-	f, err := os.Open(path)
+	src, err := configfile.Load(path, options)
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot be read: %w", path, cause(err))
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	src, err := io.ReadAll(io.LimitReader(f, maxSource+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: cannot be read: %w", path, cause(err))
+		return nil, err
 	}
 	return Parse(path, src, env)
 }
@@ -309,17 +326,17 @@ func Load(path string, env Env) (*Config, error) {
 // Parse is [Load] for a file that was read already; name stands in errors. The
 // files that secrets are in are read all the same.
 func Parse(name string, src []byte, env Env) (*Config, error) {
-	r := newReport(name)
-	root := readSource(src, r)
+	o := options
+	o.Env = env
+	root, file := configfile.Parse(name, src, o)
 	if root == nil {
-		return nil, r.err()
+		return nil, file.Err()
 	}
-	root.fill(env, r)
-	loadSchema().validate(root, r)
-	b := builder{report: r, names: &[]naming{}}
+	loadSchema().validate(root, file)
+	b := builder{File: file, names: &[]naming{}}
 	c := b.config(root)
 	c.file, c.names = name, *b.names
-	if err := r.err(); err != nil {
+	if err := file.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -22,7 +22,6 @@ import (
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/golden"
-	"github.com/headway-go/headway/internal/secretfile"
 	"github.com/headway-go/headway/retry"
 )
 
@@ -316,7 +315,12 @@ provider: {base_url: "https://h", auth: {bearer: {file: %q}}}
 streams: [{name: a, list: {path: /a}, records: .items, key: .id}]
 `, file), environment)
 	}
-	cfg, err := load(write("token", canary+"\r\n"))
+	token := write("token", canary+"\r\n")
+	inline := parse(t, strings.Replace(least, "base_url:", "auth: {bearer: '${file:"+token+"}'}, base_url:", 1))
+	if got := inline.Provider.Auth.Secret; got.Reveal() != canary || got.String() != "${file:"+token+"}" {
+		t.Errorf("in a text it is %d bytes long, shown as %s", len(got.Reveal()), got)
+	}
+	cfg, err := load(token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,11 +328,11 @@ streams: [{name: a, list: {path: /a}, records: .items, key: .id}]
 		t.Errorf("got %q, shown as %s", got.Reveal(), got)
 	}
 	for file, want := range map[string]string{
-		write("empty", "\n"): "it is empty",
-		write("long", strings.Repeat("x", secretfile.Max+1)): "it has 65537 bytes, at most 65536 are read",
+		write("empty", "\n"):                         "it is empty",
+		write("long", strings.Repeat("x", 64<<10+1)): "it has 65537 bytes, at most 65536 are read",
 		dir:                          "it is not a regular file",
 		filepath.Join(dir, "absent"): "no such file or directory",
-		write("lines", "first "+canary+"\nsecond "+canary): "it has a line break",
+		write("lines", "first "+canary+"\nsecond "+canary): "has a line break",
 	} {
 		_, err := load(file)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), canary) {
@@ -377,10 +381,10 @@ func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 	big := filepath.Join(t.TempDir(), "big.yaml")
-	if err := os.WriteFile(big, make([]byte, maxSource+10), 0o600); err != nil {
+	if err := os.WriteFile(big, make([]byte, options.MaxBytes+10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(big, environment); err == nil || !strings.Contains(err.Error(), "at most 131072 are read") {
+	if _, err := Load(big, environment); err == nil || !strings.Contains(err.Error(), "has more than 131072 bytes") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -392,7 +396,7 @@ func TestManyProblemsAreBounded(t *testing.T) {
 	}
 	_, err := Parse("test.yaml", []byte(b.String()), environment)
 	e, ok := errors.AsType[*ConfigError](err)
-	if !ok || len(e.Problems) != maxProblems+1 || !strings.Contains(err.Error(), "more problems are not shown") {
+	if !ok || len(e.Problems) != 51 || !strings.Contains(err.Error(), "more problems are not shown") {
 		t.Errorf("got %d problems, %v", len(e.Problems), err)
 	}
 	if p, ok := errors.AsType[Problem](err); !ok || p.Line != 1 {

@@ -95,7 +95,7 @@ streams:
 `), nil)
 	fmt.Println(err)
 	// Output:
-	// bad.yaml:5:18: provider.auth.bearer: is written out; want a reference such as ${API_TOKEN} or {file: /run/secrets/token}: a secret is never written into the connection file
+	// bad.yaml:5:18: provider.auth.bearer: is written out; want a reference such as ${NAME} or ${file:PATH}: a secret does not stand in the file
 	// bad.yaml:6:3: provider.celing: is not a field here: did you mean ceiling?
 	// bad.yaml:8:50: streams[0].records: is not a jq expression: unexpected EOF at character 8 of ".items["
 }

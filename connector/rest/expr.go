@@ -12,6 +12,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/rawjson"
 )
 
@@ -72,13 +73,13 @@ func compile(source string) (*Expr, error) {
 		if e, ok := errors.AsType[*gojq.ParseError](err); ok {
 			at := max(0, e.Offset-len(e.Token))
 			at = len([]rune(source[:min(at, len(source))]))
-			return nil, fmt.Errorf("%w at character %d of %s", err, at+1, quote(source))
+			return nil, fmt.Errorf("%w at character %d of %s", err, at+1, configfile.Quote(source))
 		}
-		return nil, fmt.Errorf("%w in %s", err, quote(source))
+		return nil, fmt.Errorf("%w in %s", err, configfile.Quote(source))
 	}
 	code, err := gojq.Compile(q)
 	if err != nil {
-		return nil, fmt.Errorf("%w in %s", err, quote(source))
+		return nil, fmt.Errorf("%w in %s", err, configfile.Quote(source))
 	}
 	return &Expr{source: source, code: code}, nil
 }

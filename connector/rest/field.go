@@ -29,6 +29,19 @@ func fieldPath(expr string) (names []string, ok bool) {
 	return strings.Split(expr[1:], "."), true
 }
 
+// kind is the type of a value in JSON.
+type kind string
+
+const (
+	kindNull    kind = "null"
+	kindBoolean kind = "boolean"
+	kindInteger kind = "integer"
+	kindNumber  kind = "number"
+	kindText    kind = "string"
+	kindList    kind = "array"
+	kindTable   kind = "object"
+)
+
 var jsonNull = []byte("null")
 
 // walk follows names into a value. A missing field and a field of null are null,

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/reason"
 )
@@ -98,7 +99,7 @@ func TestARotatedRefreshTokenOutlivesTheProcess(t *testing.T) {
 	// A token that its owner replaced in the connection goes first.
 	o.valid = "from the owner"
 	c := keeping(t, s.URL, state, "")
-	c.tokens.config.RefreshToken = newValue("x", "from the owner")
+	c.tokens.config.RefreshToken = configfile.NewSecret("x", "from the owner")
 	if _, err := list(t, c, call); err != nil {
 		t.Errorf("the owner's new token: %v", err)
 	}
@@ -262,7 +263,7 @@ func TestARotationWhoseAnswerIsLostIsSaid(t *testing.T) {
 	// The owner authorizes again.
 	o.valid = "from the owner"
 	c := keeping(t, s.URL, state, "")
-	c.tokens.config.RefreshToken = newValue("x", "from the owner")
+	c.tokens.config.RefreshToken = configfile.NewSecret("x", "from the owner")
 	if _, err := list(t, c, call); err != nil {
 		t.Fatal(err)
 	}

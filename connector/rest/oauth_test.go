@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -55,7 +56,7 @@ func TestOAuth2FetchesAndRenewsTokens(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			conn.streams["a"].List.Query = map[string]Value{"p": newValue("withdrawn", "withdrawn")}
+			conn.streams["a"].List.Query = map[string]Value{"p": configfile.NewSecret("withdrawn", "withdrawn")}
 			if _, err := list(t, conn, call); err == nil {
 				t.Fatal("a withdrawn token was taken")
 			}

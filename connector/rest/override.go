@@ -1,9 +1,12 @@
 package rest
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // MaxConcurrency bounds run.concurrency.
@@ -22,11 +25,11 @@ const (
 // environment: text is written, and bounded, as in the file. An error says what is
 // wrong with it and what is allowed, and leaves the field as it is.
 func (c *Config) Override(field, text string) error {
-	r := newReport("")
-	b := builder{report: r}
-	n := &node{kind: kindNumber, path: field, written: text, value: text}
+	f := configfile.NewFile("", configfile.Options{})
+	b := builder{File: f}
+	n := configfile.NewNode(f, field, text)
 	if text == "" {
-		return fmt.Errorf("%s", n.is())
+		return errors.New(n.Is())
 	}
 	changed := *c
 	switch field {
@@ -43,8 +46,8 @@ func (c *Config) Override(field, text string) error {
 	default:
 		return fmt.Errorf("no field %q may be set apart from the file", field)
 	}
-	if len(r.problems) > 0 {
-		return fmt.Errorf("%s", r.problems[0].Message)
+	if e, ok := errors.AsType[*ConfigError](f.Err()); ok {
+		return errors.New(e.Problems[0].Message)
 	}
 	*c = changed
 	return nil
@@ -68,7 +71,7 @@ func (b builder) concurrency(n *node) int { return int(b.positive(n, 1, MaxConcu
 // positive is a count that is not 0, as the schema has it.
 func (b builder) positive(n *node, unset, limit int64) int64 {
 	if v, err := strconv.ParseInt(b.text(n), 10, 64); err == nil && v < 1 {
-		b.add(n.at, n.path, "%s; want a whole number of at least 1", n.is())
+		n.Want("a whole number of at least 1")
 		return unset
 	}
 	return b.count(n, unset, limit)

@@ -1,28 +1,32 @@
 package rest
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"golang.org/x/oauth2"
 )
 
 // scalar is a value as a file has it.
-func scalar(text string) *node {
-	return &node{kind: kindText, path: "f", written: text, value: text}
+func scalar(f *configfile.File, text string) *node {
+	n := configfile.NewNode(f, "f", text)
+	n.Kind = configfile.Text
+	return n
 }
 
 // said is what a builder's reading of a scalar found wrong.
-func said(read func(builder)) string {
-	r := newReport("x.yaml")
-	read(builder{report: r})
-	if len(r.problems) == 0 {
-		return ""
+func said(text string, read func(builder, *node)) string {
+	f := configfile.NewFile("x.yaml", configfile.Options{})
+	read(builder{File: f}, scalar(f, text))
+	if e, ok := errors.AsType[*ConfigError](f.Err()); ok {
+		return e.Problems[0].Message
 	}
-	return r.problems[0].Message
+	return ""
 }
 
 func TestANameIsOfPlainLetters(t *testing.T) {
@@ -31,7 +35,7 @@ func TestANameIsOfPlainLetters(t *testing.T) {
 		"abcdefghi": false, ".a": false, "-a": false, "_a": false, "a/b": false, "a b": false, "ä": false,
 		"a:": false, "a;": false, "a@": false, "a[": false, "a`": false, "a{": false, "a,": false,
 	} {
-		if problem := said(func(b builder) { b.name(scalar(name), 8) }); (problem == "") != ok {
+		if problem := said(name, func(b builder, n *node) { b.name(n, 8) }); (problem == "") != ok {
 			t.Errorf("%q: %q, want it to pass: %v", name, problem, ok)
 		}
 	}
@@ -40,37 +44,37 @@ func TestANameIsOfPlainLetters(t *testing.T) {
 func TestNumbersSizesAndTimesHaveTheirBounds(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 7, "1ms": time.Millisecond, "1h": time.Hour, "90s": 90 * time.Second} {
 		var got time.Duration
-		if problem := said(func(b builder) { got = b.duration(scalar(text), 7, time.Millisecond, time.Hour) }); problem != "" || got != want {
+		if problem := said(text, func(b builder, n *node) { got = b.duration(n, 7, time.Millisecond, time.Hour) }); problem != "" || got != want {
 			t.Errorf("%q is %v, want %v; %q", text, got, want, problem)
 		}
 	}
 	for text, want := range map[string]string{
 		"999us": "want from 1ms to 1h", "1h1ns": "want from 1ms to 1h", "20": "want a duration with a unit, such as 250ms, 20s or 15m",
 	} {
-		if problem := said(func(b builder) { b.duration(scalar(text), 7, time.Millisecond, time.Hour) }); !strings.Contains(problem, want) {
+		if problem := said(text, func(b builder, n *node) { b.duration(n, 7, time.Millisecond, time.Hour) }); !strings.Contains(problem, want) {
 			t.Errorf("%q: %q, want %q", text, problem, want)
 		}
 	}
 	for text, want := range map[string]int64{"": 7, "0": 0, "1": 1, "100": 100, "010": 10} {
 		var got int64
-		if problem := said(func(b builder) { got = b.count(scalar(text), 7, 100) }); problem != "" || got != want {
+		if problem := said(text, func(b builder, n *node) { got = b.count(n, 7, 100) }); problem != "" || got != want {
 			t.Errorf("%q is %d, want %d; %q", text, got, want, problem)
 		}
 	}
 	for _, text := range []string{"-1", "101", "x", "1.5", "0x10"} {
-		if problem := said(func(b builder) { b.count(scalar(text), 7, 100) }); !strings.Contains(problem, "at most 100") {
+		if problem := said(text, func(b builder, n *node) { b.count(n, 7, 100) }); !strings.Contains(problem, "at most 100") {
 			t.Errorf("%q: %q", text, problem)
 		}
 	}
 	for text, want := range map[string]int64{"": DefaultMaxBody, "1": 1, "010": 10, "2KiB": 2 << 10, "3MiB": 3 << 20, "1GiB": 1 << 30, "1024MiB": 1 << 30} {
 		var got int64
-		if problem := said(func(b builder) { got = b.bytes(scalar(text)) }); problem != "" || got != want {
+		if problem := said(text, func(b builder, n *node) { got = b.bytes(n) }); problem != "" || got != want {
 			t.Errorf("%q is %d bytes, want %d; %q", text, got, want, problem)
 		}
 	}
 	for _, text := range []string{"0", "-1", "0KiB", "2GiB", "1025MiB", "1073741825", "x", "1MB"} {
 		var got int64
-		if problem := said(func(b builder) { got = b.bytes(scalar(text)) }); !strings.Contains(problem, "want a size") || got != DefaultMaxBody {
+		if problem := said(text, func(b builder, n *node) { got = b.bytes(n) }); !strings.Contains(problem, "want a size") || got != DefaultMaxBody {
 			t.Errorf("%q: %q, %d bytes", text, problem, got)
 		}
 	}
@@ -124,25 +128,8 @@ func TestAParameterOfALinkIsRead(t *testing.T) {
 	}
 }
 
-func TestDistanceCountsLettersToChange(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "abd", 1}, {"abc", "xyz", 3},
-		{"abc", "ac", 1}, {"ac", "abc", 1}, {"abc", "acb", 1}, {"ab", "ba", 1}, {"abcd", "badc", 2}, {"xabc", "bac", 2},
-		{"ca", "abc", 3}, // a pair that was swapped is not changed again
-		{"abab", "baba", 2}, {"kitten", "sitting", 3}, {"name", "nmae", 1}, {"aab", "aba", 1}, {"aba", "aab", 1}, {"axb", "bxa", 2},
-		{strings.Repeat("a", 64), strings.Repeat("a", 63), 1}, {strings.Repeat("a", 65), "a", 64}, {"a", strings.Repeat("a", 65), 64},
-	} {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("from %q to %q it is %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
-
 func TestThePageSizeIsNoPartOfAShape(t *testing.T) {
-	r := Request{Query: map[string]Value{"limit": newValue("1", "1"), "per_page": newValue("2", "2"), "q": newValue("3", "3")}}
+	r := Request{Query: map[string]Value{"limit": configfile.NewSecret("1", "1"), "per_page": configfile.NewSecret("2", "2"), "q": configfile.NewSecret("3", "3")}}
 	if got, want := r.parts(true), []string{"q", "3"}; !slices.Equal(got, want) {
 		t.Errorf("without the size %q, want %q", got, want)
 	}

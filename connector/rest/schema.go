@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	kinds "github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 //go:embed schema.json
@@ -44,8 +45,8 @@ var loadSchema = sync.OnceValue(func() schema {
 })
 
 // validate reports everything in which the file departs from the schema.
-func (s schema) validate(root *node, r *report) {
-	err := s.compiled.Validate(root.json())
+func (s schema) validate(root *node, r *configfile.File) {
+	err := s.compiled.Validate(root.JSON())
 	if e, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		s.leaves(e, root, r)
 	}
@@ -53,7 +54,7 @@ func (s schema) validate(root *node, r *report) {
 
 // leaves reports the innermost errors, which are the ones that name a field. A
 // choice is reported as a whole: its branches would each say what to add.
-func (s schema) leaves(e *jsonschema.ValidationError, root *node, r *report) {
+func (s schema) leaves(e *jsonschema.ValidationError, root *node, r *configfile.File) {
 	_, choice := e.ErrorKind.(*kinds.OneOf)
 	if len(e.Causes) == 0 || choice {
 		s.explain(e, root, r)
@@ -65,15 +66,15 @@ func (s schema) leaves(e *jsonschema.ValidationError, root *node, r *report) {
 }
 
 // explain turns one error into a problem in the words of the file.
-func (s schema) explain(e *jsonschema.ValidationError, root *node, r *report) {
-	n := root.find(e.InstanceLocation)
+func (s schema) explain(e *jsonschema.ValidationError, root *node, r *configfile.File) {
+	n := find(root, e.InstanceLocation)
 	def := s.at(e.SchemaURL)
 	switch k := e.ErrorKind.(type) {
 	case *kinds.AdditionalProperties:
 		known := slices.Sorted(maps.Keys(table(def["properties"])))
-		for _, f := range n.fields {
-			if slices.Contains(k.Properties, f.name) {
-				r.add(f.at, n.below(f.name), "is not a field here: %s", suggest(f.name, known))
+		for _, f := range n.Fields {
+			if slices.Contains(k.Properties, f.Name) {
+				r.Fail(f.At, n.Below(f.Name), "is not a field here: %s", configfile.Suggest(f.Name, known))
 			}
 		}
 	case *kinds.Required:
@@ -82,18 +83,18 @@ func (s schema) explain(e *jsonschema.ValidationError, root *node, r *report) {
 		s.missing(n, def, k.Missing, "is missing beside "+k.Prop, r)
 	case *kinds.OneOf:
 		// An unknown field is a choice that was meant, and reported as such.
-		if names, known := n.names(table(def["properties"])); known {
-			r.add(n.at, n.path, "has %s; want %s", names, def["errorMessage"])
+		if names, known := listed(n, table(def["properties"])); known {
+			n.Fail("has %s; want %s", names, def["errorMessage"])
 		}
 	default:
-		r.add(n.at, n.path, "%s; want %s", n.is(), def["errorMessage"])
+		n.Fail("%s; want %s", n.Is(), def["errorMessage"])
 	}
 }
 
-func (s schema) missing(n *node, def map[string]any, names []string, what string, r *report) {
+func (s schema) missing(n *node, def map[string]any, names []string, what string, r *configfile.File) {
 	for _, name := range names {
 		want := s.resolve(table(table(def["properties"])[name]))["errorMessage"]
-		r.add(n.at, n.below(name), "%s; want %s", what, want)
+		r.Fail(n.At, n.Below(name), "%s; want %s", what, want)
 	}
 }
 
@@ -137,11 +138,11 @@ func table(v any) map[string]any {
 
 // find is the node at a location of the schema's instance; the innermost one
 // that exists.
-func (n *node) find(location []string) *node {
+func find(n *node, location []string) *node {
 	for _, part := range location {
-		next := n.get(part)
-		if i, err := strconv.Atoi(part); err == nil && n.kind == kindList && i < len(n.items) {
-			next = n.items[i]
+		next := n.Get(part)
+		if i, err := strconv.Atoi(part); err == nil && n.Kind == configfile.List && i < len(n.Items) {
+			next = n.Items[i]
 		}
 		if next == nil {
 			return n
@@ -151,46 +152,20 @@ func (n *node) find(location []string) *node {
 	return n
 }
 
-// names lists the table's fields; known is false when it has one that the
+// listed lists the table's fields; known is false when it has one that the
 // schema does not.
-func (n *node) names(properties map[string]any) (list string, known bool) {
-	names := make([]string, len(n.fields))
-	for i, f := range n.fields {
-		if _, ok := properties[f.name]; !ok {
+func listed(n *node, properties map[string]any) (list string, known bool) {
+	names := make([]string, len(n.Fields))
+	for i, f := range n.Fields {
+		if _, ok := properties[f.Name]; !ok {
 			return "", false
 		}
-		names[i] = f.name
+		names[i] = f.Name
 	}
 	if len(names) == 0 {
 		return "none", true
 	}
 	return strings.Join(names, " and "), true
-}
-
-// is says what the node holds, without what may be secret.
-func (n *node) is() string {
-	switch {
-	case n.kind == kindNull:
-		return "has no value"
-	case n.kind == kindList && len(n.items) == 0:
-		return "is an empty list"
-	case n.kind == kindList:
-		return "is a list"
-	case n.kind == kindTable:
-		return "is a mapping"
-	case secretField(n.path):
-		return "is written out"
-	case private(n.path), login(n):
-		return "has a value that is not allowed (not shown)"
-	case n.written == "":
-		return "is empty"
-	case len(n.refs) > 0:
-		return "is " + quote(n.written) + ", whose value is not allowed (not shown)"
-	case n.kind == kindText:
-		return "is " + quote(n.written)
-	default:
-		return "is " + n.written
-	}
 }
 
 var secretFields = regexp.MustCompile(`^provider\.auth(\.bearer|\.header\.value|\.query\.value|\.oauth2\.client_secret|\.oauth2\.refresh_token)$`)
@@ -203,56 +178,3 @@ var privateFields = regexp.MustCompile(`^provider\.auth(\.|$)|\.(headers|query)(
 // private reports whether a field's value may be a secret that stands at the
 // wrong place, and is therefore never shown.
 func private(path string) bool { return privateFields.MatchString(path) }
-
-// login reports whether a URL's text holds what may be a user and a password.
-func login(n *node) bool {
-	return strings.HasSuffix(n.path, "_url") && strings.Contains(n.written, "@")
-}
-
-// suggest names the field that was meant, or all there are.
-func suggest(name string, known []string) string {
-	best, least := "", 3
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), k); d < least && d < len(k) {
-			best, least = k, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	switch len(known) {
-	case 0:
-		return "nothing can be set here, remove it"
-	case 1:
-		return "want " + known[0]
-	}
-	return "want one of " + strings.Join(known, ", ")
-}
-
-// distance is the number of letters to insert, drop, change or swap with their
-// neighbour to make b of a (optimal string alignment).
-func distance(a, b string) int {
-	const most = 64
-	if len(a) > most || len(b) > most {
-		return most
-	}
-	var rows [3][most + 1]int
-	for j := range len(b) + 1 {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		before, last, row := &rows[(i+1)%3], &rows[(i+2)%3], &rows[i%3]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)%3][len(b)]
-}

@@ -117,7 +117,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/secretfile", "internal/rawjson", "internal/atomicfile", "internal/disk", "internal/lockfile"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/configfile", "internal/rawjson", "internal/atomicfile", "internal/disk", "internal/lockfile"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
@@ -263,13 +263,9 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/configfile"},
-			Imports:   []string{"internal/secretfile", "internal/span"},
+			Imports:   []string{"internal/span"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
 			Why:       "it reads what a person wrote and says what is wrong with it; what the keys mean is its callers' business",
-		},
-		{
-			Covers: []string{"internal/secretfile"},
-			Why:    "it only reads one small file, for packages that name a credential by its path",
 		},
 		{
 			Covers: []string{"internal/disk"},

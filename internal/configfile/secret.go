@@ -6,8 +6,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-
-	"github.com/headway-go/headway/internal/secretfile"
 )
 
 // Env looks up an environment variable; os.LookupEnv is one. A nil Env has
@@ -123,7 +121,7 @@ func (n *Node) resolve() (out string, ok bool) {
 
 // secretFile reads the file of a secret.
 func (n *Node) secretFile(path string) (value string, ok bool) {
-	value, mode, err := secretfile.Read(path)
+	value, mode, err := readSecret(path)
 	if err != nil {
 		n.Fail("is file %s, which cannot be used: %v; want a file that holds the secret and nothing else", Quote(path), err)
 		return "", false

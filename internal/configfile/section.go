@@ -291,8 +291,10 @@ const wantSecret = "a reference such as ${NAME} or ${file:PATH}: a secret does n
 // Secret reads a reference to a credential: ${NAME} or ${file:PATH}, perhaps with text
 // around it, or {env: NAME} or {file: PATH}. Whatever is wrong, the credential is
 // not in the problem.
-func (s *Section) Secret(key string) Secret {
-	n := s.Take(key)
+func (s *Section) Secret(key string) Secret { return s.Take(key).Secret() }
+
+// Secret is [Section.Secret] for the node; none for nil.
+func (n *Node) Secret() Secret {
 	switch {
 	case n == nil:
 		return Secret{}
@@ -364,11 +366,11 @@ func (n *Node) referenceByKey() Secret {
 	case given.Kind != Text || given.Written == "":
 		given.Fail("%s; want a name", given.shape())
 	case file != nil:
-		if value, ok := n.secretFile(given.Written); ok {
+		if value, ok := n.secretFile(given.Value); ok {
 			return n.usable("{file: "+given.Written+"}", value)
 		}
 	default:
-		if value, ok := n.variable(given.Written); ok {
+		if value, ok := n.variable(given.Value); ok {
 			return n.usable("{env: "+given.Written+"}", value)
 		}
 		n.Fail("needs the environment variable %s, which is not set", shorten(given.Written, 60))
