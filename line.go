@@ -368,8 +368,12 @@ func (g *Governor) confirm(p Permit, b Budget) (Permit, error) {
 	return p, nil
 }
 
-// gapShare is the part that the newest gap has in the mean.
-const gapShare = 16
+const (
+	// gapShare is the part that the newest gap has in the mean.
+	gapShare = 16
+	// maxGap is how many times the mean a gap counts at most.
+	maxGap = 4
+)
 
 // served counts the gap between two who waited.
 func (l *line) served(now time.Duration) {
@@ -379,14 +383,18 @@ func (l *line) served(now time.Duration) {
 		l.gap = gap
 		return
 	}
-	l.gap += (gap - l.gap) / gapShare
+	// The end of a window, or of a Retry-After, is not what it takes from one to the next.
+	l.gap += (min(gap, maxGap*l.gap) - l.gap) / gapShare
 }
 
 // expected is about how long an attempt would wait that came now, for the attempts that
 // would go before it, and whether it is its budget that takes so long, with the lock held.
 func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, budget bool) {
 	l, share := g.line, g.share(r)
-	first := max(0, g.core.Earliest(now).At-now)
+	first := time.Duration(0)
+	if d := g.core.Ask(now, now, r.Cost); d.At != pacing.Forever {
+		first = max(0, d.At-now)
+	}
 	gap := max(g.core.Interval(), l.gap)
 	self := &waiter{budget: r.Budget}
 	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {

@@ -114,6 +114,9 @@ type fair struct {
 	ratios  []float64 // of a refusal's Retry-After to the real wait
 }
 
+// answered is when the first answers are in, before which nothing is known of waits.
+const answered = 10 * time.Second
+
 // contend has 40 workers, half of each tenant, call for three minutes. Who is refused
 // comes back when it was told to; every fifth instead waits for as long as it takes, by
 // another name of the same provider, which shows how long that is. Counted is what was
@@ -178,7 +181,7 @@ func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, f
 				}
 				mu.Lock()
 				refusals++
-				probe := said > 0 && refusals%5 == 0 && time.Since(began) >= found && time.Until(end) > time.Minute
+				probe := said > 0 && refusals%5 == 0 && time.Since(began) >= max(found, answered) && time.Until(end) > time.Minute
 				got.refused++
 				mu.Unlock()
 				if !probe {
