@@ -32,7 +32,7 @@ type Config struct {
 
 	// JitterMin and JitterMax bound the noise that is put under each wait so
 	// that clients do not run in step. It is a lower bound of a single wait,
-	// never of the interval. JitterMax defaults to 150 ms, or to the ceiling when
+	// never of the interval, and nobody pays it who has to wait behind others. JitterMax defaults to 150 ms, or to the ceiling when
 	// that is shorter; negative means none. JitterMin must not exceed the ceiling.
 	JitterMin, JitterMax time.Duration
 

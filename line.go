@@ -232,6 +232,9 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 	now := g.now()
 	g.mu.Lock()
 	if w.done {
+		if w.err == nil && w.budget != nil {
+			w.budget.Back()
+		}
 		g.mu.Unlock()
 		w.permit.Cancel()
 		return Permit{wait: w.held}, g.gaveUp(why)
