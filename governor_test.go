@@ -3,6 +3,7 @@ package headway_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,9 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
@@ -317,16 +320,16 @@ func TestAnOpenCircuitFailsAllAtOnceThenProbes(t *testing.T) {
 
 func TestRateEventsAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []event.Event
-		g := newGovernor(t, headway.Config{Ceiling: 10 * ms, Initial: 100 * ms, Step: ms, OnEvent: func(e event.Event) { told = append(told, e) }})
+		var events []event.Event
+		g := newGovernor(t, headway.Config{Ceiling: 10 * ms, Initial: 100 * ms, Step: ms, OnEvent: func(e event.Event) { events = append(events, e) }})
 		for range 1000 {
 			acquire(t, g).Settle(headway.Outcome{Class: reason.OK})
 		}
-		if len(told) == 0 || len(told) > 6 {
-			t.Fatalf("%d events for a thousand successes", len(told))
+		if len(events) == 0 || len(events) > 6 {
+			t.Fatalf("%d events for a thousand successes", len(events))
 		}
 		acquire(t, g).Settle(headway.Outcome{Class: reason.Throttled})
-		last := told[len(told)-1]
+		last := events[len(events)-1]
 		if last.Type != event.CollectionRate || last.Note != "back_off" || last.Rate.CurrentIntervalMS != 20 ||
 			last.Rate.LastBackoff == nil || last.Rate.LastBackoff.AtIntervalMS != 10 || last.Rate.LastBackoff.Reason != reason.RateLimited.Reason() {
 			t.Fatalf("got %+v", last)
@@ -342,6 +345,36 @@ func TestSnapshotSaysUnknownBeforeTheFirstResponse(t *testing.T) {
 	acquire(t, g).Settle(headway.Outcome{Class: reason.OK})
 	if s := g.Snapshot(); s.Rate == nil || s.Rate.CurrentIntervalMS != 900 || s.Rate.CeilingRatePerMin != 240 || s.Rate.LastBackoff != nil {
 		t.Fatalf("got %+v", s.Rate)
+	}
+}
+
+func TestSnapshotShowsLimitsAndWhereTheyAreKnownFrom(t *testing.T) {
+	owners := []event.Limit{
+		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+	}
+	for _, law := range []string{"aimd", "envelope"} {
+		var events []event.Event
+		g := newGovernor(t, headway.Config{Law: law, MaxInFlight: 3, OnEvent: func(e event.Event) { events = append(events, e) }})
+		if diff := cmp.Diff(owners, g.Snapshot().Limits); diff != "" {
+			t.Errorf("%s, before the first response (-want +got):\n%s", law, diff)
+		}
+		acquire(t, g).Settle(headway.Outcome{Class: reason.OK, Facts: []control.Fact{
+			{Name: "requests", Quota: 60, Remaining: 59, Window: time.Minute, Reset: time.Minute},
+			{Name: "a name, with\nmore", PerCost: true, Refills: true, Quota: -1, Remaining: 5, Window: -1, Reset: -1},
+			{Name: "slots", InFlight: true, Quota: 4, Remaining: 3, Window: -1, Reset: -1},
+		}})
+		want := append(slices.Clone(owners),
+			event.Limit{Kind: "fixed_window", Size: 60, WindowS: 60, Unit: event.UnitRequests, Pool: "requests", Provenance: event.Advertised, Confidence: 1},
+			event.Limit{Kind: "token_bucket", Unit: event.UnitCost, Provenance: event.Advertised, Confidence: 1},
+			event.Limit{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Pool: "slots", Provenance: event.Advertised, Confidence: 1})
+		got := g.Snapshot().Limits
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", law, diff)
+		}
+		if law == "aimd" && (len(events) == 0 || !cmp.Equal(events[0].Limits, got)) {
+			t.Errorf("the events are %+v", events)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func (g *Governor) tell(n *notes) {
 	if n.fx.Rate {
 		g.set.onEvent(event.Event{
 			At: at, Type: event.CollectionRate, Connection: g.name,
-			Note: n.fx.Change.String(), Rate: n.snapshot.Rate,
+			Note: n.fx.Change.String(), Rate: n.snapshot.Rate, Limits: n.snapshot.Limits,
 		})
 	}
 }

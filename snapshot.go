@@ -1,6 +1,7 @@
 package headway
 
 import (
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/control"
@@ -18,6 +19,10 @@ type Snapshot struct {
 	Law string `json:"law"`
 	// Rate is the pacing; nil, that is unknown, until a response has come back.
 	Rate *event.Rate `json:"rate"`
+	// Limits are what is known of limits: those that the owner set first, then those
+	// of the provider, which are unknown until responses tell of them or the law has
+	// found them.
+	Limits []event.Limit `json:"limits"`
 	// Circuit is the breaker's state: closed, open or half_open; "off" without one.
 	Circuit string `json:"circuit"`
 	// RetryAt is when a cooldown or an open circuit ends; zero when there is none.
@@ -50,6 +55,7 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	if until := g.core.ResumesAt(); until > now {
 		s.RetryAt = g.wall(until).Round(0)
 	}
+	s.Limits = g.limits()
 	if g.core.Answered() {
 		s.Rate = event.NewRate(g.core.Interval(), g.core.Ceiling())
 		if b := g.core.Belief(); b.Kind != control.Unknown {
@@ -62,4 +68,45 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 		}
 	}
 	return s
+}
+
+// limits are what is known of limits. g.mu must be held.
+func (g *Governor) limits() []event.Limit {
+	ceiling := event.Limit{
+		Kind: control.TokenBucket.String(), Size: event.PerMinute(g.core.Ceiling()), WindowS: 60,
+		Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
+	}
+	all := []event.Limit{ceiling}
+	if n := g.core.MaxInFlight(); n > 0 {
+		all = append(all, event.Limit{
+			Kind: control.Concurrency.String(), Size: float64(n), Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
+		})
+	}
+	var room [8]control.Limit
+	for _, l := range g.core.Limits(room[:0]) {
+		one := event.Limit{
+			Kind: l.Kind.String(), Size: l.Size, WindowS: l.Window.Seconds(), Unit: event.UnitRequests,
+			Provenance: event.Learned, Confidence: l.Confidence,
+		}
+		if l.PerCost {
+			one.Unit = event.UnitCost
+		}
+		if l.Advertised {
+			one.Provenance, one.Pool = event.Advertised, plainName(l.Name)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// plainName is a provider's name for a limit, if it is one that can be shown.
+func plainName(name string) string {
+	const maxName = 64
+	odd := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	}
+	if len(name) > maxName || strings.ContainsFunc(name, odd) {
+		return ""
+	}
+	return name
 }

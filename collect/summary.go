@@ -41,6 +41,8 @@ type Summary struct {
 	Sink []Change `json:"sink,omitempty"`
 	// Rate is the pacing at the end; nil is unknown.
 	Rate *event.Rate `json:"rate"`
+	// Limits are what is known of limits at the end.
+	Limits []event.Limit `json:"limits"`
 	// Cooldown is the source-pressure cooldown from now on.
 	Cooldown Cooldown `json:"pressure"`
 	// Warnings are signs that a list was not read as its provider means it.
@@ -58,11 +60,12 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	r.warnOfDetails()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
+	pacing := r.governor.Snapshot()
 	s := Summary{Run: Run{
 		ID: r.id, Connection: r.o.Connection, Holder: r.o.Holder,
 		State: RunDrained, Reason: reason.Drained, Started: r.started.Round(0), Ended: time.Now().Round(0),
 		Progress: r.live.counted(),
-	}, Streams: r.o.Streams, Lane: r.o.Lane, Rate: r.governor.Snapshot().Rate, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
+	}, Streams: r.o.Streams, Lane: r.o.Lane, Rate: pacing.Rate, Limits: pacing.Limits, WarmStart: r.warm, Orphaned: r.orphaned, Warnings: r.warnings, Sink: r.noticed}
 	var failure error
 	owed, next, due, err := r.owed(ctx)
 	if err != nil && end == nil {
@@ -103,7 +106,7 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	r.live.enter(stage{Phase: PhaseDone})
 	if s.Rate != nil {
 		// How the rate stood at the end, also where it never changed.
-		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate})
+		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate, Limits: s.Limits})
 	}
 	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason, Bound: boundEvent(s.BoundBy)})
 	fault.Point(fault.RunFinishing)

@@ -91,6 +91,10 @@ func TestEnvelopeHoldsARateAndSaysSo(t *testing.T) {
 	if b.Kind != control.TokenBucket || b.Limit < 4.8 || b.Limit > 5.1 || b.Confidence < 0.8 {
 		t.Errorf("believes in %+v", b)
 	}
+	want := []control.Limit{{Kind: b.Kind, Size: b.Limit, Window: b.Window, Confidence: b.Confidence}}
+	if diff := cmp.Diff(want, law.(control.Limiter).Limits(nil)); diff != "" {
+		t.Errorf("goes by (-want +got):\n%s", diff)
+	}
 }
 
 func TestEnvelopeHoldsAWindowAndSaysSo(t *testing.T) {
@@ -115,6 +119,10 @@ func TestEnvelopeFollowsTheHeaders(t *testing.T) {
 	}
 	want := control.Belief{Kind: control.FixedWindow, Limit: 10, Window: time.Minute, Confidence: 1}
 	if diff := cmp.Diff(want, law.Belief()); diff != "" {
+		t.Error(diff)
+	}
+	limits := []control.Limit{{Advertised: true, Name: "core", Kind: control.FixedWindow, Size: 10, Window: time.Minute, Confidence: 1}}
+	if diff := cmp.Diff(limits, law.(control.Limiter).Limits(nil)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -283,7 +283,7 @@ func (d *Daemon) ready() error {
 func (d *Daemon) rates() []api.Live {
 	var all []api.Live
 	for _, p := range d.proxy.Status() {
-		if p.Pacing == nil && len(p.Circuits) == 0 {
+		if p.Pacing == nil && len(p.Circuits) == 0 && len(p.Limits) == 0 {
 			continue
 		}
 		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy}
@@ -292,6 +292,7 @@ func (d *Daemon) rates() []api.Live {
 		} else {
 			one.Snapshot = headway.Snapshot{At: time.Now(), Connection: p.Name, InFlight: int(p.InFlight), Waiting: int(p.Waiting)}
 		}
+		one.Limits = p.Limits
 		one.Circuit = breaker.Closed.String()
 		for _, c := range p.Circuits {
 			if c.Model+c.Path == "" {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
@@ -37,6 +38,9 @@ type ProviderStatus struct {
 	Tokens quota.Usage `json:"tokens"`
 	// Circuits are the breakers that are not closed.
 	Circuits []CircuitStatus `json:"circuits"`
+	// Limits are what is known of limits: the quota's for all calls and for models,
+	// then those of the pacing.
+	Limits []event.Limit `json:"limits"`
 	// Pacing is the connection's rate; nil when it is not paced.
 	Pacing *headway.Snapshot `json:"pacing"`
 }
@@ -97,8 +101,12 @@ func (p *Proxy) Status() []ProviderStatus {
 		maps.Copy(s.Refused, c.refused)
 		s.BoundBy = c.boundBy
 		c.mu.Unlock()
+		if q, ok := u.Approver.(configured); ok {
+			s.Limits = budgets(new(q.Config()))
+		}
 		if u.Pacing != nil {
 			s.Pacing = new(u.Pacing.Snapshot())
+			s.Limits = append(s.Limits, s.Pacing.Limits...)
 		}
 		all = append(all, s)
 	}

@@ -52,7 +52,9 @@ type Event struct {
 	// Reason is why, where there is one.
 	Reason reason.Reason `json:"reason,omitempty"`
 
-	Rate    *Rate    `json:"rate,omitempty"`
+	Rate *Rate `json:"rate,omitempty"`
+	// Limits are what is known, with a [CollectionRate].
+	Limits  []Limit  `json:"limits,omitempty"`
 	Circuit *Breaker `json:"circuit,omitempty"`
 
 	// Stream and Phase say where in a run.
@@ -81,16 +83,17 @@ type Rate struct {
 func NewRate(interval, ceiling time.Duration) *Rate {
 	return &Rate{
 		CurrentIntervalMS:   Milliseconds(interval),
-		EffectiveRatePerMin: perMinute(interval),
+		EffectiveRatePerMin: PerMinute(interval),
 		CeilingIntervalMS:   Milliseconds(ceiling),
-		CeilingRatePerMin:   perMinute(ceiling),
+		CeilingRatePerMin:   PerMinute(ceiling),
 	}
 }
 
 // Milliseconds is a duration as events have it.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func perMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }
+// PerMinute is the rate, a minute, that an interval stands for.
+func PerMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }
 
 // Belief is a limit that a law has found, or that response headers advertised.
 type Belief struct {

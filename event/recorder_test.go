@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/event"
@@ -133,10 +135,8 @@ func TestRecorderIsATailOfAllThatWasAdded(t *testing.T) {
 		if len(got) != len(want) {
 			t.Fatalf("since %d: %d events, want %d", seq, len(got), len(want))
 		}
-		for i := range want {
-			if got[i] != want[i] {
-				t.Fatalf("since %d: event %d is %+v, want %+v", seq, i, got[i], want[i])
-			}
+		if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("since %d (-want +got):\n%s", seq, d)
 		}
 	})
 }

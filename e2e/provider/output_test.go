@@ -72,8 +72,8 @@ func TestJSONOutput(t *testing.T) {
 			t.Errorf("headway %s prints %d entries, want %d", strings.Join(commands[i], " "), len(list), entries)
 		}
 	}
-	for field, value := range only(t, printed(t, w, []string{"rate"})) {
-		if slices.Contains([]string{"pacing", "rate"}, field) && string(value) == "null" {
+	for field, value := range only(t, printed(t, w, []string{"limits"})) {
+		if slices.Contains([]string{"pacing", "rate", "limits"}, field) && string(value) == "null" {
 			t.Errorf("after a run the %s is still unknown", field)
 		}
 	}
@@ -103,8 +103,8 @@ func TestUnknownIsNull(t *testing.T) {
 		t.Errorf("the summary does not say that the rate is unknown: %s", o)
 	}
 	rate := only(t, printed(t, w, []string{"rate"}))
-	if string(rate["pacing"]) != "null" || string(rate["rate"]) != "null" {
-		t.Errorf("rate --json says %s and %s, want null", rate["pacing"], rate["rate"])
+	if string(rate["pacing"]) != "null" || string(rate["rate"]) != "null" || string(rate["limits"]) != "null" {
+		t.Errorf("limits --json says %s, %s and %s, want null", rate["pacing"], rate["rate"], rate["limits"])
 	}
 	status := only(t, printed(t, w, []string{"status"}))
 	if string(status["pacing"]) != "null" {

@@ -72,6 +72,11 @@ func attributes(e *event.Event) (attrs []slog.Attr) {
 	if r := e.Rate; r != nil {
 		attrs = append(attrs, slog.Group("rate", rate(r)...))
 	}
+	for _, l := range e.Limits {
+		attrs = append(attrs, slog.Group("limit",
+			slog.String("kind", l.Kind), slog.Float64("size", l.Size), slog.Float64("window_s", l.WindowS), slog.String("unit", l.Unit),
+			slog.String("pool", l.Pool), slog.String("provenance", string(l.Provenance)), slog.Float64("confidence", l.Confidence)))
+	}
 	if c := e.Circuit; c != nil {
 		attrs = append(attrs, slog.Group("circuit",
 			slog.String("previous_state", c.Previous), slog.String("state", c.State), slog.String("trigger", c.Trigger),

@@ -53,6 +53,9 @@ type Rate struct {
 	Pacing *collect.Pacing `json:"pacing"`
 	// Rate is the latest state of pacing; null is unknown.
 	Rate *event.Rate `json:"rate"`
+	// Limits are what is known of limits: the owner's, those that the provider
+	// advertised and those that the law learned; null when nothing is known.
+	Limits []event.Limit `json:"limits"`
 	// Live is the state of a live connection; null when it is stored.
 	Live *headway.Snapshot `json:"live"`
 	// Circuits are the breakers of a proxied provider that are not closed: by model
@@ -186,7 +189,7 @@ func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	events, err := a.o.Reader.Events(ctx, m.run)
 	for _, e := range events {
 		if e.Rate != nil {
-			m.Rate.Rate = e.Rate
+			m.Rate.Rate, m.Limits = e.Rate, e.Limits
 		}
 	}
 	return m.Rate, err
@@ -367,6 +370,6 @@ func merged(stored []collect.ConnectionStatus, live map[string]Live) []known {
 }
 
 func (m *known) live(l Live) {
-	m.Source, m.Running, m.Rate.Rate, m.Live = l.Source, true, l.Rate, &l.Snapshot
+	m.Source, m.Running, m.Rate.Rate, m.Limits, m.Live = l.Source, true, l.Rate, l.Limits, &l.Snapshot
 	m.Circuits, m.BoundBy = l.Circuits, l.BoundBy
 }

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,13 +28,16 @@ func TestRatesAreLiveWhereTheyCanBe(t *testing.T) {
 		if r.Rate != nil {
 			line += " rate"
 		}
+		if r.Limits != nil {
+			line += fmt.Sprintf(" %d limits", len(r.Limits))
+		}
 		if r.Live != nil {
 			line += " " + r.Live.Circuit
 		}
 		got = append(got, line)
 	}
 	// What is not known is null, and not zero.
-	want := []string{"archive stored running pacing rate", "chat collect running open", "new stored", "openai proxy running rate closed"}
+	want := []string{"archive stored running pacing rate 1 limits", "chat collect running open", "new stored", "openai proxy running rate 3 limits closed"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

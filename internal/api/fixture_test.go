@@ -165,9 +165,14 @@ var began = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 func live() []api.Live {
 	rate := event.NewRate(50*time.Millisecond, 10*time.Millisecond)
 	rate.LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: 25, At: began}
+	limits := []event.Limit{
+		{Kind: "token_bucket", Size: 600, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "fixed_window", Unit: event.UnitCost, Pool: "tokens", Provenance: event.Advertised, Confidence: 0.5},
+		{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Provenance: event.Learned, Confidence: 0.9},
+	}
 	rate.Belief = &event.Belief{Kind: "token_bucket", Limit: 60, WindowS: 60, Confidence: 0.9}
 	return []api.Live{
-		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "envelope", Rate: rate, Circuit: "closed", InFlight: 2}, BoundBy: reason.Bounds{reason.BoundLatency: time.Second}},
+		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "envelope", Rate: rate, Limits: limits, Circuit: "closed", InFlight: 2}, BoundBy: reason.Bounds{reason.BoundLatency: time.Second}},
 		{Source: api.Collect, Snapshot: headway.Snapshot{At: began, Connection: "chat", Law: "aimd", Circuit: "open", RetryAt: began.Add(time.Minute)}},
 	}
 }
@@ -197,7 +202,7 @@ func newShelf() *shelf {
 	}
 	s.traces["r5"] = []event.Event{
 		{Seq: 1, At: began, Type: event.RunStart, Connection: "archive", Run: "r5"},
-		{Seq: 2, At: began, Type: event.CollectionRate, Connection: "archive", Run: "r5", Rate: event.NewRate(time.Second, time.Millisecond)},
+		{Seq: 2, At: began, Type: event.CollectionRate, Connection: "archive", Run: "r5", Rate: event.NewRate(time.Second, time.Millisecond), Limits: []event.Limit{{Kind: "token_bucket", Size: 60_000, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1}}},
 		{Seq: 3, At: began, Type: event.Circuit, Connection: "archive", Run: "r5", Circuit: &event.Breaker{Previous: "closed", State: "open", Trigger: "failure_ratio"}},
 	}
 	for i, status := range []collect.GapStatus{collect.GapPending, collect.GapTerminal, collect.GapPending, collect.GapPending} {

@@ -267,7 +267,7 @@ func TestEveryEventOfTheStreamIsAsDescribed(t *testing.T) {
 		w := newWorld(t, nil)
 		for _, kind := range []event.Type{event.CollectionRate, event.Circuit, event.WarmStart, event.Phase, event.Deferral, event.ConnectionChanged, event.Warning, event.RunStart, event.RunEnd} {
 			w.hub.Connection(event.Event{
-				At: time.Now(), Type: kind, Connection: "chat", Run: "r", Reason: reason.ServerError, Rate: live()[0].Rate,
+				At: time.Now(), Type: kind, Connection: "chat", Run: "r", Reason: reason.ServerError, Rate: live()[0].Rate, Limits: live()[0].Limits,
 				Circuit: &event.Breaker{}, Stream: "s", Phase: "p", Count: 1, Note: "n",
 			})
 		}

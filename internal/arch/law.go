@@ -225,7 +225,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/metrics"},
-			Imports:   []string{".", "collect", "egress", "quota", "quota/governor", "reason"},
+			Imports:   []string{".", "collect", "egress", "event", "quota", "quota/governor", "reason"},
 			Libraries: []string{"github.com/prometheus/client_golang"},
 			Why:       "it only shows what the layers below count: it steers nothing and knows no daemon",
 		},

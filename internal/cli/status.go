@@ -16,7 +16,6 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
@@ -221,92 +220,6 @@ func runLine(r collect.Run) string {
 		text += fmt.Sprintf(" (%s)", r.Reason)
 	}
 	return text + fmt.Sprintf(", %s, %s, started %s", counted(r.Records, "record"), counted(r.Attempts, "attempt"), r.Started.Local().Format(time.DateTime))
-}
-
-func newRate() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "rate [CONNECTION]",
-		Short: "Show the rate of each connection, its ceiling and its last back-off",
-		Long: `Shows what is known of each connection's rate: as of the last committed page of
-the run under way, else as the last run left it. What is not known is shown as
-unknown.`,
-		Example: `  headway rate
-  headway rate chat-archive --json`,
-		Args: atMostOne("the connection"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if c, err := remote(cmd); err != nil || c != nil {
-				if err != nil {
-					return err
-				}
-				return farRates(cmd, c, args, asJSON)
-			}
-			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
-				rates := make([]rateStatus, 0, len(all))
-				for _, c := range all {
-					s, err := readRate(cmd, r, c)
-					if err != nil {
-						return err
-					}
-					rates = append(rates, s)
-				}
-				if asJSON {
-					return writeJSON(cmd, rates)
-				}
-				for _, s := range rates {
-					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", s.Connection, s.text())
-				}
-				return nil
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	stateFlag(cmd)
-	serverFlag(cmd)
-	return cmd
-}
-
-// rateStatus is a connection's rate as far as the store knows it.
-type rateStatus struct {
-	Connection string          `json:"connection"`
-	Running    bool            `json:"running"`
-	Pacing     *collect.Pacing `json:"pacing"`
-	// Rate is the last collection_rate event of the last run; nil is unknown.
-	Rate *event.Rate `json:"rate"`
-}
-
-func readRate(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) (rateStatus, error) {
-	s := rateStatus{Connection: c.Name, Running: c.Holder != "", Pacing: c.Pacing}
-	if c.LastRun == nil {
-		return s, nil
-	}
-	events, err := r.Events(cmd.Context(), c.LastRun.ID)
-	for _, e := range events {
-		if e.Rate != nil {
-			s.Rate = e.Rate
-		}
-	}
-	return s, err
-}
-
-func (s rateStatus) text() string {
-	if s.Pacing == nil {
-		return "unknown"
-	}
-	text := storedRate(s.Pacing)
-	if s.Rate != nil {
-		text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
-		if b := s.Rate.LastBackoff; b != nil {
-			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
-		}
-	}
-	if s.Rate != nil {
-		text += believes(s.Rate.Belief)
-	}
-	if s.Running {
-		text += ", running"
-	}
-	return text
 }
 
 // watch says when the next run is, and of which lanes: a deferred one at its

@@ -94,6 +94,7 @@ func (c connections) Collect(ch chan<- prometheus.Metric) {
 				ch <- gauge(backoffAt, float64(b.At.UnixMilli())/1000, s.Connection, b.Reason.String())
 			}
 		}
+		limits(ch, s.Connection, s.Limits)
 		ch <- gauge(circuit, 1, s.Connection, s.Circuit)
 		if !s.RetryAt.IsZero() {
 			ch <- gauge(retryAt, float64(s.RetryAt.UnixMilli())/1000, s.Connection)

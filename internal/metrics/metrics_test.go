@@ -56,6 +56,11 @@ func full(t *testing.T) *metrics.Metrics {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	limits := []event.Limit{ // the first two have the same labels
+		{Kind: "token_bucket", Size: 600, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "fixed_window", Unit: event.UnitCost, Pool: "tokens", Provenance: event.Advertised, Confidence: 0.5},
+	}
 	m := metrics.New(metrics.Options{
 		Version: "v1",
 		Providers: func() []egress.ProviderStatus {
@@ -64,7 +69,7 @@ func full(t *testing.T) *metrics.Metrics {
 		Quotas: func() map[string]metrics.Quota { return map[string]metrics.Quota{"openai": g} },
 		Connections: func() []headway.Snapshot {
 			return []headway.Snapshot{
-				{Connection: "openai", Law: "envelope", Circuit: "closed", RetryAt: at, Rate: &event.Rate{
+				{Connection: "openai", Law: "envelope", Circuit: "closed", RetryAt: at, Limits: limits, Rate: &event.Rate{
 					CurrentIntervalMS: 500, CeilingIntervalMS: 10, LastBackoff: &event.Backoff{Reason: reason.RateLimited.Reason(), At: at},
 				}},
 				{Connection: "unknown", Law: "envelope", Circuit: "closed"},
@@ -104,6 +109,8 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_quota_remaining{budget="daily_tokens",model="",quota="openai"} 4890`,
 		`headway_quota_state{model="small",quota="openai",state="normal"} 1`,
 		`headway_connection_interval_seconds{connection="openai",law="envelope"} 0.5`,
+		`headway_connection_limit{connection="openai",kind="token_bucket",pool="",provenance="owner",unit="requests",window_seconds="60"} 240`,
+		`headway_connection_limit_confidence{connection="openai",kind="fixed_window",pool="tokens",provenance="advertised",unit="cost",window_seconds="0"} 0.5`,
 		`headway_connection_circuit{connection="unknown",state="closed"} 1`,
 		`headway_collection_owed{connection="chats",reason="rate_limited"} 3`,
 		`headway_collection_last_run_state{connection="chats",reason="none",state="drained"} 1`,
@@ -115,7 +122,7 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 			t.Errorf("missing: %s", want)
 		}
 	}
-	for _, never := range []string{"anything at all", `headway_connection_interval_seconds{connection="unknown"`} {
+	for _, never := range []string{"anything at all", `headway_connection_interval_seconds{connection="unknown"`, `headway_connection_limit{connection="openai",kind="fixed_window"`} {
 		if strings.Contains(text, never) {
 			t.Errorf("there is %q, though nobody knows or asked for it", never)
 		}

@@ -23,6 +23,7 @@ type Core struct {
 	cooldown time.Duration // no attempt before this
 	backoff  Backoff
 	report   rateReport
+	heard    []control.Fact // the limits that responses told of
 
 	inFlight    int32
 	cooldownWhy reason.Pressure
@@ -185,6 +186,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	if !c.set.noBreaker {
 		fx.Circuit = c.circuit.Settle(&c.set.breaker, now, t.circuit, health(o.Class))
 	}
+	c.hear(o.Facts)
 	o.RetryAfter = min(o.RetryAfter, c.set.maxRetryAfter)
 	if o.RetryAfter > 0 && !o.Class.Success() {
 		// Paid once, as a cooldown; the interval learns only that it was a throttle.

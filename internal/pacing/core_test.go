@@ -1,6 +1,7 @@
 package pacing_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,26 @@ func noJitter(c pacing.Config) pacing.Config {
 		c.Law = "aimd" // its arithmetic is known
 	}
 	return c
+}
+
+// TestAdvertisedLimitsAreBounded: a provider that names ever new ones fills nothing up.
+func TestAdvertisedLimitsAreBounded(t *testing.T) {
+	for _, law := range []string{"aimd", "envelope"} {
+		core := newCore(t, pacing.Config{Law: law})
+		for i := range 100 {
+			at := time.Duration(i) * 10 * sec
+			ticket, d, _ := core.Admit(at, at, 0)
+			if !d.OK {
+				t.Fatalf("%s: %+v", law, d)
+			}
+			core.Settle(at, ticket, pacing.Outcome{Class: reason.OK, Facts: []control.Fact{
+				{Name: strconv.Itoa(i), Quota: 60, Remaining: 60, Window: time.Minute, Reset: time.Minute},
+			}})
+		}
+		if n := len(core.Limits(nil)); n == 0 || n > 16 {
+			t.Errorf("%s: %d limits are shown", law, n)
+		}
+	}
 }
 
 func TestCoreStepByStep(t *testing.T) {

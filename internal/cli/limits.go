@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+)
+
+// newLimits is also "rate", as it was called at first.
+func newLimits() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "limits [CONNECTION]",
+		Aliases: []string{"rate"},
+		Short:   "Show the limits of each connection, its rate and its last back-off",
+		Long: `Shows each connection's rate and what is known of its limits: as of the last
+committed page of the run under way, else as the last run left them; with --server
+also those of what is proxied now. A limit is the owner's (configured), advertised (by
+the provider's responses) or learned (by the control law, with a confidence from 0 to
+1). What is not known is shown as unknown.`,
+		Example: `  headway limits
+  headway limits chat-archive --json`,
+		Args: atMostOne("the connection"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c, err := remote(cmd); err != nil || c != nil {
+				if err != nil {
+					return err
+				}
+				return farRates(cmd, c, args, asJSON)
+			}
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
+				rates := make([]rateStatus, 0, len(all))
+				for _, c := range all {
+					s, err := readRate(cmd, r, c)
+					if err != nil {
+						return err
+					}
+					rates = append(rates, s)
+				}
+				if asJSON {
+					return writeJSON(cmd, rates)
+				}
+				for _, s := range rates {
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", s.Connection, s.text())
+					writeLimits(cmd.OutOrStdout(), s.Limits)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	stateFlag(cmd)
+	serverFlag(cmd)
+	return cmd
+}
+
+// rateStatus is a connection's rate as far as the store knows it.
+type rateStatus struct {
+	Connection string          `json:"connection"`
+	Running    bool            `json:"running"`
+	Pacing     *collect.Pacing `json:"pacing"`
+	// Rate is the last collection_rate event of the last run; nil is unknown.
+	Rate *event.Rate `json:"rate"`
+	// Limits are those of that event; nil is unknown.
+	Limits []event.Limit `json:"limits"`
+}
+
+func readRate(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) (rateStatus, error) {
+	s := rateStatus{Connection: c.Name, Running: c.Holder != "", Pacing: c.Pacing}
+	if c.LastRun == nil {
+		return s, nil
+	}
+	events, err := r.Events(cmd.Context(), c.LastRun.ID)
+	for _, e := range events {
+		if e.Rate != nil {
+			s.Rate, s.Limits = e.Rate, e.Limits
+		}
+	}
+	return s, err
+}
+
+func (s rateStatus) text() string {
+	if s.Pacing == nil {
+		return "unknown"
+	}
+	text := storedRate(s.Pacing)
+	if s.Rate != nil {
+		text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
+		if b := s.Rate.LastBackoff; b != nil {
+			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
+		}
+	}
+	if s.Rate != nil {
+		text += believes(s.Rate.Belief)
+	}
+	if s.Running {
+		text += ", running"
+	}
+	return text
+}
+
+// writeLimits lists limits, one a line, in columns. What the provider allows is unknown
+// while none of them is its own.
+func writeLimits(w io.Writer, all []event.Limit) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	provider := false
+	for _, l := range all {
+		row := fmt.Sprintf("  %s\t%s\t%s", l.Provenance, l.Kind, limitText(l))
+		if l.Provenance != event.Owner {
+			provider = true
+			row += fmt.Sprintf("\tconfidence %.2f", l.Confidence)
+		}
+		_, _ = fmt.Fprintln(table, row)
+	}
+	_ = table.Flush()
+	if !provider {
+		_, _ = fmt.Fprintln(w, "  provider's limits unknown")
+	}
+}
+
+// limitText is a limit's size, unit, window and pool.
+func limitText(l event.Limit) string {
+	size, unit := "unknown", strings.ReplaceAll(l.Unit, "_", " ")
+	if l.Size > 0 {
+		size = figure.Number(l.Size)
+	}
+	text := size + " " + unit
+	switch {
+	case l.Kind == control.Concurrency.String():
+		text += " under way"
+	case l.WindowS > 0:
+		text += " in " + clock(l.Window())
+	default:
+		text += " in an unknown time"
+	}
+	if l.Pool != "" {
+		text += " (" + l.Pool + ")"
+	}
+	return text
+}
