@@ -1,15 +1,24 @@
 package daemon
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/reason"
 )
@@ -130,4 +139,130 @@ func (g *gate) crossSite(r *http.Request) string {
 		return ""
 	}
 	return "this daemon asks for no keys, so it is called as localhost or by its address; hosts: in its configuration lists more names"
+}
+
+// maxIssued bounds the file of issued keys, in bytes.
+const maxIssued = 16 << 20
+
+// issuedContent is the file: hashes, never a secret.
+type issuedContent struct {
+	Version int        `json:"version"`
+	Keys    []keys.Key `json:"keys"`
+}
+
+func (d *Daemon) issuedPath() string { return filepath.Join(d.config.State, "keys.json") }
+
+// readIssued reads the keys that were issued while the daemon ran. A file that
+// cannot be read is an error: going on without it would lock their clients out.
+func readIssued(path string) ([]keys.Key, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && info.Size() > maxIssued {
+		err = fmt.Errorf("it is larger than %d bytes", maxIssued)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
+	var c issuedContent
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err == nil && c.Version != 1 {
+		err = fmt.Errorf("its version is %d, this program reads version 1", c.Version)
+	}
+	if err == nil {
+		_, err = keys.New(c.Keys)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("daemon: the issued keys: %s: %w; restore the file, or move it away to go on without them", path, err)
+	}
+	return c.Keys, nil
+}
+
+// keyring issues and revokes keys.
+type keyring struct{ d *Daemon }
+
+// List gives the keys of the configuration, then those that were issued.
+func (k keyring) List() []api.IssuedKey {
+	v := k.d.live.Load()
+	all := make([]api.IssuedKey, 0, len(v.config.Keys)+len(v.issued))
+	for i, list := range [][]keys.Key{v.config.Keys, v.issued} {
+		for _, key := range list {
+			asked := api.KeyRequest{
+				ID: key.ID, Tenant: key.Tenant, Agent: key.Agent, Models: key.Models, Providers: key.Providers, Uploads: key.Uploads,
+				Priority: key.Priority, PriorityMax: key.PriorityMax, Expires: key.Expires,
+			}
+			all = append(all, api.IssuedKey{KeyRequest: asked, Configured: i == 0})
+		}
+	}
+	return all
+}
+
+// Issue makes a key, which is good when it returns, and durable.
+func (k keyring) Issue(asked api.KeyRequest) (string, error) {
+	secret, hash := keys.Generate()
+	key := keys.Key{
+		ID: asked.ID, Hash: hash, Tenant: asked.Tenant, Agent: asked.Agent, Models: asked.Models, Providers: asked.Providers, Uploads: asked.Uploads,
+		Priority: asked.Priority, PriorityMax: asked.PriorityMax, Expires: asked.Expires,
+	}
+	if _, err := keys.New([]keys.Key{key}); err != nil {
+		return "", api.BadKey(cmp.Or(errors.Unwrap(err), err))
+	}
+	return secret, k.d.rekey(func(now []keys.Key) ([]keys.Key, error) {
+		if len(k.d.config.AdminKeys) == 0 {
+			return nil, &api.Problem{Status: http.StatusConflict, Title: "No admin keys", Detail: "keys are issued only where admin_keys are configured: else nobody could revoke them"}
+		}
+		for _, other := range slices.Concat(k.d.config.Keys, now) {
+			if other.ID == key.ID {
+				return nil, &api.Problem{Status: http.StatusConflict, Title: "Taken", Detail: "there is a key of that id"}
+			}
+		}
+		return append(slices.Clone(now), key), nil
+	})
+}
+
+// Revoke takes a key away, which is good no more when it returns.
+func (k keyring) Revoke(id string) error {
+	return k.d.rekey(func(now []keys.Key) ([]keys.Key, error) {
+		at := slices.IndexFunc(now, func(key keys.Key) bool { return key.ID == id })
+		if at < 0 {
+			return nil, api.NoKey(id, slices.ContainsFunc(k.d.config.Keys, func(key keys.Key) bool { return key.ID == id }))
+		}
+		return slices.Delete(slices.Clone(now), at, at+1), nil
+	})
+}
+
+// rekey changes the issued keys: on disk first, then for all requests to come.
+func (d *Daemon) rekey(change func(now []keys.Key) ([]keys.Key, error)) error {
+	if !d.mu.TryLock() {
+		return &api.Problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "the daemon is being reloaded or stopped; ask again", RetryInMS: time.Second.Milliseconds()}
+	}
+	defer d.mu.Unlock()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	issued, err := change(d.issued)
+	if err != nil {
+		return err
+	}
+	p := &plan{config: d.config, issued: issued}
+	if err := p.rings(); err != nil {
+		return err
+	}
+	b, err := json.Marshal(issuedContent{1, issued})
+	if err == nil {
+		err = atomicfile.Write(disk.OS{}, d.issuedPath(), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("daemon: the issued keys: %w", err)
+	}
+	d.issued = issued
+	d.proxy.SetKeys(d.egress(p).Keys)
+	v := *d.live.Load()
+	v.issued, v.gate = issued, d.gate(p)
+	d.live.Store(&v)
+	return nil
 }

@@ -97,3 +97,14 @@ func IsWrongScheme(err error) bool {
 
 // IsTLS reports whether a connection failed because no secure one could be made.
 func IsTLS(err error) bool { return wire.Untrusted(err) }
+
+// ErrResent says that net/http sent one attempt again and again, each time over
+// a new connection.
+var ErrResent = wire.ErrResent
+
+// onFewConnections gives a context that ends with [ErrResent] as its cause when
+// the request that is sent under it needs too many new connections.
+func onFewConnections(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return wire.FewConnections(ctx, cancel, nil), func() { cancel(context.Canceled) }
+}

@@ -1,3 +1,22 @@
+// Package target knows where a bulk load goes: a target file (YAML) describes a
+// JSON API over HTTP, or a table of Dataverse, the credentials that write to it,
+// and how fast it may be loaded.
+//
+// [Load] reads a file and reports everything that is wrong with it, with lines;
+// [Config.Target] makes the bulk.Target that it describes, and [Config].Params
+// the numbers of the load. Each batch is one request: what is tried again, when,
+// and by whom, package bulk decides.
+//
+// What a response means for the rate (429, Retry-After, x-ms-dop-hint, error
+// codes) is read by package signal; what it means for each row, here. An answer
+// that cannot be read leaves the batch in doubt.
+//
+// A credential is a reference, to an environment variable or a file, and stands
+// in no error, log or journal. Redirects are not followed: they would carry the
+// credential elsewhere. Bodies are bounded. A target is safe for concurrent use.
+// It is not for reading: package connector is.
+//
+// Stability: settling.
 package target
 
 import (
@@ -6,6 +25,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/bulk"
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // Config is a target as its file describes it: complete and checked.
@@ -99,4 +119,47 @@ type Dataverse struct {
 	Key []string
 	// MaxRows bounds a batch. Default 1000.
 	MaxRows int
+}
+
+// Names for what reads a target file.
+type (
+	// Env looks up an environment variable; os.LookupEnv is one.
+	Env = configfile.Env
+	// Secret is a text that may hold a credential. It prints as it was written in the
+	// file ("${CRM_TOKEN}"); only its Reveal gives what it stands for.
+	Secret = configfile.Secret
+	// Problem is one thing that is wrong with a target file.
+	Problem = configfile.Problem
+	// FileError is everything that is wrong with a target file, in its order.
+	FileError = configfile.Error
+)
+
+// options are how a target file is read.
+var options = configfile.Options{What: "target", Want: "target, and http or dataverse"}
+
+// Load reads a target file. Its error is a [*FileError] with every problem that
+// the file has, or says why it cannot be read.
+func Load(path string, env Env) (*Config, error) {
+	src, err := configfile.Load(path, options)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, src, env)
+}
+
+// Parse is [Load] for a file that was read already; name stands in errors. The
+// files that secrets are in are read all the same.
+func Parse(name string, src []byte, env Env) (*Config, error) {
+	o := options
+	o.Env = env
+	root, file := configfile.Parse(name, src, o)
+	c := &Config{}
+	if s := (section{root.Section()}); s.Section != nil {
+		s.config(c)
+		s.Done()
+	}
+	if err := file.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
 }

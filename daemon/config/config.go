@@ -1,12 +1,40 @@
+// Package config reads the one YAML file of "headway serve": what is listened
+// on, which providers are proxied with whose key and under which budgets, and
+// who may call. It answers what the owner wrote down and, if that makes no
+// sense, where: file, line, column, field, value and bound, all of it at once.
+//
+//	listen: 127.0.0.1:8700
+//	providers:
+//	  openai:
+//	    api: openai
+//	    key: ${OPENAI_API_KEY}
+//	    quota: {global: {calls_per_minute: 60, tokens_per_minute: 20000}}
+//
+// Secrets never stand in the file: they are ${NAME} or ${file:PATH}, and
+// print as that. A budget has the keys of [quota.Config] in lower case with
+// underscores; two switches are said positively, adaptive_scaling and forecast, both
+// true by default. What the environment says of a budget goes over the one at the
+// top and that of the only provider.
+//
+// The package keeps no state and reads no clock; of files it reads those that
+// secrets are in. Its functions are safe for concurrent use.
+//
+// Stability: settling.
 package config
 
 import (
 	"crypto/tls"
+	"fmt"
 	"log/slog"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/quotafile"
 )
 
 // Defaults of [Config].
@@ -198,3 +226,50 @@ type Pacing struct {
 
 // Open reports whether everybody who can reach the daemon may call.
 func (c *Config) Open() bool { return len(c.Keys) == 0 }
+
+// Check gives what in a configuration that can be used is of no use: keys that
+// have expired at the instant now, and those for providers that there are none of.
+// The error is an [*Error]; file stands for the file.
+func (c *Config) Check(file string, now time.Time) error {
+	f := configfile.NewFile(file, configfile.Options{})
+	fail := func(field, value, bound string) {
+		f.Fail(configfile.Place{}, field, "is %s; want %s", value, bound)
+	}
+	look := func(list string, all []keys.Key) {
+		for i, k := range all {
+			at := fmt.Sprintf("%s[%d]", list, i)
+			if k.Expired(now) {
+				fail(at+".expires", k.Expires.UTC().Format(time.RFC3339)+", which is past: the key "+configfile.Quote(k.ID)+" lets nobody in", "later, or the key deleted")
+			}
+			for j, glob := range k.Providers {
+				known := slices.ContainsFunc(c.Providers, func(p Provider) bool {
+					ok, err := path.Match(glob, p.Name)
+					return ok && err == nil
+				})
+				if !known {
+					fail(fmt.Sprintf("%s.providers[%d]", at, j), configfile.Quote(glob)+", which is not a provider here", "the name of a provider of this file, or a pattern of one")
+				}
+			}
+		}
+	}
+	look("keys", c.Keys)
+	look("admin_keys", c.AdminKeys)
+	return f.Err()
+}
+
+// Names for parts of the configuration that other packages check, and for what is
+// wrong with it.
+type (
+	// Key is one Headway key.
+	Key = egress.Key
+	// Quota is a budget, complete and checked.
+	Quota = quotafile.Settings
+	// Secret is a credential. It prints as it was written in the file, such as
+	// ${OPENAI_API_KEY}; only its Reveal gives what it stands for. The zero value means
+	// none.
+	Secret = configfile.Secret
+	// Problem is one thing that is wrong, and where.
+	Problem = configfile.Problem
+	// Error is everything that is wrong with a file, in its order.
+	Error = configfile.Error
+)

@@ -1,9 +1,14 @@
 //go:build unix
 
+// Package provider_test runs the headway binary as it is shipped, as processes:
+// a provider that limits, and collections of it that are throttled, killed,
+// interrupted and lied to. What was collected is held against what the provider
+// has, and what the client says against what the provider saw.
 package provider_test
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -140,4 +145,8 @@ func TestWarmStart(t *testing.T) {
 	if s := harness.Summary(t, other.Collect(t, "--json")); s.WarmStart {
 		t.Error("a connection that was never collected began warm")
 	}
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(harness.Run(m, harness.Setup{}))
 }

@@ -2,17 +2,23 @@ package provider_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"mime/multipart"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
 )
 
 func builtin(t testing.TB, api provider.API) *provider.Description {
@@ -339,4 +345,127 @@ func TestFormsNameTheirModel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", body, call, err)
 		}
 	}
+}
+
+func TestClassify(t *testing.T) {
+	for name, c := range map[string]struct {
+		api       provider.API
+		status    int
+		header    http.Header
+		body      string
+		class     reason.Class
+		wait      time.Duration
+		exhausted bool
+	}{
+		"fine":     {provider.OpenAI, 200, nil, `{}`, reason.OK, 0, false},
+		"throttle": {provider.OpenAI, 429, http.Header{"Retry-After-Ms": {"250"}}, `{"error":{"code":"rate_limit_exceeded"}}`, reason.Throttled, 250 * time.Millisecond, false},
+		"quota":    {provider.OpenAI, 429, nil, `{"error":{"type":"insufficient_quota"}}`, reason.Throttled, 0, true},
+		"payment":  {provider.OpenAI, 402, nil, `{"error":{"message":"Insufficient Balance"}}`, reason.Rejected, 0, true},
+		"overload": {provider.Anthropic, 529, nil, `{"type":"error","error":{"type":"overloaded_error"}}`, reason.Overloaded, 0, false},
+		"a minute": {provider.Gemini, 429, nil, `{"error":{"status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"XPerMinute"}]},{"retryDelay":"34.5s"}]}}`, reason.Throttled, 34500 * time.Millisecond, false},
+		"a day":    {provider.Gemini, 429, nil, `{"error":{"status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"XPerDay"}]}]}}`, reason.Throttled, 0, true},
+		"plain":    {provider.HTTP, 402, nil, ``, reason.Rejected, 0, false},
+		"garbage":  {provider.OpenAI, 500, http.Header{"Retry-After": {"soon"}}, "<html>", reason.Failed, 0, false},
+	} {
+		s := builtin(t, c.api).Classify(time.Now(), c.status, c.header, []byte(c.body))
+		if s.Class != c.class || s.RetryAfter != c.wait || s.Exhausted != c.exhausted {
+			t.Errorf("%s: %v, %v, %v", name, s.Class, s.RetryAfter, s.Exhausted)
+		}
+	}
+}
+
+func TestLimitHeadersOfOnesOwn(t *testing.T) {
+	d, err := provider.New(provider.Settings{
+		API: provider.OpenAI, Upstream: "https://h", LimitHeaders: map[string]string{"x-acme-left": "x-ratelimit-remaining", "x-acme-all": "x-ratelimit-limit"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := http.Header{"X-Acme-Left": {"3"}, "X-Acme-All": {"10"}}
+	s := d.Classify(time.Now(), 200, h, nil)
+	if len(s.Limits) != 1 || s.Limits[0].Remaining != 3 || s.Limits[0].Quota != 10 {
+		t.Errorf("%+v", s.Limits)
+	}
+	if len(h) != 2 {
+		t.Errorf("the response's own headers were changed: %v", h)
+	}
+	h["X-Ratelimit-Remaining"] = []string{"7"}
+	if s := d.Classify(time.Now(), 200, h, nil); len(s.Limits) != 1 || s.Limits[0].Remaining != 7 {
+		t.Errorf("the known name does not win: %+v", s.Limits)
+	}
+}
+
+func FuzzCall(f *testing.F) {
+	golden.Seeds(f)
+	for _, body := range []string{
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a\u00e9\ud83d\ude00"},{"type":"image_url","image_url":{"url":"x","detail":"low"}}]}],"n":2,"max_tokens":5,"stream":true}`,
+		`{"model":"m","system":"s","messages":[{"content":[{"type":"document","source":{"type":"content","content":[{"text":"t"}]}}]}]}`,
+		`{"contents":{"parts":[{"inlineData":{"mimeType":"image/png","data":"x"}}]},"generationConfig":{"maxOutputTokens":1e3}}`,
+		`{"input":[[1,2],[3]],"tools":[{}]}`, "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n", "{", `{"a":"\u12"}`, "",
+	} {
+		f.Add(uint8(0), "/v1/chat/completions", []byte(body))
+		f.Add(uint8(2), "/v1/messages", []byte(body))
+		f.Add(uint8(3), "/v1beta/models/m:generateContent", []byte(body))
+	}
+	f.Fuzz(func(t *testing.T, api uint8, path string, body []byte) {
+		all := provider.APIs()
+		d := builtin(t, all[int(api)%len(all)])
+		call, err := d.Call("POST", path, body)
+		if err != nil {
+			if whole := json.Valid(body) && strings.HasPrefix(strings.TrimSpace(string(body)), "{"); whole && !strings.Contains(err.Error(), "two models") {
+				t.Fatalf("a JSON object is refused: %v", err)
+			}
+			return
+		}
+		if call.MaxTokens < 0 || call.MaxTokens > quota.MaxTokens || call.Choices < 1 || call.Extra < 0 || call.Texts == nil || len(call.Model) > max(256, len(path)) {
+			t.Fatalf("%+v", call)
+		}
+		n := 0
+		for text := range call.Texts {
+			n += len(text)
+			if json.Valid(body) && utf8.Valid(body) && !utf8.ValidString(text) {
+				t.Fatalf("%q is not text", text)
+			}
+		}
+		if n > 3*len(body) {
+			t.Fatalf("%d bytes of text in a body of %d", n, len(body))
+		}
+	})
+}
+
+// Whatever is text in a chat message must come out, as encoding/json reads it.
+func FuzzText(f *testing.F) {
+	golden.Seeds(f)
+	f.Add(`a"\`+"\n\t\u2028<é😀\x00", "m")
+	f.Fuzz(func(t *testing.T, text, model string) {
+		body, err := json.Marshal(map[string]any{"model": model, "messages": []any{map[string]any{"role": "user", "content": text}}})
+		if err != nil {
+			t.Skip()
+		}
+		var back struct {
+			Model    string
+			Messages []struct{ Content string }
+		}
+		if err := json.Unmarshal(body, &back); err != nil {
+			t.Fatal(err)
+		}
+		call, err := builtin(t, provider.OpenAI).Call("POST", "/v1/chat/completions", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := back.Model[:min(len(back.Model), 256)]; call.Model != want {
+			t.Fatalf("the model is %q, want %q", call.Model, want)
+		}
+		want := back.Messages[0].Content
+		if strings.HasPrefix(want, "data:") {
+			return
+		}
+		got := ""
+		for text := range call.Texts {
+			got += text
+		}
+		if got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	})
 }

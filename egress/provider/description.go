@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -226,3 +227,16 @@ func token(s string) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 	})
 }
+
+// Shape says in which API's words a response reports its usage.
+type Shape = usage.Shape
+
+// The shapes.
+const (
+	ShapeNone             = usage.None             // Reports nothing: such a body is not looked at.
+	ShapeOpenAIChat       = usage.OpenAIChat       // Chat completions, and legacy completions.
+	ShapeOpenAIResponses  = usage.OpenAIResponses  // The Responses API.
+	ShapeOpenAIEmbeddings = usage.OpenAIEmbeddings // Embeddings, which have input only.
+	ShapeAnthropic        = usage.Anthropic        // The Messages API.
+	ShapeGemini           = usage.Gemini           // generateContent and streamGenerateContent.
+)

@@ -7,6 +7,7 @@ import (
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
 )
 
 // Forever is an instant that only an outcome can bring nearer.
@@ -53,4 +54,75 @@ type Backoff struct {
 	Interval time.Duration
 	// At is when.
 	At time.Duration
+}
+
+// Outcome is how an attempt ended. The root package has one of the same fields, with
+// the same meaning.
+type Outcome struct {
+	Class      reason.Class
+	RetryAfter time.Duration
+	Cost       float64
+	Facts      []control.Fact
+	Steady     bool
+}
+
+// OutcomeOf is what a response says. Its facts are appended to a slice, which may be
+// nil.
+func OutcomeOf(to []control.Fact, s *signal.Signal) Outcome {
+	return Outcome{Class: s.Class, RetryAfter: s.RetryAfter, Facts: facts(to, s)}
+}
+
+// facts appends what a signal says of limits, in the words of the laws. Seconds of
+// execution time are left out: what an attempt will take of them is known by nobody
+// before.
+func facts(to []control.Fact, s *signal.Signal) []control.Fact {
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		f := control.Fact{
+			Name: l.Name, Refills: l.Refills,
+			Quota: float64(l.Quota), Remaining: float64(l.Remaining),
+			Window: l.Window, Reset: l.Reset,
+		}
+		switch l.Unit {
+		case signal.UnitExecution:
+			continue
+		case signal.UnitConcurrent:
+			f.InFlight = true
+		case signal.UnitTokens, signal.UnitInputTokens, signal.UnitOutputTokens:
+			f.PerCost = true
+		}
+		to = append(to, f)
+	}
+	return to
+}
+
+// reportGap is the shortest time between two reports of a connection's rate.
+const reportGap = time.Second
+
+// rateReport coalesces changes of the interval into what is worth an event: a turn
+// from speeding up to backing off or back, a rate that doubled, the ceiling
+// reached; at most one in each [reportGap], the newest state standing for those
+// between.
+type rateReport struct {
+	at       time.Duration
+	interval time.Duration
+	change   control.Change
+	reported bool
+	owed     bool
+}
+
+// due counts a change, and reports whether an event is due.
+func (r *rateReport) due(now time.Duration, change control.Change, interval, ceiling time.Duration) bool {
+	if change != control.Held {
+		r.owed = r.owed || !r.reported || change != r.change ||
+			change == control.BackOff ||
+			interval <= r.interval/2 ||
+			interval == ceiling && r.interval != ceiling
+		r.change = change
+	}
+	if !r.owed || r.reported && now-r.at < reportGap {
+		return false
+	}
+	*r = rateReport{at: now, interval: interval, change: r.change, reported: true}
+	return true
 }

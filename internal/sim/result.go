@@ -1,6 +1,16 @@
 package sim
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
 
 // Result is what came of a run. Its JSON has these fields in this order; what
 // is unknown, or has no meaning for the scenario, is null and never 0.
@@ -91,4 +101,203 @@ type Belief struct {
 func (r *Result) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(r, "", "  ")
 	return append(b, '\n'), err
+}
+
+// Compare runs every scenario under every law with one seed: the results are in
+// the order of the scenarios, and within a scenario in that of the laws. The
+// oracle is asked once a scenario. The first error ends it.
+func Compare(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]Result, error) {
+	results := make([]Result, 0, len(scenarios)*len(laws))
+	for _, s := range scenarios {
+		p, err := NewPlayer(s, seed)
+		if err != nil {
+			return nil, err
+		}
+		for _, law := range laws {
+			r, err := p.Run(law)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, r)
+		}
+	}
+	return results, nil
+}
+
+// percentile is by nearest rank, of instants in order; p is from 1 to 100.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	rank := (len(sorted)*p + 99) / 100
+	return sorted[max(rank, 1)-1]
+}
+
+// jain is the fairness index of R. Jain, D. Chiu and W. Hawe (1984): 1 when all
+// get the same, 1/n when one gets everything. Something must have been got.
+func jain(shares []int64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, n := range shares {
+		x := float64(n)
+		sum += x
+		squares += x * x
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// trailing is the window over which rates are compared: long enough for the
+// longest window of the limits, and for 20 of the oracle's admissions.
+func trailing(s *scenario.Scenario, best int) time.Duration {
+	return min(s.Horizon, max(10*time.Second, maxWindow(s), time.Duration(20*float64(s.Horizon)/float64(best))))
+}
+
+func maxWindow(s *scenario.Scenario) (window time.Duration) {
+	for _, l := range s.Provider.Limits {
+		window = max(window, l.Window)
+	}
+	return window
+}
+
+// caughtUp is the first whole second at which the client was admitted at least
+// 90 % of what the oracle was, which was something, over the trailing window.
+func caughtUp(client, oracle []time.Duration, window, horizon time.Duration) (at time.Duration, ok bool) {
+	var c, o span
+	for at = time.Second; at <= horizon; at += time.Second {
+		got, best := c.count(client, at-window, at), o.count(oracle, at-window, at)
+		if best > 0 && 10*got >= 9*best {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// span counts the instants of a stretch that only moves forward.
+type span struct{ from, to int }
+
+// count is how many of the instants are in [from, to).
+func (s *span) count(instants []time.Duration, from, to time.Duration) int {
+	for s.to < len(instants) && instants[s.to] < to {
+		s.to++
+	}
+	for s.from < s.to && instants[s.from] < from {
+		s.from++
+	}
+	return s.to - s.from
+}
+
+// round keeps some decimals, so that results can be read.
+func round(x float64, decimals int) float64 {
+	scale := math.Pow10(decimals)
+	return math.Round(x*scale) / scale
+}
+
+func seconds(d time.Duration) float64 { return round(d.Seconds(), 3) }
+
+func millis(d time.Duration) float64 { return round(float64(d)/float64(time.Millisecond), 3) }
+
+// unknown stands in a table for what has no value: never 0.
+const unknown = "-"
+
+// texts is how many of the first columns are aligned to the left.
+const texts = 2
+
+// column is one figure of a table.
+type column[R any] struct {
+	name string
+	cell func(*R) string
+}
+
+// columns are the figures of the table.
+var columns = []column[Result]{
+	{"scenario", func(r *Result) string { return r.Scenario }},
+	{"law", func(r *Result) string { return r.Law }},
+	{"goodput", func(r *Result) string { return known(r.GoodputRatio, 3, "") }},
+	{"thr/1000", func(r *Result) string { return known(r.ThrottledPer1000, 2, "") }},
+	{"admitted", func(r *Result) string { return strconv.FormatInt(r.Admitted, 10) }},
+	{"throttled", func(r *Result) string { return strconv.FormatInt(r.Throttled, 10) }},
+	{"to 90 %", func(r *Result) string { return known(r.TimeTo90PctS, 0, " s") }},
+	{"block", func(r *Result) string { return known(&r.LongestBlockS, 1, " s") }},
+	{"wait p50", func(r *Result) string { return known(r.WaitP50MS, 0, " ms") }},
+	{"wait p99", func(r *Result) string { return known(r.WaitP99MS, 0, " ms") }},
+	{"thr/change", func(r *Result) string { return known(r.ThrottlesPerChange, 1, "") }},
+	{"harm", func(r *Result) string {
+		if r.StrangersHarm == nil {
+			return unknown
+		}
+		return strconv.FormatInt(*r.StrangersHarm, 10)
+	}},
+	{"jain", func(r *Result) string { return known(r.FairnessJain, 3, "") }},
+	{"failed", func(r *Result) string {
+		switch {
+		case r.CeilingViolations > 0:
+			return strconv.FormatInt(r.CeilingViolations, 10) + " over the ceiling"
+		case r.Suspended:
+			return "suspended"
+		}
+		return "no"
+	}},
+}
+
+func known(x *float64, decimals int, unit string) string {
+	if x == nil {
+		return unknown
+	}
+	return strconv.FormatFloat(*x, 'f', decimals, 64) + unit
+}
+
+// bulkColumns are the figures of the table of bulk loads.
+var bulkColumns = []column[BulkResult]{
+	{"scenario", func(r *BulkResult) string { return r.Scenario }},
+	{"law", func(r *BulkResult) string { return r.Law }},
+	{"rows/s", func(r *BulkResult) string { return known(&r.RowsPerS, 1, "") }},
+	{"elapsed", func(r *BulkResult) string { return known(&r.ElapsedS, 0, " s") }},
+	{"batches", func(r *BulkResult) string { return strconv.FormatInt(r.Batches, 10) }},
+	{"throttled", func(r *BulkResult) string { return strconv.FormatInt(r.Throttled, 10) }},
+	{"thr/1000", func(r *BulkResult) string { return known(r.ThrottledPer1000, 2, "") }},
+	{"mean", func(r *BulkResult) string { return known(&r.ParallelismMean, 2, "") }},
+	{"max", func(r *BulkResult) string { return strconv.Itoa(r.ParallelismMax) }},
+	{"retry-after", func(r *BulkResult) string { return known(&r.RetryAfterS, 0, " s") }},
+	{"longest", func(r *BulkResult) string { return known(&r.LongestRetryAfterS, 0, " s") }},
+	{"owed", func(r *BulkResult) string { return strconv.FormatInt(r.Owed, 10) }},
+	{"ended", func(r *BulkResult) string { return r.Ended() }},
+}
+
+// WriteTable writes the results for a person: a line each, in aligned columns.
+func WriteTable(w io.Writer, results []Result) error { return writeTable(w, columns, results) }
+
+// WriteBulkTable is [WriteTable] for bulk loads: mean and max are of the batches
+// in flight, retry-after is the sum and longest the longest of the waits.
+func WriteBulkTable(w io.Writer, results []BulkResult) error {
+	return writeTable(w, bulkColumns, results)
+}
+
+func writeTable[R any](w io.Writer, columns []column[R], results []R) error {
+	rows := make([][]string, len(results)+1)
+	widths := make([]int, len(columns))
+	for i, c := range columns {
+		rows[0] = append(rows[0], c.name)
+		for r := range results {
+			rows[r+1] = append(rows[r+1], c.cell(&results[r]))
+		}
+		for _, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			switch {
+			case i == len(row)-1:
+				b.WriteString("  " + cell)
+			case i < texts:
+				b.WriteString(cell + pad + "  ")
+			default:
+				b.WriteString(pad + cell)
+				if i < len(row)-2 {
+					b.WriteString("  ")
+				}
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
