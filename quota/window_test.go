@@ -1,0 +1,158 @@
+package quota
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// A window of a minute has parts of a second: what is charged in the second s leaves
+// at s + 61.
+func TestWhenWhatWasChargedLeavesTheWindow(t *testing.T) {
+	const s = time.Second
+	charged := func(more func(w *window)) *window {
+		w := newWindow(60*s, 5*s/2)
+		w.add(10)
+		w.advance(7*s - 1)
+		w.add(20)
+		w.advance(7 * s)
+		w.add(40)
+		if more != nil {
+			more(w)
+		}
+		return w
+	}
+	for name, tt := range map[string]struct {
+		more func(w *window)
+		at   time.Duration
+		want int64
+	}{
+		"all of it":                     {nil, 7 * s, 70},
+		"before the first leaves":       {nil, 63*s - 1, 70},
+		"the first leaves":              {nil, 63 * s, 60},
+		"before the second leaves":      {nil, 67*s - 1, 60},
+		"the second leaves":             {nil, 67 * s, 40},
+		"the last leaves":               {nil, 68 * s, 0},
+		"long after":                    {nil, time.Hour, 0},
+		"the same part a window later":  {func(w *window) { w.advance(63 * s); w.add(5) }, 67 * s, 45},
+		"some of the first given back":  {func(w *window) { w.giveBack(4, 2*s) }, 7 * s, 66},
+		"and it leaves":                 {func(w *window) { w.giveBack(4, 2*s) }, 63 * s, 60},
+		"more than there was":           {func(w *window) { w.giveBack(11, 3*s-1) }, 7 * s, 60},
+		"given back while it counts":    {func(w *window) { w.advance(63*s - 1); w.giveBack(4, 2*s) }, 63*s - 1, 66},
+		"given back when it has left":   {func(w *window) { w.advance(63 * s); w.add(5); w.giveBack(4, 2*s) }, 63 * s, 65},
+		"given back where nothing was":  {func(w *window) { w.giveBack(4, 4*s) }, 7 * s, 70},
+		"given back of what is newest":  {func(w *window) { w.giveBack(4, 7*s) }, 7 * s, 66},
+		"a span of which all is gone":   {func(w *window) { w.advance(100 * s); w.add(1) }, 100 * s, 1},
+		"a second before all is gone":   {func(w *window) { w.advance(66 * s); w.add(1) }, 67 * s, 41},
+		"exactly as many parts as hold": {func(w *window) { w.advance(67 * s); w.add(1) }, 67 * s, 41},
+	} {
+		w := charged(tt.more)
+		w.advance(tt.at)
+		sum := int64(0)
+		for _, n := range w.part {
+			sum += n
+		}
+		if w.sum != tt.want || sum != tt.want {
+			t.Errorf("%s: at %v the sum is %d, of its parts %d, want %d", name, tt.at, w.sum, sum, tt.want)
+		}
+	}
+	w := charged(nil)
+	for limit, want := range map[int64]time.Duration{
+		100: 7 * s, 70: 7 * s, 69: 63 * s, 60: 63 * s, 59: 67 * s, 40: 67 * s, 39: 68 * s, 0: 68 * s, -1: math.MaxInt64,
+	} {
+		if got := w.falls(limit, 7*s); got != want {
+			t.Errorf("it falls to %d at %v, want %v", limit, got, want)
+		}
+	}
+	if got := w.falls(69, 64*s); got != 64*s { // not brought up to now
+		t.Errorf("it falls at %v, before now", got)
+	}
+}
+
+// A part of a window whose span is no multiple of 60 is a nanosecond longer.
+func TestPartsAreRoundedUp(t *testing.T) {
+	for span, want := range map[time.Duration]time.Duration{1: 1, 60: 1, 61: 2, 120: 2, time.Minute: time.Second} {
+		if got := newWindow(span, 0).width; got != want {
+			t.Errorf("parts of %d ns are %d ns wide, want %d", span, got, want)
+		}
+	}
+	w := newWindow(60, 90)
+	if w.head != 90 || w.turn != 91 {
+		t.Errorf("at 90 ns the part is %d until %d", w.head, w.turn)
+	}
+}
+
+// Widened, what a part holds counts as charged at its end.
+func TestAnotherSpanKeepsWhatIsCharged(t *testing.T) {
+	const s = time.Second
+	w := newWindow(60*s, 0)
+	w.add(1)
+	w.advance(30 * s)
+	w.add(2)
+	w.advance(60 * s)
+	w.add(4)
+	for name, tt := range map[string]struct {
+		span time.Duration
+		sums map[time.Duration]int64
+	}{
+		"the same":    {60 * s, map[time.Duration]int64{60 * s: 7, 61*s - 1: 7, 61 * s: 6, 91 * s: 4, 121*s - 1: 4, 121 * s: 0}},
+		"ten minutes": {600 * s, map[time.Duration]int64{60 * s: 7, 610*s - 1: 7, 610 * s: 6, 640*s - 1: 6, 640 * s: 4, 670*s - 1: 4, 670 * s: 0}},
+		"half":        {30 * s, map[time.Duration]int64{60 * s: 6, 61*s - 1: 6, 61*s + s/2: 4, 91 * s: 0}},
+		"a tenth":     {6 * s, map[time.Duration]int64{60 * s: 4, 66 * s: 4, 66*s + s/10: 0}},
+	} {
+		for at, want := range tt.sums {
+			to := w.widened(tt.span, 60*s)
+			if to.advance(at); to.sum != want {
+				t.Errorf("%s: %d at %v, want %d", name, to.sum, at, want)
+			}
+		}
+	}
+}
+
+// The rate is that of ten parts, five of which must have been used: heading for the
+// end means that the sum would exceed the budget before as much has left.
+func TestAWindowHeadsForItsEnd(t *testing.T) {
+	fill := func(from, until, n int64) *window {
+		w := newWindow(time.Minute, 0)
+		for at := from; at <= until; at++ {
+			w.advance(time.Duration(at) * time.Second)
+			w.add(n)
+		}
+		return w
+	}
+	idle := func(w *window, seconds int64) *window {
+		w.advance(time.Duration(w.head+seconds) * time.Second)
+		return w
+	}
+	for name, tt := range map[string]struct {
+		w      *window
+		budget int64
+		want   bool
+	}{
+		"four parts used":             {fill(20, 23, 10), 60, false},
+		"five parts used":             {fill(20, 24, 10), 60, true},
+		"the first five of all":       {fill(0, 4, 10), 60, true},
+		"a steady rate that fits":     {fill(0, 99, 10), 610, false}, // 61 parts count
+		"one that is one too much":    {fill(0, 99, 10), 609, true},
+		"the first ten of all":        {fill(0, 9, 10), 610, false}, // 100, and 51 parts of 10 before one leaves
+		"one too much":                {fill(0, 9, 10), 609, true},
+		"idle for four of ten":        {idle(fill(0, 9, 10), 5), 300, true},
+		"idle for five and one":       {idle(fill(0, 9, 10), 6), 300, false},
+		"the tenth part back counts":  {idle(fill(20, 24, 10), 5), 60, true},
+		"the eleventh does not count": {idle(fill(20, 24, 10), 6), 60, false},
+	} {
+		if got := tt.w.heads(tt.budget); got != tt.want {
+			t.Errorf("%s, of %d: %v", name, tt.budget, got)
+		}
+		if got := tt.w.heads(tt.budget); got != tt.want {
+			t.Errorf("%s, asked again: %v", name, got)
+		}
+	}
+	w := fill(20, 24, 10)
+	if !w.heads(60) || !w.heads(1000) {
+		t.Error("it is worked out once a part")
+	}
+	if idle(w, 1); w.heads(1000) {
+		t.Error("it is worked out anew in the next part")
+	}
+}
