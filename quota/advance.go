@@ -163,7 +163,6 @@ func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 		g.transition(n, SoftReached, at)
 	case n.state == Normal:
 		n.lacking, n.wanted = 0, [kinds]int64{}
-		return
 	}
 	g.reschedule(n, at)
 }

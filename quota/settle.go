@@ -69,7 +69,7 @@ func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
 	for k := range flowed {
 		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], rated[k])
 	}
-	if charged != h.charged || taken != h.taken {
+	if taken != h.taken { // what is charged never rises without it
 		g.adjust(now, h, &charged, &taken, false)
 		h.charged, h.taken, h.windowed = charged, taken, max(h.windowed, charged[tokens])
 	}
@@ -118,7 +118,6 @@ func (g *Governor) end(now time.Duration, id Permit, h *hold, charged, rated *am
 // last says that it is over, so that what was held is used.
 func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, last bool) {
 	cost := charged[tokens] - h.charged[tokens]
-	moved := cost != 0 || *taken != h.taken || last && charged[tokens] != h.windowed
 	for _, n := range h.route.nodes {
 		n.ledger.granted += max(cost, 0)
 		if last {
@@ -128,13 +127,9 @@ func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, la
 		} else {
 			n.ledger.held += cost
 		}
-		if moved || last {
-			g.shift(now, n, h, charged, taken, last)
-		}
+		g.shift(now, n, h, charged, taken, last)
 	}
-	if moved || last {
-		g.retry = now // those who wait may find room, or none for the day
-	}
+	g.retry = now // those who wait may find room, or none for the day
 }
 
 // shift brings one scope to what a permit charges and takes from now on.
@@ -145,7 +140,7 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	for m := l.mask; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros8(m) % kinds
 		more := taken[k] - h.taken[k]
-		if more == 0 || more < 0 && h.at <= n.since {
+		if more < 0 && h.at <= n.since {
 			continue
 		}
 		n.bucket[k].take(&l.refill[k], more*nano)
@@ -153,11 +148,10 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	}
 	if n.window != nil {
 		switch flow := charged[tokens] - h.windowed; {
-		case flow > 0 && (last || cost > 0):
+		case flow > 0:
 			n.window.add(flow)
-		case flow < 0 && last:
+		case flow < 0:
 			n.window.giveBack(-flow, h.at)
-			eased = true
 		}
 	}
 	// What was reserved yesterday is not in today's use.
@@ -176,7 +170,7 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	n.recent.tokens = max(0, n.recent.tokens+cost)
 	n.recent.calls = max(0, n.recent.calls+call)
 	g.mark(n)
-	if eased && (n.state != Normal || n.heap >= 0) {
+	if eased && n.state != Normal {
 		g.reconsider(n, now)
 	} else if l.watched || n.state != Normal {
 		g.observe(n, now)
