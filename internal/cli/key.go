@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/keys"
 )
 
@@ -104,7 +104,7 @@ provider with pass_through, in the header X-Headway-Key.`,
 			if admin {
 				list = "admin_keys"
 			}
-			text, err := yaml.Marshal(map[string][]newKeyLine{list: {line}})
+			text, err := configfile.Write(map[string][]newKeyLine{list: {line}})
 			if err != nil {
 				return err
 			}

@@ -9,13 +9,12 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -101,23 +100,24 @@ const (
 
 // A step is one entry of a timeline, as it is written.
 type step struct {
-	At       string         `json:"at" yaml:"at"`
-	Do       string         `json:"do" yaml:"do"`
-	ID       string         `json:"id" yaml:"id"`
-	Model    string         `json:"model" yaml:"model"`
-	Tenant   string         `json:"tenant" yaml:"tenant"`
-	Agent    string         `json:"agent" yaml:"agent"`
-	Priority int            `json:"priority" yaml:"priority"`
-	Input    int64          `json:"input" yaml:"input"`
-	Output   int64          `json:"output" yaml:"output"`
-	Cached   int64          `json:"cached" yaml:"cached"`
-	Max      int64          `json:"max" yaml:"max"`
-	Within   string         `json:"within" yaml:"within"`
-	Times    int            `json:"times" yaml:"times"`
-	Every    string         `json:"every" yaml:"every"`
-	Patch    map[string]any `json:"patch" yaml:"patch"`
+	At       string         `json:"at"`
+	Do       string         `json:"do"`
+	ID       string         `json:"id"`
+	Model    string         `json:"model"`
+	Tenant   string         `json:"tenant"`
+	Agent    string         `json:"agent"`
+	Priority int            `json:"priority"`
+	Input    int64          `json:"input"`
+	Output   int64          `json:"output"`
+	Cached   int64          `json:"cached"`
+	Max      int64          `json:"max"`
+	Within   string         `json:"within"`
+	Times    int            `json:"times"`
+	Every    string         `json:"every"`
+	Patch    map[string]any `json:"patch"`
 
 	line          int
+	node          *configfile.Node // nil for a line of JSON
 	at            time.Duration
 	every, within time.Duration
 	patch         []byte
@@ -130,22 +130,16 @@ func readTimeline(path string) ([]action, error) {
 	if err != nil {
 		return nil, err
 	}
-	steps, err := decodeTimeline(path, src)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
+	steps, file := decodeTimeline(path, src)
 	actions := 0
 	for i := range steps {
-		if err := steps[i].resolve(); err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %w", path, steps[i].line, err))
-			continue
-		}
+		steps[i].resolve(file)
 		actions += steps[i].Times
 	}
+	err = file.Err()
 	switch {
-	case len(errs) > 0:
-		return nil, errors.Join(errs[:min(len(errs), 20)]...)
+	case err != nil:
+		return nil, err
 	case len(steps) == 0:
 		return nil, fmt.Errorf("%s: it holds no steps", path)
 	case actions > maxActions:
@@ -169,74 +163,76 @@ func readBounded(path string, limit int64) (b []byte, err error) {
 }
 
 // decodeTimeline reads JSON lines when the file begins with a brace, else YAML.
-func decodeTimeline(path string, src []byte) ([]step, error) {
+func decodeTimeline(path string, src []byte) ([]step, *configfile.File) {
 	if bytes.HasPrefix(bytes.TrimSpace(src), []byte("{")) {
 		return decodeLines(path, src)
 	}
-	if len(src) > maxYAML {
-		return nil, fmt.Errorf("%s: %d bytes of YAML, must be at most %d: use repeats (times, every) or JSON lines", path, len(src), maxYAML)
+	const list = "a list of steps, as \"- {at: 0s, model: small, input: 200}\""
+	root, file := configfile.Parse(path, src, configfile.Options{What: "timeline", Want: list, MaxBytes: maxYAML})
+	switch {
+	case len(src) > maxYAML:
+		file = configfile.NewFile(path, configfile.Options{})
+		file.Fail(configfile.Place{}, "", "has %d bytes of YAML; want at most %d: use repeats (times, every) or JSON lines", len(src), maxYAML)
+	case root == nil:
+	case root.Kind != configfile.List:
+		root.Want(list)
+	default:
+		steps := make([]step, len(root.Items))
+		for i, n := range root.Items {
+			steps[i].read(n)
+		}
+		return steps, file
 	}
-	if line := tooDeep(src); line > 0 {
-		return nil, fmt.Errorf("%s:%d: nested deeper than any step", path, line)
+	return nil, file
+}
+
+// read reads a step of a YAML file.
+func (s *step) read(n *configfile.Node) {
+	s.node, s.line = n, n.At.Line
+	m := n.Section()
+	for _, f := range []struct {
+		key  string
+		into *string
+	}{
+		{"at", &s.At}, {"do", &s.Do}, {"id", &s.ID}, {"model", &s.Model}, {"tenant", &s.Tenant}, {"agent", &s.Agent},
+		{"within", &s.Within}, {"every", &s.Every},
+	} {
+		switch v := m.Take(f.key); {
+		case v == nil:
+		case v.Kind == configfile.Null || v.Kind == configfile.List || v.Kind == configfile.Table:
+			v.Want("a text")
+		default:
+			*f.into = v.Written // an id may be 42
+		}
 	}
-	file, err := parser.ParseBytes(src, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: not YAML: %w", path, err)
+	whole(m, "priority", &s.Priority)
+	whole(m, "input", &s.Input)
+	whole(m, "output", &s.Output)
+	whole(m, "cached", &s.Cached)
+	whole(m, "max", &s.Max)
+	whole(m, "times", &s.Times)
+	if p := m.Take("patch"); p.Section() != nil {
+		s.Patch, _ = p.JSON().(map[string]any)
 	}
+	m.Done()
+}
+
+// whole reads a whole number.
+func whole[T int | int64](m *configfile.Section, key string, into *T) {
+	n := m.Take(key)
+	if n == nil {
+		return
+	}
+	v, ok := n.Int()
+	if !ok {
+		n.Want("a whole number")
+	}
+	*into = T(v)
+}
+
+func decodeLines(path string, src []byte) ([]step, *configfile.File) {
 	var steps []step
-	for _, doc := range file.Docs {
-		list, ok := doc.Body.(*ast.SequenceNode)
-		if !ok {
-			return nil, fmt.Errorf("%s: it must be a list of steps, as \"- {at: 0s, model: small, input: 200}\"", path)
-		}
-		for _, node := range list.Values {
-			var s step
-			if err := yaml.NodeToValue(node, &s, yaml.Strict()); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			s.line = lineOf(node)
-			steps = append(steps, s)
-		}
-	}
-	return steps, nil
-}
-
-// tooDeep is the line on which nesting gets deeper than any step has, before the
-// parser, which recurses, sees it; 0 when none does. Brackets in text count too,
-// which costs nobody anything.
-func tooDeep(src []byte) int {
-	const limit = 100 // brackets, or columns of indent
-	depth, number := 0, 0
-	for line := range bytes.Lines(src) {
-		number++
-		if len(line)-len(bytes.TrimLeft(line, " \t-?")) > limit {
-			return number
-		}
-		for _, c := range line {
-			switch c {
-			case '[', '{':
-				depth++
-			case ']', '}':
-				depth = max(0, depth-1)
-			}
-			if depth > limit {
-				return number
-			}
-		}
-	}
-	return 0
-}
-
-// lineOf is the line that a node begins on.
-func lineOf(n ast.Node) int {
-	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
-		n = m.Values[0].Key
-	}
-	return n.GetToken().Position.Line
-}
-
-func decodeLines(path string, src []byte) ([]step, error) {
-	var steps []step
+	file := configfile.NewFile(path, configfile.Options{})
 	number := 0
 	for line := range bytes.Lines(src) {
 		number++
@@ -245,18 +241,35 @@ func decodeLines(path string, src []byte) ([]step, error) {
 		}
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields()
-		var s step
+		s := step{line: number}
 		err := d.Decode(&s)
 		if err == nil && d.More() {
 			err = errors.New("more than one value on a line")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+			s.fail(file, "", "cannot be read: %v", err)
+			return nil, file
 		}
-		s.line = number
 		steps = append(steps, s)
 	}
-	return steps, nil
+	return steps, file
+}
+
+// fail reports a problem with a field of the step; with the step itself without one.
+func (s *step) fail(file *configfile.File, field, format string, args ...any) {
+	at := configfile.Place{Line: s.line, Column: 1}
+	if n := s.node; n != nil {
+		at = n.At
+		if v := n.Get(field); v != nil {
+			at = v.At
+		}
+		if field = n.Below(field); strings.HasSuffix(field, ".") {
+			field = n.Path
+		}
+	} else {
+		field = strings.TrimSuffix(fmt.Sprintf("[line %d].%s", s.line, field), ".")
+	}
+	file.Fail(at, field, format, args...)
 }
 
 // fieldsOf says which fields a verb takes, beside at and do.
@@ -270,11 +283,12 @@ var fieldsOf = map[string][]string{
 }
 
 // resolve reads the times and checks that the verb takes every field that is set.
-func (s *step) resolve() (err error) {
+func (s *step) resolve(file *configfile.File) {
 	s.Do = cmp.Or(s.Do, "approve")
 	takes, ok := fieldsOf[s.Do]
 	if !ok {
-		return fmt.Errorf("do is %.40q, must be approve, wait, record, drain, cancel or config", s.Do)
+		s.fail(file, "do", "is %.40q; want approve, wait, record, drain, cancel or config", s.Do)
+		return
 	}
 	for _, f := range []struct {
 		name string
@@ -285,7 +299,7 @@ func (s *step) resolve() (err error) {
 		{"max", s.Max != 0}, {"within", s.Within != ""}, {"times", s.Times != 0}, {"every", s.Every != ""}, {"patch", s.Patch != nil},
 	} {
 		if f.set && !slices.Contains(takes, f.name) {
-			return fmt.Errorf("%s has no %s", s.Do, f.name)
+			s.fail(file, f.name, "is not a field of %s: want one of at, do, %s", s.Do, strings.Join(takes, ", "))
 		}
 	}
 	for _, f := range []struct {
@@ -294,24 +308,30 @@ func (s *step) resolve() (err error) {
 	}{{"at", s.At, "", &s.at}, {"every", s.Every, "0s", &s.every}, {"within", s.Within, "15s", &s.within}} {
 		d, err := time.ParseDuration(cmp.Or(f.text, f.otherwise))
 		if err != nil || d < 0 || d > maxInstant {
-			return fmt.Errorf("%s is %.40q, must be a duration from 0s to %v, such as 1m30s", f.name, f.text, maxInstant)
+			is := "is missing"
+			if f.text != "" {
+				is = fmt.Sprintf("is %.40q", f.text)
+			}
+			s.fail(file, f.name, "%s; want a duration with a unit, such as 1m30s, from 0s to %v", is, maxInstant)
 		}
 		*f.into = d
 	}
 	s.Times = cmp.Or(s.Times, 1)
 	switch {
 	case s.Times < 1 || s.Times > maxActions:
-		return fmt.Errorf("times is %d, must be from 1 to %d", s.Times, maxActions)
+		s.fail(file, "times", "is %d; want from 1 to %d", s.Times, maxActions)
 	case s.Times > 1 && s.ID != "":
-		return fmt.Errorf("a call with the id %.40q cannot be repeated: nobody could tell its permits apart", s.ID)
+		s.fail(file, "id", "is %.40q, and a call with an id cannot be repeated: nobody could tell its permits apart", s.ID)
 	case s.every > (maxInstant-s.at)/time.Duration(max(1, s.Times-1)):
-		return fmt.Errorf("the repeats end after %v", maxInstant)
+		s.fail(file, "every", "is %s: the repeats end after %v", s.every, maxInstant)
 	case (s.Do == "record" || s.Do == "drain" || s.Do == "cancel") && s.ID == "":
-		return fmt.Errorf("%s needs the id of a call", s.Do)
+		s.fail(file, "id", "is missing; want the id of a call for %s", s.Do)
 	case s.Do == "config":
-		s.patch, err = json.Marshal(s.Patch)
+		var err error
+		if s.patch, err = json.Marshal(s.Patch); err != nil {
+			s.fail(file, "patch", "cannot be JSON: %v", err)
+		}
 	}
-	return err
 }
 
 // An action is a step at one of its instants.

@@ -141,18 +141,18 @@ func TestQuotaComplainsAboutWhatItCannotUse(t *testing.T) {
 		{"limits that are wrong", []string{"simulate", timeline, "--config", file("models: {m: {burst: -1}}")}, ":1:21: models.m.burst: is -1"},
 		{"a timeline that is not there", []string{"simulate", "nowhere.yaml", "--config", limits}, "nowhere.yaml"},
 		{"an empty timeline", []string{"simulate", file("[]"), "--config", limits}, "no steps"},
-		{"no list", []string{"simulate", file("a: 1"), "--config", limits}, "must be a list of steps"},
-		{"no YAML", []string{"simulate", file("- {"), "--config", limits}, "not YAML"},
-		{"nesting", []string{"simulate", file("- {at: 0s}\n- " + strings.Repeat("[", 200)), "--config", limits}, "t.yaml:2: nested deeper"},
-		{"nesting by indent", []string{"simulate", file(strings.Repeat("- ", 200) + "a"), "--config", limits}, "t.yaml:1: nested deeper"},
+		{"no list", []string{"simulate", file("a: 1"), "--config", limits}, "t.yaml:1:1: is a mapping; want a list of steps"},
+		{"no YAML", []string{"simulate", file("- {"), "--config", limits}, "is not valid YAML here"},
+		{"nesting", []string{"simulate", file("- {at: 0s}\n- " + strings.Repeat("[", 200)), "--config", limits}, "t.yaml:2:35: is nested more than 32 levels deep"},
+		{"nesting by indent", []string{"simulate", file(strings.Repeat("- ", 200) + "a"), "--config", limits}, "t.yaml:1:65: is nested more than 32 levels deep"},
 		{"too much YAML", []string{"simulate", file("#" + strings.Repeat(" ", maxYAML)), "--config", limits}, "JSON lines"},
-		{"an unknown field", []string{"simulate", file("- {at: 0s, modle: m}"), "--config", limits}, "modle"},
-		{"an unknown field on a line", []string{"simulate", file("{\"at\":\"0s\"}\n{\"modle\":1}"), "--config", limits}, "t.yaml:2: "},
-		{"no time", []string{"simulate", file("- {at: 0s, model: small}\n- {model: small}"), "--config", limits}, `t.yaml:2: at is ""`},
-		{"a negative time", []string{"simulate", file("- {at: -1s, model: small}"), "--config", limits}, `at is "-1s"`},
-		{"an unknown verb", []string{"simulate", file("- {at: 0s, do: hope}"), "--config", limits}, `do is "hope"`},
-		{"a field of another verb", []string{"simulate", file("- {at: 0s, do: cancel, id: a, output: 1}"), "--config", limits}, "cancel has no output"},
-		{"no id", []string{"simulate", file("- {at: 0s, do: cancel}"), "--config", limits}, "cancel needs the id"},
+		{"an unknown field", []string{"simulate", file("- {at: 0s, modle: m}"), "--config", limits}, "t.yaml:1:12: [0].modle: is not a field here: did you mean model?"},
+		{"an unknown field on a line", []string{"simulate", file("{\"at\":\"0s\"}\n{\"modle\":1}"), "--config", limits}, "t.yaml:2:1: [line 2]: cannot be read: "},
+		{"no time", []string{"simulate", file("- {at: 0s, model: small}\n- {model: small}"), "--config", limits}, `t.yaml:2:3: [1].at: is missing; want a duration`},
+		{"a negative time", []string{"simulate", file("- {at: -1s, model: small}"), "--config", limits}, `t.yaml:1:8: [0].at: is "-1s"; want a duration`},
+		{"an unknown verb", []string{"simulate", file("- {at: 0s, do: hope}"), "--config", limits}, `t.yaml:1:16: [0].do: is "hope"; want approve`},
+		{"a field of another verb", []string{"simulate", file("- {at: 0s, do: cancel, id: a, output: 1}"), "--config", limits}, "[0].output: is not a field of cancel: want one of at, do, id"},
+		{"no id", []string{"simulate", file("- {at: 0s, do: cancel}"), "--config", limits}, "[0].id: is missing; want the id of a call for cancel"},
 		{"an unknown id", []string{"simulate", file("- {at: 0s, do: cancel, id: q}"), "--config", limits}, `t.yaml:1: there is no call "q"`},
 		{"an id that is repeated", []string{"simulate", file("- {at: 0s, id: q, model: small, times: 2}"), "--config", limits}, "cannot be repeated"},
 		{"too many", []string{"simulate", file("- {at: 0s, model: small, times: 1000000}\n- {at: 0s, model: small}"), "--config", limits}, "1000001 calls"},
@@ -241,12 +241,9 @@ func FuzzDecodeTimeline(f *testing.F) {
 	f.Add([]byte(`{"at":"0s","model":"small","times":3,"every":"1s"}`))
 	f.Add([]byte("- {at: 0s, do: config, patch: {models: {}}}\n---\n- 1"))
 	f.Fuzz(func(t *testing.T, src []byte) {
-		steps, err := decodeTimeline("f", src)
-		if err != nil {
-			return
-		}
+		steps, file := decodeTimeline("f", src)
 		for _, s := range steps {
-			if s.resolve() == nil && (s.at < 0 || s.Times < 1 || s.line < 1) {
+			if s.resolve(file); file.Err() == nil && (s.at < 0 || s.Times < 1 || s.line < 1) {
 				t.Errorf("%+v", s)
 			}
 		}

@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // defaultServe is the configuration that is used when none is named.
@@ -315,7 +315,7 @@ type quick struct {
 
 // yaml is the file that the flags stand for, so that one reader checks both.
 func (q *quick) yaml() ([]byte, error) {
-	providers := yaml.MapSlice{}
+	providers := configfile.Entries{}
 	for _, text := range q.upstreams {
 		before, url, _ := strings.Cut(text, "=")
 		name, api, given := strings.Cut(before, ":")
@@ -328,28 +328,28 @@ func (q *quick) yaml() ([]byte, error) {
 				api = name
 			}
 		}
-		if slices.ContainsFunc(providers, func(i yaml.MapItem) bool { return i.Key == name }) {
+		if slices.ContainsFunc(providers, func(i configfile.Entry) bool { return i.Key == name }) {
 			return nil, fmt.Errorf("--upstream names %q twice", clip(name, 80))
 		}
-		p := yaml.MapSlice{{Key: "api", Value: api}, {Key: "pass_through", Value: true}}
+		p := configfile.Entries{{Key: "api", Value: api}, {Key: "pass_through", Value: true}}
 		if url != "" {
-			p = append(p, yaml.MapItem{Key: "upstream", Value: url})
+			p = append(p, configfile.Entry{Key: "upstream", Value: url})
 		}
 		if global := q.limits(); len(global) > 0 {
-			p = append(p, yaml.MapItem{Key: "quota", Value: yaml.MapSlice{{Key: "global", Value: global}}})
+			p = append(p, configfile.Entry{Key: "quota", Value: configfile.Entries{{Key: "global", Value: global}}})
 		}
-		providers = append(providers, yaml.MapItem{Key: name, Value: p})
+		providers = append(providers, configfile.Entry{Key: name, Value: p})
 	}
-	return yaml.Marshal(yaml.MapSlice{{Key: "providers", Value: providers}})
+	return configfile.Write(configfile.Entries{{Key: "providers", Value: providers}})
 }
 
-func (q *quick) limits() (limits yaml.MapSlice) {
+func (q *quick) limits() (limits configfile.Entries) {
 	for _, l := range []struct {
 		key string
 		n   int64
 	}{{"calls_per_minute", q.rpm}, {"tokens_per_minute", q.tpm}, {"max_daily_calls", q.rpd}} {
 		if l.n != 0 {
-			limits = append(limits, yaml.MapItem{Key: l.key, Value: l.n})
+			limits = append(limits, configfile.Entry{Key: l.key, Value: l.n})
 		}
 	}
 	return limits
