@@ -10,7 +10,7 @@ import (
 func TestSimPopulation(t *testing.T) {
 	dir := t.TempDir()
 	svg := filepath.Join(dir, "p.svg")
-	code, text, complaints := simulate(t, "sim", "population", "--n", "3", "--seed", "5", "--law", "aimd", "--plot", svg)
+	code, text, complaints := simulate(t, "sim", "population", "--n", "3", "--seed", "5", "--law", "aimd", "--bound=false", "--plot", svg)
 	for _, want := range []string{"law aimd, seed 5, 3 members", "family", "per 1000", "\nall "} {
 		if code != exitOK || !strings.Contains(text, want) {
 			t.Errorf("exit %d, the report lacks %q:\n%s%s", code, want, text, complaints)
@@ -19,7 +19,7 @@ func TestSimPopulation(t *testing.T) {
 	if b, err := os.ReadFile(svg); err != nil || !strings.HasPrefix(string(b), "<svg") || strings.Contains(string(b), "%!") {
 		t.Errorf("%v, plot:\n%s", err, b)
 	}
-	if code, text, _ := simulate(t, "sim", "population", "--n", "2", "--seed", "5", "--law", "aimd", "--json"); code != exitOK || !strings.Contains(text, `"members": [`) {
+	if code, text, _ := simulate(t, "sim", "population", "--n", "2", "--seed", "5", "--law", "aimd", "--bound=false", "--json"); code != exitOK || !strings.Contains(text, `"members": [`) {
 		t.Errorf("exit %d:\n%s", code, text)
 	}
 }

@@ -17,16 +17,14 @@ import (
 // error.
 const MaxAttempts = 20_000_000
 
-// line is one Core and the clients that it governs: one client, or a fleet.
+// line is one pacer and the clients that it governs: one client, or a fleet.
 type line struct {
-	core    *pacing.Core
+	pacer   pacer
 	clients []client
 	first   int // the number of its first client
 	turn    int // whose turn it is
 
-	ready   time.Duration // the jitter of the attempt to come
-	drawn   bool          // whether it was drawn
-	asking  bool          // whether a question is pending
+	asking  bool // whether a question is pending
 	askAt   time.Duration
 	current uint32 // the generation of that question: older ones are void
 }
@@ -38,8 +36,43 @@ type attempt struct {
 	sent          time.Duration
 	uplink, total time.Duration
 	line, client  int32
+	limit         int32 // that refused it, by its place; -1 for a block or none
+	slowed        bool
 	outcome       pacing.Outcome
 }
+
+// pacer says when a line's attempts may leave.
+type pacer interface {
+	// admit lets an attempt of that cost leave now; otherwise at is when asking
+	// again may succeed, pacing.Forever when that takes an outcome first.
+	admit(now time.Duration, cost float64) (t pacing.Ticket, at time.Duration, ok bool)
+	// settle says how an attempt ended.
+	settle(now time.Duration, a *attempt)
+	// interval is the one between attempts, as far as there is one.
+	interval() time.Duration
+}
+
+// governed is a Core as a pacer.
+type governed struct {
+	*pacing.Core
+	ready time.Duration // the jitter of the attempt to come
+	drawn bool          // whether it was drawn
+}
+
+func (g *governed) admit(now time.Duration, cost float64) (pacing.Ticket, time.Duration, bool) {
+	if !g.drawn {
+		g.ready, g.drawn = g.Arrive(now), true
+	}
+	ticket, d, _ := g.Admit(now, g.ready, cost)
+	if d.OK {
+		g.drawn = false
+	}
+	return ticket, d.At, d.OK
+}
+
+func (g *governed) settle(now time.Duration, a *attempt) { g.Settle(now, a.ticket, a.outcome) }
+
+func (g *governed) interval() time.Duration { return g.Interval() }
 
 // engine runs one scenario.
 type engine struct {
@@ -50,6 +83,7 @@ type engine struct {
 	agenda agenda
 	lines  []line
 
+	blind  bool // nobody reads header fields
 	fields []provider.Field
 	header http.Header
 
@@ -59,7 +93,16 @@ type engine struct {
 	most     int // attempts before it is an error
 }
 
+// newEngine makes a run under a law.
 func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
+	return newPaced(s, law, seed, ledger, func(_ *provider.Model, i int) (pacer, error) {
+		core, err := newCore(s, law, seed, i)
+		return &governed{Core: core}, err
+	})
+}
+
+// newPaced makes a run whose lines have the pacers that made gives, from 0.
+func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, made func(m *provider.Model, i int) (pacer, error)) (*engine, error) {
 	model, err := provider.NewAt(s, seed, start(s))
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
@@ -70,24 +113,32 @@ func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*
 		size, lines = s.Clients, 1
 	}
 	for i := range lines {
-		core, err := pacing.New(pacing.Config{
-			Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
-			MaxInFlight: size * s.Workload.MaxInFlight,
-			Seed:        mix(seed, uint64(i)),
-		})
+		p, err := made(model, i)
 		if err != nil {
 			return nil, fmt.Errorf("sim: scenario %s: %w", s.Name, err)
 		}
-		l := line{core: core, first: i * size}
+		l := line{pacer: p, first: i * size}
 		for c := range size {
 			l.clients = append(l.clients, newClient(s, seed, l.first+c))
 		}
 		e.lines = append(e.lines, l)
-		e.ledger.Pace(0, i, core.Interval())
+		e.ledger.Pace(0, i, p.interval())
 		e.question(i, 0)
 	}
 	e.ledger.Idle(e.idleUntil(0, &e.lines[0].clients[0]))
 	return e, nil
+}
+
+// newCore makes the Core of a line: each has its own seed.
+func newCore(s *scenario.Scenario, law string, seed uint64, i int) (*pacing.Core, error) {
+	places := s.Workload.MaxInFlight
+	if s.Fleet {
+		places *= s.Clients
+	}
+	return pacing.New(pacing.Config{
+		Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
+		MaxInFlight: places, Seed: mix(seed, uint64(i)),
+	})
 }
 
 // start is the wall clock at the start of a run: a day on which header fields
@@ -162,18 +213,14 @@ func (e *engine) send(now time.Duration, i int) error {
 			e.question(i, at)
 			return nil
 		}
-		if !l.drawn {
-			l.ready, l.drawn = l.core.Arrive(now), true
-		}
-		ticket, d, _ := l.core.Admit(now, l.ready, l.clients[c].cost())
-		if !d.OK {
-			if d.At <= now {
-				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was to wait until %v, which must be later", e.s.Name, e.law, now, d.At)
+		ticket, at, ok := l.pacer.admit(now, l.clients[c].cost())
+		if !ok {
+			if at <= now {
+				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was to wait until %v, which must be later", e.s.Name, e.law, now, at)
 			}
-			e.question(i, d.At)
+			e.question(i, at)
 			return nil
 		}
-		l.drawn = false
 		l.turn = (c + 1) % len(l.clients)
 		if e.sent++; e.sent > e.most {
 			return tooLarge(e.s)
@@ -239,6 +286,7 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	m := &l.clients[a.client]
 	number := l.first + int(a.client)
 	v := e.model.Arrive(now, number, a.work.cost, a.total-2*a.uplink)
+	a.limit, a.slowed = int32(v.Index), v.Slow > 1
 	a.outcome = e.outcome(v, a.outcome.Facts[:0])
 	a.outcome.Cost = a.work.cost
 	took := 2 * a.uplink
@@ -280,8 +328,8 @@ func (e *engine) settle(now time.Duration, place uint32) (i int) {
 	} else if !class.Success() {
 		m.pending-- // rejected: dropped
 	}
-	l.core.Settle(now, a.ticket, a.outcome)
-	e.ledger.Pace(now, i, l.core.Interval())
+	l.pacer.settle(now, a)
+	e.ledger.Pace(now, i, l.pacer.interval())
 	e.vacant = append(e.vacant, place)
 	return i
 }
@@ -290,7 +338,7 @@ func (e *engine) settle(now time.Duration, place uint32) (i int) {
 func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 	status := signal.Classify(v.Status)
 	s := signal.Signal{Class: status}
-	if e.s.Provider.Throttle.Headers != scenario.HeadersNone {
+	if !e.blind && e.s.Provider.Throttle.Headers != scenario.HeadersNone {
 		e.fields = e.model.Fields(v, e.fields[:0])
 		clear(e.header)
 		for _, f := range e.fields {

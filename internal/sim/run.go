@@ -68,10 +68,18 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 	}
 	r := ledger.Result(oracle, e.model)
 	r.Blocks, r.BlocksPushed = e.model.Blocks()
-	if b := e.lines[0].core.Belief(); b.Kind != control.Unknown {
+	if b := e.belief(); b.Kind != control.Unknown {
 		r.Belief = &Belief{Kind: b.Kind.String(), Limit: round(b.Limit, 4), WindowS: seconds(b.Window), Confidence: round(b.Confidence, 4)}
 	}
 	return r, nil
+}
+
+// belief is that of the first line; unknown for a client without one.
+func (e *engine) belief() control.Belief {
+	if g, ok := e.lines[0].pacer.(*governed); ok {
+		return g.Belief()
+	}
+	return control.Belief{}
 }
 
 var errNoScenario = errors.New("sim: no scenario")

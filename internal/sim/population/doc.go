@@ -12,7 +12,9 @@
 // 100 a second, a window from 1 s to a day (every other one a round number, and none
 // that holds more than 20,000 attempts), a burst is 1 to 5 times what the rate gives
 // in a second, concurrency is 1 to 60. A median latency is 5 ms to 2 s, with a 99th
-// percentile of 1.2 to 10 times that. Throttles are 429, 503 or 403, with a Retry-After
+// percentile of 1.2 to 10 times that. A slow-down that is alone begins at 30 a second at
+// most; a limit that strangers use holds ten attempts at least, so that not all of it is
+// chance. Throttles are 429, 503 or 403, with a Retry-After
 // in seconds, ms, as a date, exact, wrong, of another unit or none, and with limit
 // headers or none. The owner's ceiling is above the limit nine times in ten.
 //
@@ -22,6 +24,15 @@
 // attempts at the rate that its tightest limit sustains, whichever is longest; pauses
 // come on top. So the slowest limits are seen long enough, and no member has more than
 // some 360,000 admissions.
+//
+// # The bound
+//
+// Beside a law stands the informed client of sim.Player.Informed, which knows
+// everything of a member but the sizes of its limits, and has the best of twelve
+// margins in hindsight. What a law has less, it could still win; what the informed
+// client has less than 1 is the price of chance: arrivals that jitter, strangers that
+// nobody sees. It is a client that can be built and no proof: in a few members a law
+// may be ahead of it.
 //
 // # Reproduction
 //

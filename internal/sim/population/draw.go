@@ -26,11 +26,13 @@ const (
 	minRate, maxRate     = 0.1, 100
 	minWindow, maxWindow = time.Second, 24 * time.Hour
 	maxHeld              = 20_000 // attempts in a window
+	maxKnee              = 30     // arrivals a second, of the family that is for it
 	minLatency           = 5 * time.Millisecond
 	maxLatency           = 2 * time.Second
 	maxPlaces            = 60 // of a limit of concurrency
 	maxClients           = 10
 	maxStrangers         = 0.6 // of the limit
+	minShared            = 10  // attempts that a limit holds where strangers use it
 	aside                = 0.04
 )
 
@@ -78,6 +80,7 @@ func (m *Member) File() []byte {
 type generator struct {
 	dice
 	family Family
+	shared bool // with strangers
 	s      *scenario.Scenario
 	rate   float64 // attempts a second that the tightest limit sustains
 	active time.Duration
@@ -97,6 +100,10 @@ func (g *generator) scenario() *scenario.Scenario {
 	if g.has(ClientsApart) {
 		g.s.Clients = g.whole(2, maxClients)
 	}
+	// A limit that holds a few attempts, or one, cannot be shared with anybody who
+	// does not look: what is refused then is chance and says nothing of a law.
+	strangers := g.has(Strangers)
+	g.shared = strangers && g.family != BurstOne
 	g.limits()
 	g.active = g.horizon()
 	g.s.Horizon = g.active
@@ -208,15 +215,15 @@ func (g *generator) headers() scenario.Dialect {
 }
 
 func (g *generator) strangers() {
-	if !g.has(Strangers) {
+	if !g.shared {
 		return
 	}
 	share := g.between(0.05, maxStrangers)
 	st := &scenario.Strangers{Rate: rate(share * g.rate)}
 	if g.chance(0.5) {
 		on := g.log(5, 300)
-		// While they are on they ask for one and a half times the limit at most.
-		off := on * g.between(0.5, min(4, 1.5/share)-0.5)
+		// While they are on they ask for nine tenths of the limit at most.
+		off := on * g.between(0.1, max(0.1, min(4, 0.9/share-1)))
 		st.On, st.Off = span(on), span(off)
 	}
 	g.s.Provider.Strangers = st
@@ -283,6 +290,9 @@ func (g *generator) demand() {
 func (g *generator) owner() {
 	s := g.s
 	above := g.log(2, 20)
+	if g.family == SlowDown {
+		above = g.log(1.5, 3) // nothing else keeps a client from going that fast
+	}
 	if g.chance(0.1) {
 		above = g.between(0.4, 0.9) / float64(s.Clients)
 	}

@@ -196,7 +196,7 @@ func TestTheDefaultLawKeepsTheCeilingOfEveryMember(t *testing.T) {
 }
 
 // Until an answer is back, attempts are the initial interval apart.
-func TestTheDefaultLawStartsCarefullyInEveryMember(t *testing.T) {
+func TestStartsAreCarefulInEveryMember(t *testing.T) {
 	for number := range longtest.Size(100, 2000) {
 		m := draw(t, 41, number, "")
 		s := *m.Scenario
@@ -205,12 +205,46 @@ func TestTheDefaultLawStartsCarefullyInEveryMember(t *testing.T) {
 			Throttle: s.Provider.Throttle,
 		}
 		s.Horizon = 10 * s.Owner.Initial
-		r, err := sim.Run(&s, sim.Options{Seed: m.Seed})
+		p, err := sim.NewPlayer(&s, m.Seed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := int64(10 * s.Clients); r.Attempts > most {
-			t.Errorf("member %d: %d attempts in 10 initial intervals of %d clients without an answer", number, r.Attempts, s.Clients)
+		law, err := p.Run(control.DefaultLaw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		informed, _, err := p.Informed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []sim.Result{law, informed} {
+			if most := int64(10 * s.Clients); r.Attempts > most {
+				t.Errorf("member %d, %s: %d attempts in 10 initial intervals of %d clients without an answer", number, r.Law, r.Attempts, s.Clients)
+			}
+		}
+	}
+}
+
+// A client that knows the penalty is never suspended, whatever is drawn, and is held
+// to what a law is held to.
+func TestTheInformedClientKeepsTheRulesInEveryMember(t *testing.T) {
+	for _, family := range []population.Family{population.Ban, ""} {
+		for number := range longtest.Size(150, 400) {
+			m := draw(t, 51, number, family)
+			if first := m.Scenario.Provider.Limits[0]; !longtest.Long() && (first.Kind != scenario.TokenBucket || first.Rate.PerSecond() > 1) {
+				continue // the small ones take no time
+			}
+			p, err := sim.NewPlayer(m.Scenario, m.Seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, margin, err := p.Informed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Suspended || r.CeilingViolations > 0 || *r.GoodputRatio > 1 || *r.GoodputRatio <= 0 {
+				t.Errorf("member %d of %s under %+v: suspended %v, %d violations, goodput %g", number, m.Family, margin, r.Suspended, r.CeilingViolations, *r.GoodputRatio)
+			}
 		}
 	}
 }

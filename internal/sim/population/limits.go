@@ -32,6 +32,9 @@ func (g *generator) limits() {
 		kind = scenario.Slowdown
 	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers:
 	}
+	if g.family == SlowDown {
+		g.rate = min(maxKnee, g.rate)
+	}
 	g.add(kind, g.rate)
 	more := 0
 	if several := g.has(SeveralLimits); several {
@@ -75,12 +78,12 @@ func (g *generator) add(kind scenario.Kind, sustained float64) {
 		l.Rate, l.Burst = rate(sustained), g.burst(sustained)
 		sustained = l.Rate.PerSecond()
 	case scenario.FixedWindow:
-		l.Window = g.window(sustained, 3)
+		l.Window = g.window(sustained, float64(g.fewest(3)))
 		l.Count = count(sustained, l.Window)
 		l.Align = pick(&g.dice, odds[scenario.Align]{1, scenario.AlignEpoch}, odds[scenario.Align]{1, scenario.AlignFirst})
 		sustained = float64(l.Count) / l.Window.Seconds()
 	case scenario.SlidingWindow:
-		l.Window = g.window(sustained, 3)
+		l.Window = g.window(sustained, float64(g.fewest(3)))
 		l.Count = count(sustained, l.Window)
 		sustained = float64(l.Count) / l.Window.Seconds()
 	case scenario.Concurrency:
@@ -106,6 +109,14 @@ func (g *generator) add(kind scenario.Kind, sustained float64) {
 	g.rate = min(g.rate, sustained)
 }
 
+// fewest is how few attempts a limit may hold: more of them where it is shared.
+func (g *generator) fewest(alone int) int {
+	if g.shared {
+		return max(alone, minShared)
+	}
+	return alone
+}
+
 // burst is one to five times what the rate gives in a second, or in a minute
 // where that is less than one; 1 in the family that is for it.
 func (g *generator) burst(sustained float64) int {
@@ -113,7 +124,7 @@ func (g *generator) burst(sustained float64) int {
 	if sustained < 1 {
 		unit = 60
 	}
-	burst := max(2, int(math.Round(g.between(1, 5)*sustained*unit)))
+	burst := max(g.fewest(2), int(math.Round(g.between(1, 5)*sustained*unit)))
 	if g.family == BurstOne {
 		return 1
 	}
@@ -126,10 +137,10 @@ func (g *generator) burst(sustained float64) int {
 func (g *generator) places(sustained float64) (int, float64) {
 	if len(g.s.Provider.Limits) > 0 {
 		n := min(maxPlaces, max(1, int(math.Round(sustained*g.served()))))
-		n = max(n, g.s.Clients)
+		n = max(n, g.s.Clients, g.fewest(1))
 		return n, float64(n) / g.served()
 	}
-	n := max(int(math.Round(g.log(1, maxPlaces))), g.s.Clients)
+	n := max(int(math.Round(g.log(1, maxPlaces))), g.s.Clients, g.fewest(1))
 	g.latency(max(minLatency, time.Duration(2*float64(n)/maxRate*float64(time.Second)))) // the way there and back is not work
 	return n, float64(n) / g.served()
 }

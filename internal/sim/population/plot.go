@@ -21,6 +21,7 @@ const (
 	inkFaint = "#6e7781"
 	inkGrid  = "#e4e7eb"
 	inkLaw   = "#1a7f37"
+	inkBound = "#4f86bd"
 )
 
 func across(per1000 float64) float64 {
@@ -31,7 +32,7 @@ func up(goodput float64) float64 { return bottom - (bottom-top)*goodput/1.02 }
 
 // WriteSVG draws the population, 1000 by 560 pixels: goodput up, refusals for each
 // 1000 admitted across on a logarithmic axis, a dot a member and a large one for the
-// mean. What has fewer refusals than the axis begins with is drawn at its beginning.
+// mean, of the law and where it was played of the informed client. What has fewer refusals than the axis begins with is drawn at its beginning.
 // The same report gives the same bytes.
 func (r *Report) WriteSVG(w io.Writer) error {
 	b := bufio.NewWriter(w)
@@ -52,10 +53,18 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	p(`<text x="%d" y="%d" text-anchor="middle">refusals per 1000 admitted, logarithmic; fewer is better</text>`, (left+right)/2, bottom+42)
 	p(`<text x="24" y="%d" text-anchor="middle" transform="rotate(-90 24 %[1]d)">goodput; more is better</text>`, (top+bottom)/2)
 	for i := range r.Members {
+		if m := r.Members[i].Bound; m != nil {
+			p(`<circle cx="%.1f" cy="%.1f" r="2" fill="%s" fill-opacity="0.35"/>`, across(m.Per1000), up(m.Goodput), inkBound)
+		}
+	}
+	for i := range r.Members {
 		m := &r.Members[i]
 		p(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s" fill-opacity="0.45"><title>%s, member %d: %.3f / %.2f</title></circle>`, across(m.Per1000), up(m.Goodput), inkLaw, m.Family, m.Number, m.Goodput, m.Per1000)
 	}
 	mean(p, left, r.Law, inkLaw, &r.All.Law)
+	if r.All.Bound != nil {
+		mean(p, left+300, "informed client", inkBound, r.All.Bound)
+	}
 	p(`</svg>`)
 	return b.Flush()
 }

@@ -19,6 +19,8 @@ type Report struct {
 	// a member are left out.
 	Families []Group `json:"families"`
 	All      Group   `json:"all"`
+	// Targets are null without the informed client, or of one family alone.
+	Targets []Target `json:"targets"`
 	// Members are in the order of their numbers.
 	Members []Outcome `json:"members"`
 }
@@ -28,6 +30,8 @@ type Group struct {
 	Family  Family  `json:"family,omitempty"`
 	Members int     `json:"members"`
 	Law     Summary `json:"law"`
+	// Bound is the informed client's; null where it was not played.
+	Bound *Summary `json:"bound"`
 }
 
 // Summary sums up one client's figures over members.
@@ -79,15 +83,23 @@ func newReport(o Options, outcomes []Outcome) *Report {
 			r.Families = append(r.Families, group(f, of))
 		}
 	}
+	r.Targets = r.targets()
 	return r
 }
 
 func group(f Family, of []Outcome) Group {
-	law := make([]numbered, len(of))
+	var law, bound []numbered
 	for i := range of {
-		law[i] = numbered{of[i].Number, &of[i].Figures}
+		law = append(law, numbered{of[i].Number, &of[i].Figures})
+		if b := of[i].Bound; b != nil {
+			bound = append(bound, numbered{of[i].Number, b})
+		}
 	}
-	return Group{Family: f, Members: len(of), Law: sum(law)}
+	g := Group{Family: f, Members: len(of), Law: sum(law)}
+	if len(bound) > 0 {
+		g.Bound = new(sum(bound))
+	}
+	return g
 }
 
 type numbered struct {

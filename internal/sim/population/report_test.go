@@ -11,7 +11,7 @@ import (
 func TestSameSeedSameBytesHoweverManyWorkers(t *testing.T) {
 	var all [2][]byte
 	for i, workers := range []int{1, 4} {
-		r, err := population.Run(population.Options{Seed: 3, N: 6, Law: "aimd", Workers: workers})
+		r, err := population.Run(population.Options{Seed: 3, N: 4, Law: "aimd", Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}

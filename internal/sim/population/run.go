@@ -19,6 +19,9 @@ type Options struct {
 	N int
 	// Family draws members of one family alone; "" draws all.
 	Family Family
+	// Bound plays the informed client too, beside which a law's figures can be
+	// judged; it takes longer than the law.
+	Bound bool
 	// Law is the control law by name; default control.DefaultLaw.
 	Law string
 	// Workers is how many members are run side by side; default the number of CPUs.
@@ -38,6 +41,11 @@ type Outcome struct {
 	// Seed is what the member's scenario was run with.
 	Seed uint64 `json:"seed"`
 	Figures
+	// Bound is the informed client's, with the best of its margins; null where it
+	// was not played.
+	Bound *Figures `json:"bound"`
+	// Margin is that best one.
+	Margin *sim.Margin `json:"bound_margin"`
 }
 
 // Figures are a client's in one member.
@@ -129,5 +137,13 @@ func (o *Options) member(number int) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: figures(&r)}, nil
+	out := Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: figures(&r)}
+	if o.Bound {
+		b, margin, err := player.Informed()
+		if err != nil {
+			return Outcome{}, err
+		}
+		out.Bound, out.Margin = new(figures(&b)), &margin
+	}
+	return out, nil
 }
