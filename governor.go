@@ -94,7 +94,9 @@ func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	g.direct(now, &r)
 	note := g.note(now, fx)
 	g.mu.Unlock()
-	g.publish(note)
+	if note != nil {
+		g.publish(note)
+	}
 	return p, nil
 }
 
@@ -156,10 +158,15 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	}
 	fx := g.core.Settle(now, ticket, pacing.Outcome(o))
 	note := g.note(now, fx)
-	moves := g.serve(now, nil) // the interval, a place or the circuit may have changed
+	var moves []*notes
+	if !g.line.empty() {
+		moves = g.serve(now, nil) // the interval, a place or the circuit may have changed
+	}
 	g.mu.Unlock()
-	g.publish(note)
-	g.publish(moves...)
+	if note != nil || moves != nil {
+		g.publish(note)
+		g.publish(moves...)
+	}
 	return true
 }
 

@@ -252,9 +252,9 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 	return Permit{wait: w.held}, err
 }
 
-// serve lets those go who may, refuses those who wait in vain, and gives the alarm to
-// the first of the others, with the lock held. Self is whoever calls: it is not woken
-// for the alarm.
+// serve lets those go who may, refuses those who wait in vain, and sees to it that one of
+// the others has the alarm, with the lock held. Self is whoever calls: it is not woken for
+// the alarm.
 func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 	l := g.line
 	if l.empty() {
@@ -314,14 +314,19 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 		return moves // nobody is left
 	}
 	l.held, l.last = first.held, now
-	if l.next != first || l.alarm != alarm {
-		if l.next != nil && l.next != first && l.next != self {
-			l.next.notify() // it has the alarm no longer
+	switch {
+	case l.next == nil:
+		// Who came last has it longest before it has to be handed on.
+		for it := range l.queue.All() {
+			if l.next == nil || it.Value.came >= l.next.came {
+				l.next = it.Value
+			}
 		}
-		l.next, l.alarm = first, alarm
-		if first != self {
-			first.notify()
-		}
+	case l.next != self && alarm >= l.alarm:
+		return moves // it goes off early, and is set anew then
+	}
+	if l.alarm = alarm; l.next != self {
+		l.next.notify()
 	}
 	return moves
 }

@@ -74,18 +74,25 @@ func (c *Core) draw() uint64 {
 // at now. The cost is what it is thought to take of a limit that counts units; 0 is 1.
 // It changes nothing.
 func (c *Core) Ask(now, ready time.Duration, cost float64) Decision {
+	d, _ := c.ask(now, ready, cost)
+	return d
+}
+
+// ask is Ask, with the schedule by which it is so when the attempt may go.
+func (c *Core) ask(now, ready time.Duration, cost float64) (d Decision, p pace.Params) {
 	if !(cost > 0) {
 		cost = 1
 	}
 	if !c.set.noBreaker && c.circuit.State() == breaker.Open {
 		if at := c.circuit.ReadyAt(&c.set.breaker); now < at {
-			return Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}
+			return Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, p
 		}
 	}
 	if c.set.maxInFlight > 0 && int(c.inFlight) >= c.set.maxInFlight {
-		return Decision{At: Forever, Reason: reason.Concurrency, Bound: reason.BoundLatency}
+		return Decision{At: Forever, Reason: reason.Concurrency, Bound: reason.BoundLatency}, p
 	}
-	d := c.earliest(ready, c.params())
+	p = c.params()
+	d = c.earliest(ready, p)
 	held := false
 	if at := c.law.Hold(now, cost); at > d.At {
 		// A law that waits out what the provider asked for waits for the same reason.
@@ -95,9 +102,9 @@ func (c *Core) Ask(now, ready time.Duration, cost float64) Decision {
 	}
 	if now < d.At {
 		d.Bound = c.bound(d.Reason, held)
-		return d
+		return d, p
 	}
-	return Decision{OK: true, At: now}
+	return Decision{OK: true, At: now}, p
 }
 
 // Admit sends at now an attempt that may go at ready, where [Core.Ask] allows it. A
@@ -106,7 +113,7 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 	if !(cost > 0) {
 		cost = 1
 	}
-	d := c.Ask(now, ready, cost)
+	d, p := c.ask(now, ready, cost)
 	if !d.OK {
 		return Ticket{}, d, Effects{}
 	}
@@ -118,7 +125,7 @@ func (c *Core) Admit(now, ready time.Duration, cost float64) (Ticket, Decision, 
 			return Ticket{}, Decision{At: Forever, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, fx
 		}
 	}
-	if at, ok := c.gcra.Admit(now, c.params()); !ok {
+	if at, ok := c.gcra.Admit(now, p); !ok {
 		// Only a clock that stepped back comes here: the instant counts as a later one.
 		c.circuit.Settle(&c.set.breaker, now, ticket.circuit, breaker.Neutral)
 		return Ticket{}, Decision{At: at, Reason: reason.Pacing, Bound: c.bound(reason.Pacing, false)}, fx
