@@ -13,7 +13,7 @@ import (
 // with the governor's lock held: they must not block, do I/O or call the governor back,
 // also not through another goroutine that they wait for.
 //
-// Whoever has more room to give calls [Governor.Wake].
+// When there is more room, the budget's owner calls [Governor.Wake].
 type Budget interface {
 	// Keys are the numbers of the shared limits that the attempt needs, at most 32. A
 	// number means the same for all who ask one governor.

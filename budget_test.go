@@ -147,7 +147,7 @@ func TestAPermitIsGivenBackWhenItsBudgetIsNotDurable(t *testing.T) {
 	}
 }
 
-// Room that comes early is used: whoever has it to give wakes those who wait.
+// Room that comes early is used: its owner wakes those who wait.
 func TestWakeAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: 2 * time.Hour})

@@ -57,7 +57,7 @@ type Config struct {
 	Breaker   Breaker
 	NoBreaker bool
 
-	// OnEvent is told of rate changes and circuit moves, after the fact and
+	// OnEvent is called for rate changes and circuit moves, after the fact and
 	// outside every lock. Calls may come from several goroutines at once. The Add
 	// of an event.Recorder fits.
 	OnEvent func(Event)

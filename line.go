@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// line holds those who wait, and what their flows were served. Whoever changes
+// line holds those who wait, and what their flows were served. A caller that changes
 // something serves them ([Governor.serve]); of those who still wait then, one has the
 // alarm: one timer a connection, no herd.
 type line struct {
@@ -253,8 +253,8 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 }
 
 // serve lets those go who may, refuses those who wait in vain, and sees to it that one of
-// the others has the alarm, with the lock held. Self is whoever calls: it is not woken for
-// the alarm.
+// the others has the alarm, with the lock held. Self is the caller's own place: it is
+// not woken for the alarm.
 func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 	l := g.line
 	if l.empty() {
@@ -435,8 +435,8 @@ func (g *Governor) inVain(now time.Duration, r *Request, wait time.Duration, bud
 	if budget {
 		return r.Budget.Refuse(wait)
 	}
-	return g.late(now + min(wait, maxTold))
+	return g.late(now + min(wait, maxAdvertised))
 }
 
-// maxTold bounds the wait of a refusal: beyond, nobody knows.
-const maxTold = 24 * time.Hour
+// maxAdvertised bounds the wait of a refusal: beyond, nobody knows.
+const maxAdvertised = 24 * time.Hour

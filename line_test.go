@@ -136,7 +136,7 @@ func TestARefusalCountsWhoWaits(t *testing.T) {
 	})
 }
 
-// Whoever has the alarm leaves: another has it then.
+// The one that has the alarm leaves: another has it then.
 func TestSomebodyAlwaysHasTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := even(t)

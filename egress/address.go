@@ -40,7 +40,7 @@ func (c *call) here() string {
 }
 
 // relocate turns a Location of the upstream into one that leads through the
-// proxy. It is "" when it leads anywhere else: whoever followed it would be past
+// proxy. It is "" when it leads anywhere else: a client that followed it would be past
 // the quota, with whatever credential it holds.
 //
 // Parameters in which a key may stand are left out of its query.

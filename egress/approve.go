@@ -168,7 +168,7 @@ func (c *call) denied(err error) provider.Refusal {
 		f.Message = "The proxy cannot keep its budgets at the moment."
 	case reason.CircuitOpen.Reason():
 		f.Status, f.Code = http.StatusServiceUnavailable, ""
-		f.Message = "The provider failed too often of late; it is left alone for a moment."
+		f.Message = "The provider failed too often recently; it is left alone for a moment."
 	case reason.RateLimited.Reason(), reason.UpstreamPressure.Reason():
 		f.Message = "The provider asked to be left alone for longer than the call can wait."
 	default:
@@ -203,7 +203,7 @@ func (c *call) broken() *provider.Refusal {
 func circuitOpen(wait time.Duration) *provider.Refusal {
 	return &provider.Refusal{
 		Status: http.StatusServiceUnavailable, Reason: reason.CircuitOpen.Reason(), RetryIn: wait, Retry: true,
-		Message: "The provider failed too often of late; it is left alone for a moment.",
+		Message: "The provider failed too often recently; it is left alone for a moment.",
 	}
 }
 

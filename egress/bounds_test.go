@@ -13,7 +13,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-func TestPatience(t *testing.T) {
+func TestMaxWaitOfACall(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name, value string
@@ -52,7 +52,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-func FuzzPatience(f *testing.F) {
+func FuzzMaxWait(f *testing.F) {
 	golden.Seeds(f)
 	f.Add("2s", "2026-01-01T00:00:03Z", "5")
 	f.Add("1e309", "", "-0")

@@ -32,7 +32,7 @@
 // off before it said so, it is charged what was seen: the input as reported or
 // estimated, and the output that flowed. A call that the provider refused counts
 // as a call of no tokens; one that never reached the provider does not count. An
-// attempt that is sent again ([Provider].Retries) is approved and charged anew.
+// attempt that is sent again ([Provider].Retries) is approved and charged again.
 // The output of streams is charged as it flows, not at the end.
 //
 // # Why not httputil.ReverseProxy

@@ -153,7 +153,7 @@ func (j *injection) note(model string, takes bool, at time.Time) {
 		return
 	}
 	if j.takes == nil || len(j.takes) >= maxInjected {
-		// A model costs one refused call to be learned anew.
+		// A model costs one refused call to be learned again.
 		j.takes, j.refused = map[string]bool{}, map[string]time.Time{}
 	}
 	j.takes[model] = takes
@@ -178,7 +178,7 @@ func (p *Proxy) Unasked() map[string]map[string]time.Time {
 }
 
 // RestoreUnasked takes over what a former proxy had learned, so that it costs no
-// refused calls again. What is older than 30 days is learned anew.
+// refused calls again. What is older than 30 days is learned again.
 func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Time) {
 	for name, models := range all {
 		u := p.table.Load().upstreams[name]

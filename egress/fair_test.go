@@ -118,7 +118,7 @@ type fair struct {
 const answered = 10 * time.Second
 
 // contend has 40 workers, half of each tenant, call for three minutes. Who is refused
-// comes back when it was told to; every fifth instead waits for as long as it takes, by
+// comes back when Retry-After says so; every fifth instead waits for as long as it takes, by
 // another name of the same provider, which shows how long that is. Counted is what was
 // served after the first so long.
 func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, found time.Duration) fair {

@@ -22,7 +22,7 @@ type Options struct {
 	// Providers are the upstreams, by unique names.
 	Providers []Provider
 	// Keys are the Headway keys that clients present. Default: none is asked
-	// for, and whoever reaches the proxy may use it.
+	// for, and every client that reaches the proxy may use it.
 	Keys *Keys
 	// FailedKeys bounds how often one address may present what is not a key. The
 	// zero value takes the defaults.

@@ -143,7 +143,7 @@ func scale(h http.Header, factor float64) {
 	}
 }
 
-// copy passes a body on until it ends, whoever ends it.
+// copy passes a body on until either side ends it.
 func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) Ending {
 	c := a.call
 	for {

@@ -34,11 +34,11 @@ func TestTheDailyCapRefusesAndTheNextDayAdmitsAgain(t *testing.T) {
 			if d.Reason != quota.HardLimit || d.RetryIn != tt.untilTurn {
 				t.Errorf("%+v, want HARD_LIMIT for %v", d, tt.untilTurn)
 			}
-			same(t, "events", told(g), []string{"0s llm:quota_exhausted model m"})
+			same(t, "events", eventsOf(g), []string{"0s llm:quota_exhausted model m"})
 			refused(t, g, tt.untilTurn-1, ask(60), quota.CodeHardLimit)
-			same(t, "events", told(g), []string{})
+			same(t, "events", eventsOf(g), []string{})
 			approve(t, g, tt.untilTurn, ask(60))
-			same(t, "events", told(g), []string{tt.untilTurn.String() + " rate:resume model m"})
+			same(t, "events", eventsOf(g), []string{tt.untilTurn.String() + " rate:resume model m"})
 		})
 	}
 }
@@ -219,7 +219,7 @@ func TestARefundThatMakesRoomEndsExhaustion(t *testing.T) {
 	}
 	settle(t, g, sec, p, 20)
 	same(t, "moves", moved(g), []string{"0s model m: normal>exhausted cap_reached", "1s model m: exhausted>normal room_made"})
-	same(t, "events", told(g), []string{"0s llm:quota_exhausted model m", "1s rate:resume model m"})
+	same(t, "events", eventsOf(g), []string{"0s llm:quota_exhausted model m", "1s rate:resume model m"})
 
 	// The last hundredth: too little for a request, and then for more.
 	g = governor(t, oneModel(quota.Limits{MaxDailyTokens: 1000}))
@@ -283,7 +283,7 @@ func TestAModelThatIsTakenOutKeepsWhatItUsed(t *testing.T) {
 	r.InputTokens = 1
 	settle(t, g, sec, approve(t, g, sec, r).Permit, 1)
 	refused(t, g, sec, r, quota.CodeHardLimit) // the third of the tenant's calls was the last
-	// The next day it begins anew, and what was away is forgotten.
+	// The next day it begins again, and what was away is forgotten.
 	if err := g.Replace(2*sec, without); err != nil {
 		t.Fatal(err)
 	}

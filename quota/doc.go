@@ -31,7 +31,7 @@
 // episode of throttle; it ends when the bucket holds what was refused and one
 // call (or a tenth of the token bucket) to spare. What holds requests back beside the
 // budgets, such as a provider that asked to be left alone, is such an episode of the
-// global scope; it is told of, and decides nothing here.
+// global scope; it is reported, and decides nothing here.
 //
 // Memory is bounded: by MaxTenants tenants and MaxAgents agents of each, by
 // MaxWaiting waiters and by the event buffer; open permits are bounded by what

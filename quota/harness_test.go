@@ -71,8 +71,8 @@ func settle(t testing.TB, g *quota.Governor, at time.Duration, p quota.Permit, t
 	}
 }
 
-// told takes the events but those of denial and scale, as lines.
-func told(g *quota.Governor) []string {
+// eventsOf takes the events but those of denial and scale, as lines.
+func eventsOf(g *quota.Governor) []string {
 	events, _ := g.TakeEvents(nil)
 	lines := []string{}
 	for _, e := range events {

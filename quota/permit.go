@@ -106,9 +106,9 @@ func (p *permits) close(id Permit, h *hold, how ending) {
 	p.open--
 }
 
-// HoldBack tells that something beside the budgets refused a request, such as the
+// HoldBack notes that something beside the budgets refused a request, such as the
 // pace of its provider, and for how long requests are held back. It is counted and
-// told of like a refusal of [Governor.Approve]: the global scope is in an episode of
+// reported like a refusal of [Governor.Approve]: the global scope is in an episode of
 // throttle until then. The budgets approve as before.
 func (g *Governor) HoldBack(now time.Duration, r Request, wait time.Duration) {
 	now = g.tick(now)

@@ -225,7 +225,7 @@ func TestTheEndsOfAWait(t *testing.T) {
 	}
 }
 
-// Whoever waits is granted or refused in the end, in an order that respects
+// A request that waits is granted or refused in the end, in an order that respects
 // priorities, and the books balance.
 func TestEveryWaitEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -249,7 +249,7 @@ func TestEveryWaitEnds(t *testing.T) {
 			now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "later"))
 			r := drawRequest(t)
 			if d := g.Approve(now, r); !d.Approved {
-				if w, _ := g.Enqueue(now, r, now+time.Duration(rapid.Int64Range(0, 60e9).Draw(t, "patience"))); w != 0 {
+				if w, _ := g.Enqueue(now, r, now+time.Duration(rapid.Int64Range(0, 60e9).Draw(t, "max wait"))); w != 0 {
 					waiting[w] = true
 				}
 			}
@@ -332,7 +332,7 @@ func TestARefusalOnTheWaitingPathBeginsTheSameEpisodes(t *testing.T) {
 			if d.Approved || d.Code == "" {
 				t.Fatalf("%s: %+v", name, d)
 			}
-			return told(g), moved(g), g.Factor(sec, ask(1))
+			return eventsOf(g), moved(g), g.Factor(sec, ask(1))
 		}
 		if limits.MaxDailyCalls > 0 || limits.CallsPerMinute > 0 {
 			run = func(wait bool) (events, moves []string, factor float64) {
@@ -343,7 +343,7 @@ func TestARefusalOnTheWaitingPathBeginsTheSameEpisodes(t *testing.T) {
 				} else {
 					g.Approve(sec, ask(90))
 				}
-				return told(g), moved(g), g.Factor(sec, ask(1))
+				return eventsOf(g), moved(g), g.Factor(sec, ask(1))
 			}
 		}
 		events, moves, factor := run(false)
@@ -389,7 +389,7 @@ func TestRetryInCountsTheQueue(t *testing.T) {
 	} {
 		g := queued(c.more)
 		r := tenant(c.tenant, c.priority)
-		if c.priority == 0 { // others overtake: they are told of the bucket and the queue
+		if c.priority == 0 { // others overtake: their wait is that of the bucket and the queue
 			if d := g.Approve(0, r); d.Approved || d.RetryIn != c.want {
 				t.Errorf("%s: at once: %+v, want a retry in %v", name, d, c.want)
 			}

@@ -7,7 +7,7 @@ import (
 
 // Reservation is a request that waits in a queue of its caller's, such as that of a
 // headway.Governor, for which it is a headway.Budget. It holds nothing until Reserve
-// succeeds. Whoever made it ends it: by the permit, or by Leave.
+// succeeds. Its maker ends it: by the permit, or by Leave.
 type Reservation interface {
 	// Tenant is whose share the request counts against, and Weight its weight.
 	Tenant() string
@@ -42,7 +42,7 @@ type Reservation interface {
 	Leave()
 }
 
-// Waker is told when budgets may have room again, also when nothing has changed for it.
+// Waker is woken when budgets may have room again, also when nothing has changed for it.
 type Waker interface{ Wake() }
 
 // Place is a request that waits elsewhere: this governor does not order it, but

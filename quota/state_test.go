@@ -17,7 +17,7 @@ func TestExceedingTheLimitThrottlesOnceAndRecoveryResumesOnceWithNobodyAsking(t 
 		refused(t, g, 0, ask(1), quota.CodeThrottled)
 	}
 	refused(t, g, sec/2, ask(1), quota.CodeThrottled)
-	same(t, "events", told(g), []string{"0s rate:throttle model m"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle model m"})
 	// Nobody asks; the shell's one timer fires when the governor says. One call
 	// is there after a second; a tick later there is one to spare.
 	at, ok := g.NextTransition(sec)
@@ -25,17 +25,17 @@ func TestExceedingTheLimitThrottlesOnceAndRecoveryResumesOnceWithNobodyAsking(t 
 		t.Fatalf("next transition at %v, %v", at, ok)
 	}
 	g.Advance(at - 1)
-	same(t, "events before", told(g), []string{})
+	same(t, "events before", eventsOf(g), []string{})
 	g.Advance(at)
-	same(t, "events", told(g), []string{"2s rate:resume model m"})
+	same(t, "events", eventsOf(g), []string{"2s rate:resume model m"})
 	g.Advance(at + minute)
-	same(t, "events long after", told(g), []string{})
-	// The next episode is told of again, however late one looks.
+	same(t, "events long after", eventsOf(g), []string{})
+	// The next episode is reported again, however late one looks.
 	for range 4 {
 		g.Approve(2*minute, ask(1))
 	}
 	g.Advance(time.Hour)
-	same(t, "the next episode", told(g), []string{"2m0s rate:throttle model m", "2m2s rate:resume model m"})
+	same(t, "the next episode", eventsOf(g), []string{"2m0s rate:throttle model m", "2m2s rate:resume model m"})
 }
 
 func TestAnEpisodeGoesOnWhileEveryTokenIsTakenAtOnce(t *testing.T) {
@@ -52,7 +52,7 @@ func TestAnEpisodeGoesOnWhileEveryTokenIsTakenAtOnce(t *testing.T) {
 		}
 	}
 	g.Advance(time.Hour)
-	same(t, "events", told(g), []string{"0s rate:throttle model m", "1m2s rate:resume model m"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle model m", "1m2s rate:resume model m"})
 }
 
 func TestTheGlobalScopeHasItsOwnEpisode(t *testing.T) {
@@ -88,7 +88,7 @@ func TestWhatIsHeldBackIsOneEpisodeOfTheGlobalScope(t *testing.T) {
 		t.Errorf("next transition at %v, %v", at, ok)
 	}
 	g.Advance(time.Hour)
-	same(t, "events", told(g), []string{"0s rate:throttle global", "42s rate:resume global"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle global", "42s rate:resume global"})
 	same(t, "moves", moved(g), []string{"0s global: normal>throttle held_back", "42s global: throttle>normal resume"})
 	if s := g.Statistics(); s.Denied != 3 || s.Throttles != 1 || s.Resumes != 1 {
 		t.Errorf("%+v", s)
@@ -102,12 +102,12 @@ func TestABucketThatIsEmptyOutlastsWhatIsHeldBack(t *testing.T) {
 	refused(t, g, 0, ask(1), quota.CodeGlobalLimit)
 	g.HoldBack(0, quota.Request{Model: "unknown"}, time.Hour) // which is none of ours
 	g.Advance(time.Hour)
-	same(t, "events", told(g), []string{"0s rate:throttle global", "1s rate:resume global"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle global", "1s rate:resume global"})
 	capped := governor(t, quota.Config{Global: quota.Limits{MaxDailyCalls: 1}, Models: map[string]quota.Model{"m": {}}})
 	approve(t, capped, 0, ask(1))
 	capped.HoldBack(0, ask(1), sec)
 	capped.Advance(sec)
-	same(t, "events of a day that is used up", told(capped), []string{"0s llm:quota_exhausted global"})
+	same(t, "events of a day that is used up", eventsOf(capped), []string{"0s llm:quota_exhausted global"})
 }
 
 // The scenarios of the mission: each a list of calls with what they move.
@@ -204,7 +204,7 @@ func TestMultipleResumesAreSuppressed(t *testing.T) {
 	for at := 6 * sec; at < 5*minute; at += sec / 4 {
 		g.Advance(at)
 	}
-	same(t, "events", told(g), []string{"0s rate:throttle model m", "8s rate:resume model m"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle model m", "8s rate:resume model m"})
 }
 
 func TestARefundResumesAtOnce(t *testing.T) {
@@ -212,7 +212,7 @@ func TestARefundResumesAtOnce(t *testing.T) {
 	p := approve(t, g, 0, ask(100)).Permit
 	refused(t, g, 0, ask(50), quota.CodeThrottled)
 	settle(t, g, sec, p, 10)
-	same(t, "events", told(g), []string{"0s rate:throttle model m", "1s rate:resume model m"})
+	same(t, "events", eventsOf(g), []string{"0s rate:throttle model m", "1s rate:resume model m"})
 	approve(t, g, sec, ask(50))
 }
 
@@ -290,13 +290,13 @@ func TestTheScaleFactorFollowsPressureAndReturnsInSteps(t *testing.T) {
 	for _, e := range events {
 		if e.Type == quota.EventAdaptiveScale {
 			if e.Factor == last {
-				t.Errorf("the same factor %v is told twice", last)
+				t.Errorf("the same factor %v is reported twice", last)
 			}
 			last = e.Factor
 		}
 	}
 	if last != 1 {
-		t.Errorf("the last factor told is %v", last)
+		t.Errorf("the last factor reported is %v", last)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// TestEveryVerbLetsHappenWhatIsDue: a permit expires however time is first told.
+// TestEveryVerbLetsHappenWhatIsDue: a permit expires by whatever call the time is first given.
 func TestEveryVerbLetsHappenWhatIsDue(t *testing.T) {
 	const late = 31 * sec
 	c := oneModel(quota.Limits{TokensPerMinute: 1000})

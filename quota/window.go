@@ -145,7 +145,7 @@ type calendar struct {
 	end   time.Duration
 }
 
-// anchor reads the calendar anew. origin is the wall-clock instant of zero.
+// anchor reads the calendar again. origin is the wall-clock instant of zero.
 func (c *calendar) anchor(origin time.Time, now time.Duration) {
 	day := civilDay(origin.Add(now), c.zone)
 	if day > c.day {

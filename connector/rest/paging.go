@@ -19,7 +19,7 @@ import (
 // maxCursor bounds a cursor in bytes; no provider accepts longer URLs.
 const maxCursor = 16 << 10
 
-var errCursor = errors.New("the stored cursor is of another kind of paging than the connection's file: after such a change the stream has to start anew")
+var errCursor = errors.New("the stored cursor is of another kind of paging than the connection's file: after such a change the stream has to start again")
 
 // errSamePage says that a page number or an offset did not move the list.
 var errSamePage = errors.New("the page has the same records as the page before: is the name of the paging parameter right?")

@@ -128,7 +128,7 @@ func (m section) cors(c *Config) {
 }
 
 // collections reads what is collected when. The files themselves are read by
-// whoever collects.
+// the scheduler.
 func (m section) collections() *Collections {
 	c := &Collections{Schedule: DefaultSchedule, Running: DefaultRunning}
 	m.Text("dir", &c.Dir)

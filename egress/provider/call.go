@@ -23,7 +23,7 @@ type Call struct {
 	// Stream says that the answer is to come in pieces.
 	Stream bool
 	// MaxTokens is the request's own bound on its output, for all its answers
-	// together, from 0 (none is told) to [quota.MaxTokens].
+	// together, from 0 (none is given) to [quota.MaxTokens].
 	MaxTokens int64
 	// Choices is how many answers are asked for, at least 1.
 	Choices int64
@@ -160,7 +160,7 @@ func (r *reading) form(body []byte, file int64) error {
 const (
 	// An image at OpenAI is 85 tokens in low detail and in high detail 85 more than
 	// 170 for each tile of 512 pixels: 765 for 1024x1024, 1105 for 2048x4096, as
-	// its guide to vision works out. Untold detail is the former.
+	// its guide to vision works out. Without a detail it is the former.
 	imageLow, imageAuto, imageHigh = 85, 765, 1105
 	// One at Anthropic is width x height / 750, scaled down to about 1,600 first.
 	imageAnthropic = 1600

@@ -22,7 +22,7 @@ const (
 	//   - go-genai reads no header at all and retries only when its caller asked
 	//     for that, after 1 to 60 s of its own.
 	// So beyond the minute that most agree on they are asked not to, and their caller
-	// decides. Whoever comes back early is refused again, at no cost upstream.
+	// decides. A client that comes back early is refused again, at no cost upstream.
 	maxRetry = time.Minute
 	// maxWait bounds the wait that is announced; a longer one counts as never.
 	maxWait = 366 * 24 * time.Hour

@@ -87,7 +87,7 @@ func TestRefusalsTellWhenToComeBack(t *testing.T) {
 	}
 }
 
-// What Headway refuses, another Headway (or whoever reads signals) takes for what
+// What Headway refuses, another Headway (or another reader of signals) takes for what
 // it is.
 func TestRefusalsAreReadAsWhatTheyAre(t *testing.T) {
 	for _, api := range provider.APIs() {
@@ -114,7 +114,7 @@ func TestRefusalsAreReadAsWhatTheyAre(t *testing.T) {
 			if want := c.exhausted && api != provider.HTTP; s.Class != c.class || s.Exhausted != want {
 				t.Errorf("%s %s: %v, exhausted %v", api, name, s.Class, s.Exhausted)
 			}
-			if told := c.r.RetryIn > 0; s.HasRetryAfter != told || told && s.RetryAfter != c.r.RetryIn {
+			if given := c.r.RetryIn > 0; s.HasRetryAfter != given || given && s.RetryAfter != c.r.RetryIn {
 				t.Errorf("%s %s: a wait of %v, %v", api, name, s.RetryAfter, s.HasRetryAfter)
 			}
 			kind := "application/json"

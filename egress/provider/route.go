@@ -36,7 +36,7 @@ func (r *Route) verb() bool { return strings.Contains(r.Path, "{model}:") }
 // unknown is every call that no route is for.
 var unknown = Route{Media: true}
 
-// modelRoutes are the calls of all APIs of language models. They are told apart by
+// modelRoutes are the calls of all APIs of language models. They are distinguished by
 // the ends of their paths, because those who copy an API serve it under prefixes
 // of their own: /openai/v1, /api/v1, /v1beta/openai, /anthropic.
 var modelRoutes = routes()

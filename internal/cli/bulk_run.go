@@ -303,9 +303,9 @@ func drainable(parent context.Context, s *screen) (ctx context.Context, abort <-
 	}
 }
 
-// exitOfLoad is the exit that a load's end stands for. A pipe cannot be gone on
-// with: who runs the command again at once sends every row again, so the code is
-// not the one that asks for it.
+// exitOfLoad is the exit that a load's end stands for. A load from a
+// pipe cannot be resumed: to run the command again at once would send every row
+// again, so the code is not the one that asks for it.
 func exitOfLoad(sum bulk.Summary, err error, pipe bool) error {
 	shown := sum.Load != ""
 	switch sum.State {

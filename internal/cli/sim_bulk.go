@@ -146,7 +146,7 @@ func bulkText(r *sim.BulkResult) string {
 		{"throttled per 1000", decimal(r.ThrottledPer1000, 2, ""), "batches served"},
 		{"parallelism mean", decimal(&r.ParallelismMean, 2, ""), "batches in flight"},
 		{"parallelism max", strconv.Itoa(r.ParallelismMax), ""},
-		{"retry-after", decimal(&r.RetryAfterS, 0, " s"), "waited as told, over all users"},
+		{"retry-after", decimal(&r.RetryAfterS, 0, " s"), "waited for Retry-After, over all users"},
 		{"longest retry-after", decimal(&r.LongestRetryAfterS, 0, " s"), ""},
 	}
 	for i, u := range r.Users {

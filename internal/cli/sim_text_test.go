@@ -90,7 +90,7 @@ throttled            2          refused by a limit
 throttled per 1000   111.10     batches served
 parallelism mean     3.46       batches in flight
 parallelism max      9
-retry-after          7 s        waited as told, over all users
+retry-after          7 s        waited for Retry-After, over all users
 longest retry-after  5 s
 user 1               600 rows   12 batches, 2 throttled, parallelism 2.00 mean and 5 max, 7 s of retry-after
 user 2               400 rows   8 batches, 0 throttled, parallelism 1.46 mean and 4 max, 0 s of retry-after

@@ -214,7 +214,7 @@ func TestTheSummarySaysWhatBoundTheRun(t *testing.T) {
 	}
 }
 
-// One mistake in five files: whoever has read one error can read them all.
+// One mistake in five files: a person who has read one error can read them all.
 func TestTheSameMistakeReadsTheSameInEveryFile(t *testing.T) {
 	t.Setenv("HEADWAY_TEST_TOKEN", "hunter2")
 	type file struct {

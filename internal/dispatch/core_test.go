@@ -386,7 +386,7 @@ func TestARetryHasAttemptsAndABudget(t *testing.T) {
 	}
 }
 
-func TestPatienceEnds(t *testing.T) {
+func TestAStallEndsTheLoad(t *testing.T) {
 	c := newCore(t, dispatch.Params{FirstRows: 1, Law: control.ParallelismParams{Max: 1}}, 1)
 	offer(c, 0, 0, 2)
 	sent, _ := send(c, 0)

@@ -23,7 +23,7 @@ type Core struct {
 	cooldown time.Duration // no attempt before this
 	backoff  Backoff
 	report   rateReport
-	heard    []control.Fact // the limits that responses told of
+	heard    []control.Fact // the limits that responses advertised
 
 	inFlight    int32
 	cooldownWhy reason.Pressure

@@ -10,7 +10,7 @@ import (
 // maxHeard is how many advertised limits are remembered: more than any provider has.
 const maxHeard = 8
 
-// hear remembers what limits responses told of, whatever the law makes of them.
+// hear remembers the limits that responses advertised, whatever the law makes of them.
 func (c *Core) hear(facts []control.Fact) {
 	for i := range facts {
 		f := &facts[i]
@@ -37,7 +37,7 @@ func (c *Core) hear(facts []control.Fact) {
 }
 
 // Limits appends what is known of the provider's limits: those that the law found,
-// and those that responses told of.
+// and those that responses advertised.
 func (c *Core) Limits(to []control.Limit) []control.Limit {
 	if law, ok := c.law.(control.Limiter); ok {
 		to = law.Limits(to)

@@ -264,7 +264,7 @@ func TestOptionsThatCannotBindAreRefused(t *testing.T) {
 	}
 }
 
-// TestZeroIsNoLimit: whoever writes 0 may mean "nothing", so it is refused.
+// TestZeroIsNoLimit: a person who writes 0 may mean "nothing", so it is refused.
 func TestZeroIsNoLimit(t *testing.T) {
 	limits := []string{
 		"calls_per_minute", "burst", "refill_per_second", "tokens_per_minute", "token_burst", "input_tokens_per_minute",

@@ -20,7 +20,7 @@
 // The keys are those of [quota.Config] in lower case with underscores, lengths
 // of time are written as 250ms, 1m or 24h, and two switches are said positively:
 // adaptive_scaling and forecast, both true by default. A limit that is left out
-// means no limit. A limit of 0 is refused: whoever writes it may mean "nothing".
+// means no limit. A limit of 0 is refused: a person who writes it may mean "nothing".
 //
 // To change a governor that runs, use a patch ([quota.Governor.UpdateConfig])
 // instead. The package keeps no state and reads no file, clock or environment:

@@ -9,7 +9,7 @@
 //
 // Daily use survives a restart when there is a [Store]. The store never holds
 // less than what was handed out: before an approval leaves that goes beyond
-// what is stored for one of its scopes, the store is told the use and a lease of
+// what is stored for one of its scopes, the store gets the use and a lease of
 // a 64th of the daily cap on top. So most approvals cost no write, and a process
 // that is killed forgets nothing; it loses the unused rest of its lease, less
 // than a 64th of the cap, until the day turns. [Governor.Close] stores the exact

@@ -70,7 +70,7 @@ func ExampleGovernor_Subscribe() {
 	case e := <-resumed:
 		fmt.Println(e)
 	case <-time.After(time.Minute):
-		fmt.Println("never told")
+		fmt.Println("never called")
 	}
 	// Output:
 	// rate:resume model small

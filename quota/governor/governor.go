@@ -51,11 +51,11 @@ type Governor struct {
 	telling     bool
 	lost        uint64
 
-	saving      sync.Mutex // one save at a time; taken before mu
-	saves       atomic.Int64
-	saveFailed  atomic.Int64
-	approvals   atomic.Int64
-	latencyTold atomic.Int64 // nanoseconds in all
+	saving     sync.Mutex // one save at a time; taken before mu
+	saves      atomic.Int64
+	saveFailed atomic.Int64
+	approvals  atomic.Int64
+	latencySum atomic.Int64 // nanoseconds in all
 }
 
 // clock reads the time since the origin, monotonic, and the wall clock.
@@ -151,7 +151,7 @@ func (g *Governor) handOut(asked time.Duration, at time.Time, d quota.Decision, 
 	}
 	now, _ := g.clock()
 	g.approvals.Add(1)
-	g.latencyTold.Add(int64(max(0, now-asked)))
+	g.latencySum.Add(int64(max(0, now-asked)))
 	return d, nil
 }
 

@@ -389,13 +389,13 @@ func TestSubscribersHearInOrderOutsideTheLockUntilTheyCancel(t *testing.T) {
 		if !slices.IsSorted(seqs) || len(slices.Compact(slices.Clone(seqs))) != len(seqs) || len(seqs) < 4 {
 			t.Errorf("%d events, in order %v", len(seqs), slices.IsSorted(seqs))
 		}
-		told := len(seqs)
+		before := len(seqs)
 		cancel()
 		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if len(seqs) != told {
-			t.Error("told after cancel")
+		if len(seqs) != before {
+			t.Error("called after cancel")
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 // Reserve makes a reservation for a request that waits elsewhere, such as in the queue
 // of a headway.Governor, so that it stands in one queue for all that it needs. By is
-// told of room, until the reservation ends. The error is that of [Governor.Approve],
+// woken when there may be room, until the reservation ends. The error is that of [Governor.Approve],
 // for what no wait helps.
 func (g *Governor) Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error) {
 	g.mu.Lock()
@@ -191,7 +191,7 @@ func (r *reservation) end() {
 	}
 }
 
-// waker is told of room while it has reservations.
+// waker is woken when there may be room, while it has reservations.
 type waker struct {
 	by quota.Waker
 	n  int
@@ -213,7 +213,7 @@ type awaking struct {
 	rest  []waker
 }
 
-// waking is who is to be told that there may be room, with the lock held.
+// waking is who is to be woken because there may be room, with the lock held.
 func (g *Governor) waking() (w awaking) {
 	if len(g.wakers) > 0 {
 		w.first = g.wakers[0].by

@@ -165,7 +165,7 @@ func (g *Governor) Statistics() Statistics {
 		t.Models[name] = Calls{m.Ledger.Approved, m.Ledger.Denied}
 	}
 	if n := g.approvals.Load(); n > 0 {
-		t.MeanApprovalLatency = time.Duration(g.latencyTold.Load() / n)
+		t.MeanApprovalLatency = time.Duration(g.latencySum.Load() / n)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 // waiter is one who waits in ApproveWait.
 type waiter struct {
-	done chan outcome // capacity 1, sent to once, by whoever takes it out of waiting
+	done chan outcome // capacity 1, sent to once, by the one that takes it out of waiting
 }
 
 // outcome is how a wait ended.
@@ -34,9 +34,9 @@ func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Deci
 	if err := ctx.Err(); err != nil {
 		return quota.Decision{}, gaveUp(err)
 	}
-	patience := g.maxWait
+	maxWait := g.maxWait
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(deadline))
+		maxWait = min(maxWait, time.Until(deadline))
 	}
 	g.mu.Lock()
 	now := g.now()
@@ -45,7 +45,7 @@ func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Deci
 		return quota.Decision{}, closed()
 	}
 	// Strictly before, so that an approval never meets the end of its context.
-	id, d := g.core.Enqueue(now, r, now+max(patience-1, 1))
+	id, d := g.core.Enqueue(now, r, now+max(maxWait-1, 1))
 	if id == 0 {
 		at := g.at(now)
 		g.settled(now)

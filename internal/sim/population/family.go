@@ -15,7 +15,7 @@ const (
 	ClientsApart  Family = "clients-apart"  // clients that do not talk to each other
 	Concurrency   Family = "concurrency"    // attempts under way
 	Cost          Family = "cost"           // units of cost in a window
-	FixedWindow   Family = "fixed-window"   // attempts in a window that begins anew
+	FixedWindow   Family = "fixed-window"   // attempts in a window that begins again
 	SeveralLimits Family = "several-limits" // two or three at once
 	OpenArrivals  Family = "open-arrivals"  // work that arrives on its own
 	Outage        Family = "outage"         // a provider that is away for a while
