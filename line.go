@@ -323,7 +323,7 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 			}
 		}
 	case l.next != self && alarm >= l.alarm:
-		return moves // it goes off early, and is set anew then
+		return moves // it goes off early, and is set again then
 	}
 	if l.alarm = alarm; l.next != self {
 		l.next.notify()

@@ -28,7 +28,7 @@ func TestDaysAreNumbered(t *testing.T) {
 	}
 }
 
-// A calendar anchored anew, for a clock that was set and for an instant at which it
+// A calendar anchored again, for a clock that was set and for an instant at which it
 // turns.
 func TestACalendarOnlyGoesForward(t *testing.T) {
 	midday := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)

@@ -13,7 +13,7 @@ import (
 )
 
 // row is one call at an instant, and all that came of it: the answer, then what moved,
-// then what was told, each after a semicolon. Moves and events that are of an earlier
+// then what was said, each after a semicolon. Moves and events that are of an earlier
 // instant say which.
 type row struct {
 	at   time.Duration
@@ -44,7 +44,7 @@ func runs(t *testing.T, c quota.Config, rows []row) {
 	}
 }
 
-// news takes moves and events. A refusal is told by the answer already.
+// news takes moves and events. A refusal is in the answer already.
 func (p *play) news(now time.Duration) (all []string) {
 	when := func(at time.Duration) string {
 		if at == now {

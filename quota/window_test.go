@@ -153,6 +153,6 @@ func TestAWindowHeadsForItsEnd(t *testing.T) {
 		t.Error("it is worked out once a part")
 	}
 	if idle(w, 1); w.heads(1000) {
-		t.Error("it is worked out anew in the next part")
+		t.Error("it is worked out again in the next part")
 	}
 }
