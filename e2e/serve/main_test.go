@@ -177,7 +177,7 @@ func TestReloadAndStop(t *testing.T) {
 	}
 	configuration(t, dir, upstream, "    quota: {global: {max_daily_calls: lots}}\n")
 	p.Signal(t, syscall.SIGHUP)
-	p.Await(t, &p.Stderr, `max_daily_calls is \"lots\"`)
+	p.Await(t, &p.Stderr, `max_daily_calls: is \"lots\"`)
 	if code := call(t.Context(), url); code != 200 {
 		t.Errorf("after a bad reload: %d", code)
 	}
