@@ -1,14 +1,15 @@
 package target
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/textproto"
-	"sync"
+	"net/url"
+	"strings"
 
 	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/headway-go/headway/internal/httpauth"
 )
 
 // Auth is how a credential is sent. The zero value sends none.
@@ -24,8 +25,8 @@ type Auth struct {
 
 // OAuth2 says how an access token is got, with client credentials.
 type OAuth2 struct {
-	TokenURL     string
-	ClientID     string
+	TokenURL     *url.URL
+	ClientID     Secret
 	ClientSecret Secret
 	Scopes       []string
 }
@@ -53,11 +54,8 @@ func (s section) auth() (a Auth) {
 	if o := s.below("oauth2"); o.Section != nil {
 		kinds++
 		a = Auth{Header: "Authorization", OAuth2: &OAuth2{
-			ClientID: o.Value("client_id").Reveal(), ClientSecret: o.secret("client_secret"), Scopes: o.Texts("scopes"),
+			TokenURL: o.url("token_url"), ClientID: o.Value("client_id"), ClientSecret: o.secret("client_secret"), Scopes: o.Texts("scopes"),
 		}}
-		if u := o.url("token_url"); u != nil {
-			a.OAuth2.TokenURL = u.String()
-		}
 		o.Done()
 	}
 	s.Take("bearer")
@@ -77,17 +75,17 @@ func (s section) secret(key string) Secret {
 // credential puts one identity's credential on requests.
 type credential struct {
 	auth   Auth
-	client *http.Client
-	turn   chan struct{} // holds a value while nobody asks for a token
-
-	mu     sync.Mutex
-	token  *oauth2.Token
-	worked bool // the token was accepted
+	tokens *httpauth.Tokens // nil without OAuth2
 }
 
 func newCredential(a Auth, client *http.Client) *credential {
-	c := &credential{auth: a, client: client, turn: make(chan struct{}, 1)}
-	c.turn <- struct{}{}
+	c := &credential{auth: a}
+	if o := a.OAuth2; o != nil {
+		c.tokens = httpauth.New(&httpauth.OAuth2{
+			TokenURL: o.TokenURL, Grant: httpauth.ClientCredentials, Scopes: o.Scopes,
+			ClientID: o.ClientID, ClientSecret: o.ClientSecret,
+		}, client)
+	}
 	return c
 }
 
@@ -95,12 +93,16 @@ func newCredential(a Auth, client *http.Client) *credential {
 func (c *credential) set(req *http.Request) error {
 	switch {
 	case c.auth.Header == "":
-	case c.auth.OAuth2 != nil:
-		token, err := c.access(req.Context())
-		if err != nil {
-			return err
+	case c.tokens != nil:
+		token, err := c.tokens.Token(req.Context())
+		switch {
+		case err == nil:
+		case req.Context().Err() != nil:
+			return req.Context().Err()
+		default:
+			return tokenError{err}
 		}
-		req.Header.Set(c.auth.Header, "Bearer "+token)
+		req.Header.Set(c.auth.Header, bearer+token)
 	case c.auth.Scheme == "Basic":
 		req.SetBasicAuth(c.auth.Username, c.auth.Value.Reveal())
 	case c.auth.Scheme != "":
@@ -111,56 +113,20 @@ func (c *credential) set(req *http.Request) error {
 	return nil
 }
 
-// access gives a token that is valid now; one goroutine asks, others wait.
-func (c *credential) access(ctx context.Context) (string, error) {
-	select {
-	case <-c.turn:
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	defer func() { c.turn <- struct{}{} }()
-	c.mu.Lock()
-	have := c.token
-	c.mu.Unlock()
-	if have.Valid() {
-		return have.AccessToken, nil
-	}
-	o := c.auth.OAuth2
-	config := clientcredentials.Config{ClientID: o.ClientID, ClientSecret: o.ClientSecret.Reveal(), TokenURL: o.TokenURL, Scopes: o.Scopes}
-	token, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, c.client))
-	if err != nil {
-		return "", tokenError{err}
-	}
-	c.mu.Lock()
-	c.token, c.worked = token, false
-	c.mu.Unlock()
-	return token.AccessToken, nil
-}
+const bearer = "Bearer "
 
-// accepted notes that the server took what was sent as a credential.
-func (c *credential) accepted(sent string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.token != nil && "Bearer "+c.token.AccessToken == sent {
-		c.worked = true
-	}
-}
-
-// refused notes a 401, and reports whether another token may be taken: one that
-// had worked has expired early, and one that is not the newest is no news. A new
-// token that is refused says that the credential is.
-func (c *credential) refused(sent string) (again bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.auth.OAuth2 == nil:
+// answered notes whether the server took the credential of a request, and reports
+// whether another one, for a token that it refused, may do better.
+func (c *credential) answered(req *http.Request, status int) (again bool) {
+	if c.tokens == nil {
 		return false
-	case c.token == nil || "Bearer "+c.token.AccessToken != sent:
-		return true
 	}
-	again = c.worked
-	c.token = nil
-	return again
+	token := strings.TrimPrefix(req.Header.Get(c.auth.Header), bearer)
+	if status == http.StatusUnauthorized {
+		return c.tokens.Refused(req.Context(), token)
+	}
+	c.tokens.Accepted(req.Context(), token)
+	return false
 }
 
 // tokenError is a token endpoint's refusal, without its answer: that may hold

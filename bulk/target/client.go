@@ -109,9 +109,7 @@ func (t *Target) Send(ctx context.Context, identity int, b bulk.Batch) bulk.Outc
 	}
 	a.body = t.secrets(identity, req).blank(a.body)
 	o := t.read(ctx, a, len(b.Rows)-len(refused))
-	if a.status != http.StatusUnauthorized {
-		credential.accepted(req.Header.Get("Authorization"))
-	} else if credential.refused(req.Header.Get("Authorization")) {
+	if credential.answered(req, a.status) {
 		o.Class, o.Reason = reason.Failed, reason.ServerError // another token will do
 	}
 	o = merge(o, refused, len(b.Rows))

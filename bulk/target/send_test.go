@@ -358,6 +358,14 @@ func TestTokensAreGotAndRenewed(t *testing.T) {
 	if o := to.Send(t.Context(), 0, batch(`{}`)); o.Reason != reason.Unauthorized {
 		t.Errorf("a new token that is refused: %+v", o)
 	}
+	// The very first token may be refused too: one other is asked for, and no third.
+	bad["Bearer t4"], bad["Bearer t5"], tokens = true, true, 3
+	first := parse(t, strings.ReplaceAll(file, "URL", url)).Target(client)
+	for i, want := range []reason.Class{reason.Failed, reason.Rejected, reason.Rejected} {
+		if o := first.Send(t.Context(), 0, batch(`{}`)); o.Class != want || tokens != min(4+i, 5) {
+			t.Errorf("batch %d with tokens that are refused: %+v after %d tokens", i, o, tokens)
+		}
+	}
 	none := parse(t, strings.ReplaceAll(strings.ReplaceAll(file, "URL/token", "URL/rows"), "URL", url)).Target(client)
 	if o := none.Send(t.Context(), 0, batch(`{}`)); o.Class == reason.OK || o.Doubt || strings.Contains(o.Err.Error(), canary) {
 		t.Errorf("no token: %+v", o)

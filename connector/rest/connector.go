@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/httpauth"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -23,7 +24,7 @@ type Connector struct {
 	config  *Config
 	origin  origin
 	streams map[string]*Stream
-	tokens  *tokens // nil without OAuth2
+	tokens  *httpauth.Tokens // nil without OAuth2
 }
 
 var _ connector.Connector = (*Connector)(nil)
@@ -38,9 +39,7 @@ type Option func(*Connector)
 func TokenClient(client *http.Client) Option {
 	return func(c *Connector) {
 		if c.tokens != nil && client != nil {
-			keep := c.tokens.keep
-			c.tokens = newTokens(c.config.Provider.Auth.OAuth2, client)
-			c.tokens.keep = keep
+			c.tokens.Use(client)
 		}
 	}
 }
@@ -61,7 +60,7 @@ func New(cfg *Config, options ...Option) (*Connector, error) {
 	}
 	if o := cfg.Provider.Auth.OAuth2; o != nil {
 		timeout := cmp.Or(cfg.Provider.Timeout, DefaultTimeout)
-		c.tokens = newTokens(o, &http.Client{Timeout: timeout})
+		c.tokens = httpauth.New((*httpauth.OAuth2)(o), &http.Client{Timeout: timeout})
 	}
 	for _, option := range options {
 		option(c)
@@ -282,7 +281,7 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 	if err == nil && next != "" {
 		var renewed []string
 		if c.tokens != nil {
-			renewed = c.tokens.secrets(ctx)
+			renewed = c.tokens.Secrets(ctx)
 		}
 		if auth.echoed(next, req, renewed) {
 			err = errEcho
@@ -329,14 +328,14 @@ func (c *Connector) send(ctx context.Context, call connector.Caller, u *url.URL,
 		}
 		token := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
 		f, failed := errors.AsType[*connector.Failure](err)
-		if failed && f.Reason == reason.Unauthorized && c.tokens.refused(ctx, token) && sent == 0 {
+		if failed && f.Reason == reason.Unauthorized && c.tokens.Refused(ctx, token) && sent == 0 {
 			sent = max(1, f.Attempts)
 			continue
 		}
 		if failed {
 			f.Attempts += sent
 		} else if err == nil {
-			c.tokens.accepted(ctx, token)
+			c.tokens.Accepted(ctx, token)
 		}
 		return req, res, err
 	}

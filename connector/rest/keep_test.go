@@ -77,11 +77,20 @@ func keptIn(t *testing.T, path string) string {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("%s has mode %v, want 0600", path, info.Mode())
 	}
-	k, err := readKept(path)
+	return kept(t, path)["refresh_token"]
+}
+
+// kept is the content of a token's file.
+func kept(t *testing.T, path string) (k map[string]string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k.RefreshToken
+	return k
 }
 
 func TestARotatedRefreshTokenOutlivesTheProcess(t *testing.T) {
@@ -99,7 +108,7 @@ func TestARotatedRefreshTokenOutlivesTheProcess(t *testing.T) {
 	// A token that its owner replaced in the connection goes first.
 	o.valid = "from the owner"
 	c := keeping(t, s.URL, state, "")
-	c.tokens.config.RefreshToken = configfile.NewSecret("x", "from the owner")
+	c.config.Provider.Auth.OAuth2.RefreshToken = configfile.NewSecret("x", "from the owner")
 	if _, err := list(t, c, call); err != nil {
 		t.Errorf("the owner's new token: %v", err)
 	}
@@ -137,12 +146,19 @@ func TestProcessesShareARotatedToken(t *testing.T) {
 
 // A process that was killed between writing the token and putting it in place.
 func TestATokenThatWasNotPutInPlaceYetCounts(t *testing.T) {
-	o := &rotating{valid: "newest"}
+	o := &rotating{}
 	s, call := serve(t, o.ServeHTTP)
 	state := filepath.Join(t.TempDir(), "state.db")
+	o.valid = canary
+	if _, err := list(t, keeping(t, s.URL, state, ""), call); err != nil {
+		t.Fatal(err)
+	}
+	k := kept(t, state+".test.oauth")
 	c := keeping(t, s.URL, state, "")
+	o.valid, o.tokens = "newest", 0
 	for path, token := range map[string]string{".test.oauth": "older", ".test.oauth.new": "newest"} {
-		b, err := json.Marshal(keptToken{Of: c.tokens.config.of(), RefreshToken: token})
+		k["refresh_token"] = token
+		b, err := json.Marshal(k)
 		if err == nil {
 			err = os.WriteFile(state+path, b, 0o600)
 		}
@@ -154,7 +170,7 @@ func TestATokenThatWasNotPutInPlaceYetCounts(t *testing.T) {
 		t.Errorf("got %v, %d used twice", err, o.reused)
 	}
 	// Room that was reserved and not filled is not a token.
-	if err := os.WriteFile(state+".test.oauth.new", make([]byte, tokenRoom), 0o600); err != nil {
+	if err := os.WriteFile(state+".test.oauth.new", make([]byte, 32<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := list(t, keeping(t, s.URL, state, ""), call); err != nil || o.reused != 0 {
@@ -196,7 +212,7 @@ func TestAFullDiskUsesNoTokenUp(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.db")
 	c := keeping(t, s.URL, state, "")
 	d := &failing{write: syscall.ENOSPC}
-	c.tokens.keep.disk = d
+	c.tokens.Keep(state+".test.oauth", d)
 	for range 2 {
 		_, err := list(t, c, call)
 		f, ok := errors.AsType[*connector.Failure](err)
@@ -263,7 +279,7 @@ func TestARotationWhoseAnswerIsLostIsSaid(t *testing.T) {
 	// The owner authorizes again.
 	o.valid = "from the owner"
 	c := keeping(t, s.URL, state, "")
-	c.tokens.config.RefreshToken = configfile.NewSecret("x", "from the owner")
+	c.config.Provider.Auth.OAuth2.RefreshToken = configfile.NewSecret("x", "from the owner")
 	if _, err := list(t, c, call); err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func TestOAuth2EndpointThatCannotBeReached(t *testing.T) {
 func TestOAuth2EndpointThatSpeaksNoTLS(t *testing.T) {
 	s, call := serve(t, http.NotFound)
 	conn := oauthConnector(t, s.URL, "client_secret: ${TOKEN}")
-	conn.tokens.config.TokenURL.Scheme = "https"
+	conn.config.Provider.Auth.OAuth2.TokenURL.Scheme = "https"
 	_, err := list(t, conn, call)
 	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.WrongScheme || !strings.Contains(err.Error(), "token_url has the wrong scheme") {
 		t.Errorf("got %v", err)

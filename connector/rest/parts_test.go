@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/internal/configfile"
-	"golang.org/x/oauth2"
 )
 
 // scalar is a value as a file has it.
@@ -135,38 +134,5 @@ func TestThePageSizeIsNoPartOfAShape(t *testing.T) {
 	}
 	if got, want := r.parts(false), []string{"limit", "1", "per_page", "2", "q", "3"}; !slices.Equal(got, want) {
 		t.Errorf("with it %q, want %q", got, want)
-	}
-}
-
-func TestWhenARefusedTokenIsRenewed(t *testing.T) {
-	state := func(token *oauth2.Token, unproven bool) *tokens {
-		o := newTokens(&OAuth2{}, http.DefaultClient)
-		o.token, o.unproven = token, unproven
-		return o
-	}
-	mine := func() *oauth2.Token { return &oauth2.Token{AccessToken: "mine"} }
-	for _, tt := range []struct {
-		name        string
-		tokens      *tokens
-		renew, kept bool
-	}{
-		{"it is refused for the first time", state(mine(), false), true, false},
-		{"it took the place of one that was refused", state(mine(), true), false, true},
-		{"somebody has renewed it", state(&oauth2.Token{AccessToken: "newer"}, true), true, true},
-		{"somebody has dropped it", state(nil, true), true, false},
-	} {
-		if renew := tt.tokens.refused(t.Context(), "mine"); renew != tt.renew || (tt.tokens.token != nil) != tt.kept {
-			t.Errorf("%s: renew %v, token %v; want %v, kept %v", tt.name, renew, tt.tokens.token, tt.renew, tt.kept)
-		}
-	}
-	o := state(mine(), true)
-	if o.accepted(t.Context(), "other"); !o.unproven {
-		t.Error("another token was accepted, and this one is proven")
-	}
-	if o.accepted(t.Context(), "mine"); o.unproven {
-		t.Error("a token that was accepted is not proven")
-	}
-	if all := o.secrets(t.Context()); !slices.Contains(all, "mine") {
-		t.Errorf("the secrets in use are %d, without the token", len(all))
 	}
 }

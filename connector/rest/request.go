@@ -103,9 +103,9 @@ func (c *Connector) request(ctx context.Context, u *url.URL, shape Request) (*ht
 		}
 		req.URL.RawQuery = query + url.QueryEscape(auth.Name) + "=" + url.QueryEscape(auth.Secret.Reveal())
 	case OAuth2Auth:
-		token, err := c.tokens.get(ctx)
+		token, err := c.tokens.Token(ctx)
 		if err != nil {
-			return nil, err
+			return nil, auth.OAuth2.tokenFailure(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	case NoAuth:

@@ -1,4 +1,4 @@
-package rest
+package httpauth
 
 import (
 	"context"
@@ -18,23 +18,6 @@ import (
 	"github.com/headway-go/headway/internal/lockfile"
 )
 
-// KeepTokens has the refresh token that a provider rotates kept in a file, so
-// that it outlives the process: oauth2.token_file, or else one beside the state
-// file that is given, with the connection's name. Its mode is 0600. Without this
-// option a rotated token lives in memory.
-func KeepTokens(state string) Option {
-	return func(c *Connector) {
-		if c.tokens == nil || c.config.Provider.Auth.OAuth2.Grant != "refresh_token" {
-			return
-		}
-		path := c.config.Provider.Auth.OAuth2.TokenFile
-		if path == "" {
-			path = state + "." + c.config.Name + ".oauth"
-		}
-		c.tokens.keep = &tokenFile{path: path, disk: disk.OS{}}
-	}
-}
-
 // tokenFile keeps one refresh token. Processes that share the file take turns.
 type tokenFile struct {
 	path string
@@ -43,7 +26,7 @@ type tokenFile struct {
 
 // keptToken is the file's content.
 type keptToken struct {
-	// Of tells what the connection's file said when the token was got: a token
+	// Of tells what the owner's file said when the token was got: a token
 	// that its owner has replaced there since goes before this one.
 	Of           string `json:"of"`
 	RefreshToken string `json:"refresh_token"`
@@ -54,28 +37,31 @@ type keptToken struct {
 // what is found out only then.
 const tokenRoom = 32 << 10
 
-// errKeep is a file that cannot keep a token. Its text names the file only.
-type errKeep struct {
+// KeepError is a file that cannot keep a token. Its text names the file only.
+type KeepError struct {
 	path string
 	err  error
 }
 
-func (e *errKeep) Error() string {
+// Error names the file and the cause.
+func (e *KeepError) Error() string {
 	return fmt.Sprintf("the refresh token cannot be kept in %s: %v", e.path, e.err)
 }
 
-func (e *errKeep) Unwrap() error { return e.err }
+// Unwrap gives the cause.
+func (e *KeepError) Unwrap() error { return e.err }
 
 // invalidGrant is OAuth2's code for a refresh token that is not taken (any more).
 const invalidGrant = "invalid_grant"
 
-// errCutOff is a refresh token that is refused after an earlier renewal, by this
+// CutOffError is a refresh token that is refused after an earlier renewal, by this
 // process or one that was killed, ended before its answer was kept: the provider
 // has replaced the token, and nobody has the new one. Nothing can be done about it
 // here, since a provider that rotates tokens takes none twice.
-type errCutOff struct{ path string }
+type CutOffError struct{ path string }
 
-func (e *errCutOff) Error() string {
+// Error says what happened and what to do.
+func (e *CutOffError) Error() string {
 	return "the refresh token is no longer taken: an earlier renewal was cut off before its answer came, and the provider has probably replaced the token with one that is lost; " +
 		"authorize again and put the new refresh token where oauth2.refresh_token reads it"
 }
@@ -94,7 +80,7 @@ func (o *OAuth2) of() string {
 // meanwhile.
 func (f *tokenFile) renew(ctx context.Context, of, first string, ask askToken) error {
 	if err := disk.MkdirAll(f.disk, filepath.Dir(f.path), 0o700); err != nil {
-		return &errKeep{f.path, plainCause(err)}
+		return &KeepError{f.path, plainCause(err)}
 	}
 	began := false
 	err := lockfile.With(ctx, f.path+".lock", func(ctx context.Context) error {
@@ -102,7 +88,7 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask askToken) e
 		return f.renewLocked(ctx, of, first, ask)
 	})
 	if err != nil && !began && ctx.Err() == nil {
-		return &errKeep{f.path, plainCause(err)}
+		return &KeepError{f.path, plainCause(err)}
 	}
 	return err
 }
@@ -123,7 +109,7 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 	_, left := os.Stat(atomicfile.Beside(f.path))
 	room, err := atomicfile.Reserve(f.disk, f.path, tokenRoom)
 	if err != nil {
-		return &errKeep{f.path, plainCause(err)}
+		return &KeepError{f.path, plainCause(err)}
 	}
 	rotated, err := ask(ctx, refresh)
 	refused, answered := errors.AsType[*oauth2.RetrieveError](err)
@@ -133,7 +119,7 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 		// says so to who is refused next.
 		return errors.Join(err, room.Leave())
 	case err != nil && left == nil && refused.ErrorCode == invalidGrant:
-		return errors.Join(&errCutOff{f.path}, err, room.Leave())
+		return errors.Join(&CutOffError{f.path}, err, room.Leave())
 	case err != nil || rotated == "" || rotated == refresh:
 		return errors.Join(err, room.Discard())
 	}
@@ -142,7 +128,7 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 		err = room.Commit(b)
 	}
 	if err != nil {
-		return &errKeep{f.path, plainCause(err)}
+		return &KeepError{f.path, plainCause(err)}
 	}
 	return nil
 }
@@ -153,7 +139,7 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 func (f *tokenFile) read(of string) (string, error) {
 	if next, err := readKept(atomicfile.Beside(f.path)); err == nil && next.Of == of && next.RefreshToken != "" {
 		if err := atomicfile.Place(f.disk, f.path); err != nil {
-			return "", &errKeep{f.path, plainCause(err)}
+			return "", &KeepError{f.path, plainCause(err)}
 		}
 	}
 	kept, err := readKept(f.path)
@@ -161,7 +147,7 @@ func (f *tokenFile) read(of string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", nil
 	case err != nil:
-		return "", &errKeep{f.path, fmt.Errorf("%w; remove it to begin with the connection's own token", plainCause(err))}
+		return "", &KeepError{f.path, fmt.Errorf("%w; remove it to begin with the connection's own token", plainCause(err))}
 	case kept.Of != of:
 		return "", nil
 	}
