@@ -7,6 +7,7 @@ FUZZTIME ?= 10s
 SOAK     ?= 10m
 COUNT    ?= 6
 RIVALS   ?= 1
+MEMBERS  ?= 32
 TIMEOUT  ?= 10m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
@@ -14,7 +15,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test test-long check bench arena fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long check bench arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
@@ -56,6 +57,9 @@ bench: ## Run all benchmarks into out/bench.txt and summarise; OLD=FILE compares
 
 arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 for all seeds.
 	$(GO) -C arena test -run '^TestArena$$' -count 1 -timeout 120m -arena.write ../docs -arena.rivals $(RIVALS)
+
+arena-population: ## What docs/arena.md leads with, alone: MEMBERS providers with rivals.
+	$(GO) -C arena test -run '^TestArenaPopulation$$' -count 1 -timeout 120m -arena.write ../docs -arena.members $(MEMBERS)
 
 fuzz: ## Fuzz every target for FUZZTIME.
 	scripts/fuzz $(FUZZTIME)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/scenarios"
 	"github.com/headway-go/headway/reason"
@@ -26,6 +27,73 @@ var write = flag.String("arena.write", "", "run the whole arena and write arena.
 
 // rivalSeeds trades time for exactness: a seed of all rivals takes some minutes.
 var rivalSeeds = flag.Int("arena.rivals", 1, "with how many of each three seeds rivals are run")
+
+// What a population is drawn with. Rivals take half a minute a member.
+var (
+	crowdSeed    = flag.Uint64("arena.seed", 2027, "with which seed the population is drawn")
+	crowdSize    = flag.Int("arena.population", 500, "on how many members the law is judged")
+	crowdMembers = flag.Int("arena.members", 32, "on how many of them rivals are run")
+)
+
+// crowd runs the population: in full when the page is written.
+func crowd(t *testing.T, full bool) *Crowd {
+	t.Helper()
+	d := Drawing{Law: control.DefaultLaw, Seed: *crowdSeed, N: *crowdSize, Rivals: Rivals(), Most: 20_000, Progress: os.Stderr}
+	first := *crowdMembers
+	if !full {
+		d.N, d.Most, d.Progress, first = 1, 100, nil, 2
+	}
+	var err error
+	if d.Members, err = FirstMembers(d.Seed, first); err != nil {
+		t.Fatal(err)
+	}
+	if !full {
+		for _, m := range d.Members {
+			m.Scenario.Horizon = 20 * time.Second
+		}
+	}
+	return d.Run(t)
+}
+
+// TestArenaPopulation writes what the page leads with into the page that is there.
+func TestArenaPopulation(t *testing.T) {
+	folder := *write
+	if folder == "" {
+		folder = t.TempDir()
+		if err := os.WriteFile(folder+"/arena.md", []byte("# The arena\n\nIt is.\n\n## Verdict\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := crowd(t, *write != "")
+	if t.Failed() {
+		t.FailNow()
+	}
+	for range 2 { // the second time in the place of the first
+		if err := c.WriteLead(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *write != "" {
+		return
+	}
+	got, err := os.ReadFile(folder + "/arena.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(got)
+	if !strings.HasPrefix(page, "# The arena\n\nIt is.\n\n<!-- population -->\n## Providers") || !strings.HasSuffix(page, "<!-- end of population -->\n\n## Verdict\n") ||
+		strings.Count(page, "## Providers") != 1 || strings.Contains(page, "%!") {
+		t.Errorf("the section is in the wrong place:\n%s", page)
+	}
+	for _, name := range append(c.Names, "| informed (the bound) |") {
+		if !strings.Contains(page, name) {
+			t.Errorf("the page lacks %s", name)
+		}
+	}
+	if picture, err := os.ReadFile(folder + "/arena/population.svg"); err != nil || !strings.HasPrefix(string(picture), "<svg") {
+		t.Errorf("the picture: %v", err)
+	}
+}
 
 // rehearsal is what the arena plays when it is only tested: every path of the
 // page, in little virtual time.
@@ -88,6 +156,9 @@ func TestArena(t *testing.T) {
 		t.FailNow()
 	}
 	page := Page{Fields: fields, Most: c.Most}
+	if *write != "" {
+		page.Crowd = crowd(t, true)
+	}
 	if err := page.Write(folder); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,8 @@ type Page struct {
 	Fields []*Field
 	// Most is how many refusals a rival's run could have.
 	Most int
+	// Crowd is what the page leads with; nil leaves it out.
+	Crowd *Crowd
 }
 
 // pictured are the scenarios of which there is a picture, where they are run.
@@ -76,7 +78,14 @@ func (p Page) Write(folder string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(folder, "arena.md"), p.markdown(), 0o644)
+	page := p.markdown()
+	if p.Crowd != nil {
+		if err := p.Crowd.draw(pictures); err != nil {
+			return err
+		}
+		page = Lead(page, p.Crowd.Section())
+	}
+	return os.WriteFile(filepath.Join(folder, "arena.md"), page, 0o644)
 }
 
 // shown are the pictured scenarios of the first field.

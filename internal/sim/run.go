@@ -35,6 +35,9 @@ func NewPlayer(s *scenario.Scenario, seed uint64) (*Player, error) {
 	return &Player{s: s, seed: seed, oracle: oracle}, nil
 }
 
+// Oracle is what the clairvoyant client is admitted.
+func (p *Player) Oracle() *Oracle { return p.oracle }
+
 // Run is [Run] under a law, with the player's seed.
 func (p *Player) Run(law string) (Result, error) {
 	return run(p.s, Options{Law: law, Seed: p.seed}, p.oracle)

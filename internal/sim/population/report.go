@@ -70,7 +70,9 @@ const (
 	quietInAll   = 8
 )
 
-func newReport(o Options, outcomes []Outcome) *Report {
+// Sum draws up the report of outcomes that [Run] would have had, or that a client of
+// another make has.
+func Sum(o Options, outcomes []Outcome) *Report {
 	r := &Report{Seed: o.Seed, N: o.N, Family: o.Family, Law: o.Law, Members: outcomes, All: group("", outcomes)}
 	for _, f := range Families() {
 		var of []Outcome

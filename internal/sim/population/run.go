@@ -67,8 +67,8 @@ type Figures struct {
 	BlocksPushed int64 `json:"blocks_pushed"`
 }
 
-// figures are those of a run; what has no value counts as nothing got.
-func figures(r *sim.Result) Figures {
+// FiguresOf are those of a run; what has no value counts as nothing got.
+func FiguresOf(r *sim.Result) Figures {
 	f := Figures{
 		Admitted: r.Admitted, Throttled: r.Throttled,
 		Per1000: 1000 * float64(r.Throttled) / float64(max(1, r.Admitted)),
@@ -120,7 +120,7 @@ func Run(o Options) (*Report, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return newReport(o, outcomes), nil
+	return Sum(o, outcomes), nil
 }
 
 // member draws one and runs it.
@@ -137,13 +137,13 @@ func (o *Options) member(number int) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: figures(&r)}
+	out := Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: FiguresOf(&r)}
 	if o.Bound {
 		b, margin, err := player.Informed()
 		if err != nil {
 			return Outcome{}, err
 		}
-		out.Bound, out.Margin = new(figures(&b)), &margin
+		out.Bound, out.Margin = new(FiguresOf(&b)), &margin
 	}
 	return out, nil
 }

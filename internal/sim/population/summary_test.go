@@ -44,7 +44,7 @@ func TestTheReportJudgesALawBesideTheInformedClient(t *testing.T) {
 		}
 		outcomes = append(outcomes, Outcome{Number: i, Family: f, Figures: law, Bound: &bound})
 	}
-	r := newReport(Options{Law: "l", Seed: 3, N: len(outcomes)}, outcomes)
+	r := Sum(Options{Law: "l", Seed: 3, N: len(outcomes)}, outcomes)
 	var text, picture strings.Builder
 	if err := errors.Join(r.WriteText(&text), r.WriteSVG(&picture)); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestTheReportJudgesALawBesideTheInformedClient(t *testing.T) {
 		t.Error("the picture lacks the informed client")
 	}
 	outcomes[0].Bound = nil
-	if one := newReport(Options{Family: Ban}, outcomes[:1]); one.Targets != nil || one.All.Bound != nil {
+	if one := Sum(Options{Family: Ban}, outcomes[:1]); one.Targets != nil || one.All.Bound != nil {
 		t.Errorf("judged without the informed client: %+v", one)
 	}
 }
