@@ -114,7 +114,7 @@ func (a *account) idle(now time.Duration) bool {
 
 // nameless reports whether the account only keeps the agents that have no
 // tenant: it is no scope itself.
-func (a *account) nameless() bool { return a.parent != nil && a.parent.parent == nil && a.name == "" }
+func (a *account) nameless() bool { return a.parent != nil && a.name == "" }
 
 // scope names the account's own node.
 func (a *account) scope() Scope {

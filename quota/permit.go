@@ -81,7 +81,7 @@ func (p *permits) find(id Permit) *hold {
 
 // issued reports whether the permit was ever given out.
 func (p *permits) issued(id Permit) bool {
-	return id.slot > 0 && int(id.slot) <= len(p.slots) && id.serial > 0 && id.serial <= p.slots[id.slot-1].serial
+	return id.slot > 0 && int(id.slot) <= len(p.slots) && id.serial <= p.slots[id.slot-1].serial
 }
 
 // close ends an open permit.

@@ -36,7 +36,7 @@ func runs(t *testing.T, c quota.Config, rows []row) {
 	var got, want []string
 	for i, r := range rows {
 		answer := r.do(p, r.at)
-		got = append(got, fmt.Sprintf("%d. %v: %s", i, r.at, strings.Join(append([]string{answer}, p.news(r.at)...), "; ")))
+		got = append(got, fmt.Sprintf("%d. %v: %s", i, r.at, strings.TrimPrefix(strings.Join(append([]string{answer}, p.news(r.at)...), "; "), "; ")))
 		want = append(want, fmt.Sprintf("%d. %v: %s", i, r.at, r.want))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -134,10 +134,12 @@ func uses(tokens int64) call {
 
 // ends says how the end of a permit went.
 func ends(first bool, err error) string {
-	if d, ok := errors.AsType[*quota.Denial](err); ok {
+	switch d, ok := errors.AsType[*quota.Denial](err); {
+	case err != nil && first:
+		return "ends with " + err.Error()
+	case ok:
 		return string(d.Code)
-	}
-	if err != nil {
+	case err != nil:
 		return err.Error()
 	}
 	return map[bool]string{true: "ends", false: "had ended"}[first]

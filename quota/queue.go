@@ -165,7 +165,6 @@ func (g *Governor) leave(w *waiter) {
 	g.waiting = slices.DeleteFunc(g.waiting, same)
 	if w.item != nil {
 		g.queue.Remove(w.item)
-		w.item = nil
 	}
 	w.account().open--
 }
