@@ -77,7 +77,7 @@ func Example() {
 	// 1m0s  cycles [2 2 2], interval 5s
 }
 
-// The hints say how to need less, and the interval how often.
+// Hints say how to need less in a cycle, the interval how often to begin one.
 func ExamplePacer() {
 	p, err := agent.New(agent.Config{Base: 10 * time.Second, Scope: quota.Scope{Model: "small"}})
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// TestTheRhythm tells what a pacer with a base of 10 s makes of what it learns: at
-// which instant, what, and the factor, the time to the next cycle and the hints
-// that follow.
+// TestTheRhythm feeds events to a pacer with a base of 10 s. A step has the instant, the
+// event, and what follows: factor, time to the next cycle, hints.
 func TestTheRhythm(t *testing.T) {
 	const s = time.Second
 	scale := func(f float64) quota.Event {
@@ -132,7 +131,7 @@ func TestTheRhythm(t *testing.T) {
 	}
 }
 
-// TestTheBoundsOfAConfiguration: both ends are in it.
+// TestTheBoundsOfAConfiguration: both ends of each range are valid.
 func TestTheBoundsOfAConfiguration(t *testing.T) {
 	for _, tt := range []struct {
 		c  agent.Config
@@ -174,9 +173,9 @@ func TestWhenARefusalSaysToComeBack(t *testing.T) {
 		{"soon", "2", 2 * time.Second},
 		{"", "0", 0},
 		{"", "-3", 0},
-		{"9223372036854775807", "1", 40 * time.Second}, // no more than the longest interval
+		{"9223372036854775807", "1", 40 * time.Second}, // at most the longest interval
 		{"", "9223372036854775807", 40 * time.Second},
-		{"9223372036854775808", "1", time.Second}, // no number of milliseconds
+		{"9223372036854775808", "1", time.Second}, // out of range, so not read
 	} {
 		p := pacer(t, agent.Config{})
 		h := map[string]string{"X-Headway-Pressure": "throttle", "Retry-After-Ms": tt.milliseconds, "Retry-After": tt.seconds}
@@ -187,7 +186,8 @@ func TestWhenARefusalSaysToComeBack(t *testing.T) {
 	}
 }
 
-// TestWhichAnswersSayAnything: any of the three fields, and a scale that is one.
+// TestWhichAnswersSayAnything: an answer with any of the three fields counts, and a
+// scale only if it is a number.
 func TestWhichAnswersSayAnything(t *testing.T) {
 	for _, tt := range []struct {
 		field, value string

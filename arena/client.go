@@ -22,7 +22,7 @@ type client struct {
 	back    []*work // refused: goes first
 	queue   []*work // open: what has arrived
 	arrived *sync.Cond
-	next    time.Duration // open: the arrival to come
+	next    time.Duration // open: the next arrival
 	pending int           // arrived or taken, neither admitted nor dropped
 }
 
@@ -35,7 +35,7 @@ func newClient(w *wire, seed uint64, i int) *client {
 	return c
 }
 
-// arrivals makes open work arrive until the run is over.
+// arrivals queues the work of an open workload as it arrives, until the run is over.
 func (c *client) arrivals() {
 	for {
 		c.wire.mu.Lock()
@@ -84,12 +84,12 @@ func (c *client) take() *work {
 	return nil
 }
 
-// awake is the earliest instant that is in no pause of the workload.
+// awake is the earliest instant outside the pauses of the workload.
 func (c *client) awake(now time.Duration) time.Duration {
 	return c.wire.s.Workload.Awake(now)
 }
 
-// pause waits without the wire's mutex, until the horizon at most.
+// pause gives the wire's mutex back and waits, at most until the horizon.
 func (c *client) pause(d time.Duration) {
 	d = min(d, c.wire.s.Horizon-c.wire.now())
 	c.wire.mu.Unlock()
@@ -108,7 +108,7 @@ func (c *client) settle(k *work) {
 	c.arrived.Signal()
 }
 
-// labour is one worker: a place in flight.
+// labour is one worker. There are as many as attempts may be in flight.
 func (c *client) labour(ctx context.Context, sender Sender) {
 	for {
 		k := c.take()
@@ -163,8 +163,8 @@ func (r retryableSender) Send(req *http.Request) (*http.Response, error) {
 	return r.client.Do(wrapped)
 }
 
-// turns lets requests start one after another, a gap apart. The gap is asked
-// when a request's turn has come, so that one that has changed counts at once.
+// turns lets requests start one after another, a gap apart. The gap is asked for just
+// before each start, so that a change takes effect at once.
 type turns struct {
 	turn chan struct{}
 	last time.Time

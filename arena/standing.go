@@ -17,22 +17,23 @@ type Standing struct {
 	Name     string
 	Seeds    int
 	Goodput  float64
-	// Per1000 is throttles for each 1000 admitted; where nothing was admitted,
-	// as if one had been.
+	// Per1000 is throttles for each 1000 admitted. If nothing was admitted, it counts as
+	// if one request had been.
 	Per1000   float64
 	Throttled float64
 	// To90 is nil when a seed never got there.
 	To90 *float64
 	// Block is the longest of all seeds, in seconds.
 	Block float64
-	// Suspended is in how many seeds the account was.
+	// Suspended is the number of seeds in which the account was suspended.
 	Suspended int
 	// PerChange is nil for a scenario without changes, Jain for one without
 	// independent clients.
 	PerChange, Jain *float64
 	// Violations of the ceiling, in all seeds.
 	Violations int64
-	// Cut is in how many seeds the run was cut, and CutAt the earliest.
+	// Cut is the number of seeds in which the run was cut short, CutAt the earliest
+	// instant of that.
 	Cut   int
 	CutAt time.Duration
 }
@@ -79,7 +80,7 @@ func Stand(s *scenario.Scenario, name string, runs []Entry) Standing {
 	return st
 }
 
-// Field is the standing of everybody in every scenario.
+// Field is the standing of every law and rival in every scenario.
 type Field struct {
 	Seeds []uint64
 	// RivalSeeds are the first of Seeds: those that rivals were run with.
@@ -112,8 +113,7 @@ func (f *Field) Of(s *scenario.Scenario, name string) Standing {
 	return f.standings[place{s.Name, name, false}]
 }
 
-// Paired is Of over the seeds that rivals were run with, so that like is compared
-// with like.
+// Paired is like Of, over only those seeds that rivals were run with too.
 func (f *Field) Paired(s *scenario.Scenario, name string) Standing {
 	return f.standings[place{s.Name, name, true}]
 }
@@ -231,7 +231,7 @@ func optional(x *float64, ok func(float64) bool) (figure float64, met, counts bo
 	return *x, ok(*x), true
 }
 
-// bar is At, above 0 so that it can be divided by.
+// bar is At, but never 0, since figures are divided by it.
 func (f Frontier) bar(per1000 float64) float64 {
 	if len(f) == 0 {
 		return 1
@@ -245,8 +245,8 @@ type judge struct {
 	law string
 }
 
-// each is a target that every scenario that counts must reach. No such scenario
-// at all is a miss: the target would have been reached by nothing.
+// each is a target that every scenario that counts must reach. If there is no such
+// scenario, the target is missed, since nothing shows that it was reached.
 func (j judge) each(what, label string, figure float64, fold func(a, b float64) float64,
 	look func(Standing) (figure float64, met, counts bool),
 ) Target {
@@ -271,7 +271,7 @@ func (j judge) each(what, label string, figure float64, fold func(a, b float64) 
 	return t
 }
 
-// fair are the rivals that are no cheats.
+// fair are the rivals, without the cheats.
 func (j judge) fair() []Rival {
 	return slices.DeleteFunc(slices.Clone(j.f.Rivals), func(r Rival) bool { return r.Origin == Cheat })
 }
@@ -292,7 +292,7 @@ func (j judge) unbeaten() Target {
 	return t
 }
 
-// ahead: in the means a tenth of each rival's throttles, with more goodput.
+// ahead: in the mean, a tenth of each rival's throttles and more goodput.
 func (j judge) ahead() Target {
 	goodput, per1000 := j.f.means(j.law, j.f.Paired)
 	t := Target{What: fmt.Sprintf("in the means, throttles at least %g times fewer than each rival's, with goodput above", barAhead)}
@@ -313,8 +313,8 @@ func (j judge) ahead() Target {
 	return t
 }
 
-// Best is the verdict on the law that meets most targets; of several the one
-// with the fewest throttles in the mean. There must be a law.
+// Best is the verdict on the law that meets the most targets. Between equals, fewer
+// throttles in the mean win. There must be at least one law.
 func Best(f *Field) Verdict {
 	var best Verdict
 	for _, law := range f.Laws {

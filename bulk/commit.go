@@ -6,8 +6,8 @@ import (
 	"github.com/headway-go/headway/internal/journal"
 )
 
-// most is how many entries become durable with one sync at most.
-const most = 256
+// maxGroup is how many entries become durable with one sync, at most.
+const maxGroup = 256
 
 // commit is an entry and what to do once it is durable, or cannot be.
 type commit struct {
@@ -15,7 +15,7 @@ type commit struct {
 	then  func(error) // does not block; nil for nothing
 }
 
-// committer makes entries durable, as many as have gathered with one sync.
+// committer makes entries durable: all that wait, with one sync.
 type committer struct {
 	journal *journal.Journal
 	in      chan commit
@@ -24,7 +24,7 @@ type committer struct {
 }
 
 func newCommitter(j *journal.Journal) *committer {
-	c := &committer{journal: j, in: make(chan commit, most), failed: make(chan error, 1)}
+	c := &committer{journal: j, in: make(chan commit, maxGroup), failed: make(chan error, 1)}
 	c.done.Go(c.run)
 	return c
 }
@@ -32,9 +32,9 @@ func newCommitter(j *journal.Journal) *committer {
 // add hands an entry over; it waits while many are waiting.
 func (c *committer) add(e journal.Entry, then func(error)) { c.in <- commit{e, then} }
 
-// close waits until everything handed over is durable or has failed. The error is
-// the first one, unless failed has reported it: the last entries of a load can fail
-// when there is nothing left that would look there.
+// close waits until everything handed over is durable or has failed. It returns the
+// first error that nobody took from failed: when the last entries of a load fail, its
+// loop may have ended already.
 func (c *committer) close() error {
 	close(c.in)
 	c.done.Wait()
@@ -52,7 +52,7 @@ func (c *committer) run() {
 	for first := range c.in {
 		group = append(group[:0], first)
 	gather:
-		for len(group) < most {
+		for len(group) < maxGroup {
 			select {
 			case next, open := <-c.in:
 				if !open {

@@ -64,8 +64,8 @@ func load(ctx context.Context, j job) (bulk.Summary, error) {
 	}})
 }
 
-// api is a server that outlives those who load it. It takes batches of rows
-// {"id":N}, refuses every 500th row, and knows keys where the job says so.
+// api is a server that keeps running while loads are killed. It takes batches of rows
+// {"id":N}, refuses every 500th row, and honors idempotency keys if the job says so.
 type api struct {
 	mu      sync.Mutex
 	keyed   bool
@@ -100,9 +100,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "[%s]", b.String())
 }
 
-// TestKilledAtRandomInstants kills loads of the three kinds of operation and
-// starts them again, until they are done: every row has one outcome, what is
-// acknowledged is there, and nothing is there twice that must not be.
+// TestKilledAtRandomInstants kills loads of each kind of resending and starts them
+// again until they are done. Then every row has one outcome, acknowledged rows were
+// written, and none was written twice unless rows may be.
 func TestKilledAtRandomInstants(t *testing.T) {
 	const rows = 3000
 	input := filepath.Join(t.TempDir(), "rows.jsonl")
@@ -126,8 +126,8 @@ func TestKilledAtRandomInstants(t *testing.T) {
 			Dir: filepath.Join(t.TempDir(), "load"), Input: input,
 			Target: fmt.Sprintf("target: t\nhttp:\n  url: %s/rows\n  %s\n  answer: {rows: ., success: .ok}\n", server.URL, resend),
 		}
-		// The first load shows how long one takes here; the others are killed a few
-		// times within that, and then left alone.
+		// The first load shows how long one takes on this machine. The others are killed a
+		// few times within that time and then run to their end.
 		for here := 0; ; here++ {
 			after, began := time.Minute, time.Now()
 			if round > 0 && here < 6 {
@@ -151,8 +151,8 @@ func TestKilledAtRandomInstants(t *testing.T) {
 	}
 }
 
-// kill starts a load and kills it after a while; killed is false when it was
-// done before.
+// kill starts a load and kills it after a while; killed is false if it had ended
+// by then.
 func kill(t *testing.T, j job, after time.Duration) (killed bool) {
 	t.Helper()
 	encoded, err := json.Marshal(j)
@@ -265,9 +265,9 @@ func TestRejectsAreThoseThatTheJournalCounts(t *testing.T) {
 	}
 }
 
-// TestStatusTellsWhetherALoadRuns looks at a folder while a load has it, and
+// TestStatusSaysWhetherALoadRuns looks at a folder while a load has it, and
 // after.
-func TestStatusTellsWhetherALoadRuns(t *testing.T) {
+func TestStatusSaysWhetherALoadRuns(t *testing.T) {
 	dir := t.TempDir()
 	looked := false
 	_, err := run(t, t.Context(), &counter{rows: 300}, &server{}, bulk.Options{Dir: dir, OnProgress: func(bulk.Progress) {
@@ -284,8 +284,8 @@ func TestStatusTellsWhetherALoadRuns(t *testing.T) {
 	}
 }
 
-// TestAnInterruptThatFindsNothingLeft cuts off the last batch of a load that may
-// not send it again: no row is owed, so there is nothing to go on with.
+// TestAnInterruptThatFindsNothingLeft cuts off the last batch of a load that must not
+// be sent twice. Its rows are uncertain and none is owed, so the load is complete.
 func TestAnInterruptThatFindsNothingLeft(t *testing.T) {
 	for rows, state := range map[int64]bulk.State{200: bulk.Drained, 50_000: bulk.Deferred} {
 		dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// shift is a source that has rows until the evening, and a lunch break.
+// shift is a source that gives rows until an instant, with a break in between.
 type shift struct {
 	counter
 	began              time.Time
@@ -37,10 +37,9 @@ func (s *shift) Next() (bulk.Row, error) {
 
 func (s *shift) Identity() journal.Input { return journal.Input{Name: "shift", Hash: "shift"} }
 
-// TestALongLoadForgetsAndStartsAfresh is throttled once and rises again: in steps
-// of four while the level that was known to be good is believed, in steps of two
-// when it is five minutes old. When no row came for more than five minutes it
-// starts afresh, with its totals.
+// TestALongLoadForgetsAndStartsAfresh: after its one throttle the level rises by four
+// while the last good level is less than five minutes old, then by two. After a break
+// of more than five minutes the law starts from its initial level; totals stay.
 func TestALongLoadForgetsAndStartsAfresh(t *testing.T) {
 	for _, tt := range []struct {
 		lunch time.Duration

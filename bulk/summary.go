@@ -12,16 +12,15 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// account attributes a load's time to what kept it from being faster. It is
-// pure: the instants are durations since the run began, and its owner has it for
-// itself.
+// account attributes a load's time to what kept it from being faster. Instants are
+// durations since the run began. Not safe for concurrent use.
 type account struct {
 	spent reason.Bounds
 	last  time.Duration
 }
 
-// to brings the account to an instant; all of the time since the last one counts
-// for one bound. Time does not run backwards.
+// to counts the time from the last call to an instant for one bound. An instant before
+// the last one counts nothing.
 func (a *account) to(now time.Duration, by reason.Bound) {
 	if now > a.last {
 		a.spent[by] += now - a.last
@@ -29,7 +28,7 @@ func (a *account) to(now time.Duration, by reason.Bound) {
 	}
 }
 
-// bounds is the account at an instant, with what is waited for since the last one.
+// bounds is the account at an instant. The time since the last call of to counts for by.
 func (a *account) bounds(now time.Duration, by reason.Bound) reason.Bounds {
 	then := *a
 	then.to(now, by)
@@ -42,9 +41,9 @@ type standstill struct {
 	// Sent is how many batches the provider has, and Unwritten how many are to be
 	// sent once the journal has them.
 	sent, unwritten int64
-	// Held is what keeps the number of batches at once where it is.
+	// Held is what keeps more batches from being under way at once.
 	held reason.Bound
-	// Read says that no rows are to be read now: there are no more, or enough wait.
+	// Read says that no row is to be read now: all have been, or enough are waiting.
 	read bool
 }
 
@@ -72,7 +71,7 @@ func (s standstill) bound() reason.Bound {
 	return s.rest()
 }
 
-// rest is what is waited for where there are no rows that could be sent now.
+// rest is what a load waits for that has no row to send.
 func (s standstill) rest() reason.Bound {
 	switch {
 	case s.sent > 0:
@@ -85,10 +84,10 @@ func (s standstill) rest() reason.Bound {
 	return reason.BoundUnknown
 }
 
-// Totals are how many rows of a load, over all its runs, ended how.
+// Totals count the rows of a load by outcome, over all its runs.
 type Totals struct {
-	// Rows is how many the input has, malformed ones included; those read so far
-	// while InputRead is false, because the end was not reached.
+	// Rows is how many rows the input has, malformed ones included. While InputRead is
+	// false the end has not been reached, and Rows counts those read so far.
 	Rows      int64 `json:"rows"`
 	InputRead bool  `json:"input_read"`
 	// The four outcomes, three of them embedded. They add up to Rows.
@@ -103,7 +102,7 @@ type Progress struct {
 	// one should have.
 	InFlight  int `json:"in_flight"`
 	BatchRows int `json:"batch_rows"`
-	// Offset is where the row begins that was read last, as in [Position].
+	// Offset is where the last row that was read begins, as in [Position].
 	Offset int64 `json:"offset,omitempty"`
 	// Counts are those of this run.
 	Counts Counts `json:"counts"`
@@ -111,7 +110,8 @@ type Progress struct {
 	// acknowledged in it.
 	Elapsed       time.Duration `json:"elapsed_ns"`
 	RowsPerSecond float64       `json:"rows_per_second"`
-	// BoundBy is the time of this run by what kept it from being faster.
+	// BoundBy divides the time of this run among the things that kept it from being
+	// faster.
 	BoundBy reason.Bounds `json:"bound_by,omitzero"`
 	// Waiting is why nothing more is sent now; None while something is.
 	Waiting reason.Reason `json:"waiting,omitempty"`
@@ -134,7 +134,7 @@ const (
 	Drained State = "drained"
 	// Deferred: the rest is owed, and another run continues it.
 	Deferred State = "deferred"
-	// Failed: a fault on our side, which the error tells.
+	// Failed: a fault on our side; the error says which.
 	Failed State = "failed"
 )
 
@@ -178,8 +178,8 @@ type Status struct {
 	// Input and Target are what it loads, and into what.
 	Input  journal.Input `json:"input"`
 	Target string        `json:"target"`
-	// InDoubt is how many rows are in batches whose outcome is not known: a load
-	// under way has them in flight, one that was killed will settle them.
+	// InDoubt is how many rows are in batches without a known outcome. They are in flight
+	// if the load is running; if it was killed, the next run settles them.
 	InDoubt int64 `json:"in_doubt"`
 	// Running says whether a process runs the load now; nil when that cannot be
 	// known.

@@ -9,10 +9,10 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// TestSharesOfThoseWhoComeBack: forty callers, half of them of a tenant that has three
-// times the weight of the other, call again and again, and come back when they are asked
-// to. Within three minutes the tenants have their shares of a burst and of what follows,
-// also where a fair turn of the lighter one comes later than the longest wait.
+// TestSharesOfThoseWhoComeBack has forty callers call again and again, each when its
+// refusal says so. Half of them are of a tenant with three times the weight of the
+// other. Within three minutes each tenant gets its share of the burst and of what
+// follows, also if the fair place of the lighter tenant is beyond the maximum wait.
 func TestSharesOfThoseWhoComeBack(t *testing.T) {
 	for name, limits := range map[string]quota.Limits{
 		"a call a second":      {CallsPerMinute: 60, Burst: 1},
@@ -69,8 +69,8 @@ func TestSharesOfThoseWhoComeBack(t *testing.T) {
 	}
 }
 
-// TestTheQueueForAnotherModelCountsForWhatItTakes: who waits for a slow model keeps
-// nobody from another one, though they have the global limit in common.
+// TestTheQueueForAnotherModelCountsForWhatItTakes: requests that wait for a slow model
+// do not hold up requests for another one, though both share the global limit.
 func TestTheQueueForAnotherModelCountsForWhatItTakes(t *testing.T) {
 	g := governor(t, quota.Config{
 		Global: quota.Limits{CallsPerMinute: 60}, // far fewer than wait for the slow model

@@ -27,7 +27,7 @@ func ExampleRefusal() {
 	// come back at 05:06:07
 }
 
-// A refusal for a deadline is what callers of context know already.
+// A refusal for a deadline matches the context errors that callers check for.
 func ExampleRefusal_Is() {
 	err := error(&reason.Refusal{Reason: reason.Deadline, Scope: "crm"})
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))

@@ -36,7 +36,7 @@ type Target struct {
 type api interface {
 	traits() bulk.Traits
 	// request makes the request for a batch. A row that cannot be sent is refused
-	// with its problem; a nil request says that there is none to be sent.
+	// with its problem; the request is nil if no row is left to send.
 	request(ctx context.Context, b bulk.Batch) (req *http.Request, refused map[int]bulk.Problem, err error)
 	// path names the request in errors.
 	path() string
@@ -54,8 +54,8 @@ type answer struct {
 	body   []byte
 }
 
-// Target makes the target. A nil client is one of its own, with as many idle
-// connections as there may be batches. Redirects are never followed.
+// Target makes the target. If client is nil, the target has one of its own, with an idle
+// connection for each batch that may be under way. Redirects are never followed.
 func (c *Config) Target(client *http.Client) *Target {
 	if client == nil {
 		client = &http.Client{Transport: &http.Transport{
@@ -67,7 +67,7 @@ func (c *Config) Target(client *http.Client) *Target {
 	}
 	own := *client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	own.Jar = nil // a cookie of affinity would send everything to one server
+	own.Jar = nil // an affinity cookie would send everything to one server
 	t := &Target{config: c, client: &own}
 	for _, id := range c.Identities {
 		t.credentials = append(t.credentials, newCredential(id.Auth, &own))
@@ -200,7 +200,7 @@ func (t *Target) judge(ctx context.Context, a answer, n int, s signal.Signal, o 
 	}
 }
 
-// failure is an attempt without an answer.
+// failure is the outcome of an attempt that got no answer.
 func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outcome {
 	o := bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.Lost, Reason: reason.Unreachable, Doubt: written}}
 	what := "the server cannot be reached"
@@ -234,12 +234,13 @@ func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outc
 	return o
 }
 
-// invalid is a 2xx answer that cannot be read: what it is about may be written.
+// invalid is the outcome of a 2xx answer that cannot be read: its rows may have been
+// written.
 func invalid(err error) bulk.Outcome {
 	return bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, Err: err}
 }
 
-// merge adds the rows that were refused unsent to what was said of the others.
+// merge adds the rows that were refused before sending to the outcome of the others.
 func merge(o bulk.Outcome, refused map[int]bulk.Problem, n int) bulk.Outcome {
 	if len(refused) == 0 {
 		return o
@@ -267,11 +268,11 @@ func merge(o bulk.Outcome, refused map[int]bulk.Problem, n int) bulk.Outcome {
 	return o
 }
 
-// whole is the verdict that an outcome without any stands for.
+// whole is the verdict on every row of an outcome that has none for single rows.
 func whole(o bulk.Outcome) dispatch.Verdict {
 	switch {
 	case o.Rows != nil:
-		return dispatch.Unknown // it tells of fewer rows than there are
+		return dispatch.Unknown // it has fewer results than rows were sent
 	case o.Class == reason.OK:
 		return dispatch.Done
 	case o.Doubt:
@@ -280,8 +281,8 @@ func whole(o bulk.Outcome) dispatch.Verdict {
 	return dispatch.Later
 }
 
-// What is kept of a body that is not a known error, and of the server's words about
-// one row: they stand in the reject file beside it.
+// Bounds of what the reject file keeps of a body that is not a known error, and of the
+// server's message about one row.
 const (
 	maxExcerpt = 2 << 10
 	maxCode    = 128
@@ -317,8 +318,8 @@ type Preview struct {
 	Refused map[int]bulk.Problem `json:"refused,omitempty"`
 }
 
-// Preview makes the request of a batch and does not send it. Without a URL there
-// would be none: every row is refused. It asks nobody for a token.
+// Preview makes the request of a batch and does not send it. If every row is refused,
+// there is no request, and URL is empty. No token is asked for.
 func (t *Target) Preview(ctx context.Context, identity int, b bulk.Batch) (Preview, error) {
 	p := Preview{Identity: t.config.Identities[identity].Name}
 	req, refused, err := t.api.request(ctx, b)
@@ -338,7 +339,7 @@ func (t *Target) Preview(ctx context.Context, identity int, b bulk.Batch) (Previ
 	return p, nil
 }
 
-// masked is what is sent, with references in the place of secrets.
+// masked is the credential as it would be sent, with references in place of secrets.
 func (a Auth) masked() string {
 	switch {
 	case a.OAuth2 != nil:

@@ -4,8 +4,8 @@
 //
 // [Load] reads a file and reports everything that is wrong with it, with lines;
 // [Config.Target] makes the bulk.Target that it describes, and [Config].Params
-// the numbers of the load. Each batch is one request: what is tried again, when,
-// and by whom, package bulk decides.
+// the numbers of the load. Each batch is one request. Package bulk decides what is
+// sent again, when and with which credential.
 //
 // What a response means for the rate (429, Retry-After, x-ms-dop-hint, error
 // codes) is read by package signal; what it means for each row, here. An answer
@@ -14,7 +14,7 @@
 // A credential is a reference, to an environment variable or a file, and stands
 // in no error, log or journal. Redirects are not followed: they would carry the
 // credential elsewhere. Bodies are bounded. A target is safe for concurrent use.
-// It is not for reading: package connector is.
+// To read from an API, use package connector.
 //
 // Stability: settling.
 package target
@@ -85,13 +85,13 @@ type HTTP struct {
 type Answer struct {
 	// Rows gives an array with a result for each row, in order.
 	Rows *expr
-	// Success gives anything but false and null for the result of a row that was
-	// written. nil is any result.
+	// Success gives a value other than false and null if the row of a result was written.
+	// nil means that every row with a result was.
 	Success *expr
 	// Code and Message give a result's error.
 	Code, Message *expr
-	// Divide are the statuses of a batch that is refused as a whole because of some
-	// row: it is sent again in halves.
+	// Divide are the statuses by which the server refuses a whole batch because of one
+	// row. Such a batch is sent again in halves.
 	Divide []int
 }
 
@@ -125,8 +125,8 @@ type Dataverse struct {
 type (
 	// Env looks up an environment variable; os.LookupEnv is one.
 	Env = configfile.Env
-	// Secret is a text that may hold a credential. It prints as it was written in the
-	// file ("${CRM_TOKEN}"); only its Reveal gives what it stands for.
+	// Secret is a text that may hold a credential. It prints as the file has it
+	// ("${CRM_TOKEN}"); its method Reveal returns the credential.
 	Secret = configfile.Secret
 	// Problem is one thing that is wrong with a target file.
 	Problem = configfile.Problem
@@ -147,8 +147,8 @@ func Load(path string, env Env) (*Config, error) {
 	return Parse(path, src, env)
 }
 
-// Parse is [Load] for a file that was read already; name stands in errors. The
-// files that secrets are in are read all the same.
+// Parse is like [Load] for the content of a file, which errors call name. Files that
+// hold secrets are read from disk.
 func Parse(name string, src []byte, env Env) (*Config, error) {
 	o := options
 	o.Env = env

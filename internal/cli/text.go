@@ -26,8 +26,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// progressBlock is a run at an instant, in two lines of at most width cells; 0
-// means no bound. Host is the provider's.
+// progressBlock describes a run at an instant in two lines of at most width cells; 0
+// means any length. host is the provider's.
 func progressBlock(name, host string, now collect.Live, width int) []string {
 	p := now.Progress
 	where := string(now.Phase)
@@ -65,7 +65,7 @@ func progressBlock(name, host string, now collect.Live, width int) []string {
 	return lines
 }
 
-// waitText says how long a run still waits, for whom and why.
+// waitText says how long a run still waits, for which host and why.
 func waitText(host string, why reason.Reason, until time.Time) string {
 	what := strings.ReplaceAll(why.String(), "_", " ")
 	switch why {
@@ -77,7 +77,7 @@ func waitText(host string, why reason.Reason, until time.Time) string {
 		what = "it refuses for rate"
 	case reason.UpstreamPressure.Reason():
 		what = "it refuses for load"
-	default: // its own word says it
+	default: // the reason's name says it
 	}
 	return fmt.Sprintf(", waiting %s for %s: %s", clock(max(0, time.Until(until))), host, what)
 }
@@ -96,7 +96,7 @@ func rateText(r *event.Rate) string {
 	return s + believes(r.Belief)
 }
 
-// believes says what a law holds the limit to be; nothing when it holds no belief.
+// believes says which limit the law believes in; "" if it has no belief.
 func believes(b *event.Belief) string {
 	if b == nil {
 		return ""
@@ -112,7 +112,7 @@ func ago(t time.Time) string {
 	return clock(d)
 }
 
-// clock is a duration as a person says it.
+// clock is a duration, rounded for people.
 func clock(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -209,8 +209,8 @@ func laneText(l collect.LaneKind) string {
 	return "what changes (steady)"
 }
 
-// missingText says what the run leaves uncollected and what to do about it; it is
-// empty when nothing is.
+// missingText says what the run leaves uncollected and what to do about it; "" if
+// nothing.
 func missingText(s collect.Summary) string {
 	var parts []string
 	owed := int64(0)
@@ -226,8 +226,8 @@ func missingText(s collect.Summary) string {
 	return strings.Join(parts, "; ")
 }
 
-// boundText says what kept a run from being faster, and what that means where one
-// thing did for half of the time or more.
+// boundText says what kept a run from being faster, and what to do if one thing did
+// for at least half of the time.
 func boundText(c *rest.Config, s collect.Summary) string {
 	text := s.BoundBy.String()
 	shares := s.BoundBy.Shares()
@@ -247,13 +247,13 @@ func boundText(c *rest.Config, s collect.Summary) string {
 		}
 	case reason.BoundLatency:
 		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
-	default: // nothing that the owner could set follows from it
+	default: // the owner can do nothing about it
 	}
 	return text
 }
 
-// owedText lists what is owed, by reason. More says that pages are left, which
-// may owe anything.
+// owedText lists what is owed, by reason. more says that pages are left, whose details
+// are not counted yet.
 func owedText(owed map[string]int64, more bool) string {
 	switch {
 	case len(owed) == 0 && more:
@@ -327,7 +327,7 @@ func (s *screen) line(kind string, v any) {
 	_, _ = s.out.Write(append(b, '\n'))
 }
 
-// event shows what a person would want to know at once, or everything as JSON.
+// event prints an event that a person should see at once; as JSON, every event.
 func (s *screen) event(e event.Event) {
 	if s.json {
 		s.line("event", e)

@@ -30,7 +30,7 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 	delete(c.flying, id)
 	s.Batch = f.batch
 	if o.Rows != nil && len(o.Rows) != len(f.batch.Rows) {
-		// An answer about another number of rows tells nothing of any.
+		// An answer with another number of results cannot be matched to the rows.
 		o.Rows, o.Class, o.Reason, o.Doubt = nil, reason.Failed, reason.InvalidResponse, true
 	}
 	c.observe(now, f, &o, &s)
@@ -88,7 +88,7 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 		c.counts.Throttled++
 		result = breaker.Neutral
 		if s.Shrank = l.law.Throttle(f.sent, now, o.RetryAfter); s.Shrank {
-			// The others of an epoch are no news: they were on their way.
+			// Further throttles of this epoch are no news: those batches were under way.
 			result = breaker.Failure
 			l.streak++
 		}
@@ -121,8 +121,8 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 	s.Moved = l.breaker.Settle(&c.params.Breaker, now, f.ticket, result)
 }
 
-// expect counts the batches that an identity sent before it was known what one
-// takes, and that are under way still.
+// expect gives the batches under way their expected execution time, which was not
+// known when they were sent.
 func (c *Core) expect(identity int) {
 	l := &c.lanes[identity]
 	for _, f := range c.flying {
@@ -147,7 +147,8 @@ func (c *Core) closeGate(now time.Duration, l *lane, o *Outcome, fresh bool) {
 	}
 }
 
-// fate is what an outcome makes of the row at i, as far as it alone can tell.
+// fate is the fate of the row at i by the outcome alone; whether it may be sent again
+// is decided later.
 func (c *Core) fate(f *flight, o Outcome, i int) Fate {
 	if o.Rows != nil {
 		switch o.Rows[i] {
@@ -162,7 +163,7 @@ func (c *Core) fate(f *flight, o Outcome, i int) Fate {
 		if c.params.Resend == ResendAny {
 			return Again
 		}
-		return Uncertain // without the others it would be another batch
+		return Uncertain // alone it would be another batch, with another key
 	}
 	switch {
 	case o.Class == reason.OK:
@@ -188,7 +189,8 @@ func (c *Core) sendAgain(now time.Duration, f *flight, o Outcome, rows []Row) bo
 	case c.stopped:
 		return false
 	case o.Class.Throttle(), o.Reason == reason.Unauthorized, o.Class == reason.Unknown && !o.Doubt:
-		// The batch was not looked at: the gate, or another identity, is the wait.
+		// The server did not look at the batch. It waits for the gate or for another
+		// identity, without a retry being counted.
 	case o.Class == reason.Rejected && len(rows) > 1:
 		c.counts.Split++
 		half := len(rows) / 2

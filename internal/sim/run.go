@@ -7,7 +7,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Options is how a scenario is run.
+// Options say how a scenario is run.
 type Options struct {
 	// Law is the control law by name, one of control.Names. Default
 	// control.DefaultLaw.
@@ -18,8 +18,8 @@ type Options struct {
 	Trace bool
 }
 
-// Player plays one scenario with one seed under any number of laws. The oracle
-// is asked once.
+// Player runs one scenario with one seed under any number of laws. It asks the oracle
+// only once.
 type Player struct {
 	s      *scenario.Scenario
 	seed   uint64
@@ -77,7 +77,7 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 	return r, nil
 }
 
-// belief is that of the first line; unknown for a client without one.
+// belief is what the law of the first line believes; unknown if it has no belief.
 func (e *engine) belief() control.Belief {
 	if g, ok := e.lines[0].pacer.(*governed); ok {
 		return g.Belief()

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Defaults of a scenario: what a field is when the file leaves it out.
+// Defaults of a scenario, for fields that the file leaves out.
 const (
 	DefaultHorizon      = time.Hour
 	DefaultClients      = 1
@@ -77,7 +77,7 @@ type Scenario struct {
 	Provider Provider
 }
 
-// Owner is the one safety number, and the start.
+// Owner is what the owner configures: the ceiling and the initial interval.
 type Owner struct {
 	// Ceiling is the smallest interval between two attempts of one client; default 250ms.
 	Ceiling time.Duration
@@ -108,9 +108,8 @@ type Workload struct {
 	// Burst is how many pieces of work arrive together when Kind is Open, at a
 	// Burst-th of the rate; 0, the default, is one at a time.
 	Burst int
-	// Active and Pause make work stop arriving, in turns: for Active there is
-	// some as Kind has it, for Pause nothing new comes. Zero, the default of both,
-	// is without pauses.
+	// Active and Pause alternate: work arrives for Active as Kind says, then none does for
+	// Pause. Zero, the default of both, means no pauses.
 	Active, Pause time.Duration
 	// MaxInFlight bounds the attempts of one client that are under way; default 64.
 	MaxInFlight int
@@ -124,7 +123,7 @@ type Workload struct {
 	Users int
 }
 
-// Awake is the earliest instant at or after at that is in no pause.
+// Awake is the earliest instant, not before at, that is outside the pauses.
 func (w *Workload) Awake(at time.Duration) time.Duration {
 	if w.Pause == 0 {
 		return at
@@ -174,7 +173,7 @@ type Batch struct {
 	Spread float64
 	// Knee is how many batches of one user the provider works on side by side
 	// before each takes longer: n of them take n/Knee times as long. SharedKnee is
-	// the same for all users together. 0, the default, is without end.
+	// the same for all users together. 0, the default, means no bound.
 	Knee, SharedKnee int
 }
 
@@ -298,18 +297,18 @@ type Throttle struct {
 	// Status is the HTTP status, 400 to 599; default 429.
 	Status     int
 	RetryAfter RetryAfter
-	// RetryAfterFactor multiplies the wait that is said: of a provider that is
-	// wrong, or of one that says another unit than its field has (1000 for
-	// milliseconds in Retry-After). 0, the default, leaves it right.
+	// RetryAfterFactor multiplies the advertised wait, for a provider that is wrong or
+	// uses another unit than the field has (1000: milliseconds in Retry-After). 0, the
+	// default, leaves it right.
 	RetryAfterFactor float64
-	// RetryAfterConstant is said whatever the wait is; 0, the default, is none.
+	// RetryAfterConstant, if not 0, is advertised whatever the wait is.
 	RetryAfterConstant time.Duration
 	Headers            Dialect
 	// CountsRejected makes refused attempts use up the limit too.
 	CountsRejected bool
 }
 
-// Penalty lengthens a throttle when it is pushed.
+// Penalty blocks a client after a refusal, for longer if it keeps sending.
 type Penalty struct {
 	// Base is the first block.
 	Base time.Duration
@@ -317,11 +316,11 @@ type Penalty struct {
 	Factor float64
 	// Max bounds the block; default 5m, or Base when that is longer.
 	Max time.Duration
-	// Forgive is how long after a block's end without a refusal the next
-	// block is Base again; default 2m.
+	// Forgive is the time without a refusal after a block, after which the next block
+	// lasts Base again; default 2m.
 	Forgive time.Duration
-	// Fixed lets a block last as long as it began: attempts during it are refused
-	// and change nothing. Otherwise each makes it longer and begins it again.
+	// Fixed blocks keep their length: attempts during one are refused and change nothing.
+	// Otherwise each such attempt starts a new, longer block.
 	Fixed bool
 }
 
@@ -336,8 +335,8 @@ type Suspend struct {
 type Strangers struct {
 	// Rate is their mean rate, over On and Off.
 	Rate Rate
-	// On and Off, both or neither, make them come and go: stretches and gaps with
-	// these means and exponential lengths, the stream that much faster while on.
+	// On and Off, both or neither, make them come and go: for times of exponential length
+	// with these means. While on, they come so much faster that the mean is Rate.
 	On, Off time.Duration
 }
 
@@ -355,10 +354,10 @@ type Change struct {
 	Hint, Knee int
 }
 
-// DriftSteps is in how many steps a change with [Change.Over] comes.
+// DriftSteps is the number of steps that make up a change with [Change.Over].
 const DriftSteps = 32
 
-// Steps are the changes with each that drifts cut into its steps.
+// Steps are all changes, those with Over as their DriftSteps steps.
 func (p *Provider) Steps() []Change {
 	var steps []Change
 	for _, c := range p.Changes {
@@ -389,7 +388,7 @@ const (
 	Reset FaultKind = "reset"
 )
 
-// SlowFactor is by how much a [Slow] fault multiplies latency.
+// SlowFactor is the factor by which a [Slow] fault multiplies latency.
 const SlowFactor = 10.0
 
 // Fault is trouble from At, for For.

@@ -49,7 +49,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	}
 	want(t, "just short enough", e.ask("ann", "POST", path, `{"Targets":[`+row+","+row+`]}`), 200)
 	if st := e.Stats(); st.Admitted != 1 || st.Throttled+st.Failed != 0 {
-		t.Errorf("%+v, want what is malformed to meet no limit", st.Counts)
+		t.Errorf("%+v, want malformed requests not to count", st.Counts)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestAServerReportsWhatItsAPIsDid(t *testing.T) {
 	}
 }
 
-// Whatever is sent, it is answered, and what is held is what was counted.
+// Every body gets an answer, and as many rows are held as were counted.
 func FuzzTargets(f *testing.F) {
 	golden.Seeds(f)
 	f.Add(targets(byCode("a"), `"contactid":"`+guid1+`"`))
