@@ -117,11 +117,11 @@ type fair struct {
 // answered is when the first answers are in, before which nothing is known of waits.
 const answered = 10 * time.Second
 
-// contend has 40 workers, half of each tenant, call for three minutes. Who is refused
-// comes back when Retry-After says so; every fifth instead waits for as long as it takes, by
+// contend has 40 workers, so many of the lighter tenant, call for three minutes. Who is refused
+// comes back when Retry-After says so; every third instead waits for as long as it takes, by
 // another name of the same provider, which shows how long that is. Counted is what was
 // served after the first so long.
-func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, found time.Duration) fair {
+func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, light int, maxWait, found time.Duration) fair {
 	t.Helper()
 	c := generous()
 	c.Global = limits
@@ -170,7 +170,7 @@ func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, f
 	refusals := 0
 	for i := range 40 {
 		tenant := "light"
-		if i%2 == 1 {
+		if i*7%40 >= light {
 			tenant = "heavy"
 		}
 		wg.Go(func() {
@@ -181,7 +181,7 @@ func contend(t *testing.T, up http.RoundTripper, limits quota.Limits, maxWait, f
 				}
 				mu.Lock()
 				refusals++
-				probe := said > 0 && refusals%5 == 0 && time.Since(began) >= max(found, answered) && time.Until(end) > time.Minute
+				probe := said > 0 && refusals%3 == 0 && time.Since(began) >= max(found, answered) && time.Until(end) > time.Minute
 				got.refused++
 				mu.Unlock()
 				if !probe {
@@ -229,9 +229,12 @@ func TestSharesAreKeptUnderEveryLimit(t *testing.T) {
 		{"configured with a burst", func() http.RoundTripper { return instantly{100 * time.Millisecond} }, quota.Limits{CallsPerMinute: 60}, 0},
 		{"configured without a burst", func() http.RoundTripper { return instantly{100 * time.Millisecond} }, quota.Limits{CallsPerMinute: 60, Burst: 1}, 0},
 	} {
-		for _, maxWait := range []time.Duration{15 * time.Second, 10 * time.Minute} {
-			bubble(t, fmt.Sprintf("%s, %v", limit.name, maxWait), func(t *testing.T) {
-				got := contend(t, limit.up(), limit.limits, maxWait, limit.found)
+		for _, c := range []struct {
+			maxWait time.Duration
+			light   int
+		}{{15 * time.Second, 20}, {10 * time.Minute, 20}, {15 * time.Second, 30}} {
+			bubble(t, fmt.Sprintf("%s, %v, %d of 40", limit.name, c.maxWait, c.light), func(t *testing.T) {
+				got := contend(t, limit.up(), limit.limits, c.light, c.maxWait, limit.found)
 				t.Log(got)
 				if ratio := got.ratio(); ratio < 0.95*3 || ratio > 1.05*3 {
 					t.Errorf("shares are 1 to %.2f, want 1 to 3", ratio)
