@@ -42,7 +42,7 @@ type Live struct {
 	BoundBy reason.Bounds
 }
 
-// Rate is the rate of one connection, as "headway rate --json" has it, and its
+// Rate is the rate of one connection, as "headway limits --json" has it, and its
 // state when it is live.
 type Rate struct {
 	Connection string `json:"connection"`
