@@ -142,7 +142,7 @@ func (g *Governor) configureAccount(a *account, now time.Duration) {
 		}
 	}
 	for name, n := range a.gone {
-		if n.dayTokens == 0 && n.dayCalls == 0 && n.idle(now) {
+		if n.idle(now) && n.dayTokens == 0 && n.dayCalls == 0 {
 			delete(a.gone, name)
 		}
 	}

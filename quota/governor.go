@@ -168,10 +168,10 @@ func (g *Governor) configureNode(n *node, s Scope, l *Limits, now time.Duration)
 	p := compile(l, g.calendars[g.config.dayZone(l)])
 	if n == nil {
 		g.nodes++
-		n = &node{scope: s, limits: p, id: g.nodes, heap: -1, refilled: now, since: -1,
+		n = &node{scope: s, limits: p, id: g.nodes, heap: -1, refilled: now,
 			day: p.calendar.day, factor: one}
 		for k := range n.bucket {
-			n.bucket[k].level = p.refill[k].capacity
+			n.bucket[k].level, n.since[k] = p.refill[k].capacity, -1
 		}
 		if p.soft {
 			n.window = newWindow(p.softSpan, now)

@@ -107,8 +107,8 @@ type node struct {
 	approved int64
 	denied   int64
 
-	since   time.Duration // when a bucket was last added; what was taken before was not taken from it
-	retired bool          // its model is no longer configured, or its account was evicted
+	since   [kinds]time.Duration // when the bucket was added; what was taken before was not taken from it
+	retired bool                 // its model is no longer configured, or its account was evicted
 
 	state      State
 	lacking    uint8         // kinds whose emptiness began or prolonged the episode
@@ -196,7 +196,7 @@ func (n *node) configure(l *limits, now time.Duration) {
 			n.lacking &^= bit
 		case old.mask&bit == 0:
 			*b = bucket{level: r.capacity}
-			n.since = now
+			n.since[k] = now
 		case old.refill[k] != *r:
 			b.level = max(r.capacity-(old.refill[k].capacity-b.level), floor)
 			b.rem = 0

@@ -140,7 +140,7 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	for m := l.mask; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros8(m) % kinds
 		more := taken[k] - h.taken[k]
-		if more < 0 && h.at <= n.since {
+		if more < 0 && h.at <= n.since[k] {
 			continue
 		}
 		n.bucket[k].take(&l.refill[k], more*nano)
