@@ -145,8 +145,8 @@ func TestASpreadScopeAnywhereOnThePathOwesTheWhole(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreToldByKind: equal ones in a row are one event, which has the last wait.
-func TestRefusalsAreToldByKind(t *testing.T) {
+// TestRefusalsAreReportedByKind: equal ones in a row are one event, which has the last wait.
+func TestRefusalsAreReportedByKind(t *testing.T) {
 	c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyTokens: 1000})
 	c.Models["n"] = quota.Model{Limits: quota.Limits{CallsPerMinute: 60, Burst: 1}}
 	g := governor(t, c)
@@ -169,7 +169,7 @@ func TestRefusalsAreToldByKind(t *testing.T) {
 			got = append(got, fmt.Sprintf("%v %v %s %d %d", e.Instant, e.Scope, e.Code, e.RetryInMS, e.Count))
 		}
 	}
-	same(t, "told", got, []string{
+	same(t, "reported", got, []string{
 		"0s model m RATE_THROTTLED 800 3", // 799.999999 ms, rounded up
 		"300ms model m RATE_HARD_LIMIT 0 0",
 		"300ms model m RATE_THROTTLED 700 0",
