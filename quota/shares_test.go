@@ -89,3 +89,119 @@ func TestTheQueueForAnotherModelCountsForWhatItTakes(t *testing.T) {
 		t.Errorf("%+v", grants)
 	}
 }
+
+// join fails the test on a refusal.
+func join(t testing.TB, g *quota.Governor, at time.Duration, r quota.Request) *quota.Place {
+	t.Helper()
+	p, d := g.Join(at, r)
+	if p == nil {
+		t.Fatalf("at %v: refused: %+v", at, d)
+	}
+	return p
+}
+
+// A place holds nothing until it is taken, and what is given back can be taken again.
+func TestAPlaceIsTakenWhenThereIsRoom(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyCalls: 3}))
+	first, second := join(t, g, 0, ask(1)), join(t, g, 0, ask(1))
+	if g.Waiting() != 2 {
+		t.Fatalf("%d wait", g.Waiting())
+	}
+	d, _ := g.Take(0, first)
+	if !d.Approved || g.Waiting() != 1 {
+		t.Fatalf("%+v, %d wait", d, g.Waiting())
+	}
+	if d, blocked := g.Take(0, second); d.Approved || d.Final || d.RetryIn != sec || blocked != 1 || len(second.Keys()) != 1 {
+		t.Errorf("without room: %+v, blocked %b of %v", d, blocked, second.Keys())
+	}
+	g.Back(0, first, d.Permit)
+	if d, _ = g.Take(0, second); !d.Approved {
+		t.Errorf("what was given back: %+v", d)
+	}
+	if d, _ := g.Take(sec, first); !d.Approved || g.Waiting() != 0 {
+		t.Errorf("a second later: %+v, %d wait", d, g.Waiting())
+	}
+	approve(t, g, 2*sec, ask(1))
+	if p, d := g.Join(3*sec, ask(1)); p != nil || d.Code != quota.CodeHardLimit || !d.Final {
+		t.Errorf("the day is over: %v, %+v", p, d)
+	}
+}
+
+func TestAPlaceEnds(t *testing.T) {
+	c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})
+	c.MaxWaiting = 2
+	g := governor(t, c)
+	approve(t, g, 0, ask(1))
+	first, second := join(t, g, 0, ask(1)), join(t, g, 0, ask(1))
+	if p, d := g.Join(0, ask(1)); p != nil || d.Code != quota.CodeGlobalLimit || d.RetryIn <= 0 {
+		t.Errorf("a third: %v, %+v", p, d)
+	}
+	g.Leave(0, first)
+	g.Leave(0, first)
+	if g.Waiting() != 1 {
+		t.Errorf("%d wait", g.Waiting())
+	}
+	if d := g.Refuse(0, second, 20*sec); d.Code != quota.CodeThrottled || d.RetryIn != 20*sec || !d.Final || g.Waiting() != 0 {
+		t.Errorf("refused: %+v, %d wait", d, g.Waiting())
+	}
+	if p, d := g.Join(0, quota.Request{Model: "other"}); p != nil || d.Code != quota.CodeModelNotConfigured {
+		t.Errorf("another model: %v, %+v", p, d)
+	}
+	gone := join(t, g, 0, ask(1))
+	if err := g.UpdateConfig(0, []byte(`{"models":{"m":null,"n":{}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if d, _ := g.Take(0, gone); d.Code != quota.CodeModelNotConfigured || !d.Final || g.Waiting() != 0 {
+		t.Errorf("its model is gone: %+v, %d wait", d, g.Waiting())
+	}
+}
+
+// Neither a call that does not wait nor a place overtakes who waits for the same budget.
+func TestPlacesAndWaitersDoNotOvertake(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}))
+	approve(t, g, 0, ask(1))
+	p := join(t, g, 0, ask(1))
+	g.Take(0, p) // in vain
+	refused(t, g, sec, ask(1), quota.CodeThrottled)
+	urgent := ask(1)
+	urgent.Priority = 1
+	approve(t, g, sec, urgent)
+	w := enqueue(t, g, sec, ask(1), minute)
+	g.Grants(sec, nil)
+	if d, _ := g.Take(2*sec, p); d.Approved || d.RetryIn <= 0 {
+		t.Errorf("the place overtook one who waits in the queue: %+v", d)
+	}
+	if order, _ := drive(t, g, 2*sec, 2*sec); len(order) != 1 || order[0] != w {
+		t.Errorf("granted %v", order)
+	}
+	if d, _ := g.Take(3*sec, p); !d.Approved {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestWhatAPlaceTakesOfItsBudgets(t *testing.T) {
+	g := governor(t, quota.Config{
+		Global:  quota.Limits{TokensPerMinute: 6000},
+		Models:  map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 2}}},
+		Tenants: map[string]quota.Tenant{"a": {Weight: 3}},
+	})
+	p := join(t, g, 0, quota.Request{Model: "m", Tenant: "a", InputTokens: 500})
+	if name, weight := p.Tenant(); name != "a" || weight != 3 {
+		t.Errorf("%s with weight %d", name, weight)
+	}
+	if p.Cost() != 5*sec || g.Whole() != minute {
+		t.Errorf("it takes %v of %v, want 5s of tokens in 1m", p.Cost(), g.Whole())
+	}
+	if len(p.Keys()) != 2 || p.Load(p.Keys()[0]) == 0 || p.Load(99) != 0 {
+		t.Errorf("keys %v", p.Keys())
+	}
+	calls := p.Keys()[1]
+	for n, want := range map[int64]time.Duration{1: 0, 2: 0, 3: sec, 12: 10 * sec} {
+		if got := g.Serves(0, p, calls, n*p.Load(calls)); got != want {
+			t.Errorf("%d calls are served in %v, want %v", n, got, want)
+		}
+	}
+	if g.Serves(0, p, 99, 1) != 0 {
+		t.Error("it does not need that one")
+	}
+}

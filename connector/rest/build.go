@@ -2,15 +2,19 @@ package rest
 
 import (
 	"cmp"
+	"net/http"
+	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 
-	"github.com/headway-go/headway/internal/span"
-
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/retry"
 )
 
 // builder makes a Config of a file's nodes and reports what the schema cannot
@@ -168,4 +172,195 @@ func (b builder) value(n *node) Value {
 		return Value{}
 	}
 	return configfile.NewSecret(n.Written, n.Value)
+}
+
+func (b builder) auth(n *node) Auth {
+	switch {
+	case n.Get("bearer") != nil:
+		return Auth{Kind: BearerAuth, Secret: b.secret(n.Get("bearer"))}
+	case n.Get("header") != nil:
+		h := n.Get("header")
+		return Auth{Kind: HeaderAuth, Name: b.headerName(h.Get("name")), Secret: b.secret(h.Get("value"))}
+	case n.Get("query") != nil:
+		q := n.Get("query")
+		return Auth{Kind: QueryAuth, Name: b.text(q.Get("name")), Secret: b.secret(q.Get("value"))}
+	case n.Get("oauth2") != nil:
+		return Auth{Kind: OAuth2Auth, OAuth2: b.oauth2(n.Get("oauth2"))}
+	default:
+		return Auth{Kind: NoAuth}
+	}
+}
+
+func (b builder) oauth2(n *node) *OAuth2 {
+	o := &OAuth2{
+		TokenURL:     b.url(n.Get("token_url")),
+		Grant:        b.text(n.Get("grant")),
+		ClientID:     b.value(n.Get("client_id")),
+		ClientSecret: b.secret(n.Get("client_secret")),
+		RefreshToken: b.secret(n.Get("refresh_token")),
+		TokenFile:    b.text(n.Get("token_file")),
+	}
+	if list := n.Get("scopes"); list != nil {
+		for _, s := range list.Items {
+			o.Scopes = append(o.Scopes, b.text(s))
+		}
+	}
+	if o.Grant == "" {
+		o.Grant = "client_credentials"
+		if n.Get("refresh_token") != nil {
+			o.Grant = "refresh_token"
+		}
+	}
+	need := map[string]string{"client_credentials": "client_secret", "refresh_token": "refresh_token"}[o.Grant]
+	if need != "" && n.Get(need) == nil {
+		b.Fail(n.At, n.Below(need), "is missing; grant %s needs it", o.Grant)
+	}
+	return o
+}
+
+// secret resolves a reference; the schema lets nothing else through.
+func (b builder) secret(n *node) Value {
+	if n == nil || b.Covered(n.Path) {
+		return Value{}
+	}
+	return n.Secret()
+}
+
+// Circuit is when a provider that keeps failing is left alone.
+type Circuit struct {
+	// Config is the circuit's shape. Zero fields take the defaults of package breaker.
+	breaker.Config
+	// Off leaves the circuit out.
+	Off bool
+}
+
+// circuit reads provider.circuit.
+func (b builder) circuit(n *node) Circuit {
+	if n == nil || n.Kind != configfile.Table {
+		return Circuit{Off: b.text(n) == "off"}
+	}
+	c := Circuit{Config: breaker.Config{
+		Ratio:   b.fraction(n.Get("ratio")),
+		Window:  int(b.count(n.Get("window"), 0, 64)),
+		Minimum: int(b.count(n.Get("minimum"), 0, 64)),
+		OpenFor: b.duration(n.Get("open_for"), 0, time.Millisecond, 24*time.Hour),
+		Probes:  int(b.count(n.Get("probes"), 0, 255)),
+	}}
+	if r, _ := (breaker.Config{Window: c.Window}).Resolve(); c.Minimum > r.Window && r.Window > 0 {
+		at := n.Get("minimum")
+		at.Fail("%s; want at most the window of %d", at.Is(), r.Window)
+	}
+	return c
+}
+
+// retryBudget reads provider.retry.budget.
+func (b builder) retryBudget(n *node) retry.Limits {
+	if n == nil {
+		return retry.Limits{}
+	}
+	l := retry.Limits{
+		Start:      int(b.count(n.Get("start"), 0, 1_000_000)),
+		Capacity:   int(b.count(n.Get("capacity"), 0, 1_000_000)),
+		PerSuccess: int(b.fraction(n.Get("per_success"))*1000 + 0.5),
+	}
+	if l.Capacity > 0 && l.Start > l.Capacity {
+		at := n.Get("start")
+		at.Fail("%s; want at most the capacity of %d", at.Is(), l.Capacity)
+	}
+	return l
+}
+
+// fraction is a number above 0 and at most 1, in thousandths; 0 when it is not set.
+func (b builder) fraction(n *node) float64 {
+	s := b.text(n)
+	if s == "" {
+		return 0
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v >= 0.001 && v <= 1) {
+		n.Want("a number from 0.001 to 1, such as 0.5")
+		return 0
+	}
+	return v
+}
+
+func (b builder) headerName(n *node) string {
+	s := b.text(n)
+	if s != "" && !headerToken(s) {
+		n.Fail("is not a header name: want letters, digits and dashes")
+	}
+	return textproto.CanonicalMIMEHeaderKey(s)
+}
+
+// headers are non-secret headers, or secret ones by reference.
+func (b builder) headers(n *node) map[string]Value {
+	if n == nil || len(n.Fields) == 0 {
+		return nil
+	}
+	out := make(map[string]Value, len(n.Fields))
+	for _, f := range n.Fields {
+		name, path := http.CanonicalHeaderKey(f.Name), n.Below(f.Name)
+		v := b.value(f.Node)
+		_, twice := out[name]
+		switch {
+		case !headerToken(f.Name):
+			b.Fail(f.At, path, "is not a header name: want letters, digits and dashes")
+		case slices.Contains(hopHeaders, name):
+			b.Fail(f.At, path, "is a header that the connection itself sets: remove it")
+		case twice:
+			b.Fail(f.At, path, "is set twice: header names do not differ by case")
+		case !headerText(v.Reveal()):
+			b.Fail(f.Node.At, path, "has a value that a header cannot hold: it has a line break or another control character")
+		case sounds(name) && !f.Node.References() && v.Reveal() != "":
+			b.Fail(f.Node.At, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth")
+		}
+		out[name] = v
+	}
+	return out
+}
+
+// hopHeaders belong to the HTTP client.
+var hopHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
+
+// secretNames are words in the names of headers and parameters that hold credentials.
+var secretNames = []string{"authorization", "cookie", "token", "secret", "password", "apikey", "api-key", "api_key"}
+
+func sounds(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretNames, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+func headerText(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) < 0
+}
+
+// headerToken reports whether s is a token of RFC 9110, section 5.6.2.
+func headerToken(s string) bool {
+	return s != "" && strings.IndexFunc(s, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	}) < 0
+}
+
+func (b builder) query(n *node, auth Auth) map[string]Value {
+	if n == nil || len(n.Fields) == 0 {
+		return nil
+	}
+	out := make(map[string]Value, len(n.Fields))
+	for _, f := range n.Fields {
+		path := n.Below(f.Name)
+		switch v := b.value(f.Node); {
+		case auth.Kind == QueryAuth && f.Name == auth.Name:
+			b.Fail(f.At, path, "provider.auth sends this parameter: remove it here")
+		case sounds(f.Name) && !pageToken(f.Name) && !f.Node.References() && v.Reveal() != "":
+			b.Fail(f.Node.At, path, "is written out, and sounds like a secret; want a reference such as ${API_TOKEN}, best under provider.auth.query")
+		}
+		out[f.Name] = b.value(f.Node)
+	}
+	return out
+}
+
+// pageToken tells a position in a list from a credential.
+func pageToken(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "page") || strings.Contains(name, "sync") || strings.Contains(name, "next")
 }
