@@ -26,6 +26,7 @@ import (
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/jq"
 )
 
 // Config is a target as its file describes it: complete and checked.
@@ -84,12 +85,12 @@ type HTTP struct {
 // all.
 type Answer struct {
 	// Rows gives an array with a result for each row, in order.
-	Rows *expr
+	Rows *Expr
 	// Success gives a value other than false and null if the row of a result was written.
 	// nil means that every row with a result was.
-	Success *expr
+	Success *Expr
 	// Code and Message give a result's error.
-	Code, Message *expr
+	Code, Message *Expr
 	// Divide are the statuses by which the server refuses a whole batch because of one
 	// row. Such a batch is sent again in halves.
 	Divide []int
@@ -121,7 +122,7 @@ type Dataverse struct {
 	MaxRows int
 }
 
-// Names for what reads a target file.
+// Names for what a target file has, and for what is wrong with it.
 type (
 	// Env looks up an environment variable; os.LookupEnv is one.
 	Env = configfile.Env
@@ -132,6 +133,8 @@ type (
 	Problem = configfile.Problem
 	// FileError is everything that is wrong with a target file, in its order.
 	FileError = configfile.Error
+	// Expr is a jq expression of the file.
+	Expr = jq.Code
 )
 
 // options are how a target file is read.

@@ -74,7 +74,7 @@ func (h *HTTP) served(ctx context.Context, a answer, n int) bulk.Outcome {
 	}
 	results := []any{body}
 	if h.Answer.Rows != nil {
-		found, err := h.Answer.Rows.first(ctx, body)
+		found, err := h.Answer.Rows.First(ctx, body)
 		if err != nil {
 			return invalid(fmt.Errorf("the results cannot be found: %w", err))
 		}
@@ -98,7 +98,7 @@ func (h *HTTP) results(ctx context.Context, status int, results []any, n int, o 
 		good := any(true)
 		if h.Answer.Success != nil {
 			var err error
-			if good, err = h.Answer.Success.first(ctx, result); err != nil {
+			if good, err = h.Answer.Success.First(ctx, result); err != nil {
 				return err
 			}
 		}
@@ -108,7 +108,7 @@ func (h *HTTP) results(ctx context.Context, status int, results []any, n int, o 
 		}
 		o.Rows[i] = dispatch.Refused
 		o.Problems[i] = bulk.Problem{
-			Status: status, Code: h.Answer.Code.text(ctx, result), Message: h.Answer.Message.text(ctx, result),
+			Status: status, Code: text(ctx, h.Answer.Code, result), Message: text(ctx, h.Answer.Message, result),
 		}
 	}
 	return nil
@@ -118,7 +118,7 @@ func (h *HTTP) refusal(ctx context.Context, a answer, n int, o *bulk.Outcome) {
 	if body, err := decode(a.body); err == nil {
 		ctx, cancel := context.WithTimeout(ctx, maxExpr)
 		defer cancel()
-		p := bulk.Problem{Status: a.status, Code: h.Answer.Code.text(ctx, body), Message: h.Answer.Message.text(ctx, body)}
+		p := bulk.Problem{Status: a.status, Code: text(ctx, h.Answer.Code, body), Message: text(ctx, h.Answer.Message, body)}
 		if p.Message == "" {
 			p.Message = excerpt(a.body)
 		}

@@ -180,7 +180,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		},
 		{"garbage", results, reply(200, "<html>"), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "POST /rows: 200 invalid_response: the answer cannot be read: it is not JSON"},
 		{"too few results", results, reply(200, `{"results":[]}`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "has 0 results for 2 rows"},
-		{"results of another kind", results, reply(200, `[1]`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the expression does not fit the answer"},
+		{"results of another kind", results, reply(200, `[1]`), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "the results cannot be found: expected an object but got: array"},
 		{"an answer without end", results, reply(200, strings.Repeat(" ", 17<<20)), dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, bulk.Problem{}, "longer than 16777216 bytes"},
 		{
 			"throttled", plain, reply(429, "slow", "Retry-After", "7"),

@@ -13,10 +13,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/itchyny/gojq"
-
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/jq"
 )
 
 // placeholder is a field of the row in a URL.
@@ -194,65 +193,36 @@ func scalar(raw json.RawMessage) (string, error) {
 	return "", errors.New("it is neither a text nor a number")
 }
 
-// expr is a jq expression of the file.
-type expr struct{ code *gojq.Code }
-
 // maxExpr bounds how long an expression may work on one answer: one of the file
 // can run forever.
 const maxExpr = 10 * time.Second
 
-func (s section) expr(key string) *expr {
-	var text string
-	if s.Text(key, &text); text == "" {
+// expr reads a jq expression; nil where there is none.
+func (s section) expr(key string) *jq.Code {
+	var source string
+	if s.Text(key, &source); source == "" {
 		return nil
 	}
-	q, err := gojq.Parse(text)
+	code, err := jq.Compile(source)
 	if err != nil {
 		s.Fail(key, "is not a jq expression: %v", err)
-		return nil
 	}
-	code, err := gojq.Compile(q)
-	if err != nil {
-		s.Fail(key, "is not a jq expression: %v", err)
-		return nil
-	}
-	return &expr{code}
+	return code
 }
 
-var errExpr = errors.New("the expression does not fit the answer")
-
-// first is the first thing that the expression gives; nil for nothing.
-func (e *expr) first(ctx context.Context, in any) (any, error) {
-	out, ok := e.code.RunWithContext(ctx, in).Next()
-	if !ok {
-		return nil, nil
-	}
-	if _, failed := out.(error); failed {
-		return nil, errExpr // its own text quotes the answer
-	}
-	return out, nil
-}
-
-// text is what the expression gives as a text; empty where it gives none.
-func (e *expr) text(ctx context.Context, in any) string {
-	if e == nil {
+// text is what an expression gives as a text; empty where it gives none.
+func text(ctx context.Context, code *jq.Code, in any) string {
+	if code == nil {
 		return ""
 	}
-	out, err := e.first(ctx, in)
-	switch v := out.(type) {
-	case nil:
-		return ""
-	case string:
-		return v
-	default:
-		if err != nil {
-			return ""
-		}
-		return fmt.Sprint(v)
+	v, err := code.First(ctx, in)
+	if s, ok := v.(string); ok || v == nil || err != nil {
+		return s
 	}
+	return fmt.Sprint(v)
 }
 
-// decode reads JSON as gojq takes it.
+// decode reads JSON as an expression takes it.
 func decode(b []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&v); err != nil {

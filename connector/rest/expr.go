@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/itchyny/gojq"
-
-	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/jq"
 	"github.com/headway-go/headway/internal/rawjson"
 )
 
@@ -22,7 +19,7 @@ type Expr struct {
 	source string
 	// fields is the path of a plain expression; code is nil then.
 	fields []string
-	code   *gojq.Code
+	code   *jq.Code
 }
 
 // String is the expression as written, with the environment in it.
@@ -68,18 +65,9 @@ func compile(source string) (*Expr, error) {
 	if fields, ok := fieldPath(source); ok {
 		return &Expr{source: source, fields: fields}, nil
 	}
-	q, err := gojq.Parse(source)
+	code, err := jq.Compile(source)
 	if err != nil {
-		if e, ok := errors.AsType[*gojq.ParseError](err); ok {
-			at := max(0, e.Offset-len(e.Token))
-			at = len([]rune(source[:min(at, len(source))]))
-			return nil, fmt.Errorf("%w at character %d of %s", err, at+1, configfile.Quote(source))
-		}
-		return nil, fmt.Errorf("%w in %s", err, configfile.Quote(source))
-	}
-	code, err := gojq.Compile(q)
-	if err != nil {
-		return nil, fmt.Errorf("%w in %s", err, configfile.Quote(source))
+		return nil, err
 	}
 	return &Expr{source: source, code: code}, nil
 }
@@ -97,7 +85,7 @@ type datum struct {
 	top  []topField
 }
 
-// decoded is the value as gojq takes it, with numbers as their digits.
+// decoded is the value as an expression takes it, with numbers as their digits.
 func (d *datum) decoded() any {
 	if !d.read {
 		dec := json.NewDecoder(bytes.NewReader(d.raw))
@@ -113,14 +101,14 @@ func (d *datum) decoded() any {
 // bytes is the value as JSON.
 func (d *datum) bytes() []byte {
 	if d.raw == nil {
-		d.raw, _ = gojq.Marshal(d.tree) // fails for no value that gojq gives
+		d.raw, _ = jq.Marshal(d.tree) // fails for no value that an expression gives
 	}
 	return d.raw
 }
 
 func (d *datum) kind() kind {
 	if d.raw == nil {
-		return kind(gojq.TypeOf(d.tree))
+		return kind(jq.TypeOf(d.tree))
 	}
 	return kindOf(d.raw)
 }
@@ -149,9 +137,6 @@ func (d *datum) text() (s string, ok bool) {
 	}
 }
 
-// maxOutputs bounds what an expression gives for one value.
-const maxOutputs = 1 << 20
-
 // all evaluates the expression. Errors hold no part of the value.
 func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 	if e.code == nil {
@@ -162,23 +147,13 @@ func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 		return []datum{{raw: raw}}, nil
 	}
 	var out []datum
-	iter := e.code.RunWithContext(ctx, in.decoded())
-	for {
-		v, ok := iter.Next()
-		if !ok {
-			return out, nil
-		}
-		if err, failed := v.(error); failed {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, withoutContent(err)
-		}
-		if len(out) == maxOutputs {
-			return nil, fmt.Errorf("gave more than %d values", maxOutputs)
+	for v, err := range e.code.Run(ctx, in.decoded()) {
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, datum{tree: v, read: true})
 	}
+	return out, nil
 }
 
 // one evaluates an expression that gives one value, null if it gives nothing.
@@ -193,22 +168,4 @@ func (e *Expr) one(ctx context.Context, in *datum) (*datum, error) {
 		return nil, fmt.Errorf("gave %d values, want one", len(out))
 	}
 	return &out[0], nil
-}
-
-// withoutContent keeps of jq's error what names operations and types. What
-// follows a parenthesis or a quote may be a piece of the response.
-func withoutContent(err error) error {
-	if _, own := err.(gojq.ValueError); own { //nolint:errorlint // gojq gives its errors unwrapped
-		return errors.New("the expression raised an error")
-	}
-	s := err.Error()
-	if i := strings.IndexFunc(s, func(c rune) bool {
-		return c != ' ' && c != ':' && c != ',' && c != '_' && (c < 'a' || c > 'z')
-	}); i >= 0 {
-		s = s[:i]
-	}
-	if s = strings.TrimRight(s, " :,"); s == "" {
-		s = "the expression does not fit the response"
-	}
-	return errors.New(s)
 }

@@ -13,6 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/internal/rawjson"
+
+	"github.com/headway-go/headway/internal/jq"
 )
 
 // names are the fields that documents and paths are drawn from: few, so that
@@ -78,11 +80,7 @@ func TestPlainPathsAgreeWithJQ(t *testing.T) {
 		if err != nil || plain.code != nil {
 			t.Fatalf("%s is not a plain path: %v", path, err)
 		}
-		query, err := gojq.Parse(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, err := gojq.Compile(query)
+		code, err := jq.Compile(path)
 		if err != nil {
 			t.Fatal(err)
 		}

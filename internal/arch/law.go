@@ -117,7 +117,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/configfile", "internal/httpauth", "internal/rawjson", "internal/disk"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/configfile", "internal/httpauth", "internal/jq", "internal/rawjson", "internal/disk"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
@@ -167,7 +167,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/configfile", "internal/httpauth", "internal/span"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/configfile", "internal/httpauth", "internal/jq", "internal/span"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},
@@ -260,6 +260,12 @@ var Headway = Law{
 		{
 			Covers: []string{"e2e/..."},
 			Why:    "an end-to-end test uses everything from the outside, in test files: what anything else could import does not belong there",
+		},
+		{
+			Covers:    []string{"internal/jq"},
+			Imports:   []string{"internal/configfile"},
+			Libraries: []string{"github.com/itchyny/gojq"},
+			Why:       "it runs expressions; where they stand, and what their values are for, is its callers' business",
 		},
 		{
 			Covers:    []string{"internal/httpauth"},
