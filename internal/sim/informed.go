@@ -17,7 +17,8 @@ const InformedLaw = "informed"
 type Margin struct {
 	// Part of every limit is left unused.
 	Part float64 `json:"part"`
-	// Guard, from 0 to 1, is how much of the jitter of arrivals is allowed for.
+	// Guard, from 0 to 1, is how much of the jitter of arrivals is allowed for, and
+	// how much slower it goes after a refusal where strangers are.
 	Guard float64 `json:"guard"`
 }
 
@@ -32,9 +33,10 @@ func Margins() []Margin {
 	return all
 }
 
-// RefusalPrice is what a refusal for each 1000 admitted costs of the goodput ratio
-// where one margin is preferred to another.
-const RefusalPrice = 0.004
+// RefusalPrice is what a refusal for each 1000 admitted is worth, in goodput ratio,
+// where one margin is preferred to another: 4 % of goodput and 3 for each 1000 are
+// about as much to give away.
+const RefusalPrice = 0.01
 
 // Informed plays the semi-clairvoyant client under every margin and gives the
 // result of the best: what a law could have at most that had to find out nothing
@@ -46,7 +48,9 @@ const RefusalPrice = 0.004
 // rest of the scenario. It does not know how large a limit is before the first
 // refusal by it, and again after each change that does not drift. It starts as
 // conservatively as a law and keeps the same ceiling and places. After a refusal by
-// a limit that it knows it waits ever longer, until something is admitted.
+// a limit that it knows it waits ever longer, until something is admitted. It knows
+// of a block while it lasts, also of one that another client brought about, and sends nothing that could
+// bring a suspension about.
 func (p *Player) Informed() (best Result, with Margin, err error) {
 	score := math.Inf(-1)
 	for _, m := range Margins() {
@@ -82,11 +86,20 @@ func (p *Player) informed(m Margin) (Result, error) {
 	return r, nil
 }
 
+// An informed client with a guard halves its pace at a refusal by a limit that
+// strangers use too, down to a part that goes with the guard; each admission after it
+// multiplies what it is slowed by.
+const (
+	slowest  = 8
+	recovery = 0.94
+)
+
 // informed is one client that knows all but numbers.
 type informed struct {
 	s           *scenario.Scenario
 	model       *provider.Model // asked for what it is said to know
 	shares      []share
+	guard       float64
 	early, late time.Duration // from leaving to arriving
 
 	last     time.Duration // when the newest attempt left
@@ -100,6 +113,7 @@ type informed struct {
 	raised  time.Duration
 	gap     float64 // between attempts, a moving mean
 
+	slow               float64         // what its pace is divided by, where strangers take more than their mean
 	refusals, failures int             // one after the other
 	struck             time.Duration   // when the newest of them was back
 	recent             []time.Duration // refusals that count towards suspension
@@ -108,6 +122,7 @@ type informed struct {
 
 func newInformed(s *scenario.Scenario, model *provider.Model, m Margin, client int) *informed {
 	b := &informed{s: s, model: model, shares: newShares(s, m, client), every: s.Owner.Initial, gap: float64(s.Owner.Initial)}
+	b.guard, b.slow = m.Guard, 1
 	b.early, b.late = arrivals(s.Provider.Latency, m.Guard)
 	return b
 }
@@ -153,6 +168,9 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 		return t, pacing.Forever, false
 	}
 	at = max(now, b.hold)
+	if b.s.Provider.Penalty != nil {
+		at = max(at, b.model.BlockedUntil())
+	}
 	if b.sent {
 		at = max(at, b.last+b.s.Owner.Ceiling)
 		if !b.knows() {
@@ -164,6 +182,9 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 	}
 	for i := range b.shares {
 		if h := &b.shares[i]; h.known {
+			if b.slow > 1.05 && b.sent {
+				at = max(at, b.last+time.Duration(b.slow/h.rate()*float64(time.Second)))
+			}
 			free := h.free(at+b.early, cost, b.inFlight)
 			if free == pacing.Forever {
 				return t, free, false
@@ -237,6 +258,7 @@ func (b *informed) outage(at time.Duration) bool {
 
 func (b *informed) served(now time.Duration, a *attempt) {
 	b.refusals, b.failures = 0, 0
+	b.slow = max(1, b.slow*recovery)
 	for i := range b.shares {
 		h := &b.shares[i]
 		switch h.limit.Kind {
@@ -259,9 +281,6 @@ func (b *informed) refused(now time.Duration, a *attempt) {
 	if b.s.Provider.Suspend != nil {
 		b.recent = append(b.recent, now)
 	}
-	if b.s.Provider.Penalty != nil {
-		b.hold = max(b.hold, b.model.BlockedUntil())
-	}
 	if a.limit < 0 {
 		return
 	}
@@ -274,6 +293,9 @@ func (b *informed) refused(now time.Duration, a *attempt) {
 	}
 	b.struck = now
 	if knew {
+		if b.s.Provider.Strangers != nil {
+			b.slow = min(1+(slowest-1)*b.guard, 2*b.slow)
+		}
 		b.refusals++
 		wait := math.Ldexp(1/h.rate(), min(b.refusals-1, 12))
 		b.hold = max(b.hold, now+time.Duration(min(300, wait)*float64(time.Second)))
