@@ -32,6 +32,8 @@ func (p *pot) Confirm() error        { return p.fails }
 func (p *pot) Load(key uint32) int64 { return map[bool]int64{true: 1}[key == p.key] }
 
 func (p *pot) Serves(_ uint32, load int64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return max(0, time.Until(p.next)) + time.Duration(load-1)*p.every
 }
 

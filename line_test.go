@@ -2,8 +2,10 @@ package headway_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,5 +182,53 @@ func BenchmarkAcquireFor(b *testing.B) {
 			b.Fatal(err)
 		}
 		p.Settle(headway.Outcome{Class: headway.OK})
+	}
+}
+
+// Whoever waits ends: served, refused or given up, whatever the others do, and then
+// nothing is left of it. In a bubble a wake-up that is lost is a deadlock.
+func TestNobodyIsForgotten(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			g := newGovernor(t, headway.Config{
+				Ceiling: 10 * ms, Initial: 100 * ms, MaxInFlight: random.IntN(4), MaxWait: time.Hour, PermitTimeout: time.Minute, NoBreaker: true,
+			})
+			pots := []*pot{{key: 1, every: sec}, {key: 2, every: 50 * ms}}
+			var served, refused atomic.Int64
+			var wg sync.WaitGroup
+			for range 200 {
+				r := headway.Request{Priority: random.IntN(3), Flow: string(rune('a' + random.IntN(4))), Weight: random.IntN(5), Cost: random.Float64() * 10}
+				if n := random.IntN(3); n < len(pots) {
+					r.Budget = pots[n]
+				}
+				come, stay := time.Duration(random.Int64N(int64(20*sec))), time.Duration(random.Int64N(int64(30*sec)))
+				takes, canceled, class := time.Duration(random.Int64N(int64(sec))), random.IntN(2) == 0, headway.Class(random.IntN(4))
+				wg.Go(func() {
+					time.Sleep(come)
+					ctx, cancel := context.WithTimeout(t.Context(), stay)
+					defer cancel()
+					if canceled {
+						ctx, cancel = context.WithCancel(t.Context())
+						time.AfterFunc(stay, cancel)
+					}
+					p, err := g.AcquireFor(ctx, r)
+					if err != nil {
+						refused.Add(1)
+						return
+					}
+					served.Add(1)
+					time.Sleep(takes)
+					p.Settle(headway.Outcome{Class: class, RetryAfter: takes})
+				})
+			}
+			wg.Wait()
+			if served.Load()+refused.Load() != 200 || served.Load() == 0 {
+				t.Errorf("seed %d: %d served, %d refused", seed, served.Load(), refused.Load())
+			}
+			if s := g.Snapshot(); s.Waiting != 0 || s.InFlight != 0 || s.Expired != 0 {
+				t.Errorf("seed %d: left is %+v", seed, s)
+			}
+		})
 	}
 }
