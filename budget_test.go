@@ -21,8 +21,8 @@ type pot struct {
 	fails error     // of Confirm
 	none  error     // of Reserve
 
-	mu    sync.Mutex
-	taken int
+	mu          sync.Mutex
+	taken, back int
 }
 
 func (p *pot) Keys() []uint32        { return []uint32{p.key} }
@@ -48,7 +48,10 @@ func (p *pot) Reserve() (time.Duration, uint32, error) {
 	return 0, 0, nil
 }
 
-func (p *pot) Back() { p.fill() }
+func (p *pot) Back() {
+	p.fill()
+	p.back++
+}
 
 // fill makes room.
 func (p *pot) fill() {
@@ -165,4 +168,35 @@ func TestWakeAsksAgain(t *testing.T) {
 			t.Errorf("%v after %v, having waited for %+v", err, time.Since(start), p.Wait())
 		}
 	})
+}
+
+// A permit that crosses the end of its wait is given back whole.
+func TestWhatCrossesTheEndOfItsWaitIsGivenBack(t *testing.T) {
+	crossed := 0
+	for range 60 {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxInFlight: 1})
+			p := acquire(t, g)
+			time.Sleep(sec)
+			b := &pot{every: ms}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				p, err := g.AcquireFor(ctx, headway.Request{Budget: b})
+				p.Cancel()
+				ended <- err
+			}()
+			synctest.Wait()
+			cancel()
+			p.Settle(headway.Outcome{Class: headway.OK})
+			err := <-ended
+			if err != nil && b.taken > 0 {
+				crossed++
+			}
+			if err != nil != (b.taken == b.back) || g.Snapshot().InFlight != 0 {
+				t.Fatalf("%v: %d taken, %d given back, %d in flight", err, b.taken, b.back, g.Snapshot().InFlight)
+			}
+		})
+	}
+	t.Logf("%d crossed", crossed)
 }
