@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 )
@@ -181,6 +182,12 @@ func TestABodyThatWasNotReadWholeIsSentOnce(t *testing.T) {
 		})
 	}
 }
+
+// A governor's budgets are waited for in the pacing's queue.
+var (
+	_ reserver       = (*governor.Governor)(nil)
+	_ headway.Budget = quota.Reservation(nil)
+)
 
 // weighed is a quota with limits of all kinds.
 type weighed struct {

@@ -27,7 +27,9 @@ const (
 )
 
 // Approver is a quota: a *governor.Governor is one. When it also has the method
-// Config() quota.Config, refusals hold the limits in RateLimit fields.
+// Config() quota.Config, refusals hold the limits in RateLimit fields. When it has the
+// method Reserve of a governor and the provider is paced, a call waits for both in the
+// pacing's queue; else it waits for the quota first.
 type Approver interface {
 	// ApproveWait waits for a permit until the context's deadline at most.
 	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
