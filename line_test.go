@@ -185,7 +185,7 @@ func BenchmarkAcquireFor(b *testing.B) {
 	}
 }
 
-// Whoever waits ends: served, refused or given up, whatever the others do, and then
+// Each wait ends: served, refused or given up, whatever the others do, and then
 // nothing is left of it. In a bubble a wake-up that is lost is a deadlock.
 func TestNobodyIsForgotten(t *testing.T) {
 	for seed := range uint64(20) {
