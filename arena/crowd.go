@@ -155,7 +155,7 @@ func (c *Crowd) Section() []byte {
 	b.WriteString(crowdBegins)
 	fmt.Fprintf(&b, `## Providers drawn at random
 
-Nobody has seen these providers before: %d members drawn with seed %d by
+No law was tuned on these providers: %d members drawn with seed %d by
 `+"`headway sim population --n %[1]d --seed %[2]d`"+`, which prints this table again. *Bound* is the
 figure before it of an informed client, which knows all of a provider but the sizes
 of its limits, and has the best of twelve margins in hindsight.
