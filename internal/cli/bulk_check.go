@@ -88,7 +88,7 @@ references in the place of credentials. It sends nothing.`,
 func planLoad(cmd *cobra.Command, r *recipe, name string, limit int) (p loadPlan, err error) {
 	config, err := target.Load(r.targetAs, os.LookupEnv)
 	if err != nil {
-		return p, usage(err)
+		return p, badFile("target that rows can be sent to", err)
 	}
 	in, err := r.open(cmd, name)
 	if err != nil {

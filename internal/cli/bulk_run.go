@@ -215,7 +215,7 @@ func rowFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellC
 func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, s *screen) error {
 	config, err := target.Load(cmp.Or(r.targetAs, r.Target), os.LookupEnv)
 	if err != nil {
-		return usage(err)
+		return badFile("target that rows can be sent to", err)
 	}
 	r.Numbers.over(&config.Params)
 	if _, err := config.Params.Resolve(); err != nil {

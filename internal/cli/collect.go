@@ -140,11 +140,11 @@ func loadConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 func readConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 	c, err := rest.Load(path, os.LookupEnv)
 	if err != nil {
-		return nil, usage(err)
+		return nil, badFile("connection that can be collected", err)
 	}
 	if sink, ok := openDestination(cmd, c).sink.(collect.Namer); ok {
 		if err := c.CheckNames(sink.CheckName); err != nil {
-			return nil, usage(err)
+			return nil, badFile("connection that can be collected", err)
 		}
 	}
 	return c, nil

@@ -246,7 +246,7 @@ func (p *provision) environment(cmd *cobra.Command) (s *scenario.Scenario, err e
 	}
 	if named := p.scenario != "" && p.scenario != dataDataverse; named {
 		if s, err = scenarioOf(p.scenario); err != nil {
-			return nil, badScenario(err)
+			return nil, badFile("scenario that can be run", err)
 		}
 		opt = opt.Like(s)
 	}
@@ -345,7 +345,7 @@ func (p *provision) provided(cmd *cobra.Command) (*scenario.Scenario, error) {
 	}
 	s, err := scenarioOf(name)
 	if err != nil {
-		return nil, badScenario(err)
+		return nil, badFile("scenario that can be run", err)
 	}
 	return s, nil
 }
@@ -371,7 +371,7 @@ func (p *provision) languages(name string) (*scenario.Scenario, error) {
 	}
 	s, err := scenarioOf(name)
 	if err != nil {
-		return nil, badScenario(err)
+		return nil, badFile("scenario that can be run", err)
 	}
 	return s, nil
 }

@@ -87,7 +87,7 @@ parallelism, the rows a second and the throttles.`,
 			}
 			s, err := scenarioOf(args[0])
 			if err != nil {
-				return badScenario(err)
+				return badFile("scenario that can be run", err)
 			}
 			if sim.Bulk(s) {
 				if !cmd.Flags().Changed("law") {
@@ -160,7 +160,7 @@ a scenario in that of the laws.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, err := scenariosOf(args)
 			if err != nil {
-				return badScenario(err)
+				return badFile("scenario that can be run", err)
 			}
 			if err := sameKind(all); err != nil {
 				return err
@@ -192,11 +192,11 @@ a scenario in that of the laws.`,
 	return cmd
 }
 
-// badScenario puts each problem on a line of its own, as editors and terminals
-// know it: file:line:column.
-func badScenario(err error) error {
+// badFile puts each problem of a file that is not what it should be on a line of its
+// own, as editors and terminals know it: file:line:column.
+func badFile(what string, err error) error {
 	if _, ok := errors.AsType[*configfile.Error](err); ok {
-		err = fmt.Errorf("not a scenario that can be run:\n%w", err)
+		err = fmt.Errorf("not a %s:\n%w", what, err)
 	}
 	return usage(err)
 }

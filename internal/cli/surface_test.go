@@ -343,8 +343,8 @@ provider: {}
 				where += tt.field + ": "
 			}
 			want := where + fmt.Sprintf(tt.form, tt.message)
-			if code != exitUsage || !strings.Contains(errs, want) {
-				t.Errorf("exit %d, %s%s\nwant in it: %s", code, out, errs, want)
+			if code != exitUsage || !strings.Contains(errs, "\n"+want) {
+				t.Errorf("exit %d, %s%s\nwant on a line of its own: %s", code, out, errs, want)
 			}
 			if strings.Contains(errs+out, "hunter2") {
 				t.Errorf("the secret is shown: %s%s", out, errs)

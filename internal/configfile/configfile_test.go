@@ -193,6 +193,11 @@ func TestProblemsAreInTheOrderOfTheFileAndBounded(t *testing.T) {
 	if p, ok := errors.AsType[configfile.Problem](err); !ok || p.Field != "zzz" {
 		t.Errorf("the first problem is %+v", p)
 	}
+	// A key that is set twice hides nothing that is wrong with its first value.
+	_, _, err = read("int: 0\nint: 5\n", nil)
+	if want := "f.yaml:1:6: int: is 0; want a whole number from 1 to 9\nf.yaml:2:1: int: is set twice, first at line 1: remove one"; err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
 	var src strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&src, "x%d: 1\n", i)

@@ -85,6 +85,11 @@ func (f *File) Fail(at Place, field, format string, args ...any) {
 		return
 	}
 	f.fields[field] = true
+	f.note(at, field, format, args...)
+}
+
+// note is Fail for what says nothing of the field's value.
+func (f *File) note(at Place, field, format string, args ...any) {
 	if len(f.problems) == maxProblems {
 		f.more++
 		return

@@ -283,7 +283,7 @@ func (n *Node) table(values ...*ast.MappingValueNode) {
 			continue
 		}
 		if before, twice := first[name]; twice {
-			n.file.Fail(at, path, "is set twice, first at line %d: remove one", before.Line)
+			n.file.note(at, path, "is set twice, first at line %d: remove one", before.Line)
 			continue
 		}
 		first[name] = at
