@@ -150,6 +150,31 @@ func (g *Governor) Withdraw(now time.Duration, id Waiter) bool {
 	return true
 }
 
+// Expire ends a wait whose time is over before its deadline has come, and refuses it as
+// [Governor.Grants] does then; false when it is not in the queue. Call Grants after it.
+func (g *Governor) Expire(now time.Duration, id Waiter) (Decision, bool) {
+	now = g.tick(now)
+	w := g.waiter(id)
+	if w == nil || w.item == nil {
+		return Decision{}, false
+	}
+	d := g.overdue(now, w)
+	g.retry = now
+	return d, true
+}
+
+// overdue ends a wait whose time is over, with the refusal.
+func (g *Governor) overdue(now time.Duration, w *waiter) Decision {
+	d := g.refuse(now, &w.claim)
+	switch model := w.claim.route.model; {
+	case model.retired:
+		d = Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: model.scope, RetryIn: Never}
+	case d.Reason == "": // others went before until the end
+		d = Decision{Reason: Throttled, Code: bucketCode(model), Scope: model.scope, RetryIn: 1}
+	}
+	return g.dismiss(now, w, d)
+}
+
 // waiter finds one who waits; nil when there is none of that number.
 func (g *Governor) waiter(id Waiter) *waiter {
 	at, ok := slices.BinarySearchFunc(g.waiting, id, func(w *waiter, id Waiter) int { return cmp.Compare(w.id, id) })
@@ -195,18 +220,9 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 		return dst
 	}
 	for _, w := range slices.Clone(g.waiting) {
-		gone := w.claim.route.model.retired
-		if w.item == nil || w.deadline > now && !gone {
-			continue
+		if w.item != nil && (w.deadline <= now || w.claim.route.model.retired) {
+			dst = append(dst, Grant{w.id, g.overdue(now, w)})
 		}
-		d := g.refuse(now, &w.claim)
-		switch {
-		case gone:
-			d = Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: w.claim.route.model.scope, RetryIn: Never}
-		case d.Reason == "": // others went before until the end
-			d = Decision{Reason: Throttled, Code: bucketCode(w.claim.route.model), Scope: w.claim.route.model.scope, RetryIn: 1}
-		}
-		dst = g.dismiss(now, w, d, dst)
 	}
 	g.retry = math.MaxInt64
 	var (
@@ -236,7 +252,7 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 		var w *waiter
 		w, ok = g.queue.Next(try)
 		for _, r := range refused {
-			dst = g.dismiss(now, g.waiter(r.Waiter), r.Decision, dst)
+			dst = append(dst, Grant{r.Waiter, g.dismiss(now, g.waiter(r.Waiter), r.Decision)})
 		}
 		refused = refused[:0]
 		if ok {
@@ -249,7 +265,7 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 }
 
 // dismiss ends a wait with a refusal.
-func (g *Governor) dismiss(now time.Duration, w *waiter, d Decision, dst []Grant) []Grant {
+func (g *Governor) dismiss(now time.Duration, w *waiter, d Decision) Decision {
 	r := w.request()
 	g.leave(w)
 	if d.soon() {
@@ -259,7 +275,7 @@ func (g *Governor) dismiss(now time.Duration, w *waiter, d Decision, dst []Grant
 	}
 	d.Final = true
 	g.deny(now, &w.claim, &d)
-	return append(dst, Grant{w.id, d})
+	return d
 }
 
 // claimed is a scope on the path that a waiter of at least this priority is

@@ -203,6 +203,13 @@ func TestTheEndsOfAWait(t *testing.T) {
 	if !g.Withdraw(0, leaves) || g.Withdraw(0, leaves) {
 		t.Error("a waiter leaves once")
 	}
+	early := enqueue(t, g, 0, of("day"), time.Hour)
+	if d, ok := g.Expire(0, early); !ok || d.Approved || d.Code != quota.CodeThrottled || d.RetryIn < sec {
+		t.Errorf("a wait that ends early: %+v", d)
+	}
+	if _, ok := g.Expire(0, early); ok {
+		t.Error("a wait ended twice")
+	}
 	got := map[quota.Waiter]string{}
 	note := func(grants []quota.Grant) {
 		for _, grant := range grants {

@@ -21,6 +21,7 @@ func TestEveryVerbLetsHappenWhatIsDue(t *testing.T) {
 		"Enqueue":        func(g *quota.Governor, _ quota.Permit) { g.Enqueue(late, ask(1), minute) },
 		"Grants":         func(g *quota.Governor, _ quota.Permit) { g.Grants(late, nil) },
 		"Withdraw":       func(g *quota.Governor, _ quota.Permit) { g.Withdraw(late, 1) },
+		"Expire":         func(g *quota.Governor, _ quota.Permit) { g.Expire(late, 1) },
 		"RecordUsage":    func(g *quota.Governor, p quota.Permit) { _, _ = g.RecordUsage(late, p, quota.Usage{}) },
 		"Cancel":         func(g *quota.Governor, p quota.Permit) { _, _ = g.Cancel(late, p) },
 		"Drain":          func(g *quota.Governor, p quota.Permit) { _ = g.Drain(late, p, 1) },

@@ -1,7 +1,10 @@
 package governor
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway/internal/golden"
@@ -59,6 +62,49 @@ func FuzzDecode(f *testing.F) {
 			if u.Tokens < 0 || u.Calls < 0 {
 				t.Errorf("%+v out of %s", u, b)
 			}
+		}
+	})
+}
+
+// Whose deadline comes before the queue hears of it is refused by the budget all the same.
+func TestADeadlineIsRefusedByTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin, slow := time.Now(), false
+		c := quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 100}}}}
+		g, err := newGovernor(Options{Config: c}, origin, func() (time.Duration, time.Time) {
+			if slow {
+				slow = false
+				time.Sleep(time.Millisecond)
+			}
+			return time.Since(origin), time.Now().Round(0)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		d, err := g.Approve(quota.Request{Model: "m", InputTokens: 90})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		slow = true
+		_, err = g.ApproveWait(ctx, quota.Request{Model: "m", InputTokens: 60})
+		if denial, ok := errors.AsType[*quota.Denial](err); !ok || denial.Code != quota.CodeThrottled || !denial.Held {
+			t.Errorf("at the deadline: %v", err)
+		}
+		if time.Since(origin) != time.Second {
+			t.Errorf("refused after %v", time.Since(origin))
+		}
+		if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 10}); err != nil {
+			t.Error(err)
+		}
+		if s := g.Snapshot().Statistics; s.Waiting != 0 || s.Denied != 1 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

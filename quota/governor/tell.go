@@ -215,8 +215,9 @@ type outcome struct {
 // Options.MaxWait. What cannot be served by then is refused at once, and so is
 // what no wait helps: a daily cap, an unknown model, a full queue.
 //
-// The error is that of Approve; when the context ends it is a *reason.Refusal
-// that matches context.Canceled or context.DeadlineExceeded.
+// The error is that of Approve, also when the context's deadline ends the wait. When
+// the context is cancelled, or had ended before, it is a *reason.Refusal that matches
+// context.Canceled or context.DeadlineExceeded.
 func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return quota.Decision{}, gaveUp(err)
@@ -267,19 +268,29 @@ func (g *Governor) receive(asked time.Duration, o outcome) (quota.Decision, erro
 }
 
 // abandon ends a wait from the waiter's side. An approval that crossed it on its
-// way is given back.
-func (g *Governor) abandon(id quota.Waiter, w *waiter, why error) (quota.Decision, error) {
+// way is given back. At the deadline the queue's own refusal is the error.
+func (g *Governor) abandon(id quota.Waiter, w *waiter, why error) (d quota.Decision, err error) {
+	overdue := errors.Is(why, context.DeadlineExceeded)
+	err = gaveUp(why)
 	g.change(func(now time.Duration) {
-		if g.waiting[id] == w {
-			g.core.Withdraw(now, id)
-			delete(g.waiting, id)
+		switch {
+		case g.waiting[id] != w:
+			o := <-w.done
+			if o.decision.Approved {
+				_, _ = g.core.Cancel(now, o.decision.Permit) // it is ours, and nobody has seen it
+			} else if overdue && !o.closed {
+				d, err = o.decision, o.decision.Refusal(o.at)
+			}
 			return
+		case overdue:
+			d, _ = g.core.Expire(now, id) // it waits
+			err = d.Refusal(g.at(now))
+		default:
+			g.core.Withdraw(now, id)
 		}
-		if o := <-w.done; o.decision.Approved {
-			_, _ = g.core.Cancel(now, o.decision.Permit) // it is ours, and nobody has seen it
-		}
+		delete(g.waiting, id)
 	})
-	return quota.Decision{}, gaveUp(why)
+	return d, err
 }
 
 // release hands the grants to those who wait for them, with the lock held.
