@@ -6,12 +6,13 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// The cooldown after a run that the provider's pressure ended: its first and
-// longest length, and after how many such runs in a row a person should look.
+// The cooldown after a run that the provider's pressure ended: its first length, how
+// often that is doubled, which gives 5 h 20 min, and after how many such runs in a row
+// a person should look.
 const (
-	cooldownBase   = 5 * time.Minute
-	cooldownCap    = 6 * time.Hour
-	cooldownCycles = 12
+	cooldownBase      = 5 * time.Minute
+	cooldownDoublings = 6
+	cooldownCycles    = 12
 )
 
 // Cooldown is a connection's source-pressure cooldown: after a run that the
@@ -43,7 +44,7 @@ func (c Cooldown) after(why reason.Reason, progress bool, now time.Time) Cooldow
 		c.Cycles++
 	}
 	c.NeedsAttention = c.Cycles >= cooldownCycles
-	c.Until = now.Add(min(cooldownBase<<min(c.Cycles, 6), cooldownCap))
+	c.Until = now.Add(cooldownBase << min(c.Cycles, cooldownDoublings))
 	return c
 }
 

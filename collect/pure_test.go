@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/connector"
@@ -239,6 +240,90 @@ func TestAdvanceMovesOnlyForward(t *testing.T) {
 	}
 }
 
+func TestALaneKeepsItsPlaceFromPageToPage(t *testing.T) {
+	at := func(n int) time.Time { return clock(time.Duration(n) * time.Second) }
+	mark := func(n int) string { return at(n).UTC().Format(time.RFC3339) }
+	page := func(now int, next string, marks ...int) connector.Page {
+		p := connector.Page{Next: next, ServerTime: at(now)}
+		for _, m := range marks {
+			p.Items = append(p.Items, connector.Item{Watermark: mark(m)})
+		}
+		return p
+	}
+	l := Lane{Stream: "s", Kind: Steady, Done: true, Since: mark(1), Watermark: mark(1), Cursor: "old", Pages: 7, High: mark(9), Start: at(5)}
+	l.Trail.Step("old")
+	l.begin()
+	step := func(name string, repeats bool, p connector.Page, want Lane) {
+		t.Helper()
+		if got := l.advance(p); got != repeats {
+			t.Errorf("%s: it repeats: %v", name, got)
+		}
+		want.Trail = l.Trail
+		if diff := cmp.Diff(want, l); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+	walking := Lane{Stream: "s", Kind: Steady, Done: true, Walking: true, Since: mark(1), Watermark: mark(1)}
+	second, third := walking, walking
+	second.Start, second.High, second.Pages, second.Cursor = at(100), mark(20), 1, "old"
+	third.Start, third.High, third.Pages, third.Cursor = at(100), mark(30), 2, "c"
+	step("the first page says when the walk began", false, page(100, "old", 20, 10), second)
+	step("the second does not", false, page(200, "c", 30), third)
+	again := third
+	again.High = mark(40)
+	step("a cursor of before leads nowhere", true, page(300, "c", 40), again)
+	step("the last page", false, page(300, "", 35), Lane{Stream: "s", Kind: Steady, Done: true, Pages: 3, Watermark: mark(40)})
+}
+
+func TestACursorThatCameBeforeIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		nexts []string
+		want  int // which of them repeats; -1 stands for no repeat
+	}{
+		{"none", []string{"a", "b", "c", "d"}, -1},
+		{"the second time", []string{"a", "a"}, 1},
+		{"right after, wherever the trail has its mark", []string{"a", "b", "c", "d", "e", "f", "f"}, 6},
+		{"two in turn", []string{"a", "b", "a", "b", "a"}, 2},
+	} {
+		l, got := Lane{}, -1
+		l.begin()
+		for i, next := range tt.nexts {
+			if l.advance(connector.Page{Next: next}) {
+				got = i
+				break
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: found at %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWhichAnswersSayThatACursorExpired(t *testing.T) {
+	for status, want := range map[int]bool{200: false, 400: true, 401: false, 403: false, 404: true, 409: false, 410: true, 422: true, 429: false, 500: false} {
+		if got := cursorRefused(fmt.Errorf("list: %w", &connector.Failure{Status: status})); got != want {
+			t.Errorf("%d: %v", status, got)
+		}
+	}
+	if cursorRefused(nil) || cursorRefused(&reason.Refusal{}) {
+		t.Error("no answer said so")
+	}
+}
+
+func TestAGapOwesItsItemOrThoseOfItsBacklog(t *testing.T) {
+	for _, tt := range []struct {
+		g    Gap
+		want int64
+	}{
+		{Gap{}, 1}, {Gap{Items: 7}, 1}, {Gap{Backlog: true}, 0}, {Gap{Backlog: true, Items: 7}, 7},
+	} {
+		if got := tt.g.owes(); got != tt.want {
+			t.Errorf("%+v owes %d, want %d", tt.g, got, tt.want)
+		}
+	}
+}
+
 func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 	now := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	var p Cooldown
@@ -267,8 +352,15 @@ func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 	if q := p.after(reason.UpstreamPressure.Reason(), true, now); q.NeedsAttention || q.Cycles != 0 || q.Until.Sub(now) != 5*time.Minute {
 		t.Fatalf("progress: %+v", q)
 	}
-	if p.after(reason.Drained, true, now) != (Cooldown{}) {
-		t.Fatal("a drained run leaves no cooldown")
+	for _, why := range []reason.Reason{reason.Drained, reason.Quarantined} {
+		if got := p.after(why, true, now); got != (Cooldown{}) {
+			t.Errorf("%s leaves %+v", why, got)
+		}
+	}
+	for after, want := range map[time.Duration]bool{-1: true, 0: false, 1: false} {
+		if got := p.holds(p.Until.Add(after)); got != want {
+			t.Errorf("%v after its end it holds: %v", after, got)
+		}
 	}
 }
 
@@ -282,6 +374,7 @@ func TestEarlierWritesAWatermarkAsItWas(t *testing.T) {
 		"2024-05-01T00:10:00":         "2024-04-30T23:40:00",
 		"1714564800":                  "1714563000",
 		"1714564800000":               "1714563000000",
+		"980000000000":                "979998200000", // milliseconds in 2001
 		"seq-17":                      "", "17": "", "": "",
 	} {
 		if got, ok := earlier(w, 30*time.Minute); got != want || ok != (want != "") {

@@ -2,7 +2,6 @@ package collect
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -253,7 +252,7 @@ func (r *execution) notice(c Change) {
 
 // sinkText says what a change of the sink means.
 func (c Change) sinkText() string {
-	was, is := "what it was", "it is another one"
+	was, is := "the other", "it is another one"
 	if c.Was != nil && c.Is != nil {
 		was, is = c.Was.String(), "it is "+c.Is.String()+" and was "+c.Was.String()
 	}
@@ -261,7 +260,7 @@ func (c Change) sinkText() string {
 	case SinkMoved:
 		return "the sink's files are at another place, and it continues with them"
 	case SinkReturned:
-		return "the sink changed back: " + is + "; it goes on where it was, and what was collected in between is in " + cmp.Or(was, "the other")
+		return "the sink changed back: " + is + "; it goes on where it was, and what was collected in between is in " + was
 	case SinkFileGone:
 		return "its file was moved away or emptied since the last run: a new one begins, what was written before is where it was moved to"
 	case SinkAhead:

@@ -52,7 +52,7 @@ func lower(a, b string) string {
 }
 
 // precedes reports whether a is earlier than b, and not the same.
-func precedes(a, b string) bool { return a != b && higher(a, b) == b && higher(b, a) == b }
+func precedes(a, b string) bool { return a != b && higher(a, b) == b }
 
 // settled is the watermark to list changes after, once a walk that began at
 // start (by the provider's clock) is complete: the highest one seen, but none
@@ -62,8 +62,8 @@ func precedes(a, b string) bool { return a != b && higher(a, b) == b && higher(b
 // the very watermark that it is asked for, the second of the start counts as
 // after it.
 func settled(high string, start time.Time) string {
-	t, ok := instant(high)
-	if !ok || start.IsZero() || t.Before(start.Truncate(time.Second)) {
+	t, _ := instant(high) // the zero time where it is not a point in time
+	if start.IsZero() || t.Before(start.Truncate(time.Second)) {
 		return high
 	}
 	return like(high, before(start))
@@ -83,13 +83,10 @@ func like(sample string, at time.Time) string {
 	if _, ok := instant(sample); !ok || at.IsZero() {
 		return ""
 	}
-	if _, err := strconv.ParseInt(sample, 10, 64); err != nil {
-		return at.UTC().Format(time.RFC3339)
+	if _, number := epoch(sample); number != nil {
+		return strconv.FormatInt(number(at), 10)
 	}
-	if len(sample) >= 13 {
-		return strconv.FormatInt(at.UnixMilli(), 10)
-	}
-	return strconv.FormatInt(at.Unix(), 10)
+	return at.UTC().Format(time.RFC3339)
 }
 
 // earlier is a watermark moved back by d, written the way it was; ok is false
@@ -113,17 +110,22 @@ func instant(w string) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, w); err == nil {
 		return t, true
 	}
-	n, err := strconv.ParseInt(w, 10, 64)
-	if err != nil {
-		return time.Time{}, false
-	}
+	t, number := epoch(w)
+	return t, number != nil
+}
+
+// epoch reads seconds or milliseconds since 1970. Number writes a point in time the
+// same way; it is nil for anything but an instant of this century.
+func epoch(w string) (t time.Time, number func(time.Time) int64) {
+	const begin, end = 946684800, 4102444800 // 2000 and 2100
+	n, _ := strconv.ParseInt(w, 10, 64)      // out of range where it is not a number
 	switch {
-	case n >= 946684800 && n < 4102444800: // 2000 to 2100, in seconds
-		return time.Unix(n, 0), true
-	case n >= 946684800000 && n < 4102444800000:
-		return time.UnixMilli(n), true
+	case n >= begin && n < end:
+		return time.Unix(n, 0), time.Time.Unix
+	case n >= 1000*begin && n < 1000*end:
+		return time.UnixMilli(n), time.Time.UnixMilli
 	}
-	return time.Time{}, false
+	return time.Time{}, nil
 }
 
 var errNotInclusive = errors.New("the list is declared inclusive, and asked for what changed since a watermark it left out an item " +

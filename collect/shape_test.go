@@ -1,0 +1,257 @@
+package collect
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
+)
+
+// whole is a shape in which each part is known.
+var whole = connector.Shape{Base: "b", List: "l", Records: "r", Key: "k", Fingerprint: "f", Incremental: "i", Detail: "d"}
+
+// shaped is whole with a change.
+func shaped(change func(*connector.Shape)) connector.Shape {
+	s := whole
+	change(&s)
+	return s
+}
+
+func TestWhatDiffersInAStream(t *testing.T) {
+	none := connector.Shape{}
+	for _, tt := range []struct {
+		name                 string
+		was                  connector.Shape
+		wasDetails           string
+		is                   connector.Shape
+		isDetails            string
+		want                 []ChangeKind
+		restarts, urls, owed bool
+	}{
+		{"nothing", whole, "m", whole, "m", nil, false, false, false},
+		{"nothing, without details", whole, "", whole, "", nil, false, false, false},
+		{"from before shapes were kept", none, "", whole, "m", nil, false, false, false},
+		{"base", whole, "m", shaped(func(s *connector.Shape) { s.Base = "x" }), "m", []ChangeKind{BaseMoved}, false, true, false},
+		{"list", whole, "m", shaped(func(s *connector.Shape) { s.List = "x" }), "m", []ChangeKind{ListChanged}, true, false, false},
+		{"records", whole, "m", shaped(func(s *connector.Shape) { s.Records = "x" }), "m", []ChangeKind{RecordsChanged}, true, false, false},
+		{"key", whole, "m", shaped(func(s *connector.Shape) { s.Key = "x" }), "m", []ChangeKind{KeyChanged}, true, false, true},
+		{"fingerprint", whole, "m", shaped(func(s *connector.Shape) { s.Fingerprint = "" }), "m", []ChangeKind{FingerprintChanged}, true, false, false},
+		{"incremental", whole, "m", shaped(func(s *connector.Shape) { s.Incremental = "" }), "m", []ChangeKind{IncrementalChanged}, true, false, false},
+		{"detail", whole, "m", shaped(func(s *connector.Shape) { s.Detail = "x" }), "m", []ChangeKind{DetailChanged}, false, false, true},
+		{"a detail that was not known", shaped(func(s *connector.Shape) { s.Detail = "" }), "m", whole, "m", nil, false, false, false},
+		{"a detail that is not known", whole, "m", shaped(func(s *connector.Shape) { s.Detail = "" }), "m", nil, false, false, false},
+		{"what details would be, had it some", whole, "", shaped(func(s *connector.Shape) { s.Detail = "x" }), "", nil, false, false, false},
+		{"details added", whole, "", whole, "m", []ChangeKind{DetailAdded}, false, false, true},
+		{"details removed", whole, "m", whole, "", []ChangeKind{DetailRemoved}, false, false, false},
+		{"details renamed", whole, "m", whole, "n", []ChangeKind{DetailRenamed}, false, false, true},
+		{"a program that says no shape now", whole, "m", none, "m", nil, false, false, false},
+		{"a program that says a shape now", none, "m", whole, "m", nil, false, false, false},
+		{"a program that says none and renames", none, "m", none, "n", []ChangeKind{DetailRenamed}, false, false, true},
+		{"all of it", whole, "m", connector.Shape{Base: "x"}, "n",
+			[]ChangeKind{BaseMoved, ListChanged, RecordsChanged, KeyChanged, FingerprintChanged, IncrementalChanged, DetailRenamed}, true, true, true},
+	} {
+		was := StreamShape{Stream: "docs", Shape: tt.was, DetailStream: tt.wasDetails}
+		got := was.against(connector.Stream{Name: "docs", Shape: tt.is, DetailStream: tt.isDetails})
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+		restarts, urls, owed := false, false, false
+		for _, k := range got {
+			restarts, urls, owed = restarts || k.restarts(), urls || k == BaseMoved, owed || k.rereads()
+		}
+		if restarts != tt.restarts || urls != tt.urls || owed != tt.owed {
+			t.Errorf("%s: restarts %v, loses URLs %v, rereads details %v", tt.name, restarts, urls, owed)
+		}
+	}
+}
+
+func TestWhatDiffersInAConnection(t *testing.T) {
+	streams := []connector.Stream{
+		{Name: "talks", Shape: shaped(func(s *connector.Shape) { s.Key, s.List = "x", "x" })},
+		{Name: "docs", Shape: whole},
+		{Name: "new", Shape: whole},
+		{Name: "old", Shape: whole},
+		{Name: "walked", Shape: whole},
+	}
+	was := ConnectionStatus{
+		Shapes: []StreamShape{
+			{Stream: "talks", Shape: whole}, {Stream: "docs", Shape: whole}, {Stream: "zoo", Shape: whole}, {Stream: "ant", Shape: whole},
+			{Stream: "left", Shape: whole, Gone: true},
+		},
+		Items: map[string]int64{"talks": 7, "docs": 8, "zoo": 9, "old": 3},
+		Lanes: []Lane{{Stream: "walked", Kind: Catchup}},
+	}
+	want := []Change{
+		{Kind: ListChanged, Stream: "talks", Count: 7}, {Kind: KeyChanged, Stream: "talks", Count: 7},
+		{Kind: StreamAdded, Stream: "new"},
+		{Kind: StreamGone, Stream: "ant"}, {Kind: StreamGone, Stream: "zoo", Count: 9},
+	}
+	for range 20 { // maps have no order
+		if diff := cmp.Diff(want, Changes(was, streams)); diff != "" {
+			t.Fatalf("-want +got:\n%s", diff)
+		}
+	}
+	if got := Changes(ConnectionStatus{}, streams); got != nil {
+		t.Errorf("a connection never collected has changed: %v", got)
+	}
+}
+
+func TestWhatAChangeMeansForWhatIsKnown(t *testing.T) {
+	plain := connector.Stream{Name: "docs", DetailStream: "messages", Shape: connector.Shape{Base: "b"}}
+	marked := plain
+	marked.Shape.Fingerprint = "f"
+	for _, tt := range []struct {
+		name  string
+		s     connector.Stream
+		kinds []ChangeKind
+		want  Reshaped
+	}{
+		{"nothing", plain, nil, Reshaped{}},
+		{"a list", plain, []ChangeKind{BaseMoved, ListChanged, FingerprintChanged, IncrementalChanged, DetailRemoved, StreamAdded}, Reshaped{}},
+		{"a key", plain, []ChangeKind{KeyChanged}, Reshaped{ForgetItems: true}},
+		{"records, which are their own fingerprint", plain, []ChangeKind{RecordsChanged}, Reshaped{}},
+		{"records with a fingerprint", marked, []ChangeKind{RecordsChanged}, Reshaped{ForgetFingerprints: true}},
+		{"details", plain, []ChangeKind{DetailAdded}, Reshaped{OweDetails: true}},
+		{"other details", plain, []ChangeKind{DetailChanged}, Reshaped{OweDetails: true}},
+		{"details elsewhere", plain, []ChangeKind{DetailRenamed}, Reshaped{OweDetails: true, ForgetChildren: true}},
+		{"all", marked, []ChangeKind{KeyChanged, RecordsChanged, DetailRenamed}, Reshaped{ForgetItems: true, ForgetFingerprints: true, OweDetails: true, ForgetChildren: true}},
+	} {
+		tt.want.Shape = StreamShape{Stream: "docs", Shape: tt.s.Shape, DetailStream: "messages"}
+		if diff := cmp.Diff(tt.want, reshape(tt.s, tt.kinds)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestWhichCursorsAreURLs(t *testing.T) {
+	for cursor, want := range map[string]bool{
+		"/items?page=2": true, "http://x.test/2": true, "https://x.test/2": true,
+		"": false, "2": false, "http": false, "https:/x": false, "after-http://x": false, "x/2": false,
+	} {
+		if got := isURL(cursor); got != want {
+			t.Errorf("%q: %v", cursor, got)
+		}
+	}
+}
+
+func TestWhichGapsNoStreamCanFetch(t *testing.T) {
+	streams := []connector.Stream{{Name: "talks"}, {Name: "docs", DetailStream: "messages"}}
+	for _, tt := range []struct {
+		name             string
+		stream, parent   string
+		backlog          bool
+		orphan, badEntry bool
+	}{
+		{"a detail", "messages", "docs", false, false, false},
+		{"a backlog", "messages", "docs", true, false, false},
+		{"a detail of another name", "notes", "docs", false, true, false},
+		{"a detail of another list", "messages", "talks", false, true, false},
+		{"a detail of a list that is gone", "messages", "papers", false, true, false},
+		{"a bad entry", "docs", "docs", false, false, true},
+		{"a bad entry of a list without details", "talks", "talks", false, false, true},
+		{"a bad entry of a list that is gone", "papers", "papers", false, true, true},
+		{"a backlog of a list's own name", "docs", "docs", true, true, false},
+	} {
+		g := Gap{GapKey: GapKey{Stream: tt.stream, Key: "k"}, Parent: tt.parent, Backlog: tt.backlog}
+		if got := Orphaned(g, streams); got != tt.orphan || g.bad() != tt.badEntry {
+			t.Errorf("%s: orphaned %v, a bad entry %v", tt.name, got, g.bad())
+		}
+	}
+}
+
+func TestAChangeSaysWhatTheNextRunDoes(t *testing.T) {
+	for kind, want := range map[ChangeKind]string{
+		StreamAdded:        "stream s: it is new, and is collected from its beginning",
+		StreamGone:         "stream s: it is no longer in the connection; its position and 7 known items are kept, should it come back",
+		BaseMoved:          "stream s: base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts again",
+		ListChanged:        "stream s: its list changed: the walk starts again, items that did not change are skipped",
+		RecordsChanged:     "stream s: its records changed: the walk starts again, and items that differ are written again",
+		KeyChanged:         "stream s: its key changed: 7 known items are forgotten and everything is collected again; records under the old key stay in the sink",
+		FingerprintChanged: "stream s: its fingerprint changed: the walk starts again, and items count as changed",
+		IncrementalChanged: "stream s: its incremental changed: the walk starts again, items that did not change are skipped",
+		DetailAdded:        "stream s: its details were added: those of 7 known items are owed",
+		DetailChanged:      "stream s: its details changed: those of 7 known items are owed again",
+		DetailRenamed:      "stream s: its details go to another stream: those of 7 known items are owed again; earlier ones stay where they are",
+		DetailRemoved:      "stream s: its details were removed: no more are collected",
+		GapsOrphaned:       "stream s: the connection no longer has it, and 7 details are owed that no run can fetch: put it back, or drop them",
+		SinkFileGone:       "stream s: its file was moved away or emptied since the last run: a new one begins, what was written before is where it was moved to",
+		"of_a_later_day":   "stream s: of_a_later_day",
+	} {
+		c := Change{Kind: kind, Stream: "s", Count: 7}
+		if got := c.String(); got != want {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+		e := event.Event{Type: event.ConnectionChanged, Note: string(kind), Stream: "s", Count: 7}
+		if diff := cmp.Diff(c, ChangeOf(e)); diff != "" {
+			t.Errorf("%s as an event: -want +got:\n%s", kind, diff)
+		}
+	}
+	if got, want := (Change{Kind: StreamAdded}).String(), "it is new, and is collected from its beginning"; got != want {
+		t.Errorf("of all streams: %q, want %q", got, want)
+	}
+	warning := connector.Warning{Kind: connector.PagingUnmatched, Stream: "s", Records: 7}
+	if diff := cmp.Diff(warning, WarningOf(event.Event{Type: event.Warning, Note: string(connector.PagingUnmatched), Stream: "s", Count: 7})); diff != "" {
+		t.Errorf("a warning as an event: -want +got:\n%s", diff)
+	}
+}
+
+func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
+	jsonl, other := Location{Kind: "jsonl", Path: "./out"}, Location{Kind: "jsonl", Path: "./new"}
+	tables, state := Location{Kind: "sqlite", Path: "a.db"}, Location{Kind: "state"}
+	const begins, stays = "the sink changed: ", "; it gets what is collected from now on. What was collected before stays where it is: to have it here too, "
+	for _, tt := range []struct {
+		kind    ChangeKind
+		was, is *Location
+		want    string
+	}{
+		{SinkChanged, &tables, &state, begins + "it is sqlite in the state file and was sqlite in a.db" + stays + "`headway replay`, which fetches nothing"},
+		{SinkChanged, &tables, &jsonl, begins + "it is jsonl in ./out and was sqlite in a.db" + stays +
+			"`headway replay` while nothing else was written here, which fetches nothing; after that collect with --fresh, which fetches all of it again"},
+		{SinkChanged, &jsonl, &other, begins + "it is jsonl in ./new and was jsonl in ./out" + stays + "collect with --fresh, which fetches all of it again"},
+		{SinkChanged, nil, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkChanged, &tables, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkChanged, nil, &tables, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkReturned, &tables, &Location{}, "the sink changed back: it is an unknown sink and was sqlite in a.db; it goes on where it was, and what was collected in between is in sqlite in a.db"},
+		{SinkReturned, nil, nil, "the sink changed back: it is another one; it goes on where it was, and what was collected in between is in the other"},
+		{SinkMoved, &jsonl, &other, "the sink's files are at another place, and it continues with them"},
+		{SinkAhead, nil, nil, "the sink holds more than the state knows, which is an older copy: records that come again replace those that are there"},
+	} {
+		if got := (Change{Kind: tt.kind, Was: tt.was, Is: tt.is}).String(); got != tt.want {
+			t.Errorf("%s from %v to %v: %q, want %q", tt.kind, tt.was, tt.is, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		was, is Location
+		changed bool
+	}{
+		{"the same", tables, tables, false},
+		{"another path", jsonl, other, true},
+		{"another kind", jsonl, tables, true},
+		{"another kind of one path", Location{"jsonl", "x"}, Location{"parquet", "x"}, true},
+		{"another kind, nowhere in particular", Location{Kind: "singer"}, Location{Kind: "airbyte"}, true},
+		{"a path where none was on record", Location{Kind: "jsonl"}, jsonl, false},
+		{"no path where one was on record", jsonl, Location{Kind: "jsonl"}, true},
+		{"nobody knows what was", Location{}, jsonl, false},
+		{"nobody knows what is", jsonl, Location{}, false},
+	} {
+		want := Change{}
+		if tt.changed {
+			want = Change{Kind: SinkChanged, Was: &tt.was, Is: &tt.is}
+		}
+		got, changed := SinkChange(tt.was, tt.is)
+		if diff := cmp.Diff(want, got); diff != "" || changed != tt.changed {
+			t.Errorf("%s: %v; -want +got:\n%s", tt.name, changed, diff)
+		}
+	}
+	for l, want := range map[Location]string{
+		{}: "an unknown sink", {Path: "x"}: "an unknown sink", {Kind: "state", Path: "x"}: "sqlite in the state file",
+		{Kind: "singer"}: "singer", jsonl: "jsonl in ./out",
+	} {
+		if got := l.String(); got != want {
+			t.Errorf("%#v is %q, want %q", l, got, want)
+		}
+	}
+}
