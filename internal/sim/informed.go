@@ -169,7 +169,7 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 	}
 	at = max(now, b.hold)
 	if b.s.Provider.Penalty != nil {
-		at = max(at, b.model.BlockedUntil())
+		at = max(at, b.model.BlockedUntil()+b.turn())
 	}
 	if b.sent {
 		at = max(at, b.last+b.s.Owner.Ceiling)
@@ -204,6 +204,18 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 	b.last, b.sent = now, true
 	b.inFlight++
 	return t, now, true
+}
+
+// turn is how long after a block a client goes, so that clients that are apart do not
+// all go at once: each a part of the interval between two of its own.
+func (b *informed) turn() time.Duration {
+	wait := 0.0
+	for i := range b.shares {
+		if h := &b.shares[i]; h.known {
+			wait = max(wait, h.index/h.clients/h.rate())
+		}
+	}
+	return time.Duration(wait * float64(time.Second))
 }
 
 // spared is when another attempt cannot bring the suspension about, even if it and

@@ -63,3 +63,12 @@ func TestInformedClientsThatAreApartShareFairly(t *testing.T) {
 		t.Errorf("Jain %g, goodput %g, %g per 1000", *r.FairnessJain, *r.GoodputRatio, *r.ThrottledPer1000)
 	}
 }
+
+// Clients that all go the instant that a block ends would bring the next one about.
+func TestInformedClientsTakeTurnsAfterABlock(t *testing.T) {
+	r, _ := informed(t, "clients: 6", "owner: {ceiling: 20ms, initial: 1s}", "provider:", "  latency: {p50: 20ms, p99: 160ms, uplink_p50: 1ms, uplink_p99: 3ms}",
+		"  limits: [{kind: token_bucket, rate: 4/s, burst: 1}]", "  penalty: {base: 20s, factor: 1, max: 20s, forgive: 0s, fixed: true}")
+	if *r.GoodputRatio < 0.5 || r.Blocks > 50 {
+		t.Errorf("goodput %g with %d blocks, %d refusals", *r.GoodputRatio, r.Blocks, r.Throttled)
+	}
+}
