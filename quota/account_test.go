@@ -89,6 +89,12 @@ func TestWhatACallChargesFromItsApprovalToItsEnd(t *testing.T) {
 			{0, drains(0, quota.MaxTokens-100), "flows"},
 			{0, left(ofM), "dailyTokens 999998999999900"},
 		}},
+		"as much as there may be": {oneModel(quota.Limits{MaxDailyTokens: 1e15}), []row{
+			{0, asks(r), "approved"},
+			{0, settles(0, quota.Usage{Input: quota.MaxTokens, Output: quota.MaxTokens + 1}), "quota: usage.output is 1000000001, must be from 0 to 1000000000 (RATE_INVALID_CONFIG)"},
+			{0, settles(0, quota.Usage{Input: quota.MaxTokens, Cached: quota.MaxTokens, Output: quota.MaxTokens, Reasoning: quota.MaxTokens}), "ends"},
+			{0, left(ofM), "dailyTokens 999998000000000"},
+		}},
 		"a stream that is forgotten": {short, []row{
 			{0, asks(r), "approved 75/1000"},
 			{0, drains(0, 1), "flows"},

@@ -125,6 +125,30 @@ func TestTheLargestCallPassesOnTheLargestBucket(t *testing.T) {
 	}
 }
 
+// TestALimitOfOne: of each kind there is one.
+func TestALimitOfOne(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{
+		CallsPerMinute: 1, TokensPerMinute: 1, InputTokensPerMinute: 1, OutputTokensPerMinute: 1, SoftTokenBudget: 1, SoftTokenWindowMS: 1, MaxDailyTokens: 1, MaxDailyCalls: 1,
+	}))
+	if got := left(ofM)(&play{g: g}, 0); got != "calls 1, tokens 1, inputTokens 1, outputTokens 1, softTokens 1, dailyTokens 1, dailyCalls 1" {
+		t.Error(got)
+	}
+}
+
+// TestAnOverrunSpreadsEachKind: of which five seconds' worth is left, less what is used.
+func TestAnOverrunSpreadsEachKind(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{
+		CallsPerMinute: 600, Burst: 600, TokensPerMinute: 6000, TokenBurst: 9000, InputTokensPerMinute: 6000, InputTokenBurst: 9000, OutputTokensPerMinute: 6000, OutputTokenBurst: 9000,
+	}))
+	d := approve(t, g, 0, quota.Request{Model: "m", InputTokens: 100, OutputTokens: 30})
+	if !g.Overrun(0, d.Permit) {
+		t.Error("nothing changed")
+	}
+	if got := left(ofM)(&play{g: g}, 0); got != "calls 49, tokens 370, inputTokens 400, outputTokens 470" {
+		t.Error(got)
+	}
+}
+
 // TestASpreadScopeAnywhereOnThePathOwesTheWhole: whatever the other scopes are.
 func TestASpreadScopeAnywhereOnThePathOwesTheWhole(t *testing.T) {
 	plain, spread := quota.Limits{TokensPerMinute: 6000}, quota.Limits{TokensPerMinute: 6000, Spread: true}

@@ -287,7 +287,7 @@ func decode(b []byte, into any) error {
 	if err := d.Decode(into); err != nil {
 		return err
 	}
-	if d.More() || d.InputOffset() != int64(len(bytes.TrimRight(b, " \t\r\n"))) {
+	if d.InputOffset() != int64(len(bytes.TrimRight(b, " \t\r\n"))) {
 		return fmt.Errorf("more than one value")
 	}
 	return nil

@@ -222,6 +222,7 @@ func TestWhatRemainsLasts(t *testing.T) {
 		{1, 1, time.Minute, time.Minute},
 		{3, 2, time.Minute, 90 * time.Second},
 		{1 << 62, 1, 4, Never}, // the first that has no room
+		{1 << 62, 1, 3, Never},
 		{1 << 62, 8, 4, 1 << 61},
 	} {
 		if got := lasts(tt.remaining, tt.n, tt.span); got != tt.want {

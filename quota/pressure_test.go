@@ -136,6 +136,11 @@ func TestStatesAndFactorsMoveAtTheirBounds(t *testing.T) {
 			{0, replaces(day(quota.Limits{MaxDailyTokens: 1000})), "replaced; global config"},
 			{0, replaces(day(quota.Limits{MaxDailyTokens: 1001})), "replaced; model m exhausted>normal cap_raised; model m resume; global config"},
 		}},
+		"a cap that is raised in time": {day(quota.Limits{MaxDailyTokens: 100}), []row{
+			{0, uses(90), "approved"},
+			{0, replaces(day(quota.Limits{MaxDailyTokens: 200})), "replaced; global config"},
+			{0, uses(110), "approved; model m normal>exhausted cap_reached; model m quota_exhausted dailyTokens; model m x2"},
+		}},
 		"a cap that is raised too little": {day(quota.Limits{MaxDailyTokens: 100}), []row{
 			{0, asks(ask(100)), "approved"},
 			{0, settles(0, quota.Usage{Input: 150}), "ends; model m normal>exhausted cap_reached; model m quota_exhausted dailyTokens; model m x2"},
@@ -242,6 +247,13 @@ func TestStatesAndFactorsMoveAtTheirBounds(t *testing.T) {
 			{sec, next, "30s true"},
 			{30*sec - 1, passes, ""},
 			{30 * sec, passes, "global throttle>normal resume; global resume"},
+		}},
+		"the clock was set forward over midnight": {day(quota.Limits{MaxDailyTokens: 100, MaxDailyCalls: 10}), []row{
+			{10*minute - 1, asks(ask(10)), "approved"},
+			{10 * minute, func(p *play, at time.Duration) string { p.g.Anchor(at, origin.Add(midnight+minute)); return "" }, ""},
+			{10 * minute, left(ofM), "dailyTokens 100, dailyCalls 10"},
+			{10 * minute, cancels(0), "ends"}, // which was of the day before
+			{10 * minute, left(ofM), "dailyTokens 100, dailyCalls 10"},
 		}},
 		"the clock was set forward": {day(quota.Limits{MaxDailyTokens: 100}), []row{
 			{0, uses(100), "approved; model m normal>exhausted cap_reached; model m quota_exhausted dailyTokens; model m x2"},

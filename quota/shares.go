@@ -32,7 +32,7 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 					for k := range need {
 						need[k] = min(need[k]+other.claim.taken[k], 4*nano)
 					}
-					windowed = min(windowed+other.claim.windowed, maxDaily)
+					windowed += other.claim.windowed
 				}
 			}
 			for k := range need {

@@ -133,7 +133,7 @@ func TestAPlaceEnds(t *testing.T) {
 	g := governor(t, c)
 	approve(t, g, 0, ask(1))
 	first, second := join(t, g, 0, ask(1)), join(t, g, 0, ask(1))
-	if p, d := g.Join(0, ask(1)); p != nil || d.Code != quota.CodeGlobalLimit || d.RetryIn <= 0 {
+	if p, d := g.Join(0, ask(1)); p != nil || d.Code != quota.CodeGlobalLimit || d.Reason != quota.Throttled || d.RetryIn != 1 || !d.Final {
 		t.Errorf("a third: %v, %+v", p, d)
 	}
 	g.Leave(0, first)

@@ -114,6 +114,38 @@ func TestWhichDaysAreRestored(t *testing.T) {
 	}
 }
 
+// TestANameThatComesBackHasUsedWhatItUsed: though another one had its place meanwhile.
+func TestANameThatComesBackHasUsedWhatItUsed(t *testing.T) {
+	c := oneModel(quota.Limits{})
+	c.MaxTenants = 1
+	g := governor(t, c)
+	use := func(at time.Duration, tenant string, n int64) {
+		settle(t, g, at, approve(t, g, at, quota.Request{Model: "m", Tenant: tenant, InputTokens: n}).Permit, n)
+	}
+	tenants := func(at time.Duration) []string { return kept(g.Use(at, nil)[2:]) }
+	use(0, "a", 10)
+	use(0, "b", 0) // a call
+	same(t, "another came", tenants(0), []string{"tenant a 2026-03-04 UTC: 10 tokens, 1 calls", "tenant b 2026-03-04 UTC: 0 tokens, 1 calls"})
+	use(0, "a", 1)
+	same(t, "it came back", tenants(0), []string{"tenant a 2026-03-04 UTC: 11 tokens, 2 calls", "tenant b 2026-03-04 UTC: 0 tokens, 1 calls"})
+	use(12*time.Hour, "b", 5)
+	same(t, "the next day", tenants(12*time.Hour), []string{"tenant b 2026-03-05 UTC: 5 tokens, 1 calls"})
+}
+
+// TestWhoShareAScopeUseItTogether: for whom there was no room.
+func TestWhoShareAScopeUseItTogether(t *testing.T) {
+	c := oneModel(quota.Limits{})
+	c.MaxTenants = 1
+	g := governor(t, c)
+	for _, name := range []string{"a", "b", "c"} {
+		approve(t, g, 0, quota.Request{Model: "m", Tenant: name, InputTokens: 10})
+	}
+	same(t, "all", kept(g.Use(0, nil)), []string{
+		"global 2026-03-04 UTC: 30 tokens, 3 calls", "model m 2026-03-04 UTC: 30 tokens, 3 calls",
+		"tenant * 2026-03-04 UTC: 20 tokens, 2 calls", "tenant a 2026-03-04 UTC: 10 tokens, 1 calls",
+	})
+}
+
 // TestAModelThatIsGoneKeepsWhatMatters: the day's calls, or the debt of its buckets.
 func TestAModelThatIsGoneKeepsWhatMatters(t *testing.T) {
 	const midnight = 12 * time.Hour

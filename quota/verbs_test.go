@@ -90,6 +90,7 @@ func TestWhichScopeRefusesAWaiter(t *testing.T) {
 		{quick, slow, 1, 5 * sec, "RATE_THROTTLED model m 1m0s"},
 		{soft, slow, 1, 2 * minute, "RATE_SOFT_LIMIT global 1m1s"},
 		{slow, soft, 1, 2 * minute, "RATE_SOFT_LIMIT model m 1m1s"},
+		{soft, quota.Limits{CallsPerMinute: 1, RefillPerSecond: 0.005}, 1, 5 * minute, "RATE_SOFT_LIMIT global 1m1s"}, // the model takes 200 s, in time
 	} {
 		tt.global.Burst, tt.model.Burst = min(tt.global.CallsPerMinute, 1), min(tt.model.CallsPerMinute, 1)
 		c := oneModel(tt.model)
@@ -233,6 +234,9 @@ func TestWhatAProviderIsThoughtToCount(t *testing.T) {
 		if got := quota.StandardCharges()[rule].Rated(u, 400); got != want {
 			t.Errorf("%s counts %d, want %d", rule, got, want)
 		}
+	}
+	if got := quota.StandardCharges()["anthropic"].Rated(quota.Usage{Input: 100, Cached: 100}, 0); got != 0 {
+		t.Errorf("what is wholly cached counts %d", got)
 	}
 }
 
