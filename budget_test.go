@@ -200,3 +200,31 @@ func TestWhatCrossesTheEndOfItsWaitIsGivenBack(t *testing.T) {
 	}
 	t.Logf("%d crossed", crossed)
 }
+
+// A refusal that crosses the deadline is the error, for it says more.
+func TestARefusalThatCrossesTheDeadlineIsTheError(t *testing.T) {
+	spent, crossed := errors.New("spent"), 0
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxInFlight: 1})
+			p := acquire(t, g)
+			b := &pot{every: ms, none: spent}
+			ctx, cancel := context.WithTimeout(t.Context(), sec)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := g.AcquireFor(ctx, headway.Request{Budget: b})
+				ended <- err
+			}()
+			time.Sleep(sec)
+			p.Settle(headway.Outcome{Class: headway.OK}) // it would be its turn
+			err := <-ended
+			if errors.Is(err, spent) {
+				crossed++
+			} else if r, ok := errors.AsType[*headway.Refusal](err); !ok || r.RetryAt.IsZero() {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("%d crossed", crossed)
+}

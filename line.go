@@ -227,9 +227,9 @@ func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, er
 }
 
 // abandon ends a wait from the waiter's side. A permit that crossed it on its way is
-// given back.
+// given back; a refusal is the error where it is the deadline that it crossed.
 func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
-	now := g.now()
+	now, overdue := g.now(), errors.Is(why, context.DeadlineExceeded)
 	g.mu.Lock()
 	if w.done {
 		if w.err == nil && w.budget != nil {
@@ -237,11 +237,14 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 		}
 		g.mu.Unlock()
 		w.permit.Cancel()
+		if w.err != nil && overdue {
+			return Permit{wait: w.held}, w.err
+		}
 		return Permit{wait: w.held}, g.gaveUp(why)
 	}
 	g.line.leave(now, w)
 	var err error = g.gaveUp(why)
-	if errors.Is(why, context.DeadlineExceeded) {
+	if overdue {
 		wait, budget := g.expected(now, r)
 		g.line.queue.Refused(now, g.share(r), wait)
 		err = g.inVain(now, r, wait, budget)
