@@ -44,9 +44,7 @@ type account struct {
 
 // to brings the account to an instant. Time does not run backwards.
 func (a *account) to(now time.Duration) {
-	if now <= a.last {
-		return
-	}
+	now = max(now, a.last)
 	by := reason.BoundProcessing
 	switch {
 	case a.circuits > 0:
@@ -69,7 +67,7 @@ func (a *account) to(now time.Duration) {
 func (a *account) admitted(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
 	a.waited(wait, held)
-	a.backedOff(held, number)
+	a.backedOff(number)
 	a.flush()
 	a.sent = true
 	a.inFlight++
@@ -80,17 +78,17 @@ func (a *account) admitted(now, wait time.Duration, held headway.Wait, number in
 func (a *account) gaveUp(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
 	if held.Reason == reason.None {
-		a.backedOff(held, number)
+		a.backedOff(number)
 		return
 	}
 	a.waited(wait, held)
-	a.backedOff(held, number)
+	a.backedOff(number)
 	a.flush()
 }
 
 // backedOff counts the time before a retry, as far as nothing else was done in it.
-func (a *account) backedOff(held headway.Wait, number int) {
-	if number > 1 && !a.whole(held) {
+func (a *account) backedOff(number int) {
+	if number > 1 {
 		a.between[reason.BoundBackoff] += a.between[reason.BoundProcessing]
 		a.between[reason.BoundProcessing] = 0
 	}

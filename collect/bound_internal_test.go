@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
 )
@@ -35,6 +36,10 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 	first := send(0, headway.Wait{}, 1)
 	end, commit, committed := (*account).ended, (*account).committing, (*account).committed
 	open, closed := (*account).opened, (*account).closed
+	cool, cooled, rest, rested := (*account).cooling, (*account).cooled, (*account).rests, (*account).rested
+	giveUp := func(wait time.Duration, held headway.Wait, number int) func(*account, time.Duration) {
+		return func(a *account, now time.Duration) { a.gaveUp(now, wait, held, number) }
+	}
 	for _, tt := range []struct {
 		name  string
 		steps []step
@@ -75,6 +80,26 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 		}, 100 * ms, reason.Bounds{reason.BoundProcessing: 20 * ms, reason.BoundDisk: 20 * ms, reason.BoundLatency: 60 * ms}},
 		{"a warm start's first wait is no longer than it was", []step{{0, commit}, {40 * ms, committed}, {100 * ms, send(50*ms, ceiling, 1)}}, 100 * ms,
 			reason.Bounds{reason.BoundDisk: 40 * ms, reason.BoundProcessing: 10 * ms, reason.BoundCeiling: 50 * ms}},
+		{"what lies before an admission is no longer moved", []step{{0, first}, {100 * ms, end}, {110 * ms, first}, {150 * ms, end}, {250 * ms, send(100*ms, ceiling, 1)}}, 250 * ms,
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundProcessing: 10 * ms, reason.BoundCeiling: 140 * ms}},
+		{"an instant that has passed", []step{{0, first}, {100 * ms, end}, {40 * ms, commit}, {130 * ms, committed}, {90 * ms, commit}}, 140 * ms,
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundDisk: 40 * ms}},
+		{"the end of other pressure, over a commit", []step{{0, first}, {10 * ms, end}, {20 * ms, cool}, {25 * ms, commit}, {35 * ms, committed}, {60 * ms, cooled}, {65 * ms, rest}, {75 * ms, rested}}, 80 * ms,
+			reason.Bounds{reason.BoundLatency: 10 * ms, reason.BoundProcessing: 20 * ms, reason.BoundCooldown: 40 * ms, reason.BoundBackoff: 10 * ms}},
+		{"a commit while a list rests", []step{{0, rest}, {10 * ms, commit}, {30 * ms, committed}, {40 * ms, rested}}, 41 * ms,
+			reason.Bounds{reason.BoundBackoff: 20 * ms, reason.BoundDisk: 20 * ms, reason.BoundProcessing: ms}},
+		{"two commits at once", []step{{0, commit}, {10 * ms, commit}, {20 * ms, committed}, {30 * ms, committed}}, 40 * ms,
+			reason.Bounds{reason.BoundDisk: 30 * ms, reason.BoundProcessing: 10 * ms}},
+		{"an attempt that gave up waiting for a limit", []step{{0, first}, {100 * ms, end}, {300 * ms, giveUp(200*ms, limit, 1)}, {310 * ms, send(5*ms, ceiling, 1)}}, 310 * ms,
+			reason.Bounds{reason.BoundLimit: 300 * ms, reason.BoundCeiling: 10 * ms}},
+		{"one that gave up before anything was sent", []step{{300 * ms, giveUp(200*ms, limit, 1)}, {310 * ms, end}}, 310 * ms,
+			reason.Bounds{reason.BoundProcessing: 110 * ms, reason.BoundLimit: 200 * ms}},
+		{"a retry that gave up, after a jitter", []step{{0, first}, {100 * ms, end}, {300 * ms, giveUp(50*ms, jitter, 2)}}, 300 * ms,
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundBackoff: 150 * ms, reason.BoundJitter: 50 * ms}},
+		{"one that stood behind others", []step{{0, first}, {100 * ms, end}, {150 * ms, giveUp(50*ms, headway.Wait{}, 1)}, {200 * ms, send(80*ms, ceiling, 1)}}, 200 * ms,
+			reason.Bounds{reason.BoundCeiling: 200 * ms}},
+		{"a retry that stood behind others", []step{{0, first}, {100 * ms, end}, {150 * ms, giveUp(50*ms, headway.Wait{}, 2)}}, 160 * ms,
+			reason.Bounds{reason.BoundLatency: 100 * ms, reason.BoundBackoff: 50 * ms, reason.BoundProcessing: 10 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a account
@@ -85,6 +110,51 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestWhatANextAttemptWaitsForCountsAlready(t *testing.T) {
+	const ms = time.Millisecond
+	var (
+		limit  = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}
+		jitter = headway.Wait{Reason: reason.Jitter, Bound: reason.BoundJitter}
+	)
+	var a account
+	for name, want := range map[headway.Wait]reason.Bounds{
+		{}: {reason.BoundProcessing: 30 * ms}, limit: {reason.BoundLimit: 30 * ms}, jitter: {reason.BoundJitter: 30 * ms},
+		{Bound: reason.BoundLimit}: {reason.BoundProcessing: 30 * ms},
+	} {
+		if diff := cmp.Diff(want, a.bounds(30*ms, name)); diff != "" {
+			t.Errorf("before the first, %v: -want +got:\n%s", name, diff)
+		}
+	}
+	a.admitted(10*ms, 0, headway.Wait{}, 1)
+	a.ended(30 * ms)
+	for name, want := range map[headway.Wait]reason.Bounds{
+		{}:     {reason.BoundProcessing: 30 * ms, reason.BoundLatency: 20 * ms},
+		limit:  {reason.BoundProcessing: 10 * ms, reason.BoundLimit: 40 * ms},
+		jitter: {reason.BoundProcessing: 10 * ms, reason.BoundLatency: 20 * ms, reason.BoundJitter: 20 * ms},
+	} {
+		for range 2 { // to look changes nothing
+			if diff := cmp.Diff(want, a.bounds(50*ms, name)); diff != "" {
+				t.Errorf("after it, %v: -want +got:\n%s", name, diff)
+			}
+		}
+	}
+}
+
+func TestTheSharesOfARunAsAnEvent(t *testing.T) {
+	for _, tt := range []struct {
+		b    reason.Bounds
+		want *event.Bound
+	}{
+		{reason.Bounds{}, nil},
+		{reason.Bounds{reason.BoundCeiling: 1}, &event.Bound{Shares: map[string]float64{"ceiling": 1}}},
+		{reason.Bounds{reason.BoundCeiling: 3, reason.BoundLatency: 1}, &event.Bound{Shares: map[string]float64{"ceiling": .75, "latency": .25}}},
+	} {
+		if diff := cmp.Diff(tt.want, boundEvent(tt.b)); diff != "" {
+			t.Errorf("%v: -want +got:\n%s", tt.b, diff)
+		}
 	}
 }
 

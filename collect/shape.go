@@ -244,7 +244,7 @@ func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
 		case RecordsChanged:
 			// Where the record itself is the fingerprint, only those that differ
 			// are written again.
-			r.ForgetFingerprints = r.ForgetFingerprints || s.Shape.Fingerprint != ""
+			r.ForgetFingerprints = s.Shape.Fingerprint != ""
 		case DetailAdded, DetailChanged:
 			r.OweDetails = true
 		case DetailRenamed:
@@ -292,7 +292,7 @@ func (r *execution) adopt(ctx context.Context) error {
 	var c Commit
 	now := time.Now().Round(0)
 	for _, s := range streams {
-		if old, ok := known[s.Name]; ok && old == shapeOf(s) {
+		if known[s.Name] == shapeOf(s) {
 			continue
 		}
 		shaped := reshape(s, kinds[s.Name])
