@@ -123,7 +123,7 @@ func TestParamsNameFieldValueAndBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.New("fastest", &p); err == nil || !strings.Contains(err.Error(), `law is "fastest", must be one of aimd, envelope`) {
+	if _, err := control.New("fastest", &p); err == nil || !strings.Contains(err.Error(), `law is "fastest", must be one of aimd, cycle, envelope`) {
 		t.Errorf("unknown law: %v", err)
 	}
 }
@@ -267,7 +267,7 @@ func ExampleParams_Resolve() {
 func ExampleNames() {
 	fmt.Println(control.Names())
 	// Output:
-	// [aimd envelope]
+	// [aimd cycle envelope]
 }
 
 func BenchmarkObserve(b *testing.B) {

@@ -156,6 +156,7 @@ const DefaultLaw = "envelope"
 
 var laws = map[string]func(*Params) Law{
 	"aimd":     func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
+	"cycle":    newCycle,
 	"envelope": newEnvelope,
 }
 

@@ -187,7 +187,7 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"size too large":      {head + "    max_body: 99999999999GiB\n", `want a size from 1KiB to 1GiB`},
 		"retries":             {head + "    retries: 11\n", `providers.x.retries: is 11; want a whole number from 0 to 10`},
 		"pacing":              {head + "    pacing: slow\n", `providers.x.pacing: is "slow"; want off, or a mapping`},
-		"law":                 {head + "    pacing: {law: newton}\n", `h.yaml:5:19: providers.x.pacing.law: is "newton"; want one of aimd, envelope`},
+		"law":                 {head + "    pacing: {law: newton}\n", `h.yaml:5:19: providers.x.pacing.law: is "newton"; want one of aimd, cycle, envelope`},
 		"auth of two kinds":   {head + "    auth: {header: A, query: b}\n", `h.yaml:3:5: providers.x: is not described well: auth has both a query parameter "b" and a header, must have one`},
 		"charge":              {head + "    charge: free\n    quota: {}\n", `providers.x.charge: is "free"; want the name of a charge rule`},
 		"quota":               {head + "    quota: {global: {brust: 1}}\n", `h.yaml:5:22: providers.x.quota.global.brust: is not a field here: did you mean burst?`},

@@ -85,6 +85,15 @@ var Headway = Law{
 			Why:     "quota is pure as the others are; the order of those who wait, which fairqueue decides, is pure too",
 		},
 		{
+			Covers: []string{"control/internal/learn"},
+			Why:    "it is what a law learns with, and knows neither laws nor how attempts end: control adapts it",
+		},
+		{
+			Covers:  []string{"control"},
+			Imports: []string{"reason", "control/internal/learn"},
+			Why:     "control is pure as the others are; what the law cycle learns with is pure too, and nobody else's",
+		},
+		{
 			Covers:  pure,
 			Imports: []string{"reason"},
 			Why:     "a pure package imports only the standard library and reason, never another pure package: the root composes them, so each can be understood and tested alone",

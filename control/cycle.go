@@ -1,0 +1,133 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/headway-go/headway/control/internal/learn"
+	"github.com/headway-go/headway/reason"
+)
+
+// Cycle is a candidate to follow [Envelope]: it learns from whole cycles, from one
+// release to the next, and from windows of any length. Package learn holds it;
+// this is what makes it a [Law].
+type Cycle struct {
+	params *Params
+	law    *learn.Law
+}
+
+func newCycle(p *Params) Law {
+	return &Cycle{params: p, law: learn.New(learn.Config{Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, Phase: p.Phase})}
+}
+
+// Name is "cycle".
+func (*Cycle) Name() string { return "cycle" }
+
+// Interval is the sustained interval under what is held.
+func (c *Cycle) Interval() time.Duration { return c.law.Interval() }
+
+// Spacing is the initial interval until a response has come back, then the
+// ceiling's: Hold times the attempts.
+func (c *Cycle) Spacing() time.Duration {
+	if !c.law.Answered() {
+		return c.params.Initial
+	}
+	return c.params.Ceiling
+}
+
+// Hold is the latest instant that a limit asks for.
+func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }
+
+// Sent counts an attempt.
+func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
+
+// Observe learns from an outcome.
+func (c *Cycle) Observe(o Observation) Change {
+	was := c.law.Interval()
+	for i := range o.Facts {
+		if f := &o.Facts[i]; !f.InFlight {
+			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), o.RetryAfter, learn.Fact{
+				Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
+			})
+		}
+	}
+	c.law.Observe(learn.Outcome{
+		Sent: o.Sent, Now: o.Now, Class: learnClass(o.Class), RetryAfter: o.RetryAfter,
+		Estimate: o.Estimate, Cost: o.Cost, Steady: o.Steady,
+	})
+	switch now := c.law.Interval(); {
+	case now < was:
+		return SpeedUp
+	case now > was:
+		return BackOff
+	}
+	return Held
+}
+
+func learnClass(c reason.Class) learn.Class {
+	switch {
+	case c == reason.Overloaded:
+		return learn.Overloaded
+	case c.Throttle():
+		return learn.Refused
+	case c.Success():
+		return learn.Admitted
+	case c == reason.Unknown, c == reason.Lost:
+		return learn.Lost
+	}
+	return learn.Failed
+}
+
+// Belief is the limit that binds.
+func (c *Cycle) Belief() Belief {
+	f := c.law.Binding()
+	b := Belief{Limit: f.Size, Window: f.Window, Confidence: f.Confidence}
+	switch f.Kind {
+	case learn.Rate:
+		b.Kind, b.Window = TokenBucket, time.Second
+	case learn.Flight:
+		b.Kind = Concurrency
+	case learn.Window:
+		if b.Kind = SlidingWindow; f.Unit > 0 {
+			b.Kind = CostWindow
+		}
+	case learn.Unknown:
+	}
+	return b
+}
+
+// cycleVersion is of the stored state.
+const cycleVersion = 1
+
+// State is the interval, never slower than the initial one, and what is held.
+func (c *Cycle) State() State {
+	data, err := json.Marshal(c.law.Store())
+	if err != nil { // no number here is infinite
+		data = nil
+	}
+	return State{Law: c.Name(), Version: cycleVersion, Interval: min(c.law.Interval(), c.params.Initial), Data: data}
+}
+
+// Restore starts from stored limits; the first attempts still go at the initial
+// interval.
+func (c *Cycle) Restore(s State) error {
+	switch {
+	case s.Law != c.Name():
+		return fmt.Errorf("control: the state is of law %q, not %q", s.Law, c.Name())
+	case s.Version != cycleVersion:
+		return fmt.Errorf("control: the state is of version %d, this binary knows %d", s.Version, cycleVersion)
+	case s.Interval <= 0:
+		return fmt.Errorf("control: the stored interval is %v, must be positive", s.Interval)
+	}
+	var stored learn.Stored
+	if len(s.Data) > 0 {
+		if err := json.Unmarshal(s.Data, &stored); err != nil {
+			return fmt.Errorf("control: the stored limits cannot be read: %w", err)
+		}
+	}
+	if err := c.law.Restore(stored, s.Interval); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	return nil
+}

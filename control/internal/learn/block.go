@@ -1,0 +1,77 @@
+package learn
+
+import "time"
+
+// block is the silence from a refusal to the release. Nothing goes but a canary.
+type block struct {
+	began       time.Duration // when the refused attempt was sent
+	noticed     time.Duration // when the refusal was back
+	lastRefused time.Duration // when the newest refused canary was sent
+	release     time.Duration // when the admitted canary was sent
+	resume      time.Duration // when the next canary goes
+	wait        time.Duration // the last wait
+	canaryAt    time.Duration
+	refusals    int
+	blamed      int  // the limit, -1 for none
+	foretold    bool // the canary's instant is the one that the limit foretold
+	outage      bool // it looks like one
+	explained   bool // by a limit that the provider advertises
+	punished    bool // refused though the provider says that there is room
+	exact       bool // it ended at an instant that the provider had advertised
+	pace        float64
+	ramping     bool // nothing was held
+}
+
+// long says that the block is no rate's.
+func (b *block) long() bool {
+	took := b.release - b.noticed
+	return took > longBlock && took.Seconds() > longIntervals/b.pace
+}
+
+// usual are lengths of time that windows often have.
+var usual = [...]time.Duration{
+	10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
+	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// next is how long to wait for a canary at now. The limits foretell an instant;
+// from is when a window may have begun, phase the wall clock at instant 0.
+func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) time.Duration {
+	if b.outage {
+		return min(max(2*b.wait, outageFirst), outageLongest)
+	}
+	if b.refusals == 1 {
+		least := max(firstCanary, trip*12/10, penalty)
+		return max(least, foretold-now)
+	}
+	growth := canaryHurry
+	if b.wait > hurryUntil/3 && !b.punished {
+		growth = canaryGrowth
+	}
+	low := max(firstCanary, time.Duration(growth*float64(b.wait)), penalty)
+	high := 2 * low
+	best, sooner := high, low
+	if low > farAway {
+		sooner = low * 3 / 5
+	}
+	try := func(at time.Duration) {
+		if w := at - now; w >= sooner && w >= penalty && w < best {
+			best = w
+		}
+	}
+	for _, u := range usual {
+		if b.punished {
+			break
+		}
+		try(from + u + trip)
+		try(b.began + u + trip)
+		try(now + u - (now+phase)%u + trip)
+	}
+	if foretold > now {
+		try(foretold)
+	}
+	if best == high {
+		best = low
+	}
+	return min(best, maxSilence)
+}

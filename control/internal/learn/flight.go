@@ -1,0 +1,108 @@
+package learn
+
+import (
+	"math"
+	"time"
+)
+
+// flight holds a number of attempts under way.
+type flight struct {
+	size     float64
+	climb    float64
+	patience float64
+	untested float64
+}
+
+func (l *flight) free(v view, _ float64) time.Duration {
+	if v.flying > 0 && float64(v.flying)+1 > l.size+l.climb {
+		return never
+	}
+	return v.now
+}
+
+func (*flight) sent(view, float64) {}
+func (*flight) takeBack()          {}
+
+func (l *flight) answered(v view) {
+	l.untested++
+	if l.untested > l.patience && v.calm {
+		l.climb += max(1, l.size/20)
+		l.untested = l.patience / 2
+	}
+}
+
+func (l *flight) fullness(_ view, f refusal) float64 {
+	if f.others < 0 {
+		return 0
+	}
+	return (f.others + 0.5) / l.size
+}
+
+func (l *flight) blame(_ view, f refusal) {
+	if l.climb > 0 {
+		l.patience = min(maxPatience, 2*l.patience)
+	}
+	l.size = max(1, min(l.size+l.climb, f.others))
+	l.climb, l.untested = 0, 0
+}
+
+func (l *flight) interval(v view) float64 { return v.latency / max(1, l.size) }
+
+// crowd is how many were under way at each attempt, lately, and how much speaks for
+// a limit on that number.
+type crowd struct {
+	seen     [maxFlights]float32
+	total    float32
+	evidence float64
+}
+
+func (c *crowd) sent(others int) {
+	c.seen[min(others, maxFlights-1)]++
+	if c.total++; c.total > flightFade {
+		c.total = 0
+		for i := range c.seen {
+			c.seen[i] /= 2
+			c.total += c.seen[i]
+		}
+	}
+}
+
+// refused weighs a refusal with that many others under way: the rarer so many are,
+// the more it speaks for a limit on them.
+func (c *crowd) refused(others, most float64) {
+	if others < 1 || c.total < 1 {
+		return
+	}
+	more := float32(0)
+	for i := min(int(others), maxFlights-1); i < maxFlights; i++ {
+		more += c.seen[i]
+	}
+	p := float64(more+0.5) / float64(c.total+1)
+	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, p))-1))
+}
+
+// sent remembers how many others were under way at an attempt.
+type departures struct {
+	ring [48]struct {
+		at     time.Duration
+		others int32
+	}
+	n int
+}
+
+func (d *departures) add(at time.Duration, others int) {
+	x := &d.ring[d.n%len(d.ring)]
+	x.at, x.others = at, int32(others)
+	d.n++
+}
+
+// others is how many others were under way when an attempt was sent; -1 when that
+// is forgotten.
+func (d *departures) others(sent time.Duration) float64 {
+	for i := 1; i <= min(d.n, len(d.ring)); i++ {
+		if x := &d.ring[(d.n-i)%len(d.ring)]; x.at <= sent {
+			return float64(x.others)
+		}
+	}
+	return -1
+}

@@ -1,0 +1,122 @@
+package learn
+
+import (
+	"math"
+	"sort"
+	"time"
+)
+
+// unit is what a limit counts.
+type unit uint8
+
+// The units.
+const (
+	attempts unit = iota
+	cost
+	busy // seconds that the provider works
+	units
+)
+
+// amounts are so much of each unit.
+type amounts [units]float64
+
+// history is what was sent. It answers how much of a unit fell into any stretch of
+// time, and when the newest so many units began. Old cells are merged, so that a
+// stretch is known to about a cellsPerAge-th of its age.
+type history struct {
+	at    []time.Duration // the newest instant of each cell, ascending
+	sum   []amounts       // all that was sent up to then
+	total amounts
+}
+
+// add counts what is sent at now.
+func (h *history) add(now time.Duration, a amounts) {
+	for u := range a {
+		h.total[u] += a[u]
+	}
+	if n := len(h.at); n > 0 && h.at[n-1] >= now {
+		h.sum[n-1] = h.total
+		return
+	}
+	if len(h.at) == maxCells {
+		for grain := cellsPerAge; len(h.at) > maxCells*7/8; grain *= 0.7 {
+			h.merge(now, grain)
+		}
+	}
+	if h.at == nil {
+		h.at, h.sum = make([]time.Duration, 0, maxCells), make([]amounts, 0, maxCells)
+	}
+	h.at, h.sum = append(h.at, now), append(h.sum, h.total)
+}
+
+// merge joins neighbours that are short for their age. The first cell stays: it is
+// where the history starts.
+func (h *history) merge(now time.Duration, grain float64) {
+	keep := 1
+	for i := 2; i < len(h.at); i++ {
+		if float64(h.at[i]-h.at[keep-1]) > float64(now-h.at[i])/grain {
+			keep++
+		}
+		h.at[keep], h.sum[keep] = h.at[i], h.sum[i]
+	}
+	h.at, h.sum = h.at[:keep+1], h.sum[:keep+1]
+}
+
+// correct changes the amount that was sent at an instant.
+func (h *history) correct(sent time.Duration, a amounts) {
+	for u := range a {
+		h.total[u] += a[u]
+	}
+	for i := len(h.at) - 1; i >= 0 && h.at[i] >= sent; i-- {
+		for u := range a {
+			h.sum[i][u] += a[u]
+		}
+	}
+}
+
+// until is how much was sent up to t, t included.
+func (h *history) until(u unit, t time.Duration) float64 {
+	i := sort.Search(len(h.at), func(i int) bool { return h.at[i] > t })
+	if i == 0 {
+		return 0
+	}
+	low := h.sum[i-1][u]
+	if i == len(h.at) || h.sum[i][attempts]-h.sum[i-1][attempts] < 1.5 {
+		return low
+	}
+	part := float64(t-h.at[i-1]) / float64(h.at[i]-h.at[i-1])
+	return low + part*(h.sum[i][u]-low)
+}
+
+// used is how much was sent in the length of time before t, t included.
+func (h *history) used(u unit, t, length time.Duration) float64 {
+	return max(0, h.until(u, t)-h.until(u, t-length))
+}
+
+// newest is the instant of the oldest of the newest so many units up to t.
+func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration {
+	return h.reached(u, h.until(u, t)-amount)
+}
+
+// reached is the instant at which more than the sum had been sent; the start of
+// the history when that is not remembered.
+func (h *history) reached(u unit, sum float64) time.Duration {
+	const round = 1e-6
+	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] > sum+round })
+	if i >= len(h.at) {
+		return math.MaxInt64
+	}
+	if i == 0 || h.sum[i][attempts]-h.sum[i-1][attempts] < 1.5 {
+		return h.at[i]
+	}
+	part := (sum + 1 - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
+	return h.at[i-1] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.at[i-1]))
+}
+
+// start is the oldest instant that is remembered.
+func (h *history) start() time.Duration {
+	if len(h.at) == 0 {
+		return 0
+	}
+	return h.at[0]
+}

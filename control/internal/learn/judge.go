@@ -1,0 +1,210 @@
+package learn
+
+import (
+	"slices"
+	"time"
+)
+
+// ended draws the lesson of a block that is over.
+func (l *Law) ended(v view) {
+	b := &l.block
+	took := b.release - b.noticed
+	l.quietFrom, l.quietFor = v.now, took
+	r := l.rate()
+	if b.outage || b.explained && !b.long() {
+		if r != nil {
+			r.void(v.now)
+		}
+		return
+	}
+	var held limit
+	if b.blamed >= 0 {
+		held = l.limits[b.blamed]
+	}
+	switch held := held.(type) {
+	case *window:
+		if held.hits < sureHits && l.isCrowd(b) {
+			l.crowded(b, took)
+			break
+		}
+		if held.ended(v, b) {
+			break
+		}
+		if held.doubts >= 2 || held.lone {
+			l.drop(b.blamed)
+			l.misses++
+			l.penalize(v, took)
+		}
+	case *flight:
+	default: // a rate, or none
+		switch {
+		case l.isCrowd(b):
+			l.crowded(b, took)
+		case !b.long():
+			l.penalty.ended(took, b.refusals)
+			l.found(v, b)
+		case l.penalty.on():
+			l.penalty.ended(took, b.refusals)
+			l.penalize(v, took)
+		case b.punished, l.misses >= 1 || r != nil && r.cycles > 1 && b.exact:
+			l.penalize(v, took)
+		default:
+			l.unexplained(v, b)
+		}
+	}
+	if r := l.rate(); r != nil {
+		if b.long() && !l.penalty.on() {
+			r.void(v.now)
+		} else {
+			keep := l.penalty.keep()
+			if r.since < r.stretch/4 && r.price > fullPrice {
+				keep = penaltyEarly
+			}
+			pace, n, open := b.pace, r.count, (b.began - r.released).Seconds()
+			if n >= 5 && open > 0 {
+				pace = min(pace, n/open)
+			}
+			r.ended(v, b.release)
+			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
+				r.punished(v.now, pace, keep, l.penalty.length)
+			}
+		}
+	}
+	if b.long() {
+		l.freed = b.release
+	}
+}
+
+// isCrowd says that refusals speak for a limit on attempts under way.
+func (l *Law) isCrowd(b *block) bool {
+	enough := heldEvidence
+	if !b.long() {
+		enough = shortEvidence // it costs little to see more
+	}
+	return l.crowd.evidence > enough && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
+}
+
+// crowded holds a number of attempts under way; what was thought before was that.
+func (l *Law) crowded(b *block, took time.Duration) {
+	others := l.out.others(b.began)
+	l.remove(isRate)
+	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
+	l.hold(&flight{size: others, patience: firstPatience})
+	l.crowd.evidence = 0
+	if b.long() {
+		l.penalty.length = took
+	}
+}
+
+// found holds a rate, which is what a short block speaks for.
+func (l *Law) found(v view, b *block) {
+	if l.rate() == nil {
+		bracket := paced
+		if b.ramping {
+			bracket = firstBracket
+		}
+		l.hold(newRate(v.now, b.pace/bracket, b.pace))
+	}
+}
+
+// unexplained holds a window for a block that is too long for a rate.
+func (l *Law) unexplained(v view, b *block) {
+	var size amounts
+	for u := range size {
+		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
+	}
+	if size[attempts] < 1 {
+		l.penalize(v, b.release-b.noticed)
+		return
+	}
+	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
+	if b.exact {
+		low = max(low, high-high/50-time.Second)
+		from += min(high/2, maxFold)
+	}
+	l.remove(func(x limit) bool { // the same again
+		w, ok := x.(*window)
+		return ok && w.lone && w.low < high && w.high > low
+	})
+	l.hold(newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace))
+}
+
+// penalize takes blocks of that length for a penalty on a rate.
+func (l *Law) penalize(v view, took time.Duration) {
+	b := &l.block
+	if l.penalty.length == 0 {
+		l.penalty.length = took
+	}
+	open := (b.began - l.freed).Seconds()
+	n := v.h.until(attempts, b.began) - v.h.until(attempts, l.freed-1)
+	pace := b.pace
+	if n >= 5 && open > 0 {
+		pace = min(pace, n/open)
+	}
+	r := l.rate()
+	if r == nil {
+		r = newRate(v.now, pace, pace)
+		l.hold(r)
+	}
+	if b.blamed < 0 {
+		r.punished(v.now, pace, l.penalty.keep(), l.penalty.length)
+	}
+}
+
+// outgrown takes a rate in place of a window that one block spoke for and that was
+// passed since: the block was something else.
+func (l *Law) outgrown(v view, i int, w *window) {
+	l.drop(i)
+	l.misses++
+	if l.rate() == nil {
+		now := w.size[attempts] / w.length(v.now).Seconds()
+		r := newRate(v.now, now, max(min(w.pace, 1.2*w.size[attempts]/(3*w.floor).Seconds()), 1.5*now))
+		r.price = fullPrice
+		l.hold(r)
+	}
+}
+
+func (l *Law) rate() *rate {
+	for _, x := range l.limits {
+		if r, ok := x.(*rate); ok {
+			return r
+		}
+	}
+	return nil
+}
+
+func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
+func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
+
+// remove drops the limits of a sort.
+func (l *Law) remove(is func(limit) bool) {
+	l.limits = slices.DeleteFunc(l.limits, is)
+	l.block.blamed = -1
+}
+
+func (l *Law) has(is func(limit) bool) bool {
+	for _, x := range l.limits {
+		if is(x) {
+			return true
+		}
+	}
+	return false
+}
+
+// hold adds a limit; the oldest window goes when there are too many.
+func (l *Law) hold(x limit) {
+	if len(l.limits) == maxLimits {
+		for i, y := range l.limits {
+			if _, ok := y.(*window); ok {
+				l.drop(i)
+				break
+			}
+		}
+	}
+	l.limits = append(l.limits, x)
+}
+
+func (l *Law) drop(i int) {
+	l.limits = append(l.limits[:i:i], l.limits[i+1:]...)
+	l.block.blamed = -1
+}

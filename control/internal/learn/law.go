@@ -1,0 +1,359 @@
+package learn
+
+import "time"
+
+// Config is what the owner sets. Durations are positive.
+type Config struct {
+	// Ceiling is the shortest interval, Initial the one before any answer, Slowest
+	// the longest that is shown.
+	Ceiling, Initial, Slowest time.Duration
+	// Phase is the wall clock at instant 0, since the Unix epoch.
+	Phase time.Duration
+}
+
+// Class is how an attempt ended, as far as the law is concerned.
+type Class uint8
+
+// The classes.
+const (
+	// Lost: there was no response.
+	Lost Class = iota
+	// Failed: a response that says nothing of limits.
+	Failed
+	// Admitted: a success.
+	Admitted
+	// Refused: a limit refused it.
+	Refused
+	// Overloaded: refused by a limit, or by a provider in trouble.
+	Overloaded
+)
+
+// Outcome is one settled attempt.
+type Outcome struct {
+	Sent, Now      time.Duration
+	Class          Class
+	RetryAfter     time.Duration // 0 when none was advertised
+	Estimate, Cost float64
+	Steady         bool // no speeding up
+}
+
+// Law is the state of one connection. Make one with [New].
+type Law struct {
+	cfg    Config
+	state  state
+	clock  time.Duration
+	last   time.Duration
+	began  time.Duration
+	flying int
+
+	h       history
+	out     departures
+	crowd   crowd
+	latency float64 // nanoseconds, of what was admitted
+	trip    float64 // nanoseconds, of a refusal
+	mean    amounts
+	carried float64 // admitted ever
+
+	ramp    ramp
+	limits  []limit
+	block   block
+	penalty penalty
+	told    []advertised
+
+	epoch     time.Duration // attempts sent until then belong to a refusal that was counted
+	freed     time.Duration // the last release of a long block
+	quietFrom time.Duration // the last release, and how long its block was
+	quietFor  time.Duration
+	limited   bool // 429 is how this provider refuses
+	waits     bool // its refusals carry a wait
+	misses    int  // windows that were refuted
+	crowds    int  // refusals that were weighed for a limit on attempts under way
+	shown     time.Duration
+}
+
+// New makes a law that knows nothing.
+func New(cfg Config) *Law {
+	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
+	l.ramp.every = float64(cfg.Initial)
+	l.mean = amounts{1, 1, 0}
+	return l
+}
+
+// view is what the limits see.
+func (l *Law) view() view {
+	return view{
+		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, flying: l.flying,
+		mean: l.mean, h: &l.h, calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
+	}
+}
+
+// Answered reports whether any response has come back.
+func (l *Law) Answered() bool { return l.state != starting }
+
+// Interval is the sustained interval.
+func (l *Law) Interval() time.Duration { return l.shown }
+
+// Hold is when the next attempt of that cost may go.
+func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
+	l.clock = max(l.clock, now)
+	now = l.clock
+	switch l.state {
+	case starting:
+		return now
+	case trying:
+		return never
+	case waiting:
+		return max(now, l.block.resume, l.advertised(now, cost))
+	}
+	at := max(now, l.advertised(now, cost))
+	if l.state == ramping {
+		at = max(at, l.last+time.Duration(l.ramp.every))
+	}
+	v := l.view()
+	for _, x := range l.limits {
+		at = max(at, x.free(v, cost))
+	}
+	return at
+}
+
+// Sent counts an attempt.
+func (l *Law) Sent(now time.Duration, cost float64) {
+	l.clock = max(l.clock, now)
+	now = l.clock
+	if l.h.at == nil {
+		l.began, l.freed = now, now
+	}
+	if l.state == waiting {
+		l.transition(canary)
+		l.block.canaryAt = now
+	}
+	l.out.add(now, l.flying)
+	if l.state != trying {
+		l.crowd.sent(l.flying)
+	}
+	l.flying++
+	v := l.view()
+	l.h.add(now, v.amounts(cost))
+	for _, x := range l.limits {
+		x.sent(v, cost)
+	}
+	for i := range l.told {
+		l.told[i].sent(now, cost)
+	}
+	l.last = now
+}
+
+// Observe learns from an outcome.
+func (l *Law) Observe(o Outcome) {
+	l.clock = max(l.clock, o.Now)
+	o.Now = l.clock
+	l.flying = max(0, l.flying-1)
+	if !(o.Estimate > 0) {
+		o.Estimate = 1
+	}
+	isCanary := l.state == trying && o.Sent >= l.block.canaryAt
+	switch o.Class {
+	case Refused, Overloaded:
+		l.refuse(o, isCanary)
+	case Admitted:
+		l.admit(o, isCanary)
+	default:
+		if isCanary {
+			l.transition(nothing)
+			l.block.resume = l.clock + max(l.block.wait, firstCanary)
+		}
+		if l.state == starting && o.Class == Failed {
+			l.transition(answered)
+		}
+	}
+	l.show(o.Class == Admitted && !o.Steady)
+}
+
+func (l *Law) admit(o Outcome, isCanary bool) {
+	l.carried++
+	took := float64(o.Now - o.Sent)
+	smooth(&l.latency, took, 0.1)
+	work := max(0.001, (took-l.trip)/1e9)
+	fix := amounts{0, 0, work - l.mean[busy]}
+	if o.Cost > 0 {
+		fix[cost] = o.Cost - o.Estimate
+		smooth(&l.mean[cost], o.Cost, 0.05)
+	}
+	l.h.correct(o.Now, fix)
+	smooth(&l.mean[busy], work, 0.05)
+	if l.state == starting {
+		l.transition(answered)
+	}
+	v := l.view()
+	if isCanary {
+		l.block.release = o.Sent
+		l.transition(admitted)
+		l.ended(v)
+		return
+	}
+	if o.Steady {
+		return
+	}
+	if l.state == ramping {
+		if l.ramp.answered(v, o.Sent, float64(l.cfg.Ceiling)) {
+			l.ramp.carried = l.carried
+		}
+	}
+	if l.state == holding {
+		for i, x := range l.limits {
+			switch x := x.(type) {
+			case *window:
+				if x.refuted(v) {
+					l.outgrown(v, i, x)
+					return
+				}
+				x.answered(v)
+			case *flight:
+				x.answered(v)
+			}
+		}
+	}
+}
+
+// refuse takes a refusal in. Of those that were under way together the first alone
+// is evidence.
+func (l *Law) refuse(o Outcome, isCanary bool) {
+	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
+	for _, x := range l.limits {
+		x.takeBack()
+	}
+	b := &l.block
+	o.RetryAfter = min(o.RetryAfter, maxSilence)
+	fresh := o.Sent > l.epoch
+	if !fresh {
+		if o.RetryAfter > 0 && o.Class == Refused {
+			b.resume = max(b.resume, o.Now+o.RetryAfter)
+		}
+		return
+	}
+	l.epoch = o.Now
+	smooth(&l.trip, float64(min(o.Now-o.Sent, maxTrip)), 0.2)
+	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, limited: o.Class == Refused}
+	if !isCanary && l.state != waiting && l.state != trying {
+		l.blocked(f)
+	} else {
+		b.refusals++
+		b.lastRefused = o.Sent
+		if b.blamed >= 0 {
+			if w, ok := l.limits[b.blamed].(*window); ok && w.settled() && b.foretold && b.refusals > 3 {
+				w.lower(l.view(), o.Sent)
+			}
+		}
+	}
+	if l.state == starting || l.state == ramping || l.state == holding || isCanary || l.state == waiting {
+		l.transition(refused)
+	}
+	if f.limited {
+		l.limited = true
+		l.waits = l.waits || f.wait > 0
+	}
+	b.outage = l.outage(f)
+	b.punished = b.punished || b.refusals > 1 && !b.outage && l.plenty()
+	l.plan(f)
+}
+
+// blocked begins a block.
+func (l *Law) blocked(f refusal) {
+	v := l.view()
+	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
+	l.block.pace = l.pace(v, f.sent)
+	if l.explained(f) {
+		l.block.explained, l.block.blamed = true, -1
+	}
+	l.grazed()
+	if l.outage(f) {
+		l.block.blamed = -1
+		return
+	}
+	most := maxEvidence
+	if l.block.ramping {
+		most = maxEvidence / 2 // everything grew at once
+	}
+	l.crowd.refused(f.others, most)
+	l.crowds++
+	if i := l.block.blamed; i >= 0 {
+		l.limits[i].blame(v, f)
+	}
+}
+
+// outage says that a refusal is a provider's in trouble: it is not how this one
+// refuses, or it had just named enough that is left.
+func (l *Law) outage(f refusal) bool {
+	return !f.limited && f.wait == 0 && (l.limited || l.waits || l.plenty())
+}
+
+// pace is how many attempts a second went before an instant.
+func (l *Law) pace(v view, t time.Duration) float64 {
+	span := max(time.Second, 8*l.shown)
+	from := max(t-span, l.freed, l.began)
+	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max((t-from).Seconds(), 0.05)
+	from = max(l.freed, l.began)
+	return max(lately, (v.h.until(attempts, t)-v.h.until(attempts, from))/max((t-from).Seconds(), 1))
+}
+
+// plan sets the instant of the next canary.
+func (l *Law) plan(f refusal) {
+	b := &l.block
+	v := l.view()
+	foretold := l.clock
+	if b.blamed >= 0 && !b.outage {
+		if at := l.limits[b.blamed].free(v, 1); at != never {
+			foretold = max(foretold, at)
+		}
+		if w, ok := l.limits[b.blamed].(*window); ok && w.lone && b.refusals == 1 {
+			// Half of the wait, to see whether the window is a shorter one.
+			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
+			foretold = max(foretold, l.clock+(at-l.clock)/2)
+		}
+	}
+	trip := time.Duration(l.trip)
+	if b.refusals == 1 && l.flying > 1 {
+		trip = max(trip, time.Duration(l.latency)) // most of what is under way is back then
+	}
+	b.exact = f.wait > 0 && b.refusals <= 2
+	if b.exact {
+		b.wait = f.wait + trip
+	} else {
+		b.wait = b.next(l.clock, trip, foretold, l.freed, l.cfg.Phase, max(l.penalty.wait(), time.Duration(min(1, l.misses))*suspectedPenalty))
+	}
+	if !f.limited && f.wait == 0 {
+		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/4)) // it may be an outage
+	}
+	b.wait = max(b.wait, f.wait+trip)
+	b.foretold = l.clock+b.wait >= foretold
+	b.resume = l.clock + b.wait
+}
+
+// show brings the shown interval up to date; only a success shortens it.
+func (l *Law) show(mayShorten bool) {
+	v := l.view()
+	ns := 0.0
+	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
+		ns = l.ramp.every
+	}
+	for _, x := range l.limits {
+		ns = max(ns, x.interval(v))
+	}
+	for i := range l.told {
+		ns = max(ns, l.told[i].interval())
+	}
+	d := time.Duration(min(max(ns, float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+	if !mayShorten {
+		d = max(d, l.shown)
+	}
+	l.shown = d
+}
+
+// smooth is an exponentially weighted mean; 0 means none yet.
+func smooth(mean *float64, x, gain float64) {
+	if *mean == 0 {
+		*mean = x
+	} else {
+		*mean += gain * (x - *mean)
+	}
+}

@@ -1,0 +1,294 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestOnlyTheMovesOfTheTableAreMade(t *testing.T) {
+	for from := starting; from <= trying; from++ {
+		for e := answered; e <= nothing; e++ {
+			want, legal := moves[from][e]
+			l := &Law{state: from}
+			func() {
+				defer func() {
+					if refused := recover() != nil; refused == legal {
+						t.Errorf("%v, event %d: legal %v, refused %v", from, e, legal, refused)
+					}
+				}()
+				l.transition(e)
+			}()
+			if legal && l.state != want {
+				t.Errorf("%v, event %d: %v, want %v", from, e, l.state, want)
+			}
+		}
+	}
+}
+
+func TestTheRampDoublesAfterFourAnswersAndASecond(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		flying  int
+		answers []time.Duration // instants; sent 100 ms before
+		want    time.Duration
+	}{
+		{"three answers are too few", 0, []time.Duration{sec, 2 * sec, 3 * sec}, sec},
+		{"four are enough", 0, []time.Duration{sec, 2 * sec, 3 * sec, 4 * sec}, sec / 2},
+		{"but not within a second", 0, []time.Duration{200 * ms, 300 * ms, 400 * ms, 500 * ms}, sec},
+		{"where many are under way it grows by less", 47, []time.Duration{sec, 2 * sec, 3 * sec, 4 * sec}, 800 * ms},
+		{"never beyond the ceiling", 0, []time.Duration{1, 2, 3, 4 * sec, 5 * sec, 6 * sec, 7 * sec, 8 * sec, 9 * sec, 10 * sec, 11 * sec, 12 * sec}, 250 * ms},
+	} {
+		r := ramp{every: float64(sec)}
+		for _, at := range tt.answers {
+			r.answered(view{now: at, last: at, latency: float64(100 * ms), flying: tt.flying}, at-100*ms, float64(250*ms))
+		}
+		if got := time.Duration(r.every); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestARateIsWhatWentFromReleaseToRelease(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		cycles      []cycle // n attempts, seconds until the refusal, with the block
+		low, high   float64
+		near, since float64
+	}{
+		{"one cycle: between with the block and without it", []cycle{{100, 9, 10}}, 10, 11.1, 0.03, 0},
+		{"more of them: nearer", []cycle{{100, 9, 10}, {200, 19, 20}, {200, 19.5, 20}}, 10, 10.6, 0.03, 0},
+		{"three at another rate replace the mean", []cycle{{300, 29, 30}, {40, 7.9, 8}, {40, 7.9, 8}, {40, 7.9, 8}}, 5, 5.06, 0.1, 0},
+		{"a cycle of few attempts only cuts a little", []cycle{{3, 0.1, 1.1}}, 7, 20, 0.01, 0},
+	} {
+		r := newRate(0, 10, 20)
+		now := time.Duration(0)
+		for _, c := range tt.cycles {
+			for range int(c.n) - int(r.count) {
+				r.sent(view{now: now}, 1)
+			}
+			v := view{now: now + seconds(c.open)}
+			r.blame(v, refusal{sent: v.now, now: v.now})
+			now += seconds(c.whole)
+			v.now = now
+			r.ended(v, now)
+		}
+		if math.Abs(r.low/tt.low-1) > tt.near || math.Abs(r.high/tt.high-1) > tt.near {
+			t.Errorf("%s: from %.3g to %.3g a second, want %v to %v", tt.name, r.low, r.high, tt.low, tt.high)
+		}
+	}
+}
+
+func TestARateClimbsFromLowToHighAndThenFaster(t *testing.T) {
+	r := newRate(0, 10, 20)
+	last := 0.0
+	for _, since := range []float64{0, r.stretch / 2, r.stretch, r.stretch + 100, r.stretch + 1000} {
+		pace := r.paceAt(since)
+		if pace <= last {
+			t.Errorf("after %v attempts %v a second, before %v", since, pace, last)
+		}
+		last = pace
+	}
+	if r.paceAt(0) != 10 || r.paceAt(r.stretch) != 20 {
+		t.Errorf("from %v to %v, want 10 to 20", r.paceAt(0), r.paceAt(r.stretch))
+	}
+}
+
+// sentEvenly is a history of n attempts, the last at now.
+func sentEvenly(now, every time.Duration, n int) *history {
+	h := &history{}
+	for i := range n {
+		h.add(now-time.Duration(n-1-i)*every, amounts{1, 1, 0})
+	}
+	return h
+}
+
+func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
+	now := 100 * sec
+	for _, tt := range []struct {
+		name string
+		n    int
+		want time.Duration
+	}{
+		{"room", 5, now},
+		{"the newest of ten leaves in a window's length", 10, now - 9*sec + 60*sec},
+		{"twelve: three have to leave", 12, now - 9*sec + 60*sec},
+	} {
+		w := window{low: 60 * sec, high: 60 * sec, climb: 1}
+		w.size = amounts{10, 10, 0}
+		v := view{now: now, last: now - 30*sec, h: sentEvenly(now, sec, tt.n), mean: amounts{1, 1, 0}}
+		if got := w.free(v, 1); got != tt.want {
+			t.Errorf("%s: free at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestALoneWindowIsTakenForShorterAndShorter(t *testing.T) {
+	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
+	last := w.length(0)
+	if last != 60*sec {
+		t.Fatalf("at first %v, want the top of the bracket", last)
+	}
+	for _, at := range []time.Duration{5 * sec, 20 * sec, time.Minute, time.Hour} {
+		if got := w.length(at); got >= last || got < 10*sec {
+			t.Errorf("at %v %v, before %v", at, got, last)
+		} else {
+			last = got
+		}
+	}
+	// When there will be room foresees that.
+	v := view{now: sec, h: sentEvenly(sec, 10*ms, 10), mean: amounts{1, 1, 0}, last: -time.Hour}
+	at := w.free(v, 1)
+	if v.now = at; at >= 60*sec || w.free(v, 1) > at+sec {
+		t.Errorf("room at %v, and then at %v", at, w.free(v, 1))
+	}
+}
+
+func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		refusals []float64
+		held     bool
+	}{
+		{"always at the most that ever were", []float64{9, 9, 9}, true},
+		{"at any number", []float64{2, 5, 4, 7, 3}, false},
+		{"alone", []float64{0, 0, 0}, false},
+	} {
+		var c crowd
+		for i := range 200 {
+			c.sent(i % 8)
+		}
+		for _, others := range tt.refusals {
+			c.refused(others, maxEvidence)
+		}
+		if got := c.evidence > heldEvidence; got != tt.held {
+			t.Errorf("%s: evidence %.2f", tt.name, c.evidence)
+		}
+	}
+}
+
+func TestCanariesComeAtGrowingWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		b        block
+		foretold time.Duration
+		want     time.Duration
+	}{
+		{"the first after a second", block{refusals: 1}, 0, sec},
+		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
+		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
+		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
+		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
+	} {
+		// Half past an hour and a bit: no usual instant is near.
+		if got := tt.b.next(0, 0, tt.foretold, -7*time.Hour, 1801*sec, 0); got < tt.want || got > 2*tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAPenaltyEndsAfterTwoShortBlocks(t *testing.T) {
+	p := penalty{length: time.Minute}
+	for i, tt := range []struct {
+		took time.Duration
+		on   bool
+	}{{time.Minute, true}, {sec, true}, {time.Minute, true}, {sec, true}, {sec, false}, {time.Minute, false}} {
+		if p.ended(tt.took, 1); p.on() != tt.on {
+			t.Errorf("block %d of %v: on %v", i, tt.took, p.on())
+		}
+	}
+}
+
+func TestHeadersOfASlidingWindowThatLookLikeABucket(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	now := time.Duration(0)
+	for i := range 50 {
+		now += 100 * ms
+		l.Sent(now, 1)
+		l.Advertise(now, now, false, 0, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: float64(59 - i), Window: -1, Reset: time.Minute})
+		l.Observe(Outcome{Sent: now, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
+	}
+	a := &l.told[0]
+	if !a.slides || a.length() != time.Minute {
+		t.Errorf("slides %v, %v long", a.slides, a.length())
+	}
+}
+
+// A bucket of ten a second: after a minute the law holds a rate near it, and what
+// it stored starts another one there.
+func bucketOf(t testing.TB, l *Law, rate float64, until time.Duration) (admitted, refused int) {
+	tokens, filled, now := 10.0, time.Duration(0), time.Duration(0)
+	for now < until {
+		now = max(now+ms, l.Hold(now, 1))
+		if !l.Answered() {
+			now += sec
+		}
+		if now >= until {
+			break
+		}
+		l.Sent(now, 1)
+		tokens, filled = min(10, tokens+rate*(now-filled).Seconds()), now
+		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1}
+		if tokens < 1 {
+			o.Class = Refused
+			refused++
+		} else {
+			tokens--
+			admitted++
+		}
+		l.Observe(o)
+	}
+	return admitted, refused
+}
+
+func TestABucketIsFoundHeldAndStored(t *testing.T) {
+	cfg := Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour}
+	l := New(cfg)
+	admitted, refused := bucketOf(t, l, 10, 30*time.Minute)
+	if admitted < 17_000 || refused > 30 {
+		t.Errorf("%d admitted, %d refused", admitted, refused)
+	}
+	f := l.Binding()
+	if f.Kind != Rate || math.Abs(f.Size-10) > 0.3 {
+		t.Errorf("holds %+v", f)
+	}
+	again := New(cfg)
+	if err := again.Restore(l.Store(), l.Interval()); err != nil {
+		t.Fatal(err)
+	}
+	if g := again.Binding(); g.Kind != Rate || math.Abs(g.Size-f.Size) > 0.3 {
+		t.Errorf("restored %+v, stored %+v", g, f)
+	}
+	for _, bad := range []Found{{Kind: "tide", Size: 1}, {Kind: Rate, Size: -1}, {Kind: Rate, Size: 2, High: 1}, {Kind: Window, Size: 1}, {Kind: Flight, Size: math.NaN()}} {
+		if err := New(cfg).Restore(Stored{Found: []Found{bad}}, sec); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+}
+
+func TestAnAttemptUnderAHeldLimitAllocatesNothing(t *testing.T) {
+	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+	bucketOf(t, l, 10, 10*time.Minute)
+	now := l.clock
+	if n := testing.AllocsPerRun(1000, func() {
+		now += 200 * ms
+		l.Hold(now, 1)
+		l.Sent(now, 1)
+		l.Observe(Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1})
+	}); n != 0 {
+		t.Errorf("%v allocations an attempt", n)
+	}
+}
+
+func BenchmarkAttemptUnderAHeldLimit(b *testing.B) {
+	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+	bucketOf(b, l, 10, 10*time.Minute)
+	now := l.clock
+	b.ReportAllocs()
+	for b.Loop() {
+		now += 200 * ms
+		l.Hold(now, 1)
+		l.Sent(now, 1)
+		l.Observe(Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1})
+	}
+}

@@ -1,0 +1,141 @@
+package learn
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Kind is a kind of limit.
+type Kind string
+
+// The kinds.
+const (
+	Unknown Kind = ""
+	Rate    Kind = "rate"
+	Window  Kind = "window"
+	Flight  Kind = "flight"
+)
+
+// Found is a limit that is held, as it is shown and stored.
+type Found struct {
+	Kind Kind `json:"kind"`
+	// Unit is 0 for attempts, 1 for cost, 2 for seconds of work.
+	Unit uint8 `json:"unit,omitempty"`
+	// Size is what a window holds, attempts under way, or attempts a second.
+	Size float64 `json:"size"`
+	// High is how fast a rate may be at most, in attempts a second.
+	High float64 `json:"high,omitempty"`
+	// Window is its length, 0 for other kinds.
+	Window time.Duration `json:"window_ns,omitempty"`
+	// Confidence is from 0, a guess, to 1.
+	Confidence float64 `json:"confidence"`
+}
+
+// Stored is what a warm start needs.
+type Stored struct {
+	Found   []Found       `json:"found,omitempty"`
+	Penalty time.Duration `json:"penalty_ns,omitempty"`
+}
+
+// Binding is the limit that holds back most, advertised or learned; its kind is
+// Unknown when there is none.
+func (l *Law) Binding() Found {
+	var b Found
+	v := l.view()
+	slowestOf := 0.0
+	for _, x := range l.limits {
+		if ns := x.interval(v); ns > slowestOf {
+			slowestOf, b = ns, found(v, x)
+		}
+	}
+	for i := range l.told {
+		t := &l.told[i]
+		if ns := t.interval(); ns > slowestOf {
+			slowestOf, b = ns, Found{Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / float64(1+t.doubts)}
+			if t.slides {
+				b.Window = t.length()
+			}
+		}
+	}
+	return b
+}
+
+func found(v view, x limit) Found {
+	switch x := x.(type) {
+	case *rate:
+		return Found{Kind: Rate, Size: x.low, High: x.high, Confidence: max(0, 2-x.high/x.low)}
+	case *flight:
+		return Found{Kind: Flight, Size: x.size, Confidence: 0.8}
+	case *window:
+		return Found{
+			Kind: Window, Unit: uint8(x.unit), Size: x.size[x.unit], Window: x.length(v.now),
+			Confidence: (1 - 0.5/float64(1+x.hits)) * float64(x.low) / float64(x.high),
+		}
+	}
+	return Found{}
+}
+
+// Store is what is held. What headers name is not stored: the next response does.
+func (l *Law) Store() Stored {
+	s := Stored{Penalty: l.penalty.length}
+	v := l.view()
+	for _, x := range l.limits {
+		if w, ok := x.(*window); ok && w.lone {
+			continue // a guess
+		}
+		s.Found = append(s.Found, found(v, x))
+	}
+	return s
+}
+
+// Restore takes stored limits in, before anything was sent. They must be as
+// [Law.Store] gave them, otherwise it is an error and changes nothing. The interval
+// is clamped to the ceiling and the initial one, and no rate is taken as slower.
+func (l *Law) Restore(s Stored, interval time.Duration) error {
+	if len(s.Found) > maxLimits {
+		return fmt.Errorf("%d limits are stored, must be at most %d", len(s.Found), maxLimits)
+	}
+	if s.Penalty < 0 || s.Penalty > maxSilence {
+		return fmt.Errorf("penalty is %v, must be from 0 to %v", s.Penalty, maxSilence)
+	}
+	var limits []limit
+	for i, f := range s.Found {
+		x, err := l.restored(f)
+		if err != nil {
+			return fmt.Errorf("stored limit %d: %w", i, err)
+		}
+		limits = append(limits, x)
+	}
+	l.limits, l.penalty.length = limits, s.Penalty
+	l.shown = min(max(interval, l.cfg.Ceiling), l.cfg.Initial)
+	l.ramp.every = float64(l.shown)
+	return nil
+}
+
+func (l *Law) restored(f Found) (limit, error) {
+	const huge = 1e15
+	in := func(x, low, high float64) bool { return x >= low && x <= high }
+	if !in(f.Size, slowest, huge) || !in(f.Confidence, 0, 1) {
+		return nil, fmt.Errorf("size is %v and confidence %v", f.Size, f.Confidence)
+	}
+	switch f.Kind {
+	case Rate:
+		if !in(f.High, f.Size, huge) {
+			return nil, fmt.Errorf("high is %v, must be from %v", f.High, f.Size)
+		}
+		low := max(f.Size, 1/l.cfg.Initial.Seconds())
+		return newRate(l.clock, low, max(low, f.High)), nil
+	case Flight:
+		return &flight{size: max(1, math.Floor(f.Size)), patience: firstPatience}, nil
+	case Window:
+		if f.Unit >= uint8(units) || f.Window <= 0 || f.Window > 2*maxSilence {
+			return nil, fmt.Errorf("window is %v of unit %d", f.Window, f.Unit)
+		}
+		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, climb: 1, patience: firstPatience, off: doubtUnit, hits: sureHits}
+		w.size[w.unit] = f.Size
+		return w, nil
+	case Unknown:
+	}
+	return nil, fmt.Errorf("kind is %q, must be one of rate, flight, window", f.Kind)
+}

@@ -1,0 +1,115 @@
+package learn
+
+import "time"
+
+// Every constant of the law. They are the same for all providers; what differs is
+// learned.
+const (
+	// History.
+
+	// maxCells bounds the history. The older a stretch, the coarser it is kept: a
+	// cell is at most this part of its age long.
+	maxCells, cellsPerAge = 240, 24.0
+
+	// Ramp.
+
+	// The pace doubles after so many answers and a second; where many attempts are
+	// under way it grows by less, since all of those may be refused together.
+	rampAnswers, rampPause = 4, time.Second
+	rampStep, rampFlying   = 2.0, 12.0
+	minRampStep            = 1.25
+
+	// Rate.
+
+	// An estimate stands on so many attempts; older ones fade.
+	rateMemory = 300.0
+	// From low to high in clamp(2*price/ln(high/low), minStretch, maxStretch)
+	// attempts: a refusal costs as much as the price in attempts, and halves the
+	// bracket. The first ones are worth more than they cost.
+	firstPrice, fullPrice  = 12.0, 25.0
+	minStretch, maxStretch = 30.0, 8000.0
+	// A pace that carried so many attempts is believed, unless it was a burst's.
+	carrier = 100.0
+	// A cycle of fewer attempts says nothing alone: it goes on through the block.
+	// Until then the pace is cut by this part.
+	minCycle, shortCut = 10.0, 0.7
+	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
+	// in fewer where the bracket stands on few.
+	beyond, maxBeyond, minBeyond = 0.02, 25.0, 30.0
+	// After the first refusal the rate may be so many times slower than the pace was.
+	firstBracket = 4.0
+	// The same where the pace was held by other limits.
+	paced = 1.3
+	// A cycle of three whose rate is so far from the mean replaces it.
+	changedDown, changedUp = 0.75, 1.1
+	// An attempt of jitter at either end of a cycle.
+	endDoubt = 1.0
+
+	// Window.
+
+	// A block is long, and thus a window's or a penalty's, beyond both of these.
+	longBlock, longIntervals = 3 * time.Second, 5.0
+	// A window's use is spread: it may be used up this many times as fast as it
+	// comes back.
+	windowSpread = 1.25
+	// The bracket of a length is settled below this part of the length.
+	settledLength = 1.0 / 25
+	// An unsettled length is taken as shorter and shorter, within these.
+	minFold, maxFold = 8 * time.Second, 2 * time.Minute
+	// A refusal is a limit's when at least so much of it was in use.
+	nearlyFull = 0.85
+	// Another unit explains a window when its error is less by this much.
+	betterUnit = 0.015
+	// A window that explained so many refusals is not given up for something else.
+	sureHits = 4
+	// A test of a limit starts after so many attempts without a refusal, later each
+	// time that it fails, and grows by so much in one length of the window.
+	firstPatience, patienceGrowth, maxPatience = 500.0, 1.6, 4000.0
+	windowClimb                                = 0.15
+	// A test waits until so many lengths of the last block have passed.
+	testAfterBlocks = 40
+
+	// Flight.
+
+	// The evidence of a refusal is -ln(share of attempts sent with as many under
+	// way) - 1, at most maxEvidence; flights are held from heldEvidence on.
+	maxEvidence, heldEvidence = 2.0, 2.9
+	// The same where blocks are short.
+	shortEvidence = 3.9
+	maxFlights    = 64
+	flightFade    = 400.0
+
+	// Block.
+
+	// The first canary goes after this, the next at least 1.8 times later; 3 times
+	// while the block is short, since penalties may double at each.
+	firstCanary               = time.Second
+	canaryGrowth, canaryHurry = 1.5, 3.0
+	hurryUntil                = 60 * time.Second
+	// For longer waits than this a usual instant may come somewhat sooner.
+	farAway                    = 5 * time.Minute
+	maxSilence                 = 24 * time.Hour
+	maxUnsure                  = time.Minute // where it may be an outage
+	outageFirst, outageLongest = time.Second, 30 * time.Second
+	// A refusal that took longer than this says nothing of the usual round trip.
+	maxTrip = time.Minute
+
+	// Penalty.
+
+	// Under a penalty the pace is this part of the refused one, and it is not tested
+	// until so many lengths of the penalty have passed.
+	penaltyLow, penaltyHigh = 0.80, 0.93
+	// The same when it was refused again early.
+	penaltyEarly = 0.55
+	// A canary goes so much after the usual end of a penalty.
+	penaltySlack = 1.1
+	// A wait that was advertised and that no limit explains is a penalty from here on.
+	penaltyWait = 10 * time.Second
+	// The first canary goes after this once a block was found to be no window's.
+	suspectedPenalty = 20 * time.Second
+
+	maxLimits = 4
+)
+
+// doubtUnit is how much each unit is thought to foretell wrongly before it did.
+var doubtUnit = amounts{attempts: 0.03, cost: 0.03, busy: 0.06}

@@ -1,0 +1,251 @@
+package learn
+
+import (
+	"math"
+	"time"
+)
+
+// window holds so many units in any stretch of one length. The length lies between
+// low and high: while that is a wide bracket the length is taken as shorter and
+// shorter, until a refusal says more.
+type window struct {
+	unit      unit
+	size      amounts // what fits, in each unit
+	off       amounts // by how much each foretold the last refusals wrongly
+	low, high time.Duration
+	from      time.Duration // since when the length shrinks
+	fold      time.Duration
+	margin    float64
+	climb     float64 // above 1: a test
+	patience  float64
+	untested  float64
+	hits      int
+	doubts    int
+	lone      bool          // nothing but the first block speaks for it
+	floor     time.Duration // how short a lone one is taken for in the end
+	pace      float64       // attempts a second before the first refusal
+}
+
+// newWindow is a window that one block speaks for. It was filled in the time fill,
+// at the end at a pace, and its length is between low and high, if it is one.
+func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
+	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, patience: firstPatience, lone: true, pace: pace}
+	w.fold = min(max(silence/4, minFold), maxFold)
+	w.off = doubtUnit
+	return w
+}
+
+// refuted says that a lone window was passed without a refusal.
+func (w *window) refuted(v view) bool {
+	if !w.lone || w.length(v.now) > w.low*9/10 {
+		return false
+	}
+	for u := range w.size {
+		if v.h.used(unit(u), v.now, w.low) < 1.15*w.size[u]+v.mean[u] {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *window) settled() bool {
+	return float64(w.high-w.low) <= settledLength*float64(w.high)
+}
+
+// length is what the window's length is taken for.
+func (w *window) length(now time.Duration) time.Duration {
+	low := w.low
+	if w.lone {
+		low = min(low, w.floor)
+	} else if w.settled() {
+		return w.high
+	}
+	if now <= w.from {
+		return w.high
+	}
+	part := math.Exp(-float64(now-w.from) / float64(w.fold))
+	return low + time.Duration(part*float64(w.high-low))
+}
+
+// leaves is when what was sent at t leaves the window: the length may have shrunk
+// until then.
+func (w *window) leaves(now, t time.Duration) time.Duration {
+	low, high := now, t+w.length(now)
+	if high <= now || w.length(high) == w.length(now) {
+		return high
+	}
+	for high-low > high/1000+time.Millisecond {
+		mid := low + (high-low)/2
+		if t+w.length(mid) > mid {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return high
+}
+
+// room is what may be in use.
+func (w *window) room() float64 {
+	size := w.size[w.unit]
+	if w.climb > 1 {
+		return size * w.climb
+	}
+	room := size * (1 - w.margin)
+	if w.unit == attempts {
+		room = max(1, math.Floor(room+0.01))
+	}
+	return room
+}
+
+func (w *window) free(v view, c float64) time.Duration {
+	n := v.amounts(c)[w.unit]
+	length := w.length(v.now)
+	room := max(w.room(), n)
+	at := v.now
+	if used := v.h.total[w.unit] + n; used > room {
+		if t := v.h.reached(w.unit, used-room-n*0.999); t != math.MaxInt64 {
+			at = w.leaves(v.now, t) + v.guard
+		}
+	}
+	apart := float64(length) * n / max(1e-9, room) / windowSpread
+	at = max(at, v.last+min(time.Duration(apart), length))
+	return max(v.now, at)
+}
+
+func (w *window) sent(view, float64) {}
+func (w *window) takeBack()          {}
+
+// answered lets a test begin or go on.
+func (w *window) answered(v view) {
+	w.untested++
+	n := max(1, w.size[w.unit]/max(1e-9, v.mean[w.unit]))
+	switch {
+	case w.lone:
+	case w.climb > 1:
+		if w.busy(v) {
+			w.climb *= 1 + windowClimb/max(10, n)
+		}
+	case w.untested > min(w.patience, 20+3*n) && v.calm && w.busy(v):
+		w.climb = 1 + 0.5/n
+	}
+	if w.climb > 1.3 { // it was raised
+		for u := range w.size {
+			w.size[u] *= 1.25
+		}
+		w.climb = 1.25 / 1.2
+	}
+}
+
+// busy says that it is this window that holds back.
+func (w *window) busy(v view) bool {
+	return v.h.used(w.unit, v.now, w.length(v.now)) > 0.85*w.room()-v.mean[w.unit]
+}
+
+// fullness is how much of it was in use at a refusal, in the unit that speaks most
+// for it where none is known to be right.
+func (w *window) fullness(v view, f refusal) float64 {
+	full := 0.0
+	for u := range w.size {
+		if w.size[u] > 0 && (unit(u) == w.unit || w.hits < 3) {
+			used := v.h.used(unit(u), f.sent, max(w.low, w.length(f.sent)))
+			full = max(full, (used+v.amounts(f.cost)[u])/(w.size[u]*(1-w.margin)))
+		}
+	}
+	return full
+}
+
+// blame learns the size from a refusal.
+func (w *window) blame(v view, f refusal) {
+	length := max(w.low, w.length(f.sent))
+	tested := w.climb > 1
+	w.climb, w.untested = 1, 0
+	w.hits++
+	for u := range w.size {
+		used := v.h.used(unit(u), f.sent, length)
+		if unit(u) == cost {
+			used += f.cost / 2 // what did not fit
+		}
+		if w.size[u] > 0 {
+			w.off[u] += 0.4 * (min(1, math.Abs(used/w.size[u]-1)) - w.off[u])
+		}
+		if used > w.size[u] {
+			w.size[u] += 0.5 * (used - w.size[u])
+			if used > 1.03*w.size[u] {
+				w.size[u] = used
+			}
+		} else if used > 0 && w.settled() {
+			w.size[u] += 0.3 * (used - w.size[u])
+		}
+	}
+	for u := range w.size {
+		if w.hits > 1 && w.size[u] > 0 && w.off[u]+betterUnit < w.off[w.unit] {
+			w.unit = unit(u)
+		}
+	}
+	if tested {
+		w.margin *= 0.5
+		w.patience = min(maxPatience, w.patience*patienceGrowth)
+	} else {
+		w.margin = min(0.15, 1.5*w.margin+0.003)
+	}
+}
+
+// lower takes the size down to what was in use at a canary that was refused though
+// there should have been room.
+func (w *window) lower(v view, sent time.Duration) {
+	for u := range w.size {
+		if used := v.h.used(unit(u), sent, w.length(sent)); used > 0.2*w.size[u] {
+			w.size[u] = min(w.size[u], used)
+		}
+	}
+}
+
+// ended narrows the length by a block that this window is to blame for: its end
+// lies between the last canary that was refused and the one that was admitted. It
+// reports whether that agrees with what was known.
+func (w *window) ended(v view, b *block) bool {
+	var low, high time.Duration
+	agrees := false
+	for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known to the last unit
+		began := v.h.newest(w.unit, b.began, part*w.size[w.unit])
+		low, high = b.lastRefused-began, b.release-began
+		if b.exact {
+			low = max(low, high-high/50-time.Second)
+		}
+		slack := w.high/20 + time.Second
+		if agrees = high >= w.low-slack && low <= w.high+slack; agrees {
+			break
+		}
+	}
+	if !agrees {
+		w.doubts++
+		if w.lone && high < w.low && w.doubts < 3 {
+			w.shorter(v, b, max(low, time.Second), high)
+			return true
+		}
+		return false
+	}
+	w.lone, w.doubts = false, 0
+	if high >= w.low && high < w.high {
+		w.high = high
+	}
+	if low > w.low && low <= w.high {
+		w.low = low
+	}
+	w.low = min(w.low, w.high)
+	w.from = v.now
+	return true
+}
+
+// shorter takes a lone window for a shorter one: a canary came through early.
+func (w *window) shorter(v view, b *block, low, high time.Duration) {
+	w.low, w.high, w.floor, w.from = min(low, high), high, low/3, v.now
+	for u := range w.size {
+		w.size[u] = v.h.used(unit(u), b.began, high)
+	}
+}
+
+func (w *window) interval(v view) float64 {
+	return float64(w.length(v.now)) / max(1, w.size[w.unit]) * max(1e-9, v.mean[w.unit])
+}
