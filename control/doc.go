@@ -6,7 +6,8 @@
 // came, and starts conservatively. Laws are registered by name ([New],
 // [Names]); "aimd" is the baseline: additive decrease of the interval on
 // success, multiplicative increase on a throttle. "envelope" finds out what kind
-// of limit it faces, holds just under it, and says what it believes.
+// of limit it faces, holds just under it, and says what it believes; "cycle" is a
+// candidate to follow it.
 //
 // Laws are deterministic functions of what they were told, with instants
 // passed in (durations since an origin that the caller fixes). They are not
