@@ -22,26 +22,26 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, retryAfter time.D
 		return
 	}
 	l.clock = max(l.clock, now)
-	for i := range l.told {
-		if t := &l.told[i]; t.name == f.Name && t.perCost == f.PerCost {
-			t.hear(l.view(), sent, refused, retryAfter, f)
+	for i := range l.headers {
+		if t := &l.headers[i]; t.name == f.Name && t.perCost == f.PerCost {
+			t.update(l.view(), sent, refused, retryAfter, f)
 			return
 		}
 	}
-	if len(l.told) < maxLimits {
-		l.told = append(l.told, advertised{name: f.Name, perCost: f.PerCost, refills: f.Refills, at: -1})
-		l.told[len(l.told)-1].hear(l.view(), sent, refused, retryAfter, f)
+	if len(l.headers) < maxLimits {
+		l.headers = append(l.headers, advertised{name: f.Name, perCost: f.PerCost, refills: f.Refills, at: -1})
+		l.headers[len(l.headers)-1].update(l.view(), sent, refused, retryAfter, f)
 	}
 }
 
 // plenty says that every advertised limit has something left, as far as is known.
 func (l *Law) plenty() bool {
-	for i := range l.told {
-		if t := &l.told[i]; t.at < 0 || t.doubts > trust || t.left-t.spent < max(2, t.quota/50) {
+	for i := range l.headers {
+		if t := &l.headers[i]; t.at < 0 || t.doubts > trust || t.left-t.spent < max(2, t.quota/50) {
 			return false
 		}
 	}
-	return len(l.told) > 0
+	return len(l.headers) > 0
 }
 
 // explained says that the refusal itself named a limit that was used up, which
@@ -50,8 +50,8 @@ func (l *Law) explained(f refusal) bool {
 	if l.penalty.on() {
 		return false
 	}
-	for i := range l.told {
-		t := &l.told[i]
+	for i := range l.headers {
+		t := &l.headers[i]
 		if t.quota < minExplains {
 			continue
 		}
@@ -76,8 +76,8 @@ const minExplains = 4
 
 // grazed leaves something of the limits that were nearly used up at a refusal.
 func (l *Law) grazed() {
-	for i := range l.told {
-		if t := &l.told[i]; t.left-t.spent < max(2, t.quota/50) {
+	for i := range l.headers {
+		if t := &l.headers[i]; t.left-t.spent < max(2, t.quota/50) {
 			t.margin = min(maxGrazed, t.margin+grazed)
 		}
 	}
@@ -88,12 +88,12 @@ const grazed, maxGrazed = 0.01, 0.08
 // advertised is when the advertised limits let an attempt go.
 func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	at := now
-	if len(l.told) == 0 {
+	if len(l.headers) == 0 {
 		return at
 	}
 	v := l.view()
-	for i := range l.told {
-		at = max(at, l.told[i].free(v, c))
+	for i := range l.headers {
+		at = max(at, l.headers[i].free(v, c))
 	}
 	return at
 }
@@ -113,7 +113,7 @@ type advertised struct {
 	doubts   int           // how often it was found wrong
 	explains int           // refusals that it explained
 	margin   float64       // part of the quota that is left alone
-	rolled   bool          // a window has ended, and nothing was heard since
+	rolled   bool          // a window has ended, and nothing was answered since
 
 	longest time.Duration // reset that was seen, and the units in use at such ones
 	few     float64
@@ -179,7 +179,7 @@ func (t *advertised) unit() unit {
 	return attempts
 }
 
-func (t *advertised) hear(v view, sent time.Duration, refused bool, retryAfter time.Duration, f Fact) {
+func (t *advertised) update(v view, sent time.Duration, refused bool, retryAfter time.Duration, f Fact) {
 	if sent < t.at {
 		return
 	}
@@ -230,7 +230,7 @@ func (t *advertised) sent(now time.Duration, c float64) {
 	}
 }
 
-// roll starts a new window when one has ended and nothing was heard since.
+// roll starts a new window when one has ended and nothing was answered since.
 func (t *advertised) roll(now time.Duration) {
 	if now < t.reset || t.refills || t.left-t.spent >= t.quota {
 		return

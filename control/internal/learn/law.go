@@ -58,7 +58,7 @@ type Law struct {
 	limits  []limit
 	block   block
 	penalty penalty
-	told    []advertised
+	headers []advertised
 
 	epoch     time.Duration // attempts sent until then belong to a refusal that was counted
 	freed     time.Duration // the last release of a long block
@@ -137,8 +137,8 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	for _, x := range l.limits {
 		x.sent(v, cost)
 	}
-	for i := range l.told {
-		l.told[i].sent(now, cost)
+	for i := range l.headers {
+		l.headers[i].sent(now, cost)
 	}
 	l.last = now
 }
@@ -339,8 +339,8 @@ func (l *Law) show(mayShorten bool) {
 	for _, x := range l.limits {
 		ns = max(ns, x.interval(v))
 	}
-	for i := range l.told {
-		ns = max(ns, l.told[i].interval())
+	for i := range l.headers {
+		ns = max(ns, l.headers[i].interval())
 	}
 	d := time.Duration(min(max(ns, float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
 	if !mayShorten {

@@ -208,7 +208,7 @@ func TestHeadersOfASlidingWindowThatLookLikeABucket(t *testing.T) {
 		l.Advertise(now, now, false, 0, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: float64(59 - i), Window: -1, Reset: time.Minute})
 		l.Observe(Outcome{Sent: now, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
 	}
-	a := &l.told[0]
+	a := &l.headers[0]
 	if !a.slides || a.length() != time.Minute {
 		t.Errorf("slides %v, %v long", a.slides, a.length())
 	}

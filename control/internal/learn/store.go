@@ -49,8 +49,8 @@ func (l *Law) Binding() Found {
 			slowestOf, b = ns, found(v, x)
 		}
 	}
-	for i := range l.told {
-		t := &l.told[i]
+	for i := range l.headers {
+		t := &l.headers[i]
 		if ns := t.interval(); ns > slowestOf {
 			slowestOf, b = ns, Found{Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / float64(1+t.doubts)}
 			if t.slides {
