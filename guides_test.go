@@ -199,7 +199,7 @@ func TestReadmeConnectionsAreValid(t *testing.T) {
 	}
 }
 
-// step is a line of a way through the code: "1. [`file`](file): `Func` does this."
+// step is a line of a way through the code: "1. [`file`](file): `Func` does this.".
 var (
 	step = regexp.MustCompile("^[0-9]+\\. \\[`([^`]+)`\\]\\(([^)]+)\\): (.+)$")
 	code = regexp.MustCompile("`([^`]+)`")

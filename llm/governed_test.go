@@ -14,13 +14,12 @@ import (
 	"github.com/headway-go/headway/llm"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
-	qg "github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
 var (
-	_ llm.Approver = (*qg.Governor)(nil)
-	_ llm.Asker    = (*qg.Governor)(nil)
+	_ llm.Approver = (*governor.Governor)(nil)
+	_ llm.Asker    = (*governor.Governor)(nil)
 )
 
 func (m *model) Complete(context.Context, request) (quota.Usage, error) {

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -71,7 +72,7 @@ func TestWhatMayBeRestored(t *testing.T) {
 		u := good
 		tt.change(&u)
 		err := g.Restore(0, []quota.DayUse{good, u})
-		field, _ := err.(*quota.FieldError)
+		field, _ := errors.AsType[*quota.FieldError](err)
 		if (err == nil) != (tt.want == "") || err != nil && (field == nil || field.Field != tt.want) {
 			t.Errorf("%.60v: %v, want one of %q", u, err, tt.want)
 		}

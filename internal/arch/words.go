@@ -136,8 +136,9 @@ func signsOf(re *syntax.Regexp) []string {
 			all = append(all, found...)
 		}
 		return all
+	default:
+		return nil
 	}
-	return nil
 }
 
 // maybeIn reports whether a text in lower case has a sign of the word.

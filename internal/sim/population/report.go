@@ -262,7 +262,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "law %s, seed %d, %d members\n\n", r.Law, r.Seed, r.N)
 	groups := r.Families
 	if len(groups) != 1 {
-		groups = append(groups[:len(groups):len(groups)], r.All)
+		groups = append(slices.Clip(groups), r.All)
 	}
 	rows := make([][]string, len(groups)+1)
 	columns := slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.name == "bound" && r.All.Bound == nil })
