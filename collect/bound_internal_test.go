@@ -78,6 +78,8 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 		{"a response that nobody waits for yet is not what takes the time", []step{
 			{0, (*account).asksAhead}, {0, first}, {10 * ms, commit}, {30 * ms, committed}, {40 * ms, (*account).wantsPage}, {100 * ms, end},
 		}, 100 * ms, reason.Bounds{reason.BoundProcessing: 20 * ms, reason.BoundDisk: 20 * ms, reason.BoundLatency: 60 * ms}},
+		{"a response that was waited for, and then no longer", []step{{0, first}, {40 * ms, (*account).asksAhead}, {60 * ms, (*account).wantsPage}, {100 * ms, end}}, 100 * ms,
+			reason.Bounds{reason.BoundLatency: 80 * ms, reason.BoundProcessing: 20 * ms}},
 		{"a warm start's first wait is no longer than it was", []step{{0, commit}, {40 * ms, committed}, {100 * ms, send(50*ms, ceiling, 1)}}, 100 * ms,
 			reason.Bounds{reason.BoundDisk: 40 * ms, reason.BoundProcessing: 10 * ms, reason.BoundCeiling: 50 * ms}},
 		{"what lies before an admission is no longer moved", []step{{0, first}, {100 * ms, end}, {110 * ms, first}, {150 * ms, end}, {250 * ms, send(100*ms, ceiling, 1)}}, 250 * ms,

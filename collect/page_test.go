@@ -1,0 +1,214 @@
+package collect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+)
+
+func TestHowMuchWaitsForACommit(t *testing.T) {
+	items := func(n int) (all []KnownItem) {
+		for i := range n {
+			all = append(all, KnownItem{Key: fmt.Sprint(i)})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name  string
+		cost  time.Duration
+		after time.Duration // since the last commit
+		items int
+		bytes []int
+		want  bool
+	}{
+		{"a commit that is due", time.Millisecond, 20 * time.Millisecond, 1, nil, false},
+		{"one that is not", time.Millisecond, 20*time.Millisecond - 1, 1, nil, true},
+		{"a slow one that is due", time.Hour, 50 * time.Millisecond, 1, nil, false},
+		{"a slow one that is not", time.Hour, 50*time.Millisecond - 1, 1, nil, true},
+		{"one that costs nothing", 0, 0, 1, nil, false},
+		{"nearly too many items", time.Hour, 0, 9_999, nil, true},
+		{"too many items", time.Hour, 0, 10_000, nil, false},
+		{"nearly too large", time.Hour, 0, 1, []int{2 << 20, 2<<20 - 1}, true},
+		{"too large", time.Hour, 0, 1, []int{2 << 20, 2 << 20}, false},
+	} {
+		r := &execution{saves: saves{last: clock(0), cost: tt.cost}}
+		b := r.newBatch("docs")
+		b.Items = items(tt.items)
+		var records []Record
+		for _, n := range tt.bytes {
+			records = append(records, Record{Data: make([]byte, n)})
+		}
+		if got := b.mayWait(clock(tt.after), records); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		waiting := 0
+		for _, it := range b.Items {
+			if b.keys.has(it.Key) {
+				waiting++
+			}
+		}
+		if tt.want && (waiting != tt.items || b.waiting != tt.items) || !tt.want && waiting > 0 {
+			t.Errorf("%s: %d keys of %d wait, of %d items", tt.name, waiting, b.waiting, tt.items)
+		}
+	}
+	r := &execution{saves: saves{last: clock(0), cost: time.Hour}}
+	b := r.newBatch("docs")
+	for n, want := range []bool{true, true, true, false} { // four pages of one MiB
+		b.Items = append(b.Items, KnownItem{Key: fmt.Sprint(n)})
+		if got := b.mayWait(clock(0), []Record{{Data: make([]byte, 1<<20)}}); got != want {
+			t.Errorf("page %d may wait: %v", n, got)
+		}
+	}
+}
+
+func TestTheLastOfEachItemIsCommitted(t *testing.T) {
+	of := func(keys ...string) (items []KnownItem) {
+		for i, k := range keys {
+			items = append(items, KnownItem{Key: k[:1], Fingerprint: fmt.Sprint(k, i)})
+		}
+		return items
+	}
+	for _, tt := range []struct{ in, want []KnownItem }{
+		{nil, nil},
+		{of("a", "b", "c"), []KnownItem{{Key: "a", Fingerprint: "a0"}, {Key: "b", Fingerprint: "b1"}, {Key: "c", Fingerprint: "c2"}}},
+		{of("b", "a", "b", "a", "c"), []KnownItem{{Key: "a", Fingerprint: "a3"}, {Key: "b", Fingerprint: "b2"}, {Key: "c", Fingerprint: "c4"}}},
+		{of("a", "a", "a"), []KnownItem{{Key: "a", Fingerprint: "a2"}}},
+	} {
+		if got := lastOfEach(slices.Clone(tt.in)); !slices.EqualFunc(got, tt.want, func(a, b KnownItem) bool { return cmp.Equal(a, b) }) {
+			t.Errorf("of %v: %v, want %v", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestWhatACommitDefersIsCountedByReason(t *testing.T) {
+	gap := func(why reason.Reason, backlog bool) Gap { return Gap{Reason: why, Backlog: backlog} }
+	for _, tt := range []struct {
+		opened []Gap
+		owing  int64
+		want   map[reason.Reason]int64
+	}{
+		{nil, 7, map[reason.Reason]int64{}},
+		{[]Gap{gap(reason.Timeout, false), gap(reason.Timeout, false), gap(reason.ServerError, false)}, 0, map[reason.Reason]int64{reason.Timeout: 2, reason.ServerError: 1}},
+		{[]Gap{gap(reason.Timeout, false), gap(reason.Timeout, true)}, 7, map[reason.Reason]int64{reason.Timeout: 8}},
+		{[]Gap{gap(reason.Timeout, true)}, 1, map[reason.Reason]int64{reason.Timeout: 1}},
+		{[]Gap{gap(reason.Timeout, true)}, 0, map[reason.Reason]int64{}}, // it stands as it was
+	} {
+		b := &batch{Commit: Commit{Opened: tt.opened}, owing: tt.owing}
+		if diff := cmp.Diff(tt.want, b.deferred()); diff != "" {
+			t.Errorf("%v: -want +got:\n%s", tt.opened, diff)
+		}
+	}
+}
+
+func TestFromWhereAListShowsAPageAgain(t *testing.T) {
+	page := func(marks ...string) (todo []task) {
+		for _, m := range marks {
+			todo = append(todo, task{item: connector.Item{Watermark: m}})
+		}
+		return todo
+	}
+	for _, tt := range []struct {
+		name                 string
+		ascending, inclusive bool
+		asked                string
+		todo                 []task
+		want                 string
+	}{
+		{"a list of no order", false, true, "3", page("5", "4"), "3"},
+		{"one that leaves out what it is asked for", true, false, "3", page("5", "4"), "3"},
+		{"no items", true, true, "3", nil, "3"},
+		{"the lowest of the page", true, true, "3", page("5", "4", "6"), "4"},
+		{"the first is the lowest", true, true, "3", page("10", "11"), "10"},
+		{"an item that came late", true, true, "3", page("2", "4"), "3"},
+		{"an item without a watermark", true, true, "3", page("5", ""), "3"},
+		{"from the beginning", true, true, "", page("5", "4"), "4"},
+	} {
+		if got := backlogSince(connector.Stream{Ascending: tt.ascending, Inclusive: tt.inclusive}, tt.asked, tt.todo); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAnItemThatAListLeftOutIsNoticed(t *testing.T) {
+	b := &batch{items: map[string]KnownItem{"same": {Fingerprint: "f"}, "changed": {Fingerprint: "g"}}}
+	item := func(key, mark string) task {
+		return task{item: connector.Item{Key: key, Watermark: mark, Fingerprint: "f"}}
+	}
+	for _, tt := range []struct {
+		name string
+		todo []task
+		want bool
+	}{
+		{"none", nil, false},
+		{"of that very watermark", []task{item("changed", "5"), item("same", "5")}, true},
+		{"of another", []task{item("same", "6"), item("same", "4")}, false},
+		{"one that changed meanwhile", []task{item("changed", "5")}, false},
+	} {
+		if got := b.hidden(tt.todo, "5"); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+func TestADetailOfWhatIsNotListedFailsAlone(t *testing.T) {
+	refusal, failure, other := &reason.Refusal{Reason: reason.Canceled}, &connector.Failure{Reason: reason.Timeout}, errors.New("no record")
+	gone := &connector.Failure{Reason: reason.NotFound, Class: reason.Unknown, Method: "GET", Attempts: 1, Err: other}
+	for _, tt := range []struct {
+		name string
+		data string
+		err  error
+		want error
+	}{
+		{"an item that is listed", "{}", other, other},
+		{"a refusal", "", refusal, refusal},
+		{"a failure", "", failure, failure},
+		{"an error of the connector", "", other, gone},
+	} {
+		got := unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(tt.data)}}, err: tt.err})
+		if f, ok := errors.AsType[*connector.Failure](got); tt.want == error(gone) && (!ok || *f != *gone) || tt.want != error(gone) && !errors.Is(got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWhichStreamsARunIsOf(t *testing.T) {
+	docs, talks := connector.Stream{Name: "docs", DetailStream: "messages"}, connector.Stream{Name: "talks"}
+	for _, tt := range []struct {
+		named []string
+		want  []connector.Stream
+		docs  bool
+		err   string
+	}{
+		{nil, []connector.Stream{docs, talks}, true, ""},
+		{[]string{"talks"}, []connector.Stream{talks}, false, ""},
+		{[]string{"talks", "docs"}, []connector.Stream{docs, talks}, true, ""},
+		{[]string{"messages"}, nil, false, `stream "messages" is collected with docs, whose details it holds: name that`},
+		{[]string{"docs", "papers"}, nil, true, `no stream "papers" in this connection, which has docs, talks`},
+		{[]string{""}, nil, false, `no stream "" in this connection, which has docs, talks`},
+	} {
+		r := &execution{o: Options{Connector: lists{streams: []connector.Stream{docs, talks}}, Streams: tt.named}}
+		got := ""
+		if err := r.o.checkStreams(); err != nil {
+			got = err.Error()
+		} else if diff := cmp.Diff(tt.want, r.chosen()); diff != "" {
+			t.Errorf("%q: -want +got:\n%s", tt.named, diff)
+		}
+		if got != tt.err {
+			t.Errorf("%q: %q, want %q", tt.named, got, tt.err)
+		}
+		if got := r.concerns(Gap{Parent: "docs", GapKey: GapKey{Stream: "talks"}}); got != tt.docs {
+			t.Errorf("%q: a gap of docs concerns it: %v", tt.named, got)
+		}
+		r.o.Fresh = true
+		if err := r.o.checkStreams(); (err != nil) != (tt.named != nil) {
+			t.Errorf("%q, fresh: %v", tt.named, err)
+		}
+	}
+}
