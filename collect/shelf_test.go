@@ -182,12 +182,15 @@ func TestPositionsThatAreWorthlessAreReset(t *testing.T) {
 			}
 		}
 	}
-	s := &shelf{lost: errors.New("the disk is gone")}
+	s := &shelf{gaps: slices.Clone(stored), lost: errors.New("the disk is gone")}
 	if err := upon(t, s).restart(t.Context(), docs, nil, []ChangeKind{ListChanged}); !errors.Is(err, s.lost) {
 		t.Errorf("gaps that cannot be read: %v", err)
 	}
 	if err := upon(t, s).findOrphans(t.Context(), nil); !errors.Is(err, s.lost) {
 		t.Errorf("gaps that cannot be read: %v", err)
+	}
+	if s.commits != nil {
+		t.Errorf("and yet they were committed: %+v", s.commits)
 	}
 	s = &shelf{gaps: slices.Clone(stored)}
 	if err := upon(t, s).restart(t.Context(), connector.Stream{Name: "docs"}, nil, []ChangeKind{ListChanged}); err != nil || s.commits != nil {
