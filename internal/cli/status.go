@@ -92,6 +92,9 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 				if asJSON {
 					return writeJSON(cmd, orEmpty(all))
 				}
+				if len(all) == 0 {
+					cmd.PrintErrln("headway: nothing is collected in", asked(cmd))
+				}
 				for i, c := range all {
 					if i > 0 {
 						cmd.Println()
