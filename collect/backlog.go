@@ -231,7 +231,7 @@ func (r *execution) owedOf(ctx context.Context, s connector.Stream, page connect
 func (b *batch) settleBacklog() {
 	var opened []Gap
 	for _, m := range b.Opened {
-		if !m.Backlog && m.Attempts == 0 && m.Status != GapTerminal {
+		if !m.Backlog && m.Attempts == 0 {
 			continue
 		}
 		opened = append(opened, m)

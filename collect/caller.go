@@ -316,8 +316,8 @@ func NewCaller(o Options) (connector.Caller, error) {
 // one under way is never cut.
 type budget struct {
 	maxRequests int64
-	deadline    time.Time // zero: none
-	attempts    atomic.Int64
+	deadline    time.Time    // zero: none
+	attempts    atomic.Int64 // counted where maxRequests is set
 }
 
 // take counts one attempt that is about to be sent, or says which cap forbids it.
@@ -325,9 +325,6 @@ func (b *budget) take() error {
 	if b.maxRequests > 0 && b.attempts.Add(1) > b.maxRequests {
 		b.attempts.Add(-1)
 		return &reason.Refusal{Reason: reason.MaxRequests.Reason()}
-	}
-	if b.maxRequests == 0 {
-		b.attempts.Add(1)
 	}
 	return nil
 }

@@ -236,7 +236,7 @@ func TestWhatABacklogPassesOn(t *testing.T) {
 	backlog := Gap{GapKey: GapKey{Stream: "messages"}, Backlog: true}
 	b.Opened = []Gap{
 		{GapKey: GapKey{"messages", "unsent"}, Status: GapPending}, {GapKey: GapKey{"messages", "failed"}, Status: GapPending, Attempts: 1},
-		{GapKey: GapKey{"messages", "impossible"}, Status: GapTerminal}, backlog, {GapKey: GapKey{"messages", "unknown"}, Attempts: 1},
+		{GapKey: GapKey{"messages", "impossible"}, Status: GapTerminal, Attempts: 1}, backlog, {GapKey: GapKey{"messages", "unknown"}, Attempts: 1},
 	}
 	b.Progress.GapsOpened, b.Progress.Details = 9, 4
 	b.settleBacklog()

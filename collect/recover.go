@@ -212,7 +212,7 @@ func (b *batch) settleGaps(before map[GapKey]Gap) {
 	missed := b.Opened
 	b.Opened, b.Progress.GapsOpened = nil, 0
 	for _, g := range missed {
-		if g.Attempts == 0 && g.Status != GapTerminal {
+		if g.Attempts == 0 {
 			b.Returned = append(b.Returned, g.GapKey)
 			continue
 		}
