@@ -161,6 +161,7 @@ func TestWhichFailuresOfDetailsStopTheRun(t *testing.T) {
 		{"an error of ours", []error{errors.New("x")}, 0, reason.Internal, true},
 		{"a refusal", []error{&reason.Refusal{Reason: reason.MaxRequests.Reason(), RetryAt: clock(0)}}, 0, reason.MaxRequests.Reason(), false},
 		{"stopped", []error{&connector.Failure{Reason: reason.ServerError, Stopped: reason.RetryBudget.Reason(), RetryAt: clock(0)}}, 0, reason.RetryBudget.Reason(), false},
+		{"stopped under pressure", []error{&connector.Failure{Reason: reason.RateLimited.Reason(), Stopped: reason.RetryBudget.Reason(), RetryAt: clock(0)}}, 0, reason.RateLimited.Reason(), false},
 		{"two, one fetched, and two", []error{fail(reason.Unauthorized), fail(reason.Unauthorized), fetched, fail(reason.Unauthorized), fail(reason.Unauthorized)}, -1, 0, false},
 	} {
 		r, at := &execution{}, -1

@@ -156,7 +156,9 @@ const maxPressed = 8
 // stopsRun says whether a detail's failure is one for the whole run: a refusal
 // to send, an empty retry budget (a provider that fails so often is not sent the
 // first attempts of everything else either), a credential that is no longer
-// taken, a quota that is used up. Other failures concern one item.
+// taken, a quota that is used up. Other failures concern one item. Where pressure
+// has emptied the retry budget the stop is for the pressure: details are left for
+// later, and the list is walked on.
 func (r *execution) stopsRun(err error) *stop {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {
 		return &stop{why: r.Reason, retryAt: r.RetryAt}
@@ -165,6 +167,9 @@ func (r *execution) stopsRun(err error) *stop {
 	switch {
 	case !ok:
 		return &stop{why: reason.Internal, err: err}
+	case f.Stopped == reason.RetryBudget.Reason() && f.Reason.Kind() == reason.KindPressure:
+		r.pressed = 0
+		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
 	case f.Stopped != reason.None:
 		return &stop{why: f.Stopped, retryAt: f.RetryAt, cause: f}
 	case f.Reason == reason.Unauthorized:

@@ -66,24 +66,40 @@ func TestPressureInRecoveryDoesNotEndTheWalk(t *testing.T) {
 }
 
 func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
-	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+	for _, tt := range []struct {
+		status, attempts int
+		after            string
+	}{
+		{http.StatusTooManyRequests, 1, ""},
+		{http.StatusServiceUnavailable, 1, ""},
+		// The retries that a run has are soon used up.
+		{http.StatusTooManyRequests, 5, ""},
+		{http.StatusServiceUnavailable, 5, ""},
+		{http.StatusTooManyRequests, 5, "5"},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := endure(t, 60)
 			b.pageSize = 20
-			b.o.Retry.Attempts = 1
+			b.o.Retry.Attempts = tt.attempts
 			b.o.MaxWallClock = 15 * time.Minute
 			refused := true
 			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-				return refused && isDetail(r) && fail(w, status)
+				if !refused || !isDetail(r) {
+					return false
+				}
+				if tt.after != "" {
+					w.Header().Set("Retry-After", tt.after)
+				}
+				return fail(w, tt.status)
 			}
 			s, err := b.run(t)
 			if err != nil || s.State != collect.RunDeferred || s.Items < 60 || s.Owed[s.Reason.String()] == 0 && s.Reason != reason.MaxWallClock.Reason() {
-				t.Fatalf("%d: got %s (%s), %d items, owed %v, %v", status, s.State, s.Reason, s.Items, s.Owed, err)
+				t.Fatalf("%+v: got %s (%s), %d items, owed %v, %v", tt, s.State, s.Reason, s.Items, s.Owed, err)
 			}
 			// It ends early only where the next attempt is known to come too late.
 			over := s.Started.Add(15 * time.Minute)
 			if s.Ended.Before(over.Add(-2*time.Minute)) && !s.RetryAt.After(over) || s.Ended.After(over.Add(10*time.Second)) {
-				t.Errorf("%d: the run took %v of its 15 minutes, with the next attempt at %v", status, s.Ended.Sub(s.Started), s.RetryAt)
+				t.Errorf("%+v: the run took %v of its 15 minutes, with the next attempt at %v", tt, s.Ended.Sub(s.Started), s.RetryAt)
 			}
 			refused, b.o.MaxWallClock = false, 0
 			b.retry(t)
