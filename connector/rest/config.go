@@ -44,6 +44,8 @@ type Config struct {
 	// file and names say where each stream is named.
 	file  string
 	names []naming
+	// warnings are what is not an error, one line each.
+	warnings []string
 }
 
 // Provider is the API, the credential and how fast it may be called.
@@ -335,7 +337,7 @@ func Parse(name string, src []byte, env Env) (*Config, error) {
 	loadSchema().validate(root, file)
 	b := builder{File: file, names: &[]naming{}}
 	c := b.config(root)
-	c.file, c.names = name, *b.names
+	c.file, c.names, c.warnings = name, *b.names, file.Warnings()
 	if err := file.Err(); err != nil {
 		return nil, err
 	}

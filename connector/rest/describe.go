@@ -78,7 +78,7 @@ func Describe(cfg *Config) Plan {
 		Retries:   pr.Retry.describe(cfg.Run.MaxRequests),
 		Circuit:   pr.Circuit.String(),
 		Sink:      cfg.Sink.String(),
-		Warnings:  pr.warnings(ceiling),
+		Warnings:  append(slices.Clone(cfg.warnings), pr.warnings(ceiling)...),
 		Schedule:  cfg.Run.Schedule, CatchupSchedule: cfg.Run.CatchupSchedule,
 	}
 	if pr.BaseURL != nil {
@@ -182,9 +182,6 @@ func (p Provider) warnings(ceiling time.Duration) []string {
 	}
 	if p.Auth.Kind == QueryAuth {
 		say("the credential is sent in the URL, which servers and proxies log; prefer bearer or header where the provider takes them")
-	}
-	if o := p.Auth.OAuth2; o != nil && o.Grant == "refresh_token" {
-		say("a refresh token that the provider replaces is kept for the run only: for a provider that does, the reference must be renewed from elsewhere")
 	}
 	return out
 }

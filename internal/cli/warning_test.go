@@ -231,3 +231,31 @@ func TestA400ThatOnlyMentionsHTTPSIsNoWrongScheme(t *testing.T) {
 		t.Errorf("exit %d, want %d:\n%s%s", code, exitRefused, out, errs)
 	}
 }
+
+func TestCheckSaysWhoCanReadASecret(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := `connection: acme
+provider: {base_url: "https://h", auth: {oauth2: {token_url: "https://h/token", client_id: me, refresh_token: "${file:token}"}}}
+streams: [{name: docs, list: {path: /docs}, records: .items, key: .id, paginate: {cursor: .next, param: cursor}}]
+`
+	if err := os.WriteFile("c.yaml", []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("token", []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const open = `every user of this machine can read file "token"; chmod 600 it`
+	for _, mode := range []os.FileMode{0o600, 0o644} {
+		if err := os.Chmod("token", mode); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := headway(t, "check", "c.yaml")
+		if code != exitOK || strings.Contains(out, open) != (mode == 0o644) {
+			t.Errorf("mode %o: exit %d\n%s%s", mode, code, out, errs)
+		}
+		// A token that the provider replaces is kept beside the state.
+		if strings.Contains(out, "for the run only") || strings.Contains(out, "hunter2") {
+			t.Errorf("check says\n%s", out)
+		}
+	}
+}
