@@ -33,7 +33,7 @@ func (l *Law) ended(v view) {
 		if held.doubts >= 2 || held.lone {
 			l.drop(b.blamed)
 			l.misses++
-			l.penalize(v, took)
+			l.penalize(v, took, wasWindow*held.size[attempts]/held.high.Seconds())
 		}
 	case *flight:
 	default: // a rate, or none
@@ -45,9 +45,9 @@ func (l *Law) ended(v view) {
 			l.found(v, b)
 		case l.penalty.on():
 			l.penalty.ended(took, b.refusals)
-			l.penalize(v, took)
+			l.penalize(v, took, 0)
 		case b.punished, l.misses >= 1 || r != nil && r.cycles > 1 && b.exact:
-			l.penalize(v, took)
+			l.penalize(v, took, 0)
 		default:
 			l.unexplained(v, b)
 		}
@@ -114,7 +114,7 @@ func (l *Law) unexplained(v view, b *block) {
 		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
 	}
 	if size[attempts] < 1 {
-		l.penalize(v, b.release-b.noticed)
+		l.penalize(v, b.release-b.noticed, 0)
 		return
 	}
 	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
@@ -129,8 +129,9 @@ func (l *Law) unexplained(v view, b *block) {
 	l.hold(newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace))
 }
 
-// penalize takes blocks of that length for a penalty on a rate.
-func (l *Law) penalize(v view, took time.Duration) {
+// penalize takes blocks of that length for a penalty on a rate, which is at least
+// what was carried before, in attempts a second.
+func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
 		l.penalty.length = took
@@ -141,6 +142,7 @@ func (l *Law) penalize(v view, took time.Duration) {
 	if n >= 5 && open > 0 {
 		pace = min(pace, n/open)
 	}
+	pace = max(pace, carried)
 	r := l.rate()
 	if r == nil {
 		r = newRate(v.now, pace, pace)

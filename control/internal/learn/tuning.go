@@ -27,7 +27,7 @@ const (
 	// attempts: a refusal costs as much as the price in attempts, and halves the
 	// bracket. The first ones are worth more than they cost.
 	firstPrice, fullPrice  = 12.0, 25.0
-	minStretch, maxStretch = 30.0, 8000.0
+	minStretch, maxStretch = 30.0, 4000.0
 	// A pace that carried so many attempts is believed, unless it was a burst's.
 	carrier = 100.0
 	// A cycle of fewer attempts says nothing alone: it goes on through the block.
@@ -60,6 +60,8 @@ const (
 	nearlyFull = 0.85
 	// Another unit explains a window when its error is less by this much.
 	betterUnit = 0.015
+	// What a window that was given up carried on average was let through at this part.
+	wasWindow = 0.9
 	// A window that explained so many refusals is not given up for something else.
 	sureHits = 4
 	// A test of a limit starts after so many attempts without a refusal, later each
