@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/store/sqlite"
 )
 
 func TestLimitsAreShownWithTheirProvenance(t *testing.T) {
@@ -45,5 +47,23 @@ func TestRateIsAnAliasOfLimits(t *testing.T) {
 		if texts[0] != texts[1] || !strings.Contains(texts[0], "limits") {
 			t.Errorf("limits says %q, rate %q", texts[0], texts[1])
 		}
+	}
+}
+
+// A state in which nothing is collected is said to be so, beside the list.
+func TestStatusOfNothingSaysSo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errOut := headway(t, "status", "--state", path); code != 0 || out != "" || !strings.Contains(errOut, "nothing is collected in "+path) {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
+	}
+	if code, out, errOut := headway(t, "status", "--json", "--state", path); code != 0 || out != "[]\n" || errOut != "" {
+		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
 }
