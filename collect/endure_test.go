@@ -112,11 +112,11 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 // Details that fail open the circuit, for the list too: its requests are the probes
 // that close it again, also where the run has no bound of time.
 func TestTheListIsWalkedToItsEndWhileDetailsFail(t *testing.T) {
-	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+	for i, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusInternalServerError} {
 		synctest.Test(t, func(t *testing.T) {
 			b := endure(t, 60)
 			b.pageSize = 20
-			b.o.Retry.Attempts = 1
+			b.o.Retry.Attempts = []int{1, 1, 5}[i]
 			failing := true
 			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
 				return failing && isDetail(r) && fail(w, status)

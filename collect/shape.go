@@ -89,7 +89,10 @@ type Change struct {
 
 // String says what differs and what the next run does about it, in one line.
 func (c Change) String() string {
-	items := fmt.Sprintf("%d known items", c.Count)
+	items, are, owed, them := fmt.Sprintf("%d known items", c.Count), "are", fmt.Sprintf("%d details are", c.Count), "them"
+	if c.Count == 1 {
+		items, are, owed, them = "1 known item", "is", "1 detail is", "that"
+	}
 	of := ""
 	if c.Stream != "" {
 		of = "stream " + c.Stream + ": "
@@ -106,7 +109,7 @@ func (c Change) String() string {
 	case RecordsChanged:
 		return of + "its records changed: the walk starts again, and items that differ are written again"
 	case KeyChanged:
-		return of + "its key changed: " + items + " are forgotten and everything is collected again; records under the old key stay in the sink"
+		return of + "its key changed: " + items + " " + are + " forgotten and everything is collected again; records under the old key stay in the sink"
 	case FingerprintChanged:
 		return of + "its fingerprint changed: the walk starts again, and items count as changed"
 	case IncrementalChanged:
@@ -120,7 +123,7 @@ func (c Change) String() string {
 	case DetailRemoved:
 		return of + "its details were removed: no more are collected"
 	case GapsOrphaned:
-		return of + fmt.Sprintf("the connection no longer has it, and %d details are owed that no run can fetch: put it back, or drop them", c.Count)
+		return of + "the connection no longer has it, and " + owed + " owed that no run can fetch: put it back, or drop " + them
 	case SinkChanged, SinkReturned, SinkMoved, SinkFileGone, SinkAhead:
 		return of + c.sinkText()
 	}

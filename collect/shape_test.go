@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,6 +187,16 @@ func TestAChangeSaysWhatTheNextRunDoes(t *testing.T) {
 		e := event.Event{Type: event.ConnectionChanged, Note: string(kind), Stream: "s", Count: 7}
 		if diff := cmp.Diff(c, ChangeOf(e)); diff != "" {
 			t.Errorf("%s as an event: -want +got:\n%s", kind, diff)
+		}
+	}
+	for kind, want := range map[ChangeKind]string{
+		StreamGone:   "its position and 1 known item are kept, should it come back",
+		KeyChanged:   "its key changed: 1 known item is forgotten and everything is collected again; records under the old key stay in the sink",
+		DetailAdded:  "its details were added: those of 1 known item are owed",
+		GapsOrphaned: "the connection no longer has it, and 1 detail is owed that no run can fetch: put it back, or drop that",
+	} {
+		if got := (Change{Kind: kind, Count: 1}).String(); !strings.HasSuffix(got, want) {
+			t.Errorf("%s of one: %q, want %q", kind, got, want)
 		}
 	}
 	if got, want := (Change{Kind: StreamAdded}).String(), "it is new, and is collected from its beginning"; got != want {

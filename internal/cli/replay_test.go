@@ -203,6 +203,10 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	replaysWith(t, []string{"--from", "text.db"}, exitUsage, "holds no records of the connection")
+	if err := os.WriteFile("text.db", []byte(strings.Repeat("no database\n", 20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	replaysWith(t, []string{"--from", "text.db"}, exitUsage, "text.db is not an SQLite file", "--from")
 	replaysWith(t, []string{"--from", "archive.db"}, exitOK, "5 records")
 	if n := rows(t, "docs"); n != siteDocs {
 		t.Errorf("%d docs", n)

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"time"
 
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
@@ -90,6 +93,9 @@ func (k *Kept) find(ctx context.Context) error {
 	if err == nil && k.any {
 		err = row(ctx, k.conn, `SELECT begun FROM headway_slices WHERE connection = ?`, []any{k.connection}, &k.begun)
 		k.any = err != nil
+	}
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code()&0xff == lib.SQLITE_NOTADB {
+		return collect.Unreplayable(fmt.Errorf("%s is not an SQLite file: name the one that kept the records by --from", k.path))
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return k.explain(err)
