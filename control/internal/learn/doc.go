@@ -6,12 +6,11 @@
 // the release. Each part of the law looks at whole cycles and is a file of its own:
 //
 //	history   what was sent, and how much of each unit in any stretch of time
-//	ramp      the pace until the first refusal
-//	rate      a pace that is known to lie between two others
+//	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
 //	flight    so many attempts under way at once
-//	block     the silence after a refusal, and its canaries
-//	penalty   blocks that last longer than any limit explains
+//	block     the silence after a refusal, its canaries, and penalties: blocks that
+//	          last longer than any limit explains
 //	advertise limits that response headers name
 //
 // [Law] puts them together: it asks every limit when the next attempt may go and

@@ -9,7 +9,7 @@ import (
 type flight struct {
 	size     float64
 	climb    float64
-	patience float64
+	testAfter float64
 	untested float64
 }
 
@@ -25,9 +25,9 @@ func (*flight) takeBack()          {}
 
 func (l *flight) answered(v view) {
 	l.untested++
-	if l.untested > l.patience && v.calm {
+	if l.untested > l.testAfter && v.calm {
 		l.climb += max(1, l.size/20)
-		l.untested = l.patience / 2
+		l.untested = l.testAfter / 2
 	}
 }
 
@@ -40,7 +40,7 @@ func (l *flight) fullness(_ view, f refusal) float64 {
 
 func (l *flight) blame(_ view, f refusal) {
 	if l.climb > 0 {
-		l.patience = min(maxPatience, 2*l.patience)
+		l.testAfter = min(maxTest, 2*l.testAfter)
 	}
 	l.size = max(1, min(l.size+l.climb, f.others))
 	l.climb, l.untested = 0, 0

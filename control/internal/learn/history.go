@@ -112,11 +112,3 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 	part := (sum + 1 - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
 	return h.at[i-1] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.at[i-1]))
 }
-
-// start is the oldest instant that is remembered.
-func (h *history) start() time.Duration {
-	if len(h.at) == 0 {
-		return 0
-	}
-	return h.at[0]
-}

@@ -89,7 +89,7 @@ func (l *Law) crowded(b *block, took time.Duration) {
 	others := l.out.others(b.began)
 	l.remove(isRate)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
-	l.hold(&flight{size: others, patience: firstPatience})
+	l.hold(&flight{size: others, testAfter: firstTest})
 	l.crowd.evidence = 0
 	if b.long() {
 		l.penalty.length = took
@@ -185,12 +185,7 @@ func (l *Law) remove(is func(limit) bool) {
 }
 
 func (l *Law) has(is func(limit) bool) bool {
-	for _, x := range l.limits {
-		if is(x) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.limits, is)
 }
 
 // hold adds a limit; the oldest window goes when there are too many.

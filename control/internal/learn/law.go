@@ -104,6 +104,7 @@ func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 		return never
 	case waiting:
 		return max(now, l.block.resume, l.advertised(now, cost))
+	case ramping, holding:
 	}
 	at := max(now, l.advertised(now, cost))
 	if l.state == ramping {

@@ -127,12 +127,12 @@ func (l *Law) restored(f Found) (limit, error) {
 		low := max(f.Size, 1/l.cfg.Initial.Seconds())
 		return newRate(l.clock, low, max(low, f.High)), nil
 	case Flight:
-		return &flight{size: max(1, math.Floor(f.Size)), patience: firstPatience}, nil
+		return &flight{size: max(1, math.Floor(f.Size)), testAfter: firstTest}, nil
 	case Window:
 		if f.Unit >= uint8(units) || f.Window <= 0 || f.Window > 2*maxSilence {
 			return nil, fmt.Errorf("window is %v of unit %d", f.Window, f.Unit)
 		}
-		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, climb: 1, patience: firstPatience, off: doubtUnit, hits: sureHits}
+		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, climb: 1, testAfter: firstTest, off: doubtUnit, hits: sureHits}
 		w.size[w.unit] = f.Size
 		return w, nil
 	case Unknown:

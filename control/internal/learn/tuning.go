@@ -66,8 +66,8 @@ const (
 	sureHits = 4
 	// A test of a limit starts after so many attempts without a refusal, later each
 	// time that it fails, and grows by so much in one length of the window.
-	firstPatience, patienceGrowth, maxPatience = 500.0, 1.6, 4000.0
-	windowClimb                                = 0.15
+	firstTest, testGrowth, maxTest = 500.0, 1.6, 4000.0
+	windowClimb                    = 0.15
 	// A test waits until so many lengths of the last block have passed.
 	testAfterBlocks = 40
 
@@ -105,8 +105,6 @@ const (
 	penaltyEarly = 0.55
 	// A canary goes so much after the usual end of a penalty.
 	penaltySlack = 1.1
-	// A wait that was advertised and that no limit explains is a penalty from here on.
-	penaltyWait = 10 * time.Second
 	// The first canary goes after this once a block was found to be no window's.
 	suspectedPenalty = 20 * time.Second
 

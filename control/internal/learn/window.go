@@ -17,7 +17,7 @@ type window struct {
 	fold      time.Duration
 	margin    float64
 	climb     float64 // above 1: a test
-	patience  float64
+	testAfter  float64
 	untested  float64
 	hits      int
 	doubts    int
@@ -29,7 +29,7 @@ type window struct {
 // newWindow is a window that one block speaks for. It was filled in the time fill,
 // at the end at a pace, and its length is between low and high, if it is one.
 func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
-	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, patience: firstPatience, lone: true, pace: pace}
+	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, testAfter: firstTest, lone: true, pace: pace}
 	w.fold = min(max(silence/4, minFold), maxFold)
 	w.off = doubtUnit
 	return w
@@ -126,7 +126,7 @@ func (w *window) answered(v view) {
 		if w.busy(v) {
 			w.climb *= 1 + windowClimb/max(10, n)
 		}
-	case w.untested > min(w.patience, 20+3*n) && v.calm && w.busy(v):
+	case w.untested > min(w.testAfter, 20+3*n) && v.calm && w.busy(v):
 		w.climb = 1 + 0.5/n
 	}
 	if w.climb > 1.3 { // it was raised
@@ -185,7 +185,7 @@ func (w *window) blame(v view, f refusal) {
 	}
 	if tested {
 		w.margin *= 0.5
-		w.patience = min(maxPatience, w.patience*patienceGrowth)
+		w.testAfter = min(maxTest, w.testAfter*testGrowth)
 	} else {
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
