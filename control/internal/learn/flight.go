@@ -7,10 +7,10 @@ import (
 
 // flight holds a number of attempts under way.
 type flight struct {
-	size     float64
-	climb    float64
+	size      float64
+	climb     float64
 	testAfter float64
-	untested float64
+	untested  float64
 }
 
 func (l *flight) free(v view, _ float64) time.Duration {

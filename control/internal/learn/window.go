@@ -17,7 +17,7 @@ type window struct {
 	fold      time.Duration
 	margin    float64
 	climb     float64 // above 1: a test
-	testAfter  float64
+	testAfter float64
 	untested  float64
 	hits      int
 	doubts    int
