@@ -159,56 +159,23 @@ func TestAnItemThatAListLeftOutIsNoticed(t *testing.T) {
 
 func TestADetailOfWhatIsNotListedFailsAlone(t *testing.T) {
 	refusal, failure, other := &reason.Refusal{Reason: reason.Canceled}, &connector.Failure{Reason: reason.Timeout}, errors.New("no record")
-	gone := &connector.Failure{Reason: reason.NotFound, Class: reason.Unknown, Method: "GET", Attempts: 1, Err: other}
-	for _, tt := range []struct {
-		name string
+	of := func(data string, err error) error {
+		return unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(data)}}, err: err})
+	}
+	for name, tt := range map[string]struct {
 		data string
 		err  error
-		want error
 	}{
-		{"an item that is listed", "{}", other, other},
-		{"a refusal", "", refusal, refusal},
-		{"a failure", "", failure, failure},
-		{"an error of the connector", "", other, gone},
+		"an item that is listed": {"{}", other},
+		"a refusal":              {"", refusal},
+		"a failure":              {"", failure},
 	} {
-		got := unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(tt.data)}}, err: tt.err})
-		if f, ok := errors.AsType[*connector.Failure](got); tt.want == error(gone) && (!ok || *f != *gone) || tt.want != error(gone) && !errors.Is(got, tt.want) {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		if got := of(tt.data, tt.err); !errors.Is(got, tt.err) {
+			t.Errorf("%s: %+v, want it as it was", name, got)
 		}
 	}
-}
-
-func TestWhichStreamsARunIsOf(t *testing.T) {
-	docs, talks := connector.Stream{Name: "docs", DetailStream: "messages"}, connector.Stream{Name: "talks"}
-	for _, tt := range []struct {
-		named []string
-		want  []connector.Stream
-		docs  bool
-		err   string
-	}{
-		{nil, []connector.Stream{docs, talks}, true, ""},
-		{[]string{"talks"}, []connector.Stream{talks}, false, ""},
-		{[]string{"talks", "docs"}, []connector.Stream{docs, talks}, true, ""},
-		{[]string{"messages"}, nil, false, `stream "messages" is collected with docs, whose details it holds: name that`},
-		{[]string{"docs", "papers"}, nil, true, `no stream "papers" in this connection, which has docs, talks`},
-		{[]string{""}, nil, false, `no stream "" in this connection, which has docs, talks`},
-	} {
-		r := &execution{o: Options{Connector: lists{streams: []connector.Stream{docs, talks}}, Streams: tt.named}}
-		got := ""
-		if err := r.o.checkStreams(); err != nil {
-			got = err.Error()
-		} else if diff := cmp.Diff(tt.want, r.chosen()); diff != "" {
-			t.Errorf("%q: -want +got:\n%s", tt.named, diff)
-		}
-		if got != tt.err {
-			t.Errorf("%q: %q, want %q", tt.named, got, tt.err)
-		}
-		if got := r.concerns(Gap{Parent: "docs", GapKey: GapKey{Stream: "talks"}}); got != tt.docs {
-			t.Errorf("%q: a gap of docs concerns it: %v", tt.named, got)
-		}
-		r.o.Fresh = true
-		if err := r.o.checkStreams(); (err != nil) != (tt.named != nil) {
-			t.Errorf("%q, fresh: %v", tt.named, err)
-		}
+	gone := connector.Failure{Reason: reason.NotFound, Class: reason.Unknown, Method: "GET", Attempts: 1, Err: other}
+	if f, ok := errors.AsType[*connector.Failure](of("", other)); !ok || *f != gone {
+		t.Errorf("an error of the connector: %+v, want %+v", f, gone)
 	}
 }
