@@ -105,13 +105,14 @@ func (c *call) links(line string, asked *url.URL) string {
 		}
 		address, rest := line[open+1:open+end], line[open+end+1:]
 		// Parameters go on to the next link, which begins after a comma; one in a
-		// quoted text does not.
+		// quoted text does not. An angle bracket begins a link too: it has no other
+		// place outside of quoted texts, and a lenient reader might follow it.
 		next, quoted := len(rest), false
 		for i := range len(rest) {
 			if rest[i] == '"' {
 				quoted = !quoted
 			}
-			if rest[i] == ',' && !quoted {
+			if (rest[i] == ',' || rest[i] == '<') && !quoted {
 				next = i
 				break
 			}
