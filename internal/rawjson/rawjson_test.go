@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/headway-go/headway/internal/golden"
 )
 
 // seeds are values and near misses of every kind.
@@ -27,6 +29,7 @@ func TestEdges(t *testing.T) {
 }
 
 func FuzzValid(f *testing.F) {
+	golden.Seeds(f)
 	for _, s := range seeds {
 		f.Add([]byte(s))
 	}
