@@ -36,8 +36,9 @@ type Config struct {
 
 	// JitterMin and JitterMax bound the noise that is put under each wait so
 	// that clients do not run in step. It is a lower bound of a single wait,
-	// never of the interval, and nobody pays it who has to wait behind others. JitterMax defaults to 150 ms, or to the ceiling when
-	// that is shorter; negative means none. JitterMin must not exceed the ceiling.
+	// never of the interval, and an attempt that waits behind others does not pay
+	// it. JitterMax defaults to 150 ms, or to the ceiling when that is shorter;
+	// negative means none. JitterMin must not exceed the ceiling.
 	JitterMin, JitterMax time.Duration
 
 	// MaxInFlight bounds the attempts under way at once. Default 0: no bound but

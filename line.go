@@ -107,9 +107,9 @@ func (g *Governor) share(r *Request) fairqueue.Request {
 	return f
 }
 
-// cost is what shares are counted in: of an attempt without a budget it is one unit,
+// cost is what shares are counted in, nanoseconds; an attempt without a budget is one unit,
 // which is about a millisecond here.
-func cost(b Budget) int64 { return int64(b.Cost() / time.Nanosecond) }
+func cost(b Budget) int64 { return int64(b.Cost()) }
 
 // direct counts an attempt that goes without having waited, with the lock held. Where
 // nobody has a share there is nothing to count.
@@ -117,8 +117,9 @@ func (g *Governor) direct(now time.Duration, r *Request) {
 	if r.Flow == "" && (g.line == nil || g.line.queue.Flows() == 0) {
 		return
 	}
-	g.settleShares(now, r)
-	g.line.queue.Direct(now, g.share(r))
+	f := g.share(r)
+	g.settleShares(now, r, &f)
+	g.line.queue.Direct(now, f)
 }
 
 // until is how long a refusal asks to wait; 0 when it does not say.
@@ -134,25 +135,25 @@ const memory = time.Minute
 
 // settleShares has the queue forget what was served once nobody has waited for as long
 // as the limit takes to be whole again.
-func (g *Governor) settleShares(now time.Duration, r *Request) {
+func (g *Governor) settleShares(now time.Duration, r *Request, f *fairqueue.Request) {
 	if g.line == nil {
 		g.line = &line{last: now}
 	}
 	l := g.line
 	attempts, whole := g.core.Burst()
-	each, held := int64(fairqueue.Unit), int64(0)
+	each, held := int64(fairqueue.Unit), time.Duration(0)
+	if f.Cost > 0 {
+		each = f.Cost
+	}
 	if r.Budget != nil {
-		if each = cost(r.Budget); each == 0 {
-			each = fairqueue.Unit
-		}
-		held = int64(r.Budget.Whole() / time.Nanosecond)
-		whole = max(whole, r.Budget.Whole())
+		held = r.Budget.Whole()
+		whole = max(whole, held)
 	}
 	if l.queue.Len() == 0 && now-l.last > max(memory, whole) {
 		l.queue.Full(now)
 		l.last = now
 	}
-	l.queue.Burst = max(int64(min(attempts, maxBurst)*float64(each)), held)
+	l.queue.Burst = max(int64(min(attempts, maxBurst)*float64(each)), int64(held))
 }
 
 // maxBurst bounds the attempts of a burst that are made good.
@@ -161,13 +162,14 @@ const maxBurst = 1 << 20
 // join stands at the place in the line that the request has, and waits. The lock is
 // held; join gives it back.
 func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Request) (Permit, error) {
-	g.settleShares(now, r)
+	f := g.share(r)
+	g.settleShares(now, r, &f)
 	w := &waiter{came: now, ready: ready, cost: r.Cost, budget: r.Budget, deadline: math.MaxInt64, wake: make(chan struct{}, 1)}
 	if until, ok := ctx.Deadline(); ok {
 		w.deadline = until.Sub(g.set.origin)
 		if !g.line.empty() {
 			if wait, budget := g.expected(now, r); wait > w.deadline-now {
-				g.line.queue.Refused(now, g.share(r), wait)
+				g.line.queue.Refused(now, f, wait)
 				err := g.inVain(now, r, wait, budget)
 				g.mu.Unlock()
 				return Permit{}, err
@@ -177,7 +179,7 @@ func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Reques
 	if g.line.empty() {
 		g.line.granted = now // the gap is that of those who wait
 	}
-	w.item = g.line.queue.Push(now, g.share(r), w)
+	w.item = g.line.queue.Push(now, f, w)
 	moves := g.serve(now, w)
 	g.mu.Unlock()
 	g.publish(moves...)

@@ -6,34 +6,22 @@ import (
 )
 
 // Reservation is a request that waits in a queue of its caller's, such as that of a
-// headway.Governor, for which it is a headway.Budget. It holds nothing until Reserve
-// succeeds. Its maker ends it: by the permit, or by Leave.
+// headway.Governor. It holds nothing until Reserve succeeds. Its maker ends it: by the
+// permit, or by Leave.
 type Reservation interface {
 	// Tenant is whose share the request counts against, and Weight its weight.
 	Tenant() string
 	Weight() int
-	// Keys are the numbers of the budgets that the request needs.
+	// The following are those of headway.Budget, which explains them. An error of
+	// Reserve, Confirm or Refuse ends the reservation.
 	Keys() []uint32
-	// Cost is what the request takes of the scarcest budget that tenants have in common,
-	// as the time that it takes to refill; Whole is how long that budget takes to fill.
 	Cost() time.Duration
 	Whole() time.Duration
-	// Load is what the request takes of one of its budgets; 0 of another. Serves is how
-	// long, from now, the budget takes to serve so much.
 	Load(key uint32) int64
 	Serves(key uint32, load int64) time.Duration
-	// Reserve takes what the request needs from all its budgets, or from none; then
-	// retryIn is when to ask again, and bit i of blocked says that Keys()[i] had no room.
-	// The error is a refusal that no wait helps, which ends the reservation. It does not
-	// block.
 	Reserve() (retryIn time.Duration, blocked uint32, err error)
-	// Back gives back what Reserve took; it may be asked for again.
 	Back()
-	// Confirm makes durable what Reserve took. Only then the permit may be used. An
-	// error ends the reservation.
 	Confirm() error
-	// Refuse ends the reservation: the request cannot be served in time, but could be
-	// after a wait.
 	Refuse(wait time.Duration) error
 	// Decision is what Confirm approved.
 	Decision() Decision
