@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
@@ -20,6 +23,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/golden"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -47,6 +51,113 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
 		t.Errorf("what it wrote beside it is left: %v", err)
 	}
+}
+
+// TestEstimatesAreStoredSoonButNotOneByOne: many models may move at once, and each
+// write of the file is synced to the disk.
+func TestEstimatesAreStoredSoonButNotOneByOne(t *testing.T) {
+	description, ok := provider.Builtin(provider.OpenAI)
+	if !ok {
+		t.Fatal("there is no OpenAI")
+	}
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		proxy, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "a", Description: description}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &Daemon{proxy: proxy, config: config.Config{State: dir}, log: slog.New(slog.DiscardHandler), unsaved: make(chan struct{}, 1)}
+		stored := func() int {
+			synctest.Wait()
+			c, err := readRates(d.ratesPath(), d.log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(c.Estimates["a"])
+		}
+		moved := 0
+		move := func() {
+			moved++
+			proxy.RestoreEstimates(map[string]map[string]egress.Estimates{"a": {fmt.Sprint("model ", moved): {Input: 1, Output: 700}}})
+			d.saveSoon()
+		}
+		s := d.keepSaving()
+		defer s.stop()
+		move()
+		if got := stored(); got != 1 {
+			t.Errorf("%d models are stored, want the first at once", got)
+		}
+		writes, before := 0, 1
+		for range 100 { // in a second
+			move()
+			if got := stored(); got != before {
+				writes, before = writes+1, got
+			}
+			time.Sleep(time.Second / 100)
+		}
+		if got := stored(); writes != 3 && writes != 4 || got < 70 {
+			t.Errorf("written %d times in a second, with %d of %d models", writes, got, moved)
+		}
+		time.Sleep(saveFirst)
+		if got := stored(); got != moved {
+			t.Errorf("%d models are stored, want %d", got, moved)
+		}
+
+		d.mu.Lock() // as keys are issued, or somebody asks for the configuration
+		move()
+		if got := stored(); got == moved {
+			t.Error("stored without the lock")
+		}
+		d.mu.Unlock()
+		time.Sleep(2 * saveFirst)
+		if got := stored(); got != moved {
+			t.Errorf("after the lock was free %d models are stored, want %d", got, moved)
+		}
+	})
+}
+
+// TestWhatIsLearnedBeforeTheStopIsStored: whenever the stop comes, also while the saver
+// pauses or the lock is taken.
+func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
+	longtest.Draws(t, 20, 500)
+	rapid.Check(t, func(draw *rapid.T) {
+		dir := t.TempDir()
+		pauses := rapid.SliceOf(rapid.IntRange(0, 600)).Draw(draw, "milliseconds after what is learned")
+		busy := rapid.IntRange(0, 10).Draw(draw, "what is learned while the lock is taken")
+		synctest.Test(t, func(t *testing.T) {
+			c, err := config.Read("h.yaml", []byte("state: "+dir+"\nproviders: {a: {api: openai, pass_through: true, pacing: off}}"), func(string) string { return "" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(c, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.opens = func(context.Context) (net.Listener, error) {
+				return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}, nil
+			}
+			if err := d.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i, pause := range pauses {
+				if i == busy {
+					d.mu.Lock()
+				}
+				d.proxy.RestoreEstimates(map[string]map[string]egress.Estimates{"a": {fmt.Sprint("model ", i): {Input: 1, Output: 700}}})
+				d.saveSoon()
+				time.Sleep(time.Duration(pause) * time.Millisecond)
+				if i == busy {
+					d.mu.Unlock()
+				}
+			}
+			if err := d.Stop(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := readRates(d.ratesPath(), d.log); err != nil || len(c.Estimates["a"]) != len(pauses) {
+				t.Errorf("%d of %d models are stored, %v", len(c.Estimates["a"]), len(pauses), err)
+			}
+		})
+	})
 }
 
 // A Retry-After of days holds up calls for other models too, so it is bounded.

@@ -84,7 +84,8 @@ func (d *Daemon) ratesPath() string { return filepath.Join(d.config.State, "rate
 
 // What was learned is stored saveFirst after the start, then after twice as long
 // each time, and at last each saveEvery: a daemon that is killed soon and often
-// would otherwise never learn.
+// would otherwise never learn. What [Daemon.saveSoon] asks for is stored at once, but
+// never sooner than saveFirst after the time before, however much is asked for.
 const (
 	saveFirst = 250 * time.Millisecond
 	saveEvery = time.Minute
@@ -107,20 +108,26 @@ func (d *Daemon) keepSaving() *saver {
 			case <-time.After(wait):
 			case <-d.unsaved:
 			}
-			if !d.mu.TryLock() {
-				continue // a reload or the stop, which stores them itself
+			if d.mu.TryLock() {
+				err := d.saveRates(time.Now())
+				d.mu.Unlock()
+				if err != nil {
+					d.log.Error("learned rates were not stored", slog.Any("error", err))
+				}
+			} else {
+				d.saveSoon() // nothing waits for the lock here: the stop has it while it waits for this goroutine
 			}
-			err := d.saveRates(time.Now())
-			d.mu.Unlock()
-			if err != nil {
-				d.log.Error("learned rates were not stored", slog.Any("error", err))
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(saveFirst):
 			}
 		}
 	})
 	return s
 }
 
-// saveSoon has what was learned stored now rather than at the next time.
+// saveSoon has what was learned stored within saveFirst rather than at the next time.
 func (d *Daemon) saveSoon() {
 	select {
 	case d.unsaved <- struct{}{}:
