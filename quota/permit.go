@@ -1,8 +1,6 @@
 package quota
 
-import (
-	"time"
-)
+import "time"
 
 // Permit is leave for one call. It is a value: copies stand for the same
 // permit, and only its first end counts. The zero Permit stands for none.

@@ -165,14 +165,24 @@ func (g *Governor) Expire(now time.Duration, id Waiter) (Decision, bool) {
 
 // overdue ends a wait whose time is over, with the refusal.
 func (g *Governor) overdue(now time.Duration, w *waiter) Decision {
+	return g.dismiss(now, w, g.last(now, w))
+}
+
+// last is the refusal of a waiter whose wait is over.
+func (g *Governor) last(now time.Duration, w *waiter) Decision {
 	d := g.refuse(now, &w.claim)
 	switch model := w.claim.route.model; {
 	case model.retired:
-		d = Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: model.scope, RetryIn: Never}
+		d = model.unconfigured()
 	case d.Reason == "": // others went before until the end
 		d = Decision{Reason: Throttled, Code: bucketCode(model), Scope: model.scope, RetryIn: 1}
 	}
-	return g.dismiss(now, w, d)
+	return d
+}
+
+// unconfigured is the refusal of who waits for a model that was taken out meanwhile.
+func (n *node) unconfigured() Decision {
+	return Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: n.scope, RetryIn: Never}
 }
 
 // waiter finds one who waits; nil when there is none of that number.

@@ -91,7 +91,8 @@ func (g *Governor) Take(now time.Duration, p *Place) (d Decision, blocked uint32
 	now = g.tick(now)
 	w := p.w
 	if w.claim.route.model.retired {
-		d = Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: w.claim.route.model.scope, RetryIn: Never, Final: true}
+		d = w.claim.route.model.unconfigured()
+		d.Final = true
 		g.leave(w)
 		g.deny(now, &w.claim, &d)
 		return d, 0
@@ -139,15 +140,11 @@ func (g *Governor) Leave(now time.Duration, p *Place) {
 // a wait, and says what stands in its way.
 func (g *Governor) Refuse(now time.Duration, p *Place, wait time.Duration) Decision {
 	now = g.tick(now)
-	w := p.w
-	d := g.refuse(now, &w.claim)
-	if d.Reason == "" { // others went before until the end
-		d = Decision{Reason: Throttled, Code: bucketCode(w.claim.route.model), Scope: w.claim.route.model.scope, RetryIn: 1}
-	}
+	d := g.last(now, p.w)
 	d.putOff(wait)
 	d.Final = true
 	g.Leave(now, p)
-	g.deny(now, &w.claim, &d)
+	g.deny(now, &p.w.claim, &d)
 	return d
 }
 

@@ -156,6 +156,18 @@ func TestAPlaceEnds(t *testing.T) {
 	}
 }
 
+func TestARefusedPlaceWhoseModelIsGone(t *testing.T) {
+	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}))
+	approve(t, g, 0, ask(1))
+	p := join(t, g, 0, ask(1))
+	if err := g.UpdateConfig(0, []byte(`{"models":{"m":null,"n":{}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if d := g.Refuse(0, p, 20*sec); d.Code != quota.CodeModelNotConfigured || d.RetryIn != quota.Never || !d.Final || g.Waiting() != 0 {
+		t.Errorf("%+v, %d wait", d, g.Waiting())
+	}
+}
+
 // Neither a call that does not wait nor a place overtakes who waits for the same budget.
 func TestPlacesAndWaitersDoNotOvertake(t *testing.T) {
 	g := governor(t, oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}))
