@@ -69,6 +69,42 @@ func Create(path string) error {
 	return errors.Join(f.Close(), disk.OS{}.SyncDir(filepath.Dir(path)))
 }
 
+// Querier is a database, one connection of it, or a transaction.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Each runs a query and calls f with each row, until f returns an error.
+func Each(ctx context.Context, q Querier, f func(*sql.Rows) error, query string, args ...any) (err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// List gives what scan reads of each row of a query.
+func List[T any](ctx context.Context, q Querier, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+	err = Each(ctx, q, func(rows *sql.Rows) error {
+		v, err := scan(rows)
+		list = append(list, v)
+		return err
+	}, query, args...)
+	return list, err
+}
+
+// Column scans rows of one column, for [List].
+func Column[T any](rows *sql.Rows) (v T, err error) {
+	err = rows.Scan(&v)
+	return v, err
+}
+
 // Write runs f in a transaction of conn, which is committed when f returns nil and
 // rolled back otherwise. Once f has returned, the context no longer ends it.
 func Write(ctx context.Context, conn *sql.Conn, f func() error) error {

@@ -44,8 +44,6 @@ type Sink struct {
 	// unproven are the files that were synced for the first time and whose
 	// commit nothing has proved yet.
 	unproven []string
-	// broken is the first failure to write; only Open repairs it.
-	broken error
 }
 
 var _ collect.Located = (*Sink)(nil)
@@ -147,7 +145,7 @@ func (s *Sink) restore(d folder.Folder, streams []collect.StreamInfo) error {
 // bytes that this connection did not write. After a failure of the disk the
 // sink writes no more until it is opened again.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.folder.Usable(ctx, "jsonl"); err != nil {
 		return err
 	}
 	if len(records) == 0 {
@@ -159,7 +157,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 	}
 	// Another slice: the runtime has committed the one before.
 	if err := s.prove(); err != nil {
-		return s.fail(err)
+		return s.folder.Fail(err)
 	}
 	f, err := s.file(stream)
 	if err != nil {
@@ -174,7 +172,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 			err = f.w.WriteByte('\n')
 		}
 		if err != nil {
-			return s.fail(folder.Explain("jsonl", "write", s.folder.Path(f.name), err))
+			return s.folder.Fail(folder.Explain("jsonl", "write", s.folder.Path(f.name), err))
 		}
 		n += int64(len(line)) + 1
 		f.tail = f.tail.after(line)
@@ -203,21 +201,21 @@ func validate(stream string, records []collect.Record) ([]json.RawMessage, error
 // Sync has everything written on disk, and gives the position to commit. See
 // [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.folder.Usable(ctx, "jsonl"); err != nil {
 		return nil, err
 	}
 	if err := s.prove(); err != nil {
-		return nil, s.fail(err)
+		return nil, s.folder.Fail(err)
 	}
 	for _, f := range s.streams {
 		if err := s.syncFile(f); err != nil {
-			return nil, s.fail(err)
+			return nil, s.folder.Fail(err)
 		}
 	}
 	if len(s.unproven) > 0 {
 		// The names of new files, and of their markers.
 		if err := s.folder.Sync(); err != nil {
-			return nil, s.fail(err)
+			return nil, s.folder.Fail(err)
 		}
 	}
 	return json.Marshal(position{s.lengths})
@@ -263,24 +261,6 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-func (s *Sink) usable(ctx context.Context) error {
-	switch {
-	case s.folder == nil:
-		return errClosed
-	case s.broken != nil:
-		return fmt.Errorf("jsonl: the sink failed before and writes nothing until it is opened again: %w", s.broken)
-	case ctx.Err() != nil:
-		return fmt.Errorf("jsonl: %s: %w", s.dir, ctx.Err())
-	}
-	return nil
-}
-
-// fail keeps the sink from committing what may be half a line.
-func (s *Sink) fail(err error) error {
-	s.broken = err
-	return err
-}
-
 // prove removes the markers of files whose first position has been committed,
 // which a call after Sync tells.
 func (s *Sink) prove() error {
@@ -313,7 +293,7 @@ func (s *Sink) file(stream string) (*file, error) {
 	}
 	f, err := s.folder.Append(name)
 	if err != nil {
-		return nil, s.fail(err)
+		return nil, s.folder.Fail(err)
 	}
 	opened := &file{name: name, tail: slices.Clone(s.tails[name]), f: f, w: bufio.NewWriterSize(f, bufferSize), fresh: !committed}
 	s.streams[stream] = opened
@@ -341,17 +321,17 @@ func (s *Sink) begin(stream, name string) error {
 			}
 			return fmt.Sprintf("%s.uncommitted.%d", name, n)
 		}); err != nil {
-			return s.fail(err)
+			return s.folder.Fail(err)
 		}
 	}
 	// The new marker first: without one of them the bytes to come would be
 	// somebody else's.
 	if err := putMarker(s.folder.Folder, marker(name, markerNew)); err != nil {
-		return s.fail(err)
+		return s.folder.Fail(err)
 	}
 	if ours {
 		if err := s.folder.Remove(synced); err != nil {
-			return s.fail(err)
+			return s.folder.Fail(err)
 		}
 	}
 	return nil

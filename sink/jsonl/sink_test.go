@@ -372,10 +372,10 @@ func TestContextsAndOrder(t *testing.T) {
 	if err := s.Open(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v, want context.Canceled", err)
 	}
-	if err := s.Write(t.Context(), "x", raw(`1`)); !errors.Is(err, errClosed) {
+	if err := s.Write(t.Context(), "x", raw(`1`)); !errors.Is(err, folder.ErrNotOpen) {
 		t.Errorf("Write before Open: %v", err)
 	}
-	if _, err := s.Sync(t.Context()); !errors.Is(err, errClosed) {
+	if _, err := s.Sync(t.Context()); !errors.Is(err, folder.ErrNotOpen) {
 		t.Errorf("Sync before Open: %v", err)
 	}
 	s = opened(t, dir, nil)

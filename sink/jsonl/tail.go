@@ -283,9 +283,6 @@ func (e *ForeignError) Error() string {
 // LockedError says that another collection is writing to the folder, its Dir.
 type LockedError = folder.LockedError
 
-// errClosed is what a sink says that is not open.
-var errClosed = errors.New("jsonl: the sink is not open: call Open first")
-
 // markers tell how far a file's first slice has come. See the package comment.
 const (
 	markerNew    = ".new"

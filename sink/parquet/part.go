@@ -336,6 +336,3 @@ func (e *ForeignError) Error() string {
 
 // LockedError says that another collection is writing to the folder, its Dir.
 type LockedError = folder.LockedError
-
-// errClosed is what a sink says that is not open.
-var errClosed = errors.New("parquet: the sink is not open: call Open first")

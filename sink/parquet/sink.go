@@ -40,8 +40,6 @@ type Sink struct {
 	// given says that Sync gave a position of which nobody knows yet that it
 	// was committed.
 	given bool
-	// broken is the first failure to write; only Open repairs it.
-	broken error
 }
 
 var (
@@ -142,7 +140,7 @@ func (s *Sink) all() []*stream {
 // is not JSON in UTF-8 is an error, and nothing of the call is written. After a
 // failure of the disk the sink writes no more until it is opened again.
 func (s *Sink) Write(ctx context.Context, name string, records []collect.Record) error {
-	if err := s.usable(ctx); err != nil {
+	if err := s.top.Usable(ctx, "parquet"); err != nil {
 		return err
 	}
 	st, ok := s.streams[name]
@@ -161,10 +159,10 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	}
 	// Another slice: the runtime has committed the one before.
 	if err := s.prove(); err != nil {
-		return s.fail(err)
+		return s.top.Fail(err)
 	}
 	if err := st.append(lines.Bytes()); err != nil {
-		return s.fail(err)
+		return s.top.Fail(err)
 	}
 	return nil
 }
@@ -193,16 +191,16 @@ func appendLine(b *bytes.Buffer, r collect.Record) bool {
 // Sync has everything written on disk, and gives the position to commit. See
 // [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.top.Usable(ctx, "parquet"); err != nil {
 		return nil, err
 	}
 	if err := s.prove(); err != nil {
-		return nil, s.fail(err)
+		return nil, s.top.Fail(err)
 	}
 	p := position{Streams: map[string]mark{}}
 	for _, st := range s.all() {
 		if err := st.syncSpool(); err != nil {
-			return nil, s.fail(err)
+			return nil, s.top.Fail(err)
 		}
 	}
 	for name, st := range s.streams {
@@ -221,7 +219,7 @@ func (s *Sink) Close() error {
 	}
 	var errs []error
 	for _, st := range s.all() {
-		if s.broken == nil {
+		if s.top.Broken == nil {
 			errs = append(errs, st.publish())
 		}
 		errs = append(errs, st.close())
@@ -232,24 +230,6 @@ func (s *Sink) Close() error {
 		return fmt.Errorf("parquet: close %s: %w", s.dir, err)
 	}
 	return nil
-}
-
-func (s *Sink) usable(ctx context.Context) error {
-	switch {
-	case s.top == nil:
-		return errClosed
-	case s.broken != nil:
-		return fmt.Errorf("parquet: the sink failed before and writes nothing until it is opened again: %w", s.broken)
-	case ctx.Err() != nil:
-		return fmt.Errorf("parquet: %s: %w", s.dir, ctx.Err())
-	}
-	return nil
-}
-
-// fail keeps the sink from committing what may be half a line.
-func (s *Sink) fail(err error) error {
-	s.broken = err
-	return err
 }
 
 // prove does what may only follow a commit, which a call after Sync tells.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
 // change is what one commit writes.
@@ -275,20 +276,7 @@ func (t *table) addMark(ctx context.Context, tx collect.Execer) error {
 }
 
 func (t *table) gone(ctx context.Context, tx collect.Execer, r record) (keys []string, err error) {
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`SELECT %s FROM %s WHERE %s = ? AND %s IS NULL`,
+	keys, err = sqlitefile.List(ctx, tx, sqlitefile.Column[string], fmt.Sprintf(`SELECT %s FROM %s WHERE %s = ? AND %s IS NULL`,
 		columnKey, quote(t.name), columnParent, columnGone), r.parent)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		if !r.remaining.keys[key] {
-			keys = append(keys, key)
-		}
-	}
-	return keys, rows.Err()
+	return slices.DeleteFunc(keys, func(key string) bool { return r.remaining.keys[key] }), err
 }

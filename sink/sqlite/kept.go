@@ -116,25 +116,12 @@ func (k *Kept) Streams(ctx context.Context) (names []string, err error) {
 		}
 		return nil, k.explain(err)
 	}
-	rows, err := k.conn.QueryContext(ctx, `SELECT t.name FROM headway_tables t JOIN sqlite_schema s ON s.name = t.name
+	names, err = sqlitefile.List(ctx, k.conn, sqlitefile.Column[string], `SELECT t.name FROM headway_tables t JOIN sqlite_schema s ON s.name = t.name
 		WHERE t.connection = ?1 AND (?2 OR t.begun = ?3) ORDER BY t.name`, k.connection, k.any, k.begun)
 	if err != nil {
 		return nil, k.explain(err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, k.explain(err)
-		}
-		if !strings.HasSuffix(strings.ToLower(name), "_bak") {
-			names = append(names, name)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, k.explain(err)
-	}
-	return names, nil
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(strings.ToLower(name), "_bak") }), nil
 }
 
 // Count is how many records of a stream there are. See [collect.Kept].

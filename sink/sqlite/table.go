@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
@@ -74,14 +75,8 @@ func (t *table) add(c column) {
 // taken, and are left alone.
 func (t *table) load(ctx context.Context, tx collect.Execer) error {
 	t.reset()
-	rows, err := tx.QueryContext(ctx, `SELECT i.name, i.pk, c.kind FROM pragma_table_info(?1) i
-		LEFT JOIN headway_columns c ON c."table" = ?1 AND c."column" = i.name ORDER BY i.cid`, t.name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	parented := false
-	for rows.Next() {
+	if err := sqlitefile.Each(ctx, tx, func(rows *sql.Rows) error {
 		var name string
 		var pk int
 		var kind sql.NullString
@@ -96,8 +91,9 @@ func (t *table) load(ctx context.Context, tx collect.Execer) error {
 				t.add(column{name, k})
 			}
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}, `SELECT i.name, i.pk, c.kind FROM pragma_table_info(?1) i
+		LEFT JOIN headway_columns c ON c."table" = ?1 AND c."column" = i.name ORDER BY i.cid`, t.name); err != nil {
 		return err
 	}
 	if parented != t.detail {

@@ -196,22 +196,11 @@ func (t *tx) sink(h held, c *collect.Commit) error {
 }
 
 // formerSinks reads the sinks that a connection had before, by kind and path.
-func formerSinks(ctx context.Context, t *sql.Tx, connection int64) (list []collect.FormerSink, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT kind, path, position FROM headway_sinks WHERE connection = ? ORDER BY kind, path`, connection)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s collect.FormerSink
-		var position []byte
-		if err := rows.Scan(&s.Kind, &s.Path, &position); err != nil {
-			return nil, err
-		}
-		s.Position = position
-		list = append(list, s)
-	}
-	return list, rows.Err()
+func formerSinks(ctx context.Context, t *sql.Tx, connection int64) ([]collect.FormerSink, error) {
+	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (s collect.FormerSink, err error) {
+		err = rows.Scan(&s.Kind, &s.Path, (*[]byte)(&s.Position))
+		return s, err
+	}, `SELECT kind, path, position FROM headway_sinks WHERE connection = ? ORDER BY kind, path`, connection)
 }
 
 // replays reads how far copies into the connection's sinks have come.

@@ -44,34 +44,26 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 }
 
 // connections reads the rows themselves and gives their ids.
-func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, into *[]collect.ConnectionStatus) (ids []int64, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, sink_path, replays, pressure, `+pacingColumns+`
-		FROM connections ORDER BY name`)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, into *[]collect.ConnectionStatus) ([]int64, error) {
+	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (id int64, err error) {
 		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
-		var id, token int64
+		var token int64
 		var isHeld bool
 		var holder, expires, copies string
 		var pressure sql.NullString
 		var p pacingRow
 		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &c.SinkPath, &copies, &pressure}, p.columns()...)...); err != nil {
-			return nil, err
+			return id, err
 		}
 		list, err := replays(copies)
-		if err != nil {
-			return nil, err
-		}
 		c.Pacing, c.Cooldown, c.Replays = p.pacing(), readCooldown(pressure), collect.ReplaysOnShow(list)
 		if isHeld && lives(path, id, token, parseInstant(expires), now) {
 			c.Holder = holder
 		}
-		ids, *into = append(ids, id), append(*into, c)
-	}
-	return ids, rows.Err()
+		*into = append(*into, c)
+		return id, err
+	}, `SELECT id, token, name, run IS NOT NULL, holder, expires, sink_kind, sink_path, replays, pressure, `+pacingColumns+`
+		FROM connections ORDER BY name`)
 }
 
 // describe adds what other tables hold of one connection.
@@ -109,21 +101,14 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int
 	return err
 }
 
-func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string, args ...any) (err error) {
-	rows, err := t.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string, args ...any) error {
+	return sqlitefile.Each(ctx, t, func(rows *sql.Rows) error {
 		var name string
 		var n int64
-		if err := rows.Scan(&name, &n); err != nil {
-			return err
-		}
+		err := rows.Scan(&name, &n)
 		into[name] = n
-	}
-	return rows.Err()
+		return err
+	}, query, args...)
 }
 
 // Runs lists the newest runs first. See [collect.Reader]. A run on record as
@@ -138,7 +123,7 @@ func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list [
 	return list, err
 }
 
-func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int, and string) (list []collect.Run, err error) {
+func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int, and string) ([]collect.Run, error) {
 	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
 		c.run IS r.id, c.expires, c.id, c.token FROM runs r JOIN connections c ON c.id = r.connection`
 	var args []any
@@ -146,19 +131,13 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection
 		query, args = query+` WHERE c.name = ?`+and, append(args, connection)
 	}
 	query, args = query+` ORDER BY r.n DESC LIMIT ?`, append(args, bound(limit))
-	rows, err := t.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var u collect.Run
+	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (u collect.Run, err error) {
 		var why, started, ended, retryAt, progress, expires string
 		var holds bool
 		var id, token int64
 		if err := rows.Scan(&u.ID, &u.Connection, &u.Holder, &u.State, &why, &started, &ended, &retryAt, &u.Error, &progress, &u.Kind,
 			&holds, &expires, &id, &token); err != nil {
-			return nil, err
+			return u, err
 		}
 		u.Reason, u.Started, u.Ended, u.RetryAt = parseReason(why), parseInstant(started), parseInstant(ended), parseInstant(retryAt)
 		if json.Unmarshal([]byte(progress), &u.Progress) != nil {
@@ -171,16 +150,15 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection
 				u.Ended = until // before that nobody knows when it died
 			}
 		}
-		list = append(list, u)
-	}
-	return list, rows.Err()
+		return u, nil
+	}, query, args...)
 }
 
 // Gaps lists owed work by id, which is the order in which it was first seen.
 // See [collect.Reader].
 func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
 	query, args := gapQuery(f)
-	list, err := r.gaps(ctx, query, args)
+	list, err := sqlitefile.List(ctx, r.db, scanGap, query, args...)
 	if err != nil {
 		return nil, explain(r.path, "list gaps", err)
 	}
@@ -214,49 +192,27 @@ func gapQuery(f collect.GapFilter) (query string, args []any) {
 	return `SELECT ` + gapColumns + ` FROM gaps g WHERE ` + strings.Join(where, " AND ") + ` ORDER BY g.id LIMIT ?`, append(args, bound(f.Limit))
 }
 
-func (r *Reader) gaps(ctx context.Context, query string, args []any) (list []collect.Gap, err error) {
-	rows, err := r.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		g, err := scanGap(rows)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, g)
-	}
-	return list, rows.Err()
-}
-
 // Events lists a run's trace in order, numbered from 1. See [collect.Reader].
 // An event that cannot be read any more is left out.
 func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) {
-	list, err := r.events(ctx, run)
+	list, err := readable[event.Event](ctx, r.db, `SELECT e.event FROM events e JOIN runs r ON r.n = e.run WHERE r.id = ? ORDER BY e.seq`, run)
 	if err != nil {
 		return nil, explain(r.path, "list events", err)
 	}
 	return list, nil
 }
 
-func (r *Reader) events(ctx context.Context, run string) (list []event.Event, err error) {
-	rows, err := r.db.QueryContext(ctx, `SELECT e.event FROM events e JOIN runs r ON r.n = e.run WHERE r.id = ? ORDER BY e.seq`, run)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var b []byte
-		if err := rows.Scan(&b); err != nil {
-			return nil, err
-		}
-		var e event.Event
-		if json.Unmarshal(b, &e) == nil {
-			list = append(list, e)
+// readable decodes the column of JSON that a query gives. What cannot be read any
+// more is left out.
+func readable[T any](ctx context.Context, q sqlitefile.Querier, query string, args ...any) (list []T, err error) {
+	texts, err := sqlitefile.List(ctx, q, sqlitefile.Column[[]byte], query, args...)
+	for _, text := range texts {
+		var v T
+		if json.Unmarshal(text, &v) == nil {
+			list = append(list, v)
 		}
 	}
-	return list, rows.Err()
+	return list, err
 }
 
 // bound is a limit in SQLite's terms, where a negative one means no limit.

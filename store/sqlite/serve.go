@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -138,26 +139,17 @@ func (r *Reader) read(ctx context.Context, what string, f func(*sql.Tx) error) e
 	return explain(r.path, what, f(t))
 }
 
-func lanes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.Lane, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
-		pages, trail_anchor, trail_steps, trail_limit FROM lanes WHERE connection = ? ORDER BY stream, kind`, connection)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var l collect.Lane
+func lanes(ctx context.Context, t *sql.Tx, connection int64) ([]collect.Lane, error) {
+	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (l collect.Lane, err error) {
 		var start string
 		var anchor, steps, limit int64
-		if err := rows.Scan(&l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
-			&l.Watermark, &l.Pages, &anchor, &steps, &limit); err != nil {
-			return nil, err
-		}
+		err = rows.Scan(&l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
+			&l.Watermark, &l.Pages, &anchor, &steps, &limit)
 		l.Start = parseInstant(start)
 		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
-		list = append(list, l)
-	}
-	return list, rows.Err()
+		return l, err
+	}, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
+		pages, trail_anchor, trail_steps, trail_limit FROM lanes WHERE connection = ? ORDER BY stream, kind`, connection)
 }
 
 // readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
@@ -255,21 +247,10 @@ func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []
 // Owed lists items whose detail a backlog owes, by key. See [collect.Store].
 func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
 	err = s.read(ctx, "read owed items", func(t *sql.Tx) error {
-		rows, err := t.QueryContext(ctx, `SELECT i.key FROM connections c JOIN streams s ON s.connection = c.id
+		keys, err = sqlitefile.List(ctx, t, sqlitefile.Column[string], `SELECT i.key FROM connections c JOIN streams s ON s.connection = c.id
 			JOIN items i ON i.stream = s.id AND i.owed = 1 WHERE c.name = ? AND s.name = ? ORDER BY i.key LIMIT ?`,
 			connection, stream, bound(limit))
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, rows.Close()) }()
-		for rows.Next() {
-			var key string
-			if err := rows.Scan(&key); err != nil {
-				return err
-			}
-			keys = append(keys, key)
-		}
-		return rows.Err()
+		return err
 	})
 	return keys, err
 }
@@ -310,21 +291,6 @@ func (t *tx) reshaped(h held, r collect.Reshaped) error {
 
 // shapes reads how a connection's streams were read. One that cannot be read any
 // more is left out, as if it had never been kept.
-func shapes(ctx context.Context, t *sql.Tx, connection int64) (list []collect.StreamShape, err error) {
-	rows, err := t.QueryContext(ctx, `SELECT shape FROM headway_shapes WHERE connection = ? ORDER BY stream`, connection)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var b []byte
-		if err := rows.Scan(&b); err != nil {
-			return nil, err
-		}
-		var s collect.StreamShape
-		if json.Unmarshal(b, &s) == nil {
-			list = append(list, s)
-		}
-	}
-	return list, rows.Err()
+func shapes(ctx context.Context, t *sql.Tx, connection int64) ([]collect.StreamShape, error) {
+	return readable[collect.StreamShape](ctx, t, `SELECT shape FROM headway_shapes WHERE connection = ? ORDER BY stream`, connection)
 }

@@ -10,6 +10,7 @@
 package folder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -202,6 +203,9 @@ func Explain(sink, what, path string, err error) error {
 	return fmt.Errorf("%s: %s %s%s: %w", sink, what, path, advice, err)
 }
 
+// ErrNotOpen says that a sink is not open.
+var ErrNotOpen = errors.New("the sink is not open: call Open first")
+
 // LockName is the file whose lock is the right to write to the folder.
 const LockName = ".headway.lock"
 
@@ -209,7 +213,9 @@ const LockName = ".headway.lock"
 // process has ended.
 type Locked struct {
 	Folder
-	lock *lockfile.Lock
+	// Broken is the first failure to write; only the next Open repairs what it left.
+	Broken error
+	lock   *lockfile.Lock
 }
 
 // Lock makes dir absolute, creates what is missing of it, and locks it. It
@@ -241,6 +247,26 @@ func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) 
 		return nil, nil
 	}
 	return Lock(sink, dir, step, on)
+}
+
+// Usable says why a sink may not write now: it has no folder (l is nil), failed
+// before, or its context has ended.
+func (l *Locked) Usable(ctx context.Context, sink string) error {
+	switch {
+	case l == nil:
+		return fmt.Errorf("%s: %w", sink, ErrNotOpen)
+	case l.Broken != nil:
+		return fmt.Errorf("%s: the sink failed before and writes nothing until it is opened again: %w", sink, l.Broken)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %s: %w", sink, l.Dir, ctx.Err())
+	}
+	return nil
+}
+
+// Fail keeps a sink from committing what may be half a line.
+func (l *Locked) Fail(err error) error {
+	l.Broken = err
+	return err
 }
 
 // Unlock gives the folder back. It is safe to call again.
