@@ -14,7 +14,7 @@ runs=0
 if [ -f "$HEADWAY_STATE" ]; then
   runs=$("$headway" runs --json --limit 0 | grep -c '"state": "drained"' || true)
 fi
-conversations=$((2000 + 40 * runs))
+conversations=$((2010 + 40 * runs)) # never whole pages: a list that ends on a full one is warned of
 updated=$((10 * runs))
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }

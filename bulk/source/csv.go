@@ -53,7 +53,12 @@ func (o CSVOptions) resolve() (CSVOptions, error) {
 
 func (o CSVOptions) describe() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "comma %q, columns %q", o.Comma, o.Columns)
+	fmt.Fprintf(&s, "comma %q, columns ", o.Comma)
+	if len(o.Columns) == 0 {
+		s.WriteString("named by the first line")
+	} else {
+		fmt.Fprintf(&s, "%q", o.Columns)
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Types)) {
 		fmt.Fprintf(&s, ", %q as %s", name, o.Types[name])
 	}

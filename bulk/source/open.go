@@ -229,7 +229,7 @@ func (i *Input) decompress(r *bufio.Reader) (io.Reader, error) {
 
 // describe is the format with everything that makes other rows of the same bytes.
 func (o Options) describe() string {
-	s := fmt.Sprintf("%s, rows to %d bytes", o.Format, o.MaxRow)
+	s := fmt.Sprintf("%s, rows of at most %d bytes", o.Format, o.MaxRow)
 	if o.Format == CSV {
 		s += ", " + o.CSV.describe()
 	}

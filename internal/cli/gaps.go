@@ -127,7 +127,10 @@ again. A later run works them off by itself.`,
 // noGaps says that none matched, and that others are quarantined where somebody
 // who asked for no status may want to know.
 func noGaps(cmd *cobra.Command, r collect.Reader, f collect.GapFilter) (string, error) {
-	const none = "no such gaps"
+	none := "no such gaps"
+	if f.Connection == "" && f.Stream == "" && f.Reason == reason.None {
+		none = "no gaps"
+	}
 	if cmd.Flags().Changed("status") {
 		return none, nil
 	}

@@ -137,10 +137,10 @@ func TestStatusShowsWhatIsOwed(t *testing.T) {
 func TestNoGapsSaysThatSomeAreQuarantined(t *testing.T) {
 	path := owing(t)
 	headway(t, "gaps", "quarantine", "--all", "--state", path)
-	if code, out, _ := headway(t, "gaps", "list", "--state", path); code != 0 || out != "no such gaps; 3 quarantined (--status terminal lists them)\n" {
+	if code, out, _ := headway(t, "gaps", "list", "--state", path); code != 0 || out != "no gaps; 3 quarantined (--status terminal lists them)\n" {
 		t.Errorf("exit %d, %q", code, out)
 	}
-	if code, out, _ := headway(t, "gaps", "list", "--status", "recovered", "--state", path); code != 0 || out != "no such gaps\n" {
+	if code, out, _ := headway(t, "gaps", "list", "--status", "recovered", "--state", path); code != 0 || out != "no gaps\n" {
 		t.Errorf("exit %d, %q", code, out)
 	}
 }

@@ -283,7 +283,7 @@ func beliefText(b *sim.Belief) string {
 	}
 	limit := "of " + unknownText + " size"
 	if b.Limit > 0 {
-		limit = figure.Digits(b.Limit, 6)
+		limit = figure.Digits(b.Limit, 4)
 	}
 	if b.WindowS > 0 {
 		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))

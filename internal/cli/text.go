@@ -96,12 +96,12 @@ func rateText(r *event.Rate) string {
 	return s + believes(r.Belief)
 }
 
-// believes says which limit the law believes in; "" if it has no belief.
+// believes says which limit the law has learned; "" if none.
 func believes(b *event.Belief) string {
 	if b == nil {
 		return ""
 	}
-	return ", believes in " + beliefText((*sim.Belief)(b))
+	return ", learned limit " + beliefText((*sim.Belief)(b))
 }
 
 func ago(t time.Time) string {
