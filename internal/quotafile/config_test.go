@@ -174,6 +174,29 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 	}
 }
 
+// TestAMistypedKeyIsRefusedInEverySection: at any depth, and where a name stands for a
+// section.
+func TestAMistypedKeyIsRefusedInEverySection(t *testing.T) {
+	for _, section := range []string{
+		"", "global", "models.m", "tenants.t", "tenants.t.models.m", "tenants.t.agents.a", "tenants.t.agents.a.models.m",
+		"tenants.t.agent_default", "tenants.t.agent_default.models.m", "tenant_default", "charges.c",
+	} {
+		file := "models: {m: {}}\n"
+		at := strings.Split(section, ".")
+		if section == "" {
+			at = nil
+		}
+		if section == "models.m" {
+			file = ""
+		}
+		file += strings.Join(append(at, "mistyped: 5"), ": {") + strings.Repeat("}", len(at)) + "\n"
+		want := strings.TrimPrefix(section+".mistyped: is not a field here", ".")
+		if _, err := quotafile.Parse("q.yaml", []byte(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s%v, want %s", file, err, want)
+		}
+	}
+}
+
 func TestAllMistakesAreNamedInTheOrderOfTheFile(t *testing.T) {
 	_, err := quotafile.Parse("q.yaml", []byte("scale_max: 900\nevent_buffer: 200000\nmodels:\n  m: {burst: 1}\n"))
 	want := []string{"q.yaml:1:12: scale_max", "q.yaml:2:15: event_buffer", "q.yaml:4:3: models.m.calls_per_minute"}
@@ -247,6 +270,8 @@ func TestEachKeyOfTheEnvironmentIsChecked(t *testing.T) {
 		{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE", "many", `is "many"; want a whole number above 0, or unset`},
 		{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE", "0", `is "0"; want a whole number above 0`},
 		{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE", "2000000000", "is 2000000000; want from 0 to 1000000000"},
+		{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE", "5000000000000000000", "is 5000000000000000000; want from 0 to 1000000000"},
+		{"LLM_GLOBAL_MAX_CALLS_PER_MINUTE", "99999999999999999999", `is "99999999999999999999"; want a whole number above 0`},
 		{"LLM_GLOBAL_BURST", "-1", `is "-1"; want a whole number above 0`},
 		{"LLM_GLOBAL_BURST", " 5", `is " 5"; want a whole number`},
 		{"LLM_RATE_AWARE_AGENT_ADAPT", "yes", `is "yes"; want true, false, 1 or 0`},

@@ -153,6 +153,9 @@ func TestEveryOptionBinds(t *testing.T) {
 			return x.g.Factor(3*time.Second, call(1, 1))
 		}, 1.5},
 		"forecast": {"forecast: false\n" + m("soft_token_budget: 100, soft_token_window: 1m"), heading, "normal"},
+		"scale_step in odd milliseconds": {"scale_step: 1001ms\n" + m("calls_per_minute: 60, burst: 1"), func(x *try) any {
+			return x.g.Config().ScaleStepMS
+		}, int64(1001)},
 		"forecast_window": {"forecast_window: 10s\n" + m(""), func(x *try) any {
 			x.passes(call(1, 1))
 			x.g.Advance(21 * time.Second)
@@ -288,6 +291,29 @@ func TestZeroIsNoLimit(t *testing.T) {
 	// A discount of nothing is one.
 	if _, err := quotafile.Read("q.yaml", []byte("charges: {mine: {cached_discount: 0}}\n")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSpreadNeedsALimitByTheMinuteWithoutABurst: any one of them.
+func TestSpreadNeedsALimitByTheMinuteWithoutABurst(t *testing.T) {
+	for limits, binds := range map[string]bool{
+		"calls_per_minute: 60":                                  true,
+		"calls_per_minute: 60, burst: 1":                        false,
+		"refill_per_second: 1, burst: 1":                        false,
+		"tokens_per_minute: 60":                                 true,
+		"tokens_per_minute: 60, token_burst: 1":                 false,
+		"input_tokens_per_minute: 60":                           true,
+		"input_tokens_per_minute: 60, input_token_burst: 1":     false,
+		"output_tokens_per_minute: 60":                          true,
+		"output_tokens_per_minute: 60, output_token_burst: 1":   false,
+		"calls_per_minute: 60, burst: 1, tokens_per_minute: 60": true,
+		"max_daily_calls: 60":                                   false,
+		"soft_token_budget: 60, soft_token_window: 1m":          false,
+	} {
+		_, err := quotafile.Read("q.yaml", []byte("global: {"+limits+", spread: true}\n"))
+		if got := err == nil; got != binds {
+			t.Errorf("%s: %v, want it to bind: %v", limits, err, binds)
+		}
 	}
 }
 
