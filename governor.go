@@ -170,20 +170,22 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	return true
 }
 
-// hopeless says why waiting for d makes no sense for who has until a deadline; nil
-// when it does.
-func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration) error {
+// hopeless says why waiting for d makes no sense for who has until a deadline, after
+// ahead others who are refused with it and come back before it; nil when it does.
+func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration, ahead int) error {
+	served := d
+	served.At += time.Duration(ahead) * g.gap()
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)
 	case d.At == pacing.Forever:
 		return nil // it takes an outcome, and nobody knows when that comes
 	case d.Reason == reason.Cooldown && d.At-now > g.set.maxWait:
-		return g.refuse(now, d) // the provider's doing, whatever time the caller has
+		return g.refuse(now, served) // the provider's doing, whatever time the caller has
 	case d.At > deadline:
-		return g.late(d.At)
+		return g.late(served.At)
 	case d.At-now > g.set.maxWait:
-		return g.refuse(now, d)
+		return g.refuse(now, served)
 	}
 	return nil
 }

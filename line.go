@@ -365,7 +365,7 @@ func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 		}
 	}
 	if !a.OK {
-		a.err = g.hopeless(now, a.Decision, w.deadline)
+		a.err = g.hopeless(now, a.Decision, w.deadline, len(g.line.gone))
 	}
 	return p, a
 }
@@ -400,6 +400,9 @@ func (l *line) served(now time.Duration) {
 	l.gap += (min(gap, maxGap*l.gap) - l.gap) / gapShare
 }
 
+// gap is about the time from one who waits to the next, with the lock held.
+func (g *Governor) gap() time.Duration { return max(g.core.Interval(), g.line.gap) }
+
 // expected is about how long an attempt would wait that came now, for the attempts that
 // would go before it, and whether it is its budget that takes so long, with the lock held.
 func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, budget bool) {
@@ -408,7 +411,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 	if d := g.core.Ask(now, now, r.Cost); d.At != pacing.Forever {
 		first = max(0, d.At-now)
 	}
-	gap := max(g.core.Interval(), l.gap)
+	gap := g.gap()
 	self := &waiter{budget: r.Budget}
 	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {
 		if other != self && l.elsewhere(now, other, share.Budgets) {

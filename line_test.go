@@ -138,6 +138,38 @@ func TestARefusalCountsWhoWaits(t *testing.T) {
 	})
 }
 
+// Those who wait in vain are refused together, but they cannot be served together when
+// they come back.
+func TestThoseRefusedTogetherComeBackInTurn(t *testing.T) {
+	for name, c := range map[string]struct{ maxWait, deadline time.Duration }{
+		"their deadlines":  {time.Hour, 30 * sec},
+		"the longest wait": {30 * sec, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGovernor(t, headway.Config{Ceiling: sec, Initial: sec, Tolerance: -1, MaxWait: c.maxWait})
+			p := acquire(t, g)
+			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+			defer cancel()
+			errs := make([]error, 10)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() { _, errs[i] = g.AcquireFor(ctx, headway.Request{}) })
+				synctest.Wait()
+			}
+			p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: 2 * time.Minute})
+			wg.Wait()
+			next := 2 * time.Minute
+			for i, err := range errs {
+				wait := time.Until(refusal(t, err).RetryAt)
+				if wait < next || i == 0 && wait != next {
+					t.Errorf("%s: number %d comes back in %v, want %v", name, i, wait, next)
+				}
+				next = wait + sec
+			}
+		})
+	}
+}
+
 // The one that has the alarm leaves: another has it then.
 func TestSomebodyAlwaysHasTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
