@@ -37,11 +37,8 @@ sends it. A load has a folder of its own that keeps this.`,
   headway bulk status
   headway bulk resume .headway/bulk/contacts.csv-to-crm
   headway bulk rejects .headway/bulk/contacts.csv-to-crm`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBulkRun(), newBulkResume(), newBulkCheck(), newBulkStatus(), newBulkRejects())
-	return cmd
+	return group(cmd, newBulkRun(), newBulkResume(), newBulkCheck(), newBulkStatus(), newBulkRejects())
 }
 
 // notShared refuses a folder that is never one load's own: a root, or somebody's

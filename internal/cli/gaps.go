@@ -27,11 +27,9 @@ func newGaps() *cobra.Command {
   headway gaps quarantine 17 18
   headway gaps release --all
   headway gaps drop --connection chat-archive --stream messages   # give them up`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	stateFlag(cmd)
-	cmd.AddCommand(newGapsList(), newGapsShow(),
+	return group(cmd, newGapsList(), newGapsShow(),
 		newGapsAct(collect.GapRetry, "Make gaps due at once, and end their connection's cooldown",
 			"The next run tries them first. Quarantined gaps are not touched; release those."),
 		newGapsAct(collect.GapQuarantine, "Take gaps out of recovery",
@@ -40,7 +38,6 @@ func newGaps() *cobra.Command {
 			"Their attempts are forgotten; the next run tries them."),
 		newGapsAct(collect.GapDrop, "Give gaps up: what they stand for is owed no more",
 			"For details that nobody wants any more, such as those of a stream that was taken out of the connection."))
-	return cmd
 }
 
 func newGapsList() *cobra.Command {

@@ -20,12 +20,9 @@ func newKey() *cobra.Command {
 		Short:   "Make keys for the clients of \"headway serve\"",
 		Long:    `Keys are what clients of "headway serve" present. The configuration holds their hashes only.`,
 		Example: `  headway key new --id team-a --tenant a --model 'gpt-*'`,
-		Args:    subcommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	serverFlag(cmd)
-	cmd.AddCommand(newKeyNew(), newKeyList(), newKeyRevoke())
-	return cmd
+	return group(cmd, newKeyNew(), newKeyList(), newKeyRevoke())
 }
 
 // maxDays is a hundred years, so that the end is a date that the file can hold.

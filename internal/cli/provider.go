@@ -28,23 +28,20 @@ func newProvider() *cobra.Command {
 an upstream for quick starts and tests, where no account is at risk.`,
 		Example: `  headway provider serve demo
   headway provider serve github-primary --listen 127.0.0.1:0`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProviderServe())
-	return cmd
+	return group(cmd, newProviderServe())
 }
 
 // provision is what the flags of "provider serve" say.
 type provision struct {
-	scenario  string
-	data      string
-	models    languageModels
-	tables    bulkTables
-	listen    string
-	log       string
-	readyFile string
-	options   serve.Options
+	scenario string
+	data     string
+	models   languageModels
+	tables   bulkTables
+	listen   string
+	log      string
+	ready    readyFile
+	options  serve.Options
 }
 
 func newProviderServe() *cobra.Command {
@@ -93,12 +90,7 @@ one stops it at once.`,
   headway provider serve --data dataverse --scale 60 --fail-every 1000
   headway provider serve demo --updated 10       # ten conversations went on
   ` + tokenVariable + `=secret headway provider serve demo --listen 0.0.0.0:8080`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return nil
-			}
-			return exactly(1, "one scenario at most")(cmd, args)
-		},
+		Args:              atMostOne("one scenario"),
 		ValidArgsFunction: completeScenario,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -121,7 +113,7 @@ one stops it at once.`,
 	f.IntVar(&p.options.Updated, "updated", 0, "how many of the oldest conversations have changed since")
 	f.StringVar(&p.options.Token, "token", "", "bearer token that requests must carry (default $"+tokenVariable+", which others cannot read)")
 	f.StringVar(&p.log, "log", "", "append each decision to this `file` as a JSON line; - is standard output")
-	f.StringVar(&p.readyFile, "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
+	f.StringVar((*string)(&p.ready), "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
 	return cmd
 }
 
@@ -149,10 +141,7 @@ func (p *provision) check(cmd *cobra.Command) error {
 			return usage(fmt.Errorf("--%s is empty, must name a file", name))
 		}
 	}
-	if p.readyFile != "" {
-		return replaceable("--ready-file", p.readyFile)
-	}
-	return nil
+	return p.ready.check()
 }
 
 const dataDataverse = "dataverse"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"maps"
 	"net"
@@ -56,7 +55,7 @@ func (p *provision) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	if err := p.forget(); err != nil {
+	if err := p.ready.remove(); err != nil {
 		return usage(err)
 	}
 	listener, err := p.open(ctx)
@@ -67,10 +66,10 @@ func (p *provision) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	began, url := time.Now(), baseURL(listener.Addr())
-	if err := p.announce(url); err != nil {
+	if err := p.ready.write(url); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	defer func() { err = errors.Join(err, p.forget()) }()
+	defer func() { err = errors.Join(err, p.ready.remove()) }()
 	fmt.Fprintln(cmd.ErrOrStderr(), "headway: "+p.banner(s, url))
 	err = errors.Join(serveUntil(ctx, listener, handler, cmd.ErrOrStderr()), handler.Close())
 	fmt.Fprintf(cmd.ErrOrStderr(), "headway: stopped after %s: %s\n", clock(time.Since(began)), talliesText(handler.Stats()))
@@ -147,33 +146,6 @@ func (p *provision) openLog(stdout io.Writer) (closeLog func() error, err error)
 	}
 	p.options.Log = f
 	return f.Close, nil
-}
-
-// announce writes the ready file. The listener is open: a client that connects waits.
-func (p *provision) announce(url string) error {
-	if p.readyFile == "" {
-		return nil
-	}
-	err := writeWhole(p.readyFile, func(w io.Writer) error {
-		_, err := io.WriteString(w, url+"\n")
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("--ready-file: %w", err)
-	}
-	return nil
-}
-
-// forget removes the ready file: one that is left over from a run that was
-// killed would send scripts to a server that is not there.
-func (p *provision) forget() error {
-	if p.readyFile == "" {
-		return nil
-	}
-	if err := os.Remove(p.readyFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("--ready-file: %w", err)
-	}
-	return nil
 }
 
 // banner says what is served where, how to stop it, and what to try.

@@ -32,11 +32,8 @@ left of the day, and correct it.`,
 		Example: `  headway quota simulate day.yaml --config quota.yaml
   headway quota snapshot --config quota.yaml --state quota.json
   headway quota set --config quota.yaml --state quota.json --model small --tokens 120000`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newQuotaSimulate(), newQuotaSnapshot(), newQuotaSet())
-	return cmd
+	return group(cmd, newQuotaSimulate(), newQuotaSnapshot(), newQuotaSet())
 }
 
 // quotaConfig reads the limits of --config, with the environment over them.

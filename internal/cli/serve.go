@@ -26,13 +26,13 @@ const defaultServe = "headway.yaml"
 
 // service is what the flags of "serve" say.
 type service struct {
-	file      string
-	listen    string
-	state     string
-	check     bool
-	json      bool
-	readyFile string
-	quick     quick
+	file   string
+	listen string
+	state  string
+	check  bool
+	json   bool
+	ready  readyFile
+	quick  quick
 }
 
 func newServe() *cobra.Command {
@@ -62,12 +62,7 @@ folder is in use; 70 a fault on this side.`,
   headway serve --check                # what would be proxied where?
   headway serve --upstream groq:openai=https://api.groq.com/openai
   headway serve /etc/headway.yaml --state /var/lib/headway --json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return nil
-			}
-			return exactly(1, "one file at most")(cmd, args)
-		},
+		Args: atMostOne("one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				s.file = args[0]
@@ -83,7 +78,7 @@ folder is in use; 70 a fault on this side.`,
 	f.StringVar(&s.state, "state", "", "`folder` for the durable state, over the file's (default "+config.DefaultState+")")
 	f.BoolVar(&s.check, "check", false, "check the configuration, print what it means and end")
 	f.BoolVar(&s.json, "json", false, "log JSON lines, whatever the file says")
-	f.StringVar(&s.readyFile, "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
+	f.StringVar((*string)(&s.ready), "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
 	f.StringArrayVar(&s.quick.upstreams, "upstream", nil, "without a file: a provider to proxy, `NAME[:API][=URL]`; may be repeated")
 	f.Int64Var(&s.quick.rpm, "rpm", 0, "with --upstream: calls a minute of each; 0 means no limit")
 	f.Int64Var(&s.quick.tpm, "tpm", 0, "with --upstream: tokens a minute of each; 0 means no limit")
@@ -106,10 +101,7 @@ func (s *service) usage(cmd *cobra.Command) error {
 			return usage(fmt.Errorf("--%s goes with --upstream only; in a file it is the provider's quota", name))
 		}
 	}
-	if s.readyFile != "" {
-		return replaceable("--ready-file", s.readyFile)
-	}
-	return nil
+	return s.ready.check()
 }
 
 // read is the configuration as file and flags have it now.
@@ -190,8 +182,7 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	ready := readiness{file: s.readyFile}
-	if err := ready.forget(); err != nil {
+	if err := s.ready.remove(); err != nil {
 		return usage(err)
 	}
 	if err := d.Start(cmd.Context()); err != nil {
@@ -201,11 +192,12 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 		}
 		return &exitError{code: code, err: err}
 	}
-	defer func() { err = errors.Join(err, ready.forget()) }()
+	defer func() { err = errors.Join(err, s.ready.remove()) }()
 	base := daemon.Base(c, d.Address())
-	if err := ready.announce(base); err != nil {
+	if err := s.ready.write(base); err != nil {
 		return errors.Join(err, d.Stop(cmd.Context()))
 	}
+	notify("READY=1")
 	_, _ = fmt.Fprintln(cmd.OutOrStdout(), daemon.Page(c, base)) // nobody need read it
 	w := serving{daemon: d, service: s, log: slog.New(log), level: level}
 	return w.until(cmd.Context(), signals)
@@ -275,30 +267,37 @@ func (w *serving) reload() {
 	w.level.Set(c.Log.Level)
 }
 
-// readiness tells others that requests are served.
-type readiness struct{ file string }
+// readyFile holds the base URL while requests are served; "" is none.
+type readyFile string
 
-func (r readiness) announce(base string) error {
-	if r.file != "" {
-		err := writeWhole(r.file, func(w io.Writer) error {
-			_, err := io.WriteString(w, base+"\n")
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("--ready-file: %w", err)
-		}
+func (f readyFile) check() error {
+	if f == "" {
+		return nil
 	}
-	notify("READY=1")
+	return replaceable("--ready-file", string(f))
+}
+
+func (f readyFile) write(base string) error {
+	if f == "" {
+		return nil
+	}
+	err := writeWhole(string(f), func(w io.Writer) error {
+		_, err := io.WriteString(w, base+"\n")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
+	}
 	return nil
 }
 
-// forget removes the ready file: one that is left over from a daemon that was
-// killed would send scripts to a server that is not there.
-func (r readiness) forget() error {
-	if r.file == "" {
+// remove takes it away, also at the start: one that is left over from a process that
+// was killed would send scripts to a server that is not there.
+func (f readyFile) remove() error {
+	if f == "" {
 		return nil
 	}
-	if err := os.Remove(r.file); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(string(f)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("--ready-file: %w", err)
 	}
 	return nil

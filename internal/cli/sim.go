@@ -31,10 +31,14 @@ A scenario is a YAML file, or one of those that come with headway (see
   headway sim run github-primary
   headway sim compare bucket-20 fixed-600 --laws aimd
   headway sim population --n 100`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimRun(), newSimCompare(), newSimPopulation(), newSimList())
+	return group(cmd, newSimRun(), newSimCompare(), newSimPopulation(), newSimList())
+}
+
+// group makes a command that does nothing itself of those below it.
+func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = subcommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(below...)
 	return cmd
 }
 
@@ -93,7 +97,7 @@ parallelism, the rows a second and the throttles.`,
 				if !cmd.Flags().Changed("law") {
 					law = sim.BulkParallel
 				}
-				return runBulk(cmd, s, bulkRun{sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot, asJSON})
+				return runBulk(cmd, s, sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot, asJSON)
 			}
 			if err := knownLaws("--law", s, law); err != nil {
 				return err
@@ -102,22 +106,11 @@ parallelism, the rows a second and the throttles.`,
 			if err != nil {
 				return usage(err) // the law is known: it is the scenario that cannot be played
 			}
-			if plot != "" {
-				err := writeWhole(plot, func(w io.Writer) error { return sim.WriteSVG(w, r.Trace) })
-				if err != nil {
-					return fmt.Errorf("--plot: %w", err)
-				}
-			}
-			if asJSON {
-				b, err := r.JSON()
-				if err != nil {
-					return err
-				}
-				_, err = cmd.OutOrStdout().Write(b)
-				return err
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), resultText(&r))
-			return err
+			return show(cmd, plot, asJSON, report{
+				svg:  func(w io.Writer) error { return sim.WriteSVG(w, r.Trace) },
+				json: r.JSON,
+				text: func(w io.Writer) error { _, err := io.WriteString(w, resultText(&r)); return err },
+			})
 		},
 	}
 	cmd.Flags().StringVar(&law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", ")+
@@ -190,6 +183,30 @@ a scenario in that of the laws.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	completeFlag(cmd, "laws", completeLaws)
 	return cmd
+}
+
+// report is what came of a simulation, in the forms that it can be had in.
+type report struct {
+	svg, text func(io.Writer) error
+	json      func() ([]byte, error)
+}
+
+// show draws a report where a plot is asked for, and prints it.
+func show(cmd *cobra.Command, plot string, asJSON bool, r report) error {
+	if plot != "" {
+		if err := writeWhole(plot, r.svg); err != nil {
+			return fmt.Errorf("--plot: %w", err)
+		}
+	}
+	if !asJSON {
+		return r.text(cmd.OutOrStdout())
+	}
+	b, err := r.json()
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(b)
+	return err
 }
 
 // badFile puts each problem of a file that is not what it should be on a line of its

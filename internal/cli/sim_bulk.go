@@ -72,38 +72,20 @@ func sameKind(all []*scenario.Scenario) error {
 	return nil
 }
 
-// bulkRun is what "sim run" was asked for.
-type bulkRun struct {
-	sim.Options
-	plot   string
-	asJSON bool
-}
-
 // runBulk is "sim run" of a bulk workload.
-func runBulk(cmd *cobra.Command, s *scenario.Scenario, o bulkRun) error {
+func runBulk(cmd *cobra.Command, s *scenario.Scenario, o sim.Options, plot string, asJSON bool) error {
 	if err := knownLaws("--law", s, o.Law); err != nil {
 		return err
 	}
-	r, err := sim.RunBulk(s, o.Options)
+	r, err := sim.RunBulk(s, o)
 	if err != nil {
 		return usage(err) // the law is known: it is the scenario that cannot be played
 	}
-	if o.plot != "" {
-		err := writeWhole(o.plot, func(w io.Writer) error { return sim.WriteBulkSVG(w, r.Trace) })
-		if err != nil {
-			return fmt.Errorf("--plot: %w", err)
-		}
-	}
-	if o.asJSON {
-		b, err := r.JSON()
-		if err != nil {
-			return err
-		}
-		_, err = cmd.OutOrStdout().Write(b)
-		return err
-	}
-	_, err = io.WriteString(cmd.OutOrStdout(), bulkText(&r))
-	return err
+	return show(cmd, plot, asJSON, report{
+		svg:  func(w io.Writer) error { return sim.WriteBulkSVG(w, r.Trace) },
+		json: r.JSON,
+		text: func(w io.Writer) error { _, err := io.WriteString(w, bulkText(&r)); return err },
+	})
 }
 
 // compareBulk is "sim compare" of bulk workloads.

@@ -83,20 +83,7 @@ says how to run it.`,
 			if err != nil {
 				return err
 			}
-			if plot != "" {
-				if err := writeWhole(plot, r.WriteSVG); err != nil {
-					return fmt.Errorf("--plot: %w", err)
-				}
-			}
-			if asJSON {
-				b, err := r.JSON()
-				if err != nil {
-					return err
-				}
-				_, err = cmd.OutOrStdout().Write(b)
-				return err
-			}
-			return r.WriteText(cmd.OutOrStdout())
+			return show(cmd, plot, asJSON, report{svg: r.WriteSVG, text: r.WriteText, json: r.JSON})
 		},
 	}
 	cmd.Flags().IntVar(&o.N, "n", populationSize, "how many providers to draw")

@@ -83,39 +83,22 @@ func (p *bulkPlot) speed(rows float64) float64 {
 
 // title draws the ground, the titles and the scales of both panels.
 func (p *bulkPlot) title() {
-	t := p.bulk
-	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="%s">`+"\n", width, height, inkText)
-	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	p.printf(`<text x="%d" y="28" font-size="17" font-weight="bold">%s under %s</text>`+"\n", left, escape(t.Scenario.Name), escape(t.Law))
-	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">seed %d, over after %s</text>`+"\n", right, inkFaint, t.Seed, brief(t.End))
-	p.scale("batches in flight", (top+middle)/2, p.maxHigh, p.high)
-	p.scale("rows a second", (second+bottom)/2, p.maxRows, p.speed)
-}
-
-func (p *bulkPlot) scale(name string, center int, most float64, y func(float64) float64) {
-	p.printf(`<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", center, name)
-	step := nice(most / 4)
-	for i := 0; float64(i)*step <= most; i++ {
-		at := y(float64(i) * step)
-		p.printf(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`, left, right, at, at, inkGrid)
-		p.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, at+4, number(float64(i)*step))
-	}
+	p.begin(p.bulk.Scenario, p.bulk.Law, fmt.Sprintf("seed %d, over after %s", p.bulk.Seed, brief(p.bulk.End)))
+	p.scale("batches in flight", (top+middle)/2, p.maxHigh, 4, p.high)
+	p.scale("rows a second", (second+bottom)/2, p.maxRows, 4, p.speed)
 }
 
 // marks draws the changes and faults that the load lived to see.
 func (p *bulkPlot) marks() {
 	for _, f := range p.bulk.Scenario.Provider.Faults {
 		if f.At < p.bulk.End {
-			x := p.x(f.At)
-			p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x, top, max(1, p.x(f.At+f.For)-x), floor-top, fillFault)
-			p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", x+4, bottom-6, inkFaint, f.Kind)
+			p.fault(f)
+			p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", p.x(f.At)+4, bottom-6, inkFaint, f.Kind)
 		}
 	}
 	for _, c := range p.bulk.Scenario.Provider.Changes {
 		if c.At < p.bulk.End {
-			x := p.x(c.At)
-			p.printf(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="4 3"/>`, x, x, top, floor, inkFaint)
-			p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", x+5, second-10, inkFaint, changeText(c))
+			p.change(c.At, second-10, changeText(c))
 		}
 	}
 }
@@ -189,19 +172,9 @@ func (p *bulkPlot) refusals() {
 }
 
 func (p *bulkPlot) names() {
-	x := left
-	for _, e := range []struct {
-		ink, text string
-		wide      int
-	}{
-		{inkServed, "in flight", 90},
-		{inkLevel, "what the law allows", 160},
-		{inkHint, "what the server recommends", 226},
-		{inkText, "rows a second", 120},
-	} {
-		p.printf(`<line x1="%d" x2="%d" y1="52" y2="52" stroke="%s" stroke-width="3"/><text x="%d" y="56">%s</text>`+"\n", x, x+22, e.ink, x+28, e.text)
-		x += e.wide
-	}
-	p.printf(`<text x="%d" y="56" text-anchor="end" fill="%s">of all users; rows over %s</text>`+"\n", right, inkFaint,
-		brief(time.Duration(mean)*p.bulk.End/time.Duration(max(1, len(p.bulk.Steps)))))
+	p.legend("of all users; rows over "+brief(time.Duration(mean)*p.bulk.End/time.Duration(max(1, len(p.bulk.Steps)))),
+		curve{inkServed, "in flight", 90},
+		curve{inkLevel, "what the law allows", 160},
+		curve{inkHint, "what the server recommends", 226},
+		curve{inkText, "rows a second", 120})
 }

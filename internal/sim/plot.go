@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 // The picture's measures, in pixels.
@@ -43,7 +45,10 @@ func WriteSVG(w io.Writer, t *Trace) error {
 	p.events()
 	p.curves()
 	p.throttles()
-	p.legend()
+	p.legend("means of "+brief(time.Duration(p.mean)*t.Step),
+		curve{inkServed, "admitted", 96},
+		curve{inkLimit, "limit: what a clairvoyant client is admitted", 300},
+		curve{inkPace, "pace: what the interval allows, cut off at the top", 300})
 	p.printf("</svg>\n")
 	return p.Flush()
 }
@@ -103,14 +108,28 @@ func (p *plot) y(rate float64) float64 {
 	return bottom - (bottom-top)*min(rate/p.most, 1)
 }
 
-// frame draws the axes.
-func (p *plot) frame() {
-	t := p.trace
+// begin draws the ground and the heading, with a note at its right.
+func (p *plot) begin(s *scenario.Scenario, law, note string) {
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="%s">`+"\n", width, height, inkText)
 	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	p.printf(`<text x="%d" y="28" font-size="17" font-weight="bold">%s under %s</text>`+"\n", left, escape(t.Scenario.Name), escape(t.Law))
-	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">seed %d</text>`+"\n", right, inkFaint, t.Seed)
+	p.printf(`<text x="%d" y="28" font-size="17" font-weight="bold">%s under %s</text>`+"\n", left, escape(s.Name), escape(law))
+	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">%s</text>`+"\n", right, inkFaint, note)
+}
 
+// scale draws an axis of values up to most, with about so many lines.
+func (p *plot) scale(name string, center int, most, lines float64, y func(float64) float64) {
+	p.printf(`<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", center, name)
+	step := nice(most / lines)
+	for i := 0; float64(i)*step <= most; i++ {
+		at := y(float64(i) * step)
+		p.printf(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`, left, right, at, at, inkGrid)
+		p.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, at+4, number(float64(i)*step))
+	}
+}
+
+// frame draws the axes.
+func (p *plot) frame() {
+	p.begin(p.trace.Scenario, p.trace.Law, fmt.Sprintf("seed %d", p.trace.Seed))
 	per, factor := "a second", 1.0
 	switch {
 	case p.most < 0.1:
@@ -118,12 +137,7 @@ func (p *plot) frame() {
 	case p.most < 1:
 		per, factor = "a minute", 60
 	}
-	p.printf(`<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">attempts %s</text>`+"\n", (top+bottom)/2, per)
-	for step, i := nice(p.most*factor/5), 0; float64(i)*step <= p.most*factor; i++ {
-		y := p.y(float64(i) * step / factor)
-		p.printf(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>`, left, right, y, y, inkGrid)
-		p.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, y+4, number(float64(i)*step))
-	}
+	p.scale("attempts "+per, (top+bottom)/2, p.most*factor, 5, func(rate float64) float64 { return p.y(rate / factor) })
 	p.clock()
 }
 
@@ -158,18 +172,26 @@ func (p *plot) clock() {
 func (p *plot) events() {
 	faults := p.trace.Scenario.Provider.Faults
 	for _, f := range faults {
-		x := p.x(f.At)
-		p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x, top, max(1, p.x(f.At+f.For)-x), floor-top, fillFault)
+		p.fault(f)
 	}
 	for i, f := range faults {
 		// In turns at three heights, since faults follow each other closely.
 		p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", p.x(f.At)+4, top+14+14*(i%3), inkFaint, f.Kind)
 	}
 	for _, c := range p.trace.Scenario.Provider.Changes {
-		x := p.x(c.At)
-		p.printf(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="4 3"/>`, x, x, top, floor, inkFaint)
-		p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">limits x %s</text>`+"\n", x+5, top+14, inkFaint, number(c.Scale))
+		p.change(c.At, top+14, "limits x "+number(c.Scale))
 	}
+}
+
+func (p *plot) fault(f scenario.Fault) {
+	x := p.x(f.At)
+	p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x, top, max(1, p.x(f.At+f.For)-x), floor-top, fillFault)
+}
+
+func (p *plot) change(at time.Duration, y int, text string) {
+	x := p.x(at)
+	p.printf(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-dasharray="4 3"/>`, x, x, top, floor, inkFaint)
+	p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", x+5, y, inkFaint, text)
 }
 
 func (p *plot) curves() {
@@ -229,21 +251,20 @@ func (p *plot) throttles() {
 	p.printf(`<text x="%d" y="%d" text-anchor="end" fill="%s">%d</text>`+"\n", left-8, floor-4, inkRefused, p.trace.Scenario.Provider.Throttle.Status)
 }
 
-// legend names the curves.
-func (p *plot) legend() {
+// curve is a curve's name in the legend.
+type curve struct {
+	ink, text string
+	wide      int
+}
+
+// legend names the curves, with a note at its right.
+func (p *plot) legend(note string, curves ...curve) {
 	x := left
-	for _, e := range []struct {
-		ink, text string
-		wide      int
-	}{
-		{inkServed, "admitted", 96},
-		{inkLimit, "limit: what a clairvoyant client is admitted", 300},
-		{inkPace, "pace: what the interval allows, cut off at the top", 300},
-	} {
+	for _, e := range curves {
 		p.printf(`<line x1="%d" x2="%d" y1="52" y2="52" stroke="%s" stroke-width="3"/><text x="%d" y="56">%s</text>`+"\n", x, x+22, e.ink, x+28, e.text)
 		x += e.wide
 	}
-	p.printf(`<text x="%d" y="56" text-anchor="end" fill="%s">means of %s</text>`+"\n", right, inkFaint, brief(time.Duration(p.mean)*p.trace.Step))
+	p.printf(`<text x="%d" y="56" text-anchor="end" fill="%s">%s</text>`+"\n", right, inkFaint, note)
 }
 
 // nice is the least of 1, 2 and 5 times a power of ten that is at least x.

@@ -13,14 +13,15 @@ import (
 func (m *Model) Arrive(now time.Duration, client int, cost float64, busy time.Duration) Verdict {
 	m.advance(now)
 	v := m.decide(demand{cost: milli(cost), busy: int64(max(0, busy))})
-	m.counts.add(v)
+	m.counts.Add(v)
 	if client >= 0 && client < len(m.clients) {
-		m.clients[client].add(v)
+		m.clients[client].Add(v)
 	}
 	return v
 }
 
-func (c *Counts) add(v Verdict) {
+// Add counts a verdict.
+func (c *Counts) Add(v Verdict) {
 	switch {
 	case v.Admitted:
 		c.Admitted++

@@ -72,12 +72,6 @@ func newConversations(opt Options) (*conversations, error) {
 	return c, nil
 }
 
-// Register mounts the two paths.
-func (c *conversations) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /conversations", c.list)
-	mux.HandleFunc("GET /conversations/{id}", c.one)
-}
-
 // at is the index at a position.
 func (c *conversations) at(position int) int {
 	if unchanged := c.count - c.updated; position < unchanged {
@@ -136,7 +130,7 @@ func (c *conversations) list(w http.ResponseWriter, r *http.Request) {
 	if text := query.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxPage {
-			Problem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a whole number from 1 to %d", maxPage))
+			problem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a whole number from 1 to %d", maxPage))
 			return
 		}
 		limit = n
@@ -144,7 +138,7 @@ func (c *conversations) list(w http.ResponseWriter, r *http.Request) {
 	if text := query.Get("updated_after"); text != "" {
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			Problem(w, http.StatusBadRequest, "updated_after must be an RFC 3339 time")
+			problem(w, http.StatusBadRequest, "updated_after must be an RFC 3339 time")
 			return
 		}
 		from = c.after(t)
@@ -152,7 +146,7 @@ func (c *conversations) list(w http.ResponseWriter, r *http.Request) {
 	if text := query.Get("cursor"); text != "" {
 		t, ok := readCursor(text)
 		if !ok {
-			Problem(w, http.StatusBadRequest, "cursor is not one that this server gave")
+			problem(w, http.StatusBadRequest, "cursor is not one that this server gave")
 			return
 		}
 		from = max(from, c.after(t))
@@ -188,7 +182,7 @@ type conversation struct {
 func (c *conversations) one(w http.ResponseWriter, r *http.Request) {
 	i, ok := c.index(r.PathValue("id"))
 	if !ok {
-		Problem(w, http.StatusNotFound, "no such conversation")
+		problem(w, http.StatusNotFound, "no such conversation")
 		return
 	}
 	n, first := c.messages(i), c.original(i)
@@ -248,11 +242,11 @@ func readCursor(text string) (t time.Time, ok bool) {
 
 // draw is a number below n, from seed, index and salt alone.
 func (c *conversations) draw(index int, salt, n uint64) uint64 {
-	return mix(mix(c.seed+uint64(index)*0x9e3779b97f4a7c15)+salt) % n
+	return Mix(Mix(c.seed+uint64(index)*0x9e3779b97f4a7c15)+salt) % n
 }
 
-// mix is the finaliser of splitmix64.
-func mix(x uint64) uint64 {
+// Mix is the finaliser of splitmix64, a number drawn from another.
+func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

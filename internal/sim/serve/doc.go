@@ -29,9 +29,8 @@
 // before the answer goes out, so that a test can hold what a client says
 // against what the provider saw.
 //
-// More data can be mounted as a [Dataset], and what has a language of its own (its
-// keys, what a request weighs, how a refusal is said) as an [API], such as package
-// llm's. With an API mounted, limits of concurrency count what is really under
+// What has a language of its own (its keys, what a request weighs, how a refusal
+// is said) is mounted as an [API], such as package llm's. With an API mounted, limits of concurrency count what is really under
 // way, and are met before the others; they then neither add to penalties nor to
 // suspension. An API may give each of its callers the limits alone ([Call].Scope),
 // and tell of itself ([Reporter]). Do not expose it to a network that

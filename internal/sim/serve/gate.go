@@ -21,8 +21,7 @@ import (
 )
 
 // API is what a provider serves in a language of its own: its handlers decide
-// who may come in, what a request weighs and how a refusal is said. A [Dataset]
-// leaves all that to the server.
+// who may come in, what a request weighs and how a refusal is said.
 type API interface {
 	// Mount adds the handlers, which must take what costs something through the
 	// gate. Patterns must not begin with /-/, and are the path kinds in [Stats].
@@ -258,7 +257,7 @@ func (s *Server) tally(scope string, v provider.Verdict) {
 	}
 	scope = s.scope(scope)
 	c := s.stats.ByScope[scope]
-	count(v, &c.Counts)
+	c.Add(v)
 	if !v.Admitted {
 		if c.ByLimit == nil {
 			c.ByLimit = make(map[string]int64)

@@ -35,22 +35,12 @@ type Options struct {
 	// Log gets one JSON line for each decision, each with one Write, never
 	// two at a time; nil writes none.
 	Log io.Writer
-	// Datasets are mounted beside the conversations.
-	Datasets []Dataset
-	// APIs are mounted beside both, and win where paths are the same.
+	// APIs are mounted beside the conversations, and win where paths are the same.
 	APIs []API
 }
 
 // statusClientGone is logged when the client went away unanswered.
 const statusClientGone = 499
-
-// Dataset is data that a server has. Its handlers run only for requests that
-// were authorised and admitted, after their latency.
-type Dataset interface {
-	// Register adds the handlers. Patterns must name their paths, must not
-	// begin with /-/, and are the path kinds in [Stats].
-	Register(mux *http.ServeMux)
-}
 
 // Server is the provider. Make one with [New].
 type Server struct {
@@ -140,10 +130,8 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 		},
 		scopes: make(map[string]*provider.Model), pristine: pristine,
 	}
-	conversations.Register(srv.data)
-	for _, d := range opt.Datasets {
-		d.Register(srv.data)
-	}
+	srv.data.HandleFunc("GET /conversations", conversations.list)
+	srv.data.HandleFunc("GET /conversations/{id}", conversations.one)
 	for _, a := range opt.APIs {
 		a.Mount(srv.apis, &Gate{server: srv})
 		if r, ok := a.(Reporter); ok {
@@ -193,7 +181,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.stats.Unauthorized++
 		s.mu.Unlock()
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		Problem(w, http.StatusUnauthorized, "a bearer token is required")
+		problem(w, http.StatusUnauthorized, "a bearer token is required")
 	default:
 		s.limited(w, r)
 	}
@@ -207,7 +195,7 @@ func (s *Server) report(w http.ResponseWriter, of string) {
 			return
 		}
 	}
-	Problem(w, http.StatusNotFound, "no such path")
+	problem(w, http.StatusNotFound, "no such path")
 }
 
 // spoken says whether an API answers to the request's path.
@@ -272,12 +260,10 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	}
 	if !d.Admitted {
 		s.log.add(entry)
-		Problem(w, d.Status, http.StatusText(d.Status))
+		problem(w, d.Status, http.StatusText(d.Status))
 		return
 	}
-	out := &logged{ResponseWriter: w, journal: &s.log, entry: entry}
-	s.data.ServeHTTP(out, r)
-	out.status(http.StatusOK) // of a handler that wrote nothing
+	s.data.ServeHTTP(&logged{ResponseWriter: w, journal: &s.log, entry: entry}, r)
 }
 
 // decide lets a request arrive at the limits and counts what became of it.
@@ -294,7 +280,8 @@ func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 	}
 	s.tally(c.Scope, d.Verdict)
 	by := s.stats.ByPath[pattern]
-	count(d.Verdict, &s.stats.Counts, &by)
+	s.stats.Add(d.Verdict)
+	by.Add(d.Verdict)
 	s.stats.ByPath[pattern] = by
 	if d.Admitted {
 		s.stats.InFlight++
@@ -308,25 +295,12 @@ func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 	d.quotas = model.Quotas(d.at, nil)
 	key := s.account(c.Key)
 	k := s.stats.ByKey[key]
-	count(d.Verdict, &k.Counts)
+	k.Add(d.Verdict)
 	if d.Admitted {
 		k.Charged += c.Cost
 	}
 	s.stats.ByKey[key] = k
 	return d
-}
-
-func count(v provider.Verdict, all ...*provider.Counts) {
-	for _, c := range all {
-		switch {
-		case v.Admitted:
-			c.Admitted++
-		case v.Throttled:
-			c.Throttled++
-		default:
-			c.Failed++
-		}
-	}
 }
 
 func (s *Server) leave() {
@@ -438,9 +412,8 @@ func reset(w http.ResponseWriter) {
 	_ = raw.Close()
 }
 
-// Problem answers with application/problem+json, for data sets too. The detail
-// is shown to the client.
-func Problem(w http.ResponseWriter, status int, detail string) {
+// problem answers with application/problem+json. The detail is shown to the client.
+func problem(w http.ResponseWriter, status int, detail string) {
 	writeJSON(w, status, "application/problem+json", struct {
 		Title  string `json:"title"`
 		Status int    `json:"status"`

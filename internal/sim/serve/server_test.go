@@ -283,26 +283,6 @@ provider:
 	}
 }
 
-// dataset is one more kind of data.
-type dataset struct{}
-
-func (dataset) Register(mux *http.ServeMux) {
-	mux.HandleFunc("POST /v1/echo", func(http.ResponseWriter, *http.Request) {})
-}
-
-func TestMoreDataCanBeMounted(t *testing.T) {
-	var log bytes.Buffer
-	s := server(t, unlimited, serve.Options{Datasets: []serve.Dataset{dataset{}}, Log: &log})
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/echo", nil))
-	if w.Code != 200 || s.Stats().ByPath["POST /v1/echo"].Admitted != 1 {
-		t.Errorf("status %d, stats %+v", w.Code, s.Stats())
-	}
-	if all := entries(t, &log); len(all) != 1 || all[0].Status != 200 || all[0].Method != "POST" {
-		t.Errorf("log %+v, want a handler that wrote nothing as 200", all)
-	}
-}
-
 func TestDemo(t *testing.T) {
 	if s := serve.Demo(); s.Name != "demo" || s.Provider.Limits[0].String() != "token_bucket 40/s burst 40" {
 		t.Errorf("got %+v", s)

@@ -266,8 +266,8 @@ type answer struct {
 
 // answer computes the answer to a call.
 func (a *API) answer(c call, at time.Time) *answer {
-	draw := func(salt, n uint64) int { return int(mix(mix(a.seed^c.digest)+salt) % n) }
-	out := &answer{call: c, id: fmt.Sprintf("%016x", mix(a.seed^c.digest)), at: at}
+	draw := func(salt, n uint64) int { return int(serve.Mix(serve.Mix(a.seed^c.digest)+salt) % n) }
+	out := &answer{call: c, id: fmt.Sprintf("%016x", serve.Mix(a.seed^c.digest)), at: at}
 	out.output = (a.mean+1)/2 + draw(1, uint64(a.mean))
 	if strings.Contains(c.model, "thinking") {
 		out.thoughts = (out.output + 1) / 2
@@ -312,11 +312,3 @@ var lexicon = strings.Fields(`and any are ask axe bay bed bit box bus but can ca
 	jam jar joy key kit law lay led let lid lit log lot low map may men met mix mud new nor not now oak odd off
 	old one our out own pad pay pen pit ran raw red rid rim row run sad sat saw sea see set she shy sit six sky
 	sun tea ten the tie tin too top try two use van vow war was way wet who why win yes yet you`)
-
-// mix is the finaliser of splitmix64.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+
+	"github.com/headway-go/headway/internal/sim/serve"
 )
 
 // The rule of tokens: four bytes of text are one, rounded up for each text. A
@@ -42,7 +44,7 @@ func newPrompt(model string) prompt {
 func (p *prompt) note(text string) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text)) // never fails
-	p.digest = mix(p.digest ^ h.Sum64())
+	p.digest = serve.Mix(p.digest ^ h.Sum64())
 }
 
 func (p *prompt) text(text string) {
