@@ -22,11 +22,15 @@ type block struct {
 	exact       bool // it ended at an instant that the provider had advertised
 	pace        float64
 	ramping     bool // nothing was held
+	paced       bool // a rate has explained some blocks
 }
 
 // long says that the block is no rate's.
 func (b *block) long() bool {
 	took := b.release - b.noticed
+	if b.paced && b.refusals > 1 {
+		took = b.lastRefused - b.noticed // the canary may have been refused by chance
+	}
 	return took > longBlock && took.Seconds() > longIntervals/b.pace
 }
 

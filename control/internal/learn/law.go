@@ -263,6 +263,9 @@ func (l *Law) blocked(f refusal) {
 	v := l.view()
 	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
 	l.block.pace = l.pace(v, f.sent)
+	if r := l.rate(); r != nil {
+		l.block.paced = r.cycles > 2
+	}
 	if l.explained(f) {
 		l.block.explained, l.block.blamed = true, -1
 	}
@@ -274,6 +277,9 @@ func (l *Law) blocked(f refusal) {
 	most := maxEvidence
 	if l.block.ramping {
 		most = maxEvidence / 2 // everything grew at once
+	}
+	if r := l.rate(); r != nil && r.steep() {
+		most = 0 // more are under way because it goes faster
 	}
 	l.crowd.refused(f.others, most)
 	l.crowds++

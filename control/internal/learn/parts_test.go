@@ -62,6 +62,7 @@ func TestARateIsWhatWentFromReleaseToRelease(t *testing.T) {
 		{"a cycle of few attempts only cuts a little", []cycle{{3, 0.1, 1.1}}, 7, 20, 0.01, 0},
 	} {
 		r := newRate(0, 10, 20)
+		r.spaced = false
 		now := time.Duration(0)
 		for _, c := range tt.cycles {
 			for range int(c.n) - int(r.count) {

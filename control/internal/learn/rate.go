@@ -9,6 +9,9 @@ import (
 // time until the refusal, and in that with the block after it.
 type cycle struct{ n, open, whole float64 }
 
+// cycleRates are two measures of a cycle: the pace at its refusal, and its mean rate.
+type cycleRates struct{ top, mean float64 }
+
 // rate paces attempts at a rate that is known to lie between low and high: it
 // starts at low and is at high after a stretch of attempts.
 type rate struct {
@@ -28,17 +31,29 @@ type rate struct {
 
 	carried float64 // the fastest pace that carried a whole memory of attempts
 	early   int     // refusals in a row at a slower one
+
+	spaced bool       // what counts is the time between two attempts, not their mean rate
+	top    float64    // the pace of the last refusal
+	at     float64    // admitted in the climb up to it
+	step   float64    // how far below it, as a logarithm, the next climb starts
+	was    cycleRates // of the cycle before
+	off    cycleRates // how badly they foretell those of the next
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
-	r := &rate{low: max(low, slowest), high: max(high, low, slowest), released: now, price: firstPrice}
+	r := &rate{low: max(low, slowest), high: max(high, low, slowest), released: now, price: firstPrice, spaced: true}
+	r.step, r.top = max(minStep, math.Log(r.high/r.low)), r.high
 	r.plan(now)
 	return r
 }
 
 // plan starts to climb from low again.
 func (r *rate) plan(now time.Duration) {
-	r.stretch = min(max(2*r.price/math.Log(max(1.001, r.high/r.low)), minStretch), max(maxStretch, 30*r.price))
+	span := math.Log(max(1.001, r.high/r.low))
+	if r.spaced {
+		span = max(span, r.step)
+	}
+	r.stretch = min(max(2*r.price/span, minStretch), max(maxStretch, 30*r.price))
 	r.since = 0
 	r.due = now + seconds(1/r.pace())
 }
@@ -78,6 +93,7 @@ func (r *rate) fullness(v view, _ refusal) float64 {
 
 func (r *rate) blame(v view, f refusal) {
 	r.refused = f.sent
+	r.top, r.at = r.pace(), r.since
 	if r.since < r.stretch/2 {
 		r.early++
 	} else {
@@ -86,6 +102,37 @@ func (r *rate) blame(v view, f refusal) {
 	if r.since > 2*carrier && !r.bursty {
 		r.carried = max(r.carried, r.paceAt(r.since-carrier))
 	}
+}
+
+// refine looks where in its climb a refusal came: a late one confirms the bracket,
+// which is halved, an early one says that it was too narrow.
+func (r *rate) refine() {
+	switch y := r.at / r.stretch; {
+	case y < tooEarly:
+		r.step = min(2*r.step, maxStep)
+	case y > confirms:
+		r.step = max(r.step/2, minStep)
+	}
+}
+
+// steep says that the pace has grown much over the last attempts.
+func (r *rate) steep() bool { return r.pace() > steepness*r.paceAt(max(0, r.since-carrier)) }
+
+// compare finds out what foretells refusals better: the pace of the last one, as
+// where there is no burst, or the mean rate of the cycle.
+func (r *rate) compare(mean float64) {
+	now := cycleRates{r.top, mean}
+	if r.was.mean > 0 {
+		smooth(&r.off.top, math.Abs(math.Log(now.top/r.was.top)), 0.4)
+		smooth(&r.off.mean, math.Abs(math.Log(now.mean/r.was.mean)), 0.4)
+		switch {
+		case r.off.top < r.off.mean/2:
+			r.spaced = true
+		case r.off.mean < r.off.top/2:
+			r.spaced = false
+		}
+	}
+	r.was = now
 }
 
 // ended takes a whole cycle in: the block is over.
@@ -98,6 +145,16 @@ func (r *rate) ended(v view, released time.Duration) {
 		return
 	}
 	r.refused = 0
+	r.refine()
+	if r.spaced && n < minCycle {
+		r.low, r.high = max(slowest, r.top*math.Exp(-r.step)), max(slowest, r.top)
+		if r.early < 2 && r.sum.n > 0 {
+			r.low = max(r.low, min(r.top, r.sum.n/r.sum.whole))
+		}
+		r.high = max(r.high, r.low*1.002)
+		r.plan(v.now)
+		return
+	}
 	if n < minCycle {
 		r.low, r.high = max(shortCut*r.low, min(r.low, n/whole), slowest), max(shortCut*r.high, min(r.high, n/open), slowest*1.01)
 		r.high = max(r.high, r.low*1.002)
@@ -117,10 +174,11 @@ func (r *rate) ended(v view, released time.Duration) {
 		for _, l := range r.last {
 			three = cycle{three.n + l.n, three.open + l.open, three.whole + l.whole}
 		}
-		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
+		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp || r.early >= 2 {
 			r.sum = three
 		}
 	}
+	r.compare(c.n / c.whole)
 	doubt := 1 + endDoubt/r.sum.n
 	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
 	if r.early >= 2 {
@@ -129,6 +187,10 @@ func (r *rate) ended(v view, released time.Duration) {
 	}
 	if r.carried > 0 {
 		r.low, r.high = max(r.low, 0.97*r.carried), max(r.high, r.carried)
+	}
+	if r.spaced {
+		r.high = r.top
+		r.low = max(r.top*math.Exp(-r.step), min(r.top, r.low))
 	}
 	if r.cycles > 2 {
 		r.price = fullPrice

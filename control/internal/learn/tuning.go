@@ -33,6 +33,14 @@ const (
 	// A cycle of fewer attempts says nothing alone: it goes on through the block.
 	// Until then the pace is cut by this part.
 	minCycle, shortCut = 10.0, 0.7
+	// A refusal in the first part of a climb comes too early, so that the next climb
+	// starts lower; one in the last confirms the bracket. As a logarithm the step
+	// down is within these.
+	tooEarly, confirms = 0.25, 0.6
+	minStep, maxStep   = 0.0125, 1.4
+	// While the pace grows by more than this in a carrier's attempts, more are under
+	// way because of that.
+	steepness = 1.15
 	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
 	// in fewer where the bracket stands on few.
 	beyond, maxBeyond, minBeyond = 0.02, 25.0, 30.0

@@ -1,0 +1,68 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// climb plays the climb of a rate until an attempt that comes too soon for the
+// provider, and the block of a second after it.
+func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool) time.Duration {
+	gap := sec
+	for range 100_000 {
+		v := view{now: r.due}
+		gap, now = v.now-now, v.now
+		if refuse(gap, now) {
+			r.blame(v, refusal{sent: now, now: now})
+			v.now += sec
+			r.ended(v, v.now)
+			return v.now
+		}
+		r.sent(v, 1)
+	}
+	return now
+}
+
+func TestAFewClimbsFindARate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		limit  float64 // a second
+		burst  float64
+		climbs int
+		near   float64
+	}{
+		// What counts is the time between two attempts: the mean of a climb is too low.
+		{"without a burst", 9, 1, 7, 0.05},
+		{"slower than the bracket", 3, 1, 7, 0.1},
+		// The pace of the refusal is too high.
+		{"a burst of a hundred", 9, 100, 7, 0.05},
+	} {
+		r := newRate(0, 5, 20)
+		tokens, filled, now := tt.burst, time.Duration(0), time.Duration(0)
+		for range tt.climbs {
+			now = climb(r, now, func(_, now time.Duration) bool {
+				tokens, filled = min(tt.burst, tokens+tt.limit*(now-filled).Seconds()), now
+				if tokens < 1-1e-9 {
+					return true
+				}
+				tokens--
+				return false
+			})
+		}
+		if math.Abs(r.low/tt.limit-1) > tt.near || r.high < r.low || r.high > 1.4*tt.limit {
+			t.Errorf("%s: from %.3g to %.3g a second, want %v", tt.name, r.low, r.high, tt.limit)
+		}
+	}
+}
+
+func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
+	r := newRate(0, 5, 20)
+	if r.since = r.stretch; !r.steep() {
+		t.Error("from 5 to 20 a second is not steep")
+	}
+	r = newRate(0, 10, 10.2)
+	if r.since = r.stretch; r.steep() {
+		t.Error("from 10 to 10.2 a second is steep")
+	}
+}
