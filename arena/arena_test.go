@@ -14,13 +14,10 @@ import (
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/failsafe-go/failsafe-go/ratelimiter"
-	"golang.org/x/time/rate"
 
-	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/scenarios"
-	"github.com/headway-go/headway/reason"
 )
 
 var write = flag.String("arena.write", "", "run the whole arena and write arena.md and its pictures into this folder")
@@ -190,23 +187,10 @@ func TestArena(t *testing.T) {
 }
 
 // BenchmarkDecision is what it costs to be let through and to say how it ended,
-// where nothing has to wait.
+// where nothing has to wait. BenchmarkAcquireSettle of the module above has the same
+// of headway and x/time/rate.
 func BenchmarkDecision(b *testing.B) {
 	ctx := context.Background()
-	b.Run("headway", func(b *testing.B) {
-		g, err := headway.New(headway.Config{Ceiling: 1, Initial: 1, JitterMax: -1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.ReportAllocs()
-		for b.Loop() {
-			p, err := g.Acquire(ctx)
-			if err != nil {
-				b.Fatal(err)
-			}
-			p.Settle(headway.Outcome{Class: reason.OK})
-		}
-	})
 	b.Run("failsafe-limiter-breaker-adaptive", func(b *testing.B) {
 		executor := failsafe.With(
 			ratelimiter.NewBursty[any](1<<40, 1<<40),
@@ -232,22 +216,6 @@ func BenchmarkDecision(b *testing.B) {
 			if err := release(nil); err != nil {
 				b.Fatal(err)
 			}
-		}
-	})
-	b.Run("x-time-rate-wait", func(b *testing.B) {
-		l := rate.NewLimiter(1e12, 1<<30)
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := l.Wait(ctx); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("x-time-rate-allow", func(b *testing.B) {
-		l := rate.NewLimiter(1e12, 1<<30)
-		b.ReportAllocs()
-		for b.Loop() {
-			l.Allow()
 		}
 	})
 }

@@ -3,10 +3,8 @@ package sdk_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,20 +23,8 @@ import (
 // serveOn serves a handler over pipes and gives a transport that reaches it.
 func serveOn(t *testing.T, h http.Handler) *http.Transport {
 	t.Helper()
-	w := pipenet.New()
-	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(w) }()
-	transport := &http.Transport{DialContext: w.Dial, DisableCompression: true, MaxIdleConnsPerHost: 256}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	transport, _ := pipenet.Serve(t, h)
+	transport.DisableCompression, transport.MaxIdleConnsPerHost = true, 256
 	return transport
 }
 

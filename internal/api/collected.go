@@ -104,21 +104,14 @@ func noConnection(name string) error {
 }
 
 func (a *API) connections(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	ask := ask(r, "connection", "after", "limit")
-	name, after := ask.text("connection"), ask.text("after")
-	limit := int(ask.number("limit", usualPage, 1, MaxPage))
-	if ask.err != nil {
-		return ask.err
-	}
-	all, err := a.stored(r.Context(), name)
+	p, all, err := a.asked(r)
 	if err != nil {
 		return err
 	}
-	if name != "" && len(all) == 0 {
-		return noConnection(name)
+	if p.name != "" && len(all) == 0 {
+		return noConnection(p.name)
 	}
-	page := pageOf(w, r, all, func(c collect.ConnectionStatus) string { return c.Name }, after, limit)
-	return a.send(w, page)
+	return a.send(w, pageOf(w, r, p, all, func(c collect.ConnectionStatus) string { return c.Name }))
 }
 
 func (a *API) schedule(w http.ResponseWriter, r *http.Request, _ Caller) error {
@@ -132,15 +125,32 @@ func (a *API) schedule(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return a.send(w, all)
 }
 
+// paging is which connections are asked for: one by its name, or so many after a name.
+type paging struct {
+	name, after string
+	limit       int
+}
+
+// asked reads which connections are asked for, and gives those that have state.
+func (a *API) asked(r *http.Request) (p paging, all []collect.ConnectionStatus, err error) {
+	ask := ask(r, "connection", "after", "limit")
+	p = paging{ask.text("connection"), ask.text("after"), int(ask.number("limit", usualPage, 1, MaxPage))}
+	if ask.err != nil {
+		return p, nil, ask.err
+	}
+	all, err = a.stored(r.Context(), p.name)
+	return p, all, err
+}
+
 // pageOf cuts a page out of a list in order of names, and links to the next one.
-func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, name func(T) string, after string, limit int) []T {
-	page := make([]T, 0, min(limit, len(all)))
+func pageOf[T any](w http.ResponseWriter, r *http.Request, p paging, all []T, name func(T) string) []T {
+	page := make([]T, 0, min(p.limit, len(all)))
 	for _, one := range all {
-		if after != "" && name(one) <= after {
+		if p.after != "" && name(one) <= p.after {
 			continue
 		}
-		if len(page) == limit {
-			next(w, r, "after", name(page[limit-1]))
+		if len(page) == p.limit {
+			next(w, r, "after", name(page[p.limit-1]))
 			break
 		}
 		page = append(page, one)
@@ -157,21 +167,15 @@ func next(w http.ResponseWriter, r *http.Request, name, value string) {
 }
 
 func (a *API) rate(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	ask := ask(r, "connection", "after", "limit")
-	name, after := ask.text("connection"), ask.text("after")
-	limit := int(ask.number("limit", usualPage, 1, MaxPage))
-	if ask.err != nil {
-		return ask.err
-	}
-	all, err := a.stored(r.Context(), name)
+	p, all, err := a.asked(r)
 	if err != nil {
 		return err
 	}
-	rates := merged(all, a.live(name))
-	if name != "" && len(rates) == 0 {
-		return noConnection(name)
+	rates := merged(all, a.live(p.name))
+	if p.name != "" && len(rates) == 0 {
+		return noConnection(p.name)
 	}
-	page := pageOf(w, r, rates, func(m known) string { return m.Connection }, after, limit)
+	page := pageOf(w, r, p, rates, func(m known) string { return m.Connection })
 	list := make([]Rate, len(page))
 	for i, m := range page {
 		if list[i], err = a.latest(r.Context(), m); err != nil {
@@ -242,12 +246,7 @@ func (a *API) runs(w http.ResponseWriter, r *http.Request, _ Caller) error {
 }
 
 func index(runs []collect.Run, id string) int {
-	for i, run := range runs {
-		if run.ID == id {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(runs, func(run collect.Run) bool { return run.ID == id })
 }
 
 func (a *API) run(w http.ResponseWriter, r *http.Request, _ Caller) error {

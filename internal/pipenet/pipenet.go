@@ -7,8 +7,11 @@ package pipenet
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
+	"net/http"
 	"sync"
+	"testing"
 )
 
 // Listener is a net.Listener that is dialled by its own [Listener.Dial]. Make one
@@ -49,4 +52,25 @@ func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// Serve serves a handler until the test ends, and gives a transport that reaches it
+// and the listener.
+func Serve(t testing.TB, h http.Handler) (*http.Transport, *Listener) {
+	t.Helper()
+	l := New()
+	server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	transport := &http.Transport{DialContext: l.Dial}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return transport, l
 }

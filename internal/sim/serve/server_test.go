@@ -343,26 +343,15 @@ func TestReadLogStopsAtDamage(t *testing.T) {
 	}
 }
 
-// client talks to a server over pipes; both end with the test.
+// client talks to a server over pipes; both end with the test, and its log is whole.
 func client(t *testing.T, s *serve.Server) *http.Client {
 	t.Helper()
-	w := pipenet.New()
-	hs := &http.Server{Handler: s}
-	ended := make(chan error, 1)
-	go func() { ended <- hs.Serve(w) }()
-	transport := &http.Transport{DialContext: w.Dial}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		if err := hs.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
+	t.Cleanup(func() { // after the server's own end
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	transport, _ := pipenet.Serve(t, s)
 	return &http.Client{Transport: transport}
 }
 

@@ -3,7 +3,6 @@ package llm_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -83,20 +82,7 @@ func entries(t testing.TB, log *bytes.Buffer) []serve.Entry {
 // client talks to a server over pipes; both end with the test.
 func client(t *testing.T, s *serve.Server) *http.Client {
 	t.Helper()
-	w := pipenet.New()
-	hs := &http.Server{Handler: s}
-	ended := make(chan error, 1)
-	go func() { ended <- hs.Serve(w) }()
-	transport := &http.Transport{DialContext: w.Dial}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		if err := hs.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
+	transport, _ := pipenet.Serve(t, s)
 	return &http.Client{Transport: transport}
 }
 
