@@ -15,8 +15,8 @@ import (
 //
 // When there is more room, the budget's owner calls [Governor.Wake].
 type Budget interface {
-	// Keys are the numbers of the shared limits that the attempt needs, at most 32. A
-	// number means the same for all who ask one governor.
+	// Keys are the numbers of the shared limits that the attempt needs, at most 31, below
+	// 1<<31. A number means the same for all who ask one governor.
 	Keys() []uint32
 	// Cost is what the attempt takes of the scarcest limit that flows have in common, as
 	// the time that it takes to refill: it is what shares are counted in. Whole is how
@@ -94,7 +94,7 @@ func (g *Governor) Wake() {
 	for it := range g.line.queue.All() {
 		if w := it.Value; w.budget != nil { // what it needs may be another since
 			r := it.Request
-			r.Cost, r.Budgets = cost(w.budget), w.budget.Keys()
+			r.Cost, r.Budgets = cost(w.budget), needs(w.budget, w.pool)
 			g.line.queue.Update(it, r)
 		}
 	}

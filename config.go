@@ -41,6 +41,15 @@ type Config struct {
 	// negative means none. JitterMin must not exceed the ceiling.
 	JitterMin, JitterMax time.Duration
 
+	// Passive holds nothing back until the provider first refuses an attempt or
+	// advertises a limit; then the law takes over. Without a Ceiling there is none.
+	// Default: the start is conservative, at the initial interval.
+	Passive bool
+	// MaxPools bounds the pools of the connection that are in use (see [Request].Pool).
+	// Beyond it, the one that was used least recently is given up; what it learned is
+	// kept. Default 256.
+	MaxPools int
+
 	// MaxInFlight bounds the attempts under way at once. Default 0: no bound but
 	// the rate.
 	MaxInFlight int
@@ -71,6 +80,7 @@ type Config struct {
 const (
 	DefaultJitterMax     = pacing.DefaultJitterMax     // 150 ms
 	DefaultMaxRetryAfter = pacing.DefaultMaxRetryAfter // 24 h
+	DefaultMaxPools      = pacing.DefaultMaxPools      // 256
 	DefaultMaxWait       = 5 * time.Minute
 	DefaultPermitTimeout = 15 * time.Minute
 )
@@ -82,17 +92,18 @@ type settings struct {
 	origin        time.Time // instants are durations since this, on its monotonic clock
 	maxWait       time.Duration
 	permitTimeout time.Duration
+	unbounded     bool // there is no ceiling
 	onEvent       func(Event)
 }
 
 // resolve checks a Config. The instant 0 is now.
 func resolve(c Config) (*settings, error) {
-	s := &settings{origin: time.Now(), maxWait: c.MaxWait, permitTimeout: c.PermitTimeout, onEvent: c.OnEvent}
+	s := &settings{origin: time.Now(), maxWait: c.MaxWait, permitTimeout: c.PermitTimeout, onEvent: c.OnEvent, unbounded: c.Passive && c.Ceiling == 0}
 	var err error
 	s.rules, err = pacing.Config{
 		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Tolerance: c.Tolerance,
 		JitterMin: c.JitterMin, JitterMax: c.JitterMax, MaxInFlight: c.MaxInFlight, MaxRetryAfter: c.MaxRetryAfter,
-		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Phase: max(0, time.Duration(s.origin.UnixNano())),
+		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Passive: c.Passive, MaxPools: c.MaxPools, Phase: max(0, time.Duration(s.origin.UnixNano())),
 	}.Resolve()
 	if err != nil {
 		return nil, fmt.Errorf("headway: %w", err)

@@ -53,6 +53,10 @@ type Request struct {
 	// tokens. What it really took is reported by [Outcome].Cost when the permit is
 	// settled. Law "envelope" learns such limits in units. Default 1.
 	Cost float64
+	// Pool names what the attempt shares limits with, such as a model or a group of
+	// endpoints: what is refused in one pool slows no other, unless it is shown that the
+	// whole account is limited. Default "", the account alone.
+	Pool string
 	// Budget is what the attempt needs beside the pace. Default nil, nothing.
 	Budget Budget
 }
@@ -84,7 +88,7 @@ func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	if r.Budget != nil {
 		return g.join(ctx, now, ready, &r)
 	}
-	p, d, fx := g.admit(now, ready, r.Cost)
+	p, d, fx := g.admit(now, pacing.Attempt{Ready: ready, Cost: r.Cost, Pool: g.pool(now, r.Pool)})
 	if !d.OK {
 		note := g.note(now, fx)
 		p, err := g.join(ctx, now, ready, &r)
@@ -108,7 +112,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	g.mu.Lock()
 	p, d, fx := Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Pacing}, pacing.Effects{}
 	if g.line.empty() {
-		p, d, fx = g.admit(now, now, 1)
+		p, d, fx = g.admit(now, pacing.Attempt{Ready: now})
 	}
 	var err error
 	if d.OK {
@@ -122,14 +126,30 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	return p, err
 }
 
+// pool is the pool of that name, nil for the account alone, with the lock held.
+func (g *Governor) pool(now time.Duration, name string) *pacing.Pool {
+	if name == "" {
+		return nil
+	}
+	return g.core.In(now, name)
+}
+
+// poolOf is the pool of an attempt: the account for nil.
+func (g *Governor) poolOf(pool *pacing.Pool) *pacing.Pool {
+	if pool != nil {
+		return pool
+	}
+	return &g.core.Pool
+}
+
 // admit asks the core, with the lock held.
-func (g *Governor) admit(now, ready time.Duration, cost float64) (Permit, pacing.Decision, pacing.Effects) {
+func (g *Governor) admit(now time.Duration, a pacing.Attempt) (Permit, pacing.Decision, pacing.Effects) {
 	if g.closed {
 		return Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Closed}, pacing.Effects{}
 	}
-	ticket, d, fx := g.core.Admit(now, ready, cost)
+	ticket, d, fx := g.core.Admit(now, a)
 	if !d.OK && d.At == pacing.Forever && g.expire(now) {
-		ticket, d, fx = g.core.Admit(now, ready, cost)
+		ticket, d, fx = g.core.Admit(now, a)
 	}
 	if !d.OK {
 		return Permit{}, d, fx
@@ -174,7 +194,7 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 // ahead others who are refused with it and come back before it; nil when it does.
 func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration, ahead int) error {
 	served := d
-	served.At += time.Duration(ahead) * g.gap()
+	served.At += time.Duration(ahead) * g.poolOf(d.Pool).Gap()
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)
@@ -200,7 +220,7 @@ func (g *Governor) late(at time.Duration) error {
 func (g *Governor) refuse(now time.Duration, d pacing.Decision) error {
 	r := &reason.Refusal{Reason: d.Reason, Scope: g.name}
 	if d.Reason == reason.Cooldown || d.Reason == reason.Pacing && d.At-now > g.set.maxWait {
-		if why := g.core.Pressure(d.Reason); why != reason.None {
+		if why := g.core.Pressure(d); why != reason.None {
 			r.Reason = why
 		}
 	}
@@ -228,11 +248,28 @@ func (g *Governor) Close() {
 	g.mu.Unlock()
 }
 
-// Learned is what a warm start needs, to be stored with the wall-clock time.
+// Learned is what a warm start needs, to be stored with the wall-clock time. It is
+// that of the account; see [Governor.LearnedPools].
 func (g *Governor) Learned() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Learned()
+}
+
+// LearnedPools is what a warm start of the pools needs, by their names; nil when there
+// are none.
+func (g *Governor) LearnedPools() map[string]State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.core.LearnedPools()
+}
+
+// RestorePools takes what pools had learned before. Each starts with it when its first
+// attempt comes; one that cannot be read starts cold.
+func (g *Governor) RestorePools(all map[string]State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.core.RestorePools(all)
 }
 
 // Restore starts from what was learned before, clamped to the ceiling and the initial

@@ -3,6 +3,8 @@ package headway
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"io"
 	"math"
 	"time"
 
@@ -22,17 +24,16 @@ type line struct {
 	gone  []*waiter                // those for whom there is no point in waiting
 	full  map[uint32]time.Duration // until when limits of budgets have no room for somebody
 
-	last    time.Duration // when somebody waited last
-	granted time.Duration // when somebody who waited was served last
-	gap     time.Duration // about the time between two such instants
+	last time.Duration // when somebody waited last
 }
 
 // waiter is one who waits.
 type waiter struct {
 	item     *fairqueue.Item[*waiter]
 	came     time.Duration
-	ready    time.Duration
-	cost     float64
+	attempt  pacing.Attempt
+	from     *pacing.Pool // its pool, or the account's
+	pool     string
 	budget   Budget        // nil without one
 	deadline time.Duration // of its context
 	held     Wait          // what stood in its way when it was first in line
@@ -79,6 +80,7 @@ func (l *line) refuse(now time.Duration, w *waiter, wait time.Duration) {
 // left notes that w is out of the queue.
 func (l *line) left(now time.Duration, w *waiter) {
 	w.item, l.last = nil, now
+	w.from.Leave()
 	if l.next == w {
 		l.next = nil
 	}
@@ -102,9 +104,30 @@ func (w *waiter) notify() {
 func (g *Governor) share(r *Request) fairqueue.Request {
 	f := fairqueue.Request{Priority: r.Priority, Flow: r.Flow, Weight: r.Weight}
 	if r.Budget != nil {
-		f.Cost, f.Budgets = cost(r.Budget), r.Budget.Keys()
+		f.Cost = cost(r.Budget)
 	}
+	f.Budgets = needs(r.Budget, r.Pool)
 	return f
+}
+
+// needs are the numbers of what an attempt shares with some of the others: the limits of
+// its budget, and last its pool.
+func needs(b Budget, pool string) (keys []uint32) {
+	if b != nil {
+		keys = b.Keys()
+	}
+	if pool != "" {
+		keys = append(keys[:len(keys):len(keys)], poolKey(pool))
+	}
+	return keys
+}
+
+// poolKey is the number under which the queue knows a pool: those who wait for one pool
+// let those of others pass. Two pools of the same number would only wait for each other.
+func poolKey(pool string) uint32 {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, pool)
+	return h.Sum32() | 1<<31
 }
 
 // cost is what shares are counted in, nanoseconds; an attempt without a budget is one unit,
@@ -140,7 +163,7 @@ func (g *Governor) settleShares(now time.Duration, r *Request, f *fairqueue.Requ
 		g.line = &line{last: now}
 	}
 	l := g.line
-	attempts, whole := g.core.Burst()
+	attempts, whole := g.poolOf(g.pool(now, r.Pool)).Burst()
 	each, held := int64(fairqueue.Unit), time.Duration(0)
 	if f.Cost > 0 {
 		each = f.Cost
@@ -164,7 +187,11 @@ const maxBurst = 1 << 20
 func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Request) (Permit, error) {
 	f := g.share(r)
 	g.settleShares(now, r, &f)
-	w := &waiter{came: now, ready: ready, cost: r.Cost, budget: r.Budget, deadline: math.MaxInt64, wake: make(chan struct{}, 1)}
+	pool := g.pool(now, r.Pool)
+	w := &waiter{
+		came: now, pool: r.Pool, attempt: pacing.Attempt{Ready: ready, Cost: r.Cost, Pool: pool},
+		budget: r.Budget, deadline: math.MaxInt64, wake: make(chan struct{}, 1),
+	}
 	if until, ok := ctx.Deadline(); ok {
 		w.deadline = until.Sub(g.set.origin)
 		if !g.line.empty() {
@@ -176,9 +203,8 @@ func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Reques
 			}
 		}
 	}
-	if g.line.empty() {
-		g.line.granted = now // the gap is that of those who wait
-	}
+	w.from = g.poolOf(pool)
+	w.from.Wait(now)
 	w.item = g.line.queue.Push(now, f, w)
 	moves := g.serve(now, w)
 	g.mu.Unlock()
@@ -293,6 +319,9 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 			a.At = now + g.set.permitTimeout
 		}
 		alarm = min(alarm, a.At)
+		if a.Pool != nil {
+			return fairqueue.Verdict{Blocked: 1 << (len(it.Budgets) - 1)}
+		}
 		return fairqueue.Verdict{Stop: !a.budget, Blocked: a.blocked}
 	}
 	l.queue.Begin()
@@ -304,12 +333,12 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 		}
 		l.gone = l.gone[:0]
 		if ok {
-			w.item = nil
-			if l.next == w {
-				l.next = nil
-			}
+			last := l.last
+			l.left(now, w)
 			if w.held.Reason != reason.None || w.came < now {
-				l.served(now)
+				w.from.Serve(now)
+			} else {
+				l.last = last
 			}
 			w.end(permit, nil)
 		}
@@ -348,8 +377,8 @@ type answer struct {
 // ask has w go, or says what stands in its way, with the lock held.
 func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 	if w.budget != nil && !g.closed {
-		if a.Decision = g.core.Ask(now, w.ready, w.cost); a.At == pacing.Forever && g.expire(now) {
-			a.Decision = g.core.Ask(now, w.ready, w.cost)
+		if a.Decision = g.core.Ask(now, w.attempt); a.At == pacing.Forever && g.expire(now) {
+			a.Decision = g.core.Ask(now, w.attempt)
 		}
 		if a.OK {
 			if a.Decision, a.blocked, a.err = g.room(now, w); !a.OK {
@@ -360,7 +389,7 @@ func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 	}
 	if w.budget == nil || a.OK || g.closed {
 		reserved := a.OK
-		if p, a.Decision, a.fx = g.admit(now, w.ready, w.cost); !a.OK && reserved {
+		if p, a.Decision, a.fx = g.admit(now, w.attempt); !a.OK && reserved {
 			w.budget.Back()
 		}
 	}
@@ -381,40 +410,19 @@ func (g *Governor) confirm(p Permit, b Budget) (Permit, error) {
 	return p, nil
 }
 
-const (
-	// gapShare is the part that the newest gap has in the mean.
-	gapShare = 16
-	// maxGap is how many times the mean a gap counts at most.
-	maxGap = 4
-)
-
-// served counts the gap between two who waited.
-func (l *line) served(now time.Duration) {
-	gap := now - l.granted
-	l.granted, l.last = now, now
-	if l.gap == 0 {
-		l.gap = gap
-		return
-	}
-	// The end of a window, or of a Retry-After, is not what it takes from one to the next.
-	l.gap += (min(gap, maxGap*l.gap) - l.gap) / gapShare
-}
-
-// gap is about the time from one who waits to the next, with the lock held.
-func (g *Governor) gap() time.Duration { return max(g.core.Interval(), g.line.gap) }
-
 // expected is about how long an attempt would wait that came now, for the attempts that
 // would go before it, and whether it is its budget that takes so long, with the lock held.
 func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, budget bool) {
 	l, share := g.line, g.share(r)
 	first := time.Duration(0)
-	if d := g.core.Ask(now, now, r.Cost); d.At != pacing.Forever {
+	pool := g.pool(now, r.Pool)
+	if d := g.core.Ask(now, pacing.Attempt{Ready: now, Cost: r.Cost, Pool: pool}); d.At != pacing.Forever {
 		first = max(0, d.At-now)
 	}
-	gap := g.gap()
-	self := &waiter{budget: r.Budget}
+	gap := g.poolOf(pool).Gap()
+	self := &waiter{budget: r.Budget, attempt: pacing.Attempt{Pool: pool}}
 	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {
-		if other != self && l.elsewhere(now, other, share.Budgets) {
+		if other != self && (other.attempt.Pool != pool || l.elsewhere(now, other, share.Budgets)) {
 			return 0
 		}
 		return 1
@@ -424,7 +432,10 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 		}
 		return first + time.Duration(n-1)*gap
 	})
-	for _, key := range share.Budgets {
+	if r.Budget == nil {
+		return wait, false
+	}
+	for _, key := range r.Budget.Keys() {
 		at := l.queue.Wait(now, share, self, func(other *waiter) int64 {
 			if other.budget == nil || other != self && l.elsewhere(now, other, share.Budgets) {
 				return 0

@@ -2,6 +2,7 @@ package headway_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -304,4 +305,98 @@ func TestAPermitSaysWhatItWaitedFor(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPoolsWaitForThemselves: who waits for a pool that is held lets those of another
+// pass, in the queue too, and with a budget.
+func TestPoolsWaitForThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := headway.New(headway.Config{Passive: true, NoBreaker: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "held"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: time.Minute})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "held", Priority: 9})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if time.Since(began) < time.Minute {
+					t.Errorf("the held pool was served after %v", time.Since(began))
+				}
+				p.Settle(headway.Outcome{Class: headway.OK})
+			})
+		}
+		synctest.Wait()
+		for range 10 {
+			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "free"})
+			if err != nil || time.Since(began) != 0 {
+				t.Fatalf("the free pool was served after %v, %v", time.Since(began), err)
+			}
+			p.Settle(headway.Outcome{Class: headway.OK})
+		}
+		s := g.Snapshot()
+		if s.Waiting != 3 || len(s.Pools) != 2 || s.Pools[0].Name != "free" || s.Pools[1].Name != "held" {
+			t.Fatalf("%+v", s)
+		}
+		if s.Pools[0].Rate != nil || !s.Pools[0].RetryAt.IsZero() || !s.RetryAt.IsZero() {
+			t.Errorf("the free pool, or the account, is held: %+v", s)
+		}
+		if got := s.Pools[1].RetryAt; s.Pools[1].Rate == nil || got.Sub(began) < time.Minute || got.Sub(began) > time.Minute+time.Second {
+			t.Errorf("the held pool: %+v", s.Pools[1])
+		}
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var refusal *headway.Refusal
+		if _, err := g.AcquireFor(short, headway.Request{Pool: "held"}); !errors.As(err, &refusal) || time.Since(began) != 0 || refusal.RetryAt.Sub(began) < time.Minute {
+			t.Errorf("who has ten seconds was refused after %v: %v", time.Since(began), err)
+		}
+		wg.Wait()
+	})
+}
+
+// TestWhatPoolsLearnedIsKept: through the states that a program stores.
+func TestWhatPoolsLearnedIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := headway.Config{Law: "aimd", Ceiling: 10 * time.Millisecond, Initial: time.Second, JitterMax: -1}
+		g, err := headway.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := g.LearnedPools(); all != nil {
+			t.Errorf("%v is known of pools that there are none of", all)
+		}
+		for range 5 {
+			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Settle(headway.Outcome{Class: headway.OK})
+		}
+		learned := g.LearnedPools()
+		if len(learned) != 1 || learned["a"].Interval != 500*time.Millisecond {
+			t.Fatalf("%+v", learned)
+		}
+		again, err := headway.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.RestorePools(learned)
+		p, err := again.AcquireFor(t.Context(), headway.Request{Pool: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Settle(headway.Outcome{Class: headway.OK})
+		if r := again.Snapshot().Pools[0].Rate; r == nil || r.CurrentIntervalMS != 400 {
+			t.Errorf("%+v, want 400 ms after one more", r)
+		}
+	})
 }

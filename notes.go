@@ -36,7 +36,7 @@ func (g *Governor) tell(n *notes) {
 	at := g.wall(n.at).Round(0)
 	if moved := n.fx.Circuit; moved.Moved() {
 		e := event.Event{
-			At: at, Type: event.Circuit, Connection: g.name,
+			At: at, Type: event.Circuit, Connection: g.name, Pool: n.fx.CircuitPool,
 			Circuit: &event.Breaker{Previous: moved.From.String(), State: moved.To.String(), Trigger: moved.Trigger.String()},
 		}
 		if moved.To != breaker.Closed {
@@ -45,9 +45,10 @@ func (g *Governor) tell(n *notes) {
 		g.set.onEvent(e)
 	}
 	if n.fx.Rate {
+		rate, limits := n.snapshot.of(n.fx.Pool)
 		g.set.onEvent(event.Event{
-			At: at, Type: event.CollectionRate, Connection: g.name,
-			Note: n.fx.Change.String(), Rate: n.snapshot.Rate, Limits: n.snapshot.Limits,
+			At: at, Type: event.CollectionRate, Connection: g.name, Pool: n.fx.Pool,
+			Note: n.fx.Change.String(), Rate: rate, Limits: limits,
 		})
 	}
 }

@@ -21,6 +21,9 @@ type Outcome struct {
 	Facts []control.Fact
 	// Steady forbids speeding up on this outcome.
 	Steady bool
+	// Account says that a refusal is about the whole account, not about the attempt's
+	// pool alone.
+	Account bool
 }
 
 // OutcomeOf is what a response says: its class, the wait that it asks for and the

@@ -1,11 +1,13 @@
 package headway
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -34,6 +36,29 @@ type Snapshot struct {
 	Held Wait `json:"-"`
 	// Expired counts permits that were never settled.
 	Expired int64 `json:"expired"`
+	// Pools are the parts of the connection that have limits of their own and are in
+	// use, by name.
+	Pools []PoolSnapshot `json:"pools,omitempty"`
+}
+
+// PoolSnapshot is a pool of a connection at an instant. Its fields mean what those of
+// [Snapshot] do.
+type PoolSnapshot struct {
+	Name    string        `json:"name"`
+	Rate    *event.Rate   `json:"rate"`
+	Limits  []event.Limit `json:"limits,omitempty"`
+	Circuit string        `json:"circuit"`
+	RetryAt time.Time     `json:"retry_at,omitzero"`
+}
+
+// of is what is known of a pool; of the account where the name is empty.
+func (s *Snapshot) of(pool string) (*event.Rate, []event.Limit) {
+	for i := range s.Pools {
+		if p := &s.Pools[i]; p.Name == pool {
+			return p.Rate, p.Limits
+		}
+	}
+	return s.Rate, s.Limits
 }
 
 // Snapshot is the state now. It changes nothing.
@@ -46,53 +71,89 @@ func (g *Governor) Snapshot() Snapshot {
 
 func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
-		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.Law(), Circuit: "off",
+		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.Law(), Circuit: circuit(&g.core.Pool),
 		InFlight: g.core.InFlight(), Waiting: g.line.len(), Held: g.line.first(), Expired: int64(g.permits.expired),
+		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
-	if circuit, ok := g.core.Circuit(); ok {
-		s.Circuit = circuit.String()
+	s.Limits = g.found(g.owned(), &g.core.Pool)
+	for p := range g.core.Pools {
+		s.Pools = append(s.Pools, PoolSnapshot{
+			Name: p.Name(), Rate: g.rate(p), Limits: g.found(nil, p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
+		})
 	}
-	if until := g.core.ResumesAt(); until > now {
-		s.RetryAt = g.wall(until).Round(0)
-	}
-	s.Limits = g.limits()
-	if g.core.Answered() {
-		s.Rate = event.NewRate(g.core.Interval(), g.core.Ceiling())
-		if b := g.core.Belief(); b.Kind != control.Unknown {
-			s.Rate.Belief = &event.Belief{Kind: b.Kind.String(), Limit: b.Limit, WindowS: b.Window.Seconds(), Confidence: b.Confidence}
-		}
-		if b := g.core.LastBackoff(); b.Reason != reason.None {
-			s.Rate.LastBackoff = &event.Backoff{
-				Reason: b.Reason, AtIntervalMS: event.Milliseconds(b.Interval), At: g.wall(b.At).Round(0),
-			}
-		}
-	}
+	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }
 
-// limits are what is known of limits. g.mu must be held.
-func (g *Governor) limits() []event.Limit {
-	ceiling := event.Limit{
-		Kind: control.TokenBucket.String(), Size: event.PerMinute(g.core.Ceiling()), WindowS: 60,
-		Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
+// circuit is the breaker's state.
+func circuit(l *pacing.Pool) string {
+	if state, ok := l.Circuit(); ok {
+		return state.String()
 	}
-	all := []event.Limit{ceiling}
+	return "off"
+}
+
+// resumes is when a cooldown or an open circuit ends; zero when there is none.
+func (g *Governor) resumes(now time.Duration, l *pacing.Pool) (at time.Time) {
+	if until := l.ResumesAt(); until > now {
+		at = g.wall(until).Round(0)
+	}
+	return at
+}
+
+// rate is the pacing; nil while nothing is known of it. g.mu must be held.
+func (g *Governor) rate(l *pacing.Pool) *event.Rate {
+	if !l.Known() {
+		return nil
+	}
+	ceiling := l.Ceiling()
+	if g.set.unbounded {
+		ceiling = 0
+	}
+	r := event.NewRate(l.Interval(), ceiling)
+	if b := l.Belief(); b.Kind != control.Unknown {
+		r.Belief = &event.Belief{Kind: b.Kind.String(), Limit: b.Limit, WindowS: b.Window.Seconds(), Confidence: b.Confidence}
+	}
+	if b := l.LastBackoff(); b.Reason != reason.None {
+		r.LastBackoff = &event.Backoff{
+			Reason: b.Reason, AtIntervalMS: event.Milliseconds(b.Interval), At: g.wall(b.At).Round(0),
+		}
+	}
+	return r
+}
+
+// owned are the limits that the owner set.
+func (g *Governor) owned() (all []event.Limit) {
+	if c := g.core.Ceiling(); !g.set.unbounded {
+		all = append(all, event.Limit{
+			Kind: control.TokenBucket.String(), Size: event.PerMinute(c), WindowS: 60,
+			Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
+		})
+	}
 	if n := g.core.MaxInFlight(); n > 0 {
 		all = append(all, event.Limit{
 			Kind: control.Concurrency.String(), Size: float64(n), Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
 		})
 	}
+	return all
+}
+
+// found appends the limits that were learned or advertised. g.mu must be held.
+func (g *Governor) found(all []event.Limit, pool *pacing.Pool) []event.Limit {
 	var room [8]control.Limit
-	for _, l := range g.core.Limits(room[:0]) {
+	for _, l := range pool.Limits(room[:0]) {
 		one := event.Limit{
 			Kind: l.Kind.String(), Size: l.Size, WindowS: l.Window.Seconds(), Unit: event.UnitRequests,
-			Provenance: event.Learned, Confidence: l.Confidence,
+			Pool: pool.Name(), Provenance: event.Learned, Confidence: l.Confidence,
 		}
 		if l.PerCost {
 			one.Unit = event.UnitCost
 		}
 		if l.Advertised {
-			one.Provenance, one.Pool = event.Advertised, plainName(l.Name)
+			one.Provenance = event.Advertised
+			if one.Pool == "" {
+				one.Pool = plainName(l.Name)
+			}
 		}
 		all = append(all, one)
 	}

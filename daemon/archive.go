@@ -108,6 +108,8 @@ type rate struct {
 	IntervalNS int64     `json:"interval_ns"`
 	RecordedAt time.Time `json:"recorded_at"`
 	State      []byte    `json:"state,omitempty"`
+	// Pools are what was learned of models, by their names.
+	Pools map[string]rate `json:"pools,omitempty"`
 }
 
 func (r rate) learned() control.State {

@@ -79,6 +79,7 @@ const maxRetryAfter = time.Hour
 func governed(name string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
 	c := headway.Config{
 		Name: name, Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
+		Passive:     !p.Pacing.Conservative,
 		NoBreaker:   true, // those of the proxy tell models and paths apart
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
 		MaxRetryAfter: maxRetryAfter,
@@ -102,24 +103,50 @@ func (l *line) pace(p config.Provider, hub *events.Hub) (*headway.Governor, erro
 	if err != nil {
 		return nil, err
 	}
-	if l.pacing != nil && l.pacing.Snapshot().Rate != nil {
-		_ = g.Restore(l.pacing.Learned()) // another law begins again
+	if l.pacing != nil {
+		if l.pacing.Snapshot().Rate != nil {
+			_ = g.Restore(l.pacing.Learned()) // another law begins again
+		}
+		g.RestorePools(l.pacing.LearnedPools())
 	}
 	return g, nil
+}
+
+// learned is what the pacing knows at an instant, of the account and of its models;
+// ok is false when that is nothing.
+func (l *line) learned(now time.Time) (r rate, ok bool) {
+	if l.pacing.Snapshot().Rate != nil {
+		r, ok = rateOf(l.pacing.Learned(), now), true
+	}
+	for name, s := range l.pacing.LearnedPools() {
+		if r.Pools == nil {
+			r.Pools = make(map[string]rate)
+		}
+		r.Pools[name] = rateOf(s, now)
+		r.RecordedAt, ok = now.UTC(), true
+	}
+	return r, ok
 }
 
 // warm starts the pacing from what was learned before the last stop.
 func (l *line) warm(r rate, now time.Time, log *slog.Logger) {
 	err := control.Fresh(r.RecordedAt, now, control.StaleAfter)
 	if err == nil {
-		err = l.pacing.Restore(r.learned())
+		pools := make(map[string]control.State, len(r.Pools))
+		for name, p := range r.Pools {
+			pools[name] = p.learned()
+		}
+		l.pacing.RestorePools(pools)
+		if r.Law != "" { // else only models had limits
+			err = l.pacing.Restore(r.learned())
+		}
 	}
 	if err != nil {
 		log.Info("learned rate not used", slog.String("provider", l.name), slog.Any("reason", err))
 		return
 	}
 	log.Info("learned rate restored", slog.String("provider", l.name),
-		slog.Float64("interval_ms", float64(l.pacing.Learned().Interval)/float64(time.Millisecond)))
+		slog.Float64("interval_ms", float64(l.pacing.Learned().Interval)/float64(time.Millisecond)), slog.Int("models", len(r.Pools)))
 }
 
 // close ends the budget and stores the exact use.

@@ -111,7 +111,13 @@ func pacing(p *config.Provider) string {
 	if p.Pacing == nil {
 		return "not paced"
 	}
-	s := fmt.Sprintf("paced by %s, at most %s", p.Pacing.Law, perSecond(p.Pacing.Ceiling))
+	s := "paced by " + p.Pacing.Law
+	if !p.Pacing.Conservative {
+		s += " once the provider objects"
+	}
+	if p.Pacing.Ceiling > 0 {
+		s += ", at most " + perSecond(p.Pacing.Ceiling)
+	}
 	if p.Pacing.MaxInFlight > 0 {
 		s += fmt.Sprintf(", %d at once", p.Pacing.MaxInFlight)
 	}

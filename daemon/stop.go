@@ -152,11 +152,13 @@ func (d *Daemon) saveRates(now time.Time) error {
 	attempts := map[*line]int64{}
 	for _, s := range d.proxy.Status() {
 		l := d.lines[s.Name]
-		if l == nil || l.pacing == nil || s.Attempts == l.saved || l.pacing.Snapshot().Rate == nil {
+		if l == nil || l.pacing == nil || s.Attempts == l.saved {
 			continue
 		}
-		next.Rates[s.Name] = rateOf(l.pacing.Learned(), now)
-		attempts[l] = s.Attempts
+		if r, ok := l.learned(now); ok {
+			next.Rates[s.Name] = r
+			attempts[l] = s.Attempts
+		}
 	}
 	if len(attempts) == 0 && maps.EqualFunc(next.Unasked, d.stored.Unasked, maps.Equal[map[string]time.Time]) &&
 		maps.EqualFunc(next.Estimates, d.stored.Estimates, maps.Equal[map[string]egress.Estimates]) {

@@ -115,9 +115,9 @@ func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reserv
 }
 
 // share is what the attempt asks the pacing for: among those who wait, a share by its
-// tenant's weight.
+// tenant's weight. Each model has limits of its own.
 func (a *attempt) share() headway.Request {
-	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost}
+	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost, Pool: a.call.log.Model}
 	if q, ok := a.call.up.Approver.(configured); ok {
 		c := q.Config()
 		tenant, ok := c.Tenants[r.Flow]

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/keys"
@@ -315,18 +316,18 @@ func TestCallsSayWhatBoundThem(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		tune  func(t *testing.T, p *egress.Provider)
-		first string // the model of a call before
+		rests time.Duration // for which the provider has asked
 		calls int
 		want  reason.Bound
 	}{
-		{"the owner's ceiling", func(t *testing.T, p *egress.Provider) { p.Pacing = slow(t, time.Second) }, "", 20, reason.BoundCeiling},
+		{"the owner's ceiling", func(t *testing.T, p *egress.Provider) { p.Pacing = slow(t, time.Second) }, 0, 20, reason.BoundCeiling},
 		{"the owner's budget", func(t *testing.T, p *egress.Provider) {
 			c := generous()
 			c.Global = quota.Limits{CallsPerMinute: 12, Burst: 1}
 			p.Approver = newLedger(t, c)
-		}, "", 3, reason.BoundCeiling},
-		{"the provider's Retry-After", func(*testing.T, *egress.Provider) {}, "throttled", 1, reason.BoundCooldown},
-		{"latency", func(_ *testing.T, p *egress.Provider) { p.Roundtripper = late{p.Roundtripper, 2 * time.Second} }, "", 3, reason.BoundLatency},
+		}, 0, 3, reason.BoundCeiling},
+		{"the provider's Retry-After", func(*testing.T, *egress.Provider) {}, time.Second, 1, reason.BoundCooldown},
+		{"latency", func(_ *testing.T, p *egress.Provider) { p.Roundtripper = late{p.Roundtripper, 2 * time.Second} }, 0, 3, reason.BoundLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -335,10 +336,12 @@ func TestCallsSayWhatBoundThem(t *testing.T) {
 					p.MaxWait = time.Minute
 					tt.tune(t, p)
 				})
-				if tt.first != "" {
-					if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody(tt.first, false)); err != nil {
+				if tt.rests > 0 {
+					permit, err := x.pacing.Acquire(t.Context())
+					if err != nil {
 						t.Fatal(err)
 					}
+					permit.Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: tt.rests})
 				}
 				var wg sync.WaitGroup
 				for range tt.calls {

@@ -2,6 +2,7 @@ package egress_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -211,9 +212,12 @@ func TestAThrottleOfTheProviderSlowsThePacingAndPassesUnchanged(t *testing.T) {
 		if err != nil || res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "rate_limit_exceeded") {
 			t.Fatal(res, err, body)
 		}
-		res, body, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+		res, body, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("throttled", false))
 		if err != nil || res.StatusCode != 429 || !strings.Contains(body, "RATE_THROTTLED") || x.quota.back != 0 {
 			t.Errorf("within the provider's cooldown: %v, %v, %s; %d permits given back", res, err, body, x.quota.back)
+		}
+		if res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+			t.Errorf("another model: %v, %v", res, err)
 		}
 		time.Sleep(time.Second)
 		if res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
@@ -300,12 +304,7 @@ func TestARetryAfterIsWaitedForOnce(t *testing.T) {
 			began := time.Now()
 			var got []string
 			next := tripper(func(r *http.Request) (*http.Response, error) {
-				body, _ := io.ReadAll(r.Body)
-				model := "first"
-				if strings.Contains(string(body), `"second"`) {
-					model = "second"
-				}
-				got = append(got, model)
+				got = append(got, r.URL.RawQuery)
 				m := &mirror{status: http.StatusOK, body: "{}"}
 				if len(got) == 1 {
 					m.status, m.header = http.StatusTooManyRequests, http.Header{"Retry-After": {"2"}}
@@ -322,13 +321,13 @@ func TestARetryAfterIsWaitedForOnce(t *testing.T) {
 			})
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("first", false)); err != nil || res.StatusCode != http.StatusOK {
+				if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions?first", chatBody("m", false)); err != nil || res.StatusCode != http.StatusOK {
 					t.Errorf("%+v, %v", res, err)
 				}
 			})
 			if paced {
 				time.Sleep(time.Second)
-				if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("second", false)); err != nil {
+				if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions?second", chatBody("m", false)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -504,9 +503,81 @@ func TestALieAboutTheWaitIsBounded(t *testing.T) {
 		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != http.StatusTooManyRequests {
 			t.Fatalf("%v, %v", res, err)
 		}
-		if s := x.pacing.Snapshot(); s.RetryAt.IsZero() || time.Until(s.RetryAt) > time.Hour {
+		if s := x.pacing.Snapshot().Pools[0]; s.RetryAt.IsZero() || time.Until(s.RetryAt) > time.Hour {
 			t.Errorf("the next call goes at %v, in %v", s.RetryAt, time.Until(s.RetryAt))
 		}
 		x.settled(t)
 	})
+}
+
+// TestOneModelsRefusalsStopNoOther: m1 is refused for 40 s, m2 has no limit. Then both
+// are refused for 40 s, which is the account's.
+func TestOneModelsRefusalsStopNoOther(t *testing.T) {
+	const workers, from, to, whole = 3, 20 * time.Second, time.Minute, 2 * time.Minute
+	run := func(t *testing.T, beside bool, refused func(model string, at time.Duration) bool) (ok, no map[string]int) {
+		ok, no = map[string]int{}, map[string]int{}
+		bubble(t, fmt.Sprint("beside ", beside), func(t *testing.T) {
+			began := time.Now()
+			var mu sync.Mutex
+			next := tripper(func(r *http.Request) (*http.Response, error) {
+				model := r.URL.RawQuery
+				m := &mirror{status: http.StatusOK, body: "{}"}
+				at := time.Since(began)
+				if refused(model, at) {
+					m.status = http.StatusTooManyRequests
+				}
+				if at >= from && at < to {
+					mu.Lock()
+					if m.status == http.StatusOK {
+						ok[model]++
+					} else {
+						no[model]++
+					}
+					mu.Unlock()
+				}
+				time.Sleep(100 * time.Millisecond)
+				return m.RoundTrip(r)
+			})
+			x := newRig(t, provider.OpenAI, next, func(p *egress.Provider, _ *egress.Options) {
+				var err error
+				if p.Pacing, err = headway.New(headway.Config{Name: "p", Passive: true, NoBreaker: true}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			var wg sync.WaitGroup
+			for _, model := range []string{"m1", "m2"} {
+				if model == "m1" && !beside {
+					continue
+				}
+				for range workers {
+					wg.Go(func() {
+						for time.Since(began) < whole {
+							res, _, err := x.ask(t, "POST", "/p/v1/chat/completions?"+model, chatBody(model, false))
+							if err != nil {
+								t.Error(err)
+							} else if res.StatusCode != http.StatusOK {
+								time.Sleep(time.Second)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+		})
+		return ok, no
+	}
+	onlyM1 := func(model string, at time.Duration) bool { return model == "m1" && at >= from && at < to }
+	alone, _ := run(t, false, onlyM1)
+	ok, no := run(t, true, onlyM1)
+	if want := alone["m2"]; want == 0 || float64(ok["m2"]) < 0.98*float64(want) {
+		t.Errorf("%d calls of m2 while m1 was refused, %d without m1", ok["m2"], want)
+	}
+	if no["m1"] > 12 {
+		t.Errorf("m1 was refused %d times in 40 s", no["m1"])
+	}
+	_, no = run(t, true, func(_ string, at time.Duration) bool { return at >= from && at < to })
+	// All that were under way, and then canaries.
+	if n := no["m1"] + no["m2"]; n > 2*workers+12 {
+		t.Errorf("%d refused in 40 s in which nobody was let through", n)
+	}
 }

@@ -48,6 +48,9 @@ type Event struct {
 	Type       Type      `json:"type"`
 	Connection string    `json:"connection,omitempty"`
 	Run        string    `json:"run,omitempty"`
+	// Pool is the part of the connection that the event is about, where that has limits
+	// of its own; empty for the whole.
+	Pool string `json:"pool,omitempty"`
 
 	// Reason is why, where there is one.
 	Reason reason.Reason `json:"reason,omitempty"`
@@ -70,23 +73,23 @@ type Event struct {
 
 // Rate is the state of a connection's pacing.
 type Rate struct {
-	CurrentIntervalMS   float64  `json:"current_interval_ms"`
-	EffectiveRatePerMin float64  `json:"effective_rate_per_min"`
-	CeilingIntervalMS   float64  `json:"ceiling_interval_ms"`
-	CeilingRatePerMin   float64  `json:"ceiling_rate_per_min"`
-	LastBackoff         *Backoff `json:"last_backoff"`
+	CurrentIntervalMS   float64 `json:"current_interval_ms"`
+	EffectiveRatePerMin float64 `json:"effective_rate_per_min"`
+	// CeilingIntervalMS and CeilingRatePerMin are 0 where the owner set none.
+	CeilingIntervalMS float64  `json:"ceiling_interval_ms"`
+	CeilingRatePerMin float64  `json:"ceiling_rate_per_min"`
+	LastBackoff       *Backoff `json:"last_backoff"`
 	// Belief is what the law holds the limit to be; nil when it holds no belief.
 	Belief *Belief `json:"belief,omitempty"`
 }
 
-// NewRate is the rate that an interval and its ceiling stand for.
+// NewRate is the rate that an interval and its ceiling stand for. A ceiling of 0 means that there is none.
 func NewRate(interval, ceiling time.Duration) *Rate {
-	return &Rate{
-		CurrentIntervalMS:   Milliseconds(interval),
-		EffectiveRatePerMin: PerMinute(interval),
-		CeilingIntervalMS:   Milliseconds(ceiling),
-		CeilingRatePerMin:   PerMinute(ceiling),
+	r := &Rate{CurrentIntervalMS: Milliseconds(interval), EffectiveRatePerMin: PerMinute(interval)}
+	if ceiling > 0 {
+		r.CeilingIntervalMS, r.CeilingRatePerMin = Milliseconds(ceiling), PerMinute(ceiling)
 	}
+	return r
 }
 
 // Milliseconds is a duration as events have it.

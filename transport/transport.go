@@ -65,6 +65,11 @@ type Options struct {
 	// limit that counts them. It is asked for each attempt and must not read the
 	// body. Default: 1.
 	Cost func(*http.Request) float64
+	// Pool names what a request shares limits with, such as a group of endpoints: what
+	// is refused in one pool slows no other, unless it is shown that the whole account is
+	// limited. It is asked for each attempt and must not read the body. Names should be
+	// few, and hold no content. Default: "", one limit for all.
+	Pool func(*http.Request) string
 	// Gate is asked when an attempt has its permit and nothing but sending is
 	// left to do; an error stops the request with nothing sent. It must not block.
 	Gate func() error
@@ -307,18 +312,22 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Per
 	if t.o.Cost != nil {
 		cost = t.o.Cost(req)
 	}
+	ask := headway.Request{Cost: cost}
+	if t.o.Pool != nil {
+		ask.Pool = t.o.Pool(req)
+	}
 	if !t.o.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, t.o.Deadline)
 		defer cancel()
 	}
 	if t.o.Waiting == nil {
-		return t.governor.AcquireFor(ctx, headway.Request{Cost: cost})
+		return t.governor.AcquireFor(ctx, ask)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.o.Waiting, cancel)()
-	permit, err := t.governor.AcquireFor(ctx, headway.Request{Cost: cost})
+	permit, err := t.governor.AcquireFor(ctx, ask)
 	if err != nil && t.o.Waiting.Err() != nil && req.Context().Err() == nil {
 		err = &reason.Refusal{Reason: reason.Interrupted}
 	}

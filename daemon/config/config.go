@@ -213,10 +213,15 @@ type UpstreamTLS struct {
 
 // Pacing is how a provider's connection finds its rate.
 type Pacing struct {
-	// Ceiling is the shortest interval between two attempts, 1 µs to 24 h.
-	// Default [DefaultCeiling].
+	// Conservative paces attempts from the first one on. Default: nothing is held back
+	// but by the ceiling until the provider first refuses an attempt or advertises a
+	// limit.
+	Conservative bool
+	// Ceiling is the shortest interval between two attempts, 1 µs to 24 h. Default: 0,
+	// none; with Conservative [DefaultCeiling].
 	Ceiling time.Duration
-	// Initial is the interval before the first response. Default: the ceiling.
+	// Initial is the interval before the first response of one that is conservative, and
+	// the slowest rate that is restored. Default: the ceiling; without Conservative 1 s.
 	Initial time.Duration
 	// Law is the control law. Default control.DefaultLaw.
 	Law string

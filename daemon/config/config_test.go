@@ -42,7 +42,7 @@ func TestLeftOutTakesTheDefaults(t *testing.T) {
 	}
 	if p.Description.Upstream.String() != "https://api.openai.com" || p.MaxWait != 15*time.Second || p.MaxBody != 32<<20 ||
 		p.CallTimeout != 30*time.Minute || p.Retries != 0 || p.Quota != nil || p.RefuseUnknown || p.Key.Given() ||
-		*p.Pacing != (config.Pacing{Ceiling: 10 * time.Millisecond, Initial: 10 * time.Millisecond, Law: "envelope"}) {
+		*p.Pacing != (config.Pacing{Initial: time.Second, Law: "envelope"}) {
 		t.Errorf("got %+v, pacing %+v", p, p.Pacing)
 	}
 }

@@ -320,13 +320,14 @@ func (m section) pacing(p *Provider) {
 	if n != nil && (n.Value == "off" || n.Value == "false") {
 		return
 	}
-	p.Pacing = &Pacing{Ceiling: DefaultCeiling, Law: control.DefaultLaw}
+	p.Pacing = &Pacing{Law: control.DefaultLaw}
 	if n != nil {
 		if n.Kind != configfile.Table {
 			n.Want("off, or a mapping such as {ceiling: 10ms, law: envelope}")
 			return
 		}
 		s := m.below("pacing")
+		configfile.Choice(s.Section, "start", &p.Pacing.Conservative, map[string]bool{"passive": false, "conservative": true}, "passive", "conservative")
 		s.Duration("ceiling", &p.Pacing.Ceiling, time.Microsecond, 24*time.Hour)
 		s.Duration("initial", &p.Pacing.Initial, time.Microsecond, 24*time.Hour)
 		laws := make(map[string]string)
@@ -336,6 +337,12 @@ func (m section) pacing(p *Provider) {
 		configfile.Choice(s.Section, "law", &p.Pacing.Law, laws, slices.Sorted(maps.Keys(laws))...)
 		configfile.Int(s.Section, "max_in_flight", &p.Pacing.MaxInFlight, 0, 100_000)
 		s.Done()
+	}
+	if p.Pacing.Conservative && p.Pacing.Ceiling == 0 {
+		p.Pacing.Ceiling = DefaultCeiling
+	}
+	if !p.Pacing.Conservative && p.Pacing.Initial == 0 {
+		p.Pacing.Initial = control.DefaultInitial
 	}
 	p.Pacing.Initial = max(p.Pacing.Initial, p.Pacing.Ceiling)
 }

@@ -5,9 +5,11 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
@@ -50,7 +52,7 @@ the provider's responses) or learned (by the control law, with a confidence from
 				}
 				for _, s := range rates {
 					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", s.Connection, s.text())
-					writeLimits(cmd.OutOrStdout(), s.Limits)
+					writeLimits(cmd.OutOrStdout(), "  ", s.Limits)
 				}
 				return nil
 			})
@@ -93,7 +95,9 @@ func (s rateStatus) text() string {
 	}
 	text := storedRate(s.Pacing)
 	if s.Rate != nil {
-		text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
+		if s.Rate.CeilingRatePerMin > 0 {
+			text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
+		}
 		if b := s.Rate.LastBackoff; b != nil {
 			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
 		}
@@ -109,11 +113,11 @@ func (s rateStatus) text() string {
 
 // writeLimits lists limits, one a line, in columns. What the provider allows is unknown
 // while none of them is its own.
-func writeLimits(w io.Writer, all []event.Limit) {
+func writeLimits(w io.Writer, indent string, all []event.Limit) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	provider := false
 	for _, l := range all {
-		row := fmt.Sprintf("  %s\t%s\t%s", l.Provenance, l.Kind, limitText(l))
+		row := fmt.Sprintf("%s%s\t%s\t%s", indent, l.Provenance, l.Kind, limitText(l))
 		if l.Provenance != event.Owner {
 			provider = true
 			row += fmt.Sprintf("\tconfidence %.2f", l.Confidence)
@@ -122,7 +126,23 @@ func writeLimits(w io.Writer, all []event.Limit) {
 	}
 	_ = table.Flush()
 	if !provider {
-		_, _ = fmt.Fprintln(w, "  provider's limits unknown")
+		_, _ = fmt.Fprintln(w, indent+"provider's limits unknown")
+	}
+}
+
+// writePools lists the parts of a connection that have limits of their own, of which
+// something is known.
+func writePools(w io.Writer, all []root.PoolSnapshot) {
+	for _, p := range all {
+		if p.Rate == nil && p.RetryAt.IsZero() {
+			continue
+		}
+		text := rateText(p.Rate)
+		if !p.RetryAt.IsZero() {
+			text += fmt.Sprintf(", again in %s", clock(max(0, time.Until(p.RetryAt))))
+		}
+		_, _ = fmt.Fprintf(w, "  %s: %s\n", p.Name, text)
+		writeLimits(w, "    ", p.Limits)
 	}
 }
 

@@ -240,7 +240,7 @@ func eventText(e event.Event) string {
 			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, figure.Count(e.Circuit.Requests), figure.Count(e.Circuit.Retries))
 	case event.CollectionRate:
 		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "slowing down to ", "end": "rate at the end "}[e.Note]
-		text := fmt.Sprintf("%s%s of at most %s", verb, figure.Rate(e.Rate.EffectiveRatePerMin), figure.Rate(e.Rate.CeilingRatePerMin))
+		text := verb + ofCeiling(e.Rate)
 		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
 			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
 		}

@@ -129,7 +129,10 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 			text += fmt.Sprintf(", %s under way, %s waiting", figure.Count(int64(r.Live.InFlight)), figure.Count(int64(r.Live.Waiting)))
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)
-		writeLimits(cmd.OutOrStdout(), r.Limits)
+		writeLimits(cmd.OutOrStdout(), "  ", r.Limits)
+		if r.Live != nil {
+			writePools(cmd.OutOrStdout(), r.Live.Pools)
+		}
 		if r.BoundBy.Total() > 0 {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  calls bound by %s\n", r.BoundBy)
 		}

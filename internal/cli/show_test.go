@@ -11,7 +11,7 @@ import (
 
 func TestLimitsAreShownWithTheirProvenance(t *testing.T) {
 	var b strings.Builder
-	writeLimits(&b, []event.Limit{
+	writeLimits(&b, "  ", []event.Limit{
 		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
 		{Kind: "fixed_window", Size: 40_000, WindowS: 86_400, Unit: event.UnitInputTokens, Pool: "m", Provenance: event.Owner, Confidence: 1},
 		{Kind: "fixed_window", Unit: event.UnitCost, Pool: "tokens", Provenance: event.Advertised, Confidence: 0.5},
@@ -27,7 +27,7 @@ func TestLimitsAreShownWithTheirProvenance(t *testing.T) {
 	}
 	for _, all := range [][]event.Limit{nil, {{Kind: "concurrency", Size: 2, Unit: event.UnitRequests, Provenance: event.Owner}}} {
 		b.Reset()
-		if writeLimits(&b, all); !strings.HasSuffix(b.String(), "  provider's limits unknown\n") {
+		if writeLimits(&b, "  ", all); !strings.HasSuffix(b.String(), "  provider's limits unknown\n") {
 			t.Errorf("of %v is said %q", all, b.String())
 		}
 	}

@@ -87,13 +87,21 @@ func rateText(r *event.Rate) string {
 	if r == nil {
 		return "rate unknown"
 	}
-	s := fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
+	s := ofCeiling(r)
 	if b := r.LastBackoff; b != nil {
 		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
 	} else {
 		s += ", no back-off"
 	}
 	return s + believes(r.Belief)
+}
+
+// ofCeiling is a rate against its ceiling, where there is one.
+func ofCeiling(r *event.Rate) string {
+	if r.CeilingRatePerMin == 0 {
+		return figure.Rate(r.EffectiveRatePerMin)
+	}
+	return fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
 }
 
 // believes says which limit the law has learned; "" if none.

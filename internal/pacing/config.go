@@ -25,6 +25,8 @@ type Config struct {
 	MaxRetryAfter        time.Duration
 	Breaker              breaker.Config
 	NoBreaker            bool
+	Passive              bool
+	MaxPools             int
 	Seed                 uint64
 
 	// Phase is the wall clock at instant 0, as the time since the Unix epoch.
@@ -35,7 +37,12 @@ type Config struct {
 const (
 	DefaultJitterMax     = 150 * time.Millisecond
 	DefaultMaxRetryAfter = 24 * time.Hour
+	DefaultMaxPools      = 256
 )
+
+// noCeiling is the ceiling of a passive start for which the owner set none: nothing is
+// held back for it.
+const noCeiling = time.Nanosecond
 
 // Rules are a [Config] that was checked, with the derived values. They do not
 // change, and can be shared by any number of cores.
@@ -48,11 +55,16 @@ type Rules struct {
 	maxRetryAfter        time.Duration
 	breaker              breaker.Config
 	noBreaker            bool
+	passive              bool
+	maxPools             int
 }
 
 // Resolve checks the configuration and fills in the defaults. The error names the
 // field, its value and its bound.
 func (c Config) Resolve() (*Rules, error) {
+	if c.Passive && c.Ceiling == 0 {
+		c.Ceiling = noCeiling
+	}
 	params, err := control.Params{
 		Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Phase: c.Phase,
 	}.Resolve()
@@ -62,6 +74,7 @@ func (c Config) Resolve() (*Rules, error) {
 	r := &Rules{
 		law: c.Law, params: params, tolerance: max(c.Tolerance, 0), jitterMin: c.JitterMin, jitterMax: max(c.JitterMax, 0),
 		maxInFlight: c.MaxInFlight, maxRetryAfter: c.MaxRetryAfter, noBreaker: c.NoBreaker,
+		passive: c.Passive, maxPools: c.MaxPools,
 	}
 	if r.breaker, err = c.Breaker.Resolve(); err != nil {
 		return nil, err
@@ -73,6 +86,9 @@ func (c Config) Resolve() (*Rules, error) {
 		// Noise longer than the interval would be the interval.
 		r.jitterMax = max(min(DefaultJitterMax, params.Ceiling), c.JitterMin)
 	}
+	if c.MaxPools == 0 {
+		r.maxPools = DefaultMaxPools
+	}
 	if c.MaxRetryAfter == 0 {
 		r.maxRetryAfter = DefaultMaxRetryAfter
 	}
@@ -83,6 +99,8 @@ func (c Config) Resolve() (*Rules, error) {
 		return nil, fmt.Errorf("jitter maximum is %v, must be at least the minimum of %v", r.jitterMax, c.JitterMin)
 	case c.MaxInFlight < 0:
 		return nil, fmt.Errorf("max in flight is %d, must not be negative", c.MaxInFlight)
+	case c.MaxPools < 0:
+		return nil, fmt.Errorf("max pools is %d, must not be negative", c.MaxPools)
 	case c.MaxRetryAfter < 0:
 		return nil, fmt.Errorf("max Retry-After is %v, must not be negative", c.MaxRetryAfter)
 	}

@@ -45,7 +45,7 @@ func TestAdvertisedLimitsAreBounded(t *testing.T) {
 		core := newCore(t, pacing.Config{Law: law})
 		for i := range 100 {
 			at := time.Duration(i) * 10 * sec
-			ticket, d, _ := core.Admit(at, at, 0)
+			ticket, d, _ := core.Admit(at, pacing.Attempt{Ready: at})
 			if !d.OK {
 				t.Fatalf("%s: %+v", law, d)
 			}
@@ -143,7 +143,7 @@ func TestCoreStepByStep(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			core := newCore(t, noJitter(tt.c))
 			for i, s := range tt.steps {
-				ticket, d, _ := core.Admit(s.at, core.Arrive(s.at), 1)
+				ticket, d, _ := core.Admit(s.at, pacing.Attempt{Ready: core.Arrive(s.at), Cost: 1})
 				if d.OK != (s.why == reason.None) || d.Reason != s.why || !d.OK && d.At != s.next {
 					t.Fatalf("step %d at %v: got %+v, want reason %v at %v", i, s.at, d, s.why, s.next)
 				}
@@ -178,8 +178,8 @@ func TestJitterShrinksWithTheCeilingAndIsNeverAFloor(t *testing.T) {
 	}
 	// max(jitter, pacing): a paced attempt pays no jitter on top.
 	core := newCore(t, pacing.Config{Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1, JitterMin: 100 * ms})
-	core.Admit(100*ms, core.Arrive(0), 1)
-	if _, d, _ := core.Admit(200*ms, core.Arrive(100*ms), 1); !d.OK {
+	core.Admit(100*ms, pacing.Attempt{Ready: core.Arrive(0), Cost: 1})
+	if _, d, _ := core.Admit(200*ms, pacing.Attempt{Ready: core.Arrive(100 * ms), Cost: 1}); !d.OK {
 		t.Errorf("jitter was added to pacing: %+v", d)
 	}
 }
@@ -237,7 +237,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 					out = out[1:]
 				}
 			default:
-				ticket, d, _ := core.Admit(now, core.Arrive(now), 1)
+				ticket, d, _ := core.Admit(now, pacing.Attempt{Ready: core.Arrive(now), Cost: 1})
 				if !d.OK {
 					if d.Reason == reason.None {
 						t.Fatal("refused without a reason")
@@ -264,17 +264,17 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 // attempts cost.
 func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
 	core := newCore(t, pacing.Config{Law: "envelope", Ceiling: ms, Initial: ms, JitterMax: -1})
-	ticket, _, _ := core.Admit(0, 0, 400)
+	ticket, _, _ := core.Admit(0, pacing.Attempt{Ready: 0, Cost: 400})
 	core.Settle(10*ms, ticket, pacing.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{
 		{Name: "tokens", PerCost: true, Quota: 1400, Remaining: 1000, Window: time.Minute, Reset: 30 * sec},
 	}})
-	if _, d, _ := core.Admit(sec, sec, 600); !d.OK {
+	if _, d, _ := core.Admit(sec, pacing.Attempt{Ready: sec, Cost: 600}); !d.OK {
 		t.Fatalf("600 of 1000 tokens: %+v", d)
 	}
-	if _, d, _ := core.Admit(2*sec, 2*sec, 600); d.OK || d.At < 30*sec || d.At > 31*sec {
+	if _, d, _ := core.Admit(2*sec, pacing.Attempt{Ready: 2 * sec, Cost: 600}); d.OK || d.At < 30*sec || d.At > 31*sec {
 		t.Errorf("600 of 400 tokens: %+v, want it at the window's end", d)
 	}
-	if _, d, _ := core.Admit(3*sec, 3*sec, 300); !d.OK {
+	if _, d, _ := core.Admit(3*sec, pacing.Attempt{Ready: 3 * sec, Cost: 300}); !d.OK {
 		t.Errorf("300 of 400 tokens: %+v", d)
 	}
 }
@@ -285,7 +285,7 @@ func BenchmarkCore(b *testing.B) {
 	now := time.Duration(0)
 	for b.Loop() {
 		now += time.Microsecond
-		t, d, _ := core.Admit(now, now, 1)
+		t, d, _ := core.Admit(now, pacing.Attempt{Ready: now, Cost: 1})
 		if !d.OK {
 			b.Fatal(d)
 		}

@@ -24,6 +24,9 @@ type Decision struct {
 	Reason reason.Reason
 	// Bound is what the wait stands for; unknown when OK.
 	Bound reason.Bound
+	// Pool is the attempt's pool where only that stands in the way: attempts of other
+	// pools may go.
+	Pool *Pool
 }
 
 // Ticket is an admitted attempt, to be settled exactly once.
@@ -31,6 +34,8 @@ type Ticket struct {
 	sent    time.Duration
 	cost    float64
 	circuit breaker.Ticket
+	pool    *Pool // nil for the account alone
+	place   place
 }
 
 // Sent is the instant of admission.
@@ -38,10 +43,14 @@ func (t Ticket) Sent() time.Duration { return t.sent }
 
 // Effects is what a call changed, beyond its answer.
 type Effects struct {
-	// Circuit is the move of the breaker, if any.
-	Circuit breaker.Transition
-	// Rate says that the change of the rate is worth telling (coalesced).
+	// Circuit is the move of the breaker, if any: that of the pool, or of the account
+	// where CircuitPool is empty.
+	Circuit     breaker.Transition
+	CircuitPool string
+	// Rate says that the change of the rate is worth telling (coalesced): that of the
+	// pool, or of the account where Pool is empty.
 	Rate bool
+	Pool string
 	// Change is what the law did.
 	Change control.Change
 }
@@ -64,6 +73,7 @@ type Outcome struct {
 	Cost       float64
 	Facts      []control.Fact
 	Steady     bool
+	Account    bool
 }
 
 // OutcomeOf is what a response says. Its facts are appended to a slice, which may be

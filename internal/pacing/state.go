@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/breaker"
@@ -9,64 +10,72 @@ import (
 )
 
 // Interval is the current interval.
-func (c *Core) Interval() time.Duration { return c.law.Interval() }
+func (l *Pool) Interval() time.Duration { return l.law.Interval() }
 
 // Belief is what the law holds the limit to be.
-func (c *Core) Belief() control.Belief { return c.law.Belief() }
+func (l *Pool) Belief() control.Belief { return l.law.Belief() }
 
-// InFlight counts attempts that were admitted and not settled.
-func (c *Core) InFlight() int { return int(c.inFlight) }
+// Name is the pool's name; empty for the account.
+func (l *Pool) Name() string { return l.name }
 
 // Learned is what a warm start needs.
-func (c *Core) Learned() control.State { return c.law.State() }
+func (l *Pool) Learned() control.State { return l.law.State() }
 
 // Restore starts from what was learned before, clamped to the ceiling and the
 // initial interval. Call it before the first attempt; an unreadable state is an
-// error and changes nothing.
-func (c *Core) Restore(s control.State) error { return c.law.Restore(s) }
+// error and changes nothing. A limit that was known is gone by at once, whatever the
+// start.
+func (l *Pool) Restore(s control.State) error {
+	if err := l.law.Restore(s); err != nil {
+		return err
+	}
+	l.objected = l.objected || l.law.Belief().Kind != control.Unknown
+	return nil
+}
 
 // Law is the control law's name.
-func (c *Core) Law() string { return c.law.Name() }
+func (l *Pool) Law() string { return l.law.Name() }
 
 // Ceiling is the shortest interval that is ever allowed.
-func (c *Core) Ceiling() time.Duration { return c.set.params.Ceiling }
+func (l *Pool) Ceiling() time.Duration { return l.set.params.Ceiling }
 
-// Answered reports whether a response has come back at all: before, nothing is
-// known of the rate.
-func (c *Core) Answered() bool { return c.answered }
+// Known reports whether anything is known of the rate: a response has come back, and
+// the start was not passive or the provider has objected.
+func (l *Pool) Known() bool { return l.answered && !l.free() }
 
 // LastBackoff is the last time that the rate was cut.
-func (c *Core) LastBackoff() Backoff { return c.backoff }
+func (l *Pool) LastBackoff() Backoff { return l.backoff }
 
 // Circuit is the breaker's state; ok is false without one.
-func (c *Core) Circuit() (state breaker.State, ok bool) {
-	return c.circuit.State(), !c.set.noBreaker
+func (l *Pool) Circuit() (state breaker.State, ok bool) {
+	return l.circuit.State(), !l.set.noBreaker
 }
 
 // ResumesAt is when a cooldown or an open circuit ends, whichever is later.
-func (c *Core) ResumesAt() time.Duration {
-	return max(c.cooldown, c.circuit.ReadyAt(&c.set.breaker))
+func (l *Pool) ResumesAt() time.Duration {
+	return max(l.cooldown, l.circuit.ReadyAt(&l.set.breaker))
 }
 
 // Earliest is when an attempt that came now could go, as far as pacing and cooldown
 // are concerned.
-func (c *Core) Earliest(now time.Duration) Decision {
-	d := c.earliest(now, c.params())
-	d.Bound = c.bound(d.Reason, false)
+func (l *Pool) Earliest(now time.Duration) Decision {
+	d := l.earliest(now, l.params())
+	d.Bound = l.bound(d.Reason, false)
 	return d
 }
 
-// Pressure is what of the provider made a wait for cooldown or pacing so long; none
-// where it had no part in it.
-func (c *Core) Pressure(wait reason.Reason) reason.Reason {
-	switch wait {
+// Pressure is what of the provider made the wait that a decision stands for so long;
+// none where it had no part in it.
+func (c *Core) Pressure(d Decision) reason.Reason {
+	l := c.poolOf(d.Pool)
+	switch d.Reason {
 	case reason.Cooldown:
-		return c.cooldownWhy.Reason()
+		return l.cooldownWhy.Reason()
 	case reason.Pacing:
-		if c.backoff.Reason != reason.None {
-			return c.backoff.Reason
+		if l.backoff.Reason != reason.None {
+			return l.backoff.Reason
 		}
-		return c.pushed.Reason()
+		return l.pushed.Reason()
 	default:
 		return reason.None
 	}
@@ -74,11 +83,40 @@ func (c *Core) Pressure(wait reason.Reason) reason.Reason {
 
 // Burst is how many attempts may go at once when nothing was sent for long, as far as
 // is known, and after how long that is so again.
-func (c *Core) Burst() (attempts float64, after time.Duration) {
-	p := c.params()
+func (l *Pool) Burst() (attempts float64, after time.Duration) {
+	p := l.params()
 	attempts, after = float64(p.Tolerance)/float64(max(p.Interval, 1)), p.Tolerance
-	if b := c.law.Belief(); b.Window > 0 {
+	if b := l.law.Belief(); b.Window > 0 {
 		attempts, after = max(attempts, b.Limit), max(after, b.Window)
 	}
 	return attempts, after
+}
+
+// Limits appends what is known of the provider's limits: those that the law found,
+// and those that responses advertised.
+func (l *Pool) Limits(to []control.Limit) []control.Limit {
+	if law, ok := l.law.(control.Limiter); ok {
+		to = law.Limits(to)
+	} else if b := l.law.Belief(); b.Kind != control.Unknown {
+		to = append(to, control.Limit{Kind: b.Kind, PerCost: b.Kind == control.CostWindow, Size: b.Limit, Window: b.Window, Confidence: b.Confidence})
+	}
+	for _, f := range l.heard {
+		limit := control.Limit{
+			Advertised: true, Name: f.Name, Kind: control.FixedWindow, PerCost: f.PerCost,
+			Size: max(0, f.Quota), Window: max(0, f.Window), Confidence: 1,
+		}
+		switch {
+		case f.InFlight:
+			limit.Kind, limit.Window = control.Concurrency, 0
+		case f.Refills:
+			limit.Kind = control.TokenBucket
+		}
+		known := func(k control.Limit) bool {
+			return k.Advertised && k.Name == limit.Name && k.PerCost == limit.PerCost && (k.Kind == control.Concurrency) == f.InFlight
+		}
+		if !slices.ContainsFunc(to, known) {
+			to = append(to, limit)
+		}
+	}
+	return to
 }

@@ -63,7 +63,7 @@ func (g *governed) admit(now time.Duration, cost float64) (pacing.Ticket, time.D
 	if !g.drawn {
 		g.ready, g.drawn = g.Arrive(now), true
 	}
-	ticket, d, _ := g.Admit(now, g.ready, cost)
+	ticket, d, _ := g.Admit(now, pacing.Attempt{Ready: g.ready, Cost: cost})
 	if d.OK {
 		g.drawn = false
 	}

@@ -1,0 +1,236 @@
+package pacing
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pace"
+	"github.com/headway-go/headway/reason"
+)
+
+// Pool is what attempts are paced by that share limits: all those of an account, or
+// those of one pool of it.
+type Pool struct {
+	set  *Rules
+	name string // of the pool; empty for the account
+	law  control.Law
+
+	gcra     pace.GCRA
+	circuit  breaker.Breaker
+	cooldown time.Duration // no attempt before this
+	backoff  Backoff
+	report   rateReport
+	heard    []control.Fact // the limits that responses advertised
+
+	cooldownWhy reason.Pressure
+	pushed      reason.Pressure // of the last throttle
+	answered    bool            // a response has come back at all
+	objected    bool            // the provider has refused something, or advertised a limit
+
+	blocked blocked
+	turns   turns
+	use     use
+}
+
+func newPool(r *Rules, name string) Pool {
+	law, err := control.New(r.law, &r.params)
+	if err != nil {
+		panic(err) // Resolve has made one already
+	}
+	return Pool{set: r, name: name, law: law}
+}
+
+// free says that nothing is held back but by the owner's ceiling: the start is
+// passive, and the provider has not objected yet.
+func (l *Pool) free() bool { return l.set.passive && !l.objected }
+
+// broken says until when the circuit is open.
+func (l *Pool) broken(now time.Duration) (d Decision, open bool) {
+	if l.set.noBreaker || l.circuit.State() != breaker.Open {
+		return d, false
+	}
+	at := l.circuit.ReadyAt(&l.set.breaker)
+	return Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, now < at
+}
+
+// ask is when an attempt may go that may go at ready, and the schedule by which it is
+// so when it may go now.
+func (l *Pool) ask(now, ready time.Duration, cost float64) (d Decision, p pace.Params) {
+	jitter := ready
+	if l.set.passive {
+		ready = now // who may go at once is not in step with anybody
+	}
+	p = l.params()
+	d = l.earliest(ready, p)
+	held := false
+	if !l.free() {
+		if at := l.law.Hold(now, cost); at > d.At {
+			// A law that waits out what the provider asked for waits for the same reason.
+			if d.At = at; now >= l.cooldown {
+				d.Reason, held = reason.Pacing, true
+			}
+		}
+	}
+	if now < d.At {
+		d.At = max(d.At, jitter)
+		d.Bound = l.bound(d.Reason, held)
+		return d, p
+	}
+	return Decision{OK: true, At: now}, p
+}
+
+// send counts an attempt that [Pool.ask] allowed. Only a clock that stepped back makes
+// it refuse: the instant counts as a later one.
+func (l *Pool) send(now time.Duration, cost float64, p pace.Params) (at time.Duration, ok bool) {
+	if p.Interval > noCeiling {
+		if at, ok = l.gcra.Admit(now, p); !ok {
+			return at, false
+		}
+	}
+	l.law.Sent(now, cost)
+	return now, true
+}
+
+// bound is what a wait stands for. Held says that the law makes it wait beyond its
+// interval.
+func (l *Pool) bound(why reason.Reason, held bool) reason.Bound {
+	switch why {
+	case reason.ConservativeStart:
+		return reason.BoundLearning
+	case reason.Pacing:
+		switch {
+		case !held && (l.free() || l.law.Spacing() <= l.set.params.Ceiling):
+			return reason.BoundCeiling
+		case l.backoff.Reason != reason.None, l.pushed.Reason() != reason.None, l.law.Belief().Kind != control.Unknown:
+			return reason.BoundLimit
+		}
+		return reason.BoundLearning
+	case reason.Cooldown:
+		return reason.BoundCooldown
+	case reason.Jitter:
+		return reason.BoundJitter
+	default:
+		return reason.BoundUnknown
+	}
+}
+
+func (l *Pool) params() pace.Params {
+	p := pace.Params{Interval: l.set.params.Ceiling, Ceiling: l.set.params.Ceiling}
+	if !l.free() {
+		p.Interval = l.law.Spacing()
+	}
+	if l.answered {
+		// Before the first response nothing justifies a burst.
+		p.Tolerance = l.set.tolerance
+	}
+	return p
+}
+
+// earliest is the wait before an attempt: the longest of jitter, cooldown and
+// pacing, never their sum.
+func (l *Pool) earliest(ready time.Duration, p pace.Params) Decision {
+	d := Decision{At: ready, Reason: reason.Jitter}
+	if at := l.gcra.Next(p); at > d.At && p.Interval > noCeiling {
+		d = Decision{At: at, Reason: reason.Pacing}
+		if !l.answered && !l.free() {
+			d.Reason = reason.ConservativeStart
+		}
+	}
+	if l.cooldown > d.At {
+		d = Decision{At: l.cooldown, Reason: reason.Cooldown}
+	}
+	return d
+}
+
+// settle learns how an attempt ended, and reports what that changed. Elsewhere says
+// that a refusal is not this pool's.
+func (l *Pool) settle(now time.Duration, t *Ticket, o Outcome, elsewhere bool) (fx Effects) {
+	if o.Class != reason.Unknown && o.Class != reason.Lost {
+		l.answered = true
+	}
+	class := o.Class
+	o.Steady = o.Steady || l.free() // it was not the law that set the pace
+	if elsewhere {
+		class, o.RetryAfter = reason.Unknown, 0
+	}
+	l.hear(o.Facts)
+	l.objected = l.objected || class.Throttle() || len(l.heard) > 0
+	if o.RetryAfter > 0 && !class.Success() {
+		// Paid once, as a cooldown; the interval learns only that it was a throttle.
+		why := reason.UpstreamPressure
+		if p, ok := class.Pressure(); ok {
+			why = p
+		}
+		l.rest(now+o.RetryAfter, why)
+	}
+	if p, ok := class.Pressure(); ok && class.Throttle() {
+		l.pushed = p
+	}
+	before := l.law.Interval()
+	if !(o.Cost > 0) {
+		o.Cost = t.cost
+	}
+	fx.Change = l.law.Observe(control.Observation{
+		Sent: t.sent, Now: now, Class: class, RetryAfter: o.RetryAfter, Steady: o.Steady,
+		Estimate: t.cost, Cost: o.Cost, Facts: o.Facts,
+	})
+	if fx.Change == control.BackOff {
+		p, _ := class.Pressure()
+		l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
+	}
+	fx.Rate = l.report.due(now, fx.Change, l.law.Interval(), l.set.params.Ceiling)
+	fx.Pool = l.name
+	return fx
+}
+
+// rest lets no attempt go before an instant.
+func (l *Pool) rest(until time.Duration, why reason.Pressure) {
+	if until > l.cooldown {
+		l.cooldown, l.cooldownWhy = until, why
+	}
+}
+
+// health is what a class says of the provider's health. A refusal for rate says
+// nothing: pacing answers it, and a breaker on top would only stop recovery.
+func health(c reason.Class) breaker.Result {
+	switch c {
+	case reason.OK, reason.Rejected:
+		return breaker.Success
+	case reason.Overloaded, reason.Failed, reason.Lost:
+		return breaker.Failure
+	case reason.Unknown, reason.Throttled:
+	}
+	return breaker.Neutral
+}
+
+// maxHeard is how many advertised limits are remembered: more than any provider has.
+const maxHeard = 8
+
+// hear remembers the limits that responses advertised, whatever the law makes of them.
+func (l *Pool) hear(facts []control.Fact) {
+	for i := range facts {
+		f := &facts[i]
+		at := slices.IndexFunc(l.heard, func(h control.Fact) bool {
+			return h.Name == f.Name && h.PerCost == f.PerCost && h.InFlight == f.InFlight
+		})
+		switch {
+		case at < 0 && len(l.heard) == maxHeard:
+			continue
+		case at < 0:
+			l.heard = append(l.heard, *f)
+			at = len(l.heard) - 1
+			l.heard[at].Name = strings.Clone(f.Name) // of a whole header
+		}
+		h := &l.heard[at]
+		h.Refills = f.Refills
+		if f.Quota >= 0 {
+			h.Quota = f.Quota
+		}
+		if f.Window > 0 {
+			h.Window = f.Window
+		}
+	}
+}

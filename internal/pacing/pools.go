@@ -1,0 +1,334 @@
+package pacing
+
+import (
+	"math"
+	"time"
+
+	"github.com/headway-go/headway/control"
+)
+
+// pools are the limits that parts of an account have for themselves, and what tells
+// them from a limit of the whole account.
+//
+// A refusal is first taken for one of the attempt's pool. It is the account's when the
+// response says so, and when attempts of another pool are refused as well while a block
+// stands and nothing comes through. Then what the other pool learned from its refusal
+// is taken back. Once the account has shown a limit, refusals in pools that have shown
+// none are the account's; unless they are all of one pool, though others send as much.
+type pools struct {
+	of    map[string]*Pool
+	known map[string]control.State // of pools that were given up, or restored
+
+	epoch    uint32        // counts the blocks of pools
+	admitted time.Duration // when the newest attempt was sent that came through
+	shared   shared
+}
+
+// blocked is a pool's block: from a refusal until an attempt comes through that was
+// sent after it.
+type blocked struct {
+	on     bool
+	began  time.Duration // when the refused attempt was sent
+	before control.State // what the law had learned until then
+}
+
+// use is how much a pool is used.
+type use struct {
+	last    time.Duration
+	flying  int32
+	epoch   uint32 // of what follows
+	sent    uint32 // attempts since the newest block of any pool
+	refused uint32 // of those
+	shared  float64
+}
+
+// place is where an attempt stands among those of its pool since a block began.
+type place struct{ epoch, order uint32 }
+
+// shared is what speaks for a limit that the whole account has.
+type shared struct {
+	shown  bool
+	before control.State // of the account's law
+	sent   float64       // attempts since it was shown
+	by     *Pool         // whose attempts were refused the last times
+	times  int
+}
+
+// In is the pool of that name, which is made when it is asked for first:
+// with what it had learned before, if that is known. Beyond the bound of pools, the one
+// that was used least recently is given up, but what it learned is kept.
+func (c *Core) In(now time.Duration, name string) *Pool {
+	l := c.of[name]
+	if l == nil {
+		if c.of == nil {
+			c.of = make(map[string]*Pool)
+		}
+		if len(c.of) >= c.set.maxPools {
+			c.giveUp()
+		}
+		made := newPool(c.set, name)
+		l = &made
+		c.of[name] = l
+		if s, ok := c.known[name]; ok {
+			_ = l.Restore(s) // one that cannot be read begins again
+		}
+	}
+	l.use.last = now
+	return l
+}
+
+// Pools calls yield for each pool that is in use, in no order.
+func (c *Core) Pools(yield func(*Pool) bool) {
+	for _, l := range c.of {
+		if !yield(l) {
+			return
+		}
+	}
+}
+
+// keptPools is how many times as many states are kept as there may be pools.
+const keptPools = 16
+
+// giveUp keeps what the pool has learned that was used least recently, and drops it.
+// One with attempts under way, or for which somebody waits, stays.
+func (c *Core) giveUp() {
+	var oldest *Pool
+	for _, l := range c.of {
+		if l.use.flying == 0 && l.turns.waiting == 0 && (oldest == nil || l.use.last < oldest.use.last || l.use.last == oldest.use.last && l.name < oldest.name) {
+			oldest = l
+		}
+	}
+	if oldest == nil {
+		return
+	}
+	delete(c.of, oldest.name)
+	if oldest.Known() {
+		c.keep(oldest.name, oldest.Learned())
+	}
+}
+
+// keep remembers what a pool has learned.
+func (c *Core) keep(name string, s control.State) {
+	if c.known == nil {
+		c.known = make(map[string]control.State)
+	}
+	if _, ok := c.known[name]; !ok && len(c.known) >= keptPools*c.set.maxPools {
+		for other := range c.known { // any
+			delete(c.known, other)
+			break
+		}
+	}
+	c.known[name] = s
+}
+
+// LearnedPools is what a warm start of the pools needs, by their names.
+func (c *Core) LearnedPools() map[string]control.State {
+	if len(c.of)+len(c.known) == 0 {
+		return nil
+	}
+	all := make(map[string]control.State, len(c.of)+len(c.known))
+	for name, s := range c.known {
+		all[name] = s
+	}
+	for name, l := range c.of {
+		if l.Known() {
+			all[name] = l.Learned()
+		}
+	}
+	return all
+}
+
+// RestorePools takes what pools had learned. Each begins with it when it is used first.
+func (c *Core) RestorePools(all map[string]control.State) {
+	for name, s := range all {
+		c.keep(name, s)
+	}
+}
+
+// sent counts an attempt in its pool.
+func (c *Core) sent(t *Ticket) {
+	if c.shared.shown {
+		c.shared.sent++
+	}
+	if t.pool == nil {
+		return
+	}
+	u := &t.pool.use
+	u.flying++
+	if u.epoch != c.epoch {
+		u.epoch, u.sent, u.refused = c.epoch, 0, 0
+	}
+	u.sent++
+	u.shared++
+	t.place = place{u.epoch, u.sent}
+}
+
+// settle has the account and the attempt's pool learn how it ended.
+func (c *Core) settle(now time.Duration, t *Ticket, o Outcome) Effects {
+	p := t.pool
+	if o.Class.Success() {
+		c.admitted = max(c.admitted, t.sent)
+		c.blocked.settled(t)
+	}
+	if p == nil {
+		return c.Pool.settle(now, t, o, false)
+	}
+	p.use.flying--
+	if !o.Class.Throttle() {
+		p.blocked.settled(t)
+		facts := o.Facts
+		o.Facts = nil // of the pool
+		account := c.Pool.settle(now, t, o, false)
+		o.Facts = facts
+		return c.either(account, p.settle(now, t, o, false))
+	}
+	if t.place.epoch == c.epoch && p.use.epoch == c.epoch {
+		p.use.refused++
+	}
+	wide := c.wide(t, &o)
+	if wide {
+		wide = c.whole(now, t)
+	} else if !p.blocked.on {
+		p.blocked = blocked{on: true, began: t.sent, before: p.law.State()}
+		c.epoch++
+	}
+	pool := p.settle(now, t, o, wide)
+	o.Facts = nil
+	return c.either(c.Pool.settle(now, t, o, !wide), pool)
+}
+
+// settled ends a block when an attempt comes through.
+func (b *blocked) settled(t *Ticket) {
+	if b.on && t.sent > b.began {
+		*b = blocked{}
+	}
+}
+
+// either is what both pools changed; a report of the account that is not made now is
+// made with the next.
+func (c *Core) either(account, pool Effects) Effects {
+	if pool.Rate {
+		c.report.owed = c.report.owed || account.Rate
+		return pool
+	}
+	if account.Rate {
+		return account
+	}
+	return pool
+}
+
+// wide says that a refusal is about the whole account.
+func (c *Core) wide(t *Ticket, o *Outcome) bool {
+	switch {
+	case o.Account, c.blocked.on:
+		return true
+	case c.shared.shown && t.pool.law.Belief().Kind == control.Unknown:
+		return true
+	}
+	return c.other(t) != nil
+}
+
+// other is another pool that is blocked, so that this refusal speaks for a limit of the
+// account: nothing came through since that block began, nor of this pool before.
+func (c *Core) other(t *Ticket) *Pool {
+	if t.place.epoch == c.epoch && t.place.order != t.pool.use.refused {
+		return nil // earlier ones are under way, and may come through
+	}
+	for _, l := range c.of {
+		if l != t.pool && l.blocked.on && c.admitted < l.blocked.began {
+			return l
+		}
+	}
+	return nil
+}
+
+// surely is how unlikely it must be that a limit of the account refuses one pool only,
+// and minRefused how often that must have been.
+const surely, minRefused = 0.01, 4
+
+// whole takes a refusal for the account's, and reports whether it is. What pools
+// learned in this block is taken back.
+func (c *Core) whole(now time.Duration, t *Ticket) bool {
+	s := &c.shared
+	if !c.blocked.on {
+		if s.by != t.pool {
+			s.by, s.times = t.pool, 0
+		}
+		s.times++
+		if s.shown && s.times >= minRefused && math.Pow(t.pool.use.shared/max(1, s.sent), float64(s.times)) < surely {
+			c.Pool.forget(s.before)
+			*s = shared{}
+			return false
+		}
+	}
+	if !s.shown {
+		*s = shared{shown: true, before: c.law.State(), by: t.pool, times: 1}
+		for _, l := range c.of {
+			l.use.shared = 0
+		}
+	}
+	began := t.sent
+	for _, l := range c.of {
+		if l.blocked.on && c.admitted < l.blocked.began {
+			began = min(began, l.blocked.began)
+			c.rest(l.cooldown, l.cooldownWhy)
+			l.cooldown = 0
+			l.forget(l.blocked.before)
+		}
+	}
+	if !c.blocked.on {
+		c.blocked = blocked{on: true, began: began}
+	}
+	return true
+}
+
+// forget puts the law back to what it had learned before.
+func (l *Pool) forget(before control.State) {
+	law, err := control.New(l.set.law, &l.set.params)
+	if err != nil {
+		panic(err) // Resolve has made one already
+	}
+	_ = law.Restore(before) // it is its own
+	l.law, l.blocked, l.objected = law, blocked{}, len(l.heard) > 0
+}
+
+// turns are how often those who wait for a pool are served.
+type turns struct {
+	waiting int
+	granted time.Duration // when somebody who waited was served last
+	gap     time.Duration // about the time between two such instants
+}
+
+const (
+	// gapShare is the part that the newest gap has in the mean.
+	gapShare = 16
+	// maxGap is how many times the mean a gap counts at most.
+	maxGap = 4
+)
+
+// Wait counts one who comes to wait, Leave one who waits no longer.
+func (l *Pool) Wait(now time.Duration) {
+	if l.turns.waiting == 0 {
+		l.turns.granted = now
+	}
+	l.turns.waiting++
+}
+
+// Leave is the other half of Wait.
+func (l *Pool) Leave() { l.turns.waiting-- }
+
+// Serve counts the gap between two who waited.
+func (l *Pool) Serve(now time.Duration) {
+	t := &l.turns
+	gap := now - t.granted
+	t.granted = now
+	if t.gap == 0 {
+		t.gap = gap
+		return
+	}
+	// The end of a window, or of a Retry-After, is not what it takes from one to the next.
+	t.gap += (min(gap, maxGap*t.gap) - t.gap) / gapShare
+}
+
+// Gap is about how long it takes from one who waits to the next.
+func (l *Pool) Gap() time.Duration { return max(l.law.Interval(), l.turns.gap) }

@@ -1,0 +1,365 @@
+package pacing_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
+)
+
+// worker sends one attempt after the other in a pool.
+type worker struct {
+	pool string
+	next time.Duration // when it asks, or has its answer
+	out  *pacing.Ticket
+	ok   bool
+}
+
+// tally is what became of a pool's attempts.
+type tally struct {
+	ok, refused int
+	refusedAt   []time.Duration
+	okAt        []time.Duration
+}
+
+const trip = 20 * ms
+
+// drive has the workers send for a time through one core; allows says whether the
+// provider admits an attempt of a pool. Answers take a trip.
+func drive(core *pacing.Core, until time.Duration, allows func(pool string, now time.Duration) pacing.Outcome, workers ...*worker) map[string]*tally {
+	all := map[string]*tally{}
+	outcomes := map[*worker]pacing.Outcome{}
+	for {
+		w := workers[0]
+		for _, o := range workers {
+			if o.next < w.next {
+				w = o
+			}
+		}
+		now := w.next
+		if now >= until {
+			return all
+		}
+		of := all[w.pool]
+		if of == nil {
+			of = &tally{}
+			all[w.pool] = of
+		}
+		if w.out != nil {
+			core.Settle(now, *w.out, outcomes[w])
+			w.out = nil
+			continue
+		}
+		var pool *pacing.Pool
+		if w.pool != "" {
+			pool = core.In(now, w.pool)
+		}
+		ticket, d, _ := core.Admit(now, pacing.Attempt{Ready: now, Pool: pool})
+		if !d.OK {
+			w.next = min(d.At, now+100*ms) // an outcome may change it
+			continue
+		}
+		o := allows(w.pool, now)
+		if outcomes[w] = o; o.Class.Throttle() {
+			of.refused++
+			of.refusedAt = append(of.refusedAt, now)
+		} else {
+			of.ok++
+			of.okAt = append(of.okAt, now)
+		}
+		w.out, w.next = &ticket, now+trip
+	}
+}
+
+// window admits n in each stretch of that length.
+func window(n int, length time.Duration) func(now time.Duration) bool {
+	var at []time.Duration
+	return func(now time.Duration) bool {
+		for len(at) > 0 && at[0] <= now-length {
+			at = at[1:]
+		}
+		if len(at) >= n {
+			return false
+		}
+		at = append(at, now)
+		return true
+	}
+}
+
+var (
+	granted = pacing.Outcome{Class: reason.OK}
+	denied  = pacing.Outcome{Class: reason.Throttled}
+)
+
+func workersOf(pool string, n int) (all []*worker) {
+	for range n {
+		all = append(all, &worker{pool: pool})
+	}
+	return all
+}
+
+// TestOnePoolsRefusalsSlowNoOther: m1 is refused for 40 s; m2 has no limit.
+func TestOnePoolsRefusalsSlowNoOther(t *testing.T) {
+	for _, law := range []string{"envelope", "cycle"} { // the plain one is not so good
+		for _, passive := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s passive %v", law, passive), func(t *testing.T) {
+				c := noJitter(pacing.Config{Law: law, Ceiling: 2 * ms, Initial: 50 * ms, Passive: passive, NoBreaker: true})
+				alone := drive(newCore(t, c), 2*time.Minute, func(string, time.Duration) pacing.Outcome { return granted }, workersOf("m2", 3)...)
+				beside := drive(newCore(t, c), 2*time.Minute, func(pool string, now time.Duration) pacing.Outcome {
+					if pool == "m1" && now > 10*sec && now < 50*sec {
+						return denied
+					}
+					return granted
+				}, append(workersOf("m2", 3), workersOf("m1", 1)...)...)
+				if got, want := within(beside["m2"].okAt, 10*sec, 50*sec), within(alone["m2"].okAt, 10*sec, 50*sec); float64(got) < 0.98*float64(want) {
+					t.Errorf("%d calls of m2 while m1 is refused, %d without m1", got, want)
+				}
+				if n := beside["m1"].refused; n == 0 || n > 12 {
+					t.Errorf("m1 was refused %d times", n)
+				}
+				if n := within(beside["m1"].okAt, 60*sec, 2*time.Minute); n < 5 {
+					t.Errorf("%d calls of m1 after its block", n)
+				}
+			})
+		}
+	}
+}
+
+func within(at []time.Duration, from, to time.Duration) (n int) {
+	for _, a := range at {
+		if a >= from && a < to {
+			n++
+		}
+	}
+	return n
+}
+
+// TestALimitOfTheAccountHoldsAllPools: 100 in any 30 s, for both together.
+func TestALimitOfTheAccountHoldsAllPools(t *testing.T) {
+	for _, passive := range []bool{false, true} {
+		t.Run(fmt.Sprint("passive ", passive), func(t *testing.T) {
+			core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, Passive: passive, NoBreaker: true}))
+			limit := window(100, 30*sec)
+			got := drive(core, 10*time.Minute, func(_ string, now time.Duration) pacing.Outcome {
+				if limit(now) {
+					return granted
+				}
+				return denied
+			}, append(workersOf("m1", 2), workersOf("m2", 2)...)...)
+			first := got["m1"].refusedAt[0]
+			if other := got["m2"].refusedAt; len(other) > 0 {
+				first = max(first, other[0])
+			}
+			if n := within(got["m1"].okAt, first, first+10*sec) + within(got["m2"].okAt, first, first+10*sec); n > 0 {
+				t.Errorf("%d calls in the 10 s after both were refused", n)
+			}
+			refused, ok := got["m1"].refused+got["m2"].refused, got["m1"].ok+got["m2"].ok
+			if refused > 40 || ok < 1600 {
+				t.Errorf("%d calls, %d refused; 2,000 can be had", ok, refused)
+			}
+			if k := core.Belief().Kind; k == control.Unknown {
+				t.Error("nothing is known of the account's limit")
+			}
+			for p := range core.Pools {
+				if k := p.Belief().Kind; k != control.Unknown {
+					t.Errorf("pool %s has learned a limit of its own: %v", p.Name(), p.Belief())
+				}
+			}
+		})
+	}
+}
+
+// TestARefusalThatSaysSoIsTheAccounts: other pools rest with it.
+func TestARefusalThatSaysSoIsTheAccounts(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Passive: true, NoBreaker: true}))
+	a, _, _ := core.Admit(0, pacing.Attempt{Pool: core.In(0, "a")})
+	core.Settle(sec, a, pacing.Outcome{Class: reason.Throttled, RetryAfter: 20 * sec, Account: true})
+	for _, pool := range []string{"a", "b"} {
+		if d := core.Ask(2*sec, pacing.Attempt{Pool: core.In(2*sec, pool)}); d.OK || d.At < 21*sec || d.Pool != nil {
+			t.Errorf("pool %s: %+v, want a wait of the account until 21 s", pool, d)
+		}
+	}
+}
+
+// TestRetryAfterIsThePools: another pool goes on at once.
+func TestRetryAfterIsThePools(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Passive: true, NoBreaker: true}))
+	a, _, _ := core.Admit(0, pacing.Attempt{Pool: core.In(0, "a")})
+	core.Settle(sec, a, pacing.Outcome{Class: reason.Throttled, RetryAfter: 20 * sec})
+	in := core.In(2*sec, "a")
+	if d := core.Ask(2*sec, pacing.Attempt{Pool: in}); d.OK || d.At < 21*sec || d.Pool != in {
+		t.Errorf("pool a: %+v, want a wait of the pool until 21 s", d)
+	}
+	if d := core.Ask(2*sec, pacing.Attempt{Pool: core.In(2*sec, "b")}); !d.OK {
+		t.Errorf("pool b: %+v, want leave", d)
+	}
+	if d := core.Ask(2*sec, pacing.Attempt{}); !d.OK {
+		t.Errorf("the account: %+v, want leave", d)
+	}
+}
+
+// TestCoincidenceIsTakenBack: two pools with limits of their own were refused at the same
+// time once. Later only one of them is: the account is not held for it.
+func TestCoincidenceIsTakenBack(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, NoBreaker: true}))
+	limit := window(20, 20*sec)
+	got := drive(core, 20*time.Minute, func(pool string, now time.Duration) pacing.Outcome {
+		if pool == "m1" && !limit(now) || pool == "m2" && now > 5*sec && now < 6*sec {
+			return denied
+		}
+		return granted
+	}, append(workersOf("m1", 2), workersOf("m2", 2)...)...)
+	if n := within(got["m2"].okAt, 15*time.Minute, 20*time.Minute); n < 5*60*50 {
+		t.Errorf("%d calls of m2 in the last five minutes, of about 100 a second", n)
+	}
+	if n := within(got["m1"].okAt, 15*time.Minute, 20*time.Minute); n < 200 {
+		t.Errorf("%d calls of m1 in the last five minutes, of 300", n)
+	}
+}
+
+func TestPoolsAreBoundedAndRemembered(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{MaxPools: 4, NoBreaker: true, Ceiling: 10 * ms, Initial: sec}))
+	at := time.Duration(0)
+	send := func(pool string, o pacing.Outcome) pacing.Ticket {
+		for {
+			ticket, d, _ := core.Admit(at, pacing.Attempt{Ready: at, Pool: core.In(at, pool)})
+			if d.OK {
+				at += ms
+				core.Settle(at, ticket, o)
+				return ticket
+			}
+			at = max(at+1, d.At)
+		}
+	}
+	for range 9 { // aimd: 100 ms shorter at each
+		send("first", granted)
+	}
+	learned := core.In(at, "first").Interval()
+	if learned != 100*ms {
+		t.Fatalf("learned %v", learned)
+	}
+	for i := range 50 {
+		send(fmt.Sprint(i), granted)
+		n := 0
+		for range core.Pools {
+			n++
+		}
+		if n > 4 {
+			t.Fatalf("%d pools", n)
+		}
+	}
+	if all := core.LearnedPools(); len(all) != 51 || all["first"].Interval != learned {
+		t.Errorf("%d pools are stored, the first with %v, want 51 and %v", len(all), all["first"].Interval, learned)
+	}
+	if got := core.In(at, "first").Interval(); got != learned {
+		t.Errorf("the pool came back with %v, want %v", got, learned)
+	}
+	if n := len(core.LearnedPools()); n != 51 {
+		t.Errorf("%d pools are stored after it came back", n)
+	}
+	fresh := newCore(t, noJitter(pacing.Config{NoBreaker: true, Ceiling: 10 * ms, Initial: sec}))
+	fresh.RestorePools(core.LearnedPools())
+	if got := fresh.In(0, "first").Interval(); got != learned {
+		t.Errorf("after a restart the pool has %v, want %v", got, learned)
+	}
+}
+
+// TestAPoolInUseIsNotGivenUp: it has an attempt under way.
+func TestAPoolInUseIsNotGivenUp(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{MaxPools: 1, Passive: true, NoBreaker: true}))
+	a := core.In(0, "a")
+	ticket, _, _ := core.Admit(0, pacing.Attempt{Pool: a})
+	core.In(sec, "b")
+	if core.In(sec, "a") != a {
+		t.Error("the pool with an attempt under way was given up")
+	}
+	core.Settle(sec, ticket, granted)
+	core.In(2*sec, "c")
+	core.In(3*sec, "d")
+	if core.In(4*sec, "a") == a {
+		t.Error("the idle pool was kept")
+	}
+}
+
+func TestPassiveStart(t *testing.T) {
+	send := func(core *pacing.Core, n int, o pacing.Outcome) (at time.Duration) {
+		for range n {
+			ready := core.Arrive(at)
+			ticket, d, _ := core.Admit(at, pacing.Attempt{Ready: ready})
+			if !d.OK {
+				return d.At - at
+			}
+			core.Settle(at, ticket, o)
+		}
+		return 0
+	}
+	for _, law := range control.Names() {
+		core := newCore(t, pacing.Config{Law: law, Passive: true})
+		if wait := send(core, 1000, granted); wait != 0 {
+			t.Errorf("%s: a wait of %v, though nothing was refused", law, wait)
+		}
+		send(core, 1, denied)
+		if wait := send(core, 1000, granted); wait == 0 {
+			t.Errorf("%s: no wait after a refusal", law)
+		}
+		core = newCore(t, pacing.Config{Law: law, Passive: true})
+		send(core, 1, pacing.Outcome{Class: reason.OK, Facts: []control.Fact{{Name: "a", Quota: 5, Remaining: 4, Window: time.Minute, Reset: time.Minute}}})
+		if wait := send(core, 1000, granted); wait == 0 {
+			t.Errorf("%s: no wait though a limit was advertised", law)
+		}
+		core = newCore(t, pacing.Config{Law: law, Passive: true, Ceiling: 100 * ms, Tolerance: -1})
+		if wait := send(core, 3, granted); wait != 100*ms {
+			t.Errorf("%s: a wait of %v under a ceiling of 100 ms", law, wait)
+		}
+	}
+}
+
+// TestTheCeilingBindsAllPoolsTogether: whatever is refused, and in which pools.
+func TestTheCeilingBindsAllPoolsTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := noJitter(pacing.Config{
+			Law: rapid.SampledFrom(control.Names()).Draw(t, "law"), Ceiling: 50 * ms, Initial: 200 * ms, Tolerance: -1,
+			Passive: rapid.Bool().Draw(t, "passive"), NoBreaker: true, MaxPools: rapid.IntRange(1, 3).Draw(t, "pools"),
+		})
+		core, err := pacing.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, now := time.Duration(math.MinInt64/2), time.Duration(0)
+		var out []pacing.Ticket
+		for range 200 {
+			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "step")) * ms
+			if len(out) > 0 && rapid.Bool().Draw(t, "settle") {
+				o := rapid.SampledFrom([]pacing.Outcome{granted, granted, denied, {Class: reason.Lost}, {Class: reason.Throttled, Account: true, RetryAfter: sec}}).Draw(t, "outcome")
+				core.Settle(now, out[0], o)
+				out = out[1:]
+				continue
+			}
+			var in *pacing.Pool
+			if name := rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "pool"); name != "" {
+				in = core.In(now, name)
+			}
+			ticket, d, _ := core.Admit(now, pacing.Attempt{Ready: now, Pool: in})
+			if !d.OK {
+				if d.At <= now {
+					t.Fatalf("asked to come back at %v, which is not later than %v", d.At, now)
+				}
+				continue
+			}
+			if now-last < 50*ms {
+				t.Fatalf("%v after the attempt before", now-last)
+			}
+			last = now
+			out = append(out, ticket)
+		}
+		if got := core.InFlight(); got != len(out) {
+			t.Fatalf("%d in flight, want %d", got, len(out))
+		}
+	})
+}
