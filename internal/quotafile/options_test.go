@@ -297,14 +297,14 @@ func TestZeroIsNoLimit(t *testing.T) {
 // TestSpreadNeedsALimitByTheMinuteWithoutABurst: any one of them.
 func TestSpreadNeedsALimitByTheMinuteWithoutABurst(t *testing.T) {
 	for limits, binds := range map[string]bool{
-		"calls_per_minute: 60":                                  true,
+		"calls_per_minute: 1":                                   true,
 		"calls_per_minute: 60, burst: 1":                        false,
 		"refill_per_second: 1, burst: 1":                        false,
-		"tokens_per_minute: 60":                                 true,
+		"tokens_per_minute: 1":                                  true,
 		"tokens_per_minute: 60, token_burst: 1":                 false,
-		"input_tokens_per_minute: 60":                           true,
+		"input_tokens_per_minute: 1":                            true,
 		"input_tokens_per_minute: 60, input_token_burst: 1":     false,
-		"output_tokens_per_minute: 60":                          true,
+		"output_tokens_per_minute: 1":                           true,
 		"output_tokens_per_minute: 60, output_token_burst: 1":   false,
 		"calls_per_minute: 60, burst: 1, tokens_per_minute: 60": true,
 		"max_daily_calls: 60":                                   false,
