@@ -108,3 +108,24 @@ func TestADeadlineIsRefusedByTheBudget(t *testing.T) {
 		}
 	})
 }
+
+// Nobody is kept who has been served.
+func TestWhoWasServedWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Options{Config: quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 1}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := g.ApproveWait(t.Context(), quota.Request{Model: "m"}); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(g.waiting) != 0 {
+			t.Errorf("%d wait", len(g.waiting))
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

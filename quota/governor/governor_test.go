@@ -488,6 +488,17 @@ func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
 	})
 }
 
+// What another part of the program refused begins an episode here too, and ends it.
+func TestWhatIsHeldBackElsewhereIsAnEpisode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := listen()
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{}), OnEvent: h.event})
+		g.HoldBack(ask(1), 3*time.Second)
+		time.Sleep(time.Minute)
+		h.want(t, "0s rate:throttle global THROTTLED", "3s rate:resume global")
+	})
+}
+
 func TestNewNamesWhatIsWrong(t *testing.T) {
 	for _, o := range []governor.Options{
 		{Config: oneModel(quota.Limits{CallsPerMinute: -1})},

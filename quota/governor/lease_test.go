@@ -76,6 +76,78 @@ func TestALeaseAheadIsNotOfTheNextDay(t *testing.T) {
 	})
 }
 
+// TestOnlyWhatHasACapIsStoredAhead: tokens without a cap are stored as they are used.
+func TestOnlyWhatHasACapIsStoredAhead(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+	for range 34 {
+		if _, err := g.Approve(ask(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.calls() != 42 || store.tokens() != 3400 {
+		t.Errorf("%d calls and %d tokens are stored, want 42 and 3400", store.calls(), store.tokens())
+	}
+}
+
+// TestWhatIsUsedUpToItsLeaseIsCovered: to the last token.
+func TestWhatIsUsedUpToItsLeaseIsCovered(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: store})
+	for range 9 {
+		if _, err := g.Approve(ask(40)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saves, ahead := store.saves, store.tokens()-9*40
+	if ahead != 90 {
+		t.Fatalf("%d tokens are stored ahead, want a quarter of 360", ahead)
+	}
+	if _, err := g.Approve(ask(ahead)); err != nil || store.saves != saves {
+		t.Errorf("%v, %d more saves", err, store.saves-saves)
+	}
+	if _, err := g.Approve(ask(1)); err != nil || store.saves != saves+1 {
+		t.Errorf("%v, %d more saves, want one", err, store.saves-saves)
+	}
+}
+
+// TestARefundIsStored: while a day is stored exactly, what is given back is saved as soon
+// as something else is, calls and tokens alike.
+func TestARefundIsStored(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400, MaxDailyCalls: 640}), Store: store})
+	d, err := g.Approve(ask(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 10}); err != nil || store.tokens() != 10 || store.calls() != 1 {
+		t.Errorf("%v: %d tokens, %d calls are stored", err, store.tokens(), store.calls())
+	}
+	if d, err = g.Approve(ask(0)); err != nil || store.calls() != 2 {
+		t.Fatal(err, store.calls())
+	}
+	if _, err := g.Cancel(d.Permit); err != nil || store.calls() != 1 {
+		t.Errorf("%v: %d calls are stored after one was given back", err, store.calls())
+	}
+}
+
+// TestNothingIsStoredAfterTheEnd: the store's owner may have closed it.
+func TestNothingIsStoredAfterTheEnd(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: store})
+	d, err := g.Approve(ask(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	saves := store.saves
+	if first, err := g.RecordUsage(d.Permit, quota.Usage{Input: 200}); !first || err != nil || store.saves != saves {
+		t.Errorf("%v, %v, %d more saves", first, err, store.saves-saves)
+	}
+}
+
 // gated is a store whose first save waits.
 type gated struct {
 	memory

@@ -83,6 +83,57 @@ func TestAReservationTellsOfRoom(t *testing.T) {
 	})
 }
 
+// What a caller's queue needs to know to order those who wait in it.
+func TestWhatAReservationSaysOfItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 2})
+		c.Global = quota.Limits{TokensPerMinute: 6000}
+		c.Tenants = map[string]quota.Tenant{"t": {Weight: 3}}
+		g := open(t, governor.Options{Config: c})
+		r, err := g.Reserve(quota.Request{Model: "m", Tenant: "t", InputTokens: 500}, &waker{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // each gives the lock back
+			if r.Tenant() != "t" || r.Weight() != 3 || len(r.Keys()) != 2 {
+				t.Errorf("tenant %s, weight %d, keys %v", r.Tenant(), r.Weight(), r.Keys())
+			}
+			if r.Cost() != 5*time.Second || r.Whole() != time.Minute {
+				t.Errorf("it takes %v of %v, want 5s of tokens in 1m", r.Cost(), r.Whole())
+			}
+			calls := r.Keys()[1]
+			if load := r.Load(calls); load == 0 || r.Serves(calls, 3*load) != time.Second {
+				t.Errorf("three of %d are served in %v, want 1s", load, r.Serves(calls, 3*load))
+			}
+		}
+		r.Leave()
+	})
+}
+
+// Who waits at the quota itself gets what a reservation gives back.
+func TestWhatAReservationGivesBackServesWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 1, Burst: 1}), MaxWait: time.Hour})
+		r := reserve(t, g, &waker{})
+		if _, _, err := r.Reserve(); err != nil {
+			t.Fatal(err)
+		}
+		start, served := time.Now(), make(chan time.Duration)
+		go func() {
+			if _, err := g.ApproveWait(t.Context(), ask(1)); err != nil {
+				t.Error(err)
+			}
+			served <- time.Since(start)
+		}()
+		time.Sleep(time.Second)
+		r.Back()
+		if after := <-served; after != time.Second {
+			t.Errorf("served after %v, want at once", after)
+		}
+		r.Leave()
+	})
+}
+
 func TestAReservationIsGivenBack(t *testing.T) {
 	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 1})})
 	var w waker
