@@ -18,6 +18,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
 )
 
 // unwell is an upstream parts of which fail.
@@ -182,6 +183,9 @@ func TestOnePartThatFailsStopsNoOther(t *testing.T) {
 			var moves []string
 			for _, e := range events {
 				moves = append(moves, e.Connection+" "+e.Circuit.State+": "+e.Note)
+				if e.Reason != reason.CircuitOpen.Reason() || e.Circuit.Trigger == "" {
+					t.Errorf("reason %v, trigger %q", e.Reason, e.Circuit.Trigger)
+				}
 			}
 			note := ": " + c.want.Model + " at " + c.want.Path
 			if want := fmt.Sprint([]string{"p open" + note, "p half_open" + note, "p open" + note}); fmt.Sprint(moves) != want {

@@ -90,7 +90,7 @@ func (c *call) judge(status int) {
 	if status >= http.StatusMultipleChoices {
 		return
 	}
-	at := c.began.Round(0).UTC()
+	at := c.began.UTC()
 	switch c.usage {
 	case injectedNoMore:
 		c.up.injection.note(c.asked.Model, false, at)

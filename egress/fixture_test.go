@@ -161,8 +161,8 @@ func (l *ledger) balanced(t testing.TB) {
 		t.Errorf("%d permits are open, %d ended twice", len(l.open), l.twice)
 	}
 	s := l.Snapshot()
-	if g := s.Global.Ledger; g.Held != 0 || g.Granted != g.Used+g.Refunded || s.Statistics.Open != 0 {
-		t.Errorf("ledger %+v with %d open, want granted = used + refunded and nothing held", g, s.Statistics.Open)
+	if g := s.Global.Ledger; g.Held != 0 || g.Granted != g.Used+g.Refunded || s.Statistics.Open != 0 || s.Statistics.Waiting != 0 {
+		t.Errorf("ledger %+v with %d open and %d waiting, want granted = used + refunded and nothing held", g, s.Statistics.Open, s.Statistics.Waiting)
 	}
 }
 

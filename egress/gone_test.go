@@ -52,7 +52,7 @@ func TestAClientThatGoesAwayCancelsUpstreamAtOnce(t *testing.T) {
 					t.Errorf("%d calls are under way upstream after %v", n, time.Since(left))
 				}
 				c := x.last(t)
-				if c.Ending != egress.ClientGone || c.Reported {
+				if c.Ending != egress.ClientGone || c.Reason != reason.Canceled || c.Reported {
 					t.Errorf("the log is %+v", c)
 				}
 				used, want := x.quota.total(), counted(sim)
@@ -180,7 +180,7 @@ func TestAnEndlessDripEndsWithTheCall(t *testing.T) {
 		}
 		synctest.Wait()
 		x.settled(t)
-		if c := x.last(t); c.Ending != egress.TimedOut {
+		if c := x.last(t); c.Ending != egress.TimedOut || c.Reason != reason.Timeout {
 			t.Errorf("the log is %+v", c)
 		}
 		time.Sleep(time.Minute) // the upstream notices
@@ -203,7 +203,7 @@ func TestAClientThatDoesNotReadIsLetGo(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		x.settled(t)
-		if c := x.last(t); c.Ending != egress.ClientGone || c.Class != reason.OK {
+		if c := x.last(t); c.Ending != egress.ClientGone || c.Class != reason.OK || c.Reason != reason.Canceled {
 			t.Errorf("the log is %+v, want that the client is to blame", c)
 		}
 	})

@@ -96,9 +96,7 @@ func (a *attempt) conclude(report *usage.Report) {
 // what was seen. What the provider refused used none.
 func (a *attempt) use(report *usage.Report) quota.Usage {
 	switch {
-	case !a.call.asked.Metered || !a.sent.Load():
-		return quota.Usage{}
-	case a.status >= http.StatusMultipleChoices:
+	case !a.sent.Load(), a.status >= http.StatusMultipleChoices:
 		return quota.Usage{}
 	case report.Reported:
 		return report.Usage

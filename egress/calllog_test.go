@@ -1,0 +1,316 @@
+package egress_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+)
+
+// usual is an answer with usage.
+const usual = `{"usage":{"prompt_tokens":12,"completion_tokens":100,"total_tokens":112,"prompt_tokens_details":{"cached_tokens":5},"completion_tokens_details":{"reasoning_tokens":7}}}`
+
+// TestTheLogOfACallIsWhole: field by field, and as a line, and in the totals.
+func TestTheLogOfACallIsWhole(t *testing.T) {
+	used := quota.Usage{Input: 12, Cached: 5, Output: 100, Reasoning: 7}
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		want   egress.CallLog
+		total  egress.ProviderStatus
+		line   string
+	}{
+		"answered": {
+			200, usual,
+			egress.CallLog{Status: 200, Ending: egress.Complete, Class: reason.OK, Attempts: 1, Received: int64(len(usual)), Used: used, Reported: true},
+			egress.ProviderStatus{Calls: 1, Attempts: 1, Refused: map[string]int64{}, Tokens: used},
+			`level=DEBUG msg="egress call" provider=p model=gpt-4 key=a tenant=t agent=g status=200 ending=complete class=ok reason=none code="" attempts=1 wait=0s header=0s whole=0s input_tokens=12 output_tokens=100 cached_tokens=5 reasoning_tokens=7 reported=true`,
+		},
+		"throttled": {
+			429, "{}",
+			egress.CallLog{Status: 429, Ending: egress.Complete, Class: reason.Throttled, Attempts: 1, Throttled: 1, Received: 2},
+			egress.ProviderStatus{Calls: 1, Attempts: 1, Throttles: 1, Refused: map[string]int64{}},
+			`status=429 ending=complete class=throttled`,
+		},
+		"failed": {
+			500, "{}",
+			egress.CallLog{Status: 500, Ending: egress.Complete, Class: reason.Failed, Attempts: 1, Received: 2},
+			egress.ProviderStatus{Calls: 1, Attempts: 1, Failures: 1, Refused: map[string]int64{}},
+			`status=500 ending=complete class=failed`,
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			r, secret := ring(t, keys.Key{ID: "a", Tenant: "t"})
+			m := &mirror{status: c.status, body: c.body, header: http.Header{"Content-Type": {"application/json"}}}
+			x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+			began := time.Now()
+			if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("gpt-4", false), "Authorization: Bearer "+secret["a"], "X-Headway-Agent: g"); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			want := c.want
+			want.Began, want.Provider, want.Method, want.Model, want.Budget = began, "p", "POST", "gpt-4", "others"
+			want.KeyID, want.Tenant, want.Agent, want.Law, want.Metered = "a", "t", "g", "aimd", true
+			want.Sent, want.Estimated = int64(len(chatBody("gpt-4", false))), quota.Usage{Input: 15, Output: 200}
+			if diff := cmp.Diff(want, x.last(t), cmpopts.IgnoreFields(egress.CallLog{}, "Estimated")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if e := x.last(t).Estimated; e.Input < 5 || e.Input > 50 || e.Output <= 0 || e.Output > 200 {
+				t.Errorf("estimated %+v", e)
+			}
+			c.total.Name, c.total.API = "p", "openai"
+			if diff := cmp.Diff(c.total, x.proxy.Status()[0], cmpopts.IgnoreFields(egress.ProviderStatus{}, "Pacing", "Limits"), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("totals (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(x.log.text(), c.line) {
+				t.Errorf("no %s in %s", c.line, x.log.text())
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestAClientThatGoesWhileItWaitsLeavesNothing: no place in a queue, no refusal that is
+// counted, no pressure.
+func TestAClientThatGoesWhileItWaitsLeavesNothing(t *testing.T) {
+	for name, tune := range map[string]func(*egress.Provider){
+		"for both":   func(p *egress.Provider) { p.Pacing = slow(t, time.Minute) },
+		"for quota":  func(p *egress.Provider) { p.Pacing = nil },
+		"for pacing": func(p *egress.Provider) { p.Approver, p.Models, p.Pacing = nil, nil, slow(t, time.Minute) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			up := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
+				c := generous()
+				c.Global = quota.Limits{CallsPerMinute: 1}
+				p.Approver, p.MaxWait = newLedger(t, c), time.Hour
+				tune(p)
+			})
+			if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if res, err := x.do(ctx, t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err == nil {
+					_ = res.Body.Close()
+					t.Error("an answer")
+				}
+			})
+			time.Sleep(time.Second)
+			if s := x.proxy.Status()[0]; s.Waiting != 1 || s.InFlight != 1 {
+				t.Errorf("%d wait, %d are in flight", s.Waiting, s.InFlight)
+			}
+			cancel()
+			wg.Wait()
+			synctest.Wait()
+			if n := x.quota.Snapshot().Statistics.Waiting; n != 0 {
+				t.Errorf("%d wait at the quota", n)
+			}
+			if s := x.proxy.Status()[0]; len(s.Refused) != 0 || s.Calls != 2 || s.Attempts != 1 {
+				t.Errorf("status %+v", s)
+			}
+			got := x.calls[1]
+			if got.Status != 499 || got.Ending != egress.ClientGone || got.Reason != reason.Canceled || got.Class != reason.Unknown || got.Wait != time.Second || got.BoundBy.Total() != time.Second {
+				t.Errorf("the log is %+v", got)
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestABodyWithoutALengthIsPassedOnAsItComes: whatever it is.
+func TestABodyWithoutALengthIsPassedOnAsItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		step := make(chan struct{})
+		up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range 2 {
+				_, _ = io.WriteString(w, "part")
+				_ = http.NewResponseController(w).Flush()
+				<-step
+			}
+		}))
+		x := newRig(t, provider.HTTP, up, nil)
+		res, err := x.do(t.Context(), t, "GET", "/p/log", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		part := make([]byte, len("part"))
+		for range 2 {
+			if _, err := io.ReadFull(res.Body, part); err != nil { // or it waits for ever
+				t.Fatal(err)
+			}
+			step <- struct{}{}
+		}
+	})
+}
+
+// TestAPlainAPIIsSentAgainWhereItsBodyIsKnown: what may be sent again is read first, as
+// far as the bound of bodies goes; what has no length is not.
+func TestAPlainAPIIsSentAgainWhereItsBodyIsKnown(t *testing.T) {
+	const most = 1 << 10
+	for name, c := range map[string]struct {
+		size, retries int
+		announced     bool
+		status, sent  int
+	}{
+		"a small body":           {10, 1, true, 200, 2},
+		"one as large as it may": {most, 1, true, 200, 2},
+		"one that is larger":     {most + 1, 1, true, 503, 1},
+		"one without a length":   {10, 1, false, 503, 1},
+		"without retries":        {10, 0, true, 503, 1},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.HTTP, tripper(func(r *http.Request) (*http.Response, error) {
+				m.status = []int{503, 200}[len(m.got)]
+				return m.RoundTrip(r)
+			}), func(p *egress.Provider, _ *egress.Options) { p.Retries, p.MaxBody = c.retries, most })
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/rows", io.LimitReader(zeros{}, int64(c.size)))
+			if c.announced {
+				r.ContentLength = int64(c.size)
+			}
+			w := httptest.NewRecorder()
+			x.proxy.ServeHTTP(w, r)
+			if w.Code != c.status || len(m.got) != c.sent {
+				t.Errorf("status %d after %d attempts, want %d after %d", w.Code, len(m.got), c.status, c.sent)
+			}
+			for _, body := range m.bodies {
+				if len(body) != c.size {
+					t.Errorf("%d bytes were sent", len(body))
+				}
+			}
+			if got := x.last(t); got.Sent != int64(c.size*c.sent) {
+				t.Errorf("the log has %d bytes sent", got.Sent)
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestWhatIsSentAgainTeachesThePacing: also the wait that only the body asks for.
+func TestWhatIsSentAgainTeachesThePacing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		m := &mirror{header: http.Header{"Content-Type": {"application/json"}}}
+		x := newRig(t, provider.Gemini, tripper(func(r *http.Request) (*http.Response, error) {
+			m.status, m.body = 200, "{}"
+			if len(m.got) == 0 {
+				m.status, m.body = 429, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"8s"}]}}`
+			}
+			return m.RoundTrip(r)
+		}), func(p *egress.Provider, _ *egress.Options) { p.Retries, p.MaxWait = 1, time.Minute })
+		chat := chats["gemini"]
+		res, body, err := x.ask(t, "POST", chat.path("m", false), chat.body("m", false))
+		if err != nil || res.StatusCode != 200 || time.Since(began) != 8*time.Second {
+			t.Errorf("%v, %v after %v: %s", res, err, time.Since(began), body)
+		}
+		synctest.Wait()
+		x.settled(t)
+	})
+}
+
+// TestKeysChangeForCallsToCome: nothing else does.
+func TestKeysChangeForCallsToCome(t *testing.T) {
+	x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, nil)
+	one, first := ring(t, keys.Key{ID: "a"})
+	two, second := ring(t, keys.Key{ID: "b"})
+	status := func(key string) int {
+		res, _, err := x.ask(t, "GET", "/p/v1/models", "", "Authorization: Bearer "+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode
+	}
+	for _, c := range []struct {
+		ring                *egress.Keys
+		none, first, second int
+	}{{nil, 200, 200, 200}, {one, 401, 200, 401}, {two, 401, 401, 200}, {nil, 200, 200, 200}} {
+		x.proxy.SetKeys(c.ring)
+		if got := [3]int{status("none"), status(first["a"]), status(second["b"])}; got != [3]int{c.none, c.first, c.second} {
+			t.Errorf("%v, want %v", got, c)
+		}
+	}
+}
+
+// TestProvidersShareATransportUnlessTheyDiffer: one that differs keeps its own over a
+// reload that does not change it.
+func TestProvidersShareATransportUnlessTheyDiffer(t *testing.T) {
+	var dials sync.Map // by server
+	listen := func() *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				n, _ := dials.LoadOrStore(s, new(int))
+				*n.(*int)++
+			}
+		}
+		s.Start()
+		t.Cleanup(s.Close)
+		return s
+	}
+	s := listen()
+	of := func(tune func(*egress.Provider)) egress.Options {
+		d, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := egress.Provider{Name: "p", Description: d}
+		tune(&p)
+		return egress.Options{Providers: []egress.Provider{p}}
+	}
+	trust := &tls.Config{MinVersion: tls.VersionTLS13}
+	plain := func(*egress.Provider) {}
+	own := func(p *egress.Provider) { p.DialTimeout = time.Second }
+	for name, c := range map[string]struct {
+		first, second func(*egress.Provider)
+		dials         int
+	}{
+		"the same":                {plain, plain, 1},
+		"its own":                 {own, own, 1},
+		"its own TLS":             {func(p *egress.Provider) { p.TLS = trust }, func(p *egress.Provider) { p.TLS = trust }, 1},
+		"another TLS":             {func(p *egress.Provider) { p.TLS = trust }, func(p *egress.Provider) { p.TLS = trust.Clone() }, 2},
+		"from all's to its own":   {plain, own, 2},
+		"another dial timeout":    {own, func(p *egress.Provider) { p.DialTimeout = 2 * time.Second }, 2},
+		"another TLS timeout too": {own, func(p *egress.Provider) { p.DialTimeout, p.TLSTimeout = time.Second, time.Second }, 2},
+	} {
+		proxy, err := egress.New(of(c.first))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dials.Clear()
+		for range 2 {
+			w := httptest.NewRecorder()
+			proxy.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/p/x", nil))
+			if w.Code != 200 {
+				t.Fatalf("%s: %d %s", name, w.Code, w.Body)
+			}
+			if err := proxy.Replace(of(c.second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, ok := dials.Load(s); !ok || *n.(*int) != c.dials {
+			t.Errorf("%s: %v connections, want %d", name, n, c.dials)
+		}
+		if err := proxy.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
