@@ -241,7 +241,7 @@ func TestWhichModelsTakeToBeAsked(t *testing.T) {
 		t.Errorf("%d models are known, want %d", len(j.takes), maxInjected)
 	}
 	if j.note("one more", false, at); len(j.takes) != 1 || len(j.refused) != 1 {
-		t.Errorf("%d models are known and %d refused, want that it begins anew", len(j.takes), len(j.refused))
+		t.Errorf("%d models are known and %d refused, want that it begins from the start", len(j.takes), len(j.refused))
 	}
 }
 
