@@ -140,7 +140,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	l := c.poolOf(t.pool)
 	var circuit breaker.Transition
 	if !c.set.noBreaker {
-		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, health(o.Class))
+		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(o.Class))
 	}
 	fx := c.settle(now, &t, o)
 	fx.Circuit, fx.CircuitPool = circuit, l.name

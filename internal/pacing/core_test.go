@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
@@ -37,6 +38,45 @@ func noJitter(c pacing.Config) pacing.Config {
 		c.Law = "aimd" // its arithmetic is known
 	}
 	return c
+}
+
+// TestRefusalsForLoadThatWereUnderWayTogetherAreOne: a limit on attempts under way
+// that is answered with 503 does not open the circuit.
+func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: ms, Initial: ms}))
+	send := func(at time.Duration) pacing.Ticket {
+		t.Helper()
+		ticket, d, _ := core.Admit(at, at, 1)
+		if !d.OK {
+			t.Fatalf("at %v: %+v", at, d)
+		}
+		return ticket
+	}
+	core.Settle(sec, send(0), pacing.Outcome{Class: reason.OK})
+	var tickets []pacing.Ticket
+	for i := range 10 {
+		tickets = append(tickets, send(2*sec+time.Duration(i)*10*ms))
+	}
+	for i, ticket := range tickets {
+		fx := core.Settle(3*sec+time.Duration(i)*ms, ticket, pacing.Outcome{Class: reason.Overloaded})
+		if fx.Circuit.Moved() {
+			t.Fatalf("refusal %d: %+v", i, fx.Circuit)
+		}
+	}
+	// Canaries that are refused one after another are a provider that is away.
+	now, opened := 4*sec, false
+	for range 8 {
+		d := core.Ask(now, now, 1)
+		now = max(now, d.At)
+		fx := core.Settle(now+ms, send(now), pacing.Outcome{Class: reason.Overloaded})
+		if opened = fx.Circuit.To == breaker.Open; opened {
+			break
+		}
+		now += 2 * ms
+	}
+	if !opened {
+		t.Error("eight refused canaries did not open the circuit")
+	}
 }
 
 // TestAdvertisedLimitsAreBounded: a provider that names ever new ones fills nothing up.

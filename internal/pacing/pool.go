@@ -195,16 +195,28 @@ func (l *Pool) rest(until time.Duration, why reason.Pressure) {
 
 // health is what a class says of the provider's health. A refusal for rate says
 // nothing: pacing answers it, and a breaker on top would only stop recovery.
-func health(c reason.Class) breaker.Result {
+//
+// Nor does one for load while the law waits after a refusal: what was under way then
+// meets the same, and a limit on attempts under way that is answered with 503 would
+// open the circuit each time.
+func (l *Pool) health(c reason.Class) breaker.Result {
 	switch c {
 	case reason.OK, reason.Rejected:
 		return breaker.Success
-	case reason.Overloaded, reason.Failed, reason.Lost:
+	case reason.Overloaded:
+		if w, ok := l.law.(waiter); ok && w.Waiting() {
+			return breaker.Neutral
+		}
+		return breaker.Failure
+	case reason.Failed, reason.Lost:
 		return breaker.Failure
 	case reason.Unknown, reason.Throttled:
 	}
 	return breaker.Neutral
 }
+
+// waiter is a law that lets nothing go for a while after a refusal.
+type waiter interface{ Waiting() bool }
 
 // maxHeard is how many advertised limits are remembered: more than any provider has.
 const maxHeard = 8

@@ -54,11 +54,19 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	if b.wait > hurryUntil/3 && !b.punished {
 		growth = canaryGrowth
 	}
-	low := max(firstCanary, time.Duration(growth*float64(b.wait)), penalty)
+	low := time.Duration(growth * float64(b.wait))
+	switch {
+	case b.punished:
+	case b.wait >= penaltyLongest:
+		low = max(farAway, (now-b.began)/8) // no penalty is that long: a canary costs little
+	default:
+		low = min(low, penaltyLongest)
+	}
+	low = max(firstCanary, low, penalty)
 	high := 2 * low
 	best, sooner := high, low
 	if low > farAway {
-		sooner = low * 3 / 5
+		sooner = max(low*3/5, min(b.wait*11/10, low))
 	}
 	try := func(at time.Duration) {
 		if w := at - now; w >= sooner && w >= penalty && w < best {
@@ -69,9 +77,10 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		if b.punished {
 			break
 		}
-		try(from + u + trip)
-		try(b.began + u + trip)
-		try(now + u - (now+phase)%u + trip)
+		late := trip + u/500 // the first attempts of a window are few
+		try(from + u + late)
+		try(b.began + u + late)
+		try(b.began + u - (b.began+phase)%u + late)
 	}
 	if foretold > now {
 		try(foretold)

@@ -11,6 +11,12 @@ func (l *Law) ended(v view) {
 	took := b.release - b.noticed
 	l.quietFrom, l.quietFor = v.now, took
 	r := l.rate()
+	if b.outage && !b.long() && b.refusals == 1 {
+		l.blips++
+	}
+	if b.long() {
+		l.silence = b.release - b.lastRefused
+	}
 	if b.outage || b.explained && !b.long() {
 		if r != nil {
 			r.void(v.now)
@@ -66,7 +72,7 @@ func (l *Law) ended(v view) {
 			}
 			r.ended(v, b.release)
 			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
-				r.punished(v.now, pace, keep, l.penalty.length)
+				r.punished(v.now, pace*keep, pace, l.penalty.length)
 			}
 		}
 	}
@@ -134,7 +140,7 @@ func (l *Law) unexplained(v view, b *block) {
 func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
-		l.penalty.length = took
+		l.penalty.length = b.release - b.lastRefused
 	}
 	open := (b.began - l.freed).Seconds()
 	n := v.h.until(attempts, b.began) - v.h.until(attempts, l.freed-1)
@@ -149,7 +155,11 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 		l.hold(r)
 	}
 	if b.blamed < 0 {
-		r.punished(v.now, pace, l.penalty.keep(), l.penalty.length)
+		high := pace
+		if b.ramping {
+			high = max(pace, b.pace) // it grew all the time: the mean says little
+		}
+		r.punished(v.now, pace*l.penalty.keep(), high, l.penalty.length)
 	}
 }
 
@@ -161,7 +171,8 @@ func (l *Law) outgrown(v view, i int, w *window) {
 	if l.rate() == nil {
 		now := w.size[attempts] / w.length(v.now).Seconds()
 		r := newRate(v.now, now, max(min(w.pace, 1.2*w.size[attempts]/(3*w.floor).Seconds()), 1.5*now))
-		r.price = fullPrice
+		r.costs(l.silence)
+		r.plan(v.now)
 		l.hold(r)
 	}
 }

@@ -64,10 +64,12 @@ type Law struct {
 	freed     time.Duration // the last release of a long block
 	quietFrom time.Duration // the last release, and how long its block was
 	quietFor  time.Duration
-	limited   bool // 429 is how this provider refuses
-	waits     bool // its refusals carry a wait
-	misses    int  // windows that were refuted
-	crowds    int  // refusals that were weighed for a limit on attempts under way
+	limited   bool          // 429 is how this provider refuses
+	waits     bool          // its refusals carry a wait
+	misses    int           // windows that were refuted
+	blips     int           // outages that were over at the first canary
+	silence   time.Duration // without a canary that ended the last long block
+	crowds    int           // refusals that were weighed for a limit on attempts under way
 	shown     time.Duration
 }
 
@@ -89,6 +91,9 @@ func (l *Law) view() view {
 
 // Answered reports whether any response has come back.
 func (l *Law) Answered() bool { return l.state != starting }
+
+// Waiting reports whether nothing goes since a refusal, until the next canary.
+func (l *Law) Waiting() bool { return l.state == waiting }
 
 // Interval is the sustained interval.
 func (l *Law) Interval() time.Duration { return l.shown }
@@ -289,9 +294,10 @@ func (l *Law) blocked(f refusal) {
 }
 
 // outage says that a refusal is a provider's in trouble: it is not how this one
-// refuses, or it had just named enough that is left.
+// refuses, or it had just named enough that is left; and outages are not mostly over
+// at the first canary.
 func (l *Law) outage(f refusal) bool {
-	return !f.limited && f.wait == 0 && (l.limited || l.waits || l.plenty())
+	return !f.limited && f.wait == 0 && (l.limited || l.waits || l.plenty()) && l.blips < maxBlips
 }
 
 // pace is how many attempts a second went before an instant.
@@ -326,14 +332,28 @@ func (l *Law) plan(f refusal) {
 	if b.exact {
 		b.wait = f.wait + trip
 	} else {
-		b.wait = b.next(l.clock, trip, foretold, l.freed, l.cfg.Phase, max(l.penalty.wait(), time.Duration(min(1, l.misses))*suspectedPenalty))
+		b.wait = b.next(l.clock, trip, foretold, l.freed, l.cfg.Phase, l.penaltyWait())
 	}
 	if !f.limited && f.wait == 0 {
-		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/4)) // it may be an outage
+		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
 	}
 	b.wait = max(b.wait, f.wait+trip)
 	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
+}
+
+// penaltyWait is how long a canary waits for the sake of a penalty. Of one that is
+// only suspected the first comes early: it costs one refusal to be wrong.
+func (l *Law) penaltyWait() time.Duration {
+	switch {
+	case l.penalty.on():
+		return l.penalty.wait()
+	case l.misses == 0:
+		return 0
+	case l.block.refusals == 1:
+		return min(l.silence, suspectedPenalty)
+	}
+	return l.silence
 }
 
 // show brings the shown interval up to date; only a success shortens it.

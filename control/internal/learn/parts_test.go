@@ -178,6 +178,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"the first after a second", block{refusals: 1}, 0, sec},
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
+		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute}, 0, 330 * sec},
+		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {
@@ -197,6 +199,65 @@ func TestAPenaltyEndsAfterTwoShortBlocks(t *testing.T) {
 		if p.ended(tt.took, 1); p.on() != tt.on {
 			t.Errorf("block %d of %v: on %v", i, tt.took, p.on())
 		}
+	}
+}
+
+func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		known    time.Duration
+		misses   int
+		refusals int
+		want     time.Duration
+	}{
+		{"nothing speaks for a penalty", 0, 0, 1, 0},
+		{"suspected: the first canary comes early", 0, 1, 1, suspectedPenalty},
+		{"then after the silence that ended the last long block", 0, 1, 2, 5 * time.Minute},
+		{"known: at its end", time.Minute, 1, 1, 66 * sec},
+	} {
+		l := &Law{misses: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals}}
+		if got := l.penaltyWait(); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.h = *sentEvenly(100*sec, sec, 100)
+	l.clock = 1000 * sec
+	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
+	l.penalize(l.view(), 900*sec, 0)
+	if l.penalty.length != 400*sec {
+		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
+	}
+	// All that while it grew: the limit is anywhere from the mean to the last pace.
+	if r := l.rate(); r.low > 1 || r.high != 4 || r.price < 400 || r.price > 1600 {
+		t.Errorf("from %.3g to %.3g a second at %.0f attempts", r.low, r.high, r.price)
+	}
+}
+
+func TestAnOutageIsNotMostlyOverAtTheFirstCanary(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: 100 * ms, Slowest: time.Hour})
+	now := time.Duration(0)
+	var last bool
+	for i := range 6 * maxBlips {
+		now = max(now+sec, l.Hold(now, 1))
+		l.Sent(now, 1)
+		l.Advertise(now, now+ms, i%2 == 1, 0, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: 50, Window: -1, Reset: sec})
+		o := Outcome{Sent: now, Now: now + ms, Class: Admitted, Estimate: 1, Cost: 1}
+		if i%2 == 1 {
+			o.Class = Overloaded // though there is room
+		}
+		l.Observe(o)
+		if o.Class == Overloaded {
+			if last = l.block.outage; i == 1 && !last {
+				t.Fatal("the first is no outage")
+			}
+		}
+	}
+	if last || l.rate() == nil {
+		t.Errorf("the last is an outage: %v; a rate is held: %v", last, l.rate() != nil)
 	}
 }
 

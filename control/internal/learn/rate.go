@@ -202,11 +202,17 @@ func (r *rate) ended(v view, released time.Duration) {
 
 // punished starts again under a penalty: refusals are dear, and what was not let
 // through was not the limit's doing.
-func (r *rate) punished(now time.Duration, pace, keep float64, length time.Duration) {
-	r.low, r.high, r.carried = max(slowest, pace*keep), max(slowest, pace), 0
-	r.price = max(fullPrice, length.Seconds()*pace)
+func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
+	r.low, r.high, r.carried = max(slowest, low), max(slowest, high), 0
+	r.costs(length)
 	r.released, r.count, r.refused = now, 1, 0
 	r.plan(now)
+}
+
+// costs is the price of a refusal that is followed by so long a block: what could
+// have been sent meanwhile.
+func (r *rate) costs(length time.Duration) {
+	r.price = max(fullPrice, min(length, penaltyLongest).Seconds()*math.Sqrt(r.low*r.high))
 }
 
 // void forgets the present cycle: something else blocked.

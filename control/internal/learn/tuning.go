@@ -97,7 +97,9 @@ const (
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
 	// For longer waits than this a usual instant may come somewhat sooner.
-	farAway                    = 5 * time.Minute
+	farAway = 5 * time.Minute
+	// What canaries lengthen is hardly ever longer than this.
+	penaltyLongest             = 15 * time.Minute
 	maxSilence                 = 24 * time.Hour
 	maxUnsure                  = time.Minute // where it may be an outage
 	outageFirst, outageLongest = time.Second, 30 * time.Second
@@ -115,6 +117,9 @@ const (
 	penaltySlack = 1.1
 	// The first canary goes after this once a block was found to be no window's.
 	suspectedPenalty = 20 * time.Second
+
+	// So many outages that were over at the first canary are how a limit is refused.
+	maxBlips = 3
 
 	maxLimits = 4
 )
