@@ -46,7 +46,7 @@ func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: ms, Initial: ms}))
 	send := func(at time.Duration) pacing.Ticket {
 		t.Helper()
-		ticket, d, _ := core.Admit(at, at, 1)
+		ticket, d, _ := core.Admit(at, pacing.Attempt{Ready: at, Cost: 1})
 		if !d.OK {
 			t.Fatalf("at %v: %+v", at, d)
 		}
@@ -66,7 +66,7 @@ func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
 	// Canaries that are refused one after another are a provider that is away.
 	now, opened := 4*sec, false
 	for range 8 {
-		d := core.Ask(now, now, 1)
+		d := core.Ask(now, pacing.Attempt{Ready: now, Cost: 1})
 		now = max(now, d.At)
 		fx := core.Settle(now+ms, send(now), pacing.Outcome{Class: reason.Overloaded})
 		if opened = fx.Circuit.To == breaker.Open; opened {
