@@ -91,6 +91,15 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	return min(best, maxSilence)
 }
 
+// apart is how much later a canary goes where the one before was refused: clients that
+// do not know of each other, and were refused together, would go on to be refused
+// together. It is as good as random from one nanosecond to the next.
+func (b *block) apart(now time.Duration) time.Duration {
+	x := uint64(now) * 0x9e3779b97f4a7c15
+	x ^= x >> 32
+	return time.Duration(float64(b.wait) * canaryApart * float64(x&0xffff) / 0x10000)
+}
+
 // penalty is that blocks last longer than any limit explains.
 type penalty struct {
 	length time.Duration // 0 means none

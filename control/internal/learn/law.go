@@ -283,7 +283,7 @@ func (l *Law) blocked(f refusal) {
 	if l.block.ramping {
 		most = maxEvidence / 2 // everything grew at once
 	}
-	if r := l.rate(); r != nil && r.steep() {
+	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.misses == 0 {
 		most = 0 // more are under way because it goes faster
 	}
 	l.crowd.refused(f.others, most)
@@ -338,6 +338,9 @@ func (l *Law) plan(f refusal) {
 		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
 	}
 	b.wait = max(b.wait, f.wait+trip)
+	if b.refusals > 1 && !b.outage {
+		b.wait += b.apart(l.clock)
+	}
 	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
 }

@@ -115,8 +115,8 @@ func (r *rate) refine() {
 	}
 }
 
-// steep says that the pace has grown much over the last attempts.
-func (r *rate) steep() bool { return r.pace() > steepness*r.paceAt(max(0, r.since-carrier)) }
+// steep says that the pace has grown much in this climb.
+func (r *rate) steep() bool { return r.pace() > steepness*r.low }
 
 // compare finds out what foretells refusals better: the pace of the last one, as
 // where there is no burst, or the mean rate of the cycle.

@@ -66,3 +66,18 @@ func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
 		t.Error("from 10 to 10.2 a second is steep")
 	}
 }
+
+func TestClientsThatWereRefusedTogetherGoApart(t *testing.T) {
+	b := block{wait: 10 * sec}
+	seen := make(map[time.Duration]bool)
+	for i := range 8 {
+		d := b.apart(time.Minute + time.Duration(i)*ms)
+		if d < 0 || d > b.wait/4 {
+			t.Errorf("%v later, must be at most a quarter of %v", d, b.wait)
+		}
+		seen[d.Round(b.wait/100)] = true
+	}
+	if len(seen) < 6 {
+		t.Errorf("8 clients go at %d instants", len(seen))
+	}
+}

@@ -38,9 +38,9 @@ const (
 	// down is within these.
 	tooEarly, confirms = 0.25, 0.6
 	minStep, maxStep   = 0.0125, 1.4
-	// While the pace grows by more than this in a carrier's attempts, more are under
+	// When the pace has grown by more than this in a climb, more are under
 	// way because of that.
-	steepness = 1.15
+	steepness = 1.05
 	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
 	// in fewer where the bracket stands on few.
 	beyond, maxBeyond, minBeyond = 0.02, 25.0, 30.0
@@ -96,6 +96,8 @@ const (
 	firstCanary               = time.Second
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
+	// Where one was refused the next goes later by up to this part of the wait.
+	canaryApart = 0.25
 	// For longer waits than this a usual instant may come somewhat sooner.
 	farAway = 5 * time.Minute
 	// What canaries lengthen is hardly ever longer than this.
