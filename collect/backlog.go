@@ -112,7 +112,7 @@ func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Ga
 			return nil
 		}
 		page, err := r.list(ctx, connector.ListRequest{Stream: s.Name, Cursor: g.Cursor, Since: g.Since})
-		if err != nil && g.Cursor != "" && !restarted && cursorRefused(err) {
+		if g.Cursor != "" && !restarted && cursorRefused(err) {
 			g.Cursor, trail, restarted = "", connector.Trail{}, true
 			continue
 		}

@@ -195,6 +195,7 @@ func TestWhichListsAreAskedForAgain(t *testing.T) {
 	}{
 		{"no page", bad(func(*connector.Failure) {}), true},
 		{"an empty one", bad(func(f *connector.Failure) { f.Status = 204 }), true},
+		{"an odd success", bad(func(f *connector.Failure) { f.Status = 299 }), true},
 		{"an error's page", bad(func(f *connector.Failure) { f.Status = 404 }), false},
 		{"another reason", bad(func(f *connector.Failure) { f.Reason = reason.ServerError }), false},
 		{"one that stays as it is", bad(func(f *connector.Failure) { f.Class = reason.Rejected }), false},

@@ -58,7 +58,7 @@ func garbled(err error) bool {
 func (r *execution) unlisted(ctx context.Context, l *Lane, err error) *stop {
 	s := r.refusedFor(ctx, err)
 	first := l.Kind == Catchup && !l.Done && l.Pages == 0
-	if s.err != nil && garbled(err) && !first {
+	if garbled(err) && !first {
 		return &stop{why: s.why, retryAt: s.retryAt, cause: s.err}
 	}
 	return s

@@ -1,13 +1,16 @@
 package collect
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
@@ -177,5 +180,90 @@ func TestADetailOfWhatIsNotListedFailsAlone(t *testing.T) {
 	gone := connector.Failure{Reason: reason.NotFound, Class: reason.Unknown, Method: "GET", Attempts: 1, Err: other}
 	if f, ok := errors.AsType[*connector.Failure](of("", other)); !ok || *f != gone {
 		t.Errorf("an error of the connector: %+v, want %+v", f, gone)
+	}
+}
+
+func TestWhatOfAPageIsCommitted(t *testing.T) {
+	record := func(key string) []connector.Record { return []connector.Record{{Key: key, Data: []byte(`1`)}} }
+	children := children{last: map[string]digest{"m": {}}}
+	page := connector.Page{
+		Items: []connector.Item{
+			{Key: "same", Fingerprint: "f"}, {Key: "owed", Fingerprint: "f"}, {Key: "changed", Fingerprint: "g"},
+			{Key: "new", Fingerprint: "f"}, {Key: "failed", Fingerprint: "f"},
+		},
+		Unread: []connector.Unread{{ID: "x7", Position: 6, Problem: "two keys"}, {Position: 7, Problem: "no key"}},
+	}
+	known := func() map[string]KnownItem {
+		return map[string]KnownItem{
+			"same": {Key: "same", Fingerprint: "f"}, "owed": {Key: "owed", Fingerprint: "f", Owed: true, Children: children.encode()},
+			"changed": {Key: "changed", Fingerprint: "f", Owed: true},
+		}
+	}
+	entry := func(key, last string) Gap {
+		return Gap{GapKey: GapKey{"docs", key}, Connection: "bench", Parent: "docs", Reason: reason.InvalidResponse, Status: GapTerminal, Attempts: 1, LastError: last}
+	}
+	unread := []Gap{entry("record x7", "page 3, record 6: two keys"), entry("page 3, record 7", "page 3, record 7: no key")}
+	lane := &Lane{Stream: "docs", Kind: Catchup, Done: true, Pages: 3}
+	detailed := map[string]any{
+		"owed": record("m"), "changed": record("m"), "new": record("m"),
+		"failed": &connector.Failure{Reason: reason.ServerError, Status: 500, Attempts: 1, Class: reason.Failed},
+	}
+	m := children
+	m.last = map[string]digest{"m": sum([]byte(`1`))}
+	for _, tt := range []struct {
+		name    string
+		details string
+		kept    []string
+		want    Commit
+		counted Progress
+	}{
+		{
+			name: "of a list that has all there is", kept: []string{"docs:/changed", "docs:/new", "docs:/failed"},
+			want: Commit{
+				Stream: "docs", Lane: lane, Sink: json.RawMessage(`1`), Opened: unread,
+				Items: []KnownItem{{Key: "changed", Fingerprint: "g"}, {Key: "failed", Fingerprint: "f"}, {Key: "new", Fingerprint: "f"}, {Key: "owed", Fingerprint: "f", Children: children.encode()}},
+			},
+			counted: Progress{Pages: 1, Items: 5, Unchanged: 1, Records: 3},
+		},
+		{
+			name: "of a list with details", details: "messages",
+			kept: []string{"messages:owed/m", "docs:/changed", "messages:changed/m", "docs:/new", "messages:new/m", "docs:/failed"},
+			want: Commit{
+				Stream: "docs", Lane: lane, Sink: json.RawMessage(`1`),
+				Items: []KnownItem{
+					{Key: "changed", Fingerprint: "g", Children: m.encode()}, {Key: "failed", Fingerprint: "f"},
+					{Key: "new", Fingerprint: "f", Children: m.encode()}, {Key: "owed", Fingerprint: "f", Children: m.encode()},
+				},
+				Opened: append([]Gap{{
+					GapKey: GapKey{"messages", "failed"}, Connection: "bench", Parent: "docs", Reason: reason.ServerError, Status: GapPending, Attempts: 1, LastError: "500 server_error",
+				}}, unread...),
+				Recovered: []GapKey{{"messages", "owed"}, {"messages", "changed"}},
+			},
+			counted: Progress{Pages: 1, Items: 5, Unchanged: 1, Details: 3, Records: 6, GapsOpened: 1},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := &shelf{known: known()}, &paper{made: detailed}
+			stream := connector.Stream{Name: "docs", DetailStream: tt.details}
+			r := walker(t, s, p, stream)
+			delete(r.stored, "docs")
+			r.started, r.live.started, r.saves = time.Now(), time.Now(), saves{last: time.Now(), cost: time.Hour, age: time.Hour}
+			r.o.Concurrency = 1
+			if end := r.slice(t.Context(), stream, page, lane, "", false); end != nil {
+				t.Errorf("%s: stopped by %+v", tt.name, end)
+			}
+			ignore := cmpopts.IgnoreFields(Gap{}, "FirstSeen", "LastSeen", "RetryAt")
+			if diff := cmp.Diff([]Commit{tt.want}, s.commits, ignore, cmpopts.IgnoreUnexported(Commit{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+			}
+			if diff := cmp.Diff(tt.kept, p.kept); diff != "" {
+				t.Errorf("%s: written: -want +got:\n%s", tt.name, diff)
+			}
+			got := r.live.counted()
+			got.BoundBy = reason.Bounds{}
+			if diff := cmp.Diff(tt.counted, got); diff != "" {
+				t.Errorf("%s: counted: -want +got:\n%s", tt.name, diff)
+			}
+		})
 	}
 }

@@ -22,9 +22,10 @@ type shelf struct {
 	Store
 	gaps    []Gap
 	status  ConnectionStatus
+	known   map[string]KnownItem // by key
 	commits []Commit
 	err     error    // of each commit
-	lost    error    // of each look at gaps
+	lost    error    // of each look at what is stored
 	said    []Change // by runs upon it
 }
 
@@ -39,6 +40,14 @@ func (s *shelf) Gaps(_ context.Context, f GapFilter) (found []Gap, _ error) {
 		}
 	}
 	return found, s.lost
+}
+
+func (s *shelf) Load(context.Context, string) (State, error) {
+	return State{Lanes: s.status.Lanes}, s.lost
+}
+
+func (s *shelf) Known(context.Context, string, string, []string) (map[string]KnownItem, error) {
+	return s.known, s.lost
 }
 
 func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {

@@ -85,7 +85,7 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 	if end == nil {
 		return nil
 	}
-	if _, pressed := reason.AsPressure(end.why); pressed && end.err == nil {
+	if end.pressed() {
 		// Pressure is not a cap: the walk goes on, and the details of what it
 		// finds are owed. Its requests may wait for the circuit again.
 		r.suspended = end.stop

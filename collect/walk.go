@@ -82,17 +82,13 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 		l.begin()
 	}
 	walked := connector.Walked{Later: l.Pages > 0}
-	high := l.High
-	defer func() {
-		if l.Since == "" && high == "" {
-			r.warn(s, l.Kind, walked.Warnings(s))
-		}
-	}()
+	marked := l.Since != "" || l.High != "" // records before had a watermark
+	defer func() { r.warn(l.Kind, marked, walked.Warnings(s)) }()
 	restarted := false
 	var coming *ahead
 	for n := int64(0); l.Walking; n++ {
 		if maxPages > 0 && n >= maxPages {
-			r.bounded = r.bounded || r.o.Lane != Steady
+			r.bounded = r.o.Lane != Steady
 			return nil
 		}
 		if coming == nil { // one that was asked for is not cut, like any attempt under way
@@ -111,13 +107,12 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 				return r.broken(ctx, err)
 			}
 		}
-		if err != nil && l.Cursor != "" && !restarted && cursorRefused(err) {
+		if l.Cursor != "" && !restarted && cursorRefused(err) {
 			// Cursors expire. Walking from the start again costs list requests
 			// only: items that did not change are known and skipped.
 			r.emit(event.Event{Type: event.Phase, Stream: s.Name, Phase: string(l.Kind), Note: "cursor_refused_walk_restarted"})
 			l.begin()
-			walked, high = connector.Walked{}, ""
-			restarted = true
+			walked, marked, restarted = connector.Walked{}, l.Since != "", true
 			continue
 		}
 		if err != nil {
@@ -168,11 +163,12 @@ func (r *execution) page(ctx context.Context, l *Lane, coming *ahead) (connector
 
 // warn puts warnings of a walk into the trace and the summary, each once. That
 // the paging expression found nothing is normal for a short list of a provider
-// that leaves the field out at the end: only the first walk says so.
-func (r *execution) warn(s connector.Stream, kind LaneKind, warnings []connector.Warning) {
+// that leaves the field out at the end: only the first walk says so. That records
+// have no watermark matters only where none had one before.
+func (r *execution) warn(kind LaneKind, marked bool, warnings []connector.Warning) {
 	for _, w := range warnings {
 		said := slices.ContainsFunc(r.warnings, func(old connector.Warning) bool { return old.Kind == w.Kind && old.Stream == w.Stream })
-		if said || w.Kind == connector.PagingUnmatched && kind != Catchup {
+		if said || w.Kind == connector.PagingUnmatched && kind != Catchup || w.Kind == connector.IncrementalNull && marked {
 			continue
 		}
 		r.warned(w)
