@@ -248,7 +248,7 @@ func TestWhichPressureIsWaitedOut(t *testing.T) {
 		why      reason.Reason
 		failed   bool
 		retryAt  time.Duration // 0 is unknown
-		deadline time.Duration // 0 is none
+		deadline time.Duration // 0 is no bound
 		want     time.Duration // waited
 		end      reason.Reason
 	}{
@@ -262,7 +262,7 @@ func TestWhichPressureIsWaitedOut(t *testing.T) {
 		{name: "a run without an end", why: slow, retryAt: minute, end: slow},
 		{name: "a circuit in a run without an end", why: open, retryAt: minute, end: open},
 		{name: "a failure under pressure", why: slow, failed: true, retryAt: minute, deadline: time.Hour, end: slow},
-		{name: "what is no pressure", why: reason.MaxRequests.Reason(), retryAt: minute, deadline: time.Hour, end: reason.MaxRequests.Reason()},
+		{name: "something other than pressure", why: reason.MaxRequests.Reason(), retryAt: minute, deadline: time.Hour, end: reason.MaxRequests.Reason()},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := upon(t, &shelf{})
