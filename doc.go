@@ -16,8 +16,8 @@
 // [Connections] keeps one Governor for each of many connections; nothing that
 // happens to one slows another.
 //
-// Do not put a Governor in front of a service of your own that can tell its
-// load: a queue there is better than a guess here.
+// Do not put a Governor in front of a service of your own: it knows its load, so a
+// queue there is better than a guess here.
 //
 // A Governor is safe for concurrent use. Acquire and Settle read the clock once
 // each and do not allocate when there is nothing to wait for; no user code runs

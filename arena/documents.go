@@ -10,8 +10,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// slots is a bound in flight that may change while requests wait for it. In a
-// bubble a wait on its condition counts as one, so time goes on.
+// slots bounds the requests in flight; the bound may change while others wait. Virtual
+// time goes on during a wait on its condition.
 type slots struct {
 	sync.Mutex
 	freed         *sync.Cond
@@ -38,7 +38,7 @@ func (s *slots) enter() {
 	s.used++
 }
 
-// leave frees it, and wakes as many as there is room for; s is locked.
+// leave frees a slot, and wakes as many waiters as there is room for; s is locked.
 func (s *slots) leave() {
 	s.used--
 	for range min(s.waiting, s.places()-s.used) {
@@ -46,7 +46,7 @@ func (s *slots) leave() {
 	}
 }
 
-// admitted reports what the answer is to a client that only looks at it.
+// admitted reports whether a client that looks only at the status was served.
 func admitted(resp *http.Response, err error) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
@@ -225,7 +225,7 @@ func (b *bucket) Send(req *http.Request) (*http.Response, error) {
 	switch {
 	case admitted(resp, err):
 		b.rate = min(b.most, b.rate+0.5/b.rate)
-	case sent.After(b.cut): // not one of the same round
+	case sent.After(b.cut): // the first refusal since the rate was cut
 		b.rate, b.cut = max(1.0/60, b.rate/2), time.Now()
 	}
 	return resp, err

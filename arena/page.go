@@ -21,13 +21,13 @@ import (
 // each. There must be a field, and a law in it.
 type Page struct {
 	Fields []*Field
-	// Most is how many refusals a rival's run could have.
+	// Most is after how many refusals a rival's run was cut.
 	Most int
 	// Crowd is what the page leads with; nil leaves it out.
 	Crowd *Crowd
 }
 
-// pictured are the scenarios of which there is a picture, where they are run.
+// pictured are the scenarios that get a picture, as far as they are run.
 var pictured = []string{"bucket-20", "burst-1", "fixed-600", "ban", "halved", "doubled", "strangers", "concurrency-12"}
 
 // law is the law that the verdict is on: the best in the first field.

@@ -18,8 +18,8 @@ import (
 //
 // The error is for faults of our own: options, a folder in use or of another load
 // (nothing was sent then), a journal that cannot be written, an input that cannot
-// be read to its end. A provider that refuses, and a caller that stops, is no
-// error but in Summary.State and Reason.
+// be read to its end. A provider that refuses and a caller that stops are not errors:
+// Summary.State and Reason say so.
 func Run(ctx context.Context, src Source, target Target, o Options) (Summary, error) {
 	traits := target.Traits()
 	o, err := o.resolve(traits)
@@ -41,7 +41,8 @@ func Run(ctx context.Context, src Source, target Target, o Options) (Summary, er
 	return s.finish()
 }
 
-// begin opens the folder, as the options want to find it.
+// begin opens the load's folder; Options.Start says whether a load must, may or must
+// not be there already.
 func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, error) {
 	if o.Start != StartOrResume {
 		_, err := journal.Read(o.Dir)
@@ -60,7 +61,8 @@ func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, er
 		if err == nil {
 			return j, state, nil
 		}
-		// ReadStatus has the lock for an instant, when it looks whether another has.
+		// ReadStatus takes the lock for an instant to see whether it is free, so a
+		// refusal may be over soon.
 		if held, ok := errors.AsType[*reason.Refusal](err); !ok || held.Reason != reason.LeaseHeld || tries == lockTries {
 			return nil, state, fmt.Errorf("bulk: %w", err)
 		}
@@ -152,7 +154,7 @@ func (s *session) drive() dispatch.Decision {
 	}
 }
 
-// finish tells what it came to, and gives the folder back.
+// finish sums up the load and releases its folder.
 func (s *session) finish() (Summary, error) {
 	s.account.to(s.now(), reason.BoundDisk) // the last entries of the journal
 	state := s.journal.State()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Bound is what kept calls from being faster: those of a collection, of a load, or
-// of a proxy's clients. A name means the same everywhere.
+// Bound is what kept the calls of a collection, of a load or of a proxy's clients from
+// being faster. A name means the same for all three.
 type Bound uint8
 
 // The closed set of bounds.
@@ -25,7 +25,7 @@ const (
 	// BoundLearning: pacing that had not found the provider's limit yet, or a first
 	// batch that has to show how much may be sent at once.
 	BoundLearning
-	// BoundJitter: noise under a wait.
+	// BoundJitter: the random part of a wait.
 	BoundJitter
 	// BoundCooldown: the provider said how long to wait (Retry-After).
 	BoundCooldown
@@ -147,8 +147,8 @@ func (b Bounds) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Paces reports whether a wait runs from the attempt before, whatever was done
-// meanwhile: being faster at that would not have brought it forward.
+// Paces reports whether the bound's wait counts from the previous attempt: work that is
+// done during the wait costs nothing, and doing it faster would gain nothing.
 func (b Bound) Paces() bool {
 	switch b {
 	case BoundCeiling, BoundLimit, BoundLearning, BoundCooldown:

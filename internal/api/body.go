@@ -34,7 +34,7 @@ func read(w http.ResponseWriter, r *http.Request, media string) ([]byte, error) 
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err == nil {
-		// What is read from now on is only whether the client is still there.
+		// From here on the server reads only to notice that the client has gone.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, nil
 	}
@@ -97,7 +97,7 @@ func members(d *json.Decoder, names []string) error {
 		if err != nil {
 			return notJSON(err)
 		}
-		name, _ := token.(string) // it is: the decoder takes nothing else here
+		name, _ := token.(string) // the decoder accepts nothing else here
 		if !slices.Contains(names, name) {
 			return badField(strconv.Quote(clip(name)), "an unknown field", "one of "+strings.Join(names, ", "))
 		}

@@ -85,7 +85,7 @@ func (a *API) refuse(w http.ResponseWriter, p *Problem) {
 		h.Set("Retry-After", strconv.FormatInt((p.RetryInMS+999)/1000, 10))
 	}
 	body, err := json.Marshal(p)
-	if err != nil { // cannot be: it is made of strings and numbers
+	if err != nil { // cannot happen: a Problem has strings and numbers only
 		body = []byte(`{"type":"about:blank","title":"Internal error","status":500}`)
 	}
 	// Without a deadline of its own a client that does not read would hold us. The
@@ -95,8 +95,8 @@ func (a *API) refuse(w http.ResponseWriter, p *Problem) {
 	_, _ = w.Write(append(body, '\n')) // a client that does not read it cannot be answered
 }
 
-// unauthorized is the problem of a caller who was not let in. What Authorize
-// said of it is for nobody to see.
+// unauthorized is the problem of a caller who was not let in. The text of Authorize's
+// error is not shown.
 func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 	p := &Problem{
 		Status: http.StatusUnauthorized, Title: "Not authorised", Reason: reason.Unauthorized.String(),

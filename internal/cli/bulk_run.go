@@ -225,8 +225,8 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	if err != nil {
 		return err
 	}
-	// It is not closed: a load that stops leaves its reader behind, in the middle
-	// of a row. The process ends with it.
+	// It is not closed: when a load stops, its reader may be in the middle of a row.
+	// The process is about to end anyway.
 	if dir == "" {
 		dir = bulkDir(in.Identity(), config.Name, time.Now())
 	} else if err := notShared(dir); err != nil {
@@ -236,7 +236,7 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 		s.say("the input is a pipe, which cannot be read again: should the load stop, what it owes has to come from a file")
 	}
 	if changed := changedInput(dir, in.Identity()); !changed.IsZero() {
-		s.say("the input was written at " + changed.Local().Format(time.DateTime) + ", after this load began with it: its length and its beginning are as they were, the rest is not compared; rows that are settled are not sent again, whatever they say now")
+		s.say("the input was written at " + changed.Local().Format(time.DateTime) + ", after this load began: its length and its beginning are unchanged, the rest is not compared; rows that are settled are not sent again, even if they changed")
 	}
 	l := &loadScreen{screen: s, name: loadName(name, config.Name), dir: dir, input: in}
 	l.begin = func() error {
@@ -255,8 +255,9 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	return l.conclude(sum, err)
 }
 
-// changedInput is when a file was written since the load of a folder began, if it
-// was and rows are owed. Another file's length or beginning ends the load anyway.
+// changedInput is when the input was last written, if that was after the folder's load
+// began and rows are still owed; otherwise zero. An input of another length or with
+// another beginning is refused anyway.
 func changedInput(dir string, now journal.Input) time.Time {
 	st, err := bulk.ReadStatus(dir)
 	if err != nil || st.InputRead && st.Owed == 0 || st.Input.Modified.IsZero() || now.Modified.Equal(st.Input.Modified) {
@@ -303,9 +304,9 @@ func drainable(parent context.Context, s *screen) (ctx context.Context, abort <-
 	}
 }
 
-// exitOfLoad is the exit that a load's end stands for. A load from a
-// pipe cannot be resumed: to run the command again at once would send every row
-// again, so the code is not the one that asks for it.
+// exitOfLoad is the exit code of a load. A load from a pipe cannot be resumed, and to
+// run its command again would send every row again; so its code is never the one that
+// says "run it again".
 func exitOfLoad(sum bulk.Summary, err error, pipe bool) error {
 	shown := sum.Load != ""
 	switch sum.State {

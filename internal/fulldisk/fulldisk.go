@@ -21,17 +21,17 @@ const (
 
 // Room is how much space there is, in bytes.
 type Room struct {
-	// Disk is the size of a small file system, and Left what Fill leaves of it.
+	// Disk is the size of a small file system, and Left what is free once it is filled.
 	Disk, Left int64
-	// File bounds each file where the limit is one on files.
+	// File is the largest size of a file under a file size limit.
 	File int64
 }
 
-// Way is a way to run out of space, and to get some again.
+// Way is a way to run out of disk space, and to get some back.
 type Way struct {
 	// Name is one of the names above.
 	Name string
-	// Says is what an error must say of it.
+	// Says is what the error must contain.
 	Says string
 	room Room
 }

@@ -2,14 +2,13 @@
 // the system gives back when the process ends, also by SIGKILL. It answers "is the
 // process that had this still alive?", which no lease in a file can.
 //
-// A lock excludes everybody, also the process that has it: two that open the same
-// file, by whatever path, exclude each other, on file systems too where the system
-// itself tells only processes apart. It does not work across machines. All of it
-// is safe for concurrent use.
+// A lock excludes everybody, other goroutines of the same process included, whatever
+// path they open the file by, and also on systems whose own locks only keep processes
+// apart. It does not work across machines. All of it is safe for concurrent use.
 //
-// [Open] and [Held] do not block. [With] waits, and refuses to wait for a lock
-// while the same context holds another one: two that take two locks in different
-// orders would wait for each other for ever.
+// [Open] and [Held] do not block. [With] waits, but not while its context holds
+// another lock: two callers that take the same two locks in different orders would
+// wait for each other for ever.
 package lockfile
 
 import (
@@ -121,9 +120,8 @@ func (l *Lock) Close() error {
 	return l.file.Close()
 }
 
-// Held reports whether somebody has the lock of a file; nobody has that of a file
-// that is missing. To find out, it takes the lock for an instant. An error says
-// that it cannot be found out.
+// Held reports whether somebody has the lock of a file, by taking it for an instant.
+// Nobody has the lock of a missing file. An error means that it is unknown.
 func Held(path string) (bool, error) {
 	held.Lock()
 	defer held.Unlock()

@@ -47,11 +47,11 @@ type Plan struct {
 	Stride int
 }
 
-// Test runs a first life, and cuts the power after each of its steps: a second
-// life then begins on what survived. It also kills the first life after its
-// steps, so that the second sees everything while nothing more is safe, and cuts
-// the power after each step of that one, for a third. The lives after the first
-// have to find what was acknowledged, and to be able to go on; later runs both.
+// Test runs first, and cuts the power after each of its steps: later then runs on
+// what survived. It also kills first after its steps, which leaves everything that was
+// written visible but no more of it safe; later runs on that, the power is cut after
+// each step of that run, and later runs once more. Each run of later must find what
+// was acknowledged, and be able to go on.
 func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) {
 	t.Helper()
 	root, folders := Scratch(t), 0
@@ -73,7 +73,7 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 		_ = os.RemoveAll(dir)
 		return l
 	}
-	// cut runs the third fate of a life that was cut after n steps.
+	// cut cuts the power after n steps of a life, and runs later on what survives.
 	cut := func(name string, l *Life[A], n int, survives fate) {
 		m := l.at(n)
 		dir := filepath.Join(root, "survived")
@@ -109,9 +109,9 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 	}
 }
 
-// Scratch is a folder in memory where the system has one, gone with the test. It is
-// for tests that sync thousands of times and ask what a killed process, a refused
-// commit or a model of the disk leaves: none of that needs the real disk.
+// Scratch is a folder that is removed with the test, in memory where the system can.
+// It is for tests that sync thousands of times and need no real disk, such as those of
+// killed processes, refused commits and modelled disks.
 func Scratch(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "headway") //nolint:usetesting // t.TempDir is on the disk

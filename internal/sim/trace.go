@@ -27,7 +27,7 @@ type Step struct {
 	Pace float64
 }
 
-// steps is into how many a run is cut, about: one for two pixels.
+// steps is how many steps a run is cut into, about: one for two pixels.
 const steps = 400
 
 // period is the longest window of the limits that is at most a tenth of the
@@ -41,8 +41,8 @@ func period(s *scenario.Scenario) (window time.Duration) {
 	return window
 }
 
-// stepOf is the length of a step: one that fits a whole number of times into
-// the period, so that a mean over a period is even.
+// stepOf is the length of a step. A period is a whole number of steps, or a step a
+// whole number of periods, so that means over a period are smooth.
 func stepOf(s *scenario.Scenario) time.Duration {
 	step := max(1, s.Horizon/steps)
 	switch window := period(s); {

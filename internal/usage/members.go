@@ -21,7 +21,7 @@ type object struct {
 }
 
 // parse finds the members of the object that begins at text[at], after white
-// space. What its members have is only balanced, not checked.
+// space. Of the members' values it checks only that brackets balance.
 func (o *object) parse(text []byte, at int) (ok bool) {
 	at = blank(text, at)
 	if at >= len(text) || text[at] != '{' {
@@ -87,7 +87,7 @@ func (o *object) named(i int, name string) bool {
 
 func (o *object) valueOf(i int) []byte { return o.text[o.members[i].value:o.members[i].valueEnd] }
 
-// around is what to cut so that a member is gone: it and one comma.
+// around is what to cut to remove a member: the member and one comma.
 func (o *object) around(i int) part {
 	m := o.members[i]
 	switch {

@@ -110,7 +110,7 @@ func mutate(out io.Writer, pkg string, o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Tests write beside themselves what they found; they do it in a copy.
+	// Tests may write files into their folder, so they run in a copy of the tree.
 	tree := filepath.Join(work, "tree")
 	if err := copyTree(p.root, tree); err != nil {
 		return false, err
@@ -208,7 +208,7 @@ func (b *binary) baseline(work, run string) error {
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
 		return err
 	}
-	// Once more without the record, which costs time.
+	// Once more to measure the time, without the record, which takes some itself.
 	if err := b.test(10*time.Minute, run, "MUTANT_REACHED="+log); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@
 //	GET   /api/data/v9.2/{set}/$count    how many are held
 //	GET   /-/dataverse                   a [Report]; never limited
 //
-// Any v9 and any set will do. What is kept of a row is its name and a hash of its
+// Any version v9.x and any entity set are accepted. What is kept of a row is its name and a hash of its
 // columns, so a read answers with those and not with the columns, and a million
 // rows take 50 to 90 MB. A row's name is, in this order, the alternate key or id in
 // its @odata.id, its primary key ({type}id, a GUID), the columns of
@@ -26,8 +26,9 @@
 // A user is a bearer token. Each user has on each web server: 6,000 requests and
 // 1,200 s of execution in any 300 s, and 52 requests at once; or what the scenario
 // says. A refusal is a 429 with Dataverse's code and Retry-After. The first begins
-// a block of 5 s; a request during a block doubles it, up to 300 s; 120 s
-// without a refusal after its end forgive. Execution is charged on admission.
+// a block of 5 s; a request during a block doubles it, up to 300 s; after
+// 120 s without a refusal the next block is 5 s again. Execution is charged on
+// admission.
 // Requests go to the servers in turn, unless the cookie ARRAffinity names one.
 // Every answer to a known user tells x-ms-dop-hint, and what the limits of that user and
 // server have left. What is refused as malformed, too large or unknown meets no
@@ -35,8 +36,8 @@
 //
 // A batch of n rows executes for [Options].Overhead + n x [Options].RowTime, and
 // 400 ms go by on the way there and back. With the defaults (200 ms and 21 ms)
-// batches of 450 rows, four at a time, give about 176 rows a second, and leave the
-// limit of execution just alone.
+// batches of 450 rows, four at a time, give about 176 rows a second, just below
+// the limit of execution.
 //
 // # Rows that fail
 //
@@ -62,8 +63,8 @@
 //
 // With [Options].Scale n all times are n times shorter: windows, execution,
 // latency, penalties, and the time of hints. Retry-After is in whole seconds,
-// rounded up, so the exact wait goes along in Retry-After-Ms, as it is: a client
-// waits so long. What remains of execution, and the texts, are given unscaled.
+// rounded up, so the exact wait is in Retry-After-Ms; clients should wait for that.
+// What remains of execution, and the texts of errors, are not scaled.
 //
 // Do not use it to learn what Dataverse takes: it has no columns, types, plug-ins or
 // privileges. An API is for one server, and safe for concurrent use. Time is real,
