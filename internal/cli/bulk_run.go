@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -250,7 +248,7 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	defer done()
 	sum, err := bulk.Run(ctx, in, config.Target(nil), bulk.Options{
 		Dir: dir, Start: start, Params: config.Params, StopOnMalformed: r.Numbers.StopOnMalformed,
-		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.progress, ProgressEvery: min(l.every(), viewEvery),
+		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.look, ProgressEvery: min(l.every(), viewEvery),
 	})
 	return l.conclude(sum, err)
 }
@@ -278,30 +276,15 @@ func loadName(input, target string) string {
 // no more is sent, the second closes abort.
 func drainable(parent context.Context, s *screen) (ctx context.Context, abort <-chan struct{}, done func()) {
 	ctx, cancel := context.WithCancel(parent)
-	cut, ended := make(chan struct{}), make(chan struct{})
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		for n := range 2 {
-			select {
-			case <-ended:
-				return
-			case <-signals:
-			}
-			if n == 0 {
-				s.say("waiting for the batches under way; once more to cut them off (no row is lost either way)")
-				cancel()
-				continue
-			}
-			s.say("cutting off the batches under way")
-			close(cut)
-		}
-	}()
-	return ctx, cut, func() {
-		signal.Stop(signals)
-		close(ended)
+	cut := make(chan struct{})
+	end := onSignals(func() {
+		s.say("waiting for the batches under way; once more to cut them off (no row is lost either way)")
 		cancel()
-	}
+	}, func() {
+		s.say("cutting off the batches under way")
+		close(cut)
+	})
+	return ctx, cut, func() { end(); cancel() }
 }
 
 // exitOfLoad is the exit code of a load. A load from a pipe cannot be resumed, and to

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/headway-go/headway/bulk"
@@ -29,16 +28,8 @@ type loadScreen struct {
 	recent speed
 }
 
-// every is how often progress is shown.
-func (l *loadScreen) every() time.Duration {
-	if l.width != nil && !l.json {
-		return repaint
-	}
-	return plainLine
-}
-
-// progress shows how the load stands.
-func (l *loadScreen) progress(p bulk.Progress) {
+// look shows how the load stands.
+func (l *loadScreen) look(p bulk.Progress) {
 	if !l.begun {
 		l.begun = true
 		l.say("loading " + l.name + ", on record in " + l.dir)
@@ -53,25 +44,15 @@ func (l *loadScreen) progress(p bulk.Progress) {
 		return
 	}
 	l.shown = p.Elapsed
-	switch left, known := l.left(p); {
-	case l.json:
-		view := loadView(p)
-		view.RecentRowsPerSecond = l.recent.perSecond()
-		if known {
-			view.LeftSeconds = new(left.Seconds())
-		}
-		l.line("progress", view)
-	case l.width != nil:
-		l.paint(loadBlock(l.name, p, l.recent.perSecond(), leftText(left, known), l.width()))
-	default:
-		lines := loadBlock(l.name, p, l.recent.perSecond(), leftText(left, known), 0)
-		for i := range lines {
-			lines[i] = strings.TrimSpace(lines[i])
-		}
-		l.mu.Lock()
-		_, _ = io.WriteString(l.err, strings.Join(lines, "; ")+"\n")
-		l.mu.Unlock()
+	left, known := l.left(p)
+	view := loadView(p)
+	view.RecentRowsPerSecond = l.recent.perSecond()
+	if known {
+		view.LeftSeconds = new(left.Seconds())
 	}
+	l.progress(view, func(width int) []string {
+		return loadBlock(l.name, p, view.RecentRowsPerSecond, leftText(left, known), width)
+	})
 }
 
 // left is how long the rest will take at the recent speed.
@@ -129,9 +110,7 @@ func (s *speed) perSecond() float64 {
 
 // conclude shows the summary, keeps it beside the journal and gives the exit.
 func (l *loadScreen) conclude(sum bulk.Summary, err error) error {
-	l.mu.Lock()
-	l.erase()
-	l.mu.Unlock()
+	l.clear()
 	pipe := l.input.Identity().Stream()
 	if sum.Load == "" { // it did not begin
 		if sum.Reason == reason.LeaseHeld && l.json {

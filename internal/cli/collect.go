@@ -230,27 +230,29 @@ func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, stat
 func interruptible(parent context.Context, s *screen) (ctx context.Context, stop <-chan struct{}, done func()) {
 	ctx, cancel := context.WithCancel(parent)
 	graceful := make(chan struct{})
-	signals := make(chan os.Signal, 2)
+	end := onSignals(func() {
+		s.say("finishing the requests under way; once more to stop at once (nothing is lost either way)")
+		close(graceful)
+	}, cancel)
+	return ctx, graceful, func() { end(); cancel() }
+}
+
+// onSignals does first at the first Ctrl-C or SIGTERM and second at the next, until it
+// is ended.
+func onSignals(first, second func()) (end func()) {
+	signals, ended := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		for n := 0; ; n++ {
+		for _, do := range []func(){first, second} {
 			select {
-			case <-ctx.Done():
+			case <-ended:
 				return
 			case <-signals:
+				do()
 			}
-			if n == 0 {
-				s.say("finishing the requests under way; once more to stop at once (nothing is lost either way)")
-				close(graceful)
-				continue
-			}
-			cancel()
 		}
 	}()
-	return ctx, graceful, func() {
-		signal.Stop(signals)
-		cancel()
-	}
+	return func() { signal.Stop(signals); close(ended) }
 }
 
 // exitOf is the exit that a run's end stands for.

@@ -193,9 +193,7 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 		o.From = &at
 	}
 	summary, err := collect.RunReplay(ctx, o)
-	s.mu.Lock()
-	s.erase()
-	s.mu.Unlock()
+	s.clear()
 	return s.replayed(c, summary, err)
 }
 
@@ -204,27 +202,19 @@ func (s *screen) replaying(name string) func(collect.ReplaySummary) {
 	if s.quiet {
 		return nil
 	}
-	every := plainLine
-	if s.width != nil && !s.json {
-		every = repaint
-	}
 	last := time.Now()
 	return func(now collect.ReplaySummary) {
-		if time.Since(last) < every {
+		if time.Since(last) < s.every() {
 			return
 		}
 		last = time.Now()
-		line := fmt.Sprintf("%s %s: replay, %s of %s records", clock(time.Since(now.Started)), name, figure.Count(now.Replay.Records), figure.Count(now.Total))
-		switch {
-		case s.json:
-			s.line("progress", now)
-		case s.width != nil:
-			s.paint([]string{clip(line, s.width()-1)})
-		default:
-			s.mu.Lock()
-			_, _ = fmt.Fprintln(s.err, line)
-			s.mu.Unlock()
-		}
+		s.progress(now, func(width int) []string {
+			line := fmt.Sprintf("%s %s: replay, %s of %s records", clock(time.Since(now.Started)), name, figure.Count(now.Replay.Records), figure.Count(now.Total))
+			if width > 0 {
+				line = clip(line, width-1)
+			}
+			return []string{line}
+		})
 	}
 }
 

@@ -360,14 +360,10 @@ func (s *screen) follow(c *rest.Config, collector *collect.Collector) (end func(
 	if s.quiet {
 		return func() {}
 	}
-	every := plainLine
-	if s.width != nil && !s.json {
-		every = repaint
-	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(s.every())
 		defer tick.Stop()
 		for {
 			select {
@@ -375,36 +371,54 @@ func (s *screen) follow(c *rest.Config, collector *collect.Collector) (end func(
 				return
 			case <-tick.C:
 			}
-			now, ok := collector.Live()
-			switch {
-			case !ok:
-			case s.json:
-				s.line("progress", now)
-			case s.width != nil:
-				s.paint(progressBlock(c.Name, c.Provider.BaseURL.Host, now, s.width()))
-			default:
-				s.mu.Lock()
-				_, _ = fmt.Fprintln(s.err, strings.Join(progressBlock(c.Name, c.Provider.BaseURL.Host, now, 0), "; "))
-				s.mu.Unlock()
+			if now, ok := collector.Live(); ok {
+				s.progress(now, func(width int) []string { return progressBlock(c.Name, c.Provider.BaseURL.Host, now, width) })
 			}
 		}
 	})
 	return func() {
 		close(stop)
 		wg.Wait()
-		s.mu.Lock()
-		s.erase()
-		s.mu.Unlock()
+		s.clear()
 	}
 }
 
-// paint replaces the block on the terminal.
-func (s *screen) paint(lines []string) {
+// every is how often progress is shown.
+func (s *screen) every() time.Duration {
+	if s.width != nil && !s.json {
+		return repaint
+	}
+	return plainLine
+}
+
+// progress shows how something stands: the view as JSON, or the block, which is
+// repainted on a terminal and one line elsewhere. A width of 0 is no bound.
+func (s *screen) progress(view any, block func(width int) []string) {
+	if s.json {
+		s.line("progress", view)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.width == nil {
+		lines := block(0)
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		_, _ = fmt.Fprintln(s.err, strings.Join(lines, "; "))
+		return
+	}
+	lines := block(s.width())
 	s.erase()
 	_, _ = io.WriteString(s.err, strings.Join(lines, "\n")+"\n")
 	s.painted = len(lines)
+}
+
+// clear takes the block off the terminal.
+func (s *screen) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
 }
 
 // erase takes the block off, with the lock held. The terminal may have echoed a
