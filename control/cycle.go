@@ -9,9 +9,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Cycle is a candidate to follow [Envelope]: it learns from whole cycles, from one
-// release to the next, and from windows of any length. Package learn holds it;
-// this is what makes it a [Law].
+// Cycle is a candidate to follow [Envelope]. It learns from whole cycles, from
+// one release to the next, which limits a provider enforces: rates, windows of any
+// length, attempts under way. Package learn holds it; this is what makes it a [Law].
 type Cycle struct {
 	params *Params
 	law    *learn.Law
@@ -38,9 +38,6 @@ func (c *Cycle) Spacing() time.Duration {
 
 // Hold is the latest instant that a limit asks for.
 func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }
-
-// Waiting reports whether nothing goes since a refusal, before it is tried again.
-func (c *Cycle) Waiting() bool { return c.law.Waiting() }
 
 // Sent counts an attempt.
 func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
@@ -85,19 +82,51 @@ func learnClass(c reason.Class) learn.Class {
 // Belief is the limit that binds.
 func (c *Cycle) Belief() Belief {
 	f := c.law.Binding()
-	b := Belief{Limit: f.Size, Window: f.Window, Confidence: f.Confidence}
-	switch f.Kind {
-	case learn.Rate:
-		b.Kind, b.Window = TokenBucket, time.Second
-	case learn.Flight:
-		b.Kind = Concurrency
-	case learn.Window:
-		if b.Kind = SlidingWindow; f.Unit > 0 {
-			b.Kind = CostWindow
-		}
-	case learn.Unknown:
+	b := Belief{Kind: kindOf(f), Limit: f.Size, Window: f.Window, Confidence: f.Confidence}
+	switch {
+	case f.Kind == learn.Rate:
+		b.Window = time.Second
+	case f.Kind == learn.Window && f.Unit > 0:
+		b.Kind = CostWindow
 	}
 	return b
+}
+
+// Limits appends the limits that the law found and those that responses advertise.
+func (c *Cycle) Limits(to []Limit) []Limit {
+	var room [16]learn.Found
+	for _, f := range c.law.Limits(room[:0]) {
+		l := Limit{
+			Advertised: f.Advertised, Name: f.Name, Kind: kindOf(f), PerCost: f.Unit > 0,
+			Size: max(0, f.Size), Window: max(0, f.Window), Confidence: f.Confidence,
+		}
+		if f.Kind == learn.Rate {
+			l.Window = time.Second
+		}
+		to = append(to, l)
+	}
+	return to
+}
+
+// kindOf is the kind of a limit that was found. A learned window is a sliding one:
+// what is held then is right for one that is fixed, too.
+func kindOf(f learn.Found) Kind {
+	switch f.Kind {
+	case learn.Rate:
+		return TokenBucket
+	case learn.Flight:
+		return Concurrency
+	case learn.Window:
+		switch {
+		case f.Refills:
+			return TokenBucket
+		case f.Advertised:
+			return FixedWindow
+		}
+		return SlidingWindow
+	case learn.Unknown:
+	}
+	return Unknown
 }
 
 // cycleVersion is of the stored state.

@@ -368,3 +368,27 @@ func TestEnvelopeIsNotHeldBackByARefusalThatTookHours(t *testing.T) {
 		admit()
 	}
 }
+
+// TestCycleShowsItsLimits: those that it found and those that responses advertise.
+func TestCycleShowsItsLimits(t *testing.T) {
+	law := newLaw(t, "cycle", control.Params{Ceiling: 10 * ms, Initial: sec})
+	play(law, 0, time.Hour, 10*ms, bucketOf(5, 10))
+	b := law.Belief()
+	want := []control.Limit{{Kind: control.TokenBucket, Size: b.Limit, Window: sec, Confidence: b.Confidence}}
+	if diff := cmp.Diff(want, law.(control.Limiter).Limits(nil)); diff != "" || b.Kind != control.TokenBucket || b.Limit < 4.8 || b.Limit > 5.1 {
+		t.Errorf("believes in %+v, goes by (-want +got):\n%s", b, diff)
+	}
+	law = newLaw(t, "cycle", control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	law.Sent(0, 1)
+	law.Observe(control.Observation{Now: sec, Class: reason.OK, Estimate: 1, Facts: []control.Fact{
+		{Name: "core", Quota: 10, Remaining: 0, Window: time.Minute, Reset: 30 * sec},
+		{Name: "tokens", PerCost: true, Refills: true, Quota: 1000, Remaining: 900, Window: time.Minute, Reset: 6 * sec},
+	}})
+	want = []control.Limit{
+		{Advertised: true, Name: "core", Kind: control.FixedWindow, Size: 10, Window: time.Minute, Confidence: 1},
+		{Advertised: true, Name: "tokens", Kind: control.TokenBucket, PerCost: true, Size: 1000, Window: time.Minute, Confidence: 1},
+	}
+	if diff := cmp.Diff(want, law.(control.Limiter).Limits(nil)); diff != "" {
+		t.Errorf("goes by (-want +got):\n%s", diff)
+	}
+}

@@ -30,6 +30,11 @@ type Found struct {
 	Window time.Duration `json:"window_ns,omitempty"`
 	// Confidence is from 0, a guess, to 1.
 	Confidence float64 `json:"confidence"`
+	// Advertised says that responses name it, as Name; Refills that its units come back
+	// one by one. Those are not stored.
+	Advertised bool   `json:"-"`
+	Name       string `json:"-"`
+	Refills    bool   `json:"-"`
 }
 
 // Stored is what a warm start needs.
@@ -50,15 +55,37 @@ func (l *Law) Binding() Found {
 		}
 	}
 	for i := range l.headers {
-		t := &l.headers[i]
-		if ns := t.interval(); ns > slowestOf {
-			slowestOf, b = ns, Found{Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / float64(1+t.doubts)}
-			if t.slides {
-				b.Window = t.length()
-			}
+		if ns := l.headers[i].interval(); ns > slowestOf {
+			slowestOf, b = ns, l.headers[i].found()
 		}
 	}
 	return b
+}
+
+// Limits appends the limits that are held, and those that responses name.
+func (l *Law) Limits(to []Found) []Found {
+	v := l.view()
+	for _, x := range l.limits {
+		to = append(to, found(v, x))
+	}
+	for i := range l.headers {
+		if l.headers[i].at >= 0 {
+			to = append(to, l.headers[i].found())
+		}
+	}
+	return to
+}
+
+// found is the limit as it is shown.
+func (t *advertised) found() Found {
+	f := Found{
+		Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / float64(1+t.doubts),
+		Advertised: true, Name: t.name, Refills: t.refills,
+	}
+	if t.slides {
+		f.Window, f.Refills = t.length(), false
+	}
+	return f
 }
 
 func found(v view, x limit) Found {
