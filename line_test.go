@@ -374,12 +374,16 @@ func TestWhatPoolsLearnedIsKept(t *testing.T) {
 		if all := g.LearnedPools(); all != nil {
 			t.Errorf("%v is known of pools that there are none of", all)
 		}
-		for range 5 {
+		for i := range 16 {
 			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "a"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Settle(headway.Outcome{Class: headway.OK})
+			o := headway.Outcome{Class: headway.OK}
+			if i == 0 {
+				o.Class = headway.Throttled // a pool that was refused nothing learns nothing
+			}
+			p.Settle(o)
 		}
 		learned := g.LearnedPools()
 		if len(learned) != 1 || learned["a"].Interval != 500*time.Millisecond {

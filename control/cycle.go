@@ -39,6 +39,9 @@ func (c *Cycle) Spacing() time.Duration {
 // Hold is the latest instant that a limit asks for.
 func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }
 
+// Waiting reports whether nothing goes since a refusal, before it is tried again.
+func (c *Cycle) Waiting() bool { return c.law.Waiting() }
+
 // Sent counts an attempt.
 func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
 

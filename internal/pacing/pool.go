@@ -43,9 +43,9 @@ func newPool(r *Rules, name string) Pool {
 	return Pool{set: r, name: name, law: law}
 }
 
-// free says that nothing is held back but by the owner's ceiling: the start is
-// passive, and the provider has not objected yet.
-func (l *Pool) free() bool { return l.set.passive && !l.objected }
+// free says that nothing is held back but by the owner's ceiling: the provider has not
+// objected yet, and the start is passive or the account's.
+func (l *Pool) free() bool { return (l.set.passive || l.name != "") && !l.objected }
 
 // broken says until when the circuit is open.
 func (l *Pool) broken(now time.Duration) (d Decision, open bool) {

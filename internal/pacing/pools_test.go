@@ -237,14 +237,16 @@ func TestPoolsAreBoundedAndRemembered(t *testing.T) {
 			at = max(at+1, d.At)
 		}
 	}
-	for range 9 { // aimd: 100 ms shorter at each
+	send("first", denied)
+	for range 15 { // aimd: from 2 s, 100 ms shorter at each
 		send("first", granted)
 	}
 	learned := core.In(at, "first").Interval()
-	if learned != 100*ms {
+	if learned != 500*ms {
 		t.Fatalf("learned %v", learned)
 	}
 	for i := range 50 {
+		send(fmt.Sprint(i), denied)
 		send(fmt.Sprint(i), granted)
 		n := 0
 		for range core.Pools {

@@ -23,13 +23,12 @@ func (l *Pool) Learned() control.State { return l.law.State() }
 
 // Restore starts from what was learned before, clamped to the ceiling and the
 // initial interval. Call it before the first attempt; an unreadable state is an
-// error and changes nothing. A limit that was known is gone by at once, whatever the
-// start.
+// error and changes nothing. It is paced from the first attempt then, whatever the start.
 func (l *Pool) Restore(s control.State) error {
 	if err := l.law.Restore(s); err != nil {
 		return err
 	}
-	l.objected = l.objected || l.law.Belief().Kind != control.Unknown
+	l.objected = true
 	return nil
 }
 
