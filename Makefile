@@ -8,6 +8,7 @@ SOAK     ?= 10m
 COUNT    ?= 6
 RIVALS   ?= 1
 MEMBERS  ?= 32
+REQUESTS ?= 2000
 TIMEOUT  ?= 10m
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
@@ -15,7 +16,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test test-long check bench arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long limits check bench arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
@@ -43,6 +44,10 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
 	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long
+
+limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000.
+	@mkdir -p out && rm -f out/limits.jsonl
+	$(GO) test -count 1 -run '^TestRealLimits$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.report "$(CURDIR)/out/limits.jsonl"
 
 check: check-fmt check-mod check-generated lint vet deadcode check-tools test check-golden check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \

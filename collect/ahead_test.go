@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/sink/jsonl"
@@ -273,4 +274,29 @@ func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 			t.Errorf("the third run: %d records, asked for %d; want 1 and 13", s.Records, len(w.asked))
 		}
 	})
+}
+
+// TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay has three details a page and
+// two at once: one place is free while the third is under way.
+func TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay(t *testing.T) {
+	for concurrency, want := range map[int]time.Duration{
+		1: 9 * time.Second, // 2 x (a page and three details), and the steady state's page
+		2: 6 * time.Second, // a page, 2 x 2 for details, and the steady state's page
+	} {
+		b := newBench(t, 6)
+		synctest.Test(t, func(t *testing.T) {
+			b.o.Connector, b.o.Concurrency = client{base: "http://api.test"}, concurrency
+			b.o.Pacing = headway.Config{Law: "aimd", Ceiling: 1, Initial: 1}
+			b.o.Base = answers(func(r *http.Request) *http.Response {
+				time.Sleep(time.Second)
+				res, _ := within{b.provider}.RoundTrip(r)
+				return res
+			})
+			s := b.drained(t)
+			b.complete(t)
+			if took := s.Ended.Sub(s.Started).Round(100 * time.Millisecond); took != want {
+				t.Errorf("concurrency %d: %v, want %v", concurrency, took, want)
+			}
+		})
+	}
 }

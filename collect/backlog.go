@@ -132,7 +132,7 @@ func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Ga
 		}
 		wrong = wrong || narrow != "" && b.hidden(todo, narrow)
 		b.settle = b.settleBacklog
-		end := r.details(ctx, b, todo, done)
+		end := r.details(ctx, b, todo, done, nil)
 		if end != nil && end.abort {
 			return end.stop
 		}

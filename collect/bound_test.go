@@ -243,6 +243,22 @@ func TestARunSaysWhatBoundIt(t *testing.T) {
 	}
 }
 
+// TestConcurrencyIsFoundWhereNoneIsSet collects details that take long to come.
+func TestConcurrencyIsFoundWhereNoneIsSet(t *testing.T) {
+	for set, most := range map[int]time.Duration{0: 20 * time.Second, 1: 61 * time.Second} {
+		b := newBench(t, 300)
+		synctest.Test(t, func(t *testing.T) {
+			b.o.Connector, b.o.Concurrency = client{base: "http://api.test"}, set
+			b.o.Pacing = headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}
+			b.o.Base = slow(b, 200*time.Millisecond, func(int, *http.Request) int { return http.StatusOK })
+			s := b.drained(t)
+			if took := s.Ended.Sub(s.Started); s.Details != 300 || took > most || set == 1 && took < 60*time.Second {
+				t.Errorf("concurrency %d: %d details in %v, want 300 within %v", set, s.Details, took, most)
+			}
+		})
+	}
+}
+
 // TestAWaitThatIsCutShortCountsForWhatWasWaitedFor stops runs in the middle of
 // their waits.
 func TestAWaitThatIsCutShortCountsForWhatWasWaitedFor(t *testing.T) {

@@ -45,7 +45,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 		return Summary{}, err
 	}
 	r := &execution{o: c.o, id: id, started: time.Now(), gapsOf: map[string]int{}, unmarked: map[string]int64{}, stored: map[string]*keySet{}}
-	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}}
+	r.live = live{started: r.started, stage: stage{Phase: PhaseStarting}, width: width{set: c.o.Concurrency}}
 	if c.o.MaxWallClock > 0 {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
 	}

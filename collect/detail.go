@@ -9,6 +9,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
 
 // task is one detail to fetch.
@@ -34,34 +35,32 @@ type ending struct {
 	abort bool
 }
 
-// details fetches the tasks, as many at once as the run's concurrency, and puts
+// details fetches the tasks, as many at once as the run's width, and puts
 // what came of them into the batch. What has come is committed on the way, so
 // that a run that is killed keeps nearly all of it; the lane stays where it is
-// until the whole page is done. After a stop the rest become gaps.
-func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool) *ending {
+// until the whole page is done. After a stop the rest become gaps. Idle is called once
+// all are sent, when there is a place for another request and some are still under way.
+func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool, idle func()) *ending {
 	r.live.owe(int64(len(todo)), last)
 	defer r.live.owe(0, last)
-	in, out := make(chan task), make(chan outcome)
+	out := make(chan outcome)
 	var wg sync.WaitGroup
-	for range min(r.o.Concurrency, len(todo)) {
-		wg.Go(func() {
-			for t := range in {
-				records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
-				out <- outcome{task: t, records: records, err: err}
-			}
-		})
-	}
 	defer wg.Wait()
-	defer close(in)
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	var end *ending
 	sent, got := 0, 0
 	for got < sent || sent < len(todo) && end == nil {
-		var feed chan task
-		var next task
-		if sent < len(todo) && end == nil {
-			feed, next = in, todo[sent]
+		for ; sent < len(todo) && end == nil && sent-got < r.live.atOnce(); sent++ {
+			t := todo[sent]
+			wg.Go(func() {
+				records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
+				out <- outcome{task: t, records: records, err: err}
+			})
+		}
+		if idle != nil && end == nil && sent == len(todo) && sent-got < r.live.atOnce() {
+			idle()
+			idle = nil
 		}
 		var wake <-chan time.Time
 		if b.pending > 0 && (end == nil || !end.abort) {
@@ -76,8 +75,6 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 			wake = alarm.C
 		}
 		select {
-		case feed <- next:
-			sent++
 		case o := <-out:
 			got++
 			r.live.paid()
@@ -97,6 +94,109 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 	}
 	return end
 }
+
+// DefaultMaxConcurrency is how many details are under way at once at most where
+// [Options].Concurrency is not set.
+const DefaultMaxConcurrency = 32
+
+const (
+	// widthRound is how many answers a width is judged by, at least one for each place.
+	widthRound = 8
+	// slowAnswer is how long answers take at least where more at once can pay.
+	slowAnswer = 20 * time.Millisecond
+	// widthStep is the part by which a width grows, at least by one.
+	widthStep = 8
+	// A width that did not pay, or was refused, is tried again after a rest that
+	// doubles each time.
+	minWidthRest, maxWidthRest = 30 * time.Second, 10 * time.Minute
+)
+
+// width is how many details are under way at once. Where the owner sets nothing it
+// begins with one and grows while responses, not pacing, are what the run waits for.
+// It goes back where its last step was refused, and where half as much again in flight
+// made answers so much slower that less than half of it was gained. Pure; instants are
+// durations since the run began.
+type width struct {
+	set int // the owner's; 0 is none
+	now int // 0 is 1
+
+	changed time.Duration // what was sent before says nothing of this width
+	before  int           // the width before the last step, while that is on trial; 0 is none
+	// Of the answers since then, or since the round before:
+	answers, paced int
+	took           time.Duration
+
+	base     int           // the width that a greater one is held against; 0 is none
+	latency  time.Duration // the mean of that one
+	rest     time.Duration // the last rest; 0 is none
+	until    time.Duration // no step before
+	unproven int           // the least width that was given up, 0 is none
+}
+
+// atOnce is the width now.
+func (w *width) atOnce() int { return max(w.set, w.now, 1) }
+
+// answered takes in how an attempt ended.
+func (w *width) answered(now time.Duration, a transport.Attempt) {
+	if w.set > 0 || now-a.Latency < w.changed {
+		return
+	}
+	if a.Class.Throttle() {
+		if w.before > 0 {
+			w.giveUp(now, w.before)
+		}
+		w.round()
+		return
+	}
+	w.answers++
+	w.took += a.Latency
+	if a.Held.Bound.Paces() {
+		w.paced++
+	}
+	if w.answers < max(widthRound, w.atOnce()) {
+		return
+	}
+	mean, bound := w.took/time.Duration(w.answers), 4*w.paced < w.answers
+	w.round()
+	w.before = 0
+	if !bound || mean < slowAnswer {
+		return // more at once would wait with the others
+	}
+	n := w.atOnce()
+	switch {
+	case w.base == 0 || n < w.base:
+		w.base, w.latency = n, mean
+	case 2*n >= 3*w.base:
+		// In flight over latency is the throughput.
+		gain := float64(n) / float64(w.base) * float64(w.latency) / float64(mean)
+		if gain < (1+float64(n)/float64(w.base))/2 {
+			w.giveUp(now, w.base)
+			return
+		}
+		w.base, w.latency = n, mean
+		if n >= w.unproven {
+			w.rest, w.unproven = 0, 0
+		}
+	}
+	if now >= w.until && n < DefaultMaxConcurrency {
+		w.before, w.changed = n, now
+		w.now = min(n+max(1, n/widthStep), DefaultMaxConcurrency)
+	}
+}
+
+// giveUp goes back to a narrower width, and rests.
+func (w *width) giveUp(now time.Duration, to int) {
+	w.rest = min(max(2*w.rest, minWidthRest), maxWidthRest)
+	w.unproven, w.until = w.atOnce(), now+w.rest
+	w.now, w.before, w.changed = to, 0, now
+	if w.base > to {
+		w.base = 0
+	}
+	w.round()
+}
+
+// round begins a round.
+func (w *width) round() { w.answers, w.paced, w.took = 0, 0, 0 }
 
 // came puts one outcome into the batch. The ending is nil when the rest may go on.
 func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {

@@ -191,7 +191,7 @@ func benchOf(t *testing.T, p *provider, url string, base http.RoundTripper) *ben
 	b.o = collect.Options{
 		Connection: "bench", Connector: client{base: url}, Store: b.store,
 		Pacing: headway.Config{Ceiling: 1, Initial: 1},
-		Base:   base,
+		Base:   base, Concurrency: 1, // one after the other, whatever the latency
 	}
 	return b
 }

@@ -96,8 +96,9 @@ func (c ConnectionStatus) Unfinished() bool {
 	})
 }
 
-// ahead is a page that is asked for while the one before is stored. Only one is
-// under way at a time, and what it gives is looked at when that is committed.
+// ahead is a page that is asked for while the one before is stored, or while the last
+// details of that are under way. Only one is under way at a time, and what it gives is
+// looked at when the one before is committed.
 type ahead struct {
 	cancel context.CancelFunc
 	wanted func() // ends the time in which nothing waits for it
@@ -110,10 +111,14 @@ type ahead struct {
 // the next one is held.
 const maxAhead = 8 << 20
 
-// askAhead asks for the page at l.
-func (r *execution) askAhead(ctx context.Context, l *Lane) *ahead {
+// askAhead asks for the page at l. Alone says that no other response is waited for
+// meanwhile.
+func (r *execution) askAhead(ctx context.Context, l *Lane, alone bool) *ahead {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &ahead{cancel: cancel, wanted: r.live.asksAhead(), done: make(chan struct{})}
+	a := &ahead{cancel: cancel, wanted: func() {}, done: make(chan struct{})}
+	if alone {
+		a.wanted = r.live.asksAhead()
+	}
 	ask := l.ask()
 	go func() {
 		defer close(a.done)
@@ -126,10 +131,9 @@ func (r *execution) askAhead(ctx context.Context, l *Lane) *ahead {
 }
 
 // mayAskAhead reports whether the page at next may be asked for before page is
-// stored: there is one, nothing ends the run first, no detail comes between, and
-// the two do not take much memory.
-func (r *execution) mayAskAhead(ctx context.Context, s connector.Stream, page connector.Page, next *Lane) bool {
-	if !next.Walking || s.DetailStream != "" || r.halted(ctx) != nil {
+// stored: there is one, nothing ends the run first, and the two do not take much memory.
+func (r *execution) mayAskAhead(ctx context.Context, page connector.Page, next *Lane) bool {
+	if !next.Walking || r.halted(ctx) != nil {
 		return false
 	}
 	size := 0

@@ -131,22 +131,20 @@ func TestWhichPageIsAskedForAhead(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, tt := range []struct {
-		name    string
-		ctx     context.Context
-		details string
-		page    connector.Page
-		last    bool
-		want    bool
+		name string
+		ctx  context.Context
+		page connector.Page
+		last bool
+		want bool
 	}{
-		{"the next of small pages", t.Context(), "", of(1, 1), false, true},
-		{"the next of an empty page", t.Context(), "", of(), false, true},
-		{"none after the last", t.Context(), "", of(1), true, false},
-		{"none before the details", t.Context(), "messages", of(1), false, false},
-		{"none once the run ended", ended, "", of(1), false, false},
-		{"the next of a page that is large", t.Context(), "", of(4<<20, 4<<20), false, true},
-		{"none beside one that is too large", t.Context(), "", of(4<<20, 4<<20, 1), false, false},
+		{"the next of small pages", t.Context(), of(1, 1), false, true},
+		{"the next of an empty page", t.Context(), of(), false, true},
+		{"none after the last", t.Context(), of(1), true, false},
+		{"none once the run ended", ended, of(1), false, false},
+		{"the next of a page that is large", t.Context(), of(4<<20, 4<<20), false, true},
+		{"none beside one that is too large", t.Context(), of(4<<20, 4<<20, 1), false, false},
 	} {
-		if got := (&execution{}).mayAskAhead(tt.ctx, connector.Stream{DetailStream: tt.details}, tt.page, &Lane{Walking: !tt.last}); got != tt.want {
+		if got := (&execution{}).mayAskAhead(tt.ctx, tt.page, &Lane{Walking: !tt.last}); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

@@ -60,6 +60,7 @@ type live struct {
 	mu        sync.Mutex
 	ended     time.Time // zero while the run is under way
 	account   account
+	width     width
 	stage     stage
 	committed Progress
 	attempts  int64
@@ -187,6 +188,9 @@ func (l *live) attempt(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.account.ended(l.now())
+	if l.owed > 0 { // otherwise it is a list's
+		l.width.answered(l.now(), a)
+	}
 	l.attempts++
 	if l.latency == 0 {
 		l.latency = a.Latency
@@ -198,6 +202,13 @@ func (l *live) attempt(a transport.Attempt) {
 	if a.Class.Throttle() {
 		l.throttled++
 	}
+}
+
+// atOnce is how many details may be under way.
+func (l *live) atOnce() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.width.atOnce()
 }
 
 // counted is the run's counters now.
@@ -245,7 +256,7 @@ func (c *Collector) Live() (now Live, ok bool) {
 	}
 	if pacing.Rate != nil {
 		interval := time.Duration(pacing.Rate.CurrentIntervalMS * float64(time.Millisecond))
-		now.Left = timeLeft(l.owed, interval, l.latency, r.o.Concurrency)
+		now.Left = timeLeft(l.owed, interval, l.latency, l.width.atOnce())
 	}
 	return now, true
 }

@@ -50,7 +50,8 @@ type Options struct {
 	// 0: unbounded.
 	CatchupPages int64
 	// Concurrency is how many details of a slice are asked for at once, all at
-	// the connection's one rate. Default 1.
+	// the connection's one rate, at most 1024. Default 0: it begins with one, and grows
+	// up to [DefaultMaxConcurrency] while that pays and the provider bears it.
 	Concurrency int
 
 	// Streams are the names of those that the run collects, with their details;
@@ -114,7 +115,6 @@ func (o Options) resolve() (Options, error) {
 	}
 	o.Timeout = orDefault(o.Timeout, 30*time.Second)
 	o.MaxBody = orDefault(o.MaxBody, 64<<20)
-	o.Concurrency = orDefault(o.Concurrency, 1)
 	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
 	o.backlogAfter = orDefault(o.backlogAfter, backlogAfter)
 	o.Holder = orDefault(o.Holder, "this process")

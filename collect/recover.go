@@ -183,7 +183,7 @@ func (r *execution) recoverGaps(ctx context.Context, s connector.Stream, gaps []
 		})
 	}
 	b.settle = func() { b.settleGaps(before) }
-	end := r.details(ctx, b, todo, true)
+	end := r.details(ctx, b, todo, true, nil)
 	if end != nil && end.abort {
 		return end.stop
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
 
 func TestWhatRecoverySaysOfGapsThatFailedAgain(t *testing.T) {
@@ -377,6 +378,89 @@ func TestThePageAheadIsGivenUpWithTheRun(t *testing.T) {
 			}
 			if !p.ended {
 				t.Errorf("%s: the next page is still asked for", name)
+// flown is a provider's side of a width: places are served at once, each for takes; what
+// comes beyond holds waits for its turn, or is refused where refuses says so.
+type flown struct {
+	places  int
+	refuses bool
+	takes   time.Duration
+	every   time.Duration // pacing lets one go so often; 0 for at once
+}
+
+// run has a width ask for so many answers. It gives the time that took, the greatest
+// width, and how many were refused.
+func (f flown) run(w *width, answers int) (took time.Duration, widest, refused int) {
+	free := make([]time.Duration, f.places) // when each place is
+	var under []transport.Attempt           // Latency is the instant of its end until then
+	var now, next time.Duration
+	for answers > 0 {
+		for len(under) < w.atOnce() {
+			a := transport.Attempt{Class: reason.OK}
+			at := max(now, next)
+			if f.every > 0 {
+				if a.Wait = at - now; a.Wait > 0 {
+					a.Held = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}
+				}
+				next = at + f.every
+			}
+			i := 0
+			for j := range free {
+				if free[j] < free[i] {
+					i = j
+				}
+			}
+			if a.Latency = max(at, free[i]) + f.takes; f.refuses && free[i] > at {
+				a.Class, a.Latency = reason.Throttled, at+time.Millisecond
+				refused++
+			} else {
+				free[i] = a.Latency
+			}
+			a.Number = int(at) // when it was sent
+			under = append(under, a)
+		}
+		i := 0
+		for j := range under {
+			if under[j].Latency < under[i].Latency {
+				i = j
+			}
+		}
+		a := under[i]
+		under = append(under[:i], under[i+1:]...)
+		now = max(now, a.Latency)
+		a.Latency -= time.Duration(a.Number)
+		if a.Class == reason.OK {
+			answers--
+		}
+		w.answered(now, a)
+		widest = max(widest, w.atOnce())
+	}
+	return now, widest, refused
+}
+
+func TestAWidthGrowsAsLongAsThatPays(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		set     int
+		by      flown
+		widest  int
+		refused int           // at most
+		took    time.Duration // at most, for 2,000 answers
+	}{
+		{"nothing is in its way", 0, flown{places: 100, takes: 200 * ms}, DefaultMaxConcurrency, 0, 20 * time.Second},
+		{"the owner's stands", 3, flown{places: 100, takes: 200 * ms}, 3, 0, 134 * time.Second},
+		{"answers come at once", 0, flown{places: 100, takes: 5 * ms}, 1, 0, 10 * time.Second},
+		{"one is served at a time", 0, flown{places: 1, takes: 200 * ms}, 2, 0, 400 * time.Second},
+		{"four are", 0, flown{places: 4, takes: 200 * ms}, 8, 0, 105 * time.Second},
+		{"four are, and more are refused", 0, flown{places: 4, takes: 200 * ms, refuses: true}, 5, 4, 106 * time.Second},
+		{"pacing is what it waits for", 0, flown{places: 100, takes: 50 * ms, every: 100 * ms}, 1, 0, 201 * time.Second},
+		{"as many as pacing lets go", 0, flown{places: 100, takes: time.Second, every: 100 * ms}, 13, 0, 240 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := width{set: tt.set}
+			took, widest, refused := tt.by.run(&w, 2000)
+			if widest > tt.widest || refused > tt.refused || took > tt.took {
+				t.Errorf("it took %v, %d at once at most, %d refused; want at most %v, %d, %d", took, widest, refused, tt.took, tt.widest, tt.refused)
 			}
 		})
 	}

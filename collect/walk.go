@@ -130,10 +130,15 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 		}
 		next := *l
 		repeats := next.advance(page)
-		if last := maxPages > 0 && n+1 >= maxPages; !repeats && !last && r.mayAskAhead(ctx, s, page, &next) {
-			coming = r.askAhead(ctx, &next)
+		askAhead := func() {
+			if last := maxPages > 0 && n+1 >= maxPages; !repeats && !last && r.mayAskAhead(ctx, page, &next) {
+				coming = r.askAhead(ctx, &next, s.DetailStream == "")
+			}
 		}
-		if stop := r.slice(ctx, s, page, &next, l.Since, coming != nil); stop != nil {
+		if s.DetailStream == "" {
+			askAhead()
+		}
+		if stop := r.slice(ctx, s, page, &next, l.Since, coming != nil, askAhead); stop != nil {
 			if coming != nil {
 				coming.drop()
 			}

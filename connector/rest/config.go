@@ -239,8 +239,8 @@ type Run struct {
 	MaxWallClock time.Duration
 	// CatchupPages is the most pages of each stream's past in one run; 0 means no bound.
 	CatchupPages int64
-	// Concurrency is the most requests under way at once, at most
-	// [MaxConcurrency]. Default 1.
+	// Concurrency is how many details are asked for at once, at most
+	// [MaxConcurrency]. Default 0: the collector finds it.
 	Concurrency int
 	// Schedule is when a process that stays runs it, as a cron expression in
 	// local time; empty leaves that to the process.

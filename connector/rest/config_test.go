@@ -210,7 +210,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(equalValues)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if cfg.Run != (Run{Concurrency: 1}) || cfg.Sink.JSONL.Dir != DefaultDir || cfg.Streams[0].Paginate.Kind != SinglePage {
+	if cfg.Run != (Run{}) || cfg.Sink.JSONL.Dir != DefaultDir || cfg.Streams[0].Paginate.Kind != SinglePage {
 		t.Errorf("got %+v, %+v, %+v", cfg.Run, *cfg.Sink.JSONL, cfg.Streams[0].Paginate)
 	}
 }

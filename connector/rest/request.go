@@ -175,7 +175,7 @@ func (b builder) maxWallClock(n *node) time.Duration {
 	return b.duration(n, 0, time.Second, 366*24*time.Hour)
 }
 
-func (b builder) concurrency(n *node) int { return int(b.positive(n, 1, MaxConcurrency)) }
+func (b builder) concurrency(n *node) int { return int(b.positive(n, 0, MaxConcurrency)) }
 
 // positive is a count that is not 0, as the schema has it.
 func (b builder) positive(n *node, unset, limit int64) int64 {

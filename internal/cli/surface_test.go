@@ -198,7 +198,7 @@ func TestTheSummarySaysWhatBoundTheRun(t *testing.T) {
 			"100% ceiling; your ceiling of 20ms (50/s), not the provider, was the limit"},
 		{set(0), reason.Bounds{reason.BoundCeiling: 2, reason.BoundLatency: 2, reason.BoundProcessing: 1}, nil, "40% ceiling, 40% latency, 20% processing"},
 		{set(0), reason.Bounds{reason.BoundLatency: 1}, nil,
-			"100% latency; with a concurrency of 2 most of the time went on waiting for responses (run.concurrency)"},
+			"100% latency; most of the time went on waiting for responses, with run.concurrency set to 2"},
 		{set(0), reason.Bounds{reason.BoundLimit: 1}, belief, "100% provider limit; the provider's limit is believed to be "},
 		{set(0), reason.Bounds{reason.BoundLimit: 1}, nil, "100% provider limit"},
 		{set(0), reason.Bounds{}, nil, "unknown"},

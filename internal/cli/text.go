@@ -254,7 +254,10 @@ func boundText(c *rest.Config, s collect.Summary) string {
 			text += "; the provider's limit is believed to be " + beliefText((*sim.Belief)(s.Rate.Belief))
 		}
 	case reason.BoundLatency:
-		text += fmt.Sprintf("; with a concurrency of %d most of the time went on waiting for responses (run.concurrency)", max(c.Run.Concurrency, 1))
+		text += "; most of the time went on waiting for responses"
+		if n := c.Run.Concurrency; n > 0 {
+			text += fmt.Sprintf(", with run.concurrency set to %d", n)
+		}
 	default: // the owner can do nothing about it
 	}
 	return text

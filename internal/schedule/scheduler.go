@@ -274,12 +274,13 @@ func Options(c *rest.Config) collect.Options {
 	o.Retry.Base, o.Retry.Cap, o.Retry.Attempts = p.Retry.Base, p.Retry.Cap, p.Retry.Attempts
 	o.RetryBudget = p.Retry.Budget
 	o.Pacing.Breaker, o.Pacing.NoBreaker = p.Circuit.Config, p.Circuit.Off
-	if base, ok := http.DefaultTransport.(*http.Transport); ok && o.Concurrency > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
+	atOnce := cmp.Or(o.Concurrency, collect.DefaultMaxConcurrency)
+	if base, ok := http.DefaultTransport.(*http.Transport); ok && atOnce > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
 		// By default two connections are kept; who asks more at once would make
 		// new ones, with a handshake, for nearly every request.
 		base = base.Clone()
-		base.MaxIdleConnsPerHost = o.Concurrency
-		base.MaxIdleConns = max(base.MaxIdleConns, o.Concurrency)
+		base.MaxIdleConnsPerHost = atOnce
+		base.MaxIdleConns = max(base.MaxIdleConns, atOnce)
 		o.Base = base
 	}
 	return o

@@ -1,6 +1,7 @@
-package nginx_test
+package limits_test
 
 import (
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
 // least is the share of the allowed rate that a run must reach once warmed up.
@@ -279,11 +281,16 @@ run: {concurrency: 4}
 sink: {jsonl: {dir: ./out}}
 `
 
-// slowest bounds a run that takes half a minute where nothing is wrong.
-const slowest = 5 * time.Minute
-
-// TestMain builds the program: what is tested is what people run.
-func TestMain(m *testing.M) { os.Exit(harness.Run(m, harness.Setup{MaxWait: slowest})) }
+// TestMain builds the program: what is tested is what people run. A run takes half a
+// minute where nothing is wrong, one that is measured up to an hour.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	setup := harness.Setup{MaxWait: 5 * time.Minute}
+	if longtest.Long() {
+		setup = harness.Setup{MaxWait: 3 * time.Hour, Parallel: len(shapes)}
+	}
+	os.Exit(harness.Run(m, setup))
+}
 
 // run runs "headway collect" and gives its summary. Any exit code but 0 fails the test.
 func run(t *testing.T, w harness.Workplace) collect.Summary {
