@@ -280,8 +280,8 @@ func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 // two at once: one place is free while the third is under way.
 func TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay(t *testing.T) {
 	for concurrency, want := range map[int]time.Duration{
-		1: 9 * time.Second, // 2 x (a page and three details), and the steady state's page
-		2: 6 * time.Second, // a page, 2 x 2 for details, and the steady state's page
+		1: 10 * time.Second, // 2 x (a page and three details), and two pages of the steady state
+		2: 7 * time.Second,  // a page, 2 x 2 for details, and two pages
 	} {
 		b := newBench(t, 6)
 		synctest.Test(t, func(t *testing.T) {
