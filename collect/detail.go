@@ -117,20 +117,20 @@ const (
 // made answers so much slower that less than half of it was gained. Pure; instants are
 // durations since the run began.
 type width struct {
-	set int // the owner's; 0 is none
+	set int // the owner's; 0 means that none was set
 	now int // 0 is 1
 
 	changed time.Duration // what was sent before says nothing of this width
-	before  int           // the width before the last step, while that is on trial; 0 is none
+	before  int           // the width before the last step, while that is on trial, otherwise 0
 	// Of the answers since then, or since the round before:
 	answers, paced int
 	took           time.Duration
 
-	base     int           // the width that a greater one is held against; 0 is none
+	base     int           // the width that a greater one is held against; 0 before there is one
 	latency  time.Duration // the mean of that one
-	rest     time.Duration // the last rest; 0 is none
+	rest     time.Duration // the last rest
 	until    time.Duration // no step before
-	unproven int           // the least width that was given up, 0 is none
+	unproven int           // the last width that was given up
 }
 
 // atOnce is the width now.
