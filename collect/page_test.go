@@ -249,7 +249,7 @@ func TestWhatOfAPageIsCommitted(t *testing.T) {
 			delete(r.stored, "docs")
 			r.started, r.live.started, r.saves = time.Now(), time.Now(), saves{last: time.Now(), cost: time.Hour, age: time.Hour}
 			r.o.Concurrency = 1
-			if end := r.slice(t.Context(), stream, page, lane, "", false); end != nil {
+			if end := r.slice(t.Context(), stream, page, lane, "", false, nil); end != nil {
 				t.Errorf("%s: stopped by %+v", tt.name, end)
 			}
 			ignore := cmpopts.IgnoreFields(Gap{}, "FirstSeen", "LastSeen", "RetryAt")

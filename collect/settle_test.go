@@ -378,6 +378,11 @@ func TestThePageAheadIsGivenUpWithTheRun(t *testing.T) {
 			}
 			if !p.ended {
 				t.Errorf("%s: the next page is still asked for", name)
+			}
+		})
+	}
+}
+
 // flown is a provider's side of a width: places are served at once, each for takes; what
 // comes beyond holds waits for its turn, or is refused where refuses says so.
 type flown struct {
