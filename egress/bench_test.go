@@ -4,6 +4,7 @@ package egress_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -71,9 +72,9 @@ func (s *side) call(b *testing.B, body string) time.Duration {
 	return time.Since(began)
 }
 
-// newSides makes httputil.ReverseProxy, and this package with quota, pacing,
-// estimate, usage and all, before the same upstream.
-func newSides(b *testing.B, pool httputil.BufferPool) (reverse, ours *side) {
+// newSides makes httputil.ReverseProxy, and this package with pacing as it is by default,
+// estimate, usage and all, and a quota or none, before the same upstream.
+func newSides(b *testing.B, pool httputil.BufferPool, budget bool) (reverse, ours *side) {
 	b.Helper()
 	upstream := httptest.NewServer(answers())
 	b.Cleanup(upstream.Close)
@@ -87,13 +88,15 @@ func newSides(b *testing.B, pool httputil.BufferPool) (reverse, ours *side) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	pacing, err := headway.New(headway.Config{Name: "p", Ceiling: time.Nanosecond, Initial: time.Nanosecond, Tolerance: time.Second, JitterMax: -1, Law: "aimd", NoBreaker: true})
+	pacing, err := headway.New(headway.Config{Name: "p", Passive: true, NoBreaker: true})
 	if err != nil {
 		b.Fatal(err)
 	}
-	proxy, err := egress.New(egress.Options{Providers: []egress.Provider{{
-		Name: "p", Description: description, Key: "k", Approver: newLedger(b, generous()).Governor, Models: anyModel, Pacing: pacing,
-	}}})
+	p := egress.Provider{Name: "p", Description: description, Key: "k", Pacing: pacing}
+	if budget {
+		p.Approver, p.Models = newLedger(b, generous()).Governor, anyModel
+	}
+	proxy, err := egress.New(egress.Options{Providers: []egress.Provider{p}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func newSides(b *testing.B, pool httputil.BufferPool) (reverse, ours *side) {
 	serve := func(name string, h http.Handler) *side {
 		front := httptest.NewServer(h)
 		b.Cleanup(front.Close)
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 		b.Cleanup(client.CloseIdleConnections)
 		return &side{name, front.URL + "/p/v1/chat/completions", client}
 	}
@@ -115,9 +118,6 @@ func newSides(b *testing.B, pool httputil.BufferPool) (reverse, ours *side) {
 		BufferPool: pool,
 	}), serve("headway", proxy)
 }
-
-// clients is how many hammer at once.
-const clients = 8
 
 // processor is the time that this process has computed, client and upstream
 // included: what else the machine does changes it less than it changes the clock.
@@ -145,7 +145,7 @@ func BenchmarkProxy(b *testing.B) {
 	for _, shape := range []struct{ name, rest string }{{"plain", ""}, {"stream", `,"stream":true`}} {
 		body := `{"model":"m","max_tokens":200,"messages":[{"role":"user","content":"` + question + `"}]` + shape.rest + `}`
 		b.Run(shape.name+"/latency", func(b *testing.B) {
-			reverse, ours := newSides(b, nil)
+			reverse, ours := newSides(b, nil, true)
 			var before, after, added []time.Duration
 			for b.Loop() {
 				// Which is first changes, because the second finds warmer caches.
@@ -165,10 +165,10 @@ func BenchmarkProxy(b *testing.B) {
 				b.ReportMetric(float64(all[len(all)*99/100].Nanoseconds())/1e3, name+"-p99-µs")
 			}
 		})
-		hammer := func(b *testing.B, pool httputil.BufferPool) {
+		hammer := func(b *testing.B, pool httputil.BufferPool, clients int, budget bool) {
 			const calls = 10 // of each client, before the other side's turn
 			sides := [2]*side{}
-			sides[0], sides[1] = newSides(b, pool)
+			sides[0], sides[1] = newSides(b, pool, budget)
 			var rates [2][]float64
 			var ratios []float64
 			var spent [2]time.Duration
@@ -185,7 +185,7 @@ func BenchmarkProxy(b *testing.B) {
 						})
 					}
 					all.Wait()
-					rates[i] = append(rates[i], clients*calls/time.Since(began).Seconds())
+					rates[i] = append(rates[i], float64(clients*calls)/time.Since(began).Seconds())
 					spent[i] += processor(b) - used
 				}
 				n := len(ratios)
@@ -198,11 +198,14 @@ func BenchmarkProxy(b *testing.B) {
 			b.ReportMetric(spent[0].Seconds()*1e6/done, "reverse-cpu-µs")
 			b.ReportMetric(spent[1].Seconds()*1e6/done, "headway-cpu-µs")
 		}
-		b.Run(shape.name+"/throughput", func(b *testing.B) { hammer(b, nil) })
-		b.Run(shape.name+"/throughput_pooled", func(b *testing.B) { hammer(b, &buffers{}) })
+		b.Run(shape.name+"/throughput", func(b *testing.B) { hammer(b, nil, 8, true) })
+		b.Run(shape.name+"/throughput_pooled", func(b *testing.B) { hammer(b, &buffers{}, 8, true) })
+		for _, clients := range []int{1, 8, 64, 256} {
+			b.Run(fmt.Sprint(shape.name, "/unconfigured_", clients), func(b *testing.B) { hammer(b, nil, clients, false) })
+		}
 		b.Run(shape.name+"/alone", func(b *testing.B) {
 			// For the allocations of a call, those of client and upstream included.
-			reverse, ours := newSides(b, nil)
+			reverse, ours := newSides(b, nil, true)
 			for _, s := range []*side{reverse, ours} {
 				b.Run(s.name, func(b *testing.B) {
 					b.ReportAllocs()
