@@ -54,11 +54,7 @@ func parse(root *configfile.Node) *Scenario {
 	}
 	s.Provider = provider(m, s.Horizon, s.Workload.Kind)
 	if s.Workload.Kind == Bulk {
-		for _, field := range []string{"clients", "fleet", "owner"} {
-			if m.Has(field) {
-				m.Fail(field, "does not belong to workload kind %s, whose users are workload.users and which no interval paces", Bulk)
-			}
-		}
+		m.refuse("does not belong to workload kind bulk, whose users are workload.users and which no interval paces", "clients", "fleet", "owner")
 		if s.Provider.Batch == nil && !m.Has("provider") {
 			m.Fail("provider", "is missing; want a mapping with a batch for workload kind %s", Bulk)
 		}
@@ -84,27 +80,20 @@ func workload(root mapping) Workload {
 	}
 	w.Kind = word(m, "kind", Backlog, Backlog, Open, Bulk)
 	w.Rate = m.rate("rate")
-	switch {
-	case w.Kind == Open:
+	if w.Kind == Open {
 		m.require("rate")
-	case w.Kind == Bulk && m.Has("rate"):
-		m.Fail("rate", "belongs to workload kind open, not to %s", w.Kind)
-	}
-	if w.Kind != Open && m.Has("burst") {
-		m.Fail("burst", "belongs to workload kind %s, not to %s", Open, w.Kind)
+	} else {
+		m.refuse(fmt.Sprintf("belongs to workload kind open, not to %s", w.Kind), "burst")
 	}
 	if w.Kind == Bulk {
+		m.refuse("belongs to workload kind open, not to bulk", "rate")
 		return bulk(m, w)
 	}
 	w.Burst = m.integer("burst", 0, 1, MaxCount)
 	m.together("active", "pause")
 	w.Active = m.duration("active", 0, time.Second, MaxHorizon)
 	w.Pause = m.duration("pause", 0, time.Second, MaxHorizon)
-	for _, field := range []string{"rows", "users"} {
-		if m.Has(field) {
-			m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, w.Kind)
-		}
-	}
+	m.refuse(fmt.Sprintf("belongs to workload kind bulk, not to %s", w.Kind), "rows", "users")
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxCount)
 	if c, ok := m.section("cost", "mean", "spread"); ok {
 		w.Cost.Mean = c.number("mean", w.Cost.Mean, 0, 1e9, true)
@@ -119,14 +108,8 @@ func bulk(m mapping, w Workload) Workload {
 	w.Rows = m.integer("rows", 0, 1, MaxRows)
 	w.Users = m.integer("users", DefaultUsers, 1, MaxClients)
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxPlaces)
-	for _, field := range []string{"active", "pause"} {
-		if m.Has(field) {
-			m.Fail(field, "does not belong to workload kind %s", Bulk)
-		}
-	}
-	if m.Has("cost") {
-		m.Fail("cost", "does not belong to workload kind %s, where a batch costs one for each row", Bulk)
-	}
+	m.refuse("does not belong to workload kind bulk", "active", "pause")
+	m.refuse("does not belong to workload kind bulk, where a batch costs one for each row", "cost")
 	return w
 }
 
@@ -160,6 +143,15 @@ func (m mapping) require(fields ...string) {
 			bound = wantDuration
 		}
 		m.Require(f, bound)
+	}
+}
+
+// refuse reports each of the fields that is there.
+func (m mapping) refuse(why string, fields ...string) {
+	for _, f := range fields {
+		if m.Has(f) {
+			m.Fail(f, "%s", why)
+		}
 	}
 }
 

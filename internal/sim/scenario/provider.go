@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,10 +38,8 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 			Headers:        word(t, "headers", HeadersNone, HeadersNone, HeadersGitHub, HeadersOpenAI, HeadersAnthropic, HeadersIETF),
 			CountsRejected: t.boolean("counts_rejected"),
 		}
-		for _, field := range []string{"retry_after_factor", "retry_after_constant"} {
-			if t.Has(field) && p.Throttle.RetryAfter == RetryNone {
-				t.Fail(field, "needs a retry_after other than %s", RetryNone)
-			}
+		if p.Throttle.RetryAfter == RetryNone {
+			t.refuse("needs a retry_after other than none", "retry_after_factor", "retry_after_constant")
 		}
 	}
 	p.Penalty = penalty(m)
@@ -68,11 +67,7 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 // batch reads what only the provider of a bulk workload has.
 func batch(m mapping, kind WorkloadKind) (b *Batch, hint int) {
 	if kind != Bulk {
-		for _, field := range []string{"batch", "hint"} {
-			if m.Has(field) {
-				m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
-			}
-		}
+		m.refuse(fmt.Sprintf("belongs to workload kind bulk, not to %s", kind), "batch", "hint")
 		return nil, 0
 	}
 	m.require("batch")
@@ -228,11 +223,7 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 		switch {
 		case kind != Bulk:
 			m.require("scale")
-			for _, field := range []string{"hint", "knee"} {
-				if m.Has(field) {
-					m.Fail(field, "belongs to workload kind %s, not to %s", Bulk, kind)
-				}
-			}
+			m.refuse(fmt.Sprintf("belongs to workload kind bulk, not to %s", kind), "hint", "knee")
 		case m.Has("over"):
 			m.Fail("over", "does not belong to workload kind %s", Bulk)
 		case !m.Has("hint") && !m.Has("knee") && !m.Has("scale"):
