@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -36,4 +37,15 @@ func TestNobodyKeepsOthersOutOfTheStreams(t *testing.T) {
 	if !one.take(Caller{ID: "a"}, 1) || one.take(Caller{ID: "a"}, 1) {
 		t.Error("of one stream, the first caller gets one")
 	}
+}
+
+// Routes are all methods with their paths, in order.
+func (a *API) Routes() (all []string) {
+	for path, methods := range a.routes() {
+		for method := range methods {
+			all = append(all, method+" "+path)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
