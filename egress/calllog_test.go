@@ -314,3 +314,85 @@ func TestProvidersShareATransportUnlessTheyDiffer(t *testing.T) {
 		}
 	}
 }
+
+// simple is a quota with the least that one needs.
+type simple struct {
+	*ledger
+	no bool
+}
+
+// Config and Reserve hide those of the ledger, by another shape.
+func (simple) Config()  {}
+func (simple) Reserve() {}
+
+func (s simple) ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error) {
+	if s.no {
+		return quota.Decision{Reason: quota.Throttled, Code: quota.CodeThrottled, RetryIn: time.Minute}, nil
+	}
+	return s.ledger.ApproveWait(ctx, r)
+}
+
+// TestAQuotaNeedsNoMoreThanItsInterface: without limits to show and places in a queue.
+func TestAQuotaNeedsNoMoreThanItsInterface(t *testing.T) {
+	for name, paced := range map[string]bool{"paced": true, "not paced": false} {
+		bubble(t, name, func(t *testing.T) {
+			var q *simple
+			m := &mirror{body: usual, header: http.Header{"Content-Type": {"application/json"}}}
+			x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+				q = &simple{ledger: newLedger(t, generous())}
+				if p.Approver = q; !paced {
+					p.Pacing = nil
+				}
+			})
+			x.quota = q.ledger
+			if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 || x.quota.total() != (quota.Usage{Input: 12, Cached: 5, Output: 100}) {
+				t.Fatal(res, err, body, x.quota.total())
+			}
+			q.no = true
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != 429 || len(m.got) != 1 || !strings.Contains(body, "RATE_THROTTLED") || res.Header.Get("Retry-After") != "60" || res.Header.Get("Ratelimit") != "" {
+				t.Error(res, err, body, len(m.got))
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestAnAnswerThatIsNoStreamStaysAsItIs: though a stream was asked for its usage.
+func TestAnAnswerThatIsNoStreamStaysAsItIs(t *testing.T) {
+	text := `{"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n"
+	m := &mirror{body: text, header: http.Header{"Content-Type": {"application/json"}}}
+	x := newRig(t, provider.OpenAI, m, nil)
+	res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+	if err != nil || body != text || !strings.Contains(m.bodies[0], "include_usage") || res.Header.Get("Content-Length") == "" {
+		t.Errorf("%v, %v, %q", res, err, body)
+	}
+}
+
+// TestWhatCannotBeTriedInTimeIsGivenAtOnce: the provider's answer, not one of ours after
+// a wait in vain.
+func TestWhatCannotBeTriedInTimeIsGivenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mirror{status: 429, body: `{"error":{"message":"theirs"}}`, header: http.Header{"Retry-After": {"60"}}}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) { p.Retries = 3 })
+		began := time.Now()
+		res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+		if err != nil || res.StatusCode != 429 || !strings.Contains(body, "theirs") || len(m.got) != 1 || time.Since(began) != 0 {
+			t.Errorf("%v, %v after %v and %d attempts: %s", res, err, time.Since(began), len(m.got), body)
+		}
+		x.settled(t)
+	})
+}
+
+// TestMethodsThatAreNotKnown: a plain API may have its own.
+func TestMethodsThatAreNotKnown(t *testing.T) {
+	for api, want := range map[provider.API]int{provider.HTTP: 200, provider.OpenAI: 405} {
+		x := newRig(t, api, &mirror{body: "{}"}, nil)
+		if res, _, err := x.ask(t, "PURGE", "/p/cache", ""); err != nil || res.StatusCode != want {
+			t.Errorf("%s: %v, %v", api, res, err)
+		}
+		if res, _, err := x.ask(t, "TRACE", "/p/cache", ""); err != nil || res.StatusCode != 405 {
+			t.Errorf("%s: %v, %v", api, res, err)
+		}
+	}
+}

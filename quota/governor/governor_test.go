@@ -1,13 +1,10 @@
 package governor_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -84,23 +81,6 @@ func (h *heard) want(t *testing.T, lines ...string) {
 	if !slices.Equal(h.lines, lines) {
 		t.Errorf("heard %q\nwant  %q", h.lines, lines)
 	}
-}
-
-func TestThrottleOnceAndResumeOnTimeWithNobodyAsking(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := listen()
-		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}), OnEvent: h.event})
-		if _, err := g.Approve(ask(1)); err != nil {
-			t.Fatal(err)
-		}
-		for range 5 {
-			_, err := g.Approve(ask(1))
-			denied(t, err, quota.CodeThrottled)
-		}
-		h.want(t, "0s rate:throttle model m THROTTLED")
-		time.Sleep(time.Hour)
-		h.want(t, "0s rate:throttle model m THROTTLED", "1s rate:resume model m")
-	})
 }
 
 func TestTheDailyCapRefusesUntilTheNextDayInTheScopesZone(t *testing.T) {
@@ -364,58 +344,6 @@ func TestAPermitThatNobodySettlesIsReleasedByTheTimer(t *testing.T) {
 	})
 }
 
-func TestSubscribersHearInOrderOutsideTheLockUntilTheyCancel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
-		var seqs []uint64
-		cancel := g.Subscribe(func(e quota.Event) {
-			seqs = append(seqs, e.Seq) // one at a time: the race detector would tell
-			g.Snapshot()               // and not under the lock
-			if e.Type == quota.EventThrottle {
-				_, _ = g.Approve(ask(1)) // events of a subscriber's own calls come after
-			}
-		})
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for range 50 {
-					_, _ = g.Approve(ask(1))
-				}
-			})
-		}
-		wg.Wait()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !slices.IsSorted(seqs) || len(slices.Compact(slices.Clone(seqs))) != len(seqs) || len(seqs) < 4 {
-			t.Errorf("%d events, in order %v", len(seqs), slices.IsSorted(seqs))
-		}
-		before := len(seqs)
-		cancel()
-		if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil {
-			t.Fatal(err)
-		}
-		if len(seqs) != before {
-			t.Error("called after cancel")
-		}
-	})
-}
-
-func TestASubscriberThatPanicsDoesNotSilenceTheOthers(t *testing.T) {
-	g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60})})
-	cancel := g.Subscribe(func(quota.Event) { panic("mine") })
-	func() {
-		defer func() { _ = recover() }()
-		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
-		t.Error("the panic was swallowed")
-	}()
-	cancel()
-	h := listen()
-	defer g.Subscribe(h.event)()
-	if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":3}}}`)); err != nil || len(h.events) != 1 {
-		t.Errorf("%v, heard %v", err, h.events)
-	}
-}
-
 func TestABadPatchChangesNothingAndAGoodOneTellsTheDigest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := listen()
@@ -444,58 +372,6 @@ func TestABadPatchChangesNothingAndAGoodOneTellsTheDigest(t *testing.T) {
 		if g.Config().Models["m"].Burst != 9 || h.events[len(h.events)-1].Digest != g.Snapshot().ConfigDigest {
 			t.Errorf("%+v", h.events)
 		}
-	})
-}
-
-func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		g := open(t, governor.Options{
-			Config: quota.Config{Models: map[string]quota.Model{
-				"m": {Limits: quota.Limits{CallsPerMinute: 60, Burst: 1}}, "day": {Limits: quota.Limits{MaxDailyTokens: 10}},
-				"soft": {Limits: quota.Limits{SoftTokenBudget: 10, SoftTokenWindowMS: 1000}},
-			}},
-			Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		})
-		for range 2 {
-			_, _ = g.Approve(quota.Request{Model: "m", Reason: "a note of the caller"})
-		}
-		d, _ := g.Approve(quota.Request{Model: "day", InputTokens: 10})
-		_, _ = g.RecordUsage(d.Permit, quota.Usage{Input: 10})
-		_, _ = g.Approve(quota.Request{Model: "soft", InputTokens: 9})
-		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
-		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":-2}}}`))
-		g.Backoff(quota.Scope{Model: "m"}, quota.Decision{Code: quota.CodeThrottled})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		for _, want := range []string{
-			`level=DEBUG msg="[RG][APPROVE] refused" scope="model m" model=m reason=THROTTLED code=RATE_THROTTLED retry_in_ms=1000` + "\n",
-			`level=WARN msg="[RG][THROTTLE] calls have to wait" scope="model m" model=m reason=THROTTLED`,
-			`level=INFO msg="[RG][RESUME] calls may go on" scope="model m"`,
-			`level=INFO msg="[RG][SOFT] under pressure" scope="model soft" model=soft utilization=0.9`,
-			`level=WARN msg="[RG][HARD] the daily cap is used up" scope="model day" model=day`,
-			`level=INFO msg="[RG][CONFIG] configuration swapped"`,
-			`level=WARN msg="[RG][CONFIG] patch rejected" error="quota: models.m.burst is -2`,
-			`level=DEBUG msg="[RG][ADAPT] scale changed"`, `msg="[RG][APPROVE] client backs off"`,
-		} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("no line %s in\n%s", want, out.String())
-			}
-		}
-		if strings.Contains(out.String(), "a note") {
-			t.Error("the caller's note is in the log")
-		}
-	})
-}
-
-// What another part of the program refused begins an episode here too, and ends it.
-func TestWhatIsHeldBackElsewhereIsAnEpisode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := listen()
-		g := open(t, governor.Options{Config: oneModel(quota.Limits{}), OnEvent: h.event})
-		g.HoldBack(ask(1), 3*time.Second)
-		time.Sleep(time.Minute)
-		h.want(t, "0s rate:throttle global THROTTLED", "3s rate:resume global")
 	})
 }
 

@@ -76,8 +76,28 @@ func TestALeaseAheadIsNotOfTheNextDay(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatHasACapIsStoredAhead: tokens without a cap are stored as they are used.
+// TestOnlyWhatHasACapIsStoredAhead: what has none is stored as it is used, along with
+// the rest.
 func TestOnlyWhatHasACapIsStoredAhead(t *testing.T) {
+	other := &memory{}
+	capped := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: other})
+	for range 34 {
+		if _, err := capped.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if other.calls() != 34 || other.tokens() != 42 {
+		t.Errorf("%d calls and %d tokens are stored, want 34 and 42", other.calls(), other.tokens())
+	}
+	saves := other.saves
+	for range 5 {
+		if _, err := capped.Approve(ask(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if other.saves != saves {
+		t.Errorf("%d saves for calls that have no cap", other.saves-saves)
+	}
 	store := &memory{}
 	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
 	for range 34 {
@@ -129,6 +149,16 @@ func TestARefundIsStored(t *testing.T) {
 	if _, err := g.Cancel(d.Permit); err != nil || store.calls() != 1 {
 		t.Errorf("%v: %d calls are stored after one was given back", err, store.calls())
 	}
+}
+
+// TestAStoredDayThatIsUsedUpIsSaidAtOnce: before anybody asks.
+func TestAStoredDayThatIsUsedUpIsSaidAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := listen()
+		store := &memory{use: []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: "2000-01-01", Zone: "UTC", Tokens: 640, Calls: 1}}}
+		open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640}), Store: store, OnEvent: h.event})
+		h.want(t, "0s llm:quota_exhausted model m")
+	})
 }
 
 // TestNothingIsStoredAfterTheEnd: the store's owner may have closed it.

@@ -3,7 +3,6 @@ package governor_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -235,7 +234,7 @@ func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 				t.Fatalf("%+v, %v", d, err)
 			}
 		}
-		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) {
+		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) || !strings.Contains(err.Error(), "save the daily use") {
 			t.Error(err)
 		}
 		store.fail(nil)
@@ -305,69 +304,6 @@ func TestADayThatTurnsBeginsANewPage(t *testing.T) {
 			synctest.Wait()
 		}
 	})
-}
-
-// openFile opens a file that the test closes.
-func openFile(t *testing.T, path string) *governor.File {
-	t.Helper()
-	file, err := governor.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := file.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return file
-}
-
-func TestAFileThatCannotBeReadIsNoEmptyDay(t *testing.T) {
-	for name, content := range map[string]string{
-		"empty": "", "cut off": `{"version":1,"use":[{"day":"20`, "another version": `{"version":2}`,
-		"a bad day": `{"version":1,"use":[{"scope":{"model":"m"},"day":"soon","tokens":1}]}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "use.json")
-			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			file := openFile(t, path)
-			if g, err := governor.New(governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 1}), Store: file}); err == nil {
-				_ = g.Close()
-				t.Error("it was taken for an empty day")
-			}
-			if b, err := os.ReadFile(path); err != nil || string(b) != content {
-				t.Errorf("the file was touched: %q, %v", b, err)
-			}
-		})
-	}
-	if _, err := governor.ReadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
-	if _, err := governor.OpenFile(filepath.Join(t.TempDir(), "none", "use.json")); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
-}
-
-func TestAFailedSaveLeavesWhatWasThere(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "use.json")
-	file := openFile(t, path)
-	want := []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: "2026-03-04", Zone: "UTC", Tokens: 5, Calls: 1}}
-	if err := file.Save(want); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path+".new", 0o700); err != nil { // where the next one would be written
-		t.Fatal(err)
-	}
-	if err := file.Save(nil); err == nil {
-		t.Error("it was saved")
-	}
-	got, err := file.Load()
-	if err != nil || len(got) != 1 || got[0] != want[0] {
-		t.Errorf("%+v, %v", got, err)
-	}
 }
 
 // crashed is what a process that is killed leaves to the next one.
