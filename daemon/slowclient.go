@@ -30,20 +30,20 @@ var defaultGuard = slowClientGuard{stall: 30 * time.Second, drain: time.Minute, 
 
 // guardOf is what a configuration grants clients.
 func guardOf(c config.Clients) slowClientGuard {
-	p := defaultGuard
-	p.stall = cmp.Or(c.BodyStall, p.stall)
-	p.rate = cmp.Or(c.BodyRate, p.rate)
-	p.drain = cmp.Or(c.AnswerStall, p.drain)
-	return p
+	g := defaultGuard
+	g.stall = cmp.Or(c.BodyStall, g.stall)
+	g.rate = cmp.Or(c.BodyRate, g.rate)
+	g.drain = cmp.Or(c.AnswerStall, g.drain)
+	return g
 }
 
 // around puts the bounds around a handler. Deadlines that the handler sets hold
 // beside them: the earlier one counts.
-func (p slowClientGuard) around(next http.Handler) http.Handler {
+func (g slowClientGuard) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out := &patientWriter{ResponseWriter: w, slowClientGuard: p, control: http.NewResponseController(w), http1: r.ProtoMajor == 1}
+		out := &guardedWriter{ResponseWriter: w, slowClientGuard: g, control: http.NewResponseController(w), http1: r.ProtoMajor == 1}
 		if r.Body != nil && r.Body != http.NoBody {
-			body := &patientBody{ReadCloser: r.Body, out: out, began: time.Now()}
+			body := &guardedBody{ReadCloser: r.Body, out: out, began: time.Now()}
 			// net/http looks at the body of its own request to see whether it may
 			// answer before the body is there: that one stays as it is.
 			r = r.WithContext(r.Context())
@@ -55,10 +55,10 @@ func (p slowClientGuard) around(next http.Handler) http.Handler {
 	})
 }
 
-// patientBody gives each read its deadline.
-type patientBody struct {
+// guardedBody gives each read its deadline.
+type guardedBody struct {
 	io.ReadCloser
-	out   *patientWriter
+	out   *guardedWriter
 	began time.Time
 	read  int64
 	// Upstream may still be sent the body when the handler ends.
@@ -66,7 +66,7 @@ type patientBody struct {
 }
 
 // Read reads within the bounds.
-func (b *patientBody) Read(p []byte) (int, error) {
+func (b *guardedBody) Read(p []byte) (int, error) {
 	if b.over.Load() {
 		return b.ReadCloser.Read(p)
 	}
@@ -94,7 +94,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 
 // leave bounds what the server reads of the body before it answers, when the
 // handler ended without.
-func (b *patientBody) leave() {
+func (b *guardedBody) leave() {
 	if b.over.Load() {
 		return
 	}
@@ -107,8 +107,8 @@ func (b *patientBody) leave() {
 	_ = b.out.control.SetReadDeadline(earlier(time.Now().Add(rest), b.out.read))
 }
 
-// patientWriter gives each write its deadline.
-type patientWriter struct {
+// guardedWriter gives each write its deadline.
+type guardedWriter struct {
 	http.ResponseWriter
 	slowClientGuard
 	control *http.ResponseController
@@ -126,10 +126,10 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // Unwrap is for http.ResponseController.
-func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *guardedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // SetReadDeadline is for http.ResponseController.
-func (w *patientWriter) SetReadDeadline(t time.Time) error {
+func (w *guardedWriter) SetReadDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.read = t
@@ -137,20 +137,20 @@ func (w *patientWriter) SetReadDeadline(t time.Time) error {
 }
 
 // SetWriteDeadline is for http.ResponseController.
-func (w *patientWriter) SetWriteDeadline(t time.Time) error {
+func (w *guardedWriter) SetWriteDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.write = t
 	return w.control.SetWriteDeadline(t)
 }
 
-func (w *patientWriter) begin() {
+func (w *guardedWriter) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.control.SetWriteDeadline(earlier(time.Now().Add(w.drain), w.write))
 }
 
-func (w *patientWriter) end() {
+func (w *guardedWriter) end() {
 	if w.http1 {
 		return
 	}
@@ -161,17 +161,17 @@ func (w *patientWriter) end() {
 }
 
 // Write writes within the bounds.
-func (w *patientWriter) Write(p []byte) (int, error) {
+func (w *guardedWriter) Write(p []byte) (int, error) {
 	w.begin()
 	defer w.end()
 	return w.ResponseWriter.Write(p)
 }
 
 // Flush is for http.Flusher; who wants the error uses FlushError.
-func (w *patientWriter) Flush() { _ = w.FlushError() }
+func (w *guardedWriter) Flush() { _ = w.FlushError() }
 
 // FlushError flushes within the bounds.
-func (w *patientWriter) FlushError() error {
+func (w *guardedWriter) FlushError() error {
 	w.begin()
 	defer w.end()
 	return w.control.Flush()

@@ -21,11 +21,11 @@ type Store interface {
 
 // leaseShare is the part of a daily cap that is stored ahead of its use, at most.
 // A process that is killed loses what it had stored ahead, so that one that began
-// a moment ago stores nothing ahead, for as many saves of a scope as exactly, and
+// a moment ago stores nothing ahead in the first exactSaves saves of a scope, and
 // then little beside what it has used itself.
 const (
 	leaseShare = 64
-	exactly    = 8
+	exactSaves = 8
 )
 
 // ledger is what the store has to cover. A lease is covered once its generation
@@ -83,7 +83,7 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	for _, u := range b.changed {
 		l, ok := b.leases[u.Scope]
 		covered := ok && l.day == u.Day && u.Tokens <= l.tokens && u.Calls <= l.calls
-		if covered && (l.saves >= exactly || !l.givesBack(&u)) {
+		if covered && (l.saves >= exactSaves || !l.givesBack(&u)) {
 			need = max(need, l.generation)
 			continue
 		}
@@ -93,7 +93,7 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 		}
 		need, b.generation = grown, grown
 		own := quota.DayUse{}
-		if l.saves >= exactly {
+		if l.saves >= exactSaves {
 			own.Tokens, own.Calls = u.Tokens, u.Calls
 			if before := b.before[u.Scope]; before.Day == u.Day {
 				own.Tokens -= before.Tokens

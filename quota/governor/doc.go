@@ -9,10 +9,11 @@
 //
 // Daily use survives a restart when there is a [Store]. The store never holds
 // less than what was handed out: before an approval leaves that goes beyond
-// what is stored for one of its scopes, the store gets the use and a lease of
-// a 64th of the daily cap on top. So most approvals cost no write, and a process
-// that is killed forgets nothing; it loses the unused rest of its lease, less
-// than a 64th of the cap, until the day turns. [Governor.Close] stores the exact
+// what is stored for one of its scopes, the store gets the use and a lease on
+// top: a quarter of what this process used, at most a 64th of the daily cap, and
+// nothing in the first saves. So most approvals cost no write, and a process that
+// is killed forgets nothing; it loses the unused rest of its lease until the day
+// turns. [Governor.Close] stores the exact
 // use. When the store fails, what needs it is refused.
 //
 // Do not use it to pace one connection; that is the root package. To try limits
