@@ -161,7 +161,7 @@ func (r *rate) ended(v view, released time.Duration) {
 		r.plan(v.now)
 		return
 	}
-	r.released, r.count = released, 1
+	r.released, r.count = released, 0 // the canary was the last of this cycle
 	c := cycle{n, open, whole}
 	r.last[r.cycles%len(r.last)] = c
 	r.cycles++
@@ -205,7 +205,7 @@ func (r *rate) ended(v view, released time.Duration) {
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
 	r.low, r.high, r.carried = max(slowest, low), max(slowest, high), 0
 	r.costs(length)
-	r.released, r.count, r.refused = now, 1, 0
+	r.released, r.count, r.refused = now, 0, 0
 	r.plan(now)
 }
 
@@ -217,7 +217,7 @@ func (r *rate) costs(length time.Duration) {
 
 // void forgets the present cycle: something else blocked.
 func (r *rate) void(now time.Duration) {
-	r.released, r.count, r.refused = now, 1, 0
+	r.released, r.count, r.refused = now, 0, 0
 	r.due = max(r.due, now+seconds(1/r.pace()))
 }
 
