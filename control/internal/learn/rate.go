@@ -181,6 +181,7 @@ func (r *rate) ended(v view, released time.Duration) {
 	r.compare(c.n / c.whole)
 	doubt := 1 + endDoubt/r.sum.n
 	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
+	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means were
 	if r.early >= 2 {
 		r.bursty = r.bursty || r.carried > 0
 		r.carried, r.early = 0, 0

@@ -81,3 +81,44 @@ func TestClientsThatWereRefusedTogetherGoApart(t *testing.T) {
 		t.Errorf("8 clients go at %d instants", len(seen))
 	}
 }
+
+func TestACanaryCountsInOneCycle(t *testing.T) {
+	r := newRate(0, 1, 1.1)
+	r.spaced = false
+	now := time.Duration(0)
+	for range 6 { // nine and the canary in ten seconds
+		for i := range 9 {
+			r.sent(view{now: now + time.Duration(i)*sec}, 1)
+		}
+		r.blame(view{now: now + 9*sec}, refusal{sent: now + 9*sec})
+		now += 10 * sec
+		r.sent(view{now: now}, 1)
+		r.ended(view{now: now}, now)
+	}
+	if got := r.sum.n / r.sum.whole; math.Abs(got-1) > 1e-9 {
+		t.Errorf("%.3f a second, want 1", got)
+	}
+}
+
+func TestABracketIsAsWideAsTheMeansOfCyclesAreApart(t *testing.T) {
+	r := newRate(0, 1, 1.1)
+	r.spaced = false
+	now := time.Duration(0)
+	for i := range 8 {
+		every := sec
+		if i%2 == 0 {
+			every = 2 * sec
+		}
+		for range 20 {
+			now += every
+			r.sent(view{now: now}, 1)
+		}
+		r.blame(view{now: now}, refusal{sent: now})
+		now += sec
+		r.spaced = false
+		r.ended(view{now: now}, now)
+	}
+	if r.high < 1.3*r.low {
+		t.Errorf("from %.3g to %.3g a second, though cycles differ by a factor of two", r.low, r.high)
+	}
+}
