@@ -276,8 +276,8 @@ func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 	})
 }
 
-// TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay has three details a page and
-// two at once: one place is free while the third is under way.
+// TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay has three details a page: where
+// two are asked for at once, the next page and the third detail are.
 func TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay(t *testing.T) {
 	for concurrency, want := range map[int]time.Duration{
 		1: 10 * time.Second, // 2 x (a page and three details), and two pages of the steady state

@@ -38,9 +38,10 @@ type ending struct {
 // details fetches the tasks, as many at once as the run's width, and puts
 // what came of them into the batch. What has come is committed on the way, so
 // that a run that is killed keeps nearly all of it; the lane stays where it is
-// until the whole page is done. After a stop the rest become gaps. Idle is called once
-// all are sent, when there is a place for another request and some are still under way.
-func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool, idle func()) *ending {
+// until the whole page is done. After a stop the rest become gaps. Where several may be
+// under way, askAhead is called once, when about the last of them are sent: what it asks
+// for takes a place until the channel that it gives is closed, nil for nothing.
+func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool, askAhead func() <-chan struct{}) *ending {
 	r.live.owe(int64(len(todo)), last)
 	defer r.live.owe(0, last)
 	out := make(chan outcome)
@@ -49,18 +50,26 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	var end *ending
-	sent, got := 0, 0
+	sent, got, asked := 0, 0, 0
+	var page <-chan struct{}
 	for got < sent || sent < len(todo) && end == nil {
-		for ; sent < len(todo) && end == nil && sent-got < r.live.atOnce(); sent++ {
+		for width := r.live.atOnce(); end == nil && sent-got+asked < width; {
+			if width > 1 && askAhead != nil && len(todo)-sent < width {
+				if page = askAhead(); page != nil {
+					asked = 1
+				}
+				askAhead = nil
+				continue
+			}
+			if sent == len(todo) {
+				break
+			}
 			t := todo[sent]
+			sent++
 			wg.Go(func() {
 				records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
 				out <- outcome{task: t, records: records, err: err}
 			})
-		}
-		if idle != nil && end == nil && sent == len(todo) && sent-got < r.live.atOnce() {
-			idle()
-			idle = nil
 		}
 		var wake <-chan time.Time
 		if b.pending > 0 && (end == nil || !end.abort) {
@@ -81,6 +90,8 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 			if came := r.came(ctx, b, o); came != nil && (end == nil || came.abort && !end.abort) {
 				end = came
 			}
+		case <-page:
+			page, asked = nil, 0
 		case <-wake:
 		}
 	}

@@ -18,9 +18,9 @@ import (
 // and finds the rest. Since is the watermark that the page was asked for with. What
 // could not be fetched becomes gaps, and the slice is completed all the same;
 // only then does the run stop. More says that the next page is on its way: then
-// the commit may wait for it. Idle is called once no detail is left to send, if there is
-// a place for another request then.
-func (r *execution) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool, idle func()) *stop {
+// the commit may wait for it. AskAhead asks for it while the last details are under way,
+// and says when it is there.
+func (r *execution) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool, askAhead func() <-chan struct{}) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
@@ -67,7 +67,7 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 		if err := r.deferRest(ctx, b, todo, r.suspended, backlogSince(s, since, todo), time.Now()); err != nil {
 			return r.broken(ctx, err)
 		}
-	} else if end = r.details(ctx, b, todo, !next.Walking, idle); end != nil && end.abort {
+	} else if end = r.details(ctx, b, todo, !next.Walking, askAhead); end != nil && end.abort {
 		return end.stop
 	}
 	b.unread(page, s.Name, next.Pages, time.Now())

@@ -130,10 +130,12 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 		}
 		next := *l
 		repeats := next.advance(page)
-		askAhead := func() {
+		askAhead := func() <-chan struct{} {
 			if last := maxPages > 0 && n+1 >= maxPages; !repeats && !last && r.mayAskAhead(ctx, page, &next) {
 				coming = r.askAhead(ctx, &next, s.DetailStream == "")
+				return coming.done
 			}
+			return nil
 		}
 		if s.DetailStream == "" {
 			askAhead()
