@@ -29,7 +29,7 @@ type window struct {
 // newWindow is a window that one block speaks for. It was filled in the time fill,
 // at the end at a pace, and its length is between low and high, if it is one.
 func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
-	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, testAfter: firstTest, lone: true, pace: pace}
+	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, testAfter: 1, lone: true, pace: pace}
 	w.fold = min(max(silence/4, minFold), maxFold)
 	w.off = doubtUnit
 	return w
@@ -126,7 +126,7 @@ func (w *window) answered(v view) {
 		if w.busy(v) {
 			w.climb *= 1 + windowClimb/max(10, n)
 		}
-	case w.untested > min(w.testAfter, 20+3*n) && v.calm && w.busy(v):
+	case w.untested > min(maxTest, w.testAfter*min(firstTest, 20+3*n)) && v.calm && w.busy(v):
 		w.climb = 1 + 0.5/n
 	}
 	if w.climb > 1.3 { // it was raised
