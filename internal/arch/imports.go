@@ -58,20 +58,8 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	if local && matches(harness, to) && dir != harness && (!test || !matches("e2e/...", dir)) {
 		return "only the end-to-end tests run the binary as a process: what another package needs of it belongs elsewhere"
 	}
-	if local && matches(fullDisk, to) && !test {
-		return "only a test takes space away from itself"
-	}
-	if local && matches(goldens, to) && !test {
-		return "only a test compares with golden files"
-	}
-	if local && matches(longTest, to) && !test {
-		return "only a test has the flag -long"
-	}
-	if local && matches(pipeNet, to) && !test {
-		return "only a test needs a network without sockets"
-	}
-	if local && matches(powerCut, to) && !test {
-		return "only a test cuts the power"
+	if why := onlyTests[to]; local && why != "" && !test {
+		return why
 	}
 	switch {
 	case row == nil, test:
@@ -86,6 +74,15 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	default:
 		return row.Why
 	}
+}
+
+// onlyTests are the packages that nothing but tests may import, each with the reason.
+var onlyTests = map[string]string{
+	fullDisk: "only a test takes space away from itself",
+	goldens:  "only a test compares with golden files",
+	longTest: "only a test has the flag -long",
+	pipeNet:  "only a test needs a network without sockets",
+	powerCut: "only a test cuts the power",
 }
 
 // standard reports whether the path is of the standard library, whose first
