@@ -169,16 +169,18 @@ func (r *rate) ended(v view, released time.Duration) {
 		r.sum = cycle{r.sum.n * fade, r.sum.open * fade, r.sum.whole * fade}
 	}
 	r.sum = cycle{r.sum.n + c.n, r.sum.open + c.open, r.sum.whole + c.whole}
+	r.compare(c.n / c.whole)
 	if r.cycles >= len(r.last) {
 		var three cycle
 		for _, l := range r.last {
 			three = cycle{three.n + l.n, three.open + l.open, three.whole + l.whole}
 		}
-		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp || r.early >= 2 {
+		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
+			r.sum, r.off.mean = three, 0 // it has changed, which says nothing of noise
+		} else if r.early >= 2 {
 			r.sum = three
 		}
 	}
-	r.compare(c.n / c.whole)
 	doubt := 1 + endDoubt/r.sum.n
 	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
 	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means were

@@ -102,23 +102,13 @@ func TestACanaryCountsInOneCycle(t *testing.T) {
 
 func TestABracketIsAsWideAsTheMeansOfCyclesAreApart(t *testing.T) {
 	r := newRate(0, 1, 1.1)
-	r.spaced = false
-	now := time.Duration(0)
-	for i := range 8 {
-		every := sec
-		if i%2 == 0 {
-			every = 2 * sec
-		}
-		for range 20 {
-			now += every
-			r.sent(view{now: now}, 1)
-		}
-		r.blame(view{now: now}, refusal{sent: now})
-		now += sec
-		r.spaced = false
-		r.ended(view{now: now}, now)
+	r.spaced, r.off = false, cycleRates{top: 0.4, mean: 0.3}
+	for i := range 20 {
+		r.sent(view{now: time.Duration(i) * sec}, 1)
 	}
+	r.blame(view{now: 20 * sec}, refusal{sent: 20 * sec})
+	r.ended(view{now: 21 * sec}, 21*sec)
 	if r.high < 1.3*r.low {
-		t.Errorf("from %.3g to %.3g a second, though cycles differ by a factor of two", r.low, r.high)
+		t.Errorf("from %.3g to %.3g a second, though cycles differ by 0.3", r.low, r.high)
 	}
 }
