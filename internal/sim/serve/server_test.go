@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -406,4 +407,23 @@ func entries(t testing.TB, log *bytes.Buffer) []serve.Entry {
 		all = append(all, e)
 	}
 	return all
+}
+
+func ExampleNew() {
+	provider, err := serve.New(serve.Demo(), serve.Options{Conversations: 10})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	server := httptest.NewServer(provider)
+	defer server.Close()
+	res, err := http.Get(server.URL + "/conversations?limit=3")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer res.Body.Close()
+	fmt.Println(res.StatusCode, provider.Stats().Admitted)
+	// Output:
+	// 200 1
 }
