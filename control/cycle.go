@@ -50,7 +50,7 @@ func (c *Cycle) Observe(o Observation) Change {
 	was := c.law.Interval()
 	for i := range o.Facts {
 		if f := &o.Facts[i]; !f.InFlight {
-			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), o.RetryAfter, learn.Fact{
+			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), learn.Fact{
 				Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
 			})
 		}

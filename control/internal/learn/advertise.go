@@ -10,80 +10,76 @@ import (
 type Fact struct {
 	Name             string
 	PerCost          bool
-	Refills          bool // units come back one by one
+	Refills          bool // units come back one by one, going by its name
 	Quota, Remaining float64
 	Window, Reset    time.Duration
 }
 
 // Advertise takes in a limit that a response to an attempt names. Call it before
 // [Law.Observe] of the same attempt.
-func (l *Law) Advertise(sent, now time.Duration, refused bool, retryAfter time.Duration, f Fact) {
+func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 	if !(f.Remaining >= 0) {
 		return
 	}
 	l.clock = max(l.clock, now)
 	for i := range l.headers {
 		if t := &l.headers[i]; t.name == f.Name && t.perCost == f.PerCost {
-			t.update(l.view(), sent, refused, retryAfter, f)
+			t.update(l.view(), sent, refused, f)
 			return
 		}
 	}
 	if len(l.headers) < maxLimits {
-		l.headers = append(l.headers, advertised{name: f.Name, perCost: f.PerCost, refills: f.Refills, at: -1})
-		l.headers[len(l.headers)-1].update(l.view(), sent, refused, retryAfter, f)
+		t := advertised{name: f.Name, perCost: f.PerCost, shaper: newShaper(fixed), grain: coarseUnits, fast: math.Inf(1), at: -1}
+		if f.Refills {
+			t.shaper = newShaper(bucket)
+		}
+		t.update(l.view(), sent, refused, f)
+		l.headers = append(l.headers, t)
 	}
 }
 
 // plenty says that every advertised limit has something left, as far as is known.
 func (l *Law) plenty() bool {
 	for i := range l.headers {
-		if t := &l.headers[i]; t.at < 0 || t.doubts > trust || t.left-t.spent < max(2, t.quota/50) {
+		if t := &l.headers[i]; !t.trusted() || t.left-t.spent < max(2, t.quota/50) {
 			return false
 		}
 	}
 	return len(l.headers) > 0
 }
 
-// explained says that the refusal itself named a limit that was used up, which
-// happens now and then when others use it or costs are uncertain.
+// explained says that the refusal itself names a limit that is used up: others use it
+// too, it came too early, or its cost was uncertain. The limit is held back a little
+// more for it.
 func (l *Law) explained(f refusal) bool {
-	if l.penalty.on() {
-		return false
-	}
+	found := false
 	for i := range l.headers {
 		t := &l.headers[i]
-		if t.quota < minExplains {
+		if !t.trusted() || t.refused != f.sent || t.remained >= t.need(f.cost) {
 			continue
 		}
-		need := 1.0
-		if t.perCost {
-			need = min(f.cost, max(1, t.quota))
-		}
-		if t.doubts <= trust && t.at == f.sent && t.left < need {
+		if l.carried < t.explained+rareRefusal {
 			t.explains++
-			return t.explains%maxExplained != 0
+		} else {
+			t.explains = 0
 		}
+		t.explained = l.carried
+		t.graze(l.view(), f)
+		found = found || t.explains < maxExplained
 	}
-	return false
+	return found
 }
 
-// maxExplained is how often an advertised limit may explain a refusal before one is
-// looked into all the same.
-const maxExplained = 3
-
-// minExplains: with a smaller quota it is used up at each refusal, whatever refused.
-const minExplains = 4
-
-// grazed leaves something of the limits that were nearly used up at a refusal.
-func (l *Law) grazed() {
+// allBack is when the advertised limits that are nearly used up are whole again.
+func (l *Law) allBack() time.Duration {
+	at := l.clock
 	for i := range l.headers {
-		if t := &l.headers[i]; t.left-t.spent < max(2, t.quota/50) {
-			t.margin = min(maxGrazed, t.margin+grazed)
+		if t := &l.headers[i]; t.trusted() && t.left-t.spent < max(2, t.quota/50) {
+			at = max(at, t.whole)
 		}
 	}
+	return at
 }
-
-const grazed, maxGrazed = 0.01, 0.08
 
 // advertised is when the advertised limits let an attempt go.
 func (l *Law) advertised(now time.Duration, c float64) time.Duration {
@@ -100,77 +96,37 @@ func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 
 // advertised is a limit that response headers name. It only ever holds back.
 type advertised struct {
-	name     string
-	perCost  bool
-	refills  bool
-	quota    float64
-	window   time.Duration
-	left     float64       // as of the newest attempt that was answered
-	at       time.Duration // when that was sent; -1 before any
-	spent    float64       // units sent since
-	reset    time.Duration // when all is back
-	rate     float64       // units a second that come back, for one that refills
-	doubts   int           // how often it was found wrong
-	explains int           // refusals that it explained
-	margin   float64       // part of the quota that is left alone
-	rolled   bool          // a window has ended, and nothing was answered since
+	shaper
+	name    string
+	perCost bool
+	quota   float64
+	window  time.Duration // as it is named
+	longest time.Duration // reset that was seen
+	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
+	grain   float64       // what is left is rounded down to a multiple of it
 
-	longest time.Duration // reset that was seen, and the units in use at such ones
-	few     float64
-	many    float64
-	others  float64 // what others have in use of a sliding window
-	slides  bool    // named like a bucket, it was found to be a sliding window
+	at    time.Duration // when the newest attempt that was answered was sent; -1 before any
+	left  float64       // units, then
+	spent float64       // units sent since
+	whole time.Duration // when all is back if nothing more is sent
+
+	refused  time.Duration // when the newest attempt was sent that was refused
+	remained float64       // and what was left then
+
+	slow, fast float64 // units a second that come back to a bucket lie between these
+	others     float64 // what others have in use of a window
+	surge      float64 // by how much that grew from one answer to the next
+	rolls      int     // windows that ended before an answer said so
+	rolled     bool    // nothing of this one was answered
+	margin     float64 // part of the quota that is left alone
+	slack      time.Duration
+
+	last               answer
+	sentAt, answeredAt float64 // by how much the reset changes, going by either instant
+
+	explains  int     // refusals in short order that it explained
+	explained float64 // when it last did, in attempts carried
 }
-
-// Of a bucket of which twice as much is in use, all is back after twice the time;
-// a sliding window takes its whole length, however little is in use.
-const (
-	minSlide   = 3 * time.Second // resets that are rounded to seconds say little
-	sameReset  = 0.88
-	deeper     = 2.0
-	deeperPart = 0.1 // of the quota
-	// The same of one that is named like a fixed window, whose reset comes nearer.
-	deeperFixed = 0.5
-)
-
-// discern finds out whether a limit that is named like a bucket is a sliding window.
-func (t *advertised) discern(v view, sent time.Duration, reset time.Duration) {
-	used := t.quota - t.left
-	if t.slides {
-		if length := t.length(); v.now-sent < length/20 {
-			t.others = max(0, used-v.h.used(t.unit(), sent, length))
-		}
-		return
-	}
-	if reset < minSlide || used <= 0 {
-		return
-	}
-	if float64(reset) > 1.1*float64(t.longest) {
-		t.longest, t.few, t.many = reset, used, used
-	}
-	t.longest = max(t.longest, reset)
-	if float64(reset) >= sameReset*float64(t.longest) {
-		t.few, t.many = min(t.few, used), max(t.many, used)
-	}
-	part := deeperFixed
-	if t.refills {
-		part = deeperPart
-	}
-	t.slides = t.many > deeper*t.few && t.many-t.few > part*t.quota
-}
-
-// length is that of a sliding window: a usual one, when it is one but for rounding.
-func (t *advertised) length() time.Duration {
-	for _, u := range usual {
-		if t.longest >= u-u/50 && t.longest <= u+u/50+time.Second {
-			return u
-		}
-	}
-	return t.longest
-}
-
-// trust is how often an advertised limit may be wrong before it is left out.
-const trust = 3
 
 func (t *advertised) unit() unit {
 	if t.perCost {
@@ -179,50 +135,156 @@ func (t *advertised) unit() unit {
 	return attempts
 }
 
-func (t *advertised) update(v view, sent time.Duration, refused bool, retryAfter time.Duration, f Fact) {
+// need is how much of it an attempt takes.
+func (t *advertised) need(c float64) float64 {
+	if t.perCost {
+		return min(c, max(1, t.quota))
+	}
+	return 1
+}
+
+// length is that of a window: a usual one, when it is one but for rounding.
+func (t *advertised) length() time.Duration {
+	if t.window > 0 {
+		return t.window
+	}
+	for _, u := range usual {
+		if t.longest >= u-u/50 && t.longest <= u+u/50+time.Second {
+			return u
+		}
+	}
+	return t.longest
+}
+
+func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
+	if refused {
+		t.refused, t.remained = sent, f.Remaining
+	}
 	if sent < t.at {
 		return
 	}
-	reset := t.reset
-	if f.Reset >= 0 {
-		reset = v.now + min(f.Reset, maxSilence)
+	rounded := time.Millisecond
+	switch {
+	case f.Reset%time.Millisecond != 0: // taken from the clock
+		t.fine = max(-100, t.fine-1)
+	case f.Reset%time.Second != 0:
+		t.fine = min(100, t.fine+1)
 	}
-	if t.at >= 0 && !t.refills && t.quota > 0 && f.Remaining > t.left+1 &&
-		reset < t.reset+t.window/4 && v.now < t.reset-t.window/20 {
-		t.doubts++ // more is left, though the window goes on
+	if t.fine <= 0 {
+		rounded = time.Second
 	}
-	if f.Quota > 0 {
-		t.quota = f.Quota
+	if f.Quota > 0 && f.Quota != t.quota {
+		t.quota, t.slow, t.fast, t.from = f.Quota, 0, math.Inf(1), said{}
 	}
 	if f.Window > 0 {
 		t.window = f.Window
 	}
-	t.left, t.at, t.reset, t.rolled = f.Remaining, sent, reset, false
-	t.spent = max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
-	if used := t.quota - t.left; t.refills && used > 0 && f.Reset > 0 && (t.rate == 0 || !refused) {
-		// What is left is rounded down, the time is rounded up; and a sliding window,
-		// which some name like a bucket, takes as long however little is in use.
-		measured := max(1, used-1) / f.Reset.Seconds()
-		if used < 3 || t.rate == 0 {
-			t.rate = measured
-		} else {
-			t.rate = max(0.98*t.rate, measured)
+	if every := t.interval(); every > 0 && t.at >= 0 { // others make room for it too
+		fade := math.Exp(-float64(sent-t.at) / every / slackMemory)
+		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
+	}
+	first := t.rolled // the first answer of a window
+	t.rolled = false
+	t.left, t.at, t.spent = f.Remaining, sent, max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
+	if f.Reset < 0 {
+		t.whole = 0
+		return
+	}
+	reset := min(f.Reset, maxSilence) + t.delayed(sent, v.now, f.Reset) // from when the attempt was there
+	whole := sent + reset
+	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
+		t.grain = 1
+	}
+	if used := t.quota - t.left; t.quota > 0 && used > 0 {
+		if t.quota > 1 || !refused {
+			t.refill(used, reset, rounded)
 		}
-		if t.window > 0 {
-			t.rate = min(t.rate, t.quota/t.window.Seconds())
+		if !refused {
+			t.longest = max(t.longest, reset)
+			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(v.latency/20))
+		}
+		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
+			own := sent
+			if refused {
+				own-- // whether refusals count is seen so
+			}
+			t.seen(used - v.h.used(t.unit(), own, length))
 		}
 	}
-	if !refused {
-		t.discern(v, sent, f.Reset)
+	if near := t.shape == fixed && (whole-t.whole).Abs() < max(rounded, t.length()/10); near && !first {
+		whole = max(whole, t.whole) // the way there took the others longer
 	}
-	if refused && t.left <= 0 && t.refills && !t.slides && f.Reset > 2*time.Second && !t.perCost &&
-		(retryAfter <= 0 || retryAfter >= f.Reset/2) {
-		t.refills = false // it comes back all at once, or has not yet
+	t.whole = whole
+}
+
+// delayed is how long an answer was under way that names the instant of the reset: it
+// was taken from that when the answer came. Others say how long it was when they were
+// sent. What changes less from one answer to the next tells.
+func (t *advertised) delayed(sent, now, reset time.Duration) time.Duration {
+	a, b := t.last, answer{sent, now, reset}
+	t.last = b
+	early, late := b.reset-a.reset, b.reset-a.reset+(b.now-b.sent)-(a.now-a.sent)
+	if t.shape == fixed {
+		early, late = early+b.sent-a.sent, late+b.sent-a.sent
 	}
+	if max(early.Abs(), late.Abs()) < t.length()/4 {
+		smooth(&t.sentAt, float64(early.Abs()), 0.1)
+		smooth(&t.answeredAt, float64(late.Abs()), 0.1)
+	}
+	if t.answeredAt < t.sentAt {
+		return now - sent
+	}
+	return 0
+}
+
+// answer is when one came and what reset it named.
+type answer struct{ sent, now, reset time.Duration }
+
+// refill learns how fast a bucket fills: what is in use is rounded up, and so is the
+// reset.
+func (t *advertised) refill(used float64, reset, rounded time.Duration) {
+	high := math.Inf(1)
+	if reset > rounded {
+		high = used / (reset - rounded).Seconds()
+	}
+	if t.quota > 1 {
+		used = max(0, used-t.grain) // all but a part of one
+	}
+	low := used / max(reset, time.Millisecond).Seconds()
+	if t.slow, t.fast = max(t.slow, low), min(t.fast, high); t.slow > t.fast {
+		t.slow, t.fast = low, high // it was changed
+	}
+}
+
+// seen takes in what others have in use of a window, and how fast that grows.
+func (t *advertised) seen(others float64) {
+	others = max(0, others)
+	t.surge = max(0.9*t.surge, others-t.others)
+	if t.grain > 1 && others > t.others {
+		others = t.others + (others-t.others)/20 // it is mostly rounding
+	}
+	t.others = others
+}
+
+// graze leaves something alone, since an attempt came too early.
+func (t *advertised) graze(v view, f refusal) {
+	if t.shape == bucket {
+		t.errors[bucket] += 0.3 // such a one does not run dry
+		t.turn()
+	}
+	if t.shape == bucket && t.quota <= 2 && t.whole > f.sent {
+		t.slack += min(t.whole-f.sent, v.guard)
+		return
+	}
+	t.slack = min(max(2*t.slack, v.guard/4), v.guard)
+	t.margin = min(maxGrazed, t.margin+grazed)
 }
 
 func (t *advertised) sent(now time.Duration, c float64) {
 	t.roll(now)
+	if t.rolled && t.spent == 0 {
+		t.whole = now + max(t.length(), time.Second) // some begin with the first attempt
+	}
 	if t.perCost {
 		t.spent += c
 	} else {
@@ -232,60 +294,93 @@ func (t *advertised) sent(now time.Duration, c float64) {
 
 // roll starts a new window when one has ended and nothing was answered since.
 func (t *advertised) roll(now time.Duration) {
-	if now < t.reset || t.refills || t.left-t.spent >= t.quota {
+	if t.shape != fixed || t.at < 0 || t.whole <= t.at || now < t.whole || t.quota <= 0 {
 		return
 	}
-	t.left, t.spent, t.rolled = max(1, t.left), 0, true
-	if t.perCost {
-		t.left = t.quota
+	t.left, t.spent, t.at, t.rolled = t.quota, 0, t.whole, true
+	t.whole = now + max(t.length(), time.Second)
+	if t.rolls++; t.rolls == 1 && !t.perCost {
+		t.left = 1 // the first time one finds out
 	}
-	t.reset = now + max(t.window, time.Second)
 }
 
 func (t *advertised) free(v view, c float64) time.Duration {
-	if t.doubts > trust || t.at < 0 {
+	if !t.trusted() || t.at < 0 {
 		return v.now
 	}
 	t.roll(v.now)
-	need := 1.0
-	if t.perCost {
-		need = min(c, max(1, t.quota))
-	}
+	need := t.need(c)
 	spare := math.Floor(t.margin * t.quota)
-	if t.rolled {
-		spare = 0 // one may find out
+	if t.rolls == 1 && t.left == 1 {
+		spare = 0
 	}
-	if t.slides {
-		room := max(need, (t.quota-t.others)*0.995-spare)
-		if over := v.h.total[t.unit()] + need - room; over > 0 {
-			if at := v.h.reached(t.unit(), over-need*0.999); at != never {
-				return max(v.now, at+t.length()+v.guard)
-			}
-		}
-		return v.now
-	}
-	short := min(need+spare, t.quota) - (t.left - t.spent)
 	switch {
-	case short <= 0:
-		return v.now
-	case t.refills && t.rate > 0:
-		return max(v.now, min(t.reset, t.at+seconds(short/t.rate)))
-	case t.reset <= v.now:
+	case t.shape == sliding && t.quota > 0 && t.longest > 0:
+		return max(v.now, t.slide(v, need))
+	case t.shape == bucket:
+		spare = min((t.quota-need)/2, 1)
+	}
+	short := min(need+spare, max(need, t.quota)) - (t.left - t.spent)
+	if short <= 0 || t.whole <= t.at {
 		return v.now
 	}
-	return t.reset + 20*time.Millisecond
+	at := t.whole
+	if t.shape == bucket && t.slow > 0 {
+		at = t.at + seconds(short/t.slow)
+		if over := t.quota - need - spare - t.spent; over > 0 {
+			at = min(at, t.whole-seconds(over/t.fast))
+		} else {
+			at = min(at, t.whole+seconds(-over/t.slow))
+		}
+	}
+	at += t.late(v)
+	if t.quota <= 1 && t.slow > 0 { // nothing makes up for one that overtakes another
+		at = max(at, v.last+seconds(1/t.slow)+t.slack)
+	}
+	return max(v.now, at)
+}
+
+// late is how much later than it might an attempt goes, since the way there takes a
+// different time each time.
+func (t *advertised) late(v view) time.Duration {
+	usual := v.guard / 8
+	if usual == 0 {
+		usual = time.Duration(v.latency / 20)
+	}
+	if t.shape == bucket {
+		return t.slack // there is a unit to spare
+	}
+	return max(t.slack, usual, t.length()/lateness)
+}
+
+// slide is when there is room in a sliding window.
+func (t *advertised) slide(v view, need float64) time.Duration {
+	at := v.now
+	mine := t.quota - t.others
+	room := max(need, mine-min(2*t.surge, maxGrazed*t.quota)-math.Floor(t.margin*mine))
+	when := v.h.reached
+	if t.quota > maxCells { // of so many the history knows only about when they went
+		room = max(need, room-coarse*mine)
+		if float64(v.flying) > 2*coarse*t.quota {
+			when = v.h.surely // and answers come too late to set that right
+		}
+	}
+	if over := v.h.total[t.unit()] + need - room; over > 0 {
+		if left := when(t.unit(), over-need*0.999); left != never {
+			at = left + t.length() + t.late(v)
+		}
+	}
+	return at
 }
 
 // interval is the sustained one, in nanoseconds; 0 when it is not known.
 func (t *advertised) interval() float64 {
 	switch {
-	case t.perCost || t.doubts > trust || t.quota <= 0:
-	case t.slides:
+	case t.perCost || !t.trusted() || t.quota <= 0:
+	case t.shape == bucket && t.slow > 0:
+		return 1e9 / t.slow
+	case t.shape != bucket:
 		return float64(t.length()) / t.quota
-	case t.window > 0:
-		return float64(t.window) / t.quota
-	case t.refills && t.rate > 0:
-		return 1e9 / t.rate
 	}
 	return 0
 }

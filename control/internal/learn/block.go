@@ -14,12 +14,13 @@ type block struct {
 	wait        time.Duration // the last wait
 	canaryAt    time.Duration
 	refusals    int
-	blamed      int  // the limit, -1 for none
-	foretold    bool // the canary's instant is the one that the limit foretold
-	outage      bool // it looks like one
-	explained   bool // by a limit that the provider advertises
-	punished    bool // refused though the provider says that there is room
-	exact       bool // it ended at an instant that the provider had advertised
+	blamed      int           // the limit, -1 for none
+	foretold    bool          // the canary's instant is the one that the limit foretold
+	outage      bool          // it looks like one
+	explained   bool          // by a limit that the provider advertises
+	punished    bool          // refused though the provider says that there is room
+	expected    time.Duration // how long the limit that explains it would last
+	exact       bool          // it ended at an instant that the provider had advertised
 	pace        float64
 	ramping     bool // nothing was held
 	paced       bool // a rate has explained some blocks
@@ -44,10 +45,13 @@ var usual = [...]time.Duration{
 // from is when a window may have begun, phase the wall clock at instant 0.
 func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) time.Duration {
 	if b.outage {
-		return min(max(2*b.wait, outageFirst), outageLongest)
+		return min(max(2*b.wait, outageFirst), max(outageLongest, (now-b.noticed)/4))
 	}
 	if b.refusals == 1 {
 		least := max(firstCanary, trip*12/10, penalty)
+		if b.explained { // when there is room is known
+			least = max(trip*12/10, penalty)
+		}
 		return max(least, foretold-now)
 	}
 	growth := canaryHurry
@@ -128,6 +132,16 @@ func (p *penalty) ended(took time.Duration, refusals int) {
 	p.short = 0
 	p.blocks++
 	if refusals > 1 || took < p.length {
+		p.length = took
+	}
+}
+
+// explained takes in the length of a block whose reason is known: what goes beyond
+// what that foretold is a penalty.
+func (p *penalty) explained(took, expected time.Duration, punished bool) {
+	if !punished || took < expected+expected/2+longBlock {
+		p.ended(took, 1)
+	} else if p.blocks++; p.length == 0 || took < p.length {
 		p.length = took
 	}
 }

@@ -73,12 +73,17 @@ func (c *crowd) refused(others, most float64) {
 	if others < 1 || c.total < 1 {
 		return
 	}
+	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, c.share(others)))-1))
+}
+
+// share is the share of attempts that were sent with at least so many others under
+// way.
+func (c *crowd) share(others float64) float64 {
 	more := float32(0)
-	for i := min(int(others), maxFlights-1); i < maxFlights; i++ {
+	for i := max(0, min(int(others), maxFlights-1)); i < maxFlights; i++ {
 		more += c.seen[i]
 	}
-	p := float64(more+0.5) / float64(c.total+1)
-	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, p))-1))
+	return float64(more+0.5) / float64(c.total+1)
 }
 
 // sent remembers how many others were under way at an attempt.

@@ -98,6 +98,15 @@ func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration 
 	return h.reached(u, h.until(u, t)-amount)
 }
 
+// surely is an instant, not too early, at which more than the sum had been sent.
+func (h *history) surely(u unit, sum float64) time.Duration {
+	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] > sum+1e-6 })
+	if i == len(h.at) {
+		return never
+	}
+	return h.at[i]
+}
+
 // reached is the instant at which more than the sum had been sent; the start of
 // the history when that is not remembered.
 func (h *history) reached(u unit, sum float64) time.Duration {

@@ -17,7 +17,10 @@ func (l *Law) ended(v view) {
 	if b.long() {
 		l.silence = b.release - b.lastRefused
 	}
-	if b.outage || b.explained && !b.long() {
+	if b.outage || b.explained {
+		if !b.outage {
+			l.penalty.explained(took, b.expected, b.punished)
+		}
 		if r != nil {
 			r.void(v.now)
 		}

@@ -258,7 +258,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.limited = true
 		l.waits = l.waits || f.wait > 0
 	}
-	b.outage = l.outage(f)
+	b.outage = !b.explained && l.outage(f)
 	b.punished = b.punished || b.refusals > 1 && !b.outage && l.plenty()
 	l.plan(f)
 }
@@ -271,11 +271,7 @@ func (l *Law) blocked(f refusal) {
 	if r := l.rate(); r != nil {
 		l.block.paced = r.cycles > 2
 	}
-	if l.explained(f) {
-		l.block.explained, l.block.blamed = true, -1
-	}
-	l.grazed()
-	if l.outage(f) {
+	if l.block.explained = l.explained(f); l.block.explained || l.outage(f) {
 		l.block.blamed = -1
 		return
 	}
@@ -294,10 +290,16 @@ func (l *Law) blocked(f refusal) {
 }
 
 // outage says that a refusal is a provider's in trouble: it is not how this one
-// refuses, or it had just named enough that is left; and outages are not mostly over
-// at the first canary.
+// refuses, or it had just named enough that is left and the refusal has nothing to do
+// with how much is sent; and outages are not mostly over at the first canary.
 func (l *Law) outage(f refusal) bool {
-	return !f.limited && f.wait == 0 && (l.limited || l.waits || l.plenty()) && l.blips < maxBlips
+	if f.limited || f.wait > 0 || l.blips >= maxBlips {
+		return false
+	}
+	if l.limited || l.waits || l.block.refusals > 1 {
+		return l.limited || l.waits || l.block.outage
+	}
+	return l.plenty() && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }
 
 // pace is how many attempts a second went before an instant.
@@ -328,6 +330,9 @@ func (l *Law) plan(f refusal) {
 	if b.refusals == 1 && l.flying > 1 {
 		trip = max(trip, time.Duration(l.latency)) // most of what is under way is back then
 	}
+	if b.explained && b.refusals == 1 {
+		b.expected = l.advertised(l.clock, 1) - l.clock
+	}
 	b.exact = f.wait > 0 && b.refusals <= 2
 	if b.exact {
 		b.wait = f.wait + trip
@@ -336,6 +341,9 @@ func (l *Law) plan(f refusal) {
 	}
 	if !f.limited && f.wait == 0 {
 		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
+	}
+	if b.explained && b.refusals > 1 { // there is less than was thought: refusals may count
+		b.wait = max(b.wait, l.allBack()-l.clock)
 	}
 	b.wait = max(b.wait, f.wait+trip)
 	if b.refusals > 1 && !b.outage {

@@ -267,12 +267,12 @@ func TestHeadersOfASlidingWindowThatLookLikeABucket(t *testing.T) {
 	for i := range 50 {
 		now += 100 * ms
 		l.Sent(now, 1)
-		l.Advertise(now, now, false, 0, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: float64(59 - i), Window: -1, Reset: time.Minute})
+		l.Advertise(now, now, false, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: float64(59 - i), Window: -1, Reset: time.Minute})
 		l.Observe(Outcome{Sent: now, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
 	}
 	a := &l.headers[0]
-	if !a.slides || a.length() != time.Minute {
-		t.Errorf("slides %v, %v long", a.slides, a.length())
+	if a.shape != sliding || a.length() != time.Minute {
+		t.Errorf("shape %v, %v long", a.shape, a.length())
 	}
 }
 

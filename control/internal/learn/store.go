@@ -79,11 +79,11 @@ func (l *Law) Limits(to []Found) []Found {
 // found is the limit as it is shown.
 func (t *advertised) found() Found {
 	f := Found{
-		Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / float64(1+t.doubts),
-		Advertised: true, Name: t.name, Refills: t.refills,
+		Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / (1 + t.wrong),
+		Advertised: true, Name: t.name, Refills: t.shape == bucket,
 	}
-	if t.slides {
-		f.Window, f.Refills = t.length(), false
+	if t.shape != bucket {
+		f.Window = t.length()
 	}
 	return f
 }

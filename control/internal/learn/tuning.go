@@ -105,6 +105,9 @@ const (
 	maxSilence                 = 24 * time.Hour
 	maxUnsure                  = time.Minute // where it may be an outage
 	outageFirst, outageLongest = time.Second, 30 * time.Second
+	// An outage is no limit's when at least so many attempts went with as many others
+	// under way.
+	ordinary = 0.1
 	// A refusal that took longer than this says nothing of the usual round trip.
 	maxTrip = time.Minute
 
@@ -122,6 +125,24 @@ const (
 
 	// So many outages that were over at the first canary are how a limit is refused.
 	maxBlips = 3
+
+	// Advertised limits.
+
+	// A shape is believed wrong at most by so much: so many answers turn it.
+	maxShapeError = 4.0
+	// An advertised limit is left out while no shape foretells a third of it.
+	maxWrong = 4.0
+	// A limit that explains so many refusals in a row, each within so many attempts
+	// of the last, is not what refuses.
+	maxExplained, rareRefusal = 4, 20.0
+	// A refusal that an advertised limit explains leaves so much more of it alone.
+	grazed, maxGrazed = 0.01, 0.08
+	// What comes too early is sent later, by less and less with each that does not.
+	slackMemory = 3000.0
+	lateness    = 1000  // a window is left for so much of its length longer than it is
+	coarse      = 0.005 // and so much of it is left alone where it holds many
+	// Some round what is left of costs down to thousands.
+	coarseUnits = 1000.0
 
 	maxLimits = 4
 )
