@@ -70,11 +70,12 @@ func (l *Law) explained(f refusal) bool {
 	return found
 }
 
-// allBack is when the advertised limits that are nearly used up are whole again.
+// allBack is when the advertised sliding windows that are nearly used up are whole
+// again.
 func (l *Law) allBack() time.Duration {
 	at := l.clock
 	for i := range l.headers {
-		if t := &l.headers[i]; t.trusted() && t.left-t.spent < max(2, t.quota/50) {
+		if t := &l.headers[i]; t.trusted() && t.shape == sliding && t.left-t.spent < max(2, t.quota/50) {
 			at = max(at, t.whole)
 		}
 	}
@@ -180,7 +181,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.window = f.Window
 	}
 	if every := t.interval(); every > 0 && t.at >= 0 { // others make room for it too
-		fade := math.Exp(-float64(sent-t.at) / every / slackMemory)
+		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.dear)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
 	first := t.rolled // the first answer of a window
@@ -318,7 +319,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	case t.shape == sliding && t.quota > 0 && t.longest > 0:
 		return max(v.now, t.slide(v, need))
 	case t.shape == bucket:
-		spare = min((t.quota-need)/2, 1)
+		spare = min((t.quota-need)/2, 1+max(spare, math.Floor(t.slow*v.latency/20e9)))
 	}
 	short := min(need+spare, max(need, t.quota)) - (t.left - t.spent)
 	if short <= 0 || t.whole <= t.at {

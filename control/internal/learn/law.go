@@ -85,7 +85,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, flying: l.flying,
-		mean: l.mean, h: &l.h, calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
+		mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
 	}
 }
 

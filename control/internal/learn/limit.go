@@ -30,6 +30,7 @@ type view struct {
 	latency   float64       // nanoseconds
 	flying    int
 	mean      amounts // what an attempt takes
+	dear      float64 // seconds that a refusal costs
 	calm      bool    // the last block is long ago for its length
 	h         *history
 }
