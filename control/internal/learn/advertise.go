@@ -116,6 +116,8 @@ type advertised struct {
 
 	slow, fast float64 // units a second that come back to a bucket lie between these
 	others     float64 // what others have in use of a window
+	taken      float64 // what others took of a bucket lately
+	during     float64 // and in how many seconds
 	surge      float64 // by how much that grew from one answer to the next
 	rolls      int     // windows that ended before an answer said so
 	rolled     bool    // nothing of this one was answered
@@ -183,6 +185,12 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	if every := t.interval(); every > 0 && t.at >= 0 { // others make room for it too
 		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.dear)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
+	}
+	if t.shape == bucket && t.at >= 0 && sent > t.at {
+		passed := (sent - t.at).Seconds()
+		own := v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at)
+		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
+		t.during = drainFade*t.during + passed
 	}
 	first := t.rolled // the first answer of a window
 	t.rolled = false
@@ -327,8 +335,10 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	}
 	at := t.whole
 	if t.shape == bucket && t.slow > 0 {
-		at = t.at + seconds(short/t.slow)
-		if over := t.quota - need - spare - t.spent; over > 0 {
+		pace := t.pace()
+		at = t.at + seconds(short/pace)
+		if pace < 0.95*t.slow { // what is back when nobody sends says little
+		} else if over := t.quota - need - spare - t.spent; over > 0 {
 			at = min(at, t.whole-seconds(over/t.fast))
 		} else {
 			at = min(at, t.whole+seconds(-over/t.slow))
@@ -336,9 +346,14 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	}
 	at += t.late(v)
 	if t.quota <= 1 && t.slow > 0 { // nothing makes up for one that overtakes another
-		at = max(at, v.last+seconds(1/t.slow)+t.slack)
+		at = max(at, v.last+seconds(1/t.pace())+t.slack)
 	}
 	return max(v.now, at)
+}
+
+// pace is how many units of a bucket come back in a second and are not taken by others.
+func (t *advertised) pace() float64 {
+	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), 0.95*t.slow)
 }
 
 // late is how much later than it might an attempt goes, since the way there takes a

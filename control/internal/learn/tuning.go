@@ -139,6 +139,7 @@ const (
 	grazed, maxGrazed = 0.01, 0.08
 	// What comes too early is sent later, by less and less with each that does not.
 	slackMemory = 3000.0
+	drainFade   = 0.98  // an answer
 	lateness    = 1000  // a window is left for so much of its length longer than it is
 	coarse      = 0.005 // and so much of it is left alone where it holds many
 	// Some round what is left of costs down to thousands.

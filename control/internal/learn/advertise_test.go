@@ -1,0 +1,136 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// provider answers with the headers of one limit of so many units, of any shape.
+type provider struct {
+	shape  shape
+	units  float64
+	length time.Duration // of a window; what a bucket takes to fill
+	round  time.Duration // of resets
+	named  bool          // like a bucket
+	whole  time.Duration // when a bucket is full, or a window ends
+	sent   []time.Duration
+}
+
+// arrives is what an attempt at now is told, and whether it is admitted.
+func (p *provider) arrives(now time.Duration) (Fact, bool) {
+	used, reset, ok := 0.0, time.Duration(0), false
+	switch p.shape {
+	case bucket:
+		each := time.Duration(float64(p.length) / p.units)
+		p.whole = max(p.whole, now)
+		if ok = p.whole+each <= now+p.length; ok {
+			p.whole += each
+		}
+		reset = p.whole - now
+		used = math.Ceil(float64(reset) / float64(each))
+	case fixed:
+		if now >= p.whole {
+			p.whole, p.sent = now+p.length, nil
+		}
+		if ok = float64(len(p.sent)) < p.units; ok {
+			p.sent = append(p.sent, now)
+		}
+		used, reset = float64(len(p.sent)), p.whole-now
+	case sliding:
+		for len(p.sent) > 0 && p.sent[0]+p.length <= now {
+			p.sent = p.sent[1:]
+		}
+		if ok = float64(len(p.sent)) < p.units; ok {
+			p.sent = append(p.sent, now)
+		}
+		used, reset = float64(len(p.sent)), p.sent[len(p.sent)-1]+p.length-now
+	}
+	reset = (reset + p.round - 1) / p.round * p.round
+	return Fact{Name: "requests", Refills: p.named, Quota: p.units, Remaining: p.units - used, Window: -1, Reset: reset}, ok
+}
+
+// holds plays the law on a provider. The way there takes so long, and so long back.
+func (p *provider) holds(l *Law, there, back, until time.Duration) (admitted, refused int) {
+	for now := time.Duration(0); ; {
+		now = max(now+ms, l.Hold(now, 1))
+		if !l.Answered() {
+			now += sec
+		}
+		if now >= until {
+			return admitted, refused
+		}
+		l.Sent(now, 1)
+		f, ok := p.arrives(now + there)
+		o := Outcome{Sent: now, Now: now + there + back, Class: Admitted, Estimate: 1, Cost: 1}
+		if admitted++; !ok {
+			o.Class = Refused
+			admitted, refused = admitted-1, refused+1
+		}
+		l.Advertise(now, o.Now, !ok, f)
+		l.Observe(o)
+		now = o.Now
+	}
+}
+
+func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		p    provider
+	}{
+		{"a bucket", provider{shape: bucket, units: 40, length: 4 * sec, round: ms, named: true}},
+		{"a bucket named like a window", provider{shape: bucket, units: 40, length: 20 * sec, round: sec}},
+		{"a bucket of one", provider{shape: bucket, units: 1, length: 300 * ms, round: ms, named: true}},
+		{"a window of 57 in a second named like a bucket", provider{shape: fixed, units: 57, length: sec, round: ms, named: true}},
+		{"a window that begins again", provider{shape: fixed, units: 100, length: 30 * sec, round: sec}},
+		{"a sliding window named like a bucket", provider{shape: sliding, units: 38, length: 2760 * ms, round: ms, named: true}},
+		{"a sliding window of which more is left as time passes", provider{shape: sliding, units: 512, length: 290 * sec, round: sec}},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		p := tt.p
+		admitted, refused := p.holds(l, 2*ms, 8*ms, 20*time.Minute)
+		if t.Logf("%s: %d admitted, %d refused", tt.name, admitted, refused); refused > 3+admitted/1000 {
+			t.Errorf("%s: %d refused", tt.name, refused)
+		}
+		if least := 0.9 * p.units * float64(20*time.Minute/p.length); float64(admitted) < least {
+			t.Errorf("%s: %d admitted, want %.0f", tt.name, admitted, least)
+		}
+		if a := &l.headers[0]; a.shape != p.shape && p.units > 1 {
+			t.Errorf("%s: shape %d, want %d", tt.name, a.shape, p.shape)
+		}
+		if len(l.limits) > 0 {
+			t.Errorf("%s: %d limits are held besides", tt.name, len(l.limits))
+		}
+	}
+}
+
+func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
+	room := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 5900}}
+	for _, tt := range []struct {
+		name string
+		l    Law
+		f    refusal
+		want bool
+	}{
+		{"429 is how it refuses", Law{limited: true}, refusal{others: 9}, true},
+		{"this is one", Law{limited: true}, refusal{limited: true}, false},
+		{"its refusals carry a wait, this does not", Law{waits: true}, refusal{}, true},
+		{"nothing is known", Law{}, refusal{}, false},
+		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
+		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
+		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
+		{"soon after the last", Law{headers: room, recovered: 950}, refusal{others: 2}, false},
+	} {
+		for range 100 {
+			tt.l.crowd.sent(4)
+		}
+		tt.l.carried = 1000
+		if got := tt.l.outage(tt.f); got != tt.want {
+			t.Errorf("%s: outage %v", tt.name, got)
+		}
+	}
+	b := block{refusals: 9, wait: 60 * sec, outage: true}
+	if got := b.next(time.Hour, 0, 0, 0, 0, 0); got <= outageLongest {
+		t.Errorf("an hour into an outage a canary goes each %v: it may keep a penalty alive", got)
+	}
+}
