@@ -119,7 +119,7 @@ func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
 		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
 		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
-		{"soon after the last", Law{headers: room, recovered: 950}, refusal{others: 2}, false},
+		{"but outages are over at once here", Law{headers: room, blips: maxBlips}, refusal{others: 2}, false},
 	} {
 		for range 100 {
 			tt.l.crowd.sent(4)

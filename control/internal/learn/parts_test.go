@@ -241,17 +241,19 @@ func TestAnOutageIsNotMostlyOverAtTheFirstCanary(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: 100 * ms, Slowest: time.Hour})
 	now := time.Duration(0)
 	var last bool
-	for i := range 6 * maxBlips {
+	const calm = 1000 // attempts that are all admitted
+	for i := range calm + 6*maxBlips {
+		refused := i > calm && i%2 == 1
 		now = max(now+sec, l.Hold(now, 1))
 		l.Sent(now, 1)
-		l.Advertise(now, now+ms, i%2 == 1, 0, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: 50, Window: -1, Reset: sec})
+		l.Advertise(now, now+ms, refused, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: 50, Window: -1, Reset: sec})
 		o := Outcome{Sent: now, Now: now + ms, Class: Admitted, Estimate: 1, Cost: 1}
-		if i%2 == 1 {
+		if refused {
 			o.Class = Overloaded // though there is room
 		}
 		l.Observe(o)
 		if o.Class == Overloaded {
-			if last = l.block.outage; i == 1 && !last {
+			if last = l.block.outage; i == calm+1 && !last {
 				t.Fatal("the first is no outage")
 			}
 		}
