@@ -20,7 +20,7 @@ func (l *flight) free(v view, _ float64) time.Duration {
 	return v.now
 }
 
-func (*flight) sent(view, float64) {}
+func (*flight) sent(time.Duration) {}
 func (*flight) takeBack()          {}
 
 func (l *flight) answered(v view) {

@@ -27,6 +27,7 @@ type history struct {
 	at    []time.Duration // the newest instant of each cell, ascending
 	sum   []amounts       // all that was sent up to then
 	total amounts
+	grain float64 // cells to an age, when they were merged last
 }
 
 // add counts what is sent at now.
@@ -39,27 +40,32 @@ func (h *history) add(now time.Duration, a amounts) {
 		return
 	}
 	if len(h.at) == maxCells {
-		for grain := cellsPerAge; len(h.at) > maxCells*7/8; grain *= 0.7 {
-			h.merge(now, grain)
+		h.grain = min(cellsPerAge, 1.1*h.grain)
+		for h.merge(now); len(h.at) > maxCells*7/8; h.merge(now) {
+			h.grain *= 0.8
 		}
 	}
 	if h.at == nil {
 		h.at, h.sum = make([]time.Duration, 0, maxCells), make([]amounts, 0, maxCells)
+		h.grain = cellsPerAge
 	}
 	h.at, h.sum = append(h.at, now), append(h.sum, h.total)
 }
 
 // merge joins neighbours that are short for their age. The first cell stays: it is
 // where the history starts.
-func (h *history) merge(now time.Duration, grain float64) {
+func (h *history) merge(now time.Duration) {
+	at, sum := h.at, h.sum[:len(h.at)]
 	keep := 1
-	for i := 2; i < len(h.at); i++ {
-		if float64(h.at[i]-h.at[keep-1]) > float64(now-h.at[i])/grain {
+	for i := 2; i < len(at); i++ {
+		if float64(at[i]-at[keep-1])*h.grain > float64(now-at[i]) {
 			keep++
 		}
-		h.at[keep], h.sum[keep] = h.at[i], h.sum[i]
+		if keep != i {
+			at[keep], sum[keep] = at[i], sum[i]
+		}
 	}
-	h.at, h.sum = h.at[:keep+1], h.sum[:keep+1]
+	h.at, h.sum = at[:keep+1], sum[:keep+1]
 }
 
 // correct changes the amount that was sent at an instant.

@@ -138,10 +138,9 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 		l.crowd.sent(l.flying)
 	}
 	l.flying++
-	v := l.view()
-	l.h.add(now, v.amounts(cost))
+	l.h.add(now, amounts{1, cost, l.mean[busy]})
 	for _, x := range l.limits {
-		x.sent(v, cost)
+		x.sent(now)
 	}
 	for i := range l.headers {
 		l.headers[i].sent(now, cost)
@@ -190,32 +189,28 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	if l.state == starting {
 		l.transition(answered)
 	}
-	v := l.view()
-	if isCanary {
+	switch {
+	case isCanary:
 		l.block.release = o.Sent
 		l.transition(admitted)
-		l.ended(v)
-		return
-	}
-	if o.Steady {
-		return
-	}
-	if l.state == ramping {
-		if l.ramp.answered(v, o.Sent, float64(l.cfg.Ceiling)) {
+		l.ended(l.view())
+	case o.Steady:
+	case l.state == ramping:
+		if l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.carried = l.carried
 		}
-	}
-	if l.state == holding {
+	case l.state == holding:
 		for i, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
+				v := l.view()
 				if x.refuted(v) {
 					l.outgrown(v, i, x)
 					return
 				}
 				x.answered(v)
 			case *flight:
-				x.answered(v)
+				x.answered(l.view())
 			}
 		}
 	}

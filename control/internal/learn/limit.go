@@ -12,7 +12,7 @@ const never = time.Duration(math.MaxInt64)
 type limit interface {
 	// free is when the limit lets an attempt of that cost go.
 	free(v view, cost float64) time.Duration
-	sent(v view, cost float64)
+	sent(now time.Duration)
 	// takeBack undoes sent: the attempt was refused.
 	takeBack()
 	// fullness is how much of the limit was in use at a refusal, as a part of it.

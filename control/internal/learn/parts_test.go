@@ -66,7 +66,7 @@ func TestARateIsWhatWentFromReleaseToRelease(t *testing.T) {
 		now := time.Duration(0)
 		for _, c := range tt.cycles {
 			for range int(c.n) - int(r.count) {
-				r.sent(view{now: now}, 1)
+				r.sent(now)
 			}
 			v := view{now: now + seconds(c.open)}
 			r.blame(v, refusal{sent: v.now, now: v.now})
@@ -393,8 +393,8 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		if want := now - time.Duration(tt.want-1)*tt.every; math.Abs(float64(from-want)) > tt.near*float64(tt.length)+1 {
 			t.Errorf("every %v: the newest %v began at %v, want %v", tt.every, tt.want, from, want)
 		}
-		if len(h.at) > maxCells {
-			t.Errorf("%d cells", len(h.at))
+		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
+			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
 		}
 	}
 }

@@ -73,13 +73,13 @@ func (r *rate) paceAt(since float64) float64 {
 
 func (r *rate) free(v view, _ float64) time.Duration { return max(v.now, r.due) }
 
-func (r *rate) sent(v view, _ float64) {
+func (r *rate) sent(now time.Duration) {
 	r.count++
 	gap := seconds(1 / r.pace())
-	if v.now < r.due+gap { // otherwise something else holds back, and the rate is not tested
+	if now < r.due+gap { // otherwise something else holds back, and the rate is not tested
 		r.since++
 	}
-	r.due = max(r.due, v.now-gap/8) + gap
+	r.due = max(r.due, now-gap/8) + gap
 }
 
 func (r *rate) takeBack() {

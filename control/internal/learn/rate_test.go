@@ -19,7 +19,7 @@ func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool)
 			r.ended(v, v.now)
 			return v.now
 		}
-		r.sent(v, 1)
+		r.sent(v.now)
 	}
 	return now
 }

@@ -113,7 +113,7 @@ func (w *window) free(v view, c float64) time.Duration {
 	return max(v.now, at)
 }
 
-func (w *window) sent(view, float64) {}
+func (w *window) sent(time.Duration) {}
 func (w *window) takeBack()          {}
 
 // answered lets a test begin or go on.
