@@ -88,11 +88,11 @@ func TestACanaryCountsInOneCycle(t *testing.T) {
 	now := time.Duration(0)
 	for range 6 { // nine and the canary in ten seconds
 		for i := range 9 {
-			r.sent(view{now: now + time.Duration(i)*sec}, 1)
+			r.sent(now + time.Duration(i)*sec)
 		}
 		r.blame(view{now: now + 9*sec}, refusal{sent: now + 9*sec})
 		now += 10 * sec
-		r.sent(view{now: now}, 1)
+		r.sent(now)
 		r.ended(view{now: now}, now)
 	}
 	if got := r.sum.n / r.sum.whole; math.Abs(got-1) > 1e-9 {
@@ -104,7 +104,7 @@ func TestABracketIsAsWideAsTheMeansOfCyclesAreApart(t *testing.T) {
 	r := newRate(0, 1, 1.1)
 	r.spaced, r.off = false, cycleRates{top: 0.4, mean: 0.3}
 	for i := range 20 {
-		r.sent(view{now: time.Duration(i) * sec}, 1)
+		r.sent(time.Duration(i) * sec)
 	}
 	r.blame(view{now: 20 * sec}, refusal{sent: 20 * sec})
 	r.ended(view{now: 21 * sec}, 21*sec)
