@@ -142,7 +142,7 @@ sink: {jsonl: {dir: ./out}}
 // measure collects through the shape's server.
 func (s shape) measure(t *testing.T) result {
 	t.Helper()
-	front := s.front(t, origin(t, *askFor, s.answers))
+	front := s.front(t, s.origin(t, *askFor))
 	front.start(t)
 	pacing := ""
 	if *underBy != "" {
@@ -272,13 +272,13 @@ func (r *result) trace(s shape, log []request, first float64) {
 func (r *result) believe(s shape, b *event.Belief, limits []event.Limit) {
 	r.Belief, r.Limits = b, limits
 	if b == nil {
-		if r.Kind = s.delays && r.Refused == 0; r.Kind {
+		if r.Kind = s.delays && r.Refused == 0 || s.stray > 0; r.Kind {
 			r.Off = 0
 		}
 		return
 	}
 	want := s.binds()
-	r.Kind = b.Kind == want.kind.String()
+	r.Kind = b.Kind == want.kind.String() // a rate that is held near the ceiling after a stray refusal is right enough
 	switch want.kind {
 	case control.Concurrency:
 		r.Off = math.Abs(b.Limit/want.size - 1)

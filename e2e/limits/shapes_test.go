@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ type shape struct {
 	// delays says that the server makes a request wait before it refuses one. Who asks
 	// for one at a time then never meets the limit, and need not know it.
 	delays bool
+	// stray is the request that the origin refuses, for no reason, while there is no
+	// limit but the owner's ceiling; 0 for no such request.
+	stray int
 }
 
 // window is so many requests in the last so many seconds, as a stick table counts:
@@ -90,8 +94,6 @@ func limitReq(rate, limit string) [2]string {
 	return [2]string{"limit_req_zone $server_name zone=api:1m rate=" + rate + ";", "limit_req zone=api" + limit + ";"}
 }
 
-// delayed would be 1 + rate x d at its answers: a request that waits is answered when
-// there is room.
 var shapes = []shape{
 	{name: "nginx 10r/s burst=20 nodelay", nginx: limitReq("10r/s", " burst=20 nodelay"), status: 429, bounds: bucket(10, 20)},
 	{name: "nginx 10r/s", nginx: limitReq("10r/s", ""), status: 429, bounds: bucket(10, 0)},
@@ -100,22 +102,27 @@ var shapes = []shape{
 	{name: "nginx 50r/s burst=50 nodelay", nginx: limitReq("50r/s", " burst=50 nodelay"), status: 429, bounds: bucket(50, 50)},
 	{name: "nginx limit_conn 4, 200 ms, 503", nginx: [2]string{"limit_conn_zone $server_name zone=api:1m;", "limit_conn api 4;"}, status: 503,
 		answers: 200 * time.Millisecond, bounds: []bound{{control.Concurrency, 4, 200 * time.Millisecond, 0}}},
+	{name: "nginx without a limit, one 429", status: 429, bounds: bucket(200, 0), stray: 1000},
 	{name: "haproxy 100 in 10 s", haproxy: []window{{100, 10}}, status: 429, bounds: sliding(window{100, 10})},
 	{name: "haproxy 60 in 60 s", haproxy: []window{{60, 60}}, status: 429, bounds: sliding(window{60, 60})},
 	{name: "haproxy 20 in 1 s, 600 in 60 s", haproxy: []window{{20, 1}, {600, 60}}, status: 429, bounds: sliding(window{20, 1}, window{600, 60})},
 }
 
-// origin serves a list of so many items, a hundred a page, and each item; every answer
-// takes as long as given.
-func origin(t *testing.T, items int, takes time.Duration) string {
+// origin serves a list of so many items, a hundred a page, and each item.
+func (s shape) origin(t *testing.T, items int) string {
 	const page = 100
 	type item struct {
 		ID string `json:"id"`
 	}
-	s := harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if takes > 0 {
+	var asked atomic.Int64
+	server := harness.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == int64(s.stray) {
+			w.WriteHeader(s.status)
+			return
+		}
+		if s.answers > 0 {
 			select {
-			case <-time.After(takes):
+			case <-time.After(s.answers):
 			case <-r.Context().Done():
 				return
 			}
@@ -138,7 +145,7 @@ func origin(t *testing.T, items int, takes time.Duration) string {
 		}
 		_ = json.NewEncoder(w).Encode(body)
 	}))
-	return s.Listener.Addr().String()
+	return server.Listener.Addr().String()
 }
 
 // proxy puts everything through to the origin, under the limit.
