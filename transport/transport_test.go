@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -485,4 +487,56 @@ func TestTheCostIsAskedForEachAttempt(t *testing.T) {
 			t.Errorf("asked %d times for %d attempts, want 2", asked, len(at))
 		}
 	})
+}
+
+// BenchmarkBesideBareClient compares calls of a client whose transport starts passively
+// with those of a bare one, in turn, over loopback: the ratio of calls per second.
+func BenchmarkBesideBareClient(b *testing.B) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 1<<10))
+	}))
+	defer server.Close()
+	for _, clients := range []int{1, 8, 64, 256} {
+		b.Run(strconv.Itoa(clients), func(b *testing.B) {
+			const calls = 20
+			g, err := headway.New(headway.Config{Passive: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			governed, err := transport.New(g, transport.Options{
+				Base: &http.Transport{MaxIdleConnsPerHost: 256},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			sides := [2]*http.Client{{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, {Transport: governed}}
+			var ratios []float64
+			for b.Loop() {
+				var took [2]time.Duration
+				first := len(ratios) % 2
+				for _, i := range [2]int{first, 1 - first} {
+					began := time.Now()
+					var all sync.WaitGroup
+					for range clients {
+						all.Go(func() {
+							for range calls {
+								res, err := sides[i].Get(server.URL)
+								if err != nil {
+									b.Error(err)
+									return
+								}
+								_, _ = io.Copy(io.Discard, res.Body)
+								_ = res.Body.Close()
+							}
+						})
+					}
+					all.Wait()
+					took[i] = time.Since(began)
+				}
+				ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "ratio")
+		})
+	}
 }
