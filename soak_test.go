@@ -2,6 +2,7 @@ package headway_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -90,6 +91,26 @@ func BenchmarkAcquireSettle(b *testing.B) {
 			p.Settle(headway.Outcome{Class: reason.OK})
 		}
 	})
+	for _, passive := range []bool{false, true} {
+		for _, pool := range []string{"", "m"} {
+			b.Run(fmt.Sprintf("passive=%v/pool=%q", passive, pool), func(b *testing.B) {
+				c := unlimited()
+				c.Passive = passive
+				g, err := headway.New(c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					p, err := g.AcquireFor(ctx, headway.Request{Pool: pool})
+					if err != nil {
+						b.Fatal(err)
+					}
+					p.Settle(headway.Outcome{Class: reason.OK})
+				}
+			})
+		}
+	}
 	b.Run("x-time-rate-wait", func(b *testing.B) {
 		l := rate.NewLimiter(rate.Inf, 1)
 		b.ReportAllocs()
