@@ -89,15 +89,6 @@ func TestOnlyWhatHasACapIsStoredAhead(t *testing.T) {
 	if other.calls() != 34 || other.tokens() != 42 {
 		t.Errorf("%d calls and %d tokens are stored, want 34 and 42", other.calls(), other.tokens())
 	}
-	saves := other.saves
-	for range 5 {
-		if _, err := capped.Approve(ask(0)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if other.saves != saves {
-		t.Errorf("%d saves for calls that have no cap", other.saves-saves)
-	}
 	store := &memory{}
 	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
 	for range 34 {
@@ -107,6 +98,49 @@ func TestOnlyWhatHasACapIsStoredAhead(t *testing.T) {
 	}
 	if store.calls() != 42 || store.tokens() != 3400 {
 		t.Errorf("%d calls and %d tokens are stored, want 42 and 3400", store.calls(), store.tokens())
+	}
+}
+
+// TestCallsWithoutACapCostNoSave: not in the first saves of a scope, and not later.
+func TestCallsWithoutACapCostNoSave(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: store})
+	for i := range 12 {
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+		saves := store.saves
+		for range 3 {
+			if _, err := g.Approve(ask(0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if store.saves != saves {
+			t.Errorf("%d saves for calls after token %d", store.saves-saves, i+1)
+		}
+	}
+}
+
+// TestRefundsAreStoredInTheFirstSavesOnly: then the lease covers them.
+func TestRefundsAreStoredInTheFirstSavesOnly(t *testing.T) {
+	for calls, want := range map[int]int64{1: 0, 7: 60, 8: 80} {
+		store := &memory{}
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: store})
+		for i := range calls {
+			d, err := g.Approve(ask(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i < calls-1 {
+				continue
+			}
+			if _, err := g.RecordUsage(d.Permit, quota.Usage{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if store.tokens() != want {
+			t.Errorf("after %d calls, the last of which used nothing, %d tokens are stored, want %d", calls, store.tokens(), want)
+		}
 	}
 }
 
@@ -158,6 +192,9 @@ func TestAStoredDayThatIsUsedUpIsSaidAtOnce(t *testing.T) {
 		store := &memory{use: []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: "2000-01-01", Zone: "UTC", Tokens: 640, Calls: 1}}}
 		open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640}), Store: store, OnEvent: h.event})
 		h.want(t, "0s llm:quota_exhausted model m")
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		h.want(t, "0s llm:quota_exhausted model m", "24h0m0s rate:resume model m")
 	})
 }
 

@@ -162,10 +162,36 @@ func TestAReservationIsGivenBack(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := r.Reserve(); !isClosed(err) || w.Load() == 0 {
-		t.Errorf("%v, woken %d times", err, w.Load())
+	if retryIn, blocked, err := r.Reserve(); !isClosed(err) || w.Load() == 0 || retryIn != 0 || blocked != 0 {
+		t.Errorf("%v, %b, %v, woken %d times", retryIn, blocked, err, w.Load())
 	}
 	if _, err := g.Reserve(ask(1), &w); !isClosed(err) {
+		t.Error(err)
+	}
+}
+
+// A reservation for which the day is over meanwhile is refused, and is then over itself.
+func TestAReservationThatNoWaitHelps(t *testing.T) {
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 1})})
+	var w waker
+	r := reserve(t, g, &w)
+	d, err := g.Approve(ask(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 1}); err != nil {
+		t.Fatal(err)
+	}
+	retryIn, blocked, err := r.Reserve()
+	if denied(t, err, quota.CodeHardLimit); retryIn != 0 || blocked != 0 {
+		t.Errorf("%v, %b", retryIn, blocked)
+	}
+	woken := w.Load()
+	r.Leave()
+	if err := g.UpdateConfig([]byte(`{"models":{"m":{"maxDailyCalls":5}}}`)); err != nil || w.Load() != woken {
+		t.Errorf("%v: woken %d times after the end", err, w.Load()-woken)
+	}
+	if _, _, err := r.Reserve(); !isClosed(err) {
 		t.Error(err)
 	}
 }

@@ -155,6 +155,7 @@ func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
 		_, _ = g.Approve(quota.Request{Model: "soft", InputTokens: 9})
 		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`))
 		_ = g.UpdateConfig([]byte(`{"models":{"m":{"burst":-2}}}`))
+		_ = g.Replace(oneModel(quota.Limits{Burst: -3}))
 		g.Backoff(quota.Scope{Model: "m"}, quota.Decision{Code: quota.CodeThrottled})
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -166,6 +167,7 @@ func TestEachTransitionAndRefusalHasItsTag(t *testing.T) {
 			`level=WARN msg="[RG][HARD] the daily cap is used up" scope="model day" model=day`,
 			`level=INFO msg="[RG][CONFIG] configuration swapped"`,
 			`level=WARN msg="[RG][CONFIG] patch rejected" error="quota: models.m.burst is -2`,
+			`level=WARN msg="[RG][CONFIG] configuration rejected" error="quota: models.m.burst is -3`,
 			`level=DEBUG msg="[RG][ADAPT] scale changed"`, `msg="[RG][APPROVE] client backs off"`,
 		} {
 			if !strings.Contains(out.String(), want) {
