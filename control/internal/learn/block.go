@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"math"
 	"time"
 )
 
@@ -21,6 +22,8 @@ type block struct {
 	punished    bool          // refused though the provider says that there is room
 	expected    time.Duration // how long the limit that explains it would last
 	exact       bool          // it ended at an instant that the provider had advertised
+	cost        float64       // of the refused attempt
+	carried     float64       // attempts since the last release
 	pace        float64
 	ramping     bool // nothing was held
 	paced       bool // a rate has explained some blocks
@@ -35,10 +38,24 @@ func (b *block) long() bool {
 	return took > longBlock && took.Seconds() > longIntervals/b.pace
 }
 
+// freedFrom is when there may have been room again at the earliest.
+func (b *block) freedFrom() time.Duration {
+	if b.exact {
+		return max(b.lastRefused, b.release-(b.release-b.began)/50-time.Second)
+	}
+	return b.lastRefused
+}
+
 // usual are lengths of time that windows often have.
 var usual = [...]time.Duration{
 	10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
 	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// rarely is how much later the next canary goes in a block of that age, which no
+// canary lengthens. Where much was carried before, a canary costs little beside that.
+func (b *block) rarely(age time.Duration) time.Duration {
+	return time.Duration(float64(age) * min(0.5, math.Sqrt(canaryFew/max(1, b.carried))))
 }
 
 // next is how long to wait for a canary at now. The limits foretell an instant;
@@ -62,7 +79,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	switch {
 	case b.punished:
 	case b.wait >= penaltyLongest:
-		low = max(farAway, (now-b.began)/8) // no penalty is that long: a canary costs little
+		low = max(farAway, b.rarely(now-b.began)) // no penalty is that long
 	default:
 		low = min(low, penaltyLongest)
 	}

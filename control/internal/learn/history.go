@@ -24,7 +24,8 @@ type amounts [units]float64
 // time, and when the newest so many units began. Old cells are merged, so that a
 // stretch is known to about a cellsPerAge-th of its age.
 type history struct {
-	at    []time.Duration // the newest instant of each cell, ascending
+	from  []time.Duration // the oldest instant of each cell
+	at    []time.Duration // the newest one, ascending
 	sum   []amounts       // all that was sent up to then
 	total amounts
 	grain float64 // cells to an age, when they were merged last
@@ -46,10 +47,10 @@ func (h *history) add(now time.Duration, a amounts) {
 		}
 	}
 	if h.at == nil {
-		h.at, h.sum = make([]time.Duration, 0, maxCells), make([]amounts, 0, maxCells)
+		h.from, h.at, h.sum = make([]time.Duration, 0, maxCells), make([]time.Duration, 0, maxCells), make([]amounts, 0, maxCells)
 		h.grain = cellsPerAge
 	}
-	h.at, h.sum = append(h.at, now), append(h.sum, h.total)
+	h.from, h.at, h.sum = append(h.from, now), append(h.at, now), append(h.sum, h.total)
 }
 
 // merge joins neighbours that are short for their age. The first cell stays: it is
@@ -58,14 +59,19 @@ func (h *history) merge(now time.Duration) {
 	at, sum := h.at, h.sum[:len(h.at)]
 	keep := 1
 	for i := 2; i < len(at); i++ {
+		if sum[i][attempts]-sum[keep][attempts] < 0.5 {
+			sum[keep] = sum[i] // it was refused
+			continue
+		}
 		if float64(at[i]-at[keep-1])*h.grain > float64(now-at[i]) {
 			keep++
+			h.from[keep] = h.from[i]
 		}
 		if keep != i {
 			at[keep], sum[keep] = at[i], sum[i]
 		}
 	}
-	h.at, h.sum = at[:keep+1], sum[:keep+1]
+	h.from, h.at, h.sum = h.from[:keep+1], at[:keep+1], sum[:keep+1]
 }
 
 // correct changes the amount that was sent at an instant.
@@ -87,16 +93,26 @@ func (h *history) until(u unit, t time.Duration) float64 {
 		return 0
 	}
 	low := h.sum[i-1][u]
-	if i == len(h.at) || h.sum[i][attempts]-h.sum[i-1][attempts] < 1.5 {
+	if i == len(h.at) || t < h.from[i] {
 		return low
 	}
-	part := float64(t-h.at[i-1]) / float64(h.at[i]-h.at[i-1])
+	n := max(1, h.sum[i][attempts]-h.sum[i-1][attempts])
+	part := (1 + max(0, n-2)*float64(t-h.from[i])/float64(h.at[i]-h.from[i])) / n
 	return low + part*(h.sum[i][u]-low)
 }
 
 // used is how much was sent in the length of time before t, t included.
 func (h *history) used(u unit, t, length time.Duration) float64 {
 	return max(0, h.until(u, t)-h.until(u, t-length))
+}
+
+// peak is the most that was sent in any such length of time since an instant.
+func (h *history) peak(u unit, length, since time.Duration) float64 {
+	most := 0.0
+	for i := len(h.at) - 1; i >= 0 && h.at[i] > since; i-- {
+		most = max(most, h.sum[i][u]-h.until(u, h.at[i]-length))
+	}
+	return most
 }
 
 // newest is the instant of the oldest of the newest so many units up to t.
@@ -121,9 +137,13 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 	if i >= len(h.at) {
 		return math.MaxInt64
 	}
-	if i == 0 || h.sum[i][attempts]-h.sum[i-1][attempts] < 1.5 {
+	if i == 0 {
 		return h.at[i]
 	}
-	part := (sum + 1 - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
-	return h.at[i-1] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.at[i-1]))
+	n := h.sum[i][attempts] - h.sum[i-1][attempts]
+	if n < 1.5 {
+		return h.at[i]
+	}
+	part := n / (n - 1) * (sum - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
+	return h.from[i] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.from[i]))
 }

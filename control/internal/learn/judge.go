@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -29,6 +30,12 @@ func (l *Law) ended(v view) {
 	var held limit
 	if b.blamed >= 0 {
 		held = l.limits[b.blamed]
+	}
+	if l.recurred(v) || l.fitted(v) {
+		if b.long() {
+			l.freed = b.release
+		}
+		return
 	}
 	switch held := held.(type) {
 	case *window:
@@ -84,6 +91,60 @@ func (l *Law) ended(v view) {
 	}
 }
 
+// recurred looks for a window of one fixed period that explains the last blocks, and
+// holds it in place of what was thought to refuse.
+func (l *Law) recurred(v view) bool {
+	b := &l.block
+	l.blocks.add(b)
+	if b.blamed >= 0 && isFlight(l.limits[b.blamed]) {
+		return false
+	}
+	p, ok := l.blocks.period(v)
+	if !ok {
+		return false
+	}
+	if b.blamed >= 0 {
+		if w, ok := l.limits[b.blamed].(*window); ok {
+			if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
+				return false // it is known
+			}
+			l.drop(b.blamed)
+		}
+	}
+	l.remove(isRate)
+	l.penalty = penalty{}
+	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
+	w.lone, w.hits = false, minEpisodes
+	if p.clock {
+		w.clock = p.length
+	}
+	l.hold(w)
+	return true
+}
+
+// fitted looks for a window that explains the last blocks, unless windows do, and
+// holds it in place of a rate.
+func (l *Law) fitted(v view) bool {
+	b := &l.block
+	if b.blamed >= 0 && !isRate(l.limits[b.blamed]) || l.penalty.on() {
+		return false
+	}
+	if l.past == nil {
+		l.past = &episodes{}
+	}
+	l.past.add(v, b)
+	u, length, size, ok := l.past.window(v)
+	if !ok {
+		return false
+	}
+	l.remove(isRate)
+	w := newWindow(v.now, amounts{}, length, length, length, length, b.pace)
+	w.unit, w.size[u], w.lone, w.hits = u, size, false, minEpisodes
+	l.hold(w)
+	l.past = nil
+	return true
+}
+
 // isCrowd says that refusals speak for a limit on attempts under way.
 func (l *Law) isCrowd(b *block) bool {
 	enough := heldEvidence
@@ -135,7 +196,8 @@ func (l *Law) unexplained(v view, b *block) {
 		w, ok := x.(*window)
 		return ok && w.lone && w.low < high && w.high > low
 	})
-	l.hold(newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace))
+	w := newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace)
+	l.hold(w)
 }
 
 // penalize takes blocks of that length for a penalty on a rate, which is at least

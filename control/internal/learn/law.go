@@ -58,6 +58,8 @@ type Law struct {
 	limits  []limit
 	block   block
 	penalty penalty
+	past    *episodes // nil before any
+	blocks  spans
 	headers []advertised
 
 	epoch     time.Duration // attempts sent until then belong to a refusal that was counted
@@ -85,7 +87,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, flying: l.flying,
-		mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
+		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
 	}
 }
 
@@ -261,11 +263,12 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
-	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
+	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
 	l.block.pace = l.pace(v, f.sent)
 	if r := l.rate(); r != nil {
 		l.block.paced = r.cycles > 2
 	}
+	l.block.carried = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
 	if l.block.explained = l.explained(f); l.block.explained || l.outage(f) {
 		l.block.blamed = -1
 		return

@@ -26,6 +26,7 @@ type limit interface {
 // view is what a limit sees of the law.
 type view struct {
 	now, last time.Duration // last is when the newest attempt went
+	phase     time.Duration // the wall clock at instant 0
 	guard     time.Duration // how much later than another an attempt may arrive
 	latency   float64       // nanoseconds
 	flying    int

@@ -62,6 +62,10 @@ const (
 	windowSpread = 1.25
 	// The bracket of a length is settled below this part of the length.
 	settledLength = 1.0 / 25
+	// Windows begin anew with the clock, or after a period, when their blocks would be
+	// as unlikely otherwise. The period is part of the time between two releases.
+	clockOdds, periodOdds = 0.2, 0.05
+	maxPeriods            = 8
 	// An unsettled length is taken as shorter and shorter, within these.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
 	// A refusal is a limit's when at least so much of it was in use.
@@ -78,6 +82,13 @@ const (
 	windowClimb                    = 0.15
 	// A test waits until so many lengths of the last block have passed.
 	testAfterBlocks = 40
+
+	// A window is found in so many blocks when they disagree with a rate by this part
+	// at least, and with the window by that part at most. Lengths are tried in steps.
+	minEpisodes            = 5
+	minFitted              = 10.0 // attempts: fewer agree by chance
+	unlikeRate, likeWindow = 0.06, 0.012
+	lengthStep             = 1.2
 
 	// Flight.
 
@@ -100,6 +111,9 @@ const (
 	canaryApart = 0.25
 	// For longer waits than this a usual instant may come somewhat sooner.
 	farAway = 5 * time.Minute
+	// In a block that no canary lengthens the next one waits an eighth of its age after
+	// 64 times so many attempts, at most half of it after four times as many or fewer.
+	canaryFew = 16.0
 	// What canaries lengthen is hardly ever longer than this.
 	penaltyLongest             = 15 * time.Minute
 	maxSilence                 = 24 * time.Hour

@@ -24,6 +24,7 @@ type window struct {
 	lone      bool          // nothing but the first block speaks for it
 	floor     time.Duration // how short a lone one is taken for in the end
 	pace      float64       // attempts a second before the first refusal
+	clock     time.Duration // its length when it begins with the clock, else 0
 }
 
 // newWindow is a window that one block speaks for. It was filled in the time fill,
@@ -103,7 +104,11 @@ func (w *window) free(v view, c float64) time.Duration {
 	length := w.length(v.now)
 	room := max(w.room(), n)
 	at := v.now
-	if used := v.h.total[w.unit] + n; used > room {
+	if w.clock > 0 {
+		if w.used(v, w.unit, v.now, length)+n > room {
+			return begins(v.now, w.clock, v.phase) + w.clock + v.guard
+		}
+	} else if used := v.h.total[w.unit] + n; used > room {
 		if t := v.h.reached(w.unit, used-room-n*0.999); t != math.MaxInt64 {
 			at = w.leaves(v.now, t) + v.guard
 		}
@@ -137,9 +142,17 @@ func (w *window) answered(v view) {
 	}
 }
 
+// used is how much of the window was in use at an instant.
+func (w *window) used(v view, u unit, t, length time.Duration) float64 {
+	if w.clock > 0 {
+		return v.h.until(u, t) - v.h.until(u, begins(t, w.clock, v.phase)-1)
+	}
+	return v.h.used(u, t, length)
+}
+
 // busy says that it is this window that holds back.
 func (w *window) busy(v view) bool {
-	return v.h.used(w.unit, v.now, w.length(v.now)) > 0.85*w.room()-v.mean[w.unit]
+	return w.used(v, w.unit, v.now, w.length(v.now)) > 0.85*w.room()-v.mean[w.unit]
 }
 
 // fullness is how much of it was in use at a refusal, in the unit that speaks most
@@ -148,7 +161,7 @@ func (w *window) fullness(v view, f refusal) float64 {
 	full := 0.0
 	for u := range w.size {
 		if w.size[u] > 0 && (unit(u) == w.unit || w.hits < 3) {
-			used := v.h.used(unit(u), f.sent, max(w.low, w.length(f.sent)))
+			used := w.used(v, unit(u), f.sent, max(w.low, w.length(f.sent)))
 			full = max(full, (used+v.amounts(f.cost)[u])/(w.size[u]*(1-w.margin)))
 		}
 	}
@@ -162,17 +175,17 @@ func (w *window) blame(v view, f refusal) {
 	w.climb, w.untested = 1, 0
 	w.hits++
 	for u := range w.size {
-		used := v.h.used(unit(u), f.sent, length)
+		used := w.used(v, unit(u), f.sent, length)
 		if unit(u) == cost {
 			used += f.cost / 2 // what did not fit
 		}
 		if w.size[u] > 0 {
 			w.off[u] += 0.4 * (min(1, math.Abs(used/w.size[u]-1)) - w.off[u])
 		}
-		if used > w.size[u] {
-			w.size[u] += 0.5 * (used - w.size[u])
-			if used > 1.03*w.size[u] {
-				w.size[u] = used
+		if sure := min(used, w.used(v, unit(u), f.sent, w.low)); sure > w.size[u] {
+			w.size[u] += 0.5 * (sure - w.size[u])
+			if sure > 1.03*w.size[u] {
+				w.size[u] = sure
 			}
 		} else if used > 0 && w.settled() {
 			w.size[u] += 0.3 * (used - w.size[u])
@@ -195,7 +208,7 @@ func (w *window) blame(v view, f refusal) {
 // there should have been room.
 func (w *window) lower(v view, sent time.Duration) {
 	for u := range w.size {
-		if used := v.h.used(unit(u), sent, w.length(sent)); used > 0.2*w.size[u] {
+		if used := w.used(v, unit(u), sent, w.length(sent)); used > 0.2*w.size[u] {
 			w.size[u] = min(w.size[u], used)
 		}
 	}
@@ -205,19 +218,14 @@ func (w *window) lower(v view, sent time.Duration) {
 // lies between the last canary that was refused and the one that was admitted. It
 // reports whether that agrees with what was known.
 func (w *window) ended(v view, b *block) bool {
-	var low, high time.Duration
-	agrees := false
-	for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known to the last unit
-		began := v.h.newest(w.unit, b.began, part*w.size[w.unit])
-		low, high = b.lastRefused-began, b.release-began
-		if b.exact {
-			low = max(low, high-high/50-time.Second)
+	if w.clock > 0 {
+		if begins(b.release, w.clock, v.phase) > b.freedFrom() {
+			w.doubts = 0
+			return true
 		}
-		slack := w.high/20 + time.Second
-		if agrees = high >= w.low-slack && low <= w.high+slack; agrees {
-			break
-		}
+		w.clock = 0
 	}
+	low, high, agrees := w.bracket(v, b)
 	if !agrees {
 		w.doubts++
 		if w.lone && high < w.low && w.doubts < 3 {
@@ -236,6 +244,30 @@ func (w *window) ended(v view, b *block) bool {
 	w.low = min(w.low, w.high)
 	w.from = v.now
 	return true
+}
+
+// bracket is what a block says of the length, and whether that agrees with what was
+// known. When the unit is not known another may agree.
+func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool) {
+	slack := w.high/20 + time.Second
+	try := func(u unit, part float64) bool {
+		began := v.h.newest(u, b.began, part*w.size[u])
+		low, high = b.freedFrom()-began, b.release-began
+		return high >= w.low-slack && low <= w.high+slack
+	}
+	for _, u := range [...]unit{w.unit, attempts, cost} {
+		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {
+			continue
+		}
+		for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known to the last unit
+			if try(u, part) {
+				w.unit = u
+				return low, high, true
+			}
+		}
+	}
+	try(w.unit, 0.9)
+	return low, high, false
 }
 
 // shorter takes a lone window for a shorter one: a canary came through early.

@@ -1,0 +1,124 @@
+package learn
+
+import (
+	"math"
+	"time"
+)
+
+// span is a block: when it was refused, and between which instants there was room
+// again.
+type span struct{ refused, low, high time.Duration }
+
+// spans are the newest blocks. A window that begins anew at fixed instants is found
+// in them, as they end at such instants alone.
+type spans struct {
+	ring [5]span // the newest first
+	n    int
+}
+
+func (s *spans) add(b *block) {
+	copy(s.ring[1:], s.ring[:])
+	s.ring[0] = span{b.began, b.freedFrom(), b.release}
+	s.n = min(s.n+1, len(s.ring))
+}
+
+// period is a window that begins anew at fixed instants: so many attempts in each
+// length of time, by the wall clock or by the last release.
+type period struct {
+	length time.Duration
+	size   float64
+	clock  bool
+}
+
+// period is the one that explains all the blocks, if one does: each ended at such an
+// instant, and from the one before as many attempts were sent each time.
+func (s *spans) period(v view) (period, bool) {
+	for _, length := range usual {
+		if f, ok := s.explained(v, length, true); ok {
+			return period{length, f.size, !f.slides}, true
+		}
+	}
+	best, found := fit{off: 1}, period{}
+	for i := range min(2, s.n-1) {
+		x, from := s.ring[i], s.ring[i+1].high
+		for k := range maxPeriods {
+			for _, at := range [...]time.Duration{x.high, x.low + (x.high-x.low)/2, x.low + (x.high-x.low)/10} {
+				length := (at - from) / time.Duration(k+1)
+				if length < time.Second {
+					break
+				}
+				if f, ok := s.explained(v, length, false); ok && (f.off < best.off || f.off == best.off && length > found.length) {
+					best, found = f, period{length: length, size: f.size}
+				}
+			}
+		}
+	}
+	return found, found.length > 0
+}
+
+// fit is how well a period explains the blocks.
+type fit struct {
+	size   float64
+	off    float64 // by what part the blocks disagree
+	slides bool    // a window that slides would have ended the blocks as well
+}
+
+// explained says how a window explains the blocks that are known, unless it does not,
+// or they might as well be otherwise. It begins with the wall clock, or with the
+// release before.
+func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) {
+	n, odds := s.n, clockOdds
+	if !clock {
+		n, odds = s.n-1, periodOdds
+	}
+	if n < 2 {
+		return fit{}, false
+	}
+	chance, least, most, kept := 1.0, math.Inf(1), 0.0, 0
+	near := min(length/50, time.Second)
+	for i := range n {
+		x, phase := &s.ring[i], v.phase
+		if !clock {
+			phase = length - s.ring[i+1].high%length
+		}
+		if x.low-x.refused >= length || begins(x.high+near, length, phase) <= x.low-near {
+			return fit{}, false
+		}
+		used := v.h.until(attempts, x.refused) - v.h.until(attempts, begins(x.refused, length, phase)-1)
+		least, most = min(least, used), max(most, used)
+		part := float64(x.high-x.low+near) / float64(length)
+		if clock && x.high-begins(x.high, length, phase) < near {
+			part = max(part, 0.5) // the canary was sent on purpose at such an instant
+		}
+		chance *= min(1, part)
+		if x.low-x.refused > length/20 {
+			kept++ // a rate has room again soon
+		}
+	}
+	if chance > odds || kept < 2 || most < 2 || most-least > max(1, most/30) {
+		return fit{}, false
+	}
+	phase := v.phase
+	if !clock {
+		phase = length - s.ring[0].high%length
+	}
+	end := begins(v.now, length, phase)
+	for range 20 { // never more than that
+		used := v.h.until(attempts, end-1) - v.h.until(attempts, end-length-1)
+		if clock && used > 1.03*most+1 || used > 2*most {
+			return fit{}, false
+		}
+		end -= length
+	}
+	f := fit{most, (most - least) / most, true}
+	for i := range s.n {
+		x := &s.ring[i]
+		at := v.h.newest(attempts, x.refused, most) + length
+		f.slides = f.slides && at > x.low-length/20 && at < x.high+length/20
+	}
+	return f, true
+}
+
+// begins is when the last window of that length began, where one begins at phase
+// before instant 0.
+func begins(t, length, phase time.Duration) time.Duration { return t - (t+phase)%length }
