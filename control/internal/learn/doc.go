@@ -8,6 +8,8 @@
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
+//	fit       windows of any length and unit in which as much was in use at each refusal
+//	period    windows that begin anew at fixed instants, at which alone blocks end
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal, its canaries, and penalties: blocks that
 //	          last longer than any limit explains

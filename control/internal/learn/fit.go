@@ -17,6 +17,7 @@ func lengthOf(i int) time.Duration {
 // episode is a block, as it tells of windows of every length: a window that refused
 // and released so holds at least and at most so much.
 type episode struct {
+	refused     time.Duration
 	n, whole    float64 // attempts and seconds since the refusal before; 0 when there was none
 	least, most [units][lengths]float32
 }
@@ -36,6 +37,7 @@ type episodes struct {
 func (es *episodes) add(v view, b *block) {
 	e := &es.ring[es.n%len(es.ring)]
 	sent := v.h.until(attempts, b.began)
+	e.refused = b.began
 	e.n, e.whole = sent-es.sent, (b.began - es.last).Seconds()
 	if es.n == 0 {
 		es.since, e.n, e.whole = b.began, 0, 0
@@ -60,9 +62,16 @@ func (es *episodes) window(v view) (u unit, length time.Duration, size float64, 
 	if len(known) < minEpisodes || es.unlikeRate(len(known)) < unlikeRate || es.unlikeRate(minEpisodes-1) < unlikeRate {
 		return 0, 0, 0, false
 	}
+	oldest := es.last
+	for i := range known {
+		oldest = min(oldest, known[i].refused)
+	}
 	best := likeWindow
 	for x := range units {
 		for i := range lengths {
+			if lengthOf(i) > (es.last-oldest)/2 {
+				break // one block hardly differs from the next
+			}
 			n, off := sizeOf(known, x, i)
 			if off < best && n > minFitted*v.mean[x] && n >= 0.97*v.h.peak(x, lengthOf(i), es.since) {
 				best, u, length, size, ok = off, x, lengthOf(i), n, true

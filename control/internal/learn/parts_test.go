@@ -179,7 +179,7 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
 		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute}, 0, 330 * sec},
-		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute}, 0, 5 * time.Minute},
+		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {

@@ -1,0 +1,149 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// played is the history and the blocks of a client that sends at changing paces and
+// asks each second, or as told, once it was refused.
+func played(until time.Duration, pace func(time.Duration) time.Duration, admits func(time.Duration) bool) (*history, []block) {
+	h, blocks := &history{}, []block(nil)
+	var b *block
+	a := amounts{1, 1, 0}
+	for now := 25 * sec; now < until; {
+		switch ok := admits(now); {
+		case ok && b != nil:
+			b.release = now
+			blocks, b = append(blocks, *b), nil
+			h.add(now, a)
+		case ok:
+			h.add(now, a)
+		case b != nil:
+			b.lastRefused = now
+			b.refusals++
+		default:
+			b = &block{began: now, noticed: now, lastRefused: now, refusals: 1, pace: 10}
+		}
+		if b != nil {
+			now += sec
+		} else {
+			now += pace(now)
+		}
+	}
+	return h, blocks
+}
+
+// fixed admits so many from one instant to the next: on the clock, or, with first,
+// from the first attempt after the last.
+func fixed(size int, length time.Duration, first bool) func(time.Duration) bool {
+	n, end := 0, time.Duration(0)
+	return func(now time.Duration) bool {
+		if now >= end {
+			n, end = 0, now-now%length+length
+			if first {
+				end = now + length
+			}
+		}
+		n++
+		return n <= size
+	}
+}
+
+// sliding admits so many in any such length of time.
+func sliding(size float64, length time.Duration) func(time.Duration) bool {
+	var h history
+	return func(now time.Duration) bool {
+		if h.used(attempts, now, length)+1 > size {
+			return false
+		}
+		h.add(now, amounts{1, 1, 0})
+		return true
+	}
+}
+
+// bucket admits at a rate and so many at once.
+func bucket(rate, burst float64) func(time.Duration) bool {
+	tokens, filled := burst, time.Duration(0)
+	return func(now time.Duration) bool {
+		tokens, filled = min(burst, tokens+rate*(now-filled).Seconds()), now
+		if tokens < 1 {
+			return false
+		}
+		tokens--
+		return true
+	}
+}
+
+// wavering is a pace from 70 ms to 210 ms that changes slowly.
+func wavering(now time.Duration) time.Duration {
+	return 140*ms + time.Duration(70*math.Sin(now.Seconds()/3)*float64(ms))
+}
+
+func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		admits func(time.Duration) bool
+		length time.Duration // 0: none
+		size   float64
+		clock  bool
+	}{
+		{"a minute of the clock", fixed(200, time.Minute, false), time.Minute, 200, true},
+		{"17 seconds from the first attempt", fixed(100, 17*sec, true), 17 * sec, 100, false},
+		{"a bucket ends its blocks at no fixed instants", bucket(7, 10), 0, 0, false},
+		{"nor does a sliding window that is used evenly", sliding(100, 14*sec), 0, 0, false},
+	} {
+		h, blocks := played(4*time.Minute, wavering, tt.admits)
+		var s spans
+		var found period
+		for i := range blocks[:min(len(blocks), 5)] {
+			s.add(&blocks[i])
+			if p, ok := s.period(view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
+				found = p
+			}
+		}
+		if math.Abs(float64(found.length-tt.length)) > 0.1*float64(tt.length) || math.Abs(found.size-tt.size) > 0.03*tt.size || found.clock != tt.clock {
+			t.Errorf("%s: %+v in %d blocks", tt.name, found, len(blocks))
+		}
+	}
+}
+
+func TestAWindowIsFoundWhereAsMuchWasInUseAtEachRefusal(t *testing.T) {
+	length := lengthOf(12)
+	for _, tt := range []struct {
+		name   string
+		before []int     // attempts early in each cycle of 20 s
+		early  []int     // of the hundred in the window before the refusal, in its first half
+		each   []float64 // what an attempt costs
+		unit   unit
+		ok     bool
+	}{
+		{"by attempts", []int{0, 40, 10, 70, 60, 20}, []int{20, 80, 50, 35, 65, 10}, []float64{1, 1, 1, 1, 1, 1}, attempts, true},
+		{"one rate explains it", []int{40, 40, 40, 40, 40, 40}, []int{20, 80, 50, 35, 65, 10}, []float64{1, 1, 1, 1, 1, 1}, attempts, false},
+		{"too few blocks", []int{0, 40, 10}, []int{20, 80, 50}, []float64{1, 1, 1}, attempts, false},
+	} {
+		h, es, v := &history{}, episodes{}, view{mean: amounts{1, 1, 0}}
+		v.h = h
+		send := func(from, length time.Duration, n int, each float64) {
+			for i := range n {
+				h.add(from+time.Duration(i)*length/time.Duration(n), amounts{1, each, 0})
+			}
+		}
+		ok, u, found, size := false, attempts, time.Duration(0), 0.0
+		for i := range tt.before {
+			at := time.Duration(20*i) * sec
+			send(at, 4*sec, tt.before[i], tt.each[i])
+			send(at+8*sec, length/2, tt.early[i], tt.each[i])
+			send(at+8*sec+length/2, length/2, 100-tt.early[i], tt.each[i])
+			b := block{began: at + 8*sec + length - ms, cost: tt.each[i]}
+			b.lastRefused, b.release = b.began, b.began+sec
+			v.now = b.release
+			es.add(v, &b)
+			u, found, size, ok = es.window(v)
+		}
+		if ok != tt.ok || ok && (u != tt.unit || found != length || math.Abs(size-100) > 1) {
+			t.Errorf("%s: %v, %.1f of unit %d in %v", tt.name, ok, size, u, found)
+		}
+	}
+}
