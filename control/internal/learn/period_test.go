@@ -35,9 +35,9 @@ func played(until time.Duration, pace func(time.Duration) time.Duration, admits 
 	return h, blocks
 }
 
-// fixed admits so many from one instant to the next: on the clock, or, with first,
+// fixedOf admits so many from one instant to the next: on the clock, or, with first,
 // from the first attempt after the last.
-func fixed(size int, length time.Duration, first bool) func(time.Duration) bool {
+func fixedOf(size int, length time.Duration, first bool) func(time.Duration) bool {
 	n, end := 0, time.Duration(0)
 	return func(now time.Duration) bool {
 		if now >= end {
@@ -51,8 +51,8 @@ func fixed(size int, length time.Duration, first bool) func(time.Duration) bool 
 	}
 }
 
-// sliding admits so many in any such length of time.
-func sliding(size float64, length time.Duration) func(time.Duration) bool {
+// slidingOf admits so many in any such length of time.
+func slidingOf(size float64, length time.Duration) func(time.Duration) bool {
 	var h history
 	return func(now time.Duration) bool {
 		if h.used(attempts, now, length)+1 > size {
@@ -63,8 +63,8 @@ func sliding(size float64, length time.Duration) func(time.Duration) bool {
 	}
 }
 
-// bucket admits at a rate and so many at once.
-func bucket(rate, burst float64) func(time.Duration) bool {
+// bucketAt admits at a rate and so many at once.
+func bucketAt(rate, burst float64) func(time.Duration) bool {
 	tokens, filled := burst, time.Duration(0)
 	return func(now time.Duration) bool {
 		tokens, filled = min(burst, tokens+rate*(now-filled).Seconds()), now
@@ -89,10 +89,10 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 		size   float64
 		clock  bool
 	}{
-		{"a minute of the clock", fixed(200, time.Minute, false), time.Minute, 200, true},
-		{"17 seconds from the first attempt", fixed(100, 17*sec, true), 17 * sec, 100, false},
-		{"a bucket ends its blocks at no fixed instants", bucket(7, 10), 0, 0, false},
-		{"nor does a sliding window that is used evenly", sliding(100, 14*sec), 0, 0, false},
+		{"a minute of the clock", fixedOf(200, time.Minute, false), time.Minute, 200, true},
+		{"17 seconds from the first attempt", fixedOf(100, 17*sec, true), 17 * sec, 100, false},
+		{"a bucket ends its blocks at no fixed instants", bucketAt(7, 10), 0, 0, false},
+		{"nor does a sliding window that is used evenly", slidingOf(100, 14*sec), 0, 0, false},
 	} {
 		h, blocks := played(4*time.Minute, wavering, tt.admits)
 		var s spans
