@@ -115,9 +115,9 @@ type advertised struct {
 	remained float64       // and what was left then
 
 	slow, fast float64 // units a second that come back to a bucket lie between these
-	others     float64 // what others have in use of a window
 	taken      float64 // what others took of a bucket lately
 	during     float64 // and in how many seconds
+	others     float64 // what others have in use of a window
 	surge      float64 // by how much that grew from one answer to the next
 	rolls      int     // windows that ended before an answer said so
 	rolled     bool    // nothing of this one was answered
@@ -210,7 +210,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		}
 		if !refused {
 			t.longest = max(t.longest, reset)
-			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(v.latency/20))
+			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(v.latency/jitterOfLatency))
 		}
 		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
 			own := sent
@@ -327,7 +327,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	case t.shape == sliding && t.quota > 0 && t.longest > 0:
 		return max(v.now, t.slide(v, need))
 	case t.shape == bucket:
-		spare = min((t.quota-need)/2, 1+max(spare, math.Floor(t.slow*v.latency/20e9)))
+		spare = min((t.quota-need)/2, 1+max(spare, math.Floor(t.slow*v.latency/jitterOfLatency/1e9)))
 	}
 	short := min(need+spare, max(need, t.quota)) - (t.left - t.spent)
 	if short <= 0 || t.whole <= t.at {
@@ -359,9 +359,9 @@ func (t *advertised) pace() float64 {
 // late is how much later than it might an attempt goes, since the way there takes a
 // different time each time.
 func (t *advertised) late(v view) time.Duration {
-	usual := v.guard / 8
+	usual := v.guard / jitterOfTrip
 	if usual == 0 {
-		usual = time.Duration(v.latency / 20)
+		usual = time.Duration(v.latency / jitterOfLatency)
 	}
 	if t.shape == bucket {
 		return t.slack // there is a unit to spare

@@ -13,7 +13,7 @@
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal, its canaries, and penalties: blocks that
 //	          last longer than any limit explains
-//	advertise limits that response headers name
+//	advertise limits that response headers name, and shape: how their units come back
 //
 // [Law] puts them together: it asks every limit when the next attempt may go and
 // takes the latest instant; it puts a refusal down to the limit that was fullest,

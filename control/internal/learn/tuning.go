@@ -151,6 +151,9 @@ const (
 	maxExplained, rareRefusal = 4, 20.0
 	// A refusal that an advertised limit explains leaves so much more of it alone.
 	grazed, maxGrazed = 0.01, 0.08
+	// How much longer than another an attempt takes on its way, as a part of the
+	// latency, and of a refusal's round trip once that is known.
+	jitterOfLatency, jitterOfTrip = 20.0, 8
 	// What comes too early is sent later, by less and less with each that does not.
 	slackMemory = 3000.0
 	drainFade   = 0.98  // an answer
