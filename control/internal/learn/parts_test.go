@@ -26,17 +26,17 @@ func TestOnlyTheMovesOfTheTableAreMade(t *testing.T) {
 	}
 }
 
-func TestTheRampDoublesAfterFourAnswersAndASecond(t *testing.T) {
+func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		flying  int
 		answers []time.Duration // instants; sent 100 ms before
 		want    time.Duration
 	}{
-		{"three answers are too few", 0, []time.Duration{sec, 2 * sec, 3 * sec}, sec},
-		{"four are enough", 0, []time.Duration{sec, 2 * sec, 3 * sec, 4 * sec}, sec / 2},
-		{"but not within a second", 0, []time.Duration{200 * ms, 300 * ms, 400 * ms, 500 * ms}, sec},
-		{"where many are under way it grows by less", 47, []time.Duration{sec, 2 * sec, 3 * sec, 4 * sec}, 800 * ms},
+		{"one answer is too few", 0, []time.Duration{sec}, sec},
+		{"two are enough", 0, []time.Duration{sec, 2 * sec}, sec / 2},
+		{"but not within half a second", 0, []time.Duration{200 * ms, 300 * ms, 400 * ms, 499 * ms}, sec},
+		{"where many are under way it grows by less", 47, []time.Duration{sec, 2 * sec}, 800 * ms},
 		{"never beyond the ceiling", 0, []time.Duration{1, 2, 3, 4 * sec, 5 * sec, 6 * sec, 7 * sec, 8 * sec, 9 * sec, 10 * sec, 11 * sec, 12 * sec}, 250 * ms},
 	} {
 		r := ramp{every: float64(sec)}

@@ -13,9 +13,10 @@ const (
 
 	// Ramp.
 
-	// The pace doubles after so many answers and a second; where many attempts are
-	// under way it grows by less, since all of those may be refused together.
-	rampAnswers, rampPause = 4, time.Second
+	// The pace doubles after so many answers and so long; four answers and a second cost
+	// .004 of the goodput. Where many attempts are under way it grows by less, since all of
+	// those may be refused together.
+	rampAnswers, rampPause = 2, 500 * time.Millisecond
 	rampStep, rampFlying   = 2.0, 12.0
 	minRampStep            = 1.25
 
