@@ -324,7 +324,7 @@ func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
 	sink, ok := b.run.o.Sink.(Burier)
 	switch {
 	case !ok:
-	case known.hashed && gone > 0:
+	case known.hashed:
 		b.run.unmarked[o.to] += gone
 	case len(keys) > 0:
 		b.dirty = true

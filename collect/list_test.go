@@ -154,14 +154,15 @@ func TestWhichPageIsAskedForAhead(t *testing.T) {
 // its records, which notes what is written and takes a second to sync.
 type paper struct {
 	lists
-	pages map[string][]any // by cursor: a page or an error for each time it is asked for, the last one for ever
-	made  map[string]any   // details by key: records or an error
-	mu    sync.Mutex
-	log   []string
-	kept  []string // stream:parent/key of each record that was written
-	hang  string   // the cursor of a page that never comes
-	ended bool     // the request for that one was given up
-	full  error    // of the sink
+	pages     map[string][]any // by cursor: a page or an error for each time it is asked for, the last one for ever
+	made      map[string]any   // details by key: records or an error
+	mu        sync.Mutex
+	log       []string
+	kept      []string // stream:parent/key of each record that was written
+	hang      string   // the cursor of a page that never comes
+	ended     bool     // the request for that one was given up
+	full      error    // of the sink, once after so many writes
+	fullAfter int
 }
 
 func (p *paper) note(what string) {
@@ -210,7 +211,10 @@ func (p *paper) Write(_ context.Context, stream string, records []Record) error 
 	for _, r := range records {
 		p.kept = append(p.kept, stream+":"+r.Parent+"/"+r.Key)
 	}
-	return p.full
+	if p.fullAfter--; p.fullAfter == -1 {
+		return p.full
+	}
+	return nil
 }
 
 func (p *paper) Sync(context.Context) (json.RawMessage, error) {
@@ -382,7 +386,7 @@ func TestWhatAWalkDoesAboutAListThatFails(t *testing.T) {
 func TestThePageAheadIsAskedForWhileTheBoundAllowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := connector.Stream{Name: "docs"}
-		p := &paper{pages: map[string][]any{"": {pageOf("b")}, "b": {pageOf("b")}}}
+		p := &paper{pages: map[string][]any{"": {pageOf("b", "1")}, "b": {pageOf("b", "1")}}}
 		if end := walker(t, &shelf{}, p, stream).stream(t.Context(), stream, nil); end == nil || end.why != reason.CursorRepeats {
 			t.Errorf("a list that runs in a circle: %+v", end)
 		}

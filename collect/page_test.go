@@ -1,10 +1,12 @@
 package collect
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,5 +267,227 @@ func TestWhatOfAPageIsCommitted(t *testing.T) {
 				t.Errorf("%s: counted: -want +got:\n%s", tt.name, diff)
 			}
 		})
+	}
+}
+
+// slowly takes its time for details: a second for the first of a page, ten for another.
+type slowly struct{ *paper }
+
+func (s slowly) Detail(ctx context.Context, call connector.Caller, stream string, it connector.Item) ([]connector.Record, error) {
+	if it.Key == "00" {
+		time.Sleep(time.Second)
+	} else {
+		time.Sleep(10 * time.Second)
+	}
+	return s.paper.Detail(ctx, call, stream, it)
+}
+
+func TestWhatEndsThePageOfDetails(t *testing.T) {
+	full := errors.New("the disk is full")
+	slow, tls := &connector.Failure{Reason: reason.RateLimited.Reason(), Attempts: 1}, &connector.Failure{Reason: reason.TLS}
+	denied := &connector.Failure{Reason: reason.Unauthorized, Attempts: 1, Status: 401}
+	empty := &connector.Failure{Reason: reason.RateLimited.Reason(), Stopped: reason.RetryBudget.Reason(), Attempts: 1}
+	fetched := []connector.Record{{Key: "m", Data: []byte(`1`)}}
+	times := func(n int, what any) []any { return slices.Repeat([]any{what}, n) }
+	for _, tt := range []struct {
+		name      string
+		made      []any
+		change    func(*shelf, *paper)
+		asked     int
+		why       reason.Reason // of the run's end
+		suspended reason.Reason
+		lane      bool // the page is done with
+		gaps      int
+		pressed   int
+	}{
+		{name: "nothing", made: times(9, fetched), asked: 9, lane: true},
+		{name: "a certificate", made: []any{fetched, tls, fetched, fetched}, asked: 2, why: reason.TLS, lane: true, gaps: 3},
+		{name: "eight refused for pressure", made: times(9, slow), asked: 8, suspended: slow.Reason, lane: true, gaps: 9},
+		{name: "seven and seven more", made: slices.Concat(times(7, slow), times(1, fetched), times(7, slow)), asked: 15, lane: true, gaps: 14, pressed: 7},
+		{name: "an empty retry budget under pressure", made: []any{slow, empty, fetched}, asked: 2, suspended: slow.Reason, lane: true, gaps: 3},
+		{name: "two refused credentials, and two more", made: slices.Concat(times(2, denied), times(1, fetched), times(2, denied)), asked: 5, lane: true, gaps: 4},
+		{name: "two refused credentials, and three more", made: slices.Concat(times(2, denied), times(1, fetched), times(4, denied)), asked: 6, why: reason.Unauthorized, lane: true, gaps: 6},
+		{name: "three refused credentials", made: times(4, denied), asked: 3, why: reason.Unauthorized, lane: true, gaps: 4},
+		{name: "a sink that is full", made: times(3, fetched), change: func(_ *shelf, p *paper) { p.full = full }, asked: 1, why: reason.Internal},
+		{name: "a sink that is full as details fail", made: times(3, slow), change: func(_ *shelf, p *paper) { p.full = full }, asked: 1, why: reason.Internal},
+		{name: "a sink that is full as the rest is left", made: []any{tls, fetched}, change: func(_ *shelf, p *paper) { p.fullAfter, p.full = 1, full }, asked: 1, why: reason.Internal},
+		{name: "a store that is full", made: times(3, fetched), change: func(s *shelf, _ *paper) { s.err = full }, asked: 3, why: reason.Internal},
+		{name: "a context that ended", made: []any{fetched, context.Canceled, fetched}, asked: 2, why: reason.Internal},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := &shelf{}, &paper{made: map[string]any{}}
+			var page connector.Page
+			for i, m := range tt.made {
+				key := fmt.Sprintf("%02d", i)
+				page.Items, p.made[key] = append(page.Items, connector.Item{Key: key, Fingerprint: "f"}), m
+			}
+			if tt.change != nil {
+				tt.change(s, p)
+			}
+			stream := connector.Stream{Name: "docs", DetailStream: "messages"}
+			r := walker(t, s, p, stream)
+			r.started, r.live.started, r.saves = time.Now(), time.Now(), saves{last: time.Now(), cost: time.Hour, age: time.Hour}
+			r.o.Concurrency, r.caller.waits = 1, 3
+			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false)
+			if (end == nil) != (tt.why == reason.None) || end != nil && end.why != tt.why {
+				t.Errorf("%s: stopped by %+v, want %v", tt.name, end, tt.why)
+			}
+			suspended := reason.None
+			if r.suspended != nil {
+				suspended = r.suspended.why
+			}
+			if suspended != tt.suspended || (r.caller.waits == 0) != (suspended != reason.None) {
+				t.Errorf("%s: details are put off for %v, want %v; %d waits count", tt.name, suspended, tt.suspended, r.caller.waits)
+			}
+			asked, gaps, lane := 0, 0, false
+			for _, what := range p.log {
+				if len(what) == 2 {
+					asked++
+				}
+			}
+			for _, c := range s.commits {
+				gaps, lane = gaps+len(c.Opened), lane || c.Lane != nil
+			}
+			if asked != tt.asked || gaps != tt.gaps || lane != tt.lane || r.pressed != tt.pressed || r.live.owed != 0 {
+				t.Errorf("%s: %d details asked for, %d owed as gaps, page over %v, %d refused in a row, %d to come", tt.name, asked, gaps, lane, r.pressed, r.live.owed)
+			}
+		})
+	}
+}
+
+func TestADetailDoesNotWaitForTheNextToBeCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := &shelf{}, &paper{}
+		stream := connector.Stream{Name: "docs", DetailStream: "messages"}
+		r := walker(t, s, p, stream)
+		r.o.Connector, r.o.Concurrency = slowly{p}, 1
+		began := time.Now()
+		r.started, r.live.started, r.saves = began, began, saves{last: began.Add(time.Second), cost: time.Hour, age: time.Hour}
+		page := connector.Page{Items: []connector.Item{{Key: "00", Fingerprint: "f"}, {Key: "01", Fingerprint: "f"}}}
+		var first time.Duration
+		time.AfterFunc(6*time.Second, func() {
+			if len(s.commits) == 1 {
+				first = time.Since(began)
+			}
+		})
+		if end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false); end != nil {
+			t.Fatal(end)
+		}
+		if first == 0 || len(s.commits) != 2 || !cmp.Equal(s.commits[0].Items, []KnownItem{{Key: "00", Fingerprint: "f", Children: (children{}).encode()}}) {
+			t.Errorf("the first detail was not committed while the second was on its way: %+v", s.commits)
+		}
+	})
+}
+
+func TestADetailThatEndsThePageWaitsForThoseUnderWay(t *testing.T) {
+	full := errors.New("the disk is full")
+	for _, tt := range []struct {
+		name   string
+		first  any
+		change func(*shelf, *paper)
+		early  int // commits while the second is under way
+		in     int // commits in all
+		wrote  int // how often the sink is written to
+		why    reason.Reason
+	}{
+		{"a certificate", &connector.Failure{Reason: reason.TLS}, func(*shelf, *paper) {}, 1, 2, 3, reason.TLS},
+		{"a sink that fails", nil, func(_ *shelf, p *paper) { p.full = full }, 0, 0, 2, reason.Internal},
+		{"a store that fails", nil, func(s *shelf, _ *paper) { s.err = full }, 0, 0, 3, reason.Internal},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := &shelf{}, &paper{made: map[string]any{"00": tt.first}}
+			stream := connector.Stream{Name: "docs", DetailStream: "messages"}
+			r := walker(t, s, p, stream)
+			r.o.Connector, r.o.Concurrency = slowly{p}, 2
+			began := time.Now()
+			r.started, r.live.started, r.saves = began, began, saves{last: began.Add(time.Second), cost: time.Hour, age: time.Hour}
+			var page connector.Page
+			for _, key := range []string{"00", "01", "02"} {
+				page.Items = append(page.Items, connector.Item{Key: key, Fingerprint: "f"})
+			}
+			tt.change(s, p)
+			early := 0
+			time.AfterFunc(6*time.Second, func() { early = len(s.commits) })
+			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false)
+			if end == nil || end.why != tt.why {
+				t.Errorf("%s: %+v, want %v", tt.name, end, tt.why)
+			}
+			wrote := 0
+			for _, what := range p.log {
+				if strings.HasPrefix(what, "write") {
+					wrote++
+				}
+			}
+			if early != tt.early || len(s.commits) != tt.in || wrote != tt.wrote {
+				t.Errorf("%s: %d commits while the second was under way, %d in all, %d writes: %q", tt.name, early, len(s.commits), wrote, p.log)
+			}
+		})
+	}
+}
+
+// marks is a sink that marks and buries what is gone.
+type marks struct {
+	Sink
+	remain, gone []string
+}
+
+func (m *marks) Write(context.Context, string, []Record) error { return nil }
+
+type marker struct{ *marks }
+
+func (m marker) Remain(_ context.Context, stream, parent string, keys []string, _ time.Time) error {
+	m.remain = append([]string{stream, parent}, keys...)
+	return nil
+}
+
+type burier struct{ *marks }
+
+func (m burier) Gone(_ context.Context, stream, parent string, keys []string, _ time.Time) error {
+	m.gone = append([]string{stream, parent}, keys...)
+	return nil
+}
+
+func TestWhatASinkHearsOfDetailsThatAreGone(t *testing.T) {
+	content := sum([]byte(`1`))
+	now := []connector.Record{{Key: "a", Data: []byte(`1`)}}
+	hash := func(key string) string { d := sum([]byte(key)); return string(d[:]) }
+	for _, tt := range []struct {
+		name     string
+		known    children
+		remain   []string // of a sink that marks
+		gone     []string // of one that buries
+		count    int64
+		unmarked int64
+	}{
+		{"nothing", children{last: map[string]digest{"a": content}}, nil, nil, 0, 0},
+		{"one", children{last: map[string]digest{"a": content, "b": content}}, []string{"messages", "k", "a"}, []string{"messages", "k", "b"}, 1, 0},
+		{"perhaps something", children{vague: true}, []string{"messages", "k", "a"}, nil, 0, 0},
+		{"nothing of what has digests of keys", children{hashed: true, last: map[string]digest{hash("a"): content}}, nil, nil, 0, 0},
+		{"one of what has digests of keys", children{hashed: true, last: map[string]digest{hash("a"): content, hash("b"): content}}, []string{"messages", "k", "a"}, nil, 1, 1},
+	} {
+		for _, sink := range []Sink{marker{&marks{}}, burier{&marks{}}} {
+			r := upon(t, &shelf{})
+			r.o.Sink, r.unmarked = sink, map[string]int64{}
+			b := r.newBatch("docs")
+			o := &outcome{task: task{item: connector.Item{Key: "k"}, to: "messages", children: tt.known}, records: now}
+			if err := b.writeChildren(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			var got, want []string
+			unmarked := int64(0)
+			switch sink := sink.(type) {
+			case marker:
+				got, want = sink.remain, tt.remain
+			case burier:
+				got, want, unmarked = sink.gone, tt.gone, tt.unmarked
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, to %T: -want +got:\n%s", tt.name, sink, diff)
+			}
+			// What is said to the sink is a write, which the next commit has to sync.
+			if b.dirty != (want != nil || b.Progress.Records > 0) || b.Progress.ChildrenGone != tt.count || r.unmarked["messages"] != unmarked {
+				t.Errorf("%s, to %T: dirty %v, %d gone, %v unmarked", tt.name, sink, b.dirty, b.Progress.ChildrenGone, r.unmarked)
+			}
+		}
 	}
 }

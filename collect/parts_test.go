@@ -15,6 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
@@ -249,5 +252,178 @@ func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 		if !errors.Is(got, c.err) {
 			t.Errorf("the cause of %q no longer matches", c.err)
 		}
+	}
+}
+
+func TestWhichGapsAreServed(t *testing.T) {
+	streams := []connector.Stream{{Name: "docs", DetailStream: "messages"}, {Name: "plain"}, {Name: "talks", DetailStream: "comments"}}
+	for _, tt := range []struct {
+		name     string
+		only     []string
+		cooldown time.Duration
+		want     ServeRequest
+	}{
+		{"all", nil, 0, ServeRequest{}},
+		{"those of some streams", []string{"docs", "talks"}, 0, ServeRequest{Streams: []string{"messages", "comments"}}},
+		{"none but pressure's in a cooldown", nil, time.Hour, ServeRequest{NoPressure: true}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &shelf{gaps: []Gap{detail(1, GapPending, nil), detail(2, GapPending, nil)}}
+			r := upon(t, s, streams...)
+			r.started, r.live.started = time.Now(), time.Now()
+			r.o.Streams, r.cooldown.Until = tt.only, time.Now().Add(tt.cooldown)
+			if end := r.recover(t.Context()); end != nil {
+				t.Errorf("%s: %+v", tt.name, end)
+			}
+			tt.want.Now, tt.want.Before, tt.want.MaxBytes, tt.want.MaxRows = time.Now(), time.Now(), 1<<20, 500
+			if diff := cmp.Diff([]ServeRequest{tt.want}, s.asks); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+			}
+			if got := r.live.outstanding(); got != 2 {
+				t.Errorf("%s: %d details are outstanding, want 2", tt.name, got)
+			}
+		})
+	}
+}
+
+func TestWhatBecomesOfAPageOfGaps(t *testing.T) {
+	streams := []connector.Stream{{Name: "docs", DetailStream: "messages"}, {Name: "empty", DetailStream: "none"}, {Name: "talks", DetailStream: "comments"}}
+	of := func(parent, stream, key string) Gap {
+		return Gap{GapKey: GapKey{stream, key}, Connection: "bench", Parent: parent, Status: GapLeased, Reason: reason.ServerError, Attempts: 2, FirstSeen: time.Unix(0, 0), LastSeen: time.Unix(0, 0), Locator: []byte(key)}
+	}
+	bad := &connector.Failure{Reason: reason.ServerError, Status: 500, Attempts: 1, Class: reason.Failed}
+	certificate := &connector.Failure{Reason: reason.TLS}
+	records := []connector.Record{{Key: "m", Data: []byte(`1`)}}
+	page := []Gap{of("talks", "comments", "t"), of("docs", "messages", "d"), of("docs", "messages", "k"), of("zoo", "animals", "z"), of("docs", "docs", "e")}
+	backlog := Gap{GapKey: GapKey{Stream: "messages"}, Parent: "docs", Backlog: true}
+	quarantined := func(g Gap) Gap { g.Status, g.Attempts, g.LastSeen = GapTerminal, 0, clock(5); return g }
+	known := map[string]KnownItem{"k": {Key: "k", Fingerprint: "f", Owed: true}}
+	m := children{last: map[string]digest{"m": sum([]byte(`1`))}}
+	aside := Commit{Opened: []Gap{quarantined(page[3]), quarantined(page[4])}}
+	for _, tt := range []struct {
+		name  string
+		made  map[string]any
+		page  []Gap
+		asked []string
+		why   reason.Reason
+		want  []Commit
+	}{
+		{
+			name: "fetched", page: page, made: map[string]any{"t": records, "d": records, "k": records}, asked: []string{"d", "k", "t"},
+			want: []Commit{
+				aside,
+				{Stream: "docs", Sink: []byte(`1`), Items: []KnownItem{{Key: "k", Fingerprint: "f", Children: m.encode()}}, Recovered: []GapKey{{"messages", "d"}, {"messages", "k"}}},
+				{Stream: "talks", Sink: []byte(`1`), Recovered: []GapKey{{"comments", "t"}}},
+			},
+		},
+		{
+			name: "a provider that must not be sent more", page: page[:3], made: map[string]any{"d": certificate, "t": records}, asked: []string{"d"}, why: reason.TLS,
+			want: []Commit{
+				{Stream: "docs", Items: []KnownItem{known["k"]}, Opened: []Gap{{
+					GapKey: page[1].GapKey, Connection: "bench", Parent: "docs", Status: GapPending, Reason: reason.TLS, Attempts: 1, Locator: []byte("d"), LastError: "tls",
+				}}, Returned: []GapKey{{"messages", "k"}}},
+				{Returned: []GapKey{{"comments", "t"}}},
+			},
+		},
+		{
+			name: "an answer that is no detail", page: page[:1], made: map[string]any{"t": bad}, asked: []string{"t"},
+			want: []Commit{{Stream: "talks", Opened: []Gap{{
+				GapKey: page[0].GapKey, Connection: "bench", Parent: "talks", Status: GapPending, Reason: reason.ServerError, Attempts: 1, Locator: []byte("t"), LastError: "500 server_error",
+			}}}},
+		},
+		{
+			name: "the last stream's", page: page[:1], made: map[string]any{"t": certificate}, asked: []string{"t"}, why: reason.TLS,
+			want: []Commit{{Stream: "talks", Opened: []Gap{{
+				GapKey: page[0].GapKey, Connection: "bench", Parent: "talks", Status: GapPending, Reason: reason.TLS, Attempts: 1, Locator: []byte("t"), LastError: "tls",
+			}}}},
+		},
+		{
+			name: "before a backlog", page: []Gap{backlog, page[1]}, made: map[string]any{"d": certificate}, asked: []string{"d"}, why: reason.TLS,
+			want: []Commit{{Stream: "docs", Opened: []Gap{{
+				GapKey: page[1].GapKey, Connection: "bench", Parent: "docs", Status: GapPending, Reason: reason.TLS, Attempts: 1, Locator: []byte("d"), LastError: "tls",
+			}}}, {Returned: []GapKey{{Stream: "messages"}}}},
+		},
+		{name: "nothing that can be asked for", page: page[3:], want: []Commit{aside}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := &shelf{known: known}, &paper{made: tt.made}
+			r := walker(t, s, p, connector.Stream{})
+			p.streams = streams
+			r.started, r.live.started, r.o.Concurrency = time.Now(), time.Now(), 1
+			r.saves = saves{last: time.Now(), cost: time.Hour, age: time.Hour}
+			parents := map[string]connector.Stream{"docs": streams[0], "empty": streams[1], "talks": streams[2]}
+			end := r.recoverPage(t.Context(), parents, tt.page, clock(5))
+			if (end == nil) != (tt.why == reason.None) || end != nil && end.why != tt.why {
+				t.Errorf("%s: %+v, want %v", tt.name, end, tt.why)
+			}
+			if asked := tt.asked != nil; r.live.last != asked {
+				t.Errorf("%s: more of the page is to come: %v", tt.name, !r.live.last)
+			}
+			var asked []string
+			for _, what := range p.log {
+				if len(what) == 1 {
+					asked = append(asked, what)
+				}
+			}
+			if diff := cmp.Diff(tt.asked, asked); diff != "" {
+				t.Errorf("%s: asked for: -want +got:\n%s", tt.name, diff)
+			}
+			ignored := cmpopts.IgnoreFields(Gap{}, "FirstSeen", "LastSeen", "RetryAt")
+			if diff := cmp.Diff(tt.want, s.commits, ignored, cmpopts.IgnoreUnexported(Commit{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", tt.name, diff)
+			}
+			for _, c := range s.commits {
+				for _, g := range c.Opened {
+					if g.Status == GapTerminal && !g.LastSeen.Equal(clock(5)) {
+						t.Errorf("%s: %v was last seen at %v", tt.name, g.GapKey, g.LastSeen)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestHowOftenRecoveryComesBack(t *testing.T) {
+	slow := reason.RateLimited.Reason()
+	one := Gap{ID: 9, GapKey: GapKey{"messages", "d"}, Connection: "bench", Parent: "docs", Status: GapLeased, Reason: slow}
+	for _, tt := range []struct {
+		name    string
+		again   bool
+		why     reason.Reason // of the gap that stays
+		pages   [][]Gap       // of each pass, and none to end it
+		ends    time.Duration
+		passes  int
+		waited  time.Duration
+		stopped reason.Reason
+	}{
+		{name: "not at all", why: slow, ends: 24 * time.Hour, passes: 1},
+		{name: "not for failures", again: true, why: reason.ServerError, ends: 24 * time.Hour, passes: 1},
+		{name: "eight times for pressure", again: true, why: slow, ends: 24 * time.Hour, passes: 9, waited: 8 * time.Minute},
+		{name: "more often when it brought something", again: true, why: slow, pages: [][]Gap{nil, nil, {one}}, ends: 24 * time.Hour, passes: 11, waited: 10 * time.Minute},
+		{name: "until the run ends", again: true, why: slow, ends: 150 * time.Second, passes: 3, waited: 150 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := &shelf{gaps: []Gap{detail(1, GapPending, func(g *Gap) { g.Reason, g.RetryAt = tt.why, time.Time{} })}, pages: tt.pages}, &paper{}
+			r := walker(t, s, p, connector.Stream{})
+			p.streams = []connector.Stream{{Name: "docs", DetailStream: "messages"}}
+			began := time.Now()
+			r.started, r.live.started, r.o.Concurrency = began, began, 1
+			r.budget.deadline = began.Add(tt.ends)
+			end := r.recoverWhileItPays(t.Context(), tt.again)
+			if (end == nil) != (tt.stopped == reason.None) {
+				t.Errorf("%s: %+v", tt.name, end)
+			}
+			passes := 0
+			seen := map[time.Time]bool{}
+			for _, ask := range s.asks {
+				if !seen[ask.Before] {
+					passes++
+				}
+				seen[ask.Before] = true
+			}
+			if took := time.Since(began); passes != tt.passes || took != tt.waited {
+				t.Errorf("%s: %d passes in %v, want %d in %v", tt.name, passes, took, tt.passes, tt.waited)
+			}
+		})
 	}
 }

@@ -109,7 +109,7 @@ func (r *execution) recoverPage(ctx context.Context, parents map[string]connecto
 	by := map[string][]Gap{}
 	var unasked Commit
 	for _, g := range gaps {
-		if s, ok := parents[g.Parent]; !ok || s.DetailStream != g.Stream {
+		if parents[g.Parent].DetailStream != g.Stream {
 			g.Attempts, g.LastSeen, g.Status = 0, began, GapTerminal
 			unasked.Opened = append(unasked.Opened, g)
 			continue

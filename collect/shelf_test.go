@@ -23,6 +23,8 @@ type shelf struct {
 	gaps    []Gap
 	status  ConnectionStatus
 	known   map[string]KnownItem // by key
+	pages   [][]Gap              // that are served, one after the other
+	asks    []ServeRequest
 	commits []Commit
 	err     error    // of each commit
 	lost    error    // of each look at what is stored
@@ -46,8 +48,22 @@ func (s *shelf) Load(context.Context, string) (State, error) {
 	return State{Lanes: s.status.Lanes}, s.lost
 }
 
-func (s *shelf) Known(context.Context, string, string, []string) (map[string]KnownItem, error) {
-	return s.known, s.lost
+func (s *shelf) Serve(_ context.Context, _ Lease, ask ServeRequest) (page []Gap, _ error) {
+	s.asks = append(s.asks, ask)
+	if len(s.pages) > 0 {
+		page, s.pages = s.pages[0], s.pages[1:]
+	}
+	return page, s.lost
+}
+
+func (s *shelf) Known(_ context.Context, _, _ string, keys []string) (map[string]KnownItem, error) {
+	found := map[string]KnownItem{}
+	for _, key := range keys {
+		if it, ok := s.known[key]; ok {
+			found[key] = it
+		}
+	}
+	return found, s.lost
 }
 
 func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
