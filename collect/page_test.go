@@ -364,16 +364,10 @@ func TestADetailDoesNotWaitForTheNextToBeCommitted(t *testing.T) {
 		began := time.Now()
 		r.started, r.live.started, r.saves = began, began, saves{last: began.Add(time.Second), cost: time.Hour, age: time.Hour}
 		page := connector.Page{Items: []connector.Item{{Key: "00", Fingerprint: "f"}, {Key: "01", Fingerprint: "f"}}}
-		var first time.Duration
-		time.AfterFunc(6*time.Second, func() {
-			if len(s.commits) == 1 {
-				first = time.Since(began)
-			}
-		})
 		if end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false); end != nil {
 			t.Fatal(end)
 		}
-		if first == 0 || len(s.commits) != 2 || !cmp.Equal(s.commits[0].Items, []KnownItem{{Key: "00", Fingerprint: "f", Children: (children{}).encode()}}) {
+		if len(s.commits) != 2 || s.times[0].Sub(began) > 6*time.Second || !cmp.Equal(s.commits[0].Items, []KnownItem{{Key: "00", Fingerprint: "f", Children: (children{}).encode()}}) {
 			t.Errorf("the first detail was not committed while the second was on its way: %+v", s.commits)
 		}
 	})
@@ -406,13 +400,16 @@ func TestADetailThatEndsThePageWaitsForThoseUnderWay(t *testing.T) {
 				page.Items = append(page.Items, connector.Item{Key: key, Fingerprint: "f"})
 			}
 			tt.change(s, p)
-			early := 0
-			time.AfterFunc(6*time.Second, func() { early = len(s.commits) })
 			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false)
 			if end == nil || end.why != tt.why {
 				t.Errorf("%s: %+v, want %v", tt.name, end, tt.why)
 			}
-			wrote := 0
+			early, wrote := 0, 0
+			for _, at := range s.times {
+				if at.Sub(began) < 6*time.Second {
+					early++
+				}
+			}
 			for _, what := range p.log {
 				if strings.HasPrefix(what, "write") {
 					wrote++

@@ -26,9 +26,10 @@ type shelf struct {
 	pages   [][]Gap              // that are served, one after the other
 	asks    []ServeRequest
 	commits []Commit
-	err     error    // of each commit
-	lost    error    // of each look at what is stored
-	said    []Change // by runs upon it
+	times   []time.Time // of the commits
+	err     error       // of each commit
+	lost    error       // of each look at what is stored
+	said    []Change    // by runs upon it
 }
 
 func (s *shelf) Connections(context.Context) ([]ConnectionStatus, error) {
@@ -70,6 +71,7 @@ func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
 	if s.err != nil {
 		return s.err
 	}
+	s.times = append(s.times, c.At)
 	c.At, c.Progress, c.Pacing, c.Events = time.Time{}, Progress{}, nil, nil
 	s.commits = append(s.commits, c)
 	for _, g := range c.Opened {
