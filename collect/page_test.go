@@ -250,7 +250,7 @@ func TestWhatOfAPageIsCommitted(t *testing.T) {
 			r := walker(t, s, p, stream)
 			delete(r.stored, "docs")
 			r.started, r.live.started, r.saves = time.Now(), time.Now(), saves{last: time.Now(), cost: time.Hour, age: time.Hour}
-			r.o.Concurrency = 1
+			r.live.width.set = 1
 			if end := r.slice(t.Context(), stream, page, lane, "", false, nil); end != nil {
 				t.Errorf("%s: stopped by %+v", tt.name, end)
 			}
@@ -327,8 +327,8 @@ func TestWhatEndsThePageOfDetails(t *testing.T) {
 			stream := connector.Stream{Name: "docs", DetailStream: "messages"}
 			r := walker(t, s, p, stream)
 			r.started, r.live.started, r.saves = time.Now(), time.Now(), saves{last: time.Now(), cost: time.Hour, age: time.Hour}
-			r.o.Concurrency, r.caller.waits = 1, 3
-			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false)
+			r.live.width.set, r.caller.waits = 1, 3
+			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false, nil)
 			if (end == nil) != (tt.why == reason.None) || end != nil && end.why != tt.why {
 				t.Errorf("%s: stopped by %+v, want %v", tt.name, end, tt.why)
 			}
@@ -360,11 +360,11 @@ func TestADetailDoesNotWaitForTheNextToBeCommitted(t *testing.T) {
 		s, p := &shelf{}, &paper{}
 		stream := connector.Stream{Name: "docs", DetailStream: "messages"}
 		r := walker(t, s, p, stream)
-		r.o.Connector, r.o.Concurrency = slowly{p}, 1
+		r.o.Connector, r.live.width.set = slowly{p}, 1
 		began := time.Now()
 		r.started, r.live.started, r.saves = began, began, saves{last: began.Add(time.Second), cost: time.Hour, age: time.Hour}
 		page := connector.Page{Items: []connector.Item{{Key: "00", Fingerprint: "f"}, {Key: "01", Fingerprint: "f"}}}
-		if end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false); end != nil {
+		if end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false, nil); end != nil {
 			t.Fatal(end)
 		}
 		if len(s.commits) != 2 || s.times[0].Sub(began) > 6*time.Second || !cmp.Equal(s.commits[0].Items, []KnownItem{{Key: "00", Fingerprint: "f", Children: (children{}).encode()}}) {
@@ -392,7 +392,7 @@ func TestADetailThatEndsThePageWaitsForThoseUnderWay(t *testing.T) {
 			s, p := &shelf{}, &paper{made: map[string]any{"00": tt.first}}
 			stream := connector.Stream{Name: "docs", DetailStream: "messages"}
 			r := walker(t, s, p, stream)
-			r.o.Connector, r.o.Concurrency = slowly{p}, 2
+			r.o.Connector, r.live.width.set = slowly{p}, 2
 			began := time.Now()
 			r.started, r.live.started, r.saves = began, began, saves{last: began.Add(time.Second), cost: time.Hour, age: time.Hour}
 			var page connector.Page
@@ -400,7 +400,7 @@ func TestADetailThatEndsThePageWaitsForThoseUnderWay(t *testing.T) {
 				page.Items = append(page.Items, connector.Item{Key: key, Fingerprint: "f"})
 			}
 			tt.change(s, p)
-			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false)
+			end := r.slice(t.Context(), stream, page, &Lane{Stream: "docs", Kind: Catchup, Done: true}, "", false, nil)
 			if end == nil || end.why != tt.why {
 				t.Errorf("%s: %+v, want %v", tt.name, end, tt.why)
 			}

@@ -349,7 +349,7 @@ func TestWhatBecomesOfAPageOfGaps(t *testing.T) {
 			s, p := &shelf{known: known}, &paper{made: tt.made}
 			r := walker(t, s, p, connector.Stream{})
 			p.streams = streams
-			r.started, r.live.started, r.o.Concurrency = time.Now(), time.Now(), 1
+			r.started, r.live.started, r.live.width.set = time.Now(), time.Now(), 1
 			r.saves = saves{last: time.Now(), cost: time.Hour, age: time.Hour}
 			parents := map[string]connector.Stream{"docs": streams[0], "empty": streams[1], "talks": streams[2]}
 			end := r.recoverPage(t.Context(), parents, tt.page, clock(5))
@@ -407,7 +407,7 @@ func TestHowOftenRecoveryComesBack(t *testing.T) {
 			r := walker(t, s, p, connector.Stream{})
 			p.streams = []connector.Stream{{Name: "docs", DetailStream: "messages"}}
 			began := time.Now()
-			r.started, r.live.started, r.o.Concurrency = began, began, 1
+			r.started, r.live.started, r.live.width.set = began, began, 1
 			r.budget.deadline = began.Add(tt.ends)
 			end := r.recoverWhileItPays(t.Context(), tt.again)
 			if (end == nil) != (tt.stopped == reason.None) {
