@@ -137,21 +137,21 @@ func newCore(s *scenario.Scenario, law string, seed uint64, i int) (*pacing.Core
 	}
 	return pacing.New(pacing.Config{
 		Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
-		MaxInFlight: places, Seed: mix(seed, uint64(i)),
+		MaxInFlight: places, Seed: mix(seed, uint64(i)), Phase: time.Duration(start(s).UnixNano()),
 	})
 }
 
-// start is the wall clock at the start of a run: a day on which header fields
-// look like those of today, unless windows that are aligned to the epoch would
-// not begin with the scenario then.
+// start is the wall clock at the start of a run: about a day on which header fields look
+// like those of today, at which the longest window that is aligned to the epoch begins.
 func start(s *scenario.Scenario) time.Time {
 	today := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	longest := time.Nanosecond
 	for _, l := range s.Provider.Limits {
-		if l.Align == scenario.AlignEpoch && l.Window > 0 && time.Duration(today.Unix())*time.Second%l.Window != 0 {
-			return time.Unix(0, 0).UTC()
+		if l.Align == scenario.AlignEpoch {
+			longest = max(longest, l.Window)
 		}
 	}
-	return today
+	return today.Add(-time.Duration(today.UnixNano()) % longest)
 }
 
 // mix is the seed of one of many (the finalizer of SplitMix64).

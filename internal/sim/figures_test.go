@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
 func TestJain(t *testing.T) {
@@ -115,4 +117,19 @@ func TestAgendaIsInOrderOfInstantsAndThenOfPlanning(t *testing.T) {
 			t.Fatalf("took %+v from an empty agenda", e)
 		}
 	})
+}
+
+// TestTheClockOfARunIsOfToday: a field that names an instant must not look like a
+// number of seconds, whatever the window's length.
+func TestTheClockOfARunIsOfToday(t *testing.T) {
+	for _, window := range []string{"1m", "3m19s", "12m59s", "24h", "7h1m"} {
+		s, err := scenario.Parse("x", []byte("name: x\nhorizon: 1h\nprovider:\n  limits: [{kind: fixed_window, limit: 5, window: "+window+", align: epoch}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, length := start(s), s.Provider.Limits[0].Window
+		if at.Year() < 2025 || time.Duration(at.UnixNano())%length != 0 {
+			t.Errorf("windows of %s: the run starts at %v", window, at)
+		}
+	}
 }
