@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/internal/fairqueue"
@@ -117,7 +118,7 @@ func needs(b Budget, pool string) (keys []uint32) {
 		keys = b.Keys()
 	}
 	if pool != "" {
-		keys = append(keys[:len(keys):len(keys)], poolKey(pool))
+		keys = append(slices.Clip(keys), poolKey(pool))
 	}
 	return keys
 }

@@ -112,7 +112,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 		}
 		fx.CircuitPool = l.name
 	}
-	at, ok := c.Pool.send(now, t.cost, account)
+	at, ok := c.send(now, t.cost, account)
 	if ok && a.Pool != nil {
 		at, ok = a.Pool.send(now, t.cost, pool)
 	}

@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -127,9 +128,7 @@ func (c *Core) LearnedPools() map[string]control.State {
 		return nil
 	}
 	all := make(map[string]control.State, len(c.of)+len(c.known))
-	for name, s := range c.known {
-		all[name] = s
-	}
+	maps.Copy(all, c.known)
 	for name, l := range c.of {
 		if l.Known() {
 			all[name] = l.Learned()
@@ -256,7 +255,7 @@ func (c *Core) whole(now time.Duration, t *Ticket) bool {
 		}
 		s.times++
 		if s.shown && s.times >= minRefused && math.Pow(t.pool.use.shared/max(1, s.sent), float64(s.times)) < surely {
-			c.Pool.forget(s.before)
+			c.forget(s.before)
 			*s = shared{}
 			return false
 		}

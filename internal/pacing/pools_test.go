@@ -18,7 +18,6 @@ type worker struct {
 	pool string
 	next time.Duration // when it asks, or has its answer
 	out  *pacing.Ticket
-	ok   bool
 }
 
 // tally is what became of a pool's attempts.
@@ -124,7 +123,7 @@ func TestOnePoolsRefusalsSlowNoOther(t *testing.T) {
 					t.Errorf("m1 was refused %d times", n)
 				}
 				if n := within(beside["m1"].okAt, 60*sec, 2*time.Minute); n < 5 {
-					t.Errorf("%d calls of m1 after its block", n)
+					t.Errorf("%d calls of m1 after its block, refused at %v", n, beside["m1"].refusedAt)
 				}
 			})
 		}

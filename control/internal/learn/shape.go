@@ -14,8 +14,10 @@ const (
 	sliding shape = iota // each a window's length after it was used
 	fixed                // all at an instant
 	bucket               // one by one
-	shapes
 )
+
+// shapes is how many there are.
+const shapes = 3
 
 // said is what a response said of a limit.
 type said struct {
