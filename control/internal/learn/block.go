@@ -85,7 +85,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	}
 	low = max(firstCanary, low, penalty)
 	high := 2 * low
-	best, sooner := high, low
+	best, sooner := high, low*3/5
 	if low > farAway {
 		sooner = max(low*3/5, min(b.wait*11/10, low))
 	}
