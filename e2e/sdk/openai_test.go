@@ -16,7 +16,7 @@ import (
 const prompt = "tell me of the sea"
 
 // wide is a budget that only counts.
-const wide = "    pacing: {ceiling: 1ms}\n    quota: {global: {calls_per_minute: 1000000, tokens_per_minute: 100000000}}\n"
+const wide = "    pacing: {start: conservative, ceiling: 1ms}\n    quota: {global: {calls_per_minute: 1000000, tokens_per_minute: 100000000}}\n"
 
 func openAI(url string, more ...option.RequestOption) openai.Client {
 	return openai.NewClient(append([]option.RequestOption{
