@@ -287,15 +287,16 @@ func TestFiveAgentsInOtherWays(t *testing.T) {
 		sizes   sizes
 		workers int
 		maxWait string
+		times   time.Duration // of the usual span
 		least   float64
 	}{
-		{"large calls", large, 6, "10m", 0.93},
-		{"default max_wait, one call at a time", mixed, 1, "", 0.5},
-		{"default max_wait, three calls at a time", mixed, 3, "", 0.93},
+		{"large calls", large, 6, "10m", 3, 0.92}, // 0.926 to 0.936 in eight runs of one seed: whose turn it is differs
+		{"default max_wait, one call at a time", mixed, 1, "", 1, 0.5},
+		{"default max_wait, three calls at a time", mixed, 3, "", 1, 0.93},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range *agentsSeeds {
-				s := setting{limits: tight, sizes: c.sizes, team: five(c.workers), span: *agentsFor, seed: uint64(seed + 1), maxWait: c.maxWait}
+				s := setting{limits: tight, sizes: c.sizes, team: five(c.workers), span: c.times * *agentsFor, seed: uint64(seed + 1), maxWait: c.maxWait}
 				f := measure(t, s)
 				t.Logf("seed %d, proxy:  %v", s.seed, f)
 				if f.throttled > 0 || f.goodput < c.least || f.codes["provider"] > 0 {
