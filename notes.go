@@ -11,9 +11,10 @@ import (
 
 // notes are the events of one call, built under the lock and emitted after it.
 type notes struct {
-	at       time.Duration
-	fx       pacing.Effects
-	snapshot Snapshot
+	at     time.Duration
+	fx     pacing.Effects
+	rate   *event.Rate
+	limits []event.Limit
 }
 
 // note is nil, which costs nothing, when there is nothing to tell.
@@ -21,7 +22,11 @@ func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
 	if g.set.onEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
 		return nil
 	}
-	return &notes{at: now, fx: fx, snapshot: g.snapshot(now)}
+	n := &notes{at: now, fx: fx}
+	if fx.Rate {
+		n.rate, n.limits = g.rate(fx.Pool), g.limits(fx.Pool)
+	}
+	return n
 }
 
 func (g *Governor) publish(all ...*notes) {
@@ -36,7 +41,7 @@ func (g *Governor) tell(n *notes) {
 	at := g.wall(n.at).Round(0)
 	if moved := n.fx.Circuit; moved.Moved() {
 		e := event.Event{
-			At: at, Type: event.Circuit, Connection: g.name, Pool: n.fx.CircuitPool,
+			At: at, Type: event.Circuit, Connection: g.name, Pool: n.fx.CircuitPool.Name(),
 			Circuit: &event.Breaker{Previous: moved.From.String(), State: moved.To.String(), Trigger: moved.Trigger.String()},
 		}
 		if moved.To != breaker.Closed {
@@ -45,10 +50,9 @@ func (g *Governor) tell(n *notes) {
 		g.set.onEvent(e)
 	}
 	if n.fx.Rate {
-		rate, limits := n.snapshot.of(n.fx.Pool)
 		g.set.onEvent(event.Event{
-			At: at, Type: event.CollectionRate, Connection: g.name, Pool: n.fx.Pool,
-			Note: n.fx.Change.String(), Rate: rate, Limits: limits,
+			At: at, Type: event.CollectionRate, Connection: g.name, Pool: n.fx.Pool.Name(),
+			Note: n.fx.Change.String(), Rate: n.rate, Limits: n.limits,
 		})
 	}
 }

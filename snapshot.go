@@ -51,16 +51,6 @@ type PoolSnapshot struct {
 	RetryAt time.Time     `json:"retry_at,omitzero"`
 }
 
-// of is what is known of a pool; of the account where the name is empty.
-func (s *Snapshot) of(pool string) (*event.Rate, []event.Limit) {
-	for i := range s.Pools {
-		if p := &s.Pools[i]; p.Name == pool {
-			return p.Rate, p.Limits
-		}
-	}
-	return s.Rate, s.Limits
-}
-
 // Snapshot is the state now. It changes nothing.
 func (g *Governor) Snapshot() Snapshot {
 	now := g.now()
@@ -75,10 +65,10 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 		InFlight: g.core.InFlight(), Waiting: g.line.len(), Held: g.line.first(), Expired: int64(g.permits.expired),
 		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
-	s.Limits = g.found(g.owned(), &g.core.Pool)
+	s.Limits = g.limits(&g.core.Pool)
 	for p := range g.core.Pools {
 		s.Pools = append(s.Pools, PoolSnapshot{
-			Name: p.Name(), Rate: g.rate(p), Limits: g.found(nil, p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
+			Name: p.Name(), Rate: g.rate(p), Limits: g.limits(p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
 		})
 	}
 	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Name, b.Name) })
@@ -120,6 +110,30 @@ func (g *Governor) rate(l *pacing.Pool) *event.Rate {
 		}
 	}
 	return r
+}
+
+// Pace is the sustained interval between attempts in a pool, as far as one is known:
+// that of the pool or of the account, whichever is longer. 0 is unknown. The name "" is
+// the account.
+func (g *Governor) Pace(pool string) (interval time.Duration) {
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range [...]*pacing.Pool{&g.core.Pool, g.pool(now, pool)} {
+		if p != nil && p.Known() {
+			interval = max(interval, p.Interval())
+		}
+	}
+	return interval
+}
+
+// limits are what is known of limits, the account's with those that the owner set. g.mu
+// must be held.
+func (g *Governor) limits(pool *pacing.Pool) []event.Limit {
+	if pool == &g.core.Pool {
+		return g.found(g.owned(), pool)
+	}
+	return g.found(nil, pool)
 }
 
 // owned are the limits that the owner set.

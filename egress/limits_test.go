@@ -581,3 +581,22 @@ func TestOneModelsRefusalsStopNoOther(t *testing.T) {
 		t.Errorf("%d refused in 40 s in which nobody was let through", n)
 	}
 }
+
+// TestARefusalNamesThePaceOfItsModel: not that of the account, which nothing slowed.
+func TestARefusalNamesThePaceOfItsModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mirror{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"60"}}}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) {
+			var err error
+			if p.Pacing, err = headway.New(headway.Config{Name: "p", Passive: true, NoBreaker: true, Law: "aimd", JitterMax: -1}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for i, want := range []string{"", `"pace";q=30;w=60`} { // aimd: 2 s after one refusal
+			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Ratelimit-Policy") != want {
+				t.Errorf("call %d: %v, %v, policy %q, want %q", i, res, err, res.Header.Get("Ratelimit-Policy"), want)
+			}
+		}
+	})
+}

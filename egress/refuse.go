@@ -191,13 +191,16 @@ func (c *call) limits(d *quota.Denial) {
 	}
 }
 
-// pace adds the RateLimit fields of the pacing, by what it gives in a minute now.
+// pace adds the RateLimit fields of the pacing, by what it gives in a minute now, where
+// that is known.
 func (c *call) pace(retryIn time.Duration) {
-	interval := max(c.up.Pacing.Learned().Interval, time.Microsecond)
-	window := max(time.Minute, interval)
 	h := c.w.Header()
-	h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
 	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (max(retryIn, 0)+time.Second-1)/time.Second))
+	if interval := c.up.Pacing.Pace(c.log.Model); interval > 0 {
+		interval = max(interval, time.Microsecond)
+		window := max(time.Minute, interval)
+		h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
+	}
 }
 
 // policy is one budget in the words of the RateLimit fields.

@@ -110,7 +110,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 		if t.circuit, ok, fx.Circuit = l.circuit.Admit(&c.set.breaker, now); !ok {
 			return Ticket{}, Decision{At: Forever, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit, Pool: a.Pool}, fx
 		}
-		fx.CircuitPool = l.name
+		fx.CircuitPool = l
 	}
 	at, ok := c.send(now, t.cost, account)
 	if ok && a.Pool != nil {
@@ -143,7 +143,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(o.Class))
 	}
 	fx := c.settle(now, &t, o)
-	fx.Circuit, fx.CircuitPool = circuit, l.name
+	fx.Circuit, fx.CircuitPool = circuit, l
 	return fx
 }
 

@@ -43,14 +43,13 @@ func (t Ticket) Sent() time.Duration { return t.sent }
 
 // Effects is what a call changed, beyond its answer.
 type Effects struct {
-	// Circuit is the move of the breaker, if any: that of the pool, or of the account
-	// where CircuitPool is empty.
+	// Circuit is the move of the breaker, if any, and CircuitPool whose that is.
 	Circuit     breaker.Transition
-	CircuitPool string
-	// Rate says that the change of the rate is worth telling (coalesced): that of the
-	// pool, or of the account where Pool is empty.
+	CircuitPool *Pool
+	// Rate says that the change of the rate is worth telling (coalesced), and Pool whose
+	// rate that is: a pool's or the account's.
 	Rate bool
-	Pool string
+	Pool *Pool
 	// Change is what the law did.
 	Change control.Change
 }

@@ -182,7 +182,7 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o Outcome, elsewhere bool) (
 		l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
 	}
 	fx.Rate = l.report.due(now, fx.Change, l.law.Interval(), l.set.params.Ceiling)
-	fx.Pool = l.name
+	fx.Pool = l
 	return fx
 }
 
