@@ -39,20 +39,22 @@ func TestARetryThatTheCircuitRefusesCostsNothing(t *testing.T) {
 }
 
 func TestAnOpenCircuitIsTheReasonBeforeAnEmptyBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var at []time.Time
-		conf := quick
-		conf.Breaker = breaker.Config{Minimum: 2, OpenFor: time.Minute}
-		c, tr := serve(t, conf, transport.Options{Budget: retry.Limits{Start: 1}}, script(&at, 500))
-		var trace transport.Trace
-		start := time.Now()
-		if _, _, err := send(t, c, http.MethodGet, nil, transport.WithTrace(t.Context(), &trace)); err != nil || len(at) != 2 || tr.RetriesLeft() != 0 {
-			t.Fatalf("%v after %d attempts, %d retries left", err, len(at), tr.RetriesLeft())
-		}
-		if s := trace.Stopped; s == nil || s.Reason != reason.CircuitOpen.Reason() || s.RetryAt.Before(start.Add(time.Minute)) {
-			t.Fatalf("stopped by %+v, want the circuit until a minute has passed", s)
-		}
-	})
+	for _, pool := range []func(*http.Request) string{nil, func(*http.Request) string { return "search" }} {
+		synctest.Test(t, func(t *testing.T) {
+			var at []time.Time
+			conf := quick
+			conf.Breaker = breaker.Config{Minimum: 2, OpenFor: time.Minute}
+			c, tr := serve(t, conf, transport.Options{Budget: retry.Limits{Start: 1}, Pool: pool}, script(&at, 500))
+			var trace transport.Trace
+			start := time.Now()
+			if _, _, err := send(t, c, http.MethodGet, nil, transport.WithTrace(t.Context(), &trace)); err != nil || len(at) != 2 || tr.RetriesLeft() != 0 {
+				t.Fatalf("%v after %d attempts, %d retries left", err, len(at), tr.RetriesLeft())
+			}
+			if s := trace.Stopped; s == nil || s.Reason != reason.CircuitOpen.Reason() || s.RetryAt.Before(start.Add(time.Minute)) {
+				t.Fatalf("in a pool %v: stopped by %+v, want the circuit until a minute has passed", pool != nil, s)
+			}
+		})
+	}
 }
 
 func TestARetryThatADeadlineEndsCostsNothing(t *testing.T) {

@@ -201,7 +201,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !last.class.Retryable() || last.final || !repeatable || n >= t.o.Backoff.Attempts {
 			return last.res, last.err
 		}
-		if err := t.noRetry(); err != nil { // there is no point in waiting for it
+		if err := t.noRetry(req); err != nil { // there is no point in waiting for it
 			trace.stop(err)
 			return last.res, last.err
 		}
@@ -378,12 +378,22 @@ func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, fi
 // noRetry says why no retry can be sent; nil when one may be. The token is taken
 // later, with the permit: see admitted. An open circuit is the reason before an
 // empty budget, since it ends by itself.
-func (t *Transport) noRetry() error {
+func (t *Transport) noRetry(req *http.Request) error {
 	if t.RetriesLeft() > 0 {
 		return nil
 	}
-	if s := t.governor.Snapshot(); s.Circuit == breaker.Open.String() {
-		return &reason.Refusal{Reason: reason.CircuitOpen.Reason(), Scope: s.Connection, RetryAt: s.RetryAt}
+	s := t.governor.Snapshot()
+	circuit, retryAt := s.Circuit, s.RetryAt
+	if t.o.Pool != nil {
+		pool := t.o.Pool(req)
+		for _, p := range s.Pools {
+			if p.Name == pool {
+				circuit, retryAt = p.Circuit, p.RetryAt
+			}
+		}
+	}
+	if circuit == breaker.Open.String() {
+		return &reason.Refusal{Reason: reason.CircuitOpen.Reason(), Scope: s.Connection, RetryAt: retryAt}
 	}
 	return &reason.Refusal{Reason: reason.RetryBudget.Reason()}
 }
