@@ -126,7 +126,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/span", "internal/figure", "internal/configfile", "internal/httpauth", "internal/jq", "internal/rawjson", "internal/disk"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/profile", "internal/span", "internal/figure", "internal/configfile", "internal/httpauth", "internal/jq", "internal/rawjson", "internal/disk"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
@@ -194,7 +194,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"egress/..."},
-			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/usage", "internal/wire", "transport"}, core),
+			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/profile", "internal/usage", "internal/wire", "transport"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
 		},
@@ -217,7 +217,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/sim/..."},
-			Imports:   slices.Concat([]string{"internal/sim/...", "internal/span", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/span", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
@@ -251,7 +251,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "event/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},
@@ -287,6 +287,11 @@ var Headway = Law{
 			Imports:   []string{"internal/span"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
 			Why:       "it reads what a person wrote and says what is wrong with it; what the keys mean is its callers' business",
+		},
+		{
+			Covers:  []string{"internal/profile"},
+			Imports: []string{"reason", "signal", "control", "internal/configfile", "internal/span"},
+			Why:     "it is what providers publish, as data, and says which attempt is of which pool: who sends and who waits is not its business",
 		},
 		{
 			Covers: []string{"internal/disk"},

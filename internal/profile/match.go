@@ -1,0 +1,207 @@
+// Package profile holds what providers publish about their limits, as data: which
+// attempts share a limit, what an attempt costs, which fields of a response name what is
+// left, and which answers are refusals. [Pools] finds the pool of an attempt; it is also
+// what a connection's own pools are matched with.
+//
+// Nothing here sends, waits or reads a clock.
+package profile
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Match says which attempts a pool has: everything that it names must fit. The zero
+// Match fits every attempt.
+type Match struct {
+	// Paths are patterns, one of which must fit: segments are matched one by one, * stands
+	// for any text without a slash, also as a part of a segment, and ** for any number of
+	// segments.
+	Paths []string
+	// Methods are HTTP methods, one of which it must be.
+	Methods []string
+	// Query, Header and Fields are patterns of values by name, in which * stands for any
+	// text: of the URL's parameters, of header fields, and of fields of a JSON body, in
+	// which a dot stands between the names of a field within another.
+	Query, Header, Fields map[string]string
+}
+
+// Each makes of one pool many: one for each value of a part of the attempts. At most
+// one field is set; the zero value leaves the pool as it is.
+type Each struct {
+	// Segment is a segment of the path, from 1; a negative one counts from the end.
+	Segment int
+	// Query, Header and Field name a parameter, a header field and a field of a JSON body.
+	Query, Header, Field string
+	// Response names a header field of the response: such a pool is learned, route by
+	// route, from what responses say. See [Pools.Learn].
+	Response string
+}
+
+// Pool is a group of attempts that share limits.
+type Pool struct {
+	// Name is empty for one whose name is the value of Each alone; else the value stands
+	// behind it and a colon.
+	Name  string
+	Match Match
+	Each  Each
+}
+
+// maxName is the length of a pool's name in bytes. Longer ones are cut.
+const maxName = 96
+
+// of is the name of the pool for an attempt, empty when the attempt is not of it.
+func (p *Pool) of(r *Request, learned func() string) string {
+	if !p.Match.Fits(r) {
+		return ""
+	}
+	var value string
+	switch e := &p.Each; {
+	case *e == Each{}:
+		return p.Name
+	case e.Response != "":
+		value = learned()
+	case e.Segment != 0:
+		value = segment(r.Path, e.Segment)
+	case e.Query != "":
+		value = r.query(e.Query)
+	case e.Header != "":
+		value = r.Header.Get(e.Header)
+	case e.Field != "":
+		value = r.field(e.Field)
+	}
+	return p.called(value)
+}
+
+// called is the pool's name for a value of Each, empty for none.
+func (p *Pool) called(value string) string {
+	if value == "" {
+		return ""
+	}
+	if p.Name != "" {
+		value = p.Name + ":" + value
+	}
+	return plain(value)
+}
+
+// plain is a value as a name: of bounded length, and without what does not print.
+func plain(s string) string {
+	s = s[:min(len(s), maxName)]
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+// segment is one segment of a path.
+func segment(path string, n int) string {
+	all := strings.Split(strings.Trim(path, "/"), "/")
+	if n < 0 {
+		n += len(all) + 1
+	}
+	if n < 1 || n > len(all) {
+		return ""
+	}
+	return all[n-1]
+}
+
+// Fits reports whether an attempt is one of those.
+func (m *Match) Fits(r *Request) bool {
+	if len(m.Methods) > 0 && !slices.Contains(m.Methods, r.Method) {
+		return false
+	}
+	if len(m.Paths) > 0 && !slices.ContainsFunc(m.Paths, func(p string) bool { return fitsPath(p, r.Path) }) {
+		return false
+	}
+	for name, pattern := range m.Query {
+		if !r.hasQuery(name) || !fits(pattern, r.query(name)) {
+			return false
+		}
+	}
+	for name, pattern := range m.Header {
+		if values := r.Header[http.CanonicalHeaderKey(name)]; len(values) == 0 || !fits(pattern, values[0]) {
+			return false
+		}
+	}
+	for name, pattern := range m.Fields {
+		if value := r.field(name); value == "" || !fits(pattern, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// fitsPath matches segment by segment.
+func fitsPath(pattern, path string) bool {
+	pattern, path = strings.Trim(pattern, "/"), strings.Trim(path, "/")
+	for {
+		want, wanted, more := strings.Cut(pattern, "/")
+		if want == "**" {
+			if !more {
+				return true
+			}
+			for {
+				if fitsPath(wanted, path) {
+					return true
+				}
+				_, rest, ok := strings.Cut(path, "/")
+				if !ok {
+					return false
+				}
+				path = rest
+			}
+		}
+		have, rest, left := strings.Cut(path, "/")
+		switch {
+		case !fits(want, have):
+			return false
+		case !more || !left:
+			return !left && (!more || strings.Trim(wanted, "/") == "**")
+		}
+		pattern, path = wanted, rest
+	}
+}
+
+// fits matches a value with a pattern in which * stands for any text.
+func fits(pattern, value string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == value
+	}
+	value, ok := strings.CutPrefix(value, first)
+	if !ok {
+		return false
+	}
+	for {
+		part, more, star := strings.Cut(rest, "*")
+		if !star {
+			return strings.HasSuffix(value, part)
+		}
+		at := strings.Index(value, part)
+		if at < 0 {
+			return false
+		}
+		value, rest = value[at+len(part):], more
+	}
+}
+
+// String is what a person calls the attribute that parts the pool.
+func (e Each) String() string {
+	switch {
+	case e.Response != "":
+		return "response header " + e.Response
+	case e.Segment != 0:
+		return "path segment " + strconv.Itoa(e.Segment)
+	case e.Query != "":
+		return "query " + e.Query
+	case e.Header != "":
+		return "header " + e.Header
+	case e.Field != "":
+		return "field " + e.Field
+	}
+	return ""
+}

@@ -1,0 +1,99 @@
+package profile
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/headway-go/headway/internal/configfile"
+)
+
+// ReadPools reads pools of a file, such as
+//
+//   - name: search
+//     match: {path: /search/**, method: GET}
+//   - name: model
+//     match: {path: [/v1/chat/completions, /v1/responses]}
+//     each: {field: model}
+func ReadPools(list []*configfile.Node) []Pool {
+	var all []Pool
+	for _, n := range list {
+		s := n.Section()
+		if s == nil {
+			continue
+		}
+		all = append(all, readPool(s))
+		s.Done()
+	}
+	return all
+}
+
+func readPool(s *configfile.Section) Pool {
+	var p Pool
+	s.Text("name", &p.Name)
+	p.Match = ReadMatch(s.Below("match"))
+	p.Each = ReadEach(s.Below("each"))
+	switch {
+	case p.Name == "" && p.Each == Each{} && !s.Has("name"):
+		s.Want("name", "a name, or each")
+	case len(p.Name) > maxName/2:
+		s.Fail("name", "has %d bytes; want at most %d", len(p.Name), maxName/2)
+	case p.Name != plain(p.Name):
+		s.Want("name", "letters, digits and signs without spaces")
+	}
+	return p
+}
+
+// ReadMatch reads what attempts are matched with: path and method, which are a text or
+// a list of texts, and query, header and field, which map names to patterns.
+func ReadMatch(s *configfile.Section) (m Match) {
+	m.Paths = texts(s, "path")
+	m.Methods = texts(s, "method")
+	m.Query, m.Header, m.Fields = s.Words("query"), s.Words("header"), s.Words("field")
+	for _, p := range m.Paths {
+		if p != "" && p[0] != '/' {
+			s.Want("path", "patterns that begin with a slash, such as /search/**")
+			break
+		}
+	}
+	known := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	for _, method := range m.Methods {
+		if !slices.Contains(known, method) {
+			s.Want("method", "methods in capitals, such as GET")
+			break
+		}
+	}
+	s.Done()
+	return m
+}
+
+// ReadEach reads what parts a pool: one of segment, query, header, field and response.
+func ReadEach(s *configfile.Section) (e Each) {
+	if s == nil {
+		return e
+	}
+	configfile.Int(s, "segment", &e.Segment, -maxSegment, maxSegment)
+	s.Text("query", &e.Query)
+	s.Text("header", &e.Header)
+	s.Text("field", &e.Field)
+	s.Text("response", &e.Response)
+	if len(s.Fields()) != 1 || s.Has("segment") && e.Segment == 0 {
+		s.Node().Want("one of segment (from 1, or below 0 to count from the end), query, header, field and response")
+	}
+	s.Done()
+	return e
+}
+
+// maxSegment is further into a path than anybody looks.
+const maxSegment = 32
+
+// texts reads a text, or a list of texts.
+func texts(s *configfile.Section, key string) []string {
+	if s.Has(key) && s.Take(key).Kind == configfile.Text {
+		var one string
+		if s.Text(key, &one); one == "" {
+			return nil
+		}
+		return []string{one}
+	}
+	return s.Texts(key)
+}
