@@ -356,7 +356,7 @@ var Headway = Law{
 		},
 	},
 	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/pacing"}),
-	Virtual: []string{"internal/sim/scenario", "internal/sim/provider"},
+	Virtual: []string{"internal/sim/scenario", "internal/sim/provider", "internal/sim/replay"},
 	Allowed: []Exception{
 		{
 			Packages: "signal",

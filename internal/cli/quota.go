@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/quotafile"
+	"github.com/headway-go/headway/internal/sim/replay"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -55,8 +57,111 @@ func quotaConfig(path string) (quota.Config, error) {
 	return c, nil
 }
 
+// readBounded reads a file of at most so many bytes.
+func readBounded(path string, limit int64) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return b, err
+}
+
 func configFlag(cmd *cobra.Command, into *string) {
 	cmd.Flags().StringVar(into, "config", "", "YAML `file` with the limits (required); LLM_GLOBAL_* and RATE_GOVERNOR_* in the environment go over it")
+}
+
+func newQuotaSimulate() *cobra.Command {
+	var (
+		limits, start string
+		tail          time.Duration
+		asJSON        bool
+	)
+	cmd := &cobra.Command{
+		Use:   "simulate FILE",
+		Short: "Replay a timeline of calls against limits, in virtual time",
+		Long: `Replays a timeline of calls against limits in virtual time, and prints each
+event, each change of state, what is left in the end, and the hash of the
+transition log: the same files give the same hash on every machine.
+
+FILE is a YAML list of steps, or JSON lines with the same fields:
+
+  - {at: 0s, id: a, model: small, input: 200, output: 400}    # approve
+  - {at: 2s, do: drain, id: a, output: 100}                   # tokens that flow
+  - {at: 3s, do: record, id: a, input: 210, output: 390}      # settle
+  - {at: 4s, model: small, tenant: t, agent: b, input: 50, times: 100, every: 50ms}
+  - {at: 9s, do: wait, id: c, model: small, within: 30s, priority: 1}
+  - {at: 9s, do: cancel, id: a}
+  - {at: 1h, do: config, patch: {models: {small: {burst: 5}}}}
+
+do is approve (the default), wait, record, drain, cancel or config. approve and
+wait take model, tenant, agent, priority, input, output, cached and max (its
+max_tokens); wait queues for at most "within" (15s). An id names a call for what
+is done with it later; to a call that was refused or still waits it does nothing. A
+patch is a JSON merge patch with the fields of the JSON configuration.`,
+		Example: `  headway quota simulate day.yaml --config quota.yaml
+  headway quota simulate calls.jsonl --config quota.yaml --start 2026-03-08T07:59:00Z --tail 24h
+  headway quota simulate day.yaml --config quota.yaml --json | jq -r .transitionHash`,
+		Args: exactly(1, "a file with a timeline"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			origin, err := time.Parse(time.RFC3339, start)
+			if err != nil {
+				return usage(fmt.Errorf("--start is %.40q, must be an instant such as 2026-01-01T00:00:00Z", start))
+			}
+			if tail < 0 || tail > replay.MaxInstant {
+				return usage(fmt.Errorf("--tail is %v, must be from 0s to %v", tail, replay.MaxInstant))
+			}
+			c, err := quotaConfig(limits)
+			if err != nil {
+				return err
+			}
+			src, err := readBounded(args[0], replay.MaxSize)
+			var timeline replay.Timeline
+			if err == nil {
+				timeline, err = replay.Parse(args[0], src)
+			}
+			if err != nil {
+				return usage(fmt.Errorf("not a timeline that can be replayed:\n%w", err))
+			}
+			core, err := quota.New(c, origin)
+			if err != nil {
+				return usage(err)
+			}
+			var out io.Writer
+			if !asJSON {
+				out = cmd.OutOrStdout()
+			}
+			result, err := replay.Run(core, timeline, tail, out)
+			if err != nil {
+				return usage(fmt.Errorf("%s:%w", args[0], err))
+			}
+			if asJSON {
+				return writeJSON(cmd, result)
+			}
+			_, err = io.WriteString(out, timelineText(core, result))
+			return err
+		},
+	}
+	configFlag(cmd, &limits)
+	cmd.Flags().StringVar(&start, "start", "2026-01-01T00:00:00Z", "`instant` on the wall clock at which the timeline begins")
+	cmd.Flags().DurationVar(&tail, "tail", time.Minute, "go on for this long after the last step")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// timelineText is the end of a replay for a person.
+func timelineText(core *quota.Governor, r replay.Result) string {
+	s := core.Statistics()
+	lost := ""
+	if r.Lost > 0 {
+		lost = fmt.Sprintf("lost         %s entries that did not fit into the event buffer\n", figure.Count(int64(r.Lost)))
+	}
+	return fmt.Sprintf("\n%s\napproved     %s\ndenied       %s\n%stransitions  %s\nhash         %s\n",
+		scopesText(core, r.Scopes), figure.Count(s.Approved), figure.Count(s.Denied), lost, figure.Count(int64(s.Moves)), r.TransitionHash)
 }
 
 const scopeHeader = "SCOPE\tSTATE\tCALLS LEFT\tTOKENS LEFT\tSOFT TOKENS LEFT\tTOKENS LEFT TODAY\tCALLS LEFT TODAY"

@@ -1,4 +1,4 @@
-package cli
+package replay
 
 import (
 	"bytes"
@@ -6,97 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/headway-go/headway/internal/configfile"
-	"github.com/headway-go/headway/quota"
 )
-
-func newQuotaSimulate() *cobra.Command {
-	var (
-		limits, start string
-		tail          time.Duration
-		asJSON        bool
-	)
-	cmd := &cobra.Command{
-		Use:   "simulate FILE",
-		Short: "Replay a timeline of calls against limits, in virtual time",
-		Long: `Replays a timeline of calls against limits in virtual time, and prints each
-event, each change of state, what is left in the end, and the hash of the
-transition log: the same files give the same hash on every machine.
-
-FILE is a YAML list of steps, or JSON lines with the same fields:
-
-  - {at: 0s, id: a, model: small, input: 200, output: 400}    # approve
-  - {at: 2s, do: drain, id: a, output: 100}                   # tokens that flow
-  - {at: 3s, do: record, id: a, input: 210, output: 390}      # settle
-  - {at: 4s, model: small, tenant: t, agent: b, input: 50, times: 100, every: 50ms}
-  - {at: 9s, do: wait, id: c, model: small, within: 30s, priority: 1}
-  - {at: 9s, do: cancel, id: a}
-  - {at: 1h, do: config, patch: {models: {small: {burst: 5}}}}
-
-do is approve (the default), wait, record, drain, cancel or config. approve and
-wait take model, tenant, agent, priority, input, output, cached and max (its
-max_tokens); wait queues for at most "within" (15s). An id names a call for what
-is done with it later; to a call that was refused or still waits it does nothing. A
-patch is a JSON merge patch with the fields of the JSON configuration.`,
-		Example: `  headway quota simulate day.yaml --config quota.yaml
-  headway quota simulate calls.jsonl --config quota.yaml --start 2026-03-08T07:59:00Z --tail 24h
-  headway quota simulate day.yaml --config quota.yaml --json | jq -r .transitionHash`,
-		Args: exactly(1, "a file with a timeline"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			origin, err := time.Parse(time.RFC3339, start)
-			if err != nil {
-				return usage(fmt.Errorf("--start is %.40q, must be an instant such as 2026-01-01T00:00:00Z", start))
-			}
-			if tail < 0 || tail > maxInstant {
-				return usage(fmt.Errorf("--tail is %v, must be from 0s to %v", tail, maxInstant))
-			}
-			c, err := quotaConfig(limits)
-			if err != nil {
-				return err
-			}
-			actions, err := readTimeline(args[0])
-			if err != nil {
-				return usage(fmt.Errorf("not a timeline that can be replayed:\n%w", err))
-			}
-			core, err := quota.New(c, origin)
-			if err != nil {
-				return usage(err)
-			}
-			r := newReplay(core)
-			if !asJSON {
-				r.out = cmd.OutOrStdout()
-			}
-			if err := r.run(actions, tail); err != nil {
-				return usage(fmt.Errorf("%s:%w", args[0], err))
-			}
-			if asJSON {
-				return writeJSON(cmd, r.result())
-			}
-			_, err = io.WriteString(r.out, r.text())
-			return err
-		},
-	}
-	configFlag(cmd, &limits)
-	cmd.Flags().StringVar(&start, "start", "2026-01-01T00:00:00Z", "`instant` on the wall clock at which the timeline begins")
-	cmd.Flags().DurationVar(&tail, "tail", time.Minute, "go on for this long after the last step")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
 
 const (
-	maxTimeline = 16 << 20             // bytes
-	maxYAML     = 4 << 20              // bytes of it, as its tree takes a hundred times as many
-	maxActions  = 1_000_000            // steps, each as often as it is repeated
-	maxInstant  = 366 * 24 * time.Hour // of a timeline
+	MaxSize    = 16 << 20             // bytes of a file
+	MaxInstant = 366 * 24 * time.Hour // of a timeline
+
+	maxYAML    = 4 << 20   // bytes of it, as its tree takes a hundred times as many
+	maxActions = 1_000_000 // steps, each as often as it is repeated
 )
+
+// A Timeline is what is done to the limits, in the order of time.
+type Timeline struct {
+	actions []action
+}
 
 // A step is one entry of a timeline, as it is written.
 type step struct {
@@ -123,47 +51,29 @@ type step struct {
 	patch         []byte
 }
 
-// readTimeline reads a file of steps and orders them by time. Steps at the same
-// instant stay in the order of the file.
-func readTimeline(path string) ([]action, error) {
-	src, err := readBounded(path, maxTimeline)
-	if err != nil {
-		return nil, err
-	}
-	steps, file := decodeTimeline(path, src)
+// Parse reads a file of steps, YAML or JSON lines, and orders them by time. Steps at
+// the same instant stay in the order of the file. An error names file, line and field.
+func Parse(path string, src []byte) (Timeline, error) {
+	steps, file := decode(path, src)
 	actions := 0
 	for i := range steps {
 		steps[i].resolve(file)
 		actions += steps[i].Times
 	}
-	err = file.Err()
+	err := file.Err()
 	switch {
 	case err != nil:
-		return nil, err
+		return Timeline{}, err
 	case len(steps) == 0:
-		return nil, fmt.Errorf("%s: it holds no steps", path)
+		return Timeline{}, fmt.Errorf("%s: it holds no steps", path)
 	case actions > maxActions:
-		return nil, fmt.Errorf("%s: %d calls with all repeats, must be at most %d", path, actions, maxActions)
+		return Timeline{}, fmt.Errorf("%s: %d calls with all repeats, must be at most %d", path, actions, maxActions)
 	}
-	return expand(steps), nil
+	return Timeline{expand(steps)}, nil
 }
 
-// readBounded reads a file of at most so many bytes.
-func readBounded(path string, limit int64) (b []byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b, err = io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
-	}
-	return b, err
-}
-
-// decodeTimeline reads JSON lines when the file begins with a brace, else YAML.
-func decodeTimeline(path string, src []byte) ([]step, *configfile.File) {
+// decode reads JSON lines when the file begins with a brace, else YAML.
+func decode(path string, src []byte) ([]step, *configfile.File) {
 	if bytes.HasPrefix(bytes.TrimSpace(src), []byte("{")) {
 		return decodeLines(path, src)
 	}
@@ -307,12 +217,12 @@ func (s *step) resolve(file *configfile.File) {
 		into                  *time.Duration
 	}{{"at", s.At, "", &s.at}, {"every", s.Every, "0s", &s.every}, {"within", s.Within, "15s", &s.within}} {
 		d, err := time.ParseDuration(cmp.Or(f.text, f.otherwise))
-		if err != nil || d < 0 || d > maxInstant {
+		if err != nil || d < 0 || d > MaxInstant {
 			is := "is missing"
 			if f.text != "" {
 				is = fmt.Sprintf("is %.40q", f.text)
 			}
-			s.fail(file, f.name, "%s; want a duration with a unit, such as 1m30s, from 0s to %v", is, maxInstant)
+			s.fail(file, f.name, "%s; want a duration with a unit, such as 1m30s, from 0s to %v", is, MaxInstant)
 		}
 		*f.into = d
 	}
@@ -322,8 +232,8 @@ func (s *step) resolve(file *configfile.File) {
 		s.fail(file, "times", "is %d; want from 1 to %d", s.Times, maxActions)
 	case s.Times > 1 && s.ID != "":
 		s.fail(file, "id", "is %.40q, and a call with an id cannot be repeated: nobody could tell its permits apart", s.ID)
-	case s.every > (maxInstant-s.at)/time.Duration(max(1, s.Times-1)):
-		s.fail(file, "every", "is %s: the repeats end after %v", s.every, maxInstant)
+	case s.every > (MaxInstant-s.at)/time.Duration(max(1, s.Times-1)):
+		s.fail(file, "every", "is %s: the repeats end after %v", s.every, MaxInstant)
 	case (s.Do == "record" || s.Do == "drain" || s.Do == "cancel") && s.ID == "":
 		s.fail(file, "id", "is missing; want the id of a call for %s", s.Do)
 	case s.Do == "config":

@@ -1,37 +1,35 @@
-package cli
+// Package replay plays a timeline of calls against budgets of calls and tokens, in
+// virtual time: what `headway quota simulate` prints.
+package replay
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 )
 
-// replay runs a timeline on the pure governor: what a shell does with a clock
-// and a timer is done here in virtual time.
-type replay struct {
+// run plays a timeline on the pure governor: what a shell does with a clock and a
+// timer is done here in virtual time.
+type run struct {
 	core    *quota.Governor
 	now     time.Duration
-	out     io.Writer // lines as they come; nil collects them for JSON
+	out     io.Writer // lines as they come; nil collects them
 	permits map[string]quota.Permit
 	waiting map[quota.Waiter]*step
-	scopes  []quota.Scope
 	known   map[quota.Scope]bool
 	failed  error // of writing
-
-	events  []quota.Event
-	moves   []replayMove
-	answers []replayAnswer
-	lost    uint64
+	result  Result
 }
 
-// replayMove is one change of state.
-type replayMove struct {
+// A Move is one change of state.
+type Move struct {
 	AtMS    float64     `json:"atMs"`
 	Scope   quota.Scope `json:"scope"`
 	From    quota.State `json:"from"`
@@ -39,8 +37,8 @@ type replayMove struct {
 	Trigger string      `json:"trigger"`
 }
 
-// replayAnswer is what became of one call.
-type replayAnswer struct {
+// An Answer is what became of one call.
+type Answer struct {
 	AtMS      float64      `json:"atMs"`
 	ID        string       `json:"id,omitempty"`
 	Model     string       `json:"model"`
@@ -51,50 +49,55 @@ type replayAnswer struct {
 	RetryInMS *float64     `json:"retryInMs,omitempty"`
 }
 
-// replayResult is all of it, for --json.
-type replayResult struct {
-	Answers        []replayAnswer `json:"answers"`
+// A Result is what a timeline did. Its lists are never nil.
+type Result struct {
+	Answers        []Answer       `json:"answers"`
 	Events         []quota.Event  `json:"events"`
-	Moves          []replayMove   `json:"moves"`
+	Moves          []Move         `json:"moves"`
 	Lost           uint64         `json:"lost"`
 	Snapshot       quota.Snapshot `json:"snapshot"`
 	TransitionHash string         `json:"transitionHash"`
+
+	Scopes []quota.Scope `json:"-"` // in the order in which they appeared
 }
 
-func newReplay(core *quota.Governor) *replay {
-	r := &replay{core: core, permits: map[string]quota.Permit{}, waiting: map[quota.Waiter]*step{}, known: map[quota.Scope]bool{}}
+// Run plays the timeline on core and goes on for tail after its last step. With out
+// each event, move and answer is written as a line when it happens; without it they
+// are in the result. An error begins with the line of its step, or is one of writing.
+func Run(core *quota.Governor, t Timeline, tail time.Duration, out io.Writer) (Result, error) {
+	r := &run{
+		core: core, out: out,
+		permits: map[string]quota.Permit{}, waiting: map[quota.Waiter]*step{}, known: map[quota.Scope]bool{},
+		result: Result{Answers: []Answer{}, Events: []quota.Event{}, Moves: []Move{}},
+	}
 	r.saw(quota.Scope{})
-	for model := range sortedKeys(core.Config().Models) {
+	for _, model := range slices.Sorted(maps.Keys(core.Config().Models)) {
 		r.saw(quota.Scope{Model: model})
 	}
-	return r
-}
-
-// saw notes scopes for the table in the end, in the order of their appearance.
-func (r *replay) saw(scopes ...quota.Scope) {
-	for _, s := range scopes {
-		if !r.known[s] {
-			r.known[s] = true
-			r.scopes = append(r.scopes, s)
-		}
-	}
-}
-
-// run plays the steps. The error begins with the step's line.
-func (r *replay) run(actions []action, tail time.Duration) error {
-	for _, a := range actions {
+	for _, a := range t.actions {
 		r.until(a.at)
 		if err := r.do(a.step); err != nil {
-			return fmt.Errorf("%d: %w", a.line, err)
+			return r.result, fmt.Errorf("%d: %w", a.line, err)
 		}
 		r.settle()
 	}
 	r.until(r.now + tail)
-	return r.failed
+	r.result.Snapshot, r.result.TransitionHash = core.Snapshot(r.now), fmt.Sprintf("%x", core.LogHash())
+	return r.result, r.failed
+}
+
+// saw notes scopes for the table in the end, in the order of their appearance.
+func (r *run) saw(scopes ...quota.Scope) {
+	for _, s := range scopes {
+		if !r.known[s] {
+			r.known[s] = true
+			r.result.Scopes = append(r.result.Scopes, s)
+		}
+	}
 }
 
 // until lets happen what happens by itself up to an instant.
-func (r *replay) until(end time.Duration) {
+func (r *run) until(end time.Duration) {
 	for {
 		at, ok := r.core.NextTransition(r.now)
 		if !ok || at > end {
@@ -114,32 +117,32 @@ func (r *replay) until(end time.Duration) {
 }
 
 // settle lets those go whose wait is over, and takes down what happened.
-func (r *replay) settle() {
+func (r *run) settle() {
 	for _, grant := range r.core.Grants(r.now, nil) {
 		s := r.waiting[grant.Waiter]
 		delete(r.waiting, grant.Waiter)
 		r.answer(s, grant.Decision)
 	}
 	events, lost := r.core.TakeEvents(nil)
-	r.lost += lost
+	r.result.Lost += lost
 	for _, e := range events {
 		r.line(e.Instant, "%s%s", e, eventDetail(e))
 	}
 	moves, lost := r.core.TakeMoves(nil)
-	r.lost += lost
+	r.result.Lost += lost
 	for _, m := range moves {
 		r.line(m.Instant, "%s: %s > %s (%s)", m.Scope, m.From, m.To, m.Trigger)
 	}
 	if r.out != nil {
 		return
 	}
-	r.events = append(r.events, events...)
+	r.result.Events = append(r.result.Events, events...)
 	for _, m := range moves {
-		r.moves = append(r.moves, replayMove{millis(m.Instant), m.Scope, m.From, m.To, m.Trigger.String()})
+		r.result.Moves = append(r.result.Moves, Move{millis(m.Instant), m.Scope, m.From, m.To, m.Trigger.String()})
 	}
 }
 
-func (r *replay) do(s *step) error {
+func (r *run) do(s *step) error {
 	switch s.Do {
 	case "approve":
 		r.answer(s, r.core.Approve(r.now, s.request()))
@@ -162,7 +165,7 @@ func (r *replay) do(s *step) error {
 }
 
 // use does something with a call that was approved.
-func (r *replay) use(s *step) (err error) {
+func (r *run) use(s *step) (err error) {
 	permit, ok := r.permits[s.ID]
 	if !ok {
 		return fmt.Errorf("there is no call %.40q before", s.ID)
@@ -193,13 +196,13 @@ func (s *step) request() quota.Request {
 }
 
 // answer takes down what became of a call.
-func (r *replay) answer(s *step, d quota.Decision) {
+func (r *run) answer(s *step, d quota.Decision) {
 	if s.ID != "" {
 		r.permits[s.ID] = d.Permit
 	}
 	r.saw(quota.Scope{Tenant: s.Tenant}, quota.Scope{Tenant: s.Tenant, Model: s.Model},
 		quota.Scope{Tenant: s.Tenant, Agent: s.Agent}, quota.Scope{Tenant: s.Tenant, Agent: s.Agent, Model: s.Model})
-	a := replayAnswer{
+	a := Answer{
 		AtMS: millis(r.now), ID: s.ID, Model: s.Model, Approved: d.Approved,
 		Advisory: d.Advisory.Names(), Reason: d.Reason, Code: d.Code,
 	}
@@ -208,7 +211,7 @@ func (r *replay) answer(s *step, d quota.Decision) {
 	}
 	switch {
 	case r.out == nil:
-		r.answers = append(r.answers, a)
+		r.result.Answers = append(r.result.Answers, a)
 	case s.ID == "": // the events tell enough
 	case d.Approved:
 		r.line(r.now, "call %s: approved%s", s.ID, strings.Join(append([]string{""}, a.Advisory...), ", "))
@@ -219,7 +222,7 @@ func (r *replay) answer(s *step, d quota.Decision) {
 	}
 }
 
-func (r *replay) line(at time.Duration, format string, args ...any) {
+func (r *run) line(at time.Duration, format string, args ...any) {
 	if r.out == nil || r.failed != nil {
 		return
 	}
@@ -251,21 +254,3 @@ func eventDetail(e quota.Event) string {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / 1e6 }
-
-func (r *replay) result() replayResult {
-	return replayResult{
-		Answers: orEmpty(r.answers), Events: orEmpty(r.events), Moves: orEmpty(r.moves), Lost: r.lost,
-		Snapshot: r.core.Snapshot(r.now), TransitionHash: fmt.Sprintf("%x", r.core.LogHash()),
-	}
-}
-
-// text is the end of the replay for a person.
-func (r *replay) text() string {
-	s := r.core.Statistics()
-	lost := ""
-	if r.lost > 0 {
-		lost = fmt.Sprintf("lost         %s entries that did not fit into the event buffer\n", figure.Count(int64(r.lost)))
-	}
-	return fmt.Sprintf("\n%s\napproved     %s\ndenied       %s\n%stransitions  %s\nhash         %x\n",
-		scopesText(r.core, r.scopes), figure.Count(s.Approved), figure.Count(s.Denied), lost, figure.Count(int64(s.Moves)), r.core.LogHash())
-}
