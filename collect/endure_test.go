@@ -167,6 +167,30 @@ func TestAStopIsHeardWhileWaiting(t *testing.T) {
 	})
 }
 
+// killed runs a collection that ends after so long without a warning, and counts the
+// details that were answered.
+func killed(t *testing.T, b *bench, after time.Duration) (s collect.Summary, answered int) {
+	t.Helper()
+	b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
+		if isDetail(r) {
+			answered++
+		}
+		return false
+	}
+	b.o.Sink = newSink(b)
+	c, err := collect.New(b.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithTimeout(t.Context(), after)
+	defer kill()
+	s, err = c.Run(ctx)
+	if err != nil || s.State != collect.RunDeferred {
+		t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
+	}
+	return s, answered
+}
+
 // A run that is killed keeps nearly everything: what came is committed while
 // its page is still under way.
 func TestAKilledRunKeepsWhatItFetched(t *testing.T) {
@@ -176,24 +200,7 @@ func TestAKilledRunKeepsWhatItFetched(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := endure(t, 200)
 					b.pageSize = page
-					answered := 0
-					b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
-						if isDetail(r) {
-							answered++
-						}
-						return false
-					}
-					b.o.Sink = newSink(b)
-					c, err := collect.New(b.o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					ctx, kill := context.WithTimeout(t.Context(), after)
-					defer kill()
-					s, err := c.Run(ctx)
-					if err != nil || s.State != collect.RunDeferred {
-						t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
-					}
+					s, answered := killed(t, b, after)
 					if kept := s.Details; float64(kept) < 0.9*float64(answered) || answered == 0 {
 						t.Errorf("kept %d of %d answers", kept, answered)
 					}

@@ -36,24 +36,7 @@ func TestAKilledRunKeepsWhatItFetchedOnASlowDisk(t *testing.T) {
 					b := endure(t, 200)
 					b.pageSize = 100
 					b.o.Store = slowStore{Store: b.store, takes: takes}
-					answered := 0
-					b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
-						if isDetail(r) {
-							answered++
-						}
-						return false
-					}
-					b.o.Sink = newSink(b)
-					c, err := collect.New(b.o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					ctx, kill := context.WithTimeout(t.Context(), after)
-					defer kill()
-					s, err := c.Run(ctx)
-					if err != nil || s.State != collect.RunDeferred {
-						t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
-					}
+					s, answered := killed(t, b, after)
 					if float64(s.Details) < 0.9*float64(answered)-1 {
 						t.Errorf("kept %d of %d answers", s.Details, answered)
 					}

@@ -134,7 +134,7 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.opens = func(context.Context) (net.Listener, error) {
-				return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}, nil
+				return newPipes(), nil
 			}
 			if err := d.Start(t.Context()); err != nil {
 				t.Fatal(err)

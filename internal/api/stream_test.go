@@ -20,40 +20,21 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
 
-// pipes is a listener whose connections are pipes, so that servers run in a
-// bubble.
-type pipes struct {
-	dialed chan net.Conn
-	closed chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.dialed:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
 // serve runs a server for a handler within the bubble and dials it.
 func serve(t *testing.T, h http.Handler) (dial func() net.Conn) {
 	t.Helper()
-	p := &pipes{make(chan net.Conn), make(chan struct{})}
-	server := &http.Server{Handler: h}
-	go func() { _ = server.Serve(p) }()
-	t.Cleanup(func() { _ = server.Close() })
+	_, l := pipenet.Serve(t, h)
 	return func() net.Conn {
-		ours, theirs := net.Pipe()
-		p.dialed <- theirs
-		return ours
+		c, err := l.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
 }
 
