@@ -83,6 +83,7 @@ var onlyTests = map[string]string{
 	longTest: "only a test has the flag -long",
 	pipeNet:  "only a test needs a network without sockets",
 	powerCut: "only a test cuts the power",
+	sinkTest: "only a test starts its own binary again",
 }
 
 // standard reports whether the path is of the standard library, whose first

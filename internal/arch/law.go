@@ -46,13 +46,14 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// fullDisk, goldens, longTest, pipeNet and powerCut are for tests; nothing else
+	// fullDisk, goldens, longTest, pipeNet, powerCut and sinkTest are for tests; nothing else
 	// imports them.
 	fullDisk = "internal/fulldisk"
 	goldens  = "internal/golden"
 	longTest = "internal/longtest"
 	pipeNet  = "internal/pipenet"
 	powerCut = "internal/powercut"
+	sinkTest = "sink/internal/sinktest"
 )
 
 var (

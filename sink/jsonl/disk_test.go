@@ -3,23 +3,21 @@
 package jsonl
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/internal/fulldisk"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // childEnv makes the test binary another process: "<role>\n<folder>".
@@ -117,18 +115,10 @@ func TestWithoutPermission(t *testing.T) {
 		{"file", 0o777, 0o666, 0o400, "x.jsonl"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for path, mode := range map[string]os.FileMode{
+			err := sinktest.Refused(t, childEnv+"=write\n"+dir, map[string]os.FileMode{
 				filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock, filepath.Join(dir, "x.jsonl"): c.file,
-			} {
-				if err := os.Chmod(path, mode); err != nil {
-					t.Fatal(err)
-				}
-			}
-			out, err := unprivileged(t, dir).CombinedOutput()
-			if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-				t.Errorf("got %v, want the child to run and fail", err)
-			}
-			says(t, errors.New(string(out)), "cannot be written", "right to write", c.says)
+			})
+			says(t, err, "cannot be written", "right to write", c.says)
 		})
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -136,55 +126,13 @@ func TestWithoutPermission(t *testing.T) {
 	}
 }
 
-// unprivileged is the test binary as a user whom permissions bind, which root
-// is not.
-func unprivileged(t *testing.T, dir string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Where the binary was built another user may not look.
-	b, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(t.TempDir(), "child")
-	if err := errors.Join(os.WriteFile(bin, b, 0o755), os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), bin)
-	cmd.Env = append(os.Environ(), childEnv+"=write\n"+dir)
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	}
-	return cmd
-}
-
 // TestLockEndsWithTheProcess kills a process that has the folder.
 func TestLockEndsWithTheProcess(t *testing.T) {
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), childEnv+"=hold\n"+dir)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	is(t, "the child", fmt.Sprint(line, err), "open\n<nil>")
+	kill := sinktest.Hold(t, childEnv+"=hold\n"+dir)
 	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, nil)); !ok {
 		t.Error("two processes opened one folder")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	kill()
 	put(t, opened(t, dir, nil), "x", `2`)
 }

@@ -3,17 +3,14 @@
 package parquet
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +19,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fulldisk"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // childEnv makes the test binary another process: "<role>\n<folder>".
@@ -158,16 +156,8 @@ func TestWithoutPermission(t *testing.T) {
 		{"lock", 0o777, 0o400, folder.LockName},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock} {
-				if err := os.Chmod(path, mode); err != nil {
-					t.Fatal(err)
-				}
-			}
-			out, err := unprivileged(t, dir).CombinedOutput()
-			if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-				t.Errorf("got %v, want the child to run and fail", err)
-			}
-			says(t, errors.New(string(out)), "cannot be written", "right to write", c.says)
+			err := sinktest.Refused(t, childEnv+"=write\n"+dir, map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock})
+			says(t, err, "cannot be written", "right to write", c.says)
 		})
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -175,58 +165,16 @@ func TestWithoutPermission(t *testing.T) {
 	}
 }
 
-// unprivileged is the test binary as a user whom permissions bind, which root
-// is not.
-func unprivileged(t *testing.T, dir string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Where the binary was built another user may not look.
-	b, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(t.TempDir(), "child")
-	if err := errors.Join(os.WriteFile(bin, b, 0o755), os.Chmod(filepath.Dir(filepath.Dir(bin)), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), bin)
-	cmd.Env = append(os.Environ(), childEnv+"=write\n"+dir)
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	}
-	return cmd
-}
-
 // TestLockEndsWithTheProcess kills a process that has the folder.
 func TestLockEndsWithTheProcess(t *testing.T) {
 	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), childEnv+"=hold\n"+dir)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	is(t, "the child", fmt.Sprint(line, err), "open\n<nil>")
+	kill := sinktest.Hold(t, childEnv+"=hold\n"+dir)
 	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, sample)); !ok {
 		t.Error("two processes opened one folder")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	kill()
 	// It had a spool of which no position was ever given out.
-	_, err = New(dir).SetAside([]string{"talks"}, time.Unix(0, 0))
+	_, err := New(dir).SetAside([]string{"talks"}, time.Unix(0, 0))
 	is(t, "set aside", err, nil)
 	put(t, opened(t, New(dir), nil), "talks", rec("2", `2`))
 }

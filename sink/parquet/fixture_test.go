@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/big"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // testingT is what tests, benchmarks and properties share.
@@ -221,25 +220,8 @@ func rowOf(t testingT, r collect.Record) row {
 	return row{r.Key, r.Parent, parsed(t, string(r.Data))}
 }
 
-func sameRow(a, b row) bool { return a.key == b.key && a.parent == b.parent && same(a.value, b.value) }
-
-// same compares JSON values; numbers by what they are.
-func same(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, b, same)
-	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, same)
-	case json.Number:
-		b, ok := b.(json.Number)
-		x, okX := new(big.Rat).SetString(a.String())
-		y, okY := new(big.Rat).SetString(b.String())
-		return ok && okX && okY && x.Cmp(y) == 0
-	default:
-		return a == b
-	}
+func sameRow(a, b row) bool {
+	return a.key == b.key && a.parent == b.parent && sinktest.Same(a.value, b.value)
 }
 
 func is(t *testing.T, what string, got, want any) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
 )
@@ -80,7 +81,7 @@ func TestAnySequenceReadsBack(t *testing.T) {
 				committed = next
 			}
 			for stream, want := range committed {
-				if got := b.records(rt, stream); !maps.EqualFunc(got, want, same) {
+				if got := b.records(rt, stream); !maps.EqualFunc(got, want, sinktest.Same) {
 					rt.Fatalf("%s reads back as\n%v, want\n%v", stream, got, want)
 				}
 			}

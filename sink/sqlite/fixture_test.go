@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -263,25 +261,6 @@ func parsed(t testingT, text string) any {
 		t.Fatal(err, text)
 	}
 	return v
-}
-
-// same compares JSON values; numbers by what they are.
-func same(a, b any) bool {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, b, same)
-	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, same)
-	case json.Number:
-		b, ok := b.(json.Number)
-		x, okX := new(big.Rat).SetString(a.String())
-		y, okY := new(big.Rat).SetString(b.String())
-		return ok && okX && okY && x.Cmp(y) == 0
-	default:
-		return a == b
-	}
 }
 
 func rec(key, data string) collect.Record {

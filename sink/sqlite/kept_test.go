@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
 )
 
@@ -79,7 +80,7 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 			if parent := fmt.Sprintf("p%d", 1+i/len(difficult)); k.Parent != parent || k.Key != fmt.Sprintf("k%02d", i%len(difficult)) {
 				t.Errorf("record %d is %s of %s", i, k.Key, k.Parent)
 			}
-			if !same(parsed(t, string(k.Data)), parsed(t, want)) {
+			if !sinktest.Same(parsed(t, string(k.Data)), parsed(t, want)) {
 				t.Errorf("%s came back as %s", want, k.Data)
 			}
 		}
@@ -96,7 +97,7 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	again := readAll(t, o.path, o.sink.Location(), 1000, 1<<20)
 	for _, s := range streams {
 		for i, k := range again[s.Name] {
-			if !same(parsed(t, string(k.Data)), parsed(t, string(all[s.Name][i].Data))) {
+			if !sinktest.Same(parsed(t, string(k.Data)), parsed(t, string(all[s.Name][i].Data))) {
 				t.Errorf("%s was copied as %s", all[s.Name][i].Data, k.Data)
 			}
 		}

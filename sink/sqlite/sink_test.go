@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
 )
 
@@ -61,7 +62,7 @@ func TestMoreFieldsThanColumns(t *testing.T) {
 	is(t, "columns", b.query(t, `SELECT count(*) FROM pragma_table_info('talks')`), 1003)
 	is(t, "the last that fits, and the rest", b.query(t, `SELECT f999, json_extract(_rest, '$.f1000'),
 		json_extract(_rest, '$.f2499'), json_extract(_rest, '$.f999') FROM talks WHERE _key = '2'`), "999|1000|2499|<nil>")
-	if !same(b.records(t, "talks")[[2]string{"", "2"}], parsed(t, text)) {
+	if !sinktest.Same(b.records(t, "talks")[[2]string{"", "2"}], parsed(t, text)) {
 		t.Error("the record does not read back")
 	}
 }
