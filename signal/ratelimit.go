@@ -422,3 +422,26 @@ func parallelism(header http.Header) int {
 	}
 	return 0
 }
+
+// Fields names the header fields in which a provider states one limit, in canonical form,
+// where [Read] does not know them. Empty ones are not there.
+type Fields struct {
+	Name, Unit                    string
+	Limit, Remaining, Used, Reset string
+	Window                        time.Duration // 0 when it is not known
+	Refills                       bool          // see [Limit]
+}
+
+// Read is the limit that a response of the instant now states; ok is false when it
+// states none.
+func (f Fields) Read(now time.Time, header http.Header) (l Limit, ok bool) {
+	d := dialect{
+		name: f.Name, unit: f.Unit, refills: f.Refills,
+		limit: f.Limit, remaining: f.Remaining, used: f.Used, reset: f.Reset,
+	}
+	l = d.read(origin{now: now, header: header})
+	if ok = l.tells(); ok && f.Window > 0 {
+		l.Window = f.Window
+	}
+	return l, ok
+}

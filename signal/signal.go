@@ -40,6 +40,9 @@ const (
 	UnitInputTokens = "input-tokens"
 	// UnitOutputTokens counts tokens that are generated.
 	UnitOutputTokens = "output-tokens"
+	// UnitPoints counts what a provider takes for the work in a request, such as a
+	// GraphQL query.
+	UnitPoints = "points"
 	// UnitExecution counts seconds of the provider's execution time.
 	UnitExecution = "execution-seconds"
 )

@@ -75,7 +75,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 		return usage(fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help"))
 	})
 	root.AddCommand(
-		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newBulk(),
+		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newProfiles(), newBulk(),
 		newServe(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root

@@ -359,3 +359,42 @@ provider: {}
 		})
 	}
 }
+
+// TestProfilesAreListedAndShown, those that come with headway and one's own.
+func TestProfilesAreListedAndShown(t *testing.T) {
+	own := t.TempDir()
+	code, shown, errs := headway(t, "profiles", "show", "notion")
+	if code != exitOK || !strings.HasPrefix(shown, "profile: notion\n") || !strings.Contains(shown, "https://developers.notion.com/") {
+		t.Fatalf("exit %d, %s%s", code, shown, errs)
+	}
+	write := func(name, src string) string {
+		path := filepath.Join(own, name)
+		if err := os.WriteFile(path, []byte(src), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	copied := write("notion.yaml", strings.Replace(shown, "title: Notion", "title: My Notion", 1))
+	if code, out, errs := headway(t, "profiles", "show", copied); code != exitOK || !strings.Contains(out, "My Notion") {
+		t.Errorf("exit %d, %s%s", code, out, errs)
+	}
+	if _, out, _ := headway(t, "profiles", "list"); !strings.Contains(out, "graphql, code_search, search, core") || strings.Contains(out, "My Notion") {
+		t.Error(out)
+	}
+	t.Setenv("HEADWAY_PROFILES", own)
+	if _, out, _ := headway(t, "profiles", "list"); !strings.Contains(out, "My Notion") || !strings.Contains(out, copied) {
+		t.Error(out)
+	}
+	if code, out, _ := headway(t, "profiles", "show", "notion", "--json"); code != exitOK || !strings.Contains(out, `"title": "My Notion"`) {
+		t.Errorf("exit %d, %s", code, out)
+	}
+	if _, out, _ := headway(t, "__complete", "profiles", "show", "git"); !strings.Contains(out, "github\t") || !strings.Contains(out, "gitlab\t") {
+		t.Error(out)
+	}
+	bad := write("bad.yaml", "profile: bad\nlimit: 3\n")
+	for _, c := range []struct{ name, want string }{{"githib", "did you mean github?"}, {bad, "bad.yaml:2:1: limit: is not a field here"}} {
+		if code, out, errs := headway(t, "profiles", "show", c.name); code != exitUsage || !strings.Contains(errs, c.want) {
+			t.Errorf("exit %d, %s%s, want %s", code, out, errs, c.want)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func facts(to []control.Fact, s *signal.Signal) []control.Fact {
 			continue
 		case signal.UnitConcurrent:
 			f.InFlight = true
-		case signal.UnitTokens, signal.UnitInputTokens, signal.UnitOutputTokens:
+		case signal.UnitTokens, signal.UnitInputTokens, signal.UnitOutputTokens, signal.UnitPoints:
 			f.PerCost = true
 		}
 		to = append(to, f)

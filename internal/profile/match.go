@@ -189,19 +189,22 @@ func fits(pattern, value string) bool {
 	}
 }
 
-// String is what a person calls the attribute that parts the pool.
-func (e Each) String() string {
-	switch {
+// String is what a person calls the pool: its name, and what parts it.
+func (p *Pool) String() string {
+	var by string
+	switch e := &p.Each; {
+	case *e == Each{}:
+		return p.Name
 	case e.Response != "":
-		return "response header " + e.Response
+		by = "response header " + e.Response
 	case e.Segment != 0:
-		return "path segment " + strconv.Itoa(e.Segment)
+		by = "path segment " + strconv.Itoa(e.Segment)
 	case e.Query != "":
-		return "query " + e.Query
+		by = "query " + e.Query
 	case e.Header != "":
-		return "header " + e.Header
-	case e.Field != "":
-		return "field " + e.Field
+		by = "header " + e.Header
+	default:
+		by = "field " + e.Field
 	}
-	return ""
+	return strings.TrimSpace(p.Name + " by " + by)
 }

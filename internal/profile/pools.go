@@ -18,7 +18,8 @@ type Request struct {
 	rawQuery string
 	values   url.Values
 	open     func() (io.ReadCloser, error) // of the body; nil when it cannot be read twice
-	body     map[string]any
+	body     any
+	bytes    int
 	read     bool
 }
 
@@ -54,13 +55,26 @@ func (r *Request) Body(b []byte) *Request {
 const maxBody = 1 << 20
 
 func (r *Request) decode(b []byte) {
-	r.read = true
+	r.read, r.bytes = true, len(b)
 	if json.Unmarshal(b, &r.body) != nil {
 		r.body = nil
 	}
 }
 
+// field is a text in the body.
 func (r *Request) field(name string) string {
+	s, _ := at(r.fields(), name).(string)
+	return s
+}
+
+// size is the length of the body, as far as it is looked into.
+func (r *Request) size() int {
+	_ = r.fields()
+	return r.bytes
+}
+
+// fields is the body.
+func (r *Request) fields() any {
 	if !r.read && r.open != nil {
 		r.read = true
 		if body, err := r.open(); err == nil {
@@ -71,9 +85,7 @@ func (r *Request) field(name string) string {
 			}
 		}
 	}
-	value := at(r.body, name)
-	s, _ := value.(string)
-	return s
+	return r.body
 }
 
 // at is the value of a field, in which a dot stands between names.

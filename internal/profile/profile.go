@@ -1,0 +1,257 @@
+package profile
+
+import (
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/signal"
+)
+
+// Profile is what a provider publishes about its limits. It comes from [Named], [Load] or
+// [Parse]. Its methods are safe for concurrent use; it remembers what requests have cost
+// and of which pools their routes are, so each connection has one of its own.
+type Profile struct {
+	Name, Title string
+	// Hosts are where the provider is, as patterns.
+	Hosts []string
+	// Note is what a person should know beside the figures.
+	Note string
+	// Sources are where the figures come from.
+	Sources map[string]Source
+	// Account is what all attempts share.
+	Account Class
+	// Pools are the groups of attempts with limits of their own, the first that fits first.
+	Pools []Class
+	// Refusals are answers that stand for something else than their status says.
+	Refusals []Refusal
+	// Ask is where limits can be asked for at no cost; nil when that is not published.
+	Ask *Ask
+
+	// File is where it was read from; empty for one that comes with Headway.
+	File string
+
+	text   []byte
+	fields any
+	pools  Pools
+	mu     sync.Mutex
+	costs  map[alike]float64 // what requests took
+}
+
+// Source is a page of the provider, and when it was read.
+type Source struct {
+	URL  string
+	Date string // such as 2026-11-22
+}
+
+// Class is a pool, with what is published about it.
+type Class struct {
+	Pool
+	Limits     []Limit
+	Cost       Cost
+	Advertised []Advertised
+}
+
+// LimitKind is the kind of a published limit.
+type LimitKind string
+
+// The kinds.
+const (
+	Window   LimitKind = "window"
+	Bucket   LimitKind = "bucket"
+	InFlight LimitKind = "in_flight"
+)
+
+// Limit is one published figure.
+type Limit struct {
+	Kind LimitKind
+	// Size is in units for each Window; of a bucket also what it refills in that time.
+	Size   float64
+	Window time.Duration
+	// Unit is requests unless it says something else.
+	Unit string
+	// Plan is who has that limit. One that only some have is shown, and not assumed.
+	Plan string
+	// Note is what else is said of it.
+	Note string
+	// Source is a key of the profile's sources.
+	Source string
+}
+
+// Cost is what a request takes of limits that do not count requests.
+type Cost struct {
+	// Unit is what is counted, such as points or tokens; empty for requests.
+	Unit string
+	// Base is what a request is thought to take before anything is known. Default 1.
+	Base float64
+	// Rules are other values of Base, the first that fits first.
+	Rules []CostRule
+	// Fields are fields of the request's body that hold a number: the first that is there
+	// is added to the estimate.
+	Fields []string
+	// Bytes is how many bytes of a body are thought to take one unit; 0 leaves them out.
+	Bytes float64
+	// Alike is a field of the body that requests of the same cost have in common, such as
+	// the query; empty when all of the pool count alike.
+	Alike string
+	// Reports are fields of the answer's body that hold what the request took: the sum of
+	// those that are there. Header is a field of the header.
+	Reports []string
+	Header  string
+	Source  string
+}
+
+// CostRule is the cost of some requests.
+type CostRule struct {
+	Match Match
+	Cost  float64
+}
+
+// Advertised are the fields of an answer that name a limit. Header fields and fields of
+// the body are named alike; of a body when In is "body".
+type Advertised struct {
+	Name, Unit                                  string
+	Body                                        bool
+	Refills                                     bool // units come back one by one
+	Limit, Remaining, Used, Reset, RefillPerSec string
+	Window                                      time.Duration
+	Source                                      string
+}
+
+// Refusal is an answer that stands for something else than its status says.
+type Refusal struct {
+	Status []int
+	// Header and Body are patterns of values that must all fit.
+	Header, Body map[string]string
+	// Class is what the answer stands for.
+	Class reason.Class
+	// Exhausted says that waiting does not help for long.
+	Exhausted bool
+	// Account says that it is about the whole account.
+	Account bool
+	// Wait is how long to wait at least when the answer does not say.
+	Wait   time.Duration
+	Source string
+}
+
+// Ask is where limits can be asked for at no cost: an object of limits by their pools.
+type Ask struct {
+	Path string
+	// In is the field of the answer that holds the object.
+	In string
+	// Limit, Remaining and Reset are fields of each; Reset is in seconds of the Unix epoch.
+	Limit, Remaining, Reset string
+	Source                  string
+}
+
+// class is what is published about a pool; the account's for none of its names.
+func (p *Profile) class(pool string) *Class {
+	for i := range p.Pools {
+		c := &p.Pools[i]
+		if c.is(pool) {
+			return c
+		}
+	}
+	return &p.Account
+}
+
+// is reports whether a name is that of the pool, or of one of those that Each makes.
+func (c *Class) is(pool string) bool {
+	if pool == "" {
+		return false
+	}
+	if (c.Each == Each{}) {
+		return c.Name == pool
+	}
+	return c.Name != "" && len(pool) > len(c.Name) && pool[:len(c.Name)+1] == c.Name+":"
+}
+
+// classOf is [Profile.class] for a request of a pool: a pool without a name is found by
+// what it matches.
+func (p *Profile) classOf(r *Request, pool string) *Class {
+	if c := p.class(pool); c != &p.Account || pool == "" {
+		return c
+	}
+	for i := range p.Pools {
+		if c := &p.Pools[i]; c.Name == "" && c.Each.Response == "" && c.Match.Fits(r) {
+			return c
+		}
+	}
+	return &p.Account
+}
+
+// Limits are the published limits of a pool that everybody has, of the account for "": a
+// law may begin with them. Those that count something that cannot be known before are
+// left out.
+func (p *Profile) Limits(pool string) []control.Limit {
+	c := p.class(pool)
+	if pool != "" && c == &p.Account {
+		for i := range p.Pools { // one without a name
+			if q := &p.Pools[i]; q.Name == "" && q.Each != (Each{}) && q.Each.Response == "" {
+				c = q
+			}
+		}
+		if c == &p.Account {
+			return nil
+		}
+	}
+	var all []control.Limit
+	for _, l := range c.Limits {
+		perCost := l.Unit != signal.UnitRequests
+		if l.Plan != "" || perCost && l.Unit != c.Cost.Unit {
+			continue
+		}
+		a := control.Limit{Name: l.Unit, PerCost: perCost, Size: l.Size, Window: l.Window}
+		switch l.Kind {
+		case Window:
+			a.Kind = control.SlidingWindow
+		case Bucket:
+			a.Kind = control.TokenBucket
+		case InFlight:
+			a.Kind = control.Concurrency
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// At has the paths of patterns below the path of a connection's address.
+func (p *Profile) At(base string) { p.pools.Base = base }
+
+// sources are the keys of the sources that figures and rules name.
+func (p *Profile) sources() []string {
+	var keys []string
+	for c := range p.classes() {
+		for _, l := range c.Limits {
+			keys = append(keys, l.Source)
+		}
+		if c.Cost.Source != "" {
+			keys = append(keys, c.Cost.Source)
+		}
+		for _, a := range c.Advertised {
+			keys = append(keys, a.Source)
+		}
+	}
+	for _, r := range p.Refusals {
+		keys = append(keys, r.Source)
+	}
+	if p.Ask != nil {
+		keys = append(keys, p.Ask.Source)
+	}
+	return keys
+}
+
+// classes yields the account and the pools.
+func (p *Profile) classes() func(yield func(*Class) bool) {
+	return func(yield func(*Class) bool) {
+		if !yield(&p.Account) {
+			return
+		}
+		for i := range p.Pools {
+			if !yield(&p.Pools[i]) {
+				return
+			}
+		}
+	}
+}
