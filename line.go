@@ -78,6 +78,17 @@ func (l *line) refuse(now time.Duration, w *waiter, wait time.Duration) {
 	w.end(Permit{}, w.err)
 }
 
+// refused counts those who are refused together and come back for the same: those of one
+// pool, or all where it is the account that stands in the way.
+func (l *line) refused(pool *pacing.Pool) (n int) {
+	for _, w := range l.gone {
+		if pool == nil || w.attempt.Pool == pool {
+			n++
+		}
+	}
+	return n
+}
+
 // left notes that w is out of the queue.
 func (l *line) left(now time.Duration, w *waiter) {
 	w.item, l.last = nil, now
@@ -395,7 +406,7 @@ func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 		}
 	}
 	if !a.OK {
-		a.err = g.hopeless(now, a.Decision, w.deadline, len(g.line.gone))
+		a.err = g.hopeless(now, a.Decision, w.deadline, g.line.refused(a.Pool))
 	}
 	return p, a
 }

@@ -171,6 +171,42 @@ func TestThoseRefusedTogetherComeBackInTurn(t *testing.T) {
 	}
 }
 
+// Who is refused for the pace of a pool comes back when that pool has room: those of
+// another pool who are refused at the same time take none of it.
+func TestThoseOfAnotherPoolDoNotComeBackBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Law: "aimd", Ceiling: 10 * time.Millisecond, Initial: 10 * sec, Tolerance: -1, JitterMax: -1, MaxWait: 5 * sec, Passive: true})
+		g.RestorePools(map[string]headway.State{"a": {Law: "aimd", Version: 1, Interval: 10 * sec}, "b": {Law: "aimd", Version: 1, Interval: 10 * sec}})
+		pools := []string{"a", "b", "a", "b", "a", "b"}
+		for _, pool := range pools[:2] {
+			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Cancel()
+		}
+		time.Sleep(6 * sec)
+		errs := make([]error, len(pools))
+		var wg sync.WaitGroup
+		for i, pool := range pools {
+			wg.Go(func() { _, errs[i] = g.AcquireFor(t.Context(), headway.Request{Pool: pool}) })
+			synctest.Wait()
+		}
+		wg.Wait()
+		for i, err := range errs {
+			if i < 2 {
+				if err != nil {
+					t.Errorf("the first of %s: %v", pools[i], err)
+				}
+				continue
+			}
+			if wait, want := time.Until(refusal(t, err).RetryAt), time.Duration(i/2)*10*sec; (want - wait).Abs() > 50*time.Millisecond {
+				t.Errorf("number %d of %s comes back in %v, want %v", i/2+1, pools[i], wait, want)
+			}
+		}
+	})
+}
+
 // The one that has the alarm leaves: another has it then.
 func TestSomebodyAlwaysHasTheAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

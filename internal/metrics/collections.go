@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headway-go/headway"
@@ -69,15 +71,20 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// connections reads the pacing of connections when Prometheus asks.
-type connections struct{ all func() []headway.Snapshot }
+// connections reads the pacing of connections when Prometheus asks. Pools have names from
+// outside: the first [MaxModels] of a connection of which anything is known get series of
+// their own, and the worst of the rest stands under [Others].
+type connections struct {
+	all   func() []headway.Snapshot
+	pools *perProvider
+}
 
 var (
-	interval  = describe("headway_connection_interval_seconds", "The time between two attempts; no sample until a response has come back.", "connection", "law")
+	interval  = describe("headway_connection_interval_seconds", "The time between two attempts, of the account (no pool) or of a pool; no sample until it is known.", "connection", "pool", "law")
 	ceiling   = describe("headway_connection_ceiling_seconds", "The shortest interval that the owner allows.", "connection", "law")
-	backoffAt = describe("headway_connection_last_backoff_timestamp_seconds", "When the rate was last cut, and why.", "connection", "reason")
-	circuit   = describe("headway_connection_circuit", "1 for the state that the circuit breaker is in.", "connection", "state")
-	retryAt   = describe("headway_connection_retry_timestamp_seconds", "When a cooldown or an open circuit ends; no sample when there is none.", "connection")
+	backoffAt = describe("headway_connection_last_backoff_timestamp_seconds", "When the rate was last cut, and why.", "connection", "pool", "reason")
+	circuit   = describe("headway_connection_circuit", "1 for the state that the circuit breaker is in.", "connection", "pool", "state")
+	retryAt   = describe("headway_connection_retry_timestamp_seconds", "When a cooldown or an open circuit ends; no sample when there is none.", "connection", "pool")
 	inFlight  = describe("headway_connection_in_flight", "Attempts that are under way.", "connection")
 	queued    = describe("headway_connection_waiting", "Attempts that wait for their turn.", "connection")
 	expired   = describe("headway_connection_permits_expired_total", "Permits that nobody settled in time.", "connection")
@@ -88,21 +95,74 @@ func (c connections) Describe(chan<- *prometheus.Desc) {}
 func (c connections) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.all() {
 		if s.Rate != nil {
-			ch <- gauge(interval, s.Rate.CurrentIntervalMS/1000, s.Connection, s.Law)
 			ch <- gauge(ceiling, s.Rate.CeilingIntervalMS/1000, s.Connection, s.Law)
-			if b := s.Rate.LastBackoff; b != nil {
-				ch <- gauge(backoffAt, float64(b.At.UnixMilli())/1000, s.Connection, b.Reason.String())
-			}
 		}
-		limits(ch, s.Connection, s.Limits)
-		ch <- gauge(circuit, 1, s.Connection, s.Circuit)
-		if !s.RetryAt.IsZero() {
-			ch <- gauge(retryAt, float64(s.RetryAt.UnixMilli())/1000, s.Connection)
+		account := headway.PoolSnapshot{Rate: s.Rate, Circuit: s.Circuit, RetryAt: s.RetryAt}
+		all := s.Limits
+		for _, p := range append(c.shown(&s), account) {
+			p.Limits, all = nil, append(all[:len(all):len(all)], p.Limits...)
+			paced(ch, &s, &p)
 		}
+		limits(ch, s.Connection, all)
 		ch <- gauge(inFlight, float64(s.InFlight), s.Connection)
 		ch <- gauge(queued, float64(s.Waiting), s.Connection)
 		ch <- counter(expired, float64(s.Expired), s.Connection)
 	}
+}
+
+// paced shows the pacing of an account or of a pool.
+func paced(ch chan<- prometheus.Metric, s *headway.Snapshot, p *headway.PoolSnapshot) {
+	if p.Rate != nil {
+		ch <- gauge(interval, p.Rate.CurrentIntervalMS/1000, s.Connection, p.Name, s.Law)
+		if b := p.Rate.LastBackoff; b != nil {
+			ch <- gauge(backoffAt, float64(b.At.UnixMilli())/1000, s.Connection, p.Name, b.Reason.String())
+		}
+	}
+	ch <- gauge(circuit, 1, s.Connection, p.Name, p.Circuit)
+	if !p.RetryAt.IsZero() {
+		ch <- gauge(retryAt, float64(p.RetryAt.UnixMilli())/1000, s.Connection, p.Name)
+	}
+}
+
+// shown are the pools of which anything is known, by their labels. Those without a label
+// of their own are one: the longest interval, the latest instant, the open circuit.
+func (c connections) shown(s *headway.Snapshot) (all []headway.PoolSnapshot) {
+	rest := -1
+	for _, p := range s.Pools {
+		if p.Rate == nil && len(p.Limits) == 0 && p.RetryAt.IsZero() && (p.Circuit == "closed" || p.Circuit == "off") {
+			continue
+		}
+		name := c.pools.label(s.Connection, p.Name)
+		p.Limits = slices.Clone(p.Limits)
+		for i := range p.Limits {
+			p.Limits[i].Pool = name
+		}
+		p.Name = name
+		switch {
+		case name != Others:
+			all = append(all, p)
+		case rest < 0:
+			rest, all = len(all), append(all, p)
+		default:
+			all[rest] = worse(all[rest], p)
+		}
+	}
+	return all
+}
+
+// worse is what stands for two pools under one label.
+func worse(a, b headway.PoolSnapshot) headway.PoolSnapshot {
+	if a.Rate == nil || b.Rate != nil && b.Rate.CurrentIntervalMS > a.Rate.CurrentIntervalMS {
+		a.Rate = b.Rate
+	}
+	if b.RetryAt.After(a.RetryAt) {
+		a.RetryAt = b.RetryAt
+	}
+	if b.Circuit == "open" || a.Circuit == "closed" {
+		a.Circuit = b.Circuit
+	}
+	a.Limits = append(a.Limits, b.Limits...)
+	return a
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

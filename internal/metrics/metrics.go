@@ -2,7 +2,7 @@
 // proxy, quotas, the pacing of connections, and collections. It only reads; what
 // nobody knows yet has no sample rather than a zero.
 //
-// Labels are bounded: models and tenants come from outside, so that only the
+// Labels are bounded: models, pools and tenants come from outside, so that only the
 // first [MaxModels] and [MaxTenants] of a provider get series of their own, and
 // the rest is counted under [Others]. No credential, address or content is ever
 // a label.
@@ -83,7 +83,7 @@ func New(o Options) *Metrics {
 		m.registry.MustRegister(quotas{o.Quotas})
 	}
 	if o.Connections != nil {
-		m.registry.MustRegister(connections{o.Connections})
+		m.registry.MustRegister(connections{o.Connections, newPerProvider(MaxModels)})
 	}
 	if o.Collections != nil {
 		fail := prometheus.NewCounter(prometheus.CounterOpts{Name: "headway_collections_unread_total", Help: "How often the stored state of collections could not be read."})

@@ -61,6 +61,11 @@ func full(t *testing.T) *metrics.Metrics {
 		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
 		{Kind: "fixed_window", Unit: event.UnitCost, Pool: "tokens", Provenance: event.Advertised, Confidence: 0.5},
 	}
+	pools := []headway.PoolSnapshot{
+		{Name: "idle", Circuit: "closed"}, // of which nothing is known
+		{Name: "small", Circuit: "open", RetryAt: at, Rate: &event.Rate{CurrentIntervalMS: 250},
+			Limits: []event.Limit{{Kind: "fixed_window", Size: 20, WindowS: 60, Unit: event.UnitRequests, Pool: "small", Provenance: event.Learned, Confidence: 0.9}}},
+	}
 	m := metrics.New(metrics.Options{
 		Version: "v1",
 		Providers: func() []egress.ProviderStatus {
@@ -71,7 +76,7 @@ func full(t *testing.T) *metrics.Metrics {
 			return []headway.Snapshot{
 				{Connection: "openai", Law: "envelope", Circuit: "closed", RetryAt: at, Limits: limits, Rate: &event.Rate{
 					CurrentIntervalMS: 500, CeilingIntervalMS: 10, LastBackoff: &event.Backoff{Reason: reason.RateLimited.Reason(), At: at},
-				}},
+				}, Pools: pools},
 				{Connection: "unknown", Law: "envelope", Circuit: "closed"},
 			}
 		},
@@ -108,10 +113,15 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_quota_approvals_total{model="small",quota="openai"} 1`,
 		`headway_quota_remaining{budget="daily_tokens",model="",quota="openai"} 4890`,
 		`headway_quota_state{model="small",quota="openai",state="normal"} 1`,
-		`headway_connection_interval_seconds{connection="openai",law="envelope"} 0.5`,
+		`headway_connection_interval_seconds{connection="openai",law="envelope",pool=""} 0.5`,
+		`headway_connection_interval_seconds{connection="openai",law="envelope",pool="small"} 0.25`,
+		`headway_connection_circuit{connection="openai",pool="small",state="open"} 1`,
+		`headway_connection_circuit{connection="openai",pool="",state="closed"} 1`,
+		`headway_connection_retry_timestamp_seconds{connection="openai",pool="small"} 1.7672256e+09`,
+		`headway_connection_limit{connection="openai",kind="fixed_window",pool="small",provenance="learned",unit="requests",window_seconds="60"} 20`,
 		`headway_connection_limit{connection="openai",kind="token_bucket",pool="",provenance="owner",unit="requests",window_seconds="60"} 240`,
 		`headway_connection_limit_confidence{connection="openai",kind="fixed_window",pool="tokens",provenance="advertised",unit="cost",window_seconds="0"} 0.5`,
-		`headway_connection_circuit{connection="unknown",state="closed"} 1`,
+		`headway_connection_circuit{connection="unknown",pool="",state="closed"} 1`,
 		`headway_collection_owed{connection="chats",reason="rate_limited"} 3`,
 		`headway_collection_last_run_state{connection="chats",reason="none",state="drained"} 1`,
 		`headway_collection_last_run_bound_seconds{bound="ceiling",connection="chats"} 3`,
@@ -122,7 +132,7 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 			t.Errorf("missing: %s", want)
 		}
 	}
-	for _, never := range []string{"anything at all", `headway_connection_interval_seconds{connection="unknown"`, `headway_connection_limit{connection="openai",kind="fixed_window"`} {
+	for _, never := range []string{"anything at all", `pool="idle"`, `headway_connection_interval_seconds{connection="unknown"`, `headway_connection_limit{connection="openai",kind="fixed_window",pool="tokens"`} {
 		if strings.Contains(text, never) {
 			t.Errorf("there is %q, though nobody knows or asked for it", never)
 		}
@@ -186,6 +196,45 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	if strings.Contains(text, "headway_labels_folded_total 0\n") {
 		t.Error("nothing says that labels were folded")
+	}
+}
+
+// TestPoolsAreBounded: those beyond the bound are one, and it is the worst of them.
+func TestPoolsAreBounded(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := headway.Snapshot{Connection: "p", Law: "envelope", Circuit: "closed"}
+	for i := range metrics.MaxModels {
+		s.Pools = append(s.Pools, headway.PoolSnapshot{Name: fmt.Sprint("m", i), Circuit: "closed", Rate: &event.Rate{CurrentIntervalMS: 1}})
+	}
+	limit := func(size float64) []event.Limit {
+		return []event.Limit{{Kind: "fixed_window", Size: size, WindowS: 60, Unit: event.UnitRequests, Pool: "mine", Provenance: event.Learned}}
+	}
+	s.Pools = append(s.Pools,
+		headway.PoolSnapshot{Name: "x1", Circuit: "closed", Limits: limit(30)},
+		headway.PoolSnapshot{Name: "x2", Circuit: "half_open", Rate: &event.Rate{CurrentIntervalMS: 2000}, RetryAt: at, Limits: limit(20)},
+		headway.PoolSnapshot{Name: "x3", Circuit: "open", Rate: &event.Rate{CurrentIntervalMS: 1000}, RetryAt: at.Add(time.Hour)},
+		headway.PoolSnapshot{Name: "x4", Circuit: "closed", Rate: &event.Rate{CurrentIntervalMS: 500}, RetryAt: at},
+	)
+	m := metrics.New(metrics.Options{Connections: func() []headway.Snapshot { return []headway.Snapshot{s} }})
+	text := scrape(t, m)
+	for _, want := range []string{
+		`headway_connection_interval_seconds{connection="p",law="envelope",pool="other"} 2`,
+		`headway_connection_circuit{connection="p",pool="other",state="open"} 1`,
+		`headway_connection_retry_timestamp_seconds{connection="p",pool="other"} 1.7672292e+09`,
+		`headway_connection_limit{connection="p",kind="fixed_window",pool="other",provenance="learned",unit="requests",window_seconds="60"} 20`,
+		`headway_connection_interval_seconds{connection="p",law="envelope",pool="m99"} 0.001`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	for _, never := range []string{`pool="x`, `pool="mine"`} {
+		if strings.Contains(text, never) {
+			t.Errorf("there is %s", never)
+		}
+	}
+	if again := scrape(t, m); strings.Count(again, "headway_connection_interval_seconds{") != metrics.MaxModels+1 {
+		t.Error("another scrape shows others")
 	}
 }
 

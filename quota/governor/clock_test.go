@@ -9,6 +9,7 @@ import (
 
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
 )
 
 // The wall clock that is set forward brings the next day; set back, it hands
@@ -29,7 +30,7 @@ func TestAWallClockThatIsSetMovesTheDay(t *testing.T) {
 	for _, step := range []struct {
 		set      time.Duration
 		approved bool
-	}{{0, true}, {0, false}, {500 * time.Millisecond, false}, {13 * time.Hour, true}, {13 * time.Hour, false}, {-48 * time.Hour, false}, {37 * time.Hour, true}} {
+	}{{0, true}, {0, false}, {500 * time.Millisecond, false}, {13 * time.Hour, true}, {13 * time.Hour, false}, {13*time.Hour + 1500*time.Millisecond, false}, {-48 * time.Hour, false}, {37 * time.Hour, true}} {
 		set = step.set
 		now += time.Minute
 		if d, err := g.Approve(quota.Request{Model: "m"}); d.Approved != step.approved {
@@ -107,6 +108,110 @@ func TestADeadlineIsRefusedByTheBudget(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// A clock that was set forward before the end brings the next day, which is said even
+// though nobody asks any more.
+func TestTheEndSaysThatTheDayHasTurned(t *testing.T) {
+	origin := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	var set time.Duration
+	var heard []string
+	c := quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyCalls: 1}}}}
+	g, err := newGovernor(Options{Config: c, OnEvent: func(e quota.Event) { heard = append(heard, e.String()) }}, origin,
+		func() (time.Duration, time.Time) { return 0, origin.Add(set) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := g.Approve(quota.Request{Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.RecordUsage(d.Permit, quota.Usage{}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = g.Approve(quota.Request{Model: "m"})
+	set = 13 * time.Hour
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(heard); n == 0 || heard[n-1] != "rate:resume model m" {
+		t.Errorf("heard %q", heard)
+	}
+}
+
+// Nobody is kept who gave up, or whom the end refused; and who gave up as the end came
+// is refused for the reason that it had.
+func TestWhoGaveUpOrWasRefusedWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := New(Options{Config: quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 100}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Approve(quota.Request{Model: "m", InputTokens: 90}); err != nil {
+			t.Fatal(err)
+		}
+		one := quota.Request{Model: "m", InputTokens: 60}
+		short, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := g.ApproveWait(short, one); err == nil || len(g.waiting) != 0 {
+			t.Errorf("after its deadline: %v, %d wait", err, len(g.waiting))
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := g.ApproveWait(t.Context(), one)
+			ended <- err
+		}()
+		synctest.Wait()
+		if len(g.waiting) != 1 {
+			t.Fatalf("%d wait", len(g.waiting))
+		}
+		var id quota.Waiter
+		for id = range g.waiting {
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := g.Snapshot().Statistics.Waiting; n != 0 || len(g.waiting) != 0 {
+			t.Errorf("after the end %d wait in the queue, %d of the callers", n, len(g.waiting))
+		}
+		if r, ok := errors.AsType[*reason.Refusal](<-ended); !ok || r.Reason != reason.Closed {
+			t.Errorf("%v", r)
+		}
+		crossing := &waiter{done: make(chan outcome, 1)}
+		crossing.done <- outcome{closed: true}
+		_, err = g.abandon(id, crossing, context.DeadlineExceeded)
+		if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Deadline {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// An approval that its caller no longer waited for is given back.
+func TestAnApprovalThatNobodyTakesIsGivenBack(t *testing.T) {
+	g, err := New(Options{Config: quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyCalls: 1}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	d, err := g.Approve(quota.Request{Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	crossing := &waiter{done: make(chan outcome, 1)}
+	crossing.done <- outcome{decision: d}
+	if _, err := g.abandon(99, crossing, context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if s := g.Snapshot(); s.Statistics.Open != 0 || *s.Models["m"].DailyCallsRemaining != 1 {
+		t.Errorf("%+v", s)
+	}
+	// A refusal that crosses the deadline is the budget's, with the instant it named.
+	at := time.Unix(1e9, 0)
+	crossing.done <- outcome{decision: quota.Decision{Reason: "THROTTLED", Code: quota.CodeThrottled, RetryIn: time.Minute}, at: at}
+	_, err = g.abandon(99, crossing, context.DeadlineExceeded)
+	if r, ok := errors.AsType[*reason.Refusal](err); !ok || !r.RetryAt.Equal(at.Add(time.Minute)) {
+		t.Errorf("%v, %+v", err, r)
+	}
 }
 
 // Nobody is kept who has been served.

@@ -121,6 +121,51 @@ func TestCallsWithoutACapCostNoSave(t *testing.T) {
 	}
 }
 
+// TestTokensWithoutACapCostNoSave: what a call used is stored along with the next.
+func TestTokensWithoutACapCostNoSave(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+	for i := range 12 {
+		d, err := g.Approve(ask(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		saves := store.saves
+		if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 90}); err != nil {
+			t.Fatal(err)
+		}
+		if store.saves != saves {
+			t.Errorf("%d saves for the tokens of call %d", store.saves-saves, i+1)
+		}
+	}
+}
+
+// slow is a store that takes a second.
+type slow struct{ memory }
+
+func (s *slow) Save(use []quota.DayUse) error {
+	time.Sleep(time.Second)
+	return s.memory.Save(use)
+}
+
+// TestTheLatencyOfAnApprovalIsMeasured: with the time that the store took, from the first on.
+func TestTheLatencyOfAnApprovalIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: &slow{}})
+		if s := g.Statistics(); s.MeanApprovalLatency != 0 {
+			t.Errorf("before the first: %v", s.MeanApprovalLatency)
+		}
+		for i := range 3 {
+			if _, err := g.Approve(ask(1)); err != nil {
+				t.Fatal(err)
+			}
+			if s := g.Statistics(); s.MeanApprovalLatency != time.Second {
+				t.Errorf("after %d: %v, want a second", i+1, s.MeanApprovalLatency)
+			}
+		}
+	})
+}
+
 // TestRefundsAreStoredInTheFirstSavesOnly: then the lease covers them.
 func TestRefundsAreStoredInTheFirstSavesOnly(t *testing.T) {
 	for calls, want := range map[int]int64{1: 0, 7: 60, 8: 80} {
