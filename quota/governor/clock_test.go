@@ -110,6 +110,36 @@ func TestADeadlineIsRefusedByTheBudget(t *testing.T) {
 	})
 }
 
+// A wall clock that is a little off is passed over; one that was set is followed, in
+// what a refusal says too.
+func TestOnlyAClockThatWasSetIsFollowed(t *testing.T) {
+	origin := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	now, set := time.Duration(0), time.Duration(0)
+	c := quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{CallsPerMinute: 1, Burst: 1}}}}
+	g, err := newGovernor(Options{Config: c}, origin, func() (time.Duration, time.Time) { return now, origin.Add(now + set) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	if _, err := g.Approve(quota.Request{Model: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ set, want time.Duration }{
+		{}, {time.Second / 2, 0}, {time.Second, 0}, {time.Second + 1, time.Second + 1}, {time.Hour, time.Hour}, {time.Hour - time.Second, time.Hour},
+	} {
+		now += time.Second
+		set = step.set
+		_, err := g.Approve(quota.Request{Model: "m"})
+		r, ok := errors.AsType[*reason.Refusal](err)
+		if want := origin.Add(time.Minute + step.want); !ok || !r.RetryAt.Equal(want) {
+			t.Errorf("with the clock set by %v: %+v, want %v", step.set, r, want)
+		}
+		if at, want := g.Snapshot().Timestamp, origin.Add(now+step.want).Truncate(time.Millisecond); !at.Truncate(time.Millisecond).Equal(want) {
+			t.Errorf("with the clock set by %v the snapshot says %v, want %v", step.set, at, want)
+		}
+	}
+}
+
 // A clock that was set forward before the end brings the next day, which is said even
 // though nobody asks any more.
 func TestTheEndSaysThatTheDayHasTurned(t *testing.T) {

@@ -116,7 +116,7 @@ func (f *File) Save(use []quota.DayUse) error {
 	if err != nil {
 		return fmt.Errorf("governor: %w", err)
 	}
-	if len(b) > maxFile {
+	if b = append(b, '\n'); len(b) > maxFile { // ReadFile would not take it
 		return fmt.Errorf("governor: %s: the daily use of %d scopes takes more than %d bytes", f.path, len(use), maxFile)
 	}
 	f.mu.Lock()
@@ -124,7 +124,7 @@ func (f *File) Save(use []quota.DayUse) error {
 	if f.lock == nil {
 		return fmt.Errorf("governor: %s: %w", f.path, os.ErrClosed)
 	}
-	if err := atomicfile.Write(f.disk, f.path, append(b, '\n')); err != nil {
+	if err := atomicfile.Write(f.disk, f.path, b); err != nil {
 		return fmt.Errorf("governor: %w", err)
 	}
 	return nil

@@ -91,3 +91,58 @@ func TestAFailedSaveLeavesWhatWasThere(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestWhatIsSavedCanBeRead: up to the largest file, and more is refused.
+func TestWhatIsSavedCanBeRead(t *testing.T) {
+	const largest = 64 << 20
+	path := filepath.Join(t.TempDir(), "use.json")
+	file := openFile(t, path)
+	use := []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: "2026-03-04", Zone: "UTC", Tokens: 5, Calls: 1}}
+	if err := file.Save(use); err != nil {
+		t.Fatal(err)
+	}
+	around, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{largest, largest + 1} {
+		use[0].Scope.Model = strings.Repeat("m", size-len(around)+1)
+		err := file.Save(use)
+		if size > largest {
+			if err == nil || !strings.Contains(err.Error(), "of 1 scopes takes more than 67108864 bytes") {
+				t.Errorf("%d bytes: %v", size, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() > largest { // what is larger is not read
+			t.Errorf("%d bytes: %d in the file, %v", size, info.Size(), err)
+		}
+	}
+}
+
+// TestReadingLeavesNothingOpen: a console reads the file every few seconds.
+func TestReadingLeavesNothingOpen(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("no /proc here")
+		}
+		return len(all)
+	}
+	file := openFile(t, filepath.Join(t.TempDir(), "use.json"))
+	if err := file.Save(nil); err != nil {
+		t.Fatal(err)
+	}
+	before := open()
+	for range 50 {
+		if _, err := file.Load(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := open() - before; n > 25 {
+		t.Errorf("%d more files are open", n)
+	}
+}

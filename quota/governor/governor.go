@@ -309,7 +309,6 @@ func (g *Governor) Close() error {
 		w.done <- outcome{closed: true}
 	}
 	clear(g.waiting)
-	g.lease(now)
 	g.closed = true
 	if g.timer != nil {
 		g.timer.Stop()

@@ -249,7 +249,7 @@ func TestMaxWaitBoundsTheWaitWithoutADeadline(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(start), err)
 			}
 		}
-		h := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 1})})
+		h := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 3, Burst: 1})}) // every 20 s
 		if _, err := h.ApproveWait(t.Context(), ask(1)); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package governor_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -26,6 +27,13 @@ func (m *memory) calls() int64 {
 		}
 	}
 	return 0
+}
+
+// count is how often was saved.
+func (m *memory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.saves
 }
 
 // TestWhenADayIsStored: each of the first calls as it is, and then a quarter of what
@@ -140,6 +148,116 @@ func TestTokensWithoutACapCostNoSave(t *testing.T) {
 	}
 }
 
+// TestWithoutACapNothingIsStoredBeforeTheEnd: there is nothing to hand out twice.
+func TestWithoutACapNothingIsStoredBeforeTheEnd(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60}), Store: store})
+	for range 3 {
+		if _, err := g.Approve(ask(10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.saves != 0 {
+		t.Errorf("%d saves", store.saves)
+	}
+	if err := g.Close(); err != nil || store.tokens() != 30 {
+		t.Errorf("%v, %d tokens are stored at the end", err, store.tokens())
+	}
+}
+
+// TestWhatIsStoredAheadGoesByThisProcess: what former ones used of the day makes it no
+// larger, and no smaller either.
+func TestWhatIsStoredAheadGoesByThisProcess(t *testing.T) {
+	day := time.Now().UTC().Format(time.DateOnly)
+	store := &memory{use: []quota.DayUse{{Scope: quota.Scope{Model: "m"}, Day: day, Zone: "UTC", Tokens: 4000, Calls: 4000}}}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400, MaxDailyTokens: 6400}), Store: store})
+	for range 9 {
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.calls() != 4011 || store.tokens() != 4011 {
+		t.Errorf("%d calls and %d tokens are stored, want 4,009 and 2 ahead", store.calls(), store.tokens())
+	}
+}
+
+// TestTheLargestLease is a 64th of the cap.
+func TestTheLargestLease(t *testing.T) {
+	store := &memory{}
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 6400}), Store: store})
+	for range 9 {
+		if _, err := g.Approve(ask(50)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.tokens() != 550 {
+		t.Errorf("%d tokens are stored, want 450 and 100 ahead", store.tokens())
+	}
+}
+
+// TestALeaseEndsWithItsUse: when all was given back, what comes next is stored again.
+func TestALeaseEndsWithItsUse(t *testing.T) {
+	store := &memory{}
+	c := oneModel(quota.Limits{MaxDailyCalls: 6400})
+	c.Models["n"] = quota.Model{Limits: quota.Limits{MaxDailyCalls: 6400}}
+	g := open(t, governor.Options{Config: c, Store: store})
+	var permits []quota.Permit
+	for range 12 {
+		d, err := g.Approve(ask(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		permits = append(permits, d.Permit)
+	}
+	for _, p := range permits {
+		if _, err := g.Cancel(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.Approve(quota.Request{Model: "n"}); err != nil || store.calls() != 0 {
+		t.Fatalf("%v, %d calls are stored", err, store.calls())
+	}
+	if _, err := g.Approve(ask(1)); err != nil || store.calls() < 1 {
+		t.Errorf("%v, %d calls are stored of 1", err, store.calls())
+	}
+}
+
+// TestWhoIsCoveredByALeaseWaitsUntilItIsStored: it is not there before.
+func TestWhoIsCoveredByALeaseWaitsUntilItIsStored(t *testing.T) {
+	store := &gated{begun: make(chan struct{}), open: make(chan struct{})}
+	store.once.Do(func() {}) // not yet
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: store})
+	for range 33 {
+		if _, err := g.Approve(ask(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store.once = sync.Once{}
+	saves := store.saves
+	var all sync.WaitGroup
+	for i := range 2 { // the 34th call takes a lease, and the 35th is within it
+		all.Go(func() {
+			if _, err := g.Approve(ask(1)); err != nil {
+				t.Error(err)
+			}
+			if i == 1 && store.count() == saves {
+				t.Error("it went before the lease was stored")
+			}
+		})
+		if i == 0 {
+			<-store.begun
+		}
+	}
+	for g.Statistics().Approved < 35 {
+		runtime.Gosched()
+	}
+	for range 1000 {
+		runtime.Gosched()
+	}
+	close(store.open)
+	all.Wait()
+}
+
 // slow is a store that takes a second.
 type slow struct{ memory }
 
@@ -151,6 +269,12 @@ func (s *slow) Save(use []quota.DayUse) error {
 // TestTheLatencyOfAnApprovalIsMeasured: with the time that the store took, from the first on.
 func TestTheLatencyOfAnApprovalIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		quick := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400})})
+		time.Sleep(time.Hour)
+		if _, err := quick.Approve(ask(1)); err != nil || quick.Statistics().MeanApprovalLatency != 0 {
+			t.Errorf("%v, %v without a store", err, quick.Statistics().MeanApprovalLatency)
+		}
 		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 6400}), Store: &slow{}})
 		if s := g.Statistics(); s.MeanApprovalLatency != 0 {
 			t.Errorf("before the first: %v", s.MeanApprovalLatency)
@@ -299,15 +423,27 @@ func TestWhoComesDuringASaveSharesTheNext(t *testing.T) {
 
 // TestANewCapIsCoveredHoweverItComes: by a patch or by another configuration.
 func TestANewCapIsCoveredHoweverItComes(t *testing.T) {
+	replace := func(g *governor.Governor, tokens int64) error {
+		return g.Replace(oneModel(quota.Limits{MaxDailyCalls: 640, MaxDailyTokens: tokens}))
+	}
+	patch := func(g *governor.Governor, tokens int64) error {
+		return g.UpdateConfig(fmt.Appendf(nil, `{"models":{"m":{"maxDailyTokens":%d}}}`, tokens))
+	}
+	for name, change := range map[string]func(*governor.Governor, int64) error{"replace": replace, "patch": patch} {
+		t.Run(name, func(t *testing.T) { newCap(t, change) })
+	}
+}
+
+func newCap(t *testing.T, change func(g *governor.Governor, tokens int64) error) {
 	store := &memory{}
 	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 640}), Store: store})
-	for i, limits := range []quota.Limits{{MaxDailyCalls: 640, MaxDailyTokens: 6400}, {MaxDailyCalls: 640, MaxDailyTokens: 64_000}} {
+	for i, tokens := range []int64{6400, 64_000} {
 		for range 10 {
 			if _, err := g.Approve(ask(10)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := g.Replace(oneModel(limits)); err != nil {
+		if err := change(g, tokens); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := g.Approve(ask(10)); err != nil {

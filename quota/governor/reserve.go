@@ -139,7 +139,6 @@ func (r *reservation) Confirm() error {
 	at := g.at(g.now())
 	d, generation := r.decision, r.generation
 	g.mu.Unlock()
-	g.tell()
 	_, err := g.handOut(r.asked, at, d, generation)
 	return err
 }

@@ -187,12 +187,60 @@ func TestAReservationThatNoWaitHelps(t *testing.T) {
 		t.Errorf("%v, %b", retryIn, blocked)
 	}
 	woken := w.Load()
-	r.Leave()
 	if err := g.UpdateConfig([]byte(`{"models":{"m":{"maxDailyCalls":5}}}`)); err != nil || w.Load() != woken {
 		t.Errorf("%v: woken %d times after the end", err, w.Load()-woken)
 	}
 	if _, _, err := r.Reserve(); !isClosed(err) {
 		t.Error(err)
+	}
+	r.Leave()
+}
+
+// Who has given a reservation back holds nothing, and who has it confirmed cannot give
+// it back any more.
+func TestAReservationEndsOnce(t *testing.T) {
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyCalls: 2})})
+	r := reserve(t, g, &waker{})
+	if _, _, err := r.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	r.Back()
+	r.Back()
+	if err := r.Confirm(); !isClosed(err) {
+		t.Errorf("confirmed after it was given back: %v", err)
+	}
+	if s := g.Snapshot().Statistics; s.Waiting != 1 || s.Open != 0 {
+		t.Errorf("%+v", s)
+	}
+	if _, _, err := r.Reserve(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Confirm(); err != nil {
+		t.Fatal(err)
+	}
+	r.Back()
+	if _, _, err := r.Reserve(); !isClosed(err) {
+		t.Errorf("reserved after the end: %v", err)
+	}
+	if s := g.Snapshot().Statistics; s.Waiting != 0 || s.Open != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// All queues that have a reservation are told of room.
+func TestEveryQueueIsWoken(t *testing.T) {
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
+	wakers := make([]waker, 3)
+	for i := range wakers {
+		defer reserve(t, g, &wakers[i]).Leave()
+	}
+	if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range wakers {
+		if wakers[i].Load() != 1 {
+			t.Errorf("queue %d was woken %d times", i, wakers[i].Load())
+		}
 	}
 }
 

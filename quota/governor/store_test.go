@@ -1,8 +1,10 @@
 package governor_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -225,7 +227,11 @@ func TestAProcessThatIsKilledForgetsNothing(t *testing.T) {
 func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memory{}
-		g := open(t, governor.Options{Config: oneModel(quota.Limits{MaxDailyTokens: 640, CallsPerMinute: 60, Burst: 1}), Store: store})
+		var out bytes.Buffer
+		g := open(t, governor.Options{
+			Config: oneModel(quota.Limits{MaxDailyTokens: 640, CallsPerMinute: 60, Burst: 1}), Store: store,
+			Log: slog.New(slog.NewTextHandler(&out, nil)),
+		})
 		full := errors.New("the disk is full")
 		store.fail(full)
 		for range 2 {
@@ -233,6 +239,9 @@ func TestAStoreThatFailsLetsNothingOut(t *testing.T) {
 			if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Internal || !errors.Is(err, full) || d.Approved {
 				t.Fatalf("%+v, %v", d, err)
 			}
+		}
+		if n := g.Statistics().SavesFailed; n < 2 || strings.Count(out.String(), `msg="[RG][HARD] daily use was not saved"`) != int(n) {
+			t.Errorf("%d saves failed, the log has\n%s", n, out.String())
 		}
 		if _, err := g.ApproveWait(t.Context(), ask(100)); !errors.Is(err, full) || !strings.Contains(err.Error(), "save the daily use") {
 			t.Error(err)

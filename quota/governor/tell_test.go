@@ -21,6 +21,7 @@ func TestWhoWaitsIsHeardOfAtOnce(t *testing.T) {
 		limits quota.Limits
 		do     func(t *testing.T, g *governor.Governor)
 		want   []string
+		atOnce int
 	}{
 		"refused at once": {quota.Limits{CallsPerMinute: 60, Burst: 1}, func(t *testing.T, g *governor.Governor) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
@@ -30,18 +31,40 @@ func TestWhoWaitsIsHeardOfAtOnce(t *testing.T) {
 			}
 			_, err := g.ApproveWait(ctx, ask(1))
 			denied(t, err, quota.CodeThrottled)
-		}, []string{"0s rate:throttle model m THROTTLED", "1s rate:resume model m"}},
+		}, []string{"0s rate:throttle model m THROTTLED", "1s rate:resume model m"}, 1},
 		"approved at once": {quota.Limits{SoftTokenBudget: 10, SoftTokenWindowMS: 1000}, func(t *testing.T, g *governor.Governor) {
 			if _, err := g.ApproveWait(t.Context(), ask(9)); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"0s rate:softPressure model m"}},
+		}, []string{"0s rate:softPressure model m"}, 1},
 		"a reservation that is refused": {quota.Limits{CallsPerMinute: 60, Burst: 1}, func(t *testing.T, g *governor.Governor) {
 			if _, err := g.Approve(ask(1)); err != nil {
 				t.Fatal(err)
 			}
 			denied(t, reserve(t, g, &waker{}).Refuse(time.Second), quota.CodeThrottled)
-		}, []string{"0s rate:throttle model m THROTTLED", "1s rate:resume model m"}},
+		}, []string{"0s rate:throttle model m THROTTLED", "1s rate:resume model m"}, 1},
+		"a reservation that brings pressure": {quota.Limits{SoftTokenBudget: 10, SoftTokenWindowMS: 1000}, func(t *testing.T, g *governor.Governor) {
+			r, err := g.Reserve(ask(9), &waker{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Reserve(); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"0s rate:softPressure model m"}, 1},
+		"a reservation that is given back": {quota.Limits{CallsPerMinute: 1, Burst: 1}, func(t *testing.T, g *governor.Governor) {
+			r, err := g.Reserve(ask(1), &waker{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Reserve(); err != nil {
+				t.Fatal(err)
+			}
+			_, err = g.Approve(ask(1))
+			denied(t, err, quota.CodeThrottled)
+			synctest.Wait()
+			r.Back()
+		}, []string{"0s rate:throttle model m THROTTLED", "0s rate:resume model m"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -49,12 +72,54 @@ func TestWhoWaitsIsHeardOfAtOnce(t *testing.T) {
 				g := open(t, governor.Options{Config: oneModel(c.limits), OnEvent: h.event})
 				c.do(t, g)
 				synctest.Wait()
-				h.want(t, c.want[0])
+				h.want(t, c.want[:c.atOnce]...)
 				time.Sleep(time.Minute)
 				h.want(t, c.want...)
 			})
 		})
 	}
+}
+
+// A refusal is said by the time that its caller has it.
+func TestAReservationThatFindsNoPlaceIsSaidAtOnce(t *testing.T) {
+	h := listen()
+	g := open(t, governor.Options{Config: oneModel(quota.Limits{}), OnEvent: h.event})
+	_, err := g.Reserve(quota.Request{Model: "unknown"}, &waker{})
+	denied(t, err, quota.CodeModelNotConfigured)
+	if len(h.events) != 1 || h.events[0].Type != quota.EventDenied {
+		t.Errorf("heard %+v", h.events)
+	}
+}
+
+// A burst that the provider refused is spread from then on, which the log says once.
+func TestARefusedBurstIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 60}), Log: slog.New(slog.NewTextHandler(&out, nil))})
+		for range 2 {
+			d, err := g.Approve(ask(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Overrun(d.Permit)
+			if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := strings.Count(out.String(), "[RG][ADAPT] the provider refused a burst"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, out.String())
+		}
+		approved := 0
+		for range 60 {
+			if _, err := g.Approve(ask(1)); err == nil {
+				approved++
+			}
+		}
+		if approved > 30 {
+			t.Errorf("%d calls at once after a burst was refused", approved)
+		}
+	})
 }
 
 // What another part of the program refused begins an episode here too, and ends it.
