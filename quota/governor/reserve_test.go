@@ -227,7 +227,7 @@ func TestAReservationEndsOnce(t *testing.T) {
 	}
 }
 
-// All queues that have a reservation are told of room.
+// All queues that have a reservation are woken when there is room.
 func TestEveryQueueIsWoken(t *testing.T) {
 	g := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})})
 	wakers := make([]waker, 3)
