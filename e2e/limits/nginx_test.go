@@ -1,10 +1,15 @@
 package limits_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -305,4 +310,75 @@ func run(t *testing.T, w harness.Workplace) collect.Summary {
 func lastLines(text string, n int) string {
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-1-n):], "")
+}
+
+// TestAScenarioIsFittedToWhatNginxDid has a client that knows nothing of limits ask at
+// one speed after another until it was refused often enough, and gives what nginx logged
+// to "headway sim fit". How fast the machine is does not matter: nginx says when each
+// request came.
+func TestAScenarioIsFittedToWhatNginxDid(t *testing.T) {
+	nginx := requireNginx(t)
+	for _, l := range []limit{
+		{"20r/s", 20, 10, true, http.StatusTooManyRequests},
+		{"600r/m", 10, 0, false, http.StatusServiceUnavailable},
+	} {
+		t.Run(l.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t, nginx, l, installed(t, pageSize))
+			s.start(t)
+			askUnevenly(t, "http://"+s.address+"/packages", l.allowed)
+			var trace strings.Builder
+			for _, r := range s.requests(t) {
+				fmt.Fprintf(&trace, `{"answered":%.3f,"took":%.3f,"status":%d}`+"\n", r.At, r.Took, r.Status)
+			}
+			dir := t.TempDir()
+			harness.Write(t, filepath.Join(dir, "trace.jsonl"), trace.String())
+			o := harness.Launch(t, dir, nil, harness.Program(), "sim", "fit", "trace.jsonl", "--json", "--out", "nginx.yaml").Wait(t)
+			var got struct {
+				Limits []struct {
+					Kind       string
+					Size       float64
+					RatePerMin float64 `json:"rate_per_min"`
+					Confidence float64
+				}
+			}
+			if err := json.Unmarshal(o.Stdout, &got); err != nil || o.Code != 0 {
+				t.Fatalf("headway sim fit ended with exit code %d: %v\n%s", o.Code, err, o.Stderr)
+			}
+			t.Logf("%s", o.Stdout)
+			if len(got.Limits) == 0 || got.Limits[0].Kind != "token_bucket" || math.Abs(got.Limits[0].RatePerMin/60/l.allowed-1) > 0.05 {
+				t.Errorf("it found %+v", got.Limits)
+			}
+			if o := harness.Launch(t, dir, nil, harness.Program(), "sim", "run", "./nginx.yaml").Wait(t); o.Code != 0 {
+				t.Errorf("the scenario cannot be run: exit code %d: %s", o.Code, o.Stderr)
+			}
+		})
+	}
+}
+
+// askUnevenly asks at half to twice and a half of a rate, another one every few seconds,
+// until 60 requests were refused and 200 were not.
+func askUnevenly(t *testing.T, address string, rate float64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 1))
+	timer := time.NewTimer(0)
+	gap := 0.0
+	for n, passed, refused := 0, 0, 0; passed < 200 || refused < 60; n++ {
+		<-timer.C
+		if n%40 == 0 {
+			gap = 1 / (rate * (0.5 + 2*rng.Float64()))
+		}
+		res, err := http.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode == http.StatusOK {
+			passed++
+		} else {
+			refused++
+		}
+		timer.Reset(time.Duration(gap * (0.5 + rng.Float64()) * float64(time.Second)))
+	}
 }

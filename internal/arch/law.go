@@ -217,6 +217,11 @@ var Headway = Law{
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
 		{
+			Covers:  []string{"internal/sim/fit"},
+			Imports: []string{"internal/sim/scenario", "internal/configfile"},
+			Why:     "it finds limits in a recorded trace: nothing is run, and who recorded it is not its business",
+		},
+		{
 			Covers:    []string{"internal/sim/..."},
 			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/span", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
 			Libraries: []string{"*"},
@@ -356,7 +361,7 @@ var Headway = Law{
 			Why:    "the check of the laws must not depend on what it checks",
 		},
 	},
-	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/pacing"}),
+	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/pacing", "internal/sim/fit"}),
 	Virtual: []string{"internal/sim/scenario", "internal/sim/provider", "internal/sim/replay"},
 	Allowed: []Exception{
 		{

@@ -30,9 +30,10 @@ A scenario is a YAML file, or one of those that come with headway (see
 		Example: `  headway sim list
   headway sim run github-primary
   headway sim compare bucket-20 fixed-600 --laws aimd
-  headway sim population --n 100`,
+  headway sim population --n 100
+  headway sim fit trace.jsonl > mine.yaml`,
 	}
-	return group(cmd, newSimRun(), newSimCompare(), newSimPopulation(), newSimList())
+	return group(cmd, newSimRun(), newSimCompare(), newSimPopulation(), newSimFit(), newSimList())
 }
 
 // group makes a command that does nothing itself of those below it.
@@ -58,9 +59,9 @@ func subcommand(cmd *cobra.Command, args []string) error {
 
 func newSimRun() *cobra.Command {
 	var (
-		law, plot string
-		seed      uint64
-		asJSON    bool
+		law, plot, trace string
+		seed             uint64
+		asJSON           bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run FILE|NAME",
@@ -77,7 +78,9 @@ time; aimd, which knows neither; hint, the server's recommendation as it is; and
 fixed:N, which keeps N batches of each user in flight.
 
 --plot draws the rate, the limit and the throttles over time; of a bulk load the
-parallelism, the rows a second and the throttles.`,
+parallelism, the rows a second and the throttles.
+
+--trace writes each attempt as a line of JSON, as "headway sim fit" reads them.`,
 		Example: `  headway sim run github-primary
   headway sim run ./mine.yaml --law envelope --seed 7
   headway sim run fixed-600 --plot fixed-600.svg
@@ -94,6 +97,9 @@ parallelism, the rows a second and the throttles.`,
 				return badFile("scenario that can be run", err)
 			}
 			if sim.Bulk(s) {
+				if cmd.Flags().Changed("trace") {
+					return usage(errBulkTrace)
+				}
 				if !cmd.Flags().Changed("law") {
 					law = sim.BulkParallel
 				}
@@ -102,9 +108,17 @@ parallelism, the rows a second and the throttles.`,
 			if err := knownLaws("--law", s, law); err != nil {
 				return err
 			}
-			r, err := sim.Run(s, sim.Options{Law: law, Seed: seed, Trace: plot != ""})
+			o := sim.Options{Law: law, Seed: seed, Trace: plot != ""}
+			writeTrace, err := traced(cmd, trace, &o)
+			if err != nil {
+				return err
+			}
+			r, err := sim.Run(s, o)
 			if err != nil {
 				return usage(err) // the law is known: it is the scenario that cannot be played
+			}
+			if err := writeTrace(); err != nil {
+				return err
 			}
 			return show(cmd, plot, asJSON, report{
 				svg:  func(w io.Writer) error { return sim.WriteSVG(w, r.Trace) },
@@ -118,6 +132,7 @@ parallelism, the rows a second and the throttles.`,
 	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&plot, "plot", "", "draw the run into this SVG `file`")
+	cmd.Flags().StringVar(&trace, "trace", "", "write the attempts into this `file` of JSON lines")
 	completeFlag(cmd, "law", cobra.FixedCompletions(allLaws(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
@@ -77,6 +78,12 @@ func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
 		{"plot into no directory", []string{"run", good, "--plot", filepath.Join(folder, "none", "x.svg")}, []string{"--plot", "none"}},
 		{"plot over a directory", []string{"run", good, "--plot", folder}, []string{"--plot", "regular file"}},
 		{"no such subcommand", []string{"rum"}, []string{`"rum"`, "did you mean run?"}},
+		{"a trace of a bulk load", []string{"run", "dataverse-bulk-1user", "--trace", filepath.Join(folder, "x")}, []string{"--trace", "bulk workload"}},
+		{"fit nothing", []string{"fit"}, []string{"a trace"}},
+		{"fit no trace", []string{"fit", bad}, []string{"not a trace of attempts:\n" + bad + ":1:1: is not an attempt as a JSON object"}},
+		{"fit what was never refused", []string{"fit", scenarioFile(t, "t.jsonl", `{"sent":1,"status":200}`)}, []string{"t.jsonl: nothing was refused, so nothing shows where a limit is"}},
+		{"fit with a status that is none", []string{"fit", bad, "--refused", "42"}, []string{"--refused: 42 must be an HTTP status"}},
+		{"fit to a name that is none", []string{"fit", bad, "--name", "A b"}, []string{`--name is "A b", must be lower-case letters`}},
 		{"list takes nothing", []string{"list", "x"}, []string{"sim list"}},
 	}
 	for _, tt := range tests {
@@ -359,5 +366,29 @@ func TestSimHelpHasExamples(t *testing.T) {
 		if code, out, _ := simulate(t, args...); code != exitOK || !strings.Contains(out, "Examples:\n  headway ") {
 			t.Errorf("%v: exit %d, %s", args, code, out)
 		}
+	}
+}
+
+func TestSimFitsAScenarioToATrace(t *testing.T) {
+	scenarios := scenarioFile(t, "truth.yaml", "name: truth\nhorizon: 5m\nowner: {ceiling: 20ms, initial: 200ms}\nprovider: {throttle: {retry_after: seconds}, limits: [{kind: token_bucket, rate: 5/s, burst: 5}]}\n")
+	folder := t.TempDir()
+	trace, fitted := filepath.Join(folder, "Trace.jsonl"), filepath.Join(folder, "fitted.yaml")
+	if code, _, complaints := simulate(t, "sim", "run", scenarios, "--trace", trace); code != 0 {
+		t.Fatalf("exit code %d: %s", code, complaints)
+	}
+	code, out, complaints := simulate(t, "sim", "fit", trace, "--json", "--out", fitted)
+	var r fit.Result
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatalf("exit code %d: %v %s", code, err, complaints)
+	}
+	if len(r.Limits) != 1 || r.Limits[0].Kind != scenario.TokenBucket || r.Limits[0].RatePerMin < 285 || r.Limits[0].RatePerMin > 315 {
+		t.Errorf("it found %s", out)
+	}
+	if code, _, complaints := simulate(t, "sim", "run", fitted); code != 0 {
+		t.Errorf("the scenario cannot be run: exit code %d: %s", code, complaints)
+	}
+	_, text, _ := simulate(t, "sim", "fit", trace)
+	if s, err := scenario.Parse("x.yaml", []byte(text)); err != nil || s.Name != "trace" || !strings.HasPrefix(text, "# ") {
+		t.Errorf("the output is no scenario: %v\n%s", err, text)
 	}
 }

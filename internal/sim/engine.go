@@ -7,6 +7,7 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/reason"
@@ -91,6 +92,8 @@ type engine struct {
 	vacant   []uint32
 	sent     int
 	most     int // attempts before it is an error
+
+	onAttempt func(fit.Attempt) // may be nil
 }
 
 // newEngine makes a run under a law.
@@ -298,7 +301,26 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	if v.Admitted {
 		e.ledger.Idle(e.idleUntil(now, m))
 	}
+	if e.onAttempt != nil {
+		e.onAttempt(recorded(a, v, later(a.sent, took)))
+	}
 	e.agenda.plan(event{at: later(a.sent, took), kind: settle, ref: place})
+}
+
+// recorded is an attempt as a client can record it: when it reached the provider is not
+// said.
+func recorded(a *attempt, v provider.Verdict, answered time.Duration) fit.Attempt {
+	r := fit.Attempt{Sent: a.sent, Answered: answered, Status: v.Status}
+	switch {
+	case v.Admitted:
+		r.Fate = fit.Admitted
+	case v.Throttled:
+		r.Fate = fit.Refused
+		if v.HasRetryAfter {
+			r.RetryAfter = v.RetryAfter
+		}
+	}
+	return r
 }
 
 // idleUntil is when any client has work that is yet to be admitted; m is asked

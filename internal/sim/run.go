@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
@@ -16,6 +17,9 @@ type Options struct {
 	Seed uint64
 	// Trace keeps what a plot needs, in [Result.Trace].
 	Trace bool
+	// OnAttempt is called with each attempt that reaches the provider, in the order in
+	// which they do; nil is not.
+	OnAttempt func(fit.Attempt)
 }
 
 // Player runs one scenario with one seed under any number of laws. It asks the oracle
@@ -66,6 +70,7 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	e.onAttempt = o.OnAttempt
 	if err := e.run(); err != nil {
 		return Result{}, err
 	}

@@ -13,6 +13,9 @@ import (
 // options are how a scenario file is read.
 var options = configfile.Options{What: "scenario", Want: "a name and perhaps workload and provider", MaxBytes: MaxSize}
 
+// maxName is the longest name of a scenario.
+const maxName = 64
+
 // Load reads a scenario file. Errors in its content are a [*configfile.Error].
 func Load(path string) (*Scenario, error) {
 	src, err := configfile.Load(path, options)
@@ -41,7 +44,7 @@ func parse(root *configfile.Node) *Scenario {
 	}
 	m.require("name")
 	s := &Scenario{
-		Name:        m.text("name", 64),
+		Name:        m.text("name", maxName),
 		Description: m.text("description", 4096),
 		Horizon:     m.duration("horizon", DefaultHorizon, time.Second, MaxHorizon),
 		Clients:     m.integer("clients", DefaultClients, 1, MaxClients),
@@ -49,7 +52,7 @@ func parse(root *configfile.Node) *Scenario {
 		Owner:       owner(m),
 		Workload:    workload(m),
 	}
-	if strings.Trim(s.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+	if s.Name != "" && !ValidName(s.Name) {
 		m.Want("name", "lower-case letters, digits, '-', '_' and '.'")
 	}
 	s.Provider = provider(m, s.Horizon, s.Workload.Kind)
@@ -60,6 +63,12 @@ func parse(root *configfile.Node) *Scenario {
 		}
 	}
 	return s
+}
+
+// ValidName says whether a scenario may be called that: lower-case letters, digits, '-',
+// '_' and '.', 1 to 64 of them.
+func ValidName(name string) bool {
+	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }
 
 func owner(root mapping) Owner {

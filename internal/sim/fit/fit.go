@@ -1,0 +1,412 @@
+// Package fit answers which limits a provider has, from what it let through and what
+// it refused: [Parse] reads a recorded trace, [Fit] finds the limits that explain it,
+// and [Result.Scenario] is a scenario with them.
+//
+// # How
+//
+// Each kind of limit is tried with many rates, or windows. A rule says what was in use
+// when each attempt arrived; the size is where the refused attempts are best told from
+// the others. What a rule leaves open is measured in nats: the entropy of what became
+// of the attempts, when all that is known is on which side of the limit they were. A
+// limit is taken when it leaves less open than its own numbers cost. Then another is
+// looked for in what is still open, of the account or of a pool.
+//
+// What cannot be seen is not found: a limit that nothing met, costs and execution time,
+// other users. A provider that blocks for longer after a refusal is fitted as well as a
+// limit can; [Result.WouldAdmit] says how much that left out.
+//
+// It is pure: no clock, no I/O. The same trace gives the same result.
+package fit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// ErrNoRefusal is what [Fit] gives for a trace that shows no limit.
+var ErrNoRefusal = errors.New("nothing was refused, so nothing shows where a limit is")
+
+// ErrAllRefused is what [Fit] gives for a trace in which nothing was let through.
+var ErrAllRefused = errors.New("everything was refused, so nothing shows what a limit lets through")
+
+// Bounds of what is looked for.
+const (
+	maxLimits = 4
+	maxPools  = 32
+)
+
+// Result is what was found.
+type Result struct {
+	// Attempts are all of the trace, the sum of the three below.
+	Attempts int `json:"attempts"`
+	Admitted int `json:"admitted"`
+	Refused  int `json:"refused"`
+	// Unclear met an outage, or no answer: they are left out.
+	Unclear int `json:"unclear"`
+	// SpanS is the time from the first to the last, in seconds.
+	SpanS float64 `json:"span_s"`
+	// Limits are those that were found, the one that explains most first.
+	Limits []Limit `json:"limits"`
+	// WouldRefuse is how many of Admitted these limits would have refused, WouldAdmit
+	// how many of Refused they would have let through.
+	WouldRefuse int `json:"would_refuse"`
+	WouldAdmit  int `json:"would_admit"`
+	// Others are the best limits of the other kinds, each instead of the first.
+	Others []Limit `json:"others"`
+
+	counted  bool // refused attempts use up the limits
+	attempts []Attempt
+}
+
+// Limit is one that was found.
+type Limit struct {
+	scenario.Limit `json:"-"`
+	// Kind is its kind, in the words of scenario files, and Text all of it.
+	Kind scenario.Kind `json:"kind"`
+	Text string        `json:"text"`
+	// Size is how many it allows in a window, at once, or of a bucket its burst.
+	Size float64 `json:"size"`
+	// WindowS is the length of its window in seconds; 0 without one.
+	WindowS float64 `json:"window_s,omitzero"`
+	// RatePerMin is what it sustains; 0 for one that has no rate.
+	RatePerMin float64 `json:"rate_per_min,omitzero"`
+	// Pool is whose it is; empty for the account.
+	Pool string `json:"pool,omitempty"`
+	// CountsRejected says that refused attempts use it up too.
+	CountsRejected bool `json:"counts_rejected,omitzero"`
+	// Confidence is from 0 to 1: how much better it explains the trace than the next
+	// kind does, how often the limit was met, and how much is explained at all.
+	Confidence float64 `json:"confidence"`
+	// WouldRefuse and WouldAdmit are those of Result, of this limit alone and of the
+	// attempts that it is about.
+	WouldRefuse int `json:"would_refuse"`
+	WouldAdmit  int `json:"would_admit"`
+}
+
+// Fit finds the limits that explain a trace.
+func Fit(attempts []Attempt) (*Result, error) {
+	r := &Result{Attempts: len(attempts), attempts: attempts, Limits: []Limit{}, Others: []Limit{}}
+	for i := range attempts {
+		switch attempts[i].Fate {
+		case Admitted:
+			r.Admitted++
+		case Refused:
+			r.Refused++
+		case Unclear:
+			r.Unclear++
+		}
+	}
+	switch {
+	case r.Refused == 0:
+		return nil, ErrNoRefusal
+	case r.Admitted == 0:
+		return nil, ErrAllRefused
+	}
+	m := new(mind)
+	m.points, m.jitter = pointsOf(attempts)
+	r.SpanS = math.Round((m.points[len(m.points)-1].at-m.points[0].at).Seconds()*1e3) / 1e3
+	m.look()
+	full := make([]bool, len(m.points))
+	for i := range m.held {
+		h := &m.held[i]
+		h.mark(m.points, full)
+		r.Limits = append(r.Limits, m.limit(h, h.found))
+		r.counted = r.counted || h.counted
+	}
+	r.WouldRefuse, r.WouldAdmit = mistakes(m.points, nil, full)
+	if len(m.held) > 0 {
+		for _, f := range m.held[0].others {
+			if !math.IsInf(f.above, 1) {
+				r.Others = append(r.Others, m.limit(&m.held[0], f))
+			}
+		}
+	}
+	return r, nil
+}
+
+// pointsOf is the attempts as the limiter saw them, in its order. Where nobody knows
+// when one arrived, a refused one did so half way; half of the time that those took is
+// the way there for the others.
+//
+// The jitter is by how much the way there of most refused ones differs from the median.
+func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
+	var half []time.Duration
+	for i := range attempts {
+		if a := &attempts[i]; a.Fate == Refused {
+			half = append(half, (a.Answered-a.Sent)/2)
+		}
+	}
+	way := middle(half)
+	jitter = leastJitter
+	if n := len(half); n > 0 {
+		jitter = max(jitter, half[n*9/10]-way, way-half[n/10])
+	}
+	points = make([]point, 0, len(attempts))
+	for i := range attempts {
+		a := &attempts[i]
+		if a.Fate == Unclear {
+			continue
+		}
+		p := point{pool: a.Pool, refused: a.Fate == Refused}
+		to := (a.Answered - a.Sent) / 2
+		if !p.refused {
+			to = min(to, way)
+		}
+		p.at = a.Sent + to
+		if a.Arrived > 0 {
+			p.at = a.Arrived
+		}
+		p.end = max(p.at, a.Answered-to)
+		points = append(points, p)
+	}
+	slices.SortStableFunc(points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
+	return points, jitter
+}
+
+// leastJitter is the jitter that clocks and limiters have that count whole milliseconds.
+const leastJitter = 2 * time.Millisecond
+
+// middle is the median; 0 of nothing.
+func middle(of []time.Duration) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	slices.Sort(of)
+	return of[len(of)/2]
+}
+
+// mind is what is made of a trace so far.
+type mind struct {
+	points []point
+	jitter time.Duration
+	held   []held
+}
+
+// held is a limit that is held for one of the provider's.
+type held struct {
+	found
+	pool   string
+	mine   []bool
+	others []found // of the other kinds, the best first
+}
+
+// look takes one limit after another, as long as each explains enough.
+func (m *mind) look() {
+	before := m.open()
+	least := max(6, 0.05*before)
+	for len(m.held) < maxLimits {
+		next, ok := m.next()
+		if !ok || before-next.cost < least {
+			break
+		}
+		m.held = append(m.held, next)
+		before = next.open
+		// What was found before was to explain all; now it is to explain the rest.
+		for i := 0; i < len(m.held)-1; i++ {
+			if again, ok := m.without(i).within(m.held[i].pool); ok && again.open < before {
+				m.held[i], before = again, again.open
+			}
+		}
+	}
+}
+
+// open is what no limit yet explains.
+func (m *mind) open() float64 {
+	s := scope{points: m.points, full: m.marked()}
+	return s.none()
+}
+
+func (m *mind) marked() []bool {
+	full := make([]bool, len(m.points))
+	for i := range m.held {
+		m.held[i].mark(m.points, full)
+	}
+	return full
+}
+
+// without is the mind that lacks one limit.
+func (m *mind) without(i int) *mind {
+	return &mind{points: m.points, jitter: m.jitter, held: slices.Delete(slices.Clone(m.held), i, i+1)}
+}
+
+// next is the limit that explains most of what is open: of the account, or of a pool.
+func (m *mind) next() (best held, ok bool) {
+	for _, pool := range m.pools() {
+		if h, found := m.within(pool); found && (!ok || h.cost < best.cost) {
+			best, ok = h, true
+		}
+	}
+	return best, ok
+}
+
+// pools are the account, and where there are several the pools in which something was
+// refused.
+func (m *mind) pools() []string {
+	refused, all := map[string]bool{}, map[string]bool{}
+	for i := range m.points {
+		p := &m.points[i]
+		all[p.pool] = true
+		if p.refused && p.pool != "" {
+			refused[p.pool] = true
+		}
+	}
+	names := []string{""}
+	if len(all) < 2 {
+		return names
+	}
+	for name := range refused {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names[:min(len(names), maxPools+1)]
+}
+
+// within is the best limit of a pool; empty is the account.
+func (m *mind) within(pool string) (h held, ok bool) {
+	h = held{pool: pool, mine: make([]bool, len(m.points))}
+	s := &scope{points: m.points, mine: h.mine, full: m.marked(), jitter: m.jitter}
+	for i := range m.points {
+		if pool == "" || m.points[i].pool == pool {
+			h.mine[i] = true
+			s.only = append(s.only, m.points[i])
+		}
+	}
+	all := s.kinds()
+	h.found = all[0]
+	for _, f := range all[1:] {
+		if f.kind != h.kind && !slices.ContainsFunc(h.others, func(o found) bool { return o.kind == f.kind }) {
+			h.others = append(h.others, f)
+		}
+	}
+	return h, !math.IsInf(h.above, 1)
+}
+
+// mark marks what the limit would have refused.
+func (h *held) mark(points []point, full []bool) {
+	var only []point
+	for i := range points {
+		if h.mine[i] {
+			only = append(only, points[i])
+		}
+	}
+	used, k := h.usage(only, nil), 0
+	for i := range points {
+		if h.mine[i] {
+			full[i] = full[i] || used[k] > h.above
+			k++
+		}
+	}
+}
+
+// mistakes counts the attempts that were let through though they are marked, and those
+// that were refused though they are not.
+func mistakes(points []point, mine, full []bool) (wouldRefuse, wouldAdmit int) {
+	for i := range points {
+		switch {
+		case mine != nil && !mine[i]:
+		case full[i] && !points[i].refused:
+			wouldRefuse++
+		case !full[i] && points[i].refused:
+			wouldAdmit++
+		}
+	}
+	return wouldRefuse, wouldAdmit
+}
+
+// limit is a rule of a pool as a limit.
+func (m *mind) limit(h *held, f found) Limit {
+	one := held{found: f, mine: h.mine}
+	full := make([]bool, len(m.points))
+	one.mark(m.points, full)
+	l := Limit{Limit: f.limit(), Kind: f.kind, Pool: h.pool, CountsRejected: f.counted, WindowS: f.window.Seconds()}
+	l.WouldRefuse, l.WouldAdmit = mistakes(m.points, h.mine, full)
+	l.Text, l.Size = l.String(), float64(max(l.Count, l.Burst))
+	if perSecond, ok := l.PerSecond(); ok {
+		l.RatePerMin = math.Round(perSecond*60*1e6) / 1e6
+	}
+	l.Confidence = m.confidence(h, f)
+	return l
+}
+
+// confidence is the share of what is explained, times how likely the kind is among all,
+// times how surely it was met: half for once, more for each time. Refusals that follow
+// each other say much the same thing.
+func (m *mind) confidence(h *held, f found) float64 {
+	all, blocks, refused := tally{}, 0, 0
+	before := false
+	for i := range m.points {
+		p := &m.points[i]
+		all.add(p.refused)
+		if !h.mine[i] {
+			continue
+		}
+		if p.refused {
+			refused++
+			if !before {
+				blocks++
+			}
+		}
+		before = p.refused
+	}
+	each := math.Sqrt(max(1, float64(refused)/float64(max(1, blocks))))
+	sum := 0.0
+	for _, o := range append(slices.Clone(h.others), h.found) {
+		sum += math.Exp((f.cost - o.cost) / each)
+	}
+	explained := 1 - m.open()/all.surprise()
+	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))) / 1e3
+}
+
+// limit is the rule with the size that the cut says.
+func (f *found) limit() scenario.Limit {
+	l := scenario.Limit{Kind: f.kind, Align: f.align, Window: f.window}
+	if f.kind == scenario.TokenBucket {
+		l.Rate = rateOf(f.rate)
+		l.Burst = int(f.burst)
+		return l
+	}
+	l.Count = max(1, between(math.Floor(f.low)+1, f.high))
+	return l
+}
+
+// between is the roundest whole number of a range, or the one next to it.
+func between(low, high float64) int {
+	low, high = math.Ceil(low), math.Floor(high)
+	if low >= high {
+		return int(math.Round((low + high) / 2))
+	}
+	x, _ := shortest(low, high)
+	return int(math.Round(x))
+}
+
+// rateOf is a rate as a file has it: in the unit in which it is shortest.
+func rateOf(perSecond float64) scenario.Rate {
+	best, digits := "", math.MaxInt
+	for _, u := range []struct {
+		name string
+		per  float64
+	}{{"s", 1}, {"min", 60}, {"h", 3600}} {
+		x, n := shortest(perSecond*u.per*(1-1e-5), perSecond*u.per*(1+1e-5))
+		if n < digits {
+			best, digits = fmt.Sprintf("%.6f", x), n
+			for best[len(best)-1] == '0' {
+				best = best[:len(best)-1]
+			}
+			if best[len(best)-1] == '.' {
+				best = best[:len(best)-1]
+			}
+			best += "/" + u.name
+		}
+	}
+	r, err := scenario.ParseRate(best)
+	if err != nil {
+		return scenario.Rate{Count: perSecond, Per: time.Second}
+	}
+	return r
+}

@@ -1,0 +1,331 @@
+package fit
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/internal/sim/scenario"
+)
+
+// found is a rule with its size, and how well it explains a trace.
+type found struct {
+	rule
+	cut
+	cost float64 // what it leaves open, and what its own numbers cost
+}
+
+// The numbers of a search, in nats where nothing else is said.
+const (
+	rateStep, windowStep, countedStep = 0.06, 0.04, 0.08 // from one that is tried to the next, as a part of it
+	burstStep                         = 1.3
+
+	leastWindow = 20 * time.Millisecond
+	fastest     = 100   // a bucket's rate, as a multiple of the mean rate that was let through
+	refined     = 6     // how many of those that are tried are looked at more closely
+	odd         = 2     // what a window costs that nobody would configure
+	countsCost  = 2     // what it costs that refused attempts are counted
+	sameAgain   = 0.5   // less than that is no difference
+	rounded     = 0.005 // what of all that is explained a round number may cost
+)
+
+// scope is the points that a limit is about, and what other limits explain already.
+type scope struct {
+	points []point // all
+	mine   []bool  // of those, which the limit counts
+	only   []point // those
+	full   []bool  // of all, which another limit would have refused
+	used   []float64
+	jitter time.Duration // by which instants may be off
+}
+
+func (s *scope) try(r rule) found {
+	s.used = r.usage(s.only, s.used[:0])
+	f := found{rule: r}
+	if r.kind == scenario.TokenBucket {
+		// Its size is given, but for what instants are off by.
+		off := min(0.5, max(1e-6, r.rate*s.jitter.Seconds()))
+		if f.cut = cutAt(s.points, s.mine, s.full, s.used, r.burst-1, r.burst-1+off, r.burst-1-off); math.IsInf(f.open, 1) {
+			f.above, f.open = math.Inf(1), s.none()
+		}
+	} else {
+		f.cut = bestCut(s.points, s.mine, s.full, s.used)
+	}
+	numbers := 2.0
+	if r.kind == scenario.Concurrency {
+		numbers = 1
+	}
+	f.cost = f.open + numbers/2*math.Log(float64(len(s.points)))
+	if r.kind == scenario.TokenBucket {
+		f.cost += math.Log(r.burst)
+	}
+	if r.window > 0 && !usual(r.window) {
+		f.cost += odd
+	}
+	if r.counted {
+		f.cost += countsCost
+	}
+	return f
+}
+
+// kinds is the best rule of each kind, the best first.
+func (s *scope) kinds() []found {
+	span := s.only[len(s.only)-1].at - s.only[0].at
+	all := []found{s.try(rule{kind: scenario.Concurrency})}
+	admitted := 0
+	for i := range s.only {
+		if !s.only[i].refused {
+			admitted++
+		}
+	}
+	if mean := float64(admitted) / span.Seconds(); mean > 0 && span > 0 {
+		var rates []rule
+		for burst := 1.0; burst < float64(admitted); burst = math.Ceil(burst * burstStep) {
+			for r := mean / 2; r < mean*fastest; r *= 1 + rateStep {
+				rates = append(rates, rule{kind: scenario.TokenBucket, rate: r, burst: burst})
+			}
+		}
+		if len(rates) > 0 {
+			all = append(all, s.best(rates))
+		}
+	}
+	for _, align := range []scenario.Align{"", scenario.AlignFirst, scenario.AlignEpoch} {
+		kind := scenario.FixedWindow
+		if align == "" {
+			kind = scenario.SlidingWindow
+		}
+		var tried []rule
+		for _, counted := range []bool{false, true} {
+			step := windowStep
+			if counted {
+				step = countedStep
+			}
+			for w := leastWindow; align != scenario.AlignEpoch && w < span; w += time.Duration(step * float64(w)) {
+				tried = append(tried, rule{kind: kind, align: align, window: w, counted: counted})
+			}
+			for _, w := range windows() {
+				if w < span {
+					tried = append(tried, rule{kind: kind, align: align, window: w, counted: counted})
+				}
+			}
+		}
+		if len(tried) > 0 {
+			all = append(all, s.best(tried))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.cost, b.cost) })
+	return all
+}
+
+// best is the best of some rules of one kind, or of those near them.
+func (s *scope) best(tried []rule) found {
+	all := make([]found, len(tried))
+	for i, r := range tried {
+		all[i] = s.try(r)
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(a.cost, b.cost) })
+	best := all[0]
+	for _, f := range all[:min(refined, len(all))] {
+		if f = s.refine(f); f.cost < best.cost {
+			best = f
+		}
+	}
+	if best.kind == scenario.TokenBucket {
+		best = s.configured(best)
+	}
+	return s.usual(best)
+}
+
+// configured is a bucket with a rate that a person would configure, where one near its
+// own explains more. A client that keeps just within a limit for hours leaves a trace
+// that only the exact rate explains, and those beside it no better than any other.
+func (s *scope) configured(f found) found {
+	best := f
+	for _, rate := range roundRates(f.rate) {
+		r := f.rule
+		r.rate = rate
+		if n := s.try(r); n.open < best.open {
+			best = n
+		}
+	}
+	if best.rate != f.rate {
+		best = s.refine(best)
+	}
+	return best
+}
+
+// refine moves a rule as long as it explains more.
+func (s *scope) refine(f found) found {
+	if f.align == scenario.AlignEpoch {
+		return f // its phase is that of the clock: near it is nothing alike
+	}
+	for _, step := range []float64{0.012, 0.006, 0.003, 0.0015, 0.0007, 0.0003} {
+		for _, by := range []float64{1 + step, 1 - step} {
+			for {
+				next := s.try(f.times(by))
+				if next.open >= f.open {
+					break
+				}
+				f = next
+			}
+		}
+		if f.burst > 0 {
+			f = s.refineBurst(f)
+		}
+	}
+	return f
+}
+
+// refineBurst does the same with a bucket's burst.
+func (s *scope) refineBurst(f found) found {
+	for step := math.Ceil(f.burst * (burstStep - 1)); step >= 1; step = math.Floor(step / 2) {
+		for _, by := range []float64{step, -step} {
+			for f.burst+by >= 1 {
+				r := f.rule
+				r.burst += by
+				next := s.try(r)
+				if next.cost >= f.cost {
+					break
+				}
+				f = next
+			}
+		}
+	}
+	return f
+}
+
+// none is what is open without the rule.
+func (s *scope) none() float64 {
+	var full, room tally
+	for i := range s.points {
+		if s.full[i] {
+			full.add(s.points[i].refused)
+		} else {
+			room.add(s.points[i].refused)
+		}
+	}
+	return full.surprise() + room.surprise()
+}
+
+// times is the rule with another rate or window.
+func (r rule) times(by float64) rule {
+	r.rate *= by
+	r.window = time.Duration(float64(r.window) * by)
+	return r
+}
+
+// usual gives a rule the number that a person would have written, where the trace bears
+// that as well, and else the middle of what it bears.
+func (s *scope) usual(f found) found {
+	if f.align == scenario.AlignEpoch {
+		return f
+	}
+	low, high := 1.0, 1.0
+	for _, side := range []struct {
+		end  *float64
+		sign float64
+	}{{&low, -1}, {&high, 1}} {
+		for _, by := range []float64{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03} {
+			if s.try(f.times(1+side.sign*by)).open > f.open+sameAgain {
+				break
+			}
+			*side.end = 1 + side.sign*by
+		}
+	}
+	// The steps are coarse: what is just beyond them may do as well.
+	const beyond = 0.004
+	near := f.times((low + high) / 2)
+	if f.rate > 0 {
+		near.rate = roundRate(f.rate*(low-beyond), f.rate*(high+beyond))
+	} else {
+		near.window = roundWindow(f.times(low-beyond).window, f.times(high+beyond).window)
+	}
+	if n := s.try(near); n.open <= f.open+max(2*sameAgain, rounded*(s.none()-f.open)) {
+		return n
+	}
+	if n := s.try(f.times((low + high) / 2)); n.open <= f.open+sameAgain {
+		return n
+	}
+	return f
+}
+
+// windows are those that a person would configure.
+func windows() []time.Duration {
+	var all []time.Duration
+	for _, unit := range []time.Duration{time.Second, time.Minute} {
+		for n := range time.Duration(59) {
+			all = append(all, (n+1)*unit)
+		}
+	}
+	for n := range time.Duration(24) {
+		all = append(all, (n+1)*time.Hour)
+	}
+	return all
+}
+
+// usual says whether a person would configure the window.
+func usual(w time.Duration) bool {
+	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second} {
+		if w%unit == 0 {
+			n := w / unit
+			return n <= 6 || n%5 == 0 || n == 8 || n == 12 || n == 24
+		}
+	}
+	return false
+}
+
+// roundWindow is the roundest window of a range.
+func roundWindow(low, high time.Duration) time.Duration {
+	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
+		if w := high / unit * unit; w >= low && w > 0 {
+			mid := ((low+high)/2 + unit/2) / unit * unit
+			if mid >= low && mid <= high {
+				return mid
+			}
+			return w
+		}
+	}
+	return (low + high) / 2
+}
+
+// roundRates are the rates of two digits, a second, a minute or an hour, that are within
+// a tenth of one.
+func roundRates(around float64) []float64 {
+	var all []float64
+	for _, per := range []float64{1, 60, 3600} {
+		x := around * per
+		unit := math.Pow(10, math.Floor(math.Log10(x))-1)
+		for n := math.Ceil(0.9 * x / unit); n <= 1.1*x/unit; n++ {
+			all = append(all, n*unit/per)
+		}
+	}
+	return all
+}
+
+// roundRate is the rate of a range that is written with the fewest digits, a second, a
+// minute or an hour.
+func roundRate(low, high float64) float64 {
+	best, digits := (low+high)/2, math.MaxInt
+	for _, per := range []float64{1, 60, 3600} {
+		if x, n := shortest(low*per, high*per); n < digits {
+			best, digits = x/per, n
+		}
+	}
+	return best
+}
+
+// shortest is the number of a range that has the fewest digits, and how many those are.
+func shortest(low, high float64) (x float64, digits int) {
+	mid := (low + high) / 2
+	for unit := math.Pow(10, math.Floor(math.Log10(high))); digits < 12; unit /= 10 {
+		digits++
+		if x = math.Round(mid/unit) * unit; x >= low && x <= high {
+			return x, digits
+		}
+		if x = math.Floor(high/unit) * unit; x >= low && x > 0 {
+			return x, digits
+		}
+	}
+	return mid, digits
+}
