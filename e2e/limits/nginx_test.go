@@ -333,7 +333,7 @@ func TestAScenarioIsFittedToWhatNginxDid(t *testing.T) {
 			}
 			dir := t.TempDir()
 			harness.Write(t, filepath.Join(dir, "trace.jsonl"), trace.String())
-			o := harness.Launch(t, dir, nil, harness.Program(), "sim", "fit", "trace.jsonl", "--json", "--out", "nginx.yaml").Wait(t)
+			o := harness.Launch(t, dir, nil, "sim", "fit", "trace.jsonl", "--json", "--out", "nginx.yaml").Wait(t)
 			var got struct {
 				Limits []struct {
 					Kind       string
@@ -342,14 +342,14 @@ func TestAScenarioIsFittedToWhatNginxDid(t *testing.T) {
 					Confidence float64
 				}
 			}
-			if err := json.Unmarshal(o.Stdout, &got); err != nil || o.Code != 0 {
+			if err := json.Unmarshal([]byte(o.Stdout), &got); err != nil || o.Code != 0 {
 				t.Fatalf("headway sim fit ended with exit code %d: %v\n%s", o.Code, err, o.Stderr)
 			}
 			t.Logf("%s", o.Stdout)
 			if len(got.Limits) == 0 || got.Limits[0].Kind != "token_bucket" || math.Abs(got.Limits[0].RatePerMin/60/l.allowed-1) > 0.05 {
 				t.Errorf("it found %+v", got.Limits)
 			}
-			if o := harness.Launch(t, dir, nil, harness.Program(), "sim", "run", "./nginx.yaml").Wait(t); o.Code != 0 {
+			if o := harness.Launch(t, dir, nil, "sim", "run", "./nginx.yaml").Wait(t); o.Code != 0 {
 				t.Errorf("the scenario cannot be run: exit code %d: %s", o.Code, o.Stderr)
 			}
 		})
