@@ -82,8 +82,8 @@ func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
 		{"fit nothing", []string{"fit"}, []string{"a trace"}},
 		{"fit no trace", []string{"fit", bad}, []string{"not a trace of attempts:\n" + bad + ":1:1: is not an attempt as a JSON object"}},
 		{"fit what was never refused", []string{"fit", scenarioFile(t, "t.jsonl", `{"sent":1,"status":200}`)}, []string{"t.jsonl: nothing was refused, so nothing shows where a limit is"}},
-		{"fit with a status that is none", []string{"fit", bad, "--refused", "42"}, []string{"--refused: 42 must be an HTTP status"}},
-		{"fit to a name that is none", []string{"fit", bad, "--name", "A b"}, []string{`--name is "A b", must be lower-case letters`}},
+		{"fit with an invalid status", []string{"fit", bad, "--refused", "42"}, []string{"--refused: 42 must be an HTTP status"}},
+		{"fit to an invalid name", []string{"fit", bad, "--name", "A b"}, []string{`--name is "A b", must be lower-case letters`}},
 		{"list takes nothing", []string{"list", "x"}, []string{"sim list"}},
 	}
 	for _, tt := range tests {

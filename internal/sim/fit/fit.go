@@ -5,7 +5,7 @@
 // # How
 //
 // Each kind of limit is tried with many rates, or windows. A rule says what was in use
-// when each attempt arrived; the size is where the refused attempts are best told from
+// when each attempt arrived; the size is where the refused attempts are best kept from
 // the others. What a rule leaves open is measured in nats: the entropy of what became
 // of the attempts, when all that is known is on which side of the limit they were. A
 // limit is taken when it leaves less open than its own numbers cost. Then another is
@@ -143,7 +143,7 @@ func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
 		}
 	}
 	way := middle(half)
-	jitter = leastJitter
+	jitter = minJitter
 	if n := len(half); n > 0 {
 		jitter = max(jitter, half[n*9/10]-way, way-half[n/10])
 	}
@@ -169,8 +169,8 @@ func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
 	return points, jitter
 }
 
-// leastJitter is the jitter that clocks and limiters have that count whole milliseconds.
-const leastJitter = 2 * time.Millisecond
+// minJitter is the jitter that clocks and limiters have that count whole milliseconds.
+const minJitter = 2 * time.Millisecond
 
 // middle is the median; 0 of nothing.
 func middle(of []time.Duration) time.Duration {

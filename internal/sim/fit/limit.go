@@ -135,7 +135,7 @@ type cut struct {
 	open             float64 // the surprise that is left
 }
 
-// bins is how finely sizes are told apart.
+// bins is how finely sizes differ.
 const bins = 4096
 
 // bestCut is the size that leaves least open. Points of which mine is false are not the

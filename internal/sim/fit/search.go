@@ -21,13 +21,13 @@ const (
 	rateStep, windowStep, countedStep = 0.06, 0.04, 0.08 // from one that is tried to the next, as a part of it
 	burstStep                         = 1.3
 
-	leastWindow = 20 * time.Millisecond
-	fastest     = 100   // a bucket's rate, as a multiple of the mean rate that was let through
-	refined     = 6     // how many of those that are tried are looked at more closely
-	odd         = 2     // what a window costs that nobody would configure
-	countsCost  = 2     // what it costs that refused attempts are counted
-	sameAgain   = 0.5   // less than that is no difference
-	rounded     = 0.005 // what of all that is explained a round number may cost
+	minWindow  = 20 * time.Millisecond
+	fastest    = 100   // a bucket's rate, as a multiple of the mean rate that was let through
+	refined    = 6     // how many of those that are tried are looked at more closely
+	odd        = 2     // what a window costs that nobody would configure
+	countsCost = 2     // what it costs that refused attempts are counted
+	sameAgain  = 0.5   // less than that is no difference
+	rounded    = 0.005 // what of all that is explained a round number may cost
 )
 
 // scope is the points that a limit is about, and what other limits explain already.
@@ -101,7 +101,7 @@ func (s *scope) kinds() []found {
 			if counted {
 				step = countedStep
 			}
-			for w := leastWindow; align != scenario.AlignEpoch && w < span; w += time.Duration(step * float64(w)) {
+			for w := minWindow; align != scenario.AlignEpoch && w < span; w += time.Duration(step * float64(w)) {
 				tried = append(tried, rule{kind: kind, align: align, window: w, counted: counted})
 			}
 			for _, w := range windows() {
