@@ -286,7 +286,11 @@ func (t *advertised) graze(v view, f refusal) {
 		return
 	}
 	t.slack = min(max(2*t.slack, v.guard/4), v.guard)
-	t.margin = min(maxGrazed, t.margin+grazed)
+	if v.punished {
+		t.margin = min(maxPunished, max(2*t.margin, grazed))
+		return
+	}
+	t.margin = max(t.margin, min(maxGrazed, t.margin+grazed))
 }
 
 func (t *advertised) sent(now time.Duration, c float64) {

@@ -13,6 +13,8 @@ type block struct {
 	release     time.Duration // when the admitted canary was sent
 	resume      time.Duration // when the next canary goes
 	wait        time.Duration // the last wait
+	first       time.Duration // the first wait
+	least       time.Duration // the first one, if only the round trip counts
 	canaryAt    time.Duration
 	refusals    int
 	blamed      int           // the limit, -1 for none
@@ -35,7 +37,7 @@ func (b *block) long() bool {
 	if b.paced && b.refusals > 1 {
 		took = b.lastRefused - b.noticed // the canary may have been refused by chance
 	}
-	return took > longBlock && took.Seconds() > longIntervals/b.pace
+	return took > longBlock+b.least && took.Seconds() > longIntervals/b.pace
 }
 
 // freedFrom is when there may have been room again at the earliest.
@@ -124,23 +126,28 @@ func (b *block) apart(now time.Duration) time.Duration {
 // penalty is that blocks last longer than any limit explains.
 type penalty struct {
 	length time.Duration // 0 means none
+	low    time.Duration // what was not enough
 	blocks int
 	short  int // blocks in a row that were shorter
 }
 
 func (p *penalty) on() bool { return p.length > 0 }
 
-// wait is how long the first canary of a block waits.
+// wait is how long the first canary of a block waits. While little is known it tries
+// what lies between what was not enough and what was.
 func (p *penalty) wait() time.Duration {
+	if p.low > 0 && p.length > penaltyApart*p.low {
+		return time.Duration(math.Sqrt(float64(p.low) * float64(p.length)))
+	}
 	return time.Duration(float64(p.length) * penaltySlack)
 }
 
 // ended takes the length of a block in. Two short ones end the penalty.
-func (p *penalty) ended(took time.Duration, refusals int) {
+func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	if !p.on() {
 		return
 	}
-	if took < p.length/2 {
+	if took < min(p.length/2, p.wait()) {
 		if p.short++; p.short >= 2 {
 			*p = penalty{}
 		}
@@ -148,18 +155,24 @@ func (p *penalty) ended(took time.Duration, refusals int) {
 	}
 	p.short = 0
 	p.blocks++
-	if refusals > 1 || took < p.length {
+	switch {
+	case refusals > 1 && first < p.length:
+		p.low = first
+	case refusals > 1:
+		p.length = max(p.length, min(silence, time.Duration(canaryHurry*float64(p.length))))
+	case took < p.length:
 		p.length = took
 	}
 }
 
-// explained takes in the length of a block whose reason is known: what goes beyond
-// what that foretold is a penalty.
-func (p *penalty) explained(took, expected time.Duration, punished bool) {
-	if !punished || took < expected+expected/2+longBlock {
-		p.ended(took, 1)
-	} else if p.blocks++; p.length == 0 || took < p.length {
-		p.length = took
+// explained takes in a block whose reason is known: what goes beyond what that foretold
+// is a penalty.
+func (p *penalty) explained(b *block) {
+	took, silence := b.release-b.noticed, b.release-b.lastRefused
+	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
+		p.ended(took, took, 0, 1)
+	} else if p.blocks++; p.length == 0 || silence < p.length {
+		p.length = silence
 	}
 }
 

@@ -11,6 +11,8 @@ type flight struct {
 	climb     float64
 	testAfter float64
 	untested  float64
+	early     int   // refusals in a row that each came soon after the last
+	was       *rate // what was held in its place before
 }
 
 func (l *flight) free(v view, _ float64) time.Duration {
@@ -26,7 +28,8 @@ func (*flight) takeBack()          {}
 func (l *flight) answered(v view) {
 	l.untested++
 	if l.untested > l.testAfter && v.calm {
-		l.climb += max(1, l.size/20)
+		l.size += l.climb // what was tested is sure
+		l.climb = max(1, l.size/20)
 		l.untested = l.testAfter / 2
 	}
 }
@@ -35,14 +38,24 @@ func (l *flight) fullness(_ view, f refusal) float64 {
 	if f.others < 0 {
 		return 0
 	}
+	if l.climb > 0 {
+		return (f.others + 1) / l.size // it is what was tested
+	}
 	return (f.others + 0.5) / l.size
 }
 
-func (l *flight) blame(_ view, f refusal) {
-	if l.climb > 0 {
+func (l *flight) blame(v view, f refusal) {
+	switch soon := l.untested < soonRefused*l.size; {
+	case l.climb > 0:
 		l.testAfter = min(maxTest, 2*l.testAfter)
+	case soon:
+		l.early++
+		l.size = min(l.size, f.others) - math.Floor(l.size*soonCut)
+	default:
+		l.early = 0
+		l.size = min(l.size, f.others)
 	}
-	l.size = max(1, min(l.size+l.climb, f.others))
+	l.size = max(1, l.size)
 	l.climb, l.untested = 0, 0
 }
 
@@ -54,6 +67,7 @@ type crowd struct {
 	seen     [maxFlights]float32
 	total    float32
 	evidence float64
+	wrong    float64 // how often a limit on that number was held and given up
 }
 
 func (c *crowd) sent(others int) {

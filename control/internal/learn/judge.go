@@ -16,11 +16,14 @@ func (l *Law) ended(v view) {
 		l.blips++
 	}
 	if b.long() {
-		l.silence = b.release - b.lastRefused
+		l.dear += (took - l.dear) / 2
+		if b.refusals > 1 || l.silence == 0 {
+			l.silence = b.release - b.lastRefused
+		}
 	}
 	if b.outage || b.explained {
 		if !b.outage {
-			l.penalty.explained(took, b.expected, b.punished)
+			l.penalty.explained(b)
 		}
 		if r != nil {
 			r.void(v.now)
@@ -52,15 +55,18 @@ func (l *Law) ended(v view) {
 			l.penalize(v, took, wasWindow*held.size[attempts]/held.high.Seconds())
 		}
 	case *flight:
+		if held.early >= maxSoon {
+			l.uncrowded(v, held)
+		}
 	default: // a rate, or none
 		switch {
 		case l.isCrowd(b):
 			l.crowded(b, took)
 		case !b.long():
-			l.penalty.ended(took, b.refusals)
+			l.penalty.ended(took, b.release-b.lastRefused, b.first, b.refusals)
 			l.found(v, b)
 		case l.penalty.on():
-			l.penalty.ended(took, b.refusals)
+			l.penalty.ended(took, b.release-b.lastRefused, b.first, b.refusals)
 			l.penalize(v, took, 0)
 		case b.punished, l.misses >= 1 || r != nil && r.cycles > 1 && b.exact:
 			l.penalize(v, took, 0)
@@ -72,17 +78,17 @@ func (l *Law) ended(v view) {
 		if b.long() && !l.penalty.on() {
 			r.void(v.now)
 		} else {
-			keep := l.penalty.keep()
+			keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
 			if r.since < r.stretch/4 && r.price > fullPrice {
-				keep = penaltyEarly
+				keep = penaltyLow
+				if r.at < 2*carrier {
+					keep = penaltyEarly
+				}
 			}
-			pace, n, open := b.pace, r.count, (b.began - r.released).Seconds()
-			if n >= 5 && open > 0 {
-				pace = min(pace, n/open)
-			}
+			top := max(pace, r.top)
 			r.ended(v, b.release)
 			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
-				r.punished(v.now, pace*keep, pace, l.penalty.length)
+				r.punished(v.now, pace*keep, top, l.dear)
 			}
 		}
 	}
@@ -151,19 +157,33 @@ func (l *Law) isCrowd(b *block) bool {
 	if !b.long() {
 		enough = shortEvidence // it costs little to see more
 	}
-	return l.crowd.evidence > enough && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
+	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
 
 // crowded holds a number of attempts under way; what was thought before was that.
 func (l *Law) crowded(b *block, took time.Duration) {
-	others := l.out.others(b.began)
+	x := &flight{size: l.out.others(b.began), testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
-	l.hold(&flight{size: others, testAfter: firstTest})
+	l.hold(x)
 	l.crowd.evidence = 0
 	if b.long() {
 		l.penalty.length = took
 	}
+}
+
+// uncrowded gives up a number of attempts under way, and holds what was held before.
+func (l *Law) uncrowded(v view, x *flight) {
+	l.drop(l.block.blamed)
+	l.crowd.wrong++
+	l.crowd.evidence = 0
+	if x.was == nil {
+		l.found(v, &l.block)
+		return
+	}
+	l.hold(x.was)
+	x.was.void(v.now)
+	x.was.plan(v.now)
 }
 
 // found holds a rate, which is what a short block speaks for.
@@ -206,6 +226,9 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
 		l.penalty.length = b.release - b.lastRefused
+		if b.refusals > 1 {
+			l.penalty.low = min(b.first, l.penalty.length)
+		}
 	}
 	open := (b.began - l.freed).Seconds()
 	n := v.h.until(attempts, b.began) - v.h.until(attempts, l.freed-1)
@@ -224,7 +247,7 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 		if b.ramping {
 			high = max(pace, b.pace) // it grew all the time: the mean says little
 		}
-		r.punished(v.now, pace*l.penalty.keep(), high, l.penalty.length)
+		r.punished(v.now, pace*l.penalty.keep(), high, l.dear)
 	}
 }
 

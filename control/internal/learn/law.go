@@ -1,6 +1,9 @@
 package learn
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Config is what the owner sets. Durations are positive.
 type Config struct {
@@ -70,7 +73,8 @@ type Law struct {
 	waits     bool          // its refusals carry a wait
 	misses    int           // windows that were refuted
 	blips     int           // outages that were over at the first canary
-	silence   time.Duration // without a canary that ended the last long block
+	silence   time.Duration // without a canary that ended the last long block that canaries may have lengthened
+	dear      time.Duration // how long long blocks are, lately
 	crowds    int           // refusals that were weighed for a limit on attempts under way
 	shown     time.Duration
 }
@@ -87,7 +91,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, flying: l.flying,
-		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
+		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), punished: l.penalty.on(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
 	}
 }
 
@@ -347,6 +351,9 @@ func (l *Law) plan(f refusal) {
 	if b.refusals > 1 && !b.outage {
 		b.wait += b.apart(l.clock)
 	}
+	if b.refusals == 1 {
+		b.first, b.least = b.wait, trip*12/10
+	}
 	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
 }
@@ -355,14 +362,15 @@ func (l *Law) plan(f refusal) {
 // only suspected the first comes early: it costs one refusal to be wrong.
 func (l *Law) penaltyWait() time.Duration {
 	switch {
-	case l.penalty.on():
+	case l.block.refusals == 1 && l.penalty.on():
 		return l.penalty.wait()
-	case l.misses == 0:
+	case l.misses == 0 && !l.penalty.on():
 		return 0
 	case l.block.refusals == 1:
 		return min(l.silence, suspectedPenalty)
 	}
-	return l.silence
+	w := float64(l.block.wait)
+	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
 }
 
 // show brings the shown interval up to date; only a success shortens it.

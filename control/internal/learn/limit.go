@@ -32,6 +32,7 @@ type view struct {
 	flying    int
 	mean      amounts // what an attempt takes
 	dear      float64 // seconds that a refusal costs
+	punished  bool    // a penalty follows each refusal
 	calm      bool    // the last block is long ago for its length
 	h         *history
 }

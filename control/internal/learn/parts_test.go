@@ -168,6 +168,57 @@ func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
 	}
 }
 
+func TestANumberUnderWayThatWasTestedIsSure(t *testing.T) {
+	x := &flight{size: 20, testAfter: 10}
+	v := view{flying: 20, calm: true}
+	for range 18 {
+		x.answered(v)
+	}
+	if x.size != 21 || x.climb != 1 {
+		t.Errorf("%v and %v on top are under way after two tests, want 21 and 1", x.size, x.climb)
+	}
+	x.blame(v, refusal{others: 21})
+	if x.size != 21 || x.climb != 0 || x.testAfter != 20 {
+		t.Errorf("%v and %v on top after a failed test, the next after %v; want 21, 0 and 20", x.size, x.climb, x.testAfter)
+	}
+}
+
+func TestANumberUnderWayThatIsRefusedTooOftenIsGivenUp(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	was := newRate(0, 20, 25)
+	x := &flight{size: 43, testAfter: firstTest, was: was}
+	l.hold(x)
+	v := l.view()
+	for i := range maxSoon {
+		if x.early >= maxSoon {
+			t.Fatalf("given up after %d refusals", i)
+		}
+		x.untested = 46
+		x.blame(v, refusal{others: x.size - 1})
+	}
+	l.block = block{refusals: 1}
+	l.ended(v)
+	if l.has(isFlight) || l.rate() != was {
+		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before", l.Binding(), maxSoon)
+	}
+}
+
+func TestABlockThatARoundTripExplainsIsNotLong(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		least time.Duration
+		want  bool
+	}{
+		{"the canary could have gone before", 100 * ms, true},
+		{"it went as soon as what was under way was back", 4 * sec, false},
+	} {
+		b := block{refusals: 1, release: 5 * sec, pace: 14, least: tt.least}
+		if got := b.long(); got != tt.want {
+			t.Errorf("%s: long %v", tt.name, got)
+		}
+	}
+}
+
 func TestCanariesComeAtGrowingWaits(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -196,8 +247,35 @@ func TestAPenaltyEndsAfterTwoShortBlocks(t *testing.T) {
 		took time.Duration
 		on   bool
 	}{{time.Minute, true}, {sec, true}, {time.Minute, true}, {sec, true}, {sec, false}, {time.Minute, false}} {
-		if p.ended(tt.took, 1); p.on() != tt.on {
+		if p.ended(tt.took, tt.took, sec, 1); p.on() != tt.on {
 			t.Errorf("block %d of %v: on %v", i, tt.took, p.on())
+		}
+	}
+}
+
+func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
+	p := penalty{length: 160 * sec, low: 10 * sec}
+	for i, tt := range []struct {
+		refused bool // the first canary of the block was
+		wait    time.Duration
+		after   time.Duration // what is enough then
+	}{
+		{false, 40 * sec, 40 * sec},
+		{true, 20 * sec, 40 * sec}, // it lies between these, which is near enough
+		{false, 44 * sec, 40 * sec},
+		{true, 44 * sec, 120 * sec}, // longer than it was
+	} {
+		first := p.wait()
+		if first != tt.wait {
+			t.Errorf("block %d: the first canary goes after %v, want %v", i, first, tt.wait)
+		}
+		if tt.refused {
+			p.ended(time.Hour, 10*time.Minute, first, 2)
+		} else {
+			p.ended(first, first, first, 1)
+		}
+		if p.length != tt.after {
+			t.Errorf("block %d: %v is enough, want %v", i, p.length, tt.after)
 		}
 	}
 }
@@ -212,11 +290,12 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 	}{
 		{"nothing speaks for a penalty", 0, 0, 1, 0},
 		{"suspected: the first canary comes early", 0, 1, 1, suspectedPenalty},
-		{"then after the silence that ended the last long block", 0, 1, 2, 5 * time.Minute},
+		{"then between that and the silence that ended the last long block", 0, 1, 2, 77 * sec},
 		{"known: at its end", time.Minute, 1, 1, 66 * sec},
+		{"known, and refused then: likewise", time.Minute, 1, 2, 77 * sec},
 	} {
-		l := &Law{misses: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals}}
-		if got := l.penaltyWait(); got != tt.want {
+		l := &Law{misses: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals, wait: 20 * sec}}
+		if got := l.penaltyWait(); got.Truncate(sec) != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -203,6 +203,19 @@ func (r *rate) ended(v view, released time.Duration) {
 	r.plan(v.now)
 }
 
+// sure is a pace that was let through until that instant: the one of a hundred attempts
+// before, which no burst explains, or else the mean.
+func (r *rate) sure(until time.Duration) float64 {
+	pace := math.Inf(1)
+	if open := (until - r.released).Seconds(); r.count >= 5 && open > 0 {
+		pace = r.count / open
+	}
+	if r.at > 2*carrier && r.refused > 0 {
+		pace = max(pace, r.paceAt(r.at-carrier))
+	}
+	return pace
+}
+
 // punished starts again under a penalty: refusals are dear, and what was not let
 // through was not the limit's doing.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {

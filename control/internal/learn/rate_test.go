@@ -175,3 +175,25 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatCarriedAHundredAttemptsIsSure(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sent int // attempts of the climb, which goes from 10 to 20 a second in 1000
+		want float64
+	}{
+		{"few may have been a burst", 150, 10.7},
+		{"many were not", 1000, 19},
+	} {
+		r := &rate{low: 10, high: 20, stretch: 1000}
+		now := time.Duration(0)
+		for range tt.sent {
+			r.sent(now)
+			now += seconds(1 / r.pace())
+		}
+		r.blame(view{}, refusal{sent: now})
+		if got := r.sure(now); math.Abs(got/tt.want-1) > 0.03 {
+			t.Errorf("%s: %.3g a second, want %.3g", tt.name, got, tt.want)
+		}
+	}
+}

@@ -100,6 +100,11 @@ const (
 	shortEvidence = 3.9
 	maxFlights    = 64
 	flightFade    = 400.0
+	// A refusal is soon after the last one when fewer attempts went than so many times what
+	// may be under way; then so much of that goes. After so many in a row it is no limit on
+	// attempts under way, and it takes so much more evidence to hold one again.
+	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
+	doubtedEvidence               = 4.0
 
 	// Block.
 
@@ -135,6 +140,8 @@ const (
 	penaltyEarly = 0.55
 	// A canary goes so much after the usual end of a penalty.
 	penaltySlack = 1.1
+	// Its length is searched for while it is more than so many times what was not enough.
+	penaltyApart = 2.0
 	// The first canary goes after this once a block was found to be no window's.
 	suspectedPenalty = 20 * time.Second
 
@@ -152,6 +159,7 @@ const (
 	maxExplained, rareRefusal = 4, 20.0
 	// A refusal that an advertised limit explains leaves so much more of it alone.
 	grazed, maxGrazed = 0.01, 0.08
+	maxPunished       = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8
