@@ -169,17 +169,17 @@ func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
 }
 
 func TestANumberUnderWayThatWasTestedIsSure(t *testing.T) {
-	x := &flight{size: 20, testAfter: 10}
-	v := view{flying: 20, calm: true}
+	x := &flight{size: 12, testAfter: 10}
+	v := view{flying: 12, calm: true}
 	for range 18 {
 		x.answered(v)
 	}
-	if x.size != 21 || x.climb != 1 {
-		t.Errorf("%v and %v on top are under way after two tests, want 21 and 1", x.size, x.climb)
+	if x.size != 13 || x.climb != 1 {
+		t.Errorf("%v and %v on top are under way after two tests, want 13 and 1", x.size, x.climb)
 	}
-	x.blame(v, refusal{others: 21})
-	if x.size != 21 || x.climb != 0 || x.testAfter != 20 {
-		t.Errorf("%v and %v on top after a failed test, the next after %v; want 21, 0 and 20", x.size, x.climb, x.testAfter)
+	x.blame(v, refusal{others: 13})
+	if x.size != 13 || x.climb != 0 || x.testAfter != 20 {
+		t.Errorf("%v and %v on top after a failed test, the next after %v; want 13, 0 and 20", x.size, x.climb, x.testAfter)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	l.h = *sentEvenly(100*sec, sec, 100)
-	l.clock = 1000 * sec
+	l.clock, l.dear = 1000*sec, 450*sec
 	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
 	l.penalize(l.view(), 900*sec, 0)
 	if l.penalty.length != 400*sec {

@@ -134,7 +134,7 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 		}
 		limits = append(limits, x)
 	}
-	l.limits, l.penalty.length = limits, s.Penalty
+	l.limits, l.penalty.length, l.dear = limits, s.Penalty, s.Penalty
 	l.shown = min(max(interval, l.cfg.Ceiling), l.cfg.Initial)
 	l.ramp.every = float64(l.shown)
 	return nil
