@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,6 +255,177 @@ func TestWhatABacklogPassesOn(t *testing.T) {
 	}
 	if b.Progress.GapsOpened != 0 || b.Progress.GapsRecovered != 4 {
 		t.Errorf("counted %+v", b.Progress)
+	}
+}
+
+// A backlog is looked for in a list since its watermark, then in the whole list, until
+// nothing is owed; what no list shows is asked for by its key.
+func TestHowABacklogIsWorkedOff(t *testing.T) {
+	const since = "2024-01-02T00:00:00Z"
+	page := func(next string, keys ...string) any {
+		p := connector.Page{Next: next}
+		for _, key := range keys {
+			p.Items = append(p.Items, connector.Item{Key: key, Fingerprint: "f", Watermark: since, Data: []byte("{}")})
+		}
+		return p
+	}
+	refused := &connector.Failure{Status: http.StatusBadRequest, Reason: reason.ClientError}
+	broken := &connector.Failure{Status: http.StatusInternalServerError, Reason: reason.ServerError, Attempts: 1}
+	standing := func(cursor, since string, status GapStatus) string {
+		return fmt.Sprintf("backlog %q@%q %s", cursor, since, status)
+	}
+	for _, tt := range []struct {
+		name    string
+		owed    []string
+		cursor  string // of the gap
+		strict  bool   // the list is declared ascending and inclusive
+		changed bool   // the items have changed since
+		stopped bool   // the run is to end, from the first record written on
+		pages   map[string][]any
+		made    map[string]any
+		asked   []string // pages and details, in order
+		gaps    []string // as they were committed
+		why     reason.Reason
+	}{
+		{name: "nothing is owed any more", gaps: []string{"closed"}},
+		{
+			name: "the list since its watermark shows all of it", owed: []string{"a", "c"},
+			pages: map[string][]any{"": {page("2", "a", "b")}, "2": {page("3", "c")}, "3": {page("", "d")}},
+			asked: []string{"@" + since, "a", "2@" + since, "c"},
+			gaps:  []string{standing("2", since, GapLeased), standing("3", since, GapLeased), "closed"},
+		},
+		{
+			name: "only the whole list does", owed: []string{"a"},
+			pages: map[string][]any{"": {page(""), page("", "a")}},
+			asked: []string{"@" + since, "@", "a"},
+			gaps:  []string{standing("", "", GapLeased), standing("", "", GapLeased), "closed"},
+		},
+		{
+			name: "no list does", owed: []string{"a", "b", "c"},
+			pages: map[string][]any{"": {page("2", "b")}, "2": {page("")}},
+			asked: []string{"@" + since, "b", "2@" + since, "@", "2@"},
+			gaps: []string{
+				standing("2", since, GapLeased), standing("", "", GapLeased), standing("2", "", GapLeased), standing("", "", GapLeased),
+				"a not_found not_listed", "c not_found not_listed", "closed",
+			},
+		},
+		{
+			name: "the whole list shows what one that is inclusive left out", owed: []string{"a"}, strict: true, why: reason.InvalidResponse,
+			pages: map[string][]any{"": {page(""), page("2", "a")}, "2": {page("")}},
+			asked: []string{"@" + since, "@", "a"},
+			gaps:  []string{standing("", "", GapLeased), standing("2", "", GapLeased), "closed"},
+		},
+		{
+			name: "what it left out is noticed before the last page", owed: []string{"a", "b"}, strict: true, why: reason.InvalidResponse,
+			pages: map[string][]any{"": {page(""), page("2", "a")}, "2": {page("")}},
+			asked: []string{"@" + since, "@", "a", "2@"},
+			gaps:  []string{standing("", "", GapLeased), standing("2", "", GapLeased), standing("", "", GapLeased), "b not_found not_listed", "closed"},
+		},
+		{
+			name: "what changed since may have left its place", owed: []string{"a"}, strict: true, changed: true,
+			pages: map[string][]any{"": {page(""), page("", "a")}},
+			asked: []string{"@" + since, "@", "a"},
+			gaps:  []string{standing("", "", GapLeased), standing("", "", GapLeased), "closed"},
+		},
+		{
+			name: "an expired cursor is begun again once", owed: []string{"a"}, cursor: "2", why: reason.ClientError,
+			pages: map[string][]any{"": {page("2")}, "2": {refused}},
+			asked: []string{"2@" + since, "@" + since, "2@" + since},
+			gaps:  []string{standing("2", since, GapLeased), "given back"},
+		},
+		{
+			name: "a list that is refused is not asked for again", owed: []string{"a"}, why: reason.ClientError,
+			pages: map[string][]any{"": {refused}},
+			asked: []string{"@" + since},
+			gaps:  []string{"given back"},
+		},
+		{
+			name: "a page that follows itself", owed: []string{"a"}, why: reason.CursorRepeats,
+			pages: map[string][]any{"": {page("2")}, "2": {page("2", "a")}},
+			asked: []string{"@" + since, "2@" + since},
+			gaps:  []string{standing("2", since, GapLeased), "given back"},
+		},
+		{
+			name: "a list that runs in a circle", owed: []string{"a"}, why: reason.CursorRepeats,
+			pages: map[string][]any{"": {page("2")}, "2": {page("3")}, "3": {page("2")}},
+			asked: []string{"@" + since, "2@" + since, "3@" + since},
+			gaps:  []string{standing("2", since, GapLeased), standing("3", since, GapLeased), "given back"},
+		},
+		{
+			name: "a detail that fails by itself leaves the backlog", owed: []string{"a", "b"},
+			pages: map[string][]any{"": {page("", "a", "b")}}, made: map[string]any{"a": broken},
+			asked: []string{"@" + since, "a", "b"},
+			gaps:  []string{"a server_error 500 server_error", standing("", "", GapLeased), "closed"},
+		},
+		{
+			name: "a run that is stopped comes back to its page", owed: []string{"a", "b", "c"}, stopped: true, why: reason.Interrupted,
+			pages: map[string][]any{"": {page("2", "a")}, "2": {page("", "b", "c")}}, made: map[string]any{"a": []connector.Record{{Key: "1", Data: []byte("{}")}}},
+			asked: []string{"@" + since, "a"},
+			gaps:  []string{standing("2", since, GapLeased), "given back"},
+		},
+		{
+			name: "pressure holds the page", owed: []string{"a", "b", "c"}, why: reason.QuotaExhausted,
+			pages: map[string][]any{"": {page("2", "a")}, "2": {page("", "b", "c")}},
+			made:  map[string]any{"b": &connector.Failure{Status: http.StatusTooManyRequests, Reason: reason.QuotaExhausted, Attempts: 1}},
+			asked: []string{"@" + since, "a", "2@" + since, "b"},
+			gaps:  []string{standing("2", since, GapLeased), "b quota_exhausted 429 quota_exhausted", standing("2", since, GapPending)},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := &shelf{pays: true, known: map[string]KnownItem{"d": {Key: "d", Fingerprint: "f"}}}, &paper{pages: tt.pages, made: tt.made}
+				for _, key := range tt.owed {
+					it := KnownItem{Key: key, Fingerprint: "f", Owed: true}
+					if tt.changed {
+						it.Fingerprint = "g"
+					}
+					s.known[key] = it
+				}
+				stream := connector.Stream{Name: "docs", DetailStream: "messages", Incremental: true, Ascending: tt.strict, Inclusive: tt.strict}
+				r := walker(t, s, p, stream)
+				r.live.width.set, r.started = 1, time.Now()
+				if tt.stopped {
+					stop := make(chan struct{})
+					r.o.Stop, p.onWrite = stop, func() { close(stop) }
+				}
+				g := Gap{ID: 9, GapKey: GapKey{Stream: "messages"}, Connection: "bench", Parent: "docs", Backlog: true, Since: since, Cursor: tt.cursor, Status: GapLeased, Attempts: 7}
+				end := r.recoverBacklog(t.Context(), stream, g)
+				why := reason.None
+				if end != nil {
+					why = end.why
+				}
+				if why != tt.why {
+					t.Errorf("it ended with %q, want %q", why, tt.why)
+				}
+				asked := slices.DeleteFunc(p.log, func(what string) bool { return strings.HasPrefix(what, "write") || what == "sync" })
+				if !slices.Equal(asked, tt.asked) {
+					t.Errorf("asked for %q, want %q", asked, tt.asked)
+				}
+				var gaps []string
+				for _, c := range s.commits {
+					for _, g := range c.Opened {
+						switch {
+						case g.Backlog && g.Attempts == 0:
+							gaps = append(gaps, standing(g.Cursor, g.Since, g.Status))
+						case !g.Backlog:
+							gaps = append(gaps, fmt.Sprint(g.Key, " ", g.Reason, " ", g.LastError))
+						}
+					}
+					if slices.Contains(c.Recovered, g.GapKey) {
+						gaps = append(gaps, "closed")
+					}
+					if slices.Contains(c.Returned, g.GapKey) {
+						gaps = append(gaps, "given back")
+					}
+				}
+				if !slices.Equal(gaps, tt.gaps) {
+					t.Errorf("committed %q, want %q", gaps, tt.gaps)
+				}
+				if left, _ := s.Owed(t.Context(), "bench", "docs", 9); tt.why == reason.None && len(left) > 0 {
+					t.Errorf("%q are owed in no gap", left)
+				}
+			})
+		})
 	}
 }
 

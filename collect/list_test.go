@@ -163,6 +163,7 @@ type paper struct {
 	ended     bool     // the request for that one was given up
 	full      error    // of the sink, once after so many writes
 	fullAfter int
+	onWrite   func()
 }
 
 func (p *paper) note(what string) {
@@ -208,6 +209,9 @@ func (*paper) Close() error                                              { retur
 func (p *paper) Write(_ context.Context, stream string, records []Record) error {
 	time.Sleep(time.Millisecond) // a page ahead is asked for first
 	p.note(fmt.Sprint("write ", len(records)))
+	if p.onWrite != nil {
+		p.onWrite()
+	}
 	for _, r := range records {
 		p.kept = append(p.kept, stream+":"+r.Parent+"/"+r.Key)
 	}

@@ -131,6 +131,7 @@ func TestFromWhereAListShowsAPageAgain(t *testing.T) {
 		{"no items", true, true, "3", nil, "3"},
 		{"the lowest of the page", true, true, "3", page("5", "4", "6"), "4"},
 		{"the first is the lowest", true, true, "3", page("10", "11"), "10"},
+		{"one item", true, true, "3", page("5"), "5"},
 		{"an item that came late", true, true, "3", page("2", "4"), "3"},
 		{"an item without a watermark", true, true, "3", page("5", ""), "3"},
 		{"from the beginning", true, true, "", page("5", "4"), "4"},

@@ -1,8 +1,12 @@
 package collect
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -380,5 +384,103 @@ func TestEarlierWritesAWatermarkAsItWas(t *testing.T) {
 		if got, ok := earlier(w, 30*time.Minute); got != want || ok != (want != "") {
 			t.Errorf("earlier(%q) = %q, %v; want %q", w, got, ok, want)
 		}
+	}
+}
+
+// place is a sink at a place.
+type place struct {
+	Sink
+	at          Location
+	mine, blank bool // it recognizes its files; they are empty
+}
+
+func (p place) Location() Location                               { return p.at }
+func (p place) Recognizes(context.Context, json.RawMessage) bool { return p.mine }
+func (p place) Blank(json.RawMessage) bool                       { return p.blank }
+
+// table is one that takes older records at any time.
+type table struct{ place }
+
+func (table) Restore(context.Context, string, []KeptRecord) error { return nil }
+
+func TestWhatIsReplayedFromWhere(t *testing.T) {
+	files, moved, columns := Location{"jsonl", "./out"}, Location{"jsonl", "./old"}, Location{"parquet", "./out"}
+	a, b, c, inState := Location{"sqlite", "a.db"}, Location{"sqlite", "b.db"}, Location{"sqlite", "c.db"}, Location{Kind: "state"}
+	former := func(all ...Location) (f []FormerSink) {
+		for _, l := range all {
+			f = append(f, FormerSink{Location: l})
+		}
+		return f
+	}
+	replay := func(from, to Location, state ReplayState) []Replay {
+		return []Replay{{From: from, To: to, State: state, Records: 3, Started: clock(0)}}
+	}
+	blank := place{at: files, blank: true}
+	for _, tt := range []struct {
+		name  string
+		now   Location // of the connection
+		state State
+		from  *Location
+		sink  Sink
+		want  Location // where from
+		again bool     // it goes on where it was
+		held  bool     // at the position of the state
+		err   string
+	}{
+		{name: "a sink of no place", now: a, sink: &paper{}, err: "does not say where it writes"},
+		{name: "nothing collected", sink: blank, err: "nothing was collected yet"},
+		{name: "from the sink before the edit", now: a, sink: blank, want: a},
+		{name: "from the state file", now: inState, sink: blank, want: inState},
+		{name: "from one that keeps nothing", now: columns, sink: blank, err: "went to parquet in ./out"},
+		{name: "the only sink there was", now: a, sink: table{place{at: a}}, err: "sqlite in a.db is the only sink"},
+		{name: "into itself", now: a, from: &a, sink: table{place{at: a}}, err: "sqlite in a.db is the connection's sink already"},
+		{name: "after a run into files that hold nothing", now: files, state: State{FormerSinks: former(columns, a)}, sink: blank, want: a, held: true},
+		{name: "after a run into files", now: files, state: State{FormerSinks: former(a)}, sink: place{at: files}, err: "has records of this connection already"},
+		{name: "after a run into tables", now: b, state: State{FormerSinks: former(a)}, sink: table{place{at: b}}, want: a, held: true},
+		{name: "of two that kept records", now: b, state: State{FormerSinks: former(a, inState)}, sink: table{place{at: b}}, err: "name one by --from (sqlite in a.db; sqlite in the state file)"},
+		{name: "the one that is named", now: b, state: State{FormerSinks: former(a, inState)}, from: &inState, sink: table{place{at: b}}, want: inState, held: true},
+		{name: "of two that kept none", now: b, state: State{FormerSinks: former(files, columns)}, sink: table{place{at: b}}, err: "went to parquet in ./out"},
+		{name: "files that were moved along", now: moved, from: &a, sink: place{at: files, mine: true}, err: "the sink's files were moved to jsonl in ./out"},
+		{name: "files of another", now: moved, from: &a, sink: place{at: files}, want: a},
+		{name: "files at their place", now: files, from: &a, sink: place{at: files, mine: true, blank: true}, want: a, held: true},
+		{name: "another kind", now: a, sink: place{at: files, mine: true}, want: a},
+		{name: "into a former sink", now: b, state: State{FormerSinks: former(a, files)}, sink: blank, err: "jsonl in ./out was this connection's sink before sqlite in b.db"},
+		{name: "into one that was returned to", now: files, state: State{FormerSinks: former(a), Replays: []Replay{{To: files, State: ReplayRefused}}}, sink: blank, err: "jsonl in ./out was this connection's sink before sqlite in a.db"},
+		{name: "unfinished", now: files, state: State{FormerSinks: former(a, b), Replays: replay(b, files, ReplayUnfinished)}, sink: place{at: files}, want: b, again: true, held: true},
+		{name: "done", now: files, state: State{FormerSinks: former(a), Replays: replay(a, files, ReplayDone)}, sink: place{at: files}, want: a, again: true, held: true},
+		{name: "beside an unfinished one", now: c, state: State{FormerSinks: former(a, b), Replays: replay(a, c, ReplayUnfinished)}, from: &b, sink: table{place{at: c}}, err: "a replay of sqlite in a.db into sqlite in c.db is not finished"},
+		{name: "after another that is done", now: c, state: State{FormerSinks: former(a, b), Replays: replay(a, c, ReplayDone)}, from: &b, sink: table{place{at: c}}, want: b, held: true},
+		{name: "beside one into another sink", now: c, state: State{FormerSinks: former(a), Replays: replay(a, b, ReplayUnfinished)}, sink: table{place{at: c}}, want: a, held: true},
+	} {
+		tt.state.SinkAt, tt.state.Sink = tt.now, json.RawMessage(`7`)
+		r, position, err := planReplay(t.Context(), tt.state, tt.from, tt.sink)
+		if tt.err != "" {
+			if _, ok := errors.AsType[*ReplayError](err); !ok || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil || r.From != tt.want || (r.Records == 3) != tt.again || (position != nil) != tt.held {
+			t.Errorf("%s: %+v at %s, %v", tt.name, r, position, err)
+		}
+	}
+}
+
+func TestChildrenThatWereCutShortAreNotKnown(t *testing.T) {
+	c := children{last: map[string]digest{"a": sum(nil), strings.Repeat("b", 40): sum(nil), strings.Repeat("c", 200): sum(nil)}}
+	whole, known := c.encode(), 0
+	for n := range whole {
+		if got := readChildren(whole[:n]); !got.vague {
+			if len(got.last) > len(c.last) || n > 1 && len(got.last) == 0 {
+				t.Errorf("%d of %d bytes hold %d children", n, len(whole), len(got.last))
+			}
+			known++
+		}
+	}
+	if known != 4 {
+		t.Errorf("cut in %d places it was read, want those between two children", known)
+	}
+	if got := readChildren(append([]byte{childrenVersion}, slices.Repeat([]byte{0xff}, 40)...)); !got.vague {
+		t.Errorf("a length without end: %d children", len(got.last))
 	}
 }

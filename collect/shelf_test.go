@@ -23,6 +23,7 @@ type shelf struct {
 	gaps    []Gap
 	status  ConnectionStatus
 	known   map[string]KnownItem // by key
+	pays    bool                 // what is owed changes with commits
 	pages   [][]Gap              // that are served, one after the other
 	asks    []ServeRequest
 	commits []Commit
@@ -67,6 +68,16 @@ func (s *shelf) Known(_ context.Context, _, _ string, keys []string) (map[string
 	return found, s.lost
 }
 
+func (s *shelf) Owed(_ context.Context, _, _ string, limit int) (keys []string, _ error) {
+	for key, it := range s.known {
+		if it.Owed {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys[:min(len(keys), limit)], s.lost
+}
+
 func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
 	if s.err != nil {
 		return s.err
@@ -74,6 +85,11 @@ func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
 	s.times = append(s.times, c.At)
 	c.At, c.Progress, c.Pacing, c.Events = time.Time{}, Progress{}, nil, nil
 	s.commits = append(s.commits, c)
+	for _, it := range c.Items {
+		if s.pays && s.known[it.Key].Owed {
+			s.known[it.Key] = it
+		}
+	}
 	for _, g := range c.Opened {
 		if i := slices.IndexFunc(s.gaps, func(old Gap) bool { return old.GapKey == g.GapKey }); i >= 0 {
 			s.gaps[i] = g
