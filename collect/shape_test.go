@@ -1,6 +1,10 @@
 package collect
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -263,6 +267,151 @@ func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("%#v is %q, want %q", l, got, want)
+		}
+	}
+}
+
+// opening is a sink that says where it was opened.
+type opening struct {
+	place
+	position json.RawMessage
+	found    []Change
+	fails    error
+}
+
+func (o *opening) Noticed() []Change { return o.found }
+
+func (o *opening) Open(_ context.Context, committed json.RawMessage, _ []StreamInfo) error {
+	o.position = committed
+	return o.fails
+}
+
+// openTable is one that takes older records at any time.
+type openTable struct{ *opening }
+
+func (openTable) Restore(context.Context, string, []KeptRecord) error { return nil }
+
+func TestWhereASinkGoesOn(t *testing.T) {
+	files, other, tables := Location{"jsonl", "./out"}, Location{"jsonl", "./old"}, Location{"sqlite", "a.db"}
+	former := []FormerSink{{other, json.RawMessage(`1`)}, {files, json.RawMessage(`5`)}}
+	unfinished := func(to Location) []Replay { return []Replay{{From: tables, To: to, State: ReplayUnfinished}} }
+	for _, tt := range []struct {
+		name    string
+		was     Location
+		mine    bool
+		tables  bool
+		former  []FormerSink
+		replays []Replay
+		found   []Change
+		fails   error
+		at      string
+		want    []ChangeKind
+		left    []Replay // replays that are on record from now on
+		err     string
+	}{
+		{name: "where it was", was: files, former: former, at: "7"},
+		{name: "nobody knows where it was", at: "7"},
+		{name: "moved with its files", was: other, mine: true, former: former, at: "7", want: []ChangeKind{SinkMoved}},
+		{name: "at another place", was: other, former: former[:1], want: []ChangeKind{SinkChanged}},
+		{name: "of another kind, though it knows the files", was: tables, mine: true, want: []ChangeKind{SinkChanged}},
+		{
+			name: "where it was before", was: tables, former: former, at: "5", want: []ChangeKind{SinkReturned},
+			replays: []Replay{{From: other, To: files, State: ReplayDone}, {From: files, To: tables, State: ReplayDone}},
+			left:    []Replay{{From: files, To: tables, State: ReplayDone}, {To: files, State: ReplayRefused}},
+		},
+		{name: "beside an unfinished replay", was: files, replays: unfinished(files), err: "a replay of sqlite in a.db into jsonl in ./out is not finished"},
+		{name: "beside one into another", was: files, replays: unfinished(other), at: "7"},
+		{name: "after one that is done", was: files, replays: []Replay{{To: files, State: ReplayDone}}, at: "7"},
+		{name: "tables beside an unfinished replay", was: files, tables: true, replays: unfinished(files), at: "7"},
+		{name: "without its files", was: files, found: []Change{{Kind: SinkFileGone}}, at: "7", want: []ChangeKind{SinkFileGone}},
+		{name: "that cannot be opened", was: files, fails: errors.New("no such disk"), found: []Change{{Kind: SinkFileGone}}, at: "7", err: "no such disk"},
+	} {
+		o := &opening{place: place{at: files, mine: tt.mine}, found: tt.found, fails: tt.fails}
+		s := &shelf{}
+		r := upon(t, s)
+		r.o.Sink = o
+		if tt.tables {
+			r.o.Sink = openTable{o}
+		}
+		state := State{SinkAt: tt.was, Sink: json.RawMessage(`7`), FormerSinks: tt.former, Replays: tt.replays}
+		err := r.openSink(t.Context(), state)
+		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+		}
+		var noticed []ChangeKind
+		for _, c := range r.noticed {
+			noticed = append(noticed, c.Kind)
+		}
+		if string(o.position) != tt.at || !slices.Equal(noticed, tt.want) || len(s.said) != len(noticed) {
+			t.Errorf("%s: opened at %q, noticed %q, said %+v; want %q, %q", tt.name, o.position, noticed, s.said, tt.at, tt.want)
+		}
+		if diff := cmp.Diff(tt.left, r.returned(state)); diff != "" {
+			t.Errorf("%s: replays: -want +got:\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestTombstonesQuoteKeysAsTheyAre(t *testing.T) {
+	got, err := Tombstones("p&q", []string{"<a>", "b"}, clock(0))
+	const want = `{"_headway_deleted_at":"2023-11-14T22:13:20Z","_headway_parent":"p&q","_headway_key":"<a>"}`
+	if err != nil || len(got) != 2 || string(got[0].Data) != want || got[0].Key != "<a>" || got[0].Parent != "p&q" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestAConnectionIsFoundByItsName(t *testing.T) {
+	s := &shelf{status: ConnectionStatus{Name: "bench", Quarantined: 2}}
+	if was, ok, err := StatusOf(t.Context(), s, "bench"); err != nil || !ok || was.Quarantined != 2 {
+		t.Errorf("%+v, %v, %v", was, ok, err)
+	}
+	if was, ok, err := StatusOf(t.Context(), s, "other"); err != nil || ok || was.Name != "" {
+		t.Errorf("another: %+v, %v, %v", was, ok, err)
+	}
+	s.lost = errors.New("the disk is gone")
+	if was, ok, err := StatusOf(t.Context(), s, "bench"); err == nil || ok || was.Name != "" {
+		t.Errorf("of a store that fails: %+v, %v, %v", was, ok, err)
+	}
+}
+
+func TestStreamsAreNamedAsTheyAre(t *testing.T) {
+	there := []connector.Stream{{Name: "docs", DetailStream: "messages"}, {Name: "users"}, {Name: "talks", DetailStream: "replies"}}
+	for _, tt := range []struct {
+		names []string
+		err   string
+	}{
+		{[]string{"docs"}, ""},
+		{[]string{"users", "talks"}, ""},
+		{[]string{"messages"}, `stream "messages" is collected with docs, whose details it holds`},
+		{[]string{"replies"}, `stream "replies" is collected with talks, whose details it holds`},
+		{[]string{"users", "other"}, `no stream "other" in this connection, which has docs, users, talks`},
+		{[]string{""}, `no stream ""`},
+	} {
+		err := CheckStreams(tt.names, there)
+		if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%q: %v, want %q", tt.names, err, tt.err)
+		}
+	}
+	o := Options{Connection: "bench", Connector: lists{streams: there}, Store: &shelf{}, Sink: &paper{}}
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Streams = []string{} }, func(o *Options) { o.Lane = Catchup }, func(o *Options) { o.Concurrency = 1024 },
+	} {
+		o := o
+		change(&o)
+		if c, err := New(o); err != nil || c.o.Streams != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	for want, change := range map[string]func(*Options){
+		"catch-up pages is -1":                   func(o *Options) { o.CatchupPages = -1 },
+		`lane is "both"`:                         func(o *Options) { o.Lane = "both" },
+		"concurrency is -1, must be from 1":      func(o *Options) { o.Concurrency = -1 },
+		"concurrency is 1025, must be from 1":    func(o *Options) { o.Concurrency = 1025 },
+		"but fresh forgets the whole connection": func(o *Options) { o.Streams, o.Fresh = []string{"docs"}, true },
+	} {
+		o := o
+		change(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type shelf struct {
 }
 
 func (s *shelf) Connections(context.Context) ([]ConnectionStatus, error) {
-	return []ConnectionStatus{s.status}, nil
+	return []ConnectionStatus{s.status}, s.lost
 }
 
 func (s *shelf) Gaps(_ context.Context, f GapFilter) (found []Gap, _ error) {
