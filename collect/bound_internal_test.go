@@ -2,9 +2,11 @@ package collect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
@@ -314,5 +318,127 @@ func TestAFullKeySetStaysSmall(t *testing.T) {
 	}
 	if !s.has("0") || !s.has("1400000") {
 		t.Error("a key was missed")
+	}
+}
+
+// shut is a sink that may fail to close.
+type shut struct {
+	*paper
+	err error
+}
+
+func (s shut) Close() error { return s.err }
+
+func TestWhatARunCameTo(t *testing.T) {
+	slow, cause := reason.UpstreamPressure.Reason(), errors.New("GET /docs: 503")
+	pressed, until := &stop{why: slow, cause: cause}, clock(0)
+	gone := &stop{why: reason.NotFound, err: errors.New("GET /docs: 404")}
+	full, lost := errors.New("the disk is full"), errors.New("the disk is gone")
+	for _, tt := range []struct {
+		name           string
+		end            *stop
+		gaps           []Gap
+		quarantined    int64
+		streams        []string
+		lane           LaneKind
+		plain, walked  bool // there are no details; the past is walked
+		got            Progress
+		before         Cooldown
+		closes, stores error // what closing the sink, and looking at the store, gives
+		finishes       error
+		state          RunState
+		why            reason.Reason
+		err            string
+		cycles         int
+		wait           time.Duration // until it may be tried again
+		more, look     bool
+	}{
+		{name: "nothing is left", state: RunDrained, why: reason.Drained},
+		{name: "nothing is left, and the cooldown ends", before: Cooldown{Cycles: 3, Until: until}, state: RunDrained, why: reason.Drained},
+		{name: "nothing is left of one stream", streams: []string{"docs"}, before: Cooldown{Cycles: 3}, state: RunDrained, why: reason.Drained, cycles: 3},
+		{name: "a gap is owed", gaps: []Gap{detail(1, GapPending, nil)}, state: RunDeferred, why: reason.ServerError},
+		{name: "a gap of one stream is owed", gaps: []Gap{detail(1, GapPending, func(g *Gap) { g.Reason = slow })}, streams: []string{"docs"}, state: RunDeferred, why: slow, cycles: 1, wait: 10 * time.Minute},
+		{name: "a gap is given up", quarantined: 1, state: RunIncomplete, why: reason.Quarantined, look: true},
+		{name: "pressure", end: pressed, state: RunDeferred, why: slow, err: cause.Error(), cycles: 1, wait: 10 * time.Minute, more: true},
+		{name: "pressure after the walk", end: pressed, walked: true, state: RunDeferred, why: slow, err: cause.Error(), cycles: 1, wait: 10 * time.Minute},
+		{name: "pressure, and a detail was fetched", end: pressed, got: Progress{Details: 1}, before: Cooldown{Cycles: 3}, state: RunDeferred, why: slow, err: cause.Error(), wait: 5 * time.Minute, more: true},
+		{name: "pressure, and a gap was recovered", end: pressed, got: Progress{GapsRecovered: 1}, state: RunDeferred, why: slow, err: cause.Error(), wait: 5 * time.Minute, more: true},
+		{name: "pressure, and only the list was walked", end: pressed, got: Progress{Records: 9}, state: RunDeferred, why: slow, err: cause.Error(), cycles: 1, wait: 10 * time.Minute, more: true},
+		{name: "pressure, and one record of a list without details", end: pressed, plain: true, got: Progress{Records: 1}, state: RunDeferred, why: slow, err: cause.Error(), wait: 5 * time.Minute, more: true},
+		{name: "pressure, and none", end: pressed, plain: true, state: RunDeferred, why: slow, err: cause.Error(), cycles: 1, wait: 10 * time.Minute, more: true},
+		{name: "pressure, which asks for longer", end: &stop{why: slow, retryAt: time.Now().Add(time.Hour)}, state: RunDeferred, why: slow, cycles: 1, wait: time.Hour, more: true},
+		{name: "a cap in the cooldown", end: &stop{why: reason.MaxRequests.Reason()}, before: Cooldown{Cycles: 12, Until: time.Now().Add(time.Hour), NeedsAttention: true}, state: RunDeferred, why: reason.MaxRequests.Reason(), cycles: 12, more: true, look: true},
+		{name: "one lane of two", lane: Steady, state: RunDrained, why: reason.Drained, more: true},
+		{name: "a failure", end: gone, state: RunFailed, why: reason.NotFound, err: "404", more: true},
+		{name: "a failure, and a store that fails too", end: gone, stores: lost, state: RunFailed, why: reason.NotFound, err: "404"},
+		{name: "a store that fails", stores: lost, state: RunFailed, why: reason.Internal, err: "the disk is gone"},
+		{name: "a store that fails at the end of one lane", lane: Steady, stores: lost, state: RunFailed, why: reason.Internal, err: "the disk is gone"},
+		{name: "pressure, and a store that fails", end: pressed, stores: lost, state: RunFailed, why: reason.Internal, err: "the disk is gone"},
+		{name: "a sink that cannot be closed", closes: full, state: RunFailed, why: reason.Internal, err: "the disk is full", more: true},
+		{name: "pressure, and a sink that cannot be closed", end: pressed, closes: full, state: RunDeferred, why: slow, err: cause.Error(), cycles: 1, wait: 10 * time.Minute, more: true},
+		{name: "an end that cannot be stored", finishes: full, state: RunFailed, why: reason.Internal, err: "the disk is full"},
+		{name: "an end that another run forestalled", finishes: ErrLeaseLost, state: RunFailed, why: reason.LeaseLost, err: ErrLeaseLost.Error()},
+		{name: "a failure that cannot be stored", end: gone, finishes: full, state: RunFailed, why: reason.NotFound, err: "404", more: true},
+	} {
+		s := &shelf{gaps: tt.gaps, lost: tt.stores, finishes: tt.finishes, status: ConnectionStatus{Name: "bench", Quarantined: tt.quarantined}}
+		if tt.walked {
+			s.status.Lanes = []Lane{{Stream: "docs", Kind: Catchup, Done: true}}
+		}
+		stream := connector.Stream{Name: "docs", DetailStream: "messages"}
+		if tt.plain {
+			stream.DetailStream = ""
+		}
+		r := upon(t, s, stream)
+		r.o.Sink, r.o.Streams, r.o.Lane, r.cooldown, r.live.committed = shut{&paper{}, tt.closes}, tt.streams, tt.lane, tt.before, tt.got
+		sum, err := r.finish(t.Context(), tt.end)
+		if sum.State != tt.state || sum.Reason != tt.why || !strings.Contains(sum.Error, tt.err) || (sum.Error == "") != (tt.err == "") || (err != nil) != (tt.state == RunFailed) {
+			t.Errorf("%s: %s (%s), %q, %v", tt.name, sum.State, sum.Reason, sum.Error, err)
+		}
+		if wait := sum.RetryAt.Sub(sum.Ended).Round(time.Second); tt.wait != wait && (tt.wait > 0 || len(tt.gaps) == 0 && !sum.RetryAt.IsZero()) {
+			t.Errorf("%s: again in %v, want %v", tt.name, wait, tt.wait)
+		}
+		if sum.Cooldown.Cycles != tt.cycles || sum.Cooldown.NeedsAttention != tt.look || sum.More != tt.more {
+			t.Errorf("%s: %+v, more %v; want %d cycles, needs attention %v, more %v", tt.name, sum.Cooldown, sum.More, tt.cycles, tt.look, tt.more)
+		}
+		if s.end.State != sum.State && tt.finishes == nil || s.end.Cooldown != sum.Cooldown || s.end.RetryAt != sum.RetryAt {
+			t.Errorf("%s: stored %+v", tt.name, s.end)
+		}
+	}
+}
+
+func TestWhichPaceIsRestored(t *testing.T) {
+	pace := func(change func(*Pacing)) *Pacing {
+		g := upon(t, &shelf{}).governor.Learned()
+		p := &Pacing{Version: g.Version, Law: g.Law, State: g.Data, RecordedAt: time.Now(), IntervalMS: 20}
+		change(p)
+		return p
+	}
+	longest := float64(control.StaleAfter.Milliseconds())
+	for _, tt := range []struct {
+		name string
+		p    *Pacing
+		note string
+	}{
+		{"nothing", nil, ""},
+		{"one that is fresh", pace(func(p *Pacing) {}), "restored"},
+		{"one of long ago", pace(func(p *Pacing) { p.RecordedAt = time.Now().Add(-7 * time.Hour) }), "discarded_stale_or_undated"},
+		{"no interval", pace(func(p *Pacing) { p.IntervalMS = 0 }), "discarded_unreadable"},
+		{"a negative one", pace(func(p *Pacing) { p.IntervalMS = -1 }), "discarded_unreadable"},
+		{"no number", pace(func(p *Pacing) { p.IntervalMS = math.NaN() }), "discarded_unreadable"},
+		{"the longest", pace(func(p *Pacing) { p.IntervalMS = longest }), "restored"},
+		{"one without end", pace(func(p *Pacing) { p.IntervalMS = longest + 1 }), "discarded_unreadable"},
+		{"a law that is not known", pace(func(p *Pacing) { p.Law, p.Version = "none", 99 }), "discarded_unreadable"},
+	} {
+		r := upon(t, &shelf{})
+		note := ""
+		r.o.OnEvent = func(e event.Event) {
+			if e.Type == event.WarmStart {
+				note += e.Note
+			}
+		}
+		r.warmStart(tt.p)
+		if note != tt.note || r.warm != (tt.note == "restored") {
+			t.Errorf("%s: %q, warm %v; want %q", tt.name, note, r.warm, tt.note)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
@@ -305,5 +307,166 @@ func TestARecordThatAnEarlierVersionKnewVanishes(t *testing.T) {
 				t.Errorf("%d gone, warnings %+v", sum.ChildrenGone, sum.Warnings)
 			}
 		})
+	}
+}
+
+// archive is what a sink kept, read two records at a time.
+type archive struct {
+	names  []string
+	kept   map[string][]collect.KeptRecord
+	fails  map[string]error // by what is asked of it
+	closed int
+}
+
+func (a *archive) Streams(context.Context) ([]string, error) { return a.names, a.fails["streams"] }
+
+func (a *archive) Count(_ context.Context, s collect.StreamInfo) (int64, error) {
+	return int64(len(a.kept[s.Name])), a.fails["count"]
+}
+
+func (a *archive) Read(_ context.Context, s collect.StreamInfo, after collect.RecordID, limit, _ int) ([]collect.KeptRecord, error) {
+	all := a.kept[s.Name]
+	from := 1 + slices.IndexFunc(all, func(k collect.KeptRecord) bool { return k.Parent == after.Parent && k.Key == after.Key })
+	return slices.Clone(all[from:min(from+min(2, limit), len(all))]), a.fails["read"]
+}
+
+func (a *archive) Close() error { a.closed++; return a.fails["close"] }
+
+// standIn is a sink at a place, whose records go into the store's database where it
+// has rows of them.
+type standIn struct {
+	*jsonl.Sink
+	at     collect.Location
+	fails  map[string]error
+	within bool
+}
+
+func (s *standIn) Location() collect.Location { return s.at }
+
+func (s *standIn) Open(ctx context.Context, p json.RawMessage, all []collect.StreamInfo) error {
+	return errors.Join(s.Sink.Open(ctx, p, all), s.fails["sink open"])
+}
+
+func (s *standIn) Write(ctx context.Context, stream string, records []collect.Record) error {
+	return errors.Join(s.Sink.Write(ctx, stream, records), s.fails["write"])
+}
+
+func (s *standIn) Close() error { return errors.Join(s.Sink.Close(), s.fails["sink close"]) }
+
+func (s *standIn) Pending() func(context.Context, collect.Execer) error {
+	return func(context.Context, collect.Execer) error { s.within = true; return s.fails["within"] }
+}
+
+// deskStore is a store that runs what a commit has within it, without a database.
+type deskStore struct {
+	collect.Store
+	fails map[string]error
+}
+
+func (l deskStore) Load(ctx context.Context, connection string) (collect.State, error) {
+	state, err := l.Store.Load(ctx, connection)
+	return state, errors.Join(err, l.fails["load"])
+}
+
+func (l deskStore) Commit(ctx context.Context, lease collect.Lease, c collect.Commit) error {
+	if c.Within != nil {
+		if err := c.Within(ctx, nil); err != nil {
+			return err
+		}
+		c.Within = nil
+	}
+	return l.Store.Commit(ctx, lease, c)
+}
+
+func (l deskStore) Finish(ctx context.Context, lease collect.Lease, end collect.RunEnd) error {
+	if err := l.fails["finish"]; err != nil {
+		return err
+	}
+	return l.Store.Finish(ctx, lease, end)
+}
+
+// shelved is a bench whose two docs are in a sink that kept them, and what it kept:
+// a record that is gone by now, one of a doc that is not known, and a stream that the
+// connection no longer has, too.
+func shelved(t *testing.T) (*bench, *archive) {
+	t.Helper()
+	b := newBench(t, 2)
+	b.o.Sink = &standIn{Sink: jsonl.New(filepath.Join(b.dir, "kept")), at: collect.Location{Kind: "sqlite", Path: "kept.db"}}
+	b.o.Store = deskStore{Store: b.store}
+	c, err := collect.New(b.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.Run(t.Context()); err != nil || s.State != collect.RunDrained {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	record := func(parent, key string) collect.KeptRecord {
+		return collect.KeptRecord{Record: collect.Record{Parent: parent, Key: key, Data: fmt.Appendf(nil, `{"of":%q,"n":%q}`, parent, key)}}
+	}
+	return b, &archive{names: []string{"docs", "ghosts", "messages"}, kept: map[string][]collect.KeptRecord{
+		"docs": {record("", "d00"), record("", "d01")}, "ghosts": {record("", "boo")},
+		"messages": {record("d00", "0"), record("d00", "1"), record("d01", "0"), record("d01", "1"), record("d01", "9"), record("d77", "0")},
+	}}
+}
+
+// restore replays what is shelved into a sink of lines.
+func (b *bench) restore(t *testing.T, a *archive, fails map[string]error, then func(collect.ReplaySummary)) (collect.ReplaySummary, *standIn, error) {
+	t.Helper()
+	a.fails = fails
+	into := &standIn{Sink: jsonl.New(filepath.Join(b.dir, "out")), at: collect.Location{Kind: "jsonl", Path: "./out"}, fails: fails}
+	s, err := collect.RunReplay(t.Context(), collect.ReplayOptions{
+		Connection: "bench", Connector: b.o.Connector, Store: deskStore{b.store, fails}, Sink: into, OnProgress: then,
+		Open: func(_ context.Context, from collect.Location, former []collect.FormerSink, _ []collect.StreamInfo) (collect.Kept, error) {
+			if len(former) == 0 || former[0].Location != from || from.Path != "kept.db" || former[0].Position == nil {
+				t.Errorf("it opens %s, of %+v", from, former)
+			}
+			return a, fails["open"]
+		},
+	})
+	return s, into, err
+}
+
+func TestAReplayMarksWhatIsGoneAndSaysWhatItLeftOut(t *testing.T) {
+	b, a := shelved(t)
+	var copied []int64
+	s, into, err := b.restore(t, a, nil, func(s collect.ReplaySummary) {
+		copied = append(copied, s.Replay.Records)
+		if s.Replay.Stream != "" || s.Replay.After.Key != "" || s.Total != 8 {
+			t.Errorf("on the way: %+v", s)
+		}
+	})
+	if err != nil || s.State != collect.RunDrained || s.Replay.Records != 8 || s.Replay.Deleted != 1 || s.Total != 8 || s.Resumed || !slices.Equal(s.LeftOut, []string{"ghosts"}) {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if !slices.Equal(copied, []int64{2, 4, 6, 8}) || !into.within || a.closed != 1 {
+		t.Errorf("copied %v, in the store's transaction %v, closed %d times", copied, into.within, a.closed)
+	}
+	gone := slices.DeleteFunc(b.lines(t, "messages"), func(l string) bool { return !strings.Contains(l, "_headway_deleted_at") })
+	if len(gone) != 1 || !strings.Contains(gone[0], `"_headway_parent":"d01","_headway_key":"9"`) || len(b.lines(t, "docs")) != 2 || len(b.lines(t, "messages")) != 7 {
+		t.Errorf("gone: %q of %d lines", gone, len(b.lines(t, "messages")))
+	}
+	if again, _, err := b.restore(t, a, nil, nil); err != nil || !again.Repeated || again.State != collect.RunDrained || again.Ended.IsZero() || again.Replay.Records != 8 {
+		t.Errorf("once more: %+v, %v", again, err)
+	}
+}
+
+func TestAReplayThatCannotGoOnSaysWhyAndGoesOnLater(t *testing.T) {
+	for _, what := range []string{"load", "open", "streams", "count", "read", "close", "sink open", "write", "within", "sink close", "finish"} {
+		b, a := shelved(t)
+		broken := errors.New("no " + what)
+		s, _, err := b.restore(t, a, map[string]error{what: broken}, nil)
+		if !errors.Is(err, broken) {
+			t.Errorf("%s: %+v, %v", what, s, err)
+		}
+		runs, err := b.store.Runs(t.Context(), "bench", 1)
+		if what == "load" || what == "finish" { // before the run is on record, and after it
+			runs[0].State, runs[0].Reason, runs[0].Error, s.State, s.Error = collect.RunFailed, reason.Internal, broken.Error(), collect.RunFailed, broken.Error()
+		}
+		if err != nil || s.State != collect.RunFailed || s.Error != broken.Error() || runs[0].State != collect.RunFailed || runs[0].Error != s.Error || runs[0].Reason != reason.Internal {
+			t.Errorf("%s: %+v, on record %+v, %v", what, s, runs, err)
+		}
+		if s, _, err := b.restore(t, a, nil, nil); err != nil || s.State != collect.RunDrained || s.Replay.Records != 8 || len(b.lines(t, "messages")) != 7 {
+			t.Errorf("after %s: %+v, %d messages, %v", what, s, len(b.lines(t, "messages")), err)
+		}
 	}
 }

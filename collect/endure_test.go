@@ -255,6 +255,21 @@ func TestAnOutageIsNoLoss(t *testing.T) {
 	}
 }
 
+// A few details that pressure refuses are left for another run, whatever time there is.
+func TestAFewRefusedDetailsAreNoReasonToStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := endure(t, 12)
+		b.o.Retry.Attempts, b.o.MaxWallClock, b.o.Pacing.NoBreaker = 1, 15*time.Minute, true
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			return r.URL.Path == "/docs/d05" && fail(w, http.StatusTooManyRequests)
+		}
+		s, err := b.run(t)
+		if err != nil || s.State != collect.RunDeferred || s.Owed["rate_limited"] != 1 || s.Ended.Sub(s.Started) > time.Minute {
+			t.Errorf("got %s (%s) after %v, owed %v, %v", s.State, s.Reason, s.Ended.Sub(s.Started), s.Owed, err)
+		}
+	})
+}
+
 // failingFirst is a connector with a stream that is gone before the one that works.
 type failingFirst struct{ client }
 
@@ -280,4 +295,51 @@ func TestAFailingStreamDoesNotStopTheOthers(t *testing.T) {
 		t.Fatalf("got %s (%s), %v; want a run that failed", s.State, s.Reason, err)
 	}
 	b.complete(t)
+}
+
+// several is a connector of streams that are listed at paths of their own.
+type several struct {
+	client
+	names []string
+}
+
+func (s several) Streams() (all []connector.Stream) {
+	for _, name := range s.names {
+		all = append(all, connector.Stream{Name: name})
+	}
+	return all
+}
+
+func (s several) List(ctx context.Context, call connector.Caller, r connector.ListRequest) (connector.Page, error) {
+	return connector.Page{}, s.get(ctx, call, "/"+r.Stream, new(any))
+}
+
+func TestOfSeveralStreamsTheFirstThatFailedForGoodIsTheReason(t *testing.T) {
+	for _, tt := range []struct {
+		names []string
+		state collect.RunState
+		why   reason.Reason
+	}{
+		{[]string{"trouble", "fine"}, collect.RunDeferred, reason.ServerError},
+		{[]string{"trouble", "missing", "wrong"}, collect.RunFailed, reason.NotFound},
+		{[]string{"fine", "wrong", "trouble", "missing"}, collect.RunFailed, reason.ClientError},
+	} {
+		b := newBench(t, 0)
+		b.o.Connector, b.o.Retry.Attempts, b.o.Pacing.NoBreaker = several{client{base: "http://provider.test"}, tt.names}, 1, true
+		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+			switch r.URL.Path {
+			case "/trouble":
+				return fail(w, http.StatusInternalServerError)
+			case "/missing":
+				return fail(w, http.StatusNotFound)
+			case "/wrong":
+				return fail(w, http.StatusBadRequest)
+			}
+			_, _ = w.Write([]byte("{}"))
+			return true
+		}
+		if s, err := b.run(t); s.State != tt.state || s.Reason != tt.why || (err != nil) != (tt.state == collect.RunFailed) {
+			t.Errorf("%q: %s (%s), %v", tt.names, s.State, s.Reason, err)
+		}
+	}
 }

@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/retry"
-	"github.com/headway-go/headway/signal"
 )
 
 // slowStore is a store on a slow disk.
@@ -104,6 +101,9 @@ func TestProgressCountsEachOwedDetailOnce(t *testing.T) {
 			}
 			now, _ := c.Live()
 			seen = append(seen, now.Outstanding)
+			if left := time.Duration(now.Owed) * 200 * time.Millisecond; now.Pacing.Rate != nil && (now.Left < left || now.Left > 2*left) {
+				t.Errorf("%d details at %v ms apart take %v", now.Owed, now.Pacing.Rate.CurrentIntervalMS, now.Left)
+			}
 			return broken && fail(w, http.StatusConflict)
 		}
 		run := func(want []int64) {
@@ -231,32 +231,46 @@ func TestAFailedStreamIsOnRecordInItsPhase(t *testing.T) {
 type clerk struct {
 	collect.Store
 	began   time.Time
+	mu      sync.Mutex
 	at      []time.Duration
 	last    collect.Commit
-	idle    int  // commits of nothing but the record
-	busy    bool // a commit is under way
+	idle    int // commits of nothing but the record
+	busy    int // commits under way
 	takes   func(at time.Duration) time.Duration
-	ended   bool
+	torn    bool // the run ended while one was
 	forgets error
 }
 
 func (c *clerk) Commit(ctx context.Context, l collect.Lease, made collect.Commit) error {
 	at := time.Since(c.began)
+	c.mu.Lock()
 	c.at, c.last = append(c.at, at), made
 	if made.Lane == nil && made.Items == nil && made.Sink == nil && made.Reshaped == nil {
 		c.idle++
 	}
+	c.busy++
+	c.mu.Unlock()
 	if c.takes != nil {
-		c.busy = true
 		time.Sleep(c.takes(at))
-		c.busy = false
 	}
+	c.mu.Lock()
+	c.busy--
+	c.mu.Unlock()
 	return c.Store.Commit(context.WithoutCancel(ctx), l, made)
 }
 
 func (c *clerk) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	c.ended = c.busy
+	c.mu.Lock()
+	c.torn = c.busy > 0
+	c.mu.Unlock()
 	return c.Store.Finish(ctx, l, end)
+}
+
+// look reads what it noted.
+func (c *clerk) look(read func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	read()
 }
 
 func (c *clerk) Forget(ctx context.Context, l collect.Lease) error {
@@ -278,16 +292,20 @@ func TestTheRecordIsRenewedWhenNothingElseIsCommitted(t *testing.T) {
 			if n != 151 {
 				return false
 			}
-			if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 {
-				t.Errorf("the last commit before the wait says %+v, paced %+v", c.last.Progress, c.last.Pacing)
-			}
-			c.at = nil
+			c.look(func() {
+				if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 {
+					t.Errorf("the last commit before the wait says %+v, paced %+v", c.last.Progress, c.last.Pacing)
+				}
+				c.at = nil
+			})
 			w.Header().Set("Retry-After", "120")
 			return fail(w, http.StatusTooManyRequests)
 		}
 		began, working := time.Now(), 0
-		time.AfterFunc(20*time.Second, func() { working = c.idle })
+		time.AfterFunc(20*time.Second, func() { c.look(func() { working = c.idle }) })
 		time.AfterFunc(140*time.Second, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			if len(c.at) < 6 || len(c.at) > 13 {
 				t.Errorf("the record was renewed at %v in two minutes of waiting", c.at)
 			}
@@ -334,8 +352,8 @@ func TestTheEndWaitsForTheRecord(t *testing.T) {
 		if s, err := run.Run(ctx); err != nil || s.Reason != reason.Interrupted {
 			t.Fatalf("got %s (%s), %v", s.State, s.Reason, err)
 		}
-		if last := c.at[len(c.at)-1]; c.ended || last < 10*time.Second {
-			t.Errorf("it ended while a commit was under way: %v, the last began after %v", c.ended, last)
+		if last := c.at[len(c.at)-1]; c.torn || last < 10*time.Second {
+			t.Errorf("it ended while a commit was under way: %v, the last began after %v", c.torn, last)
 		}
 	})
 }
@@ -355,97 +373,6 @@ func TestAWallClockOfNothingIsSpentAtOnce(t *testing.T) {
 	if s, err := b.run(t); err != nil || s.Reason != reason.MaxWallClock.Reason() || s.Attempts != 0 {
 		t.Errorf("got %s after %d attempts, %v", s.Reason, s.Attempts, err)
 	}
-}
-
-// probe is one request through a caller that belongs to no run.
-func probe(t *testing.T, ctx context.Context, o collect.Options, url string) (*connector.Response, error) {
-	t.Helper()
-	c, err := collect.NewCaller(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.Do(ctx, req)
-}
-
-// roundTrip is a function that answers requests.
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
-	quick := headway.Config{Ceiling: 1, Initial: 1}
-	answer := func(status int, body string) roundTrip {
-		return func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
-		}
-	}
-	once := collect.Options{Connection: "bench", Pacing: quick, Retry: retry.Backoff{Attempts: 1}}
-
-	// The credential of a query stands in no error.
-	once.Base = roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })
-	_, err := probe(t, t.Context(), once, "http://provider.test/docs?api_key=hush")
-	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Unreachable || strings.Contains(err.Error(), "hush") || f.Err == nil || strings.Contains(f.Err.Error(), "hush") {
-		t.Errorf("cut off: %v", err)
-	}
-
-	// One that was given up is no failure of the provider's; one that was answered is answered.
-	ctx, cancel := context.WithCancel(t.Context())
-	once.Base = roundTrip(func(r *http.Request) (*http.Response, error) { cancel(); return nil, r.Context().Err() })
-	_, err = probe(t, ctx, once, "http://provider.test/docs")
-	if refusal, ok := errors.AsType[*reason.Refusal](err); !ok || refusal.Reason != reason.Canceled {
-		t.Errorf("given up: %v", err)
-	}
-	ctx, cancel = context.WithCancel(t.Context())
-	once.Base = roundTrip(func(r *http.Request) (*http.Response, error) { cancel(); return answer(http.StatusOK, "fine")(r) })
-	if res, err := probe(t, ctx, once, "http://provider.test/docs"); err != nil || string(res.Body) != "fine" {
-		t.Errorf("given up when it was answered: %v, %v", res, err)
-	}
-
-	// http where https is spoken is named as that, and nothing else is.
-	const tlsOnly = "Client sent an HTTP request to an HTTPS server.\n"
-	for url, want := range map[string]reason.Reason{"http://provider.test/docs": reason.WrongScheme, "https://provider.test/docs": reason.ClientError} {
-		once.Base = answer(http.StatusBadRequest, tlsOnly)
-		_, err := probe(t, t.Context(), once, url)
-		if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != want {
-			t.Errorf("%s: %v, want %s", url, err, want)
-		}
-	}
-
-	// The connection's rules see a bounded beginning of a body.
-	seen := 0
-	once.Base = answer(http.StatusBadRequest, strings.Repeat("x", signal.MaxBody+1))
-	once.Classify = func(_ int, body []byte) (c reason.Class, why reason.Reason, ok bool) {
-		seen = len(body)
-		return reason.Rejected, reason.QuotaExhausted, true
-	}
-	_, err = probe(t, t.Context(), once, "http://provider.test/docs")
-	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.QuotaExhausted || seen != signal.MaxBody {
-		t.Errorf("classified by %d bytes: %v", seen, err)
-	}
-}
-
-func TestAnAttemptMayTakeHalfAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := collect.Options{Connection: "bench", Pacing: headway.Config{Ceiling: 1, Initial: 1}, Retry: retry.Backoff{Attempts: 1}}
-		o.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})
-		began := time.Now()
-		_, err := probe(t, t.Context(), o, "http://provider.test/docs")
-		if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Timeout || time.Since(began).Round(time.Second) != 30*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		b := endure(t, 1)
-		b.o.Retry.Attempts, b.o.Base = 1, o.Base
-		if s, err := b.run(t); err != nil || s.Reason != reason.Timeout || s.Ended.Sub(s.Started).Round(time.Second) != 30*time.Second {
-			t.Errorf("a run ended after %v for %s, %v", s.Ended.Sub(s.Started), s.Reason, err)
-		}
-	})
 }
 
 // A run has a fifth of its requests for retries, however many succeed.

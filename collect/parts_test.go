@@ -249,6 +249,9 @@ func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 		if strings.Contains(got.Error(), secret) || c.printed && got.Error() != c.err.Error() || !c.printed && got.Error() == c.err.Error() {
 			t.Errorf("of %q is printed: %q", c.err, got)
 		}
+		if strings.Contains(c.err.Error(), "GOAWAY") != strings.Contains(got.Error(), "ended the connection before it had answered") {
+			t.Errorf("of %q is said: %q", c.err, got)
+		}
 		if !errors.Is(got, c.err) {
 			t.Errorf("the cause of %q no longer matches", c.err)
 		}

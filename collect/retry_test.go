@@ -15,10 +15,13 @@ import (
 
 	reader "github.com/parquet-go/parquet-go"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
+	"github.com/headway-go/headway/signal"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
@@ -382,4 +385,103 @@ func TestAReplayThatIsStoppedAtOnceGoesOn(t *testing.T) {
 	if n := len(lastLines(t, b)); n < manyMessages {
 		t.Errorf("%d messages", n)
 	}
+}
+
+// probe is one request through a caller that belongs to no run.
+func probe(t *testing.T, ctx context.Context, o collect.Options, url string) (*connector.Response, error) {
+	t.Helper()
+	c, err := collect.NewCaller(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Do(ctx, req)
+}
+
+// roundTrip is a function that answers requests.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
+	quick := headway.Config{Ceiling: 1, Initial: 1}
+	answer := func(status int, body string) roundTrip {
+		return func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+		}
+	}
+	once := collect.Options{Connection: "bench", Pacing: quick, Retry: retry.Backoff{Attempts: 1}}
+
+	// The credential of a query stands in no error.
+	once.Base = roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })
+	_, err := probe(t, t.Context(), once, "http://provider.test/docs?api_key=hush")
+	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Unreachable || strings.Contains(err.Error(), "hush") || f.Err == nil || strings.Contains(f.Err.Error(), "hush") {
+		t.Errorf("cut off: %v", err)
+	}
+
+	// One that was given up is no failure of the provider's; one that was answered is answered.
+	ctx, cancel := context.WithCancel(t.Context())
+	once.Base = roundTrip(func(r *http.Request) (*http.Response, error) { cancel(); return nil, r.Context().Err() })
+	_, err = probe(t, ctx, once, "http://provider.test/docs")
+	if refusal, ok := errors.AsType[*reason.Refusal](err); !ok || refusal.Reason != reason.Canceled {
+		t.Errorf("given up: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	once.Base = roundTrip(func(r *http.Request) (*http.Response, error) { cancel(); return answer(http.StatusOK, "fine")(r) })
+	if res, err := probe(t, ctx, once, "http://provider.test/docs"); err != nil || string(res.Body) != "fine" {
+		t.Errorf("given up when it was answered: %v, %v", res, err)
+	}
+
+	// http where https is spoken is named as that, and nothing else is.
+	const tlsOnly = "Client sent an HTTP request to an HTTPS server.\n"
+	for url, want := range map[string]reason.Reason{"http://provider.test/docs": reason.WrongScheme, "https://provider.test/docs": reason.ClientError} {
+		once.Base = answer(http.StatusBadRequest, tlsOnly)
+		_, err := probe(t, t.Context(), once, url)
+		if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != want {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+
+	// The connection's rules see a bounded beginning of a body.
+	seen := 0
+	once.Base = answer(http.StatusBadRequest, strings.Repeat("x", signal.MaxBody+1))
+	once.Classify = func(_ int, body []byte) (c reason.Class, why reason.Reason, ok bool) {
+		seen = len(body)
+		return reason.Rejected, reason.QuotaExhausted, true
+	}
+	_, err = probe(t, t.Context(), once, "http://provider.test/docs")
+	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.QuotaExhausted || seen != signal.MaxBody {
+		t.Errorf("classified by %d bytes: %v", seen, err)
+	}
+}
+
+func TestAnAttemptMayTakeHalfAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := collect.Options{Connection: "bench", Pacing: headway.Config{Ceiling: 1, Initial: 1}, Retry: retry.Backoff{Attempts: 1}}
+		o.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		began := time.Now()
+		_, err := probe(t, t.Context(), o, "http://provider.test/docs")
+		if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Timeout || time.Since(began).Round(time.Second) != 30*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		// What happens to its circuit is said of the connection.
+		var said []event.Event
+		failing := o
+		failing.Retry.Attempts, failing.Pacing.OnEvent = 9, func(e event.Event) { said = append(said, e) }
+		failing.Base = roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })
+		if _, err = probe(t, t.Context(), failing, "http://provider.test/docs"); err == nil || len(said) == 0 || said[0].Connection != "bench" {
+			t.Errorf("it fails again and again: %v, events %+v", err, said)
+		}
+		b := endure(t, 1)
+		b.o.Retry.Attempts, b.o.Base = 1, o.Base
+		if s, err := b.run(t); err != nil || s.Reason != reason.Timeout || s.Ended.Sub(s.Started).Round(time.Second) != 30*time.Second {
+			t.Errorf("a run ended after %v for %s, %v", s.Ended.Sub(s.Started), s.Reason, err)
+		}
+	})
 }

@@ -31,6 +31,9 @@ type shelf struct {
 	err     error       // of each commit
 	lost    error       // of each look at what is stored
 	said    []Change    // by runs upon it
+
+	end      RunEnd // of the last run
+	finishes error  // what writing it gives
 }
 
 func (s *shelf) Connections(context.Context) ([]ConnectionStatus, error) {
@@ -76,6 +79,11 @@ func (s *shelf) Owed(_ context.Context, _, _ string, limit int) (keys []string, 
 	}
 	slices.Sort(keys)
 	return keys[:min(len(keys), limit)], s.lost
+}
+
+func (s *shelf) Finish(_ context.Context, _ Lease, end RunEnd) error {
+	s.end = end
+	return s.finishes
 }
 
 func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
