@@ -358,7 +358,7 @@ func TestTheEndWaitsForTheRecord(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatCannotBeForgottenIsNotCollectedAnew(t *testing.T) {
+func TestAConnectionThatCannotBeForgottenIsNotCollected(t *testing.T) {
 	b := newBench(t, 3)
 	b.drained(t)
 	b.o.Store, b.o.Fresh = &clerk{Store: b.store, forgets: errors.New("the disk is full")}, true
