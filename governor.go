@@ -3,9 +3,11 @@ package headway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
@@ -280,4 +282,35 @@ func (g *Governor) Restore(s State) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Restore(s)
+}
+
+// Advertise takes in limits that the provider named apart from any attempt, such as in
+// answer to a request for them: those of a pool, or of the account for "".
+func (g *Governor) Advertise(pool string, limits []control.Fact) {
+	now := g.now()
+	g.mu.Lock()
+	g.core.Advertise(now, pool, limits)
+	var moves []*notes
+	if !g.line.empty() {
+		moves = g.serve(now, nil)
+	}
+	g.mu.Unlock()
+	g.publish(moves...)
+}
+
+// Assume has a pool, or the account for "", begin with limits that the provider publishes,
+// whatever the start; what responses say of them, or refuse, counts more. It does nothing
+// where something was learned or sent already. The error is of a limit without sense.
+func (g *Governor) Assume(pool string, limits []control.Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	now := g.now()
+	g.mu.Lock()
+	err := g.core.Assume(now, pool, limits)
+	g.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("headway: %w", err)
+	}
+	return nil
 }

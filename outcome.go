@@ -24,6 +24,10 @@ type Outcome struct {
 	// Account says that a refusal is about the whole account, not about the attempt's
 	// pool alone.
 	Account bool
+	// Pool is the pool that the response says the attempt was of, where that is another
+	// than the attempt was sent for: that one learns from it. Default "", the one it was
+	// sent for.
+	Pool string
 }
 
 // OutcomeOf is what a response says: its class, the wait that it asks for and the

@@ -50,9 +50,7 @@ func (c *Cycle) Observe(o Observation) Change {
 	was := c.law.Interval()
 	for i := range o.Facts {
 		if f := &o.Facts[i]; !f.InFlight {
-			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), learn.Fact{
-				Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
-			})
+			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), f.learn())
 		}
 	}
 	c.law.Observe(learn.Outcome{
@@ -68,6 +66,12 @@ func (c *Cycle) Observe(o Observation) Change {
 	return Held
 }
 
+func (f *Fact) learn() learn.Fact {
+	return learn.Fact{
+		Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
+	}
+}
+
 func learnClass(c reason.Class) learn.Class {
 	switch {
 	case c == reason.Overloaded:
@@ -80,6 +84,38 @@ func learnClass(c reason.Class) learn.Class {
 		return learn.Lost
 	}
 	return learn.Failed
+}
+
+// Advertise takes in limits that the provider named apart from any attempt.
+func (c *Cycle) Advertise(now time.Duration, facts []Fact) {
+	for i := range facts {
+		if f := &facts[i]; !f.InFlight {
+			c.law.Advertise(now, now, false, f.learn())
+		}
+	}
+}
+
+// Assume begins with limits that the provider publishes. Call it before the first attempt.
+func (c *Cycle) Assume(limits []Limit) error {
+	var all []learn.Found
+	for _, l := range limits {
+		f := learn.Found{Kind: learn.Window, Size: l.Size, Window: l.Window, Confidence: 1}
+		if l.PerCost {
+			f.Unit = 1
+		}
+		switch l.Kind {
+		case TokenBucket, FixedWindow, SlidingWindow, CostWindow:
+		case Concurrency:
+			f.Kind, f.Window = learn.Flight, 0
+		case Unknown, Slowdown:
+			continue
+		}
+		all = append(all, f)
+	}
+	if err := c.law.Assume(all); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	return nil
 }
 
 // Belief is the limit that binds.

@@ -70,6 +70,10 @@ type Options struct {
 	// limited. It is asked for each attempt and must not read the body. Names should be
 	// few, and hold no content. Default: "", one limit for all.
 	Pool func(*http.Request) string
+	// Profile is what the provider publishes of its limits: it gives attempts their pools
+	// and costs where Pool and Cost do not, says what responses mean, and limits to begin
+	// with. See [Profile]. Default: none.
+	Profile Profile
 	// Gate is asked when an attempt has its permit and nothing but sending is
 	// left to do; an error stops the request with nothing sent. It must not block.
 	Gate func() error
@@ -120,6 +124,7 @@ type Transport struct {
 
 	mu     sync.Mutex
 	budget retry.Budget
+	begun  map[string]bool // the pools that began with what is published
 }
 
 // Client gives an http.Client that is governed by c, with the default options.
@@ -153,7 +158,11 @@ func New(g *Governor, o Options) (*Transport, error) {
 	if o.Retryable == nil {
 		o.Retryable = Idempotent
 	}
-	return &Transport{governor: g, o: o, budget: retry.NewBudget(o.Budget)}, nil
+	t := &Transport{governor: g, o: o, budget: retry.NewBudget(o.Budget)}
+	if err := t.begin(""); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // Governor is the rate authority, for its snapshot.
@@ -226,7 +235,11 @@ type answer struct {
 func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	ctx := req.Context()
 	asked := time.Now()
-	permit, err := t.acquire(ctx, req)
+	ask, err := t.ask(req)
+	if err != nil {
+		return answer{}, err
+	}
+	permit, err := t.acquire(ctx, req, ask)
 	if err != nil {
 		t.gaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
 		return answer{}, err
@@ -250,6 +263,7 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 
 	a.Latency = got.Sub(sent)
 	ans := answer{res: res, err: err}
+	var said headway.Outcome
 	if err != nil {
 		if errors.Is(context.Cause(out.Context()), ErrResent) {
 			err = ErrResent
@@ -260,7 +274,7 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		ans.class, ans.final = lost(ctx, err)
 	} else {
 		bound(res, cancel)
-		ans.signal, ans.final = t.read(got, res)
+		ans.signal, ans.final, said = t.read(got, req, ask.Pool, res)
 		ans.class = ans.signal.Class
 		a.Status, a.RetryAfter = res.StatusCode, ans.signal.RetryAfter
 	}
@@ -271,6 +285,7 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	}
 	o := headway.OutcomeOf(&ans.signal)
 	o.Class, o.Steady = a.Class, isSteady(ctx)
+	o.Cost, o.Pool, o.Account = said.Cost, said.Pool, said.Account
 	permit.Settle(o)
 	if a.Class.Success() {
 		t.mu.Lock()
@@ -307,15 +322,7 @@ func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.C
 }
 
 // acquire waits for the permit, but not past the deadline.
-func (t *Transport) acquire(ctx context.Context, req *http.Request) (headway.Permit, error) {
-	cost := 1.0
-	if t.o.Cost != nil {
-		cost = t.o.Cost(req)
-	}
-	ask := headway.Request{Cost: cost}
-	if t.o.Pool != nil {
-		ask.Pool = t.o.Pool(req)
-	}
+func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.Request) (headway.Permit, error) {
 	if !t.o.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, t.o.Deadline)
@@ -358,21 +365,27 @@ func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.C
 	return out, cancel, nil
 }
 
-// read is the signal of a response. Of a failure it takes the beginning of the
-// body and puts it back.
-func (t *Transport) read(now time.Time, res *http.Response) (s signal.Signal, final bool) {
+// read is the signal of a response, and what the profile knows beside it. Of a failure it
+// takes the beginning of the body and puts it back.
+func (t *Transport) read(now time.Time, req *http.Request, pool string, res *http.Response) (s signal.Signal, final bool, said headway.Outcome) {
 	failed := res.StatusCode >= http.StatusBadRequest
 	var head []byte
-	if failed || t.o.Whole > 0 && t.o.Classify != nil {
+	switch {
+	case !failed && t.o.Profile != nil && t.o.Profile.Reads(req, pool, res.StatusCode, res.Header):
+		head, _ = wire.Peek(res, maxReport)
+	case failed || t.o.Whole > 0 && t.o.Classify != nil:
 		head, _ = wire.Peek(res, signal.MaxBody)
 	}
 	s = signal.Read(now, res.StatusCode, res.Header, head)
+	if t.o.Profile != nil {
+		said.Pool, said.Cost, said.Account = t.o.Profile.Read(now, req, pool, res.StatusCode, res.Header, head, &s)
+	}
 	if t.o.Classify != nil && (failed || t.o.Whole > 0) {
-		if c, ok := t.o.Classify(res.StatusCode, res.Header, head); ok {
+		if c, ok := t.o.Classify(res.StatusCode, res.Header, head[:min(len(head), signal.MaxBody)]); ok {
 			s.Class = c
 		}
 	}
-	return s, s.Exhausted
+	return s, s.Exhausted, said
 }
 
 // noRetry says why no retry can be sent; nil when one may be. The token is taken

@@ -59,12 +59,7 @@ they know. Those in the folder $HEADWAY_PROFILES are among them.`,
 			}
 			list := make([]listedProfile, 0, len(all))
 			for _, p := range all {
-				l := listedProfile{Name: p.Name, Title: p.Title, Hosts: p.Hosts, Pools: []string{}, File: p.File}
-				for i := range p.Pools {
-					if name := p.Pools[i].String(); !strings.HasPrefix(name, "by response") {
-						l.Pools = append(l.Pools, name)
-					}
-				}
+				l := listedProfile{Name: p.Name(), Title: p.Title(), Hosts: p.Hosts(), Pools: p.Pools(), File: p.File()}
 				list = append(list, l)
 			}
 			if asJSON {
@@ -136,8 +131,8 @@ func completeProfiles(_ *cobra.Command, args []string, begun string) ([]string, 
 	}
 	var names []string
 	for _, p := range all {
-		if strings.HasPrefix(p.Name, begun) {
-			names = append(names, cobra.CompletionWithDesc(p.Name, p.Title))
+		if strings.HasPrefix(p.Name(), begun) {
+			names = append(names, cobra.CompletionWithDesc(p.Name(), p.Title()))
 		}
 	}
 	return names, cobra.ShellCompDirectiveDefault

@@ -142,6 +142,9 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	if !c.set.noBreaker {
 		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(o.Class))
 	}
+	if o.Pool != "" && (t.pool == nil || t.pool.name != o.Pool) {
+		c.move(now, &t, o.Pool)
+	}
 	fx := c.settle(now, &t, o)
 	fx.Circuit, fx.CircuitPool = circuit, l
 	return fx

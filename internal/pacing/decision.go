@@ -73,6 +73,7 @@ type Outcome struct {
 	Facts      []control.Fact
 	Steady     bool
 	Account    bool
+	Pool       string
 }
 
 // OutcomeOf is what a response says. Its facts are appended to a slice, which may be

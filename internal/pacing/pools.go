@@ -149,9 +149,13 @@ func (c *Core) sent(t *Ticket) {
 	if c.shared.shown {
 		c.shared.sent++
 	}
-	if t.pool == nil {
-		return
+	if t.pool != nil {
+		c.enter(t)
 	}
+}
+
+// enter counts an attempt in its pool.
+func (c *Core) enter(t *Ticket) {
 	u := &t.pool.use
 	u.flying++
 	if u.epoch != c.epoch {
@@ -160,6 +164,55 @@ func (c *Core) sent(t *Ticket) {
 	u.sent++
 	u.shared++
 	t.place = place{u.epoch, u.sent}
+}
+
+// move makes an attempt one of another pool, as its response says that it was.
+func (c *Core) move(now time.Duration, t *Ticket, name string) {
+	if was := t.pool; was != nil {
+		was.use.flying--
+		was.settle(now, t, Outcome{}, false)
+	}
+	t.pool = c.In(now, name)
+	t.pool.law.Sent(now, t.cost)
+	c.enter(t)
+}
+
+// named is the pool of that name, the account for "".
+func (c *Core) named(now time.Duration, name string) *Pool {
+	if name == "" {
+		return &c.Pool
+	}
+	return c.In(now, name)
+}
+
+// Advertise takes in limits of a pool, or of the account, that the provider named apart
+// from any attempt. A law that cannot take them remembers them for being shown.
+func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
+	l := c.named(now, name)
+	l.hear(facts)
+	l.objected = l.objected || len(l.heard) > 0
+	if law, ok := l.law.(interface {
+		Advertise(now time.Duration, facts []control.Fact)
+	}); ok {
+		law.Advertise(now, facts)
+	}
+}
+
+// Assume begins a pool, or the account, with limits that the provider publishes: one that
+// has learned nothing and was not used yet.
+func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) error {
+	l := c.named(now, name)
+	if l.objected || l.answered || l.use.flying > 0 || len(limits) == 0 {
+		return nil
+	}
+	law, ok := l.law.(interface {
+		Assume(limits []control.Limit) error
+	})
+	if !ok {
+		return nil
+	}
+	l.objected = true
+	return law.Assume(limits)
 }
 
 // settle has the account and the attempt's pool learn how it ended.

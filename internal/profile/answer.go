@@ -18,9 +18,9 @@ import (
 // Attempt is what a request asks for: its pool, empty for the account alone, and what it
 // is thought to take of limits that count units. A pool that was named elsewhere is kept.
 func (p *Profile) Attempt(req *http.Request, pool string) (string, float64) {
-	r := RequestOf(req, p.pools.Base)
+	r := RequestOf(req, p.finder.Base)
 	if pool == "" {
-		pool = p.pools.Name(r)
+		pool = p.finder.Name(r)
 	}
 	return pool, p.classOf(r, pool).Cost.estimate(p, r, pool)
 }
@@ -31,29 +31,20 @@ func (p *Profile) Reads(req *http.Request, pool string, status int, header http.
 	if status >= http.StatusBadRequest || !strings.Contains(header.Get("Content-Type"), "json") {
 		return false // an error's body is looked at anyway
 	}
-	c := p.classOf(RequestOf(req, p.pools.Base), pool)
+	c := p.classOf(RequestOf(req, p.finder.Base), pool)
 	return len(c.Cost.Reports) > 0 ||
 		slices.ContainsFunc(c.Advertised, func(a Advertised) bool { return a.Body }) ||
-		slices.ContainsFunc(p.Refusals, func(r Refusal) bool { return len(r.Body) > 0 && slices.Contains(r.Status, status) })
+		slices.ContainsFunc(p.refusals, func(r Refusal) bool { return len(r.Body) > 0 && slices.Contains(r.Status, status) })
 }
 
-// Reading is what an answer says beside its signal.
-type Reading struct {
-	// Pool is that which the answer names; empty when it names none.
-	Pool string
-	// Cost is what the attempt took; 0 when it is not said.
-	Cost float64
-	// Account says that a refusal is about the whole account.
-	Account bool
-}
-
-// Read is what the answer to an attempt of a pool says. It corrects the signal, which is
-// of the same answer: its class, its wait and its limits. The body may be nil, or cut.
-func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int, header http.Header, body []byte, s *signal.Signal) Reading {
-	r := RequestOf(req, p.pools.Base)
-	said := Reading{Pool: p.pools.Learn(r, header)}
-	if said.Pool != "" {
-		pool = said.Pool
+// Read is what the answer to an attempt of a pool says: it corrects the signal, which is
+// of the same answer, in its class, its wait and its limits. It gives the pool that the
+// answer names, "" for none, what the attempt took, 0 where that is not said, and whether
+// a refusal is about the whole account. The body may be nil, or cut.
+func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int, header http.Header, body []byte, s *signal.Signal) (named string, cost float64, account bool) {
+	r := RequestOf(req, p.finder.Base)
+	if named = p.finder.Learn(r, header); named != "" {
+		pool = named
 	}
 	c := p.classOf(r, pool)
 	var fields any
@@ -61,23 +52,24 @@ func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int
 		_ = json.Unmarshal(body, &fields)
 	}
 	p.advertised(now, c, header, fields, s)
-	for i := range p.Refusals {
-		if f := &p.Refusals[i]; f.fits(status, header, fields) {
-			f.apply(s, &said)
+	for i := range p.refusals {
+		if f := &p.refusals[i]; f.fits(status, header, fields) {
+			f.apply(s)
+			account = f.Account
 			break
 		}
 	}
 	if s.Class.Success() {
-		said.Cost = c.Cost.took(p, r, pool, header, fields)
+		cost = c.Cost.took(p, r, pool, header, fields)
 	}
-	return said
+	return named, cost, account
 }
 
 // advertised puts the limits that the profile knows in place of what was read without it.
 func (p *Profile) advertised(now time.Time, c *Class, header http.Header, fields any, s *signal.Signal) {
 	all := c.Advertised
 	if len(all) == 0 {
-		all = p.Account.Advertised
+		all = p.account.Advertised
 	}
 	var limits []signal.Limit
 	for i := range all {
@@ -128,12 +120,11 @@ func (f *Refusal) fits(status int, header http.Header, fields any) bool {
 	return true
 }
 
-func (f *Refusal) apply(s *signal.Signal, said *Reading) {
+func (f *Refusal) apply(s *signal.Signal) {
 	if f.Class != reason.Unknown {
 		s.Class = f.Class
 	}
 	s.Exhausted = s.Exhausted || f.Exhausted
-	said.Account = said.Account || f.Account
 	if !s.HasRetryAfter {
 		for _, l := range s.Limits {
 			if l.Remaining == 0 && l.Reset > 0 && s.Class.Throttle() {
@@ -236,21 +227,21 @@ func (c *Cost) took(p *Profile, r *Request, pool string, header http.Header, fie
 
 // Asked are the limits in an answer of [Profile.Ask], by pool.
 func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
-	if p.Ask == nil {
+	if p.ask == nil {
 		return nil
 	}
 	var fields any
 	if json.Unmarshal(body, &fields) != nil {
 		return nil
 	}
-	all, _ := at(fields, p.Ask.In).(map[string]any)
+	all, _ := at(fields, p.ask.In).(map[string]any)
 	found := map[string][]control.Fact{}
-	for i := range p.Pools {
-		c := &p.Pools[i]
+	for i := range p.pools {
+		c := &p.pools[i]
 		of := all[c.Name]
-		quota, ok1 := number(of, p.Ask.Limit)
-		left, ok2 := number(of, p.Ask.Remaining)
-		reset, ok3 := number(of, p.Ask.Reset)
+		quota, ok1 := number(of, p.ask.Limit)
+		left, ok2 := number(of, p.ask.Remaining)
+		reset, ok3 := number(of, p.ask.Reset)
 		if c.Name == "" || !ok1 || !ok2 || !ok3 || quota <= 0 || left < 0 {
 			continue
 		}

@@ -88,7 +88,7 @@ func Load(path string) (*Profile, error) {
 	}
 	p, err := Parse(path, src)
 	if p != nil {
-		p.File = path
+		p.file = path
 	}
 	return p, err
 }
@@ -108,8 +108,8 @@ func Parse(name string, src []byte) (*Profile, error) {
 	if err := file.Err(); err != nil {
 		return nil, err
 	}
-	for i := range p.Pools {
-		p.pools.List = append(p.pools.List, p.Pools[i].Pool)
+	for i := range p.pools {
+		p.finder.List = append(p.finder.List, p.pools[i].Pool)
 	}
 	return p, nil
 }
@@ -122,11 +122,11 @@ func (p *Profile) JSON() any { return p.fields }
 
 func (p *Profile) read(s *configfile.Section) {
 	s.Require("profile", "its name")
-	s.Text("profile", &p.Name)
-	s.Text("title", &p.Title)
-	s.Text("note", &p.Note)
-	p.Hosts = texts(s, "hosts")
-	p.Sources = map[string]Source{}
+	s.Text("profile", &p.name)
+	s.Text("title", &p.title)
+	s.Text("note", &p.note)
+	p.hosts = texts(s, "hosts")
+	p.sources = map[string]Source{}
 	if all := s.Below("sources"); all != nil {
 		for _, f := range all.Fields() {
 			from := all.Below(f.Name)
@@ -139,11 +139,11 @@ func (p *Profile) read(s *configfile.Section) {
 				from.Want("date", "the day on which it was read, such as 2026-11-22")
 			}
 			from.Done()
-			p.Sources[f.Name] = src
+			p.sources[f.Name] = src
 		}
 	}
 	if a := s.Below("account"); a != nil {
-		p.readClass(a, &p.Account)
+		p.readClass(a, &p.account)
 		a.Done()
 	}
 	for _, n := range s.List("pools") {
@@ -151,19 +151,19 @@ func (p *Profile) read(s *configfile.Section) {
 			pool := Class{Pool: readPool(c)}
 			p.readClass(c, &pool)
 			c.Done()
-			p.Pools = append(p.Pools, pool)
+			p.pools = append(p.pools, pool)
 		}
 	}
 	for _, n := range s.List("refusals") {
 		if r := n.Section(); r != nil {
-			p.Refusals = append(p.Refusals, p.refusal(r))
+			p.refusals = append(p.refusals, p.refusal(r))
 			r.Done()
 		}
 	}
 	if a := s.Below("ask"); a != nil {
-		p.Ask = &Ask{Source: p.source(a)}
+		p.ask = &Ask{Source: p.source(a)}
 		for key, into := range map[string]*string{
-			"path": &p.Ask.Path, "in": &p.Ask.In, "limit": &p.Ask.Limit, "remaining": &p.Ask.Remaining, "reset": &p.Ask.Reset,
+			"path": &p.ask.Path, "in": &p.ask.In, "limit": &p.ask.Limit, "remaining": &p.ask.Remaining, "reset": &p.ask.Reset,
 		} {
 			a.Require(key, "a text")
 			a.Text(key, into)
@@ -177,7 +177,7 @@ func (p *Profile) read(s *configfile.Section) {
 func (p *Profile) source(s *configfile.Section) (key string) {
 	s.Require("source", "a name under sources: every figure says where it is published")
 	s.Text("source", &key)
-	if _, known := p.Sources[key]; !known && s.Has("source") {
+	if _, known := p.sources[key]; !known && s.Has("source") {
 		s.Want("source", "a name under sources")
 	}
 	return key

@@ -13,30 +13,54 @@ import (
 // [Parse]. Its methods are safe for concurrent use; it remembers what requests have cost
 // and of which pools their routes are, so each connection has one of its own.
 type Profile struct {
-	Name, Title string
-	// Hosts are where the provider is, as patterns.
-	Hosts []string
-	// Note is what a person should know beside the figures.
-	Note string
-	// Sources are where the figures come from.
-	Sources map[string]Source
-	// Account is what all attempts share.
-	Account Class
-	// Pools are the groups of attempts with limits of their own, the first that fits first.
-	Pools []Class
-	// Refusals are answers that stand for something else than their status says.
-	Refusals []Refusal
-	// Ask is where limits can be asked for at no cost; nil when that is not published.
-	Ask *Ask
+	name, title string
+	hosts       []string          // where the provider is, as patterns
+	note        string            // what a person should know beside the figures
+	sources     map[string]Source // where the figures come from
+	account     Class             // what all attempts share
+	pools       []Class           // attempts with limits of their own, the first that fits first
+	refusals    []Refusal         // answers that mean something else than their status says
+	ask         *Ask              // where limits can be asked for at no cost; nil for nowhere
 
-	// File is where it was read from; empty for one that comes with Headway.
-	File string
-
+	file   string // empty for one that comes with Headway
 	text   []byte
 	fields any
-	pools  Pools
+
+	finder Pools
 	mu     sync.Mutex
 	costs  map[alike]float64 // what requests took
+}
+
+// Name is the profile's name.
+func (p *Profile) Name() string { return p.name }
+
+// Title is what the profile is of.
+func (p *Profile) Title() string { return p.title }
+
+// Hosts are where the provider is, as patterns.
+func (p *Profile) Hosts() []string { return p.hosts }
+
+// File is where the profile was read from; empty for one that comes with Headway.
+func (p *Profile) File() string { return p.file }
+
+// Pools are the pools that requests are found to be of, as a person calls them.
+func (p *Profile) Pools() []string {
+	all := []string{}
+	for i := range p.pools {
+		if c := &p.pools[i]; c.Each.Response == "" || c.Name != "" {
+			all = append(all, c.String())
+		}
+	}
+	return all
+}
+
+// Ask is the path at which limits can be asked for at no cost; empty where that is not
+// published. [Profile.Asked] reads the answer.
+func (p *Profile) Ask() string {
+	if p.ask == nil {
+		return ""
+	}
+	return p.ask.Path
 }
 
 // Source is a page of the provider, and when it was read.
@@ -147,13 +171,13 @@ type Ask struct {
 
 // class is what is published about a pool; the account's for none of its names.
 func (p *Profile) class(pool string) *Class {
-	for i := range p.Pools {
-		c := &p.Pools[i]
+	for i := range p.pools {
+		c := &p.pools[i]
 		if c.is(pool) {
 			return c
 		}
 	}
-	return &p.Account
+	return &p.account
 }
 
 // is reports whether a name is that of the pool, or of one of those that Each makes.
@@ -170,15 +194,15 @@ func (c *Class) is(pool string) bool {
 // classOf is [Profile.class] for a request of a pool: a pool without a name is found by
 // what it matches.
 func (p *Profile) classOf(r *Request, pool string) *Class {
-	if c := p.class(pool); c != &p.Account || pool == "" {
+	if c := p.class(pool); c != &p.account || pool == "" {
 		return c
 	}
-	for i := range p.Pools {
-		if c := &p.Pools[i]; c.Name == "" && c.Each.Response == "" && c.Match.Fits(r) {
+	for i := range p.pools {
+		if c := &p.pools[i]; c.Name == "" && c.Each.Response == "" && c.Match.Fits(r) {
 			return c
 		}
 	}
-	return &p.Account
+	return &p.account
 }
 
 // Limits are the published limits of a pool that everybody has, of the account for "": a
@@ -186,13 +210,13 @@ func (p *Profile) classOf(r *Request, pool string) *Class {
 // left out.
 func (p *Profile) Limits(pool string) []control.Limit {
 	c := p.class(pool)
-	if pool != "" && c == &p.Account {
-		for i := range p.Pools { // one without a name
-			if q := &p.Pools[i]; q.Name == "" && q.Each != (Each{}) && q.Each.Response == "" {
+	if pool != "" && c == &p.account {
+		for i := range p.pools { // one without a name
+			if q := &p.pools[i]; q.Name == "" && q.Each != (Each{}) && q.Each.Response == "" {
 				c = q
 			}
 		}
-		if c == &p.Account {
+		if c == &p.account {
 			return nil
 		}
 	}
@@ -217,12 +241,12 @@ func (p *Profile) Limits(pool string) []control.Limit {
 }
 
 // At has the paths of patterns below the path of a connection's address.
-func (p *Profile) At(base string) { p.pools.Base = base }
+func (p *Profile) At(base string) { p.finder.Base = base }
 
-// sources are the keys of the sources that figures and rules name.
-func (p *Profile) sources() []string {
+// cited are the keys of the sources that figures and rules name.
+func (p *Profile) cited() []string {
 	var keys []string
-	for c := range p.classes() {
+	for c := range p.all() {
 		for _, l := range c.Limits {
 			keys = append(keys, l.Source)
 		}
@@ -233,23 +257,23 @@ func (p *Profile) sources() []string {
 			keys = append(keys, a.Source)
 		}
 	}
-	for _, r := range p.Refusals {
+	for _, r := range p.refusals {
 		keys = append(keys, r.Source)
 	}
-	if p.Ask != nil {
-		keys = append(keys, p.Ask.Source)
+	if p.ask != nil {
+		keys = append(keys, p.ask.Source)
 	}
 	return keys
 }
 
-// classes yields the account and the pools.
-func (p *Profile) classes() func(yield func(*Class) bool) {
+// all yields the account and the pools.
+func (p *Profile) all() func(yield func(*Class) bool) {
 	return func(yield func(*Class) bool) {
-		if !yield(&p.Account) {
+		if !yield(&p.account) {
 			return
 		}
-		for i := range p.Pools {
-			if !yield(&p.Pools[i]) {
+		for i := range p.pools {
+			if !yield(&p.pools[i]) {
 				return
 			}
 		}

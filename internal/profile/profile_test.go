@@ -26,25 +26,25 @@ func TestEveryFigureHasASource(t *testing.T) {
 			t.Errorf("%v", err)
 			continue
 		}
-		if p.Name != name || p.Title == "" || len(p.Hosts) == 0 {
-			t.Errorf("%s: name %q, title %q, hosts %q", name, p.Name, p.Title, p.Hosts)
+		if p.name != name || p.title == "" || len(p.hosts) == 0 {
+			t.Errorf("%s: name %q, title %q, hosts %q", name, p.name, p.title, p.hosts)
 		}
-		if len(p.sources()) == 0 {
+		if len(p.cited()) == 0 {
 			t.Errorf("%s says nothing", name)
 		}
-		for _, key := range p.sources() {
-			if _, ok := p.Sources[key]; !ok {
+		for _, key := range p.cited() {
+			if _, ok := p.sources[key]; !ok {
 				t.Errorf("%s: no source %q", name, key)
 			}
 		}
-		for key, s := range p.Sources {
+		for key, s := range p.sources {
 			if u, err := url.Parse(s.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 				t.Errorf("%s: source %s is %q", name, key, s.URL)
 			}
 			if _, err := time.Parse(time.DateOnly, s.Date); err != nil {
 				t.Errorf("%s: source %s: %v", name, key, err)
 			}
-			if !slices.Contains(p.sources(), key) {
+			if !slices.Contains(p.cited(), key) {
 				t.Errorf("%s: nothing is from source %s", name, key)
 			}
 		}
@@ -168,6 +168,12 @@ func TestWhatIsPublishedForAllIsAssumed(t *testing.T) {
 }
 
 // TestAnswersAreReadByTheirProfile: pool, cost, limits and refusals.
+type reading struct {
+	Pool    string
+	Cost    float64
+	Account bool
+}
+
 func TestAnswersAreReadByTheirProfile(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -176,7 +182,7 @@ func TestAnswersAreReadByTheirProfile(t *testing.T) {
 		header                            []string
 		answer                            string
 
-		want    Reading
+		want    reading
 		class   reason.Class
 		wait    time.Duration
 		spent   bool
@@ -187,24 +193,24 @@ func TestAnswersAreReadByTheirProfile(t *testing.T) {
 			name: "a GraphQL query", profile: "github", method: "POST", path: "/graphql", body: `{"query": "{a}"}`, status: 200,
 			header: []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4990", "X-RateLimit-Reset", "1795350600", "X-RateLimit-Resource", "graphql"},
 			answer: `{"data": {"rateLimit": {"cost": 10}}}`,
-			want:   Reading{Pool: "graphql", Cost: 10}, class: reason.OK,
+			want:   reading{Pool: "graphql", Cost: 10}, class: reason.OK,
 			limit: signal.Limit{Name: "graphql", Unit: "points", Quota: 5000, Remaining: 4990, Window: time.Hour, Reset: 30 * time.Minute},
 		},
 		{
 			name: "a pool that is new", profile: "github", method: "GET", path: "/repos/a/b/dependency-graph/sbom", status: 200,
 			header: []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "99", "X-RateLimit-Reset", "1795348860", "X-RateLimit-Resource", "dependency_sbom"},
-			want:   Reading{Pool: "dependency_sbom"}, class: reason.OK,
+			want:   reading{Pool: "dependency_sbom"}, class: reason.OK,
 			limit: signal.Limit{Name: "dependency_sbom", Unit: "requests", Quota: 100, Remaining: 99, Window: -1, Reset: time.Minute},
 		},
 		{
 			name: "the primary limit", profile: "github", method: "GET", path: "/search/issues", status: 403,
 			header: []string{"X-RateLimit-Limit", "30", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1795348830", "X-RateLimit-Resource", "search"},
-			want:   Reading{Pool: "search"}, class: reason.Throttled, wait: 30 * time.Second,
+			want:   reading{Pool: "search"}, class: reason.Throttled, wait: 30 * time.Second,
 			limit: signal.Limit{Name: "search", Unit: "requests", Quota: 30, Window: time.Minute, Reset: 30 * time.Second},
 		},
 		{
 			name: "a secondary limit", profile: "github", method: "GET", path: "/repos/a/b", status: 403, answer: `{"message": "You have exceeded a secondary rate limit."}`,
-			want: Reading{Account: true}, class: reason.Throttled, wait: time.Minute, nothing: true,
+			want: reading{Account: true}, class: reason.Throttled, wait: time.Minute, nothing: true,
 		},
 		{
 			name: "forbidden", profile: "github", method: "GET", path: "/repos/a/b", status: 403, answer: `{"message": "Resource not accessible by integration"}`,
@@ -219,17 +225,17 @@ func TestAnswersAreReadByTheirProfile(t *testing.T) {
 		{
 			name: "a query", profile: "shopify", method: "POST", path: "/admin/api/2026-07/graphql.json", status: 200,
 			answer: `{"extensions": {"cost": {"actualQueryCost": 46, "throttleStatus": {"maximumAvailable": 2000.0, "currentlyAvailable": 1954, "restoreRate": 100.0}}}}`,
-			want:   Reading{Cost: 46}, class: reason.OK,
+			want:   reading{Cost: 46}, class: reason.OK,
 			limit: signal.Limit{Name: "graphql", Unit: "points", Quota: 2000, Remaining: 1954, Window: -1, Reset: 460 * time.Millisecond, Refills: true},
 		},
 		{
 			name: "money", profile: "openai", method: "POST", path: "/v1/responses", body: `{"model": "m"}`, status: 429, answer: `{"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}`,
-			want: Reading{Account: true}, class: reason.Throttled, spent: true, nothing: true,
+			want: reading{Account: true}, class: reason.Throttled, spent: true, nothing: true,
 		},
 		{
 			name: "tokens", profile: "anthropic", method: "POST", path: "/v1/messages", body: `{"model": "c"}`, status: 200,
 			answer: `{"usage": {"input_tokens": 7, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 9000, "output_tokens": 20}}`,
-			want:   Reading{Cost: 127}, class: reason.OK, nothing: true,
+			want:   reading{Cost: 127}, class: reason.OK, nothing: true,
 		},
 		{
 			name: "a day", profile: "gemini", method: "POST", path: "/v1beta/models/g:generateContent", status: 429,
@@ -242,7 +248,7 @@ func TestAnswersAreReadByTheirProfile(t *testing.T) {
 		},
 		{
 			name: "of the whole account", profile: "stripe", method: "GET", path: "/v1/charges", status: 429, header: []string{"Stripe-Rate-Limited-Reason", "global-rate"},
-			want: Reading{Account: true}, class: reason.Throttled, nothing: true,
+			want: reading{Account: true}, class: reason.Throttled, nothing: true,
 		},
 		{
 			name: "a lock", profile: "stripe", method: "POST", path: "/v1/charges", status: 429, answer: `{"error": {"code": "lock_timeout"}}`,
@@ -262,7 +268,8 @@ func TestAnswersAreReadByTheirProfile(t *testing.T) {
 			req := request(c.method, "https://x"+c.path, c.body)
 			s := signal.Read(now, c.status, header, []byte(c.answer))
 			pool, _ := p.Attempt(req, "")
-			if got := p.Read(now, req, pool, c.status, header, []byte(c.answer), &s); got != c.want {
+			var got reading
+			if got.Pool, got.Cost, got.Account = p.Read(now, req, pool, c.status, header, []byte(c.answer), &s); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 			if s.Class != c.class || s.RetryAfter != c.wait || s.Exhausted != c.spent {
