@@ -59,6 +59,9 @@ type Fact struct {
 	InFlight bool
 	// Refills says that units come back one by one, not at a window's end.
 	Refills bool
+	// Took is how many units the attempt took of a limit that counts cost; 0 when that is
+	// not said, and when it took all that it cost.
+	Took float64
 	// Quota and Remaining are in units; negative when untold.
 	Quota, Remaining float64
 	// Window is the limit's length, Reset the time until it is whole again;

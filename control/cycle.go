@@ -50,7 +50,7 @@ func (c *Cycle) Observe(o Observation) Change {
 	was := c.law.Interval()
 	for i := range o.Facts {
 		if f := &o.Facts[i]; !f.InFlight {
-			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), f.learn())
+			c.law.Advertise(o.Sent, o.Now, o.Class.Throttle(), f.learn(o.Cost))
 		}
 	}
 	c.law.Observe(learn.Outcome{
@@ -66,10 +66,15 @@ func (c *Cycle) Observe(o Observation) Change {
 	return Held
 }
 
-func (f *Fact) learn() learn.Fact {
-	return learn.Fact{
+// learn is the fact as the law has it, from an attempt of that cost.
+func (f *Fact) learn(cost float64) learn.Fact {
+	l := learn.Fact{
 		Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
 	}
+	if cost > 0 && f.Took > 0 {
+		l.Share = f.Took / cost
+	}
+	return l
 }
 
 func learnClass(c reason.Class) learn.Class {
@@ -90,7 +95,7 @@ func learnClass(c reason.Class) learn.Class {
 func (c *Cycle) Advertise(now time.Duration, facts []Fact) {
 	for i := range facts {
 		if f := &facts[i]; !f.InFlight {
-			c.law.Advertise(now, now, false, f.learn())
+			c.law.Advertise(now, now, false, f.learn(0))
 		}
 	}
 }

@@ -101,6 +101,9 @@ type Limit struct {
 	// Refills says that units come back one by one (a bucket) instead of all at
 	// the end of a window.
 	Refills bool
+	// Took is how many units the request took, where that is known from elsewhere; [Read]
+	// leaves it 0.
+	Took int64
 }
 
 // unknownLimit is a limit of which nothing is known but its name.

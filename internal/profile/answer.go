@@ -61,6 +61,9 @@ func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int
 	}
 	if s.Class.Success() {
 		cost = c.Cost.took(p, r, pool, header, fields)
+		for i := range s.Limits {
+			s.Limits[i].Took = int64(sum(fields, c.Cost.Parts[s.Limits[i].Unit]))
+		}
 	}
 	return named, cost, account
 }
@@ -87,18 +90,30 @@ func (a *Advertised) read(now time.Time, header http.Header, fields any) (signal
 		Name: a.Name, Unit: a.Unit, Limit: a.Limit, Remaining: a.Remaining, Used: a.Used, Reset: a.Reset,
 		Window: a.Window, Refills: a.Refills || a.RefillPerSec != "",
 	}
-	if !a.Body {
-		return f.Read(now, header)
+	if a.Refills {
+		f.Window = 0 // it is no window
 	}
-	from := http.Header{}
-	for _, name := range []string{a.Limit, a.Remaining, a.Used, a.Reset} {
-		if v, ok := number(fields, name); ok {
-			from[name] = []string{strconv.FormatFloat(math.Floor(v), 'f', 0, 64)}
+	from := header
+	if a.Body {
+		from = http.Header{}
+		for _, name := range []string{a.Limit, a.Remaining, a.Used, a.Reset} {
+			if v, ok := number(fields, name); ok {
+				from[name] = []string{strconv.FormatFloat(math.Floor(v), 'f', 0, 64)}
+			}
 		}
 	}
+	if used, limit, ok := strings.Cut(header.Get(a.UsedOf), "/"); a.UsedOf != "" && ok {
+		from = http.Header{"Used": {used}, "Limit": {limit}}
+		f.Used, f.Limit = "Used", "Limit"
+	}
 	l, ok := f.Read(now, from)
-	if rate, given := number(fields, a.RefillPerSec); ok && given && rate > 0 && l.Quota > 0 && l.Remaining >= 0 {
-		l.Reset = time.Duration(float64(max(0, l.Quota-l.Remaining)) / rate * float64(time.Second))
+	if ok && l.Reset < 0 && l.Quota > 0 && l.Remaining >= 0 {
+		used := float64(max(0, l.Quota-l.Remaining))
+		if rate, given := number(fields, a.RefillPerSec); given && rate > 0 {
+			l.Reset = time.Duration(used / rate * float64(time.Second))
+		} else if a.Refills && a.Window > 0 {
+			l.Reset = time.Duration(used / float64(l.Quota) * float64(a.Window))
+		}
 	}
 	return l, ok
 }
@@ -202,11 +217,7 @@ func (c *Cost) took(p *Profile, r *Request, pool string, header http.Header, fie
 	if v, err := strconv.ParseFloat(strings.TrimSpace(header.Get(c.Header)), 64); c.Header != "" && err == nil && v > 0 && !math.IsInf(v, 0) {
 		cost = v
 	} else {
-		for _, name := range c.Reports {
-			if v, ok := number(fields, name); ok {
-				cost += max(0, v)
-			}
-		}
+		cost = sum(fields, c.Reports)
 	}
 	if cost == 0 || c.Bytes > 0 || len(c.Fields) > 0 {
 		return cost
@@ -256,6 +267,16 @@ func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
 		found[c.Name] = append(found[c.Name], f)
 	}
 	return found
+}
+
+// sum is what the fields of those names hold together.
+func sum(fields any, names []string) (total float64) {
+	for _, name := range names {
+		if v, ok := number(fields, name); ok {
+			total += max(0, v)
+		}
+	}
+	return total
 }
 
 // number is a field that holds a number, or a text that is one.

@@ -28,15 +28,15 @@ type Match struct {
 	Query, Header, Fields map[string]string
 }
 
-// Each makes of one pool many: one for each value of a part of the attempts. At most
-// one field is set; the zero value leaves the pool as it is.
+// Each makes of one pool many: one for each value of a part of the attempts, or of several
+// together, of which those count that are there. The zero value leaves the pool as it is.
 type Each struct {
 	// Segment is a segment of the path, from 1; a negative one counts from the end.
 	Segment int
 	// Query, Header and Field name a parameter, a header field and a field of a JSON body.
 	Query, Header, Field string
 	// Response names a header field of the response: such a pool is learned, route by
-	// route, from what responses say. See [Pools.Learn].
+	// route, from what responses say. See [Pools.Learn]. Nothing else is set beside it.
 	Response string
 }
 
@@ -57,20 +57,35 @@ func (p *Pool) of(r *Request, learned func() string) string {
 	if !p.Match.Fits(r) {
 		return ""
 	}
-	var value string
-	switch e := &p.Each; {
+	e := &p.Each
+	switch {
 	case *e == Each{}:
 		return p.Name
 	case e.Response != "":
-		value = learned()
-	case e.Segment != 0:
-		value = segment(r.Path, e.Segment)
-	case e.Query != "":
-		value = r.query(e.Query)
-	case e.Header != "":
-		value = r.Header.Get(e.Header)
-	case e.Field != "":
-		value = r.field(e.Field)
+		return p.called(learned())
+	}
+	var value string
+	add := func(part string) {
+		if value != "" && part != "" {
+			value += ","
+		}
+		value += part
+	}
+	if e.Header != "" {
+		add(r.Header.Get(e.Header))
+	}
+	if e.Segment != 0 {
+		add(segment(r.Path, e.Segment))
+	}
+	if e.Query != "" {
+		add(r.query(e.Query))
+	}
+	if e.Field != "" {
+		part := r.field(e.Field)
+		if part == "" {
+			return ""
+		}
+		add(part)
 	}
 	return p.called(value)
 }
@@ -191,20 +206,22 @@ func fits(pattern, value string) bool {
 
 // String is what a person calls the pool: its name, and what parts it.
 func (p *Pool) String() string {
-	var by string
-	switch e := &p.Each; {
-	case *e == Each{}:
-		return p.Name
-	case e.Response != "":
-		by = "response header " + e.Response
-	case e.Segment != 0:
-		by = "path segment " + strconv.Itoa(e.Segment)
-	case e.Query != "":
-		by = "query " + e.Query
-	case e.Header != "":
-		by = "header " + e.Header
-	default:
-		by = "field " + e.Field
+	var by []string
+	add := func(what, name string) {
+		if name != "" {
+			by = append(by, what+" "+name)
+		}
 	}
-	return strings.TrimSpace(p.Name + " by " + by)
+	e := &p.Each
+	add("response header", e.Response)
+	add("header", e.Header)
+	if e.Segment != 0 {
+		add("path segment", strconv.Itoa(e.Segment))
+	}
+	add("query", e.Query)
+	add("field", e.Field)
+	if by == nil {
+		return p.Name
+	}
+	return strings.TrimSpace(p.Name + " by " + strings.Join(by, " and "))
 }

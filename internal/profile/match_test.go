@@ -86,6 +86,7 @@ func TestTheFirstPoolCounts(t *testing.T) {
 		{Name: "region", Each: Each{Query: "region"}},
 		{Name: "team", Each: Each{Header: "X-Team"}},
 		{Name: "rest", Match: Match{Paths: []string{"/rest"}}},
+		{Name: "both", Match: Match{Paths: []string{"/both"}}, Each: Each{Header: "X-Org", Field: "model"}},
 	}}
 	for _, c := range []struct {
 		req  *http.Request
@@ -100,6 +101,9 @@ func TestTheFirstPoolCounts(t *testing.T) {
 		{request("GET", "/api/v3/x", "", "X-Team", "blue team"), "team:blue_team"},
 		{request("GET", "/api/v3/rest", ""), "rest"},
 		{request("GET", "/api/v3rest", ""), ""},
+		{request("POST", "/api/v3/both", `{"model": "m"}`), "both:m"},
+		{request("POST", "/api/v3/both", `{"model": "m"}`, "X-Org", "o"), "both:o,m"},
+		{request("POST", "/api/v3/both", `{}`, "X-Org", "o"), ""},
 	} {
 		if got := p.Of(c.req); got != c.want {
 			t.Errorf("%s %s is of %q, want %q", c.req.Method, c.req.URL, got, c.want)
@@ -195,7 +199,7 @@ func TestPoolsAreReadFromAFile(t *testing.T) {
 		"pools:\n  - name: a\n    match: {path: x}":              "pools[0].match.path: ",
 		"pools:\n  - name: a\n    match: {method: get}":          "pools[0].match.method: ",
 		"pools:\n  - name: a b":                                  "pools[0].name: ",
-		"pools:\n  - each: {segment: 1, field: x}":               "pools[0].each: ",
+		"pools:\n  - each: {response: A, field: x}":              "pools[0].each: ",
 		"pools:\n  - each: {}":                                   "pools[0].each: ",
 		"pools:\n  - each: {segment: 0}":                         "pools[0].each: ",
 		"pools:\n  - x":                                          "pools[0]: ",

@@ -214,6 +214,12 @@ func (p *Profile) readClass(s *configfile.Section, c *Class) {
 		c.Cost.Reports = texts(cost, "reports")
 		cost.Text("alike", &c.Cost.Alike)
 		cost.Text("header", &c.Cost.Header)
+		if parts := cost.Below("parts"); parts != nil {
+			c.Cost.Parts = map[string][]string{}
+			for _, f := range parts.Fields() {
+				c.Cost.Parts[f.Name] = texts(parts, f.Name)
+			}
+		}
 		for _, n := range cost.List("rules") {
 			if r := n.Section(); r != nil {
 				rule := CostRule{Match: ReadMatch(r.Below("match"))}
@@ -241,15 +247,15 @@ func (p *Profile) advertises(s *configfile.Section) Advertised {
 	in := "header"
 	configfile.Choice(s, "in", &in, map[string]string{"header": "header", "body": "body"}, "header", "body")
 	a.Body = in == "body"
-	for key, into := range map[string]*string{"limit": &a.Limit, "remaining": &a.Remaining, "used": &a.Used, "reset": &a.Reset, "refill_per_second": &a.RefillPerSec} {
+	for key, into := range map[string]*string{"limit": &a.Limit, "remaining": &a.Remaining, "used": &a.Used, "used_of": &a.UsedOf, "reset": &a.Reset, "refill_per_second": &a.RefillPerSec} {
 		if s.Text(key, into); !a.Body && *into != "" {
 			*into = http.CanonicalHeaderKey(*into)
 		}
 	}
 	s.Bool("refills", &a.Refills)
 	s.Duration("window", &a.Window, time.Millisecond, 366*24*time.Hour)
-	if a.Remaining == "" && a.Used == "" {
-		s.Want("remaining", "the field that holds what is left, or used")
+	if a.Remaining == "" && a.Used == "" && a.UsedOf == "" {
+		s.Want("remaining", "the field that holds what is left, or used, or used_of")
 	}
 	return a
 }

@@ -123,7 +123,9 @@ type Cost struct {
 	// those that are there. Header is a field of the header.
 	Reports []string
 	Header  string
-	Source  string
+	// Parts are units of their own within the cost, by what reports them.
+	Parts  map[string][]string
+	Source string
 }
 
 // CostRule is the cost of some requests.
@@ -139,7 +141,8 @@ type Advertised struct {
 	Body                                        bool
 	Refills                                     bool // units come back one by one
 	Limit, Remaining, Used, Reset, RefillPerSec string
-	Window                                      time.Duration
+	UsedOf                                      string        // holds both, as 32/40
+	Window                                      time.Duration // of a bucket, the time in which it fills
 	Source                                      string
 }
 

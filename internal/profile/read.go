@@ -66,7 +66,7 @@ func ReadMatch(s *configfile.Section) (m Match) {
 	return m
 }
 
-// ReadEach reads what parts a pool: one of segment, query, header, field and response.
+// ReadEach reads what parts a pool: segment, query, header and field, or response alone.
 func ReadEach(s *configfile.Section) (e Each) {
 	if s == nil {
 		return e
@@ -76,8 +76,8 @@ func ReadEach(s *configfile.Section) (e Each) {
 	s.Text("header", &e.Header)
 	s.Text("field", &e.Field)
 	s.Text("response", &e.Response)
-	if len(s.Fields()) != 1 || s.Has("segment") && e.Segment == 0 {
-		s.Node().Want("one of segment (from 1, or below 0 to count from the end), query, header, field and response")
+	if n := len(s.Fields()); n == 0 || n > 1 && e.Response != "" || s.Has("segment") && e.Segment == 0 {
+		s.Node().Want("segment (from 1, or below 0 to count from the end), query, header and field, or response alone")
 	}
 	s.Done()
 	return e

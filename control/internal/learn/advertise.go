@@ -13,6 +13,9 @@ type Fact struct {
 	Refills          bool // units come back one by one, going by its name
 	Quota, Remaining float64
 	Window, Reset    time.Duration
+	// Share is the part of the attempt's cost that counted in it, such as the output among
+	// all tokens; 0 when that is not known.
+	Share float64
 }
 
 // Advertise takes in a limit that a response to an attempt names. Call it before
@@ -24,15 +27,17 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 	l.clock = max(l.clock, now)
 	for i := range l.headers {
 		if t := &l.headers[i]; t.name == f.Name && t.perCost == f.PerCost {
+			t.shares(f.Share)
 			t.update(l.view(), sent, refused, f)
 			return
 		}
 	}
 	if len(l.headers) < maxLimits {
-		t := advertised{name: f.Name, perCost: f.PerCost, shaper: newShaper(fixed), grain: coarseUnits, fast: math.Inf(1), at: -1}
+		t := advertised{name: f.Name, perCost: f.PerCost, shaper: newShaper(fixed), grain: coarseUnits, fast: math.Inf(1), at: -1, share: 1}
 		if f.Refills {
 			t.shaper = newShaper(bucket)
 		}
+		t.shares(f.Share)
 		t.update(l.view(), sent, refused, f)
 		l.headers = append(l.headers, t)
 	}
@@ -104,6 +109,7 @@ type advertised struct {
 	window  time.Duration // as it is named
 	longest time.Duration // reset that was seen
 	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
+	share   float64       // of what an attempt costs, what counts here
 	grain   float64       // what is left is rounded down to a multiple of it
 
 	at    time.Duration // when the newest attempt that was answered was sent; -1 before any
@@ -141,9 +147,19 @@ func (t *advertised) unit() unit {
 // need is how much of it an attempt takes.
 func (t *advertised) need(c float64) float64 {
 	if t.perCost {
-		return min(c, max(1, t.quota))
+		return min(c*t.share, max(1, t.quota))
 	}
 	return 1
+}
+
+// shares learns which part of what attempts cost counts here.
+func (t *advertised) shares(share float64) {
+	if share > 0 && t.perCost {
+		if t.at < 0 {
+			t.share = share
+		}
+		t.share += newestShare * (share - t.share)
+	}
 }
 
 // length is that of a window: a usual one, when it is one but for rounding.
@@ -188,13 +204,13 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	}
 	if t.shape == bucket && t.at >= 0 && sent > t.at {
 		passed := (sent - t.at).Seconds()
-		own := v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at)
+		own := t.share * (v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at))
 		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
 		t.during = drainFade*t.during + passed
 	}
 	first := t.rolled // the first answer of a window
 	t.rolled = false
-	t.left, t.at, t.spent = f.Remaining, sent, max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
+	t.left, t.at, t.spent = f.Remaining, sent, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
 	if f.Reset < 0 {
 		t.whole = 0
 		return
@@ -217,7 +233,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			if refused {
 				own-- // whether refusals count is seen so
 			}
-			t.seen(used - v.h.used(t.unit(), own, length))
+			t.seen(used - t.share*v.h.used(t.unit(), own, length))
 		}
 	}
 	if near := t.shape == fixed && (whole-t.whole).Abs() < max(rounded, t.length()/10); near && !first {
@@ -299,7 +315,7 @@ func (t *advertised) sent(now time.Duration, c float64) {
 		t.whole = now + max(t.length(), time.Second) // some begin with the first attempt
 	}
 	if t.perCost {
-		t.spent += c
+		t.spent += c * t.share
 	} else {
 		t.spent++
 	}
@@ -385,8 +401,8 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 			when = v.h.surely // and answers come too late to set that right
 		}
 	}
-	if over := v.h.total[t.unit()] + need - room; over > 0 {
-		if left := when(t.unit(), over-need*0.999); left != never {
+	if over := t.share*v.h.total[t.unit()] + need - room; over > 0 {
+		if left := when(t.unit(), (over-need*0.999)/t.share); left != never {
 			at = left + t.length() + t.late(v)
 		}
 	}

@@ -165,9 +165,13 @@ const (
 	jitterOfLatency, jitterOfTrip = 20.0, 8
 	// What comes too early is sent later, by less and less with each that does not.
 	slackMemory = 3000.0
-	drainFade   = 0.98  // an answer
-	lateness    = 1000  // a window is left for so much of its length longer than it is
-	coarse      = 0.005 // and so much of it is left alone where it holds many
+	drainFade   = 0.98 // an answer
+	// newestShare is the part that the newest attempt has in what is thought of a share.
+	newestShare = 0.1
+	// assumedSlack is the part of its length for which a published window is left longer.
+	assumedSlack = 100
+	lateness     = 1000  // a window is left for so much of its length longer than it is
+	coarse       = 0.005 // and so much of it is left alone where it holds many
 	// Some round what is left of costs down to thousands.
 	coarseUnits = 1000.0
 

@@ -25,6 +25,7 @@ type window struct {
 	floor     time.Duration // how short a lone one is taken for in the end
 	pace      float64       // attempts a second before the first refusal
 	clock     time.Duration // its length when it begins with the clock, else 0
+	slack     time.Duration // by how much longer what was sent counts
 }
 
 // newWindow is a window that one block speaks for. It was filled in the time fill,
@@ -110,7 +111,7 @@ func (w *window) free(v view, c float64) time.Duration {
 		}
 	} else if used := v.h.total[w.unit] + n; used > room {
 		if t := v.h.reached(w.unit, used-room-n*0.999); t != math.MaxInt64 {
-			at = w.leaves(v.now, t) + v.guard
+			at = w.leaves(v.now, t) + v.guard + w.slack
 		}
 	}
 	apart := float64(length) * n / max(1e-9, room) / windowSpread
