@@ -130,7 +130,7 @@ func TestPoolsOfProviders(t *testing.T) {
 		{"azure-openai", "POST", "/openai/deployments/d/chat/completions", `{"max_tokens": 10}`, "deployment:d", 14.5},
 		{"anthropic", "POST", "/v1/messages", `{"model": "c", "max_tokens": 5}`, "model:c", 12.75},
 		{"gemini", "POST", "/v1beta/models/g:generateContent", `{"contents": []}`, "model:g:generateContent", 4},
-		{"shopify", "POST", "/admin/api/2026-07/graphql.json", `{"query": "{}"}`, "graphql", 10},
+		{"shopify", "POST", "/admin/api/2026-07/graphql.json", `{"query": "{}"}`, "graphql", 1000},
 		{"shopify", "GET", "/admin/api/2026-07/orders.json", "", "rest", 1},
 		{"stripe", "GET", "/v1/charges/search", "", "search", 1},
 		{"stripe", "GET", "/v1/charges", "", "endpoint:charges", 1},
@@ -297,7 +297,7 @@ func TestCostsAreThoseOfRequestsAlike(t *testing.T) {
 	}
 	answer(dear, `{"extensions": {"cost": {"actualQueryCost": 400}}}`)
 	answer(cheap, `{"extensions": {"cost": {"actualQueryCost": 1}}}`)
-	for req, want := range map[*http.Request]float64{dear: 400, cheap: 1, request("POST", path, `{"query": "{new}"}`): 10} {
+	for req, want := range map[*http.Request]float64{dear: 400, cheap: 1, request("POST", path, `{"query": "{new}"}`): 1000} {
 		if _, got := p.Attempt(req, ""); got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
