@@ -93,11 +93,10 @@ func (w *window) room() float64 {
 	if w.climb > 1 {
 		return size * w.climb
 	}
-	room := size * (1 - w.margin)
-	if w.unit == attempts {
-		room = max(1, math.Floor(room+0.01))
+	if w.unit == attempts { // whole ones: of few a small margin takes none
+		return max(1, math.Floor(size+0.01)-math.Round(size*w.margin))
 	}
-	return room
+	return size * (1 - w.margin)
 }
 
 func (w *window) free(v view, c float64) time.Duration {
@@ -197,10 +196,12 @@ func (w *window) blame(v view, f refusal) {
 			w.unit = unit(u)
 		}
 	}
-	if tested {
+	switch {
+	case tested:
 		w.margin *= 0.5
 		w.testAfter = min(maxTest, w.testAfter*testGrowth)
-	} else {
+	case !w.settled() && length < w.high-w.high/50: // it was taken for too short
+	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
 }
