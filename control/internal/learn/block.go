@@ -114,6 +114,24 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	return min(best, maxSilence)
 }
 
+// within is the instant for a canary of a block that ends between two: a usual one,
+// else the middle, which halves what is open.
+func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Duration {
+	low = max(low, now)
+	if high <= low {
+		return now
+	}
+	for i := len(usual) - 1; i >= 0; i-- {
+		u := usual[i]
+		for _, at := range [...]time.Duration{from + u, b.began + u, now - (now+phase)%u + u} {
+			if at += trip + u/500; at > low && at < high {
+				return at
+			}
+		}
+	}
+	return low + (high-low)/2
+}
+
 // apart is how much later a canary goes where the one before was refused: clients that
 // do not know of each other, and were refused together, would go on to be refused
 // together. It is as good as random from one nanosecond to the next.

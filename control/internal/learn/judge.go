@@ -114,10 +114,16 @@ func (l *Law) recurred(v view) bool {
 			if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
 				return false // it is known
 			}
+			if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
+				return false // it explains this block as well
+			}
 			l.drop(b.blamed)
 		}
 	}
-	l.remove(isRate)
+	l.remove(func(x limit) bool {
+		w, ok := x.(*window)
+		return isRate(x) || ok && w.lone
+	})
 	l.penalty = penalty{}
 	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
 	w.lone, w.hits = false, minEpisodes

@@ -247,8 +247,8 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		b.refusals++
 		b.lastRefused = o.Sent
 		if b.blamed >= 0 {
-			if w, ok := l.limits[b.blamed].(*window); ok && w.settled() && b.foretold && b.refusals > 3 {
-				w.lower(l.view(), o.Sent)
+			if w, ok := l.limits[b.blamed].(*window); ok && w.settled() && b.foretold && b.refusals > 3 && !w.lower(l.view(), o.Sent) {
+				b.blamed = -1
 			}
 		}
 	}
@@ -326,6 +326,9 @@ func (l *Law) plan(f refusal) {
 			// Half of the wait, to see whether the window is a shorter one.
 			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
 			foretold = max(foretold, l.clock+(at-l.clock)/2)
+		} else if ok && w.clock == 0 && !w.lone && !w.settled() {
+			low, high := w.between(v, b)
+			foretold = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase)
 		}
 	}
 	trip := time.Duration(l.trip)

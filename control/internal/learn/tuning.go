@@ -79,8 +79,10 @@ const (
 	sureHits = 4
 	// A test of a limit starts after so many attempts without a refusal, later each
 	// time that it fails, and grows by so much in one length of the window.
-	firstTest, testGrowth, maxTest = 500.0, 1.6, 4000.0
+	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowClimb                    = 0.15
+	// What a test has raised is believed after so many times as many.
+	lasting = 10.0
 	// A test waits until so many lengths of the last block have passed.
 	testAfterBlocks = 40
 
@@ -119,7 +121,7 @@ const (
 	farAway = 5 * time.Minute
 	// In a block that no canary lengthens the next one waits an eighth of its age after
 	// 64 times so many attempts, at most half of it after four times as many or fewer.
-	canaryFew = 16.0
+	canaryFew = 64.0
 	// What canaries lengthen is hardly ever longer than this.
 	penaltyLongest             = 15 * time.Minute
 	maxSilence                 = 24 * time.Hour

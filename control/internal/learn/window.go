@@ -11,6 +11,8 @@ import (
 type window struct {
 	unit      unit
 	size      amounts // what fits, in each unit
+	held      amounts // what fitted before the last refusal
+	proven    amounts // before a test raised it; none once the raise has lasted
 	off       amounts // by how much each foretold the last refusals wrongly
 	low, high time.Duration
 	from      time.Duration // since when the length shrinks
@@ -118,6 +120,13 @@ func (w *window) free(v view, c float64) time.Duration {
 	return max(v.now, at)
 }
 
+// between is the bracket of the instant at which a block that this window is to blame
+// for ends.
+func (w *window) between(v view, b *block) (low, high time.Duration) {
+	began := v.h.newest(w.unit, b.began, w.size[w.unit])
+	return max(began+w.low, b.lastRefused), began + w.high
+}
+
 func (w *window) sent(time.Duration) {}
 func (w *window) takeBack()          {}
 
@@ -125,6 +134,9 @@ func (w *window) takeBack()          {}
 func (w *window) answered(v view) {
 	w.untested++
 	n := max(1, w.size[w.unit]/max(1e-9, v.mean[w.unit]))
+	if w.untested > lasting*n {
+		w.proven = amounts{}
+	}
 	switch {
 	case w.lone:
 	case w.climb > 1:
@@ -174,6 +186,10 @@ func (w *window) blame(v view, f refusal) {
 	tested := w.climb > 1
 	w.climb, w.untested = 1, 0
 	w.hits++
+	w.held = w.size
+	if tested && w.proven[w.unit] == 0 {
+		w.proven = w.size
+	}
 	for u := range w.size {
 		used := w.used(v, unit(u), f.sent, length)
 		if unit(u) == cost {
@@ -191,6 +207,12 @@ func (w *window) blame(v view, f refusal) {
 			w.size[u] += 0.3 * (used - w.size[u])
 		}
 	}
+	if back := w.proven[w.unit]; !tested && back > 0 && w.size[w.unit] < w.held[w.unit] {
+		if back < w.size[w.unit] {
+			w.size = w.proven // more had fitted at an edge
+		}
+		w.proven = amounts{}
+	}
 	for u := range w.size {
 		if w.hits > 1 && w.size[u] > 0 && w.off[u]+betterUnit < w.off[w.unit] {
 			w.unit = unit(u)
@@ -207,13 +229,20 @@ func (w *window) blame(v view, f refusal) {
 }
 
 // lower takes the size down to what was in use at a canary that was refused though
-// there should have been room.
-func (w *window) lower(v view, sent time.Duration) {
+// there should have been room. It reports whether that was nearly all: otherwise it is
+// another limit that refuses, and the size is what it was.
+func (w *window) lower(v view, sent time.Duration) bool {
+	used := w.used(v, w.unit, sent, w.length(sent))
+	if used < nearlyFull*w.size[w.unit] {
+		w.size = w.held
+		return false
+	}
 	for u := range w.size {
 		if used := w.used(v, unit(u), sent, w.length(sent)); used > 0.2*w.size[u] {
 			w.size[u] = min(w.size[u], used)
 		}
 	}
+	return true
 }
 
 // ended narrows the length by a block that this window is to blame for: its end
