@@ -351,7 +351,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	}
 	short := min(need+spare, max(need, t.quota)) - (t.left - t.spent)
 	if short <= 0 || t.whole <= t.at {
-		return v.now
+		return max(v.now, v.last+t.apart(v, need))
 	}
 	at := t.whole
 	if t.shape == bucket && t.slow > 0 {
@@ -368,7 +368,20 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	if t.quota <= 1 && t.slow > 0 { // nothing makes up for one that overtakes another
 		at = max(at, v.last+seconds(1/t.pace())+t.slack)
 	}
-	return max(v.now, at)
+	return max(v.now, at, v.last+t.apart(v, need))
+}
+
+// apart is how far apart attempts go while others use the limit too: what is left is
+// spread over the time until all is back. All of them do so, and each gets as much.
+func (t *advertised) apart(v view, need float64) time.Duration {
+	over := t.whole - v.now
+	if t.shape == bucket && t.slow > 0 {
+		over = seconds(t.quota / t.slow)
+	}
+	if t.margin < grazed/2 || t.quota <= 1 {
+		return 0
+	}
+	return time.Duration(max(0, float64(over)) * need / max(need, t.left-t.spent) / windowSpread)
 }
 
 // pace is how many units of a bucket come back in a second and are not taken by others.

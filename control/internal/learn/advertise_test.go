@@ -104,6 +104,27 @@ func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 	}
 }
 
+func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
+	v := view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
+	for _, tt := range []struct {
+		name   string
+		shape  shape
+		margin float64 // left alone since a refusal
+		left   float64
+		want   time.Duration // apart
+	}{
+		{"alone", fixed, 0, 40, 0},
+		{"a window", fixed, grazed, 40, 400 * ms},
+		{"of which little is left", fixed, grazed, 4, 4 * sec},
+		{"a bucket", bucket, grazed, 40, 800 * ms},
+	} {
+		a := advertised{shaper: newShaper(tt.shape), quota: 80, left: tt.left, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		if got := a.free(v, 1) - v.now; (got - tt.want).Abs() > time.Millisecond {
+			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
 	room := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 5900}}
 	for _, tt := range []struct {

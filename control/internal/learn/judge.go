@@ -125,7 +125,7 @@ func (l *Law) recurred(v view) bool {
 		return isRate(x) || ok && w.lone
 	})
 	l.penalty = penalty{}
-	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
+	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.low, p.length, p.length, b.pace)
 	w.lone, w.hits = false, minEpisodes
 	if p.clock {
 		w.clock = p.length

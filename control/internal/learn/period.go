@@ -25,9 +25,9 @@ func (s *spans) add(b *block) {
 // period is a window that begins anew at fixed instants: so many attempts in each
 // length of time, by the wall clock or by the last release.
 type period struct {
-	length time.Duration
-	size   float64
-	clock  bool
+	low, length time.Duration // the shortest and the longest
+	size        float64
+	clock       bool
 }
 
 // period is the one that explains all the blocks, if one does: each ended at such an
@@ -35,7 +35,7 @@ type period struct {
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range usual {
 		if f, ok := s.explained(v, length, true); ok {
-			return period{length, f.size, !f.slides}, true
+			return period{length, length, f.size, !f.slides}, true
 		}
 	}
 	best, found := fit{off: 1}, period{}
@@ -47,8 +47,14 @@ func (s *spans) period(v view) (period, bool) {
 				if length < time.Second {
 					break
 				}
-				if f, ok := s.explained(v, length, false); ok && (f.off < best.off || f.off == best.off && length > found.length) {
-					best, found = f, period{length: length, size: f.size}
+				f, ok := s.explained(v, length, false)
+				if !ok {
+					continue
+				}
+				if f.off < best.off || f.off == best.off && length > found.length {
+					best, found = f, period{low: length, length: length, size: f.size}
+				} else if f.off == best.off && length > found.length*3/4 && length < found.low {
+					found.low = length
 				}
 			}
 		}

@@ -35,6 +35,8 @@ type rate struct {
 	spaced bool       // what counts is the time between two attempts, not their mean rate
 	top    float64    // the pace of the last refusal
 	at     float64    // admitted in the climb up to it
+	fell   bool       // it was refused early
+	reach  float64    // the pace that a climb goes up to after that; the tops of the last ones
 	step   float64    // how far below it, as a logarithm, the next climb starts
 	was    cycleRates // of the cycle before
 	off    cycleRates // how badly they foretell those of the next
@@ -49,13 +51,27 @@ func newRate(now time.Duration, low, high float64) *rate {
 
 // plan starts to climb from low again.
 func (r *rate) plan(now time.Duration) {
+	if r.fell {
+		r.high = max(r.high, r.reach)
+	}
 	span := math.Log(max(1.001, r.high/r.low))
 	if r.spaced {
 		span = max(span, r.step)
 	}
-	r.stretch = min(max(2*r.price/span, minStretch), max(maxStretch, 30*r.price))
+	price := r.worth()
+	r.stretch = min(max(2*price/span, minStretch), max(maxStretch, 30*price))
 	r.since = 0
 	r.due = now + seconds(1/r.pace())
+}
+
+// worth is what a refusal costs, in attempts. In seconds it is the same for a fast
+// client and a slow one: those that share a limit climb as fast as each other, and the
+// faster is refused more often.
+func (r *rate) worth() float64 {
+	if r.price <= firstPrice {
+		return r.price
+	}
+	return max(r.price, refusalTime.Seconds()*r.low)
 }
 
 // pace is what is sent a second now.
@@ -67,7 +83,7 @@ func (r *rate) paceAt(since float64) float64 {
 	if x < 1 {
 		return r.low + (r.high-r.low)*x
 	}
-	y := (since - r.stretch) / max(min(max(r.sum.n/3, minBeyond), 100), 2*r.price)
+	y := (since - r.stretch) / max(min(max(r.sum.n/3, minBeyond), 100), 2*r.worth())
 	return r.high * math.Exp(min(maxBeyond, beyond*y*y))
 }
 
@@ -145,6 +161,8 @@ func (r *rate) ended(v view, released time.Duration) {
 		return
 	}
 	r.refused = 0
+	r.fell = r.at < tooEarly*r.stretch && r.cycles > len(r.last)
+	r.reach = r.top + reachFade*max(0, r.reach-r.top)
 	r.refine()
 	if r.spaced && n < minCycle {
 		r.low, r.high = max(slowest, r.top*math.Exp(-r.step)), max(slowest, r.top)
@@ -219,7 +237,7 @@ func (r *rate) sure(until time.Duration) float64 {
 // punished starts again under a penalty: refusals are dear, and what was not let
 // through was not the limit's doing.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
-	r.low, r.high, r.carried = max(slowest, low), max(slowest, high), 0
+	r.low, r.high, r.carried, r.reach = max(slowest, low), max(slowest, high), 0, 0
 	r.costs(length)
 	r.released, r.count, r.refused = now, 0, 0
 	r.plan(now)

@@ -56,6 +56,68 @@ func TestAFewClimbsFindARate(t *testing.T) {
 	}
 }
 
+func TestClientsOfOneBucketComeToEvenShares(t *testing.T) {
+	const limit = 30.0
+	var laws [3]*Law
+	var due [3]time.Duration
+	for i := range laws {
+		laws[i] = New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+		part := limit * []float64{0.8, 0.15, 0.05}[i]
+		if err := laws[i].Restore(Stored{Found: []Found{{Kind: Rate, Size: part, High: 1.01 * part, Confidence: 1}}}, sec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokens, filled, refused := limit, time.Duration(0), 0
+	var admitted [3]float64
+	for filled < 2*time.Hour {
+		i := 0
+		for j := range due {
+			if due[j] < due[i] {
+				i = j
+			}
+		}
+		now := due[i]
+		if at := laws[i].Hold(now, 1); at > now {
+			due[i] = at
+			continue
+		}
+		laws[i].Sent(now, 1)
+		tokens, filled = min(limit, tokens+limit*(now-filled).Seconds()), now
+		o := Outcome{Sent: now, Now: now + ms, Class: Admitted, Estimate: 1, Cost: 1}
+		if tokens < 1 {
+			o.Class = Refused
+			refused++
+		} else if tokens--; now > time.Hour {
+			admitted[i]++
+		}
+		laws[i].Observe(o)
+		due[i] = now + 10*ms
+		if !laws[i].Answered() {
+			due[i] += sec
+		}
+	}
+	sum, squares := 0.0, 0.0
+	for _, n := range admitted {
+		sum, squares = sum+n, squares+n*n
+	}
+	if jain := sum * sum / 3 / squares; jain < 0.85 || refused > 600 {
+		t.Errorf("Jain %.3f in the second hour: %v admitted, %d refused", jain, admitted, refused)
+	}
+}
+
+func TestAClimbAfterAnEarlyRefusalReachesThePaceBefore(t *testing.T) {
+	r := newRate(0, 9, 10)
+	r.sum, r.cycles, r.reach = cycle{300, 30, 31}, 4, 20
+	for i := range 20 { // a second or two, of a climb of minutes
+		r.sent(time.Duration(i) * 100 * ms)
+	}
+	r.blame(view{now: 2 * sec}, refusal{sent: 2 * sec})
+	r.ended(view{now: 3 * sec}, 3*sec)
+	if r.high < 15 {
+		t.Errorf("the climb goes up to %.3g a second, though 20 were there lately", r.high)
+	}
+}
+
 func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
 	r := newRate(0, 5, 20)
 	if r.since = r.stretch; !r.steep() {
