@@ -18,7 +18,6 @@ type block struct {
 	canaryAt    time.Duration
 	refusals    int
 	blamed      int           // the limit, -1 for none
-	soon        bool          // the first canary went as early as any does
 	foretold    bool          // the canary's instant is the one that the limit foretold
 	outage      bool          // it looks like one
 	explained   bool          // by a limit that the provider advertises
@@ -35,8 +34,8 @@ type block struct {
 // long says that the block is no rate's.
 func (b *block) long() bool {
 	took := b.release - b.noticed
-	if b.paced && (b.refusals > 1 || b.soon) {
-		took = b.lastRefused - b.noticed // canaries are refused by chance, and the first is not back at once
+	if b.paced && b.refusals > 1 {
+		took = b.lastRefused - b.noticed // the canary may have been refused by chance
 	}
 	return took > longBlock+b.least && took.Seconds() > longIntervals/b.pace
 }

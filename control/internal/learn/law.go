@@ -357,7 +357,6 @@ func (l *Law) plan(f refusal) {
 	if b.refusals == 1 {
 		b.first, b.least = b.wait, trip*12/10
 	}
-	b.soon = b.refusals == 1 && !b.exact && b.wait <= max(firstCanary, trip*12/10)
 	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
 }

@@ -177,16 +177,6 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 	}
 }
 
-func TestTheFirstCanaryOfARateDoesNotMakeABlockLong(t *testing.T) {
-	b := block{began: 10 * sec, noticed: 10 * sec, lastRefused: 10 * sec, release: 16 * sec, pace: 10, refusals: 1, paced: true, soon: true}
-	if b.long() {
-		t.Error("long, though no canary was refused")
-	}
-	if b.soon = false; !b.long() {
-		t.Error("not long, though the wait was on purpose")
-	}
-}
-
 func TestALoneWindowIsTakenForShorterAndShorter(t *testing.T) {
 	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
 	last := w.length(0)
