@@ -112,6 +112,7 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 		Sending: r.live.sending,
 		GaveUp:  r.live.gaveUp,
 		Observe: r.observe,
+		Pool:    connector.PoolOf,
 	}
 	if o.Classify != nil {
 		options.Classify = func(status int, _ http.Header, body []byte) (reason.Class, bool) {

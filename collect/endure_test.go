@@ -343,3 +343,41 @@ func TestOfSeveralStreamsTheFirstThatFailedForGoodIsTheReason(t *testing.T) {
 		}
 	}
 }
+
+// apart is a connector whose details share limits apart from its list.
+type apart struct{ connector.Connector }
+
+func (a apart) Detail(ctx context.Context, call connector.Caller, stream string, it connector.Item) ([]connector.Record, error) {
+	return a.Connector.Detail(connector.WithPool(ctx, "details"), call, stream, it)
+}
+
+// Details that are refused for a while in a pool of their own hold no list up.
+func TestAPoolThatIsRefusedHoldsNoOther(t *testing.T) {
+	for _, pools := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := endure(t, 60)
+			b.pageSize, b.o.MaxWallClock, b.o.Concurrency = 20, time.Hour, 16
+			if pools {
+				b.o.Connector = apart{b.o.Connector}
+			}
+			began, lists := time.Now(), []time.Duration{}
+			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+				at := time.Since(began)
+				if !isDetail(r) {
+					lists = append(lists, at)
+					return false
+				}
+				if at > 100*time.Second {
+					return false
+				}
+				return fail(w, http.StatusTooManyRequests)
+			}
+			b.drained(t)
+			b.complete(t)
+			// The second page is asked for while the details of the first are refused.
+			if early := lists[1] < 50*time.Second; early != pools {
+				t.Errorf("details in a pool of their own: %v; pages were asked for after %v", pools, lists)
+			}
+		})
+	}
+}

@@ -300,3 +300,23 @@ func (t *Trail) Step(cursor string) (repeats bool) {
 	t.Steps++
 	return false
 }
+
+// poolKey is where a context keeps the name of a pool.
+type poolKey struct{}
+
+// WithPool gives a context for [Caller].Do: its requests share limits at the provider with
+// those of the same pool, apart from the connection's others. What is refused in one pool
+// slows no other, unless it is shown that the whole account is limited. Names should be
+// few, and hold no content. Default: "", one limit for all.
+func WithPool(ctx context.Context, name string) context.Context {
+	if name == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, poolKey{}, name)
+}
+
+// PoolOf is the pool that a request's context names; empty is none.
+func PoolOf(req *http.Request) string {
+	name, _ := req.Context().Value(poolKey{}).(string)
+	return name
+}

@@ -38,6 +38,7 @@ func (b builder) config(root *node) *Config {
 			c.Streams = append(c.Streams, b.stream(n, c.Provider.Auth, seen))
 		}
 	}
+	b.pools(root.Get("provider"), c)
 	if list := root.Get("errors"); list != nil {
 		for _, n := range list.Items {
 			c.Errors = append(c.Errors, b.rule(n))

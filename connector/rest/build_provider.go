@@ -2,7 +2,9 @@ package rest
 
 import (
 	"cmp"
+	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,4 +143,97 @@ func (b builder) url(n *node) *url.URL {
 		return nil
 	}
 	return u
+}
+
+// pools reads provider.pools and pool_by, and gives each request of a stream its pool.
+func (b builder) pools(n *node, c *Config) {
+	c.Provider.PoolBy = PoolBy(b.text(n.Get("pool_by")))
+	var nodes []*node
+	if list := n.Get("pools"); list != nil {
+		nodes = list.Items
+	}
+	used := map[int]bool{}
+	for i, n := range nodes {
+		p := Pool{Name: b.name(n.Get("name"), 64), Path: b.text(n.Get("path")), Query: b.plain(n.Get("query")), Headers: b.plain(n.Get("headers"))}
+		_, err := path.Match(p.Path, "/")
+		if err != nil {
+			at := n.Get("path")
+			at.Fail("%s; want a path in which * is any one part, such as /search/*, and /** at its end anything below", at.Is())
+		}
+		c.Provider.Pools = append(c.Provider.Pools, p)
+		used[i] = p.Name == "" || err != nil // that is wrong already
+	}
+	pool := func(r *Request, stream string) {
+		i := slices.IndexFunc(c.Provider.Pools, func(p Pool) bool { return p.holds(*r, c.Provider.Headers) })
+		switch {
+		case i >= 0:
+			r.Pool, used[i] = c.Provider.Pools[i].Name, true
+		case c.Provider.PoolBy == PoolByStream:
+			r.Pool = stream
+		}
+	}
+	for i := range c.Streams {
+		s := &c.Streams[i]
+		pool(&s.List, s.Name)
+		if s.Detail != nil {
+			pool(&s.Detail.Request, s.Detail.Stream)
+		}
+	}
+	for i, n := range nodes {
+		if !used[i] && len(c.Streams) > 0 {
+			n.Fail("fits no request of a stream that an earlier pool leaves: remove it, or look at its path, query and headers")
+		}
+	}
+}
+
+// plain are texts as they are written, by their names.
+func (b builder) plain(n *node) map[string]string {
+	if n == nil {
+		return nil
+	}
+	texts := map[string]string{}
+	for _, f := range n.Fields {
+		texts[f.Name] = b.value(f.Node).String()
+	}
+	return texts
+}
+
+// holds reports whether a request belongs to the pool. More are the headers of every
+// request.
+func (p Pool) holds(r Request, more map[string]Value) bool {
+	if p.Path == "" && len(p.Query) == 0 && len(p.Headers) == 0 {
+		return false
+	}
+	fits := func(want map[string]string, values func(name string) (Value, bool)) bool {
+		for name, text := range want {
+			if v, ok := values(name); !ok || text != "*" && text != v.String() {
+				return false
+			}
+		}
+		return true
+	}
+	return (p.Path == "" || below(p.Path, r.Path)) && fits(p.Query, func(name string) (Value, bool) {
+		v, ok := r.Query[name]
+		return v, ok
+	}) && fits(p.Headers, func(name string) (Value, bool) {
+		v, ok := r.Headers[http.CanonicalHeaderKey(name)]
+		if !ok {
+			v, ok = more[http.CanonicalHeaderKey(name)]
+		}
+		return v, ok
+	})
+}
+
+// below reports whether a pattern of a path fits.
+func below(pattern, at string) bool {
+	if top, ok := strings.CutSuffix(pattern, "/**"); ok {
+		parts := strings.Split(at, "/")
+		depth := strings.Count(top, "/") + 1
+		if len(parts) <= depth {
+			return false
+		}
+		pattern, at = top, strings.Join(parts[:depth], "/")
+	}
+	ok, err := path.Match(pattern, at)
+	return ok && err == nil
 }

@@ -65,7 +65,33 @@ type Provider struct {
 	Pacing  Pacing
 	Retry   Retry
 	Circuit Circuit
+	// Pools are requests that share limits at the provider apart from the others, the
+	// first that fits a request.
+	Pools []Pool
+	// PoolBy is what the pool of a request is where none of Pools fits.
+	PoolBy PoolBy
 }
+
+// Pool is a set of requests. One belongs to it when all that is not empty fits.
+type Pool struct {
+	Name string
+	// Path is a pattern as of [path.Match] of what the file has as the request's path;
+	// /** at its end is anything below.
+	Path string
+	// Query and Headers are parameters and headers as the file has them; "*" is any.
+	Query, Headers map[string]string
+}
+
+// PoolBy is how requests that no pool names find theirs.
+type PoolBy string
+
+// How pools are found.
+const (
+	// OnePool has all of them share the account's limits.
+	OnePool PoolBy = ""
+	// PoolByStream has a pool for each stream, and for the details of one.
+	PoolByStream PoolBy = "stream"
+)
 
 // Defaults of [Provider] and [Pacing].
 const (
@@ -178,6 +204,9 @@ type Request struct {
 	Path    string
 	Query   map[string]Value
 	Headers map[string]Value
+	// Pool is what the request shares limits with; empty is the account. It follows
+	// from [Provider].Pools and PoolBy.
+	Pool string
 }
 
 // PageKind is how a list goes on after a page.

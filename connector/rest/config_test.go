@@ -456,6 +456,19 @@ streams:
   - {name: a, list: {path: /a, query: {team: "t-${SECRET}"}}, records: .items, key: .id, paginate: {page: {param: page}}}
 run: {max_requests: 10}
 `,
+		"pools": `
+connection: pools
+provider:
+  base_url: https://api.example.com
+  headers: {X-Mode: bulk}
+  pools:
+    - {name: search, path: /search/**}
+    - {name: exports, query: {mode: "*", for: "${SECRET}"}, headers: {x-mode: bulk}}
+  pool_by: stream
+streams:
+  - {name: hits, list: {path: /search/issues}, records: .items, key: .id, detail: {stream: issues, path: "/issues/{key}", records: ., key: .id}}
+  - {name: files, list: {path: /files, query: {mode: all, for: "${SECRET}"}}, records: .items, key: .id}
+`,
 		"oauth": `
 connection: oauth
 provider:

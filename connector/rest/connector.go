@@ -315,6 +315,7 @@ func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, 
 // request sent again with the new one.
 func (c *Connector) send(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, error) {
 	sent := 0
+	ctx = connector.WithPool(ctx, shape.Pool)
 	for {
 		req, err := c.request(ctx, u, shape)
 		if err != nil {

@@ -62,6 +62,9 @@ type StreamPlan struct {
 	// DetailStream and Detail are where details go and how they are asked for.
 	DetailStream string `json:"detail_stream,omitempty"`
 	Detail       string `json:"detail,omitempty"`
+	// Pool and DetailPool are what requests share limits with; empty is the account.
+	Pool       string `json:"pool,omitempty"`
+	DetailPool string `json:"detail_pool,omitempty"`
 }
 
 // Describe tells what a run would do.
@@ -198,7 +201,7 @@ func unencrypted(u *url.URL) bool {
 func (s Stream) plan() StreamPlan {
 	p := StreamPlan{
 		Name: s.Name, Paging: s.Paginate.Kind, Records: s.Records.String(), Key: s.Key.String(),
-		Request: s.List.shape(s.Paginate.first()),
+		Request: s.List.shape(s.Paginate.first()), Pool: s.List.Pool,
 	}
 	if s.Incremental != nil {
 		p.Incremental = fmt.Sprintf("%s sent as %s", s.Incremental.Cursor, s.Incremental.Param)
@@ -214,6 +217,7 @@ func (s Stream) plan() StreamPlan {
 	}
 	if s.Detail != nil {
 		p.DetailStream, p.Detail = s.Detail.Stream, s.Detail.Request.shape(s.Detail.Paginate.first())
+		p.DetailPool = s.Detail.Request.Pool
 	}
 	return p
 }
@@ -300,6 +304,13 @@ func (p Plan) Write(w io.Writer) error {
 		line("  changes", "%s", cmp.Or(s.Incremental, "not asked for"))
 		if s.Detail != "" {
 			line("  detail", "%s into stream %s", s.Detail, s.DetailStream)
+		}
+		if s.Pool != "" || s.DetailPool != "" {
+			text := "the list in " + cmp.Or(s.Pool, "none")
+			if s.Detail != "" {
+				text += ", details in " + cmp.Or(s.DetailPool, "none")
+			}
+			line("  pools", "%s", text)
 		}
 	}
 	if len(p.Warnings) > 0 {

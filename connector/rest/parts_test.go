@@ -1,13 +1,16 @@
 package rest
 
 import (
+	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/configfile"
 )
 
@@ -134,5 +137,62 @@ func TestThePageSizeIsNoPartOfAShape(t *testing.T) {
 	}
 	if got, want := r.parts(false), []string{"limit", "1", "per_page", "2", "q", "3"}; !slices.Equal(got, want) {
 		t.Errorf("with it %q, want %q", got, want)
+	}
+}
+
+func TestWhichPathsAPoolHolds(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, path string
+		ok            bool
+	}{
+		{"/search", "/search", true}, {"/search", "/search/a", false}, {"/search/*", "/search/a", true}, {"/search/*", "/search/a/b", false},
+		{"/search/*", "/search", false}, {"/search/**", "/search/a", true}, {"/search/**", "/search/a/b", true}, {"/search/**", "/search", false},
+		{"/search/**", "/searches/a", false}, {"/*/search/**", "/v1/search/a", true}, {"/**", "/a", true}, {"/docs/{key}", "/docs/{key}", true},
+		{"/docs/*", "/docs/{key}", true},
+	} {
+		if got := below(tt.pattern, tt.path); got != tt.ok {
+			t.Errorf("%s holds %s: %v", tt.pattern, tt.path, got)
+		}
+	}
+}
+
+// pooled notes the pool of each request, by its path.
+type pooled map[string]string
+
+func (p pooled) Do(ctx context.Context, req *http.Request) (*connector.Response, error) {
+	p[req.URL.Path] = connector.PoolOf(req.WithContext(ctx))
+	return &connector.Response{Status: http.StatusOK, Body: []byte(`{"items":[{"id":1}],"id":1}`)}, nil
+}
+
+func TestRequestsNameTheirPools(t *testing.T) {
+	const streams = `
+streams:
+  - {name: hits, list: {path: /search/issues}, records: .items, key: .id, detail: {stream: issues, path: "/issues/{key}", records: ., key: .id}}
+  - {name: files, list: {path: /files, headers: {x-mode: bulk}}, records: .items, key: .id}
+`
+	for provider, want := range map[string]pooled{
+		``:                  {"/search/issues": "", "/issues/7": "", "/files": ""},
+		`, pool_by: stream`: {"/search/issues": "hits", "/issues/7": "issues", "/files": "files"},
+		`, pools: [{name: search, path: /search/*}]`:                                                        {"/search/issues": "search", "/issues/7": "", "/files": ""},
+		`, pools: [{name: search, path: /search/*}], pool_by: stream`:                                       {"/search/issues": "search", "/issues/7": "issues", "/files": "files"},
+		`, pools: [{name: exports, headers: {X-Mode: "*"}}, {name: all, path: /**}]`:                        {"/search/issues": "all", "/issues/7": "all", "/files": "exports"},
+		`, pools: [{name: one, path: /issues/*}, {name: one, path: /files}, {name: two, path: /search/**}]`: {"/search/issues": "two", "/issues/7": "one", "/files": "one"},
+	} {
+		c, err := New(parse(t, "connection: c\nprovider: {base_url: 'https://api.example.com'"+provider+"}"+streams))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := pooled{}
+		for _, s := range []string{"hits", "files"} {
+			if _, err := c.List(t.Context(), got, connector.ListRequest{Stream: s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Detail(t.Context(), got, "hits", connector.Item{Key: "7"}); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", provider, got, want)
+		}
 	}
 }
