@@ -150,9 +150,9 @@ func (p *provision) openLog(stdout io.Writer) (closeLog func() error, err error)
 
 // banner says what is served where, how to stop it, and what to try.
 func (p *provision) banner(s *scenario.Scenario, url string) string {
-	limits := make([]string, len(s.Provider.Limits))
-	for i, l := range s.Provider.Limits {
-		limits[i] = l.String()
+	var limits []string
+	for _, l := range s.Provider.EachLimit {
+		limits = append(limits, l.String())
 	}
 	if len(limits) == 0 {
 		limits = []string{"no limits"}

@@ -239,6 +239,9 @@ func resultText(r *sim.Result) string {
 		{"fairness (Jain)", decimal(r.FairnessJain, 3, ""), "1 is even between clients"},
 		{"belief", beliefText(r.Belief), "what the law holds the limit to be"},
 	}
+	for _, p := range r.Pools {
+		rows = append(rows, [3]string{"pool " + p.Name, decimal(p.GoodputRatio, 3, ""), fmt.Sprintf("goodput ratio; %s admitted, %s throttled", figure.Count(p.Admitted), figure.Count(p.Throttled))})
+	}
 	for _, note := range r.Notes {
 		rows = append(rows, [3]string{"note", "", note})
 	}

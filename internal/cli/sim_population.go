@@ -53,6 +53,9 @@ of the time.
 --plot draws goodput against refusals, a dot a member and one for the mean, of the
 law and of the informed client.
 
+The family pools, whose providers limit parts of an account apart, is drawn with
+--family alone: the others' members stay what they are.
+
 --member draws one member alone and writes it as a scenario file, whose first line
 says how to run it.`,
 		Example: `  headway sim population

@@ -91,7 +91,7 @@ func allEmbedded() ([]embedded, error) {
 			}
 			e.Description = source(src)
 		}
-		for _, l := range s.Provider.Limits {
+		for _, l := range s.Provider.EachLimit {
 			e.Limits = append(e.Limits, l.String())
 		}
 		list[i] = e

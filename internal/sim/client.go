@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/internal/sim/provider"
@@ -19,6 +20,7 @@ type work struct {
 // an overloaded client's queue takes no memory.
 type client struct {
 	workload *scenario.Workload
+	pool     int // what its work is for, from 1; 0 without pools
 	sampler  *provider.Sampler
 	open     bool
 	arrived  time.Duration // open: the arrival of the newest work that was drawn
@@ -31,6 +33,46 @@ type client struct {
 
 func newClient(s *scenario.Scenario, seed uint64, i int) client {
 	return client{workload: &s.Workload, sampler: provider.NewSampler(s, seed, i), open: s.Workload.Kind == scenario.Open}
+}
+
+// newClients makes n clients, from the first on, with a part for each pool: a client's
+// work for one pool does not wait for its work for another.
+func newClients(s *scenario.Scenario, seed uint64, first, n int) []client {
+	var all []client
+	pools := poolsOf(s)
+	for i := range n {
+		for k, p := range pools {
+			of := s
+			if p.Share > 0 {
+				part := *s
+				part.Workload.Rate.Count *= p.Share
+				of = &part
+			}
+			c := newClient(of, seed, (first+i)*len(pools)+k)
+			if p.Share > 0 {
+				c.pool = k + 1
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// poolsOf are the pools with their shares of the work; one without a share where there
+// are none.
+func poolsOf(s *scenario.Scenario) []scenario.Pool {
+	pools := slices.Clone(s.Provider.Pools)
+	if len(pools) == 0 {
+		return []scenario.Pool{{}}
+	}
+	sum := 0.0
+	for _, p := range pools {
+		sum += p.Share
+	}
+	for i := range pools {
+		pools[i].Share /= sum
+	}
+	return pools
 }
 
 // next is when there is something to send: now, or later for open work.

@@ -22,8 +22,9 @@ const MaxAttempts = 20_000_000
 type line struct {
 	pacer   pacer
 	clients []client
-	first   int // the number of its first client
-	turn    int // whose turn it is
+	first   int  // the number of its first client
+	turn    int  // whose turn it is
+	several bool // more than one client
 
 	asking  bool // whether a question is pending
 	askAt   time.Duration
@@ -37,6 +38,7 @@ type attempt struct {
 	sent          time.Duration
 	uplink, total time.Duration
 	line, client  int32
+	pool          int32 // from 1; 0 without pools
 	limit         int32 // that refused it, by its place; -1 for a block or none
 	slowed        bool
 	outcome       pacing.Outcome
@@ -44,9 +46,9 @@ type attempt struct {
 
 // pacer says when a line's attempts may leave.
 type pacer interface {
-	// admit lets an attempt of that cost leave now; otherwise at is when asking
-	// again may succeed, pacing.Forever when that takes an outcome first.
-	admit(now time.Duration, cost float64) (t pacing.Ticket, at time.Duration, ok bool)
+	// admit lets an attempt of that pool, from 1, and cost leave now; otherwise at is
+	// when asking again may succeed, pacing.Forever when that takes an outcome first.
+	admit(now time.Duration, pool int, cost float64) (t pacing.Ticket, at time.Duration, ok bool)
 	// settle says how an attempt ended.
 	settle(now time.Duration, a *attempt)
 	// interval is the one between attempts, as far as there is one.
@@ -58,13 +60,18 @@ type governed struct {
 	*pacing.Core
 	ready time.Duration // the jitter of the attempt to come
 	drawn bool          // whether it was drawn
+	pools []scenario.Pool
 }
 
-func (g *governed) admit(now time.Duration, cost float64) (pacing.Ticket, time.Duration, bool) {
+func (g *governed) admit(now time.Duration, pool int, cost float64) (pacing.Ticket, time.Duration, bool) {
 	if !g.drawn {
 		g.ready, g.drawn = g.Arrive(now), true
 	}
-	ticket, d, _ := g.Admit(now, pacing.Attempt{Ready: g.ready, Cost: cost})
+	a := pacing.Attempt{Ready: g.ready, Cost: cost}
+	if pool > 0 {
+		a.Pool = g.In(now, g.pools[pool-1].Name)
+	}
+	ticket, d, _ := g.Admit(now, a)
 	if d.OK {
 		g.drawn = false
 	}
@@ -100,7 +107,7 @@ type engine struct {
 func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
 	return newPaced(s, law, seed, ledger, func(_ *provider.Model, i int) (pacer, error) {
 		core, err := newCore(s, law, seed, i)
-		return &governed{Core: core}, err
+		return &governed{Core: core, pools: s.Provider.Pools}, err
 	})
 }
 
@@ -120,10 +127,8 @@ func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, mad
 		if err != nil {
 			return nil, fmt.Errorf("sim: scenario %s: %w", s.Name, err)
 		}
-		l := line{pacer: p, first: i * size}
-		for c := range size {
-			l.clients = append(l.clients, newClient(s, seed, l.first+c))
-		}
+		l := line{pacer: p, first: i * size, several: size > 1}
+		l.clients = newClients(s, seed, l.first, size)
 		e.lines = append(e.lines, l)
 		e.ledger.Pace(0, i, p.interval())
 		e.question(i, 0)
@@ -149,7 +154,7 @@ func newCore(s *scenario.Scenario, law string, seed uint64, i int) (*pacing.Core
 func start(s *scenario.Scenario) time.Time {
 	today := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	longest := time.Nanosecond
-	for _, l := range s.Provider.Limits {
+	for _, l := range s.Provider.EachLimit {
 		if l.Align == scenario.AlignEpoch {
 			longest = max(longest, l.Window)
 		}
@@ -216,7 +221,10 @@ func (e *engine) send(now time.Duration, i int) error {
 			e.question(i, at)
 			return nil
 		}
-		ticket, at, ok := l.pacer.admit(now, l.clients[c].cost())
+		ticket, at, ok := l.pacer.admit(now, l.clients[c].pool, l.clients[c].cost())
+		if !ok && len(e.s.Provider.Pools) > 1 {
+			c, ticket, at, ok = e.pass(now, l, c, at)
+		}
 		if !ok {
 			if at <= now {
 				return fmt.Errorf("sim: scenario %s, law %s: at %v the client was to wait until %v, which must be later", e.s.Name, e.law, now, at)
@@ -230,6 +238,31 @@ func (e *engine) send(now time.Duration, i int) error {
 		}
 		e.depart(now, i, c, ticket)
 	}
+}
+
+// pass lets work of other pools go before what the client c may not send yet; otherwise at
+// is when any of it may.
+func (e *engine) pass(now time.Duration, l *line, c int, at time.Duration) (int, pacing.Ticket, time.Duration, bool) {
+	asked := map[int]bool{l.clients[c].pool: true}
+	for n := 1; n < len(l.clients); n++ {
+		o := (c + n) % len(l.clients)
+		m := &l.clients[o]
+		if asked[m.pool] || l.several && m.inFlight >= e.s.Workload.MaxInFlight {
+			continue
+		}
+		next := m.next(now)
+		if next > now {
+			at = min(at, next)
+			continue
+		}
+		asked[m.pool] = true
+		ticket, again, ok := l.pacer.admit(now, m.pool, m.cost())
+		if ok {
+			return o, ticket, now, true
+		}
+		at = min(at, again)
+	}
+	return c, pacing.Ticket{}, at, false
 }
 
 func tooLarge(s *scenario.Scenario) error {
@@ -248,7 +281,7 @@ func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
 		}
 		m := &l.clients[c]
 		// A line of one leaves its bound in flight to the Core.
-		if len(l.clients) > 1 && m.inFlight >= places {
+		if l.several && m.inFlight >= places {
 			continue
 		}
 		next := m.next(now)
@@ -265,7 +298,7 @@ func (e *engine) depart(now time.Duration, i, c int, ticket pacing.Ticket) {
 	l := &e.lines[i]
 	m := &l.clients[c]
 	m.inFlight++
-	a := attempt{ticket: ticket, work: m.take(), sent: now, line: int32(i), client: int32(c)}
+	a := attempt{ticket: ticket, work: m.take(), sent: now, line: int32(i), client: int32(c), pool: int32(m.pool)}
 	a.uplink, a.total = m.latency(&a.work)
 	e.ledger.Sent(now, i)
 
@@ -287,8 +320,8 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	a := &e.attempts[place]
 	l := &e.lines[a.line]
 	m := &l.clients[a.client]
-	number := l.first + int(a.client)
-	v := e.model.Arrive(now, number, a.work.cost, a.total-2*a.uplink)
+	number := l.first + int(a.client)/max(1, len(e.s.Provider.Pools))
+	v := e.model.ArriveIn(now, number, m.pool, a.work.cost, a.total-2*a.uplink)
 	a.limit, a.slowed = int32(v.Index), v.Slow > 1
 	a.outcome = e.outcome(v, a.outcome.Facts[:0])
 	a.outcome.Cost = a.work.cost
@@ -298,11 +331,18 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 		took = provider.Slowed(a.total, v.Slow)
 	}
 	e.ledger.Arrived(now, number, v, a.work.since)
+	if m.pool > 0 {
+		e.ledger.Pooled(m.pool, v)
+	}
 	if v.Admitted {
 		e.ledger.Idle(e.idleUntil(now, m))
 	}
 	if e.onAttempt != nil {
-		e.onAttempt(recorded(a, v, later(a.sent, took)))
+		r := recorded(a, v, later(a.sent, took))
+		if m.pool > 0 {
+			r.Pool = e.s.Provider.Pools[m.pool-1].Name
+		}
+		e.onAttempt(r)
 	}
 	e.agenda.plan(event{at: later(a.sent, took), kind: settle, ref: place})
 }

@@ -105,7 +105,8 @@ type informed struct {
 	last     time.Duration // when the newest attempt left
 	sent     bool
 	inFlight int
-	hold     time.Duration // nothing before this
+	flying   []int  // attempts under way of each pool
+	holds    []hold // of the account, and of each pool
 
 	// The climb while no limit is known.
 	every   time.Duration
@@ -113,15 +114,22 @@ type informed struct {
 	raised  time.Duration
 	gap     float64 // between attempts, a moving mean
 
-	slow               float64         // what its pace is divided by, where strangers take more than their mean
-	refusals, failures int             // one after the other
-	struck             time.Duration   // when the newest of them was back
-	recent             []time.Duration // refusals that count towards suspension
-	change             int
+	slow     float64         // what its pace is divided by, where strangers take more than their mean
+	failures int             // one after the other
+	recent   []time.Duration // refusals that count towards suspension
+	change   int
+}
+
+// hold is what a client holds back after refusals by the account, or in one pool.
+type hold struct {
+	until    time.Duration // nothing before this
+	refusals int           // one after the other
+	struck   time.Duration // when the newest of them was back
 }
 
 func newInformed(s *scenario.Scenario, model *provider.Model, m Margin, client int) *informed {
 	b := &informed{s: s, model: model, shares: newShares(s, m, client), every: s.Owner.Initial, gap: float64(s.Owner.Initial)}
+	b.holds, b.flying = make([]hold, len(s.Provider.Pools)+1), make([]int, len(s.Provider.Pools)+1)
 	b.guard, b.slow = m.Guard, 1
 	b.early, b.late = arrivals(s.Provider.Latency, m.Guard)
 	return b
@@ -129,10 +137,10 @@ func newInformed(s *scenario.Scenario, model *provider.Model, m Margin, client i
 
 func (b *informed) interval() time.Duration { return b.s.Owner.Ceiling }
 
-// knows says whether any limit is known.
-func (b *informed) knows() bool {
+// knows says whether any limit is known that an attempt of the pool meets.
+func (b *informed) knows(pool int) bool {
 	for i := range b.shares {
-		if b.shares[i].known {
+		if b.shares[i].known && b.shares[i].bears(pool) {
 			return true
 		}
 	}
@@ -148,7 +156,7 @@ func (b *informed) follow(now time.Duration) {
 	}
 	for b.change < len(changes) && changes[b.change].At <= now {
 		if changes[b.change].Over == 0 {
-			if b.knows() {
+			if b.knows(0) {
 				b.every, b.answers, b.raised = max(b.s.Owner.Ceiling, time.Duration(b.gap)), 0, now
 			}
 			for i := range b.shares {
@@ -162,18 +170,18 @@ func (b *informed) follow(now time.Duration) {
 	}
 }
 
-func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at time.Duration, ok bool) {
+func (b *informed) admit(now time.Duration, pool int, cost float64) (t pacing.Ticket, at time.Duration, ok bool) {
 	b.follow(now)
 	if b.inFlight >= b.s.Workload.MaxInFlight {
 		return t, pacing.Forever, false
 	}
-	at = max(now, b.hold)
+	at = max(now, b.holds[0].until, b.holds[pool].until)
 	if b.s.Provider.Penalty != nil {
 		at = max(at, b.model.BlockedUntil()+b.turn())
 	}
 	if b.sent {
 		at = max(at, b.last+b.s.Owner.Ceiling)
-		if !b.knows() {
+		if !b.knows(pool) {
 			at = max(at, b.last+b.every)
 		}
 	}
@@ -181,11 +189,15 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 		return t, at, false
 	}
 	for i := range b.shares {
-		if h := &b.shares[i]; h.known {
+		if h := &b.shares[i]; h.known && h.bears(pool) {
 			if b.slow > 1.05 && b.sent {
 				at = max(at, b.last+time.Duration(b.slow/h.rate()*float64(time.Second)))
 			}
-			free := h.free(at+b.early, cost, b.inFlight)
+			inFlight := b.inFlight
+			if h.pool > 0 {
+				inFlight = b.flying[h.pool]
+			}
+			free := h.free(at+b.early, cost, inFlight)
 			if free == pacing.Forever {
 				return t, free, false
 			}
@@ -196,13 +208,16 @@ func (b *informed) admit(now time.Duration, cost float64) (t pacing.Ticket, at t
 		return t, at, false
 	}
 	for i := range b.shares {
-		b.shares[i].take(now+b.early, now+b.late, cost)
+		if b.shares[i].bears(pool) {
+			b.shares[i].take(now+b.early, now+b.late, cost)
+		}
 	}
 	if b.sent {
 		b.gap += (float64(now-b.last) - b.gap) / 50
 	}
 	b.last, b.sent = now, true
 	b.inFlight++
+	b.flying[pool]++
 	return t, now, true
 }
 
@@ -239,14 +254,15 @@ func (b *informed) spared(now time.Duration) time.Duration {
 
 func (b *informed) settle(now time.Duration, a *attempt) {
 	b.inFlight--
+	b.flying[a.pool]--
 	switch class := a.outcome.Class; {
 	case class.Success():
 		b.served(now, a)
 	case class == reason.Lost, class == reason.Overloaded && a.limit < 0 && !b.blocked(a):
-		if a.sent >= b.struck {
+		if h := &b.holds[0]; a.sent >= h.struck {
 			b.failures++
-			b.struck = now
-			b.hold = now + min(30*time.Second, time.Second<<min(b.failures-1, 10))
+			h.struck = now
+			h.until = now + min(30*time.Second, time.Second<<min(b.failures-1, 10))
 		}
 	case class.Throttle():
 		b.refused(now, a)
@@ -269,10 +285,13 @@ func (b *informed) outage(at time.Duration) bool {
 }
 
 func (b *informed) served(now time.Duration, a *attempt) {
-	b.refusals, b.failures = 0, 0
+	b.holds[0].refusals, b.holds[a.pool].refusals, b.failures = 0, 0, 0
 	b.slow = max(1, b.slow*recovery)
 	for i := range b.shares {
 		h := &b.shares[i]
+		if !h.bears(int(a.pool)) {
+			continue
+		}
 		switch h.limit.Kind {
 		case scenario.BusyTime:
 			h.correct(now, (a.total-2*a.uplink).Seconds()-h.served)
@@ -300,16 +319,17 @@ func (b *informed) refused(now time.Duration, a *attempt) {
 	knew := h.known
 	h.known = true
 	h.refused(a.sent + a.uplink)
-	if a.sent < b.struck {
+	held := &b.holds[h.pool]
+	if a.sent < held.struck {
 		return // sent before the refusal of another was back
 	}
-	b.struck = now
+	held.struck = now
 	if knew {
 		if b.s.Provider.Strangers != nil {
 			b.slow = min(1+(slowest-1)*b.guard, 2*b.slow)
 		}
-		b.refusals++
-		wait := math.Ldexp(1/h.rate(), min(b.refusals-1, 12))
-		b.hold = max(b.hold, now+time.Duration(min(300, wait)*float64(time.Second)))
+		held.refusals++
+		wait := math.Ldexp(1/h.rate(), min(held.refusals-1, 12))
+		held.until = max(held.until, now+time.Duration(min(300, wait)*float64(time.Second)))
 	}
 }

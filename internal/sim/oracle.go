@@ -20,6 +20,8 @@ import (
 // Several clients are one oracle with the sum of their rates, of their places
 // in flight and, for open work, of their arrivals. A fleet's ceiling is one.
 //
+// With pools it sends, of all that is next in any pool, what can be admitted soonest.
+//
 // It stays at the knee of a slow-down: it never has more arrivals in a second
 // than the knee allows.
 //
@@ -34,6 +36,8 @@ import (
 type Oracle struct {
 	// Admissions are the instants at which it is admitted, in order.
 	Admissions []time.Duration
+	// Pools is how many of them are of each pool.
+	Pools []int64
 	// StrangersThrottled is how many strangers are refused without any client.
 	StrangersThrottled int64
 }
@@ -49,7 +53,7 @@ func NewOracle(s *scenario.Scenario, seed uint64) (*Oracle, error) {
 		return nil, err
 	}
 	p.lone.Advance(s.Horizon)
-	return &Oracle{Admissions: p.admissions, StrangersThrottled: p.lone.Strangers().Throttled}, nil
+	return &Oracle{Pools: p.pooled, Admissions: p.admissions, StrangersThrottled: p.lone.Strangers().Throttled}, nil
 }
 
 func newProphet(s *scenario.Scenario, seed uint64) (*prophet, error) {
@@ -74,9 +78,10 @@ func newProphet(s *scenario.Scenario, seed uint64) (*prophet, error) {
 	if !s.Fleet {
 		p.spacing = max(1, p.spacing/time.Duration(s.Clients))
 	}
-	for i := range s.Clients {
-		p.clients = append(p.clients, newClient(s, seed, i))
-		p.supply.plan(event{at: p.clients[i].next(0), line: int32(i)})
+	p.clients = newClients(s, seed, 0, s.Clients)
+	p.supply, p.pooled = make([]agenda, len(poolsOf(s))), make([]int64, len(s.Provider.Pools))
+	for i := range p.clients {
+		p.supply[i%len(p.supply)].plan(event{at: p.clients[i].next(0), line: int32(i)})
 	}
 	return p, nil
 }
@@ -87,7 +92,7 @@ func limitsOf(s *scenario.Scenario) *scenario.Scenario {
 	c := *s
 	c.Provider.Strangers, c.Provider.Penalty, c.Provider.Suspend = nil, nil, nil
 	c.Provider.Throttle = scenario.Throttle{Status: 429, RetryAfter: scenario.RetryNone, Headers: scenario.HeadersNone}
-	c.Provider.Limits = nil
+	c.Provider.Limits = nil // those of pools stay
 	for _, l := range s.Provider.Limits {
 		if l.Kind == scenario.Slowdown {
 			l = scenario.Limit{Kind: scenario.SlidingWindow, Count: max(1, int(l.Knee.PerSecond())), Window: time.Second}
@@ -105,10 +110,11 @@ type prophet struct {
 	spacing    time.Duration
 	places     int
 	clients    []client
-	supply     agenda // the next work of each client
-	slots      []slot // places in flight that were ever needed
-	flight     agenda // when an attempt in each place could arrive
-	owed       int    // strangers that are to be let in first
+	supply     []agenda // of each pool, the next work of each client
+	pooled     []int64  // admissions of each pool
+	slots      []slot   // places in flight that were ever needed
+	flight     agenda   // when an attempt in each place could arrive
+	owed       int      // strangers that are to be let in first
 	admissions []time.Duration
 	most       int // admissions before it is an error
 }
@@ -128,12 +134,12 @@ type next struct {
 	at     time.Duration // it cannot arrive before
 }
 
-// draw takes the next work of all clients, and the best place for it.
-func (p *prophet) draw(now time.Duration) next {
-	ev, _ := p.supply.next() // there is always one for each client
+// draw takes the next work of all clients that is for a pool, and the best place for it.
+func (p *prophet) draw(now time.Duration, pool int) next {
+	ev, _ := p.supply[pool].next() // there is always one for each client
 	c := &p.clients[ev.line]
 	n := next{client: int(ev.line), work: c.take(), at: now}
-	p.supply.plan(event{at: c.next(ev.at), line: ev.line})
+	p.supply[pool].plan(event{at: c.next(ev.at), line: ev.line})
 	if k := len(p.admissions); k > 0 {
 		n.at = max(n.at, p.admissions[k-1]+p.spacing)
 	}
@@ -158,8 +164,13 @@ func (p *prophet) load(place uint32) {
 
 func (p *prophet) play() error {
 	now := time.Duration(0)
-	n := p.draw(0)
+	heads := make([]next, len(p.supply))
+	for pool := range heads {
+		heads[pool] = p.draw(0, pool)
+	}
 	for {
+		head := soonest(heads)
+		n := &heads[head]
 		at := max(now, n.at)
 		if p.s.Workload.Kind == scenario.Backlog {
 			uplink := p.slots[n.slot].uplink
@@ -182,12 +193,21 @@ func (p *prophet) play() error {
 			cost, busy = p.s.Workload.Cost.Mean, p.s.Provider.Latency.P50
 		}
 		now = at
-		if free := p.room.Free(at, cost, busy); free > at {
+		pool := p.clients[n.client].pool
+		if p.owed > 0 {
+			pool = 0
+		}
+		if free := p.room.FreeIn(at, pool, cost, busy); free > at {
 			// Until then a change or a stranger may come between.
-			now = min(free, p.room.NextChange(), max(p.lone.NextStranger(), at))
+			free = min(free, p.room.NextChange(), max(p.lone.NextStranger(), at))
+			if p.owed > 0 || len(heads) == 1 {
+				now = free
+			} else {
+				n.at = free
+			}
 			continue
 		}
-		v := p.room.Arrive(at, n.client, cost, busy)
+		v := p.room.ArriveIn(at, n.client/len(heads), pool, cost, busy)
 		if p.owed > 0 {
 			p.owed--
 			continue
@@ -196,13 +216,29 @@ func (p *prophet) play() error {
 			return tooLarge(p.s)
 		}
 		p.admissions = append(p.admissions, at)
+		if pool > 0 {
+			p.pooled[pool-1]++
+		}
 		s.vacant = later(at-s.uplink, provider.Slowed(s.total, v.Slow))
 		p.load(n.slot)
 		p.flight.plan(event{at: later(s.vacant, s.uplink), ref: n.slot})
-		n = p.draw(at)
+		heads[head] = p.draw(at, head)
+		for i := range heads {
+			heads[i].at = max(heads[i].at, at+p.spacing) // the ceiling is one for all
+		}
 	}
 	p.admissions = p.admissions[:max(0, len(p.admissions)-p.owed)]
 	return nil
+}
+
+// soonest is the head that can come first.
+func soonest(heads []next) (first int) {
+	for i := range heads {
+		if heads[i].at < heads[first].at {
+			first = i
+		}
+	}
+	return first
 }
 
 // meet lets strangers come, up to an instant.
@@ -224,7 +260,8 @@ type Ledger struct {
 	seed uint64
 
 	attempts, throttled int64
-	clients             []int64         // admissions of each client
+	clients             []int64 // admissions of each client
+	pools               []PoolResult
 	admissions          []time.Duration // instants, in order
 	waits               []time.Duration
 
@@ -249,6 +286,9 @@ func NewLedger(s *scenario.Scenario, law string, seed uint64) *Ledger {
 	for i := range l.sent {
 		l.sent[i] = neverSent
 	}
+	for _, p := range s.Provider.Pools {
+		l.pools = append(l.pools, PoolResult{Name: p.Name})
+	}
 	return l
 }
 
@@ -269,6 +309,16 @@ func (l *Ledger) Sent(now time.Duration, ceiling int) {
 		l.violations++
 	}
 	l.sent[ceiling] = now
+}
+
+// Pooled says that the newest attempt that [Ledger.Arrived] was called with is one of a
+// pool, from 1.
+func (l *Ledger) Pooled(pool int, v provider.Verdict) {
+	if v.Admitted {
+		l.pools[pool-1].Admitted++
+	} else if v.Throttled {
+		l.pools[pool-1].Throttled++
+	}
 }
 
 // Arrived says how the provider answered an attempt of a client, from 0, for
@@ -332,6 +382,12 @@ func (l *Ledger) Result(oracle *Oracle, m *provider.Model) Result {
 		if at, ok := caughtUp(l.admissions, oracle.Admissions, trailing(l.s, best), l.s.Horizon); ok {
 			r.TimeTo90PctS = new(seconds(at))
 		}
+	}
+	for i, p := range l.pools {
+		if best := oracle.Pools[i]; best > 0 {
+			p.GoodputRatio = new(min(1, round(float64(p.Admitted)/float64(best), 4)))
+		}
+		r.Pools = append(r.Pools, p)
 	}
 	if n := len(l.s.Provider.Changes); n > 0 {
 		r.ThrottlesPerChange = new(round(float64(l.afterChange)/float64(n), 3))

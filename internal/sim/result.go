@@ -73,6 +73,9 @@ type Result struct {
 	// limit to be at the end; null for a law that holds no belief.
 	Belief *Belief `json:"belief"`
 
+	// Pools are the figures of each pool, in the order of the scenario.
+	Pools []PoolResult `json:"pools,omitempty"`
+
 	// Notes say what of the scenario had no effect, in a sentence each.
 	Notes []string `json:"notes,omitempty"`
 
@@ -82,6 +85,16 @@ type Result struct {
 	BlocksPushed int64 `json:"-"`
 	// Trace is the course of the run; nil unless it was asked for.
 	Trace *Trace `json:"-"`
+}
+
+// PoolResult is what came of the attempts of one pool.
+type PoolResult struct {
+	Name      string `json:"name"`
+	Admitted  int64  `json:"admitted"`
+	Throttled int64  `json:"throttled"`
+	// GoodputRatio is Admitted as a part of what the [Oracle] is admitted in the pool, at
+	// most 1; null when it gets nothing.
+	GoodputRatio *float64 `json:"goodput_ratio"`
 }
 
 // Belief is what a law thinks that it faces.
@@ -149,7 +162,7 @@ func trailing(s *scenario.Scenario, best int) time.Duration {
 }
 
 func maxWindow(s *scenario.Scenario) (window time.Duration) {
-	for _, l := range s.Provider.Limits {
+	for _, l := range s.Provider.EachLimit {
 		window = max(window, l.Window)
 	}
 	return window

@@ -15,6 +15,7 @@ import (
 // against when it may at the earliest.
 type share struct {
 	limit   scenario.Limit
+	pool    int // whose it is, from 1; 0 is the account's
 	margin  Margin
 	clients float64
 	index   float64 // which of the clients
@@ -46,6 +47,9 @@ type usage struct {
 
 // least is the smallest part of a client's even share that strangers and margin leave.
 const least = 0.05
+
+// bears says whether an attempt of the pool meets the limit.
+func (h *share) bears(pool int) bool { return h.pool == 0 || h.pool == pool }
 
 // set brings the numbers up to a factor of the limits' changes.
 func (h *share) set(factor float64) {
@@ -212,17 +216,17 @@ func newShares(s *scenario.Scenario, margin Margin, client int) []share {
 	p := &s.Provider
 	up := lognormalMean(p.Latency.UplinkP50, p.Latency.UplinkP99)
 	total := max(lognormalMean(p.Latency.P50, p.Latency.P99), 2*up)
-	shares := make([]share, len(p.Limits))
-	for i, l := range p.Limits {
+	var shares []share
+	for pool, l := range p.EachLimit {
 		h := share{
-			limit: l, margin: margin, clients: float64(s.Clients), index: float64(client),
+			pool: pool, limit: l, margin: margin, clients: float64(s.Clients), index: float64(client),
 			cost: s.Workload.Cost.Mean, served: max(1e-6, total-2*up), transit: min(0.9, 2*up/max(total, 1e-9)),
 		}
 		if p.Strangers != nil {
 			h.crowd = p.Strangers.Rate.PerSecond()
 		}
 		h.set(1)
-		shares[i] = h
+		shares = append(shares, h)
 	}
 	return shares
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ func (r *Result) Scenario(name string) []byte {
 			s.Provider.Limits = append(s.Provider.Limits, l.Limit)
 		}
 	}
+	s.Provider.Pools = r.pools()
 	// Ten times as fast as what came through, so that the limits bind.
 	every := time.Duration(r.SpanS / float64(10*max(1, r.Admitted)) * float64(time.Second))
 	s.Owner.Ceiling = min(max(time.Millisecond, every.Truncate(time.Millisecond)), scenario.DefaultCeiling)
@@ -68,6 +70,32 @@ func (r *Result) String() string {
 	}
 	return b.String()
 }
+
+// pools are those of the trace, with the part of the attempts that each has, if any
+// limit is a pool's.
+func (r *Result) pools() []scenario.Pool {
+	if !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Pool != "" }) {
+		return nil
+	}
+	sent := map[string]int{}
+	for i := range r.attempts {
+		sent[cmp.Or(r.attempts[i].Pool, unpooled)]++
+	}
+	var all []scenario.Pool
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		p := scenario.Pool{Name: name, Share: max(1e-6, math.Round(1e3*float64(sent[name])/float64(len(r.attempts)))/1e3)}
+		for _, l := range r.Limits {
+			if l.Pool == name {
+				p.Limits = append(p.Limits, l.Limit)
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// unpooled is the pool of attempts that named none, where others did.
+const unpooled = "others"
 
 // throttle is what refusals looked like.
 func (r *Result) throttle() scenario.Throttle {

@@ -18,6 +18,10 @@
 // in seconds, ms, as a date, exact, wrong, of another unit or none, and with limit
 // headers or none. The owner's ceiling is above the limit nine times in ten.
 //
+// The family [Pools] is drawn alone, and is none of those that take turns: two to five
+// pools, each with a limit of its own, and in every other member one of the account.
+// What the limits of such a member sustain is that of all pools together.
+//
 // # The horizon
 //
 // A member lasts an hour, or four of its longest windows, or the time for 3000

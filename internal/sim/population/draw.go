@@ -47,14 +47,14 @@ const (
 )
 
 // Draw draws a member of a population: the same seed, number and family give the
-// same scenario. Without a family the members take turns, each of the families
-// once in every len(Families()), in an order that the seed shuffles.
+// same scenario. Without a family the members take turns, each of the mixed families
+// once in every len(Mixed()), in an order that the seed shuffles.
 func Draw(seed uint64, number int, family Family) (Member, error) {
-	all := Families()
+	all := Mixed()
 	if family == "" {
 		order := dice{*rand.NewPCG(seed, 1<<40+uint64(number/len(all)))}
 		family = shuffled(&order, slices.Clone(all))[number%len(all)]
-	} else if !slices.Contains(all, family) {
+	} else if !slices.Contains(Families(), family) {
 		return Member{}, fmt.Errorf("population: unknown family %q", family)
 	}
 	g := &generator{dice: dice{*rand.NewPCG(seed, uint64(number))}, family: family}
@@ -143,7 +143,7 @@ func lognormal(p50, p99 time.Duration) float64 {
 // horizon is how long the clients are at work.
 func (g *generator) horizon() time.Duration {
 	h := max(minHorizon, time.Duration(minAdmitted/g.rate*float64(time.Second)))
-	for _, l := range g.s.Provider.Limits {
+	for _, l := range g.s.Provider.EachLimit {
 		h = max(h, minWindows*l.Window)
 	}
 	return (h + time.Minute - 1).Truncate(time.Minute)
@@ -178,7 +178,7 @@ func (g *generator) throttle() {
 			odds[scenario.RetryAfter]{0.4, scenario.RetryNone}, odds[scenario.RetryAfter]{0.3, scenario.RetrySeconds},
 			odds[scenario.RetryAfter]{0.1, scenario.RetryMillis}, odds[scenario.RetryAfter]{0.1, scenario.RetryDate},
 			odds[scenario.RetryAfter]{0.1, scenario.RetryExact}),
-		Headers:        g.headers(),
+		Headers:        g.headers(), // which cannot say whose they are, with pools
 		CountsRejected: g.chance(0.2),
 	}
 	if wrong := g.chance(0.15); wrong && t.RetryAfter != scenario.RetryNone {
@@ -192,6 +192,9 @@ func (g *generator) throttle() {
 		default:
 			t.RetryAfterFactor = digits(g.log(0.2, 5), 2)
 		}
+	}
+	if len(g.s.Provider.Pools) > 0 {
+		t.Headers = scenario.HeadersNone
 	}
 	g.s.Provider.Throttle = t
 }

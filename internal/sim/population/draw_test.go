@@ -3,6 +3,7 @@ package population_test
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestADrawnMemberIsWhatItsFileSays(t *testing.T) {
 
 func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 	seen := make(map[population.Family]int)
-	n := len(population.Families())
+	n := len(population.Mixed())
 	for number := range 20 * n {
 		m := draw(t, 5, number, "")
 		seen[m.Family]++
@@ -53,7 +54,7 @@ func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 		}
 	}
 	for _, f := range population.Families() {
-		if seen[f] != 20 {
+		if slices.Contains(population.Mixed(), f) && seen[f] != 20 || seen[population.Pools] > 0 {
 			t.Errorf("%d members of %s among %d, want 20", seen[f], f, 20*n)
 		}
 		if m := draw(t, 5, 3, f); m.Family != f || !has(m) {
@@ -67,7 +68,11 @@ func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 
 // has says whether a member has what its family stands for.
 func has(m population.Member) bool {
-	p, first := m.Scenario.Provider, m.Scenario.Provider.Limits[0]
+	p := m.Scenario.Provider
+	if m.Family == population.Pools {
+		return len(p.Pools) > 1 && len(p.Pools[0].Limits) > 0
+	}
+	first := p.Limits[0]
 	switch m.Family {
 	case population.Ban:
 		return p.Penalty != nil && !p.Penalty.Fixed && p.Penalty.Factor > 1
@@ -312,4 +317,19 @@ func BenchmarkMember(b *testing.B)     { benchmarkMembers(b, population.Options{
 func BenchmarkMemberAIMD(b *testing.B) { benchmarkMembers(b, population.Options{Seed: 8, Law: "aimd"}) }
 func BenchmarkMemberWithBound(b *testing.B) {
 	benchmarkMembers(b, population.Options{Seed: 8, Bound: true})
+}
+
+func TestPoolsAreDrawnApart(t *testing.T) {
+	if slices.Contains(population.Mixed(), population.Pools) || !slices.Contains(population.Families(), population.Pools) {
+		t.Error("the family pools must not be one of the mixed: the others' members would change")
+	}
+	r, err := population.Run(population.Options{Seed: 3, N: 2, Family: population.Pools, Law: "aimd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range r.Members {
+		if m.Violations > 0 || m.Admitted == 0 || m.Goodput == 0 {
+			t.Errorf("%+v", m)
+		}
+	}
 }

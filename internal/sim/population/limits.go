@@ -1,6 +1,7 @@
 package population
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -9,6 +10,10 @@ import (
 
 // limits draws one to three limits, and with them the rate that they sustain.
 func (g *generator) limits() {
+	if g.family == Pools {
+		g.pools()
+		return
+	}
 	g.rate = g.log(minRate, maxRate)
 	kind := pick(&g.dice,
 		odds[scenario.Kind]{30, scenario.TokenBucket}, odds[scenario.Kind]{25, scenario.FixedWindow},
@@ -30,7 +35,7 @@ func (g *generator) limits() {
 		kind = scenario.BusyTime
 	case SlowDown:
 		kind = scenario.Slowdown
-	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers:
+	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers, Pools:
 	}
 	if g.family == SlowDown {
 		g.rate = min(maxKnee, g.rate)
@@ -49,6 +54,29 @@ func (g *generator) limits() {
 	first := g.rate
 	for range more {
 		g.add(g.another(), first*g.log(0.5, 1.5))
+	}
+}
+
+// pools draws two to five pools, each with a limit of its own, and every other time one
+// of the account that allows somewhat less, or more, than all of them together.
+func (g *generator) pools() {
+	n, sum := g.whole(2, 5), 0.0
+	for i := range n {
+		kind := pick(&g.dice, odds[scenario.Kind]{40, scenario.TokenBucket}, odds[scenario.Kind]{30, scenario.FixedWindow}, odds[scenario.Kind]{30, scenario.SlidingWindow})
+		g.s.Provider.Limits = nil
+		g.add(kind, g.log(minRate, maxRate/5))
+		sum += g.rate
+		g.s.Provider.Pools = append(g.s.Provider.Pools, scenario.Pool{
+			Name: fmt.Sprintf("m%d", i+1), Share: digits(g.log(1, 10), 2), Limits: g.s.Provider.Limits,
+		})
+	}
+	g.s.Provider.Limits = nil
+	whole := g.chance(0.5)
+	if of := sum * g.log(0.5, 2); whole {
+		g.add(pick(&g.dice, odds[scenario.Kind]{1, scenario.TokenBucket}, odds[scenario.Kind]{1, scenario.SlidingWindow}), of)
+	}
+	if len(g.s.Provider.Limits) == 0 || g.rate > sum {
+		g.rate = sum
 	}
 }
 
@@ -198,10 +226,15 @@ const (
 	SlidingWindow Family = "sliding-window" // attempts in any stretch of a length
 	SlowDown      Family = "slow-down"      // latency that grows above a rate
 	Strangers     Family = "strangers"      // unseen users of the same limit
+	Pools         Family = "pools"          // parts of the account with limits of their own
 )
 
 // Families are all of them, in the order of the report.
-func Families() []Family {
+func Families() []Family { return append(Mixed(), Pools) }
+
+// Mixed are those that a population is mixed of. The others are drawn alone, so that the
+// members of a seed stay what they are.
+func Mixed() []Family {
 	return []Family{
 		Ban, FixedBlock, Bucket, BurstOne, BusyTime, Changes, ClientsApart, Concurrency,
 		Cost, FixedWindow, SeveralLimits, OpenArrivals, Outage, SlidingWindow, SlowDown, Strangers,

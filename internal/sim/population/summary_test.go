@@ -35,7 +35,7 @@ func TestTheMedianMayBeNever(t *testing.T) {
 
 func TestTheReportJudgesALawBesideTheInformedClient(t *testing.T) {
 	var outcomes []Outcome
-	for i, f := range Families() {
+	for i, f := range Mixed() {
 		law := Figures{Goodput: 0.95, Admitted: 1000, To90S: new(5.0), Jain: new(0.9), Blocks: 10, BlocksPushed: 1}
 		bound := law
 		bound.Goodput = 0.96

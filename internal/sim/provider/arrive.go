@@ -11,8 +11,14 @@ import (
 // units; busy is how long the provider works on it before Slow, which is at
 // least zero ([Sampler.Latency] gives it).
 func (m *Model) Arrive(now time.Duration, client int, cost float64, busy time.Duration) Verdict {
+	return m.ArriveIn(now, client, 0, cost, busy)
+}
+
+// ArriveIn is [Model.Arrive] for an attempt of a pool, from 1, which meets the limits of
+// the pool beside those of the account; 0 is of none.
+func (m *Model) ArriveIn(now time.Duration, client, pool int, cost float64, busy time.Duration) Verdict {
 	m.advance(now)
-	v := m.decide(demand{cost: milli(cost), busy: int64(max(0, busy))})
+	v := m.decide(demand{cost: milli(cost), busy: int64(max(0, busy)), pool: pool})
 	m.counts.Add(v)
 	if client >= 0 && client < len(m.clients) {
 		m.clients[client].Add(v)
@@ -121,6 +127,9 @@ func (k *knee) scale(factor float64) { k.limit = max(1, int(k.rate*factor)) }
 func (m *Model) worst(d demand) (at time.Duration, index int) {
 	at = m.now
 	for i := range m.limits {
+		if !m.limits[i].bears(d) {
+			continue
+		}
 		if t := m.limits[i].free(m.now, d); t > at {
 			at, index = t, i
 		}
@@ -128,9 +137,14 @@ func (m *Model) worst(d demand) (at time.Duration, index int) {
 	return at, index
 }
 
+// bears says whether the limit is one for the demand.
+func (l *limit) bears(d demand) bool { return l.pool == 0 || l.pool == d.pool }
+
 func (m *Model) take(d demand) {
 	for i := range m.limits {
-		m.limits[i].take(m.now, d)
+		if m.limits[i].bears(d) {
+			m.limits[i].take(m.now, d)
+		}
 	}
 }
 
@@ -139,7 +153,9 @@ func (m *Model) reject(d demand) {
 		return
 	}
 	for i := range m.limits {
-		m.limits[i].reject(m.now, d)
+		if m.limits[i].bears(d) {
+			m.limits[i].reject(m.now, d)
+		}
 	}
 }
 

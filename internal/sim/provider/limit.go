@@ -16,6 +16,7 @@ type demand struct {
 	cost int64 // thousandths of a unit, at least 1
 	busy int64 // nanoseconds of work
 	held int64 // nanoseconds that it is under way: busy, slowed
+	pool int   // which it is for, from 1; 0 for none
 }
 
 // limiter is one limit's state. Instants never go backwards.

@@ -35,8 +35,8 @@ type Verdict struct {
 	// Slow multiplies the latency of an admitted attempt; at least 1.
 	Slow float64
 	// Limit names what throttled: the limit of several that frees last, as
-	// [scenario.Limit.String] has it, or [Blocked]. Index is its place in the
-	// scenario, -1 for none.
+	// [scenario.Limit.String] has it, or [Blocked]. Index is its place in
+	// [scenario.Provider.EachLimit], -1 for none.
 	Limit string
 	Index int
 }
@@ -94,6 +94,7 @@ type limit struct {
 	name  string
 	index int
 	kind  scenario.Kind
+	pool  int // whose it is, from 1; 0 is the account's
 }
 
 // knee is a slow-down: the newest arrivals, as many as it takes to be above it.
@@ -127,7 +128,9 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 		factor *= m.changes[i].Scale
 		largest = max(largest, factor)
 	}
-	for i, l := range s.Provider.Limits {
+	i := -1
+	for pool, l := range s.Provider.EachLimit {
+		i++
 		if l.Kind == scenario.Slowdown {
 			k := knee{rate: l.Knee.PerSecond(), factor: l.Factor}
 			k.recent.most = int(math.Ceil(k.rate * largest))
@@ -143,7 +146,7 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 		if made == nil {
 			return nil, fmt.Errorf("provider: limits[%d]: unknown kind %q", i, l.Kind)
 		}
-		m.limits = append(m.limits, limit{limiter: made, name: l.String(), index: i, kind: l.Kind})
+		m.limits = append(m.limits, limit{limiter: made, name: l.String(), index: i, kind: l.Kind, pool: pool})
 	}
 	if sus := s.Provider.Suspend; sus != nil {
 		m.throttles.most = sus.Throttles
@@ -172,11 +175,16 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 // resets, and is [Never] for a suspended account. It changes nothing that a
 // caller could see, apart from advancing the model to now.
 func (m *Model) Free(now time.Duration, cost float64, busy time.Duration) time.Duration {
+	return m.FreeIn(now, 0, cost, busy)
+}
+
+// FreeIn is [Model.Free] for an attempt of a pool, from 1; 0 is of none.
+func (m *Model) FreeIn(now time.Duration, pool int, cost float64, busy time.Duration) time.Duration {
 	m.advance(now)
 	if m.suspended {
 		return Never
 	}
-	at, _ := m.worst(demand{cost: milli(cost), busy: int64(max(0, busy))})
+	at, _ := m.worst(demand{cost: milli(cost), busy: int64(max(0, busy)), pool: pool})
 	at = max(at, m.block.until)
 	// Faults may touch or overlap each other: go on until none moves it.
 	for moved := true; moved; {

@@ -91,6 +91,13 @@ func (f *formatter) provider(p *Provider) {
 		f.line("  hint: %d", p.Hint)
 	}
 	list(f, "limits", p.Limits, formatLimit)
+	list(f, "pools", p.Pools, func(q Pool) string {
+		var limits []string
+		for _, l := range q.Limits {
+			limits = append(limits, formatLimit(l))
+		}
+		return group(fmt.Sprintf("name: %q, share: %s", q.Name, plain(q.Share)), when(len(limits) > 0, "limits: [%s]", strings.Join(limits, ", ")))
+	})
 	t := p.Throttle
 	f.line("  throttle: %s", group(
 		fmt.Sprintf("status: %d, retry_after: %s", t.Status, t.RetryAfter),

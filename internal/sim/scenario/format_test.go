@@ -24,7 +24,8 @@ provider:
 
 func TestAFormattedScenarioIsReadBackTheSame(t *testing.T) {
 	bulk := "name: bulk\nworkload: {kind: bulk, rows: 72493, users: 2}\nprovider:\n  batch: {per_row: 22ms, knee: 4}\n  hint: 4\n  changes: [{at: 1m, hint: 2}]\n"
-	for _, src := range []string{full, unusual, bulk, "name: least\n"} {
+	const pools = "name: pools\nprovider:\n  limits: [{kind: token_bucket, rate: 5/s}]\n  pools:\n    - {name: core/1, share: 2.5, limits: [{kind: concurrency, limit: 3}, {kind: fixed_window, limit: 9, window: 1m}]}\n    - {name: search}\n"
+	for _, src := range []string{full, unusual, bulk, pools, "name: least\n"} {
 		s, err := scenario.Parse("f.yaml", []byte(src))
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/internal/configfile"
@@ -14,7 +15,7 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 		Throttle: Throttle{Status: DefaultStatus, RetryAfter: RetryNone, Headers: HeadersNone},
 	}
 	m, ok := root.section("provider",
-		"latency", "batch", "hint", "limits", "throttle", "penalty", "suspend", "strangers", "changes", "faults")
+		"latency", "batch", "hint", "limits", "pools", "throttle", "penalty", "suspend", "strangers", "changes", "faults")
 	if !ok {
 		return p
 	}
@@ -28,6 +29,7 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 			p.Limits = append(p.Limits, l)
 		}
 	}
+	p.Pools = pools(m, kind)
 	if t, ok := m.section("throttle", "status", "retry_after", "retry_after_factor", "retry_after_constant", "headers", "counts_rejected"); ok {
 		p.Throttle = Throttle{
 			RetryAfterFactor:   t.number("retry_after_factor", 0, 1e-6, 1e6, false),
@@ -41,6 +43,9 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 		if p.Throttle.RetryAfter == RetryNone {
 			t.refuse("needs a retry_after other than none", "retry_after_factor", "retry_after_constant")
 		}
+	}
+	if len(p.Pools) > 0 && p.Throttle.Headers != HeadersNone {
+		m.Fail("pools", "do not go with throttle.headers, which would have to say whose limit they are about")
 	}
 	p.Penalty = penalty(m)
 	if s, ok := m.section("suspend", "throttles", "within"); ok {
@@ -62,6 +67,41 @@ func provider(root mapping, horizon time.Duration, kind WorkloadKind) Provider {
 	p.Changes = changes(m, horizon, kind)
 	p.Faults = faults(m, horizon)
 	return p
+}
+
+// pools reads the pools.
+func pools(root mapping, kind WorkloadKind) []Pool {
+	if kind == Bulk {
+		root.refuse("does not belong to workload kind bulk", "pools")
+		return nil
+	}
+	var list []Pool
+	for _, n := range root.list("pools") {
+		m, ok := only(n, "name", "share", "limits")
+		if !ok {
+			continue
+		}
+		m.require("name")
+		p := Pool{Name: m.text("name", maxName), Share: m.number("share", 1, 0, 1e6, true)}
+		if strings.Trim(p.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") != "" {
+			m.Want("name", "letters, digits, '-', '_', '.' and '/'")
+		}
+		if slices.ContainsFunc(list, func(o Pool) bool { return o.Name == p.Name }) {
+			m.Fail("name", "is that of a pool before it")
+		}
+		for _, n := range m.list("limits") {
+			l, ok := limit(n)
+			if ok && l.Kind == Slowdown {
+				n.Fail("is a slowdown, which is the account's; want it under provider.limits")
+				continue
+			}
+			if ok {
+				p.Limits = append(p.Limits, l)
+			}
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // batch reads what only the provider of a bulk workload has.

@@ -151,14 +151,45 @@ type Provider struct {
 	Batch *Batch
 	// Hint is the parallelism that answers to batches recommend to each user; 0
 	// recommends none.
-	Hint      int
+	Hint int
+	// Limits are of the whole account; those of Pools come on top, each for the attempts
+	// of its pool.
 	Limits    []Limit
+	Pools     []Pool
 	Throttle  Throttle
 	Penalty   *Penalty
 	Suspend   *Suspend
 	Strangers *Strangers
 	Changes   []Change
 	Faults    []Fault
+}
+
+// Pool is a part of the account that has limits of its own. Each client has work for
+// every pool, and says with each attempt which one it is for.
+type Pool struct {
+	// Name is what clients call it; letters, digits, '-', '_', '.' and '/'.
+	Name string
+	// Share is the part of open work that is for it, over the sum of all; default 1. A
+	// backlog never runs out, of any pool.
+	Share float64
+	// Limits are those of the pool alone; none of them is a slow-down.
+	Limits []Limit
+}
+
+// EachLimit gives all limits with the number of their pool, from 1; 0 is the account.
+func (p *Provider) EachLimit(yield func(pool int, l Limit) bool) {
+	for _, l := range p.Limits {
+		if !yield(0, l) {
+			return
+		}
+	}
+	for i := range p.Pools {
+		for _, l := range p.Pools[i].Limits {
+			if !yield(i+1, l) {
+				return
+			}
+		}
+	}
 }
 
 // Batch is how long the provider works on a batch of rows: Overhead and PerRow
