@@ -79,7 +79,7 @@ func TestTheInformedClientKnowsPools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.GoodputRatio == nil || *r.GoodputRatio < 0.95 || r.Throttled > 20 {
+	if r.GoodputRatio == nil || *r.GoodputRatio < 0.95 || r.Throttled > 60 {
 		t.Errorf("goodput %v, %d throttled, %+v", show(r.GoodputRatio), r.Throttled, r.Pools)
 	}
 }
