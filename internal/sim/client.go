@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
@@ -141,4 +142,23 @@ func later(at, by time.Duration) time.Duration {
 		return provider.Never
 	}
 	return at + by
+}
+
+// recorded is an attempt as a client can record it: when it reached the provider is not
+// said.
+func (e *engine) recorded(a *attempt, v provider.Verdict, answered time.Duration) fit.Attempt {
+	r := fit.Attempt{Sent: a.sent, Answered: answered, Status: v.Status}
+	if a.pool > 0 {
+		r.Pool = e.s.Provider.Pools[a.pool-1].Name
+	}
+	switch {
+	case v.Admitted:
+		r.Fate = fit.Admitted
+	case v.Throttled:
+		r.Fate = fit.Refused
+		if v.HasRetryAfter {
+			r.RetryAfter = v.RetryAfter
+		}
+	}
+	return r
 }

@@ -338,29 +338,9 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 		e.ledger.Idle(e.idleUntil(now, m))
 	}
 	if e.onAttempt != nil {
-		r := recorded(a, v, later(a.sent, took))
-		if m.pool > 0 {
-			r.Pool = e.s.Provider.Pools[m.pool-1].Name
-		}
-		e.onAttempt(r)
+		e.onAttempt(e.recorded(a, v, later(a.sent, took)))
 	}
 	e.agenda.plan(event{at: later(a.sent, took), kind: settle, ref: place})
-}
-
-// recorded is an attempt as a client can record it: when it reached the provider is not
-// said.
-func recorded(a *attempt, v provider.Verdict, answered time.Duration) fit.Attempt {
-	r := fit.Attempt{Sent: a.sent, Answered: answered, Status: v.Status}
-	switch {
-	case v.Admitted:
-		r.Fate = fit.Admitted
-	case v.Throttled:
-		r.Fate = fit.Refused
-		if v.HasRetryAfter {
-			r.RetryAfter = v.RetryAfter
-		}
-	}
-	return r
 }
 
 // idleUntil is when any client has work that is yet to be admitted; m is asked
