@@ -53,7 +53,7 @@ type Request struct {
 	Weight int
 	// Cost is what the attempt is thought to take of a limit that counts units, such as
 	// tokens. What it really took is reported by [Outcome].Cost when the permit is
-	// settled. Law "envelope" learns such limits in units. Default 1.
+	// settled. Law "cycle" learns such limits in units. Default 1.
 	Cost float64
 	// Pool names what the attempt shares limits with, such as a model or a group of
 	// endpoints: what is refused in one pool slows no other, unless it is shown that the

@@ -353,7 +353,7 @@ func TestSnapshotShowsLimitsAndWhereTheyAreKnownFrom(t *testing.T) {
 		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
 		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
 	}
-	for _, law := range []string{"aimd", "envelope"} {
+	for _, law := range []string{"aimd", "cycle"} {
 		var events []event.Event
 		g := newGovernor(t, headway.Config{Law: law, MaxInFlight: 3, OnEvent: func(e event.Event) { events = append(events, e) }})
 		if diff := cmp.Diff(owners, g.Snapshot().Limits); diff != "" {

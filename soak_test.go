@@ -19,7 +19,7 @@ import (
 // An hour of virtual time under throttles, failures and open circuits: the last
 // third of it may need no more memory and goroutines than the first.
 func TestAnHourIsFlatInMemoryAndGoroutines(t *testing.T) {
-	for _, law := range []string{"aimd", "envelope"} {
+	for _, law := range []string{"aimd", "cycle"} {
 		var heap, goroutines []uint64
 		attempts := 0
 		synctest.Test(t, func(t *testing.T) {

@@ -378,21 +378,29 @@ func TestWarmStart(t *testing.T) {
 	if !s.WarmStart || s.Rate.CurrentIntervalMS != 10 {
 		t.Fatalf("got %+v", s)
 	}
-	// Too old, or from the future: reported, and not used.
-	for _, at := range []time.Time{time.Now().Add(-7 * time.Hour), time.Now().Add(time.Hour)} {
+	// Too old, from the future, of another law: reported, and not used.
+	for _, tt := range []struct {
+		at        time.Time
+		law, note string
+	}{
+		{time.Now().Add(-7 * time.Hour), "aimd", "discarded_stale_or_undated"},
+		{time.Now().Add(time.Hour), "aimd", "discarded_stale_or_undated"},
+		{time.Now().Add(-time.Hour), "envelope", "discarded_unreadable"},
+	} {
+		at := tt.at
 		l, err := b.store.Acquire(t.Context(), collect.LeaseRequest{Connection: "bench", Run: at.String(), Now: time.Now(), TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := *state.Pacing
-		p.RecordedAt = at
+		p.RecordedAt, p.Law = at, tt.law
 		if err := b.store.Finish(t.Context(), l, collect.RunEnd{At: time.Now(), State: collect.RunDrained, Pacing: &p}); err != nil {
 			t.Fatal(err)
 		}
 		s := b.drained(t)
 		events, err := b.store.Events(t.Context(), s.ID)
-		if err != nil || s.WarmStart || !slices.ContainsFunc(events, func(e event.Event) bool { return e.Note == "discarded_stale_or_undated" }) {
-			t.Fatalf("a state of %v: %+v, %v", at, events, err)
+		if err != nil || s.WarmStart || !slices.ContainsFunc(events, func(e event.Event) bool { return e.Note == tt.note }) {
+			t.Fatalf("a state of law %s at %v: %+v, %v", tt.law, at, events, err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, Step: 100 * ms, Factor: 0.5}); err != nil || p != want {
 		t.Errorf("by default %+v, %v, want %+v", p, err, want)
 	}
-	if law, err := control.New("", &p); err != nil || law.Name() != "envelope" {
+	if law, err := control.New("", &p); err != nil || law.Name() != "cycle" {
 		t.Errorf("the law without a name is %v, %v", law, err)
 	}
 }

@@ -123,8 +123,11 @@ func TestParamsNameFieldValueAndBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.New("fastest", &p); err == nil || !strings.Contains(err.Error(), `law is "fastest", must be one of aimd, cycle, envelope`) {
+	if _, err := control.New("fastest", &p); err == nil || !strings.Contains(err.Error(), `law is "fastest", must be one of aimd, cycle`) {
 		t.Errorf("unknown law: %v", err)
+	}
+	if _, err := control.New("envelope", &p); err == nil || !strings.Contains(err.Error(), "cycle has replaced envelope") {
+		t.Errorf("a law that is gone: %v", err)
 	}
 }
 
@@ -267,7 +270,7 @@ func ExampleParams_Resolve() {
 func ExampleNames() {
 	fmt.Println(control.Names())
 	// Output:
-	// [aimd cycle envelope]
+	// [aimd cycle]
 }
 
 func BenchmarkObserve(b *testing.B) {

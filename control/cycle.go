@@ -9,7 +9,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Cycle is a candidate to follow [Envelope]. It learns from whole cycles, from
+// Cycle is the law that is used where none is named. It learns from whole cycles, from
 // one release to the next, which limits a provider enforces: rates, windows of any
 // length, attempts under way. Package learn holds it; this is what makes it a [Law].
 type Cycle struct {
@@ -164,7 +164,7 @@ func kindOf(f learn.Found) Kind {
 		switch {
 		case f.Refills:
 			return TokenBucket
-		case f.Advertised:
+		case f.Advertised && !f.Slides:
 			return FixedWindow
 		}
 		return SlidingWindow

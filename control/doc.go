@@ -5,9 +5,8 @@
 // than the owner's ceiling, never speeds up on an error however quickly it
 // came, and starts conservatively. Laws are registered by name ([New],
 // [Names]); "aimd" is the baseline: additive decrease of the interval on
-// success, multiplicative increase on a throttle. "envelope" finds out what kind
-// of limit it faces, holds just under it, and says what it believes; "cycle" is a
-// candidate to follow it.
+// success, multiplicative increase on a throttle. "cycle", the default, finds out what
+// kind of limit it faces, holds just under it, and says what it believes.
 //
 // Laws are deterministic functions of what they were told, with instants
 // passed in (durations since an origin that the caller fixes). They are not

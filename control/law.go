@@ -97,7 +97,7 @@ type Params struct {
 	// Slowest bounds the interval from above. Default 10 min, at least Initial.
 	Slowest time.Duration
 	// Phase is the wall clock at instant 0, as the time since the Unix epoch. Law
-	// "envelope" finds windows with it that begin on the clock. Default 0.
+	// "cycle" finds windows with it that begin on the clock. Default 0.
 	Phase time.Duration
 	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
 	Step time.Duration
@@ -152,12 +152,11 @@ func (p Params) Resolve() (Params, error) {
 }
 
 // DefaultLaw is the law that is used where none is named.
-const DefaultLaw = "envelope"
+const DefaultLaw = "cycle"
 
 var laws = map[string]func(*Params) Law{
-	"aimd":     func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
-	"cycle":    newCycle,
-	"envelope": newEnvelope,
+	"aimd":  func(p *Params) Law { return &AIMD{params: p, interval: p.Initial} },
+	"cycle": newCycle,
 }
 
 // Names lists the registered laws in alphabetical order.
@@ -170,6 +169,15 @@ func Names() []string {
 	return names
 }
 
+// Choices lists the registered laws for a message that refuses a name.
+func Choices(name string) string {
+	names := strings.Join(Names(), ", ")
+	if name == "envelope" { // the default for a while
+		return names + " (cycle has replaced envelope)"
+	}
+	return names
+}
+
 // New makes a law by name; "" is [DefaultLaw]. The parameters must have been
 // resolved, and are shared: many connections may point to the same ones.
 func New(name string, p *Params) (Law, error) {
@@ -178,7 +186,7 @@ func New(name string, p *Params) (Law, error) {
 	}
 	make, ok := laws[name]
 	if !ok {
-		return nil, fmt.Errorf("control: law is %q, must be one of %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("control: law is %q, must be one of %s", name, Choices(name))
 	}
 	return make(p), nil
 }

@@ -28,7 +28,7 @@ providers:
 	// PROVIDER  SET IN THE CLIENT                                GOES TO                 WITH
 	// openai    OPENAI_BASE_URL=http://127.0.0.1:8700/openai/v1  https://api.openai.com  the client's key
 	//
-	// openai: 60 calls/min, 20,000 tokens/min; paced by envelope once the provider objects; waits up to 15s
+	// openai: 60 calls/min, 20,000 tokens/min; paced by cycle once the provider objects; waits up to 15s
 	//
 	// calls           by everybody on this machine: no keys are configured
 	// changes at /v1  by everybody on this machine: no admin keys are configured

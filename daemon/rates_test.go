@@ -179,7 +179,7 @@ func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 
 func FuzzRates(f *testing.F) {
 	golden.Seeds(f)
-	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"envelope","version":1,"interval_ns":10000000,"recorded_at":"2026-11-21T08:12:24Z","state":"eyJwYXRpZW5jZSI6MTAwMH0="}}}`))
+	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"cycle","version":1,"interval_ns":10000000,"recorded_at":"2026-11-21T08:12:24Z","state":"eyJwYXRpZW5jZSI6MTAwMH0="}}}`))
 	f.Add([]byte(`{"version":1,"rates":{"a":{"law":"aimd","version":1,"interval_ns":-1}}}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -188,7 +188,7 @@ func FuzzRates(f *testing.F) {
 			return
 		}
 		for name, r := range c.Rates {
-			g, err := headway.New(headway.Config{Ceiling: 10 * time.Millisecond, Law: "envelope"})
+			g, err := headway.New(headway.Config{Ceiling: 10 * time.Millisecond, Law: "cycle"})
 			if err != nil {
 				t.Fatal(err)
 			}

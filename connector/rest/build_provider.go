@@ -68,7 +68,7 @@ func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 	}
 	if p.Law != "" && !slices.Contains(control.Names(), p.Law) {
 		law := n.Get("law")
-		law.Fail("%s; want one of the laws %s", law.Is(), strings.Join(control.Names(), ", "))
+		law.Fail("%s; want one of the laws %s", law.Is(), control.Choices(p.Law))
 	}
 	if s := b.text(n.Get("factor")); s != "" {
 		v, err := strconv.ParseFloat(s, 64)

@@ -116,7 +116,7 @@ func ExampleDescribe() {
 	// provider     https://chat.example.com
 	// auth         bearer from ${CHAT_TOKEN}
 	// ceiling      20 ms between requests, 3,000 a minute
-	// start        200 ms between requests, law envelope
+	// start        200 ms between requests, law cycle
 	// retries      up to 5 attempts a request; in a run 8 retries at first, 0.2 more for each success, at most 100 at a time
 	// circuit      opens when 50% of the last 10 outcomes failed, of at least 5; then nothing is sent for 1m, then one probe at a time
 	// run          at most 15m

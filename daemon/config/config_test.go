@@ -42,7 +42,7 @@ func TestLeftOutTakesTheDefaults(t *testing.T) {
 	}
 	if p.Description.Upstream.String() != "https://api.openai.com" || p.MaxWait != 15*time.Second || p.MaxBody != 32<<20 ||
 		p.CallTimeout != 30*time.Minute || p.Retries != 0 || p.Quota != nil || p.RefuseUnknown || p.Key.Given() ||
-		*p.Pacing != (config.Pacing{Initial: time.Second, Law: "envelope"}) {
+		*p.Pacing != (config.Pacing{Initial: time.Second, Law: "cycle"}) {
 		t.Errorf("got %+v, pacing %+v", p, p.Pacing)
 	}
 }
@@ -187,7 +187,8 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"size too large":      {head + "    max_body: 99999999999GiB\n", `want a size from 1KiB to 1GiB`},
 		"retries":             {head + "    retries: 11\n", `providers.x.retries: is 11; want a whole number from 0 to 10`},
 		"pacing":              {head + "    pacing: slow\n", `providers.x.pacing: is "slow"; want off, or a mapping`},
-		"law":                 {head + "    pacing: {law: newton}\n", `h.yaml:5:19: providers.x.pacing.law: is "newton"; want one of aimd, cycle, envelope`},
+		"law":                 {head + "    pacing: {law: newton}\n", `h.yaml:5:19: providers.x.pacing.law: is "newton"; want one of aimd, cycle`},
+		"law that is gone":    {head + "    pacing: {law: envelope}\n", `h.yaml:5:19: providers.x.pacing.law: is "envelope"; want one of aimd, cycle (cycle has replaced envelope)`},
 		"auth of two kinds":   {head + "    auth: {header: A, query: b}\n", `h.yaml:3:5: providers.x: is not described well: auth has both a query parameter "b" and a header, must have one`},
 		"charge":              {head + "    charge: free\n    quota: {}\n", `providers.x.charge: is "free"; want the name of a charge rule`},
 		"quota":               {head + "    quota: {global: {brust: 1}}\n", `h.yaml:5:22: providers.x.quota.global.brust: is not a field here: did you mean burst?`},

@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -323,18 +322,18 @@ func (m section) pacing(p *Provider) {
 	p.Pacing = &Pacing{Law: control.DefaultLaw}
 	if n != nil {
 		if n.Kind != configfile.Table {
-			n.Want("off, or a mapping such as {ceiling: 10ms, law: envelope}")
+			n.Want("off, or a mapping such as {ceiling: 10ms, law: cycle}")
 			return
 		}
 		s := m.below("pacing")
 		configfile.Choice(s.Section, "start", &p.Pacing.Conservative, map[string]bool{"passive": false, "conservative": true}, "passive", "conservative")
 		s.Duration("ceiling", &p.Pacing.Ceiling, time.Microsecond, 24*time.Hour)
 		s.Duration("initial", &p.Pacing.Initial, time.Microsecond, 24*time.Hour)
-		laws := make(map[string]string)
-		for _, law := range control.Names() {
-			laws[law] = law
+		if law := s.Take("law"); law != nil {
+			if p.Pacing.Law = law.Value; law.Kind != configfile.Text || !slices.Contains(control.Names(), law.Value) {
+				law.Want("one of " + control.Choices(law.Value))
+			}
 		}
-		configfile.Choice(s.Section, "law", &p.Pacing.Law, laws, slices.Sorted(maps.Keys(laws))...)
 		configfile.Int(s.Section, "max_in_flight", &p.Pacing.MaxInFlight, 0, 100_000)
 		s.Done()
 	}

@@ -209,7 +209,7 @@ func collectStock(b *testing.B, url, dir string, details bool, records int) (err
 	defer base.CloseIdleConnections()
 	c, err := collect.New(collect.Options{
 		Connection: "bench", Connector: items, Store: store, Sink: jsonl.New(dir), Base: base,
-		Pacing: headway.Config{Law: "envelope", Ceiling: 1, Initial: 1}, Concurrency: loopWorkers,
+		Pacing: headway.Config{Law: "cycle", Ceiling: 1, Initial: 1}, Concurrency: loopWorkers,
 	})
 	if err != nil {
 		return err

@@ -172,7 +172,7 @@ func live() []api.Live {
 	}
 	rate.Belief = &event.Belief{Kind: "token_bucket", Limit: 60, WindowS: 60, Confidence: 0.9}
 	return []api.Live{
-		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "envelope", Rate: rate, Limits: limits, Circuit: "closed", InFlight: 2}, BoundBy: reason.Bounds{reason.BoundLatency: time.Second}},
+		{Source: api.Proxy, Snapshot: headway.Snapshot{At: began, Connection: "openai", Law: "cycle", Rate: rate, Limits: limits, Circuit: "closed", InFlight: 2}, BoundBy: reason.Bounds{reason.BoundLatency: time.Second}},
 		{Source: api.Collect, Snapshot: headway.Snapshot{At: began, Connection: "chat", Law: "aimd", Circuit: "open", RetryAt: began.Add(time.Minute)}},
 	}
 }

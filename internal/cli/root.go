@@ -61,7 +61,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
   headway status                        # what is collected, what is owed
   headway bulk run contacts.csv --target crm.yaml
   headway serve --upstream openai --rpm 60 --tpm 20000
-  headway sim run scenario.yaml --law envelope --seed 1
+  headway sim run scenario.yaml --law cycle --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
 		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

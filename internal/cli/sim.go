@@ -82,7 +82,7 @@ parallelism, the rows a second and the throttles.
 
 --trace writes each attempt as a line of JSON, as "headway sim fit" reads them.`,
 		Example: `  headway sim run github-primary
-  headway sim run ./mine.yaml --law envelope --seed 7
+  headway sim run ./mine.yaml --law cycle --seed 7
   headway sim run fixed-600 --plot fixed-600.svg
   headway sim run strava --json | jq .goodput_ratio
   headway sim run dataverse-bulk-1user --law fixed:8 --plot fixed-8.svg`,

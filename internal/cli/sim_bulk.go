@@ -55,6 +55,9 @@ func knownLaws(flag string, s *scenario.Scenario, laws ...string) error {
 		case sim.Bulk(s) && strings.HasPrefix(law, "fixed:"):
 			return usage(fmt.Errorf("%s: %w", flag, sim.BulkLaw(law)))
 		default:
+			if !sim.Bulk(s) {
+				known = control.Choices(law)
+			}
 			return usage(fmt.Errorf("%s: unknown law %q, must be one of %s", flag, law, known))
 		}
 	}

@@ -73,7 +73,7 @@ says how to run it.`,
 				return usage(fmt.Errorf("--n: %d must be from 1 to %d", o.N, population.MaxMembers))
 			}
 			if !slices.Contains(control.Names(), o.Law) {
-				return usage(fmt.Errorf("--law: unknown law %q, want one of %s", o.Law, strings.Join(control.Names(), ", ")))
+				return usage(fmt.Errorf("--law: unknown law %q, want one of %s", o.Law, control.Choices(o.Law)))
 			}
 			if cmd.Flags().Changed("member") || cmd.Flags().Changed("out") {
 				return writeMember(cmd, &o, member, out)

@@ -65,7 +65,7 @@ func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
 		{"unknown law", []string{"run", good, "--law", "magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
 		{"unknown law among known", []string{"compare", good, "--laws", "aimd,magic"}, []string{`"magic"`, strings.Join(control.Names(), ", ")}},
 		{"unknown law of a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "magic"}, []string{`"magic"`, "parallel, told, aimd, hint, fixed:N"}},
-		{"a law that paces for a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "envelope"}, []string{`"envelope" paces requests and does not fit dataverse-bulk-1user, whose workload is bulk`, "parallel, told, aimd, hint, fixed:N"}},
+		{"a law that paces for a bulk workload", []string{"run", "dataverse-bulk-1user", "--law", "cycle"}, []string{`"cycle" paces requests and does not fit dataverse-bulk-1user, whose workload is bulk`, "parallel, told, aimd, hint, fixed:N"}},
 		{"a bulk law for another workload", []string{"run", good, "--law", "fixed:4"}, []string{`"fixed:4" is a law of bulk workloads and does not fit tiny, whose workload is backlog`, strings.Join(control.Names(), ", ")}},
 		{"no whole number of places", []string{"run", "dataverse-bulk-1user", "--law", "fixed:x"}, []string{"--law", `"x" must be a whole number`}},
 		{"more places than there are", []string{"run", "dataverse-bulk-1user", "--law", "fixed:65"}, []string{"max_in_flight of 64"}},
@@ -274,7 +274,7 @@ func TestPlotIsWholeAndReplacesTheOldOne(t *testing.T) {
 	if err := xml.Unmarshal(svg, &root); err != nil || root.XMLName.Local != "svg" {
 		t.Errorf("root %q, %v, want an svg", root.XMLName.Local, err)
 	}
-	if !bytes.Contains(svg, []byte("tiny under envelope")) {
+	if !bytes.Contains(svg, []byte("tiny under cycle")) {
 		t.Error("the plot does not say what was run")
 	}
 	onlyFiles(t, filepath.Dir(file), "out.svg", "tiny.yaml")

@@ -74,10 +74,10 @@ func full(t *testing.T) *metrics.Metrics {
 		Quotas: func() map[string]metrics.Quota { return map[string]metrics.Quota{"openai": g} },
 		Connections: func() []headway.Snapshot {
 			return []headway.Snapshot{
-				{Connection: "openai", Law: "envelope", Circuit: "closed", RetryAt: at, Limits: limits, Rate: &event.Rate{
+				{Connection: "openai", Law: "cycle", Circuit: "closed", RetryAt: at, Limits: limits, Rate: &event.Rate{
 					CurrentIntervalMS: 500, CeilingIntervalMS: 10, LastBackoff: &event.Backoff{Reason: reason.RateLimited.Reason(), At: at},
 				}, Pools: pools},
-				{Connection: "unknown", Law: "envelope", Circuit: "closed"},
+				{Connection: "unknown", Law: "cycle", Circuit: "closed"},
 			}
 		},
 		Collections: func() ([]collect.ConnectionStatus, error) {
@@ -113,8 +113,8 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_quota_approvals_total{model="small",quota="openai"} 1`,
 		`headway_quota_remaining{budget="daily_tokens",model="",quota="openai"} 4890`,
 		`headway_quota_state{model="small",quota="openai",state="normal"} 1`,
-		`headway_connection_interval_seconds{connection="openai",law="envelope",pool=""} 0.5`,
-		`headway_connection_interval_seconds{connection="openai",law="envelope",pool="small"} 0.25`,
+		`headway_connection_interval_seconds{connection="openai",law="cycle",pool=""} 0.5`,
+		`headway_connection_interval_seconds{connection="openai",law="cycle",pool="small"} 0.25`,
 		`headway_connection_circuit{connection="openai",pool="small",state="open"} 1`,
 		`headway_connection_circuit{connection="openai",pool="",state="closed"} 1`,
 		`headway_connection_retry_timestamp_seconds{connection="openai",pool="small"} 1.7672256e+09`,

@@ -81,7 +81,7 @@ func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
 
 // TestAdvertisedLimitsAreBounded: a provider that names ever new ones fills nothing up.
 func TestAdvertisedLimitsAreBounded(t *testing.T) {
-	for _, law := range []string{"aimd", "envelope"} {
+	for _, law := range []string{"aimd", "cycle"} {
 		core := newCore(t, pacing.Config{Law: law})
 		for i := range 100 {
 			at := time.Duration(i) * 10 * sec
@@ -303,7 +303,7 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 // Of a limit that headers tell of in tokens, what is left is spent by what
 // attempts cost.
 func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
-	core := newCore(t, pacing.Config{Law: "envelope", Ceiling: ms, Initial: ms, JitterMax: -1})
+	core := newCore(t, pacing.Config{Law: "cycle", Ceiling: ms, Initial: ms, JitterMax: -1})
 	ticket, _, _ := core.Admit(0, pacing.Attempt{Ready: 0, Cost: 400})
 	core.Settle(10*ms, ticket, pacing.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{
 		{Name: "tokens", PerCost: true, Quota: 1400, Remaining: 1000, Window: time.Minute, Reset: 30 * sec},

@@ -159,7 +159,7 @@ func TestGoldenResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l, law := range []string{"aimd", "envelope"} {
+	for l, law := range []string{"aimd", "cycle"} {
 		archive := golden.Open(t, filepath.Join("testdata", "golden", law+".txtar"))
 		var names []string
 		for i, s := range all {

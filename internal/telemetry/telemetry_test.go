@@ -84,7 +84,7 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	tel.Call(egress.CallLog{
-		Began: time.Now(), Provider: "openai", Method: "POST", Model: "small", Tenant: "team", TraceParent: parent, Law: "envelope",
+		Began: time.Now(), Provider: "openai", Method: "POST", Model: "small", Tenant: "team", TraceParent: parent, Law: "cycle",
 		Status: 200, Ending: egress.Complete, Class: reason.OK, Attempts: 2, Wait: time.Second, Header: time.Second, Whole: 3 * time.Second,
 		Used: quota.Usage{Input: 12, Output: 34}, Reported: true, Span: "00-" + trace + "-00f067aa0ba902b7-01",
 		Traced: []egress.Attempt{
@@ -115,7 +115,7 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 	for _, want := range []string{
 		"server.address", "api.one.example", "server.port", "url.full", "https://api.two.example:8443/v1/second", "error.type", "overloaded",
 		string(id), "POST openai", "http.request.method", "http.response.status_code", "gen_ai.request.model", "small", "gen_ai.usage.input_tokens",
-		"headway.wait_ms", "headway.law", "envelope", "headway.reason", "headway.code", "RATE_THROTTLED", "http.request.resend_count", "service.version",
+		"headway.wait_ms", "headway.law", "cycle", "headway.reason", "headway.code", "RATE_THROTTLED", "http.request.resend_count", "service.version",
 	} {
 		if !strings.Contains(spans, want) {
 			t.Errorf("the spans lack %q", want)

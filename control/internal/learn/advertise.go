@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -31,6 +32,9 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 			t.update(l.view(), sent, refused, f)
 			return
 		}
+	}
+	if i := slices.IndexFunc(l.headers, func(t advertised) bool { return t.gone }); i >= 0 && len(l.headers) == maxLimits {
+		l.headers = slices.Delete(l.headers, i, i+1)
 	}
 	if len(l.headers) < maxLimits {
 		t := advertised{name: f.Name, perCost: f.PerCost, shaper: newShaper(fixed), grain: coarseUnits, fast: math.Inf(1), at: -1, share: 1}
@@ -127,6 +131,7 @@ type advertised struct {
 	surge      float64 // by how much that grew from one answer to the next
 	rolls      int     // windows that ended before an answer said so
 	rolled     bool    // nothing of this one was answered
+	gone       bool    // what was answered in this one does not name it
 	margin     float64 // part of the quota that is left alone
 	slack      time.Duration
 
@@ -208,8 +213,8 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
 		t.during = drainFade*t.during + passed
 	}
-	first := t.rolled // the first answer of a window
-	t.rolled = false
+	first, unsure := t.rolled, t.at < 0 // the first answer of a window, and of all
+	t.rolled, t.gone = false, false
 	t.left, t.at, t.spent = f.Remaining, sent, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
 	if f.Reset < 0 {
 		t.whole = 0
@@ -217,6 +222,9 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	}
 	reset := min(f.Reset, maxSilence) + t.delayed(sent, v.now, f.Reset) // from when the attempt was there
 	whole := sent + reset
+	if unsure {
+		whole = v.now + reset // rather late, while it is not known from when it counts
+	}
 	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
 		t.grain = 1
 	}
@@ -333,8 +341,14 @@ func (t *advertised) roll(now time.Duration) {
 	}
 }
 
+// answered takes in that an attempt was answered that was sent at an instant: a limit
+// whose window ended, and which the answers no longer name, holds nothing back.
+func (t *advertised) answered(sent time.Duration) {
+	t.gone = t.gone || t.rolled && sent >= t.at
+}
+
 func (t *advertised) free(v view, c float64) time.Duration {
-	if !t.trusted() || t.at < 0 {
+	if !t.trusted() || t.gone || t.at < 0 {
 		return v.now
 	}
 	t.roll(v.now)
@@ -407,15 +421,13 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 	at := v.now
 	mine := t.quota - t.others
 	room := max(need, mine-min(2*t.surge, maxGrazed*t.quota)-math.Floor(t.margin*mine))
-	when := v.h.reached
+	late := false
 	if t.quota > maxCells { // of so many the history knows only about when they went
 		room = max(need, room-coarse*mine)
-		if float64(v.flying) > 2*coarse*t.quota {
-			when = v.h.surely // and answers come too late to set that right
-		}
+		late = float64(v.flying) > 2*coarse*t.quota // and answers come too late to set that right
 	}
 	if over := t.share*v.h.total[t.unit()] + need - room; over > 0 {
-		if left := when(t.unit(), (over-need*0.999)/t.share); left != never {
+		if left := v.h.sentBy(t.unit(), over/t.share, late); left != never {
 			at = left + t.length() + t.late(v)
 		}
 	}
@@ -425,7 +437,7 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 // interval is the sustained one, in nanoseconds; 0 when it is not known.
 func (t *advertised) interval() float64 {
 	switch {
-	case t.perCost || !t.trusted() || t.quota <= 0:
+	case t.perCost || !t.trusted() || t.gone || t.quota <= 0:
 	case t.shape == bucket && t.slow > 0:
 		return 1e9 / t.slow
 	case t.shape != bucket:

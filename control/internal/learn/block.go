@@ -157,7 +157,7 @@ func (p *penalty) wait() time.Duration {
 	if p.low > 0 && p.length > penaltyApart*p.low {
 		return time.Duration(math.Sqrt(float64(p.low) * float64(p.length)))
 	}
-	return time.Duration(float64(p.length) * penaltySlack)
+	return time.Duration(min(float64(p.length)*penaltySlack, float64(maxSilence)))
 }
 
 // ended takes the length of a block in. Two short ones end the penalty.

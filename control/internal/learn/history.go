@@ -120,13 +120,23 @@ func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration 
 	return h.reached(u, h.until(u, t)-amount)
 }
 
-// surely is an instant, not too early, at which more than the sum had been sent.
-func (h *history) surely(u unit, sum float64) time.Duration {
-	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] > sum+1e-6 })
+// sentBy is the instant by which at least that sum had been sent, never when it has
+// not been. Within a cell it is about that, or with sure not too early.
+func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {
+	sum -= 1e-6 * math.Abs(sum) // rounding
+	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] >= sum })
 	if i == len(h.at) {
 		return never
 	}
-	return h.at[i]
+	if i == 0 || sure {
+		return h.at[i]
+	}
+	n := h.sum[i][attempts] - h.sum[i-1][attempts]
+	if n < 1.5 {
+		return h.at[i]
+	}
+	nth := n * (sum - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
+	return h.from[i] + time.Duration(min(1, max(0, (nth-1)/(n-1)))*float64(h.at[i]-h.from[i]))
 }
 
 // reached is the instant at which more than the sum had been sent; the start of

@@ -125,6 +125,9 @@ func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 	for _, x := range l.limits {
 		at = max(at, x.free(v, cost))
 	}
+	if at != never {
+		at = max(now, min(at, l.last+maxSilence))
+	}
 	return at
 }
 
@@ -182,6 +185,9 @@ func (l *Law) Observe(o Outcome) {
 
 func (l *Law) admit(o Outcome, isCanary bool) {
 	l.carried++
+	for i := range l.headers {
+		l.headers[i].answered(o.Sent)
+	}
 	took := float64(o.Now - o.Sent)
 	smooth(&l.latency, took, 0.1)
 	work := max(0.001, (took-l.trip)/1e9)
@@ -350,10 +356,10 @@ func (l *Law) plan(f refusal) {
 	if b.explained && b.refusals > 1 { // there is less than was thought: refusals may count
 		b.wait = max(b.wait, l.allBack()-l.clock)
 	}
-	b.wait = max(b.wait, f.wait+trip)
-	if b.refusals > 1 && !b.outage {
+	if b.wait = max(b.wait, f.wait+trip); b.refusals > 1 && !b.outage {
 		b.wait += b.apart(l.clock)
 	}
+	b.wait = max(min(b.wait, maxSilence), f.wait+trip)
 	if b.refusals == 1 {
 		b.first, b.least = b.wait, trip*12/10
 	}

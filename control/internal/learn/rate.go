@@ -43,7 +43,8 @@ type rate struct {
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
-	r := &rate{low: max(low, slowest), high: max(high, low, slowest), released: now, price: firstPrice, spaced: true}
+	low = believable(low)
+	r := &rate{low: low, high: max(low, believable(high)), released: now, price: firstPrice, spaced: true}
 	r.step, r.top = max(minStep, math.Log(r.high/r.low)), r.high
 	r.plan(now)
 	return r
@@ -237,7 +238,7 @@ func (r *rate) sure(until time.Duration) float64 {
 // punished starts again under a penalty: refusals are dear, and what was not let
 // through was not the limit's doing.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
-	r.low, r.high, r.carried, r.reach = max(slowest, low), max(slowest, high), 0, 0
+	r.low, r.high, r.carried, r.reach = believable(low), believable(high), 0, 0
 	r.costs(length)
 	r.released, r.count, r.refused = now, 0, 0
 	r.plan(now)
@@ -257,8 +258,11 @@ func (r *rate) void(now time.Duration) {
 
 func (r *rate) interval(view) float64 { return 1e9 / r.pace() }
 
-// slowest is the slowest rate that is believed, one attempt a day.
-const slowest = 1.0 / (24 * 60 * 60)
+// slowest and fastest are the rates that are believed, from one attempt a day to one a
+// nanosecond.
+const slowest, fastest = 1.0 / (24 * 60 * 60), 1e9
+
+func believable(rate float64) float64 { return min(max(rate, slowest), fastest) }
 
 func seconds(s float64) time.Duration { return time.Duration(min(max(s, 0), 1e8) * 1e9) }
 

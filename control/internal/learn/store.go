@@ -31,10 +31,12 @@ type Found struct {
 	// Confidence is from 0, a guess, to 1.
 	Confidence float64 `json:"confidence"`
 	// Advertised says that responses name it, as Name; Refills that its units come back
-	// one by one. Those are not stored.
+	// one by one, Slides that each comes back a window's length after it was used. Those
+	// are not stored.
 	Advertised bool   `json:"-"`
 	Name       string `json:"-"`
 	Refills    bool   `json:"-"`
+	Slides     bool   `json:"-"`
 }
 
 // Stored is what a warm start needs.
@@ -69,7 +71,7 @@ func (l *Law) Limits(to []Found) []Found {
 		to = append(to, found(v, x))
 	}
 	for i := range l.headers {
-		if l.headers[i].at >= 0 {
+		if t := &l.headers[i]; t.at >= 0 && !t.gone {
 			to = append(to, l.headers[i].found())
 		}
 	}
@@ -80,7 +82,7 @@ func (l *Law) Limits(to []Found) []Found {
 func (t *advertised) found() Found {
 	f := Found{
 		Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / (1 + t.wrong),
-		Advertised: true, Name: t.name, Refills: t.shape == bucket,
+		Advertised: true, Name: t.name, Refills: t.shape == bucket, Slides: t.shape == sliding,
 	}
 	if t.shape != bucket {
 		f.Window = t.length()
@@ -105,7 +107,7 @@ func found(v view, x limit) Found {
 
 // Store is what is held. What headers name is not stored: the next response does.
 func (l *Law) Store() Stored {
-	s := Stored{Penalty: l.penalty.length}
+	s := Stored{Penalty: min(l.penalty.length, maxSilence)}
 	v := l.view()
 	for _, x := range l.limits {
 		if w, ok := x.(*window); ok && w.lone {

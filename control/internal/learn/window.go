@@ -111,7 +111,7 @@ func (w *window) free(v view, c float64) time.Duration {
 			return begins(v.now, w.clock, v.phase) + w.clock + v.guard
 		}
 	} else if used := v.h.total[w.unit] + n; used > room {
-		if t := v.h.reached(w.unit, used-room-n*0.999); t != math.MaxInt64 {
+		if t := v.h.sentBy(w.unit, used-room, false); t != never {
 			at = w.leaves(v.now, t) + v.guard + w.slack
 		}
 	}

@@ -90,7 +90,7 @@ func (b *tokenBucket) tell(now time.Duration) control.Fact {
 // follow plays a law against what tells of itself: one attempt at a time, each
 // answered after a tenth of a second.
 func follow(t *testing.T, l teller, span time.Duration, costs []float64, strangers time.Duration) (used float64, refused int, silence time.Duration) {
-	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
 	now, last, next := time.Duration(0), -time.Hour, strangers
 	for n := 0; now < span; {
 		cost := costs[n%len(costs)]
@@ -138,7 +138,7 @@ func TestAToldSlidingWindowIsNotTakenForABucket(t *testing.T) {
 		refused   int
 		least     float64
 	}{
-		"attempts":       {&slidingWindow{quota: 60}, one, 60, 0, 0, 0.97},
+		"attempts":       {&slidingWindow{quota: 60}, one, 60, 0, 1, 0.97}, // its name says bucket
 		"cost":           {&slidingWindow{quota: 20_000}, mixed, 20_000, 0, 0, 0.9},
 		"with strangers": {&slidingWindow{quota: 600}, one, 300, 200 * ms, 100, 0.95},
 	} {
@@ -166,7 +166,7 @@ func TestAToldBucketIsNotTakenForASlidingWindow(t *testing.T) {
 // One response that tells when all is back may tell of a window or of a bucket:
 // nothing is believed of either until more was used.
 func TestOneToldResetIsNoBelief(t *testing.T) {
-	law := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
 	send := func(now time.Duration, used float64, reset time.Duration) {
 		law.Sent(now, 1)
 		law.Observe(control.Observation{Sent: now, Now: now + 10*ms, Class: reason.OK, Estimate: 1, Cost: 1, Facts: []control.Fact{
@@ -184,7 +184,7 @@ func TestOneToldResetIsNoBelief(t *testing.T) {
 	if b := law.Belief(); b.Kind != control.SlidingWindow || b.Limit != 60 || b.Window != time.Minute || law.Interval() != sec {
 		t.Errorf("after ten: %+v, an interval of %v", b, law.Interval())
 	}
-	bucket := envelope(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
+	bucket := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
 	law = bucket
 	for i := range 10 {
 		send(time.Duration(i)*ms, float64(i+1), time.Duration(i+1)*sec)
