@@ -71,16 +71,17 @@ func (w *window) length(now time.Duration) time.Duration {
 	return low + time.Duration(part*float64(w.high-low))
 }
 
-// leaves is when what was sent at t leaves the window: the length may have shrunk
-// until then.
-func (w *window) leaves(now, t time.Duration) time.Duration {
-	low, high := now, t+w.length(now)
+// leaves is when what was sent at t has been in the window for that part of its length,
+// which may have shrunk until then.
+func (w *window) leaves(now, t time.Duration, part float64) time.Duration {
+	after := func(at time.Duration) time.Duration { return t + time.Duration(part*float64(w.length(at))) }
+	low, high := now, after(now)
 	if high <= now || w.length(high) == w.length(now) {
 		return high
 	}
 	for high-low > high/1000+time.Millisecond {
 		mid := low + (high-low)/2
-		if t+w.length(mid) > mid {
+		if after(mid) > mid {
 			low = mid
 		} else {
 			high = mid
@@ -112,11 +113,10 @@ func (w *window) free(v view, c float64) time.Duration {
 		}
 	} else if used := v.h.total[w.unit] + n; used > room {
 		if t := v.h.sentBy(w.unit, used-room, false); t != never {
-			at = w.leaves(v.now, t) + v.guard + w.slack
+			at = w.leaves(v.now, t, 1) + v.guard + w.slack
 		}
 	}
-	apart := float64(length) * n / max(1e-9, room) / windowSpread
-	at = max(at, v.last+min(time.Duration(apart), length))
+	at = max(at, w.leaves(v.now, v.last, min(1, n/max(1e-9, room)/windowSpread)))
 	return max(v.now, at)
 }
 
