@@ -202,7 +202,7 @@ func TestLabelsAreBounded(t *testing.T) {
 // TestPoolsAreBounded: those beyond the bound are one, and it is the worst of them.
 func TestPoolsAreBounded(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := headway.Snapshot{Connection: "p", Law: "envelope", Circuit: "closed"}
+	s := headway.Snapshot{Connection: "p", Law: "cycle", Circuit: "closed"}
 	for i := range metrics.MaxModels {
 		s.Pools = append(s.Pools, headway.PoolSnapshot{Name: fmt.Sprint("m", i), Circuit: "closed", Rate: &event.Rate{CurrentIntervalMS: 1}})
 	}
@@ -218,11 +218,11 @@ func TestPoolsAreBounded(t *testing.T) {
 	m := metrics.New(metrics.Options{Connections: func() []headway.Snapshot { return []headway.Snapshot{s} }})
 	text := scrape(t, m)
 	for _, want := range []string{
-		`headway_connection_interval_seconds{connection="p",law="envelope",pool="other"} 2`,
+		`headway_connection_interval_seconds{connection="p",law="cycle",pool="other"} 2`,
 		`headway_connection_circuit{connection="p",pool="other",state="open"} 1`,
 		`headway_connection_retry_timestamp_seconds{connection="p",pool="other"} 1.7672292e+09`,
 		`headway_connection_limit{connection="p",kind="fixed_window",pool="other",provenance="learned",unit="requests",window_seconds="60"} 20`,
-		`headway_connection_interval_seconds{connection="p",law="envelope",pool="m99"} 0.001`,
+		`headway_connection_interval_seconds{connection="p",law="cycle",pool="m99"} 0.001`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("missing: %s", want)
