@@ -354,8 +354,11 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	t.roll(v.now)
 	need := t.need(c)
 	spare := math.Floor(t.margin * t.quota)
-	if t.rolls == 1 && t.left == 1 {
-		spare = 0
+	if t.rolled && t.rolls == 1 && t.left == 1 { // one goes and finds out, the next when that is answered
+		if t.spent == 0 {
+			return v.now
+		}
+		return max(v.now, v.last+2*time.Duration(v.latency))
 	}
 	switch {
 	case t.shape == sliding && t.quota > 0 && t.longest > 0:
