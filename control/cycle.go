@@ -36,6 +36,9 @@ func (c *Cycle) Spacing() time.Duration {
 	return c.params.Ceiling
 }
 
+// Gap is the time from one attempt to the next while there is room.
+func (c *Cycle) Gap() time.Duration { return c.law.Gap() }
+
 // Hold is the latest instant that a limit asks for.
 func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }
 

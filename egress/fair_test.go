@@ -237,11 +237,7 @@ func TestSharesAreKeptUnderEveryLimit(t *testing.T) {
 			bubble(t, fmt.Sprintf("%s, %v, %d of 40", limit.name, c.maxWait, c.light), func(t *testing.T) {
 				got := contend(t, limit.up(), limit.limits, c.light, c.maxWait, limit.found)
 				t.Log(got)
-				low := 0.95 * 3
-				if limit.name == "advertised" && c.maxWait < time.Minute {
-					low = 2 // when the first window ends most of those who wait were asked to come back then
-				}
-				if ratio := got.ratio(); ratio < low || ratio > 1.05*3 {
+				if ratio := got.ratio(); ratio < 0.95*3 || ratio > 1.05*3 {
 					t.Errorf("shares are 1 to %.2f, want 1 to 3", ratio)
 				}
 				if all := got.served["light"] + got.served["heavy"]; float64(got.served["light"]) < 0.97*float64(all)/4 {

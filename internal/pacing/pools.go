@@ -383,4 +383,10 @@ func (l *Pool) Serve(now time.Duration) {
 }
 
 // Gap is about how long it takes from one who waits to the next.
-func (l *Pool) Gap() time.Duration { return max(l.law.Interval(), l.turns.gap) }
+func (l *Pool) Gap() time.Duration {
+	gap := l.law.Interval()
+	if g, ok := l.law.(interface{ Gap() time.Duration }); ok {
+		gap = g.Gap() // a window that opens lets many go at once
+	}
+	return max(gap, l.turns.gap)
+}

@@ -382,8 +382,24 @@ func (l *Law) penaltyWait() time.Duration {
 	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
 }
 
+// Gap is the time from one attempt to the next while there is room: the sustained
+// interval, but for advertised windows, whose units all come back at one instant.
+func (l *Law) Gap() time.Duration {
+	return time.Duration(min(max(l.sustained(false), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+}
+
 // show brings the shown interval up to date; only a success shortens it.
 func (l *Law) show(mayShorten bool) {
+	d := time.Duration(min(max(l.sustained(true), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+	if !mayShorten {
+		d = max(d, l.shown)
+	}
+	l.shown = d
+}
+
+// sustained is the longest interval of what is held, in nanoseconds, with advertised
+// windows or without.
+func (l *Law) sustained(windows bool) float64 {
 	v := l.view()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
@@ -393,13 +409,11 @@ func (l *Law) show(mayShorten bool) {
 		ns = max(ns, x.interval(v))
 	}
 	for i := range l.headers {
-		ns = max(ns, l.headers[i].interval())
+		if windows || l.headers[i].shape != fixed {
+			ns = max(ns, l.headers[i].interval())
+		}
 	}
-	d := time.Duration(min(max(ns, float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
-	if !mayShorten {
-		d = max(d, l.shown)
-	}
-	l.shown = d
+	return ns
 }
 
 // smooth is an exponentially weighted mean; 0 means none yet.
