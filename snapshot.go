@@ -112,6 +112,24 @@ func (g *Governor) rate(l *pacing.Pool) *event.Rate {
 	return r
 }
 
+// RoomAt is the earliest instant at which an attempt of a pool could go, as far as is
+// known now; those who wait already go first. An attempt that only an outcome can bring
+// nearer is put a minute off. It changes nothing. The name "" is the account.
+func (g *Governor) RoomAt(pool string) time.Time {
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.pool(now, pool)
+	at := g.core.Ask(now, pacing.Attempt{Ready: now, Pool: p}).At
+	if at == pacing.Forever {
+		at = now + time.Minute
+	}
+	if n := g.line.len(); n > 0 {
+		at += time.Duration(n) * g.poolOf(p).Gap()
+	}
+	return g.wall(max(at, now))
+}
+
 // Pace is the sustained interval between attempts in a pool, as far as one is known:
 // that of the pool or of the account, whichever is longer. 0 is unknown. The name "" is
 // the account.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
 	"github.com/headway-go/headway/transport"
@@ -120,11 +121,51 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 			return c, ok
 		}
 	}
-	t, err := transport.New(g, options)
+	t, err := r.way(g, options)
 	if err != nil {
 		return nil, fmt.Errorf("collect: %w", err)
 	}
 	return &caller{run: r, client: &http.Client{Transport: t, CheckRedirect: sameHost}}, nil
+}
+
+// way is the governed transport: by one key or, where the connector has several, by all,
+// each with a governor of its own. The first key's is the run's.
+func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTripper, error) {
+	keyed, ok := r.o.Connector.(connector.Keyed)
+	if !ok || len(keyed.Keys()) == 0 {
+		return transport.New(g, o)
+	}
+	var keys []transport.Key
+	for i, k := range keyed.Keys() {
+		own := g
+		if i > 0 {
+			pacing := r.o.Pacing
+			pacing.Name, pacing.OnEvent = r.o.Connection, r.emit
+			var err error
+			if own, err = headway.New(pacing); err != nil {
+				return nil, err
+			}
+		}
+		keys = append(keys, transport.Key{Name: k.Name, Governor: own, Sign: k.Sign})
+	}
+	all, err := transport.NewKeys(keys, o)
+	if err != nil {
+		return nil, err
+	}
+	all.SetAside = r.keySetAside
+	return all, nil
+}
+
+// keySetAside says that a key is refused for good.
+func (r *execution) keySetAside(name string, status int) {
+	why := reason.Unauthorized
+	if status == http.StatusForbidden {
+		why = reason.Forbidden
+	}
+	r.emit(event.Event{Type: event.Warning, Reason: why, Note: string(connector.KeySetAside), Stream: name, Count: int64(status)})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusedKeys = append(r.refusedKeys, connector.Warning{Kind: connector.KeySetAside, Stream: name, Records: int64(status)})
 }
 
 // What a redirect may not do: lead elsewhere, where the credential must not go,
@@ -191,6 +232,9 @@ func circuitOpen(err error) (until time.Time, open bool) {
 
 func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Response, error) {
 	var trace transport.Trace
+	if name := connector.AffinityOf(ctx); name != "" {
+		ctx = transport.WithAffinity(ctx, name)
+	}
 	res, err := c.client.Do(req.WithContext(transport.WithTrace(ctx, &trace)))
 	// net/http puts the address, which may hold a credential, around its errors.
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {

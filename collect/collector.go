@@ -143,6 +143,8 @@ type execution struct {
 
 	mu      sync.Mutex
 	pending []event.Event // to go into the next commit
+	// refusedKeys are the keys that were set aside.
+	refusedKeys []connector.Warning
 }
 
 // stop is why a run ends before it is drained.

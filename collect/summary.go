@@ -58,6 +58,9 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 		end = &stop{why: reason.Internal, err: err}
 	}
 	r.warnOfDetails()
+	r.mu.Lock()
+	r.warnings = append(r.warnings, r.refusedKeys...)
+	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	pacing := r.governor.Snapshot()

@@ -94,6 +94,36 @@ type ListRequest struct {
 	Since string
 }
 
+// A Key is one of several credentials of a connection.
+type Key struct {
+	// Name says which one it is: what its owner calls it, or its position. Never the secret.
+	Name string
+	// Sign puts the credential on a request.
+	Sign func(*http.Request) error
+}
+
+// A Keyed connector has several credentials. Its requests carry none: the caller signs
+// each with the key that has room soonest.
+type Keyed interface {
+	Connector
+	// Keys are all of them; none means that the requests are signed as they are.
+	Keys() []Key
+}
+
+type affinity struct{}
+
+// WithAffinity asks a caller to send all requests of one name by one key, where there are
+// several: for cursors that are good for the key that they were given to.
+func WithAffinity(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, affinity{}, name)
+}
+
+// AffinityOf is the name; empty for none.
+func AffinityOf(ctx context.Context) string {
+	name, _ := ctx.Value(affinity{}).(string)
+	return name
+}
+
 // Page is one page of a list: the unit of commit.
 type Page struct {
 	Items []Item

@@ -39,6 +39,9 @@ const (
 	// TombstonesMissing: records of details vanished whose keys nobody knows any
 	// more, as an earlier version kept none, so the sink does not say that they are gone.
 	TombstonesMissing WarningKind = "tombstones_missing"
+	// KeySetAside: the provider refuses one of several keys, whose name stands for the
+	// stream; the others went on. Records is the status.
+	KeySetAside WarningKind = "key_set_aside"
 )
 
 // Warning is a sign that a list or its details are not read as their provider
@@ -56,6 +59,8 @@ type Warning struct {
 func (w Warning) String() string {
 	text := string(w.Kind)
 	switch w.Kind {
+	case KeySetAside:
+		return fmt.Sprintf("key %s was refused with status %d where another was not, and set aside: the other keys went on; renew it or take it out of provider.keys", w.Stream, w.Records)
 	case DetailPagingUnmatched:
 		text = fmt.Sprintf("the paging expression found nothing in any detail (%s), and each was taken for one page; if there are more, look at detail.paginate", figure.Count(w.Records))
 	case DetailFullLastPage:

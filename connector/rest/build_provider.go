@@ -24,6 +24,7 @@ func (b builder) provider(n *node) Provider {
 		MaxBody: b.bytes(n.Get("max_body")),
 		Headers: b.headers(n.Get("headers")),
 	}
+	p.Keys = b.keys(n, &p)
 	p.Pacing = b.pacing(n.Get("pacing"), p.Ceiling)
 	p.Circuit = b.circuit(n.Get("circuit"))
 	if r := n.Get("retry"); r != nil {
@@ -45,6 +46,41 @@ func (b builder) provider(n *node) Provider {
 		b.once(n.Get("headers"), name, "provider.auth sends this header: remove it here")
 	}
 	return p
+}
+
+// keys reads several credentials.
+func (b builder) keys(n *node, p *Provider) (keys []Key) {
+	list, sticky := n.Get("keys"), n.Get("sticky")
+	if list == nil {
+		if sticky != nil {
+			sticky.Fail("belongs to provider.keys, of which there are none")
+		}
+		return nil
+	}
+	if auth := n.Get("auth"); auth != nil {
+		list.Fail("do not go with provider.auth: make it the first of the keys")
+	}
+	if sticky != nil {
+		p.Sticky = sticky.Written == "true"
+	}
+	for i, item := range list.Items {
+		k := Key{Name: b.text(item.Get("name")), Auth: b.auth(item)}
+		if k.Name == "" {
+			k.Name = strconv.Itoa(i + 1)
+		}
+		if slices.ContainsFunc(keys, func(o Key) bool { return o.Name == k.Name }) {
+			item.Fail("is called %s, as one before it is: give it another name", k.Name)
+		}
+		if s := k.Auth.Secret; slices.ContainsFunc(keys, func(o Key) bool { return o.Auth.Secret.Reveal() == s.Reveal() && s.Reveal() != "" }) {
+			item.Fail("has the same secret as one before it")
+		}
+		if k.Auth.Kind == BearerAuth || k.Auth.Kind == HeaderAuth {
+			name := cmp.Or(k.Auth.Name, "Authorization")
+			b.once(n.Get("headers"), name, "provider.keys send this header: remove it here")
+		}
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // once reports a header that something else sets.

@@ -53,6 +53,10 @@ type Provider struct {
 	// BaseURL is where every request goes, without query, fragment and login.
 	BaseURL *url.URL
 	Auth    Auth
+	// Keys are several credentials, instead of Auth; nil for one.
+	Keys []Key
+	// Sticky has all pages of a list asked for by one of Keys.
+	Sticky bool
 	// Ceiling is the shortest time between two requests. 0: not set, so that
 	// control.DefaultCeiling holds.
 	Ceiling time.Duration
@@ -121,6 +125,13 @@ type Auth struct {
 	Secret Value
 	// OAuth2 is set for that kind only.
 	OAuth2 *OAuth2
+}
+
+// Key is one of several credentials.
+type Key struct {
+	// Name is what the owner calls it; by default its position, from 1.
+	Name string
+	Auth Auth
 }
 
 // OAuth2 says how an access token is got and renewed.

@@ -88,6 +88,9 @@ func (c *Connector) Streams() []connector.Stream {
 // with reason invalid_response for a page that cannot be read, cursor_repeats
 // for a page number or offset that does not move the list.
 func (c *Connector) List(ctx context.Context, call connector.Caller, ask connector.ListRequest) (connector.Page, error) {
+	if c.config.Provider.Sticky {
+		ctx = connector.WithAffinity(ctx, ask.Stream)
+	}
 	s, ok := c.streams[ask.Stream]
 	if !ok {
 		return connector.Page{}, fmt.Errorf("rest: connection %s has no stream %q", c.config.Name, ask.Stream)
@@ -286,6 +289,11 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 		}
 		if auth.echoed(next, req, renewed) {
 			err = errEcho
+		}
+		for _, k := range c.config.Provider.Keys {
+			if k.Auth.echoed(next, req, nil) {
+				err = errEcho
+			}
 		}
 	}
 	if err != nil {

@@ -74,7 +74,7 @@ func Describe(cfg *Config) Plan {
 	initial := max(cmp.Or(pr.Pacing.Initial, control.DefaultInitial), ceiling)
 	p := Plan{
 		Connection: cfg.Name,
-		Auth:       pr.Auth.String(),
+		Auth:       pr.credentials(),
 		CeilingMS:  milliseconds(ceiling), CeilingPerMin: float64(time.Minute) / float64(ceiling),
 		InitialMS: milliseconds(initial),
 		Law:       cmp.Or(pr.Pacing.Law, control.DefaultLaw),
@@ -101,6 +101,18 @@ func Describe(cfg *Config) Plan {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", span.Text(cfg.Run.MaxWallClock)))
 	}
 	return p
+}
+
+// credentials says where all of them come from.
+func (p Provider) credentials() string {
+	if len(p.Keys) == 0 {
+		return p.Auth.String()
+	}
+	var all []string
+	for _, k := range p.Keys {
+		all = append(all, fmt.Sprintf("key %s: %s", k.Name, k.Auth))
+	}
+	return strings.Join(all, "; ")
 }
 
 // String says what the credential is and where it comes from, never its value.
@@ -174,7 +186,19 @@ func (p Provider) warnings(ceiling time.Duration) []string {
 	if j := p.Pacing.JitterMax; j > ceiling {
 		say("jitter of up to %s is longer than the ceiling of %s: waits will often be longer than the rate asks for", j, ceiling)
 	}
-	if p.Auth.Kind == NoAuth {
+	if len(p.Keys) > 0 {
+		say("%d keys share the work, each at a rate of its own: list only keys that their owner may use together, since many providers count all keys of an account as one, and some forbid it (provider.keys)", len(p.Keys))
+		for _, k := range p.Keys {
+			if unencrypted(p.BaseURL) {
+				say("base_url is http: the keys go over the network unencrypted")
+				break
+			}
+			if k.Auth.Kind == QueryAuth {
+				say("key %s is sent in the URL, which servers and proxies log; prefer bearer or header where the provider takes them", k.Name)
+			}
+		}
+	}
+	if p.Auth.Kind == NoAuth && len(p.Keys) == 0 {
 		say("no credential is sent (provider.auth)")
 	}
 	if p.Auth.Kind != NoAuth && unencrypted(p.BaseURL) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/headway-go/headway/connector"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -95,27 +96,46 @@ func (c *Connector) request(ctx context.Context, u *url.URL, shape Request) (*ht
 			req.Header.Set(name, v.Reveal())
 		}
 	}
-	switch auth := c.config.Provider.Auth; auth.Kind {
-	case BearerAuth:
-		req.Header.Set("Authorization", "Bearer "+auth.Secret.Reveal())
-	case HeaderAuth:
-		req.Header.Set(auth.Name, auth.Secret.Reveal())
-	case QueryAuth:
-		// Raw, so that a next page's query keeps its order.
-		query := dropParam(req.URL.RawQuery, auth.Name)
-		if query != "" {
-			query += "&"
-		}
-		req.URL.RawQuery = query + url.QueryEscape(auth.Name) + "=" + url.QueryEscape(auth.Secret.Reveal())
-	case OAuth2Auth:
+	if auth := c.config.Provider.Auth; auth.Kind == OAuth2Auth {
 		token, err := c.tokens.Token(ctx)
 		if err != nil {
 			return nil, auth.OAuth2.tokenFailure(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
-	case NoAuth:
+	} else {
+		auth.sign(req)
 	}
 	return req, nil
+}
+
+// sign puts a credential that does not change on a request.
+func (a Auth) sign(req *http.Request) {
+	switch a.Kind {
+	case BearerAuth:
+		req.Header.Set("Authorization", "Bearer "+a.Secret.Reveal())
+	case HeaderAuth:
+		req.Header.Set(a.Name, a.Secret.Reveal())
+	case QueryAuth:
+		// Raw, so that a next page's query keeps its order.
+		query := dropParam(req.URL.RawQuery, a.Name)
+		if query != "" {
+			query += "&"
+		}
+		req.URL.RawQuery = query + url.QueryEscape(a.Name) + "=" + url.QueryEscape(a.Secret.Reveal())
+	case OAuth2Auth, NoAuth:
+	}
+}
+
+// Keys are the connection's several credentials; none where it has one.
+func (c *Connector) Keys() []connector.Key {
+	var keys []connector.Key
+	for _, k := range c.config.Provider.Keys {
+		keys = append(keys, connector.Key{Name: k.Name, Sign: func(req *http.Request) error {
+			k.Auth.sign(req)
+			return nil
+		}})
+	}
+	return keys
 }
 
 // MaxConcurrency bounds run.concurrency.

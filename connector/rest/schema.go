@@ -168,12 +168,12 @@ func listed(n *node, properties map[string]any) (list string, known bool) {
 	return strings.Join(names, " and "), true
 }
 
-var secretFields = regexp.MustCompile(`^provider\.auth(\.bearer|\.header\.value|\.query\.value|\.oauth2\.client_secret|\.oauth2\.refresh_token)$`)
+var secretFields = regexp.MustCompile(`^provider\.(auth|keys\[\d+\])(\.bearer|\.header\.value|\.query\.value|\.oauth2\.client_secret|\.oauth2\.refresh_token)$`)
 
 // secretField reports whether the field takes nothing but a reference.
 func secretField(path string) bool { return secretFields.MatchString(path) }
 
-var privateFields = regexp.MustCompile(`^provider\.auth(\.|$)|\.(headers|query)(\.|$)`)
+var privateFields = regexp.MustCompile(`^provider\.(auth(\.|$)|keys\[\d+\]\.(bearer|header|query)(\.|$))|\.(headers|query)(\.|$)`)
 
 // private reports whether a field's value may be a secret that stands at the
 // wrong place, and is therefore never shown.

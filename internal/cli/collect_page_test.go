@@ -241,3 +241,70 @@ func TestALookbackNeedsTimes(t *testing.T) {
 		t.Errorf("%d records", n)
 	}
 }
+
+func TestARevokedKeyOfThreeIsSetAside(t *testing.T) {
+	secrets := map[string]string{"KEY_ONE": "sesame-one-1", "KEY_TWO": "sesame-two-2", "KEY_THREE": "sesame-three-3"}
+	for name, secret := range secrets {
+		t.Setenv(name, secret)
+	}
+	var mu sync.Mutex
+	asked, by := 0, map[string]map[string]bool{}
+	a := connectTo(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		secret := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if secret == secrets["KEY_TWO"] && asked > 12 || secret == "" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if id, ok := strings.CutPrefix(r.URL.Path, "/docs/"); ok {
+			fmt.Fprintf(w, `{"items":[{"id":%q}]}`, id)
+			return
+		}
+		page := r.URL.Query().Get("cursor")
+		if by["list"] == nil {
+			by["list"] = map[string]bool{}
+		}
+		by["list"][secret] = true
+		next := map[string]string{"": "2", "2": "3", "3": "4", "4": ""}[page]
+		var items []string
+		for i := range 10 {
+			items = append(items, fmt.Sprintf(`{"id":"%s-%d"}`, page, i))
+		}
+		fmt.Fprintf(w, `{"items":[%s],"next":%q}`, strings.Join(items, ","), next)
+	}, "", "")
+	a.auth = `keys: [{name: first, bearer: "${KEY_ONE}"}, {bearer: "${KEY_TWO}"}, {name: third, bearer: "${KEY_THREE}"}], sticky: true`
+	a.write(`paginate: {cursor: .next, param: cursor}, detail: {stream: texts, path: "/docs/{key}", records: .items, key: .id}`, "")
+	code, out, errs := a.collect("--json")
+	if code != 0 || a.lines("docs") != 40 || a.lines("texts") != 40 {
+		t.Errorf("exit code %d, %d docs, %d texts: %s\n%s", code, a.lines("docs"), a.lines("texts"), errs, out)
+	}
+	if !strings.Contains(out, `"note":"key_set_aside"`) || !strings.Contains(out, `"stream":"2"`) {
+		t.Errorf("no event of the key:\n%s", out)
+	}
+	_, status, _ := headway(t, "status", "--state", filepath.Join(a.dir, "state.db"))
+	if !strings.Contains(status, "key 2 was refused with status 401") {
+		t.Errorf("the status does not say so:\n%s", status)
+	}
+	_, checked, complaints := headway(t, "check", filepath.Join(a.dir, "acme.yaml"))
+	if !strings.Contains(checked+complaints, "list only keys that their owner may use together") {
+		t.Errorf("the check does not say so:\n%s%s", checked, complaints)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(out+errs+status+checked+complaints, secret) {
+			t.Errorf("a secret is in the output")
+		}
+	}
+	if len(by["list"]) > 2 { // the list's key, and the one after it if that was revoked
+		t.Errorf("the list was asked for by %d keys", len(by["list"]))
+	}
+	a.auth = `auth: {bearer: "${KEY_ONE}"}, keys: [{bearer: "${KEY_ONE}"}, {name: "1", bearer: "${KEY_ONE}"}, {name: x}]`
+	a.write("", "")
+	_, checked, complaints = headway(t, "check", filepath.Join(a.dir, "acme.yaml"))
+	for _, want := range []string{"exactly one of bearer, header and query"} {
+		if !strings.Contains(checked+complaints, want) {
+			t.Errorf("no %q in\n%s%s", want, checked, complaints)
+		}
+	}
+}

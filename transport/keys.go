@@ -1,0 +1,219 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Key is one of several credentials of the same provider: a connection of its own, with
+// its own limits.
+type Key struct {
+	// Name says which one it is, in events and to [Options]; never the secret.
+	Name string
+	// Governor is the key's own.
+	Governor *Governor
+	// Sign puts the credential on an attempt. It may change the request, which is the
+	// attempt's own copy.
+	Sign func(*http.Request) error
+}
+
+// Keys is an http.RoundTripper over several keys. A request goes by the key that has
+// room soonest, or by the one that its affinity asks for ([WithAffinity]). A key that is
+// refused (401, or 403) where another is not is set aside: the others go on. It is safe
+// for concurrent use.
+//
+// Use it only with keys that the owner may use together: many providers count all keys
+// of an account as one, and some forbid it.
+type Keys struct {
+	// SetAside is called once for each key that is set aside, with its status. It must
+	// not block. It is set before the first request; nil is not called.
+	SetAside func(name string, status int)
+
+	keys []*key
+
+	mu sync.Mutex // of what changes in keys
+}
+
+type key struct {
+	Key
+	transport *Transport
+	given     int // requests under way
+	aside     bool
+}
+
+// NewKeys makes one of the keys, each with a transport of the options.
+func NewKeys(all []Key, o Options) (*Keys, error) {
+	if len(all) == 0 {
+		return nil, errors.New("transport: no keys")
+	}
+	k := new(Keys)
+	for _, one := range all {
+		if slices.ContainsFunc(k.keys, func(o *key) bool { return o.Name == one.Name }) {
+			return nil, errors.New("transport: two keys are named " + one.Name)
+		}
+		options := o
+		options.Base = signed{sign: one.Sign, next: o.Base}
+		t, err := New(one.Governor, options)
+		if err != nil {
+			return nil, err
+		}
+		k.keys = append(k.keys, &key{Key: one, transport: t})
+	}
+	return k, nil
+}
+
+// signed puts the credential on what is sent.
+type signed struct {
+	sign func(*http.Request) error
+	next http.RoundTripper
+}
+
+func (s signed) RoundTrip(req *http.Request) (*http.Response, error) {
+	out := req.Clone(req.Context())
+	if err := s.sign(out); err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	next := s.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return next.RoundTrip(out)
+}
+
+type affinityKey struct{}
+
+// WithAffinity has all requests of one name go by one key, as long as that is not set
+// aside: for cursors that are good for the key that they were given to. The same name and
+// keys give the same key in every process.
+func WithAffinity(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, affinityKey{}, name)
+}
+
+// RoundTrip sends req by one key, and by another if the first is refused.
+func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
+	affinity, _ := req.Context().Value(affinityKey{}).(string)
+	var tried, refused []*key
+	var first *http.Response
+	for {
+		one := k.pick(affinity, tried)
+		if one == nil { // all were refused: it is not about the key
+			return first, nil
+		}
+		res, err := one.transport.RoundTrip(req)
+		k.back(one)
+		denied := err == nil && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden && !throttled(req))
+		if !denied {
+			if first != nil {
+				_ = first.Body.Close()
+			}
+			if err == nil && res.StatusCode < http.StatusBadRequest {
+				k.setAside(refused, first)
+			}
+			return res, err
+		}
+		again := Idempotent(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
+		if tried, refused = append(tried, one), append(refused, one); first == nil {
+			first = res
+		} else {
+			_ = res.Body.Close()
+		}
+		if !again {
+			return first, nil
+		}
+		if req.Body != nil && req.GetBody != nil {
+			body, err := req.GetBody()
+			if err != nil {
+				return first, nil
+			}
+			req = req.Clone(req.Context())
+			req.Body = body
+		}
+	}
+}
+
+// throttled says whether the newest attempt of the request was refused for rate or load,
+// as far as a [Trace] says.
+func throttled(req *http.Request) bool {
+	t := traceOf(req.Context())
+	return t != nil && t.Signal.Class.Throttle()
+}
+
+// pick is the key that a request goes by, of those that it was not sent by yet; nil for
+// none.
+func (k *Keys) pick(affinity string, tried []*key) *key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var best *key
+	var soonest time.Duration
+	var rank uint64
+	now := time.Now()
+	for _, one := range k.keys {
+		if one.aside || slices.Contains(tried, one) {
+			continue
+		}
+		if affinity != "" {
+			if r := rankOf(affinity, one.Name); best == nil || r > rank {
+				best, rank = one, r
+			}
+			continue
+		}
+		wait := max(0, one.Governor.RoomAt("").Sub(now))
+		// What was given to it a moment ago may not have asked yet.
+		if n := one.given - one.Governor.Snapshot().InFlight; n > 0 {
+			wait += time.Duration(n) * one.Governor.Pace("")
+		}
+		if best == nil || wait < soonest || wait == soonest && one.given < best.given {
+			best, soonest = one, wait
+		}
+	}
+	if best != nil {
+		best.given++
+	}
+	return best
+}
+
+// rankOf orders keys for a name; the highest is the one (rendezvous hashing).
+func rankOf(affinity, name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(affinity + "\x00" + name))
+	x := h.Sum64() // mixed, since names differ in a letter
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	return x ^ x>>27
+}
+
+func (k *Keys) back(one *key) {
+	k.mu.Lock()
+	one.given--
+	k.mu.Unlock()
+}
+
+// setAside sets keys aside that were refused where another was not, and never the last.
+func (k *Keys) setAside(refused []*key, res *http.Response) {
+	for _, one := range refused {
+		k.mu.Lock()
+		already := one.aside
+		one.aside = true
+		k.mu.Unlock()
+		if !already && k.SetAside != nil {
+			k.SetAside(one.Name, res.StatusCode)
+		}
+	}
+}
+
+// Aside are the names of the keys that are set aside.
+func (k *Keys) Aside() (names []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, one := range k.keys {
+		if one.aside {
+			names = append(names, one.Name)
+		}
+	}
+	return names
+}
