@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
@@ -88,18 +90,26 @@ who is collecting it now. It reads the state file and disturbs no run.`,
   headway status chat-archive --json`,
 		Args: atMostOne("the connection"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withConnections(cmd, args, func(_ collect.Reader, all []collect.ConnectionStatus) error {
+			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
+				list := make([]keyedStatus, len(all))
+				for i, c := range all {
+					aside, err := keysAside(cmd, r, c)
+					if err != nil {
+						return err
+					}
+					list[i] = keyedStatus{c, aside}
+				}
 				if asJSON {
-					return writeJSON(cmd, orEmpty(all))
+					return writeJSON(cmd, list)
 				}
 				if len(all) == 0 {
 					cmd.PrintErrln("headway: nothing is collected in", asked(cmd))
 				}
-				for i, c := range all {
+				for i, c := range list {
 					if i > 0 {
 						cmd.Println()
 					}
-					_, _ = fmt.Fprint(cmd.OutOrStdout(), statusText(c))
+					_, _ = fmt.Fprint(cmd.OutOrStdout(), statusText(c.ConnectionStatus, c.KeysSetAside...))
 				}
 				return nil
 			})
@@ -111,6 +121,26 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 	return cmd
 }
 
+// keyedStatus is a connection with those of its keys that its last run set aside.
+type keyedStatus struct {
+	collect.ConnectionStatus
+	KeysSetAside []connector.Warning `json:"keys_set_aside,omitempty"`
+}
+
+// keysAside are the keys that the connection's last run set aside.
+func keysAside(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) (aside []connector.Warning, err error) {
+	if c.LastRun == nil {
+		return nil, nil
+	}
+	events, err := r.Events(cmd.Context(), c.LastRun.ID)
+	for _, e := range events {
+		if w := collect.WarningOf(e); e.Type == event.Warning && w.Kind == connector.KeySetAside {
+			aside = append(aside, w)
+		}
+	}
+	return aside, err
+}
+
 // orEmpty keeps an empty list from being null in JSON.
 func orEmpty[T any](s []T) []T {
 	if s == nil {
@@ -119,7 +149,7 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-func statusText(c collect.ConnectionStatus) string {
+func statusText(c collect.ConnectionStatus, aside ...connector.Warning) string {
 	var b strings.Builder
 	b.WriteString(c.Name + "\n")
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -143,6 +173,9 @@ func statusText(c collect.ConnectionStatus) string {
 		row("bound by", r.BoundBy.String())
 	} else {
 		row("last run", "none")
+	}
+	for _, w := range aside {
+		row("key", w.String())
 	}
 	for _, r := range c.Replays {
 		row("replay", replayLine(r))
