@@ -132,6 +132,7 @@ type advertised struct {
 	rolls      int     // windows that ended before an answer said so
 	rolled     bool    // nothing of this one was answered
 	gone       bool    // what was answered in this one does not name it
+	shared     bool    // at the last refusal others had used much of it
 	margin     float64 // part of the quota that is left alone
 	slack      time.Duration
 
@@ -301,6 +302,11 @@ func (t *advertised) seen(others float64) {
 
 // graze leaves something alone, since an attempt came too early.
 func (t *advertised) graze(v view, f refusal) {
+	length := t.length()
+	if t.shape == bucket && t.slow > 0 {
+		length = seconds(t.quota / t.slow)
+	}
+	t.shared = v.h.used(t.unit(), f.sent, length) < ownUse*t.quota
 	if t.shape == bucket {
 		t.errors[bucket] += 0.3 // such a one does not run dry
 		t.turn()
@@ -395,7 +401,7 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
 	}
-	if t.margin < grazed/2 || t.quota <= 1 {
+	if !t.shared || t.margin < grazed/2 || t.quota <= 1 {
 		return 0
 	}
 	return time.Duration(max(0, float64(over)) * need / max(need, t.left-t.spent) / windowSpread)

@@ -109,16 +109,18 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shape  shape
+		shared bool
 		margin float64 // left alone since a refusal
 		left   float64
 		want   time.Duration // apart
 	}{
-		{"alone", fixed, 0, 40, 0},
-		{"a window", fixed, grazed, 40, 400 * ms},
-		{"of which little is left", fixed, grazed, 4, 4 * sec},
-		{"a bucket", bucket, grazed, 40, 800 * ms},
+		{"it is refused no more", fixed, true, 0, 40, 0},
+		{"alone", fixed, false, grazed, 40, 0},
+		{"a window", fixed, true, grazed, 40, 400 * ms},
+		{"of which little is left", fixed, true, grazed, 4, 4 * sec},
+		{"a bucket", bucket, true, grazed, 40, 800 * ms},
 	} {
-		a := advertised{shaper: newShaper(tt.shape), quota: 80, left: tt.left, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		a := advertised{shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
 		if got := a.free(v, 1) - v.now; (got - tt.want).Abs() > time.Millisecond {
 			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
 		}

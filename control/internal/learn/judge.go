@@ -42,7 +42,7 @@ func (l *Law) ended(v view) {
 	}
 	switch held := held.(type) {
 	case *window:
-		if held.hits < sureHits && l.isCrowd(b) {
+		if (held.hits < sureHits || !held.settled()) && l.isCrowd(b) {
 			l.crowded(b, took)
 			break
 		}

@@ -165,6 +165,12 @@ func (r *rate) ended(v view, released time.Duration) {
 	r.fell = r.at < tooEarly*r.stretch && r.cycles > len(r.last)
 	r.reach = r.top + reachFade*max(0, r.reach-r.top)
 	r.refine()
+	if !r.spaced && r.top > raised*r.high {
+		r.low, r.high = max(r.low, r.paceAt(r.at-rateMemory)), r.top
+		r.sum, r.cycles, r.released, r.count = cycle{}, 0, released, 0
+		r.plan(v.now)
+		return
+	}
 	if r.spaced && n < minCycle {
 		r.low, r.high = max(slowest, r.top*math.Exp(-r.step)), max(slowest, r.top)
 		if r.early < 2 && r.sum.n > 0 {

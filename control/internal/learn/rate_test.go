@@ -118,6 +118,25 @@ func TestAClimbAfterAnEarlyRefusalReachesThePaceBefore(t *testing.T) {
 	}
 }
 
+func TestARaisedRateIsNotTheMeanOfTheClimbToIt(t *testing.T) {
+	r := newRate(0, 10, 10.1)
+	r.spaced, r.sum, r.cycles = false, cycle{300, 30, 30.1}, 5
+	tokens, filled, now := 10.0, time.Duration(0), time.Duration(0)
+	for range 4 { // twice as much as before
+		now = climb(r, now, func(_, now time.Duration) bool {
+			tokens, filled = min(10, tokens+20*(now-filled).Seconds()), now
+			if tokens < 1-1e-9 {
+				return true
+			}
+			tokens--
+			return false
+		})
+	}
+	if r.low < 18 {
+		t.Errorf("four refusals after the limit was raised to 20 a second it goes from %.3g to %.3g", r.low, r.high)
+	}
+}
+
 func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
 	r := newRate(0, 5, 20)
 	if r.since = r.stretch; !r.steep() {

@@ -50,6 +50,9 @@ const (
 	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
 	// in fewer where the bracket stands on few.
 	beyond, maxBeyond, minBeyond = 0.02, 25.0, 30.0
+	// What was refused only when the pace was so many times the bracket's top has been
+	// raised: the mean of a climb that began below says nothing of it.
+	raised = 1.7
 	// After the first refusal the rate may be so many times slower than the pace was.
 	firstBracket = 4.0
 	// The same where the pace was held by other limits.
@@ -166,7 +169,9 @@ const (
 	maxExplained, rareRefusal = 4, 20.0
 	// A refusal that an advertised limit explains leaves so much more of it alone.
 	grazed, maxGrazed = 0.01, 0.08
-	maxPunished       = 0.2 // the same where a penalty follows: twice as much each time
+	// Others use it too when less than this part of it was one's own at the refusal.
+	ownUse      = 0.8
+	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8

@@ -195,7 +195,9 @@ func (w *window) blame(v view, f refusal) {
 		if unit(u) == cost {
 			used += f.cost / 2 // what did not fit
 		}
-		if w.size[u] > 0 {
+		if w.size[u] == 0 { // it foretells no better than the unit that is known
+			w.off[u] = max(w.off[u], w.off[w.unit])
+		} else {
 			w.off[u] += 0.4 * (min(1, math.Abs(used/w.size[u]-1)) - w.off[u])
 		}
 		if sure := min(used, w.used(v, unit(u), f.sent, w.low)); sure > w.size[u] {
