@@ -170,7 +170,7 @@ const (
 	// A refusal that an advertised limit explains leaves so much more of it alone.
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use it too when less than this part of it was one's own at the refusal.
-	ownUse      = 0.8
+	ownUse      = 0.95
 	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
