@@ -112,6 +112,7 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 		Gate:    r.budget.take,
 		Sending: r.live.sending,
 		GaveUp:  r.live.gaveUp,
+		Profile: o.Profile,
 		Observe: r.observe,
 		Pool:    connector.PoolOf,
 	}

@@ -185,6 +185,9 @@ func (r *execution) collect(ctx context.Context) *stop {
 		// Positions may have been reset.
 		state, err = r.o.Store.Load(ctx, r.o.Connection)
 	}
+	if err == nil {
+		r.askLimits(ctx)
+	}
 	if err != nil {
 		return r.broken(ctx, err)
 	}
@@ -362,6 +365,27 @@ func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration,
 		}
 	})
 	return &wg
+}
+
+// limitsAsker is a connector that can ask the provider for its limits, by pool.
+type limitsAsker interface {
+	AskLimits(ctx context.Context, call connector.Caller) (map[string][]control.Fact, error)
+}
+
+// askLimits begins with what the provider says is left, where that can be asked for.
+// Without an answer its limits are known from the responses to come.
+func (r *execution) askLimits(ctx context.Context) {
+	c, ok := r.o.Connector.(limitsAsker)
+	if !ok || r.o.Profile == nil {
+		return
+	}
+	limits, err := c.AskLimits(ctx, r.caller)
+	if err != nil {
+		return
+	}
+	for pool, l := range limits {
+		r.governor.Advertise(pool, l)
+	}
 }
 
 // warmStart restores what the last run learned. What cannot be used is reported and

@@ -12,6 +12,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
+	"github.com/headway-go/headway/transport"
 )
 
 // Options are what a run is made of. Connection, Connector, Store and Sink are
@@ -38,6 +39,10 @@ type Options struct {
 	// Classify may overrule what a response stands for, whatever its status. A
 	// reason of none leaves the usual one. Body is a bounded prefix.
 	Classify func(status int, body []byte) (c reason.Class, why reason.Reason, ok bool)
+
+	// Profile is what the provider publishes of its limits. Where the connector can ask for
+	// them at no cost, a run begins with that. Default: none.
+	Profile transport.Profile
 
 	// MaxRequests bounds the attempts of the run. Default 0: unbounded.
 	MaxRequests int64

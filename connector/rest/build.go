@@ -23,6 +23,7 @@ import (
 type builder struct {
 	*configfile.File
 	names *[]naming // of streams
+	env   Env
 }
 
 func (b builder) config(root *node) *Config {

@@ -13,6 +13,7 @@ import (
 	"github.com/headway-go/headway/control"
 
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/profile"
 )
 
 func (b builder) provider(n *node) Provider {
@@ -27,6 +28,7 @@ func (b builder) provider(n *node) Provider {
 	p.Keys = b.keys(n, &p)
 	p.Pacing = b.pacing(n.Get("pacing"), p.Ceiling)
 	p.Circuit = b.circuit(n.Get("circuit"))
+	p.Profile = b.profile(n.Get("profile"), p.BaseURL)
 	if r := n.Get("retry"); r != nil {
 		p.Retry = Retry{
 			Base:     b.duration(r.Get("base"), 0, time.Millisecond, time.Hour),
@@ -81,6 +83,29 @@ func (b builder) keys(n *node, p *Provider) (keys []Key) {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// profile is what the provider publishes of its limits; nil where none is named.
+func (b builder) profile(n *node, base *url.URL) *profile.Profile {
+	name := b.text(n)
+	if name == "" {
+		return nil
+	}
+	var folders []string
+	if b.env != nil {
+		if dir, ok := b.env(profile.FolderVariable); ok && dir != "" {
+			folders = append(folders, dir)
+		}
+	}
+	p, err := profile.Find(name, folders...)
+	if err != nil {
+		n.Fail("is %s: %v", configfile.Quote(name), err)
+		return nil
+	}
+	if base != nil {
+		p.At(base.Path)
+	}
+	return p
 }
 
 // once reports a header that something else sets.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/retry"
 )
 
@@ -17,6 +18,11 @@ type (
 	// and marshals as it was written in the file ("${CHAT_TOKEN}"); only its Reveal gives
 	// what it stands for. The zero value is an absent text.
 	Value = configfile.Secret
+	// Profile is what a provider publishes of its limits. A [transport.Transport] takes it;
+	// package egress/provider finds it by its name.
+	//
+	// [transport.Transport]: https://pkg.go.dev/github.com/headway-go/headway/transport#Transport
+	Profile = profile.Profile
 	// Problem is one thing that is wrong with a connection file.
 	Problem = configfile.Problem
 	// ConfigError is everything that is wrong with a connection file, in the order
@@ -74,6 +80,8 @@ type Provider struct {
 	Pools []Pool
 	// PoolBy is what the pool of a request is where none of Pools fits.
 	PoolBy PoolBy
+	// Profile is what the provider publishes of its limits; nil when none is named.
+	Profile *Profile
 }
 
 // Pool is a set of requests. One belongs to it when all that is not empty fits.
@@ -375,7 +383,7 @@ func Parse(name string, src []byte, env Env) (*Config, error) {
 		return nil, file.Err()
 	}
 	loadSchema().validate(root, file)
-	b := builder{File: file, names: &[]naming{}}
+	b := builder{File: file, names: &[]naming{}, env: env}
 	c := b.config(root)
 	c.file, c.names, c.warnings = name, *b.names, file.Warnings()
 	if err := file.Err(); err != nil {

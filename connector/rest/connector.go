@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/httpauth"
 	"github.com/headway-go/headway/reason"
@@ -401,6 +402,20 @@ func fingerprint(v *datum) string {
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
 	return s
+}
+
+// AskLimits asks the provider for its limits, by pool, where the profile says that this
+// costs nothing; nil where it does not. Its errors are those of List.
+func (c *Connector) AskLimits(ctx context.Context, call connector.Caller) (map[string][]control.Fact, error) {
+	p := c.config.Provider.Profile
+	if p == nil || p.Ask() == "" {
+		return nil, nil
+	}
+	_, res, err := c.send(ctx, call, c.config.Provider.BaseURL.JoinPath(p.Ask()), Request{Path: p.Ask()})
+	if err != nil {
+		return nil, err
+	}
+	return p.Asked(time.Now(), res.Body), nil
 }
 
 // Probed is what one request found out.

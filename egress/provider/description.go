@@ -26,9 +26,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/usage"
 	"github.com/headway-go/headway/quota"
 )
+
+// Profile is what a provider publishes of its limits: which requests share one, what they
+// cost, what responses say. A transport.Transport takes it. Each connection has one of its
+// own, since it remembers what requests took.
+type Profile = profile.Profile
+
+// FindProfile gives a profile by its name ("github"; headway profiles list shows all), or
+// reads a file of one's own by its path. A file NAME.yaml in one of the folders comes before
+// the profile of that name that comes with Headway. The error names every problem of a file
+// with its line.
+func FindProfile(name string, folders ...string) (*Profile, error) {
+	return profile.Find(name, folders...)
+}
 
 // API is a family of providers that speak alike.
 type API string

@@ -16,8 +16,13 @@ import (
 	"time"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/internal/profile"
+	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/sink/jsonl"
+	"github.com/headway-go/headway/store/memory"
 	"github.com/headway-go/headway/transport"
 )
 
@@ -524,5 +529,67 @@ func TestDataverseIsUsedToItsLimit(t *testing.T) {
 		}
 		drive(t, u, "dataverse", headway.Config{Ceiling: 10 * time.Millisecond}, span, repeat(get("/api/data/v9.2/contacts"), 8)...)
 		u.expect(t, span, 1, map[*meter]float64{requests: .95})
+	})
+}
+
+// TestACollectionAsksGitHubForItsLimitsFirst: what others have used of them is known before
+// the first page, and each pool then goes at its own pace.
+func TestACollectionAsksGitHubForItsLimitsFirst(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 120
+		u, core, search, _ := github()
+		core.used, search.used = 4000, 25
+		answer := u.answer
+		var first string
+		u.answer = func(now time.Time, req *http.Request, body map[string]any, uses []use, refused *use) (int, http.Header, string) {
+			if first == "" {
+				first = req.URL.Path
+			}
+			status, h, text := answer(now, req, body, uses, refused)
+			if n, _ := strconv.Atoi(req.URL.Query().Get("page")); status == 200 && len(uses) > 0 {
+				text = fmt.Sprintf(`{"items": [{"id": %d}]}`, n)
+				if n > pages {
+					text = `{"items": []}`
+				}
+			}
+			return status, h, text
+		}
+		cfg, err := rest.Parse("github.yaml", []byte(`
+connection: github
+provider: {base_url: "https://api.github.com/api/v3", ceiling: 20ms, profile: github, pacing: {law: cycle}}
+streams:
+  - {name: issues, list: {path: /repos/a/b/issues}, records: .items, key: .id, paginate: {page: {param: page}}}
+  - {name: found, list: {path: /search/issues}, records: .items, key: .id, paginate: {page: {param: page}}}
+`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := schedule.Options(cfg)
+		strip := u.rules
+		u.rules = func(now time.Time, req *http.Request, body map[string]any) []use {
+			req.URL.Path = strings.TrimPrefix(req.URL.Path, "/api/v3")
+			return strip(now, req, body)
+		}
+		o.Base, o.Store = u, memory.New()
+		if o.Connector, err = rest.New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		o.Sink = jsonl.New(dir)
+		c, err := collect.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if u.admitted["core"] != pages+1 || u.admitted["search"] != pages+1 || u.refused > 0 || u.asked != 1 || first != "/rate_limit" {
+			t.Errorf("%v admitted, %d refused, asked %d times, first %s: %q", u.admitted, u.refused, u.asked, first, u.log)
+		}
+		// 5 of the first minute, then 30 a minute.
+		if took := time.Since(began); took > 330*time.Second {
+			t.Errorf("took %v", took)
+		}
 	})
 }

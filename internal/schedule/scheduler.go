@@ -267,6 +267,9 @@ func Options(c *rest.Config) collect.Options {
 	if len(c.Errors) > 0 {
 		o.Classify = c.Classify
 	}
+	if p.Profile != nil {
+		o.Profile = p.Profile
+	}
 	o.Pacing.Ceiling, o.Pacing.Initial, o.Pacing.Law = p.Ceiling, p.Pacing.Initial, p.Pacing.Law
 	o.Pacing.Step, o.Pacing.Factor, o.Pacing.Tolerance = p.Pacing.Step, p.Pacing.Factor, p.Pacing.Tolerance
 	o.Pacing.JitterMin, o.Pacing.JitterMax = p.Pacing.JitterMin, p.Pacing.JitterMax
