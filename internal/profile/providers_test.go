@@ -464,7 +464,7 @@ func TestAnthropicIsUsedByInputAndOutput(t *testing.T) {
 					size := 1 + n%2
 					return newRequest(http.MethodPost, "/v1/messages", fmt.Sprintf(`{"model": "m", "size": %d, "max_tokens": %d, "text": %q}`,
 						size, 2*int(c.out)*size, strings.Repeat("word", int(c.in)*size)))
-				}, 12)...)
+				}, 4)...)
 				u.expect(t, span, u.few(), map[*meter]float64{map[string]*meter{"input": in, "output": out}[name]: .95})
 			})
 		})
