@@ -2,6 +2,7 @@ package provider
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -50,6 +51,10 @@ func newLimiter(l scenario.Limit, largest float64, epoch time.Duration) limiter 
 		}
 		made = w
 	case scenario.SlidingWindow:
+		if l.Approximate {
+			made = &approximate{configured: int64(l.Count), window: l.Window, end: -l.Window}
+			break
+		}
 		made = &sliding{configured: l.Count, window: l.Window, recent: history{most: scaled(l.Count, largest)}}
 	case scenario.Concurrency:
 		made = &concurrency{configured: l.Count}
@@ -210,6 +215,75 @@ func (s *sliding) quota(now time.Duration) Quota {
 }
 
 func (s *sliding) clone() limiter { c := *s; c.recent = s.recent.clone(); return &c }
+
+// approximate is a sliding window of two counters, each of a whole period: what came
+// in the one before is thought to leave the window evenly. The first attempt after
+// two idle periods begins one.
+type approximate struct {
+	configured int64
+	window     time.Duration
+
+	limit        int64
+	count, prior int64
+	end          time.Duration // of the period that count belongs to
+}
+
+// roll closes a period that has ended.
+func (a *approximate) roll(now time.Duration) {
+	switch {
+	case now < a.end:
+		return
+	case now < a.end+a.window:
+		a.prior, a.end = a.count, a.end+a.window
+	default:
+		a.prior, a.end = 0, now+a.window
+	}
+	a.count = 0
+}
+
+func (a *approximate) free(now time.Duration, _ demand) time.Duration {
+	if now >= a.end+a.window {
+		return now // nothing begins before something comes
+	}
+	a.roll(now)
+	if a.count < a.limit {
+		return max(now, a.leaves(a.end, a.prior, a.limit-a.count))
+	}
+	return max(a.end, a.leaves(a.end+a.window, a.count, a.limit))
+}
+
+// leaves is when so few of those of the period before one that ends then are left in
+// the window that there is room: whole ones count.
+func (a *approximate) leaves(end time.Duration, prior, room int64) time.Duration {
+	if prior < room {
+		return end - a.window
+	}
+	high, low := bits.Mul64(uint64(room), uint64(a.window))
+	left, rest := bits.Div64(high, low, uint64(prior))
+	if rest == 0 {
+		left--
+	}
+	return end - time.Duration(left)
+}
+
+func (a *approximate) take(now time.Duration, _ demand) {
+	a.roll(now)
+	a.count++
+}
+
+func (a *approximate) reject(now time.Duration, d demand) { a.take(now, d) }
+
+func (a *approximate) scale(_ time.Duration, factor float64) {
+	a.limit = int64(scaled(int(a.configured), factor))
+}
+
+func (a *approximate) quota(now time.Duration) Quota {
+	a.roll(now)
+	left := float64(a.limit-a.count) - float64(a.prior)*float64(a.end-now)/float64(a.window)
+	return Quota{Limit: float64(a.limit), Remaining: max(0, math.Floor(left)), Window: a.window, Reset: a.end}
+}
+
+func (a *approximate) clone() limiter { c := *a; return &c }
 
 // concurrency holds the ends of what is under way, in order.
 type concurrency struct {

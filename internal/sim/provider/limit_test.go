@@ -96,6 +96,20 @@ func TestLimits(t *testing.T) {
 			{at: 70*time.Second - 1, n: 1, admits: 0, free: 70 * time.Second},
 			{at: 70 * time.Second, n: 2, admits: 1, free: 110 * time.Second},
 		}},
+		{"approximate sliding window: what came leaves evenly from the next period on", `
+  limits: [{kind: sliding_window, limit: 4, window: 20s, approximate: true}]`, []step{
+			{at: time.Second, n: 6, admits: 4, free: 21*time.Second + 1}, // three and a part of one are left
+			{at: 21 * time.Second, n: 1, admits: 0, free: 21*time.Second + 1},
+			{at: 21*time.Second + 1, n: 2, admits: 1, free: 26*time.Second + 1},
+			{at: 40 * time.Second, n: 4, admits: 3, free: 41*time.Second + 1},
+			{at: 90 * time.Second, n: 5, admits: 4, free: 110*time.Second + 1}, // two periods were idle
+		}},
+		{"approximate sliding window: rejected attempts count", `
+  throttle: {counts_rejected: true}
+  limits: [{kind: sliding_window, limit: 4, window: 20s, approximate: true}]`, []step{
+			{at: 0, n: 8, admits: 4, free: 30*time.Second + 1}, // half of eight leave half a period later
+			{at: 30*time.Second + 1, n: 1, admits: 1, free: -1},
+		}},
 		{"sliding window: rejected attempts keep it full", `
   throttle: {counts_rejected: true}
   limits: [{kind: sliding_window, limit: 2, window: 1m}]`, []step{

@@ -148,6 +148,7 @@ func formatLimit(l Limit) string {
 		when(l.Busy > 0, "limit: %s", span.Text(l.Busy)),
 		when(l.Window > 0, "window: %s", span.Text(l.Window)),
 		when(l.Kind == FixedWindow, "align: %s", l.Align),
+		when(l.Approximate, "approximate: true"),
 		when(l.Kind == Slowdown, "knee: %s, factor: %s", l.Knee, plain(l.Factor)),
 	)
 }

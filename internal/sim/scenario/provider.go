@@ -160,7 +160,7 @@ var fields = []struct {
 }{
 	{TokenBucket, []string{"rate"}, []string{"burst"}},
 	{FixedWindow, []string{"limit", "window"}, []string{"align"}},
-	{SlidingWindow, []string{"limit", "window"}, nil},
+	{SlidingWindow, []string{"limit", "window"}, []string{"approximate"}},
 	{Concurrency, []string{"limit"}, nil},
 	{CostWindow, []string{"limit", "window"}, nil},
 	{BusyTime, []string{"limit", "window"}, nil},
@@ -168,7 +168,7 @@ var fields = []struct {
 }
 
 func limit(n *configfile.Node) (Limit, bool) {
-	all := []string{"kind", "rate", "burst", "limit", "window", "align", "knee", "factor"}
+	all := []string{"kind", "rate", "burst", "limit", "window", "align", "approximate", "knee", "factor"}
 	m, ok := only(n, all...)
 	if !ok {
 		return Limit{}, false
@@ -199,6 +199,7 @@ func limit(n *configfile.Node) (Limit, bool) {
 	case SlidingWindow:
 		l.Count = m.integer("limit", 0, 1, MaxCount)
 		l.Window = window()
+		l.Approximate = m.boolean("approximate")
 	case Concurrency:
 		l.Count = m.integer("limit", 0, 1, MaxCount)
 	case CostWindow:

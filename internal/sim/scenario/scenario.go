@@ -267,6 +267,10 @@ type Limit struct {
 	Busy time.Duration
 	// Window is the length of the window.
 	Window time.Duration
+	// Approximate makes a sliding window count as HAProxy's and Cloudflare's do: what
+	// came in this period, and of what came in the one before the part that is still in
+	// the window, as if it had come evenly.
+	Approximate bool
 	// Align is a fixed window's; default AlignEpoch.
 	Align Align
 	// Knee and Factor are a slow-down's: above Knee arrivals in the last
