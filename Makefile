@@ -16,7 +16,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test test-long limits check bench arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long limits check bench golden arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
@@ -59,6 +59,9 @@ bench: ## Run all benchmarks into out/bench.txt and summarise; OLD=FILE compares
 	@mkdir -p out
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m ./... >out/bench.txt || { cat out/bench.txt; exit 1; }
 	@$$(scripts/tool benchstat) $(OLD) out/bench.txt
+
+golden: ## Write the results that tests compare with again, after a change of the law that is meant; read the difference.
+	$(GO) test -count 1 -run Golden ./internal/sim -update
 
 arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 for all seeds.
 	$(GO) -C arena test -run '^TestArena$$' -count 1 -timeout 120m -arena.write ../docs -arena.rivals $(RIVALS)
