@@ -397,3 +397,55 @@ func TestCycleShowsItsLimits(t *testing.T) {
 		t.Errorf("goes by (-want +got):\n%s", diff)
 	}
 }
+
+// A law that starts from what another learned is bounded by ceiling and initial interval,
+// believes the same, and is not held back by it on the same limit.
+func TestAWarmStartOfDrawnLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := control.Params{Ceiling: 10 * ms, Initial: sec}
+		limiter := func() func(time.Duration) (bool, time.Duration) { return bucketOf(2, 5) }
+		if rate := rapid.Float64Range(1, 20).Draw(t, "rate"); rapid.Bool().Draw(t, "window") {
+			length := time.Duration(rapid.IntRange(5, 120).Draw(t, "length")) * sec
+			limiter = func() func(time.Duration) (bool, time.Duration) {
+				return windowOf(max(1, int(rate*length.Seconds())), length)
+			}
+		} else {
+			burst := rapid.Float64Range(1, 20).Draw(t, "burst")
+			limiter = func() func(time.Duration) (bool, time.Duration) { return bucketOf(rate, burst) }
+		}
+		law := cycle(t, p)
+		play(law, 0, 30*time.Minute, p.Ceiling, limiter())
+		state := law.State()
+		if state.Interval < p.Ceiling || state.Interval > p.Initial {
+			t.Fatalf("an interval of %v is stored", state.Interval)
+		}
+		warm := cycle(t, p)
+		if err := warm.Restore(state); err != nil {
+			t.Fatal(err)
+		}
+		if b := law.Belief().Kind; warm.Belief().Kind != b && len(law.(control.Limiter).Limits(nil)) == 1 && len(warm.(control.Limiter).Limits(nil)) == 1 {
+			t.Errorf("it believes in a %v, and believed in a %v", warm.Belief().Kind, b)
+		}
+		if at := warm.Spacing(); at != p.Initial {
+			t.Errorf("before the first answer attempts go %v apart", at)
+		}
+		got, _ := play(warm, 0, 20*time.Minute, p.Ceiling, limiter())
+		cold, _ := play(cycle(t, p), 0, 20*time.Minute, p.Ceiling, limiter())
+		if float64(got) < 0.6*float64(cold) {
+			t.Errorf("%d admitted in 20 minutes, %d after a cold start", got, cold)
+		}
+	})
+}
+
+// A limit that was raised while nobody looked is found, though nothing is refused.
+func TestARestoredWindowIsTested(t *testing.T) {
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	state := control.State{Law: "cycle", Version: 1, Interval: sec, Data: []byte(`{"found":[{"kind":"window","size":60,"window_ns":60000000000,"confidence":1}]}`)}
+	if err := law.Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	admitted, _ := play(law, 0, 2*time.Hour, 10*ms, bucketOf(4, 10))
+	if admitted < 3*60*2*60 {
+		t.Errorf("%d admitted in two hours of 240 a minute, of which 60 had been known", admitted)
+	}
+}

@@ -207,11 +207,10 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.transition(admitted)
 		l.ended(l.view())
 	case o.Steady:
-	case l.state == ramping:
-		if l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
+	case l.state == ramping, l.state == holding: // ramping with limits that were restored, too
+		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.carried = l.carried
 		}
-	case l.state == holding:
 		for i, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
