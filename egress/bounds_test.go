@@ -108,6 +108,13 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plain, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: "https://upstream"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Provider{Name: "p", Description: plain, Retries: 10}).resolve(); err != nil {
+		t.Errorf("at the bound: %v", err)
+	}
 	with := func(f func(*Provider)) Provider {
 		p := Provider{Name: "p", Description: good}
 		f(&p)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -312,6 +313,126 @@ func TestProvidersShareATransportUnlessTheyDiffer(t *testing.T) {
 		if err := proxy.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestConnectionsThatNobodyNeedsEnd: those of a transport that a reload replaced, and all
+// with the proxy.
+func TestConnectionsThatNobodyNeedsEnd(t *testing.T) {
+	ended := make(chan struct{}, 8)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			ended <- struct{}{}
+		}
+	}
+	s.Start()
+	defer s.Close()
+	d, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(dial time.Duration) egress.Options {
+		return egress.Options{Providers: []egress.Provider{{Name: "p", Description: d, DialTimeout: dial}}}
+	}
+	proxy, err := egress.New(with(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func() {
+		w := httptest.NewRecorder()
+		proxy.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/p/x", nil))
+		if w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	call()
+	if err := proxy.Replace(with(0)); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	call()
+	if err := proxy.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}
+
+// TestWhatAnAnswerKeeps on its way: its length, its trailer, and its bytes where they are
+// compressed; and a status is a success below 300.
+func TestWhatAnAnswerKeeps(t *testing.T) {
+	large := strings.Repeat("x", 8<<10)
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/large":
+			w.Header().Set("Content-Length", strconv.Itoa(len(large)))
+			_, _ = io.WriteString(w, large)
+		case "/trailer":
+			w.Header().Set("Trailer", "X-Checksum")
+			_, _ = io.WriteString(w, large)
+			w.Header().Set("X-Checksum", "7")
+		}
+	})
+	up, _ := serveOn(t, upstream)
+	x := newRig(t, provider.HTTP, up, nil)
+	for path, check := range map[string]func(*http.Response) bool{
+		"/p/large":   func(r *http.Response) bool { return r.ContentLength == int64(len(large)) },
+		"/p/trailer": func(r *http.Response) bool { return r.Trailer.Get("X-Checksum") == "7" },
+	} {
+		res, err := x.do(t.Context(), t, "GET", path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || string(body) != large || !check(res) {
+			t.Errorf("%s: %v, %d bytes of %d, trailer %v", path, err, len(body), res.ContentLength, res.Trailer)
+		}
+	}
+	const packed = `{"results_url":"http://upstream/v1/messages/batches/b/results"}`
+	m := &mirror{header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, body: packed}
+	if _, text, err := newRig(t, provider.Anthropic, m, nil).ask(t, "GET", "/p/v1/messages/batches/b", ""); err != nil || text != packed {
+		t.Errorf("a compressed answer became %s, %v", text, err)
+	}
+	for status, reported := range map[int]bool{299: true, 300: false} {
+		m := &mirror{status: status, header: http.Header{"Content-Type": {"application/json"}}, body: `{"usage":{"prompt_tokens":3,"completion_tokens":4}}`}
+		x := newRig(t, provider.OpenAI, m, nil)
+		if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || x.last(t).Reported != reported {
+			t.Errorf("status %d: %v, reported %v", status, err, x.last(t).Reported)
+		}
+	}
+}
+
+// TestWhatARequestKeeps: what it accepts, and that a body without a length which was empty is none.
+func TestWhatARequestKeeps(t *testing.T) {
+	m := &mirror{body: "{}"}
+	x := newRig(t, provider.OpenAI, m, nil)
+	if _, _, err := x.ask(t, "GET", "/p/v1/models", "", "Accept-Encoding: br"); err != nil || m.got[0].Header.Get("Accept-Encoding") != "br" {
+		t.Errorf("%v: upstream was asked for %q", err, m.got[0].Header.Get("Accept-Encoding"))
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://proxy/p/v1/files/f/cancel", io.MultiReader(strings.NewReader("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := x.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if got := m.got[1]; got.ContentLength != 0 || got.Body != http.NoBody {
+		t.Errorf("upstream got a body of %d bytes, which was none", got.ContentLength)
+	}
+}
+
+// TestABadRequestThatSpeaksOfTheAccount is read like any other refusal.
+func TestABadRequestThatSpeaksOfTheAccount(t *testing.T) {
+	m := &mirror{status: 400, header: http.Header{"Content-Type": {"application/json"}}, body: `{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"x"}}`}
+	x := newRig(t, provider.OpenAI, m, nil)
+	if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil {
+		t.Fatal(err)
+	}
+	if c := x.last(t); c.Class != reason.Throttled || c.Throttled != 1 {
+		t.Errorf("the log is %+v", c)
 	}
 }
 

@@ -287,7 +287,15 @@ func TestCircuitsAreConfigurableAndBounded(t *testing.T) {
 		if b, a := status("/p/v1/fails/b"), status("/p/v1/fails/a"); b != 503 || a != 500 {
 			t.Errorf("b %d, a %d, want that b is open and a forgotten", b, a)
 		}
+		if a := status("/p/v1/fails/a"); a != 500 {
+			t.Errorf("a %d: its first failure was not forgotten", a)
+		}
 	})
+	for _, n := range []int{1, 1 << 16} {
+		if _, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: describe(t, provider.OpenAI), Circuit: egress.Circuit{Max: n}}}}); err != nil {
+			t.Errorf("%d circuits: %v", n, err)
+		}
+	}
 	for _, c := range []egress.Circuit{{Max: -1}, {Max: 1 << 17}, {Config: breaker.Config{Window: 65}}} {
 		_, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: describe(t, provider.OpenAI), Circuit: c}}})
 		if err == nil || !strings.Contains(err.Error(), `provider "p": circuit: `) {

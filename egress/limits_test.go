@@ -354,6 +354,73 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// A call that comes after the end is refused, and nothing of it goes upstream.
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	m := &mirror{body: "{}"}
+	x := newRig(t, provider.OpenAI, m, nil)
+	if err := x.proxy.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 503 {
+			t.Errorf("%v, %v", res, err)
+		}
+	}
+	if len(m.got) != 0 {
+		t.Errorf("%d requests were sent upstream", len(m.got))
+	}
+}
+
+// A body that does not come does not hold up the end, and one whose client leaves is
+// nobody's fault.
+func TestABodyThatIsStillComing(t *testing.T) {
+	for name, end := range map[string]func(x *rig, leave func()) error{
+		"at the end": func(x *rig, _ func()) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := x.proxy.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 calls were cut, because they did not end in time; their") {
+				return fmt.Errorf("drain: %w", err)
+			}
+			return nil
+		},
+		"the client leaves": func(_ *rig, leave func()) error { leave(); return nil },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := newRig(t, provider.OpenAI, &mirror{}, nil)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			from, to := io.Pipe()
+			go func() { _, _ = io.WriteString(to, `{"model":`) }()
+			r, err := http.NewRequestWithContext(ctx, "POST", "http://proxy/p/v1/chat/completions", from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan int)
+			go func() {
+				res, err := x.client.Do(r)
+				if err != nil {
+					ended <- 0
+					return
+				}
+				_ = res.Body.Close()
+				ended <- res.StatusCode
+			}()
+			synctest.Wait()
+			if err := end(x, leave); err != nil {
+				t.Error(err)
+			}
+			got := <-ended
+			_ = to.Close()
+			synctest.Wait()
+			c := x.last(t)
+			if name == "at the end" && (got != 503 || c.Status != 503) || name != "at the end" && (c.Status != 499 || c.Reason != reason.Canceled) {
+				t.Errorf("answered %d, the log is %+v", got, c)
+			}
+			x.settled(t)
+		})
+	}
+}
+
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, up := models(t, instant(""), llm.Options{OutputTokens: 150, TokensPerSecond: 10})

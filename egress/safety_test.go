@@ -238,6 +238,9 @@ func TestKeys(t *testing.T) {
 			if err != nil || res.StatusCode != c.status {
 				t.Fatalf("status %v, error %v, body %s", res, err, body)
 			}
+			if name == "priority is not a number" && !strings.Contains(body, "from -1000000 to 1000000") {
+				t.Errorf("it does not say what may be: %s", body)
+			}
 			if sent := len(m.got) == 1; sent != (c.status == 200) {
 				t.Errorf("it reached upstream: %v", sent)
 			}
@@ -267,6 +270,39 @@ func TestFailedKeysAreBounded(t *testing.T) {
 	}
 	if res, _, err := x.ask(t, "GET", "/p/v1/models", "", "Authorization: Bearer "+secret["a"]); err != nil || res.StatusCode != 200 {
 		t.Errorf("a good key behind the same address: %v, %v", res, err)
+	}
+}
+
+// TestAReloadGivesNobodyNewTries: unless it changes how many there are.
+func TestAReloadGivesNobodyNewTries(t *testing.T) {
+	r, _ := ring(t, keys.Key{ID: "a"})
+	var o egress.Options
+	x := newRig(t, provider.HTTP, &mirror{}, func(p *egress.Provider, all *egress.Options) {
+		all.Keys, all.FailedKeys = r, keys.Limits{Burst: 2}
+		o = *all
+		o.Providers = []egress.Provider{*p}
+	})
+	for i, c := range []struct{ burst, want int }{{0, 401}, {2, 401}, {2, 429}, {2, 429}, {3, 401}} {
+		if c.burst > 0 {
+			o.FailedKeys.Burst = c.burst
+			if err := x.proxy.Replace(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if res, _, err := x.ask(t, "GET", "/p/v1/models", "", "Authorization: Bearer guess"); err != nil || res.StatusCode != c.want {
+			t.Errorf("guess %d: %v, %v, want %d", i, res, err, c.want)
+		}
+	}
+}
+
+// TestAKeyInAQueryTakesNothingElseWithIt: the other parameters go upstream.
+func TestAKeyInAQueryTakesNothingElseWithIt(t *testing.T) {
+	m := &mirror{body: "{}"}
+	r, secret := ring(t, keys.Key{ID: "a"})
+	x := newRig(t, provider.HTTP, m, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+	res, _, err := x.ask(t, "GET", "/p/x?alt=sse&sig="+secret["a"]+"&n=2", "", "Authorization: Bearer "+secret["a"])
+	if err != nil || res.StatusCode != 200 || m.got[0].URL.RawQuery != "alt=sse&n=2" {
+		t.Errorf("%v, %v, upstream got %v", res, err, m.got)
 	}
 }
 

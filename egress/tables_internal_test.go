@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -31,6 +32,33 @@ func TestLengthsOfTimeInHeaders(t *testing.T) {
 		if got, ok := span(v); ok != (want > 0) || ok && got != want {
 			t.Errorf("%q is %v, %v, want %v", v, got, ok, want)
 		}
+	}
+}
+
+// The address by which a client reached the proxy is that of its connection, or of the one
+// to a proxy before.
+func TestHere(t *testing.T) {
+	for want, r := range map[string]*http.Request{
+		"http://h":      {Host: "h"},
+		"https://h":     {Host: "h", TLS: &tls.ConnectionState{}},
+		"https://front": {Host: "front", Header: http.Header{"X-Forwarded-Proto": {"HTTPS"}}},
+	} {
+		if got := (&call{accepted: accepted{r: r}}).here(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// A wait counts from a millisecond on.
+func TestWaitsThatCount(t *testing.T) {
+	var c call
+	c.waited(reason.BoundCeiling, time.Millisecond-1)
+	if n := c.log.BoundBy[reason.BoundCeiling]; n != 0 {
+		t.Errorf("%v", n)
+	}
+	c.waited(reason.BoundCeiling, time.Millisecond)
+	if n := c.log.BoundBy[reason.BoundCeiling]; n != time.Millisecond {
+		t.Errorf("%v", n)
 	}
 }
 

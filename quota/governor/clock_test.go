@@ -3,6 +3,7 @@ package governor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +242,21 @@ func TestAnApprovalThatNobodyTakesIsGivenBack(t *testing.T) {
 	_, err = g.abandon(99, crossing, context.DeadlineExceeded)
 	if r, ok := errors.AsType[*reason.Refusal](err); !ok || !r.RetryAt.Equal(at.Add(time.Minute)) {
 		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+// A log line has the fields of its event that are set.
+func TestWhatALineSays(t *testing.T) {
+	for want, e := range map[string]quota.Event{
+		"[scope=model m model=m]":                              {Type: quota.EventResume, Scope: quota.Scope{Model: "m"}, Count: 1},
+		"[scope=global retry_in_ms=1 count=2]":                 {Type: quota.EventDenied, RetryInMS: 1, Count: 2},
+		"[scope=global factor=2]":                              {Type: quota.EventAdaptiveScale, Factor: 2},
+		"[scope=global utilization=0.5 forecast=true]":         {Type: quota.EventSoftPressure, Utilization: 0.5, Forecast: true},
+		"[scope=global reason=r code=c cap=t config_digest=d]": {Type: quota.EventExhausted, Reason: "r", Code: "c", CapType: "t", Digest: "d"},
+	} {
+		if got := fmt.Sprint(describe(e)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

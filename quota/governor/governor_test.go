@@ -249,6 +249,15 @@ func TestMaxWaitBoundsTheWaitWithoutADeadline(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(start), err)
 			}
 		}
+		// A token that comes with the end of the wait comes too late.
+		for maxWait, ok := range map[time.Duration]bool{time.Second: false, time.Second + 2: true} {
+			e := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1}), MaxWait: maxWait})
+			for i := range 2 {
+				if d, err := e.ApproveWait(t.Context(), ask(1)); d.Approved != (ok || i == 0) {
+					t.Errorf("with a wait of %v: %v", maxWait, err)
+				}
+			}
+		}
 		h := open(t, governor.Options{Config: oneModel(quota.Limits{CallsPerMinute: 3, Burst: 1})}) // every 20 s
 		if _, err := h.ApproveWait(t.Context(), ask(1)); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package governor_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -89,6 +90,49 @@ func TestAReservationThatFindsNoPlaceIsSaidAtOnce(t *testing.T) {
 	if len(h.events) != 1 || h.events[0].Type != quota.EventDenied {
 		t.Errorf("heard %+v", h.events)
 	}
+}
+
+// What a slow subscriber did not get is counted.
+func TestEventsThatASlowSubscriberLost(t *testing.T) {
+	c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1})
+	c.EventBuffer = 2
+	g := open(t, governor.Options{Config: c})
+	busy := false
+	defer g.Subscribe(func(quota.Event) {
+		if !busy {
+			busy = true
+			for i := range 5 {
+				_ = g.UpdateConfig(fmt.Appendf(nil, `{"models":{"m":{"burst":%d}}}`, i+3))
+			}
+		}
+	})()
+	if err := g.UpdateConfig([]byte(`{"models":{"m":{"burst":2}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Statistics(); s.EventsLost != 3 {
+		t.Errorf("%d events are lost, want 3 of the 5 that came meanwhile", s.EventsLost)
+	}
+}
+
+// How an agent should slow down, and when a budget runs out, are asked of the shell too.
+func TestFactorAndForecast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 1, MaxDailyTokens: 1000})
+		g := open(t, governor.Options{Config: c})
+		if f := g.Factor(ask(1)); f != 1 {
+			t.Errorf("without pressure the factor is %v", f)
+		}
+		for range 2 {
+			_, _ = g.Approve(ask(10))
+		}
+		if f := g.Factor(ask(1)); f < 2 {
+			t.Errorf("throttled, the factor is %v", f)
+		}
+		time.Sleep(time.Minute)
+		if all := g.Forecast(quota.Scope{Model: "m"}); len(all) < 2 || all[1].Remaining != 990 {
+			t.Errorf("%+v", all)
+		}
+	})
 }
 
 // A burst that the provider refused is spread from then on, which the log says once.
