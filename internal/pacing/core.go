@@ -145,7 +145,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	if o.Pool != "" && (t.pool == nil || t.pool.name != o.Pool) {
 		c.move(now, &t, o.Pool)
 	}
-	fx := c.settle(now, &t, o)
+	fx := c.settle(now, &t, &o)
 	fx.Circuit, fx.CircuitPool = circuit, l
 	return fx
 }

@@ -145,45 +145,54 @@ func (l *Pool) earliest(ready time.Duration, p pace.Params) Decision {
 	return d
 }
 
-// settle learns how an attempt ended, and reports what that changed. Elsewhere says
-// that a refusal is not this pool's.
-func (l *Pool) settle(now time.Duration, t *Ticket, o Outcome, elsewhere bool) (fx Effects) {
+// effect is what an outcome did to the rate of a pool, and whether that is worth telling.
+type effect struct {
+	change control.Change
+	tell   bool
+}
+
+// settle learns how an attempt ended. The facts are those that are about this pool.
+// Elsewhere says that a refusal is not this pool's.
+func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.Fact, elsewhere bool) (e effect) {
 	if o.Class != reason.Unknown && o.Class != reason.Lost {
 		l.answered = true
 	}
-	class := o.Class
-	o.Steady = o.Steady || l.free() // it was not the law that set the pace
+	class, retryAfter, cost := o.Class, o.RetryAfter, o.Cost
+	steady := o.Steady || l.free() // it was not the law that set the pace
 	if elsewhere {
-		class, o.RetryAfter = reason.Unknown, 0
+		class, retryAfter = reason.Unknown, 0
 	}
-	l.hear(o.Facts)
+	l.hear(facts)
 	l.objected = l.objected || class.Throttle() || len(l.heard) > 0
-	if o.RetryAfter > 0 && !class.Success() {
+	if retryAfter > 0 && !class.Success() {
 		// Paid once, as a cooldown; the interval learns only that it was a throttle.
 		why := reason.UpstreamPressure
 		if p, ok := class.Pressure(); ok {
 			why = p
 		}
-		l.rest(now+o.RetryAfter, why)
+		l.rest(now+retryAfter, why)
 	}
-	if p, ok := class.Pressure(); ok && class.Throttle() {
-		l.pushed = p
+	if class.Throttle() {
+		if p, ok := class.Pressure(); ok {
+			l.pushed = p
+		}
 	}
 	before := l.law.Interval()
-	if !(o.Cost > 0) {
-		o.Cost = t.cost
+	if !(cost > 0) {
+		cost = t.cost
 	}
-	fx.Change = l.law.Observe(control.Observation{
-		Sent: t.sent, Now: now, Class: class, RetryAfter: o.RetryAfter, Steady: o.Steady,
-		Estimate: t.cost, Cost: o.Cost, Facts: o.Facts,
+	e.change = l.law.Observe(control.Observation{
+		Sent: t.sent, Now: now, Class: class, RetryAfter: retryAfter, Steady: steady,
+		Estimate: t.cost, Cost: cost, Facts: facts,
 	})
-	if fx.Change == control.BackOff {
+	if e.change == control.BackOff {
 		p, _ := class.Pressure()
 		l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
 	}
-	fx.Rate = l.report.due(now, fx.Change, l.law.Interval(), l.set.params.Ceiling)
-	fx.Pool = l
-	return fx
+	if e.change != control.Held || l.report.owed {
+		e.tell = l.report.due(now, e.change, l.law.Interval(), l.set.params.Ceiling)
+	}
+	return e
 }
 
 // rest lets no attempt go before an instant.

@@ -216,37 +216,33 @@ func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) er
 }
 
 // settle has the account and the attempt's pool learn how it ended.
-func (c *Core) settle(now time.Duration, t *Ticket, o Outcome) Effects {
+func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	p := t.pool
 	if o.Class.Success() {
 		c.admitted = max(c.admitted, t.sent)
 		c.blocked.settled(t)
 	}
 	if p == nil {
-		return c.Pool.settle(now, t, o, false)
+		return effects(&c.Pool, c.Pool.settle(now, t, o, o.Facts, false))
 	}
 	p.use.flying--
 	if !o.Class.Throttle() {
 		p.blocked.settled(t)
-		facts := o.Facts
-		o.Facts = nil // of the pool
-		account := c.Pool.settle(now, t, o, false)
-		o.Facts = facts
-		return c.either(account, p.settle(now, t, o, false))
+		account := c.Pool.settle(now, t, o, nil, false) // the facts are of the pool
+		return c.either(p, account, p.settle(now, t, o, o.Facts, false))
 	}
 	if t.place.epoch == c.epoch && p.use.epoch == c.epoch {
 		p.use.refused++
 	}
-	wide := c.wide(t, &o)
+	wide := c.wide(t, o)
 	if wide {
 		wide = c.whole(now, t)
 	} else if !p.blocked.on {
 		p.blocked = blocked{on: true, began: t.sent, before: p.law.State()}
 		c.epoch++
 	}
-	pool := p.settle(now, t, o, wide)
-	o.Facts = nil
-	return c.either(c.Pool.settle(now, t, o, !wide), pool)
+	pool := p.settle(now, t, o, o.Facts, wide)
+	return c.either(p, c.Pool.settle(now, t, o, nil, !wide), pool)
 }
 
 // settled ends a block when an attempt comes through.
@@ -258,16 +254,15 @@ func (b *blocked) settled(t *Ticket) {
 
 // either is what both pools changed; a report of the account that is not made now is
 // made with the next.
-func (c *Core) either(account, pool Effects) Effects {
-	if pool.Rate {
-		c.report.owed = c.report.owed || account.Rate
-		return pool
+func (c *Core) either(p *Pool, account, pool effect) Effects {
+	if account.tell && !pool.tell {
+		return effects(&c.Pool, account)
 	}
-	if account.Rate {
-		return account
-	}
-	return pool
+	c.report.owed = c.report.owed || account.tell
+	return effects(p, pool)
 }
+
+func effects(l *Pool, e effect) Effects { return Effects{Rate: e.tell, Pool: l, Change: e.change} }
 
 // wide says that a refusal is about the whole account.
 func (c *Core) wide(t *Ticket, o *Outcome) bool {
