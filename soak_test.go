@@ -171,3 +171,51 @@ func BenchmarkConnectionSize(b *testing.B) {
 		runtime.KeepAlive(c)
 	}
 }
+
+// BenchmarkPoolSize reports what a pool costs in memory: one in use of which nothing is
+// known, one that was refused, and one that was given up, whose belief is kept.
+func BenchmarkPoolSize(b *testing.B) {
+	const pools, bound = 300, 256
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		for _, refused := range []bool{false, true} {
+			g, err := headway.New(headway.Config{Passive: true, JitterMax: -1, NoBreaker: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			use := func(from, to int) {
+				for i := range to - from {
+					for try := range 2 {
+						p, err := g.AcquireFor(b.Context(), headway.Request{Pool: fmt.Sprint("model-", from+i)})
+						if err != nil {
+							b.Fatal(err)
+						}
+						o := headway.Outcome{Class: reason.OK}
+						if refused && try == 1 {
+							o.Class = reason.Throttled
+						}
+						p.Settle(o)
+					}
+				}
+			}
+			before := heap()
+			use(0, bound)
+			full := heap()
+			use(bound, pools)
+			after := heap()
+			name := "B/quiet_pool"
+			if refused {
+				name = "B/refused_pool"
+				b.ReportMetric((after-full)/(pools-bound), "B/kept_belief")
+			}
+			b.ReportMetric((full-before)/bound, name)
+			runtime.KeepAlive(g)
+		}
+	}
+}
