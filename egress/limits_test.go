@@ -374,16 +374,16 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 // A body that does not come does not hold up the end, and one whose client leaves is
 // nobody's fault.
 func TestABodyThatIsStillComing(t *testing.T) {
-	for name, end := range map[string]func(x *rig, leave func()) error{
-		"at the end": func(x *rig, _ func()) error {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	for name, end := range map[string]func(ctx context.Context, x *rig, leave func()) error{
+		"at the end": func(ctx context.Context, x *rig, _ func()) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			if err := x.proxy.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 calls were cut, because they did not end in time; their") {
 				return fmt.Errorf("drain: %w", err)
 			}
 			return nil
 		},
-		"the client leaves": func(_ *rig, leave func()) error { leave(); return nil },
+		"the client leaves": func(_ context.Context, _ *rig, leave func()) error { leave(); return nil },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			x := newRig(t, provider.OpenAI, &mirror{}, nil)
@@ -406,11 +406,12 @@ func TestABodyThatIsStillComing(t *testing.T) {
 				ended <- res.StatusCode
 			}()
 			synctest.Wait()
-			if err := end(x, leave); err != nil {
+			if err := end(t.Context(), x, leave); err != nil {
 				t.Error(err)
 			}
+			synctest.Wait()
+			_ = to.CloseWithError(io.ErrUnexpectedEOF) // net/http waits for it before it gives up
 			got := <-ended
-			_ = to.Close()
 			synctest.Wait()
 			c := x.last(t)
 			if name == "at the end" && (got != 503 || c.Status != 503) || name != "at the end" && (c.Status != 499 || c.Reason != reason.Canceled) {
