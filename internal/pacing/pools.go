@@ -170,7 +170,7 @@ func (c *Core) enter(t *Ticket) {
 func (c *Core) move(now time.Duration, t *Ticket, name string) {
 	if was := t.pool; was != nil {
 		was.use.flying--
-		was.settle(now, t, Outcome{}, false)
+		was.settle(now, t, &Outcome{}, nil, false)
 	}
 	t.pool = c.In(now, name)
 	t.pool.law.Sent(now, t.cost)
