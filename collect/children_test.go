@@ -405,7 +405,7 @@ func shelved(t *testing.T) (*bench, *archive) {
 	}
 	return b, &archive{names: []string{"docs", "ghosts", "messages"}, kept: map[string][]collect.KeptRecord{
 		"docs": {record("", "d00"), record("", "d01")}, "ghosts": {record("", "boo")},
-		"messages": {record("d00", "0"), record("d00", "1"), record("d01", "0"), record("d01", "1"), record("d01", "9"), record("d77", "0")},
+		"messages": {record("d00", "0"), record("d00", "1"), record("d01", "0"), record("d01", "1"), record("d77", "0"), record("d01", "9")},
 	}}
 }
 
@@ -468,5 +468,13 @@ func TestAReplayThatCannotGoOnSaysWhyAndGoesOnLater(t *testing.T) {
 		if s, _, err := b.restore(t, a, nil, nil); err != nil || s.State != collect.RunDrained || s.Replay.Records != 8 || len(b.lines(t, "messages")) != 7 {
 			t.Errorf("after %s: %+v, %d messages, %v", what, s, len(b.lines(t, "messages")), err)
 		}
+	}
+}
+
+func TestAReplayOfOneStreamIsDone(t *testing.T) {
+	b, a := shelved(t)
+	a.names = []string{"messages"}
+	if s, _, err := b.restore(t, a, nil, nil); err != nil || s.State != collect.RunDrained || s.Replay.Records != 6 || s.Total != 6 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

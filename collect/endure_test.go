@@ -13,6 +13,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -264,7 +265,16 @@ func TestAFewRefusedDetailsAreNoReasonToStay(t *testing.T) {
 		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
 			return r.URL.Path == "/docs/d05" && fail(w, http.StatusTooManyRequests)
 		}
+		var deferred []event.Event
+		b.o.OnEvent = func(e event.Event) {
+			if e.Type == event.Deferral {
+				deferred = append(deferred, e)
+			}
+		}
 		s, err := b.run(t)
+		if len(deferred) == 0 || deferred[0].Reason != reason.RateLimited.Reason() || deferred[0].Count != 1 || deferred[0].Stream != "docs" {
+			t.Errorf("said of what was put off: %+v", deferred)
+		}
 		if err != nil || s.State != collect.RunDeferred || s.Owed["rate_limited"] != 1 || s.Ended.Sub(s.Started) > time.Minute {
 			t.Errorf("got %s (%s) after %v, owed %v, %v", s.State, s.Reason, s.Ended.Sub(s.Started), s.Owed, err)
 		}
@@ -380,5 +390,29 @@ func TestAPoolThatIsRefusedHoldsNoOther(t *testing.T) {
 				t.Errorf("details in a pool of their own: %v; pages were asked for after %v", pools, lists)
 			}
 		})
+	}
+}
+
+// edited is a connector whose list is described in some way.
+type edited struct {
+	connector.Connector
+	list string
+}
+
+func (e edited) Streams() []connector.Stream {
+	all := e.Connector.Streams()
+	all[0].Shape = connector.Shape{Base: "b", List: e.list, Records: "r", Key: "k", Detail: "d"}
+	return all
+}
+
+func TestAnEditedListIsWalkedFromTheBeginningAtOnce(t *testing.T) {
+	b := newBench(t, 4)
+	of := b.o.Connector
+	for _, list := range []string{"all", "all", "some"} {
+		b.requests, b.o.Connector = nil, edited{of, list}
+		b.drained(t)
+	}
+	if first := b.requests[0]; !strings.HasSuffix(first, "since=") {
+		t.Errorf("the edited list is asked for by %s", first)
 	}
 }

@@ -132,6 +132,11 @@ func TestProgressCountsEachOwedDetailOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		broken = false
 		run([]int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1})
+		ended, _ := c.Live()
+		time.Sleep(time.Hour)
+		if later, _ := c.Live(); later.Progress != ended.Progress || ended.Phase != collect.PhaseDone {
+			t.Errorf("an hour after its end it is %+v, and was %+v", later.Progress, ended.Progress)
+		}
 	})
 }
 
@@ -235,6 +240,7 @@ type clerk struct {
 	at      []time.Duration
 	last    collect.Commit
 	idle    int // commits of nothing but the record
+	told    int // events in commits
 	busy    int // commits under way
 	takes   func(at time.Duration) time.Duration
 	torn    bool // the run ended while one was
@@ -248,6 +254,7 @@ func (c *clerk) Commit(ctx context.Context, l collect.Lease, made collect.Commit
 	if made.Lane == nil && made.Items == nil && made.Sink == nil && made.Reshaped == nil {
 		c.idle++
 	}
+	c.told += len(made.Events)
 	c.busy++
 	c.mu.Unlock()
 	if c.takes != nil {
@@ -293,7 +300,7 @@ func TestTheRecordIsRenewedWhenNothingElseIsCommitted(t *testing.T) {
 				return false
 			}
 			c.look(func() {
-				if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 {
+				if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 || c.told == 0 {
 					t.Errorf("the last commit before the wait says %+v, paced %+v", c.last.Progress, c.last.Pacing)
 				}
 				c.at = nil

@@ -233,6 +233,9 @@ func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
 func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 	const secret = "canary-4711"
 	broken := "net/http: HTTP/1.x transport connection broken: "
+	if got := tellable(fmt.Errorf("http: %w", http.ErrSchemeMismatch)); got.Error() != errSpeaksPlain.Error() {
+		t.Errorf("http behind https is %q", got)
+	}
 	for _, c := range []struct {
 		err     error
 		printed bool
@@ -240,6 +243,7 @@ func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 		{fmt.Errorf("transport: reading the body of a 200 after 3 bytes: %w", io.ErrUnexpectedEOF), true},
 		{fmt.Errorf("%w: a 200 with more than 4 bytes", transport.ErrTooLarge), true},
 		{&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, true},
+		{syscall.ECONNRESET, true},
 		{errors.New("net/http: server response headers exceeded 10485760 bytes; aborted"), true},
 		{fmt.Errorf(broken+"malformed MIME header: missing colon: %q", secret), false},
 		{fmt.Errorf("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=%q", secret), false},

@@ -440,6 +440,7 @@ func TestWhatIsReplayedFromWhere(t *testing.T) {
 		{name: "of two that kept records", now: b, state: State{FormerSinks: former(a, inState)}, sink: table{place{at: b}}, err: "name one by --from (sqlite in a.db; sqlite in the state file)"},
 		{name: "the one that is named", now: b, state: State{FormerSinks: former(a, inState)}, from: &inState, sink: table{place{at: b}}, want: inState, held: true},
 		{name: "of two that kept none", now: b, state: State{FormerSinks: former(files, columns)}, sink: table{place{at: b}}, err: "went to parquet in ./out"},
+		{name: "of one that kept none", now: b, state: State{FormerSinks: former(files)}, sink: table{place{at: b}}, err: "went to jsonl in ./out"},
 		{name: "files that were moved along", now: moved, from: &a, sink: place{at: files, mine: true}, err: "the sink's files were moved to jsonl in ./out"},
 		{name: "files of another", now: moved, from: &a, sink: place{at: files}, want: a},
 		{name: "files at their place", now: files, from: &a, sink: place{at: files, mine: true, blank: true}, want: a, held: true},
@@ -463,6 +464,13 @@ func TestWhatIsReplayedFromWhere(t *testing.T) {
 		if err != nil || r.From != tt.want || (r.Records == 3) != tt.again || (position != nil) != tt.held {
 			t.Errorf("%s: %+v at %s, %v", tt.name, r, position, err)
 		}
+	}
+}
+
+func TestAReplayOnShowNamesNoRecord(t *testing.T) {
+	got := ReplaysOnShow([]Replay{{State: ReplayRefused}, {State: ReplayUnfinished, Records: 3, Stream: "docs", After: RecordID{Key: "k"}}})
+	if len(got) != 1 || got[0] != (Replay{State: ReplayUnfinished, Records: 3}) {
+		t.Errorf("%+v", got)
 	}
 }
 

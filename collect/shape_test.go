@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -393,12 +394,16 @@ func TestStreamsAreNamedAsTheyAre(t *testing.T) {
 	}
 	o := Options{Connection: "bench", Connector: lists{streams: there}, Store: &shelf{}, Sink: &paper{}}
 	for _, change := range []func(*Options){
-		func(o *Options) { o.Streams = []string{} }, func(o *Options) { o.Lane = Catchup }, func(o *Options) { o.Concurrency = 1024 },
+		func(o *Options) { o.Streams = []string{} }, func(o *Options) { o.Lane = Catchup }, func(o *Options) { o.Lane = Steady }, func(o *Options) { o.Concurrency = 1024 },
 	} {
 		o := o
 		change(&o)
-		if c, err := New(o); err != nil || c.o.Streams != nil {
-			t.Errorf("%+v: %v", o, err)
+		c, err := New(o)
+		if err != nil {
+			t.Fatalf("%+v: %v", o, err)
+		}
+		if c.o.Streams != nil || c.o.LeaseTTL != 30*time.Second || c.o.MaxBody != 64<<20 || c.o.Timeout != 30*time.Second {
+			t.Errorf("it becomes %+v", c.o)
 		}
 	}
 	for want, change := range map[string]func(*Options){

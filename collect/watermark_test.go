@@ -221,3 +221,22 @@ func TestAContradictionEndsTheRunAsAnInvalidResponse(t *testing.T) {
 		}
 	}
 }
+
+func TestWhereABacklogBegins(t *testing.T) {
+	old := Gap{Parent: "docs", Since: "2024-01-02", Status: GapPending}
+	for _, tt := range []struct {
+		name      string
+		old       Gap
+		since, as string
+	}{
+		{"earlier", old, "2024-01-01", "2024-01-01"},
+		{"later", old, "2024-01-03", "2024-01-02"},
+		{"from the beginning", old, "", ""},
+		{"after one that is recovered", Gap{Parent: "docs", Since: "2024-01-02", Status: GapRecovered}, "2024-01-03", "2024-01-03"},
+		{"of another list", Gap{Parent: "talks", Since: "2024-01-02", Status: GapPending}, "2024-01-03", ""},
+	} {
+		if got := joined(tt.old, Gap{Parent: "docs", Since: tt.since}); got != tt.as {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.as)
+		}
+	}
+}
