@@ -373,6 +373,18 @@ func TestWarmStart(t *testing.T) {
 	if err != nil || state.Pacing == nil || state.Pacing.IntervalMS != 5 || state.Pacing.Law != "aimd" || time.Since(state.Pacing.RecordedAt) > time.Minute {
 		t.Fatalf("stored %+v, %v", state.Pacing, err)
 	}
+	// What the aimd law begins with is what it ended with.
+	b.o.Pacing.Ceiling = 2 * time.Millisecond
+	began := 0.0
+	b.o.OnEvent = func(e event.Event) {
+		if e.Rate != nil && began == 0 {
+			began = e.Rate.CurrentIntervalMS
+		}
+	}
+	if b.drained(t); began < 2 || began > 5 {
+		t.Fatalf("it began with %v ms between requests", began)
+	}
+	b.o.OnEvent = nil
 	b.o.Pacing.Ceiling = 10 * time.Millisecond // the owner lowered it since: nothing restores past that
 	s := b.drained(t)
 	if !s.WarmStart || s.Rate.CurrentIntervalMS != 10 {

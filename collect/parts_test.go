@@ -434,3 +434,18 @@ func TestHowOftenRecoveryComesBack(t *testing.T) {
 		})
 	}
 }
+
+func TestADetailThatNeedsARecordThatIsNoLongerListedIsNotFound(t *testing.T) {
+	plain, refused, failed := errors.New("it has no url"), &reason.Refusal{Reason: reason.CircuitOpen.Reason()}, &connector.Failure{Reason: reason.ServerError}
+	for _, tt := range []struct {
+		data string
+		err  error
+		same bool
+	}{{"7", plain, true}, {"", refused, true}, {"", failed, true}, {"", plain, false}} {
+		err := unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(tt.data)}}, err: tt.err})
+		f, ok := errors.AsType[*connector.Failure](err)
+		if (err == tt.err) != tt.same || !tt.same && (!ok || f.Reason != reason.NotFound || f.Attempts != 1 || !errors.Is(err, plain)) {
+			t.Errorf("%q, %v: %v", tt.data, tt.err, err)
+		}
+	}
+}

@@ -445,6 +445,13 @@ func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
 		}
 	}
 
+	// A choice of places is no success.
+	once.Base = answer(http.StatusMultipleChoices, "fine")
+	_, err = probe(t, t.Context(), once, "http://provider.test/docs")
+	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.InvalidResponse {
+		t.Errorf("a choice: %v", err)
+	}
+
 	// The connection's rules see a bounded beginning of a body.
 	seen := 0
 	once.Base = answer(http.StatusBadRequest, strings.Repeat("x", signal.MaxBody+1))
