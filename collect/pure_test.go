@@ -430,6 +430,7 @@ func TestWhatIsReplayedFromWhere(t *testing.T) {
 		{name: "a sink of no place", now: a, sink: &paper{}, err: "does not say where it writes"},
 		{name: "nothing collected", sink: blank, err: "nothing was collected yet"},
 		{name: "from the sink before the edit", now: a, sink: blank, want: a},
+		{name: "into tables", now: a, sink: table{place{at: b}}, want: a},
 		{name: "from the state file", now: inState, sink: blank, want: inState},
 		{name: "from one that keeps nothing", now: columns, sink: blank, err: "went to parquet in ./out"},
 		{name: "the only sink there was", now: a, sink: table{place{at: a}}, err: "sqlite in a.db is the only sink"},
