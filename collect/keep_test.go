@@ -240,7 +240,7 @@ type clerk struct {
 	at      []time.Duration
 	last    collect.Commit
 	idle    int // commits of nothing but the record
-	told    int // events in commits
+	noted   int // events in commits
 	busy    int // commits under way
 	takes   func(at time.Duration) time.Duration
 	torn    bool // the run ended while one was
@@ -254,7 +254,7 @@ func (c *clerk) Commit(ctx context.Context, l collect.Lease, made collect.Commit
 	if made.Lane == nil && made.Items == nil && made.Sink == nil && made.Reshaped == nil {
 		c.idle++
 	}
-	c.told += len(made.Events)
+	c.noted += len(made.Events)
 	c.busy++
 	c.mu.Unlock()
 	if c.takes != nil {
@@ -300,7 +300,7 @@ func TestTheRecordIsRenewedWhenNothingElseIsCommitted(t *testing.T) {
 				return false
 			}
 			c.look(func() {
-				if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 || c.told == 0 {
+				if c.last.Progress.Details < 100 || c.last.Pacing == nil || c.last.Progress.Attempts < 100 || c.noted == 0 {
 					t.Errorf("the last commit before the wait says %+v, paced %+v", c.last.Progress, c.last.Pacing)
 				}
 				c.at = nil
