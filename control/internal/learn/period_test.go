@@ -147,3 +147,56 @@ func TestAWindowIsFoundWhereAsMuchWasInUseAtEachRefusal(t *testing.T) {
 		}
 	}
 }
+
+func TestARefusalOfAWindow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		w      window
+		used   int // in the minute before the refusal
+		size   float64
+		room   float64
+		margin bool
+	}{
+		{"of few a small margin takes none", window{high: time.Minute, low: time.Minute}, 10, 10, 10, true},
+		{"which was taken for too short says nothing of its size", window{high: 90 * sec, low: 50 * sec}, 10, 10, 10, false},
+		{"that a test had raised takes it back", window{high: time.Minute, low: time.Minute, proven: amounts{10}}, 11, 10, 10, true},
+	} {
+		w := tt.w
+		w.climb, w.testAfter, w.size, w.hits = 1, 1, amounts{10, 0, 0}, 6
+		if w.proven[attempts] > 0 {
+			w.size[attempts] = 13
+		}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 5*sec, tt.used), mean: amounts{1, 1, 0}}
+		w.blame(v, refusal{sent: v.now, now: v.now, cost: 1})
+		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.room() != tt.room || w.margin > 0 != tt.margin {
+			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.room(), w.margin)
+		}
+	}
+}
+
+func TestARefusalWithHalfOfAWindowInUseIsAnotherLimits(t *testing.T) {
+	for _, tt := range []struct {
+		used int
+		ours bool
+		size float64
+	}{{95, true, 95}, {50, false, 100}} {
+		w := window{high: time.Minute, low: time.Minute, size: amounts{100}, held: amounts{100}, climb: 1}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 500*ms, tt.used), mean: amounts{1, 1, 0}}
+		if ours := w.lower(v, v.now); ours != tt.ours || w.size[attempts] != tt.size {
+			t.Errorf("%d in use: ours %v, size %.0f", tt.used, ours, w.size[attempts])
+		}
+	}
+}
+
+func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
+	b := block{began: 100 * sec}
+	for _, tt := range []struct{ low, high, want time.Duration }{
+		{110 * sec, 130 * sec, 120*sec + 120*ms}, // two minutes of the clock
+		{111 * sec, 114 * sec, 112500 * ms},
+		{90 * sec, 95 * sec, 100 * sec}, // over
+	} {
+		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0); (got - tt.want).Abs() > 130*ms {
+			t.Errorf("from %v to %v: at %v, want %v", tt.low, tt.high, got, tt.want)
+		}
+	}
+}
