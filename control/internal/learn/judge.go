@@ -160,8 +160,8 @@ func (l *Law) fitted(v view) bool {
 // isCrowd says that refusals speak for a limit on attempts under way.
 func (l *Law) isCrowd(b *block) bool {
 	enough := heldEvidence
-	if !b.long() {
-		enough = shortEvidence // it costs little to see more
+	if r := l.rate(); !b.long() || r != nil && r.cycles > 1 {
+		enough = shortEvidence // it costs little to see more, or a rate explains it
 	}
 	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
