@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,13 +215,8 @@ func (b builder) pools(n *node, c *Config) {
 	used := map[int]bool{}
 	for i, n := range nodes {
 		p := Pool{Name: b.name(n.Get("name"), 64), Path: b.text(n.Get("path")), Query: b.plain(n.Get("query")), Headers: b.plain(n.Get("headers"))}
-		_, err := path.Match(p.Path, "/")
-		if err != nil {
-			at := n.Get("path")
-			at.Fail("%s; want a path in which * is any one part, such as /search/*, and /** at its end anything below", at.Is())
-		}
 		c.Provider.Pools = append(c.Provider.Pools, p)
-		used[i] = p.Name == "" || err != nil // that is wrong already
+		used[i] = p.Name == "" // that is wrong already
 	}
 	pool := func(r *Request, stream string) {
 		i := slices.IndexFunc(c.Provider.Pools, func(p Pool) bool { return p.holds(*r, c.Provider.Headers) })
@@ -262,39 +256,22 @@ func (b builder) plain(n *node) map[string]string {
 // holds reports whether a request belongs to the pool. More are the headers of every
 // request.
 func (p Pool) holds(r Request, more map[string]Value) bool {
+	m := profile.Match{Query: p.Query, Header: p.Headers}
+	if p.Path != "" {
+		m.Paths = []string{p.Path}
+	}
 	if p.Path == "" && len(p.Query) == 0 && len(p.Headers) == 0 {
 		return false
 	}
-	fits := func(want map[string]string, values func(name string) (Value, bool)) bool {
-		for name, text := range want {
-			if v, ok := values(name); !ok || text != "*" && text != v.String() {
-				return false
-			}
-		}
-		return true
+	query, header := url.Values{}, http.Header{}
+	for name, v := range r.Query {
+		query.Set(name, v.String())
 	}
-	return (p.Path == "" || below(p.Path, r.Path)) && fits(p.Query, func(name string) (Value, bool) {
-		v, ok := r.Query[name]
-		return v, ok
-	}) && fits(p.Headers, func(name string) (Value, bool) {
-		v, ok := r.Headers[http.CanonicalHeaderKey(name)]
-		if !ok {
-			v, ok = more[http.CanonicalHeaderKey(name)]
+	for _, all := range []map[string]Value{more, r.Headers} {
+		for name, v := range all {
+			header.Set(name, v.String())
 		}
-		return v, ok
-	})
-}
-
-// below reports whether a pattern of a path fits.
-func below(pattern, at string) bool {
-	if top, ok := strings.CutSuffix(pattern, "/**"); ok {
-		parts := strings.Split(at, "/")
-		depth := strings.Count(top, "/") + 1
-		if len(parts) <= depth {
-			return false
-		}
-		pattern, at = top, strings.Join(parts[:depth], "/")
 	}
-	ok, err := path.Match(pattern, at)
-	return ok && err == nil
+	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: r.Path, RawQuery: query.Encode()}, Header: header}
+	return m.Fits(profile.RequestOf(req, ""))
 }

@@ -87,10 +87,11 @@ type Provider struct {
 // Pool is a set of requests. One belongs to it when all that is not empty fits.
 type Pool struct {
 	Name string
-	// Path is a pattern as of [path.Match] of what the file has as the request's path;
-	// /** at its end is anything below.
+	// Path is a pattern of what the file has as the request's path: * is any text without
+	// a slash, ** any number of parts.
 	Path string
-	// Query and Headers are parameters and headers as the file has them; "*" is any.
+	// Query and Headers are patterns of parameters and headers as the file has them; * is
+	// any text.
 	Query, Headers map[string]string
 }
 
