@@ -279,6 +279,11 @@ func (l *Law) blocked(f refusal) {
 	}
 	l.block.carried = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
 	if l.block.explained = l.explained(f); l.block.explained || l.outage(f) {
+		if i := l.block.blamed; i >= 0 && l.block.explained {
+			if w, ok := l.limits[i].(*window); ok && w.climb > 1 {
+				w.blame(v, f) // the test went too far, whoever says so
+			}
+		}
 		l.block.blamed = -1
 		return
 	}

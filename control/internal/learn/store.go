@@ -143,8 +143,8 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 }
 
 // Assume takes limits that the provider publishes, as [Law.Restore] does stored ones. They
-// are tested rarely, since they are mostly right, and how long the way there takes is not
-// known yet.
+// are not tested unless something is refused, since they are mostly right, and how long the
+// way there takes is not known yet.
 func (l *Law) Assume(found []Found) error {
 	if err := l.Restore(Stored{Found: found, Penalty: l.penalty.length}, l.shown); err != nil {
 		return err
@@ -152,9 +152,9 @@ func (l *Law) Assume(found []Found) error {
 	for _, x := range l.limits {
 		switch x := x.(type) {
 		case *window:
-			x.testAfter, x.slack = maxTest, x.high/assumedSlack
+			x.published, x.slack = true, x.high/assumedSlack
 		case *flight:
-			x.testAfter = maxTest
+			x.testAfter = math.Inf(1)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type window struct {
 	hits      int
 	doubts    int
 	lone      bool          // nothing but the first block speaks for it
+	published bool          // by the provider, and not refused since: it is not tested
 	floor     time.Duration // how short a lone one is taken for in the end
 	pace      float64       // attempts a second before the first refusal
 	clock     time.Duration // its length when it begins with the clock, else 0
@@ -138,7 +139,7 @@ func (w *window) answered(v view) {
 		w.proven = amounts{}
 	}
 	switch {
-	case w.lone:
+	case w.lone, w.published:
 	case w.climb > 1:
 		if w.busy(v) {
 			w.climb *= 1 + windowClimb/max(10, n)
@@ -184,7 +185,7 @@ func (w *window) fullness(v view, f refusal) float64 {
 func (w *window) blame(v view, f refusal) {
 	length := max(w.low, w.length(f.sent))
 	tested := w.climb > 1
-	w.climb, w.untested = 1, 0
+	w.climb, w.untested, w.published = 1, 0, false
 	w.hits++
 	w.held = w.size
 	if tested && w.proven[w.unit] == 0 {
