@@ -449,3 +449,13 @@ func TestARestoredWindowIsTested(t *testing.T) {
 		t.Errorf("%d admitted in two hours of 240 a minute, of which 60 had been known", admitted)
 	}
 }
+
+func TestAPublishedWindowIsNotTested(t *testing.T) {
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec})
+	if err := law.(*control.Cycle).Assume([]control.Limit{{Kind: control.SlidingWindow, Size: 60, Window: time.Minute}}); err != nil {
+		t.Fatal(err)
+	}
+	if admitted, refused := play(law, 0, 2*time.Hour, 10*ms, bucketOf(4, 10)); admitted > 2*60*60 || admitted < 2*60*60*95/100 || refused != 0 {
+		t.Errorf("%d admitted and %d refused in two hours of 60 a minute as it is published", admitted, refused)
+	}
+}

@@ -16,8 +16,8 @@ import (
 
 func TestTheTextHasEveryFieldAndSaysUnknown(t *testing.T) {
 	none := resultText(&sim.Result{Scenario: "s", Law: "l", Seed: 5, HorizonS: 90})
-	// The trace and the blocks are not rows, and notes are rows only where there are any.
-	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-4; rows != fields {
+	// The trace and the blocks are not rows, and notes and pools only where there are any.
+	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-5; rows != fields {
 		t.Errorf("%d rows for %d fields", rows, fields)
 	}
 	unknowns, pointers := strings.Count(none, unknownText), 0
