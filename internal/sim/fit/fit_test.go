@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/provider"
@@ -78,7 +79,7 @@ func TestKindAndSizeAreFound(t *testing.T) {
 		{"concurrency", "horizon: 5m\nprovider: {latency: {p50: 300ms, p99: 2s, uplink_p50: 20ms, uplink_p99: 24ms}, limits: [{kind: concurrency, limit: 12}]}\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for seed := range uint64(2) {
+			for seed := range uint64(longtest.Size(1, 2)) {
 				r, err := fit.Fit(traceOf(t, seed, tt.text))
 				if err != nil {
 					t.Fatal(err)
