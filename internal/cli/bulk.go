@@ -170,7 +170,7 @@ func atMostOne(what string) cobra.PositionalArgs {
 }
 
 func newBulkRejects() *cobra.Command {
-	var rows, uncertain, asJSON bool
+	var rows, uncertain bool
 	cmd := &cobra.Command{
 		Use:   "rejects [DIR]",
 		Short: "Show the rows that a load's target refused, and why",
@@ -186,7 +186,7 @@ With --uncertain it is about the rows that may have been written or not.`,
   headway bulk rejects .headway/bulk/contacts.csv-to-crm --uncertain --json`,
 		Args: atMostOne("the folder of a load"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if rows && asJSON {
+			if rows && asJSON(cmd) {
 				return usage(fmt.Errorf("--rows and --json are two ways to print: leave one out"))
 			}
 			dir, err := rejectsDir(args)
@@ -200,7 +200,7 @@ With --uncertain it is about the rows that may have been written or not.`,
 			switch {
 			case rows:
 				err = printRows(cmd, all)
-			case asJSON:
+			case asJSON(cmd):
 				err = printRejects(cmd, all)
 			default:
 				err = listRejects(cmd, all)
@@ -211,7 +211,7 @@ With --uncertain it is about the rows that may have been written or not.`,
 	}
 	cmd.Flags().BoolVar(&rows, "rows", false, "print the rows alone, to be corrected and loaded again")
 	cmd.Flags().BoolVar(&uncertain, "uncertain", false, "those that may or may not be written, instead of those that were refused")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines: row, place and error")
+	cmd.Flags().Bool("json", false, "print JSON lines: row, place and error")
 	return cmd
 }
 

@@ -39,9 +39,8 @@ type loadPlan struct {
 
 func newBulkCheck() *cobra.Command {
 	var (
-		f      bulkFlags
-		asJSON bool
-		rows   int
+		f    bulkFlags
+		rows int
 	)
 	cmd := &cobra.Command{
 		Use:   "check FILE",
@@ -70,19 +69,14 @@ references in the place of credentials. It sends nothing.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, p)
-			}
-			_, _ = io.WriteString(cmd.OutOrStdout(), p.text())
-			return nil
+			return present(cmd, p, p.text())
 		},
 		ValidArgsFunction: rowFiles,
 	}
 	f.targetFlag(cmd, "file that says where rows go (required)")
 	f.input(cmd)
 	cmd.Flags().IntVar(&rows, "rows", 100, "how many rows are read")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 func planLoad(cmd *cobra.Command, r *recipe, name string, limit int) (p loadPlan, err error) {

@@ -60,7 +60,7 @@ are given here count from now on.`,
 			if err := f.change(cmd, &r, input); err != nil {
 				return err
 			}
-			return runLoad(cmd, &r, r.Input, dir, bulk.ResumeOnly, newScreen(cmd, f.asJSON, f.quiet))
+			return runLoad(cmd, &r, r.Input, dir, bulk.ResumeOnly, newScreen(cmd, f.quiet))
 		},
 		ValidArgsFunction: bulkFolders,
 	}

@@ -30,7 +30,7 @@ type bulkFlags struct {
 	types         []string
 	maxRow        int
 	numbers       numbers
-	asJSON, quiet bool
+	quiet         bool
 }
 
 // input adds the flags that say how rows are read.
@@ -56,7 +56,7 @@ func (f *bulkFlags) load(cmd *cobra.Command) {
 	fl.DurationVar(&n.Drain, "drain", 0, "how long batches under way may go on after Ctrl-C (default 30s)")
 	fl.Uint64Var(&n.Seed, "seed", 0, "seed of the random numbers that spread retries (default: drawn)")
 	fl.BoolVar(&n.StopOnMalformed, "stop-on-malformed", false, "stop at the first row that cannot be read, instead of rejecting it")
-	fl.BoolVar(&f.asJSON, "json", false, "print progress and summary as JSON lines")
+	fl.Bool("json", false, "print progress and summary as JSON lines")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "patience" { // its former name
@@ -190,7 +190,7 @@ again.`,
 			if err != nil {
 				return err
 			}
-			return runLoad(cmd, &r, args[0], f.dir, bulk.StartOrResume, newScreen(cmd, f.asJSON, f.quiet))
+			return runLoad(cmd, &r, args[0], f.dir, bulk.StartOrResume, newScreen(cmd, f.quiet))
 		},
 		ValidArgsFunction: rowFiles,
 	}

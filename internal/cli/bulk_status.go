@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,8 +32,7 @@ type loadStatus struct {
 }
 
 func newBulkStatus() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "status [DIR]",
 		Short: "Show what became of the rows of a load, or of all loads, and what is owed",
 		Long: `Shows each load under .headway/bulk (or $HEADWAY_BULK_DIR), or the one of a
@@ -51,7 +49,7 @@ has is not known before it was read to its end.`,
 				if dirs, err = loadDirs(); err != nil {
 					return err
 				}
-				if len(dirs) == 0 && !asJSON {
+				if len(dirs) == 0 && !asJSON(cmd) {
 					return usage(noLoads())
 				}
 			}
@@ -63,7 +61,7 @@ has is not known before it was read to its end.`,
 				}
 				all = append(all, s)
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, all)
 			}
 			for i, s := range all {
@@ -75,9 +73,7 @@ has is not known before it was read to its end.`,
 			return nil
 		},
 		ValidArgsFunction: bulkFolders,
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 func statusOfLoad(dir string) (loadStatus, error) {
@@ -106,12 +102,8 @@ func statusOfLoad(dir string) (loadStatus, error) {
 }
 
 func (s *loadStatus) text() string {
-	var b strings.Builder
-	b.WriteString(s.Dir + "\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(label, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, "  %s\t%s\n", label, fmt.Sprintf(format, args...))
-	}
+	var out sheet
+	row := out.row
 	format, _, _ := strings.Cut(s.Input.Format, ",")
 	row("input", "%s (%s)", s.Input.Name, format)
 	row("target", "%s", s.Target)
@@ -175,8 +167,7 @@ func (s *loadStatus) text() string {
 			row("next", "headway bulk resume %s", shellWord(s.Dir))
 		}
 	}
-	_ = w.Flush()
-	return b.String()
+	return s.Dir + "\n" + out.String()
 }
 
 // maxIdentities is how many identities have a line of their own in the progress.

@@ -18,8 +18,8 @@ import (
 
 func newCheck() *cobra.Command {
 	var (
-		asJSON, probe bool
-		schema        bool
+		probe  bool
+		schema bool
 	)
 	cmd := &cobra.Command{
 		Use:   "check CONNECTION.yaml",
@@ -66,7 +66,7 @@ nothing there, and of a list that ends on a full page.`,
 			if text := to.together(cmd, c.Name); text != "" {
 				report.Warnings = append(report.Warnings, text)
 			}
-			if !asJSON {
+			if !asJSON(cmd) {
 				if err := report.Write(cmd.OutOrStdout()); err != nil {
 					return err
 				}
@@ -83,14 +83,14 @@ nothing there, and of a list that ends on a full page.`,
 					return err
 				}
 				report.Probe = &found
-				if !asJSON {
+				if !asJSON(cmd) {
 					_, _ = fmt.Fprintln(cmd.OutOrStdout(), "probe: "+found.String())
 					for _, w := range found.Warnings {
 						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "warning", w)
 					}
 				}
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, report)
 			}
 			return nil
@@ -99,10 +99,9 @@ nothing there, and of a list that ends on a full page.`,
 	}
 	overrideFlags(cmd)
 	stateFlag(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&probe, "probe", false, "send one request")
 	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of connection files")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // probeOnce sends one request, not one retry more.

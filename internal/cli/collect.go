@@ -57,11 +57,11 @@ func override(cmd *cobra.Command, c *rest.Config) error {
 
 func newCollect() *cobra.Command {
 	var (
-		fresh, asJSON bool
-		quiet, stay   bool
-		timetable     string
-		streams       []string
-		lane          string
+		fresh       bool
+		quiet, stay bool
+		timetable   string
+		streams     []string
+		lane        string
 	)
 	cmd := &cobra.Command{
 		Use:   "collect CONNECTION.yaml",
@@ -105,7 +105,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
 					return err
 				}
 			}
-			return collectAll(cmd, c, newScreen(cmd, asJSON, quiet), demand{fresh: fresh, streams: streams, turn: schedule.Turn{Lane: collect.LaneKind(lane)}, fixed: lane != ""}, every)
+			return collectAll(cmd, c, newScreen(cmd, quiet), demand{fresh: fresh, streams: streams, turn: schedule.Turn{Lane: collect.LaneKind(lane)}, fixed: lane != ""}, every)
 		},
 		ValidArgsFunction: yamlFiles,
 	}
@@ -116,7 +116,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
 	_ = cmd.RegisterFlagCompletionFunc("lane", cobra.FixedCompletions([]string{string(collect.Steady), string(collect.Catchup)}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("stream", streamNames)
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "forget what is known of the connection; files that exist are set aside, not deleted")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print events, progress and summary as JSON lines")
+	cmd.Flags().Bool("json", false, "print events, progress and summary as JSON lines")
 	cmd.Flags().BoolVar(&stay, "watch", false, "stay, and run again: a deferred run at the time that it names, any other by --schedule")
 	cmd.Flags().StringVar(&timetable, "schedule", schedule.DefaultTimetable, "with --watch, which it implies: when to run, as a cron expression in local time, over the file's run.schedule")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
@@ -188,10 +188,7 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 		}
 		to = openDestination(cmd, c)
 	}
-	if closed := store.Close(); err == nil && closed != nil {
-		err = closed
-	}
-	return err
+	return errors.Join(err, store.Close())
 }
 
 func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, state string, store collect.Store, to destination, s *screen, ask demand) (collect.Summary, error) {

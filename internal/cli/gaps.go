@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +42,6 @@ func newGaps() *cobra.Command {
 
 func newGapsList() *cobra.Command {
 	var (
-		asJSON      bool
 		f           collect.GapFilter
 		status, why string
 	)
@@ -80,38 +79,33 @@ again. A later run works them off by itself.`,
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return writeJSON(cmd, orEmpty(gaps))
-				}
-				if len(gaps) == 0 {
+				if len(gaps) == 0 && !asJSON(cmd) {
 					text, err := noGaps(cmd, r, f)
 					if err != nil {
 						return err
 					}
-					_, _ = fmt.Fprintln(cmd.OutOrStdout(), text)
-					return nil
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+					return err
 				}
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				_, _ = fmt.Fprintln(w, "ID\tCONNECTION\tSTREAM\tKEY\tSTATUS\tREASON\tATTEMPTS\tLAST ERROR\tLAST SEEN\tRETRY AT")
+				var table sheet
+				table.line("ID\tCONNECTION\tSTREAM\tKEY\tSTATUS\tREASON\tATTEMPTS\tLAST ERROR\tLAST SEEN\tRETRY AT")
 				for _, g := range gaps {
 					retry := "any time"
 					if !g.RetryAt.IsZero() {
 						retry = g.RetryAt.Local().Format(time.DateTime)
 					}
-					_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", g.ID, g.Connection, g.Stream, clip(g.Key, 40), g.Status,
+					table.line("%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", g.ID, g.Connection, g.Stream, clip(g.Key, 40), g.Status,
 						g.Reason, g.Attempts, orDash(g.LastError), g.LastSeen.Local().Format(time.DateTime), retry)
 				}
-				if err := w.Flush(); err != nil {
-					return err
-				}
-				if f.Limit > 0 && len(gaps) == f.Limit {
+				err = present(cmd, orEmpty(gaps), table.String())
+				if f.Limit > 0 && len(gaps) == f.Limit && !asJSON(cmd) {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the first %d; --limit 0 lists all\n", f.Limit)
 				}
-				return nil
+				return err
 			})
 		},
 	}
-	list.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(list)
 	list.Flags().StringVar(&f.Connection, "connection", "", "only of this connection")
 	list.Flags().StringVar(&f.Stream, "stream", "", "only of this stream")
 	list.Flags().StringVar(&status, "status", string(collect.GapPending), "pending, leased, recovered, terminal or all")
@@ -141,7 +135,6 @@ func noGaps(cmd *cobra.Command, r collect.Reader, f collect.GapFilter) (string, 
 
 // newGapsShow tells all of one gap.
 func newGapsShow() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show ID",
 		Short:   "Show one gap",
@@ -157,17 +150,12 @@ func newGapsShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return writeJSON(cmd, found)
-				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), gapText(found))
-				return err
+				return present(cmd, found, gapText(found))
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	serverFlag(cmd)
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // knownGap returns the gap with an id; one that does not exist is a usage error.
@@ -198,11 +186,8 @@ func checkNamed(cmd *cobra.Command, r collect.Reader, connection string, ids []i
 }
 
 func gapText(g collect.Gap) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(label, format string, args ...any) {
-		_, _ = fmt.Fprintf(w, "%s\t%s\n", label, fmt.Sprintf(format, args...))
-	}
+	var out sheet
+	row := func(label, format string, args ...any) { out.line(label+"\t"+format, args...) }
 	row("gap", "%d of %s", g.ID, g.Connection)
 	if g.Backlog {
 		row("owes", "%s of all %s that changed at %q or later", g.Stream, g.Parent, g.Since)
@@ -222,8 +207,7 @@ func gapText(g collect.Gap) string {
 	} else {
 		row("retry at", "%s", g.RetryAt.Local().Format(time.DateTime))
 	}
-	_ = w.Flush()
-	return b.String()
+	return out.String()
 }
 
 // gapIDs reads ids from the command line.
@@ -242,9 +226,9 @@ func gapIDs(args []string) ([]int64, error) {
 // newGapsAct is a command that changes gaps: by id, or by filter.
 func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 	var (
-		asJSON, all bool
-		f           collect.GapFilter
-		why         string
+		all bool
+		f   collect.GapFilter
+		why string
 	)
 	cmd := &cobra.Command{
 		Use:   string(action) + " [ID...]",
@@ -283,25 +267,17 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 				return err
 			}
 			n, err := store.Act(cmd.Context(), action, f, ids)
-			if closed := store.Close(); err == nil {
-				err = closed
-			}
-			if err != nil {
+			if err = errors.Join(err, store.Close()); err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, map[string]any{"action": action, "gaps": n})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", action, counted(n, "gap"))
-			return err
+			return present(cmd, map[string]any{"action": action, "gaps": n}, fmt.Sprintf("%s: %s\n", action, counted(n, "gap")))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&all, "all", false, "all gaps of the state file that this applies to")
 	cmd.Flags().StringVar(&f.Connection, "connection", "", "those of this connection")
 	cmd.Flags().StringVar(&f.Stream, "stream", "", "those of this stream")
 	cmd.Flags().StringVar(&why, "reason", "", "those for this reason")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // gapReason reads --reason; without it any reason counts.

@@ -42,10 +42,9 @@ type newKeyLine struct {
 
 func newKeyNew() *cobra.Command {
 	var (
-		line   newKeyLine
-		admin  bool
-		asJSON bool
-		days   int
+		line  newKeyLine
+		admin bool
+		days  int
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
@@ -89,9 +88,9 @@ provider with pass_through, in the header X-Headway-Key.`,
 				return err
 			}
 			if far != nil {
-				return issueKey(cmd, far, line, admin, asJSON)
+				return issueKey(cmd, far, line, admin)
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, struct {
 					Secret string `json:"secret"`
 					newKeyLine
@@ -118,12 +117,11 @@ provider with pass_through, in the header X-Headway-Key.`,
 	f.BoolVar(&line.Uploads, "uploads", false, "with --model: it may also upload and keep files, which name no model")
 	f.IntVar(&days, "days", 0, "how many days it lasts (default without an end)")
 	f.BoolVar(&admin, "admin", false, "make a key for changes at run time")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // issueKey has a running daemon make a key.
-func issueKey(cmd *cobra.Command, c *client.Client, line newKeyLine, admin, asJSON bool) error {
+func issueKey(cmd *cobra.Command, c *client.Client, line newKeyLine, admin bool) error {
 	if admin {
 		return usage(errors.New("--admin does not go with a daemon: admin keys stand in its configuration"))
 	}
@@ -138,11 +136,7 @@ func issueKey(cmd *cobra.Command, c *client.Client, line newKeyLine, admin, asJS
 	if err != nil {
 		return answered(cmd, err)
 	}
-	if asJSON {
-		return writeJSON(cmd, key)
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "The secret, shown only now:\n\n%s\n", key.Secret)
-	return err
+	return present(cmd, key, fmt.Sprintf("The secret, shown only now:\n\n%s\n", key.Secret))
 }
 
 // runningDaemon is the daemon that a command cannot do without.
@@ -155,8 +149,7 @@ func runningDaemon(cmd *cobra.Command) (*client.Client, error) {
 }
 
 func newKeyList() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:     "list",
 		Short:   "Show the keys of a running daemon, without their secrets",
 		Example: `  headway key list --server http://127.0.0.1:8700`,
@@ -170,7 +163,7 @@ func newKeyList() *cobra.Command {
 			if err != nil {
 				return answered(cmd, err)
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, orEmpty(all))
 			}
 			for _, k := range all {
@@ -178,9 +171,7 @@ func newKeyList() *cobra.Command {
 			}
 			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // keyText is a key in one line.

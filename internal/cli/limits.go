@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 
 // newLimits is also "rate", as it was called at first.
 func newLimits() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "limits [CONNECTION]",
 		Aliases: []string{"rate"},
@@ -36,7 +34,7 @@ the provider's responses) or learned (by the control law, with a confidence from
 				if err != nil {
 					return err
 				}
-				return farRates(cmd, c, args, asJSON)
+				return farRates(cmd, c, args)
 			}
 			return withConnections(cmd, args, func(r collect.Reader, all []collect.ConnectionStatus) error {
 				rates := make([]rateStatus, 0, len(all))
@@ -47,7 +45,7 @@ the provider's responses) or learned (by the control law, with a confidence from
 					}
 					rates = append(rates, s)
 				}
-				if asJSON {
+				if asJSON(cmd) {
 					return writeJSON(cmd, rates)
 				}
 				for _, s := range rates {
@@ -58,10 +56,9 @@ the provider's responses) or learned (by the control law, with a confidence from
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	stateFlag(cmd)
 	serverFlag(cmd)
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // rateStatus is a connection's rate as far as the store knows it.
@@ -114,7 +111,7 @@ func (s rateStatus) text() string {
 // writeLimits lists limits, one a line, in columns. What the provider allows is unknown
 // while none of them is its own.
 func writeLimits(w io.Writer, indent string, all []event.Limit) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var table sheet
 	provider := false
 	for _, l := range all {
 		row := fmt.Sprintf("%s%s\t%s\t%s", indent, l.Provenance, l.Kind, limitText(l))
@@ -122,9 +119,9 @@ func writeLimits(w io.Writer, indent string, all []event.Limit) {
 			provider = true
 			row += fmt.Sprintf("\tconfidence %.2f", l.Confidence)
 		}
-		_, _ = fmt.Fprintln(table, row)
+		table.line("%s", row)
 	}
-	_ = table.Flush()
+	_, _ = io.WriteString(w, table.String())
 	if !provider {
 		_, _ = fmt.Fprintln(w, indent+"provider's limits unknown")
 	}

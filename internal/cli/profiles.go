@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +10,7 @@ import (
 )
 
 func newProfiles() *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "profiles",
 		Short: "Show what providers publish about their limits",
 		Long: `A profile is what a provider publishes about its limits, as data: which requests share
@@ -25,11 +23,7 @@ folder $HEADWAY_PROFILES comes before the profile of that name that comes with h
 		Example: `  headway profiles list
   headway profiles show github
   headway profiles show github > ./github.yaml`,
-		Args: subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newProfilesList(), newProfilesShow())
-	return cmd
+	}, newProfilesList(), newProfilesShow())
 }
 
 // listedProfile is one line of the list.
@@ -43,8 +37,7 @@ type listedProfile struct {
 }
 
 func newProfilesList() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List the profiles that can be named",
 		Long: `Lists the profiles that can be named: what they are of, and which pools of requests
@@ -62,10 +55,7 @@ they know. Those in the folder $HEADWAY_PROFILES are among them.`,
 				l := listedProfile{Name: p.Name(), Title: p.Title(), Hosts: p.Hosts(), Pools: p.Pools(), File: p.File()}
 				list = append(list, l)
 			}
-			if asJSON {
-				return writeJSON(cmd, list)
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			var table sheet
 			for _, l := range list {
 				pools := strings.Join(l.Pools, ", ")
 				if pools == "" {
@@ -74,18 +64,15 @@ they know. Those in the folder $HEADWAY_PROFILES are among them.`,
 				if l.File != "" {
 					pools += " (" + l.File + ")"
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, l.Title, pools)
+				table.line("%s\t%s\t%s", l.Name, l.Title, pools)
 			}
-			return w.Flush()
+			return present(cmd, list, table.String())
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 func newProfilesShow() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "show NAME",
 		Short: "Show a profile, to read or to copy it",
 		Long: `Shows a profile as the file that it is, so that it can be copied; with --json the same
@@ -101,15 +88,9 @@ as JSON. A path in place of the name checks a file of your own.`,
 			if err != nil {
 				return usage(err)
 			}
-			if asJSON {
-				return writeJSON(cmd, p.JSON())
-			}
-			_, err = cmd.OutOrStdout().Write(p.Text())
-			return err
+			return present(cmd, p.JSON(), string(p.Text()))
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // profileFolders are where profiles of one's own are.

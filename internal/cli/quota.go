@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,7 +77,6 @@ func newQuotaSimulate() *cobra.Command {
 	var (
 		limits, start string
 		tail          time.Duration
-		asJSON        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "simulate FILE",
@@ -132,14 +129,14 @@ patch is a JSON merge patch with the fields of the JSON configuration.`,
 				return usage(err)
 			}
 			var out io.Writer
-			if !asJSON {
+			if !asJSON(cmd) {
 				out = cmd.OutOrStdout()
 			}
 			result, err := replay.Run(core, timeline, tail, out)
 			if err != nil {
 				return usage(fmt.Errorf("%s:%w", args[0], err))
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, result)
 			}
 			_, err = io.WriteString(out, timelineText(core, result))
@@ -149,8 +146,7 @@ patch is a JSON merge patch with the fields of the JSON configuration.`,
 	configFlag(cmd, &limits)
 	cmd.Flags().StringVar(&start, "start", "2026-01-01T00:00:00Z", "`instant` on the wall clock at which the timeline begins")
 	cmd.Flags().DurationVar(&tail, "tail", time.Minute, "go on for this long after the last step")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // timelineText is the end of a replay for a person.
@@ -168,19 +164,17 @@ const scopeHeader = "SCOPE\tSTATE\tCALLS LEFT\tTOKENS LEFT\tSOFT TOKENS LEFT\tTO
 
 // scopesText is a line for each scope: where it stands and what is left.
 func scopesText(core *quota.Governor, scopes []quota.Scope) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, scopeHeader)
+	var table sheet
+	table.line(scopeHeader)
 	for _, scope := range scopes {
 		s, ok := core.Inspect(0, scope) // not before the latest instant seen
 		if !ok {
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", scope, s.State, orUnlimited(s.CallsRemaining), orUnlimited(s.TokensRemaining),
+		table.line("%s\t%s\t%s\t%s\t%s\t%s\t%s", scope, s.State, orUnlimited(s.CallsRemaining), orUnlimited(s.TokensRemaining),
 			orUnlimited(s.SoftTokensRemaining), orUnlimited(s.DailyTokensRemaining), orUnlimited(s.DailyCallsRemaining))
 	}
-	_ = w.Flush() // into memory
-	return b.String()
+	return table.String()
 }
 
 // orUnlimited is a number, or a dash where there is no limit.
@@ -206,10 +200,7 @@ type quotaSnapshot struct {
 }
 
 func newQuotaSnapshot() *cobra.Command {
-	var (
-		limits, state, provider string
-		asJSON                  bool
-	)
+	var limits, state, provider string
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Show what is left of the day's budgets",
@@ -228,7 +219,7 @@ says of which of its budgets.`,
 				if err != nil {
 					return err
 				}
-				return farSnapshot(cmd, c, provider, asJSON)
+				return farSnapshot(cmd, c, provider)
 			}
 			c, err := quotaConfig(limits)
 			if err != nil {
@@ -246,19 +237,14 @@ says of which of its budgets.`,
 				return fmt.Errorf("%s: %w", state, err)
 			}
 			use := core.Use(0, nil)
-			if asJSON {
-				return writeJSON(cmd, quotaSnapshot{core.Snapshot(0), orEmpty(use)})
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), useText(use), "\n", scopesText(core, scopesOf(core, use)))
-			return err
+			return present(cmd, quotaSnapshot{core.Snapshot(0), orEmpty(use)}, useText(use)+"\n"+scopesText(core, scopesOf(core, use)))
 		},
 	}
 	configFlag(cmd, &limits)
 	quotaStateFlag(cmd, &state)
 	serverFlag(cmd)
 	cmd.Flags().StringVar(&provider, "provider", "", "with --server: whose budget (default the one at the top, or the only one)")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // restored is a governor as one that starts now would be.
@@ -288,14 +274,12 @@ func useText(use []quota.DayUse) string {
 	if len(use) == 0 {
 		return "nothing was used today\n"
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "SCOPE\tDAY\tZONE\tTOKENS\tCALLS")
+	var table sheet
+	table.line("SCOPE\tDAY\tZONE\tTOKENS\tCALLS")
 	for _, u := range use {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Scope, u.Day, u.Zone, figure.Count(u.Tokens), figure.Count(u.Calls))
+		table.line("%s\t%s\t%s\t%s\t%s", u.Scope, u.Day, u.Zone, figure.Count(u.Tokens), figure.Count(u.Calls))
 	}
-	_ = w.Flush() // into memory
-	return b.String()
+	return table.String()
 }
 
 func newQuotaSet() *cobra.Command {
@@ -303,7 +287,6 @@ func newQuotaSet() *cobra.Command {
 		limits, state string
 		scope         quota.Scope
 		tokens, calls int64
-		asJSON        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "set",
@@ -353,11 +336,7 @@ The store must not be in use: a process that runs has its own count.`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, entry)
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), useText([]quota.DayUse{entry}))
-			return err
+			return present(cmd, entry, useText([]quota.DayUse{entry}))
 		},
 	}
 	configFlag(cmd, &limits)
@@ -367,8 +346,7 @@ The store must not be in use: a process that runs has its own count.`,
 	cmd.Flags().StringVar(&scope.Model, "model", "", "of which model")
 	cmd.Flags().Int64Var(&tokens, "tokens", 0, "tokens used today")
 	cmd.Flags().Int64Var(&calls, "calls", 0, "calls made today")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // today is what a scope has used of the day that its calendar shows now.

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 )
@@ -223,23 +224,63 @@ func versionText() string {
 }
 
 func newVersion() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Example: `  headway version
   headway version --json`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return writeJSON(cmd, readVersion())
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
+			return present(cmd, readVersion(), fmt.Sprintln(versionText()))
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	})
+}
+
+// jsonFlag adds --json to a command that prints one value.
+func jsonFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().Bool("json", false, "print JSON")
 	return cmd
+}
+
+// asJSON reports whether --json was given.
+func asJSON(cmd *cobra.Command) bool {
+	given, err := cmd.Flags().GetBool("json")
+	return err == nil && given
+}
+
+// present prints a value: as JSON with --json, and otherwise as text.
+func present(cmd *cobra.Command, v any, text string) error {
+	if asJSON(cmd) {
+		return writeJSON(cmd, v)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
+}
+
+// sheet is text in columns. Cells of a line are separated by tabs.
+type sheet struct {
+	text  strings.Builder
+	cells *tabwriter.Writer
+}
+
+func (s *sheet) line(format string, args ...any) {
+	if s.cells == nil {
+		s.cells = tabwriter.NewWriter(&s.text, 0, 0, 2, ' ', 0)
+	}
+	_, _ = fmt.Fprintf(s.cells, format+"\n", args...)
+}
+
+// row is an indented line of a label and a text.
+func (s *sheet) row(label, format string, args ...any) {
+	s.line("  "+label+"\t"+format, args...)
+}
+
+// String is what was written so far.
+func (s *sheet) String() string {
+	if s.cells != nil {
+		_ = s.cells.Flush() // into memory
+	}
+	return s.text.String()
 }
 
 // writeJSON prints one indented JSON value.

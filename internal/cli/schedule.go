@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +16,6 @@ import (
 )
 
 func newSchedule() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "schedule",
 		Short: "Show when a running daemon collects which connection",
@@ -41,16 +38,11 @@ folder with their files is collections.dir of the daemon's configuration.`,
 			if err != nil {
 				return answered(cmd, err)
 			}
-			if asJSON {
-				return writeJSON(cmd, all)
-			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), scheduleText(all, time.Now()))
-			return err
+			return present(cmd, all, scheduleText(all, time.Now()))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	serverFlag(cmd)
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // scheduleText is a line for each connection.
@@ -58,14 +50,13 @@ func scheduleText(all []schedule.Status, now time.Time) string {
 	if len(all) == 0 {
 		return "the daemon collects nothing by itself (collections.dir in its configuration)\n"
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var table sheet
 	apart := slices.ContainsFunc(all, func(s schedule.Status) bool { return !s.CatchupNext.IsZero() || s.Lane != "" })
 	header := "CONNECTION\tNEXT RUN\tLAST RUN\tFILE"
 	if apart {
 		header = "CONNECTION\tNEXT RUN\tNEXT CATCH-UP\tLAST RUN\tFILE"
 	}
-	_, _ = fmt.Fprintln(w, header)
+	table.line("%s", header)
 	when := func(running bool, at time.Time, otherwise string) string {
 		switch {
 		case running:
@@ -89,17 +80,13 @@ func scheduleText(all []schedule.Status, now time.Time) string {
 		case s.Running || s.Next.IsZero():
 			last = "-"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Connection, next, last, s.File)
+		table.line("%s\t%s\t%s\t%s", s.Connection, next, last, s.File)
 	}
-	_ = w.Flush() // into memory
-	return b.String()
+	return table.String()
 }
 
 func newRuns() *cobra.Command {
-	var (
-		asJSON bool
-		limit  int
-	)
+	var limit int
 	cmd := &cobra.Command{
 		Use:   "runs [CONNECTION]",
 		Short: "List runs, the newest first",
@@ -119,34 +106,29 @@ func newRuns() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON {
-					return writeJSON(cmd, orEmpty(runs))
-				}
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				_, _ = fmt.Fprintln(w, "RUN\tCONNECTION\tSTATE\tREASON\tSTARTED\tTOOK\tRECORDS\tATTEMPTS\tREFUSED\tGAPS")
+				var table sheet
+				table.line("RUN\tCONNECTION\tSTATE\tREASON\tSTARTED\tTOOK\tRECORDS\tATTEMPTS\tREFUSED\tGAPS")
 				for _, run := range runs {
 					took := "-"
 					if !run.Ended.IsZero() {
 						took = clock(run.Ended.Sub(run.Started))
 					}
-					_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", run.ID, run.Connection, stateText(run), run.Reason,
+					table.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", run.ID, run.Connection, stateText(run), run.Reason,
 						run.Started.Local().Format(time.DateTime), took, figure.Count(run.Records), figure.Count(run.Attempts), figure.Count(run.Throttled), figure.Count(run.GapsOpened))
 				}
-				return w.Flush()
+				return present(cmd, orEmpty(runs), table.String())
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many; 0 is all")
 	stateFlag(cmd)
 	serverFlag(cmd)
 	cmd.AddCommand(newRunsShow())
-	return cmd
+	return jsonFlag(cmd)
 }
 
 func newRunsShow() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "show RUN",
 		Short: "Show a run's trace: what happened, when and why",
 		Example: `  headway runs show 20261121T020304Z-1a2b3c4d
@@ -166,7 +148,7 @@ func newRunsShow() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if asJSON {
+					if asJSON(cmd) {
 						return writeJSON(cmd, map[string]any{"run": run, "events": orEmpty(events)})
 					}
 					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s: %s\n", run.ID, run.Connection, runLine(run))
@@ -182,9 +164,7 @@ func newRunsShow() *cobra.Command {
 				return usage(fmt.Errorf("no run %q in %s (see \"headway runs\")", args[0], asked(cmd)))
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // stateText is how a run stands; one that is not a collection says what it is.

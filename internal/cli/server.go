@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -107,7 +106,7 @@ func (f far) Events(ctx context.Context, run string) ([]event.Event, error) {
 
 // farRates shows the rates that a daemon knows: those of what it proxies, live,
 // and those of what is collected.
-func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) error {
+func farRates(cmd *cobra.Command, c *client.Client, args []string) error {
 	name := ""
 	if len(args) == 1 {
 		name = args[0]
@@ -116,7 +115,7 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 	if err != nil {
 		return answered(cmd, err)
 	}
-	if asJSON {
+	if asJSON(cmd) {
 		return writeJSON(cmd, orEmpty(rates))
 	}
 	for _, r := range rates {
@@ -148,22 +147,19 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string, asJSON bool) 
 }
 
 // farSnapshot shows what is left of a budget of a daemon.
-func farSnapshot(cmd *cobra.Command, c *client.Client, provider string, asJSON bool) error {
+func farSnapshot(cmd *cobra.Command, c *client.Client, provider string) error {
 	s, err := c.Snapshot(cmd.Context(), provider)
 	if err != nil {
 		return answered(cmd, err)
 	}
-	if asJSON {
-		return writeJSON(cmd, s)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, scopeHeader)
+	var table sheet
+	table.line(scopeHeader)
 	row := func(name string, state quota.State, left ...*int64) {
-		_, _ = fmt.Fprintf(w, "%s\t%s", name, state)
+		line := name + "\t" + state.String()
 		for _, n := range left {
-			_, _ = fmt.Fprintf(w, "\t%s", orUnlimited(n))
+			line += "\t" + orUnlimited(n)
 		}
-		_, _ = fmt.Fprintln(w)
+		table.line("%s", line)
 	}
 	g := s.Global
 	row("global", g.State, g.CallsRemaining, g.TokensRemaining, g.SoftTokensRemaining, g.DailyTokensRemaining, g.DailyCallsRemaining)
@@ -171,5 +167,5 @@ func farSnapshot(cmd *cobra.Command, c *client.Client, provider string, asJSON b
 		m := s.Models[name]
 		row(quota.Scope{Model: name}.String(), m.State, m.CallsRemaining, m.TokensRemaining, m.SoftTokensRemaining, m.DailyTokensRemaining, m.DailyCallsRemaining)
 	}
-	return w.Flush()
+	return present(cmd, s, table.String())
 }

@@ -61,7 +61,6 @@ func newSimRun() *cobra.Command {
 	var (
 		law, plot, trace string
 		seed             uint64
-		asJSON           bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run FILE|NAME",
@@ -103,7 +102,7 @@ parallelism, the rows a second and the throttles.
 				if !cmd.Flags().Changed("law") {
 					law = sim.BulkParallel
 				}
-				return runBulk(cmd, s, sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot, asJSON)
+				return runBulk(cmd, s, sim.Options{Law: law, Seed: seed, Trace: plot != ""}, plot)
 			}
 			if err := knownLaws("--law", s, law); err != nil {
 				return err
@@ -120,7 +119,7 @@ parallelism, the rows a second and the throttles.
 			if err := writeTrace(); err != nil {
 				return err
 			}
-			return show(cmd, plot, asJSON, report{
+			return show(cmd, plot, report{
 				svg:  func(w io.Writer) error { return sim.WriteSVG(w, r.Trace) },
 				json: r.JSON,
 				text: func(w io.Writer) error { _, err := io.WriteString(w, resultText(&r)); return err },
@@ -130,18 +129,16 @@ parallelism, the rows a second and the throttles.
 	cmd.Flags().StringVar(&law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", ")+
 		"; for a bulk workload: "+bulkLawNames+" (default parallel)")
 	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&plot, "plot", "", "draw the run into this SVG `file`")
 	cmd.Flags().StringVar(&trace, "trace", "", "write the attempts into this `file` of JSON lines")
 	completeFlag(cmd, "law", cobra.FixedCompletions(allLaws(), cobra.ShellCompDirectiveNoFileComp))
-	return cmd
+	return jsonFlag(cmd)
 }
 
 func newSimCompare() *cobra.Command {
 	var (
-		laws   []string
-		seed   uint64
-		asJSON bool
+		laws []string
+		seed uint64
 	)
 	cmd := &cobra.Command{
 		Use:   "compare FILE|NAME...",
@@ -180,13 +177,13 @@ a scenario in that of the laws.`,
 				return err
 			}
 			if sim.Bulk(all[0]) {
-				return compareBulk(cmd, all, laws, seed, asJSON)
+				return compareBulk(cmd, all, laws, seed)
 			}
 			results, err := sim.Compare(all, laws, seed)
 			if err != nil {
 				return usage(err)
 			}
-			if asJSON {
+			if asJSON(cmd) {
 				return writeJSON(cmd, results)
 			}
 			return sim.WriteTable(cmd.OutOrStdout(), results)
@@ -195,7 +192,7 @@ a scenario in that of the laws.`,
 	cmd.Flags().StringSliceVar(&laws, "laws", control.Names(), "control laws, separated by commas: "+strings.Join(control.Names(), ", ")+
 		"; for bulk workloads: "+bulkLawNames)
 	cmd.Flags().Uint64Var(&seed, "seed", defaultSeed, "decides everything that is left to chance")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().Bool("json", false, "print a JSON array")
 	completeFlag(cmd, "laws", completeLaws)
 	return cmd
 }
@@ -207,13 +204,13 @@ type report struct {
 }
 
 // show draws a report where a plot is asked for, and prints it.
-func show(cmd *cobra.Command, plot string, asJSON bool, r report) error {
+func show(cmd *cobra.Command, plot string, r report) error {
 	if plot != "" {
 		if err := writeWhole(plot, r.svg); err != nil {
 			return fmt.Errorf("--plot: %w", err)
 		}
 	}
-	if !asJSON {
+	if !asJSON(cmd) {
 		return r.text(cmd.OutOrStdout())
 	}
 	b, err := r.json()

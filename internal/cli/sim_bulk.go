@@ -76,7 +76,7 @@ func sameKind(all []*scenario.Scenario) error {
 }
 
 // runBulk is "sim run" of a bulk workload.
-func runBulk(cmd *cobra.Command, s *scenario.Scenario, o sim.Options, plot string, asJSON bool) error {
+func runBulk(cmd *cobra.Command, s *scenario.Scenario, o sim.Options, plot string) error {
 	if err := knownLaws("--law", s, o.Law); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func runBulk(cmd *cobra.Command, s *scenario.Scenario, o sim.Options, plot strin
 	if err != nil {
 		return usage(err) // the law is known: it is the scenario that cannot be played
 	}
-	return show(cmd, plot, asJSON, report{
+	return show(cmd, plot, report{
 		svg:  func(w io.Writer) error { return sim.WriteBulkSVG(w, r.Trace) },
 		json: r.JSON,
 		text: func(w io.Writer) error { _, err := io.WriteString(w, bulkText(&r)); return err },
@@ -92,12 +92,12 @@ func runBulk(cmd *cobra.Command, s *scenario.Scenario, o sim.Options, plot strin
 }
 
 // compareBulk is "sim compare" of bulk workloads.
-func compareBulk(cmd *cobra.Command, all []*scenario.Scenario, laws []string, seed uint64, asJSON bool) error {
+func compareBulk(cmd *cobra.Command, all []*scenario.Scenario, laws []string, seed uint64) error {
 	results, err := sim.CompareBulk(all, laws, seed)
 	if err != nil {
 		return usage(err)
 	}
-	if asJSON {
+	if asJSON(cmd) {
 		return writeJSON(cmd, results)
 	}
 	return sim.WriteBulkTable(cmd.OutOrStdout(), results)
@@ -149,8 +149,7 @@ func bulkText(r *sim.BulkResult) string {
 const maxUsers = 20
 
 func newSimList() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return jsonFlag(&cobra.Command{
 		Use:   "list",
 		Short: "List the scenarios that come with headway",
 		Long: `Lists the scenarios that come with headway: limits that providers document, and
@@ -164,15 +163,9 @@ run", "sim compare" and "provider serve".`,
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, all)
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), listText(all))
-			return err
+			return present(cmd, all, listText(all))
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+	})
 }
 
 // listText is two lines a scenario: what it is called and limits, and what it

@@ -20,7 +20,6 @@ func newSimFit() *cobra.Command {
 	var (
 		refused   []int
 		name, out string
-		asJSON    bool
 	)
 	cmd := &cobra.Command{
 		Use:   "fit TRACE",
@@ -87,7 +86,7 @@ an error.`,
 				}
 			}
 			switch {
-			case asJSON:
+			case asJSON(cmd):
 				return writeJSON(cmd, r)
 			case out != "":
 				_, err = io.WriteString(cmd.OutOrStdout(), r.String())
@@ -100,7 +99,7 @@ an error.`,
 	cmd.Flags().IntSliceVar(&refused, "refused", []int{429, 503}, "the statuses of refusals, separated by commas")
 	cmd.Flags().StringVar(&name, "name", "", "what the scenario is called; by default as the file is")
 	cmd.Flags().StringVar(&out, "out", "", "write the scenario into this `file`, and only what was found to the output")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was found as JSON")
+	cmd.Flags().Bool("json", false, "print what was found as JSON")
 	return cmd
 }
 

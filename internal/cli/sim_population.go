@@ -22,7 +22,6 @@ func newSimPopulation() *cobra.Command {
 		family     string
 		member     int
 		out, plot  string
-		asJSON     bool
 		names      []string
 		allMembers = population.Families()
 	)
@@ -86,7 +85,7 @@ says how to run it.`,
 			if err != nil {
 				return err
 			}
-			return show(cmd, plot, asJSON, report{svg: r.WriteSVG, text: r.WriteText, json: r.JSON})
+			return show(cmd, plot, report{svg: r.WriteSVG, text: r.WriteText, json: r.JSON})
 		},
 	}
 	cmd.Flags().IntVar(&o.N, "n", populationSize, "how many providers to draw")
@@ -97,7 +96,7 @@ says how to run it.`,
 	cmd.Flags().IntVar(&member, "member", 0, "write this member, from 0, as a scenario `number`, and run nothing")
 	cmd.Flags().StringVar(&out, "out", "", "where --member goes, a `file`; by default the output")
 	cmd.Flags().StringVar(&plot, "plot", "", "draw goodput against refusals into this SVG `file`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, with every member")
+	cmd.Flags().Bool("json", false, "print JSON, with every member")
 	completeFlag(cmd, "law", cobra.FixedCompletions(control.Names(), cobra.ShellCompDirectiveNoFileComp))
 	completeFlag(cmd, "family", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -108,8 +108,8 @@ func (d destination) together(cmd *cobra.Command, connection string) string {
 
 func newReplayRecords() *cobra.Command {
 	var (
-		from          string
-		asJSON, quiet bool
+		from  string
+		quiet bool
 	)
 	cmd := &cobra.Command{
 		Use:   "replay CONNECTION.yaml",
@@ -140,14 +140,14 @@ Exit codes: 0 done; 75 stopped, or the connection is being collected: run it aga
 			if err != nil {
 				return err
 			}
-			return replayRecords(cmd, c, newScreen(cmd, asJSON, quiet), from)
+			return replayRecords(cmd, c, newScreen(cmd, quiet), from)
 		},
 		ValidArgsFunction: yamlFiles,
 	}
 	stateFlag(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "the `FILE` that a sqlite sink kept the records in (default the connection's former sink)")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"db", "sqlite", "sqlite3"}, cobra.ShellCompDirectiveFilterFileExt))
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print progress and summary as JSON lines")
+	cmd.Flags().Bool("json", false, "print progress and summary as JSON lines")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
 	return cmd
 }
@@ -170,11 +170,7 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closed := store.Close(); err == nil && closed != nil {
-			err = closed
-		}
-	}()
+	defer func() { err = errors.Join(err, store.Close()) }()
 	ctx, stop, done := interruptible(cmd.Context(), s)
 	defer done()
 	o := collect.ReplayOptions{

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -42,11 +41,7 @@ func withReader(cmd *cobra.Command, use func(collect.Reader) error) error {
 	if err != nil {
 		return err
 	}
-	err = use(r)
-	if closed := r.Close(); err == nil {
-		err = closed
-	}
-	return err
+	return errors.Join(use(r), r.Close())
 }
 
 // withConnections is withReader with the connection that args name, or with all
@@ -79,7 +74,6 @@ func pick(cmd *cobra.Command, r collect.Reader, args []string) ([]collect.Connec
 }
 
 func newStatus() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status [CONNECTION]",
 		Short: "Show what is collected, what is owed and who is collecting",
@@ -99,7 +93,7 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 					}
 					list[i] = keyedStatus{c, aside}
 				}
-				if asJSON {
+				if asJSON(cmd) {
 					return writeJSON(cmd, list)
 				}
 				if len(all) == 0 {
@@ -115,10 +109,9 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	stateFlag(cmd)
 	serverFlag(cmd)
-	return cmd
+	return jsonFlag(cmd)
 }
 
 // keyedStatus is a connection with those of its keys that its last run set aside.
@@ -150,10 +143,8 @@ func orEmpty[T any](s []T) []T {
 }
 
 func statusText(c collect.ConnectionStatus, aside ...connector.Warning) string {
-	var b strings.Builder
-	b.WriteString(c.Name + "\n")
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(label, text string) { _, _ = fmt.Fprintf(w, "  %s\t%s\n", label, text) }
+	var out sheet
+	row := func(label, text string) { out.row(label, "%s", text) }
 	for _, stream := range streamsOf(c) {
 		row(stream, streamText(c, stream))
 	}
@@ -185,8 +176,7 @@ func statusText(c collect.ConnectionStatus, aside ...connector.Warning) string {
 	} else {
 		row("running", "nobody")
 	}
-	_ = w.Flush()
-	return b.String()
+	return c.Name + "\n" + out.String()
 }
 
 func streamsOf(c collect.ConnectionStatus) []string {

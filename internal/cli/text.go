@@ -302,8 +302,8 @@ type screen struct {
 	painted int // lines of the block on the terminal
 }
 
-func newScreen(cmd *cobra.Command, asJSON, quiet bool) *screen {
-	s := &screen{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), json: asJSON, quiet: quiet}
+func newScreen(cmd *cobra.Command, quiet bool) *screen {
+	s := &screen{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), json: asJSON(cmd), quiet: quiet}
 	if f, ok := s.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		s.width = func() int {
 			w, _, err := term.GetSize(int(f.Fd()))
