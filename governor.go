@@ -196,7 +196,9 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 // ahead others who are refused with it and come back before it; nil when it does.
 func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration, ahead int) error {
 	served := d
-	served.At += time.Duration(ahead) * g.poolOf(d.Pool).Gap()
+	if ahead > 0 && d.At != pacing.Forever {
+		served.At += g.poolOf(d.Pool).After(int64(ahead))
+	}
 	switch {
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)

@@ -431,7 +431,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 	if d := g.core.Ask(now, pacing.Attempt{Ready: now, Cost: r.Cost, Pool: pool}); d.At != pacing.Forever {
 		first = max(0, d.At-now)
 	}
-	gap := g.poolOf(pool).Gap()
+	from := g.poolOf(pool)
 	self := &waiter{budget: r.Budget, attempt: pacing.Attempt{Pool: pool}}
 	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {
 		if other != self && (other.attempt.Pool != pool || l.elsewhere(now, other, share.Budgets)) {
@@ -439,10 +439,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 		}
 		return 1
 	}, func(n int64) time.Duration {
-		if n-1 > int64((math.MaxInt64-first)/max(gap, 1)) {
-			return math.MaxInt64
-		}
-		return first + time.Duration(n-1)*gap
+		return first + from.After(n-1)
 	})
 	if r.Budget == nil {
 		return wait, false

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -136,6 +137,31 @@ func TestARefusalCountsWhoWaits(t *testing.T) {
 		if s := g.Snapshot(); s.Waiting != 0 || s.InFlight != 0 || s.Held != (headway.Wait{}) {
 			t.Errorf("left is %+v", s)
 		}
+	})
+}
+
+// Nobody is refused for a rate that is not known yet: what the provider says is left lets
+// those go who wait.
+func TestThoseForWhomThereIsRoomAreNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGovernor(t, headway.Config{Law: control.DefaultLaw, Ceiling: 10 * ms, Initial: sec, MaxWait: 10 * time.Minute})
+		p := acquire(t, g)
+		time.Sleep(50 * ms)
+		p.Settle(headway.Outcome{Class: headway.OK, Facts: []control.Fact{{Name: "requests", Refills: true, Quota: 60, Remaining: 57, Window: -1, Reset: 59800 * ms}}})
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				p, err := g.AcquireFor(ctx, headway.Request{})
+				if err != nil {
+					t.Errorf("%v, want a permit", err)
+					return
+				}
+				p.Settle(headway.Outcome{Class: headway.OK})
+			})
+		}
+		wg.Wait()
 	})
 }
 

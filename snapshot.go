@@ -125,7 +125,7 @@ func (g *Governor) RoomAt(pool string) time.Time {
 		at = now + time.Minute
 	}
 	if n := g.line.len(); n > 0 {
-		at += time.Duration(n) * g.poolOf(p).Gap()
+		at += g.poolOf(p).After(int64(n))
 	}
 	return g.wall(max(at, now))
 }

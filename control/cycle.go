@@ -36,8 +36,8 @@ func (c *Cycle) Spacing() time.Duration {
 	return c.params.Ceiling
 }
 
-// Gap is the time from one attempt to the next while there is room.
-func (c *Cycle) Gap() time.Duration { return c.law.Gap() }
+// After is about how long after the next attempt the one goes that has n before it.
+func (c *Cycle) After(n float64) time.Duration { return c.law.After(n) }
 
 // Hold is the latest instant that a limit asks for.
 func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }

@@ -377,11 +377,20 @@ func (l *Pool) Serve(now time.Duration) {
 	t.gap += (min(gap, maxGap*t.gap) - t.gap) / gapShare
 }
 
-// Gap is about how long it takes from one who waits to the next.
-func (l *Pool) Gap() time.Duration {
-	gap := l.law.Interval()
-	if g, ok := l.law.(interface{ Gap() time.Duration }); ok {
-		gap = g.Gap() // a window that opens lets many go at once
+// After is about how long after the first of those who wait the one goes that has n
+// before it.
+func (l *Pool) After(n int64) time.Duration {
+	took := float64(n) * float64(l.law.Interval())
+	if b, ok := l.law.(bursts); ok {
+		took = float64(b.After(float64(n)))
 	}
-	return max(gap, l.turns.gap)
+	return time.Duration(min(max(took, float64(n)*float64(l.turns.gap)), float64(maxAfter)))
+}
+
+// maxAfter bounds a wait that is foretold.
+const maxAfter = 365 * 24 * time.Hour
+
+// bursts is a law that knows how many attempts could go at once now.
+type bursts interface {
+	After(n float64) time.Duration
 }

@@ -235,7 +235,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		}
 		if !refused {
 			t.longest = max(t.longest, reset)
-			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(v.latency/jitterOfLatency))
+			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
 		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
 			own := sent
@@ -422,7 +422,7 @@ func (t *advertised) late(v view) time.Duration {
 	if t.shape == bucket {
 		return t.slack // there is a unit to spare
 	}
-	return max(t.slack, usual, t.length()/lateness)
+	return max(t.slack, usual, t.length()/lateness, min(time.Duration(v.jitter), t.length()/maxLateness))
 }
 
 // slide is when there is room in a sliding window.
@@ -441,6 +441,18 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 		}
 	}
 	return at
+}
+
+// room is about how many attempts could go at once now, going by what was answered.
+func (t *advertised) room(v view) float64 {
+	if !t.trusted() || t.gone || t.at < 0 {
+		return math.Inf(1)
+	}
+	left := t.left - t.spent
+	if t.shape == sliding && t.longest > 0 {
+		left = t.quota - t.others - t.share*v.h.used(t.unit(), v.now, t.length())
+	}
+	return left / max(1e-9, t.need(v.mean[cost]))
 }
 
 // interval is the sustained one, in nanoseconds; 0 when it is not known.

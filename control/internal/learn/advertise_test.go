@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -155,5 +156,67 @@ func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
 	b := block{refusals: 9, wait: 60 * sec, outage: true}
 	if got := b.next(time.Hour, 0, 0, 0, 0, 0); got <= outageLongest {
 		t.Errorf("an hour into an outage a canary goes each %v: it may keep a penalty alive", got)
+	}
+}
+
+// A steady client of a sliding window is always told about the same reset, as a bucket would
+// say it. Answers that take a different time each are no reason to take it for one.
+func TestAnswersThatTakeTheirTimeDoNotMakeABucket(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	p := provider{shape: sliding, units: 60, length: time.Minute, round: ms, named: true}
+	refused := 0
+	for now := time.Duration(0); now < 20*time.Minute; {
+		now = max(now+1020*ms, l.Hold(now, 1)) // a budget of its own holds it to 59 a minute
+		l.Sent(now, 1)
+		took := time.Duration(200+random.IntN(400)) * ms
+		f, ok := p.arrives(now + took)
+		f.Reset -= time.Duration(random.IntN(300)) * ms // as the newest of others that arrived meanwhile
+		o := Outcome{Sent: now, Now: now + took, Class: Admitted, Estimate: 1, Cost: 1}
+		if !ok {
+			o.Class = Refused
+			refused++
+		}
+		l.Advertise(now, o.Now, !ok, f)
+		l.Observe(o)
+		if a := &l.headers[0]; now > 2*time.Minute && a.shape != sliding {
+			t.Fatalf("at %v: shape %d, want %d; %v wrong", now, a.shape, sliding, a.errors)
+		}
+	}
+	if refused > 0 {
+		t.Errorf("%d refused, want none", refused)
+	}
+}
+
+func TestHowLongTheNextOnesTake(t *testing.T) {
+	v := &history{}
+	for i := range 6 {
+		v.add(time.Duration(95+i)*sec, amounts{1, 1, 0})
+	}
+	minute := newWindow(0, amounts{10, 10, 0}, sec, time.Minute, time.Minute, sec, 1)
+	minute.lone = false
+	bucketed := func(left float64) []advertised {
+		return []advertised{{shaper: newShaper(bucket), quota: 60, left: left, slow: 1.0 / 30, fast: 1, at: 0, whole: 200 * sec, share: 1}}
+	}
+	for _, tt := range []struct {
+		name    string
+		state   state
+		limits  []limit
+		headers []advertised
+		n       float64
+		want    time.Duration
+	}{
+		{"nothing is known: the ramp's pace", ramping, nil, nil, 4, 2 * sec},
+		{"a window with room for four", holding, []limit{minute}, nil, 4, 4 * ms},
+		{"and those after them, at its mean rate", holding, []limit{minute}, nil, 6, 12 * sec},
+		{"an advertised bucket with 57 left", ramping, nil, bucketed(57), 29, 14500 * ms},
+		{"one with none left", ramping, nil, bucketed(0), 29, 29 * 30 * sec},
+		{"what an advertised window lacks comes at once", holding, []limit{minute}, []advertised{{shaper: newShaper(fixed), quota: 60, at: 0, whole: 200 * sec, share: 1}}, 4, 4 * ms},
+	} {
+		l := New(Config{Ceiling: ms, Initial: 500 * ms, Slowest: time.Hour})
+		l.state, l.limits, l.headers, l.h, l.clock = tt.state, tt.limits, tt.headers, *v, 100*sec
+		if got := l.After(tt.n); (got - tt.want).Abs() > ms {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

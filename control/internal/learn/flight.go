@@ -59,6 +59,8 @@ func (l *flight) blame(v view, f refusal) {
 	l.climb, l.untested = 0, 0
 }
 
+func (l *flight) room(v view) float64 { return l.size + l.climb - float64(v.flying) }
+
 func (l *flight) interval(v view) float64 { return v.latency / max(1, l.size) }
 
 // crowd is how many were under way at each attempt, lately, and how much speaks for

@@ -53,8 +53,8 @@ func (h *history) add(now time.Duration, a amounts) {
 	h.from, h.at, h.sum = append(h.from, now), append(h.at, now), append(h.sum, h.total)
 }
 
-// merge joins neighbours that are short for their age. The first cell stays: it is
-// where the history starts.
+// merge joins neighbours that are short for their age. The first cell stays, since it is
+// where the history starts, and so do the newest: a window of few is known exactly.
 func (h *history) merge(now time.Duration) {
 	at, sum := h.at, h.sum[:len(h.at)]
 	keep := 1
@@ -63,7 +63,7 @@ func (h *history) merge(now time.Duration) {
 			sum[keep] = sum[i] // it was refused
 			continue
 		}
-		if float64(at[i]-at[keep-1])*h.grain > float64(now-at[i]) {
+		if i >= len(at)-exactCells || float64(at[i]-at[keep-1])*h.grain > float64(now-at[i]) {
 			keep++
 			h.from[keep] = h.from[i]
 		}

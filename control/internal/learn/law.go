@@ -53,6 +53,7 @@ type Law struct {
 	out     departures
 	crowd   crowd
 	latency float64 // nanoseconds, of what was admitted
+	jitter  float64 // nanoseconds, by which that differs from one attempt to the next
 	trip    float64 // nanoseconds, of a refusal
 	mean    amounts
 	carried float64 // admitted ever
@@ -90,7 +91,7 @@ func New(cfg Config) *Law {
 // view is what the limits see.
 func (l *Law) view() view {
 	return view{
-		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, flying: l.flying,
+		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
 		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), punished: l.penalty.on(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
 	}
 }
@@ -189,6 +190,9 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.headers[i].answered(o.Sent)
 	}
 	took := float64(o.Now - o.Sent)
+	if l.latency > 0 {
+		l.jitter += 0.1 * (math.Abs(took-l.latency) - l.jitter)
+	}
 	smooth(&l.latency, took, 0.1)
 	work := max(0.001, (took-l.trip)/1e9)
 	fix := amounts{0, 0, work - l.mean[busy]}
@@ -386,24 +390,37 @@ func (l *Law) penaltyWait() time.Duration {
 	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
 }
 
-// Gap is the time from one attempt to the next while there is room: the sustained
-// interval, but for advertised windows, whose units all come back at one instant.
-func (l *Law) Gap() time.Duration {
-	return time.Duration(min(max(l.sustained(false), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+// After is about how long after the next attempt the one goes that has n before it: each
+// limit lets go at once what there is room for, and the rest at its interval. Of a window
+// that is advertised all comes back at one instant, and that is the next attempt's.
+func (l *Law) After(n float64) time.Duration {
+	v := l.view()
+	ns := 0.0
+	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
+		ns = n * l.ramp.every
+	}
+	for _, x := range l.limits {
+		ns = max(ns, max(0, n-max(0, x.room(v)))*x.interval(v))
+	}
+	for i := range l.headers {
+		if t := &l.headers[i]; t.shape != fixed {
+			ns = max(ns, max(0, n-max(0, t.room(v)))*t.interval())
+		}
+	}
+	return time.Duration(min(max(ns, n*float64(l.cfg.Ceiling)), n*float64(l.cfg.Slowest), float64(never/2)))
 }
 
 // show brings the shown interval up to date; only a success shortens it.
 func (l *Law) show(mayShorten bool) {
-	d := time.Duration(min(max(l.sustained(true), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+	d := time.Duration(min(max(l.sustained(), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
 	if !mayShorten {
 		d = max(d, l.shown)
 	}
 	l.shown = d
 }
 
-// sustained is the longest interval of what is held, in nanoseconds, with advertised
-// windows or without.
-func (l *Law) sustained(windows bool) float64 {
+// sustained is the longest interval of what is held, in nanoseconds.
+func (l *Law) sustained() float64 {
 	v := l.view()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
@@ -413,9 +430,7 @@ func (l *Law) sustained(windows bool) float64 {
 		ns = max(ns, x.interval(v))
 	}
 	for i := range l.headers {
-		if windows || l.headers[i].shape != fixed {
-			ns = max(ns, l.headers[i].interval())
-		}
+		ns = max(ns, l.headers[i].interval())
 	}
 	return ns
 }

@@ -21,6 +21,8 @@ type limit interface {
 	blame(v view, f refusal)
 	// interval is the sustained one, in nanoseconds.
 	interval(v view) float64
+	// room is about how many attempts could go at once now.
+	room(v view) float64
 }
 
 // view is what a limit sees of the law.
@@ -29,6 +31,7 @@ type view struct {
 	phase     time.Duration // the wall clock at instant 0
 	guard     time.Duration // how much later than another an attempt may arrive
 	latency   float64       // nanoseconds
+	jitter    float64       // by which it differs from one attempt to the next
 	flying    int
 	mean      amounts // what an attempt takes
 	dear      float64 // seconds that a refusal costs

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -474,6 +475,27 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		}
 		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
 			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
+		}
+	}
+}
+
+// However long the history is, of a window of few attempts it is known when each was sent.
+func TestTheNewestAreKnownExactly(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 2))
+	var h history
+	var at []time.Duration
+	var sums []float64
+	now, sum := time.Duration(0), 0.0
+	for range 3000 {
+		now += time.Duration(1+random.IntN(2000)) * ms
+		tokens := float64(1 + random.IntN(500))
+		h.add(now, amounts{1, tokens, 0})
+		sum += tokens
+		at, sums = append(at, now), append(sums, sum)
+		if back := len(at) - 60; back >= 0 {
+			if got := h.sentBy(cost, sums[back], false); got != at[back] {
+				t.Fatalf("after %d: the 60th before the newest was sent at %v, want %v", len(at), got, at[back])
+			}
 		}
 	}
 }

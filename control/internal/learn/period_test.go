@@ -168,8 +168,8 @@ func TestARefusalOfAWindow(t *testing.T) {
 		}
 		v := view{now: time.Hour, h: sentEvenly(time.Hour, 5*sec, tt.used), mean: amounts{1, 1, 0}}
 		w.blame(v, refusal{sent: v.now, now: v.now, cost: 1})
-		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.room() != tt.room || w.margin > 0 != tt.margin {
-			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.room(), w.margin)
+		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.usable() != tt.room || w.margin > 0 != tt.margin {
+			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.usable(), w.margin)
 		}
 	}
 }

@@ -10,6 +10,7 @@ const (
 	// maxCells bounds the history. The older a stretch, the coarser it is kept: a
 	// cell is at most this part of its age long.
 	maxCells, cellsPerAge = 240, 24.0
+	exactCells            = 64 // of these the newest, which are never merged
 
 	// Ramp.
 
@@ -182,8 +183,10 @@ const (
 	newestShare = 0.1
 	// assumedSlack is the part of its length for which a published window is left longer.
 	assumedSlack = 100
-	lateness     = 1000  // a window is left for so much of its length longer than it is
-	coarse       = 0.005 // and so much of it is left alone where it holds many
+	// A window is left for so much of its length longer than it is, and for as much as
+	// the latency differs, but not for more than so much.
+	lateness, maxLateness = 1000, 100
+	coarse                = 0.005 // and so much of it is left alone where it holds many
 	// Some round what is left of costs down to thousands.
 	coarseUnits = 1000.0
 

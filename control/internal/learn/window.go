@@ -91,8 +91,8 @@ func (w *window) leaves(now, t time.Duration, part float64) time.Duration {
 	return high
 }
 
-// room is what may be in use.
-func (w *window) room() float64 {
+// usable is what may be in use.
+func (w *window) usable() float64 {
 	size := w.size[w.unit]
 	if w.climb > 1 {
 		return size * w.climb
@@ -106,7 +106,7 @@ func (w *window) room() float64 {
 func (w *window) free(v view, c float64) time.Duration {
 	n := v.amounts(c)[w.unit]
 	length := w.length(v.now)
-	room := max(w.room(), n)
+	room := max(w.usable(), n)
 	at := v.now
 	if w.clock > 0 {
 		if w.used(v, w.unit, v.now, length)+n > room {
@@ -165,7 +165,7 @@ func (w *window) used(v view, u unit, t, length time.Duration) float64 {
 
 // busy says that it is this window that holds back.
 func (w *window) busy(v view) bool {
-	return w.used(v, w.unit, v.now, w.length(v.now)) > 0.85*w.room()-v.mean[w.unit]
+	return w.used(v, w.unit, v.now, w.length(v.now)) > 0.85*w.usable()-v.mean[w.unit]
 }
 
 // fullness is how much of it was in use at a refusal, in the unit that speaks most
@@ -314,4 +314,8 @@ func (w *window) shorter(v view, b *block, low, high time.Duration) {
 
 func (w *window) interval(v view) float64 {
 	return float64(w.length(v.now)) / max(1, w.size[w.unit]) * max(1e-9, v.mean[w.unit])
+}
+
+func (w *window) room(v view) float64 {
+	return (w.usable() - w.used(v, w.unit, v.now, w.length(v.now))) / max(1e-9, v.mean[w.unit])
 }
