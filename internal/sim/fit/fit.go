@@ -218,8 +218,7 @@ func (m *mind) look() {
 
 // open is what no limit yet explains.
 func (m *mind) open() float64 {
-	s := scope{points: m.points, full: m.marked()}
-	return s.none()
+	return newScope(m.points, make([]bool, len(m.points)), m.marked(), 0).none()
 }
 
 func (m *mind) marked() []bool {
@@ -270,14 +269,10 @@ func (m *mind) pools() []string {
 // within is the best limit of a pool; empty is the account.
 func (m *mind) within(pool string) (h held, ok bool) {
 	h = held{pool: pool, mine: make([]bool, len(m.points))}
-	s := &scope{points: m.points, mine: h.mine, full: m.marked(), jitter: m.jitter}
 	for i := range m.points {
-		if pool == "" || m.points[i].pool == pool {
-			h.mine[i] = true
-			s.only = append(s.only, m.points[i])
-		}
+		h.mine[i] = pool == "" || m.points[i].pool == pool
 	}
-	all := s.kinds()
+	all := newScope(m.points, h.mine, m.marked(), m.jitter).kinds()
 	h.found = all[0]
 	for _, f := range all[1:] {
 		if f.kind != h.kind && !slices.ContainsFunc(h.others, func(o found) bool { return o.kind == f.kind }) {

@@ -76,7 +76,7 @@ func TestKindAndSizeAreFound(t *testing.T) {
 		{"sliding window", "horizon: 5m\nprovider: {limits: [{kind: sliding_window, limit: 450, window: 1m}]}\n"},
 		{"sliding window of an odd length", "horizon: 5m\nprovider: {limits: [{kind: sliding_window, limit: 37, window: 17s}]}\n"},
 		{"sliding window that counts refused attempts", "horizon: 5m\nprovider: {throttle: {counts_rejected: true}, limits: [{kind: sliding_window, limit: 100, window: 10s}]}\n"},
-		{"concurrency", "horizon: 5m\nprovider: {latency: {p50: 300ms, p99: 2s, uplink_p50: 20ms, uplink_p99: 24ms}, limits: [{kind: concurrency, limit: 12}]}\n"},
+		{"concurrency", "horizon: 2m\nprovider: {latency: {p50: 300ms, p99: 2s, uplink_p50: 20ms, uplink_p99: 24ms}, limits: [{kind: concurrency, limit: 12}]}\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for seed := range uint64(longtest.Size(1, 2)) {

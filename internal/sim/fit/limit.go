@@ -25,42 +25,43 @@ type rule struct {
 	counted bool    // refused attempts use it up too
 }
 
-// usage appends what is in use as each point arrives. What was let through is booked,
-// and what was refused is not, whatever the rule would have said: one mistake leads to no
-// other.
+// usage is what is in use as each point arrives; it takes the room of to where that is
+// enough. What was let through is booked, and what was refused is not, whatever the rule
+// would have said: one mistake leads to no other.
 func (r *rule) usage(points []point, to []float64) []float64 {
+	to = slices.Grow(to[:0], len(points))[:len(points)]
 	switch r.kind {
 	case scenario.TokenBucket:
-		return r.bucket(points, to)
+		r.bucket(points, to)
 	case scenario.FixedWindow:
-		return r.fixed(points, to)
+		r.fixed(points, to)
 	case scenario.SlidingWindow:
-		return r.sliding(points, to)
+		r.sliding(points, to)
 	default:
-		return underWay(points, to)
+		underWay(points, to)
 	}
+	return to
 }
 
 // bucket says how many tokens are missing. Each attempt says how many must have been:
 // less than a whole bucket when it was let through, at least all but one when it was
 // refused. So a rate that is somewhat wrong is so for a few attempts, and not for ever.
-func (r *rule) bucket(points []point, to []float64) []float64 {
+func (r *rule) bucket(points []point, to []float64) {
 	missing, last := 0.0, time.Duration(0)
 	for i := range points {
 		p := &points[i]
 		missing = max(0, missing-r.rate*(p.at-last).Seconds())
 		last = p.at
-		to = append(to, missing)
+		to[i] = missing
 		if p.refused {
 			missing = max(missing, r.burst-1)
 		} else {
 			missing = min(missing, r.burst-1) + 1
 		}
 	}
-	return to
 }
 
-func (r *rule) fixed(points []point, to []float64) []float64 {
+func (r *rule) fixed(points []point, to []float64) {
 	used, end := 0, time.Duration(math.MinInt64)
 	for i := range points {
 		p := &points[i]
@@ -73,15 +74,14 @@ func (r *rule) fixed(points []point, to []float64) []float64 {
 				end = p.at + r.window
 			}
 		}
-		to = append(to, float64(used))
+		to[i] = float64(used)
 		if !p.refused || r.counted && used > 0 {
 			used++
 		}
 	}
-	return to
 }
 
-func (r *rule) sliding(points []point, to []float64) []float64 {
+func (r *rule) sliding(points []point, to []float64) {
 	used, from := 0, 0
 	counts := func(p *point) bool { return !p.refused || r.counted }
 	for i := range points {
@@ -90,27 +90,25 @@ func (r *rule) sliding(points []point, to []float64) []float64 {
 				used--
 			}
 		}
-		to = append(to, float64(used))
+		to[i] = float64(used)
 		if counts(&points[i]) {
 			used++
 		}
 	}
-	return to
 }
 
-func underWay(points []point, to []float64) []float64 {
+func underWay(points []point, to []float64) {
 	var ends []time.Duration // in order
 	for i := range points {
 		p := &points[i]
 		over, _ := slices.BinarySearch(ends, p.at+1)
 		ends = slices.Delete(ends, 0, over)
-		to = append(to, float64(len(ends)))
+		to[i] = float64(len(ends))
 		if !p.refused {
 			j, _ := slices.BinarySearch(ends, p.end)
 			ends = slices.Insert(ends, j, p.end)
 		}
 	}
-	return to
 }
 
 // tally counts points on one side of a limit, and the refused of them.
@@ -138,26 +136,17 @@ type cut struct {
 // bins is how finely sizes differ.
 const bins = 4096
 
-// bestCut is the size that leaves least open. Points of which mine is false are not the
-// rule's; those that are refused by other limits already are full.
-func bestCut(points []point, mine, full []bool, usage []float64) cut {
-	var held, room tally // full by others; and the rest
+// bestCut is the size that leaves least open of what is used as each point arrives.
+func (s *scope) bestCut() cut {
+	held, room := s.held, s.room
 	low, high := math.Inf(1), math.Inf(-1)
-	k := 0
-	for i := range points {
-		t := &room
-		if full[i] {
-			t = &held
-		}
-		t.add(points[i].refused)
-		if mine[i] {
-			if !full[i] {
-				low, high = min(low, usage[k]), max(high, usage[k])
-			}
-			k++
+	for i, f := range s.fates {
+		if f != Unclear {
+			used := s.used[i]
+			low, high = min(low, used), max(high, used)
 		}
 	}
-	best := cut{above: math.Inf(1), low: math.Inf(1), high: math.Inf(1), open: held.surprise() + room.surprise()}
+	best := cut{above: math.Inf(1), low: math.Inf(1), high: math.Inf(1), open: s.none()}
 	if high <= low {
 		return best
 	}
@@ -165,24 +154,24 @@ func bestCut(points []point, mine, full []bool, usage []float64) cut {
 	if high-low < bins && whole(low, high) {
 		width = 1
 	}
-	var sides [bins]tally
-	k = 0
-	for i := range points {
-		if !mine[i] {
-			continue
-		}
-		if !full[i] {
-			sides[int((usage[k]-low)/width)].add(points[i].refused)
-		}
-		k++
+	last := int((high - low) / width)
+	if s.sides == nil {
+		s.sides = make([]tally, bins)
 	}
-	for b := bins - 1; b > 0; b-- {
-		s := sides[b]
-		if s.all == 0 {
+	sides := s.sides[:last+1]
+	clear(sides)
+	for i, f := range s.fates {
+		if f != Unclear {
+			sides[int((s.used[i]-low)/width)].add(f == Refused)
+		}
+	}
+	for b := last; b > 0; b-- {
+		side := sides[b]
+		if side.all == 0 {
 			continue
 		}
-		held.all, held.refused = held.all+s.all, held.refused+s.refused
-		room.all, room.refused = room.all-s.all, room.refused-s.refused
+		held.all, held.refused = held.all+side.all, held.refused+side.refused
+		room.all, room.refused = room.all-side.all, room.refused-side.refused
 		if held.refused*room.all <= room.refused*held.all {
 			continue // it would refuse what was rather let through
 		}
@@ -202,23 +191,27 @@ func bestCut(points []point, mine, full []bool, usage []float64) cut {
 }
 
 // cutAt is the best of some sizes.
-func cutAt(points []point, mine, full []bool, usage []float64, sizes ...float64) cut {
-	best := cut{open: math.Inf(1)}
-	for _, above := range sizes {
-		var held, room tally
-		k := 0
-		for i := range points {
-			over := full[i]
-			if mine[i] {
-				over = over || usage[k] > above
-				k++
-			}
-			if over {
-				held.add(points[i].refused)
-			} else {
-				room.add(points[i].refused)
+func (s *scope) cutAt(sizes [3]float64) cut {
+	var over [3]struct{ all, refused int }
+	for i, f := range s.fates {
+		if f == Unclear {
+			continue
+		}
+		used := s.used[i]
+		for j, above := range sizes {
+			if used > above {
+				over[j].all++
+				if f == Refused {
+					over[j].refused++
+				}
 			}
 		}
+	}
+	best := cut{open: math.Inf(1)}
+	for j, above := range sizes {
+		all, refused := float64(over[j].all), float64(over[j].refused)
+		held := tally{s.held.all + all, s.held.refused + refused}
+		room := tally{s.room.all - all, s.room.refused - refused}
 		if held.refused*room.all <= room.refused*held.all {
 			continue // it would refuse what was rather let through
 		}

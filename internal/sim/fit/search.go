@@ -32,12 +32,41 @@ const (
 
 // scope is the points that a limit is about, and what other limits explain already.
 type scope struct {
-	points []point // all
-	mine   []bool  // of those, which the limit counts
-	only   []point // those
-	full   []bool  // of all, which another limit would have refused
-	used   []float64
-	jitter time.Duration // by which instants may be off
+	all    int     // points, also those that the limit is not about
+	only   []point // those that it is about
+	fates  []Fate  // theirs; Unclear is that of one that another limit would have refused
+	held   tally   // all that other limits would have refused
+	room   tally   // all the rest
+	jitter time.Duration
+	used   []float64 // room to work in
+	sides  []tally
+}
+
+// newScope is the scope of a limit that is about the points for which mine is true,
+// where full are those that another limit would have refused.
+func newScope(points []point, mine, full []bool, jitter time.Duration) *scope {
+	s := &scope{all: len(points), jitter: jitter}
+	for i := range points {
+		p := &points[i]
+		if full[i] {
+			s.held.add(p.refused)
+		} else {
+			s.room.add(p.refused)
+		}
+		if !mine[i] {
+			continue
+		}
+		s.only = append(s.only, *p)
+		switch {
+		case full[i]:
+			s.fates = append(s.fates, Unclear)
+		case p.refused:
+			s.fates = append(s.fates, Refused)
+		default:
+			s.fates = append(s.fates, Admitted)
+		}
+	}
+	return s
 }
 
 func (s *scope) try(r rule) found {
@@ -46,17 +75,17 @@ func (s *scope) try(r rule) found {
 	if r.kind == scenario.TokenBucket {
 		// Its size is given, but for what instants are off by.
 		off := min(0.5, max(1e-6, r.rate*s.jitter.Seconds()))
-		if f.cut = cutAt(s.points, s.mine, s.full, s.used, r.burst-1, r.burst-1+off, r.burst-1-off); math.IsInf(f.open, 1) {
+		if f.cut = s.cutAt([3]float64{r.burst - 1, r.burst - 1 + off, r.burst - 1 - off}); math.IsInf(f.open, 1) {
 			f.above, f.open = math.Inf(1), s.none()
 		}
 	} else {
-		f.cut = bestCut(s.points, s.mine, s.full, s.used)
+		f.cut = s.bestCut()
 	}
 	numbers := 2.0
 	if r.kind == scenario.Concurrency {
 		numbers = 1
 	}
-	f.cost = f.open + numbers/2*math.Log(float64(len(s.points)))
+	f.cost = f.open + numbers/2*math.Log(float64(s.all))
 	if r.kind == scenario.TokenBucket {
 		f.cost += math.Log(r.burst)
 	}
@@ -196,17 +225,7 @@ func (s *scope) refineBurst(f found) found {
 }
 
 // none is what is open without the rule.
-func (s *scope) none() float64 {
-	var full, room tally
-	for i := range s.points {
-		if s.full[i] {
-			full.add(s.points[i].refused)
-		} else {
-			room.add(s.points[i].refused)
-		}
-	}
-	return full.surprise() + room.surprise()
-}
+func (s *scope) none() float64 { return s.held.surprise() + s.room.surprise() }
 
 // times is the rule with another rate or window.
 func (r rule) times(by float64) rule {
