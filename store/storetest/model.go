@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,138 +12,117 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/memory"
 )
 
-// model is a connection in memory, simple enough to be right by inspection.
-type model struct {
-	store      collect.Store
-	connection string
-	at         time.Time
-
-	leases []collect.Lease // all that were ever given, the newest last
-	free   bool            // the newest was given back
-	runs   []collect.Run   // oldest first
-	lanes  map[string]collect.Lane
-	known  map[string]collect.KnownItem
-	gaps   map[string]collect.Gap
-	sink   json.RawMessage
-	shape  *collect.StreamShape // of stream x
-	pacing *collect.Pacing
-	events map[string][]event.Event
+// pair is a connection in the store under test and in one in memory, to which the same
+// happens.
+type pair struct {
+	store, memory collect.Store
+	connection    string
+	at            time.Time
+	runs          int
+	leases        [][2]collect.Lease // all that were ever given, the newest last: of the store and of memory
 }
 
 // keys are few, so that sequences meet the same ones again.
 var keys = []string{"a", "b", "c", "d"}
 
-// agreesWithModel runs random sequences of calls, each on a connection of its
-// own, and compares all that the store shows now and then and at the end.
-func agreesWithModel(t *testing.T, s collect.Store) {
+// agreesWithMemory runs random sequences of calls, each on a connection of its own, on
+// the store and on one in memory, and compares all that both show now and then and at
+// the end.
+func agreesWithMemory(t *testing.T, s collect.Store) {
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		m := &model{store: s, connection: fmt.Sprintf("c%d", n), at: now().Add(-24 * time.Hour), free: true, events: map[string][]event.Event{}}
-		m.clear()
+		p := &pair{store: s, memory: memory.New(), connection: fmt.Sprintf("c%d", n), at: now().Add(-24 * time.Hour)}
 		rt.Repeat(map[string]func(*rapid.T){
-			"acquire": m.acquire,
-			"commit":  m.commit,
-			"renew":   m.renew,
-			"finish":  m.finish,
-			"forget":  m.forget,
-			"drop":    m.drop,
-			"check":   m.check,
+			"acquire": p.acquire,
+			"commit":  p.commit,
+			"serve":   p.serve,
+			"renew":   p.renew,
+			"finish":  p.finish,
+			"forget":  p.forget,
+			"drop":    p.drop,
+			"check":   p.check,
 		})
-		m.check(rt)
+		p.check(rt)
 	})
 }
 
-func (m *model) clear() {
-	m.lanes, m.known, m.gaps = map[string]collect.Lane{}, map[string]collect.KnownItem{}, map[string]collect.Gap{}
-	m.sink, m.pacing, m.shape = nil, nil, nil
+// equal ends the sequence unless both stores gave the same.
+func equal(rt *rapid.T, what string, want, got any) {
+	rt.Helper()
+	if d := diff(want, got); d != "" {
+		rt.Fatalf("%s (-memory +store):\n%s", what, d)
+	}
 }
 
-// lease draws one that was given at some time, mostly the newest, and tells
-// whether it may write.
-func (m *model) lease(rt *rapid.T) (l collect.Lease, current bool) {
-	if len(m.leases) == 0 {
+// acquire asks for the connection, sometimes once the lease has expired.
+func (p *pair) acquire(rt *rapid.T) {
+	if rapid.Bool().Draw(rt, "expired") {
+		p.at = p.at.Add(time.Minute)
+	}
+	req := collect.LeaseRequest{Connection: p.connection, Run: fmt.Sprintf("%s-r%d", p.connection, p.runs), Holder: "h", Now: p.at, TTL: time.Minute}
+	want, refused := p.memory.Acquire(rt.Context(), req)
+	got, err := p.store.Acquire(rt.Context(), req)
+	equal(rt, "acquired", refused == nil, err == nil)
+	if err == nil {
+		p.runs++
+		p.leases = append(p.leases, [2]collect.Lease{got, want})
+	}
+}
+
+// write makes a call with a lease that was given at some time, mostly the newest, and
+// compares whether it may.
+func (p *pair) write(rt *rapid.T, what string, call func(context.Context, collect.Store, collect.Lease) error) {
+	if len(p.leases) == 0 {
 		rt.Skip("no lease was given yet")
 	}
-	i := len(m.leases) - 1
+	i := len(p.leases) - 1
 	if rapid.IntRange(0, 3).Draw(rt, "stale") == 0 {
 		i = rapid.IntRange(0, i).Draw(rt, "lease")
 	}
-	return m.leases[i], i == len(m.leases)-1 && !m.free
-}
-
-// wrote checks a write's error and tells whether the model follows.
-func wrote(rt *rapid.T, err error, current bool) bool {
-	rt.Helper()
-	if (err == nil) != current {
-		rt.Fatalf("a write with a lease that is current=%t gave %v", current, err)
-	}
-	return current
-}
-
-func (m *model) acquire(rt *rapid.T) {
-	run := fmt.Sprintf("%s-r%d", m.connection, len(m.runs))
-	expired := rapid.Bool().Draw(rt, "expired")
-	if expired {
-		m.at = m.at.Add(time.Minute)
-	}
-	l, err := m.store.Acquire(rt.Context(), collect.LeaseRequest{Connection: m.connection, Run: run, Holder: "h", Now: m.at, TTL: time.Minute})
-	if won := m.free || expired; (err == nil) != won {
-		rt.Fatalf("acquire with free=%t expired=%t gave %v", m.free, expired, err)
-	} else if !won {
-		return
-	}
-	if len(m.runs) > 0 {
-		if last := &m.runs[len(m.runs)-1]; last.State == collect.RunRunning {
-			last.State = collect.RunAbandoned
-		}
-	}
-	m.unlease()
-	m.leases, m.free = append(m.leases, l), false
-	m.runs = append(m.runs, collect.Run{ID: run, State: collect.RunRunning})
-}
-
-// unlease puts back what a holder was served and did not finish.
-func (m *model) unlease() {
-	for k, g := range m.gaps {
-		if g.Status == collect.GapLeased {
-			g.Status = collect.GapPending
-			m.gaps[k] = g
-		}
+	want, got := call(rt.Context(), p.memory, p.leases[i][1]), call(rt.Context(), p.store, p.leases[i][0])
+	if (want == nil) != (got == nil) {
+		rt.Fatalf("%s gave %v, and %v in memory", what, got, want)
 	}
 }
 
-func (m *model) renew(rt *rapid.T) {
-	l, current := m.lease(rt)
-	wrote(rt, m.store.Renew(rt.Context(), l, m.at, time.Minute), current)
+func (p *pair) renew(rt *rapid.T) {
+	p.write(rt, "renew", func(ctx context.Context, s collect.Store, l collect.Lease) error {
+		return s.Renew(ctx, l, p.at, time.Minute)
+	})
 }
 
-func (m *model) forget(rt *rapid.T) {
-	l, current := m.lease(rt)
-	if wrote(rt, m.store.Forget(rt.Context(), l), current) {
-		m.clear()
-	}
+func (p *pair) forget(rt *rapid.T) {
+	p.write(rt, "forget", func(ctx context.Context, s collect.Store, l collect.Lease) error { return s.Forget(ctx, l) })
 }
 
-func (m *model) finish(rt *rapid.T) {
-	l, current := m.lease(rt)
+func (p *pair) finish(rt *rapid.T) {
 	end := collect.RunEnd{
-		At: m.at, State: rapid.SampledFrom([]collect.RunState{collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed}).Draw(rt, "state"),
+		At: p.at, State: rapid.SampledFrom([]collect.RunState{collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed}).Draw(rt, "state"),
 		Events: drawEvents(rt),
 	}
-	if wrote(rt, m.store.Finish(rt.Context(), l, end), current) {
-		m.free = true
-		m.unlease()
-		m.runs[len(m.runs)-1].State, m.runs[len(m.runs)-1].Progress = end.State, end.Progress
-		m.append(l, end.Events)
-	}
+	p.write(rt, "finish", func(ctx context.Context, s collect.Store, l collect.Lease) error { return s.Finish(ctx, l, end) })
 }
 
-func (m *model) commit(rt *rapid.T) {
-	l, current := m.lease(rt)
-	c := collect.Commit{At: m.at, Stream: "x", Progress: collect.Progress{Pages: rapid.Int64Range(0, 99).Draw(rt, "pages")}, Events: drawEvents(rt)}
+// serve leases gaps; which ones, and in which order, has to be the same.
+func (p *pair) serve(rt *rapid.T) {
+	ask := collect.ServeRequest{Now: p.at, Before: p.at.Add(time.Second), MaxRows: rapid.IntRange(1, 3).Draw(rt, "rows"), MaxBytes: 1 << 20}
+	served := map[collect.Store][]string{}
+	p.write(rt, "serve", func(ctx context.Context, s collect.Store, l collect.Lease) error {
+		gaps, err := s.Serve(ctx, l, ask)
+		for _, g := range gaps {
+			served[s] = append(served[s], g.Key)
+		}
+		return err
+	})
+	equal(rt, "served", served[p.memory], served[p.store])
+}
+
+func (p *pair) commit(rt *rapid.T) {
+	c := collect.Commit{At: p.at, Stream: "x", Progress: collect.Progress{Pages: rapid.Int64Range(0, 99).Draw(rt, "pages")}, Events: drawEvents(rt)}
 	if rapid.Bool().Draw(rt, "lane") {
 		c.Lane = &collect.Lane{Stream: rapid.SampledFrom(keys).Draw(rt, "stream"), Kind: collect.Steady, Cursor: rapid.String().Draw(rt, "cursor")}
 	}
@@ -173,87 +152,14 @@ func (m *model) commit(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "pacing") {
 		c.Pacing = &collect.Pacing{Version: 1, Law: "aimd", IntervalMS: rapid.Float64Range(0, 1e6).Draw(rt, "interval")}
 	}
-	if wrote(rt, m.store.Commit(rt.Context(), l, c), current) {
-		m.follow(l, c)
-	}
+	p.write(rt, "commit", func(ctx context.Context, s collect.Store, l collect.Lease) error { return s.Commit(ctx, l, c) })
 }
 
-// follow is what a commit means.
-func (m *model) follow(l collect.Lease, c collect.Commit) {
-	for _, r := range c.Reshaped {
-		m.reshape(r)
-	}
-	if c.Lane != nil {
-		m.lanes[c.Lane.Stream] = *c.Lane
-	}
-	for _, it := range c.Items {
-		m.known[it.Key] = it
-	}
-	for _, k := range c.Recovered {
-		if g, ok := m.gaps[k.Key]; ok {
-			g.Status = collect.GapRecovered
-			m.gaps[k.Key] = g
-		}
-	}
-	for _, g := range c.Opened {
-		if old, ok := m.gaps[g.Key]; ok && old.Status != collect.GapRecovered {
-			g.Attempts += old.Attempts
-		}
-		g.Attempts = max(0, g.Attempts)
-		if g.Status == "" {
-			g.Status = collect.GapPending
-		}
-		m.gaps[g.Key] = g
-	}
-	if c.Sink != nil {
-		m.sink = c.Sink
-	}
-	if c.Pacing != nil {
-		m.pacing = c.Pacing
-	}
-	m.runs[len(m.runs)-1].Progress = c.Progress
-	m.append(l, c.Events)
-}
-
-// reshape is what another shape of stream x means. Its gaps have another parent.
-func (m *model) reshape(r collect.Reshaped) {
-	m.shape = &r.Shape
-	for k, it := range m.known {
-		if r.ForgetItems {
-			delete(m.known, k)
-			continue
-		}
-		if r.ForgetFingerprints {
-			it.Fingerprint = ""
-		}
-		if r.ForgetChildren {
-			it.Children = nil
-		}
-		it.Owed = it.Owed || r.OweDetails
-		m.known[k] = it
-	}
-}
-
-// drop gives gaps of the connection up, some by their status.
-func (m *model) drop(rt *rapid.T) {
-	why := rapid.SampledFrom([]reason.Reason{reason.None, reason.ServerError}).Draw(rt, "reason")
-	n := must(m.store.Act(rt.Context(), collect.GapDrop, collect.GapFilter{Connection: m.connection, Reason: why}, nil))(rt)
-	for k, g := range m.gaps {
-		if g.Status != collect.GapRecovered && (why == reason.None || g.Reason == why) {
-			delete(m.gaps, k)
-			n--
-		}
-	}
-	if n != 0 {
-		rt.Fatalf("%d gaps more were dropped than are gone", n)
-	}
-}
-
-func (m *model) append(l collect.Lease, events []event.Event) {
-	for _, e := range events {
-		e.Seq = int64(len(m.events[l.Run]) + 1)
-		m.events[l.Run] = append(m.events[l.Run], e)
-	}
+// drop gives gaps of the connection up, some by their reason.
+func (p *pair) drop(rt *rapid.T) {
+	f := collect.GapFilter{Connection: p.connection, Reason: rapid.SampledFrom([]reason.Reason{reason.None, reason.ServerError}).Draw(rt, "reason")}
+	act := func(s collect.Store) int64 { return must(s.Act(rt.Context(), collect.GapDrop, f, nil))(rt) }
+	equal(rt, "dropped", act(p.memory), act(p.store))
 }
 
 func drawEvents(rt *rapid.T) []event.Event {
@@ -265,62 +171,39 @@ func drawEvents(rt *rapid.T) []event.Event {
 	return list
 }
 
-// check compares what the store shows with the model.
-func (m *model) check(rt *rapid.T) {
-	ctx := rt.Context()
-	equal := func(what string, want, got any) {
-		if d := diff(want, got); d != "" {
-			rt.Fatalf("%s (-want +got):\n%s", what, d)
-		}
-	}
-	state := must(m.store.Load(ctx, m.connection))(rt)
-	equal("sink", m.sink, state.Sink)
-	equal("pacing", m.pacing, state.Pacing)
-	for _, c := range must(m.store.Connections(ctx))(rt) {
-		if c.Name != m.connection {
-			continue
-		}
-		var shape *collect.StreamShape
-		if len(c.Shapes) > 0 {
-			shape = &c.Shapes[0]
-		}
-		equal("shape", m.shape, shape)
-	}
-	lanes := map[string]collect.Lane{}
-	for _, l := range state.Lanes {
-		lanes[l.Stream] = l
-	}
-	equal("lanes", m.lanes, lanes)
-	equal("known", m.known, must(m.store.Known(ctx, m.connection, "x", keys))(rt))
-
-	var owed []string
-	for _, k := range keys {
-		if m.known[k].Owed {
-			owed = append(owed, k)
-		}
-	}
-	equal("owed", owed, must(m.store.Owed(ctx, m.connection, "x", 0))(rt))
-
-	gaps := map[string]collect.Gap{}
-	for _, g := range must(m.store.Gaps(ctx, collect.GapFilter{Connection: m.connection}))(rt) {
-		gaps[g.Key] = collect.Gap{Status: g.Status, Attempts: g.Attempts, Reason: g.Reason}
-	}
-	want := map[string]collect.Gap{}
-	for k, g := range m.gaps {
-		want[k] = collect.Gap{Status: g.Status, Attempts: g.Attempts, Reason: g.Reason}
-	}
-	equal("gaps", want, gaps)
-
-	var shown []collect.Run
-	for _, r := range slices.Backward(must(m.store.Runs(ctx, m.connection, 0))(rt)) {
-		shown = append(shown, collect.Run{ID: r.ID, State: r.State, Progress: r.Progress})
-		equal("events", m.events[r.ID], must(m.store.Events(ctx, r.ID))(rt))
-	}
-	wantRuns := slices.Clone(m.runs)
-	for i, r := range wantRuns {
-		if r.State == collect.RunRunning {
-			wantRuns[i].State = collect.RunAbandoned // its lease is of yesterday
-		}
-	}
-	equal("runs", wantRuns, shown)
+// view is all that a store shows of a connection.
+type view struct {
+	State  collect.State
+	Status collect.ConnectionStatus
+	Known  map[string]collect.KnownItem
+	Owed   []string
+	Gaps   []collect.Gap
+	Runs   []collect.Run
+	Events map[string][]event.Event
 }
+
+func (p *pair) view(rt *rapid.T, s collect.Store) view {
+	ctx := rt.Context()
+	v := view{
+		State:  must(s.Load(ctx, p.connection))(rt),
+		Known:  must(s.Known(ctx, p.connection, "x", keys))(rt),
+		Owed:   must(s.Owed(ctx, p.connection, "x", 0))(rt),
+		Gaps:   must(s.Gaps(ctx, collect.GapFilter{Connection: p.connection}))(rt),
+		Runs:   must(s.Runs(ctx, p.connection, 0))(rt),
+		Events: map[string][]event.Event{},
+	}
+	for i := range v.Gaps {
+		v.Gaps[i].ID = 0 // the store has gaps of other connections too
+	}
+	for _, r := range v.Runs {
+		v.Events[r.ID] = must(s.Events(ctx, r.ID))(rt)
+	}
+	all := must(s.Connections(ctx))(rt)
+	if i := slices.IndexFunc(all, func(c collect.ConnectionStatus) bool { return c.Name == p.connection }); i >= 0 {
+		v.Status = all[i]
+	}
+	return v
+}
+
+// check compares all that both show.
+func (p *pair) check(rt *rapid.T) { equal(rt, "shown", p.view(rt, p.memory), p.view(rt, p.store)) }

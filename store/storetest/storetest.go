@@ -87,7 +87,7 @@ func Run(t *testing.T, open func(t *testing.T) collect.Store) {
 		{"connections are summed up", connectionStatus},
 		{"forget leaves runs, events and the lease", forget},
 
-		{"any sequence of calls agrees with a model", agreesWithModel},
+		{"after any sequence of calls it shows what a store in memory does", agreesWithMemory},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
 	}
