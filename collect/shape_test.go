@@ -353,7 +353,7 @@ func TestWhereASinkGoesOn(t *testing.T) {
 }
 
 func TestTombstonesQuoteKeysAsTheyAre(t *testing.T) {
-	got, err := Tombstones("p&q", []string{"<a>", "b"}, clock(0))
+	got, err := tombstones("p&q", []string{"<a>", "b"}, clock(0))
 	const want = `{"_headway_deleted_at":"2023-11-14T22:13:20Z","_headway_parent":"p&q","_headway_key":"<a>"}`
 	if err != nil || len(got) != 2 || string(got[0].Data) != want || got[0].Key != "<a>" || got[0].Parent != "p&q" {
 		t.Errorf("%s, %v", got, err)

@@ -97,9 +97,18 @@ type Tombstone struct {
 	Key       string `json:"_headway_key"`
 }
 
-// Tombstones are those of an item's keys, in their order. They hold their own keys,
-// for sinks whose records do.
-func Tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
+// Bury writes a tombstone for each key as a record, in their order: what most sinks do
+// as a [Burier].
+func Bury(ctx context.Context, to Sink, stream, parent string, keys []string, at time.Time) error {
+	records, err := tombstones(parent, keys, at)
+	if err != nil {
+		return err
+	}
+	return to.Write(ctx, stream, records)
+}
+
+// tombstones hold their own keys, for sinks whose records do.
+func tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
 	records := make([]Record, len(keys))
 	for i, key := range keys {
 		var b bytes.Buffer

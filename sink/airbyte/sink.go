@@ -79,8 +79,6 @@ func New(w io.Writer, o Options) *Sink {
 	return &Sink{w: w, o: o}
 }
 
-var errClosed = errors.New("airbyte: the sink is not open: call Open first")
-
 // Open takes up a committed position: the count of each stream. It writes
 // nothing. See [collect.Sink].
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
@@ -115,7 +113,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	now, live := s.live() // before the lock: it takes others
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
 		return err
 	}
 	st := s.stream(name)
@@ -177,7 +175,7 @@ func (s *Sink) estimate(st *stream, rows int64) error {
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
 		return nil, err
 	}
 	if err := s.out.Flush(); err != nil {
@@ -198,7 +196,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 func (s *Sink) Committed(ctx context.Context, committed json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
 		return err
 	}
 	p, err := parsePosition(committed)
@@ -220,7 +218,7 @@ func (s *Sink) state(st *stream) error {
 	if st.status == "" || st.committed == st.stated || st.committed == 0 {
 		return nil
 	}
-	if err := s.message(stateOf(st.Name, st.committed, st.pending)); err != nil {
+	if err := s.out.Message(stateOf(st.Name, st.committed, st.pending)); err != nil {
 		return err
 	}
 	st.stated, st.pending = st.committed, 0
@@ -240,16 +238,6 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-func (s *Sink) usable(ctx context.Context) error {
-	if !s.open {
-		return errClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("airbyte: %w", err)
-	}
-	return nil
-}
-
 func (s *Sink) stream(name string) *stream {
 	for _, st := range s.streams {
 		if st.Name == name {
@@ -261,15 +249,7 @@ func (s *Sink) stream(name string) *stream {
 
 func (s *Sink) trace(t trace) error {
 	t.EmittedAt = s.o.Now().UnixMilli()
-	return s.message(traceMessage{"TRACE", t})
-}
-
-func (s *Sink) message(m any) error {
-	line, err := pipe.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("airbyte: %w", err)
-	}
-	return s.out.Line(line)
+	return s.out.Message(traceMessage{"TRACE", t})
 }
 
 func (s *Sink) live() (collect.Live, bool) {

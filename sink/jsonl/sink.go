@@ -46,7 +46,11 @@ type Sink struct {
 	unproven []string
 }
 
-var _ collect.Located = (*Sink)(nil)
+var (
+	_ collect.Located = (*Sink)(nil)
+	_ collect.Blank   = (*Sink)(nil)
+	_ collect.Burier  = (*Sink)(nil)
+)
 
 // file is one stream's file, open for appending.
 type file struct {
@@ -337,22 +341,14 @@ func (s *Sink) begin(stream, name string) error {
 	return nil
 }
 
-var _ collect.Blank = (*Sink)(nil)
-
 // Blank reports whether nothing was written up to a position. See [collect.Blank].
 func (s *Sink) Blank(committed json.RawMessage) bool {
 	p, err := parsePosition(committed)
 	return err == nil && len(p.Files) == 0
 }
 
-var _ collect.Burier = (*Sink)(nil)
-
 // Gone writes a tombstone for each key. See [collect.Burier] and the package
 // comment.
 func (s *Sink) Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
-	records, err := collect.Tombstones(parent, keys, at)
-	if err != nil {
-		return err
-	}
-	return s.Write(ctx, stream, records)
+	return collect.Bury(ctx, s, stream, parent, keys, at)
 }

@@ -53,25 +53,11 @@ func verify(d folder.Folder, name string, committed extent) (tail, error) {
 	if size < committed.Length {
 		return nil, lost
 	}
-	t, err := readTail(d, name, committed.Length)
-	if err == nil && (t[len(t)-1] != '\n' || committed.Tail != "" && t.digest() != committed.Tail) {
+	t, err := d.Tail(name, committed.Length, tailSize)
+	if err == nil && (t[len(t)-1] != '\n' || committed.Tail != "" && tail(t).digest() != committed.Tail) {
 		return nil, lost
 	}
 	return t, err
-}
-
-// readTail reads the last of the first n bytes of a file, at least one.
-func readTail(d folder.Folder, name string, n int64) (tail, error) {
-	f, err := os.Open(d.Path(name))
-	if err != nil {
-		return nil, folder.Explain(d.Sink, "open", d.Path(name), err)
-	}
-	defer func() { _ = f.Close() }()
-	t := make(tail, min(n, tailSize))
-	if _, err := f.ReadAt(t, n-int64(len(t))); err != nil {
-		return nil, folder.Explain(d.Sink, "read", d.Path(name), err)
-	}
-	return t, nil
 }
 
 // letGo forgets a file that was moved away or emptied: the stream's next record

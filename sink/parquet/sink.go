@@ -45,6 +45,8 @@ type Sink struct {
 var (
 	_ collect.Located = (*Sink)(nil)
 	_ collect.Asider  = (*Sink)(nil)
+	_ collect.Blank   = (*Sink)(nil)
+	_ collect.Burier  = (*Sink)(nil)
 )
 
 // New gives a sink for one folder, which Open creates when it does not exist.
@@ -246,22 +248,14 @@ func (s *Sink) prove() error {
 	return nil
 }
 
-var _ collect.Blank = (*Sink)(nil)
-
 // Blank reports whether nothing was written up to a position. See [collect.Blank].
 func (s *Sink) Blank(committed json.RawMessage) bool {
 	p, err := parsePosition(committed)
 	return err == nil && len(p.Streams) == 0
 }
 
-var _ collect.Burier = (*Sink)(nil)
-
 // Gone writes a tombstone for each key. See [collect.Burier] and the package
 // comment.
 func (s *Sink) Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
-	records, err := collect.Tombstones(parent, keys, at)
-	if err != nil {
-		return err
-	}
-	return s.Write(ctx, stream, records)
+	return collect.Bury(ctx, s, stream, parent, keys, at)
 }

@@ -87,8 +87,8 @@ func (s *stream) verify() error {
 	case size < s.Spool:
 		return &LostError{Path: path, What: fmt.Sprintf("has %d bytes of the %d that were committed", size, s.Spool)}
 	}
-	whole, err := s.EndsLine(spoolName(s.Part), s.Spool)
-	if err == nil && !whole {
+	last, err := s.Tail(spoolName(s.Part), s.Spool, 1)
+	if err == nil && last[0] != '\n' {
 		return &LostError{Path: path, What: fmt.Sprintf("has no line that ends after the %d bytes that were committed", s.Spool)}
 	}
 	return err

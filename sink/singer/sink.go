@@ -38,8 +38,6 @@ func (s *Sink) Location() collect.Location { return collect.Location{Kind: "sing
 // else may be written there.
 func New(w io.Writer) *Sink { return &Sink{w: w} }
 
-var errClosed = errors.New("singer: the sink is not open: call Open first")
-
 // Open takes up a committed position: the count and schema of each stream. It
 // writes nothing. See [collect.Sink]. After Close a sink can be opened again,
 // for a reader that takes the messages for one sequence.
@@ -67,7 +65,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 // fields than a target gets, is an error, and nothing of the call is written.
 // Once the output fails nothing is written until the sink is opened again.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
 		return err
 	}
 	about, ok := s.streams[stream]
@@ -117,7 +115,7 @@ func recordLine(stream string, record json.RawMessage) []byte {
 
 // describe writes a SCHEMA.
 func (s *Sink) describe(stream *pipe.Stream, shape *shape) error {
-	return s.message(struct {
+	return s.out.Message(struct {
 		Type   string   `json:"type"`
 		Stream string   `json:"stream"`
 		Schema schema   `json:"schema"`
@@ -125,18 +123,10 @@ func (s *Sink) describe(stream *pipe.Stream, shape *shape) error {
 	}{"SCHEMA", stream.Name, shape.table(stream.Keys), stream.Keys})
 }
 
-func (s *Sink) message(m any) error {
-	line, err := pipe.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("singer: %w", err)
-	}
-	return s.out.Line(line)
-}
-
 // Sync hands everything written over to the pipe, and gives the position to
 // commit. See [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
 		return nil, err
 	}
 	if err := s.out.Flush(); err != nil {
@@ -148,14 +138,14 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 // Committed writes the STATE of a position that the store has committed. See
 // [collect.Informed].
 func (s *Sink) Committed(ctx context.Context, position json.RawMessage) error {
-	if err := s.usable(ctx); err != nil {
+	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
 		return err
 	}
 	committed, err := parsePosition(position)
 	if err != nil {
 		return err
 	}
-	if err := s.message(struct {
+	if err := s.out.Message(struct {
 		Type  string `json:"type"`
 		Value state  `json:"value"`
 	}{"STATE", bookmarks(committed)}); err != nil {
@@ -168,16 +158,6 @@ func (s *Sink) Committed(ctx context.Context, position json.RawMessage) error {
 // the output, but no message is cut in half. See [collect.Sink].
 func (s *Sink) Close() error {
 	*s = Sink{w: s.w}
-	return nil
-}
-
-func (s *Sink) usable(ctx context.Context) error {
-	if s.out == nil {
-		return errClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("singer: %w", err)
-	}
 	return nil
 }
 

@@ -90,19 +90,19 @@ func (d Folder) Size(name string) (n int64, there bool, err error) {
 	return info.Size(), true, nil
 }
 
-// EndsLine reports whether the first n bytes of a file, at least one, end with
-// a line.
-func (d Folder) EndsLine(name string, n int64) (bool, error) {
+// Tail reads the last of the first n bytes of a file: size of them, or all n where they
+// are fewer.
+func (d Folder) Tail(name string, n, size int64) ([]byte, error) {
 	f, err := os.Open(d.Path(name))
 	if err != nil {
-		return false, Explain(d.Sink, "open", d.Path(name), err)
+		return nil, Explain(d.Sink, "open", d.Path(name), err)
 	}
 	defer func() { _ = f.Close() }()
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, n-1); err != nil {
-		return false, Explain(d.Sink, "read", d.Path(name), err)
+	tail := make([]byte, min(n, size))
+	if _, err := f.ReadAt(tail, n-int64(len(tail))); err != nil {
+		return nil, Explain(d.Sink, "read", d.Path(name), err)
 	}
-	return last[0] == '\n', nil
+	return tail, nil
 }
 
 // Append opens a file to write at its end, and creates it when it is missing,

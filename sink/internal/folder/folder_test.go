@@ -97,13 +97,16 @@ func TestCutAndLines(t *testing.T) {
 	d := locked(t)
 	defer func() { _ = d.Unlock() }()
 	plant(t, d.Path("x"), "one\ntwo\nthr")
-	for n, want := range map[int64]bool{4: true, 8: true, 3: false, 11: false} {
-		if got, err := d.EndsLine("x", n); err != nil || got != want {
-			t.Errorf("the first %d bytes end a line: %v, %v; want %v", n, got, err, want)
+	for n, want := range map[int64]string{4: "\n", 8: "\n", 3: "e", 11: "r"} {
+		if got, err := d.Tail("x", n, 1); err != nil || string(got) != want {
+			t.Errorf("the last of the first %d bytes: %q, %v; want %q", n, got, err, want)
 		}
 	}
-	if _, err := d.EndsLine("x", 12); err == nil {
-		t.Error("more bytes than there are end somehow")
+	if got, err := d.Tail("x", 3, 64); string(got) != "one" || err != nil {
+		t.Errorf("a tail longer than what is asked for: %q, %v", got, err)
+	}
+	if _, err := d.Tail("x", 12, 1); err == nil {
+		t.Error("more bytes than there are have a tail")
 	}
 	if err := d.Cut("x", 8); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ package pipe
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -227,6 +228,30 @@ func NewWriter(name string, w io.Writer) *Writer {
 		}
 	}
 	return p
+}
+
+// ErrNotOpen says that a sink is not open.
+var ErrNotOpen = errors.New("the sink is not open: call Open first")
+
+// Usable says why a sink may not write now: it is not open, or its context has ended.
+func Usable(ctx context.Context, sink string, open bool) error {
+	err := ctx.Err()
+	if !open {
+		err = ErrNotOpen
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", sink, err)
+	}
+	return err
+}
+
+// Message adds a message as JSON.
+func (w *Writer) Message(m any) error {
+	line, err := Marshal(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	return w.Line(line)
 }
 
 // Line adds one message, without its line break.
