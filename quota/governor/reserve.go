@@ -62,34 +62,22 @@ func (r *reservation) tenant() (string, int64) {
 	return r.place.Tenant()
 }
 
-func (r *reservation) Keys() []uint32 {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	return r.place.Keys()
-}
-
-func (r *reservation) Cost() time.Duration {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	return r.place.Cost()
-}
-
-func (r *reservation) Whole() time.Duration {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	return r.g.core.Whole()
-}
-
+func (r *reservation) Keys() []uint32       { return locked(r.g, r.place.Keys) }
+func (r *reservation) Cost() time.Duration  { return locked(r.g, r.place.Cost) }
+func (r *reservation) Whole() time.Duration { return locked(r.g, r.g.core.Whole) }
 func (r *reservation) Load(key uint32) int64 {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	return r.place.Load(key)
+	return locked(r.g, func() int64 { return r.place.Load(key) })
 }
 
 func (r *reservation) Serves(key uint32, load int64) time.Duration {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	return r.g.core.Serves(r.g.now(), r.place, key, load)
+	return locked(r.g, func() time.Duration { return r.g.core.Serves(r.g.now(), r.place, key, load) })
+}
+
+// locked reads something of the core, with the lock.
+func locked[T any](g *Governor, read func() T) T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return read()
 }
 
 func (r *reservation) Reserve() (retryIn time.Duration, blocked uint32, err error) {

@@ -69,38 +69,26 @@ func (g *Governor) publish(events []quota.Event) {
 	}
 }
 
+// lines are the level and the text of each event's line in the log.
+var lines = map[quota.EventType]struct {
+	level slog.Level
+	text  string
+}{
+	quota.EventThrottle:      {slog.LevelWarn, "[RG][THROTTLE] calls have to wait"},
+	quota.EventExhausted:     {slog.LevelWarn, "[RG][HARD] the daily cap is used up"},
+	quota.EventResume:        {slog.LevelInfo, "[RG][RESUME] calls may go on"},
+	quota.EventSoftPressure:  {slog.LevelInfo, "[RG][SOFT] under pressure"},
+	quota.EventConfig:        {slog.LevelInfo, "[RG][CONFIG] configuration swapped"},
+	quota.EventAdaptiveScale: {slog.LevelDebug, "[RG][ADAPT] scale changed"},
+	quota.EventDenied:        {slog.LevelDebug, "[RG][APPROVE] refused"},
+	quota.EventBackoff:       {slog.LevelDebug, "[RG][APPROVE] client backs off"},
+}
+
 // note writes the event's line. No caller's note, permit or usage is in it.
 func (g *Governor) note(e quota.Event) {
 	ctx := context.Background()
-	level := slog.LevelDebug
-	switch e.Type {
-	case quota.EventThrottle, quota.EventExhausted:
-		level = slog.LevelWarn
-	case quota.EventResume, quota.EventSoftPressure, quota.EventConfig:
-		level = slog.LevelInfo
-	case quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff:
-	}
-	if !g.log.Enabled(ctx, level) {
-		return
-	}
-	about := describe(e)
-	switch e.Type {
-	case quota.EventThrottle:
-		g.log.LogAttrs(ctx, level, "[RG][THROTTLE] calls have to wait", about...)
-	case quota.EventExhausted:
-		g.log.LogAttrs(ctx, level, "[RG][HARD] the daily cap is used up", about...)
-	case quota.EventResume:
-		g.log.LogAttrs(ctx, level, "[RG][RESUME] calls may go on", about...)
-	case quota.EventSoftPressure:
-		g.log.LogAttrs(ctx, level, "[RG][SOFT] under pressure", about...)
-	case quota.EventConfig:
-		g.log.LogAttrs(ctx, level, "[RG][CONFIG] configuration swapped", about...)
-	case quota.EventAdaptiveScale:
-		g.log.LogAttrs(ctx, level, "[RG][ADAPT] scale changed", about...)
-	case quota.EventDenied:
-		g.log.LogAttrs(ctx, level, "[RG][APPROVE] refused", about...)
-	case quota.EventBackoff:
-		g.log.LogAttrs(ctx, level, "[RG][APPROVE] client backs off", about...)
+	if l, known := lines[e.Type]; known && g.log.Enabled(ctx, l.level) {
+		g.log.LogAttrs(ctx, l.level, l.text, describe(e)...)
 	}
 }
 
