@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -59,40 +58,33 @@ func (a *archive) Close() error {
 	return err
 }
 
-// Connections is that of the store.
-func (a *archive) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
+// ask reads what there is; nothing while there is no database.
+func ask[T any](ctx context.Context, a *archive, read func(*sqlite.Reader) (T, error)) (none T, err error) {
 	r, err := a.reader(ctx)
 	if r == nil {
-		return nil, err
+		return none, err
 	}
-	return r.Connections(ctx)
+	return read(r)
+}
+
+// Connections is that of the store.
+func (a *archive) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
+	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.ConnectionStatus, error) { return r.Connections(ctx) })
 }
 
 // Runs is that of the store.
 func (a *archive) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
-	r, err := a.reader(ctx)
-	if r == nil {
-		return nil, err
-	}
-	return r.Runs(ctx, connection, limit)
+	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Run, error) { return r.Runs(ctx, connection, limit) })
 }
 
 // Gaps is that of the store.
 func (a *archive) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
-	r, err := a.reader(ctx)
-	if r == nil {
-		return nil, err
-	}
-	return r.Gaps(ctx, f)
+	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Gap, error) { return r.Gaps(ctx, f) })
 }
 
 // Events is that of the store.
 func (a *archive) Events(ctx context.Context, run string) ([]event.Event, error) {
-	r, err := a.reader(ctx)
-	if r == nil {
-		return nil, err
-	}
-	return r.Events(ctx, run)
+	return ask(ctx, a, func(r *sqlite.Reader) ([]event.Event, error) { return r.Events(ctx, run) })
 }
 
 // ratesVersion is that of the file's form, maxRates its bound in bytes.
@@ -134,18 +126,17 @@ type ratesContent struct {
 // readRates reads what was learned; nothing when there is no file. One that cannot
 // be understood is put aside: what was learned can be learned again.
 func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
-	f, err := os.Open(path)
+	b, err := atomicfile.Read(path, maxRates)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, atomicfile.ErrTooLarge) {
 		return none, fmt.Errorf("daemon: the learned rates: %w", err)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxRates+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return none, fmt.Errorf("daemon: the learned rates: %w", err)
+	var c ratesContent
+	if err == nil {
+		c, err = decodeRates(b)
 	}
-	c, err := decodeRates(b)
 	if err == nil {
 		return c, nil
 	}
@@ -158,9 +149,6 @@ func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
 }
 
 func decodeRates(b []byte) (c ratesContent, err error) {
-	if len(b) > maxRates {
-		return c, fmt.Errorf("it is larger than %d bytes: not a file of rates", maxRates)
-	}
 	if err := json.Unmarshal(b, &c); err != nil {
 		return ratesContent{}, fmt.Errorf("not a file of rates: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -155,16 +154,9 @@ func (d *Daemon) issuedPath() string { return filepath.Join(d.config.State, "key
 // readIssued reads the keys that were issued while the daemon ran. A file that
 // cannot be read is an error: going on without it would lock their clients out.
 func readIssued(path string) ([]keys.Key, error) {
-	info, err := os.Stat(path)
+	b, err := atomicfile.Read(path, maxIssued)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err == nil && info.Size() > maxIssued {
-		err = fmt.Errorf("it is larger than %d bytes", maxIssued)
-	}
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(path)
 	}
 	var c issuedContent
 	if err == nil {

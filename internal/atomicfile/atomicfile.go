@@ -1,4 +1,4 @@
-// Package atomicfile replaces a file as a whole: a reader, also after a
+// Package atomicfile replaces, and reads, a file as a whole: a reader, also after a
 // crash or a power cut, finds the old content or the new content, and neither
 // half of one nor nothing.
 //
@@ -13,6 +13,8 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,6 +24,23 @@ import (
 
 // mode is that of each file it creates: its owner may read and write it.
 const mode = 0o600
+
+// ErrTooLarge is what the error of [Read] matches for a file that is longer than it may be.
+var ErrTooLarge = errors.New("larger than it may be")
+
+// Read reads the file at path, which may have limit bytes at most.
+func Read(path string, limit int64) (b []byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is %w: %d bytes at most", path, ErrTooLarge, limit)
+	}
+	return b, err
+}
 
 // Beside is where the next content of a file is written before it gets its place.
 func Beside(path string) string { return path + ".new" }

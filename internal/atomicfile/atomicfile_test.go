@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -240,5 +241,21 @@ func TestARoomIsLeftOrDiscarded(t *testing.T) {
 	}
 	if got := number(t, path); got != 0 {
 		t.Errorf("write %d is there", got)
+	}
+}
+
+func TestAFileIsReadUpToItsBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if _, err := atomicfile.Read(path, 3); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is missing: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := atomicfile.Read(path, 3); string(b) != "abc" || err != nil {
+		t.Errorf("got %q, %v", b, err)
+	}
+	if _, err := atomicfile.Read(path, 2); !errors.Is(err, atomicfile.ErrTooLarge) || !strings.Contains(err.Error(), path+" is larger than it may be: 2 bytes at most") {
+		t.Errorf("a file over the bound: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/internal/sim/replay"
@@ -41,7 +42,7 @@ func quotaConfig(path string) (quota.Config, error) {
 	if path == "" {
 		return quota.Config{}, usage(fmt.Errorf("--config is missing: the YAML file with the limits"))
 	}
-	src, err := readBounded(path, quotafile.MaxSize)
+	src, err := atomicfile.Read(path, quotafile.MaxSize)
 	if err != nil {
 		return quota.Config{}, usage(fmt.Errorf("--config: %w", err))
 	}
@@ -53,20 +54,6 @@ func quotaConfig(path string) (quota.Config, error) {
 		return quota.Config{}, usage(fmt.Errorf("not limits that can be kept:\n%w", err))
 	}
 	return c, nil
-}
-
-// readBounded reads a file of at most so many bytes.
-func readBounded(path string, limit int64) (b []byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b, err = io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
-	}
-	return b, err
 }
 
 func configFlag(cmd *cobra.Command, into *string) {
@@ -116,7 +103,7 @@ patch is a JSON merge patch with the fields of the JSON configuration.`,
 			if err != nil {
 				return err
 			}
-			src, err := readBounded(args[0], replay.MaxSize)
+			src, err := atomicfile.Read(args[0], replay.MaxSize)
 			var timeline replay.Timeline
 			if err == nil {
 				timeline, err = replay.Parse(args[0], src)

@@ -18,6 +18,7 @@ import (
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/configfile"
 )
 
@@ -150,7 +151,7 @@ func (s *service) source() (name string, data []byte, err error) {
 	if name == "" {
 		name = defaultServe
 	}
-	data, err = readBounded(name, config.MaxSize)
+	data, err = atomicfile.Read(name, config.MaxSize)
 	if err != nil && s.file == "" && errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("there is no %s here; name a file, or begin without one: headway serve --upstream openai --rpm 60", defaultServe)
 	}

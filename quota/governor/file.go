@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -80,12 +79,7 @@ func (f *File) Load() ([]quota.DayUse, error) {
 // use is what that process may come to at most before it stores again. The error
 // matches fs.ErrNotExist when there is no such file.
 func ReadFile(path string) (use []quota.DayUse, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("governor: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	b, err := atomicfile.Read(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("governor: %w", err)
 	}
@@ -97,9 +91,6 @@ func ReadFile(path string) (use []quota.DayUse, err error) {
 
 // decode reads the content of the file.
 func decode(b []byte) ([]quota.DayUse, error) {
-	if len(b) > maxFile {
-		return nil, fmt.Errorf("it is larger than %d bytes: not a file of daily use", maxFile)
-	}
 	var c fileContent
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, fmt.Errorf("not a file of daily use: %w", err)

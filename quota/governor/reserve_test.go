@@ -279,7 +279,7 @@ func TestAFileThatCannotBeReadIsNoEmptyDay(t *testing.T) {
 		"another version":       {`{"version":2}`, 0, "its version is 2, this program reads version 1"},
 		"a bad day":             {`{"version":1,"use":[{"scope":{"model":"m"},"day":"soon","tokens":1}]}`, 0, `"soon"`},
 		"as large as it may be": {"", 64 << 20, "not a file of daily use: invalid character"},
-		"larger":                {"", 64<<20 + 1, "it is larger than 67108864 bytes: not a file of daily use"},
+		"larger":                {"", 64<<20 + 1, "is larger than it may be: 67108864 bytes at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "use.json")

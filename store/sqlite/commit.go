@@ -26,11 +26,7 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 	if len(c.Items) > 0 && c.Stream == "" {
 		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.path, len(c.Items))
 	}
-	return s.w.write(ctx, "commit", func(t *tx) error {
-		h, err := t.fence(l)
-		if err != nil {
-			return err
-		}
+	return s.holding(ctx, "commit", l, func(t *tx, h held) error {
 		for _, r := range c.Reshaped {
 			if err := t.reshaped(h, r); err != nil {
 				return err

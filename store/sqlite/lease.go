@@ -108,15 +108,22 @@ func (t *tx) fence(l collect.Lease) (held, error) {
 	return h, err
 }
 
-// Renew extends the lease to now + ttl. See [collect.Store]. A lease that has
-// expired but that nobody took over is renewed too.
-func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
-	return s.w.write(ctx, "renew", func(t *tx) error {
+// holding writes as the holder of a lease.
+func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, held) error) error {
+	return s.w.write(ctx, what, func(t *tx) error {
 		h, err := t.fence(l)
 		if err != nil {
 			return err
 		}
-		_, err = t.exec(`UPDATE connections SET expires = ? WHERE id = ?`, instant(now.Add(ttl)), h.connection)
+		return f(t, h)
+	})
+}
+
+// Renew extends the lease to now + ttl. See [collect.Store]. A lease that has
+// expired but that nobody took over is renewed too.
+func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
+	return s.holding(ctx, "renew", l, func(t *tx, h held) error {
+		_, err := t.exec(`UPDATE connections SET expires = ? WHERE id = ?`, instant(now.Add(ttl)), h.connection)
 		return err
 	})
 }
@@ -131,11 +138,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 		return fmt.Errorf("store %s: finish: %q is not a state for a run to end in", s.path, end.State)
 	}
 	var connection int64
-	err := s.w.write(ctx, "finish", func(t *tx) error {
-		h, err := t.fence(l)
-		if err != nil {
-			return err
-		}
+	err := s.holding(ctx, "finish", l, func(t *tx, h held) error {
 		connection = h.connection
 		if err := t.progress(h, end.Progress); err != nil {
 			return err
@@ -171,11 +174,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 // Forget removes what is known of the connection. See [collect.Store]. The
 // lease stays.
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
-	return s.w.write(ctx, "forget", func(t *tx) error {
-		h, err := t.fence(l)
-		if err != nil {
-			return err
-		}
+	return s.holding(ctx, "forget", l, func(t *tx, h held) error {
 		for _, query := range []string{
 			`DELETE FROM lanes WHERE connection = ?`,
 			`DELETE FROM items WHERE stream IN (SELECT id FROM streams WHERE connection = ?)`,

@@ -22,11 +22,7 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
 		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.path, ask.MaxBytes, ask.MaxRows)
 	}
-	err = s.w.write(ctx, "serve gaps", func(t *tx) error {
-		h, err := t.fence(l)
-		if err != nil {
-			return err
-		}
+	err = s.holding(ctx, "serve gaps", l, func(t *tx, h held) (err error) {
 		if page, err = t.due(h, ask); err != nil {
 			return err
 		}
