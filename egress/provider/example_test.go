@@ -96,3 +96,9 @@ func ExampleDescription_Classify() {
 	// throttled 250ms false
 	// throttled 0s true
 }
+
+func ExampleFindProfile() {
+	p, err := provider.FindProfile("github")
+	fmt.Println(p.Name(), p.Pools(), err)
+	// Output: github [graphql code_search search core] <nil>
+}
