@@ -88,7 +88,7 @@ func TestOneUserIsWithinFivePercentOfTheBestFixedParallelism(t *testing.T) {
 		law := load(t, s, sim.BulkParallel, seed)
 		whole(t, law)
 		best, at := 0.0, 0
-		for n := 1; n <= 52; n++ {
+		for n := 1; n <= longtest.Size(12, 52); n++ {
 			if r := load(t, s, fmt.Sprintf("fixed:%d", n), seed); r.RowsPerS > best {
 				best, at = r.RowsPerS, n
 			}
@@ -106,7 +106,7 @@ func TestOneUserIsWithinFivePercentOfTheBestFixedParallelism(t *testing.T) {
 }
 
 func TestTwoUsersAreNearlyTwiceAsFastAsOne(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range uint64(longtest.Size(2, 5)) {
 		one, two := load(t, dataverse(t, "1user"), sim.BulkParallel, seed), load(t, dataverse(t, "2users"), sim.BulkParallel, seed)
 		whole(t, two)
 		if two.Rows != one.Rows || len(two.Users) != 2 {

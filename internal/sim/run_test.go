@@ -207,7 +207,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	}
 	for _, whole := range all {
 		s := new(*whole)
-		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(2, 10))*time.Minute) // the golden files are of the whole
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(1, 10))*time.Minute) // the golden files are of the whole
 		one := jsonOf(t, run(t, s, sim.Options{Seed: 11}))
 		if two := jsonOf(t, run(t, s, sim.Options{Seed: 11, Trace: true})); !bytes.Equal(one, two) {
 			t.Errorf("%s: the same seed gave\n%s\nand\n%s", s.Name, one, two)
@@ -317,7 +317,7 @@ func TestPictureOfEveryScenario(t *testing.T) {
 	for _, whole := range all {
 		s := new(*whole)
 		// A picture is as wide for a day as for ten minutes.
-		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(5, 24*60))*time.Minute)
+		s.Horizon = min(s.Horizon, time.Duration(longtest.Size(2, 24*60))*time.Minute)
 		one, r := draw(t, s)
 		var two bytes.Buffer
 		if err := sim.WriteSVG(&two, r.Trace); err != nil || !bytes.Equal(one, two.Bytes()) {

@@ -114,12 +114,13 @@ func percentiles(p50, p99 time.Duration) lognormal {
 // draw takes two numbers from the stream always, so that a distribution that
 // turns constant leaves what follows it as it was.
 func (l lognormal) draw(rng *rand.PCG) float64 {
+	if l.sigma == 0 {
+		_, _ = rng.Uint64(), rng.Uint64()
+		return l.median
+	}
 	// Box-Muller: plain and exact enough.
 	radius := math.Sqrt(2 * exponential(rng))
 	z := radius * math.Cos(2*math.Pi*uniform(rng))
-	if l.sigma == 0 {
-		return l.median
-	}
 	return l.median * math.Exp(l.sigma*z)
 }
 
