@@ -120,10 +120,10 @@ func TestDeathAtEachStep(t *testing.T) {
 		{"messages": {detail("1", "3", `{"t":5}`)}, "talks": {rec("2", `{"a":"`+long+`"}`), rec("3", `{"b":`+strconv.Quote(long)+`}`)}},
 		{"talks": {rec("4", `{"a":2}`)}},
 	}
-	deaths := 0
+	deaths, stride := 0, longtest.Size(29, 13)
 	for first, dead := 0, true; dead; first++ {
-		// Each 13th step of the second run, from another one each time.
-		for second, deadToo := first%13, true; deadToo; second += 13 {
+		// One step in stride of the second run, from another one each time.
+		for second, deadToo := first%stride, true; deadToo; second += stride {
 			f := &fate{dir: filepath.Join(powercut.Scratch(t), "out"), rows: map[string][]row{}}
 			some := func(got, committed int) bool { return got <= committed }
 			dead = f.collectUntil(t, work, first)
@@ -146,7 +146,7 @@ func TestDeathAtEachStep(t *testing.T) {
 			}
 		}
 	}
-	if deaths < 150 {
+	if deaths < longtest.Size(75, 150) {
 		t.Errorf("%d pairs of deaths, want more: the steps are not counted", deaths)
 	}
 }
@@ -301,7 +301,7 @@ func holds(t *testing.T, s *Sink, c committed) {
 }
 
 func TestAPowerCutLosesNothingCommitted(t *testing.T) {
-	powercut.Test(t, powercut.Plan{Draws: 1, Stride: 11}, collectMore(4), collectMore(1))
+	powercut.Test(t, powercut.Plan{Draws: 1, Stride: longtest.Size(23, 11)}, collectMore(4), collectMore(1))
 }
 
 func TestAPowerCutUndoesNoStartOver(t *testing.T) {
