@@ -72,7 +72,7 @@ no meaning in the scenario, is "unknown", and null with --json.
 
 A scenario whose workload is bulk loads rows in batches instead: the laws are
 parallel (the default), which obeys the server's hint and keeps within the
-execution time that it allows; told, the same where nobody has configured that
+execution time that it allows; advertised, the same where nobody has configured that
 time; aimd, which knows neither; hint, the server's recommendation as it is; and
 fixed:N, which keeps N batches of each user in flight.
 
@@ -147,7 +147,7 @@ func newSimCompare() *cobra.Command {
 each: goodput against a clairvoyant client, throttles per 1000 admitted, waits,
 and what broke. "-" is what is not known or has no meaning in the scenario.
 Scenarios whose workload is bulk are compared among themselves, under laws of
-their own: by default parallel, told, aimd and hint.
+their own: by default parallel, advertised, aimd and hint.
 
 With --json the results are an array, in the order of the scenarios and within
 a scenario in that of the laws.`,

@@ -25,9 +25,9 @@ const (
 	// scenario's first busy_time limit allows: what a bulk load does that is
 	// configured with the documented limit. The default.
 	BulkParallel = "parallel"
-	// BulkTold is the same without configuration: it knows the hint from the first
+	// BulkAdvertised is the same without configuration: it knows the hint from the first
 	// answer on, and the execution time from the first refusal that names it.
-	BulkTold = "told"
+	BulkAdvertised = "advertised"
 	// BulkAIMD only adds while batches succeed and halves on a throttle, up to 52:
 	// it knows neither hint nor execution time.
 	BulkAIMD = "aimd"
@@ -36,10 +36,13 @@ const (
 	BulkHint = "hint"
 )
 
-const bulkFixed = "fixed:"
+const (
+	bulkFixed = "fixed:"
+	bulkTold  = "told" // the former name of BulkAdvertised; it goes on working
+)
 
 // BulkLaws are the laws of bulk workloads that have no number: all but "fixed:N".
-func BulkLaws() []string { return []string{BulkParallel, BulkTold, BulkAIMD, BulkHint} }
+func BulkLaws() []string { return []string{BulkParallel, BulkAdvertised, BulkAIMD, BulkHint} }
 
 // BulkLaw says whether a law can move a bulk workload; the error names those
 // that can.
@@ -50,7 +53,7 @@ func BulkLaw(law string) error {
 		}
 		return nil
 	}
-	if slices.Contains(BulkLaws(), law) {
+	if slices.Contains(BulkLaws(), law) || law == bulkTold {
 		return nil
 	}
 	return fmt.Errorf("sim: law is %q, must be one of %s, %sN for a bulk workload", law, strings.Join(BulkLaws(), ", "), bulkFixed)
@@ -125,7 +128,7 @@ func bulkParams(s *scenario.Scenario, o Options) (p dispatch.Params, sees bool, 
 				break
 			}
 		}
-	case BulkTold:
+	case BulkAdvertised, bulkTold:
 		sees = true
 	case BulkHint:
 		sees, law.Disabled = true, true

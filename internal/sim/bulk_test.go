@@ -320,7 +320,7 @@ func TestLawsAndWorkloadsThatDoNotFitAreErrors(t *testing.T) {
 		s         *scenario.Scenario
 		law, want string
 	}{
-		{load, "cycle", `law is "cycle", must be one of parallel, told, aimd, hint, fixed:N for a bulk workload`},
+		{load, "cycle", `law is "cycle", must be one of parallel, advertised, aimd, hint, fixed:N for a bulk workload`},
 		{load, "fixed:0", `"0" must be a whole number from 1 to 1000`},
 		{load, "fixed:many", `"many" must be a whole number`},
 		{load, "fixed:65", "65 places are above the workload's max_in_flight of 64"},
