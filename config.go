@@ -41,9 +41,9 @@ type Config struct {
 	// negative means none. JitterMin must not exceed the ceiling.
 	JitterMin, JitterMax time.Duration
 
-	// Passive holds nothing back until the provider first refuses an attempt or
-	// advertises a limit; then the law takes over. Without a Ceiling there is none.
-	// Default: the start is conservative, at the initial interval.
+	// Passive holds nothing back until the provider first refuses an attempt or advertises
+	// a limit; then the law takes over. Without a Ceiling nothing bounds the rate until
+	// then. Default: the start is conservative, at the initial interval.
 	Passive bool
 	// MaxPools bounds the pools of the connection that are in use (see [Request].Pool).
 	// Beyond it, the one that was used least recently is given up; what it learned is

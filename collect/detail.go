@@ -35,12 +35,12 @@ type ending struct {
 	abort bool
 }
 
-// details fetches the tasks, as many at once as the run's width, and puts
-// what came of them into the batch. What has come is committed on the way, so
-// that a run that is killed keeps nearly all of it; the lane stays where it is
-// until the whole page is done. After a stop the rest become gaps. Where several may be
-// under way, askAhead is called once, when about the last of them are sent: what it asks
-// for takes a place until the channel that it gives is closed, nil for nothing.
+// details fetches the tasks, as many at once as the run's width, and puts what came of
+// them into the batch. What has come is committed on the way, so that a run that is
+// killed keeps nearly all of it; the lane stays where it is until the whole page is
+// done. After a stop the rest become gaps. If several may be under way at once, askAhead
+// is called once, when about the last of them are sent. What it asks for takes a place
+// until the channel that it returns is closed; nil means that it asked for nothing.
 func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool, askAhead func() <-chan struct{}) *ending {
 	r.live.owe(int64(len(todo)), last)
 	defer r.live.owe(0, last)
@@ -113,7 +113,7 @@ const DefaultMaxConcurrency = 32
 const (
 	// widthRound is how many answers a width is judged by, at least one for each place.
 	widthRound = 8
-	// slowAnswer is how long answers take at least where more at once can pay.
+	// slowAnswer is the shortest latency at which more requests at once can help.
 	slowAnswer = 20 * time.Millisecond
 	// widthStep is the part by which a width grows, at least by one.
 	widthStep = 8
@@ -123,10 +123,10 @@ const (
 )
 
 // width is how many details are under way at once. Where the owner sets nothing it
-// begins with one and grows while responses, not pacing, are what the run waits for.
-// It goes back where its last step was refused, and where half as much again in flight
-// made answers so much slower that less than half of it was gained. Pure; instants are
-// durations since the run began.
+// begins with one and grows while responses, not pacing, are what the run waits for. It
+// steps back when its last step was refused, and when half as much again in flight made
+// answers so much slower that less than half of the increase was gained. Pure; instants
+// are durations since the run began.
 type width struct {
 	set int // the owner's; 0 means that none was set
 	now int // 0 is 1
@@ -236,13 +236,13 @@ func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {
 const (
 	minSpacing = 100 * time.Millisecond
 	maxSpacing = time.Second
-	// ageShare bounds what a young run has to lose: the time between commits is at
-	// most that part of the time since it began.
+	// ageShare bounds what a young run can lose: the time between commits is at most the
+	// run's age divided by this.
 	ageShare = 20
 	// maxPending is how many outcomes are held at most.
 	maxPending = 256
-	// commitShare is the time between commits, in commits: about a twentieth of
-	// a run goes into them.
+	// commitShare is the time between two commits as a multiple of how long a commit takes:
+	// about a twentieth of a run goes into commits.
 	commitShare = 20
 )
 

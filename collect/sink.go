@@ -53,8 +53,8 @@ type Record struct {
 // Sync is called too, and has nothing to do.
 type Transactional interface {
 	Sink
-	// Pending gives what writes the records since the last call; nil when there
-	// are none. The store calls it inside the commit's transaction.
+	// Pending returns a function that writes the records since the last call, or nil if
+	// there are no records. The store calls that function inside the commit's transaction.
 	Pending() func(ctx context.Context, tx Execer) error
 }
 
@@ -81,12 +81,12 @@ type Asider interface {
 	SetAside(streams []string, at time.Time) (aside []string, err error)
 }
 
-// Burier is a sink that can only append, and writes a record that says that
-// another is gone, a tombstone.
+// Burier is an append-only sink: it marks a record as gone by appending another one, a
+// tombstone.
 type Burier interface {
 	Sink
-	// Gone writes a tombstone for each key of the item parent that is no longer
-	// there since that instant. It belongs to the slice as Write does.
+	// Gone writes a tombstone for each of the keys: records of the item parent that were
+	// found gone at the instant at. It is part of the slice, as Write is.
 	Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error
 }
 
@@ -107,7 +107,8 @@ func Bury(ctx context.Context, to Sink, stream, parent string, keys []string, at
 	return to.Write(ctx, stream, records)
 }
 
-// tombstones hold their own keys, for sinks whose records do.
+// tombstones returns a tombstone for each key. Each holds its own key, for sinks that
+// find keys in the records.
 func tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
 	records := make([]Record, len(keys))
 	for i, key := range keys {
@@ -125,19 +126,19 @@ func tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
 // Marker is a sink that can mark records of a detail that are no longer there.
 type Marker interface {
 	Sink
-	// Remain says which records of the item parent there are now, by key, once
-	// some that there were are gone: all others of the item in this stream are
-	// to be marked as gone at that instant. It belongs to the slice as Write
-	// does, after the records written so far.
+	// Remain is called when records of the item parent are gone, with the keys of those
+	// that it still has: all others of the item in this stream are to be marked as gone at
+	// the instant at. It is part of the slice, as Write is, and comes after the records
+	// written so far.
 	Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error
 }
 
-// Location is where a sink writes: a sink with another one is another sink.
+// Location is where a sink writes. Sinks with the same location are the same sink.
 type Location struct {
 	// Kind is what it is: "jsonl", "sqlite". "state" is the state file itself.
 	Kind string `json:"kind"`
-	// Path is the file or folder as the connection names it; empty is nowhere in
-	// particular, such as standard output.
+	// Path is the file or folder as the connection names it; empty for a sink without one,
+	// such as standard output.
 	Path string `json:"path,omitempty"`
 }
 
@@ -175,8 +176,8 @@ type Recognizer interface {
 	Recognizes(ctx context.Context, committed json.RawMessage) bool
 }
 
-// Noticer is a sink that may find, as it is opened, that files are not as it left
-// them and yet all is well.
+// Noticer is a sink that can go on although its files are not as it left them, and says
+// what changed.
 type Noticer interface {
 	Sink
 	// Noticed gives what the last Open found.
@@ -186,7 +187,7 @@ type Noticer interface {
 // Namer is a sink that a stream's name has to suit, such as one of tables.
 type Namer interface {
 	Sink
-	// CheckName says what keeps a stream from having that name; empty is nothing.
+	// CheckName says why a stream cannot have that name; "" if it can.
 	CheckName(stream string) string
 }
 
@@ -199,9 +200,9 @@ func SinkChange(was, is Location) (c Change, ok bool) {
 	return Change{Kind: SinkChanged, Was: &was, Is: &is}, true
 }
 
-// openSink opens the sink where it left off. One that is another than before goes
-// on where it was when the connection had it last, or begins again: what was
-// collected before stays where it is.
+// openSink opens the sink at its committed position. A sink that the last run did not
+// have resumes at the position that it had in its own last run, or starts from the
+// beginning; what the former sink holds stays there.
 func (r *execution) openSink(ctx context.Context, state State) error {
 	position := state.Sink
 	if sink, ok := r.o.Sink.(Located); ok {
@@ -243,8 +244,8 @@ func (r *execution) openSink(ctx context.Context, state State) error {
 	return nil
 }
 
-// returned are the replays from now on; nil leaves them. Into a sink that the
-// connection went back to nothing can be replayed any more.
+// returned is the list of replays to keep from now on; nil leaves the list as it is.
+// Nothing can be replayed any more into a sink that the connection has gone back to.
 func (r *execution) returned(state State) []Replay {
 	if !slices.ContainsFunc(r.noticed, func(c Change) bool { return c.Kind == SinkReturned }) {
 		return nil

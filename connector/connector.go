@@ -345,7 +345,7 @@ func WithPool(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, poolKey{}, name)
 }
 
-// PoolOf is the pool that a request's context names; empty is none.
+// PoolOf returns the pool that a request's context names, or "" if it names none.
 func PoolOf(req *http.Request) string {
 	name, _ := req.Context().Value(poolKey{}).(string)
 	return name

@@ -59,13 +59,13 @@ func Page(c config.Config, base string) string {
 	}
 	switch {
 	case !c.Open():
-		row("calls", "with a key, of which there are "+strconv.Itoa(len(c.Keys)))
+		row("calls", fmt.Sprintf("with a key (%d configured)", len(c.Keys)))
 	default:
 		row("calls", "by everybody on this machine: no keys are configured")
 	}
 	switch {
 	case len(c.AdminKeys) > 0:
-		row("changes at /v1", "with an admin key, of which there are "+strconv.Itoa(len(c.AdminKeys)))
+		row("changes at /v1", fmt.Sprintf("with an admin key (%d configured)", len(c.AdminKeys)))
 	case c.Open():
 		row("changes at /v1", "by everybody on this machine: no admin keys are configured")
 	default:

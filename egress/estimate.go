@@ -21,7 +21,7 @@ type estimated struct {
 	original []byte // the body before usage was asked for in it
 }
 
-// estimate says what the quota is asked for, and has a stream asked for its usage.
+// estimate works out what to ask of the quota, and asks a stream to report its usage.
 func (c *call) estimate() {
 	c.request = c.expected()
 	c.inject()

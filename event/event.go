@@ -83,7 +83,8 @@ type Rate struct {
 	Belief *Belief `json:"belief,omitempty"`
 }
 
-// NewRate is the rate that an interval and its ceiling stand for. A ceiling of 0 means that there is none.
+// NewRate returns the rate for an interval and its ceiling. A ceiling of 0 means no
+// ceiling.
 func NewRate(interval, ceiling time.Duration) *Rate {
 	r := &Rate{CurrentIntervalMS: Milliseconds(interval), EffectiveRatePerMin: PerMinute(interval)}
 	if ceiling > 0 {

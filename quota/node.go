@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// noCap is a daily cap that is not set.
+// noCap stands for a daily cap that is not set.
 const noCap = math.MaxInt64
 
 // limits are a scope's budgets, ready for use.
@@ -144,8 +144,9 @@ func (n *node) sync(now time.Duration) {
 	}
 }
 
-// full says which daily cap has no room for so many tokens in one call, "" if both
-// have; held, that it would have once the open permits gave back what they reserve.
+// full names the daily cap that has no room for a call of so many tokens, "" if both
+// have room. held reports whether there would be room if all open permits gave back what
+// they reserve.
 func (n *node) full(charged int64) (capType string, held bool) {
 	switch {
 	case n.dayCalls >= n.limits.dailyCalls:
@@ -178,8 +179,8 @@ func (n *node) spent() bool {
 	return n.dayUsed() >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
 }
 
-// nearlySpent reports whether so little of a daily cap is left, a hundredth, that a
-// request without room in it finds the cap used up.
+// nearlySpent reports whether at most a hundredth of a daily cap is left. A request that
+// does not fit in then counts the cap as used up.
 func (n *node) nearlySpent() bool {
 	return n.dayUsed() >= n.limits.dailyTokens-n.limits.dailyTokens/100 || n.dayCalls >= n.limits.dailyCalls
 }

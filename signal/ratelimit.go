@@ -107,9 +107,8 @@ func state(all []Limit, item httpsfv.Item) []Limit {
 	return add(all, l)
 }
 
-// mergeByQuota gives the state that an unnamed limit tells to the policy of the
-// same quota, as drafts up to 7 associate them. One that tells no quota can only
-// mean the one policy there is.
+// mergeByQuota merges an unnamed limit into the policy with the same quota, as drafts up
+// to 7 pair them. A limit without a quota can only belong to the one policy there is.
 func mergeByQuota(all []Limit, l Limit) []Limit {
 	for i := range all {
 		policy := &all[i]
@@ -122,7 +121,7 @@ func mergeByQuota(all []Limit, l Limit) []Limit {
 	return add(all, l)
 }
 
-// add appends a limit that tells something, within MaxLimits.
+// add appends a limit that has at least one figure, up to MaxLimits.
 func add(all []Limit, l Limit) []Limit {
 	if !l.tells() || len(all) >= MaxLimits {
 		return all
@@ -130,8 +129,8 @@ func add(all []Limit, l Limit) []Limit {
 	return append(all, l)
 }
 
-// structured is a structured field's lines without the empty ones; nil when
-// nothing is left or when they are too long together.
+// structured returns the lines of a structured field that are not empty; nil if all are,
+// or if they are too long together.
 func structured(header http.Header, key string) []string {
 	var lines []string
 	total := 0
@@ -147,7 +146,7 @@ func structured(header http.Header, key string) []string {
 	return lines
 }
 
-// entry is a dictionary's figure.
+// entry returns the number that a dictionary has under a key.
 func entry(dictionary *httpsfv.Dictionary, key string) int64 {
 	if member, ok := dictionary.Get(key); ok {
 		if item, ok := member.(httpsfv.Item); ok {
@@ -157,7 +156,7 @@ func entry(dictionary *httpsfv.Dictionary, key string) int64 {
 	return Unknown
 }
 
-// parameter is an item's figure.
+// parameter returns the number in an item's parameter.
 func parameter(item httpsfv.Item, key string) int64 {
 	value, _ := item.Params.Get(key)
 	return figure(value)
@@ -213,17 +212,17 @@ func seconds(n int64) time.Duration {
 // remainingKey is the field by which GitHub tells a rate limit from a refusal.
 const remainingKey = "X-Ratelimit-Remaining"
 
-// dialect is one way of telling a limit in separate fields. The keys are
-// canonical; an empty one does not exist in the dialect.
+// dialect is one way to state a limit in separate header fields. Keys are in canonical
+// form; an empty one means that the dialect has no such field.
 type dialect struct {
 	name, unit                                  string
 	limit, remaining, used, reset, resourceName string
 	refills                                     bool
 }
 
-// generic are the dialects that tell the same limit in different spellings: the
-// first one that says something is read. The IETF's separate fields come first
-// because their meaning is the most precise.
+// generic are the dialects that state the same limit under different names: the first
+// one that the header has is read. The IETF's separate fields come first because their
+// meaning is the most precise.
 var generic = [...]dialect{
 	{
 		unit:  UnitRequests,
@@ -240,8 +239,8 @@ var generic = [...]dialect{
 	},
 }
 
-// openAI and anthropic tell a bucket each for requests and tokens. Their reset
-// is the time until the bucket is full again.
+// openAI and anthropic state one bucket for requests and one for tokens. Their reset is
+// the time until the bucket is full again.
 var (
 	openAI = [...]dialect{
 		openAIDialect(UnitRequests, "Requests"),
@@ -271,7 +270,7 @@ func anthropicDialect(unit, infix string) dialect {
 	}
 }
 
-// limits reads every limit that the header tells, in a fixed order.
+// limits reads every limit that the header states, in a fixed order.
 func limits(from origin) []Limit {
 	all := ietf(from.header)
 	if !slices.ContainsFunc(all, func(l Limit) bool { return l.Remaining != Unknown }) {
@@ -312,8 +311,8 @@ func conventional(all []Limit, from origin) []Limit {
 	return all
 }
 
-// read gives what the dialect's fields tell. A quota of 0 would forbid every
-// request that was just answered, so it is taken for Unknown.
+// read returns the limit that the dialect's fields state. A quota of 0 would forbid the
+// very request that was answered, so it counts as Unknown.
 func (d *dialect) read(from origin) Limit {
 	l := unknownLimit(d.name, d.unit)
 	l.Refills = d.refills
@@ -365,8 +364,8 @@ func readReset(value string, from origin) time.Duration {
 	return Unknown
 }
 
-// epochMilliseconds parts epochs: as seconds it lies in the year 5138, as
-// milliseconds in 1973.
+// epochMilliseconds tells an epoch in seconds from one in milliseconds: read as seconds
+// it is in the year 5138, as milliseconds in 1973.
 const epochMilliseconds = 100_000_000_000
 
 // strava reads "100,1000" used of "200,2000": a quarter of an hour and a day,

@@ -54,7 +54,7 @@ func (b builder) keys(n *node, p *Provider) (keys []Key) {
 	list, sticky := n.Get("keys"), n.Get("sticky")
 	if list == nil {
 		if sticky != nil {
-			sticky.Fail("belongs to provider.keys, of which there are none")
+			sticky.Fail("goes with provider.keys, and this file has none")
 		}
 		return nil
 	}

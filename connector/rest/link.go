@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// nextLink is the target of the first rel="next" of the Link headers (RFC
-// 8288), empty when there is none. A header that cannot be read is an error:
-// taken for none, it would end the walk early.
+// nextLink is the target of the first rel="next" of the Link headers (RFC 8288), empty
+// when there is none. A header that cannot be read is an error: if it counted as absent,
+// the walk would end early.
 func nextLink(h http.Header) (string, error) {
 	for _, line := range h.Values("Link") {
 		target, err := nextIn(line)
@@ -140,7 +140,7 @@ func (o origin) absolute(cursor string) (*url.URL, error) {
 	return u, nil
 }
 
-// samePort compares ports; each scheme's own is the same as none.
+// samePort compares ports; a scheme's default port equals no port.
 func samePort(a, b *url.URL) bool {
 	own := func(u *url.URL) string {
 		if p := u.Port(); p != map[string]string{"http": "80", "https": "443"}[u.Scheme] {

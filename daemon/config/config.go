@@ -232,9 +232,9 @@ type Pacing struct {
 // Open reports whether everybody who can reach the daemon may call.
 func (c *Config) Open() bool { return len(c.Keys) == 0 }
 
-// Check gives what in a configuration that can be used is of no use: keys that
-// have expired at the instant now, and those for providers that there are none of.
-// The error is an [*Error]; file stands for the file.
+// Check reports entries of a valid configuration that have no effect: keys that have
+// expired by now, and keys for providers that the file does not have. The error is an
+// [*Error]; file stands for the file.
 func (c *Config) Check(file string, now time.Time) error {
 	f := configfile.NewFile(file, configfile.Options{})
 	fail := func(field, value, bound string) {

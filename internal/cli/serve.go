@@ -268,7 +268,7 @@ func (w *serving) reload() {
 	w.level.Set(c.Log.Level)
 }
 
-// readyFile holds the base URL while requests are served; "" is none.
+// readyFile holds the base URL while requests are served; "" writes none.
 type readyFile string
 
 func (f readyFile) check() error {

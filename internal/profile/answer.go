@@ -15,8 +15,8 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Attempt is what a request asks for: its pool, empty for the account alone, and what it
-// is thought to take of limits that count units. A pool that was named elsewhere is kept.
+// Attempt returns a request's pool, "" if only the account's limits apply, and its
+// estimated cost in the units that limits count. A pool that is passed in is kept.
 func (p *Profile) Attempt(req *http.Request, pool string) (string, float64) {
 	r := RequestOf(req, p.finder.Base)
 	if pool == "" {
@@ -37,10 +37,10 @@ func (p *Profile) Reads(req *http.Request, pool string, status int, header http.
 		slices.ContainsFunc(p.refusals, func(r Refusal) bool { return len(r.Body) > 0 && slices.Contains(r.Status, status) })
 }
 
-// Read is what the answer to an attempt of a pool says: it corrects the signal, which is
-// of the same answer, in its class, its wait and its limits. It gives the pool that the
-// answer names, "" for none, what the attempt took, 0 where that is not said, and whether
-// a refusal is about the whole account. The body may be nil, or cut.
+// Read interprets the answer to an attempt of a pool. It corrects class, wait and limits
+// in s, the signal of the same answer. It returns the pool that the answer names ("" if
+// none), what the attempt cost (0 if the answer does not say), and whether a refusal
+// concerns the whole account. The body may be nil or cut short.
 func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int, header http.Header, body []byte, s *signal.Signal) (named string, cost float64, account bool) {
 	r := RequestOf(req, p.finder.Base)
 	if named = p.finder.Learn(r, header); named != "" {
@@ -68,7 +68,8 @@ func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int
 	return named, cost, account
 }
 
-// advertised puts the limits that the profile knows in place of what was read without it.
+// advertised replaces the limits that were read without the profile by those whose
+// fields the profile names.
 func (p *Profile) advertised(now time.Time, c *Class, header http.Header, fields any, s *signal.Signal) {
 	all := c.Advertised
 	if len(all) == 0 {
@@ -152,7 +153,7 @@ func (f *Refusal) apply(s *signal.Signal) {
 	}
 }
 
-// alike are requests that are thought to cost the same.
+// alike identifies requests that are expected to cost the same.
 type alike struct {
 	pool string
 	hash uint64
@@ -175,8 +176,8 @@ func (c *Cost) kin(r *Request, pool string) alike {
 	return a
 }
 
-// estimate is what a request is thought to take: what those like it took, else what is
-// published.
+// estimate is the expected cost of a request: what similar requests took, otherwise what
+// is published.
 func (c *Cost) estimate(p *Profile, r *Request, pool string) float64 {
 	if c.Unit == "" {
 		return 1
@@ -209,7 +210,7 @@ func (c *Cost) estimate(p *Profile, r *Request, pool string) float64 {
 	return base
 }
 
-// took is what an answer says that its request took; 0 when it does not say.
+// took is the cost that an answer reports for its request; 0 if it reports none.
 func (c *Cost) took(p *Profile, r *Request, pool string, header http.Header, fields any) (cost float64) {
 	if c.Unit == "" {
 		return 0
@@ -269,7 +270,7 @@ func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
 	return found
 }
 
-// sum is what the fields of those names hold together.
+// sum adds up the fields with those names.
 func sum(fields any, names []string) (total float64) {
 	for _, name := range names {
 		if v, ok := number(fields, name); ok {
@@ -297,8 +298,8 @@ func number(v any, name string) (float64, bool) {
 	return 0, false
 }
 
-// values are those of a field, in which a dot stands between names; of a list, those of
-// each element.
+// values returns the values of a field; dots separate the names of nested fields. For a
+// list it returns those of each element.
 func values(v any, name string) []any {
 	if list, ok := v.([]any); ok {
 		var all []any

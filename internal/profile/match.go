@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Match says which attempts a pool has: everything that it names must fit. The zero
-// Match fits every attempt.
+// Match selects the attempts of a pool: everything that is set must fit. The zero Match
+// fits every attempt.
 type Match struct {
 	// Paths are patterns, one of which must fit: segments are matched one by one, * stands
 	// for any text without a slash, also as a part of a segment, and ** for any number of
@@ -28,8 +28,9 @@ type Match struct {
 	Query, Header, Fields map[string]string
 }
 
-// Each makes of one pool many: one for each value of a part of the attempts, or of several
-// together, of which those count that are there. The zero value leaves the pool as it is.
+// Each splits a pool: one pool for each value of a part of the attempt, or of several
+// parts together, without those that an attempt lacks. The zero value leaves the pool as
+// it is.
 type Each struct {
 	// Segment is a segment of the path, from 1; a negative one counts from the end.
 	Segment int
@@ -42,8 +43,8 @@ type Each struct {
 
 // Pool is a group of attempts that share limits.
 type Pool struct {
-	// Name is empty for one whose name is the value of Each alone; else the value stands
-	// behind it and a colon.
+	// Name is the pool's name. With Each the value follows it after a colon; if Name is
+	// empty the value is the whole name.
 	Name  string
 	Match Match
 	Each  Each
@@ -52,7 +53,7 @@ type Pool struct {
 // maxName is the length of a pool's name in bytes. Longer ones are cut.
 const maxName = 96
 
-// of is the name of the pool for an attempt, empty when the attempt is not of it.
+// of returns the pool's name for an attempt, "" if the attempt does not belong to it.
 func (p *Pool) of(r *Request, learned func() string) string {
 	if !p.Match.Fits(r) {
 		return ""
@@ -90,7 +91,7 @@ func (p *Pool) of(r *Request, learned func() string) string {
 	return p.called(value)
 }
 
-// called is the pool's name for a value of Each, empty for none.
+// called is the pool's name for a value of Each; "" for the empty value.
 func (p *Pool) called(value string) string {
 	if value == "" {
 		return ""
@@ -101,7 +102,7 @@ func (p *Pool) called(value string) string {
 	return plain(value)
 }
 
-// plain is a value as a name: of bounded length, and without what does not print.
+// plain makes a value usable as a name: of bounded length and printable.
 func plain(s string) string {
 	s = s[:min(len(s), maxName)]
 	return strings.Map(func(r rune) rune {
@@ -124,7 +125,7 @@ func segment(path string, n int) string {
 	return all[n-1]
 }
 
-// Fits reports whether an attempt is one of those.
+// Fits reports whether an attempt matches.
 func (m *Match) Fits(r *Request) bool {
 	if len(m.Methods) > 0 && !slices.Contains(m.Methods, r.Method) {
 		return false
@@ -204,7 +205,7 @@ func fits(pattern, value string) bool {
 	}
 }
 
-// String is what a person calls the pool: its name, and what parts it.
+// String describes the pool to a person: its name, and what splits it.
 func (p *Pool) String() string {
 	var by []string
 	add := func(what, name string) {

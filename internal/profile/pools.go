@@ -45,7 +45,7 @@ func RequestOf(req *http.Request, base string) *Request {
 	return r
 }
 
-// Body has an attempt matched by a body that was read already.
+// Body makes an attempt match by a body that was read already.
 func (r *Request) Body(b []byte) *Request {
 	r.decode(b)
 	return r
@@ -112,9 +112,9 @@ func (r *Request) hasQuery(name string) bool {
 	return r.values.Has(name)
 }
 
-// Pools finds the pool of an attempt: the first that it is of. The zero value has none,
-// so that all attempts are of the account alone. It is safe for concurrent use, but not
-// to be copied after its first use.
+// Pools finds the pool of an attempt: the first that matches. The zero value has no
+// pools, so only the account's limits apply. It is safe for concurrent use, but not to
+// be copied after its first use.
 type Pools struct {
 	List []Pool
 	// Base is the path of the connection's address; the paths of patterns are below it.
@@ -124,7 +124,7 @@ type Pools struct {
 	routes map[string]string // what responses said of attempts alike
 }
 
-// Of is the name of an attempt's pool; empty for the account alone.
+// Of returns the name of an attempt's pool; "" if only the account's limits apply.
 func (p *Pools) Of(req *http.Request) string {
 	if len(p.List) == 0 {
 		return ""
@@ -142,9 +142,8 @@ func (p *Pools) Name(r *Request) string {
 	return ""
 }
 
-// Learn takes in what a response says of the pool of its attempt, for those by a header
-// field of responses. It gives the name of the attempt's pool, empty when the response
-// does not say.
+// Learn records which pool a response names for its attempt, where pools are named by a
+// response header. It returns that pool's name, "" if the response does not say.
 func (p *Pools) Learn(r *Request, header http.Header) string {
 	for i := range p.List {
 		pool := &p.List[i]
@@ -166,8 +165,9 @@ const (
 	mixed = ""
 )
 
-// routesOf are what stands for an attempt and those like it, the closest first: its
-// method with its first two segments, and with the first.
+// routesOf returns the keys under which the pool of similar attempts is remembered, the
+// most specific first: the method with the first two segments of the path, and with the
+// first.
 func routesOf(r *Request) [2]string {
 	first, rest, _ := strings.Cut(strings.Trim(r.Path, "/"), "/")
 	second, _, _ := strings.Cut(rest, "/")

@@ -34,7 +34,7 @@ type Profile struct {
 // Name is the profile's name.
 func (p *Profile) Name() string { return p.name }
 
-// Title is what the profile is of.
+// Title says which API the profile describes.
 func (p *Profile) Title() string { return p.title }
 
 // Hosts are where the provider is, as patterns.
@@ -43,7 +43,7 @@ func (p *Profile) Hosts() []string { return p.hosts }
 // File is where the profile was read from; empty for one that comes with Headway.
 func (p *Profile) File() string { return p.file }
 
-// Pools are the pools that requests are found to be of, as a person calls them.
+// Pools lists the pools that requests can belong to, as a person calls them.
 func (p *Profile) Pools() []string {
 	all := []string{}
 	for i := range p.pools {
@@ -95,7 +95,8 @@ type Limit struct {
 	Window time.Duration
 	// Unit is requests unless it says something else.
 	Unit string
-	// Plan is who has that limit. One that only some have is shown, and not assumed.
+	// Plan names the customers who have this limit; empty for all. A limit with a plan is
+	// shown but not assumed.
 	Plan string
 	// Note is what else is said of it.
 	Note string
@@ -107,9 +108,9 @@ type Limit struct {
 type Cost struct {
 	// Unit is what is counted, such as points or tokens; empty for requests.
 	Unit string
-	// Base is what a request is thought to take before anything is known. Default 1.
+	// Base is the assumed cost of a request before anything is known. Default 1.
 	Base float64
-	// Rules are other values of Base, the first that fits first.
+	// Rules override Base for some requests; the first that fits counts.
 	Rules []CostRule
 	// Fields are fields of the request's body that hold a number: the first that is there
 	// is added to the estimate.
@@ -123,7 +124,7 @@ type Cost struct {
 	// those that are there. Header is a field of the header.
 	Reports []string
 	Header  string
-	// Parts are units of their own within the cost, by what reports them.
+	// Parts are units within the cost, each with the fields that report it.
 	Parts  map[string][]string
 	Source string
 }
@@ -134,8 +135,8 @@ type CostRule struct {
 	Cost  float64
 }
 
-// Advertised are the fields of an answer that name a limit. Header fields and fields of
-// the body are named alike; of a body when In is "body".
+// Advertised names the fields of an answer that state one limit: header fields, or
+// fields of the body if In is "body".
 type Advertised struct {
 	Name, Unit                                  string
 	Body                                        bool
@@ -146,7 +147,7 @@ type Advertised struct {
 	Source                                      string
 }
 
-// Refusal is an answer that stands for something else than its status says.
+// Refusal is an answer that means something else than its status says.
 type Refusal struct {
 	Status []int
 	// Header and Body are patterns of values that must all fit.
@@ -172,7 +173,8 @@ type Ask struct {
 	Source                  string
 }
 
-// class is what is published about a pool; the account's for none of its names.
+// class returns what is published about a pool; about the account if the profile has no
+// such pool.
 func (p *Profile) class(pool string) *Class {
 	for i := range p.pools {
 		c := &p.pools[i]
@@ -208,9 +210,9 @@ func (p *Profile) classOf(r *Request, pool string) *Class {
 	return &p.account
 }
 
-// Limits are the published limits of a pool that everybody has, of the account for "": a
-// law may begin with them. Those that count something that cannot be known before are
-// left out.
+// Limits returns the published limits of a pool that hold for every customer; those of
+// the account for "". A law may start with them. Limits on what cannot be known in
+// advance are left out.
 func (p *Profile) Limits(pool string) []control.Limit {
 	c := p.class(pool)
 	if pool != "" && c == &p.account {
@@ -243,7 +245,7 @@ func (p *Profile) Limits(pool string) []control.Limit {
 	return all
 }
 
-// At has the paths of patterns below the path of a connection's address.
+// At sets the path of the connection's address; the paths of patterns are below it.
 func (p *Profile) At(base string) { p.finder.Base = base }
 
 // cited are the keys of the sources that figures and rules name.

@@ -31,8 +31,8 @@ const (
 	// BulkAIMD only adds while batches succeed and halves on a throttle, up to 52:
 	// it knows neither hint nor execution time.
 	BulkAIMD = "aimd"
-	// BulkHint is the server's recommendation as it is, whatever happens, from the
-	// start: as a client that reads it when it signs in. 52 where there is none.
+	// BulkHint is the server's recommendation as it is, whatever happens, from the start,
+	// like a client that reads it when it signs in. 52 if the server recommends nothing.
 	BulkHint = "hint"
 )
 

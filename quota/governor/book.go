@@ -107,7 +107,7 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	return need
 }
 
-// caps are the daily caps of a scope; math.MaxInt64 is none.
+// caps are the daily caps of a scope; math.MaxInt64 stands for no cap.
 func (g *Governor) caps(now time.Duration, u quota.DayUse) (tokens, calls int64, capped bool) {
 	tokens, calls = math.MaxInt64, math.MaxInt64
 	s, _ := g.core.Inspect(now, u.Scope)

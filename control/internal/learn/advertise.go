@@ -251,9 +251,10 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	t.whole = whole
 }
 
-// delayed is how long an answer was under way that names the instant of the reset: it
-// was taken from that when the answer came. Others say how long it was when they were
-// sent. What changes less from one answer to the next tells.
+// delayed is how much of an answer's travel time its reset already accounts for. If the
+// provider names an instant, the time until then was computed when the answer arrived;
+// if it names a duration, that counts from when the answer was sent. Which of the two
+// varies less from one answer to the next shows which kind it is.
 func (t *advertised) delayed(sent, now, reset time.Duration) time.Duration {
 	a, b := t.last, answer{sent, now, reset}
 	t.last = b
@@ -300,7 +301,7 @@ func (t *advertised) seen(others float64) {
 	t.others = others
 }
 
-// graze leaves something alone, since an attempt came too early.
+// graze reserves a part of the limit, because an attempt came too early.
 func (t *advertised) graze(v view, f refusal) {
 	length := t.length()
 	if t.shape == bucket && t.slow > 0 {
@@ -347,8 +348,8 @@ func (t *advertised) roll(now time.Duration) {
 	}
 }
 
-// answered takes in that an attempt was answered that was sent at an instant: a limit
-// whose window ended, and which the answers no longer name, holds nothing back.
+// answered notes that an attempt, sent at that instant, was answered. If the window has
+// ended and answers no longer name the limit, it no longer holds anything back.
 func (t *advertised) answered(sent time.Duration) {
 	t.gone = t.gone || t.rolled && sent >= t.at
 }
@@ -412,7 +413,7 @@ func (t *advertised) pace() float64 {
 	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), 0.95*t.slow)
 }
 
-// late is how much later than it might an attempt goes, since the way there takes a
+// late is a margin that is added to each attempt, because the way there takes a
 // different time each time.
 func (t *advertised) late(v view) time.Duration {
 	usual := v.guard / jitterOfTrip

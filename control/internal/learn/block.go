@@ -31,7 +31,7 @@ type block struct {
 	paced       bool // a rate has explained some blocks
 }
 
-// long says that the block is no rate's.
+// long reports whether the block is too long to be a rate's.
 func (b *block) long() bool {
 	took := b.release - b.noticed
 	if b.paced && b.refusals > 1 {
@@ -151,8 +151,8 @@ type penalty struct {
 
 func (p *penalty) on() bool { return p.length > 0 }
 
-// wait is how long the first canary of a block waits. While little is known it tries
-// what lies between what was not enough and what was.
+// wait is how long the first canary of a block waits. While little is known it tries a
+// length between one that was too short and one that was long enough.
 func (p *penalty) wait() time.Duration {
 	if p.low > 0 && p.length > penaltyApart*p.low {
 		return time.Duration(math.Sqrt(float64(p.low) * float64(p.length)))
@@ -183,8 +183,8 @@ func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	}
 }
 
-// explained takes in a block whose reason is known: what goes beyond what that foretold
-// is a penalty.
+// explained learns from a block whose cause is known: what it lasts beyond what the
+// cause foretold is a penalty.
 func (p *penalty) explained(b *block) {
 	took, silence := b.release-b.noticed, b.release-b.lastRefused
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// lengths are those of the windows that blocks are tried on, each longer than the
-// one before by the same part.
+// lengths is how many window lengths are tried as an explanation of blocks, each longer
+// than the one before by the same factor.
 const lengths = 38
 
 func lengthOf(i int) time.Duration {
 	return time.Duration(float64(time.Second) * math.Pow(lengthStep, float64(i)))
 }
 
-// episode is a block, as it tells of windows of every length: a window that refused
-// and released so holds at least and at most so much.
+// episode is what one block says about windows of every length: how much a window would
+// hold, at least and at most, if it refused and released as this block did.
 type episode struct {
 	refused     time.Duration
 	n, whole    float64 // attempts and seconds since the refusal before; 0 when there was none
 	least, most [units][lengths]float32
 }
 
-// episodes are the newest ones. Windows that are shorter than what the blocks show
-// directly are found in them: of the right length and unit, as much was in use at
-// each refusal.
+// episodes are the newest episodes. They reveal windows that are too short for blocks to
+// show directly: with the right length and unit, the same amount was in use at each
+// refusal.
 type episodes struct {
 	ring  [6]episode
 	n     int
@@ -56,7 +56,7 @@ func (es *episodes) add(v view, b *block) {
 	}
 }
 
-// window is the one that explains the episodes, while no rate does.
+// window returns the window that explains the episodes, unless a rate explains them.
 func (es *episodes) window(v view) (u unit, length time.Duration, size float64, ok bool) {
 	known := es.ring[:min(es.n, len(es.ring))]
 	if len(known) < minEpisodes || es.unlikeRate(len(known)) < unlikeRate || es.unlikeRate(minEpisodes-1) < unlikeRate {
@@ -81,8 +81,8 @@ func (es *episodes) window(v view) (u unit, length time.Duration, size float64, 
 	return u, length, size, ok
 }
 
-// unlikeRate is how far the newest episodes are from going at one rate: a bucket is
-// as empty at each refusal as at the one before.
+// unlikeRate measures how badly one rate explains the newest episodes: a bucket would be
+// equally empty at each refusal.
 func (es *episodes) unlikeRate(newest int) float64 {
 	n, whole, off := 0.0, 0.0, 0.0
 	for i := 1; i <= newest; i++ {
@@ -96,7 +96,7 @@ func (es *episodes) unlikeRate(newest int) float64 {
 	return off / n
 }
 
-// sizeOf is what a window holds that explains the episodes, and by what part of it
+// sizeOf returns the size of a window that explains the episodes, and by what part of it
 // they disagree.
 func sizeOf(known []episode, u unit, i int) (size, off float64) {
 	var mids [len(episodes{}.ring)]float64

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ended draws the lesson of a block that is over.
+// ended learns from a block that is over.
 func (l *Law) ended(v view) {
 	b := &l.block
 	took := b.release - b.noticed
@@ -166,7 +166,8 @@ func (l *Law) isCrowd(b *block) bool {
 	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
 
-// crowded holds a number of attempts under way; what was thought before was that.
+// crowded takes up a limit on attempts under way: it was what refused, and not the
+// limits that were blamed before.
 func (l *Law) crowded(b *block, took time.Duration) {
 	x := &flight{size: l.out.others(b.began), testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
@@ -257,8 +258,8 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	}
 }
 
-// outgrown takes a rate in place of a window that one block spoke for and that was
-// passed since: the block was something else.
+// outgrown replaces a window that only one block spoke for, and that was passed since
+// without a refusal, by a rate: the block had another cause.
 func (l *Law) outgrown(v view, i int, w *window) {
 	l.drop(i)
 	l.misses++

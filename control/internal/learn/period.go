@@ -30,8 +30,9 @@ type period struct {
 	clock       bool
 }
 
-// period is the one that explains all the blocks, if one does: each ended at such an
-// instant, and from the one before as many attempts were sent each time.
+// period returns the period that explains all the blocks, if there is one: each block
+// ended at one of its instants, with the same number of attempts since the instant
+// before.
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range usual {
 		if f, ok := s.explained(v, length, true); ok {
@@ -69,9 +70,9 @@ type fit struct {
 	slides bool    // a window that slides would have ended the blocks as well
 }
 
-// explained says how a window explains the blocks that are known, unless it does not,
-// or they might as well be otherwise. It begins with the wall clock, or with the
-// release before.
+// explained reports how well windows of a length explain the known blocks; ok is false
+// if they do not, or if the blocks say too little. The windows begin by the wall clock,
+// or at the release before.
 func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) {
 	n, odds := s.n, clockOdds
 	if !clock {

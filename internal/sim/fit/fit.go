@@ -4,12 +4,13 @@
 //
 // # How
 //
-// Each kind of limit is tried with many rates, or windows. A rule says what was in use
-// when each attempt arrived; the size is where the refused attempts are best kept from
-// the others. What a rule leaves open is measured in nats: the entropy of what became
-// of the attempts, when all that is known is on which side of the limit they were. A
-// limit is taken when it leaves less open than its own numbers cost. Then another is
-// looked for in what is still open, of the account or of a pool.
+// Each kind of limit is tried with many rates or windows. For each of them the amount in
+// use is computed at every arrival; the size of the limit is the amount that best
+// separates refused attempts from admitted ones. How much of the trace stays unexplained
+// is measured in nats: the entropy of the attempts' fates, given on which side of the
+// limit each attempt was. A limit is accepted if it explains more than its own
+// parameters cost. Then the next one is looked for in what is still unexplained, for the
+// account or for one pool.
 //
 // What cannot be seen is not found: a limit that nothing met, costs and execution time,
 // other users. A provider that blocks for longer after a refusal is fitted as well as a
@@ -130,11 +131,12 @@ func Fit(attempts []Attempt) (*Result, error) {
 	return r, nil
 }
 
-// pointsOf is the attempts as the limiter saw them, in its order. Where nobody knows
-// when one arrived, a refused one did so half way; half of the time that those took is
-// the way there for the others.
+// pointsOf is the attempts as the limiter saw them, in its order. If the trace does not
+// say when attempts arrived, a refused one is taken to have arrived half way between
+// request and answer; half of the time that refused ones took is the way there for the
+// others.
 //
-// The jitter is by how much the way there of most refused ones differs from the median.
+// The jitter is how far the way there of most refused attempts is from the median.
 func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
 	var half []time.Duration
 	for i := range attempts {
@@ -181,14 +183,14 @@ func middle(of []time.Duration) time.Duration {
 	return of[len(of)/2]
 }
 
-// mind is what is made of a trace so far.
+// mind is the explanation of a trace so far.
 type mind struct {
 	points []point
 	jitter time.Duration
 	held   []held
 }
 
-// held is a limit that is held for one of the provider's.
+// held is a limit that is taken to be one of the provider's.
 type held struct {
 	found
 	pool   string
@@ -207,7 +209,8 @@ func (m *mind) look() {
 		}
 		m.held = append(m.held, next)
 		before = next.open
-		// What was found before was to explain all; now it is to explain the rest.
+		// The earlier limits were fitted to explain everything; fit them again to explain what
+		// this one leaves.
 		for i := 0; i < len(m.held)-1; i++ {
 			if again, ok := m.without(i).within(m.held[i].pool); ok && again.open < before {
 				m.held[i], before = again, again.open
@@ -244,8 +247,8 @@ func (m *mind) next() (best held, ok bool) {
 	return best, ok
 }
 
-// pools are the account, and where there are several the pools in which something was
-// refused.
+// pools lists the account, as "", and if there are several pools those in which
+// something was refused.
 func (m *mind) pools() []string {
 	refused, all := map[string]bool{}, map[string]bool{}
 	for i := range m.points {
@@ -266,7 +269,7 @@ func (m *mind) pools() []string {
 	return names[:min(len(names), maxPools+1)]
 }
 
-// within is the best limit of a pool; empty is the account.
+// within finds the best limit of a pool; "" is the account.
 func (m *mind) within(pool string) (h held, ok bool) {
 	h = held{pool: pool, mine: make([]bool, len(m.points))}
 	for i := range m.points {
@@ -329,9 +332,9 @@ func (m *mind) limit(h *held, f found) Limit {
 	return l
 }
 
-// confidence is the share of what is explained, times how likely the kind is among all,
-// times how surely it was met: half for once, more for each time. Refusals that follow
-// each other say much the same thing.
+// confidence is the product of three factors: the share of the trace that is explained,
+// how likely this kind is among all kinds, and how often the limit was met: a half for
+// once, more for each further time. Refusals in a row say little more than one does.
 func (m *mind) confidence(h *held, f found) float64 {
 	all, blocks, refused := tally{}, 0, 0
 	before := false
@@ -358,7 +361,7 @@ func (m *mind) confidence(h *held, f found) float64 {
 	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))) / 1e3
 }
 
-// limit is the rule with the size that the cut says.
+// limit is the rule with the size at its cut.
 func (f *found) limit() scenario.Limit {
 	l := scenario.Limit{Kind: f.kind, Align: f.align, Window: f.window}
 	if f.kind == scenario.TokenBucket {

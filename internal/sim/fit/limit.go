@@ -15,7 +15,7 @@ type point struct {
 	refused bool
 }
 
-// rule is a limit whose size is still open: what it has in use when an attempt arrives.
+// rule is a limit without a size: it says how much is in use when an attempt arrives.
 type rule struct {
 	kind    scenario.Kind
 	align   scenario.Align
@@ -25,9 +25,9 @@ type rule struct {
 	counted bool    // refused attempts use it up too
 }
 
-// usage is what is in use as each point arrives; it takes the room of to where that is
-// enough. What was let through is booked, and what was refused is not, whatever the rule
-// would have said: one mistake leads to no other.
+// usage returns how much is in use as each point arrives; it reuses to if that is large
+// enough. Admitted attempts are booked and refused ones are not, whatever the rule would
+// have decided, so that one mistake does not lead to others.
 func (r *rule) usage(points []point, to []float64) []float64 {
 	to = slices.Grow(to[:0], len(points))[:len(points)]
 	switch r.kind {
@@ -43,9 +43,10 @@ func (r *rule) usage(points []point, to []float64) []float64 {
 	return to
 }
 
-// bucket says how many tokens are missing. Each attempt says how many must have been:
-// less than a whole bucket when it was let through, at least all but one when it was
-// refused. So a rate that is somewhat wrong is so for a few attempts, and not for ever.
+// bucket computes how many tokens are missing at each point. Every attempt corrects the
+// count: less than a whole bucket was missing if it was admitted, at least all tokens
+// but one if it was refused. So the error of a slightly wrong rate lasts for a few
+// attempts and does not add up.
 func (r *rule) bucket(points []point, to []float64) {
 	missing, last := 0.0, time.Duration(0)
 	for i := range points {
@@ -111,11 +112,11 @@ func underWay(points []point, to []float64) {
 	}
 }
 
-// tally counts points on one side of a limit, and the refused of them.
+// tally counts the points on one side of a limit, and how many of them were refused.
 type tally struct{ all, refused float64 }
 
-// surprise is how much is left open when all that is known of points is their tally, in
-// nats: nothing where all of them had the same fate.
+// surprise is the entropy of the points' fates, in nats, if only their tally is known: 0
+// if all had the same fate.
 func (t tally) surprise() float64 {
 	s := 0.0
 	for _, n := range [2]float64{t.refused, t.all - t.refused} {
@@ -126,17 +127,18 @@ func (t tally) surprise() float64 {
 	return s
 }
 
-// cut is a size for a rule: more in use than above, and an attempt is refused. Any
-// other from low to high says the same of the trace.
+// cut is a size for a rule: an attempt that finds more than above in use is refused.
+// Every size from low to high explains the trace equally well.
 type cut struct {
 	above, low, high float64
 	open             float64 // the surprise that is left
 }
 
-// bins is how finely sizes differ.
+// bins is how many different sizes are told apart.
 const bins = 4096
 
-// bestCut is the size that leaves least open of what is used as each point arrives.
+// bestCut finds the size that explains the trace best, given what is in use at each
+// point.
 func (s *scope) bestCut() cut {
 	held, room := s.held, s.room
 	low, high := math.Inf(1), math.Inf(-1)

@@ -166,9 +166,9 @@ func (s *scope) best(tried []rule) found {
 	return s.usual(best)
 }
 
-// configured is a bucket with a rate that a person would configure, where one near its
-// own explains more. A client that keeps just within a limit for hours leaves a trace
-// that only the exact rate explains, and those beside it no better than any other.
+// configured tries round rates near the bucket's own, and keeps one that explains more.
+// If a client stayed just within a limit for hours, only the exact rate explains the
+// trace, and a search that goes by small steps may pass it.
 func (s *scope) configured(f found) found {
 	best := f
 	for _, rate := range roundRates(f.rate) {
@@ -234,8 +234,8 @@ func (r rule) times(by float64) rule {
 	return r
 }
 
-// usual gives a rule the number that a person would have written, where the trace bears
-// that as well, and else the middle of what it bears.
+// usual replaces the rule's number by the one that a person would have written, if that
+// explains the trace as well, and otherwise by the middle of the range that does.
 func (s *scope) usual(f found) found {
 	if f.align == scenario.AlignEpoch {
 		return f

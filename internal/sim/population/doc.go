@@ -18,9 +18,9 @@
 // in seconds, ms, as a date, exact, wrong, of another unit or none, and with limit
 // headers or none. The owner's ceiling is above the limit nine times in ten.
 //
-// The family [Pools] is drawn alone, and is none of those that take turns: two to five
-// pools, each with a limit of its own, and in every other member one of the account.
-// What the limits of such a member sustain is that of all pools together.
+// The family [Pools] is drawn only on request, and takes no turn with the others: two to
+// five pools, each with a limit of its own, and in every other member one of the
+// account. What the limits of such a member sustain is that of all pools together.
 //
 // # The horizon
 //
@@ -31,12 +31,12 @@
 //
 // # The bound
 //
-// Beside a law stands the informed client of sim.Player.Informed, which knows
-// everything of a member but the sizes of its limits, and has the best of twelve
-// margins in hindsight. What a law has less, it could still win; what the informed
-// client has less than 1 is the price of chance: arrivals that jitter, strangers that
-// nobody sees. It is a client that can be built and no proof: in a few members a law
-// may be ahead of it.
+// Beside a law stands the informed client of sim.Player.Informed, which knows everything
+// of a member but the sizes of its limits, and has the best of twelve margins in
+// hindsight. What a law lacks compared with it, the law could still win; what it lacks
+// itself compared with 1 is the price of chance: arrivals that jitter, strangers that
+// nobody sees. It is a client that can be built, not an upper bound: in a few members a
+// law may be ahead of it.
 //
 // # Reproduction
 //

@@ -216,9 +216,9 @@ func (s *sliding) quota(now time.Duration) Quota {
 
 func (s *sliding) clone() limiter { c := *s; c.recent = s.recent.clone(); return &c }
 
-// approximate is a sliding window of two counters, each of a whole period: what came
-// in the one before is thought to leave the window evenly. The first attempt after
-// two idle periods begins one.
+// approximate is a sliding window made of two counters, one for the current period and
+// one for the period before, whose attempts are taken to leave the window evenly. After
+// two idle periods the next attempt begins a new period.
 type approximate struct {
 	configured int64
 	window     time.Duration
@@ -252,8 +252,9 @@ func (a *approximate) free(now time.Duration, _ demand) time.Duration {
 	return max(a.end, a.leaves(a.end+a.window, a.count, a.limit))
 }
 
-// leaves is when so few of those of the period before one that ends then are left in
-// the window that there is room: whole ones count.
+// leaves is when enough attempts of the previous period have left the window. The
+// current period ends at end, prior is the previous one's count, and room is how many of
+// those may stay; only whole attempts count.
 func (a *approximate) leaves(end time.Duration, prior, room int64) time.Duration {
 	if prior < room {
 		return end - a.window

@@ -122,9 +122,9 @@ func bulk(m mapping, w Workload) Workload {
 	return w
 }
 
-// mapping is one mapping of the file whose keys have been checked against a list.
-// The zero mapping has no fields. Its methods give a field's value, or the one that
-// is handed in where it is absent or wrong.
+// mapping is one mapping of the file whose keys have been checked against a list. The
+// zero mapping has no fields. Its methods return a field's value, or a default that the
+// caller passes where the field is absent or wrong.
 type mapping struct{ *configfile.Section }
 
 // only reads a node as a mapping with only the named fields. ok is false when it is

@@ -148,7 +148,8 @@ func unauthorized(w http.ResponseWriter) {
 	http.Error(w, "HTTP Error 401 - Unauthorized: Access is denied", http.StatusUnauthorized)
 }
 
-// tooLarge answers as what stands before Dataverse does, not in its language.
+// tooLarge answers as the gateway in front of Dataverse does, not in Dataverse's own
+// format.
 func tooLarge(w http.ResponseWriter) {
 	http.Error(w, "The page was not displayed because the request entity is too large.", http.StatusRequestEntityTooLarge)
 }
@@ -222,7 +223,8 @@ func (p port) leave(in *request, v *serve.Visit) {
 	v.Free()
 }
 
-// lasts is how long rows of a user will execute, who is one of the crowd from now on.
+// lasts is how long a request's rows will execute. The request counts as under way from
+// now on.
 func (a *API) lasts(u *user, rows int) time.Duration {
 	mine, all := a.crowd(u, 1)
 	slow := 1.0
@@ -318,7 +320,7 @@ func (in *request) fields() (out map[string]json.RawMessage, err error) {
 type Report struct {
 	// Hint is the parallelism that is recommended now.
 	Hint int `json:"hint"`
-	// Sets is what they hold.
+	// Sets counts the rows of each set.
 	Sets map[string]SetCounts `json:"sets"`
 	// Users is by the user's serve.KeyID, Servers by "server-1" and so on.
 	Users   map[string]Traffic `json:"users"`
