@@ -128,7 +128,7 @@ func TestGuideLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// blocks are the README's fenced blocks of one language, of which there are some.
+// blocks are the README's fenced blocks of one language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	found := fenced(t, "README.md", language)

@@ -403,7 +403,7 @@ func TestWhatAnAnswerKeeps(t *testing.T) {
 	}
 }
 
-// TestWhatARequestKeeps: what it accepts, and that a body without a length which was empty is none.
+// TestWhatARequestKeeps: what it accepts, and that a body without a length which was empty for none.
 func TestWhatARequestKeeps(t *testing.T) {
 	m := &mirror{body: "{}"}
 	x := newRig(t, provider.OpenAI, m, nil)

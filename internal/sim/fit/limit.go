@@ -134,7 +134,7 @@ type cut struct {
 	open             float64 // the surprise that is left
 }
 
-// bins is how many different sizes are told apart.
+// bins is how many sizes are distinguished.
 const bins = 4096
 
 // bestCut finds the size that explains the trace best, given what is in use at each
