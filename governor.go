@@ -268,6 +268,21 @@ func (g *Governor) LearnedPools() map[string]State {
 	return g.core.LearnedPools()
 }
 
+// Part takes what the account has learned since before, which [Governor.Learned] gave, for
+// the belief of one pool: where it turns out that only some of the attempts were refused,
+// the rest are not held back by it. Those attempts are to name the pool from now on.
+func (g *Governor) Part(pool string, before State) {
+	now := g.now()
+	g.mu.Lock()
+	g.core.Part(now, pool, before)
+	var moves []*notes
+	if !g.line.empty() {
+		moves = g.serve(now, nil)
+	}
+	g.mu.Unlock()
+	g.publish(moves...)
+}
+
 // RestorePools takes what pools had learned before. Each starts with it when its first
 // attempt comes; one that cannot be read starts cold.
 func (g *Governor) RestorePools(all map[string]State) {

@@ -114,7 +114,7 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 		GaveUp:  r.live.gaveUp,
 		Profile: o.Profile,
 		Observe: r.observe,
-		Pool:    connector.PoolOf,
+		Pool:    r.poolOf,
 	}
 	if o.Classify != nil {
 		options.Classify = func(status int, _ http.Header, body []byte) (reason.Class, bool) {
@@ -122,6 +122,8 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 			return c, ok
 		}
 	}
+	keyed, _ := o.Connector.(connector.Keyed)
+	r.standBack.named = o.Profile != nil || keyed != nil && len(keyed.Keys()) > 0
 	t, err := r.way(g, options)
 	if err != nil {
 		return nil, fmt.Errorf("collect: %w", err)

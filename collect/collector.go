@@ -115,8 +115,11 @@ type execution struct {
 	gapsOf    map[string]int // gaps that this run opened, by stream
 	saves     saves
 	gathered  *batch // of pages that wait for their commit; nil means none
-	pressed   int    // details that pressure refused since the last that was fetched
-	denied    int    // details refused with a 401 since the last that was fetched
+	standBack standBack
+	pressed   int // details that pressure refused since the last that was fetched
+	denied    int // details refused with a 401 since the last that was fetched
+	// listsLeft is how many streams are walked after this one.
+	listsLeft int
 	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
 	orphaned map[string]int64
 	// at is where the sink writes, noticed what differs in it since the last run.
@@ -198,7 +201,9 @@ func (r *execution) collect(ctx context.Context) *stop {
 		return held
 	}
 	var failed *stop
-	for _, s := range r.chosen() {
+	chosen := r.chosen()
+	for i, s := range chosen {
+		r.listsLeft = len(chosen) - 1 - i
 		stop := r.stream(ctx, s, state.Lanes)
 		switch {
 		case stop == nil:
@@ -215,7 +220,7 @@ func (r *execution) collect(ctx context.Context) *stop {
 	// has a time to fill.
 	end := cmp.Or(r.suspended, held)
 	if end == nil || !r.budget.deadline.IsZero() {
-		end = r.recoverWhileItPays(ctx, end != nil)
+		end = r.recoverWhileItPays(ctx, end != nil || r.standBack.stood())
 	}
 	switch {
 	case failed != nil || end != nil:

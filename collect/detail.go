@@ -3,6 +3,7 @@ package collect
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,10 +51,10 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	var end *ending
-	sent, got, asked := 0, 0, 0
+	sent, got, asked, room := 0, 0, 0, len(todo)
 	var page <-chan struct{}
 	for got < sent || sent < len(todo) && end == nil {
-		for width := r.live.atOnce(); end == nil && sent-got+asked < width; {
+		for width := min(r.live.atOnce(), room); end == nil && sent-got+asked < width; {
 			if width > 1 && askAhead != nil && len(todo)-sent < width {
 				if page = askAhead(); page != nil {
 					asked = 1
@@ -67,7 +68,7 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 			t := todo[sent]
 			sent++
 			wg.Go(func() {
-				records, err := r.o.Connector.Detail(ctx, r.caller, t.from, t.item)
+				records, err := r.o.Connector.Detail(r.inPool(ctx, t.to), r.caller, t.from, t.item)
 				out <- outcome{task: t, records: records, err: err}
 			})
 		}
@@ -86,9 +87,17 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 		select {
 		case o := <-out:
 			got++
+			if end == nil && sent > got && tooLate(o.err) {
+				// The others wait before it. Who is alone and comes too late ends the run.
+				todo, room = append(slices.Clip(todo), o.task), sent-got
+				continue
+			}
 			r.live.paid()
 			if came := r.came(ctx, b, o); came != nil && (end == nil || came.abort && !end.abort) {
 				end = came
+			}
+			if end == nil && r.standingBack(ctx) {
+				end = &ending{stop: &stop{why: r.standBack.reason()}}
 			}
 		case <-page:
 			page, asked = nil, 0
@@ -104,6 +113,16 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 		}
 	}
 	return end
+}
+
+// tooLate reports whether a request was not sent, or not again, since its wait would
+// have taken longer than the run may.
+func tooLate(err error) bool {
+	if refusal, ok := errors.AsType[*reason.Refusal](err); ok {
+		return refusal.Reason == reason.MaxWallClock.Reason()
+	}
+	f, ok := errors.AsType[*connector.Failure](err)
+	return ok && f.Stopped == reason.MaxWallClock.Reason()
 }
 
 // DefaultMaxConcurrency is how many details are under way at once at most where
@@ -217,12 +236,15 @@ func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {
 	}
 	if o.err == nil {
 		r.denied, r.pressed = 0, 0
+		r.standBack.fetched()
 		if err := b.hydrated(ctx, o); err != nil {
 			return &ending{stop: r.broken(ctx, err), abort: true}
 		}
 		return nil
 	}
-	o.err = unlisted(o)
+	if o.err = unlisted(o); r.standingBack(ctx) {
+		o.err = r.standBack.pressedInstead(o.err)
+	}
 	if err := b.missed(ctx, o, time.Now()); err != nil {
 		return &ending{stop: r.broken(ctx, err), abort: true}
 	}

@@ -67,25 +67,32 @@ func TestPressureInRecoveryDoesNotEndTheWalk(t *testing.T) {
 }
 
 func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
-	const span = 40 * time.Minute // each page waits for a canary to come through
+	const span = 15 * time.Minute
 	for _, tt := range []struct {
-		status, attempts int
-		after            string
+		status, attempts   int
+		after              string
+		items, concurrency int
 	}{
-		{http.StatusTooManyRequests, 1, ""},
-		{http.StatusServiceUnavailable, 1, ""},
+		{http.StatusTooManyRequests, 1, "", 60, 1},
+		{http.StatusServiceUnavailable, 1, "", 60, 1},
 		// The retries that a run has are soon used up.
-		{http.StatusTooManyRequests, 5, ""},
-		{http.StatusServiceUnavailable, 5, ""},
-		{http.StatusTooManyRequests, 5, "5"},
+		{http.StatusTooManyRequests, 5, "", 60, 1},
+		{http.StatusServiceUnavailable, 5, "", 60, 1},
+		{http.StatusTooManyRequests, 5, "5", 60, 1},
+		// A long list is not paced by what details meet.
+		{http.StatusTooManyRequests, 5, "", 1000, 0},
+		{http.StatusServiceUnavailable, 5, "", 1000, 16},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := endure(t, 60)
+			b := endure(t, tt.items)
 			b.pageSize = 20
-			b.o.Retry.Attempts = tt.attempts
+			b.o.Retry.Attempts, b.o.Concurrency = tt.attempts, tt.concurrency
 			b.o.MaxWallClock = span
-			refused := true
+			refused, began, listed := true, time.Now(), time.Duration(0)
 			b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
+				if !isDetail(r) && r.URL.Query().Get("cursor") == fmt.Sprint("after-", tt.items-20) && listed == 0 {
+					listed = time.Since(began)
+				}
 				if !refused || !isDetail(r) {
 					return false
 				}
@@ -95,8 +102,11 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 				return fail(w, tt.status)
 			}
 			s, err := b.run(t)
-			if err != nil || s.State != collect.RunDeferred || s.Items < 60 || s.Owed[s.Reason.String()] == 0 && s.Reason != reason.MaxWallClock.Reason() {
+			if err != nil || s.State != collect.RunDeferred || s.Items < int64(tt.items) || s.Owed[s.Reason.String()] == 0 && s.Reason != reason.MaxWallClock.Reason() {
 				t.Fatalf("%+v: got %s (%s), %d items, owed %v, %v", tt, s.State, s.Reason, s.Items, s.Owed, err)
+			}
+			if listed == 0 || listed > 3*time.Minute {
+				t.Errorf("%+v: the last page was asked for after %v", tt, listed)
 			}
 			// It ends early only where the next attempt is known to come too late.
 			over := s.Started.Add(span)
@@ -362,8 +372,8 @@ func (a apart) Detail(ctx context.Context, call connector.Caller, stream string,
 	return a.Connector.Detail(connector.WithPool(ctx, "details"), call, stream, it)
 }
 
-// Details that are refused for a while in a pool of their own hold no list up.
-func TestAPoolThatIsRefusedHoldsNoOther(t *testing.T) {
+// Details that are refused for a while hold no list up, in a pool of their own or not.
+func TestDetailsThatAreRefusedHoldNoListUp(t *testing.T) {
 	for _, pools := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			b := endure(t, 60)
@@ -385,8 +395,8 @@ func TestAPoolThatIsRefusedHoldsNoOther(t *testing.T) {
 			}
 			b.drained(t)
 			b.complete(t)
-			// The second page is asked for while the details of the first are refused.
-			if early := lists[1] < 50*time.Second; early != pools {
+			// All pages are asked for while the details of the first are refused.
+			if lists[2] > 100*time.Second {
 				t.Errorf("details in a pool of their own: %v; pages were asked for after %v", pools, lists)
 			}
 		})

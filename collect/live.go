@@ -270,7 +270,10 @@ func timeLeft(owed int64, interval, latency time.Duration, concurrency int) time
 }
 
 // observe counts an attempt.
-func (r *execution) observe(a transport.Attempt) { r.live.attempt(a) }
+func (r *execution) observe(a transport.Attempt) {
+	r.standBack.observe(time.Now(), a, r.governor.Learned)
+	r.live.attempt(a)
+}
 
 // enter goes on to another phase, and says so in the trace.
 func (r *execution) enter(s stage) {

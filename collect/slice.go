@@ -63,12 +63,25 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 		return r.broken(ctx, err)
 	}
 	var end *ending
-	if r.suspended != nil {
-		if err := r.deferRest(ctx, b, todo, r.suspended, backlogSince(s, since, todo), time.Now()); err != nil {
+	listLeft := next.Walking || r.listsLeft > 0
+	if why := r.putOff(s.DetailStream, listLeft); why != nil {
+		if err := r.deferRest(ctx, b, todo, why, backlogSince(s, since, todo), time.Now()); err != nil {
 			return r.broken(ctx, err)
 		}
-	} else if end = r.details(ctx, b, todo, !next.Walking, askAhead); end != nil && end.abort {
-		return end.stop
+	} else {
+		details := ctx
+		if listLeft {
+			var over func()
+			details, over = r.mayStandBack(ctx)
+			defer over()
+		}
+		if end = r.details(details, b, todo, !next.Walking, askAhead); end != nil && end.abort {
+			return end.stop
+		}
+		if end != nil && end.pressed() && r.standingBack(details) {
+			r.goesFirst(s.DetailStream)
+			end = nil
+		}
 	}
 	b.unread(page, s.Name, next.Pages, time.Now())
 	b.Progress.Pages++

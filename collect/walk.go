@@ -163,7 +163,10 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 // page is the one at l, which may have been asked for already.
 func (r *execution) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page, error) {
 	if coming != nil {
-		return coming.take()
+		// One that waited behind details may come in time now.
+		if page, err := coming.take(); !tooLate(err) {
+			return page, err
+		}
 	}
 	return r.list(ctx, l.ask())
 }
@@ -240,10 +243,16 @@ func (r *execution) waitOut(ctx context.Context, pressure reason.Reason, until t
 	defer r.live.outlasts(pressure)()
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
+	var waiting <-chan struct{}
+	if w, ok := ctx.Value(waitingKey{}).(context.Context); ok {
+		waiting = w.Done()
+	}
 	select {
 	case <-timer.C:
 		return over
 	case <-r.o.Stop:
+		return reason.Interrupted
+	case <-waiting:
 		return reason.Interrupted
 	case <-ctx.Done():
 		return reason.Canceled

@@ -374,7 +374,17 @@ func TestWhatGaveUpIsAnnouncedWithItsWait(t *testing.T) {
 		want     transport.Attempt
 		context  bool // the request's context ends
 		waiting  bool // the waiting ends
+		own      bool // the request's own waiting ends
 	}{
+		{
+			name: "for a permit, with a waiting of its own", conf: long, statuses: []int{200}, requests: 2, stopped: reason.Interrupted, own: true,
+			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
+		},
+		{
+			name: "for the backoff, with a waiting of its own", conf: quick, statuses: []int{500}, requests: 1, stopped: reason.Interrupted, own: true,
+			o:    transport.Options{Backoff: retry.Backoff{Base: 1 << 60, Cap: 1 << 60}},
+			want: transport.Attempt{Number: 2},
+		},
 		{
 			name: "for a permit", conf: long, statuses: []int{200}, requests: 2, stopped: reason.Interrupted, waiting: true,
 			want: transport.Attempt{Number: 1, Wait: time.Minute, Held: headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}},
@@ -419,6 +429,9 @@ func TestWhatGaveUpIsAnnouncedWithItsWait(t *testing.T) {
 				}
 				if tt.waiting {
 					o.Waiting = ending
+				}
+				if tt.own { // the transport's own goes on
+					ctx = transport.WithWaiting(ctx, ending)
 				}
 				tr := over(t, tt.conf, o)
 				var trace transport.Trace

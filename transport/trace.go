@@ -56,6 +56,23 @@ func WithSteady(ctx context.Context) context.Context {
 	return context.WithValue(ctx, steadyKey{}, true)
 }
 
+type waitingKey struct{}
+
+// WithWaiting gives a context whose requests wait only until waiting ends, in place of
+// [Options.Waiting]: a request that waits then is refused as interrupted, an attempt
+// under way is not cut.
+func WithWaiting(ctx, waiting context.Context) context.Context {
+	return context.WithValue(ctx, waitingKey{}, waiting)
+}
+
+// waiting is what ends the waits of a request; nil for nothing but its context.
+func (t *Transport) waiting(ctx context.Context) context.Context {
+	if w, ok := ctx.Value(waitingKey{}).(context.Context); ok {
+		return w
+	}
+	return t.o.Waiting
+}
+
 func isSteady(ctx context.Context) bool {
 	steady, _ := ctx.Value(steadyKey{}).(bool)
 	return steady

@@ -59,7 +59,8 @@ type Options struct {
 	Deadline time.Time
 	// Waiting ends every wait when it ends: for a permit, and before a retry. Such
 	// a request is refused as interrupted; an attempt under way is not cut.
-	// Default: waits end with the request's context.
+	// [WithWaiting] sets it for one request. Default: waits end with the request's
+	// context.
 	Waiting context.Context
 	// Cost is how many units, such as tokens, a request is thought to take of a
 	// limit that counts them. It is asked for each attempt and must not read the
@@ -328,14 +329,15 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 		ctx, cancel = context.WithDeadline(ctx, t.o.Deadline)
 		defer cancel()
 	}
-	if t.o.Waiting == nil {
+	waiting := t.waiting(req.Context())
+	if waiting == nil {
 		return t.governor.AcquireFor(ctx, ask)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(t.o.Waiting, cancel)()
+	defer context.AfterFunc(waiting, cancel)()
 	permit, err := t.governor.AcquireFor(ctx, ask)
-	if err != nil && t.o.Waiting.Err() != nil && req.Context().Err() == nil {
+	if err != nil && waiting.Err() != nil && req.Context().Err() == nil {
 		err = &reason.Refusal{Reason: reason.Interrupted}
 	}
 	return permit, err
@@ -429,8 +431,8 @@ func (t *Transport) sleep(ctx context.Context, n int) (ended reason.Reason) {
 	timer := time.NewTimer(t.o.Backoff.Wait(n, rand.Uint64()))
 	defer timer.Stop()
 	var interrupted <-chan struct{}
-	if t.o.Waiting != nil {
-		interrupted = t.o.Waiting.Done()
+	if waiting := t.waiting(ctx); waiting != nil {
+		interrupted = waiting.Done()
 	}
 	select {
 	case <-timer.C:

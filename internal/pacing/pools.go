@@ -329,6 +329,17 @@ func (c *Core) whole(now time.Duration, t *Ticket) bool {
 	return true
 }
 
+// Part takes what the account has learned since before, and its cooldown, for the
+// belief of one pool: it was that pool's attempts that were refused.
+func (c *Core) Part(now time.Duration, name string, before control.State) {
+	l := c.In(now, name)
+	_ = l.Restore(c.law.State()) // it is its own
+	l.answered = c.answered
+	l.rest(c.cooldown, c.cooldownWhy)
+	c.cooldown = 0
+	c.Pool.forget(before)
+}
+
 // forget puts the law back to what it had learned before.
 func (l *Pool) forget(before control.State) {
 	law, err := control.New(l.set.law, &l.set.params)

@@ -222,6 +222,33 @@ func TestCoincidenceIsTakenBack(t *testing.T) {
 	}
 }
 
+// What the account learned from refusals that turn out to be of one pool holds back that
+// pool and not the account.
+func TestAPartedPoolTakesTheBlockWithIt(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, NoBreaker: true}))
+	send := func(at time.Duration, o pacing.Outcome) {
+		t.Helper()
+		ticket, d, _ := core.Admit(at, pacing.Attempt{Ready: at})
+		if !d.OK {
+			t.Fatalf("at %v: %+v", at, d)
+		}
+		core.Settle(at+ms, ticket, o)
+	}
+	send(0, granted)
+	before := core.Learned()
+	send(sec, pacing.Outcome{Class: reason.Throttled, RetryAfter: 20 * sec})
+	if d := core.Ask(2*sec, pacing.Attempt{}); d.OK || d.At < 21*sec {
+		t.Fatalf("the account, refused: %+v", d)
+	}
+	core.Part(2*sec, "details", before)
+	if d := core.Ask(2*sec, pacing.Attempt{}); !d.OK {
+		t.Errorf("the account: %+v, want leave", d)
+	}
+	if d := core.Ask(2*sec, pacing.Attempt{Pool: core.In(2*sec, "details")}); d.OK || d.At < 21*sec {
+		t.Errorf("the pool: %+v, want a wait until 21 s", d)
+	}
+}
+
 func TestPoolsAreBoundedAndRemembered(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{MaxPools: 4, NoBreaker: true, Ceiling: 10 * ms, Initial: sec}))
 	at := time.Duration(0)
