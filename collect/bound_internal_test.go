@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/transport"
 )
@@ -276,7 +277,7 @@ func TestARunLearnsItsLatency(t *testing.T) {
 }
 
 func TestAKeySetMissesNoKeyAndRarelyTakesOneForAnother(t *testing.T) {
-	for _, n := range []int{0, 1, firstLayer, firstLayer + 1, 5*firstLayer + 1, 200_000} {
+	for _, n := range []int{0, 1, firstLayer, firstLayer + 1, 5*firstLayer + 1, longtest.Size(60_000, 200_000)} {
 		s := &keySet{}
 		for i := range n {
 			s.add(fmt.Sprintf("record-%08d", i))
