@@ -243,9 +243,9 @@ var anySink = []fault.Name{
 // collection stood. Steps that have nothing to do with the sinks are shared out
 // between the pairs, but in a long run.
 func TestEveryStepOfAReplay(t *testing.T) {
-	// So many that each stream takes several slices.
+	// So many that the messages take several slices, in a long run the conversations too.
 	many := func(t *testing.T) *provider {
-		return newProvider(t, 1040, 80, func(int) condition { return condition{} })
+		return newProvider(t, longtest.Size(520, 1040), longtest.Size(40, 80), func(int) condition { return condition{} })
 	}
 	type pair struct {
 		from, to kind

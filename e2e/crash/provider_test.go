@@ -156,9 +156,9 @@ func (p *provider) detail(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.details++
-	i := slices.IndexFunc(p.conversations, func(c conversation) bool { return c.id == r.PathValue("id") })
+	i, err := strconv.Atoi(strings.TrimPrefix(r.PathValue("id"), "c"))
 	switch {
-	case i < 0:
+	case err != nil || i < 0 || i >= len(p.conversations):
 		http.NotFound(w, r)
 		return
 	case p.swamped:
