@@ -14,6 +14,7 @@ type block struct {
 	resume      time.Duration // when the next canary goes
 	wait        time.Duration // the last wait
 	first       time.Duration // the first wait
+	soonest     time.Duration // the shortest one that makes sense
 	least       time.Duration // the first one, if only the round trip counts
 	canaryAt    time.Duration
 	refusals    int
@@ -67,7 +68,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		return min(max(2*b.wait, outageFirst), max(outageLongest, (now-b.noticed)/4))
 	}
 	if b.refusals == 1 {
-		least := max(firstCanary, trip*12/10, penalty)
+		least := max(b.soonest, trip*12/10, penalty)
 		if b.explained { // when there is room is known
 			least = max(trip*12/10, penalty)
 		}

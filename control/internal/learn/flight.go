@@ -70,6 +70,8 @@ type crowd struct {
 	total    float32
 	evidence float64
 	wrong    float64 // how often a limit on that number was held and given up
+	last     float64 // how many others were under way at the last refusal
+	times    int     // how many refusals in a row came with as many
 }
 
 func (c *crowd) sent(others int) {
@@ -86,6 +88,9 @@ func (c *crowd) sent(others int) {
 // refused weighs a refusal with that many others under way: the rarer so many are,
 // the more it speaks for a limit on them.
 func (c *crowd) refused(others, most float64) {
+	if c.times++; others != c.last {
+		c.last, c.times = others, 1
+	}
 	if others < 1 || c.total < 1 {
 		return
 	}

@@ -12,6 +12,11 @@ func (l *Law) ended(v view) {
 	took := b.release - b.noticed
 	l.quietFrom, l.quietFor = v.now, took
 	r := l.rate()
+	if b.refusals > 1 {
+		l.brief = 0
+	} else {
+		l.brief++
+	}
 	if b.outage && !b.long() && b.refusals == 1 {
 		l.blips++
 	}
@@ -163,6 +168,9 @@ func (l *Law) isCrowd(b *block) bool {
 	if r := l.rate(); !b.long() || r != nil && r.cycles > 1 {
 		enough = shortEvidence // it costs little to see more, or a rate explains it
 	}
+	if r := l.rate(); r != nil && r.alike() && l.crowd.times >= alikeCrowds {
+		enough = 0 // a rate explains it as well, and refuses at once if it is one
+	}
 	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
 
@@ -311,3 +319,5 @@ func (l *Law) drop(i int) {
 	l.limits = append(l.limits[:i:i], l.limits[i+1:]...)
 	l.block.blamed = -1
 }
+
+func isWindow(x limit) bool { _, ok := x.(*window); return ok }

@@ -77,6 +77,7 @@ type Law struct {
 	silence   time.Duration // without a canary that ended the last long block that canaries may have lengthened
 	dear      time.Duration // how long long blocks are, lately
 	crowds    int           // refusals that were weighed for a limit on attempts under way
+	brief     int           // blocks in a row that were over at the first canary
 	shown     time.Duration
 }
 
@@ -278,6 +279,7 @@ func (l *Law) blocked(f refusal) {
 	v := l.view()
 	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
 	l.block.pace = l.pace(v, f.sent)
+	l.block.soonest = l.soonest()
 	if r := l.rate(); r != nil {
 		l.block.paced = r.cycles > 2
 	}
@@ -303,6 +305,19 @@ func (l *Law) blocked(f refusal) {
 	if i := l.block.blamed; i >= 0 {
 		l.limits[i].blame(v, f)
 	}
+}
+
+// soonest is how long the first canary of a block waits at least: less and less where
+// blocks of what is blamed were over at the first one.
+func (l *Law) soonest() time.Duration {
+	i := l.block.blamed
+	if i < 0 || isWindow(l.limits[i]) {
+		return firstCanary
+	}
+	if r, ok := l.limits[i].(*rate); ok && !r.alike() {
+		return firstCanary // units of a burst come back meanwhile
+	}
+	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
 }
 
 // outage says that a refusal is a provider's in trouble: it is not how this one

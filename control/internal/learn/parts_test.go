@@ -227,7 +227,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		foretold time.Duration
 		want     time.Duration
 	}{
-		{"the first after a second", block{refusals: 1}, 0, sec},
+		{"the first after a second", block{refusals: 1, soonest: sec}, 0, sec},
+		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
 		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute}, 0, 330 * sec},

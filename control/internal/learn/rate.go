@@ -85,7 +85,11 @@ func (r *rate) paceAt(since float64) float64 {
 		return r.low + (r.high-r.low)*x
 	}
 	y := (since - r.stretch) / max(min(max(r.sum.n/3, minBeyond), 100), 2*r.worth())
-	return r.high * math.Exp(min(maxBeyond, beyond*y*y))
+	steep := beyond
+	if r.cycles == 0 { // the bracket is a guess
+		steep = firstBeyond
+	}
+	return r.high * math.Exp(min(maxBeyond, steep*y*y))
 }
 
 func (r *rate) free(v view, _ float64) time.Duration { return max(v.now, r.due) }
@@ -124,6 +128,12 @@ func (r *rate) blame(v view, f refusal) {
 	}
 }
 
+// alike says that the last two refusals came at about the same pace, as they do where there
+// is no burst.
+func (r *rate) alike() bool {
+	return r.spaced && r.off.mean > 0 && r.off.top < min(alikeTops, r.off.mean/2)
+}
+
 // refine looks where in its climb a refusal came: a late one confirms the bracket,
 // which is halved, an early one says that it was too narrow.
 func (r *rate) refine() {
@@ -131,7 +141,11 @@ func (r *rate) refine() {
 	case y < tooEarly:
 		r.step = min(2*r.step, maxStep)
 	case y > confirms:
-		r.step = max(r.step/2, minStep)
+		r.step /= 2
+		if r.alike() { // about as wide as the last two were apart
+			r.step = min(r.step, alikeStep+alikeSpread*math.Abs(math.Log(r.top/r.was.top)))
+		}
+		r.step = max(r.step, minStep)
 	}
 }
 

@@ -278,3 +278,63 @@ func TestWhatCarriedAHundredAttemptsIsSure(t *testing.T) {
 		}
 	}
 }
+
+// Where there is no burst the refusals come at one pace: after three of them the climb is
+// short, and the canary goes as soon as there may be room. Of a burst the units come back in
+// the second until the canary, and the paces of refusals differ.
+func TestRefusalsAtOnePaceNarrowTheClimb(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		burst  float64
+		step   float64 // at most
+		canary time.Duration
+	}{
+		{"without a burst", 1, 0.06, 200 * ms},
+		{"a burst of twenty", 20, maxStep, sec},
+	} {
+		r := newRate(0, 4, 8)
+		tokens, filled, now := tt.burst, time.Duration(0), time.Duration(0)
+		for range 4 {
+			now = climb(r, now, func(_, now time.Duration) bool {
+				tokens, filled = min(tt.burst, tokens+10*(now-filled).Seconds()), now
+				if tokens < 1-1e-9 {
+					return true
+				}
+				tokens--
+				return false
+			})
+		}
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.hold(r)
+		l.block, l.brief = block{blamed: 0, pace: 10}, 4
+		if got := l.soonest(); r.alike() != (tt.burst == 1) || r.step > tt.step || got != tt.canary {
+			t.Errorf("%s: alike %v, a step of %.3f, the canary after %v; want at most %.3f and %v", tt.name, r.alike(), r.step, got, tt.step, tt.canary)
+		}
+	}
+}
+
+func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		others []float64
+		want   bool
+	}{
+		{"four each time", []float64{4, 4, 4}, true},
+		{"twice", []float64{3, 4, 4}, false},
+		{"differently many", []float64{4, 3, 4}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		r := newRate(0, 19, 20)
+		r.off = cycleRates{0.01, 0.1}
+		l.hold(r)
+		for _, others := range tt.others {
+			l.crowd.sent(int(others))
+			l.crowd.refused(others, 0)
+		}
+		l.crowd.evidence, l.crowds = 1, len(tt.others)
+		l.out.add(0, 4)
+		if got := l.isCrowd(&block{pace: 20}); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

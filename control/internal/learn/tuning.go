@@ -45,17 +45,22 @@ const (
 	// down is within these.
 	tooEarly, confirms = 0.25, 0.6
 	minStep, maxStep   = 0.0125, 1.4
+	// Where the last refusals came at about the same pace, but for this part, the step is so
+	// much and so many times what lies between the last two. Clients that share a limit differ
+	// by more, and would never come to even shares by small steps.
+	alikeTops              = 0.03
+	alikeStep, alikeSpread = 0.02, 3.0
 	// When the pace has grown by more than this in a climb, more are under
 	// way because of that.
 	steepness = 1.05
 	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
-	// in fewer where the bracket stands on few.
-	beyond, maxBeyond, minBeyond = 0.02, 25.0, 30.0
+	// in fewer where the bracket stands on few; faster beyond the first bracket.
+	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
 	// What was refused only when the pace was so many times the bracket's top has been
 	// raised: the mean of a climb that began below says nothing of it.
 	raised = 1.7
 	// After the first refusal the rate may be so many times slower than the pace was.
-	firstBracket = 4.0
+	firstBracket = 2.0
 	// The same where the pace was held by other limits.
 	paced = 1.3
 	// A cycle of three whose rate is so far from the mean replaces it.
@@ -107,6 +112,8 @@ const (
 	// The evidence of a refusal is -ln(share of attempts sent with as many under
 	// way) - 1, at most maxEvidence; flights are held from heldEvidence on.
 	maxEvidence, heldEvidence = 2.0, 2.9
+	// So many refusals at about the same pace, each with as many under way, are enough.
+	alikeCrowds = 3
 	// The same where blocks are short.
 	shortEvidence = 3.9
 	maxFlights    = 64
@@ -121,7 +128,10 @@ const (
 
 	// The first canary goes after this, the next at least 1.8 times later; 3 times
 	// while the block is short, since penalties may double at each.
-	firstCanary               = time.Second
+	firstCanary = time.Second
+	// It goes after half of that for each block in a row that was over by then, as long as
+	// the refusals of a rate come at about the same pace, at most so often.
+	maxBrief                  = 4
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
 	// Where one was refused the next goes later by up to this part of the wait.
