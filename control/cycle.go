@@ -45,6 +45,10 @@ func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.l
 // Waiting reports whether nothing goes since a refusal, before it is tried again.
 func (c *Cycle) Waiting() bool { return c.law.Waiting() }
 
+// Foretold reports whether the newest block began where a limit that was known was
+// nearly used up.
+func (c *Cycle) Foretold() bool { return c.law.Foretold() }
+
 // Sent counts an attempt.
 func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
 

@@ -2,7 +2,6 @@ package pacing
 
 import (
 	"maps"
-	"math"
 	"time"
 
 	"github.com/headway-go/headway/control"
@@ -13,9 +12,14 @@ import (
 //
 // A refusal is first taken for one of the attempt's pool. It is the account's when the
 // response says so, and when attempts of another pool are refused as well while a block
-// stands and nothing comes through. Then what the other pool learned from its refusal
-// is taken back. Once the account has shown a limit, refusals in pools that have shown
-// none are the account's; unless they are all of one pool, though others send as much.
+// stands and nothing comes through, unless both knew limits that were used up. From
+// then on refusals in pools that have shown no limit are the account's. A pool that is
+// refused waits by its own law, too, so that attempts of others can go before it does,
+// and forgets the refusal when it comes through.
+//
+// Two pools can be refused by limits of their own at the same time. If the account's limit
+// refuses, all that goes has the same chance to be refused. So the account's limit is given
+// up when the refusals keep coming in one pool, among attempts of others that come through.
 type pools struct {
 	of    map[string]*Pool
 	known map[string]control.State // of pools that were given up, or restored
@@ -29,6 +33,8 @@ type pools struct {
 // sent after it.
 type blocked struct {
 	on     bool
+	shared bool          // it is taken for the account's
+	known  bool          // the pool was near a limit of its own that was known
 	began  time.Duration // when the refused attempt was sent
 	before control.State // what the law had learned until then
 }
@@ -40,7 +46,16 @@ type use struct {
 	epoch   uint32 // of what follows
 	sent    uint32 // attempts since the newest block of any pool
 	refused uint32 // of those
-	shared  float64
+	own     own
+}
+
+// own is what speaks for a limit of the pool's own while the account's is taken for the
+// one that refuses: how much likelier than by the account's its refusals are.
+type own struct {
+	epoch   uint32  // of what follows: how often the account has shown a limit
+	odds    float64 // 1 and more
+	all     uint64  // what had come through in all at the pool's last refusal
+	through uint64  // of the pool, since
 }
 
 // place is where an attempt stands among those of its pool since a block began.
@@ -48,11 +63,19 @@ type place struct{ epoch, order uint32 }
 
 // shared is what speaks for a limit that the whole account has.
 type shared struct {
-	shown  bool
-	before control.State // of the account's law
-	sent   float64       // attempts since it was shown
-	by     *Pool         // whose attempts were refused the last times
-	times  int
+	shown   bool
+	before  control.State // of the account's law
+	epoch   uint32        // how often it was shown
+	pairs   int           // refusals of one pool while another was blocked
+	needs   int           // of those before it is shown again, after it was given up
+	refused time.Duration // when the last refusal was heard of
+	through uint64        // attempts that came through, sent after the refusal before
+
+	// The last refusal counts for a limit of the pool's own when the next attempt of
+	// another pool comes through.
+	by   *Pool
+	sent time.Duration
+	part float64 // that the pool had in what went since its last refusal
 }
 
 // In is the pool of that name, which is made when it is asked for first:
@@ -146,9 +169,6 @@ func (c *Core) RestorePools(all map[string]control.State) {
 
 // sent counts an attempt in its pool.
 func (c *Core) sent(t *Ticket) {
-	if c.shared.shown {
-		c.shared.sent++
-	}
 	if t.pool != nil {
 		c.enter(t)
 	}
@@ -162,7 +182,6 @@ func (c *Core) enter(t *Ticket) {
 		u.epoch, u.sent, u.refused = c.epoch, 0, 0
 	}
 	u.sent++
-	u.shared++
 	t.place = place{u.epoch, u.sent}
 }
 
@@ -221,13 +240,18 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	if o.Class.Success() {
 		c.admitted = max(c.admitted, t.sent)
 		c.blocked.settled(t)
+		if c.shared.shown {
+			c.cameThrough(t)
+		}
 	}
 	if p == nil {
 		return effects(&c.Pool, c.Pool.settle(now, t, o, o.Facts, false))
 	}
 	p.use.flying--
 	if !o.Class.Throttle() {
-		p.blocked.settled(t)
+		if b := p.blocked; p.blocked.settled(t) && b.shared {
+			p.forget(b.before)
+		}
 		account := c.Pool.settle(now, t, o, nil, false) // the facts are of the pool
 		return c.either(p, account, p.settle(now, t, o, o.Facts, false))
 	}
@@ -235,21 +259,34 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 		p.use.refused++
 	}
 	wide := c.wide(t, o)
-	if wide {
-		wide = c.whole(now, t)
-	} else if !p.blocked.on {
+	if c.shared.shown {
+		c.weigh(now, t)
+	}
+	began := !o.Account && !p.blocked.on
+	if began {
 		p.blocked = blocked{on: true, began: t.sent, before: p.law.State()}
 		c.epoch++
 	}
-	pool := p.settle(now, t, o, o.Facts, wide)
+	pool := p.settle(now, t, o, o.Facts, o.Account)
+	if began {
+		p.blocked.known = p.foretold()
+	}
+	if !wide && c.blockedToo(t) {
+		c.shared.pairs++
+		wide = c.shared.shown || c.shared.pairs >= c.shared.needs
+	}
+	if wide {
+		c.whole(t)
+	}
 	return c.either(p, c.Pool.settle(now, t, o, nil, !wide), pool)
 }
 
 // settled ends a block when an attempt comes through.
-func (b *blocked) settled(t *Ticket) {
-	if b.on && t.sent > b.began {
+func (b *blocked) settled(t *Ticket) (ended bool) {
+	if ended = b.on && t.sent > b.began; ended {
 		*b = blocked{}
 	}
+	return ended
 }
 
 // either is what both pools changed; a report of the account that is not made now is
@@ -267,66 +304,117 @@ func effects(l *Pool, e effect) Effects { return Effects{Rate: e.tell, Pool: l, 
 // wide says that a refusal is about the whole account.
 func (c *Core) wide(t *Ticket, o *Outcome) bool {
 	switch {
-	case o.Account, c.blocked.on:
+	case o.Account:
 		return true
-	case c.shared.shown && t.pool.law.Belief().Kind == control.Unknown:
-		return true
+	case c.shared.shown && t.pool.blocked.on && c.others(t.pool) > 0:
+		return false // others came through since it was refused
 	}
-	return c.other(t) != nil
+	return c.blocked.on || c.shared.shown && t.pool.law.Belief().Kind == control.Unknown
 }
 
-// other is another pool that is blocked, so that this refusal speaks for a limit of the
-// account: nothing came through since that block began, nor of this pool before.
-func (c *Core) other(t *Ticket) *Pool {
-	if t.place.epoch == c.epoch && t.place.order != t.pool.use.refused {
-		return nil // earlier ones are under way, and may come through
+// blockedToo says that another pool is blocked, so that this refusal speaks for a limit
+// of the account: nothing came through since that block began, nor of this pool before.
+// Two pools that are refused where limits of their own were foretold speak for none.
+func (c *Core) blockedToo(t *Ticket) bool {
+	p := t.pool
+	if t.place.epoch == c.epoch && t.place.order != p.use.refused {
+		return false // earlier ones are under way, and may come through
 	}
 	for _, l := range c.of {
-		if l != t.pool && l.blocked.on && c.admitted < l.blocked.began {
-			return l
+		if l != p && l.blocked.on && c.admitted < l.blocked.began && !(l.blocked.known && p.blocked.known) {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// surely is how unlikely it must be that a limit of the account refuses one pool only,
-// and minRefused how often that must have been.
-const surely, minRefused = 0.01, 4
+// foretold says that the law knew of a limit that was nearly used up when the pool was
+// refused.
+func (l *Pool) foretold() bool {
+	law, ok := l.law.(interface{ Foretold() bool })
+	return ok && law.Foretold()
+}
 
-// whole takes a refusal for the account's, and reports whether it is. What pools
-// learned in this block is taken back.
-func (c *Core) whole(now time.Duration, t *Ticket) bool {
-	s := &c.shared
-	if !c.blocked.on {
-		if s.by != t.pool {
-			s.by, s.times = t.pool, 0
-		}
-		s.times++
-		if s.shown && s.times >= minRefused && math.Pow(t.pool.use.shared/max(1, s.sent), float64(s.times)) < surely {
-			c.forget(s.before)
-			*s = shared{}
-			return false
-		}
+// whole takes a refusal for the account's. The pools that were refused wait by their own
+// laws, too, and forget it when they come through.
+func (c *Core) whole(t *Ticket) {
+	if s := &c.shared; !s.shown {
+		*s = shared{shown: true, before: c.law.State(), epoch: s.epoch + 1, needs: s.needs}
 	}
-	if !s.shown {
-		*s = shared{shown: true, before: c.law.State(), by: t.pool, times: 1}
-		for _, l := range c.of {
-			l.use.shared = 0
-		}
-	}
+	t.pool.blocked.shared = true
 	began := t.sent
 	for _, l := range c.of {
 		if l.blocked.on && c.admitted < l.blocked.began {
 			began = min(began, l.blocked.began)
 			c.rest(l.cooldown, l.cooldownWhy)
-			l.cooldown = 0
-			l.forget(l.blocked.before)
+			l.blocked.shared = true
 		}
 	}
 	if !c.blocked.on {
 		c.blocked = blocked{on: true, began: began}
 	}
-	return true
+}
+
+const (
+	// surely is how much likelier than the account's a limit of a pool's own must be.
+	surely = 20
+	// again is how many times as many pairs of refusals it takes after each time that
+	// they turned out to be a coincidence.
+	again = 4
+)
+
+// evidence is what speaks for a limit of the pool's own, since the account has shown one.
+func (c *Core) evidence(l *Pool) *own {
+	if e := &l.use.own; e.epoch != c.shared.epoch {
+		*e = own{epoch: c.shared.epoch, odds: 1, all: c.shared.through}
+	}
+	return &l.use.own
+}
+
+// others counts what came through of other pools since a pool was refused.
+func (c *Core) others(l *Pool) uint64 {
+	e := c.evidence(l)
+	return c.shared.through - e.all - e.through
+}
+
+// weigh counts a refusal while the account's limit is taken for the one that refuses.
+func (c *Core) weigh(now time.Duration, t *Ticket) {
+	s := &c.shared
+	for _, l := range c.of {
+		if e := c.evidence(l); l != t.pool {
+			e.odds = max(1, e.odds/2)
+		}
+	}
+	e := c.evidence(t.pool)
+	s.by, s.sent, s.part = t.pool, t.sent, float64(1+e.through)/float64(1+e.through+c.others(t.pool))
+	s.refused = now
+	e.all, e.through = s.through, 0
+}
+
+// cameThrough counts an attempt that came through while the account's limit is taken
+// for the one that refuses. It is given up when the refusals of one pool were among too
+// many attempts of others that came through, before and after each.
+func (c *Core) cameThrough(t *Ticket) {
+	s := &c.shared
+	if t.pool != s.by && s.by != nil && t.sent > s.sent {
+		e := c.evidence(s.by)
+		e.odds *= (1 + 1/s.part) / 2
+		if e.odds >= surely {
+			c.forget(s.before)
+			*s = shared{epoch: s.epoch, needs: max(1, s.needs) * again}
+			for _, l := range c.of {
+				l.blocked.shared = false
+			}
+			return
+		}
+		s.by = nil
+	}
+	if t.sent > s.refused {
+		s.through++
+		if t.pool != nil {
+			c.evidence(t.pool).through++
+		}
+	}
 }
 
 // Part takes what the account has learned since before, and its cooldown, for the

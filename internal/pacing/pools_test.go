@@ -17,6 +17,7 @@ import (
 type worker struct {
 	pool string
 	next time.Duration // when it asks, or has its answer
+	came time.Duration // when it asked first
 	out  *pacing.Ticket
 }
 
@@ -37,7 +38,7 @@ func drive(core *pacing.Core, until time.Duration, allows func(pool string, now 
 	for {
 		w := workers[0]
 		for _, o := range workers {
-			if o.next < w.next {
+			if o.next < w.next || o.next == w.next && o.came < w.came { // first come, first served
 				w = o
 			}
 		}
@@ -52,7 +53,7 @@ func drive(core *pacing.Core, until time.Duration, allows func(pool string, now 
 		}
 		if w.out != nil {
 			core.Settle(now, *w.out, outcomes[w])
-			w.out = nil
+			w.out, w.came = nil, now
 			continue
 		}
 		var pool *pacing.Pool

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -267,14 +268,49 @@ func TestAPoolsRefusalsLeaveTheOthersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With other seeds both are refused for the first time within a tenth of a second, which
-	// is taken for a limit of the account for half an hour.
-	for _, seed := range []uint64{1, 4, 5}[:longtest.Size(1, 3)] {
+	// With some seeds both are refused for the first time within a tenth of a second.
+	for seed := range uint64(longtest.Size(3, 7)) {
 		a := run(t, alone, sim.Options{Law: control.DefaultLaw, Seed: seed})
 		b := run(t, beside, sim.Options{Law: control.DefaultLaw, Seed: seed})
 		if float64(b.Pools[0].Admitted) < 0.97*float64(a.Pools[0].Admitted) {
 			t.Errorf("seed %d: large has %d beside small, %d alone", seed, b.Pools[0].Admitted, a.Pools[0].Admitted)
 		}
+	}
+}
+
+// TestDrawnPairsOfPoolsLeaveEachOtherAlone: each gets beside another about what it gets
+// alone, whatever their limits are.
+func TestDrawnPairsOfPoolsLeaveEachOtherAlone(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	draw := func(name string) string {
+		rate, kind := 10<<r.IntN(7), "token_bucket, rate: %d/min, burst: 8"
+		switch r.IntN(3) {
+		case 0:
+			kind = "fixed_window, limit: %d, window: 1m"
+		case 1:
+			kind = "sliding_window, limit: %d, window: 1m"
+		}
+		return fmt.Sprintf("{name: %s, limits: [{kind: "+kind+"}]}", name, rate)
+	}
+	sum, n := 0.0, 2*longtest.Size(12, 300)
+	for i := range n / 2 {
+		throttle := []string{"none", "seconds"}[i%2]
+		admitted := func(pools ...string) (all []float64) {
+			s, err := scenario.Parse("pair.yaml", fmt.Appendf(nil, "name: pair\nhorizon: 30m\nowner: {ceiling: 20ms, initial: 200ms}\nprovider: {throttle: {retry_after: %s}, pools: [%s]}\n", throttle, strings.Join(pools, ", ")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range run(t, s, sim.Options{Law: control.DefaultLaw, Seed: uint64(i)}).Pools {
+				all = append(all, float64(p.Admitted))
+			}
+			return all
+		}
+		a, b := draw("a"), draw("b")
+		both := admitted(a, b)
+		sum += min(1, both[0]/admitted(a)[0]) + min(1, both[1]/admitted(b)[0])
+	}
+	if t.Logf("%.3f of what each has alone", sum/float64(n)); sum < 0.98*float64(n) {
+		t.Errorf("each of %d pools has %.3f of what it has alone, want 0.98", n, sum/float64(n))
 	}
 }
 

@@ -103,6 +103,17 @@ func (l *Law) Answered() bool { return l.state != starting }
 // Waiting reports whether nothing goes since a refusal, until the next canary.
 func (l *Law) Waiting() bool { return l.state == waiting }
 
+// Foretold reports whether a limit that was known before was nearly used up when the
+// newest block began.
+func (l *Law) Foretold() bool {
+	b := &l.block
+	if b.explained || b.blamed < 0 {
+		return b.explained
+	}
+	_, isRate := l.limits[b.blamed].(*rate)
+	return !isRate || b.paced // a rate explains every short block
+}
+
 // Interval is the sustained interval.
 func (l *Law) Interval() time.Duration { return l.shown }
 
