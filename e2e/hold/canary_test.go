@@ -322,7 +322,10 @@ func TestNoCanaryIsPrinted(t *testing.T) {
 				m := &watchman{t: t, w: w, turn: i, shown: map[string]bool{}}
 				m.hears("check", w.headway(t, "check", "conn.yaml"), false)
 				m.hears("check --probe", w.headway(t, "check", "conn.yaml", "--probe"), false)
-				for _, each := range moods("http://127.0.0.1:1") {
+				for k, each := range moods("http://127.0.0.1:1") {
+					if (k+i/2)%2 == 1 && !longtest.Long() {
+						continue // two of the credentials, one with either output, share the moods with the others
+					}
 					p.mood.Store(&each)
 					// The circuit must not be waited out: few requests.
 					m.hears(each.name, w.Collect(t, append(args, "--max-requests", "4")...), false)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/sim/serve"
 	"github.com/headway-go/headway/reason"
 )
@@ -288,7 +289,7 @@ func TestEndlessPaging(t *testing.T) {
 	}{
 		{"the same cursor twice", []string{"again"}},
 		{"a cycle of three cursors", []string{"one", "two", "three"}},
-		{"a cycle of seven hundred cursors", cycle(700)},
+		{"a long cycle of cursors", cycle(longtest.Size(150, 700))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
