@@ -91,6 +91,12 @@ func TestWhatTheProviderDidNotDoOpensNoCircuit(t *testing.T) {
 		"malformed uploads": {func(t *testing.T, x *rig) int {
 			return x.raw(t, "POST /p/v1/files HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n")
 		}, 400},
+		"malformed bodies that are read first": {func(t *testing.T, x *rig) int {
+			return x.raw(t, "POST /p/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n")
+		}, 400},
+		"bodies that break off": {func(t *testing.T, x *rig) int {
+			return x.raw(t, "POST /p/v1/chat/completions HTTP/1.1\r\nHost: proxy\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel\r\n0\r\n\r\n")
+		}, 400},
 		"streams cut by the owner's timeout": {func(t *testing.T, x *rig) int {
 			res, _, _ := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("slow", true))
 			return res.StatusCode

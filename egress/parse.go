@@ -148,10 +148,10 @@ func (c *call) readBody() *provider.Refusal {
 		if c.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 		}
-		return &provider.Refusal{
-			Status: http.StatusRequestTimeout, Reason: reason.Timeout, RetryIn: -1,
-			Message: "The body did not come whole, or not in time.",
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return new(incomplete(http.StatusRequestTimeout))
 		}
+		return new(incomplete(http.StatusBadRequest))
 	}
 }
 

@@ -32,6 +32,14 @@ func TestARefusalTellsWhatAnApprovalTells(t *testing.T) {
 			quota.Limits{SoftTokenBudget: 112, SoftTokenWindowMS: 60_000, SoftPolicy: quota.Deny}, "soft", "1",
 			[]quota.EventType{quota.EventSoftPressure, quota.EventDenied, quota.EventBackoff}, true,
 		},
+		"a soft window that is passed": {
+			quota.Limits{SoftTokenBudget: 28, SoftTokenWindowMS: 60_000, SoftPolicy: quota.Deny}, "soft", "4",
+			[]quota.EventType{quota.EventSoftPressure, quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff}, true,
+		},
+		"the rest of the day, which is too little": {
+			quota.Limits{MaxDailyTokens: 120}, "exhausted", "2",
+			[]quota.EventType{quota.EventDenied, quota.EventBackoff}, true,
+		},
 		"the day": {
 			quota.Limits{MaxDailyTokens: 112}, "exhausted", "2",
 			[]quota.EventType{quota.EventExhausted, quota.EventAdaptiveScale, quota.EventDenied, quota.EventBackoff}, true,
@@ -113,6 +121,9 @@ func TestWhatOthersHoldOfTheDayIsNamed(t *testing.T) {
 		res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false), "X-Headway-Timeout: 100ms")
 		if err != nil || res.StatusCode != http.StatusTooManyRequests || !strings.Contains(body, "RATE_GLOBAL_LIMIT_EXCEEDED") {
 			t.Fatal(res, err, body)
+		}
+		if h := res.Header; h.Get("X-Headway-Pressure") != "throttle" || h.Get("X-Headway-Scale") != "2" {
+			t.Errorf("pressure %q, scale %q", h.Get("X-Headway-Pressure"), h.Get("X-Headway-Scale"))
 		}
 		if h := res.Header; h.Get("Ratelimit") != `"daily-tokens";r=0;t=1` || h.Get("Ratelimit-Policy") != `"daily-tokens";q=300;w=86400;qu="tokens"` || h.Get("X-Should-Retry") != "true" {
 			t.Errorf("RateLimit %q, policy %q, x-should-retry %q", h.Get("Ratelimit"), h.Get("Ratelimit-Policy"), h.Get("X-Should-Retry"))

@@ -94,7 +94,7 @@ func budget(d *quota.Denial) provider.Refusal {
 	switch d.Code {
 	case quota.CodeHardLimit:
 		f.Reason, f.Retry = reason.QuotaExhausted, false
-		f.Message = "The budget of the day is used up for " + d.Scope.String() + "."
+		f.Message = "The budget of the day is used up for " + d.Scope.String() + ", or too little of it is left for this call."
 	case quota.CodeSoftLimit:
 		f.Message = "The window of tokens is full for " + d.Scope.String() + "."
 	case quota.CodeModelNotConfigured:
@@ -120,8 +120,8 @@ type backer interface {
 	HoldBack(r quota.Request, wait time.Duration)
 }
 
-// unbudgeted is the factor for agents that are refused where no budget knows one.
-const unbudgeted = 2
+// refusedScale is the least factor for agents that are refused because there is no room.
+const refusedScale = 2
 
 // pressed says in the header how an agent that is refused should go on, as advise
 // does for one that is not, and has the quota count that it backs off.
@@ -131,7 +131,7 @@ func (a *attempt) pressed(f *provider.Refusal) {
 		return
 	}
 	d := quota.Decision{Reason: quota.Throttled, Code: quota.Code(f.Code), RetryIn: f.RetryIn}
-	pressure, factor := "throttle", float64(unbudgeted)
+	pressure, factor := "throttle", float64(refusedScale)
 	switch {
 	case f.Reason == reason.QuotaExhausted:
 		d.Reason, pressure = quota.HardLimit, "exhausted"
@@ -151,10 +151,18 @@ func (a *attempt) pressed(f *provider.Refusal) {
 			}
 			b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
 		}
-		factor = c.up.Approver.Factor(a.request)
+		if factor = c.up.Approver.Factor(a.request); pressure != "soft" && c.scales() {
+			factor = max(factor, refusedScale) // though no budget is in that state
+		}
 	}
 	scale(h, factor)
 	h.Set(headerPressure, pressure)
+}
+
+// scales reports whether the quota stretches the rhythm of agents.
+func (c *call) scales() bool {
+	q, ok := c.up.Approver.(configured)
+	return !ok || !q.Config().AdaptiveScalingOff
 }
 
 // limits adds the RateLimit fields of the budgets that refused. Which of a

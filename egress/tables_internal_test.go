@@ -149,7 +149,7 @@ func TestRefusalsOfABudgetInTheWordsOfHTTP(t *testing.T) {
 	}{
 		"the day": {
 			quota.Denial{Reason: quota.HardLimit, Code: quota.CodeHardLimit, Scope: quota.Scope{Model: "m"}, RetryIn: time.Hour},
-			provider.Refusal{Status: 429, Code: "RATE_HARD_LIMIT", Reason: reason.QuotaExhausted, RetryIn: time.Hour, Message: "The budget of the day is used up for model m."},
+			provider.Refusal{Status: 429, Code: "RATE_HARD_LIMIT", Reason: reason.QuotaExhausted, RetryIn: time.Hour, Message: "The budget of the day is used up for model m, or too little of it is left for this call."},
 		},
 		"the window": {
 			quota.Denial{Reason: quota.SoftLimit, Code: quota.CodeSoftLimit, Scope: quota.Scope{Tenant: "t"}, RetryIn: time.Second},
