@@ -135,12 +135,12 @@ func (c *call) route() *provider.Refusal {
 	case r.Method == http.MethodTrace, c.up.Description.API != provider.HTTP && method(r.Method) == "other":
 		// An answer to TRACE repeats the provider's key; and a method that is not
 		// known here may be one there, past its route.
-		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: -1, Message: "Method not allowed."}
+		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: noRetry, Message: "Method not allowed."}
 	case escapes(r.URL.Path):
 		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
 	case upgrades(r.Header):
 		return &provider.Refusal{
-			Status: http.StatusNotImplemented, Reason: reason.ClientError, RetryIn: -1,
+			Status: http.StatusNotImplemented, Reason: reason.ClientError, RetryIn: noRetry,
 			Message: "The proxy passes no WebSocket on: call the provider directly for that.",
 		}
 	case keys.Found(r.URL.Path):

@@ -80,9 +80,6 @@ func (c *call) readdress(h http.Header, asked *url.URL) {
 		}
 	}
 	lines := h["Link"]
-	if len(lines) == 0 {
-		return
-	}
 	h.Del("Link")
 	for _, line := range lines {
 		if line = c.links(line, asked); line != "" {
@@ -152,11 +149,11 @@ func (d *readdresser) Write(p []byte) (int, error) {
 		p = p[end:]
 	}
 	d.held = append(d.held, p...)
-	return n, d.pass(false)
+	return n, d.pass()
 }
 
 // Close writes what is held back.
-func (d *readdresser) Close() error { return d.pass(true) }
+func (d *readdresser) Close() error { return d.write(len(d.held)) }
 
 // begin notes that a text is under way, of which the bytes after its quote have
 // come and its end has not.
@@ -181,8 +178,8 @@ func (d *readdresser) rest(p []byte) int {
 	return len(p)
 }
 
-// pass writes what is certain; at the end everything.
-func (d *readdresser) pass(end bool) error {
+// pass writes what is certain.
+func (d *readdresser) pass() error {
 	for at := 0; ; {
 		open := bytes.IndexByte(d.held[at:], '"')
 		if open < 0 || d.inText {
@@ -191,8 +188,6 @@ func (d *readdresser) pass(end bool) error {
 		open += at
 		after := pastText(d.held, open)
 		switch {
-		case after < 0 && end:
-			return d.write(len(d.held))
 		case after < 0 && d.short(d.held[open:]):
 			return d.write(open)
 		case after < 0:
@@ -203,7 +198,7 @@ func (d *readdresser) pass(end bool) error {
 			continue
 		}
 		from, to, whole := value(d.held, after)
-		if !whole && !end {
+		if !whole {
 			if len(d.held)-open < maxAddress {
 				return d.write(open)
 			}
@@ -211,7 +206,7 @@ func (d *readdresser) pass(end bool) error {
 		}
 		at = 0
 		var address string
-		if !whole || json.Unmarshal(d.held[from:to], &address) != nil || address == "" {
+		if json.Unmarshal(d.held[from:to], &address) != nil || address == "" {
 			if err := d.write(after); err != nil {
 				return err
 			}

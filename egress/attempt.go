@@ -158,7 +158,7 @@ var backoff, _ = retry.Backoff{}.Resolve()
 // when there is no time for it.
 func (c *call) sleep(n int, retryAfter time.Duration) bool {
 	wait, by := backoff.Wait(n, rand.Uint64()), reason.BoundBackoff
-	if c.up.Pacing == nil && retryAfter >= wait && retryAfter > 0 {
+	if c.up.Pacing == nil && retryAfter >= wait {
 		wait, by = retryAfter, reason.BoundCooldown
 	}
 	if time.Now().Add(wait).After(c.until) {

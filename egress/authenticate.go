@@ -81,7 +81,7 @@ func (c *call) unauthenticated() *provider.Refusal {
 		where = "in " + headerKey + ", beside the provider's key."
 	}
 	return &provider.Refusal{
-		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: -1,
+		Status: http.StatusUnauthorized, Reason: reason.Unauthorized, RetryIn: noRetry,
 		Message: "A valid Headway key is needed, " + where,
 	}
 }

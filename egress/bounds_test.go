@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -112,7 +111,7 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Provider{Name: "p", Description: plain, Retries: 10}).resolve(); err != nil {
+	if _, err := (Provider{Name: strings.Repeat("a", 64), Description: plain, Retries: 10, Circuit: Circuit{Max: 1 << 16}}).resolve(); err != nil {
 		t.Errorf("at the bound: %v", err)
 	}
 	with := func(f func(*Provider)) Provider {
@@ -129,6 +128,15 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 		`name is "a/b", must be`:                                with(func(p *Provider) { p.Name = "a/b" }),
 		`upstream is missing`:                                   {Name: "p"},
 		`upstream is a URL with user`:                           with(func(p *Provider) { p.Description = secret }),
+		`upstream is a URL with user, query`:                    with(func(p *Provider) { p.Description.Upstream = &url.URL{Scheme: "https", Host: "h", RawQuery: "a=CANARY"} }),
+		`upstream is a URL with user, query or fragment`:        with(func(p *Provider) { p.Description.Upstream = &url.URL{Scheme: "https", Host: "h", Fragment: "CANARY"} }),
+		`upstream is a URL of scheme "ftp" and host "h"`:        with(func(p *Provider) { p.Description.Upstream = &url.URL{Scheme: "ftp", Host: "h"} }),
+		`upstream is a URL of scheme "http" and host ""`:        with(func(p *Provider) { p.Description.Upstream = &url.URL{Scheme: "http", Path: "/x"} }),
+		`circuit: max is 65537, must be from 1 to 65536, or 0`:  with(func(p *Provider) { p.Circuit.Max = 1<<16 + 1 }),
+		`circuit: max is -1, must be from 1`:                    with(func(p *Provider) { p.Circuit.Max = -1 }),
+		`retries is -1, must be from 0 to 10`:                   with(func(p *Provider) { p.Retries = -1 }),
+		`max upload is -1, must be above 0`:                     with(func(p *Provider) { p.MaxUpload = -1 }),
+		`name is "` + strings.Repeat("a", 64) + `", must be`:    with(func(p *Provider) { p.Name = strings.Repeat("a", 65) }),
 		`retries is 11, must be from 0 to 10`:                   with(func(p *Provider) { p.Retries = 11 }),
 		`max wait is -1s, must be above 0`:                      with(func(p *Provider) { p.MaxWait = -time.Second }),
 		`max body is -1, must be above 0`:                       with(func(p *Provider) { p.MaxBody = -1 }),
@@ -153,26 +161,3 @@ func TestMistakesInAProviderAreNamed(t *testing.T) {
 type limited struct{ Approver }
 
 func (limited) Config() quota.Config { return quota.Config{PermitTTLMS: 600_000} }
-
-func TestRateLimitFieldsAreOfTheScopeThatRefused(t *testing.T) {
-	limits := func(n int64) quota.Limits { return quota.Limits{CallsPerMinute: n} }
-	c := quota.Config{
-		Global: limits(1), Models: map[string]quota.Model{"m": {Limits: limits(2)}},
-		Tenants: map[string]quota.Tenant{"t": {
-			Limits: limits(3), Models: map[string]quota.Limits{"m": limits(4)},
-			Agents: map[string]quota.Agent{"a": {Limits: limits(5), Models: map[string]quota.Limits{"m": limits(6)}}}, AgentDefault: quota.Agent{Limits: limits(7)},
-		}},
-		TenantDefault: quota.Tenant{Limits: limits(8), AgentDefault: quota.Agent{Limits: limits(9)}},
-	}
-	for want, s := range []quota.Scope{
-		1: {}, 2: {Model: "m"}, 3: {Tenant: "t"}, 4: {Tenant: "t", Model: "m"}, 5: {Tenant: "t", Agent: "a"}, 6: {Tenant: "t", Agent: "a", Model: "m"},
-		7: {Tenant: "t", Agent: "x"}, 8: {Tenant: "x"}, 9: {Tenant: "x", Agent: "y"},
-	} {
-		if got := scoped(&c, s).CallsPerMinute; want > 0 && got != int64(want) {
-			t.Errorf("%v has limit %d, want %d", s, got, want)
-		}
-	}
-	if span, ok := span("1e400"); ok || span != 0 || math.IsNaN(span.Seconds()) {
-		t.Errorf("a number out of range is %v", span)
-	}
-}

@@ -31,7 +31,7 @@ func (c *call) estimate() {
 func (c *call) expected() quota.Request {
 	r := quota.Request{
 		Model: c.log.Budget, Tenant: c.log.Tenant, Agent: c.log.Agent, Priority: c.log.Priority,
-		MaxTokens: min(max(c.asked.MaxTokens, 0), quota.MaxTokens),
+		MaxTokens: c.asked.MaxTokens,
 	}
 	if !c.asked.Metered || c.up.Approver == nil && c.up.Pacing == nil {
 		return r // nobody asks
@@ -40,14 +40,13 @@ func (c *call) expected() quota.Request {
 	if c.asked.Texts != nil {
 		c.raw = e.Raw(c.asked.Model, c.asked.Texts)
 	}
-	in := e.Scale(c.asked.Model, c.raw) + max(c.asked.Extra, 0)
-	r.InputTokens = min(max(in, 0), quota.MaxTokens)
+	r.InputTokens = min(e.Scale(c.asked.Model, c.raw)+c.asked.Extra, quota.MaxTokens)
 	if c.asked.Shape != usage.OpenAIEmbeddings { // which have no output
 		bound := int64(quota.MaxTokens)
 		if r.MaxTokens > 0 {
 			bound = r.MaxTokens
 		}
-		r.OutputTokens = min(e.Output(c.asked.Model, 0)*max(c.asked.Choices, 1), bound)
+		r.OutputTokens = min(e.Output(c.asked.Model, 0)*c.asked.Choices, bound)
 	}
 	c.log.Estimated = quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	return r

@@ -17,6 +17,9 @@ func TestBudgetsAreLimitsOfTheOwner(t *testing.T) {
 			"a": {Limits: quota.Limits{InputTokensPerMinute: 10, OutputTokensPerMinute: 20, MaxDailyCalls: 7}},
 		},
 	}
+	if got := limitsOf(quota.Limits{SoftTokenBudget: 90}, "", nil); got != nil {
+		t.Errorf("a budget without a window is %v", got)
+	}
 	limit := func(kind string, size, windowS float64, unit, pool string) event.Limit {
 		return event.Limit{Kind: kind, Size: size, WindowS: windowS, Unit: unit, Pool: pool, Provenance: event.Owner, Confidence: 1}
 	}

@@ -53,9 +53,9 @@ func (c *call) parse() *provider.Refusal {
 		unread = c.plain == nil
 	}
 	asked, err := d.Call(r.Method, c.path(), c.plain)
-	if unread && (err != nil || asked.Metered) {
+	if unread && asked.Metered {
 		return &provider.Refusal{
-			Status: http.StatusUnsupportedMediaType, Reason: reason.ClientError, RetryIn: -1,
+			Status: http.StatusUnsupportedMediaType, Reason: reason.ClientError, RetryIn: noRetry,
 			Message: "The body cannot be read: a call that costs tokens may be compressed with gzip only.",
 		}
 	}
@@ -97,21 +97,21 @@ func (c *call) readFirst() bool {
 	if c.up.Description.API == provider.HTTP {
 		return c.up.Retries > 0 && c.r.ContentLength >= 0 && c.r.ContentLength <= c.up.MaxBody
 	}
-	kind, err := mediaType(c.r.Header.Get("Content-Type"))
-	if err != nil || kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {
+	kind := mediaType(c.r.Header.Get("Content-Type"))
+	if kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {
 		return true
 	}
-	asked, err := c.up.Description.Call(c.r.Method, c.path(), nil)
-	return err != nil || asked.Metered
+	asked, _ := c.up.Description.Call(c.r.Method, c.path(), nil) // an error is for a metered one
+	return asked.Metered
 }
 
-// mediaType is a content type without its parameters.
-func mediaType(v string) (kind string, err error) {
+// mediaType is a content type without its parameters; "" when it cannot be read.
+func mediaType(v string) string {
 	if v == "application/json" || v == "text/event-stream" {
-		return v, nil // as nearly all are: nothing to parse
+		return v // as nearly all are: nothing to parse
 	}
-	kind, _, err = mime.ParseMediaType(v)
-	return kind, err
+	kind, _, _ := mime.ParseMediaType(v)
+	return kind
 }
 
 // readBody reads the body whole.
@@ -120,39 +120,29 @@ func (c *call) readBody() *provider.Refusal {
 		return nil
 	}
 	defer context.AfterFunc(c.proxy.cutting, func() { _ = c.rc.SetReadDeadline(time.Now()) })()
-	most := c.up.MaxBody
-	body := http.MaxBytesReader(c.w, c.r.Body, most)
 	// A client's word is believed only up to a little: it costs the client nothing.
 	const trust = 64 << 10
-	room := min(max(c.r.ContentLength, 511), trust) + 1
-	c.body = make([]byte, 0, room)
-	for {
-		if len(c.body) == cap(c.body) {
-			c.body = append(c.body, 0)[:len(c.body)]
-		}
-		n, err := body.Read(c.body[len(c.body):cap(c.body)])
-		c.body = c.body[:len(c.body)+n]
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			continue
-		}
-		if _, long := errors.AsType[*http.MaxBytesError](err); long {
-			return oversized(most)
-		}
-		if c.proxy.cutting.Err() != nil {
-			return new(drained())
-		}
-		// net/http ends the context after a deadline too.
-		if c.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return new(incomplete(http.StatusRequestTimeout))
-		}
-		return new(incomplete(http.StatusBadRequest))
+	var b bytes.Buffer
+	b.Grow(int(min(max(c.r.ContentLength, 0), trust)) + bytes.MinRead)
+	_, err := b.ReadFrom(http.MaxBytesReader(c.w, c.r.Body, c.up.MaxBody))
+	if err == nil {
+		c.body = b.Bytes()
+		return nil
 	}
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return oversized(c.up.MaxBody)
+	}
+	if c.proxy.cutting.Err() != nil {
+		return new(drained())
+	}
+	// net/http ends the context after a deadline too.
+	if c.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return new(incomplete(http.StatusRequestTimeout))
+	}
+	return new(incomplete(http.StatusBadRequest))
 }
 
 // inflate gives what a compressed body holds, nil when it cannot be read. The

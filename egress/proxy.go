@@ -136,7 +136,7 @@ func (p *Proxy) transportOf(one *Provider, before *table) http.RoundTripper {
 		return p.transport
 	}
 	if before != nil {
-		if was := before.upstreams[one.Name]; was != nil && was.Roundtripper == nil && was.send != http.RoundTripper(p.transport) &&
+		if was := before.upstreams[one.Name]; was != nil && was.Roundtripper == nil &&
 			was.DialTimeout == one.DialTimeout && was.TLSTimeout == one.TLSTimeout && was.TLS == one.TLS {
 			return was.send
 		}
@@ -218,7 +218,7 @@ func (p *Proxy) SetKeys(ring *Keys) {
 
 // closeIdle ends the idle connections of transports that no provider uses any more.
 func (p *Proxy) closeIdle(before, now *table) {
-	used := map[http.RoundTripper]bool{p.transport: true}
+	used := map[http.RoundTripper]bool{}
 	for _, u := range now.order {
 		if own, ok := u.send.(*http.Transport); ok {
 			used[own] = true

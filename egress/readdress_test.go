@@ -121,3 +121,38 @@ func FuzzLinks(f *testing.F) {
 		}
 	})
 }
+
+// TestAddressesAtTheEdge: an address as long as may be, a text that begins with an
+// escape and is cut, what is no member, and a body that breaks off.
+func TestAddressesAtTheEdge(t *testing.T) {
+	const name = `{"url":"https://upstream/`
+	ours := func(size int) string { // what is held back of it has a size
+		return name + strings.Repeat("x", size-len(name)+len("{"))
+	}
+	for want, pieces := range map[string][]string{
+		`{"url":"http://proxy/p/` + ours(maxAddress - 1)[len(name):] + `"}`: {ours(maxAddress - 1), `"}`},
+		`{"url":null}`: {ours(maxAddress), `"}`},
+		`{"a":"\"` + strings.Repeat("x", 100) + `end","url":"http://proxy/p/v1"}`: {`{"a":"\"` + strings.Repeat("x", 100), `end","url":"https://upstream/v1"}`},
+		`{"url":""}`:                      {`{"url":""}`},
+		`["url" "https://evil.example/"]`: {`["url" "https://evil.example/"]`},
+		`{"url":"https://evil`:            {`{"url":`, `"https://evil`},
+		`{"url" : `:                       {`{"url"`, ` : `},
+		`{"ur`:                            {`{"ur`},
+	} {
+		var out bytes.Buffer
+		d := &readdresser{w: &out, names: []string{"url"}, leads: func(address string) string {
+			return "http://proxy/p/" + strings.TrimPrefix(address, "https://upstream/")
+		}}
+		for _, p := range pieces {
+			if _, err := d.Write([]byte(p)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("%.80q became %.80q, want %.80q", pieces, out.String(), want)
+		}
+	}
+}

@@ -18,6 +18,9 @@ var elsewhere = provider.Description{API: provider.HTTP}
 // drainedFor is when a client may find another proxy in this one's place.
 const drainedFor = time.Second
 
+// noRetry, as a refusal's RetryIn, says that it does not help to come back.
+const noRetry = -1
+
 // refuse answers in the provider's words, unless the client has gone.
 func (c *call) refuse(f provider.Refusal) {
 	if c.log.Ending == Panicked {
@@ -46,23 +49,23 @@ func (c *call) refuse(f provider.Refusal) {
 }
 
 func invalid(message string) *provider.Refusal {
-	return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, RetryIn: -1, Message: message}
+	return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, RetryIn: noRetry, Message: message}
 }
 
 func forbidden(message string) *provider.Refusal {
-	return &provider.Refusal{Status: http.StatusForbidden, Reason: reason.Forbidden, RetryIn: -1, Message: message}
+	return &provider.Refusal{Status: http.StatusForbidden, Reason: reason.Forbidden, RetryIn: noRetry, Message: message}
 }
 
 func oversized(limit int64) *provider.Refusal {
 	return &provider.Refusal{
-		Status: http.StatusRequestEntityTooLarge, Reason: reason.ClientError, RetryIn: -1,
+		Status: http.StatusRequestEntityTooLarge, Reason: reason.ClientError, RetryIn: noRetry,
 		Message: fmt.Sprintf("The body is larger than %d bytes.", limit),
 	}
 }
 
 // incomplete refuses a body that the client did not send whole.
 func incomplete(status int) provider.Refusal {
-	f := provider.Refusal{Status: status, Reason: reason.Timeout, RetryIn: -1, Message: "The body did not come whole in time."}
+	f := provider.Refusal{Status: status, Reason: reason.Timeout, RetryIn: noRetry, Message: "The body did not come whole in time."}
 	if status == http.StatusBadRequest {
 		f.Reason, f.Message = reason.ClientError, "The body is malformed, or broke off."
 	}
@@ -71,7 +74,7 @@ func incomplete(status int) provider.Refusal {
 
 func unconfigured() *provider.Refusal {
 	return &provider.Refusal{
-		Status: http.StatusNotFound, Code: string(quota.CodeModelNotConfigured), Reason: reason.ClientError, RetryIn: -1,
+		Status: http.StatusNotFound, Code: string(quota.CodeModelNotConfigured), Reason: reason.ClientError, RetryIn: noRetry,
 		Message: "The model is not configured here.",
 	}
 }
@@ -89,7 +92,7 @@ func budget(d *quota.Denial) provider.Refusal {
 		Status: http.StatusTooManyRequests, Code: string(d.Code), Reason: reason.Pacing, RetryIn: d.RetryIn, Retry: true,
 	}
 	if d.RetryIn == quota.Never {
-		f.RetryIn, f.Retry = -1, false
+		f.RetryIn, f.Retry = noRetry, false
 	}
 	switch d.Code {
 	case quota.CodeHardLimit:
@@ -100,7 +103,7 @@ func budget(d *quota.Denial) provider.Refusal {
 	case quota.CodeModelNotConfigured:
 		return *unconfigured()
 	case quota.CodeInvalidConfig, quota.CodeApprovalConflict:
-		f.Status, f.Reason, f.RetryIn, f.Retry = http.StatusBadRequest, reason.ClientError, -1, false
+		f.Status, f.Reason, f.RetryIn, f.Retry = http.StatusBadRequest, reason.ClientError, noRetry, false
 		f.Message = "The call is out of the bounds of what a quota can count."
 	case quota.CodeThrottled, quota.CodeGlobalLimit:
 		f.Message = "No room in time within the limits for " + d.Scope.String() + "."
@@ -203,9 +206,8 @@ func (c *call) limits(d *quota.Denial) {
 // that is known.
 func (c *call) pace(retryIn time.Duration) {
 	h := c.w.Header()
-	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (max(retryIn, 0)+time.Second-1)/time.Second))
+	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (retryIn+time.Second-1)/time.Second))
 	if interval := c.up.Pacing.Pace(c.log.Model); interval > 0 {
-		interval = max(interval, time.Microsecond)
 		window := max(time.Minute, interval)
 		h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
 	}

@@ -68,7 +68,7 @@ func TestWhyNoPermitWasGiven(t *testing.T) {
 }
 
 func TestRateLimitFields(t *testing.T) {
-	config := quota.Config{Global: quota.Limits{CallsPerMinute: 6, TokensPerMinute: 1000, MaxDailyTokens: 5000, MaxDailyCalls: 7}}
+	config := quota.Config{Global: quota.Limits{CallsPerMinute: 6, TokensPerMinute: 1000, MaxDailyTokens: 5000, MaxDailyCalls: 7}, Models: map[string]quota.Model{"n": {Limits: quota.Limits{CallsPerMinute: 9}}}}
 	for name, c := range map[string]struct {
 		d            quota.Denial
 		policy, left string
@@ -81,9 +81,12 @@ func TestRateLimitFields(t *testing.T) {
 			quota.Denial{Reason: quota.HardLimit, RetryIn: time.Hour},
 			`"daily-calls";q=7;w=86400, "daily-tokens";q=5000;w=86400;qu="tokens"`, `"daily-calls";r=0;t=3600, "daily-tokens";r=0;t=3600`,
 		},
-		"held by others":    {quota.Denial{Reason: quota.Throttled, Held: true, RetryIn: time.Second}, `"daily-tokens";q=5000;w=86400;qu="tokens"`, `"daily-tokens";r=0;t=1`},
-		"for ever":          {quota.Denial{Reason: quota.HardLimit, Held: true, RetryIn: quota.Never}, `"daily-tokens";q=5000;w=86400;qu="tokens"`, `"daily-tokens";r=0`},
-		"without a limit":   {quota.Denial{Reason: quota.Throttled, Scope: quota.Scope{Model: "m"}}, "", ""},
+		"held by others":  {quota.Denial{Reason: quota.Throttled, Held: true, RetryIn: time.Second}, `"daily-tokens";q=5000;w=86400;qu="tokens"`, `"daily-tokens";r=0;t=1`},
+		"for ever":        {quota.Denial{Reason: quota.HardLimit, Held: true, RetryIn: quota.Never}, `"daily-tokens";q=5000;w=86400;qu="tokens"`, `"daily-tokens";r=0`},
+		"without a limit": {quota.Denial{Reason: quota.Throttled, Scope: quota.Scope{Model: "m"}}, "", ""},
+		"held by others, without a day of its own": {
+			quota.Denial{Reason: quota.Throttled, Held: true, Scope: quota.Scope{Model: "n"}, RetryIn: time.Second}, `"calls";q=9;w=60`, `"calls";r=0;t=1`,
+		},
 		"of another budget": {quota.Denial{Reason: quota.SoftLimit}, "", ""},
 	} {
 		a := fresh(t, http.DefaultTransport)

@@ -47,14 +47,14 @@ type answer struct {
 // relay passes an answer on, byte for byte, and reads along.
 func (a *attempt) relay(res *http.Response, injected bool) {
 	c := a.call
-	kind, _ := mediaType(res.Header.Get("Content-Type")) // "" when it cannot be read
+	kind := mediaType(res.Header.Get("Content-Type"))
 	events := kind == "text/event-stream"
 	served := res.StatusCode < http.StatusMultipleChoices
 	if served && c.asked.Metered && c.asked.Shape != usage.None {
 		a.scanner = usage.NewScanner(c.asked.Shape, res.Header.Get("Content-Type"))
 	}
 	strip := injected && served && events
-	readdress := served && !events && len(c.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
+	readdress := len(c.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
 	c.begun(res, a, strip || readdress)
 	flows := events || res.ContentLength < 0
 	to := io.Writer(c.w)

@@ -390,25 +390,174 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
+// TestABodyThatDoesNotComeIsNotWaitedFor: neither one of a call nor one that net/http
+// reads to its end because the call is refused.
 func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	const length, chunked = "Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+	for name, c := range map[string]struct {
+		path, body string
+		bound      time.Duration // 0: the default
+		status     string
+		why        reason.Reason
+	}{
+		"of a known length":     {"/p/v1/chat/completions", length, 0, " 408 ", reason.Timeout},
+		"in chunks":             {"/p/v1/chat/completions", chunked, 0, " 408 ", reason.Timeout},
+		"with a bound":          {"/p/v1/chat/completions", length, 10 * time.Second, " 408 ", reason.Timeout},
+		"of a refused call":     {"/p/v1/../x", length, 10 * time.Second, " 400 ", reason.ClientError},
+		"of an unknown address": {"/q/v1/x", chunked, 10 * time.Second, " 404 ", reason.NotFound},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := newRig(t, provider.OpenAI, &mirror{}, func(p *egress.Provider, _ *egress.Options) { p.BodyTimeout = c.bound })
+			conn, err := x.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			began, want := time.Now(), c.bound
+			if want == 0 || c.path[1] == 'q' {
+				want = egress.DefaultBodyTimeout
+			}
+			if _, err := io.WriteString(conn, "POST "+c.path+" HTTP/1.1\r\nHost: h\r\n"+c.body); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil || !strings.Contains(line, c.status) || time.Since(began) != want {
+				t.Errorf("answered %q, %v after %v", line, err, time.Since(began))
+			}
+			synctest.Wait()
+			if got := x.last(t); got.Reason != c.why || got.Ending != egress.Refused {
+				t.Errorf("the log is %+v", got)
+			}
+		})
+	}
+}
+
+// TestWhatACallMaySayOfItself: names and priorities have bounds, and a Headway key goes
+// where it is looked for.
+func TestWhatACallMaySayOfItself(t *testing.T) {
+	r, secret := ring(t, keys.Key{ID: "a", PriorityMax: 1_000_000})
+	long := strings.Repeat("n", 256)
+	for name, c := range map[string]struct {
+		keys, ours bool // keys are asked for; the provider's is ours
+		header     []string
+		status     int
+		priority   int
+	}{
+		"a long tenant":            {false, true, []string{"X-Headway-Tenant: " + long}, 200, 0},
+		"a tenant that is longer":  {false, true, []string{"X-Headway-Tenant: " + long + "n"}, 400, 0},
+		"a long agent":             {false, true, []string{"X-Headway-Tenant: t", "X-Headway-Agent: " + long}, 200, 0},
+		"an agent that is longer":  {false, true, []string{"X-Headway-Tenant: t", "X-Headway-Agent: " + long + "n"}, 400, 0},
+		"the highest priority":     {false, true, []string{"X-Headway-Priority: 1000000"}, 200, 1_000_000},
+		"one that is higher":       {false, true, []string{"X-Headway-Priority: 1000001"}, 400, 0},
+		"the lowest priority":      {false, true, []string{"X-Headway-Priority: -1000000"}, 200, -1_000_000},
+		"one that is lower":        {false, true, []string{"X-Headway-Priority: -1000001"}, 400, 0},
+		"a priority that is a key": {false, true, []string{"X-Headway-Priority: 1e3"}, 400, 0},
+		"in the provider's place":  {true, true, []string{"Authorization: Bearer " + secret["a"]}, 200, 0},
+		"beside the client's key":  {true, false, []string{"Authorization: Bearer sk", "X-Headway-Key: " + secret["a"]}, 200, 0},
+		"in the client's place":    {true, false, []string{"Authorization: Bearer " + secret["a"]}, 401, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, func(p *egress.Provider, o *egress.Options) {
+				if c.keys {
+					o.Keys = r
+				}
+				if !c.ours {
+					p.Key = ""
+				}
+			})
+			res, body, err := x.ask(t, "GET", "/p/v1/models", "", c.header...)
+			if err != nil || res.StatusCode != c.status || x.last(t).Priority != c.priority {
+				t.Errorf("%v, %v, priority %d: %s", res, err, x.last(t).Priority, body)
+			}
+		})
+	}
+}
+
+// TestABodyThatIsNone is sent as none, whatever the API is.
+func TestABodyThatIsNone(t *testing.T) {
+	for _, api := range []provider.API{provider.HTTP, provider.OpenAI} {
+		for _, method := range []string{"GET", "DELETE", "POST"} {
+			m := &mirror{body: "{}"}
+			x := newRig(t, api, m, nil)
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://proxy/p/v1/files/f", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := x.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got := m.got[0]; got.Body != http.NoBody || got.ContentLength != 0 {
+				t.Errorf("%s %s: upstream got a body %T of %d bytes", api, method, got.Body, got.ContentLength)
+			}
+		}
+	}
+}
+
+// TestABodyIsSentOnceByNetHTTP: who calls the handler may have a request with a body that
+// can be had again; one that is streamed here cannot.
+func TestABodyIsSentOnceByNetHTTP(t *testing.T) {
+	m := &mirror{body: "{}"}
+	x := newRig(t, provider.HTTP, m, nil)
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/x", strings.NewReader("text"))
+	r.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	x.proxy.ServeHTTP(httptest.NewRecorder(), r)
+	if m.got[0].GetBody != nil || m.bodies[0] != "text" {
+		t.Errorf("%q was sent, and can be had again", m.bodies[0])
+	}
+}
+
+// TestWhatCostsNothingMayBeCompressed in any way: only calls that cost tokens are read.
+func TestWhatCostsNothingMayBeCompressed(t *testing.T) {
+	for path, status := range map[string]int{"/p/v1/vector_stores": 200, "/p/v1/chat/completions": 415, "/p/v1/embeddings": 415} {
+		m := &mirror{body: "{}"}
+		x := newRig(t, provider.OpenAI, m, nil)
+		res, body, err := x.ask(t, "POST", path, "\x8b\x03", "Content-Encoding: br")
+		if err != nil || res.StatusCode != status || status == 200 && (m.bodies[0] != "\x8b\x03" || m.got[0].Header.Get("Content-Encoding") != "br") {
+			t.Errorf("%s: %v, %v: %s", path, res, err, body)
+		}
+	}
+}
+
+// TestAPlainAPIsBodyIsPassedOnAsItComes when it is not to be sent again.
+func TestAPlainAPIsBodyIsPassedOnAsItComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newRig(t, provider.OpenAI, &mirror{}, nil)
-		c, err := x.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy")
+		came := make(chan struct{})
+		x := newRig(t, provider.HTTP, tripper(func(r *http.Request) (*http.Response, error) {
+			if _, err := io.ReadFull(r.Body, make([]byte, 4)); err != nil {
+				return nil, err
+			}
+			close(came)
+			return (&mirror{body: "{}"}).RoundTrip(r)
+		}), nil)
+		from, to := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://proxy/p/rows", from)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }()
-		began := time.Now()
-		if _, err := io.WriteString(c, "POST /p/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"); err != nil {
-			t.Fatal(err)
+		r.ContentLength = 8
+		go func() {
+			_, _ = io.WriteString(to, "half")
+			<-came // or it waits for ever
+			_, _ = io.WriteString(to, "half")
+			_ = to.Close()
+		}()
+		res, err := x.client.Do(r)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err)
 		}
-		line, err := bufio.NewReader(c).ReadString('\n')
-		if err != nil || !strings.Contains(line, " 408 ") || time.Since(began) != egress.DefaultBodyTimeout {
-			t.Errorf("answered %q, %v after %v", line, err, time.Since(began))
-		}
-		synctest.Wait()
-		if got := x.last(t); got.Reason != reason.Timeout || got.Ending != egress.Refused {
-			t.Errorf("the log is %+v", got)
-		}
+		_ = res.Body.Close()
 	})
+}
+
+// TestAKeyForSomeModelsReadsNoOther: what names a model in its path names it, also to look at.
+func TestAKeyForSomeModelsReadsNoOther(t *testing.T) {
+	r, secret := ring(t, keys.Key{ID: "a", Models: []string{"gem-*"}})
+	x := newRig(t, provider.Gemini, &mirror{body: "{}"}, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+	for path, status := range map[string]int{"/p/v1beta/models": 200, "/p/v1beta/models/gem-1:countTokens": 200, "/p/v1beta/models/other:countTokens": 403} {
+		if res, body, err := x.ask(t, "GET", path, "", "X-Goog-Api-Key: "+secret["a"]); err != nil || res.StatusCode != status {
+			t.Errorf("%s: %v, %v: %s", path, res, err, body)
+		}
+	}
 }

@@ -86,7 +86,6 @@ func (c *call) outbound(ctx context.Context, span string) (*http.Request, error)
 	out.URL, out.Host, out.RequestURI = to, to.Host, ""
 	out.Header = make(http.Header, len(in.Header)+2)
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
-	out.Form, out.PostForm, out.MultipartForm = nil, nil, nil
 	u.Description.Forward(out.Header, in.Header)
 	if u.Key == "" {
 		u.Description.PassKey(out.Header, in.Header)

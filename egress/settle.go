@@ -166,7 +166,7 @@ func (a *attempt) outcome() headway.Outcome {
 	c := a.call
 	o := headway.OutcomeOf(&a.signal)
 	o.Class = a.class
-	if a.problem == usage.OtherProblem && o.Class == reason.Failed {
+	if a.problem == usage.OtherProblem {
 		// The provider took the call and answered, whatever then went wrong with it.
 		o.Class = reason.Rejected
 	}
@@ -247,7 +247,7 @@ func (a *attempt) health() (whole, part breaker.Result) {
 		return breaker.Failure, breaker.Neutral
 	}
 	switch {
-	case a.problem == usage.OtherProblem && a.class == reason.Failed:
+	case a.problem == usage.OtherProblem:
 		// It took the call and answered; what went wrong may be the prompt's doing.
 		return whole, breaker.Neutral
 	case a.class == reason.OK, a.class == reason.Rejected:

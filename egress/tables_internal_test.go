@@ -191,7 +191,7 @@ func TestPoliciesOfLimits(t *testing.T) {
 		if got := policies(all, why); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", why, got, want)
 		}
-		if got := policies(quota.Limits{}, why); len(got) != 0 {
+		if got := policies(quota.Limits{SoftTokenBudget: 5}, why); len(got) != 0 {
 			t.Errorf("%s: %v without limits", why, got)
 		}
 	}

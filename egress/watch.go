@@ -60,7 +60,7 @@ func (w *watch) allow(silence time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.over {
-		w.timer.Reset(max(0, min(silence, w.limit-time.Since(w.began))))
+		w.timer.Reset(min(silence, w.limit-time.Since(w.began)))
 	}
 }
 
