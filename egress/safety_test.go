@@ -551,13 +551,13 @@ func TestAPlainAPIsBodyIsPassedOnAsItComes(t *testing.T) {
 	})
 }
 
-// TestAKeyForSomeModelsReadsNoOther: what names a model in its path names it, also to look at.
-func TestAKeyForSomeModelsReadsNoOther(t *testing.T) {
-	r, secret := ring(t, keys.Key{ID: "a", Models: []string{"gem-*"}})
-	x := newRig(t, provider.Gemini, &mirror{body: "{}"}, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
-	for path, status := range map[string]int{"/p/v1beta/models": 200, "/p/v1beta/models/gem-1:countTokens": 200, "/p/v1beta/models/other:countTokens": 403} {
-		if res, body, err := x.ask(t, "GET", path, "", "X-Goog-Api-Key: "+secret["a"]); err != nil || res.StatusCode != status {
-			t.Errorf("%s: %v, %v: %s", path, res, err, body)
+// TestAKeyForSomeModelsMayLookAround: at everything, as long as no other model is named.
+func TestAKeyForSomeModelsMayLookAround(t *testing.T) {
+	r, secret := ring(t, keys.Key{ID: "a", Models: []string{"gpt-*"}})
+	x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, func(_ *egress.Provider, o *egress.Options) { o.Keys = r })
+	for body, status := range map[string]int{"": 200, `{"model":"gpt-1"}`: 200, `{"model":"other"}`: 403} {
+		if res, text, err := x.ask(t, "GET", "/p/v1/models", body, "Authorization: Bearer "+secret["a"]); err != nil || res.StatusCode != status {
+			t.Errorf("%s: %v, %v: %s", body, res, err, text)
 		}
 	}
 }
