@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,12 +206,16 @@ func TestOnePartThatFailsStopsNoOther(t *testing.T) {
 
 func TestAProviderThatCannotBeReachedIsLeftAloneAsAWhole(t *testing.T) {
 	bubble(t, "dial", func(t *testing.T) {
+		var slow atomic.Bool
 		down := true
 		up, l := serveOn(t, http.HandlerFunc(unwell))
 		dials := 0
 		up.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials++; down {
 				return nil, &net.OpError{Op: "dial", Err: io.ErrUnexpectedEOF}
+			}
+			if slow.Load() {
+				time.Sleep(time.Second)
 			}
 			return l.Dial(ctx, network, address)
 		}
@@ -225,8 +230,27 @@ func TestAProviderThatCannotBeReachedIsLeftAloneAsAWhole(t *testing.T) {
 		if s := x.proxy.Status()[0].Circuits; dials != 5 || len(s) != 1 || s[0].Model+s[0].Path != "" || s[0].State != "open" {
 			t.Errorf("%d dials, circuits %+v", dials, s)
 		}
+		res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+		if err != nil || res.Header.Get("Retry-After") != "60" || res.Header.Get("X-Should-Retry") != "true" {
+			t.Errorf("while it is open: %v, error %v", res, err)
+		}
 		down = false
 		time.Sleep(time.Minute)
+		// One finds out whether it is there again; others come back in a second.
+		slow.Store(true)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+				t.Errorf("the probe: %v, error %v", res, err)
+			}
+		})
+		synctest.Wait()
+		res, _, err = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("other", false))
+		if err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || res.Header.Get("X-Should-Retry") != "true" {
+			t.Errorf("beside the probe: %v, error %v", res, err)
+		}
+		wg.Wait()
+		slow.Store(false)
 		for range 2 {
 			if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
 				t.Errorf("after a minute: %v, error %v", res, err)

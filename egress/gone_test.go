@@ -134,12 +134,17 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 		"a body that is short":  {says(ok + "Content-Length: 100\r\n\r\n{"), 200, true, egress.BrokenOff, reason.Failed, reason.InvalidResponse, false},
 		"an invalid chunk":      {says(ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 200, true, egress.BrokenOff, reason.Failed, reason.InvalidResponse, false},
 		"a body of another API": {says(ok + "Content-Length: 5\r\n\r\n<htm>"), 200, false, egress.Complete, reason.OK, reason.None, false},
+		"a status above all":    {says("HTTP/1.1 600 What\r\nContent-Length: 0\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
+		"one of a lost client":  {says("HTTP/1.1 499 Gone\r\nContent-Length: 2\r\n\r\n{}"), 499, false, egress.Complete, reason.Rejected, reason.None, true},
 		"another protocol":      {says("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), 502, false, egress.Unreachable, reason.Lost, reason.Unreachable, false},
 		"unauthorized":          {says("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"), 401, false, egress.Complete, reason.Rejected, reason.None, true},
 		"anthropic's 529":       {says("HTTP/1.1 529 Overloaded\r\nContent-Length: 2\r\n\r\n{}"), 529, false, egress.Complete, reason.Overloaded, reason.None, true},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			x := newRig(t, chats["openai"].api, speaks(t, c.up), func(p *egress.Provider, _ *egress.Options) { p.IdleTimeout = 5 * time.Minute })
+			x := newRig(t, chats["openai"].api, speaks(t, c.up), func(p *egress.Provider, o *egress.Options) {
+				p.IdleTimeout = 5 * time.Minute
+				o.NewSpan = func(string) string { return "span" }
+			})
 			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
 			if res == nil {
 				t.Fatal(err)
@@ -152,6 +157,13 @@ func TestUpstreamsThatMisbehave(t *testing.T) {
 			got := x.last(t)
 			if got.Ending != c.ending || got.Class != c.class || got.Reason != c.why || got.Status != c.status {
 				t.Errorf("the log is %+v", got)
+			}
+			answered := c.status
+			if answered == 502 || answered == 504 { // which are ours
+				answered = 0
+			}
+			if len(got.Traced) != 1 || got.Traced[0].Status != answered {
+				t.Errorf("the attempts are %+v, want one of status %d", got.Traced, answered)
 			}
 			used := x.quota.total()
 			if len(x.quota.used) != 1 || c.free != (used == quota.Usage{}) {

@@ -373,3 +373,129 @@ func TestCallsSayWhatBoundThem(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatIsKnownOfAModelIsNotTriedAgain: one that was asked once and answered is asked
+// for good, so that what it then refuses is refused for another reason; only an answer
+// says that it takes it.
+func TestWhatIsKnownOfAModelIsNotTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		statuses []int // of the provider, one after the other
+		got      []int // of the calls
+	}{
+		"it answered":            {[]int{200, 400, 200}, []int{200, 400, 200}},
+		"it led elsewhere":       {[]int{300, 400, 200}, []int{300, 200}},
+		"it took neither":        {[]int{422, 400, 422, 200, 200}, []int{400, 200, 200}},
+		"its refusal was passed": {[]int{500, 422, 200, 200}, []int{500, 200, 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &mirror{body: "{}"}
+			x := newRig(t, provider.OpenAI, tripper(func(r *http.Request) (*http.Response, error) {
+				m.status = c.statuses[len(m.got)]
+				return m.RoundTrip(r)
+			}), nil)
+			for i, want := range c.got {
+				res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+				if err != nil || res.StatusCode != want {
+					t.Fatalf("call %d: %v, %v, want %d", i, res, err, want)
+				}
+			}
+			if len(m.got) != len(c.statuses) {
+				t.Errorf("%d requests upstream, want %d", len(m.got), len(c.statuses))
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestAStreamThatWasAskedByTheClientKeepsItsUsage, and so does one of an error.
+func TestAStreamThatWasAskedByTheClientKeepsItsUsage(t *testing.T) {
+	const stream = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}\n\n"
+	asks := strings.Replace(chatBody("m", true), `"stream":true`, `"stream":true,"stream_options":{"include_usage":true}`, 1)
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		want   string
+	}{
+		"the client asks":  {asks, 200, stream},
+		"the proxy asks":   {chatBody("m", true), 200, ""},
+		"it is an error's": {chatBody("m", true), 500, stream},
+	} {
+		m := &mirror{status: c.status, header: http.Header{"Content-Type": {"text/event-stream"}}, body: stream}
+		x := newRig(t, provider.OpenAI, m, nil)
+		if _, text, err := x.ask(t, "POST", "/p/v1/chat/completions", c.body); err != nil || text != c.want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
+// TestWhatACallIsExpectedToUse: no more output than it allows, whatever it asks for, and
+// nothing where nobody wants to know.
+func TestWhatACallIsExpectedToUse(t *testing.T) {
+	body := func(more string) string {
+		return `{"model":"m","messages":[{"role":"user","content":"hi"}]` + more + "}"
+	}
+	for name, c := range map[string]struct {
+		more          string
+		quota, pacing bool
+		low, high     int64 // output
+		status        int
+	}{
+		"without a bound":    {"", true, true, 2, 100_000, 200},
+		"one token":          {`,"max_tokens":1`, true, true, 1, 1, 200},
+		"a bound of nothing": {`,"max_tokens":0`, true, true, 2, 100_000, 200},
+		"below nothing":      {`,"max_tokens":-5`, true, true, 2, 100_000, 200},
+		"beyond measure":     {`,"max_tokens":900000000000000000`, true, true, 2, 100_000, 200},
+		"many answers":       {`,"max_tokens":3,"n":4`, true, true, 12, 12, 200},
+		"for pacing alone":   {`,"max_tokens":1`, false, true, 1, 1, 200},
+		"for nobody":         {"", false, false, 0, 0, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, func(p *egress.Provider, _ *egress.Options) {
+				if !c.quota {
+					p.Approver, p.Models = nil, nil
+				}
+				if !c.pacing {
+					p.Pacing = nil
+				}
+			})
+			res, text, err := x.ask(t, "POST", "/p/v1/chat/completions", body(c.more))
+			if err != nil || res.StatusCode != c.status {
+				t.Fatal(res, err, text)
+			}
+			if e := x.last(t).Estimated; e.Output < c.low || e.Output > c.high || (e.Input > 0) != (c.high > 0) {
+				t.Errorf("estimated %+v", e)
+			}
+		})
+	}
+}
+
+// TestTheOwnerHearsOfEstimatesThatMove: once what calls use is found to be another than
+// was assumed, and not with every call.
+func TestTheOwnerHearsOfEstimatesThatMove(t *testing.T) {
+	heard := 0
+	m := &mirror{body: `{"usage":{"prompt_tokens":20,"completion_tokens":5000}}`, header: http.Header{"Content-Type": {"application/json"}}}
+	x := newRig(t, provider.OpenAI, m, func(_ *egress.Provider, o *egress.Options) { o.OnEstimate = func() { heard++ } })
+	for range 50 {
+		if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err)
+		}
+	}
+	if heard == 0 || heard > 25 {
+		t.Errorf("heard %d times", heard)
+	}
+}
+
+// TestStreamsAreChargedAsTheyFlow: in steps, beyond the reservation, and no token twice.
+func TestStreamsAreChargedAsTheyFlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, _ := serveOn(t, answers())
+		x := newRig(t, provider.OpenAI, up, nil)
+		if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if x.quota.flow < 40 || x.quota.flow > 400 || x.quota.total().Output != 80 {
+			t.Errorf("%d tokens flowed, %d were charged", x.quota.flow, x.quota.total().Output)
+		}
+	})
+}

@@ -270,6 +270,7 @@ func TestRetries(t *testing.T) {
 		"one helps":      {[]int{503, 200}, 1, 200, 2},
 		"none is enough": {[]int{503, 429, 529}, 2, 529, 3},
 		"not for a 500":  {[]int{500, 200}, 2, 500, 1},
+		"not for money":  {[]int{402, 200}, 2, 402, 1},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			m := &mirror{body: "{}"}
@@ -291,6 +292,41 @@ func TestRetries(t *testing.T) {
 			x.settled(t)
 			if got := x.last(t); got.Attempts != c.sent || len(x.quota.used) != c.sent || got.Ending != egress.Complete {
 				t.Errorf("%d permits for %d attempts, the log is %+v", len(x.quota.used), got.Attempts, got)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotSentAgain: a provider that takes its time, one whose quota is used up, and
+// what the budget has no room for a second time. The client gets what the provider said.
+func TestWhatIsNotSentAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		up     http.RoundTripper
+		calls  int64 // a minute
+		status int
+		body   string
+	}{
+		"silence": {tripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}), 1000, 504, "did not answer"},
+		"a quota that is used up": {&mirror{status: 429, header: http.Header{"Content-Type": {"application/json"}}, body: `{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"theirs"}}`}, 1000, 429, "theirs"},
+		"no room":                 {&mirror{status: 503, body: "theirs"}, 1, 503, "theirs"},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := newRig(t, provider.OpenAI, c.up, func(p *egress.Provider, _ *egress.Options) {
+				config := generous()
+				config.Global.CallsPerMinute = c.calls
+				p.Approver, p.Retries, p.ResponseHeaderTimeout = newLedger(t, config), 3, time.Second
+			})
+			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+			if err != nil || res.StatusCode != c.status || !strings.Contains(body, c.body) {
+				t.Errorf("%v, %v: %s", res, err, body)
+			}
+			synctest.Wait()
+			x.settled(t)
+			if got := x.last(t); got.Attempts != 1 {
+				t.Errorf("%d attempts", got.Attempts)
 			}
 		})
 	}
@@ -433,15 +469,16 @@ func TestDrain(t *testing.T) {
 		type end struct {
 			status int
 			err    error
+			waited string
 		}
 		ends := make(chan end, 2)
 		ask := func() {
 			res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true))
 			if res == nil {
-				ends <- end{0, err}
+				ends <- end{0, err, ""}
 				return
 			}
-			ends <- end{res.StatusCode, err}
+			ends <- end{res.StatusCode, err, res.Header.Get("X-Headway-Wait-Ms")}
 		}
 		go ask() // streams for some 15 seconds
 		synctest.Wait()
@@ -450,14 +487,15 @@ func TestDrain(t *testing.T) {
 		if s := x.proxy.Status()[0]; s.InFlight != 2 || s.Waiting != 1 {
 			t.Fatalf("status %+v", s)
 		}
+		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		err := x.proxy.Drain(ctx)
 		if err == nil || !strings.Contains(err.Error(), "1 calls were cut") {
 			t.Errorf("drain gave %v", err)
 		}
-		if first := <-ends; first.status != 503 || first.err != nil {
-			t.Errorf("who waited was answered %+v, want 503", first)
+		if first := <-ends; first.status != 503 || first.err != nil || first.waited != "1000" {
+			t.Errorf("who waited was answered %+v, want 503 after a second", first)
 		}
 		if second := <-ends; second.status != 200 || second.err == nil {
 			t.Errorf("who streamed got %+v, want an answer that is cut", second)

@@ -37,7 +37,7 @@ func fresh(t *testing.T, send http.RoundTripper) *attempt {
 	w := httptest.NewRecorder()
 	c := &call{
 		accepted:  accepted{proxy: p, table: p.table.Load(), up: up, w: w, rc: http.NewResponseController(w), rest: "/v1/x"},
-		parsed:    parsed{whole: true, asked: provider.Call{Model: "m", Metered: true}},
+		parsed:    parsed{whole: true, asked: provider.Call{Model: "m", Metered: true, Choices: 1}},
 		estimated: estimated{request: quota.Request{Model: "m", InputTokens: 1}},
 	}
 	c.r = httptest.NewRequest("POST", "/p/v1/x", nil)

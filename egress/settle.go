@@ -148,7 +148,7 @@ func (c *call) learn(used quota.Usage) {
 	if c.asked.Extra > 0 {
 		counted.Input = 0
 	}
-	used.Output /= max(c.asked.Choices, 1)
+	used.Output /= c.asked.Choices
 	if c.up.estimator.Learn(c.asked.Model, counted, used) && c.table.onEstimate != nil {
 		c.table.onEstimate()
 	}
