@@ -367,6 +367,10 @@ func TestWhatAnAnswerKeeps(t *testing.T) {
 		case "/large":
 			w.Header().Set("Content-Length", strconv.Itoa(len(large)))
 			_, _ = io.WriteString(w, large)
+		case "/json":
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", strconv.Itoa(len(large)))
+			_, _ = io.WriteString(w, large)
 		case "/trailer":
 			w.Header().Set("Trailer", "X-Checksum")
 			_, _ = io.WriteString(w, large)
@@ -377,6 +381,7 @@ func TestWhatAnAnswerKeeps(t *testing.T) {
 	x := newRig(t, provider.HTTP, up, nil)
 	for path, check := range map[string]func(*http.Response) bool{
 		"/p/large":   func(r *http.Response) bool { return r.ContentLength == int64(len(large)) },
+		"/p/json":    func(r *http.Response) bool { return r.ContentLength == int64(len(large)) },
 		"/p/trailer": func(r *http.Response) bool { return r.Trailer.Get("X-Checksum") == "7" },
 	} {
 		res, err := x.do(t.Context(), t, "GET", path, "")
@@ -387,6 +392,13 @@ func TestWhatAnAnswerKeeps(t *testing.T) {
 		_ = res.Body.Close()
 		if err != nil || string(body) != large || !check(res) {
 			t.Errorf("%s: %v, %d bytes of %d, trailer %v", path, err, len(body), res.ContentLength, res.Trailer)
+		}
+	}
+	for method, status := range map[string]int{"HEAD": 200, "DELETE": 204} {
+		m := &mirror{status: status, header: http.Header{"Content-Length": {"0"}}}
+		res, _, err := newRig(t, provider.HTTP, m, nil).ask(t, method, "/p/x", "")
+		if got := strings.Join(res.Header["Content-Length"], ","); err != nil || got != map[int]string{200: "0"}[status] {
+			t.Errorf("%s: a length of %q, %v", method, got, err)
 		}
 	}
 	const packed = `{"results_url":"http://upstream/v1/messages/batches/b/results"}`

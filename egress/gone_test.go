@@ -3,10 +3,12 @@ package egress_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/internal/sim/serve/llm"
 	"github.com/headway-go/headway/quota"
@@ -326,6 +329,215 @@ func TestEndsOfACall(t *testing.T) {
 			}
 			if c.stream && (used.Output < want.Output/2 || used.Output > want.Output*2) {
 				t.Errorf("output %d, the provider counted %d", used.Output, want.Output)
+			}
+		})
+	}
+}
+
+// stuck is a writer that fails once it has taken some bytes, as that of a client that
+// has gone does.
+type stuck struct {
+	*httptest.ResponseRecorder
+	left int
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.left -= len(p); s.left < 0 {
+		return 0, errors.New("the client has gone")
+	}
+	return s.ResponseRecorder.Write(p)
+}
+
+// TestAClientThatGoesAtTheVeryEnd: what was held back of an answer finds nobody.
+func TestAClientThatGoesAtTheVeryEnd(t *testing.T) {
+	const event, part = "data: {\"choices\":[]}\n\n", `data: {"cho`
+	const body, address = `{"id":"b",`, `"results_url": `
+	for name, c := range map[string]struct {
+		api              provider.API
+		path, ask, kind  string
+		passed, heldBack string
+	}{
+		"an event":   {provider.OpenAI, "/p/v1/chat/completions", chatBody("m", true), "text/event-stream", event, part},
+		"an address": {provider.Anthropic, "/p/v1/messages/batches/b", "", "application/json", body, address},
+	} {
+		for left, want := range map[int]egress.Ending{len(c.passed): egress.ClientGone, len(c.passed + c.heldBack): egress.Complete} {
+			m := &mirror{body: c.passed + c.heldBack, header: http.Header{"Content-Type": {c.kind}}}
+			x := newRig(t, c.api, m, nil)
+			r := httptest.NewRequestWithContext(t.Context(), map[bool]string{true: "GET", false: "POST"}[c.ask == ""], c.path, strings.NewReader(c.ask))
+			w := &stuck{httptest.NewRecorder(), left}
+			func() {
+				defer func() {
+					if got := recover(); (got == http.ErrAbortHandler) != (want != egress.Complete) { //nolint:errorlint // what net/http looks for
+						t.Errorf("%s: the handler ended with %v", name, got)
+					}
+				}()
+				x.proxy.ServeHTTP(w, r)
+			}()
+			if got := x.last(t); got.Ending != want || w.Body.String() != (c.passed + c.heldBack)[:left] {
+				t.Errorf("%s: %q has passed, ending %s, want %s", name, w.Body, got.Ending, want)
+			}
+			x.settled(t)
+		}
+	}
+}
+
+// TestABrokenUploadEndsAnEarlyAnswer as the client's doing, be it malformed or stalled.
+func TestABrokenUploadEndsAnEarlyAnswer(t *testing.T) {
+	for name, rest := range map[string]string{"malformed": "zz\r\n", "stalled": ""} {
+		bubble(t, name, func(t *testing.T) {
+			up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				if err := c.EnableFullDuplex(); err != nil {
+					t.Error(err)
+				}
+				_, _ = io.WriteString(w, "early")
+				_ = c.Flush()
+				_, _ = io.Copy(io.Discard, r.Body)
+				panic(http.ErrAbortHandler)
+			}))
+			x := newRig(t, provider.HTTP, up, func(p *egress.Provider, _ *egress.Options) { p.IdleTimeout = time.Minute })
+			conn, err := x.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			go func() {
+				_, _ = io.WriteString(conn, "POST /p/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(conn, rest)
+			}()
+			_, _ = io.Copy(io.Discard, conn)
+			synctest.Wait()
+			if c := x.last(t); c.Ending != egress.ClientGone || c.Reason != reason.ClientError || c.Status != 200 {
+				t.Errorf("the log is %+v", c)
+			}
+			if s := x.proxy.Status()[0]; s.Failures != 0 || len(s.Circuits) != 0 {
+				t.Errorf("the status is %+v", s)
+			}
+			x.settled(t)
+		})
+	}
+}
+
+// TestSilenceAfterAnUploadIsTheProviders: once all of it has come nobody waits for the client.
+func TestSilenceAfterAnUploadIsTheProviders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, _ := serveOn(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}))
+		x := newRig(t, provider.HTTP, up, func(p *egress.Provider, _ *egress.Options) { p.ResponseHeaderTimeout = time.Minute })
+		res, _, err := x.ask(t, "POST", "/p/x", strings.Repeat("x", 1<<20))
+		if err != nil || res.StatusCode != 504 {
+			t.Errorf("%v, %v", res, err)
+		}
+		if c := x.last(t); c.Ending != egress.TimedOut || c.Class != reason.Failed || c.BoundBy[reason.BoundLatency] != time.Minute {
+			t.Errorf("the log is %+v", c)
+		}
+	})
+}
+
+// TestAProviderThatIsNotTrusted is not asked again: that does not help.
+func TestAProviderThatIsNotTrusted(t *testing.T) {
+	sent := 0
+	x := newRig(t, provider.OpenAI, tripper(func(*http.Request) (*http.Response, error) {
+		sent++
+		return nil, &tls.CertificateVerificationError{Err: errors.New("CANARY")}
+	}), func(p *egress.Provider, _ *egress.Options) { p.Retries = 3 })
+	res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
+	if err != nil || res.StatusCode != 502 || sent != 1 || res.Header.Get("X-Should-Retry") != "false" || !strings.Contains(body, "No secure connection") || strings.Contains(body, "CANARY") {
+		t.Errorf("%v, %v after %d attempts: %s", res, err, sent, body)
+	}
+	if c := x.last(t); c.Reason != reason.TLS {
+		t.Errorf("the log is %+v", c)
+	}
+}
+
+// TestCallsThatDoNotEndWhenTheyAreCut: the end does not wait for them for ever.
+func TestCallsThatDoNotEndWhenTheyAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		x := newRig(t, provider.OpenAI, tripper(func(*http.Request) (*http.Response, error) {
+			<-release
+			return nil, errors.New("at last")
+		}), nil)
+		go func() { _, _, _ = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err := x.proxy.Drain(ctx)
+		if err == nil || !strings.Contains(err.Error(), "1 calls were cut, and not all ended within 5s") || time.Since(began) != 6*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
+// TestAClientThatDoesNotReadIsCutWithTheRest: who is stuck in a write to it gets free.
+func TestAClientThatDoesNotReadIsCutWithTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := speaks(t, says("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+strings.Repeat("data: {}\n\n", 100_000)))
+		x := newRig(t, provider.OpenAI, up, nil)
+		res, err := x.do(t.Context(), t, "POST", "/p/v1/chat/completions", chatBody("m", true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		err = x.proxy.Drain(ctx)
+		if err == nil || !strings.Contains(err.Error(), "1 calls were cut, because they did not end in time; their permits are settled") || time.Since(began) > 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		synctest.Wait()
+		x.settled(t)
+		if c := x.last(t); c.Ending != egress.Cut || c.Reason != reason.Closed {
+			t.Errorf("the log is %+v", c)
+		}
+	})
+}
+
+// TestWhatIsLeftOfABodyIsNoRequest: after an answer that came before the body's end the
+// connection ends, whatever the client sends on it.
+func TestWhatIsLeftOfABodyIsNoRequest(t *testing.T) {
+	const smuggled = "GET /p/smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+	for name, rest := range map[string]string{
+		"malformed":         "zz\r\n" + smuggled,
+		"the end":           "0\r\n\r\n" + smuggled,
+		"more than is read": strings.Repeat("10000\r\n"+strings.Repeat("x", 1<<16)+"\r\n", 5) + "0\r\n\r\n" + smuggled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var paths []string
+			up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				paths = append(paths, r.URL.Path)
+				c := http.NewResponseController(w)
+				if err := c.EnableFullDuplex(); err != nil {
+					t.Error(err)
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+				_ = c.Flush()
+			}))
+			x := newRig(t, provider.HTTP, up, nil)
+			conn, err := x.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := io.WriteString(conn, "POST /p/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			first := make([]byte, len("HTTP/1.1 401 "))
+			if _, err := io.ReadFull(conn, first); err != nil || string(first) != "HTTP/1.1 401 " {
+				t.Fatalf("%q, %v", first, err)
+			}
+			go func() { _, _ = io.WriteString(conn, rest) }()
+			text, _ := io.ReadAll(conn)
+			if strings.Contains(string(text), "HTTP/1.1 ") || len(paths) != 1 {
+				t.Errorf("upstream got %q, then came %s", paths, text)
 			}
 		})
 	}

@@ -238,11 +238,16 @@ func TestUploadsThatTakeLongerThanTheHeaderPass(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header.Set("Content-Type", "application/octet-stream")
+			began := time.Now()
 			res, err := x.client.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = res.Body.Close()
+			if took := time.Since(began); c.want == 408 && took > 92*time.Second {
+				t.Errorf("answered after %v", took)
+			}
+			x.settled(t)
 			if res.StatusCode != c.want || c.want == 200 && got != 90 {
 				t.Errorf("status %d, %d bytes arrived", res.StatusCode, got)
 			}

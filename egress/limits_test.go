@@ -594,10 +594,24 @@ func TestAnUploadGoesOnBelowAnEarlyAnswer(t *testing.T) {
 		}
 	}))
 	x := newRig(t, provider.HTTP, up, nil)
-	body := strings.Repeat("x", 1<<20)
-	res, text, err := x.ask(t, "POST", "/p/upload", body)
-	if err != nil || res.StatusCode != 200 || text != strconv.Itoa(len(body)) {
-		t.Errorf("%v, %v, %q arrived, want %d", res, err, text, len(body))
+	for _, size := range []int{1 << 10, 100 << 10, 1 << 20} {
+		for name, body := range map[string]io.Reader{
+			"of a known length": strings.NewReader(strings.Repeat("x", size)), "in chunks": io.LimitReader(zeros{}, int64(size)),
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://proxy/p/upload", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := x.client.Do(r)
+			if err != nil {
+				t.Fatalf("%d bytes %s: %v", size, name, err)
+			}
+			text, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err != nil || res.StatusCode != 200 || string(text) != strconv.Itoa(size) {
+				t.Errorf("%d bytes %s: %v, %v, %q arrived", size, name, res, err, text)
+			}
+		}
 	}
 }
 

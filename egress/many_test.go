@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -87,39 +88,46 @@ func TestHTTP2OnBothSides(t *testing.T) {
 }
 
 func TestStreamsAreFlushedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		step := make(chan struct{})
-		up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(w).Flush()
-			for range 3 {
-				<-step
-				_, _ = io.WriteString(w, "data: {\"choices\":[]}\n\n")
-				_ = http.NewResponseController(w).Flush()
-			}
-		}))
-		x := newRig(t, provider.OpenAI, up, nil)
-		res, err := x.do(t.Context(), t, "POST", "/p/v1/chat/completions", chatBody("m", true)) // the header comes before anything else
-		if err != nil {
-			t.Fatal(err)
+	bubble(t, "of no length", func(t *testing.T) { flushed(t, false) })
+	bubble(t, "of a known length", func(t *testing.T) { flushed(t, true) })
+}
+
+func flushed(t *testing.T, length bool) {
+	const text = "data: {\"choices\":[]}\n\n"
+	step := make(chan struct{})
+	up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		if length {
+			w.Header().Set("Content-Length", strconv.Itoa(3*len(text)))
 		}
-		defer func() { _ = res.Body.Close() }()
-		event := make([]byte, len("data: {\"choices\":[]}\n\n"))
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
 		for range 3 {
-			began := time.Now()
-			step <- struct{}{}
-			if _, err := io.ReadFull(res.Body, event); err != nil || time.Since(began) != 0 {
-				t.Errorf("an event took %v, error %v", time.Since(began), err)
-			}
+			<-step
+			_, _ = io.WriteString(w, text)
+			_ = http.NewResponseController(w).Flush()
 		}
-		if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != 0 {
-			t.Errorf("then came %q, %v", rest, err)
+	}))
+	x := newRig(t, provider.OpenAI, up, nil)
+	res, err := x.do(t.Context(), t, "POST", "/p/v1/chat/completions", chatBody("m", true)) // the header comes before anything else
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	event := make([]byte, len(text))
+	for range 3 {
+		began := time.Now()
+		step <- struct{}{}
+		if _, err := io.ReadFull(res.Body, event); err != nil || time.Since(began) != 0 {
+			t.Errorf("an event took %v, error %v", time.Since(began), err)
 		}
-		synctest.Wait()
-		x.settled(t)
-	})
+	}
+	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != 0 {
+		t.Errorf("then came %q, %v", rest, err)
+	}
+	synctest.Wait()
+	x.settled(t)
 }
 
 func TestEstimatesComeNearWhatIsUsed(t *testing.T) {

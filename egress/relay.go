@@ -111,6 +111,12 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	u, h := c.up, c.w.Header()
 	u.Description.Return(h, res.Header)
 	c.readdress(h, res.Request.URL)
+	if !c.whole && !c.upload.ended.Load() && c.r.ProtoMajor == 1 {
+		// The answer comes before the body's end. Else net/http would read what is left
+		// of the body now, and drop it; what is left in the end is no request.
+		_ = c.rc.EnableFullDuplex()
+		h.Set("Connection", "close")
+	}
 	if res.ContentLength >= 0 && !changed && res.StatusCode != http.StatusNoContent {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
@@ -193,7 +199,10 @@ func (a *attempt) ended(seemed Ending) Ending {
 	case errors.Is(cause, errCut):
 		a.call.log.Reason = reason.Closed
 		return Cut
-	case seemed == ClientGone, a.call.r.Context().Err() != nil:
+	case errors.Is(cause, errStalled):
+		a.call.log.Reason = reason.ClientError
+		return ClientGone
+	case seemed == ClientGone:
 		// Also one that is there but does not read: it is not the provider's fault.
 		a.call.log.Reason = reason.Canceled
 		return ClientGone
@@ -201,13 +210,16 @@ func (a *attempt) ended(seemed Ending) Ending {
 		// The owner's own bound: the provider had answered, and was still at it.
 		a.call.log.Reason = reason.Timeout
 		return TimedOut
-	case errors.Is(cause, errStalled), a.call.upload.failed.Load():
-		a.call.log.Reason = reason.ClientError
-		return ClientGone
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, errSilent) && !a.call.upload.failed.Load():
 		a.class = reason.Failed
 		a.call.log.Reason = reason.Timeout
 		return TimedOut
+	case a.call.r.Context().Err() != nil: // net/http ends it after a deadline too
+		a.call.log.Reason = reason.Canceled
+		return ClientGone
+	case a.call.upload.failed.Load():
+		a.call.log.Reason = reason.ClientError
+		return ClientGone
 	}
 	a.class = reason.Failed
 	a.call.log.Reason = reason.InvalidResponse

@@ -145,12 +145,6 @@ func target(base *url.URL, rest, query string) (*url.URL, error) {
 // answered. The error itself may quote what upstream sent, and goes nowhere.
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	c := a.call
-	if errors.Is(err, os.ErrDeadlineExceeded) { // only the client's side has a deadline
-		return Refused, incomplete(http.StatusRequestTimeout)
-	}
-	if c.r.Context().Err() != nil {
-		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
-	}
 	cause := context.Cause(a.ctx)
 	switch {
 	case errors.Is(cause, errCut):
@@ -164,6 +158,10 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 		return TimedOut, provider.Refusal{
 			Status: http.StatusGatewayTimeout, Reason: reason.Timeout, Retry: true, RetryIn: time.Second, Message: "The provider did not answer in time.",
 		}
+	case errors.Is(err, os.ErrDeadlineExceeded): // only the client's side has a deadline
+		return Refused, incomplete(http.StatusRequestTimeout)
+	case c.r.Context().Err() != nil: // net/http ends it after a deadline too
+		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 	}
 	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return Refused, *oversized(long.Limit)

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -30,9 +31,7 @@ func (a *attempt) settle() {
 		a.unwatch()
 	}
 	a.cancel(nil)
-	if a.body != nil {
-		_ = a.body.Close() // net/http reads no more of it after this
-	}
+	defer a.letGo()
 	var report usage.Report
 	if a.scanner != nil {
 		report = a.scanner.Report()
@@ -48,6 +47,18 @@ func (a *attempt) settle() {
 	if a.paced {
 		a.permit.Settle(a.outcome())
 	}
+}
+
+// letGo has net/http read no more of the request's body. Closing it waits for a read that
+// is under way, so the client must not let that wait for ever.
+func (a *attempt) letGo() {
+	if a.body == nil {
+		return
+	}
+	if c := a.call; !c.whole && !c.upload.ended.Load() && !errors.Is(context.Cause(a.ctx), errStalled) {
+		_ = c.rc.SetReadDeadline(time.Now().Add(bodyGrace))
+	}
+	_ = a.body.Close()
 }
 
 // overrunner is a quota that hears of calls that the provider refused for their

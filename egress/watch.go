@@ -114,9 +114,13 @@ func (w *watch) cut() {
 	}
 }
 
+// bodyGrace is how long what is left of a client's body is read when the attempt is over:
+// a client whose connection ended while it sends might not read its answer.
+const bodyGrace = time.Second
+
 // end cancels upstream, and frees who is stuck in a write to a client that does
-// not read. The lock is held, and the watch was not stopped, so that the
-// connection is still this call's.
+// not read, or in a read of one that sends nothing. The lock is held, and the watch
+// was not stopped, so that the connection is still this call's.
 func (w *watch) end(why error) {
 	w.over = true
 	w.timer.Stop()
@@ -125,6 +129,13 @@ func (w *watch) end(why error) {
 	}
 	if w.writing {
 		_ = w.rc.SetWriteDeadline(time.Now()) // not every writer has deadlines
+	}
+	if w.waits != nil && w.waits() {
+		until := time.Now()
+		if why != errStalled { //nolint:errorlint // it is one of ours
+			until = until.Add(bodyGrace)
+		}
+		_ = w.rc.SetReadDeadline(until)
 	}
 }
 
