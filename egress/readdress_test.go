@@ -123,7 +123,7 @@ func FuzzLinks(f *testing.F) {
 }
 
 // TestAddressesAtTheEdge: an address as long as may be, a text that begins with an
-// escape and is cut, what is no member, and a body that breaks off.
+// escape and is cut, what is not a member, and a body that breaks off.
 func TestAddressesAtTheEdge(t *testing.T) {
 	const name = `{"url":"https://upstream/`
 	ours := func(size int) string { // what is held back of it has a size
