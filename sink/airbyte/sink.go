@@ -12,7 +12,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/pipe"
-	"github.com/headway-go/headway/sink/internal/stored"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // Options are what a [Sink] needs from outside. All of them may be left out.
@@ -84,11 +84,8 @@ func New(w io.Writer, o Options) *Sink {
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open {
-		return errors.New("airbyte: the sink is open already: Close it first")
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("airbyte: open: %w", err)
+	if err := sinkstate.MayOpen(ctx, "airbyte", "", s.open); err != nil {
+		return err
 	}
 	p, err := parsePosition(committed)
 	if err != nil {
@@ -113,7 +110,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	now, live := s.live() // before the lock: it takes others
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
+	if err := sinkstate.MayWrite(ctx, "airbyte", s.open); err != nil {
 		return err
 	}
 	st := s.stream(name)
@@ -175,7 +172,7 @@ func (s *Sink) estimate(st *stream, rows int64) error {
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
+	if err := sinkstate.MayWrite(ctx, "airbyte", s.open); err != nil {
 		return nil, err
 	}
 	if err := s.out.Flush(); err != nil {
@@ -196,7 +193,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 func (s *Sink) Committed(ctx context.Context, committed json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := pipe.Usable(ctx, "airbyte", s.open); err != nil {
+	if err := sinkstate.MayWrite(ctx, "airbyte", s.open); err != nil {
 		return err
 	}
 	p, err := parsePosition(committed)
@@ -273,7 +270,7 @@ type extent struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := stored.Position("airbyte", "", b, &p, func() error {
+	err := sinkstate.Position("airbyte", "", b, &p, func() error {
 		if p.Streams == nil {
 			return errors.New("it names no streams")
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/sink/internal/pipe"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 var (
@@ -366,7 +366,7 @@ func TestContextsAndOrder(t *testing.T) {
 	s.OnEvent(event.Event{Type: event.RunEnd}) // of a run that did not get so far
 	_, synced := s.Sync(t.Context())
 	for _, err := range []error{synced, s.Write(t.Context(), "a", nil), s.Committed(t.Context(), nil), s.Close()} {
-		if err != nil && !errors.Is(err, pipe.ErrNotOpen) {
+		if err != nil && !errors.Is(err, sinkstate.ErrNotOpen) {
 			t.Errorf("before Open: %v", err)
 		}
 	}
@@ -411,7 +411,7 @@ func TestWhatIsNotSyncedMayBeDropped(t *testing.T) {
 	if n := len(b.platform.streams["users"].records); n != 0 {
 		t.Errorf("%d records of a slice that was given up", n)
 	}
-	if err := b.Write(t.Context(), "users", nil); !errors.Is(err, pipe.ErrNotOpen) {
+	if err := b.Write(t.Context(), "users", nil); !errors.Is(err, sinkstate.ErrNotOpen) {
 		t.Errorf("after Close: %v", err)
 	}
 }

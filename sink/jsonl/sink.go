@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/internal/rawjson"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // bufferSize of each stream, in bytes.
@@ -82,11 +83,8 @@ func changing() { fault.Point(fault.JSONLChanging) }
 // A file that is missing or empty was moved away since: a new one begins, and
 // [Sink.Noticed] says so.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.folder != nil {
-		return errors.New("jsonl: the sink is open already: Close it first")
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("jsonl: open %s: %w", s.dir, err)
+	if err := sinkstate.MayOpen(ctx, "jsonl", s.dir, s.folder != nil); err != nil {
+		return err
 	}
 	p, err := parsePosition(committed)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // opened gives an open sink that closes with the test.
@@ -372,10 +373,10 @@ func TestContextsAndOrder(t *testing.T) {
 	if err := s.Open(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v, want context.Canceled", err)
 	}
-	if err := s.Write(t.Context(), "x", raw(`1`)); !errors.Is(err, folder.ErrNotOpen) {
+	if err := s.Write(t.Context(), "x", raw(`1`)); !errors.Is(err, sinkstate.ErrNotOpen) {
 		t.Errorf("Write before Open: %v", err)
 	}
-	if _, err := s.Sync(t.Context()); !errors.Is(err, folder.ErrNotOpen) {
+	if _, err := s.Sync(t.Context()); !errors.Is(err, sinkstate.ErrNotOpen) {
 		t.Errorf("Sync before Open: %v", err)
 	}
 	s = opened(t, dir, nil)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/folder"
-	"github.com/headway-go/headway/sink/internal/stored"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // tailSize is how many bytes at the end of what was committed tell a file from
@@ -156,7 +156,7 @@ type extent struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := stored.Position("jsonl", "; no file was changed", b, &p, func() error {
+	err := sinkstate.Position("jsonl", "; no file was changed", b, &p, func() error {
 		if p.Files == nil {
 			return errors.New("it names no files")
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
-	"github.com/headway-go/headway/sink/internal/stored"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // groupSize is after how many bytes of records a part begins another row group,
@@ -225,7 +225,7 @@ type mark struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := stored.Position("parquet", "; no file was changed", b, &p, func() error {
+	err := sinkstate.Position("parquet", "; no file was changed", b, &p, func() error {
 		if p.Streams == nil {
 			return errors.New("it names no streams")
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/folder"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 const (
@@ -63,11 +64,8 @@ func (s *Sink) Location() collect.Location { return collect.Location{Kind: "parq
 // a stream's folder has parts that the position does not know; then it has
 // changed nothing. After Close a sink can be opened again.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.top != nil {
-		return errors.New("parquet: the sink is open already: Close it first")
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("parquet: open %s: %w", s.dir, err)
+	if err := sinkstate.MayOpen(ctx, "parquet", s.dir, s.top != nil); err != nil {
+		return err
 	}
 	p, err := parsePosition(committed)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/sink/internal/pipe"
-	"github.com/headway-go/headway/sink/internal/stored"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // Sink writes Singer messages. Make one with [New]. It is not safe for
@@ -42,11 +42,8 @@ func New(w io.Writer) *Sink { return &Sink{w: w} }
 // writes nothing. See [collect.Sink]. After Close a sink can be opened again,
 // for a reader that takes the messages for one sequence.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.out != nil {
-		return errors.New("singer: the sink is open already: Close it first")
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("singer: open: %w", err)
+	if err := sinkstate.MayOpen(ctx, "singer", "", s.out != nil); err != nil {
+		return err
 	}
 	done, err := parsePosition(committed)
 	if err != nil {
@@ -65,7 +62,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 // fields than a target gets, is an error, and nothing of the call is written.
 // Once the output fails nothing is written until the sink is opened again.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
-	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
+	if err := sinkstate.MayWrite(ctx, "singer", s.out != nil); err != nil {
 		return err
 	}
 	about, ok := s.streams[stream]
@@ -126,7 +123,7 @@ func (s *Sink) describe(stream *pipe.Stream, shape *shape) error {
 // Sync hands everything written over to the pipe, and gives the position to
 // commit. See [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
+	if err := sinkstate.MayWrite(ctx, "singer", s.out != nil); err != nil {
 		return nil, err
 	}
 	if err := s.out.Flush(); err != nil {
@@ -138,7 +135,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 // Committed writes the STATE of a position that the store has committed. See
 // [collect.Informed].
 func (s *Sink) Committed(ctx context.Context, position json.RawMessage) error {
-	if err := pipe.Usable(ctx, "singer", s.out != nil); err != nil {
+	if err := sinkstate.MayWrite(ctx, "singer", s.out != nil); err != nil {
 		return err
 	}
 	committed, err := parsePosition(position)
@@ -184,7 +181,7 @@ type progress struct {
 func parsePosition(b json.RawMessage) (map[string]progress, error) {
 	var p position
 	streams := map[string]progress{}
-	err := stored.Position("singer", "", b, &p, func() error {
+	err := sinkstate.Position("singer", "", b, &p, func() error {
 		if p.Streams == nil {
 			return errors.New("it names no streams")
 		}

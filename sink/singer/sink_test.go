@@ -15,7 +15,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/golden"
-	"github.com/headway-go/headway/sink/internal/pipe"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 func opened(t *testing.T, w *bytes.Buffer, committed string, streams ...collect.StreamInfo) *Sink {
@@ -331,7 +331,7 @@ func TestContextsAndOrder(t *testing.T) {
 	s := New(&out)
 	_, synced := s.Sync(t.Context())
 	for _, err := range []error{synced, s.Write(t.Context(), "a", nil), s.Committed(t.Context(), nil)} {
-		if !errors.Is(err, pipe.ErrNotOpen) {
+		if !errors.Is(err, sinkstate.ErrNotOpen) {
 			t.Errorf("before Open: %v", err)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/lockfile"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // Folder is a folder that a sink has. Its methods take names, not paths.
@@ -203,9 +204,6 @@ func Explain(sink, what, path string, err error) error {
 	return fmt.Errorf("%s: %s %s%s: %w", sink, what, path, advice, err)
 }
 
-// ErrNotOpen says that a sink is not open.
-var ErrNotOpen = errors.New("the sink is not open: call Open first")
-
 // LockName is the file whose lock is the right to write to the folder.
 const LockName = ".headway.lock"
 
@@ -254,7 +252,7 @@ func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) 
 func (l *Locked) Usable(ctx context.Context, sink string) error {
 	switch {
 	case l == nil:
-		return fmt.Errorf("%s: %w", sink, ErrNotOpen)
+		return fmt.Errorf("%s: %w", sink, sinkstate.ErrNotOpen)
 	case l.Broken != nil:
 		return fmt.Errorf("%s: the sink failed before and writes nothing until it is opened again: %w", sink, l.Broken)
 	case ctx.Err() != nil:

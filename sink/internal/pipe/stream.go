@@ -8,7 +8,6 @@ package pipe
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -228,21 +227,6 @@ func NewWriter(name string, w io.Writer) *Writer {
 		}
 	}
 	return p
-}
-
-// ErrNotOpen says that a sink is not open.
-var ErrNotOpen = errors.New("the sink is not open: call Open first")
-
-// Usable says why a sink may not write now: it is not open, or its context has ended.
-func Usable(ctx context.Context, sink string, open bool) error {
-	err := ctx.Err()
-	if !open {
-		err = ErrNotOpen
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", sink, err)
-	}
-	return err
 }
 
 // Message adds a message as JSON.

@@ -1,4 +1,4 @@
-package stored_test
+package sinkstate_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headway-go/headway/sink/internal/stored"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 func TestAPosition(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAPosition(t *testing.T) {
 		{"one that is refused", `{"n": -3}`, errors.New("n is -3"), 0, "; unchanged: n is -3: is the connection's sink"},
 	} {
 		p := struct{ N int }{7}
-		err := stored.Position("x", "; unchanged", json.RawMessage(tt.text), &p, func() error { return tt.check })
+		err := sinkstate.Position("x", "; unchanged", json.RawMessage(tt.text), &p, func() error { return tt.check })
 		switch {
 		case tt.wrong == "" && (err != nil || p.N != tt.want):
 			t.Errorf("%s: %d, %v", tt.name, p.N, err)
