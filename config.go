@@ -1,6 +1,7 @@
 package headway
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -108,12 +109,8 @@ func resolve(c Config) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("headway: %w", err)
 	}
-	if s.maxWait == 0 {
-		s.maxWait = DefaultMaxWait
-	}
-	if s.permitTimeout == 0 {
-		s.permitTimeout = DefaultPermitTimeout
-	}
+	s.maxWait = cmp.Or(s.maxWait, DefaultMaxWait)
+	s.permitTimeout = cmp.Or(s.permitTimeout, DefaultPermitTimeout)
 	switch {
 	case s.maxWait < 0:
 		return nil, fmt.Errorf("headway: max wait is %v, must not be negative", s.maxWait)

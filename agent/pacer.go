@@ -24,6 +24,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -52,15 +53,9 @@ type Config struct {
 }
 
 func (c Config) resolve() (Config, error) {
-	if c.MaxFactor == 0 {
-		c.MaxFactor = 4
-	}
-	if c.Steps == 0 {
-		c.Steps = 4
-	}
-	if c.StepEvery == 0 {
-		c.StepEvery = 5 * time.Second
-	}
+	c.MaxFactor = cmp.Or(c.MaxFactor, 4)
+	c.Steps = cmp.Or(c.Steps, 4)
+	c.StepEvery = cmp.Or(c.StepEvery, 5*time.Second)
 	switch {
 	case c.Base < time.Millisecond || c.Base > 24*time.Hour:
 		return c, fmt.Errorf("agent: Base is %v, must be from 1ms to 24h", c.Base)

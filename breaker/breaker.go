@@ -25,6 +25,7 @@
 package breaker
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"time"
@@ -107,21 +108,11 @@ type Config struct {
 
 // Resolve fills in defaults and checks the rest; the error names field, value and bound.
 func (c Config) Resolve() (Config, error) {
-	if c.Ratio == 0 {
-		c.Ratio = 0.5
-	}
-	if c.Window == 0 {
-		c.Window = 10
-	}
-	if c.Minimum == 0 {
-		c.Minimum = min(5, c.Window)
-	}
-	if c.OpenFor == 0 {
-		c.OpenFor = time.Minute
-	}
-	if c.Probes == 0 {
-		c.Probes = 1
-	}
+	c.Ratio = cmp.Or(c.Ratio, 0.5)
+	c.Window = cmp.Or(c.Window, 10)
+	c.Minimum = cmp.Or(c.Minimum, min(5, c.Window))
+	c.OpenFor = cmp.Or(c.OpenFor, time.Minute)
+	c.Probes = cmp.Or(c.Probes, 1)
 	switch {
 	case !(c.Ratio > 0 && c.Ratio <= 1):
 		return c, fmt.Errorf("breaker: ratio is %v, must be above 0 and at most 1", c.Ratio)

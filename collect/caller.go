@@ -345,8 +345,8 @@ func plainToTLS(res *http.Response, body []byte) bool {
 // two such as a check's probe. It uses the options' pacing, base, bounds and
 // classification; it stores nothing.
 func NewCaller(o Options) (connector.Caller, error) {
-	o.Timeout = orDefault(o.Timeout, 30*time.Second)
-	o.MaxBody = orDefault(o.MaxBody, 64<<20)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.MaxBody = cmp.Or(o.MaxBody, 64<<20)
 	o.RetryBudget.MaxRequests = o.MaxRequests
 	r := &execution{o: o, started: time.Now()}
 	r.live.started = r.started

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -118,11 +119,11 @@ func (o Options) resolve() (Options, error) {
 	if _, err := o.RetryBudget.Resolve(); err != nil {
 		return o, fmt.Errorf("collect: %w", err)
 	}
-	o.Timeout = orDefault(o.Timeout, 30*time.Second)
-	o.MaxBody = orDefault(o.MaxBody, 64<<20)
-	o.LeaseTTL = orDefault(o.LeaseTTL, 30*time.Second)
-	o.backlogAfter = orDefault(o.backlogAfter, backlogAfter)
-	o.Holder = orDefault(o.Holder, "this process")
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.MaxBody = cmp.Or(o.MaxBody, 64<<20)
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, 30*time.Second)
+	o.backlogAfter = cmp.Or(o.backlogAfter, backlogAfter)
+	o.Holder = cmp.Or(o.Holder, "this process")
 	streams := map[string]bool{}
 	for _, s := range o.Connector.Streams() {
 		for _, name := range []string{s.Name, s.DetailStream} {
@@ -136,14 +137,6 @@ func (o Options) resolve() (Options, error) {
 		return o, fmt.Errorf("collect: the connector has no streams")
 	}
 	return o, o.checkStreams()
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // checkStreams holds the streams of a run against those that there are.

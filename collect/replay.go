@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func RunReplay(ctx context.Context, o ReplayOptions) (ReplaySummary, error) {
 	if err != nil {
 		return ReplaySummary{}, err
 	}
-	o.LeaseTTL, o.Holder = orDefault(o.LeaseTTL, 30*time.Second), orDefault(o.Holder, "this process")
+	o.LeaseTTL, o.Holder = cmp.Or(o.LeaseTTL, 30*time.Second), cmp.Or(o.Holder, "this process")
 	r := &replaying{o: o, streams: streamsOf(o.Connector), summary: ReplaySummary{Run: id, State: RunRunning, Started: time.Now().Round(0)}}
 	state, err := o.Store.Load(ctx, o.Connection)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *replaying) copy(ctx context.Context) (done bool, err error) {
 		return err == nil, err
 	}
 	r.summary.Resumed = r.at.Stream != "" || r.at.Records > 0
-	r.at.Started = orDefault(r.at.Started, r.summary.Started)
+	r.at.Started = cmp.Or(r.at.Started, r.summary.Started)
 	r.others = slices.DeleteFunc(slices.Clone(state.Replays), func(o Replay) bool { return o.From == r.at.From && o.To == r.at.To })
 	kept, err := r.o.Open(ctx, r.at.From, formerly(state), r.streams)
 	if err != nil {

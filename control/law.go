@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -117,21 +118,11 @@ const (
 // Resolve fills in defaults, clamps the initial interval to the ceiling, and
 // checks the rest; the error names field, value and bound.
 func (p Params) Resolve() (Params, error) {
-	if p.Ceiling == 0 {
-		p.Ceiling = DefaultCeiling
-	}
-	if p.Initial == 0 {
-		p.Initial = DefaultInitial
-	}
-	if p.Step == 0 {
-		p.Step = DefaultStep
-	}
-	if p.Factor == 0 {
-		p.Factor = DefaultFactor
-	}
-	if p.Slowest == 0 {
-		p.Slowest = DefaultSlowest
-	}
+	p.Ceiling = cmp.Or(p.Ceiling, DefaultCeiling)
+	p.Initial = cmp.Or(p.Initial, DefaultInitial)
+	p.Step = cmp.Or(p.Step, DefaultStep)
+	p.Factor = cmp.Or(p.Factor, DefaultFactor)
+	p.Slowest = cmp.Or(p.Slowest, DefaultSlowest)
 	p.Initial = max(p.Initial, p.Ceiling)
 	p.Slowest = max(p.Slowest, p.Initial)
 	switch {
@@ -181,9 +172,7 @@ func Choices(name string) string {
 // New makes a law by name; "" is [DefaultLaw]. The parameters must have been
 // resolved, and are shared: many connections may point to the same ones.
 func New(name string, p *Params) (Law, error) {
-	if name == "" {
-		name = DefaultLaw
-	}
+	name = cmp.Or(name, DefaultLaw)
 	make, ok := laws[name]
 	if !ok {
 		return nil, fmt.Errorf("control: law is %q, must be one of %s", name, Choices(name))

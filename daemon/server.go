@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,9 +38,7 @@ func (d *Daemon) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("daemon: %w: listen is %q, must be HOST:PORT", ErrListen, d.config.Listen)
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
+	host = cmp.Or(host, "127.0.0.1")
 	network := "tcp"
 	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
 		network = "tcp4" // else 0.0.0.0 would open every IPv6 address too

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 )
@@ -38,10 +39,7 @@ func NewRecorder(size int) *Recorder {
 func (r *Recorder) Add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := r.size
-	if size == 0 {
-		size = DefaultSize
-	}
+	size := cmp.Or(r.size, DefaultSize)
 	at := int(r.last % int64(size))
 	r.last++
 	e.Seq = r.last

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -150,35 +151,22 @@ const shared = "*"
 // Resolve fills in the defaults and checks the rest. The error is a
 // [*FieldError] that names field, value and bound; several are joined.
 func (c Config) Resolve() (Config, error) {
-	defaults := [...]struct {
-		field *int64
-		value int64
-	}{
-		{&c.PermitTTLMS, 600_000}, {&c.ScaleStepMS, 5_000}, {&c.ForecastWindowMS, 60_000},
-		{&c.EventBuffer, 250}, {&c.MaxTenants, 10_000}, {&c.MaxAgents, 100}, {&c.MaxWaiting, 1_000},
-	}
-	for _, d := range defaults {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.ScaleMin == 0 {
-		c.ScaleMin = 0.5
-	}
-	if c.ScaleMax == 0 {
-		c.ScaleMax = 4
-	}
-	if c.DayZone == "" {
-		c.DayZone = "UTC"
-	}
+	c.PermitTTLMS = cmp.Or(c.PermitTTLMS, 600_000)
+	c.ScaleStepMS = cmp.Or(c.ScaleStepMS, 5_000)
+	c.ForecastWindowMS = cmp.Or(c.ForecastWindowMS, 60_000)
+	c.EventBuffer = cmp.Or(c.EventBuffer, 250)
+	c.MaxTenants = cmp.Or(c.MaxTenants, 10_000)
+	c.MaxAgents = cmp.Or(c.MaxAgents, 100)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 1_000)
+	c.ScaleMin = cmp.Or(c.ScaleMin, 0.5)
+	c.ScaleMax = cmp.Or(c.ScaleMax, 4)
+	c.DayZone = cmp.Or(c.DayZone, "UTC")
 	return c, c.validate()
 }
 
 // charge is the rule of that name.
 func (c *Config) charge(name string) (Charge, bool) {
-	if name == "" {
-		name = "total"
-	}
+	name = cmp.Or(name, "total")
 	if rule, ok := c.Charges[name]; ok {
 		return rule, true
 	}

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"time"
@@ -37,12 +38,8 @@ func compile(l *Limits, c *calendar) *limits {
 		capped: l.MaxDailyTokens > 0 || l.MaxDailyCalls > 0, soft: l.SoftTokenBudget > 0,
 		spread: l.Spread,
 	}
-	if p.dailyTokens == 0 {
-		p.dailyTokens = noCap
-	}
-	if p.dailyCalls == 0 {
-		p.dailyCalls = noCap
-	}
+	p.dailyTokens = cmp.Or(p.dailyTokens, noCap)
+	p.dailyCalls = cmp.Or(p.dailyCalls, noCap)
 	set := func(kind int, r refill) {
 		p.mask |= 1 << kind
 		p.refill[kind] = r

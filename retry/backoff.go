@@ -14,6 +14,7 @@
 package retry
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"time"
@@ -32,15 +33,9 @@ type Backoff struct {
 
 // Resolve fills in defaults and checks the rest; the error names field, value and bound.
 func (b Backoff) Resolve() (Backoff, error) {
-	if b.Base == 0 {
-		b.Base = 200 * time.Millisecond
-	}
-	if b.Cap == 0 {
-		b.Cap = max(20*time.Second, b.Base)
-	}
-	if b.Attempts == 0 {
-		b.Attempts = 5
-	}
+	b.Base = cmp.Or(b.Base, 200*time.Millisecond)
+	b.Cap = cmp.Or(b.Cap, max(20*time.Second, b.Base))
+	b.Attempts = cmp.Or(b.Attempts, 5)
 	switch {
 	case b.Base < 0:
 		return b, fmt.Errorf("retry: base is %v, must not be negative", b.Base)

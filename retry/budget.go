@@ -1,6 +1,9 @@
 package retry
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Limits is the shape of a [Budget].
 type Limits struct {
@@ -23,12 +26,8 @@ func (l Limits) Resolve() (Limits, error) {
 			l.Capacity = int(min((l.MaxRequests+4)/5, 1<<30))
 		}
 	}
-	if l.Start == 0 {
-		l.Start = 8
-	}
-	if l.PerSuccess == 0 {
-		l.PerSuccess = 200
-	}
+	l.Start = cmp.Or(l.Start, 8)
+	l.PerSuccess = cmp.Or(l.PerSuccess, 200)
 	switch {
 	case l.MaxRequests < 0:
 		return l, fmt.Errorf("retry: max requests is %d, must not be negative", l.MaxRequests)

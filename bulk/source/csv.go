@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,9 +36,7 @@ const (
 )
 
 func (o CSVOptions) resolve() (CSVOptions, error) {
-	if o.Comma == 0 {
-		o.Comma = ','
-	}
+	o.Comma = cmp.Or(o.Comma, ',')
 	if o.Comma == '"' || o.Comma == '\n' || o.Comma == '\r' || o.Comma >= utf8.RuneSelf {
 		return o, fmt.Errorf("source: comma is %q, must be one ASCII character, and neither a quote nor a line break", o.Comma)
 	}

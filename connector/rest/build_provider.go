@@ -66,9 +66,7 @@ func (b builder) keys(n *node, p *Provider) (keys []Key) {
 	}
 	for i, item := range list.Items {
 		k := Key{Name: b.text(item.Get("name")), Auth: b.auth(item)}
-		if k.Name == "" {
-			k.Name = strconv.Itoa(i + 1)
-		}
+		k.Name = cmp.Or(k.Name, strconv.Itoa(i+1))
 		if slices.ContainsFunc(keys, func(o Key) bool { return o.Name == k.Name }) {
 			item.Fail("is called %s, as one before it is: give it another name", k.Name)
 		}
@@ -150,9 +148,7 @@ func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 			}
 		}
 	}
-	if ceiling == 0 {
-		ceiling = control.DefaultCeiling
-	}
+	ceiling = cmp.Or(ceiling, control.DefaultCeiling)
 	b.jitter(n.Get("jitter"), ceiling, &p)
 	return p
 }

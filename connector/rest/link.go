@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -117,10 +118,7 @@ func (o origin) relative(request *url.URL, next, secretParam string) (string, er
 	if u.User != nil || !strings.EqualFold(u.Hostname(), o.base.Hostname()) || !samePort(u, o.base) {
 		return "", errElsewhere
 	}
-	path := u.EscapedPath()
-	if path == "" {
-		path = "/"
-	}
+	path := cmp.Or(u.EscapedPath(), "/")
 	if query := dropParam(u.RawQuery, secretParam); query != "" {
 		path += "?" + query
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,7 @@ func KeepTokens(state string) Option {
 		if c.tokens == nil || c.config.Provider.Auth.OAuth2.Grant != httpauth.RefreshToken {
 			return
 		}
-		path := c.config.Provider.Auth.OAuth2.TokenFile
-		if path == "" {
-			path = state + "." + c.config.Name + ".oauth"
-		}
+		path := cmp.Or(c.config.Provider.Auth.OAuth2.TokenFile, state+"."+c.config.Name+".oauth")
 		c.tokens.Keep(path, disk.OS{})
 	}
 }

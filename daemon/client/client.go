@@ -332,9 +332,7 @@ func problem(res *http.Response) error {
 	if media != "application/problem+json" || err != nil || json.Unmarshal(raw, p) != nil {
 		p = &Problem{Detail: "the answer is not that of a daemon"}
 	}
-	if p.Title == "" {
-		p.Title = cmp.Or(http.StatusText(res.StatusCode), "unknown status")
-	}
+	p.Title = cmp.Or(p.Title, http.StatusText(res.StatusCode), "unknown status")
 	p.Status = res.StatusCode
 	return p
 }

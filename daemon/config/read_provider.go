@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -136,9 +137,7 @@ func (p *Provider) complete() {
 	}
 	models := make(map[string]quota.Model, len(p.Quota.Quota.Models)+1)
 	for name, m := range p.Quota.Quota.Models {
-		if m.Charge == "" {
-			m.Charge = p.Description.Charge
-		}
+		m.Charge = cmp.Or(m.Charge, p.Description.Charge)
 		m.Spread = m.Spread || !p.Quota.SaysSpread(name)
 		models[name] = m
 	}

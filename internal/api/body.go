@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,10 +147,7 @@ func ask(r *http.Request, names ...string) *query {
 	for name, values := range q.values {
 		many := slices.Contains(names, name+"*")
 		if !many && !slices.Contains(names, name) {
-			all := strings.ReplaceAll(strings.Join(names, ", "), "*", "")
-			if all == "" {
-				all = "none"
-			}
+			all := cmp.Or(strings.ReplaceAll(strings.Join(names, ", "), "*", ""), "none")
 			q.fail(badField(strconv.Quote(clip(name)), "an unknown parameter", "one of: "+all))
 		} else if !many && len(values) > 1 {
 			q.fail(badField(name, "given more than once", "given once"))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,9 +77,7 @@ func (p *Problem) RetryIn() (d time.Duration, ok bool) {
 
 // refuse writes a problem.
 func (a *API) refuse(w http.ResponseWriter, p *Problem) {
-	if p.Type == "" {
-		p.Type = aboutBlank
-	}
+	p.Type = cmp.Or(p.Type, aboutBlank)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	if p.RetryInMS > 0 {

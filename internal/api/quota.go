@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -155,9 +156,7 @@ func (c *Caller) bind(q *quota.Request, provider string) error {
 			return err
 		}
 	}
-	if q.Priority == 0 {
-		q.Priority = c.Priority
-	}
+	q.Priority = cmp.Or(q.Priority, c.Priority)
 	q.Priority = min(q.Priority, max(c.Priority, c.PriorityMax))
 	if !c.may(provider, q.Model) {
 		return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key may not use this model", Reason: reasonForbidden, Field: "model"}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"strings"
 
@@ -57,10 +58,7 @@ they know. Those in the folder $HEADWAY_PROFILES are among them.`,
 			}
 			var table sheet
 			for _, l := range list {
-				pools := strings.Join(l.Pools, ", ")
-				if pools == "" {
-					pools = "one for all requests"
-				}
+				pools := cmp.Or(strings.Join(l.Pools, ", "), "one for all requests")
 				if l.File != "" {
 					pools += " (" + l.File + ")"
 				}

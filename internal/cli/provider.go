@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -374,9 +375,7 @@ func (p *provision) trial(url string) string {
 	if p.data == dataConversations {
 		return fmt.Sprintf("curl -i %s'%s/conversations?limit=2'", token, url)
 	}
-	if token == "" {
-		token = `-H "Authorization: Bearer any" `
-	}
+	token = cmp.Or(token, `-H "Authorization: Bearer any" `)
 	if p.data == dataDataverse {
 		return fmt.Sprintf(`curl -i %s-d '{"Targets":[{"@odata.type":"Microsoft.Dynamics.CRM.contact","name":"Ann"}]}' '%s/api/data/v9.2/contacts/Microsoft.Dynamics.CRM.CreateMultiple'`, token, url)
 	}

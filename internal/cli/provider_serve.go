@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,9 +196,7 @@ func (p *provision) open(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, usage(fmt.Errorf("--listen has port %q, must be from 0 to 65535", text))
 	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
+	host = cmp.Or(host, "127.0.0.1")
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, usage(fmt.Errorf("--listen: %w", err))

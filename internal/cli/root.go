@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -200,9 +201,7 @@ type versionInfo struct {
 func readVersion() versionInfo {
 	v := versionInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v.Version == "" {
-			v.Version = info.Main.Version
-		}
+		v.Version = cmp.Or(v.Version, info.Main.Version)
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision":
@@ -212,9 +211,7 @@ func readVersion() versionInfo {
 			}
 		}
 	}
-	if v.Version == "" {
-		v.Version = "unknown"
-	}
+	v.Version = cmp.Or(v.Version, "unknown")
 	return v
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,9 +149,7 @@ func (s *service) source() (name string, data []byte, err error) {
 		return commandLine, data, err
 	}
 	name = s.file
-	if name == "" {
-		name = defaultServe
-	}
+	name = cmp.Or(name, defaultServe)
 	data, err = atomicfile.Read(name, config.MaxSize)
 	if err != nil && s.file == "" && errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("there is no %s here; name a file, or begin without one: headway serve --upstream openai --rpm 60", defaultServe)

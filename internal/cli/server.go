@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,10 +137,7 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string) error {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  calls bound by %s\n", r.BoundBy)
 		}
 		for _, c := range r.Circuits {
-			of := strings.TrimSpace(c.Model + " " + c.Path)
-			if of == "" {
-				of = "the whole provider"
-			}
+			of := cmp.Or(strings.TrimSpace(c.Model+" "+c.Path), "the whole provider")
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  circuit %s: %s\n", c.State, of)
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -177,10 +178,7 @@ func listText(all []embedded) string {
 	}
 	var b strings.Builder
 	for _, e := range all {
-		limits := strings.Join(e.Limits, "; ")
-		if limits == "" {
-			limits = "no limits"
-		}
+		limits := cmp.Or(strings.Join(e.Limits, "; "), "no limits")
 		about := span.Text(time.Duration(e.HorizonS * float64(time.Second)))
 		if e.Rows > 0 {
 			about += fmt.Sprintf(", bulk: %s rows", figure.Count(e.Rows))

@@ -17,6 +17,7 @@
 package events
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"strconv"
@@ -85,9 +86,7 @@ func New(size int) (*Hub, error) {
 	if size < 0 || size > MaxSize {
 		return nil, fmt.Errorf("events: size is %d, must be from 1 to %d, or 0 for %d", size, MaxSize, DefaultSize)
 	}
-	if size == 0 {
-		size = DefaultSize
-	}
+	size = cmp.Or(size, DefaultSize)
 	return &Hub{epoch: strings.ToLower(rand.Text()[:8]), size: size, changed: make(chan struct{})}, nil
 }
 

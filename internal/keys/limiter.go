@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -39,15 +40,9 @@ type Limiter struct {
 
 // NewLimiter checks the limits. Errors name the field, its value and bounds.
 func NewLimiter(l Limits) (*Limiter, error) {
-	if l.Burst == 0 {
-		l.Burst = 10
-	}
-	if l.Every == 0 {
-		l.Every = 6 * time.Second
-	}
-	if l.Addresses == 0 {
-		l.Addresses = 4096
-	}
+	l.Burst = cmp.Or(l.Burst, 10)
+	l.Every = cmp.Or(l.Every, 6*time.Second)
+	l.Addresses = cmp.Or(l.Addresses, 4096)
 	switch {
 	case l.Burst < 1 || l.Burst > 1000:
 		return nil, fmt.Errorf("keys: Burst is %d, must be from 1 to 1000", l.Burst)

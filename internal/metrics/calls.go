@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headway-go/headway/egress"
@@ -43,10 +44,7 @@ const Unrouted = "unknown"
 
 // Call counts a call that ended.
 func (m *Metrics) Call(c egress.CallLog) {
-	name := c.Provider
-	if name == "" {
-		name = Unrouted
-	}
+	name := cmp.Or(c.Provider, Unrouted)
 	// A model that was refused is not a model of the provider's: it may be anything.
 	model, tenant := "", ""
 	if c.Attempts > 0 {
@@ -57,10 +55,7 @@ func (m *Metrics) Call(c egress.CallLog) {
 	}
 	m.calls.total.WithLabelValues(name, model, tenant, outcome(&c)).Inc()
 	if c.Ending == egress.Refused {
-		code := c.Code
-		if code == "" {
-			code = c.Reason.String()
-		}
+		code := cmp.Or(c.Code, c.Reason.String())
 		m.calls.refusals.WithLabelValues(name, code).Inc()
 	}
 	m.calls.wait.WithLabelValues(name).Observe(c.Wait.Seconds())

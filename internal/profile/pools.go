@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -28,9 +29,7 @@ type Request struct {
 // only when it can be read again, and no further than 1 MiB.
 func RequestOf(req *http.Request, base string) *Request {
 	r := &Request{Method: req.Method, Header: req.Header}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
+	r.Method = cmp.Or(r.Method, http.MethodGet)
 	if req.URL != nil {
 		r.Path, r.rawQuery = req.URL.Path, req.URL.RawQuery
 		if base = strings.TrimSuffix(base, "/"); base != "" {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/headway-go/headway/control"
@@ -59,9 +60,7 @@ func Run(s *scenario.Scenario, o Options) (Result, error) {
 }
 
 func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
-	if o.Law == "" {
-		o.Law = control.DefaultLaw
-	}
+	o.Law = cmp.Or(o.Law, control.DefaultLaw)
 	ledger := NewLedger(s, o.Law, o.Seed)
 	if o.Trace {
 		ledger.KeepTrace()

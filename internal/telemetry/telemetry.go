@@ -12,6 +12,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -85,15 +86,9 @@ func Start(ctx context.Context, c Config, from prometheus.Gatherer) (*Telemetry,
 	case c.Sample > 1:
 		return nil, fmt.Errorf("telemetry: sample is %v, must be at most 1", c.Sample)
 	}
-	if c.Interval == 0 {
-		c.Interval = DefaultInterval
-	}
-	if c.Sample == 0 {
-		c.Sample = 1
-	}
-	if c.Service == "" {
-		c.Service = DefaultService
-	}
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
+	c.Sample = cmp.Or(c.Sample, 1)
+	c.Service = cmp.Or(c.Service, DefaultService)
 	about := resource.NewSchemaless(
 		attribute.String("service.name", c.Service), attribute.String("service.version", c.Version))
 	spans, err := otlptracehttp.New(ctx,

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -12,12 +13,8 @@ import (
 // serve asks for gaps and gives their keys, or ends the test.
 func serve(t *testing.T, s collect.Store, l collect.Lease, ask collect.ServeRequest) (keys []string) {
 	t.Helper()
-	if ask.MaxBytes == 0 {
-		ask.MaxBytes = 1 << 20
-	}
-	if ask.MaxRows == 0 {
-		ask.MaxRows = 100
-	}
+	ask.MaxBytes = cmp.Or(ask.MaxBytes, 1<<20)
+	ask.MaxRows = cmp.Or(ask.MaxRows, 100)
 	if ask.Before.IsZero() {
 		ask.Before = ask.Now.Add(time.Hour)
 	}
@@ -271,10 +268,7 @@ func gapStatus(t *testing.T, s collect.Store) {
 		g := gap("d", "k")
 		g.Status = status
 		commit(t, s, l, collect.Commit{Opened: []collect.Gap{g}})
-		want := status
-		if want == "" {
-			want = collect.GapPending
-		}
+		want := cmp.Or(status, collect.GapPending)
 		if got := oneGap(t, s).Status; got != want {
 			t.Errorf("opened as %q: status %s, want %s", status, got, want)
 		}

@@ -1,6 +1,7 @@
 package population
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -87,9 +88,7 @@ func Run(o Options) (*Report, error) {
 	if o.N < 1 || o.N > MaxMembers {
 		return nil, fmt.Errorf("population: %d members, must be from 1 to %d", o.N, MaxMembers)
 	}
-	if o.Law == "" {
-		o.Law = control.DefaultLaw
-	}
+	o.Law = cmp.Or(o.Law, control.DefaultLaw)
 	if o.Workers < 1 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}

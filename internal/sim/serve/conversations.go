@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/base64"
 	"fmt"
@@ -51,12 +52,8 @@ type conversations struct {
 
 func newConversations(opt Options) (*conversations, error) {
 	c := &conversations{seed: opt.Seed, count: opt.Conversations, mean: opt.Messages, updated: opt.Updated}
-	if c.count == 0 {
-		c.count = defaultConversations
-	}
-	if c.mean == 0 {
-		c.mean = defaultMessages
-	}
+	c.count = cmp.Or(c.count, defaultConversations)
+	c.mean = cmp.Or(c.mean, defaultMessages)
 	for _, o := range []struct {
 		name            string
 		value, low, top int

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -224,9 +225,7 @@ type decision struct {
 // limited takes a request through uplink, limits and latency to its data.
 func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	_, pattern := s.data.Handler(r)
-	if pattern == "" {
-		pattern = "other"
-	}
+	pattern = cmp.Or(pattern, "other")
 	s.mu.Lock()
 	uplink, total := s.sampler.Latency()
 	cost := s.sampler.Cost()

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ type API struct {
 
 // New checks the options. Errors name the option, its value and its bounds.
 func New(opt Options) (*API, error) {
-	if opt.OutputTokens == 0 {
-		opt.OutputTokens = defaultOutput
-	}
+	opt.OutputTokens = cmp.Or(opt.OutputTokens, defaultOutput)
 	if opt.OutputTokens < 1 || opt.OutputTokens > maxMean {
 		return nil, fmt.Errorf("llm: option OutputTokens is %d, must be from 1 to %d", opt.OutputTokens, maxMean)
 	}
