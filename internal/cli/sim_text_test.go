@@ -157,8 +157,8 @@ func TestBriefDropsUnitsThatAreZero(t *testing.T) {
 func TestSimPopulation(t *testing.T) {
 	dir := t.TempDir()
 	svg := filepath.Join(dir, "p.svg")
-	code, text, complaints := simulate(t, "sim", "population", "--n", "3", "--seed", "5", "--law", "aimd", "--bound=false", "--plot", svg)
-	for _, want := range []string{"law aimd, seed 5, 3 members", "family", "per 1000", "\nall "} {
+	code, text, complaints := simulate(t, "sim", "population", "--n", "3", "--seed", "13", "--law", "aimd", "--bound=false", "--plot", svg)
+	for _, want := range []string{"law aimd, seed 13, 3 members", "family", "per 1000", "\nall "} {
 		if code != exitOK || !strings.Contains(text, want) {
 			t.Errorf("exit %d, the report lacks %q:\n%s%s", code, want, text, complaints)
 		}
@@ -166,21 +166,21 @@ func TestSimPopulation(t *testing.T) {
 	if b, err := os.ReadFile(svg); err != nil || !strings.HasPrefix(string(b), "<svg") || strings.Contains(string(b), "%!") {
 		t.Errorf("%v, plot:\n%s", err, b)
 	}
-	if code, text, _ := simulate(t, "sim", "population", "--n", "2", "--seed", "5", "--law", "aimd", "--bound=false", "--json"); code != exitOK || !strings.Contains(text, `"members": [`) {
+	if code, text, _ := simulate(t, "sim", "population", "--n", "2", "--seed", "13", "--law", "aimd", "--bound=false", "--json"); code != exitOK || !strings.Contains(text, `"members": [`) {
 		t.Errorf("exit %d:\n%s", code, text)
 	}
 }
 
 func TestAMemberRunsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "member.yaml")
-	if code, text, complaints := simulate(t, "sim", "population", "--seed", "5", "--member", "2", "--out", path); code != exitOK || text != "" {
+	if code, text, complaints := simulate(t, "sim", "population", "--seed", "5", "--member", "1", "--out", path); code != exitOK || text != "" {
 		t.Fatalf("exit %d: %s%s", code, text, complaints)
 	}
 	src, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, text, _ := simulate(t, "sim", "population", "--seed", "5", "--member", "2"); text != string(src) {
+	if _, text, _ := simulate(t, "sim", "population", "--seed", "5", "--member", "1"); text != string(src) {
 		t.Errorf("without --out the output is\n%s\nand the file\n%s", text, src)
 	}
 	first, _, _ := strings.Cut(string(src), "\n")

@@ -325,7 +325,7 @@ func TestGitHubIsUsedToItsLimits(t *testing.T) {
 // TestSlackIsUsedByTheTiersOfItsMethods, of which responses say nothing.
 func TestSlackIsUsedByTheTiersOfItsMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const span = time.Hour
+		const span = 30 * time.Minute
 		u := newUpstream(180 * time.Millisecond)
 		meters := map[string]*meter{}
 		for name, size := range map[string]float64{"conversations.list": 20, "conversations.history": 50, "users.info": 100} {
@@ -399,7 +399,7 @@ func TestOpenAIIsUsedByItsModels(t *testing.T) {
 	text := func(cost map[string]float64) string {
 		return fmt.Sprintf(`{"usage": {"total_tokens": %.0f}}`, cost["tokens"])
 	}
-	const span = time.Hour
+	const span = 30 * time.Minute
 	t.Run("models", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			few, tokens := bucket("few requests", 60), bucket("many tokens", 90_000)
@@ -436,7 +436,7 @@ func TestOpenAIIsUsedByItsModels(t *testing.T) {
 
 // TestAnthropicIsUsedByInputAndOutput, whichever of them is used up first.
 func TestAnthropicIsUsedByInputAndOutput(t *testing.T) {
-	const span = time.Hour
+	const span = 30 * time.Minute
 	for name, c := range map[string]struct{ in, out float64 }{"input": {4000, 100}, "output": {300, 700}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
