@@ -34,6 +34,9 @@ run: build ## Show Headway at work on this machine, without any account.
 # The program first: go run keeps it in the build cache, where the packages of e2e find it. Two packages more at
 # once than there are cores, for those of e2e mostly wait; the longest first, so that none of
 # them is at work alone in the end. go vet is a step of make check. Arena and SDKs, modules of their own, at the same time.
+# Without paths in them, what was compiled serves the same source in another folder too.
+test test-long: export GOFLAGS := $(GOFLAGS) -trimpath
+
 test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
 	$(GO) run -exec true ./cmd/headway && \
