@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/longtest"
 )
 
 // TestMalformedRowsAreNamedAndTheRestLoads has two bad lines in a large file.
 func TestMalformedRowsAreNamedAndTheRestLoads(t *testing.T) {
 	t.Parallel()
-	const rows = 100_000
-	bad := func(n int) bool { return n == 70_000 || n == rows-1 } // lines 70,001 and 100,000
+	rows := longtest.Size(30_000, 100_000)
+	middle := rows * 7 / 10
+	bad := func(n int) bool { return n == middle || n == rows-1 }
+	comma := func(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }
 	for _, c := range []struct{ input, text string }{
 		{"rows.jsonl", lines(rows, bad)},
 		{"rows.csv", csvLines(rows, bad)},
@@ -26,19 +29,19 @@ func TestMalformedRowsAreNamedAndTheRestLoads(t *testing.T) {
 			t.Parallel()
 			o := newOffice(t)
 			p := newPlace(t, o, upsert, c.input, c.text)
-			says(t, p.run(harness.ExitDrained, "--batch-rows", "1000"), "100,000", "99,998", filepath.Join(load, "rejects.jsonl"))
+			says(t, p.run(harness.ExitDrained, "--batch-rows", "1000"), comma(rows), comma(rows-2), filepath.Join(load, "rejects.jsonl"))
 			s := p.accounted(o, rows, upsert)
-			if s.Acknowledged != rows-2 || s.Rejected != 2 {
+			if s.Acknowledged != int64(rows-2) || s.Rejected != 2 {
 				t.Errorf("%+v", s.Totals)
 			}
 			if held, _ := o.count(); held != rows-2 {
 				t.Errorf("the office holds %d rows, want %d", held, rows-2)
 			}
-			first := map[string]string{"rows.jsonl": "line 70,001: malformed", "rows.csv": "line 70,002: malformed"}[c.input]
-			says(t, p.bulk(0, "rejects", load), first)
+			line := map[string]int{"rows.jsonl": middle + 1, "rows.csv": middle + 2}[c.input]
+			says(t, p.bulk(0, "rejects", load), "line "+comma(line)+": malformed")
 			// The owner may rather have it stop there.
 			stopped := p.bulk(harness.ExitUsage, "run", c.input, "--target", "target.yaml", "--dir", "other", "--stop-on-malformed")
-			says(t, stopped, map[string]string{"rows.jsonl": "line 70001:", "rows.csv": "line 70002:"}[c.input])
+			says(t, stopped, fmt.Sprintf("line %d:", line))
 		})
 	}
 }
