@@ -31,8 +31,8 @@ build: ## Build bin/headway, static and reproducible.
 run: build ## Show Headway at work on this machine, without any account.
 	scripts/demo.sh
 
-# The program first: go run keeps it in the build cache, where the packages of e2e find it. Two packages more at
-# once than there are cores, for those of e2e mostly wait; the longest first, so that none of
+# The program first: go run keeps it in the build cache, where the packages of e2e find it. Three packages more
+# at once than there are cores, for those of e2e mostly wait; the longest first, so that none of
 # them is at work alone in the end. go vet is a step of make check. Arena and SDKs, modules of their own, at the same time.
 # Without paths in them, what was compiled serves the same source in another folder too.
 test test-long: export GOFLAGS := $(GOFLAGS) -trimpath
@@ -40,7 +40,7 @@ test test-long: export GOFLAGS := $(GOFLAGS) -trimpath
 test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
 	$(GO) run -exec true ./cmd/headway && \
-	$(GO) test $$race -vet=off -p $$((cores + 2)) -timeout $(TIMEOUT) ./e2e/crash ./e2e/hold ./collect ./internal/sim ./... || exit 1; \
+	$(GO) test $$race -vet=off -p $$((cores + 3)) -timeout $(TIMEOUT) ./e2e/crash ./e2e/hold ./e2e/limits ./collect ./internal/sim ./... || exit 1; \
 	$(GO) -C arena test $$race -vet=off -timeout $(TIMEOUT) ./... & arena=$$!; code=0; \
 	$(GO) -C e2e/sdk test $$race -vet=off -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
 
