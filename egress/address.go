@@ -182,7 +182,7 @@ func (d *readdresser) rest(p []byte) int {
 func (d *readdresser) pass() error {
 	for at := 0; ; {
 		open := bytes.IndexByte(d.held[at:], '"')
-		if open < 0 || d.inText {
+		if open < 0 {
 			return d.write(len(d.held))
 		}
 		open += at

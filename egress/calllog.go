@@ -188,8 +188,5 @@ func (c *call) note() {
 // clip bounds what a client made up, and makes it text.
 func clip(s string) string {
 	const most = 128
-	if len(s) > most {
-		s = s[:most]
-	}
-	return strings.ToValidUTF8(s, "")
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
@@ -527,5 +528,76 @@ func TestMethodsThatAreNotKnown(t *testing.T) {
 		if res, _, err := x.ask(t, "TRACE", "/p/cache", ""); err != nil || res.StatusCode != 405 {
 			t.Errorf("%s: %v, %v", api, res, err)
 		}
+	}
+}
+
+// TestAQuotaThatStandsAloneIsWaitedForFirst: its wait and the pacing's are told apart and
+// do not overlap, and the limits of both are shown.
+func TestAQuotaThatStandsAloneIsWaitedForFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := generous()
+		config.Global = quota.Limits{CallsPerMinute: 60, Burst: 1}
+		var q simple
+		m := &mirror{body: usual, header: http.Header{"Content-Type": {"application/json"}}}
+		x := newRig(t, provider.OpenAI, late{m, 2 * time.Second}, func(p *egress.Provider, _ *egress.Options) {
+			q = simple{ledger: newLedger(t, config)}
+			p.Approver, p.Pacing = q, slow(t, 3*time.Second)
+		})
+		x.quota = q.ledger
+		for range 2 {
+			go func() { _, _, _ = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)) }()
+		}
+		time.Sleep(time.Minute)
+		c := x.calls[1]
+		if c.Wait != 3*time.Second || c.Header != 2*time.Second || c.BoundBy[reason.BoundCeiling] != 3*time.Second || c.BoundBy[reason.BoundLatency] != 2*time.Second || c.BoundBy.Total() != c.Whole {
+			t.Errorf("the log is %+v", c)
+		}
+		x.settled(t)
+	})
+	x := newRig(t, provider.OpenAI, &mirror{}, nil)
+	want := budgets(t, x)
+	if got := x.proxy.Status()[0].Limits; len(got) < len(want) || !cmp.Equal(got[:len(want)], want) {
+		t.Errorf("the limits are %+v, want first %+v", got, want)
+	}
+}
+
+// budgets are those of a rig as they are made.
+func budgets(t *testing.T, x *rig) []event.Limit {
+	t.Helper()
+	global := x.quota.Config().Global
+	return []event.Limit{
+		{Kind: "token_bucket", Size: float64(global.CallsPerMinute), WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "token_bucket", Size: float64(global.TokensPerMinute), WindowS: 60, Unit: event.UnitTokens, Provenance: event.Owner, Confidence: 1},
+	}
+}
+
+// TestATransportOfTheOwnersIsLeftAlone by a reload that no longer uses it.
+func TestATransportOfTheOwnersIsLeftAlone(t *testing.T) {
+	dials := 0
+	up, l := serveOn(t, answers())
+	up.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials++
+		return l.Dial(ctx, network, address)
+	}
+	x := newRig(t, provider.OpenAI, up, nil)
+	call := func(by http.RoundTripper) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://upstream/v1/chat/completions", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := by.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	call(up)
+	if err := x.proxy.Replace(egress.Options{Providers: []egress.Provider{{Name: "p", Description: describe(t, provider.OpenAI), Roundtripper: &mirror{}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if call(up); dials != 1 {
+		t.Errorf("%d connections, want that the first is kept", dials)
 	}
 }

@@ -318,6 +318,7 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 				config := generous()
 				config.Global.CallsPerMinute = c.calls
 				p.Approver, p.Retries, p.ResponseHeaderTimeout = newLedger(t, config), 3, time.Second
+				p.Key = "" // of whose account nothing is remembered
 			})
 			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
 			if err != nil || res.StatusCode != c.status || !strings.Contains(body, c.body) {

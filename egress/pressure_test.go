@@ -47,12 +47,17 @@ func TestARefusalTellsWhatAnApprovalTells(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			var events []quota.EventType
+			var backoff quota.Event
 			up := &mirror{body: `{"usage":{"prompt_tokens":12,"completion_tokens":100,"total_tokens":112}}`, header: http.Header{"Content-Type": {"application/json"}}}
 			x := newRig(t, provider.OpenAI, up, func(p *egress.Provider, _ *egress.Options) {
 				config := generous()
 				config.Global = c.limits
 				l := newLedger(t, config)
-				l.Subscribe(func(e quota.Event) { events = append(events, e.Type) })
+				l.Subscribe(func(e quota.Event) {
+					if events = append(events, e.Type); e.Type == quota.EventBackoff {
+						backoff = e
+					}
+				})
 				p.Approver, p.Pacing = l, nil
 			})
 			if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", strings.Replace(chatBody("m", false), "200", "10", 1)); err != nil || res.StatusCode != 200 {
@@ -77,6 +82,9 @@ func TestARefusalTellsWhatAnApprovalTells(t *testing.T) {
 				if !slices.Contains(events, e) {
 					t.Errorf("no event %s in %v", e, events)
 				}
+			}
+			if retry := res.Header.Get("Retry-After") != ""; retry != (backoff.RetryInMS > 0) {
+				t.Errorf("the back-off is %+v, Retry-After %q", backoff, res.Header.Get("Retry-After"))
 			}
 			// An agent that reads only headers slows down.
 			pacer, err := agent.New(agent.Config{Base: time.Second})

@@ -64,24 +64,18 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 		flush = !errors.Is(c.rc.Flush(), http.ErrNotSupported)
 		a.watch.leave()
 	}
-	var stripper *usage.Stripper
+	var rest io.Closer // what holds back the end of what it has read
 	if strip {
-		stripper = usage.NewStripper(c.w)
-		to = stripper
-	}
-	if readdress {
+		s := usage.NewStripper(c.w)
+		to, rest = s, s
+	} else if readdress {
 		d := &readdresser{w: c.w, names: c.up.Description.Addresses, leads: func(address string) string {
 			if to := c.leads(address, res.Request.URL); to != "" {
 				return c.here() + to
 			}
 			return ""
 		}}
-		to = d
-		defer func() {
-			if d.Close() != nil && c.log.Ending == Complete {
-				c.log.Ending = ClientGone
-			}
-		}()
+		to, rest = d, d
 	}
 	if flows {
 		buffer := streamBuffers.Get().(*[streamBuffer]byte)
@@ -92,7 +86,7 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 		defer wholeBuffers.Put(buffer)
 		c.log.Ending = a.copy(to, res.Body, buffer[:], false)
 	}
-	if stripper != nil && stripper.Close() != nil && c.log.Ending == Complete {
+	if rest != nil && rest.Close() != nil && c.log.Ending == Complete {
 		c.log.Ending = ClientGone
 	}
 	if c.log.Ending == Complete && len(res.Trailer) > 0 {

@@ -520,6 +520,23 @@ func TestWhatCostsNothingMayBeCompressed(t *testing.T) {
 	}
 }
 
+// TestABodyThatIsCompressedTwiceIsNotRead, though the outer way is known.
+func TestABodyThatIsCompressedTwiceIsNotRead(t *testing.T) {
+	for _, c := range []struct {
+		encodings []string
+		status    int
+	}{{[]string{"gzip"}, 200}, {[]string{"gzip", "br"}, 415}, {[]string{"gzip, br"}, 415}} {
+		m := &mirror{body: "{}"}
+		x := newRig(t, provider.OpenAI, m, nil)
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/p/v1/chat/completions", strings.NewReader(packed(t, chatBody("m", false))))
+		r.Header["Content-Encoding"] = c.encodings
+		w := httptest.NewRecorder()
+		if x.proxy.ServeHTTP(w, r); w.Code != c.status || (len(m.got) == 1) != (c.status == 200) {
+			t.Errorf("%v: %d, %s", c.encodings, w.Code, w.Body)
+		}
+	}
+}
+
 // TestAPlainAPIsBodyIsPassedOnAsItComes when it is not to be sent again.
 func TestAPlainAPIsBodyIsPassedOnAsItComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

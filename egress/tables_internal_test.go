@@ -99,7 +99,7 @@ func TestFirstSegments(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/v1/files/file-9/content": "/v1/files/*/content", "/v1beta/models/m": "/v1beta/models/m", "/v/x": "/v/x",
-		"/v12345678/x": "/*/x", "/v1234567/x": "/v1234567/x", "/w1/x": "/*/x", "/v/1": "/v/*", "/va1": "/*", "/v0": "/v0", "/v9": "/v9", "/v:1": "/*", "/v/": "/v/",
+		"/v12345678/x": "/*/x", "/v1234567/x": "/v1234567/x", "/w1/x": "/*/x", "/v/1": "/v/*", "/va1": "/*", "/v0": "/v0", "/v9": "/v9", "/v:1": "/*", "/v-1": "/*", "/v/": "/v/",
 	} {
 		if got := starred(path); got != want {
 			t.Errorf("%q is shown as %q, want %q", path, got, want)
