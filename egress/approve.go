@@ -247,9 +247,6 @@ func (s *spent) note(now time.Time, model string, said *signal.Signal) {
 	if said.HasRetryAfter {
 		wait = min(said.RetryAfter, spentMost)
 	}
-	if wait <= 0 {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.models == nil {

@@ -459,6 +459,10 @@ type simple struct {
 func (simple) Config()  {}
 func (simple) Reserve() {}
 
+// Overrun and HoldBack too.
+func (simple) Overrun()  {}
+func (simple) HoldBack() {}
+
 func (s simple) ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error) {
 	if s.no {
 		return quota.Decision{Reason: quota.Throttled, Code: quota.CodeThrottled, RetryIn: time.Minute}, nil
@@ -482,9 +486,13 @@ func TestAQuotaNeedsNoMoreThanItsInterface(t *testing.T) {
 			if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 || x.quota.total() != (quota.Usage{Input: 12, Cached: 5, Output: 100}) {
 				t.Fatal(res, err, body, x.quota.total())
 			}
-			q.no = true
+			m.status = 429
+			if res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("throttled", false)); err != nil || res.StatusCode != 429 {
+				t.Fatal(res, err, body)
+			}
+			q.no, m.status = true, 0
 			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
-			if err != nil || res.StatusCode != 429 || len(m.got) != 1 || !strings.Contains(body, "RATE_THROTTLED") || res.Header.Get("Retry-After") != "60" || res.Header.Get("Ratelimit") != "" {
+			if err != nil || res.StatusCode != 429 || len(m.got) != 2 || !strings.Contains(body, "RATE_THROTTLED") || res.Header.Get("Retry-After") != "60" || res.Header.Get("Ratelimit") != "" {
 				t.Error(res, err, body, len(m.got))
 			}
 			x.settled(t)
@@ -600,4 +608,43 @@ func TestATransportOfTheOwnersIsLeftAlone(t *testing.T) {
 	if call(up); dials != 1 {
 		t.Errorf("%d connections, want that the first is kept", dials)
 	}
+}
+
+// TestConnectionsOfFormerCallsEndWithTheProxy, though no provider has used their
+// transport since a reload.
+func TestConnectionsOfFormerCallsEndWithTheProxy(t *testing.T) {
+	entered, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-release
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			ended <- struct{}{}
+		}
+	}
+	s.Start()
+	defer s.Close()
+	d, err := provider.New(provider.Settings{API: provider.HTTP, Upstream: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := egress.New(egress.Options{Providers: []egress.Provider{{Name: "p", Description: d}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		proxy.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/p/x", nil))
+	})
+	<-entered
+	if err := proxy.Replace(egress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	wg.Wait()
+	if err := proxy.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
 }

@@ -124,6 +124,9 @@ func TestWhatTheProviderDidNotDoOpensNoCircuit(t *testing.T) {
 			}
 			synctest.Wait()
 			x.settled(t)
+			if got := x.calls[0].Reason; c.want == 400 && got != reason.ClientError {
+				t.Errorf("the reason is %v", got)
+			}
 		})
 	}
 }

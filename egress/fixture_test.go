@@ -67,6 +67,7 @@ type ledger struct {
 	back  int           // permits given back
 	twice int           // ends of permits that had ended
 	flow  int64         // drained
+	flows []int64       // in steps of
 }
 
 func newLedger(t testing.TB, c quota.Config) *ledger {
@@ -148,6 +149,7 @@ func (l *ledger) Drain(p quota.Permit, n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flow += n
+	l.flows = append(l.flows, n)
 	return l.Governor.Drain(p, n)
 }
 

@@ -3,9 +3,11 @@ package egress_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -493,14 +495,52 @@ func TestTheOwnerHearsOfEstimatesThatMove(t *testing.T) {
 // TestStreamsAreChargedAsTheyFlow: in steps, beyond the reservation, and no token twice.
 func TestStreamsAreChargedAsTheyFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up, _ := serveOn(t, answers())
+		up, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 100 { // a token each
+				_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond)
+			}
+			_, _ = io.WriteString(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":12,\"completion_tokens\":100,\"total_tokens\":112}}\n\ndata: [DONE]\n\n")
+		}))
 		x := newRig(t, provider.OpenAI, up, nil)
 		if _, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", true)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if x.quota.flow < 40 || x.quota.flow > 400 || x.quota.total().Output != 80 {
-			t.Errorf("%d tokens flowed, %d were charged", x.quota.flow, x.quota.total().Output)
+		if !slices.Equal(x.quota.flows, []int64{32, 32, 32}) || x.quota.total().Output != 100 {
+			t.Errorf("%d tokens flowed, %d were charged", x.quota.flows, x.quota.total().Output)
 		}
+	})
+}
+
+// TestACallThatNeverWasTheFirstWaitedForWhatTheFirstWaitsFor, not for the queue.
+func TestACallThatNeverWasTheFirstWaitedForWhatTheFirstWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newRig(t, provider.OpenAI, &mirror{body: "{}"}, func(p *egress.Provider, _ *egress.Options) {
+			p.Pacing, p.MaxWait = slow(t, time.Minute), time.Hour
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 3 {
+			of := t.Context()
+			if i == 2 {
+				of = ctx
+			}
+			wg.Go(func() {
+				if res, err := x.do(of, t, "GET", "/p/v1/models", ""); err == nil {
+					_ = res.Body.Close()
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		cancel()
+		synctest.Wait()
+		if c := x.calls[1]; c.Ending != egress.ClientGone || c.BoundBy[reason.BoundCeiling] != time.Second {
+			t.Errorf("the log is %+v", c)
+		}
+		wg.Wait()
 	})
 }

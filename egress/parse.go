@@ -45,7 +45,7 @@ func (c *call) parse() *provider.Refusal {
 	_ = c.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
 	c.plain = c.body
 	unread := false
-	if c.whole && d.API != provider.HTTP && encoded(r.Header) {
+	if d.API != provider.HTTP && encoded(r.Header) {
 		var fault *provider.Refusal
 		if c.plain, fault = c.inflate(); fault != nil {
 			return fault

@@ -466,7 +466,7 @@ func TestWhatACallMaySayOfItself(t *testing.T) {
 				}
 			})
 			res, body, err := x.ask(t, "GET", "/p/v1/models", "", c.header...)
-			if err != nil || res.StatusCode != c.status || x.last(t).Priority != c.priority {
+			if err != nil || res.StatusCode != c.status || x.last(t).Priority != c.priority || c.status != 200 && res.Header.Get("X-Headway-Wait-Ms") != "" {
 				t.Errorf("%v, %v, priority %d: %s", res, err, x.last(t).Priority, body)
 			}
 		})

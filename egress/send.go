@@ -214,8 +214,8 @@ func (c *call) inQuery(query string) bool {
 	if c.holdsKey(query) {
 		return true
 	}
-	decoded, err := url.QueryUnescape(query)
-	return err == nil && c.holdsKey(decoded)
+	decoded, _ := url.QueryUnescape(query) // empty when it cannot be read
+	return c.holdsKey(decoded)
 }
 
 // upload is what is known of a request body that is passed on as it comes.
@@ -240,7 +240,7 @@ func (u uploaded) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	u.reading.Store(false)
 	u.n.Add(int64(n))
-	if n > 0 && u.moved != nil {
+	if n > 0 {
 		u.moved()
 	}
 	switch {
