@@ -556,6 +556,7 @@ func TestAQuotaThatStandsAloneIsWaitedForFirst(t *testing.T) {
 			go func() { _, _, _ = x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)) }()
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		c := x.calls[1]
 		if c.Wait != 3*time.Second || c.Header != 2*time.Second || c.BoundBy[reason.BoundCeiling] != 3*time.Second || c.BoundBy[reason.BoundLatency] != 2*time.Second || c.BoundBy.Total() != c.Whole {
 			t.Errorf("the log is %+v", c)

@@ -537,10 +537,10 @@ func TestACallThatNeverWasTheFirstWaitedForWhatTheFirstWaitsFor(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		cancel()
+		wg.Wait()
 		synctest.Wait()
 		if c := x.calls[1]; c.Ending != egress.ClientGone || c.BoundBy[reason.BoundCeiling] != time.Second {
 			t.Errorf("the log is %+v", c)
 		}
-		wg.Wait()
 	})
 }

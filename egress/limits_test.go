@@ -311,6 +311,7 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 			return nil, r.Context().Err()
 		}), 1000, 504, "did not answer"},
 		"a quota that is used up": {&mirror{status: 429, header: http.Header{"Content-Type": {"application/json"}}, body: `{"error":{"type":"insufficient_quota","code":"insufficient_quota","message":"theirs"}}`}, 1000, 429, "theirs"},
+		"no time":                 {tripper(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }), 1000, 502, "ended without an answer"},
 		"no room":                 {&mirror{status: 503, body: "theirs"}, 1, 503, "theirs"},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -319,6 +320,9 @@ func TestWhatIsNotSentAgain(t *testing.T) {
 				config.Global.CallsPerMinute = c.calls
 				p.Approver, p.Retries, p.ResponseHeaderTimeout = newLedger(t, config), 3, time.Second
 				p.Key = "" // of whose account nothing is remembered
+				if name == "no time" {
+					p.MaxWait = time.Nanosecond
+				}
 			})
 			res, body, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false))
 			if err != nil || res.StatusCode != c.status || !strings.Contains(body, c.body) {
