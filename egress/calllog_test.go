@@ -539,7 +539,7 @@ func TestMethodsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// TestAQuotaThatStandsAloneIsWaitedForFirst: its wait and the pacing's are told apart and
+// TestAQuotaThatStandsAloneIsWaitedForFirst: its wait and the pacing's are counted apart and
 // do not overlap, and the limits of both are shown.
 func TestAQuotaThatStandsAloneIsWaitedForFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
