@@ -163,7 +163,7 @@ func (l *line) close() error {
 // upstream is the provider as the proxy takes it.
 func (l *line) upstream(p config.Provider, pacing *headway.Governor) egress.Provider {
 	u := egress.Provider{
-		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing,
+		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing, Profile: p.Profile,
 		MaxWait: p.MaxWait, MaxBody: p.MaxBody, Retries: p.Retries, CallTimeout: p.CallTimeout,
 		Circuit: p.Circuit, InjectUsage: p.InjectUsage, MaxUpload: p.MaxUpload,
 		ResponseHeaderTimeout: p.ResponseHeaderTimeout, IdleTimeout: p.IdleTimeout,

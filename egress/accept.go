@@ -16,6 +16,7 @@ type call struct {
 	accepted
 	caller
 	parsed
+	shares
 	estimated
 	answered bool // a header has gone to the client
 	log      CallLog
@@ -94,6 +95,7 @@ func (c *call) serve() {
 		c.refuse(*fault)
 		return
 	}
+	c.match()
 	c.estimate()
 	c.forward()
 }

@@ -99,6 +99,9 @@ func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reserv
 	if reserved != nil {
 		r.Flow, r.Weight, r.Budget = reserved.Tenant(), reserved.Weight(), reserved
 	}
+	if err := u.begin(r.Pool); err != nil {
+		return new(c.denied(err))
+	}
 	permit, err := u.Pacing.AcquireFor(ctx, r)
 	held := permit.Wait()
 	if err != nil && held.Reason == reason.None {
@@ -115,9 +118,9 @@ func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reserv
 }
 
 // share is what the attempt asks the pacing for: among those who wait, a share by its
-// tenant's weight. Each model has limits of its own.
+// tenant's weight.
 func (a *attempt) share() headway.Request {
-	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost, Pool: a.call.log.Model}
+	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost, Pool: a.call.shares.pool}
 	if q, ok := a.call.up.Approver.(configured); ok {
 		c := q.Config()
 		tenant, ok := c.Tenants[r.Flow]

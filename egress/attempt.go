@@ -22,6 +22,7 @@ type attempt struct {
 	lease
 	outgoing
 	answer
+	reported
 	settled bool
 }
 
@@ -30,6 +31,9 @@ func (c *call) begin() *attempt {
 	r := &c.request
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	a := &attempt{call: c, lease: lease{request: *r, cost: float64(max(1, c.up.charge.Rated(expected, r.MaxTokens)))}}
+	if c.as != nil {
+		a.cost = c.shares.cost
+	}
 	if a.ctx, a.cancel = c.ctx, c.cancel; c.up.Retries > 0 || c.usage == injectedOnTrial {
 		a.ctx, a.cancel = context.WithCancelCause(c.ctx) // the call outlives it
 	}
@@ -97,6 +101,7 @@ func (c *call) try(again bool, before *held) *held {
 			return h
 		}
 	}
+	a.preview(res)
 	c.judge(res.StatusCode)
 	a.relay(res, c.injected())
 	return nil

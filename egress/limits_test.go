@@ -725,3 +725,92 @@ func TestARefusalNamesThePaceOfItsModel(t *testing.T) {
 		}
 	})
 }
+
+// searchable is a provider whose search has 30 calls a minute of its own beside 5,000 an
+// hour for the rest, and 5,000 points an hour for queries, whose answers say what they took.
+type searchable struct {
+	mu     sync.Mutex
+	until  map[string]time.Time // when the window of a resource ends
+	used   map[string]int       // in it
+	ok, no map[string]int
+}
+
+func (s *searchable) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(50 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource, size, cost, window, m := "core", 5000, 1, time.Hour, &mirror{body: `{}`}
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/search/"):
+		resource, size, window = "search", 30, time.Minute
+	case r.URL.Path == "/graphql":
+		resource, cost = "graphql", 20
+		m.body = `{"data": {"rateLimit": {"cost": 20}}}`
+	}
+	if now := time.Now(); !now.Before(s.until[resource]) {
+		s.until[resource], s.used[resource] = now.Add(window), 0
+	}
+	left := size - s.used[resource]
+	if m.status = http.StatusOK; left < cost {
+		m.status, m.body = http.StatusForbidden, `{"message": "API rate limit exceeded"}`
+		left = 0
+		s.no[resource]++
+	} else {
+		s.used[resource] += cost
+		left -= cost
+		s.ok[resource]++
+	}
+	m.header = http.Header{
+		"Content-Type": {"application/json"}, "X-Ratelimit-Limit": {strconv.Itoa(size)}, "X-Ratelimit-Remaining": {strconv.Itoa(left)},
+		"X-Ratelimit-Reset": {strconv.FormatInt(s.until[resource].Unix(), 10)}, "X-Ratelimit-Resource": {resource},
+	}
+	return m.RoundTrip(r)
+}
+
+// TestAProfileGivesAPlainAPIItsPools: what search is refused or runs out of holds nothing
+// else up, and each has its own limit, also where calls cost more than one of it.
+func TestAProfileGivesAPlainAPIItsPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = time.Hour
+		up := &searchable{until: map[string]time.Time{}, used: map[string]int{}, ok: map[string]int{}, no: map[string]int{}}
+		x := newRig(t, provider.HTTP, up, func(p *egress.Provider, _ *egress.Options) {
+			var err error
+			if p.Profile, err = provider.FindProfile("github"); err != nil {
+				t.Fatal(err)
+			}
+			if p.Pacing, err = headway.New(headway.Config{Name: "p", Passive: true, NoBreaker: true, MaxWait: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			p.Approver, p.MaxWait = nil, time.Hour
+		})
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, call := range [][3]string{{"GET", "/p/repos/a/b", ""}, {"GET", "/p/search/issues?q=a", ""}, {"POST", "/p/graphql", `{"query": "{a}"}`}} {
+			for range 2 {
+				wg.Go(func() {
+					for time.Since(began) < span {
+						if _, _, err := x.ask(t, call[0], call[1], call[2]); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for resource, want := range map[string]int{"search": 60 * 30 * 95 / 100, "graphql": 250 * 95 / 100, "core": 5000 * 95 / 100} {
+			if up.ok[resource] < want || up.no[resource] > 1 {
+				t.Errorf("%s: %d calls, want %d or more; %d refused, want at most one", resource, up.ok[resource], want, up.no[resource])
+			}
+		}
+		var pools []string
+		for _, p := range x.pacing.Snapshot().Pools {
+			pools = append(pools, p.Name)
+		}
+		slices.Sort(pools)
+		if want := []string{"core", "graphql", "search"}; !slices.Equal(pools, want) {
+			t.Errorf("pools %q, want %q", pools, want)
+		}
+		x.settled(t)
+	})
+}

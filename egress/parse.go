@@ -92,10 +92,11 @@ func (c *call) path() string {
 
 // readFirst reports whether the body has to be known before it is sent: when it
 // is JSON, or may be, or when the call costs tokens whatever the client calls it.
-// What costs nothing but a call only has to be known when it may be sent again.
+// What costs nothing but a call only has to be known when it may be sent again, or the
+// provider's profile looks into it.
 func (c *call) readFirst() bool {
 	if c.up.Description.API == provider.HTTP {
-		return c.up.Retries > 0 && c.r.ContentLength >= 0 && c.r.ContentLength <= c.up.MaxBody
+		return c.up.Retries > 0 && c.r.ContentLength >= 0 && c.r.ContentLength <= c.up.MaxBody || c.profiles()
 	}
 	kind := mediaType(c.r.Header.Get("Content-Type"))
 	if kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {

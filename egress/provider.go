@@ -64,6 +64,11 @@ type Provider struct {
 	// Pacing is the connection's rate authority. Its MaxRetryAfter should be an hour
 	// or so: a Retry-After holds up all calls of the provider. Default: none.
 	Pacing *headway.Governor
+	// Profile is what the provider publishes of its limits: it gives calls their pools and
+	// what they cost, begins pools with what is published, and reads in answers what is
+	// left. For [provider.HTTP], with Pacing. Default: none; calls are in the pool of their
+	// model.
+	Profile *provider.Profile
 	// InjectUsage says whether streams of chat completions are asked for their
 	// usage, which is taken out again. Default [InjectAuto].
 	InjectUsage InjectUsage
@@ -120,6 +125,8 @@ func (p Provider) resolve() (Provider, error) {
 		return bad("upstream", "a URL with user, query or fragment", "scheme, host and path only; give the key as the provider's key")
 	case p.Retries < 0 || p.Retries > maxRetries:
 		return bad("retries", p.Retries, fmt.Sprintf("from 0 to %d", maxRetries))
+	case p.Profile != nil && p.Description.API != provider.HTTP:
+		return bad("profile", p.Profile.Name(), "none: what "+string(p.Description.API)+" says of its limits is known")
 	}
 	longest := DefaultCallTimeout
 	if q, ok := p.Approver.(configured); ok {

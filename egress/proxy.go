@@ -83,6 +83,7 @@ type upstream struct {
 	traced bool // send is net/http's own, so that its traces can be relied on
 	law    string
 	charge quota.Charge // what of a call the provider counts
+	begun  *begun
 	*memory
 }
 
@@ -180,7 +181,7 @@ func (p *Proxy) Replace(o Options) error {
 			faults = append(faults, fmt.Errorf("egress: provider %q: name is given twice, must be unique", one.Name))
 			continue
 		}
-		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule()}
+		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule(), begun: new(begun)}
 		if u.send == nil {
 			u.send = p.transportOf(&one, before)
 		}

@@ -71,6 +71,7 @@ func (a *attempt) conclude(report *usage.Report) {
 	c := a.call
 	if a.status > 0 {
 		a.signal = c.up.Description.Classify(a.answerAt, a.status, a.header, a.head)
+		a.consult()
 		if a.class == reason.Unknown {
 			a.class = a.signal.Class
 		}
@@ -189,6 +190,9 @@ func (a *attempt) outcome() headway.Outcome {
 	if a.class == reason.OK {
 		// What the provider counts, which its headers are about.
 		o.Cost = float64(c.up.charge.Rated(a.used, a.request.MaxTokens))
+	}
+	if c.as != nil {
+		o.Pool, o.Cost, o.Account = a.reported.pool, a.took, a.account
 	}
 	if time.Since(a.answerAt) > stale {
 		for i := range o.Facts {

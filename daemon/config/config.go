@@ -192,6 +192,9 @@ type Provider struct {
 	// Circuit is when the provider, or a part of it, is left alone because it keeps
 	// failing.
 	Circuit egress.Circuit
+	// Profile is what the provider publishes of its limits; nil means nothing is used of
+	// it. Default for api http: the one that names the upstream's host.
+	Profile *provider.Profile
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
 	// Quota is the budget; nil means no budget.

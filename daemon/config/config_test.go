@@ -103,7 +103,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	p := c.Providers[0]
 	for f := range reflect.TypeFor[config.Provider]().Fields() {
-		if f.Name != "PassThrough" && f.Name != "RefuseUnknown" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
+		if f.Name != "PassThrough" && f.Name != "RefuseUnknown" && f.Name != "Profile" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
 			t.Errorf("the provider's %s is not set", f.Name)
 		}
 	}
@@ -364,6 +364,36 @@ func TestTheEnvironmentGoesOverTheBudgets(t *testing.T) {
 	_, err := config.Read("h.yaml", []byte("providers: {x: {api: openai, pass_through: true}}"), env(map[string]string{"LLM_GLOBAL_BURST": "many"}))
 	if err == nil || !strings.Contains(err.Error(), `environment: LLM_GLOBAL_BURST: is "many"; want a whole number above 0`) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestAProviderHasTheProfileOfItsHost(t *testing.T) {
+	for text, want := range map[string]string{
+		"api: http, upstream: https://api.github.com":                      "github",
+		"api: http, upstream: https://api.github.com, profile: none":       "",
+		"api: http, upstream: https://api.github.com, pacing: off":         "",
+		"api: http, upstream: https://acme.atlassian.net/rest":             "atlassian",
+		"api: http, upstream: https://ghe.example/api/v3, profile: github": "github",
+		"api: http, upstream: https://api.example":                         "",
+		"api: openai": "",
+		"api: http, upstream: https://api.example, profile: gihtub":             "ERROR h.yaml:1:88: providers.x.profile: is \"gihtub\": no profile is called \"gihtub\": did you mean github?",
+		"api: openai, profile: openai":                                          "ERROR providers.x.profile: is given for api openai; want api http",
+		"api: http, upstream: https://api.example, profile: slack, pacing: off": "ERROR providers.x.profile: is given beside pacing: off; want one of both",
+	} {
+		c, err := config.Read("h.yaml", []byte("providers: {x: {pass_through: true, "+text+"}}"), env(nil))
+		got := ""
+		switch {
+		case err != nil:
+			got = "ERROR " + err.Error()
+		case c.Providers[0].Profile != nil:
+			got = c.Providers[0].Profile.Name()
+		}
+		if message, failing := strings.CutPrefix(want, "ERROR "); failing && err != nil && strings.Contains(got, message) {
+			continue
+		}
+		if got != want {
+			t.Errorf("%s: profile %q, want %q", text, got, want)
+		}
 	}
 }
 

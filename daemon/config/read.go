@@ -15,6 +15,7 @@ import (
 
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
 )
@@ -31,9 +32,13 @@ func Read(name string, data []byte, getenv func(string) string) (Config, error) 
 		What: "configuration", Want: "keys such as listen and providers",
 		Env: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
 	})
+	var profiles []string // folders of the owner's own
+	if dir := getenv(profile.FolderVariable); dir != "" {
+		profiles = append(profiles, dir)
+	}
 	var c Config
 	if m := root.Section(); m != nil {
-		c = section{m}.config()
+		c = section{m}.config(profiles)
 		m.Done()
 	}
 	if err := file.Err(); err != nil {
@@ -46,7 +51,7 @@ func Read(name string, data []byte, getenv func(string) string) (Config, error) 
 	return c, nil
 }
 
-func (m section) config() Config {
+func (m section) config(profiles []string) Config {
 	c := Config{
 		Listen: DefaultListen, State: DefaultState, Drain: DefaultDrain, MaxConnections: DefaultMaxConnections,
 		Log: Log{Level: slog.LevelInfo},
@@ -84,7 +89,7 @@ func (m section) config() Config {
 		c.Collections = s.collections()
 		s.Done()
 	}
-	m.providers(&c)
+	m.providers(&c, profiles)
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
 		c.Quota = &q

@@ -15,9 +15,43 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
 )
+
+// profile reads which of the provider's own figures are used. A provider whose host one of
+// them names has it without being asked.
+func (m section) profile(p *Provider, folders []string) {
+	up := p.Description.Upstream
+	if !m.Has("profile") {
+		if p.Description.API == provider.HTTP && up != nil && p.Pacing != nil {
+			var err error
+			if p.Profile, err = profile.OfHost(up.Hostname(), folders...); err != nil {
+				m.Node().Fail("has no profile: %v", err)
+			}
+		}
+		return
+	}
+	var name string
+	if m.Text("profile", &name); name == "" || name == "none" {
+		return
+	}
+	switch {
+	case p.Description.API != provider.HTTP:
+		m.fail("profile", "given for api "+string(p.Description.API), "api http: of the others Headway knows what they say of their limits")
+		return
+	case p.Pacing == nil:
+		m.fail("profile", "given beside pacing: off", "one of both")
+		return
+	}
+	found, err := profile.Find(name, folders...)
+	if err != nil {
+		m.Take("profile").Fail("is %s: %v", configfile.Quote(name), err)
+		return
+	}
+	p.Profile = found
+}
 
 // maxProviders bounds what one daemon proxies.
 const maxProviders = 1000
@@ -26,7 +60,7 @@ const maxProviders = 1000
 // "default" is the budget at the top.
 var reserved = []string{"v1", "healthz", "readyz", "metrics", "console", "assets", "default"}
 
-func (m section) providers(c *Config) {
+func (m section) providers(c *Config, profiles []string) {
 	all := m.below("providers")
 	if all.Section == nil {
 		if !m.Has("providers") && !m.Has("quota") && !m.Has("collections") {
@@ -52,7 +86,7 @@ func (m section) providers(c *Config) {
 			continue
 		}
 		if s := (section{f.Node.Section()}); s.Section != nil {
-			c.Providers = append(c.Providers, s.provider(f.Name))
+			c.Providers = append(c.Providers, s.provider(f.Name, profiles))
 			s.Done()
 		}
 	}
@@ -67,7 +101,7 @@ func plainName(name string) bool {
 	return name != "" && len(name) <= 64
 }
 
-func (m section) provider(name string) Provider {
+func (m section) provider(name string, profiles []string) Provider {
 	p := Provider{Name: name, CallTimeout: DefaultCallTimeout, MaxWait: DefaultMaxWait, MaxBody: DefaultMaxBody}
 	m.description(&p)
 	m.credential(&p)
@@ -94,6 +128,7 @@ func (m section) provider(name string) Provider {
 	configfile.Int(m.Section, "retries", &p.Retries, 0, 10)
 	m.circuit(&p.Circuit)
 	m.pacing(&p)
+	m.profile(&p, profiles)
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
 		p.Quota = &q

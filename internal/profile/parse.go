@@ -80,6 +80,22 @@ func Find(name string, folders ...string) (*Profile, error) {
 	return Parse(name+".yaml", src)
 }
 
+// OfHost is the profile of the provider that is at a host; nil if none names it.
+func OfHost(host string, folders ...string) (*Profile, error) {
+	all, err := All(folders...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		for _, pattern := range p.hosts {
+			if fits(pattern, host) {
+				return p, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
 // Load reads a profile from a file. The error names every problem with line and field.
 func Load(path string) (*Profile, error) {
 	src, err := configfile.Load(path, options)

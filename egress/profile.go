@@ -1,0 +1,137 @@
+package egress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/headway-go/headway/internal/wire"
+)
+
+// shares is what a call shares limits with.
+type shares struct {
+	as   *http.Request // the call as the provider's profile knows it; nil without one
+	pool string
+	cost float64
+}
+
+// reported is what the provider's profile reads in an answer.
+type reported struct {
+	report  []byte  // of a body below 400, where the profile has a use for it
+	pool    string  // that the answer names
+	took    float64 // 0 when it is not said
+	account bool    // a refusal is about the whole account
+}
+
+// match finds the call's pool: by the provider's profile, or by model.
+func (c *call) match() {
+	p := c.up.Profile
+	if p == nil {
+		c.shares.pool = c.log.Model
+		return
+	}
+	path := c.path()
+	if path == "" {
+		path = "/"
+	}
+	c.as = &http.Request{Method: c.r.Method, URL: &url.URL{Path: path, RawQuery: c.r.URL.RawQuery}, Header: c.r.Header}
+	if c.whole && len(c.body) > 0 {
+		c.as.Body = io.NopCloser(bytes.NewReader(c.body))
+		c.as.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
+	}
+	c.shares.pool, c.shares.cost = p.Attempt(c.as, "")
+}
+
+// maxProfiled is how much of a body a profile looks at, in bytes.
+const maxProfiled = 1 << 20
+
+// profiles reports whether the provider's profile may look into the call's body.
+func (c *call) profiles() bool {
+	return c.up.Profile != nil && 0 <= c.r.ContentLength && c.r.ContentLength <= min(c.up.MaxBody, maxProfiled) &&
+		strings.Contains(c.r.Header.Get("Content-Type"), "json")
+}
+
+// preview reads the beginning of an answer in which the provider's profile looks for what
+// the call took.
+func (a *attempt) preview(res *http.Response) {
+	c := a.call
+	if c.as != nil && res.StatusCode < http.StatusBadRequest && c.up.Profile.Reads(c.as, c.shares.pool, res.StatusCode, res.Header) {
+		res.Body = moving{res.Body, a.watch}
+		a.report, _ = wire.Peek(res, maxProfiled)
+	}
+}
+
+// moving is a body that is read before it is relayed: what comes is no silence.
+type moving struct {
+	io.ReadCloser
+	watch *watch
+}
+
+func (m moving) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	m.watch.move()
+	return n, err
+}
+
+// consult has the provider's profile read the answer.
+func (a *attempt) consult() {
+	c := a.call
+	if c.as == nil {
+		return
+	}
+	body := a.head
+	if a.report != nil {
+		body = a.report
+	}
+	body = unzipped(a.header, body)
+	a.reported.pool, a.took, a.account = c.up.Profile.Read(a.answerAt, c.as, c.shares.pool, a.status, a.header, body, &a.signal)
+}
+
+// unzipped is what the beginning of a body holds; nil when that cannot be read.
+func unzipped(header http.Header, body []byte) []byte {
+	switch {
+	case !encoded(header):
+		return body
+	case len(body) == 0 || !strings.EqualFold(strings.TrimSpace(header.Get("Content-Encoding")), "gzip"):
+		return nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil
+	}
+	plain, _ := io.ReadAll(io.LimitReader(r, maxProfiled)) // one that is cut short is looked at as far as it goes
+	return plain
+}
+
+// begun are the pools that have begun with what the provider's profile publishes.
+type begun struct {
+	mu    sync.Mutex
+	pools map[string]bool
+}
+
+// maxBegun is how many of them are remembered.
+const maxBegun = 4096
+
+// begin has a pool begin with what is published, when it is used first.
+func (u *upstream) begin(pool string) error {
+	if u.Profile == nil {
+		return nil
+	}
+	u.begun.mu.Lock()
+	known := u.begun.pools[pool]
+	if !known {
+		if u.begun.pools == nil || len(u.begun.pools) >= maxBegun {
+			u.begun.pools = map[string]bool{}
+		}
+		u.begun.pools[pool] = true
+	}
+	u.begun.mu.Unlock()
+	if known {
+		return nil
+	}
+	return u.Pacing.Assume(pool, u.Profile.Limits(pool))
+}
