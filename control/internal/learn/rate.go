@@ -19,8 +19,10 @@ type rate struct {
 	stretch   float64
 	since     float64 // admitted since the last refusal of this limit
 	due       time.Duration
-	price     float64 // what a refusal costs, in attempts
-	bursty    bool    // a pace that carried some attempts was a burst's
+	price     float64       // what a refusal costs, in attempts
+	bursty    bool          // a pace that carried some attempts was a burst's
+	newest    time.Duration // when the newest attempt was sent
+	apart     float64       // nanoseconds, from one attempt to the next lately
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since and not refused
@@ -62,6 +64,7 @@ func (r *rate) plan(now time.Duration) {
 	price := r.worth()
 	r.stretch = min(max(2*price/span, minStretch), max(maxStretch, 30*price))
 	r.since = 0
+	r.newest, r.apart = now, 0
 	r.due = now + seconds(1/r.pace())
 }
 
@@ -100,7 +103,9 @@ func (*rate) room(view) float64 { return 0 }
 func (r *rate) sent(now time.Duration) {
 	r.count++
 	gap := seconds(1 / r.pace())
-	if now < r.due+gap { // otherwise something else holds back, and the rate is not tested
+	smooth(&r.apart, min(float64(now-r.newest), 2*tested*float64(gap)), 0.1)
+	r.newest = now
+	if r.apart < tested*float64(gap) { // otherwise something else holds back, and the rate is not tested
 		r.since++
 	}
 	r.due = max(r.due, now-gap/8) + gap

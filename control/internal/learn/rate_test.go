@@ -338,3 +338,17 @@ func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
 		}
 	}
 }
+
+// A pace that is never reached, since the owner's ceiling or the latency holds attempts
+// further apart, is not tested: the belief does not grow beyond what was sent.
+func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
+	r := newRate(0, 30, 36)
+	now := time.Duration(0)
+	for range 5000 {
+		now = max(now+20*ms, r.free(view{now: now}, 1))
+		r.sent(now)
+	}
+	if got := r.pace(); got < 50 || got > 50*1.25*1.05 {
+		t.Errorf("a pace of %.1f after 5,000 attempts at 50 a second, want at most %.1f", got, 50*tested)
+	}
+}

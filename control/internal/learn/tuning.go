@@ -50,6 +50,8 @@ const (
 	// by more, and would never come to even shares by small steps.
 	alikeTops              = 0.03
 	alikeStep, alikeSpread = 0.02, 3.0
+	// A pace is tested while attempts are not so many times as far apart as it has them.
+	tested = 1.25
 	// When the pace has grown by more than this in a climb, more are under
 	// way because of that.
 	steepness = 1.05
