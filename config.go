@@ -64,6 +64,11 @@ type Config struct {
 	// nothing learned from it. Default 15 min.
 	PermitTimeout time.Duration
 
+	// Fleet shares the pace with other processes on the same credential; package fleet
+	// has them. MaxInFlight, the queue and the circuit stay this governor's own, and a
+	// TryAcquire then seldom has a permit. Such a governor must be closed. Default: none.
+	Fleet Fleet
+
 	// Breaker is the circuit breaker's shape; NoBreaker leaves it out.
 	Breaker   Breaker
 	NoBreaker bool
@@ -100,13 +105,10 @@ type settings struct {
 // resolve checks a Config. The instant 0 is now.
 func resolve(c Config) (*settings, error) {
 	s := &settings{origin: time.Now(), maxWait: c.MaxWait, permitTimeout: c.PermitTimeout, onEvent: c.OnEvent, unbounded: c.Passive && c.Ceiling == 0}
+	of := pacingOf(c)
+	of.Phase = max(0, time.Duration(s.origin.UnixNano()))
 	var err error
-	s.rules, err = pacing.Config{
-		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Tolerance: c.Tolerance,
-		JitterMin: c.JitterMin, JitterMax: c.JitterMax, MaxInFlight: c.MaxInFlight, MaxRetryAfter: c.MaxRetryAfter,
-		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Passive: c.Passive, MaxPools: c.MaxPools, Phase: max(0, time.Duration(s.origin.UnixNano())),
-	}.Resolve()
-	if err != nil {
+	if s.rules, err = of.Resolve(); err != nil {
 		return nil, fmt.Errorf("headway: %w", err)
 	}
 	s.maxWait = cmp.Or(s.maxWait, DefaultMaxWait)
@@ -118,6 +120,15 @@ func resolve(c Config) (*settings, error) {
 		return nil, fmt.Errorf("headway: permit timeout is %v, must not be negative", s.permitTimeout)
 	}
 	return s, nil
+}
+
+// pacingOf is what of a Config paces.
+func pacingOf(c Config) pacing.Config {
+	return pacing.Config{
+		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Tolerance: c.Tolerance,
+		JitterMin: c.JitterMin, JitterMax: c.JitterMax, MaxInFlight: c.MaxInFlight, MaxRetryAfter: c.MaxRetryAfter,
+		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Passive: c.Passive, MaxPools: c.MaxPools,
+	}
 }
 
 // Names for what a program hands in and gets back, so that it needs only this

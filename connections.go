@@ -1,6 +1,7 @@
 package headway
 
 import (
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"sync"
@@ -22,9 +23,12 @@ type shard[K comparable] struct {
 	of map[K]*Governor
 }
 
-// NewConnections makes an empty set. Config.Name is put before each key in
+// NewConnections makes an empty set, without a fleet. Config.Name is put before each key in
 // refusals and events; a key must therefore not be a credential.
 func NewConnections[K comparable](c Config) (*Connections[K], error) {
+	if c.Fleet != nil {
+		return nil, errors.New("headway: a fleet is of one connection: make its governor with New")
+	}
 	s, err := resolve(c)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ type Governor struct {
 	permits permits
 	line    *line // of those who wait; nil until somebody does, or has a share
 	closed  bool  // nobody may come or be served any more
+	fleet   Membership
 }
 
 // New makes a governor. The error names the field, its value and its bound.
@@ -31,7 +32,9 @@ func New(c Config) (*Governor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newGovernor(s, c.Name, c.Seed), nil
+	g := newGovernor(s, c.Name, c.Seed)
+	g.enter(c)
+	return g, nil
 }
 
 func newGovernor(s *settings, name string, seed uint64) *Governor {
@@ -184,6 +187,9 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	if !g.line.empty() {
 		moves = g.serve(now, nil) // the interval, a place or the circuit may have changed
 	}
+	if g.fleet != nil {
+		g.tellFleet(now)
+	}
 	g.mu.Unlock()
 	if note != nil || moves != nil {
 		g.publish(note)
@@ -243,13 +249,17 @@ func (g *Governor) gaveUp(err error) *reason.Refusal {
 }
 
 // Close refuses all who wait and all who come. Permits that are out can still
-// be settled. It does not wait for them.
+// be settled. It does not wait for them. A fleet is left.
 func (g *Governor) Close() {
 	now := g.now()
 	g.mu.Lock()
 	g.closed = true
 	g.serve(now, nil)
+	g.tellFleet(now)
 	g.mu.Unlock()
+	if g.fleet != nil {
+		g.fleet.Leave()
+	}
 }
 
 // Learned is what a warm start needs, to be stored with the wall-clock time. It is
@@ -289,6 +299,7 @@ func (g *Governor) RestorePools(all map[string]State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.core.RestorePools(all)
+	g.tellLearned()
 }
 
 // Restore starts from what was learned before, clamped to the ceiling and the initial
@@ -298,7 +309,11 @@ func (g *Governor) RestorePools(all map[string]State) {
 func (g *Governor) Restore(s State) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.core.Restore(s)
+	if err := g.core.Restore(s); err != nil {
+		return err
+	}
+	g.tellLearned()
+	return nil
 }
 
 // Advertise takes in limits that the provider named apart from any attempt, such as in

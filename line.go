@@ -219,6 +219,7 @@ func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Reques
 	w.from.Wait(now)
 	w.item = g.line.queue.Push(now, f, w)
 	moves := g.serve(now, w)
+	g.tellFleet(now)
 	g.mu.Unlock()
 	g.publish(moves...)
 	return g.await(ctx, w, r)
@@ -258,6 +259,7 @@ func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, er
 			now := g.now()
 			g.mu.Lock()
 			moves := g.serve(now, w)
+			g.tellFleet(now)
 			g.mu.Unlock()
 			g.publish(moves...)
 		case <-ctx.Done():
@@ -290,6 +292,7 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 		err = g.inVain(now, r, wait, budget)
 	}
 	moves := g.serve(now, nil)
+	g.tellFleet(now)
 	g.mu.Unlock()
 	g.publish(moves...)
 	return Permit{wait: w.held}, err

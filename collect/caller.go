@@ -142,12 +142,11 @@ func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTri
 	for i, k := range keyed.Keys() {
 		own := g
 		if i > 0 {
-			pacing := r.o.Pacing
-			pacing.Name, pacing.OnEvent = r.o.Connection, r.emit
 			var err error
-			if own, err = headway.New(pacing); err != nil {
+			if own, err = r.govern(k.Name); err != nil {
 				return nil, err
 			}
+			r.others = append(r.others, own)
 		}
 		keys = append(keys, transport.Key{Name: k.Name, Governor: own, Sign: k.Sign})
 	}
@@ -157,6 +156,33 @@ func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTri
 	}
 	all.SetAside = r.keySetAside
 	return all, nil
+}
+
+// firstKey is the name of the first key; "" for a connector that has one credential.
+func firstKey(c connector.Connector) string {
+	if keyed, ok := c.(connector.Keyed); ok && len(keyed.Keys()) > 0 {
+		return keyed.Keys()[0].Name
+	}
+	return ""
+}
+
+// govern makes the governor of a key.
+func (r *execution) govern(key string) (*headway.Governor, error) {
+	pacing := r.o.Pacing
+	pacing.Name, pacing.OnEvent = r.o.Connection, r.emit
+	if r.o.Fleet != nil {
+		pacing.Fleet = r.o.Fleet(key)
+	}
+	return headway.New(pacing)
+}
+
+// leave ends the memberships in fleets.
+func (r *execution) leave() {
+	for _, g := range append(r.others, r.governor) {
+		if g != nil {
+			g.Close()
+		}
+	}
 }
 
 // keySetAside says that a key is refused for good.

@@ -50,9 +50,8 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
 	}
 	r.budget.maxRequests = c.o.MaxRequests
-	pacing := c.o.Pacing
-	pacing.Name, pacing.OnEvent = c.o.Connection, r.emit
-	if r.governor, err = headway.New(pacing); err != nil {
+	defer r.leave()
+	if r.governor, err = r.govern(firstKey(c.o.Connector)); err != nil {
 		return Summary{}, err
 	}
 	r.live.held = func() headway.Wait { return r.governor.Snapshot().Held }
@@ -103,6 +102,7 @@ type execution struct {
 	id       string
 	started  time.Time
 	governor *headway.Governor
+	others   []*headway.Governor // of the keys after the first
 	caller   *caller
 	budget   budget
 	waiting  context.Context // ends when Stop is closed: nothing waits any longer

@@ -27,6 +27,9 @@ type Options struct {
 
 	// Pacing governs the attempts. Its Name and OnEvent are set by the run.
 	Pacing headway.Config
+	// Fleet shares the pace with other processes on the same credential: it gives the way
+	// in for the key of that name, "" where the connector has one credential. Default: none.
+	Fleet func(key string) headway.Fleet
 	// Base sends the attempts. Default http.DefaultTransport.
 	Base http.RoundTripper
 	// Timeout bounds one attempt. Default 30 s.

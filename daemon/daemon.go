@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/keys"
@@ -81,6 +82,9 @@ type Daemon struct {
 	stored  ratesContent // what was learned, as on disk
 	issued  []keys.Key   // as on disk
 	address net.Addr
+	fleet   *fleet.Server
+	socket  net.Listener // of the fleet; nil without one
+	sharing sync.WaitGroup
 	server  *server
 	saver   *saver
 	unsaved chan struct{} // asks the saver to store what was learned
@@ -178,6 +182,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	if err := d.takeState(); err != nil {
 		return err
 	}
+	if err := d.openFleet(ctx); err != nil {
+		return err
+	}
 	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
 		return err
 	}
@@ -250,6 +257,7 @@ func (d *Daemon) release() error {
 	for _, l := range d.lines {
 		errs = append(errs, l.close())
 	}
+	errs = append(errs, d.closeFleet())
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil

@@ -35,6 +35,9 @@ const (
 	// Warning: a list does not look as the connection describes it; Note says
 	// how, Count how many records it shows in.
 	Warning Type = "warning"
+	// Fleet: the server of the fleet is away, or back; Note says which, Count how many
+	// members there are as far as is known.
+	Fleet Type = "fleet"
 	// RunStart and RunEnd: a run began or ended.
 	RunStart Type = "run_start"
 	RunEnd   Type = "run_end"

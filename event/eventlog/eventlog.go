@@ -40,7 +40,7 @@ func levelOf(e *event.Event) slog.Level {
 	switch e.Type {
 	case event.CollectionRate, event.Phase:
 		return slog.LevelDebug
-	case event.Warning:
+	case event.Warning, event.Fleet:
 		return slog.LevelWarn
 	case event.Circuit:
 		if e.Circuit != nil && e.Circuit.State == "open" {

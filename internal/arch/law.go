@@ -205,6 +205,16 @@ var Headway = Law{
 			Why:     "a store in memory goes into tests and other people's programs: it needs the interface that it implements, and no database, file or network",
 		},
 		{
+			Covers:  []string{"internal/fleet"},
+			Imports: []string{"reason", "control", "internal/fairqueue", "internal/pacing"},
+			Why:     "it decides who of a fleet goes, by the pacing that a process alone has, and is as pure: sockets are the shell's",
+		},
+		{
+			Covers:  []string{"fleet"},
+			Imports: []string{".", "internal/fleet", "internal/pacing"},
+			Why:     "it carries messages between governors and a server, by the standard library alone; what members do with their pace is not its business",
+		},
+		{
 			Covers:    []string{"store/...", "fleet/..."},
 			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/lockfile", "internal/fault", "internal/sqlitefile"}, shells, core),
 			Libraries: []string{"*"},
@@ -234,7 +244,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/schedule"},
-			Imports:   []string{"collect", "connector/rest", "event", "reason", "sink/jsonl", "sink/parquet", "sink/sqlite"},
+			Imports:   []string{".", "fleet", "collect", "connector/rest", "event", "reason", "sink/jsonl", "sink/parquet", "sink/sqlite"},
 			Libraries: []string{"github.com/robfig/cron/v3"},
 			Why:       "it says when a collection is due and starts it; budgets, proxied calls and who asks over HTTP are not its business",
 		},
@@ -361,7 +371,7 @@ var Headway = Law{
 			Why:    "the check of the laws must not depend on what it checks",
 		},
 	},
-	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/pacing", "internal/sim/fit"}),
+	Pure:    slices.Concat(pure, []string{"internal/ledger", "internal/dispatch", "internal/fairqueue", "internal/fleet", "internal/pacing", "internal/sim/fit"}),
 	Virtual: []string{"internal/sim/scenario", "internal/sim/provider", "internal/sim/replay"},
 	Allowed: []Exception{
 		{

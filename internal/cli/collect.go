@@ -13,6 +13,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
@@ -80,6 +81,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
   headway collect connection.yaml --stream users         # this stream only; its details come with it
   headway collect connection.yaml --watch                # stay; resume by itself, then every 15 minutes
   headway collect connection.yaml --schedule "0 3 * * *" # stay; run at three each night
+  headway collect connection.yaml --fleet unix:///var/lib/headway/headway.sock   # share its pace with others
   headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -111,6 +113,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
 	}
 	overrideFlags(cmd)
 	stateFlag(cmd)
+	fleetFlag(cmd)
 	cmd.Flags().StringArrayVar(&streams, "stream", nil, "collect only this stream of the connection, with its details; may be given several times")
 	cmd.Flags().StringVar(&lane, "lane", "", "collect only the `steady` state, what changes, or only the catchup, the past; the one does not move the other's position")
 	_ = cmd.RegisterFlagCompletionFunc("lane", cobra.FixedCompletions([]string{string(collect.Steady), string(collect.Catchup)}, cobra.ShellCompDirectiveNoFileComp))
@@ -165,6 +168,11 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 	}
 	s.destination = to.name
 	path := statePath(cmd)
+	shared, err := fleetOf(cmd)
+	if err != nil {
+		return err
+	}
+	ask.fleet = shared
 	store, err := sqlite.Open(cmd.Context(), path)
 	if err != nil {
 		return err
@@ -199,7 +207,7 @@ func collectOnce(ctx context.Context, stop <-chan struct{}, c *rest.Config, stat
 	o := schedule.Options(c)
 	o.Connector, o.Store, o.Sink = con, store, to.sink
 	o.Stop, o.OnEvent, o.Fresh, o.Streams = stop, s.event, ask.fresh, ask.streams
-	o.Lane = ask.turn.Lane
+	o.Lane, o.Fleet = ask.turn.Lane, schedule.FleetOf(ask.fleet, c)
 	if ask.turn.MaxWallClock > 0 {
 		o.MaxWallClock = ask.turn.MaxWallClock
 	}
@@ -283,6 +291,7 @@ type demand struct {
 	streams []string // nil is all
 	turn    schedule.Turn
 	fixed   bool // turn is the command line's
+	fleet   *fleet.Fleet
 }
 
 // checkStreams holds --stream against the connection, before anything is opened.

@@ -213,6 +213,8 @@ func eventText(e event.Event) string {
 		return changeText(e.Connection, collect.ChangeOf(e))
 	case event.Warning:
 		return "warning: " + collect.WarningOf(e).String()
+	case event.Fleet:
+		return fleetText(e)
 	case event.Deferral:
 		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
 	case event.Circuit:

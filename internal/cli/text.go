@@ -349,7 +349,7 @@ func (s *screen) event(e event.Event) {
 		s.say("the provider keeps failing: the circuit is open, attempts pause")
 	case e.Type == event.Circuit && e.Circuit.State == "closed":
 		s.say("the provider answers again: the circuit is closed")
-	case e.Type == event.ConnectionChanged, e.Type == event.Warning:
+	case e.Type == event.ConnectionChanged, e.Type == event.Warning, e.Type == event.Fleet:
 		s.say(eventText(e))
 	case e.Note == "cursor_refused_walk_restarted":
 		s.say("the provider no longer knows the stored cursor of " + e.Stream + ": walking from the start, known items are skipped")

@@ -18,6 +18,7 @@ type Core struct {
 
 	random   uint64
 	inFlight int32
+	member   *member // nil for who is in no fleet
 }
 
 // New makes a connection's state machine.
@@ -87,6 +88,12 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 	if c.set.maxInFlight > 0 && int(c.inFlight) >= c.set.maxInFlight {
 		return Decision{At: Forever, Reason: reason.Concurrency, Bound: reason.BoundLatency}, account, pool
 	}
+	if c.member != nil {
+		var final bool
+		if d, account, final = c.member.ask(c, now, a); final {
+			return d, account, pool
+		}
+	}
 	if d, account = c.Pool.ask(now, a.Ready, a.cost()); d.OK && a.Pool != nil {
 		if d, pool = a.Pool.ask(now, a.Ready, a.cost()); !d.OK {
 			d.Pool = a.Pool
@@ -112,8 +119,17 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 		}
 		fx.CircuitPool = l
 	}
-	at, ok := c.send(now, t.cost, account)
-	if ok && a.Pool != nil {
+	var at time.Duration
+	ok := true
+	if m := c.member; m != nil && m.stand == following {
+		// The law, which is the server's, has counted it there.
+		if account.Interval > noCeiling {
+			at, ok = c.gcra.Admit(now, account)
+		}
+		if ok {
+			t.permit = m.take(now, a.Pool)
+		}
+	} else if at, ok = c.send(now, t.cost, account); ok && a.Pool != nil {
 		at, ok = a.Pool.send(now, t.cost, pool)
 	}
 	if !ok {
@@ -122,6 +138,9 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 	}
 	c.inFlight++
 	c.sent(&t)
+	if c.member != nil {
+		c.member.sent(c, now)
+	}
 	return t, d, fx
 }
 
@@ -141,6 +160,10 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	var circuit breaker.Transition
 	if !c.set.noBreaker {
 		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(o.Class))
+	}
+	if t.permit != 0 {
+		c.submit(now, &t, &o)
+		return Effects{Circuit: circuit, CircuitPool: l}
 	}
 	if o.Pool != "" && (t.pool == nil || t.pool.name != o.Pool) {
 		c.move(now, &t, o.Pool)

@@ -36,6 +36,7 @@ type Ticket struct {
 	circuit breaker.Ticket
 	pool    *Pool // nil for the account alone
 	place   place
+	permit  uint64 // of the fleet's server; 0 without one
 }
 
 // Sent is the instant of admission.

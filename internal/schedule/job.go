@@ -154,7 +154,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		return sum, err
 	}
 	o := Options(c)
-	o.Lane = turn.Lane
+	o.Lane, o.Fleet = turn.Lane, FleetOf(j.s.deps.Fleet, c)
 	if turn.MaxWallClock > 0 {
 		o.MaxWallClock = turn.MaxWallClock
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 )
 
 // DefaultRunning is how many connections are collected at once.
@@ -75,6 +76,8 @@ type Deps struct {
 	// sqlite sink of the same file commits its records together with the state.
 	// Empty is a store without a file: credentials are not kept.
 	State string
+	// Fleet is that of the runs; nil is none.
+	Fleet *fleet.Fleet
 	// OnEvent gets the events of all runs; calls may come from several goroutines.
 	OnEvent func(event.Event)
 	// Log gets a line for each run that begins and ends, and for what was edited

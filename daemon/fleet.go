@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/headway-go/headway/fleet"
+)
+
+// openFleet lets other processes of the machine share the pace of what they collect, by a
+// socket in the state's folder, which is this daemon's alone. Where there can be none, as
+// in a folder with a very long name, the rest works all the same.
+func (d *Daemon) openFleet(ctx context.Context) error {
+	d.fleet = fleet.NewServer()
+	path := filepath.Join(d.config.State, fleet.Socket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that was killed left it
+		return fmt.Errorf("daemon: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+		d.log.Warn("other processes cannot share the pace: there is no socket", slog.Any("error", err))
+		return nil
+	}
+	d.sharing.Go(func() {
+		if err := d.fleet.Serve(l); err != nil {
+			d.log.Error("other processes can no longer join the fleet", slog.Any("error", err))
+		}
+	})
+	d.socket = l
+	return nil
+}
+
+// closeFleet ends it; members go on at their shares.
+func (d *Daemon) closeFleet() (err error) {
+	if d.socket != nil {
+		err = d.socket.Close() // which removes it
+		d.socket = nil
+	}
+	if d.fleet != nil {
+		d.fleet.Close()
+	}
+	d.sharing.Wait()
+	return err
+}

@@ -1,0 +1,161 @@
+// Package fleet lets several processes on one machine keep one pace on one credential.
+// They share what is learned of its limits, so that together they go as fast as one alone
+// would, and are refused no more often.
+//
+// A [Server] has the pace; headway serve runs one on a socket in its state folder. A
+// program that wraps an http.Client becomes a member by an option:
+//
+//	f, err := fleet.Open(ctx, "unix:///var/lib/acme/headway.sock")
+//	client, err := transport.Client(transport.Config{Fleet: f.Member("api.acme.com", key)})
+//
+// While the server is away each member goes on at its share of the last known rate; with
+// ?away=wait after the path it waits instead. Neither the credential nor its hash is
+// logged; the server gets a keyed hash alone. Who may open the socket may slow the others
+// down, so let only its owner do that.
+//
+// Stability: experimental.
+package fleet
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/internal/fleet"
+	"github.com/headway-go/headway/internal/pacing"
+)
+
+// Lease is for how long a member may keep a permit without using it, and how long what a
+// killed member held is missing to the others at most.
+const Lease = fleet.Lease
+
+// Socket is the name of the server's socket in the state folder of headway serve.
+const Socket = "headway.sock"
+
+// ErrAway is what the error of [Open] matches when no server is there.
+var ErrAway = errors.New("no server of a fleet is there")
+
+// Fleet is the way to a server. Safe for concurrent use.
+type Fleet struct {
+	dial func(context.Context) (net.Conn, error)
+	wait bool
+}
+
+// The messages that a governor and its fleet exchange.
+type (
+	// Hello is what a member says of itself.
+	Hello = pacing.Hello
+	// Said is a message of a member.
+	Said = pacing.ToServer
+	// Heard is a message of the server.
+	Heard = pacing.ToMember
+)
+
+// Open finds a server by its URL: unix:///path of its socket. With ?away=wait members
+// wait while the server is away; ?away=share, the default, has them go on at their shares.
+// A server that is not there is [ErrAway]: nobody knows a share then. The context bounds
+// the search.
+func Open(ctx context.Context, address string) (*Fleet, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "unix" || u.Host+u.Path == "" {
+		return nil, errors.New("fleet: the address must be unix:///PATH of a socket")
+	}
+	f := &Fleet{}
+	for name, values := range u.Query() {
+		switch {
+		case name == "away" && len(values) == 1 && values[0] == "wait":
+			f.wait = true
+		case name == "away" && len(values) == 1 && values[0] == "share":
+		default:
+			return nil, errors.New("fleet: after the path may stand away=share or away=wait only")
+		}
+	}
+	path := u.Host + u.Path
+	f.dial = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
+	conn, _, err := f.greet(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w at %s: %w", ErrAway, path, cause(err))
+	}
+	return f, conn.Close()
+}
+
+// cause leaves out what the message says already.
+func cause(err error) error {
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// Member is a way into the fleet for one governor: of all that name the same provider,
+// such as its host, and the same credential, which may be empty where there is none.
+func (f *Fleet) Member(provider, credential string) headway.Fleet {
+	return &way{fleet: f, provider: provider, credential: credential}
+}
+
+// way is the way in for one credential.
+type way struct {
+	fleet                *Fleet
+	provider, credential string
+}
+
+// Join begins a membership, which lasts until it is left.
+func (w *way) Join(hello func() pacing.Hello, hear func(*pacing.ToMember)) (headway.Membership, bool) {
+	ctx, cut := context.WithCancel(context.Background())
+	l := &link{
+		way: w, hello: hello, hear: hear, ended: make(chan struct{}), more: make(chan struct{}, 1),
+		ctx: ctx, cut: cut, leaving: make(chan struct{}),
+	}
+	go l.run()
+	return l, w.fleet.wait
+}
+
+// key is what the server knows the credential by: nobody can tell the credential from it.
+func (w *way) key(salt string) string {
+	h := hmac.New(sha256.New, []byte(salt))
+	_, _ = fmt.Fprintf(h, "%d\n%s\n%s", len(w.provider), w.provider, w.credential)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// protocol is the version of the messages.
+const protocol = 1
+
+// greeting is the server's first line.
+type greeting struct {
+	Protocol int    `json:"headway_fleet"`
+	Salt     string `json:"salt"`
+}
+
+// greetTime bounds a greeting: who listens but says nothing is away.
+const greetTime = Lease / 2
+
+// greet connects, and takes the server's greeting.
+func (f *Fleet) greet(ctx context.Context) (net.Conn, *lines, error) {
+	ctx, done := context.WithTimeout(ctx, greetTime)
+	defer done()
+	conn, err := f.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	late := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	from := newLines(conn)
+	var g greeting
+	if err = from.read(&g); err == nil && g.Protocol != protocol {
+		err = fmt.Errorf("the server speaks version %d of the fleet's language, this program %d", g.Protocol, protocol)
+	}
+	if !late() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	from.salt = g.Salt
+	return conn, from, nil
+}

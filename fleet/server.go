@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/internal/fleet"
+	"github.com/headway-go/headway/internal/pacing"
+)
+
+// Server has the pace of any number of credentials, for members that connect to it. Make
+// it with [NewServer]. Safe for concurrent use.
+type Server struct {
+	origin time.Time
+	salt   string
+
+	mu     sync.Mutex
+	core   *fleet.Server
+	peers  map[uint64]*peer
+	conns  map[net.Conn]bool
+	timer  *time.Timer
+	closed bool
+	busy   sync.WaitGroup
+}
+
+// peer is a member's connection.
+type peer struct {
+	conn  net.Conn
+	queue []pacing.ToMember // under the server's lock
+	more  chan struct{}     // capacity 1
+}
+
+// Bounds of the server.
+const (
+	helloTime = 5 * time.Second
+	maxConns  = 4096
+	maxQueue  = 1024 // messages that a member has not taken
+)
+
+// NewServer makes a server. For one [Lease] it permits nothing: members of one that was
+// there before go on at their shares until then.
+func NewServer() *Server {
+	return &Server{
+		origin: time.Now(), salt: rand.Text(), core: fleet.New(0),
+		peers: make(map[uint64]*peer), conns: make(map[net.Conn]bool),
+	}
+}
+
+// Serve lets members in that connect to the listener, until that is closed.
+func (s *Server) Serve(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+		s.accept(conn)
+	}
+}
+
+// Fleet is a way to the server for members in the same process.
+func (s *Server) Fleet() *Fleet {
+	return &Fleet{dial: func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		s.accept(there)
+		return here, nil
+	}}
+}
+
+// accept serves a connection.
+func (s *Server) accept(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConns {
+		_ = conn.Close()
+		return
+	}
+	s.conns[conn] = true
+	s.busy.Go(func() {
+		s.serve(conn)
+		_ = conn.Close()
+		s.mu.Lock()
+		delete(s.conns, conn)
+		s.mu.Unlock()
+	})
+}
+
+// Members counts the members.
+func (s *Server) Members() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Members()
+}
+
+// Close ends all connections. Members go on at their shares.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.busy.Wait()
+}
+
+func (s *Server) now() time.Duration { return time.Since(s.origin) }
+
+// serve talks with one member until it leaves.
+func (s *Server) serve(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(helloTime))
+	encode := json.NewEncoder(conn)
+	if encode.Encode(greeting{Protocol: protocol, Salt: s.salt}) != nil {
+		return
+	}
+	from := newLines(conn)
+	var first pacing.ToServer
+	if from.read(&first) != nil {
+		return
+	}
+	p := &peer{conn: conn, more: make(chan struct{}, 1)}
+	number, err := s.enter(p, first.Hello)
+	if err != nil {
+		_ = encode.Encode(pacing.ToMember{Fault: err.Error()})
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	over := make(chan struct{})
+	s.busy.Go(func() { s.write(p, over) })
+	for {
+		var m pacing.ToServer
+		if from.read(&m) != nil || m.Hello != nil {
+			break
+		}
+		s.do(func(now time.Duration) { s.core.Take(now, number, &m) })
+		if m.Bye {
+			break
+		}
+	}
+	close(over)
+	s.do(func(now time.Duration) {
+		if s.peers[number] != nil { // else it was cut, and may be alive
+			delete(s.peers, number)
+			s.core.Gone(now, number)
+		}
+	})
+}
+
+func (s *Server) enter(p *peer, h *pacing.Hello) (number uint64, err error) {
+	s.do(func(now time.Duration) {
+		if number, err = s.core.Enter(now, h); err == nil {
+			s.peers[number] = p
+		}
+	})
+	return number, err
+}
+
+// do changes something, sends what follows from it, and sees to what is due next.
+func (s *Server) do(change func(now time.Duration)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now := s.now()
+	change(now)
+	for posts := s.core.Posts(); len(posts) > 0; posts = s.core.Posts() {
+		for i := range posts {
+			s.post(now, &posts[i])
+		}
+	}
+	next := s.core.Next()
+	if next == pacing.Forever {
+		return
+	}
+	if wait := next - s.now(); s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.wake)
+	} else {
+		s.timer.Reset(wait)
+	}
+}
+
+// post puts a message into a member's queue, with the lock held. Who takes nothing is cut.
+func (s *Server) post(now time.Duration, m *fleet.Post) {
+	p := s.peers[m.Seat]
+	switch {
+	case p == nil:
+		return
+	case len(p.queue) >= maxQueue:
+		delete(s.peers, m.Seat)
+		s.core.Cut(now, m.Seat)
+		_ = p.conn.Close()
+		return
+	}
+	p.queue = append(p.queue, m.Message)
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Server) wake() { s.do(s.core.Wake) }
+
+// write writes a member's queue.
+func (s *Server) write(p *peer, over <-chan struct{}) {
+	to := bufio.NewWriter(p.conn)
+	encode := json.NewEncoder(to)
+	for {
+		select {
+		case <-p.more:
+		case <-over:
+			return
+		}
+		s.mu.Lock()
+		all := p.queue
+		p.queue = nil
+		s.mu.Unlock()
+		var err error
+		for i := range all {
+			err = errors.Join(err, encode.Encode(&all[i]))
+		}
+		if errors.Join(err, to.Flush()) != nil {
+			_ = p.conn.Close() // which ends the reading
+			return
+		}
+	}
+}

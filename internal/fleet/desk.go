@@ -1,0 +1,328 @@
+package fleet
+
+import (
+	"cmp"
+	"hash/fnv"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/fairqueue"
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
+)
+
+// desk is where the members of one credential are served.
+type desk struct {
+	server *Server
+	key    string
+	config pacing.Config
+	core   *pacing.Core
+	seats  map[uint64]*seat
+	queue  fairqueue.Queue[*want]
+
+	tickets map[permit]pacing.Ticket
+	orphans []orphan // of members that are gone
+
+	ceiling time.Duration // the slowest of the members'
+	granted time.Duration // the newest permit
+	any     bool          // there was one
+	due     time.Duration // when somebody who waits may go
+	paid    time.Duration // when all that was sent is paid for, at the sustained rate
+	said    time.Duration // of that, what members were promised
+	smooth  time.Duration // until then nothing goes sooner than paid
+
+	known   bool          // something was learned, here or before
+	dirty   bool          // and was not told since
+	soon    bool          // it is to be told at once
+	told    time.Duration // when the states were sent last
+	version uint64        // of the states
+	states  map[string]control.State
+	holds   []hold
+	why     pacing.Decision
+}
+
+// seat is one member's.
+type seat struct {
+	desk    *desk
+	number  uint64
+	name    string
+	ceiling time.Duration
+	heard   time.Duration
+	posted  time.Duration
+	wants   map[uint64]*fairqueue.Item[*want]
+	grants  []uint64
+	news    bool // it is owed some
+	version uint64
+
+	silent, cut bool
+	since       time.Duration // of the silence
+	ghost       time.Duration // when the next attempt is counted that it may make by itself
+	counted     bool          // that waits to be counted
+	item        *fairqueue.Item[*want]
+}
+
+type permit struct{ seat, id uint64 }
+
+type orphan struct {
+	permit permit
+	until  time.Duration
+}
+
+type want struct {
+	seat  *seat
+	id    uint64
+	pool  string
+	ready time.Duration
+	cost  float64
+	ghost bool // what a silent member may send by itself
+}
+
+type hold struct {
+	pool  string
+	until time.Duration
+	d     pacing.Decision
+}
+
+// enter lets a member in.
+func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *pacing.Rules) {
+	for _, other := range d.seats { // its former self, or a cut one
+		if other.name == h.Member && h.Member != "" {
+			d.leave(now, other)
+		}
+	}
+	anew := d.core == nil || len(d.seats) == 0 && !reflect.DeepEqual(d.config, h.Config)
+	if anew {
+		d.begin(now, h, rules)
+	}
+	d.restore(now, h.States)
+	if h.Away {
+		// What it sent by itself is as good as sent now.
+		if d.paid = max(d.paid, now+min(h.Debt, maxWhole)); anew || now < d.server.listens {
+			d.restart(now)
+		}
+		if h.Hold > 0 {
+			d.core.Heard(now, pacing.Done{Outcome: pacing.Outcome{Class: reason.Throttled, RetryAfter: h.Hold, Steady: true}})
+		}
+	}
+	m := &seat{desk: d, number: number, name: h.Member, ceiling: d.core.Ceiling(), heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
+	if probe, err := pacing.New(h.Config); err == nil {
+		m.ceiling = probe.Ceiling()
+	}
+	d.seats[number], d.server.seats[number] = m, m
+	d.changed(now)
+}
+
+// begin makes the core, with what was learned before.
+func (d *desk) begin(now time.Duration, h *pacing.Hello, rules *pacing.Rules) {
+	var before map[string]control.State
+	if d.core != nil {
+		before = d.learn()
+	}
+	core := rules.Core(0)
+	d.core, d.config, d.tickets, d.orphans, d.known = &core, h.Config, make(map[permit]pacing.Ticket), nil, false
+	if before != nil {
+		d.restore(now, before)
+		d.restart(now)
+	}
+}
+
+// restart grants at the sustained rate for as long as a limit remembers.
+func (d *desk) restart(now time.Duration) {
+	_, whole := d.core.Burst()
+	for l := range d.core.Pools {
+		_, w := l.Burst()
+		whole = max(whole, w)
+	}
+	d.smooth = max(d.smooth, max(now, d.server.listens)+min(whole, maxWhole))
+}
+
+// maxWhole bounds how long a server that began anew is careful, and how far ahead a fleet
+// pays for what it sent.
+const maxWhole = 24 * time.Hour
+
+// restore takes over what a member has learned where nothing is known here.
+func (d *desk) restore(now time.Duration, states map[string]control.State) {
+	if d.known || len(states) == 0 || len(d.tickets) > 0 || d.core.Known() {
+		return
+	}
+	pools := maps.Clone(states)
+	delete(pools, "")
+	d.core.RestorePools(pools)
+	if s, ok := states[""]; ok && d.core.Restore(s) == nil {
+		d.known, d.dirty = true, true
+	}
+}
+
+// learn is what the core has learned, by pool.
+func (d *desk) learn() map[string]control.State {
+	all := d.core.LearnedPools()
+	if all == nil {
+		all = make(map[string]control.State)
+	}
+	if d.core.Known() {
+		all[""] = d.core.Learned()
+	}
+	return all
+}
+
+// changed says that members came or went.
+func (d *desk) changed(now time.Duration) {
+	d.ceiling = 0
+	for _, m := range d.seats {
+		d.ceiling = max(d.ceiling, m.ceiling)
+		m.news = true
+	}
+	d.serve(now)
+}
+
+// leave lets a member go.
+func (d *desk) leave(now time.Duration, m *seat) {
+	d.withdraw(m)
+	for p := range d.tickets {
+		if p.seat == m.number {
+			d.orphans = append(d.orphans, orphan{p, now + Lease})
+		}
+	}
+	slices.SortFunc(d.orphans, func(a, b orphan) int {
+		return cmp.Or(cmp.Compare(a.until, b.until), cmp.Compare(a.permit.seat, b.permit.seat), cmp.Compare(a.permit.id, b.permit.id))
+	})
+	delete(d.seats, m.number)
+	delete(d.server.seats, m.number)
+	d.changed(now)
+}
+
+// silent says that a member may go on by itself: its share is kept for it.
+func (d *desk) silent(now time.Duration, m *seat) {
+	if m.silent {
+		return
+	}
+	d.withdraw(m)
+	m.silent, m.since, m.ghost = true, now, now
+	d.serve(now)
+}
+
+// withdraw takes back all that a member waits for.
+func (d *desk) withdraw(m *seat) {
+	for id, it := range m.wants {
+		d.queue.Remove(it)
+		delete(m.wants, id)
+	}
+	if m.counted {
+		d.queue.Remove(m.item)
+		m.counted, m.item = false, nil
+	}
+}
+
+// take takes in what a member said.
+func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
+	d.restore(now, in.States)
+	for i := range in.Done {
+		d.done(now, m, &in.Done[i])
+	}
+	for _, id := range in.Drops {
+		if it := m.wants[id]; it != nil {
+			d.queue.Remove(it)
+			delete(m.wants, id)
+		}
+	}
+	for _, w := range in.Wants {
+		if m.wants[w.ID] == nil && len(m.wants) < maxWants && w.ID != 0 {
+			ready := now + min(max(0, w.In), maxWhole)
+			m.wants[w.ID] = d.push(now, &want{seat: m, id: w.ID, pool: w.Pool, ready: ready, cost: w.Cost})
+		}
+	}
+	d.serve(now)
+}
+
+// push lets a want wait.
+func (d *desk) push(now time.Duration, w *want) *fairqueue.Item[*want] {
+	r := fairqueue.Request{Flow: strconv.FormatUint(w.seat.number, 10)}
+	if w.pool != "" {
+		h := fnv.New32a()
+		_, _ = io.WriteString(h, w.pool)
+		r.Budgets = []uint32{h.Sum32()} // two pools of one number would only wait for each other
+	}
+	return d.queue.Push(now, r, w)
+}
+
+// done settles what a member sent.
+func (d *desk) done(now time.Duration, m *seat, o *pacing.Done) {
+	p := permit{m.number, o.ID}
+	before := d.core.Interval()
+	t, ok := d.tickets[p]
+	switch {
+	case ok:
+		delete(d.tickets, p)
+		d.core.Settle(now, t, o.Outcome)
+	case o.Outcome.Class.Throttle():
+		d.core.Heard(now, *o)
+	}
+	if o.Outcome.Class != reason.Unknown {
+		d.known, d.dirty = true, true
+		d.soon = d.soon || o.Outcome.Class.Throttle() || d.core.Interval() > before
+	}
+}
+
+// wake does what is due.
+func (d *desk) wake(now time.Duration) {
+	for len(d.orphans) > 0 && d.orphans[0].until <= now {
+		if t, ok := d.tickets[d.orphans[0].permit]; ok {
+			delete(d.tickets, d.orphans[0].permit)
+			d.core.Settle(now, t, pacing.Outcome{})
+		}
+		d.orphans = d.orphans[1:]
+	}
+	for _, m := range d.inOrder() {
+		if !m.silent && now-m.heard > Lease {
+			d.silent(now, m)
+		}
+		if m.silent && now-m.since > pacing.MaxSilence {
+			if m.ghost = pacing.Forever; m.cut {
+				d.leave(now, m)
+				continue
+			}
+		}
+		if m.silent && now >= m.ghost && !m.counted {
+			m.counted = true
+			m.item = d.push(now, &want{seat: m, ghost: true})
+		}
+		m.news = m.news || now-m.posted >= Beat
+	}
+	d.serve(now)
+}
+
+// next is when there is something to do.
+func (d *desk) next() time.Duration {
+	next := d.due
+	if len(d.orphans) > 0 {
+		next = min(next, d.orphans[0].until)
+	}
+	if d.dirty {
+		next = min(next, d.told+stateGap)
+	}
+	for _, m := range d.seats {
+		if !m.silent {
+			next = min(next, m.heard+Lease+1)
+		} else if !m.counted {
+			next = min(next, m.ghost)
+		}
+		if !m.cut {
+			next = min(next, m.posted+Beat)
+		}
+	}
+	return next
+}
+
+// inOrder are the members in the order in which they came.
+func (d *desk) inOrder() []*seat {
+	all := make([]*seat, 0, len(d.seats))
+	for _, number := range slices.Sorted(maps.Keys(d.seats)) {
+		all = append(all, d.seats[number])
+	}
+	return all
+}

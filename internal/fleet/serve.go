@@ -1,0 +1,166 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/fairqueue"
+	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
+)
+
+const (
+	// stateGap is the time between two copies of what was learned.
+	stateGap = time.Second
+	// longHold is a wait that members are told of.
+	longHold = 250 * time.Millisecond
+	// ahead is how much is promised beyond what was sent, with two intervals.
+	ahead = 100 * time.Millisecond
+)
+
+// back says that a silent member is there again.
+func (d *desk) back(m *seat) {
+	if m.silent && !m.cut {
+		d.withdraw(m)
+		m.silent, m.news = false, true
+	}
+}
+
+// serve permits what may go, and posts what members have to know.
+func (d *desk) serve(now time.Duration) {
+	d.due = pacing.Forever
+	before := d.holds
+	d.holds = nil
+	d.queue.Begin()
+	for ok := true; ok; {
+		var w *want
+		if w, ok = d.queue.Next(func(it *fairqueue.Item[*want]) fairqueue.Verdict { return d.try(now, it.Value) }); ok {
+			d.grant(now, w)
+		}
+	}
+	if !slices.EqualFunc(before, d.holds, sameHold) {
+		for _, m := range d.seats {
+			m.news = true
+		}
+	}
+	d.post(now)
+}
+
+func sameHold(a, b hold) bool {
+	return a.pool == b.pool && a.d.Reason == b.d.Reason && (a.until-b.until).Abs() < longHold/4
+}
+
+// try says whether a want may go.
+func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
+	switch at, carefully := d.granted+d.ceiling, now < d.smooth; {
+	case now < d.server.listens:
+		return d.wait(now, w, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning})
+	case d.any && now < at:
+		return d.wait(now, w, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling})
+	case carefully && now < d.paid:
+		return d.wait(now, w, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit})
+	}
+	a := pacing.Attempt{Ready: w.ready, Cost: w.cost}
+	if w.pool != "" {
+		a.Pool = d.core.In(now, w.pool)
+	}
+	t, decision, _ := d.core.Admit(now, a)
+	if !decision.OK {
+		return d.wait(now, w, decision)
+	}
+	if w.ghost {
+		d.core.Settle(now, t, pacing.Outcome{}) // nobody will say how it ended
+	} else {
+		d.tickets[permit{w.seat.number, w.id}] = t
+	}
+	return fairqueue.Verdict{OK: true}
+}
+
+// wait notes what a want waits for.
+func (d *desk) wait(now time.Duration, w *want, why pacing.Decision) (v fairqueue.Verdict) {
+	d.due = min(d.due, why.At)
+	if why.Reason == reason.Jitter {
+		return v // which is its own
+	}
+	if d.why = why; why.At-now >= longHold && why.At != pacing.Forever || why.Reason == reason.Cooldown {
+		h := hold{until: why.At, d: why}
+		if why.Pool != nil {
+			h.pool = w.pool
+		}
+		d.holds = append(d.holds, h)
+	}
+	if why.Pool != nil {
+		return fairqueue.Verdict{Blocked: 1}
+	}
+	return fairqueue.Verdict{Stop: true}
+}
+
+// grant gives a permit.
+func (d *desk) grant(now time.Duration, w *want) {
+	m, each := w.seat, d.interval()
+	d.granted, d.any = now, true
+	_, whole := d.core.Burst()
+	d.paid = min(max(d.paid, now)+each, now+max(each, min(whole, maxWhole)))
+	if d.paid > d.said {
+		d.said = d.paid + 2*each + ahead
+		for _, other := range d.seats {
+			other.news = true
+		}
+	}
+	if w.ghost {
+		m.counted, m.item = false, nil
+		m.ghost = max(m.ghost, now-each) + time.Duration(len(d.seats))*each
+		return
+	}
+	delete(m.wants, w.id)
+	m.grants = append(m.grants, w.id)
+}
+
+// interval is the sustained one.
+func (d *desk) interval() time.Duration { return max(d.core.Interval(), d.ceiling) }
+
+// post posts news, and then the permits that they announce.
+func (d *desk) post(now time.Duration) {
+	if d.dirty && (d.soon || now-d.told >= stateGap) {
+		d.states, d.told, d.dirty, d.soon = d.learn(), now, false, false
+		d.version++
+		for _, m := range d.seats {
+			m.news = true
+		}
+	}
+	all := d.inOrder()
+	for i, m := range all {
+		if m.news && !m.cut {
+			m.news, m.posted = false, now
+			n := d.report(now, len(all), i)
+			if m.version != d.version {
+				m.version, n.States = d.version, d.states
+			}
+			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{News: n}})
+		}
+	}
+	for _, m := range all {
+		if len(m.grants) > 0 {
+			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{Grants: m.grants}})
+			m.grants = nil
+		}
+	}
+}
+
+// report is how the fleet stands.
+func (d *desk) report(now time.Duration, members, index int) *pacing.News {
+	n := &pacing.News{
+		Lease: Lease, Members: members, Index: index, Interval: d.interval(),
+		Debt: max(0, d.said-now), Listens: max(0, d.server.listens-now), Reason: d.why.Reason, Bound: d.why.Bound,
+	}
+	if b := d.core.Belief(); b.Kind == control.Concurrency {
+		n.Flight = max(1, int(b.Limit))
+	}
+	for _, h := range d.holds {
+		if h.until > now {
+			n.Holds = append(n.Holds, pacing.Hold{Pool: h.pool, In: h.until - now, Reason: h.d.Reason, Bound: h.d.Bound})
+		}
+	}
+	return n
+}

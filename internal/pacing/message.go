@@ -1,0 +1,108 @@
+package pacing
+
+import (
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+// What members of a fleet and their server say to each other. Durations count from when a
+// message is read, so that nobody needs another's clock.
+
+// Hello is what a member says first.
+type Hello struct {
+	// Key is the keyed hash of provider and credential.
+	Key string `json:"key"`
+	// Member is the member's name for itself, random.
+	Member string `json:"member"`
+	Config Config `json:"config"`
+	// States are what it has learned, by pool.
+	States map[string]control.State `json:"states,omitempty"`
+	// Away says that it was a member before and went on by itself; Debt is then the time
+	// until the fleet has paid for what it sent, Hold what a refusal asked to wait for.
+	Away bool          `json:"away,omitempty"`
+	Debt time.Duration `json:"debt,omitempty"`
+	Hold time.Duration `json:"hold,omitempty"`
+}
+
+// ToServer is one message of a member. An empty one says that it lives.
+type ToServer struct {
+	Hello *Hello   `json:"hello,omitempty"`
+	Wants []Want   `json:"wants,omitempty"`
+	Drops []uint64 `json:"drops,omitempty"`
+	Done  []Done   `json:"done,omitempty"`
+	// States are what the member has learned before, by pool, where the hello lacked it.
+	States map[string]control.State `json:"states,omitempty"`
+	Bye   bool     `json:"bye,omitempty"`
+}
+
+// Want asks for one permit.
+type Want struct {
+	ID   uint64        `json:"id"`
+	Pool string        `json:"pool,omitempty"`
+	Cost float64       `json:"cost,omitempty"`
+	In   time.Duration `json:"in,omitempty"` // not sooner
+}
+
+// Done is what came of a permit. The zero Outcome gives it back. An ID that the server
+// does not know is of an attempt that it did not permit.
+type Done struct {
+	ID      uint64        `json:"id,omitempty"`
+	Pool    string        `json:"pool,omitempty"`
+	Age     time.Duration `json:"age,omitempty"` // since it was sent
+	Outcome Outcome       `json:"outcome,omitzero"`
+}
+
+// Loss is how a server was lost.
+type Loss uint8
+
+// The losses.
+const (
+	Nowhere Loss = iota // it was not
+	Gone                // its connection ended: it permits nobody anything
+	Silent              // it may be there, for others
+)
+
+// ToMember is one message of a server.
+type ToMember struct {
+	// News come before the grants that they announce.
+	News   *News    `json:"news,omitempty"`
+	Grants []uint64 `json:"grants,omitempty"`
+	// Fault says why the server will have nothing to do with the member.
+	Fault string `json:"fault,omitempty"`
+
+	// Lost is said by who carries the messages.
+	Lost Loss `json:"-"`
+}
+
+// News is how the fleet stands.
+type News struct {
+	Lease time.Duration `json:"lease"`
+	// Members counts them, Index says which this one is.
+	Members int `json:"members"`
+	Index   int `json:"index"`
+	// Interval is the sustained one of the account, Flight how many may be under way at
+	// once where that is limited, and Debt the time until the fleet has paid for all
+	// that it has sent, and will send until the next news.
+	Interval time.Duration `json:"interval"`
+	Flight   int           `json:"flight,omitempty"`
+	Debt     time.Duration `json:"debt"`
+	// Listens is for how long the server permits nothing yet.
+	Listens time.Duration `json:"listens,omitempty"`
+	// Reason and Bound are what permits wait for in general.
+	Reason reason.Reason `json:"reason,omitempty"`
+	Bound  reason.Bound  `json:"bound,omitempty"`
+	// Holds are long waits.
+	Holds []Hold `json:"holds,omitempty"`
+	// States are what was learned, by pool, where that is new.
+	States map[string]control.State `json:"states,omitempty"`
+}
+
+// Hold is a time in which nothing of a pool, or of the account, goes.
+type Hold struct {
+	Pool   string        `json:"pool,omitempty"`
+	In     time.Duration `json:"in"`
+	Reason reason.Reason `json:"reason"`
+	Bound  reason.Bound  `json:"bound"`
+}
