@@ -2,6 +2,8 @@ package headway
 
 import (
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/headway-go/headway/event"
@@ -9,21 +11,70 @@ import (
 )
 
 // Fleet is one pace that several processes keep on one credential. Package fleet has
-// them; others cannot be made.
+// them.
 type Fleet interface {
-	// Join makes a governor a member. Hello gives what it says of itself each time that
-	// a server is found, hear takes what the server says; neither may be called from
-	// within Join or Send. Closed says that nothing goes while the server is away.
-	Join(hello func() pacing.Hello, hear func(*pacing.ToMember)) (member Membership, closed bool)
+	// Join makes a governor a member, which it is until it is closed. It must not call
+	// the member. Closed says that nothing goes while the fleet's server is away.
+	Join(m FleetMember) (way FleetWay, closed bool)
 }
 
-// Membership is a governor's way to its fleet.
-type Membership interface {
-	// Send takes a message. It must not block, nor call the governor.
-	Send(pacing.ToServer)
+// FleetWay carries what a member says to its fleet's server.
+type FleetWay interface {
+	// Send has a message sent, if the server is there. It must not block, nor call the
+	// member.
+	Send(FleetMessage)
 	// Leave ends the membership.
 	Leave()
 }
+
+// FleetMessage is what a member says.
+type FleetMessage struct{ said pacing.ToServer }
+
+// MarshalJSON gives the message as the server reads it.
+func (m FleetMessage) MarshalJSON() ([]byte, error) { return json.Marshal(m.said) }
+
+// FleetMember is a governor as its fleet sees it. Safe for concurrent use.
+type FleetMember struct {
+	g  *Governor
+	of pacing.Config
+}
+
+// Hello is what the member says first to a server that was found, under the keyed hash
+// of its credential.
+func (m FleetMember) Hello(key string) FleetMessage {
+	now := m.g.now()
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	h := m.g.core.Hello(now, m.of)
+	h.Key = key
+	return FleetMessage{pacing.ToServer{Hello: &h}}
+}
+
+// Hear takes in a message of the server. An error says that it is of no use: the server
+// refuses the member, and says why, or speaks another language.
+func (m FleetMember) Hear(message []byte) error {
+	var in pacing.ToMember
+	if err := json.Unmarshal(message, &in); err != nil {
+		return err
+	}
+	if in.Fault != "" {
+		return errors.New(in.Fault)
+	}
+	m.g.hear(&in)
+	return nil
+}
+
+// Away says that the server is away. Silent says that it may be there for others.
+func (m FleetMember) Away(silent bool) {
+	how := pacing.Gone
+	if silent {
+		how = pacing.Silent
+	}
+	m.g.hear(&pacing.ToMember{Lost: how})
+}
+
+// Beat says that time passes.
+func (m FleetMember) Beat() { m.g.hear(&pacing.ToMember{}) }
 
 // enter joins the fleet that the configuration names, before the governor is used.
 func (g *Governor) enter(c Config) {
@@ -32,16 +83,9 @@ func (g *Governor) enter(c Config) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	of := pacingOf(c)
-	hello := func() pacing.Hello {
-		now := g.now()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.core.Hello(now, of)
-	}
-	member, closed := c.Fleet.Join(hello, g.hear)
+	way, closed := c.Fleet.Join(FleetMember{g, pacingOf(c)})
 	g.core.Join(rand.Text(), closed)
-	g.fleet = member
+	g.fleet = way
 }
 
 // hear takes in what the fleet's server said.
@@ -81,7 +125,7 @@ func (g *Governor) tellFleet(now time.Duration) {
 	}
 	g.core.Demand(now, waiting)
 	if out, ok := g.core.Outbox(); ok {
-		g.fleet.Send(out)
+		g.fleet.Send(FleetMessage{out})
 	}
 }
 
@@ -89,6 +133,6 @@ func (g *Governor) tellFleet(now time.Duration) {
 // where it knows nothing yet.
 func (g *Governor) tellLearned() {
 	if g.fleet != nil {
-		g.fleet.Send(pacing.ToServer{States: g.core.States()})
+		g.fleet.Send(FleetMessage{pacing.ToServer{States: g.core.States()}})
 	}
 }

@@ -23,7 +23,7 @@ type Governor struct {
 	permits permits
 	line    *line // of those who wait; nil until somebody does, or has a share
 	closed  bool  // nobody may come or be served any more
-	fleet   Membership
+	fleet   FleetWay
 }
 
 // New makes a governor. The error names the field, its value and its bound.

@@ -29,7 +29,6 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/fleet"
-	"github.com/headway-go/headway/internal/pacing"
 )
 
 // Lease is for how long a member may keep a permit without using it, and how long what a
@@ -47,16 +46,6 @@ type Fleet struct {
 	dial func(context.Context) (net.Conn, error)
 	wait bool
 }
-
-// The messages that a governor and its fleet exchange.
-type (
-	// Hello is what a member says of itself.
-	Hello = pacing.Hello
-	// Said is a message of a member.
-	Said = pacing.ToServer
-	// Heard is a message of the server.
-	Heard = pacing.ToMember
-)
 
 // Open finds a server by its URL: unix:///path of its socket. With ?away=wait members
 // wait while the server is away; ?away=share, the default, has them go on at their shares.
@@ -107,10 +96,10 @@ type way struct {
 }
 
 // Join begins a membership, which lasts until it is left.
-func (w *way) Join(hello func() pacing.Hello, hear func(*pacing.ToMember)) (headway.Membership, bool) {
+func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 	ctx, cut := context.WithCancel(context.Background())
 	l := &link{
-		way: w, hello: hello, hear: hear, ended: make(chan struct{}), more: make(chan struct{}, 1),
+		way: w, member: m, ended: make(chan struct{}), more: make(chan struct{}, 1),
 		ctx: ctx, cut: cut, leaving: make(chan struct{}),
 	}
 	go l.run()
@@ -147,7 +136,7 @@ func (f *Fleet) greet(ctx context.Context) (net.Conn, *lines, error) {
 	late := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	from := newLines(conn)
 	var g greeting
-	if err = from.read(&g); err == nil && g.Protocol != protocol {
+	if err = from.decode(&g); err == nil && g.Protocol != protocol {
 		err = fmt.Errorf("the server speaks version %d of the fleet's language, this program %d", g.Protocol, protocol)
 	}
 	if !late() && err == nil {

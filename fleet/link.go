@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/fleet"
-	"github.com/headway-go/headway/internal/pacing"
 )
 
 // maxLine bounds a message in bytes.
@@ -31,21 +31,30 @@ func newLines(r io.Reader) *lines {
 	return &lines{from: s}
 }
 
-func (l *lines) read(into any) error {
+// read gives the next message, which is good until the one after it is read.
+func (l *lines) read() ([]byte, error) {
 	if !l.from.Scan() {
 		if err := l.from.Err(); err != nil {
-			return err
+			return nil, err
 		}
-		return io.EOF
+		return nil, io.EOF
 	}
-	return json.Unmarshal(l.from.Bytes(), into)
+	return l.from.Bytes(), nil
+}
+
+// decode reads the next message.
+func (l *lines) decode(into any) error {
+	line, err := l.read()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, into)
 }
 
 // link is one membership: it finds the server, again and again, and carries messages.
 type link struct {
-	way   *way
-	hello func() pacing.Hello
-	hear  func(*pacing.ToMember)
+	way    *way
+	member headway.FleetMember
 
 	ctx     context.Context // ends a search and a pause
 	cut     context.CancelFunc
@@ -55,14 +64,14 @@ type link struct {
 
 	mu     sync.Mutex
 	linked bool
-	queue  []pacing.ToServer
+	queue  []headway.FleetMessage
 	more   chan struct{} // of the queue; capacity 1
 
 	heard atomic.Int64 // when a message came last, since the origin
 }
 
 // Send has a message written. Without a server it is dropped.
-func (l *link) Send(m pacing.ToServer) {
+func (l *link) Send(m headway.FleetMessage) {
 	l.mu.Lock()
 	if l.linked {
 		l.queue = append(l.queue, m)
@@ -77,10 +86,9 @@ func (l *link) Send(m pacing.ToServer) {
 // leaveTime bounds the last words.
 const leaveTime = time.Second
 
-// Leave says goodbye.
+// Leave sends what is in the queue, and ends.
 func (l *link) Leave() {
 	l.once.Do(func() {
-		l.Send(pacing.ToServer{Bye: true})
 		close(l.leaving)
 		l.cut()
 	})
@@ -88,7 +96,7 @@ func (l *link) Leave() {
 }
 
 // The pauses between two searches for a server; below a lease, so that a server that
-// begins anew hears of all members while it listens.
+// begins again hears of all members while it listens.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = Lease / 4
@@ -105,7 +113,7 @@ func (l *link) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.hear(&pacing.ToMember{Lost: pacing.Gone})
+		l.member.Away(false)
 		select {
 		case <-l.ctx.Done():
 			return
@@ -117,10 +125,9 @@ func (l *link) run() {
 // talk carries messages until the connection ends, and reports whether the server had
 // anything to do with the member.
 func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
-	hello := l.hello()
-	hello.Key = l.way.key(from.salt)
+	hello := l.member.Hello(l.way.key(from.salt))
 	l.mu.Lock()
-	l.linked, l.queue = true, []pacing.ToServer{{Hello: &hello}}
+	l.linked, l.queue = true, []headway.FleetMessage{hello}
 	l.mu.Unlock()
 	begun := time.Now()
 	l.heard.Store(0)
@@ -129,13 +136,12 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 	tasks.Go(func() { l.write(conn, over) })
 	tasks.Go(func() { l.beat(begun, over) })
 	for {
-		var m pacing.ToMember
-		if err := from.read(&m); err != nil || m.Fault != "" {
+		line, err := from.read()
+		if err != nil || l.member.Hear(line) != nil {
 			break
 		}
 		welcome = true
 		l.heard.Store(int64(time.Since(begun)))
-		l.hear(&m)
 	}
 	close(over)
 	_ = conn.Close()
@@ -149,7 +155,6 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 // write writes what is in the queue, and at least an empty message with each beat.
 func (l *link) write(conn net.Conn, over <-chan struct{}) {
 	to := bufio.NewWriter(conn)
-	encode := json.NewEncoder(to)
 	leaving := l.leaving
 	for {
 		l.mu.Lock()
@@ -158,7 +163,7 @@ func (l *link) write(conn net.Conn, over <-chan struct{}) {
 		l.mu.Unlock()
 		var err error
 		for i := range all {
-			err = errors.Join(err, encode.Encode(&all[i]))
+			err = errors.Join(err, write(to, all[i]))
 		}
 		if err = errors.Join(err, to.Flush()); err != nil || leaving == nil {
 			_ = conn.Close() // which ends the reading
@@ -175,6 +180,16 @@ func (l *link) write(conn net.Conn, over <-chan struct{}) {
 	}
 }
 
+// write writes a message as a line.
+func write(to *bufio.Writer, m headway.FleetMessage) error {
+	b, err := m.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	_, err = to.Write(append(b, '\n'))
+	return err
+}
+
 // beat tells the server that the member lives, and the member that time passes, or that
 // the server says nothing.
 func (l *link) beat(begun time.Time, over <-chan struct{}) {
@@ -186,11 +201,11 @@ func (l *link) beat(begun time.Time, over <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		m := &pacing.ToMember{}
 		if time.Since(begun)-time.Duration(l.heard.Load()) > Lease {
-			m.Lost = pacing.Silent
+			l.member.Away(true)
+		} else {
+			l.member.Beat()
 		}
-		l.hear(m)
-		l.Send(pacing.ToServer{})
+		l.Send(headway.FleetMessage{})
 	}
 }

@@ -125,7 +125,7 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	from := newLines(conn)
 	var first pacing.ToServer
-	if from.read(&first) != nil {
+	if from.decode(&first) != nil {
 		return
 	}
 	p := &peer{conn: conn, more: make(chan struct{}, 1)}
@@ -139,13 +139,10 @@ func (s *Server) serve(conn net.Conn) {
 	s.busy.Go(func() { s.write(p, over) })
 	for {
 		var m pacing.ToServer
-		if from.read(&m) != nil || m.Hello != nil {
+		if from.decode(&m) != nil || m.Hello != nil {
 			break
 		}
 		s.do(func(now time.Duration) { s.core.Take(now, number, &m) })
-		if m.Bye {
-			break
-		}
 	}
 	close(over)
 	s.do(func(now time.Duration) {

@@ -22,7 +22,7 @@ func fleetFlag(cmd *cobra.Command) {
 }
 
 // fleetOf is the fleet that the flag names, or that of a headway serve in the state's
-// folder; nil is none.
+// folder; nil means none.
 func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
 	address, err := cmd.Flags().GetString("fleet")
 	if err != nil {

@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"hash/fnv"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -37,9 +36,9 @@ type desk struct {
 	smooth  time.Duration // until then nothing goes sooner than paid
 
 	known   bool          // something was learned, here or before
-	dirty   bool          // and was not told since
-	soon    bool          // it is to be told at once
-	told    time.Duration // when the states were sent last
+	dirty   bool          // and was not sent since
+	soon    bool          // it is to be sent at once
+	sent    time.Duration // when the states were sent last
 	version uint64        // of the states
 	states  map[string]control.State
 	holds   []hold
@@ -95,14 +94,14 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 			d.leave(now, other)
 		}
 	}
-	anew := d.core == nil || len(d.seats) == 0 && !reflect.DeepEqual(d.config, h.Config)
-	if anew {
+	fresh := d.core == nil || len(d.seats) == 0 && !reflect.DeepEqual(d.config, h.Config)
+	if fresh {
 		d.begin(now, h, rules)
 	}
 	d.restore(now, h.States)
 	if h.Away {
 		// What it sent by itself is as good as sent now.
-		if d.paid = max(d.paid, now+min(h.Debt, maxWhole)); anew || now < d.server.listens {
+		if d.paid = max(d.paid, now+min(h.Debt, maxWhole)); fresh || now < d.server.listens {
 			d.restart(now)
 		}
 		if h.Hold > 0 {
@@ -141,7 +140,7 @@ func (d *desk) restart(now time.Duration) {
 	d.smooth = max(d.smooth, max(now, d.server.listens)+min(whole, maxWhole))
 }
 
-// maxWhole bounds how long a server that began anew is careful, and how far ahead a fleet
+// maxWhole bounds how long a server that began again is careful, and how far ahead a fleet
 // pays for what it sent.
 const maxWhole = 24 * time.Hour
 
@@ -244,7 +243,7 @@ func (d *desk) push(now time.Duration, w *want) *fairqueue.Item[*want] {
 	r := fairqueue.Request{Flow: strconv.FormatUint(w.seat.number, 10)}
 	if w.pool != "" {
 		h := fnv.New32a()
-		_, _ = io.WriteString(h, w.pool)
+		_, _ = h.Write([]byte(w.pool))
 		r.Budgets = []uint32{h.Sum32()} // two pools of one number would only wait for each other
 	}
 	return d.queue.Push(now, r, w)
@@ -303,7 +302,7 @@ func (d *desk) next() time.Duration {
 		next = min(next, d.orphans[0].until)
 	}
 	if d.dirty {
-		next = min(next, d.told+stateGap)
+		next = min(next, d.sent+stateGap)
 	}
 	for _, m := range d.seats {
 		if !m.silent {

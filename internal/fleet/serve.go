@@ -13,7 +13,7 @@ import (
 const (
 	// stateGap is the time between two copies of what was learned.
 	stateGap = time.Second
-	// longHold is a wait that members are told of.
+	// longHold is a wait that members learn of.
 	longHold = 250 * time.Millisecond
 	// ahead is how much is promised beyond what was sent, with two intervals.
 	ahead = 100 * time.Millisecond
@@ -122,8 +122,8 @@ func (d *desk) interval() time.Duration { return max(d.core.Interval(), d.ceilin
 
 // post posts news, and then the permits that they announce.
 func (d *desk) post(now time.Duration) {
-	if d.dirty && (d.soon || now-d.told >= stateGap) {
-		d.states, d.told, d.dirty, d.soon = d.learn(), now, false, false
+	if d.dirty && (d.soon || now-d.sent >= stateGap) {
+		d.states, d.sent, d.dirty, d.soon = d.learn(), now, false, false
 		d.version++
 		for _, m := range d.seats {
 			m.news = true

@@ -98,9 +98,6 @@ func (s *Server) Take(now time.Duration, number uint64, in *pacing.ToServer) {
 	m.heard = now
 	m.desk.back(m)
 	m.desk.take(now, m, in)
-	if in.Bye {
-		m.desk.leave(now, m)
-	}
 }
 
 // Gone says that a member's connection has ended: nobody is there any more. Its share is

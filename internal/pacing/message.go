@@ -34,7 +34,6 @@ type ToServer struct {
 	Done  []Done   `json:"done,omitempty"`
 	// States are what the member has learned before, by pool, where the hello lacked it.
 	States map[string]control.State `json:"states,omitempty"`
-	Bye   bool     `json:"bye,omitempty"`
 }
 
 // Want asks for one permit.

@@ -76,7 +76,7 @@ type Deps struct {
 	// sqlite sink of the same file commits its records together with the state.
 	// Empty is a store without a file: credentials are not kept.
 	State string
-	// Fleet is that of the runs; nil is none.
+	// Fleet is that of the runs; nil means none.
 	Fleet *fleet.Fleet
 	// OnEvent gets the events of all runs; calls may come from several goroutines.
 	OnEvent func(event.Event)
