@@ -201,7 +201,7 @@ func (l *link) beat(begun time.Time, over <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if time.Since(begun)-time.Duration(l.heard.Load()) > Lease {
+		if time.Since(begun)-time.Duration(l.heard.Load()) > fleet.Silence {
 			l.member.Away(true)
 		} else {
 			l.member.Beat()

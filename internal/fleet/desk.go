@@ -30,6 +30,7 @@ type desk struct {
 	ceiling time.Duration // the slowest of the members'
 	granted time.Duration // the newest permit
 	any     bool          // there was one
+	seen    time.Duration // when those who wait were asked last
 	due     time.Duration // when somebody who waits may go
 	paid    time.Duration // when all that was sent is paid for, at the sustained rate
 	said    time.Duration // of that, what members were promised
@@ -41,6 +42,7 @@ type desk struct {
 	sent    time.Duration // when the states were sent last
 	version uint64        // of the states
 	states  map[string]control.State
+	before  int // members of the server before, as far as those say that came
 	holds   []hold
 	why     pacing.Decision
 }
@@ -51,6 +53,7 @@ type seat struct {
 	number  uint64
 	name    string
 	ceiling time.Duration
+	joined  time.Duration
 	heard   time.Duration
 	posted  time.Duration
 	wants   map[uint64]*fairqueue.Item[*want]
@@ -58,11 +61,15 @@ type seat struct {
 	news    bool // it is owed some
 	version uint64
 
+	// How long it would leave between two attempts by itself: by the newest news, and by
+	// the fastest of those that it may have taken last.
+	share, fastest time.Duration
+
 	silent, cut bool
+	missing     bool          // it never came
 	since       time.Duration // of the silence
 	ghost       time.Duration // when the next attempt is counted that it may make by itself
-	counted     bool          // that waits to be counted
-	item        *fairqueue.Item[*want]
+	parked      []*want       // what it waited for before
 }
 
 type permit struct{ seat, id uint64 }
@@ -78,7 +85,6 @@ type want struct {
 	pool  string
 	ready time.Duration
 	cost  float64
-	ghost bool // what a silent member may send by itself
 }
 
 type hold struct {
@@ -99,16 +105,20 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 		d.begin(now, h, rules)
 	}
 	d.restore(now, h.States)
-	if h.Away {
+	if h.Away > 0 {
+		d.find(now)
 		// What it sent by itself is as good as sent now.
 		if d.paid = max(d.paid, now+min(h.Debt, maxWhole)); fresh || now < d.server.listens {
 			d.restart(now)
+		}
+		if now < d.server.listens {
+			d.before = max(d.before, h.Away)
 		}
 		if h.Hold > 0 {
 			d.core.Heard(now, pacing.Done{Outcome: pacing.Outcome{Class: reason.Throttled, RetryAfter: h.Hold, Steady: true}})
 		}
 	}
-	m := &seat{desk: d, number: number, name: h.Member, ceiling: d.core.Ceiling(), heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
+	m := &seat{desk: d, number: number, name: h.Member, ceiling: d.core.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
 	if probe, err := pacing.New(h.Config); err == nil {
 		m.ceiling = probe.Ceiling()
 	}
@@ -200,8 +210,12 @@ func (d *desk) silent(now time.Duration, m *seat) {
 	if m.silent {
 		return
 	}
-	d.withdraw(m)
-	m.silent, m.since, m.ghost = true, now, now
+	for id, it := range m.wants {
+		m.parked = append(m.parked, it.Value)
+		d.queue.Remove(it)
+		delete(m.wants, id)
+	}
+	m.silent, m.since, m.ghost = true, now, max(now, d.said)
 	d.serve(now)
 }
 
@@ -210,10 +224,6 @@ func (d *desk) withdraw(m *seat) {
 	for id, it := range m.wants {
 		d.queue.Remove(it)
 		delete(m.wants, id)
-	}
-	if m.counted {
-		d.queue.Remove(m.item)
-		m.counted, m.item = false, nil
 	}
 }
 
@@ -267,8 +277,34 @@ func (d *desk) done(now time.Duration, m *seat, o *pacing.Done) {
 	}
 }
 
+// find takes a member that came late for one of those that were missing.
+func (d *desk) find(now time.Duration) {
+	for _, m := range d.seats {
+		if m.missing {
+			d.leave(now, m)
+			return
+		}
+	}
+}
+
+// missing keeps the shares of members that the server before had and that did not come
+// while this one listened: they may go on by themselves.
+func (d *desk) missing(now time.Duration) {
+	n := d.before
+	d.before = 0
+	for len(d.seats) < min(n, maxSeats) {
+		d.server.serial++
+		m := &seat{desk: d, number: d.server.serial, missing: true, cut: true, fastest: time.Duration(n) * d.interval()}
+		d.seats[m.number], d.server.seats[m.number] = m, m
+		d.silent(now, m)
+	}
+}
+
 // wake does what is due.
 func (d *desk) wake(now time.Duration) {
+	if d.before > 0 && now >= d.server.listens {
+		d.missing(now)
+	}
 	for len(d.orphans) > 0 && d.orphans[0].until <= now {
 		if t, ok := d.tickets[d.orphans[0].permit]; ok {
 			delete(d.tickets, d.orphans[0].permit)
@@ -286,10 +322,6 @@ func (d *desk) wake(now time.Duration) {
 				continue
 			}
 		}
-		if m.silent && now >= m.ghost && !m.counted {
-			m.counted = true
-			m.item = d.push(now, &want{seat: m, ghost: true})
-		}
 		m.news = m.news || now-m.posted >= Beat
 	}
 	d.serve(now)
@@ -298,6 +330,9 @@ func (d *desk) wake(now time.Duration) {
 // next is when there is something to do.
 func (d *desk) next() time.Duration {
 	next := d.due
+	if d.before > 0 {
+		next = min(next, d.server.listens)
+	}
 	if len(d.orphans) > 0 {
 		next = min(next, d.orphans[0].until)
 	}
@@ -307,8 +342,8 @@ func (d *desk) next() time.Duration {
 	for _, m := range d.seats {
 		if !m.silent {
 			next = min(next, m.heard+Lease+1)
-		} else if !m.counted {
-			next = min(next, m.ghost)
+		} else if m.ghost >= d.seen {
+			next = min(next, m.ghost) // else it is due, and next in turn
 		}
 		if !m.cut {
 			next = min(next, m.posted+Beat)

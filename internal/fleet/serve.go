@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -20,10 +21,14 @@ const (
 )
 
 // back says that a silent member is there again.
-func (d *desk) back(m *seat) {
+func (d *desk) back(now time.Duration, m *seat) {
 	if m.silent && !m.cut {
 		d.withdraw(m)
-		m.silent, m.news = false, true
+		slices.SortFunc(m.parked, func(a, b *want) int { return cmp.Compare(a.id, b.id) })
+		for _, w := range m.parked {
+			m.wants[w.id] = d.push(now, w)
+		}
+		m.silent, m.news, m.parked = false, true, nil
 	}
 }
 
@@ -32,8 +37,9 @@ func (d *desk) serve(now time.Duration) {
 	d.due = pacing.Forever
 	before := d.holds
 	d.holds = nil
+	d.seen = now
 	d.queue.Begin()
-	for ok := true; ok; {
+	for ok := d.ghosts(now); ok; {
 		var w *want
 		if w, ok = d.queue.Next(func(it *fairqueue.Item[*want]) fairqueue.Verdict { return d.try(now, it.Value) }); ok {
 			d.grant(now, w)
@@ -53,13 +59,22 @@ func sameHold(a, b hold) bool {
 
 // try says whether a want may go.
 func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
+	t, v := d.admit(now, w)
+	if v.OK {
+		d.tickets[permit{w.seat.number, w.id}] = t
+	}
+	return v
+}
+
+// admit asks the core for a want.
+func (d *desk) admit(now time.Duration, w *want) (t pacing.Ticket, v fairqueue.Verdict) {
 	switch at, carefully := d.granted+d.ceiling, now < d.smooth; {
 	case now < d.server.listens:
-		return d.wait(now, w, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning})
+		return t, d.wait(now, w, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning})
 	case d.any && now < at:
-		return d.wait(now, w, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling})
+		return t, d.wait(now, w, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling})
 	case carefully && now < d.paid:
-		return d.wait(now, w, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit})
+		return t, d.wait(now, w, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit})
 	}
 	a := pacing.Attempt{Ready: w.ready, Cost: w.cost}
 	if w.pool != "" {
@@ -67,14 +82,9 @@ func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
 	}
 	t, decision, _ := d.core.Admit(now, a)
 	if !decision.OK {
-		return d.wait(now, w, decision)
+		return t, d.wait(now, w, decision)
 	}
-	if w.ghost {
-		d.core.Settle(now, t, pacing.Outcome{}) // nobody will say how it ended
-	} else {
-		d.tickets[permit{w.seat.number, w.id}] = t
-	}
-	return fairqueue.Verdict{OK: true}
+	return t, fairqueue.Verdict{OK: true}
 }
 
 // wait notes what a want waits for.
@@ -96,9 +106,36 @@ func (d *desk) wait(now time.Duration, w *want, why pacing.Decision) (v fairqueu
 	return fairqueue.Verdict{Stop: true}
 }
 
+// ghosts counts what silent members may send by themselves. They come first, for it may
+// be sent already; ok is false when the others have to wait for them.
+func (d *desk) ghosts(now time.Duration) (ok bool) {
+	for _, m := range d.inOrder() {
+		if !m.silent || now < m.ghost {
+			continue
+		}
+		w := want{seat: m}
+		t, v := d.admit(now, &w)
+		if !v.OK {
+			return false
+		}
+		d.core.Settle(now, t, pacing.Outcome{}) // nobody will say how it ended
+		d.count(now)
+		each := d.interval()
+		m.ghost = max(m.ghost, now-each) + max(m.fastest, each)
+	}
+	return true
+}
+
 // grant gives a permit.
 func (d *desk) grant(now time.Duration, w *want) {
-	m, each := w.seat, d.interval()
+	d.count(now)
+	delete(w.seat.wants, w.id)
+	w.seat.grants = append(w.seat.grants, w.id)
+}
+
+// count counts an attempt in what the fleet has to pay for.
+func (d *desk) count(now time.Duration) {
+	each := d.interval()
 	d.granted, d.any = now, true
 	_, whole := d.core.Burst()
 	d.paid = min(max(d.paid, now)+each, now+max(each, min(whole, maxWhole)))
@@ -108,13 +145,6 @@ func (d *desk) grant(now time.Duration, w *want) {
 			other.news = true
 		}
 	}
-	if w.ghost {
-		m.counted, m.item = false, nil
-		m.ghost = max(m.ghost, now-each) + time.Duration(len(d.seats))*each
-		return
-	}
-	delete(m.wants, w.id)
-	m.grants = append(m.grants, w.id)
 }
 
 // interval is the sustained one.
@@ -134,15 +164,20 @@ func (d *desk) post(now time.Duration) {
 		if m.news && !m.cut {
 			m.news, m.posted = false, now
 			n := d.report(now, len(all), i)
+			if slices.ContainsFunc(all[:i], func(other *seat) bool { return other.heard < m.joined+Beat }) {
+				n.Members = 0
+			}
 			if m.version != d.version {
 				m.version, n.States = d.version, d.states
 			}
-			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{News: n}})
+			m.share = time.Duration(max(n.Members, 1)) * n.Interval
+			m.fastest = min(m.fastest, m.share)
+			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, News: n}})
 		}
 	}
 	for _, m := range all {
 		if len(m.grants) > 0 {
-			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{Grants: m.grants}})
+			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, Grants: m.grants}})
 			m.grants = nil
 		}
 	}

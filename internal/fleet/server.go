@@ -18,6 +18,10 @@ import (
 // silent.
 const Lease = 2 * time.Second
 
+// Silence is after how long without a word a member takes the server for away: later than
+// the server keeps its share for it.
+const Silence = Lease + 2*Beat
+
 // Beat is how often members and server say at least that they live.
 const Beat = Lease / 4
 
@@ -95,8 +99,8 @@ func (s *Server) Take(now time.Duration, number uint64, in *pacing.ToServer) {
 	if m == nil {
 		return
 	}
-	m.heard = now
-	m.desk.back(m)
+	m.heard, m.fastest = now, m.share
+	m.desk.back(now, m)
 	m.desk.take(now, m, in)
 }
 

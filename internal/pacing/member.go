@@ -14,7 +14,7 @@ const maxAsked = 16
 
 // MaxSilence is for how long a member that hears nothing goes on, and for how long the
 // server keeps its share for it.
-const MaxSilence = 5 * time.Minute
+const MaxSilence = time.Minute
 
 // stand is how a member goes on.
 type stand uint8
@@ -35,6 +35,8 @@ type member struct {
 	linked bool // the server is there
 	silent bool // it is, but says nothing
 	since  time.Duration
+	offset time.Duration // from the server's clock to this one, by the fastest message
+	timed  bool          // it is known
 	resume time.Duration // permits are asked for from here on
 
 	// Of the newest news.
@@ -78,7 +80,7 @@ func (c *Core) Join(id string, closed bool) { c.member = &member{id: id, closed:
 func (c *Core) Hello(now time.Duration, config Config) Hello {
 	m := c.member
 	return Hello{
-		Member: m.id, Config: config, Away: m.members > 0, States: c.States(),
+		Member: m.id, Config: config, Away: m.members, States: c.States(),
 		Debt: max(0, m.next-now, m.paid-now), Hold: max(0, c.cooldown-now),
 	}
 }
@@ -311,8 +313,12 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		return fx, false // left over; what counts begins with news
 	}
 	m.linked, m.silent = true, false
+	posted := now
+	if in.News != nil || len(in.Grants) > 0 {
+		posted = m.posted(now, in)
+	}
 	for _, id := range in.Grants {
-		p := permit{id: id, until: now + m.lease}
+		p := permit{id: id, until: posted + m.lease}
 		i := slices.IndexFunc(m.asked, func(p permit) bool { return p.id == id })
 		if i < 0 {
 			m.back(p)
@@ -323,7 +329,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		m.held = append(m.held, p)
 	}
 	if in.News != nil {
-		fx = c.news(now, in.News)
+		fx = c.news(now, posted, in.News)
 	}
 	m.turn(now)
 	if m.stand == following && m.away {
@@ -332,31 +338,55 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	return fx, turned
 }
 
+// posted is when a message was posted: now, but for what it took longer than the fastest.
+func (m *member) posted(now time.Duration, in *ToMember) time.Duration {
+	if off := now - in.At; !m.timed || off < m.offset {
+		m.offset, m.timed = off, true
+	}
+	return in.At + m.offset
+}
+
 // lose goes on without the server.
 func (m *member) lose(now time.Duration, how Loss) {
 	if m.linked {
 		m.since = now
 	}
 	m.linked, m.silent = false, how == Silent
-	m.asked, m.held, m.holds, m.out = nil, nil, nil, ToServer{}
-	if m.stand == following && m.members > 0 {
+	m.timed = m.timed && how == Silent
+	m.out = ToServer{}
+	if m.silent { // it may hear that yet
+		for _, p := range m.asked {
+			m.out.Drops = append(m.out.Drops, p.id)
+		}
+		for _, p := range m.held {
+			m.back(p)
+		}
+	}
+	m.asked, m.held, m.holds = nil, nil, nil
+	switch {
+	case m.stand == following && m.members > 0:
 		m.stand = sharing
 		m.next = max(now, m.paid+time.Duration(m.index)*m.interval)
+	case m.members == 0:
+		m.stand = entering
 	}
 }
 
 // news takes over what the server has learned.
-func (c *Core) news(now time.Duration, n *News) (fx Effects) {
+func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m := c.member
-	m.lease, m.members, m.index = n.Lease, max(n.Members, 1), n.Index
-	m.interval, m.flight, m.paid = n.Interval, n.Flight, now+n.Debt
+	m.lease = n.Lease
+	if !m.away || n.Listens <= 0 { // else the share is that which all had before
+		m.members, m.index = n.Members, n.Index
+		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
+	}
 	m.why, m.bound = n.Reason, n.Bound
 	m.holds = m.holds[:0]
 	for _, h := range n.Holds {
-		m.holds = append(m.holds, hold{pool: h.Pool, until: now + h.In, why: h.Reason, bound: h.Bound})
+		m.holds = append(m.holds, hold{pool: h.Pool, until: posted + h.In, why: h.Reason, bound: h.Bound})
 	}
 	if n.Listens > 0 {
-		if m.resume = now + n.Listens; m.away {
+		if m.resume = posted + n.Listens; m.away {
 			m.stand = sharing // as before
 		}
 	} else {

@@ -8,7 +8,7 @@ import (
 )
 
 // What members of a fleet and their server say to each other. Durations count from when a
-// message is read, so that nobody needs another's clock.
+// message is posted, so that nobody needs another's time of day.
 
 // Hello is what a member says first.
 type Hello struct {
@@ -19,9 +19,10 @@ type Hello struct {
 	Config Config `json:"config"`
 	// States are what it has learned, by pool.
 	States map[string]control.State `json:"states,omitempty"`
-	// Away says that it was a member before and went on by itself; Debt is then the time
-	// until the fleet has paid for what it sent, Hold what a refusal asked to wait for.
-	Away bool          `json:"away,omitempty"`
+	// Away is, of who was a member before and went on by itself, how many there were; Debt
+	// is then the time until the fleet has paid for what it sent, Hold what a refusal asked
+	// to wait for.
+	Away int           `json:"away,omitempty"`
 	Debt time.Duration `json:"debt,omitempty"`
 	Hold time.Duration `json:"hold,omitempty"`
 }
@@ -65,6 +66,9 @@ const (
 
 // ToMember is one message of a server.
 type ToMember struct {
+	// At is when it was posted, by the server's clock: of two messages it says how much
+	// later than the other one came.
+	At time.Duration `json:"at"`
 	// News come before the grants that they announce.
 	News   *News    `json:"news,omitempty"`
 	Grants []uint64 `json:"grants,omitempty"`
@@ -78,7 +82,8 @@ type ToMember struct {
 // News is how the fleet stands.
 type News struct {
 	Lease time.Duration `json:"lease"`
-	// Members counts them, Index says which this one is.
+	// Members counts them, Index says which this one is. 0 members are for who has no
+	// share by itself yet, for the others may not know of it.
 	Members int `json:"members"`
 	Index   int `json:"index"`
 	// Interval is the sustained one of the account, Flight how many may be under way at

@@ -1,0 +1,253 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/internal/pacing"
+)
+
+// atCeiling goes at ten a second as soon as it may.
+var atCeiling = pacing.Config{Law: "aimd", Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1}
+
+func TestMembersShareOnePace(t *testing.T) {
+	for _, members := range []int{1, 2, 4, 16} {
+		w := newWorld(t)
+		w.join(members, atCeiling)
+		w.run(30 * time.Second)
+		if n := len(w.sent); n < 290 || n > 301 {
+			t.Errorf("%d members sent %d attempts in 30 s, want about 300", members, n)
+		}
+		if n := most(w.sent, time.Second); n > 11 {
+			t.Errorf("%d members sent %d attempts in a second, at most 10 are allowed", members, n)
+		}
+		if j := w.jain(2*time.Second, 30*time.Second); j < 0.98 {
+			t.Errorf("the shares of %d members have a fairness of %.3f", members, j)
+		}
+	}
+}
+
+func TestSharesFollowDemand(t *testing.T) {
+	w := newWorld(t)
+	w.join(3, atCeiling)
+	few := w.nodes[0]
+	few.waiting = 0
+	for range 20 {
+		few.waiting++ // one a second: less than its share
+		w.run(time.Second)
+	}
+	if n := len(few.sent); n < 19 {
+		t.Errorf("who wanted one a second had %d in 20 s", n)
+	}
+	for _, n := range w.nodes[1:] {
+		if got := len(n.sent); got < 85 || got > 95 {
+			t.Errorf("who wanted all they could had %d of the 180 that were left, want about 90", got)
+		}
+	}
+}
+
+func TestSlowestCeilingHolds(t *testing.T) {
+	w := newWorld(t)
+	w.join(1, atCeiling)
+	slow := atCeiling
+	slow.Ceiling, slow.Initial = 500*ms, 500*ms
+	w.join(1, slow)
+	w.run(20 * time.Second)
+	if n := most(w.sent[2:], 5*time.Second); n > 11 {
+		t.Errorf("%d attempts in 5 s, and the slower member's owner allows 10", n)
+	}
+	w.nodes[1].die()
+	from := w.now + time.Second
+	w.run(10 * time.Second)
+	if n := between(w.sent, from, w.now); n < 85 {
+		t.Errorf("%d attempts in 9 s after it was gone, want 90", n)
+	}
+}
+
+// A refusal that one member sees holds all of them back.
+func TestRefusalHoldsAll(t *testing.T) {
+	w := newWorld(t)
+	w.join(4, atCeiling)
+	w.refuses = func(at time.Duration) (time.Duration, bool) {
+		return 3 * time.Second, at >= 5*time.Second && at < 8*time.Second
+	}
+	w.run(7990 * ms)
+	if w.refused > 4 {
+		t.Errorf("%d attempts were refused, and the first asked for a rest of 3 s", w.refused)
+	}
+	w.run(10 * time.Second)
+	if n := between(w.sent, 8*time.Second, w.now); n < 30 {
+		t.Errorf("%d attempts in the 10 s after it", n)
+	}
+}
+
+func TestKilledMembersShareComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.join(4, atCeiling)
+	w.run(10*time.Second + 3*step)
+	w.nodes[0].die()
+	from := w.now
+	w.run(10 * time.Second)
+	if n := between(w.sent, from, from+Lease); n < 18 {
+		t.Errorf("%d attempts within the lease after a member was killed, want 20", n)
+	}
+	if n := between(w.sent, from+Lease, w.now); n < 78 {
+		t.Errorf("%d attempts in the 8 s after that, want 80", n)
+	}
+	for p := range w.server.desks["credential"].tickets {
+		if p.seat == w.nodes[0].seat {
+			t.Error("a permit of the killed member is still out")
+		}
+	}
+}
+
+func TestServerAwayAndBack(t *testing.T) {
+	w := newWorld(t)
+	w.join(4, atCeiling)
+	w.run(10 * time.Second)
+	w.kill()
+	from := w.now
+	w.run(60 * time.Second)
+	if n := between(w.sent, from, w.now); n < 540 || n > 601 {
+		t.Errorf("%d attempts in the minute without a server, want nearly 600", n)
+	}
+	if j := w.jain(from, w.now); j < 0.98 {
+		t.Errorf("the shares without a server have a fairness of %.3f", j)
+	}
+	w.start()
+	from = w.now
+	w.run(20 * time.Second)
+	if n := between(w.sent, from, w.now); n < 180 {
+		t.Errorf("%d attempts in the 20 s after it was back, want 200", n)
+	}
+	if n := most(w.sent, time.Second); n > 12 {
+		t.Errorf("%d attempts in one second, at most 10 are allowed", n)
+	}
+	for _, n := range w.nodes {
+		if len(n.turns) != 2 || n.turns[0] != "away" || n.turns[1] != "back" {
+			t.Errorf("a member said %q, want away and back", n.turns)
+		}
+	}
+}
+
+// Who waits while the server is away sends nothing then.
+func TestClosedWhileAway(t *testing.T) {
+	w := newWorld(t)
+	w.join(2, atCeiling)
+	for _, n := range w.nodes {
+		n.core.Join("other", true)
+	}
+	w.run(5 * time.Second)
+	w.kill()
+	from := w.now
+	w.run(60 * time.Second)
+	if n := between(w.sent, from, w.now); n > 0 {
+		t.Errorf("%d attempts without a server", n)
+	}
+	w.start()
+	w.run(Lease + 5*time.Second)
+	if n := between(w.sent, from, w.now); n < 40 {
+		t.Errorf("%d attempts in the 5 s after it was back and had listened", n)
+	}
+}
+
+// A burst that is spent is not sent again by members that lost the server, nor by a
+// server that began again.
+func TestSpentWindowIsNotSpentTwice(t *testing.T) {
+	w := newWorld(t)
+	const limit, window = 60, 20 * time.Second
+	var admitted []time.Duration
+	w.refuses = func(at time.Duration) (time.Duration, bool) {
+		if between(admitted, at-window+1, at+1) >= limit {
+			return 0, true
+		}
+		admitted = append(admitted, at)
+		return 0, false
+	}
+	w.join(4, pacing.Config{Ceiling: 10 * ms, Initial: 100 * ms})
+	w.run(5 * time.Minute)
+	if w.refused > 20 {
+		t.Errorf("%d refusals in the first five minutes", w.refused)
+	}
+	before := w.refused
+	for i := range 6 {
+		w.run(time.Duration(i) * 3 * time.Second)
+		w.kill()
+		from := w.now
+		w.run(time.Minute)
+		if n := between(admitted, from, w.now); n < 90 {
+			t.Errorf("%d came through in a minute without a server, 180 are allowed", n)
+		}
+		w.start()
+		w.run(time.Minute)
+	}
+	if n := w.refused - before; n > 12 {
+		t.Errorf("%d refusals over six times without a server", n)
+	}
+}
+
+// Whatever dies, stops or is cut off: never faster than the ceiling by more than what was
+// under way, and nobody starves.
+func TestNeverOverTheLimit(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := newWorld(t)
+		w.join(rapid.IntRange(1, 6).Draw(r, "members"), atCeiling)
+		killed := false
+		for range rapid.IntRange(1, 6).Draw(r, "events") {
+			w.run(time.Duration(rapid.IntRange(1, 120).Draw(r, "tenths")) * 100 * ms)
+			n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(r, "member")]
+			switch rapid.SampledFrom([]string{"die", "pause", "cut", "heal", "join", "kill", "start"}).Draw(r, "what") {
+			case "die":
+				n.die()
+			case "pause":
+				n.paused = true
+			case "cut":
+				n.cut = true
+			case "heal":
+				n.paused, n.cut = false, false
+			case "join":
+				if w.server != nil {
+					w.join(1, atCeiling)
+				}
+			case "kill":
+				w.kill()
+				killed = true // what is missing since then is kept for a minute
+			case "start":
+				if w.server == nil {
+					w.start()
+				}
+			}
+		}
+		w.run(5 * time.Second)
+		slack := 2 + len(w.nodes)
+		for _, window := range []time.Duration{time.Second, 5 * time.Second} {
+			if got, limit := most(w.sent, window), int(window/(100*ms)); got > limit+slack {
+				r.Errorf("%d attempts in %v, %d are allowed", got, window, limit)
+			}
+		}
+		for _, n := range w.nodes {
+			n.paused, n.cut = false, false
+		}
+		if w.server == nil {
+			w.start()
+		}
+		w.run(2 * Lease) // until all is as it should be
+		from := w.now
+		w.run(10 * time.Second)
+		alive := 0
+		for i, n := range w.nodes {
+			if n.dead {
+				continue
+			}
+			alive++
+			if between(n.sent, from, w.now) == 0 {
+				r.Errorf("member %d sent nothing in 10 s", i)
+			}
+		}
+		if got := between(w.sent, from, w.now); alive > 0 && got < 90 && !killed {
+			r.Errorf("%d attempts in 10 s when all was well, 100 are allowed", got)
+		}
+	})
+}
