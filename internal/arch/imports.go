@@ -78,12 +78,13 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 
 // onlyTests are the packages that nothing but tests may import, each with the reason.
 var onlyTests = map[string]string{
-	fullDisk: "only a test takes space away from itself",
-	goldens:  "only a test compares with golden files",
-	longTest: "only a test has the flag -long",
-	pipeNet:  "only a test needs a network without sockets",
-	powerCut: "only a test cuts the power",
-	sinkTest: "only a test starts its own binary again",
+	fleetTest: "only a test holds a fleet against what fleets have to do",
+	fullDisk:  "only a test takes space away from itself",
+	goldens:   "only a test compares with golden files",
+	longTest:  "only a test has the flag -long",
+	pipeNet:   "only a test needs a network without sockets",
+	powerCut:  "only a test cuts the power",
+	sinkTest:  "only a test starts its own binary again",
 }
 
 // standard reports whether the path is of the standard library, whose first

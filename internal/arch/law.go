@@ -46,14 +46,15 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// fullDisk, goldens, longTest, pipeNet, powerCut and sinkTest are for tests; nothing else
+	// fleetTest, fullDisk, goldens, longTest, pipeNet, powerCut and sinkTest are for tests; nothing else
 	// imports them.
-	fullDisk = "internal/fulldisk"
-	goldens  = "internal/golden"
-	longTest = "internal/longtest"
-	pipeNet  = "internal/pipenet"
-	powerCut = "internal/powercut"
-	sinkTest = "sink/internal/sinktest"
+	fleetTest = "internal/fleettest"
+	fullDisk  = "internal/fulldisk"
+	goldens   = "internal/golden"
+	longTest  = "internal/longtest"
+	pipeNet   = "internal/pipenet"
+	powerCut  = "internal/powercut"
+	sinkTest  = "sink/internal/sinktest"
 )
 
 var (
@@ -213,6 +214,11 @@ var Headway = Law{
 			Covers:  []string{"fleet"},
 			Imports: []string{".", "internal/fleet", "internal/pacing"},
 			Why:     "it carries messages between governors and a server, by the standard library alone; what members do with their pace is not its business",
+		},
+		{
+			Covers:  []string{fleetTest},
+			Imports: []string{".", "event", "fleet"},
+			Why:     "it is what every kind of fleet has to do, for their tests",
 		},
 		{
 			Covers:    []string{"store/...", "fleet/..."},

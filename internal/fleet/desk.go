@@ -342,7 +342,7 @@ func (d *desk) next() time.Duration {
 	for _, m := range d.seats {
 		if !m.silent {
 			next = min(next, m.heard+Lease+1)
-		} else if m.ghost >= d.seen {
+		} else if m.ghost > d.seen {
 			next = min(next, m.ghost) // else it is due, and next in turn
 		}
 		if !m.cut {

@@ -121,7 +121,7 @@ func (d *desk) ghosts(now time.Duration) (ok bool) {
 		d.core.Settle(now, t, pacing.Outcome{}) // nobody will say how it ended
 		d.count(now)
 		each := d.interval()
-		m.ghost = max(m.ghost, now-each) + max(m.fastest, each)
+		m.ghost = max(max(m.ghost, now-each)+max(m.fastest, each), now+1)
 	}
 	return true
 }
@@ -164,13 +164,11 @@ func (d *desk) post(now time.Duration) {
 		if m.news && !m.cut {
 			m.news, m.posted = false, now
 			n := d.report(now, len(all), i)
-			if slices.ContainsFunc(all[:i], func(other *seat) bool { return other.heard < m.joined+Beat }) {
-				n.Members = 0
-			}
+			n.New = slices.ContainsFunc(all[:i], func(other *seat) bool { return other.heard < m.joined+Beat })
 			if m.version != d.version {
 				m.version, n.States = d.version, d.states
 			}
-			m.share = time.Duration(max(n.Members, 1)) * n.Interval
+			m.share = time.Duration(n.Members) * n.Interval
 			m.fastest = min(m.fastest, m.share)
 			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, News: n}})
 		}

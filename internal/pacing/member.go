@@ -42,6 +42,7 @@ type member struct {
 	// Of the newest news.
 	lease          time.Duration
 	members, index int
+	fresh          bool // it has no share yet
 	interval       time.Duration
 	paid           time.Duration // when the fleet has paid for what it sent
 	flight         int
@@ -364,11 +365,11 @@ func (m *member) lose(now time.Duration, how Loss) {
 	}
 	m.asked, m.held, m.holds = nil, nil, nil
 	switch {
-	case m.stand == following && m.members > 0:
+	case m.members == 0, m.fresh:
+		m.stand = entering
+	case m.stand == following:
 		m.stand = sharing
 		m.next = max(now, m.paid+time.Duration(m.index)*m.interval)
-	case m.members == 0:
-		m.stand = entering
 	}
 }
 
@@ -377,7 +378,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m := c.member
 	m.lease = n.Lease
 	if !m.away || n.Listens <= 0 { // else the share is that which all had before
-		m.members, m.index = n.Members, n.Index
+		m.members, m.index, m.fresh = max(n.Members, 1), n.Index, n.New
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
 	}
 	m.why, m.bound = n.Reason, n.Bound

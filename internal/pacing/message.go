@@ -82,10 +82,11 @@ type ToMember struct {
 // News is how the fleet stands.
 type News struct {
 	Lease time.Duration `json:"lease"`
-	// Members counts them, Index says which this one is. 0 members are for who has no
-	// share by itself yet, for the others may not know of it.
-	Members int `json:"members"`
-	Index   int `json:"index"`
+	// Members counts them, Index says which this one is. One that is New has no share by
+	// itself yet, for the others may not know of it.
+	Members int  `json:"members"`
+	Index   int  `json:"index"`
+	New     bool `json:"new,omitempty"`
 	// Interval is the sustained one of the account, Flight how many may be under way at
 	// once where that is limited, and Debt the time until the fleet has paid for all
 	// that it has sent, and will send until the next news.

@@ -1,0 +1,221 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/fleettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a server in this process.
+type memory struct {
+	mu     sync.Mutex
+	server *fleet.Server // nil while it is away
+}
+
+func (b *memory) dial(ctx context.Context) (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.server == nil {
+		return nil, errors.New("nobody is there")
+	}
+	return fleet.Conn(ctx, b.server.Fleet())
+}
+
+func (b *memory) Fleet(wait bool) *fleet.Fleet { return fleet.NewFleet(b.dial, wait) }
+
+func (b *memory) Start() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.server = fleet.NewServer()
+}
+
+func (b *memory) Stop() {
+	b.mu.Lock()
+	s := b.server
+	b.server = nil
+	b.mu.Unlock()
+	s.Close()
+}
+
+// socket is a server on a socket.
+type socket struct {
+	t      *testing.T
+	path   string
+	server *fleet.Server
+	listen net.Listener
+}
+
+func (b *socket) Fleet(wait bool) *fleet.Fleet {
+	address := "unix://" + b.path
+	if wait {
+		address += "?away=wait"
+	}
+	f, err := fleet.Open(b.t.Context(), address)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return f
+}
+
+func (b *socket) Start() {
+	l, err := new(net.ListenConfig).Listen(b.t.Context(), "unix", b.path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.server, b.listen = fleet.NewServer(), l
+	go func() { _ = b.server.Serve(l) }()
+}
+
+func (b *socket) Stop() {
+	_ = b.listen.Close()
+	b.server.Close()
+}
+
+// shortDir is a folder whose name leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestContractInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &memory{}
+		b.Start()
+		t.Cleanup(b.Stop)
+		fleettest.Check(t, b)
+	})
+}
+
+func TestContractOnASocket(t *testing.T) {
+	t.Parallel()
+	b := &socket{t: t, path: filepath.Join(shortDir(t), fleet.Socket)}
+	b.Start()
+	t.Cleanup(func() { b.Stop() })
+	fleettest.Check(t, b)
+}
+
+func TestOpen(t *testing.T) {
+	dir := shortDir(t)
+	for address, want := range map[string]string{
+		"valkey://localhost":                  "unix:///PATH",
+		"unix://":                             "unix:///PATH",
+		"unix:///x?away=perhaps":              "away=share or away=wait",
+		"unix:///x?secret=canary":             "away=share or away=wait",
+		"unix://" + dir + "/headway.sock":     "no server of a fleet is there",
+		"unix://" + dir + "/more/x?away=wait": "no server of a fleet is there",
+	} {
+		_, err := fleet.Open(t.Context(), address)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+		if away := strings.Contains(want, "no server"); errors.Is(err, fleet.ErrAway) != away {
+			t.Errorf("%s: the error is ErrAway: %v", address, !away)
+		}
+	}
+}
+
+// Whoever listens but says nothing, or something else, is away.
+func TestOpenOfSomethingElse(t *testing.T) {
+	for name, answer := range map[string]string{"silence": "", "another": "HTTP/1.1 200 OK\r\n\r\n", "later": `{"headway_fleet":2,"salt":"x"}` + "\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := fleet.NewFleet(func(context.Context) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() {
+					_, _ = there.Write([]byte(answer))
+					_, _ = there.Read(make([]byte, 1)) // until the other end closes
+					_ = there.Close()
+				}()
+				return here, nil
+			}, false)
+			began := time.Now()
+			if conn, err := fleet.Dial(t.Context(), f); err == nil {
+				t.Errorf("%s: somebody is there: %v", name, conn.Close())
+			}
+			if took := time.Since(began); took > fleet.Lease {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+func TestKeyTellsNothing(t *testing.T) {
+	f := fleet.NewFleet(nil, false)
+	key := fleet.Key(f, "api.acme.com", "canary", "salt")
+	if len(key) != 64 || strings.Contains(key, "canary") {
+		t.Errorf("the key is %q", key)
+	}
+	for _, other := range []string{
+		fleet.Key(f, "api.acme.com", "canary", "another salt"),
+		fleet.Key(f, "api.acme.com", "another", "salt"),
+		fleet.Key(f, "api.acme.co", "m\ncanary", "salt"),
+		fleet.Key(f, "api.acme.org", "canary", "salt"),
+	} {
+		if other == key {
+			t.Error("two credentials have one key")
+		}
+	}
+	if fleet.Key(f, "api.acme.com", "canary", "salt") != key {
+		t.Error("one credential has two keys")
+	}
+}
+
+// A server has what strangers send: it ends their connection, and the others go on.
+func TestServerBearsAnything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet.NewServer()
+		defer s.Close()
+		for _, said := range []string{"", "x\n", "{}\n", "null\n", `{"hello":{}}` + "\n", `{"hello":{"key":"k","config":{"Ceiling":-1}}}` + "\n",
+			`{"hello":{"key":"k"}}` + "\n" + `{"wants":[{"id":1,"cost":-5,"in":-9},{"id":1},{"id":0}],"drops":[7],"done":[{"id":9,"outcome":{"Class":2,"RetryAfter":-1}}]}` + "\n",
+			strings.Repeat("x", 5<<20)} {
+			conn, err := fleet.Conn(t.Context(), s.Fleet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = conn.Write([]byte(said)) }()
+			go func() {
+				b := make([]byte, 4096)
+				for {
+					if _, err := conn.Read(b); err != nil {
+						return
+					}
+				}
+			}()
+			time.Sleep(10 * time.Second)
+			_ = conn.Close()
+		}
+		g, err := headway.New(headway.Config{Name: "x", Fleet: s.Fleet().Member("p", "c")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		p, err := g.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Cancel()
+		if n := s.Members(); n != 1 {
+			t.Errorf("%d members, want 1", n)
+		}
+	})
+}
