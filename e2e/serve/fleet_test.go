@@ -203,6 +203,45 @@ func TestFleetOutlivesItsServer(t *testing.T) {
 	}
 }
 
+// TestFleetGuide runs the commands of the guide as they are written there, but for the
+// ports. What serves runs until the end.
+func TestFleetGuide(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "fleet.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := strings.NewReplacer("127.0.0.1:8080", harness.FreeAddress(t), "127.0.0.1:8700", harness.FreeAddress(t)).Replace(string(guide))
+	env := []string{"PATH=" + filepath.Dir(harness.Program()) + ":" + os.Getenv("PATH")}
+	var blocks []string
+	for i, part := range strings.Split(text, "```") {
+		if block, ok := strings.CutPrefix(part, "sh\n"); ok && i%2 == 1 {
+			blocks = append(blocks, block)
+		}
+	}
+	if len(blocks) != 5 {
+		t.Fatalf("%d blocks of commands, want 5", len(blocks))
+	}
+	for i, ready := range []string{"serving demo", "serving"} {
+		p := harness.Launch(t, dir, env, strings.Fields(blocks[i])[1:]...)
+		p.Await(t, &p.Stderr, ready)
+	}
+	var printed string
+	for _, block := range blocks[2:] {
+		o := harness.LaunchAs(t, nil, dir, env, "sh", "-ec", block).Wait(t)
+		if o.Code != 0 {
+			t.Fatalf("%s\n%s", block, o)
+		}
+		printed += o.Stdout
+	}
+	for _, want := range []string{"first", "second", "drained"} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("no %q in what is printed:\n%s", want, printed)
+		}
+	}
+}
+
 // TestFleetAgainstOne measures fleets against one process on a limit that nobody knows.
 func TestFleetAgainstOne(t *testing.T) {
 	if !longtest.Long() {
