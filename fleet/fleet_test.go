@@ -134,7 +134,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Whoever listens but says nothing, or something else, is away.
+// A server that says nothing, or something else, is away.
 func TestOpenOfSomethingElse(t *testing.T) {
 	for name, answer := range map[string]string{"silence": "", "another": "HTTP/1.1 200 OK\r\n\r\n", "later": `{"headway_fleet":2,"salt":"x"}` + "\n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestKeyTellsNothing(t *testing.T) {
 	}
 }
 
-// A server has what strangers send: it ends their connection, and the others go on.
+// What makes no sense ends its connection, and the others go on.
 func TestServerBearsAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet.NewServer()
