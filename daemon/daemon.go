@@ -90,7 +90,8 @@ type Daemon struct {
 	unsaved chan struct{} // asks the saver to store what was learned
 	outcome error
 
-	opens func(context.Context) (net.Listener, error) // listen, but in tests
+	opens func(context.Context) (net.Listener, error)         // listen, but in tests
+	meets func(context.Context, string) (net.Listener, error) // meet, but in tests
 }
 
 // view is what requests see of the configuration. It never changes.
@@ -114,7 +115,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.opens = d.listen
+	d.opens, d.meets = d.listen, meet
 	var err error
 	if d.hub, err = events.New(0); err != nil {
 		return nil, err

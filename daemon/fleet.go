@@ -22,14 +22,8 @@ func (d *Daemon) openFleet(ctx context.Context) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that was killed left it
 		return fmt.Errorf("daemon: %w", err)
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
+	l, err := d.meets(ctx, path)
 	if err != nil {
-		if l != nil {
-			err = errors.Join(err, l.Close())
-		}
 		d.log.Warn("other processes cannot share the pace: there is no socket", slog.Any("error", err))
 		return nil
 	}
@@ -40,6 +34,18 @@ func (d *Daemon) openFleet(ctx context.Context) error {
 	})
 	d.socket = l
 	return nil
+}
+
+// meet opens a socket for the owner of this process only.
+func meet(ctx context.Context, path string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // closeFleet ends it; members go on at their shares.

@@ -53,6 +53,7 @@ func hostile(t *testing.T, test func(t *testing.T, p pipes)) {
 		}
 		p := newPipes()
 		d.opens = func(context.Context) (net.Listener, error) { return p, nil }
+		d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
 		if err := d.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

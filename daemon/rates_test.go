@@ -133,6 +133,7 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
 			d.opens = func(context.Context) (net.Listener, error) {
 				return newPipes(), nil
 			}
