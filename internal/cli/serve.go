@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -281,14 +280,7 @@ func (f readyFile) write(base string) error {
 	if f == "" {
 		return nil
 	}
-	err := writeWhole(string(f), func(w io.Writer) error {
-		_, err := io.WriteString(w, base+"\n")
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("--ready-file: %w", err)
-	}
-	return nil
+	return writeWhole("--ready-file", string(f), content([]byte(base+"\n")))
 }
 
 // remove takes it away, also at the start: one that is left over from a process that

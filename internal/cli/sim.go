@@ -206,8 +206,8 @@ type report struct {
 // show draws a report where a plot is asked for, and prints it.
 func show(cmd *cobra.Command, plot string, r report) error {
 	if plot != "" {
-		if err := writeWhole(plot, r.svg); err != nil {
-			return fmt.Errorf("--plot: %w", err)
+		if err := writeWhole("--plot", plot, r.svg); err != nil {
+			return err
 		}
 	}
 	if !asJSON(cmd) {

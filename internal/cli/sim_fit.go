@@ -80,9 +80,8 @@ an error.`,
 			}
 			file := r.Scenario(name)
 			if out != "" {
-				err := writeWhole(out, func(w io.Writer) error { _, err := w.Write(file); return err })
-				if err != nil {
-					return fmt.Errorf("--out: %w", err)
+				if err := writeWhole("--out", out, content(file)); err != nil {
+					return err
 				}
 			}
 			switch {
@@ -152,13 +151,7 @@ func traced(cmd *cobra.Command, path string, o *sim.Options) (write func() error
 	}
 	var lines bytes.Buffer
 	o.OnAttempt = func(a fit.Attempt) { lines.Write(a.Line()) }
-	return func() error {
-		err := writeWhole(path, func(w io.Writer) error { _, err := lines.WriteTo(w); return err })
-		if err != nil {
-			return fmt.Errorf("--trace: %w", err)
-		}
-		return nil
-	}, nil
+	return func() error { return writeWhole("--trace", path, content(lines.Bytes())) }, nil
 }
 
 var errBulkTrace = errors.New("--trace: a bulk workload has no attempts that a trace is made of")

@@ -122,14 +122,7 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 		_, err = cmd.OutOrStdout().Write(m.File())
 		return err
 	}
-	err = writeWhole(out, func(w io.Writer) error {
-		_, err := w.Write(m.File())
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	return nil
+	return writeWhole("--out", out, content(m.File()))
 }
 
 // progressOf says now and then how many members are done, and nothing of a

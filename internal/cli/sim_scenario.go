@@ -188,21 +188,28 @@ func replaceable(flag, path string) error {
 }
 
 // writeWhole writes a file so that there is the old one or the whole new one,
-// never a part: under another name, then by a rename.
-func writeWhole(path string, write func(io.Writer) error) (err error) {
+// never a part: under another name, then by a rename. The flag that named it is in
+// the error.
+func writeWhole(flag, path string, write func(io.Writer) error) (err error) {
 	// Not os.CreateTemp, whose files are for the owner alone: the umask decides.
 	temp := fmt.Sprintf("%s.%016x.tmp", path, rand.Uint64())
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(temp)
+			err = fmt.Errorf("%s: %w", flag, err)
 		}
 	}()
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temp, path)
+}
+
+// content writes what there is already.
+func content(b []byte) func(io.Writer) error {
+	return func(w io.Writer) error { _, err := w.Write(b); return err }
 }

@@ -297,7 +297,7 @@ func TestPlotOfALoad(t *testing.T) {
 func TestAFileThatFailsHalfwayLeavesTheOldOne(t *testing.T) {
 	path := scenarioFile(t, "kept", "old")
 	full := errors.New("disk is full")
-	err := writeWhole(path, func(w io.Writer) error {
+	err := writeWhole("--out", path, func(w io.Writer) error {
 		_, err := io.WriteString(w, "half")
 		return errors.Join(err, full)
 	})
