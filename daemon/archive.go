@@ -67,22 +67,18 @@ func ask[T any](ctx context.Context, a *archive, read func(*sqlite.Reader) (T, e
 	return read(r)
 }
 
-// Connections is that of the store.
 func (a *archive) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
 	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.ConnectionStatus, error) { return r.Connections(ctx) })
 }
 
-// Runs is that of the store.
 func (a *archive) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
 	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Run, error) { return r.Runs(ctx, connection, limit) })
 }
 
-// Gaps is that of the store.
 func (a *archive) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
 	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Gap, error) { return r.Gaps(ctx, f) })
 }
 
-// Events is that of the store.
 func (a *archive) Events(ctx context.Context, run string) ([]event.Event, error) {
 	return ask(ctx, a, func(r *sqlite.Reader) ([]event.Event, error) { return r.Events(ctx, run) })
 }

@@ -202,17 +202,14 @@ func (b budgeted) counted(r quota.Request) quota.Request {
 	return r
 }
 
-// Approve is that of the governor.
 func (b budgeted) Approve(r quota.Request) (quota.Decision, error) {
 	return b.Governor.Approve(b.counted(r))
 }
 
-// ApproveWait is that of the governor.
 func (b budgeted) ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error) {
 	return b.Governor.ApproveWait(ctx, b.counted(r))
 }
 
-// Factor is that of the governor.
 func (b budgeted) Factor(r quota.Request) float64 { return b.Governor.Factor(b.counted(r)) }
 
 // leveled is a handler with a level of its own beside the log's.

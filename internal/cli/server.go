@@ -94,12 +94,10 @@ func answered(cmd *cobra.Command, err error) error {
 // far reads through a daemon what the store has.
 type far struct{ *client.Client }
 
-// Connections is that of the daemon.
 func (f far) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
 	return f.Client.Connections(ctx, "")
 }
 
-// Events is that of the daemon.
 func (f far) Events(ctx context.Context, run string) ([]event.Event, error) {
 	trace, err := f.Run(ctx, run)
 	return trace.Events, err
