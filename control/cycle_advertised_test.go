@@ -138,9 +138,9 @@ func TestAToldSlidingWindowIsNotTakenForABucket(t *testing.T) {
 		refused   int
 		least     float64
 	}{
-		"attempts":       {&slidingWindow{quota: 60}, one, 60, 0, 1, 0.97}, // its name says bucket
+		"attempts":       {&slidingWindow{quota: 60}, one, 60, 0, 0, 0.97}, // its name says bucket
 		"cost":           {&slidingWindow{quota: 20_000}, mixed, 20_000, 0, 0, 0.9},
-		"with strangers": {&slidingWindow{quota: 600}, one, 300, 200 * ms, 100, 0.95},
+		"with strangers": {&slidingWindow{quota: 600}, one, 300, 200 * ms, 10, 0.95},
 	} {
 		used, refused, _ := follow(t, c.limit, span, c.costs, c.strangers)
 		if part := used / (c.quota * span.Minutes()); refused > c.refused || part < c.least {

@@ -226,7 +226,7 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 	}{
 		{"a stray one among thousands", 0, ms, 5 * sec},
 		{"half a minute", 0, 30 * sec, time.Minute},
-		{"four minutes", 0, 4 * time.Minute, 6 * time.Minute},
+		{"four minutes", 0, 4 * time.Minute, 2 * time.Minute},
 		{"a stray one under a limit", 20, ms, 5 * sec},
 		{"four minutes under a limit", 20, 4 * time.Minute, 10 * time.Minute},
 	} {
