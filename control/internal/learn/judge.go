@@ -51,6 +51,9 @@ func (l *Law) ended(v view) {
 			l.crowded(b, took)
 			break
 		}
+		if held.lone && b.refusals == 1 && r != nil && r.cycles > 2 {
+			break // the rate explains it as well, and a canary that waited for the window says nothing of it
+		}
 		if held.ended(v, b) {
 			break
 		}

@@ -228,7 +228,7 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 		{"half a minute", 0, 30 * sec, time.Minute},
 		{"four minutes", 0, 4 * time.Minute, 2 * time.Minute},
 		{"a stray one under a limit", 20, ms, 5 * sec},
-		{"four minutes under a limit", 20, 4 * time.Minute, 10 * time.Minute},
+		{"four minutes under a limit", 20, 4 * time.Minute, 3 * time.Minute},
 	} {
 		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
 		from := 30 * time.Minute
@@ -253,6 +253,33 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 		lost := seconds(3600 - tt.refused.Seconds() - float64(admitted)/due)
 		if lost > tt.within {
 			t.Errorf("%s: costs %v, want at most %v", tt.name, lost, tt.within)
+		}
+	}
+}
+
+// A block of minutes could be a window's. When it does not come again, it holds nothing
+// back hours later, though the limit that there is refuses now and then.
+func TestALongBlockIsNoWindowForEver(t *testing.T) {
+	for _, limit := range []float64{5, 20} {
+		for _, from := range []time.Duration{20 * time.Minute, 40 * time.Minute} {
+			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+			tokens, filled, refused := limit, time.Duration(0), false
+			limited := func(now time.Duration) bool {
+				tokens, filled = min(limit, tokens+limit*(now-filled).Seconds()), now
+				if tokens < 1 || refused && now < from+4*time.Minute {
+					return true
+				}
+				tokens--
+				return false
+			}
+			play(l, 0, from, limited)
+			refused = true
+			for m := range 4 * 60 {
+				at := from + time.Duration(m)*time.Minute
+				if n := play(l, at, at+time.Minute, limited); n == 0 && m > 30 {
+					t.Errorf("of %g a second, refused for 4 minutes after %v: nothing goes %d minutes later", limit, from, m)
+				}
+			}
 		}
 	}
 }
