@@ -18,7 +18,6 @@ import (
 // desk is where the members of one credential are served.
 type desk struct {
 	server *Server
-	key    string
 	config pacing.Config
 	core   *pacing.Core
 	seats  map[uint64]*seat
@@ -115,7 +114,7 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 			d.before = max(d.before, h.Away)
 		}
 		if h.Hold > 0 {
-			d.core.Heard(now, pacing.Done{Outcome: pacing.Outcome{Class: reason.Throttled, RetryAfter: h.Hold, Steady: true}})
+			d.core.Rest(now + min(h.Hold, maxWhole))
 		}
 	}
 	m := &seat{desk: d, number: number, name: h.Member, ceiling: d.core.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}

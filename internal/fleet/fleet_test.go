@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/internal/pacing"
+	"github.com/headway-go/headway/reason"
 )
 
 // atCeiling goes at ten a second as soon as it may.
@@ -80,6 +81,30 @@ func TestRefusalHoldsAll(t *testing.T) {
 	w.run(10 * time.Second)
 	if n := between(w.sent, 8*time.Second, w.now); n < 30 {
 		t.Errorf("%d attempts in the 10 s after it", n)
+	}
+}
+
+// Who has not met a refusal knows how long it holds, and why: it need not wait in vain.
+func TestRefusalIsKnownToAll(t *testing.T) {
+	w := newWorld(t)
+	w.join(2, atCeiling)
+	once := true
+	w.refuses = func(at time.Duration) (time.Duration, bool) {
+		if at < 5*time.Second || !once {
+			return 0, false
+		}
+		once = false
+		return 10 * time.Minute, true
+	}
+	w.run(6 * time.Second)
+	for i, n := range w.nodes {
+		d := n.core.Ask(w.now, pacing.Attempt{Ready: w.now})
+		if left := d.At - w.now; d.OK || d.Reason != reason.Cooldown || left < 9*time.Minute || left > 10*time.Minute {
+			t.Errorf("member %d: %+v with %v left, want a rest of ten minutes", i, d, left)
+		}
+		if why := n.core.Pressure(d); why != reason.RateLimited.Reason() {
+			t.Errorf("member %d rests for %v", i, why)
+		}
 	}
 }
 

@@ -169,7 +169,9 @@ func (d *desk) post(now time.Duration) {
 				m.version, n.States = d.version, d.states
 			}
 			m.share = time.Duration(n.Members) * n.Interval
-			m.fastest = min(m.fastest, m.share)
+			if m.fastest == 0 || m.share < m.fastest {
+				m.fastest = m.share
+			}
 			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, News: n}})
 		}
 	}
@@ -192,7 +194,7 @@ func (d *desk) report(now time.Duration, members, index int) *pacing.News {
 	}
 	for _, h := range d.holds {
 		if h.until > now {
-			n.Holds = append(n.Holds, pacing.Hold{Pool: h.pool, In: h.until - now, Reason: h.d.Reason, Bound: h.d.Bound})
+			n.Holds = append(n.Holds, pacing.Hold{Pool: h.pool, In: h.until - now, Reason: h.d.Reason, Bound: h.d.Bound, Why: d.core.Pressure(h.d)})
 		}
 	}
 	return n

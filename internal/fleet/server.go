@@ -71,7 +71,7 @@ func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
 		if len(s.desks) >= maxDesks && !s.forget() {
 			return 0, fmt.Errorf("%d credentials have members, which is the most", maxDesks)
 		}
-		d = &desk{server: s, key: h.Key, seats: make(map[uint64]*seat)}
+		d = &desk{server: s, seats: make(map[uint64]*seat)}
 		s.desks[h.Key] = d
 	}
 	if len(d.seats) >= maxSeats {

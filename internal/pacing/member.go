@@ -98,6 +98,9 @@ func (c *Core) States() map[string]control.State {
 	return all
 }
 
+// Rest lets nothing go before an instant, as a refusal asked that this core has not seen.
+func (c *Core) Rest(until time.Duration) { c.rest(until, reason.UpstreamPressure) }
+
 // Members is how many share the pace, as far as is known, and whether the server is
 // there; 0 for who is in no fleet.
 func (c *Core) Members() (n int, there bool) {
@@ -384,6 +387,13 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m.why, m.bound = n.Reason, n.Bound
 	m.holds = m.holds[:0]
 	for _, h := range n.Holds {
+		l, why := c.named(now, h.Pool), reason.UpstreamPressure
+		if p, ok := reason.AsPressure(h.Why); ok {
+			l.pushed, why = p, p
+		}
+		if h.Reason == reason.Cooldown {
+			l.rest(posted+h.In, why)
+		}
 		m.holds = append(m.holds, hold{pool: h.Pool, until: posted + h.In, why: h.Reason, bound: h.Bound})
 	}
 	if n.Listens > 0 {

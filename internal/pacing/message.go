@@ -110,4 +110,6 @@ type Hold struct {
 	In     time.Duration `json:"in"`
 	Reason reason.Reason `json:"reason"`
 	Bound  reason.Bound  `json:"bound"`
+	// Why is the provider's pressure behind it, if any.
+	Why reason.Reason `json:"why,omitempty"`
 }
