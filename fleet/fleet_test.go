@@ -219,3 +219,48 @@ func TestServerBearsAnything(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkAcquire is one attempt's way to the server and back, on a socket, by one caller
+// and by many.
+func BenchmarkAcquire(b *testing.B) {
+	path := filepath.Join(b.TempDir(), fleet.Socket)
+	l, err := new(net.ListenConfig).Listen(b.Context(), "unix", path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := fleet.NewServer()
+	defer s.Close()
+	go func() { _ = s.Serve(l) }()
+	defer func() { _ = l.Close() }()
+	f, err := fleet.Open(b.Context(), "unix://"+path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	g, err := headway.New(headway.Config{Name: "x", Passive: true, NoBreaker: true, Fleet: f.Member("p", "c")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer g.Close()
+	one := func(b *testing.B) {
+		p, err := g.Acquire(b.Context())
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		p.Settle(headway.Outcome{Class: headway.OK})
+	}
+	one(b) // once the server permits anything
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			one(b)
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				one(b)
+			}
+		})
+	})
+}

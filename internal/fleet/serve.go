@@ -20,6 +20,9 @@ const (
 	ahead = 100 * time.Millisecond
 )
 
+// noCeiling is that of members whose owners set none.
+const noCeiling = time.Nanosecond
+
 // back says that a silent member is there again.
 func (d *desk) back(now time.Duration, m *seat) {
 	if m.silent && !m.cut {
@@ -71,7 +74,7 @@ func (d *desk) admit(now time.Duration, w *want) (t pacing.Ticket, v fairqueue.V
 	switch at, carefully := d.granted+d.ceiling, now < d.smooth; {
 	case now < d.server.listens:
 		return t, d.wait(now, w, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning})
-	case d.any && now < at:
+	case d.any && d.ceiling > noCeiling && now < at:
 		return t, d.wait(now, w, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling})
 	case carefully && now < d.paid:
 		return t, d.wait(now, w, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit})
