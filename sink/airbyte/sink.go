@@ -3,7 +3,6 @@ package airbyte
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -270,19 +269,11 @@ type extent struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := sinkstate.Position("airbyte", "", b, &p, func() error {
-		if p.Streams == nil {
-			return errors.New("it names no streams")
-		}
-		for name, e := range p.Streams {
-			if e.Position < 0 {
-				return fmt.Errorf("stream %q has the position %d", name, e.Position)
-			}
+	err := sinkstate.Entries("airbyte", "", "streams", b, &p, &p.Streams, func(name string, e extent) error {
+		if e.Position < 0 {
+			return fmt.Errorf("stream %q has the position %d", name, e.Position)
 		}
 		return nil
 	})
-	if p.Streams == nil {
-		p.Streams = map[string]extent{}
-	}
 	return p, err
 }

@@ -156,27 +156,16 @@ type extent struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := sinkstate.Position("jsonl", "; no file was changed", b, &p, func() error {
-		if p.Files == nil {
-			return errors.New("it names no files")
+	seen := owners{}
+	err := sinkstate.Entries("jsonl", "; no file was changed", "files", b, &p, &p.Files, func(name string, e extent) error {
+		if e.Length < 0 {
+			return fmt.Errorf("file %q has the length %d", name, e.Length)
 		}
-		seen := owners{}
-		for name, e := range p.Files {
-			if err := checkName(name); err != nil {
-				return err
-			}
-			if err := seen.claim("", name); err != nil {
-				return err
-			}
-			if e.Length < 0 {
-				return fmt.Errorf("file %q has the length %d", name, e.Length)
-			}
+		if err := checkName(name); err != nil {
+			return err
 		}
-		return nil
+		return seen.claim("", name)
 	})
-	if p.Files == nil {
-		p.Files = map[string]extent{}
-	}
 	return p, err
 }
 

@@ -225,24 +225,14 @@ type mark struct {
 // parsePosition reads a committed position; nil is the very beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
-	err := sinkstate.Position("parquet", "; no file was changed", b, &p, func() error {
-		if p.Streams == nil {
-			return errors.New("it names no streams")
+	seen := folders{}
+	err := sinkstate.Entries("parquet", "; no file was changed", "streams", b, &p, &p.Streams, func(name string, m mark) error {
+		if m.Part < 1 || m.Spool < 0 {
+			return fmt.Errorf("stream %q has part %d and %d bytes of its spool", name, m.Part, m.Spool)
 		}
-		seen := folders{}
-		for name, m := range p.Streams {
-			if _, err := seen.claim(name); err != nil {
-				return err
-			}
-			if m.Part < 1 || m.Spool < 0 {
-				return fmt.Errorf("stream %q has part %d and %d bytes of its spool", name, m.Part, m.Spool)
-			}
-		}
-		return nil
+		_, err := seen.claim(name)
+		return err
 	})
-	if p.Streams == nil {
-		p.Streams = map[string]mark{}
-	}
 	return p, err
 }
 

@@ -3,7 +3,6 @@ package singer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -181,20 +180,15 @@ type progress struct {
 func parsePosition(b json.RawMessage) (map[string]progress, error) {
 	var p position
 	streams := map[string]progress{}
-	err := sinkstate.Position("singer", "", b, &p, func() error {
-		if p.Streams == nil {
-			return errors.New("it names no streams")
+	err := sinkstate.Entries("singer", "", "streams", b, &p, &p.Streams, func(name string, e extent) error {
+		s, err := e.Schema.shaped(columns)
+		switch {
+		case err != nil:
+			return fmt.Errorf("stream %q: %w", name, err)
+		case e.Position < 0:
+			return fmt.Errorf("stream %q has the position %d", name, e.Position)
 		}
-		for name, e := range p.Streams {
-			s, err := e.Schema.shaped(columns)
-			switch {
-			case err != nil:
-				return fmt.Errorf("stream %q: %w", name, err)
-			case e.Position < 0:
-				return fmt.Errorf("stream %q has the position %d", name, e.Position)
-			}
-			streams[name] = progress{e.Position, s}
-		}
+		streams[name] = progress{e.Position, s}
 		return nil
 	})
 	return streams, err

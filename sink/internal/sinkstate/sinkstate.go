@@ -60,3 +60,23 @@ func Position(sink, note string, position json.RawMessage, p any, check func() e
 	}
 	return nil
 }
+
+// Entries is [Position] for one that is a mapping, which p holds in entries: it has to
+// have what is named so, and check looks at each. The mapping is never nil afterwards.
+func Entries[T any](sink, note, named string, position json.RawMessage, p any, entries *map[string]T, check func(name string, e T) error) error {
+	err := Position(sink, note, position, p, func() error {
+		if *entries == nil {
+			return fmt.Errorf("it names no %s", named)
+		}
+		for name, e := range *entries {
+			if err := check(name, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if *entries == nil {
+		*entries = map[string]T{}
+	}
+	return err
+}
