@@ -307,7 +307,8 @@ func (t *advertised) graze(v view, f refusal) {
 	if t.shape == bucket && t.slow > 0 {
 		length = seconds(t.quota / t.slow)
 	}
-	t.shared = v.h.used(t.unit(), f.sent, length) < ownUse*t.quota
+	own := t.share*v.h.used(t.unit(), f.sent, length) + t.need(f.cost) // with what did not fit
+	t.shared = own < ownUse*t.quota
 	if t.shape == bucket {
 		t.errors[bucket] += 0.3 // such a one does not run dry
 		t.turn()
