@@ -1,0 +1,195 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
+)
+
+// maxRefused is how many attempts in a row pressure may refuse before details stand back.
+const maxRefused = 4
+
+// standBack lets the list go first while pressure refuses details: what is tried next
+// is a page of the list, which is needed in any case and may pass where details do not.
+// Details stand back for as long as they have been refused by then, and are tried again
+// with the next page after that: each time that they are refused at once the time
+// doubles. What is passed over is owed, and fetched by recovery at the end of the run.
+type standBack struct {
+	mu      sync.Mutex
+	refused int                // attempts in a row, each sent when the refusal before was known
+	newest  time.Time          // when the newest of them was refused
+	why     reason.Reason      // of that
+	began   time.Time          // the first refusal since a detail was fetched; zero means none
+	until   time.Time          // details stand back until then; zero means that they have not since one was fetched
+	give    context.CancelFunc // ends the waits of the details under way; nil while no list is left
+	before  control.State      // what was learned of the rate before began
+	named   bool               // the connection names pools, or has several keys
+	apart   map[string]bool    // the streams of details that have limits apart from the list's
+}
+
+// observe takes in how an attempt ended, of a detail or of a list. Learned gives what
+// was learned of the rate without it.
+func (s *standBack) observe(now time.Time, a transport.Attempt, learned func() control.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	why, pressed := a.Class.Pressure()
+	switch {
+	case a.Class.Success():
+		if s.refused = 0; s.until.IsZero() {
+			s.began = time.Time{}
+		}
+	case pressed && now.Add(-a.Latency).After(s.newest): // otherwise it was under way with the one before
+		s.refused++
+		s.newest, s.why = now, why.Reason()
+		if s.began.IsZero() {
+			s.began, s.before = now, learned()
+		}
+		if s.give != nil && (s.refused >= maxRefused || !s.until.IsZero()) {
+			s.give()
+		}
+	}
+}
+
+// fetched takes in that a detail was fetched.
+func (s *standBack) fetched() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began, s.until = time.Time{}, time.Time{}
+}
+
+// stands reports whether details of a stream stand back at now, and whether they have a
+// limit of their own.
+func (s *standBack) stands(now time.Time, details string) (stands, apart bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Before(s.until), s.apart[details]
+}
+
+// reason is why they do.
+func (s *standBack) reason() reason.Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}
+
+// stood reports whether no detail was fetched since details stood back.
+func (s *standBack) stood() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.until.IsZero()
+}
+
+// from has details of a stream stand back from now on. Apart reports that the list has
+// come through since they stood back before, and they were refused again: they have a
+// limit of their own.
+func (s *standBack) from(now time.Time, details string) (apart bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	apart = !s.until.IsZero() && !s.named && !s.apart[details]
+	s.until = now.Add(max(now.Sub(s.began), time.Second))
+	if apart {
+		if s.apart == nil {
+			s.apart = map[string]bool{}
+		}
+		s.apart[details] = true
+	}
+	return apart
+}
+
+// goesFirst has details of a stream stand back. Where they have a limit of their own they are a
+// pool of their own for the rest of the run, and the list is not paced by what they met.
+func (r *execution) goesFirst(details string) {
+	if r.standBack.from(time.Now(), details) {
+		r.governor.Part(details, r.standBack.before)
+	}
+	r.caller.begin()
+}
+
+type apartKey struct{}
+
+// inPool gives a context for details of a stream.
+func (r *execution) inPool(ctx context.Context, details string) context.Context {
+	r.standBack.mu.Lock()
+	defer r.standBack.mu.Unlock()
+	if r.standBack.apart[details] {
+		return context.WithValue(ctx, apartKey{}, details)
+	}
+	return ctx
+}
+
+// poolOf is the pool of a request.
+func (r *execution) poolOf(req *http.Request) string {
+	if name := connector.PoolOf(req); name != "" {
+		r.standBack.mu.Lock()
+		defer r.standBack.mu.Unlock()
+		r.standBack.named = true
+		return name
+	}
+	name, _ := req.Context().Value(apartKey{}).(string)
+	return name
+}
+
+// putOff is why the details of a page are not asked for now; nil when they are. Details
+// is their stream; listLeft says that there is more to list.
+func (r *execution) putOff(details string, listLeft bool) *stop {
+	if r.suspended != nil || !listLeft {
+		return r.suspended
+	}
+	stands, apart := r.standBack.stands(time.Now(), details)
+	if !stands && apart { // in a pool of their own they would hold the list up
+		stands = r.governor.RoomAt(details).Sub(r.governor.RoomAt("")) > time.Second
+	}
+	if !stands {
+		return nil
+	}
+	return &stop{why: r.standBack.reason()}
+}
+
+type waitingKey struct{}
+
+// mayStandBack gives a context for details before which a list can go: their waits end
+// when they are to stand back. Over says that none is under way any more.
+func (r *execution) mayStandBack(ctx context.Context) (within context.Context, over func()) {
+	waiting := r.waiting
+	if waiting == nil {
+		waiting = context.Background()
+	}
+	waiting, cancel := context.WithCancel(waiting)
+	s := &r.standBack
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.give = cancel
+	return transport.WithWaiting(context.WithValue(ctx, waitingKey{}, waiting), waiting), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.give = nil
+		cancel()
+	}
+}
+
+// standingBack reports whether the details of that context are to stand back.
+func (r *execution) standingBack(ctx context.Context) bool {
+	waiting, ok := ctx.Value(waitingKey{}).(context.Context)
+	return ok && waiting.Err() != nil && (r.waiting == nil || r.waiting.Err() == nil)
+}
+
+// pressedInstead is the error of a detail whose wait ended since details stand back: it
+// was the pressure that kept it from being fetched.
+func (s *standBack) pressedInstead(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if refusal, ok := errors.AsType[*reason.Refusal](err); ok && refusal.Reason == reason.Interrupted {
+		return &reason.Refusal{Reason: s.why}
+	}
+	if f, ok := errors.AsType[*connector.Failure](err); ok && f.Stopped == reason.Interrupted {
+		f.Stopped = reason.None
+	}
+	return err
+}
