@@ -65,6 +65,7 @@ type Config struct {
 
 // Telemetry is the connection to a collector. Make it with [Start]; stop it once.
 type Telemetry struct {
+	spans   sdktrace.SpanExporter
 	traces  *sdktrace.TracerProvider
 	metrics *sdkmetric.MeterProvider
 	tracer  trace.Tracer
@@ -103,6 +104,7 @@ func Start(ctx context.Context, c Config, from prometheus.Gatherer) (*Telemetry,
 	}
 	sampler := sdktrace.TraceIDRatioBased(max(0, c.Sample))
 	t := &Telemetry{
+		spans:   spans,
 		sampler: sampler,
 		traces: sdktrace.NewTracerProvider(
 			sdktrace.WithBatcher(spans), sdktrace.WithResource(about), sdktrace.WithIDGenerator(known{}),
@@ -115,9 +117,14 @@ func Start(ctx context.Context, c Config, from prometheus.Gatherer) (*Telemetry,
 	return t, nil
 }
 
-// Stop sends what is left, within the context's time.
+// Stop sends what is left, within the context's time. What is not sent by then is lost.
 func (t *Telemetry) Stop(ctx context.Context) error {
-	return errors.Join(t.traces.Shutdown(ctx), t.metrics.Shutdown(ctx))
+	err := errors.Join(t.traces.Shutdown(ctx), t.metrics.Shutdown(ctx))
+	if ctx.Err() != nil {
+		// Otherwise the rest of the queue would go on being sent, and sent again, for a while.
+		_ = t.spans.Shutdown(ctx)
+	}
+	return err
 }
 
 // Call sends the spans of a call that ended and of its attempts. It never blocks.

@@ -176,6 +176,37 @@ func TestAnAbsentCollectorHoldsNothingUp(t *testing.T) {
 	}
 }
 
+// TestTheEndCutsWhatIsBeingSent: a collector that is silent gets no more once the time to
+// stop is over, and nothing goes on in the background.
+func TestTheEndCutsWhatIsBeingSent(t *testing.T) {
+	asked, left := make(chan struct{}, 100), make(chan struct{}, 100)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
+		<-r.Context().Done()
+		left <- struct{}{}
+	}))
+	defer silent.Close()
+	tel, err := telemetry.Start(t.Context(), telemetry.Config{Endpoint: silent.URL}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2_000 {
+		tel.Call(egress.CallLog{Began: time.Now(), Provider: "openai", Method: "POST", Status: 200, Ending: egress.Complete})
+	}
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := tel.Stop(ctx); err == nil {
+		t.Error("the end does not tell that spans were lost")
+	}
+	select {
+	case <-left:
+	case <-time.After(5 * time.Second): // half of the time that one try has
+		t.Error("spans are still being sent after the end")
+	}
+}
+
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	for field, c := range map[string]telemetry.Config{
 		"endpoint": {Endpoint: "localhost:4318"}, "user": {Endpoint: "http://me:secret@localhost"},
