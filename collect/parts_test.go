@@ -444,7 +444,8 @@ func TestADetailThatNeedsARecordThatIsNoLongerListedIsNotFound(t *testing.T) {
 	}{{"7", plain, true}, {"", refused, true}, {"", failed, true}, {"", plain, false}} {
 		err := unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(tt.data)}}, err: tt.err})
 		f, ok := errors.AsType[*connector.Failure](err)
-		if (err == tt.err) != tt.same || !tt.same && (!ok || f.Reason != reason.NotFound || f.Attempts != 1 || !errors.Is(err, plain)) {
+		same := err == tt.err //nolint:errorlint // Whether it is the very one.
+		if same != tt.same || !tt.same && (!ok || f.Reason != reason.NotFound || f.Attempts != 1 || !errors.Is(err, plain)) {
 			t.Errorf("%q, %v: %v", tt.data, tt.err, err)
 		}
 	}

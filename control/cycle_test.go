@@ -403,7 +403,7 @@ func TestCycleShowsItsLimits(t *testing.T) {
 func TestAWarmStartOfDrawnLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := control.Params{Ceiling: 10 * ms, Initial: sec}
-		limiter := func() func(time.Duration) (bool, time.Duration) { return bucketOf(2, 5) }
+		var limiter func() func(time.Duration) (bool, time.Duration)
 		if rate := rapid.Float64Range(1, 20).Draw(t, "rate"); rapid.Bool().Draw(t, "window") {
 			length := time.Duration(rapid.IntRange(5, 120).Draw(t, "length")) * sec
 			limiter = func() func(time.Duration) (bool, time.Duration) {

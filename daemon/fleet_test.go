@@ -16,7 +16,7 @@ import (
 // A daemon lets others share its pace by a socket that is its owner's, also where one that
 // was killed left its own, and takes it away at its end.
 func TestSocketOfTheFleet(t *testing.T) {
-	dir, err := os.MkdirTemp("", "fleet") // a socket's name must be short
+	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
 	if err != nil {
 		t.Fatal(err)
 	}

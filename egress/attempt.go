@@ -32,7 +32,7 @@ func (c *call) begin() *attempt {
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
 	a := &attempt{call: c, lease: lease{request: *r, cost: float64(max(1, c.up.charge.Rated(expected, r.MaxTokens)))}}
 	if c.as != nil {
-		a.cost = c.shares.cost
+		a.cost = c.cost
 	}
 	if a.ctx, a.cancel = c.ctx, c.cancel; c.up.Retries > 0 || c.usage == injectedOnTrial {
 		a.ctx, a.cancel = context.WithCancelCause(c.ctx) // the call outlives it

@@ -31,7 +31,7 @@ type reported struct {
 func (c *call) match() {
 	p := c.up.Profile
 	if p == nil {
-		c.shares.pool = c.log.Model
+		c.pool = c.log.Model
 		return
 	}
 	path := c.path()
@@ -43,7 +43,7 @@ func (c *call) match() {
 		c.as.Body = io.NopCloser(bytes.NewReader(c.body))
 		c.as.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
 	}
-	c.shares.pool, c.shares.cost = p.Attempt(c.as, "")
+	c.pool, c.cost = p.Attempt(c.as, "")
 }
 
 // maxProfiled is how much of a body a profile looks at, in bytes.
@@ -59,7 +59,7 @@ func (c *call) profiles() bool {
 // the call took.
 func (a *attempt) preview(res *http.Response) {
 	c := a.call
-	if c.as != nil && res.StatusCode < http.StatusBadRequest && c.up.Profile.Reads(c.as, c.shares.pool, res.StatusCode, res.Header) {
+	if c.as != nil && res.StatusCode < http.StatusBadRequest && c.up.Profile.Reads(c.as, c.pool, res.StatusCode, res.Header) {
 		res.Body = moving{res.Body, a.watch}
 		a.report, _ = wire.Peek(res, maxProfiled)
 	}
@@ -88,7 +88,7 @@ func (a *attempt) consult() {
 		body = a.report
 	}
 	body = unzipped(a.header, body)
-	a.reported.pool, a.took, a.account = c.up.Profile.Read(a.answerAt, c.as, c.shares.pool, a.status, a.header, body, &a.signal)
+	a.pool, a.took, a.account = c.up.Profile.Read(a.answerAt, c.as, c.pool, a.status, a.header, body, &a.signal)
 }
 
 // unzipped is what the beginning of a body holds; nil when that cannot be read.

@@ -192,7 +192,7 @@ func (a *attempt) outcome() headway.Outcome {
 		o.Cost = float64(c.up.charge.Rated(a.used, a.request.MaxTokens))
 	}
 	if c.as != nil {
-		o.Pool, o.Cost, o.Account = a.reported.pool, a.took, a.account
+		o.Pool, o.Cost, o.Account = a.pool, a.took, a.account
 	}
 	if time.Since(a.answerAt) > stale {
 		for i := range o.Facts {

@@ -89,7 +89,7 @@ func (b *socket) Stop() {
 // shortDir is a folder whose name leaves room for a socket's.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fleet")
+	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // Its name must be short.
 	if err != nil {
 		t.Fatal(err)
 	}

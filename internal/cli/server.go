@@ -151,11 +151,11 @@ func farSnapshot(cmd *cobra.Command, c *client.Client, provider string) error {
 	var table sheet
 	table.line(scopeHeader)
 	row := func(name string, state quota.State, left ...*int64) {
-		line := name + "\t" + state.String()
+		cells := []string{name, state.String()}
 		for _, n := range left {
-			line += "\t" + orUnlimited(n)
+			cells = append(cells, orUnlimited(n))
 		}
-		table.line("%s", line)
+		table.line("%s", strings.Join(cells, "\t"))
 	}
 	g := s.Global
 	row("global", g.State, g.CallsRemaining, g.TokensRemaining, g.SoftTokensRemaining, g.DailyTokensRemaining, g.DailyCallsRemaining)

@@ -104,7 +104,7 @@ an error.`,
 
 // fitted reads a trace and finds its limits.
 func fitted(cmd *cobra.Command, path string, refused []int) (*fit.Result, error) {
-	var in io.Reader = cmd.InOrStdin()
+	in := cmd.InOrStdin()
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

@@ -100,7 +100,7 @@ func (c connections) Collect(ch chan<- prometheus.Metric) {
 		account := headway.PoolSnapshot{Rate: s.Rate, Circuit: s.Circuit, RetryAt: s.RetryAt}
 		all := s.Limits
 		for _, p := range append(c.shown(&s), account) {
-			p.Limits, all = nil, append(all[:len(all):len(all)], p.Limits...)
+			p.Limits, all = nil, append(slices.Clip(all), p.Limits...)
 			paced(ch, &s, &p)
 		}
 		limits(ch, s.Connection, all)

@@ -321,7 +321,7 @@ func (c *Core) blockedToo(t *Ticket) bool {
 		return false // earlier ones are under way, and may come through
 	}
 	for _, l := range c.of {
-		if l != p && l.blocked.on && c.admitted < l.blocked.began && !(l.blocked.known && p.blocked.known) {
+		if l != p && l.blocked.on && c.admitted < l.blocked.began && (!l.blocked.known || !p.blocked.known) {
 			return true
 		}
 	}
@@ -425,7 +425,7 @@ func (c *Core) Part(now time.Duration, name string, before control.State) {
 	l.answered = c.answered
 	l.rest(c.cooldown, c.cooldownWhy)
 	c.cooldown = 0
-	c.Pool.forget(before)
+	c.forget(before)
 }
 
 // forget puts the law back to what it had learned before.

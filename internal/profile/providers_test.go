@@ -3,6 +3,7 @@ package profile_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -212,7 +213,7 @@ func drive(t *testing.T, u *upstream, name string, c headway.Config, span time.D
 }
 
 func asRefusal(err error, r **reason.Refusal) (ok bool) {
-	*r, ok = err.(*reason.Refusal)
+	*r, ok = errors.AsType[*reason.Refusal](err)
 	return ok
 }
 

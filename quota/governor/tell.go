@@ -88,7 +88,7 @@ var lines = map[quota.EventType]struct {
 func (g *Governor) note(e quota.Event) {
 	ctx := context.Background()
 	if l, known := lines[e.Type]; known && g.log.Enabled(ctx, l.level) {
-		g.log.LogAttrs(ctx, l.level, l.text, describe(e)...)
+		g.log.LogAttrs(ctx, l.level, l.text, describe(e)...) //nolint:sloglint // One of the table's.
 	}
 }
 

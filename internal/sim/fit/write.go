@@ -39,7 +39,7 @@ func (r *Result) Scenario(name string) []byte {
 // comment says what was found, each line as a comment.
 func (r *Result) comment() string {
 	var b strings.Builder
-	for _, line := range strings.Split(strings.TrimSuffix(r.String(), "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(r.String(), "\n"), "\n") {
 		b.WriteString(strings.TrimSuffix("# "+line, " ") + "\n")
 	}
 	return b.String()

@@ -69,11 +69,13 @@ func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 // has says whether a member has what its family stands for.
 func has(m population.Member) bool {
 	p := m.Scenario.Provider
-	if m.Family == population.Pools {
-		return len(p.Pools) > 1 && len(p.Pools[0].Limits) > 0
+	var first scenario.Limit
+	if len(p.Limits) > 0 {
+		first = p.Limits[0]
 	}
-	first := p.Limits[0]
 	switch m.Family {
+	case population.Pools:
+		return len(p.Pools) > 1 && len(p.Pools[0].Limits) > 0
 	case population.Ban:
 		return p.Penalty != nil && !p.Penalty.Fixed && p.Penalty.Factor > 1
 	case population.FixedBlock:
