@@ -114,7 +114,7 @@ func (g *Governor) tellFleet(now time.Duration) {
 	if g.fleet == nil {
 		return
 	}
-	var room [16]pacing.Attempt
+	var room [pacing.MaxAsked]pacing.Attempt
 	waiting := room[:0]
 	if !g.line.empty() {
 		for it := range g.line.queue.All() {

@@ -88,8 +88,8 @@ func (s *standBack) stood() bool {
 
 // from has details of a stream stand back from now on. Apart reports that the list has
 // come through since they stood back before, and they were refused again: they have a
-// limit of their own.
-func (s *standBack) from(now time.Time, details string) (apart bool) {
+// limit of their own. Before is what was learned of the rate before they met it.
+func (s *standBack) from(now time.Time, details string) (before control.State, apart bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	apart = !s.until.IsZero() && !s.named && !s.apart[details]
@@ -100,14 +100,14 @@ func (s *standBack) from(now time.Time, details string) (apart bool) {
 		}
 		s.apart[details] = true
 	}
-	return apart
+	return s.before, apart
 }
 
 // goesFirst has details of a stream stand back. Where they have a limit of their own they are a
 // pool of their own for the rest of the run, and the list is not paced by what they met.
 func (r *execution) goesFirst(details string) {
-	if r.standBack.from(time.Now(), details) {
-		r.governor.Part(details, r.standBack.before)
+	if before, apart := r.standBack.from(time.Now(), details); apart {
+		r.governor.Part(details, before)
 	}
 	r.caller.begin()
 }

@@ -49,7 +49,7 @@ type Belief struct {
 	Confidence float64
 }
 
-// Fact is one limit that a response told of, as of when it was settled.
+// Fact is one limit that a response advertised, as of when it was settled.
 type Fact struct {
 	// Name tells limits of one provider apart.
 	Name string
@@ -62,9 +62,9 @@ type Fact struct {
 	// Took is how many units the attempt took of a limit that counts cost; 0 when that is
 	// not said, and when it took all that it cost.
 	Took float64
-	// Quota and Remaining are in units; negative when untold.
+	// Quota and Remaining are in units; negative when unknown.
 	Quota, Remaining float64
 	// Window is the limit's length, Reset the time until it is whole again;
-	// negative when untold.
+	// negative when unknown.
 	Window, Reset time.Duration
 }

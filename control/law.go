@@ -16,7 +16,7 @@ type Law interface {
 	// Name is the name that the law is registered and stored under.
 	Name() string
 	// Interval is the sustained interval as the law sees it, the one that is
-	// shown, stored and told; never below the ceiling's.
+	// shown, stored and reported; never below the ceiling's.
 	Interval() time.Duration
 	// Spacing is the emission interval that pacing enforces: the interval itself,
 	// or a shorter one when the law times attempts through Hold.
@@ -48,12 +48,12 @@ type Observation struct {
 	Sent, Now time.Duration
 	// Class is how it ended.
 	Class reason.Class
-	// RetryAfter is the one-shot wait that the provider asked for; 0 when untold.
+	// RetryAfter is the one-shot wait that the provider asked for; 0 when it named none.
 	// It is honoured elsewhere, once, and is never a sustained interval.
 	RetryAfter time.Duration
-	// Estimate is the cost that Sent was told, Cost what the attempt really took.
+	// Estimate is the cost that was passed to Sent, Cost what the attempt really took.
 	Estimate, Cost float64
-	// Facts are the limits that the response told of; they are not kept.
+	// Facts are the limits that the response advertised; they are not kept.
 	Facts []Fact
 	// Steady forbids speeding up on this outcome, as for recovery during a
 	// source-pressure cooldown. A throttle still slows down.

@@ -4,7 +4,7 @@ import "time"
 
 // Limit is one limit that a law goes by.
 type Limit struct {
-	// Advertised says that responses told of it, under Name; else the law found it.
+	// Advertised says that responses name it, under Name; else the law found it.
 	Advertised bool
 	Name       string
 	// Kind is the kind of limit, never [CostWindow]; PerCost says what it counts.

@@ -88,7 +88,7 @@ func (l *Parallelism) Success(sent, now, busy time.Duration) (grew bool) {
 }
 
 // Throttle tells of an attempt that was sent at sent and refused for rate or
-// load at now. wait is how long the server asks to wait; 0 when untold. fresh
+// load at now. wait is how long the server asks to wait; 0 when it named none. fresh
 // says that it is the first of its epoch, so that it lowered the level (where
 // that is possible); the others are counted and change nothing.
 func (l *Parallelism) Throttle(sent, now, wait time.Duration) (fresh bool) {

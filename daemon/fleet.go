@@ -27,11 +27,7 @@ func (d *Daemon) openFleet(ctx context.Context) error {
 		d.log.Warn("other processes cannot share the pace: there is no socket", slog.Any("error", err))
 		return nil
 	}
-	d.sharing.Go(func() {
-		if err := d.fleet.Serve(l); err != nil {
-			d.log.Error("other processes can no longer join the fleet", slog.Any("error", err))
-		}
-	})
+	d.sharing.Go(func() { d.fleet.Serve(l) })
 	d.socket = l
 	return nil
 }

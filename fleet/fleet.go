@@ -49,8 +49,8 @@ type Fleet struct {
 
 // Open finds a server by its URL: unix:///path of its socket. With ?away=wait members
 // wait while the server is away; ?away=share, the default, has them go on at their shares.
-// A server that is not there is [ErrAway]: nobody knows a share then. The context bounds
-// the search.
+// If no server is there the error matches [ErrAway]: nobody could say what share is its
+// own. The context bounds the search.
 func Open(ctx context.Context, address string) (*Fleet, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "unix" || u.Host+u.Path == "" {
@@ -84,7 +84,7 @@ func cause(err error) error {
 }
 
 // Member is a way into the fleet for one governor: of all that name the same provider,
-// such as its host, and the same credential, which may be empty where there is none.
+// such as its host, and the same credential; "" where the provider asks for none.
 func (f *Fleet) Member(provider, credential string) headway.Fleet {
 	return &way{fleet: f, provider: provider, credential: credential}
 }

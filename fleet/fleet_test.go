@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,7 +80,7 @@ func (b *socket) Start() {
 		b.t.Fatal(err)
 	}
 	b.server, b.listen = fleet.NewServer(), l
-	go func() { _ = b.server.Serve(l) }()
+	go b.server.Serve(l)
 }
 
 func (b *socket) Stop() {
@@ -220,6 +222,62 @@ func TestServerBearsAnything(t *testing.T) {
 	})
 }
 
+// A server that reads nothing for an hour gets a few messages then, not one for each beat.
+func TestQueueOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		f := fleet.NewFleet(func(ctx context.Context) (net.Conn, error) {
+			go func() { _, _ = there.Write([]byte(`{"headway_fleet":1,"salt":"x"}` + "\n")) }()
+			return here, ctx.Err()
+		}, false)
+		g, err := headway.New(headway.Config{Name: "x", Fleet: f.Member("p", "c")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		messages := 0
+		_ = there.SetReadDeadline(time.Now().Add(time.Second))
+		for from := bufio.NewScanner(there); from.Scan(); messages++ {
+		}
+		if messages > 10 {
+			t.Errorf("%d messages waited for the server", messages)
+		}
+		_ = there.Close()
+		g.Close()
+	})
+}
+
+// failing is a listener whose first connections fail.
+type failing struct {
+	net.Listener
+	fails int
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.fails--; l.fails >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// A process that has too many files open for a while lets members in afterwards.
+func TestServeOutlivesErrors(t *testing.T) {
+	path := filepath.Join(shortDir(t), fleet.Socket)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fleet.NewServer()
+	defer s.Close()
+	var served sync.WaitGroup
+	served.Go(func() { s.Serve(&failing{l, 2}) })
+	if _, err := fleet.Open(t.Context(), "unix://"+path); err != nil {
+		t.Error(err)
+	}
+	_ = l.Close()
+	served.Wait()
+}
+
 // BenchmarkAcquire is one attempt's way to the server and back, on a socket, by one caller
 // and by many.
 func BenchmarkAcquire(b *testing.B) {
@@ -230,7 +288,7 @@ func BenchmarkAcquire(b *testing.B) {
 	}
 	s := fleet.NewServer()
 	defer s.Close()
-	go func() { _ = s.Serve(l) }()
+	go s.Serve(l)
 	defer func() { _ = l.Close() }()
 	f, err := fleet.Open(b.Context(), "unix://"+path)
 	if err != nil {

@@ -83,6 +83,17 @@ func (l *link) Send(m headway.FleetMessage) {
 	}
 }
 
+// live says that the member lives, unless something waits to be written: a server that
+// reads nothing does not make the queue grow.
+func (l *link) live() {
+	l.mu.Lock()
+	idle := len(l.queue) == 0
+	l.mu.Unlock()
+	if idle {
+		l.Send(headway.FleetMessage{})
+	}
+}
+
 // leaveTime bounds the last words.
 const leaveTime = time.Second
 
@@ -206,6 +217,6 @@ func (l *link) beat(begun time.Time, over <-chan struct{}) {
 		} else {
 			l.member.Beat()
 		}
-		l.Send(headway.FleetMessage{})
+		l.live()
 	}
 }

@@ -52,17 +52,21 @@ func NewServer() *Server {
 	}
 }
 
-// Serve lets members in that connect to the listener, until that is closed.
-func (s *Server) Serve(l net.Listener) error {
-	for {
+// Serve lets members in that connect to the listener, until that is closed. After any other
+// error, such as of too many open files, it pauses and goes on.
+func (s *Server) Serve(l net.Listener) {
+	for pause := firstPause; ; {
 		conn, err := l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			return err
+		switch {
+		case err == nil:
+			pause = firstPause
+			s.accept(conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(pause)
+			pause = min(2*pause, lastPause)
 		}
-		s.accept(conn)
 	}
 }
 

@@ -117,10 +117,8 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 			d.core.Rest(now + min(h.Hold, maxWhole))
 		}
 	}
-	m := &seat{desk: d, number: number, name: h.Member, ceiling: d.core.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
-	if probe, err := pacing.New(h.Config); err == nil {
-		m.ceiling = probe.Ceiling()
-	}
+	own := rules.Core(0)
+	m := &seat{desk: d, number: number, name: h.Member, ceiling: own.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
 	d.seats[number], d.server.seats[number] = m, m
 	d.changed(now)
 }

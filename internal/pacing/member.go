@@ -9,8 +9,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// maxAsked is how many permits a member asks for ahead at most.
-const maxAsked = 16
+// MaxAsked is how many permits a member asks for ahead at most.
+const MaxAsked = 16
 
 // MaxSilence is for how long a member that hears nothing goes on, and for how long the
 // server keeps its share for it.
@@ -202,7 +202,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 			all[i].meant = false
 		}
 	}
-	waiting = waiting[:min(len(waiting), maxAsked)]
+	waiting = waiting[:min(len(waiting), MaxAsked)]
 	if c.set.maxInFlight > 0 {
 		waiting = waiting[:max(0, min(len(waiting), c.set.maxInFlight-int(c.inFlight)))]
 	}

@@ -73,8 +73,8 @@ func (p *pair) acquire(rt *rapid.T) {
 	}
 }
 
-// write makes a call with a lease that was given at some time, mostly the newest, and
-// compares whether it may.
+// write makes a call with a lease, mostly the newest, and compares whether both stores
+// allow it.
 func (p *pair) write(rt *rapid.T, what string, call func(context.Context, collect.Store, collect.Lease) error) {
 	if len(p.leases) == 0 {
 		rt.Skip("no lease was given yet")

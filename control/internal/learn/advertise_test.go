@@ -159,8 +159,8 @@ func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
 	}
 }
 
-// A steady client of a sliding window is always told about the same reset, as a bucket would
-// say it. Answers that take a different time each are no reason to take it for one.
+// A steady client of a sliding window sees about the same reset in each answer, as it would
+// of a bucket. Answers that take a different time each are no reason to take it for one.
 func TestAnswersThatTakeTheirTimeDoNotMakeABucket(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})

@@ -294,6 +294,7 @@ func (l *Law) rate() *rate {
 
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
+func isWindow(x limit) bool { _, ok := x.(*window); return ok }
 
 // remove drops the limits of a sort.
 func (l *Law) remove(is func(limit) bool) {
@@ -322,5 +323,3 @@ func (l *Law) drop(i int) {
 	l.limits = append(l.limits[:i:i], l.limits[i+1:]...)
 	l.block.blamed = -1
 }
-
-func isWindow(x limit) bool { _, ok := x.(*window); return ok }

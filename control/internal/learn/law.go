@@ -110,8 +110,7 @@ func (l *Law) Foretold() bool {
 	if b.explained || b.blamed < 0 {
 		return b.explained
 	}
-	_, isRate := l.limits[b.blamed].(*rate)
-	return !isRate || b.paced // a rate explains every short block
+	return !isRate(l.limits[b.blamed]) || b.paced // a rate explains every short block
 }
 
 // Interval is the sustained interval.

@@ -97,7 +97,7 @@ func (r *rate) paceAt(since float64) float64 {
 
 func (r *rate) free(v view, _ float64) time.Duration { return max(v.now, r.due) }
 
-// room is none: attempts go one by one.
+// room is 0: attempts go one by one.
 func (*rate) room(view) float64 { return 0 }
 
 func (r *rate) sent(now time.Duration) {
