@@ -30,8 +30,8 @@ func scenarioOf(arg string) (*scenario.Scenario, error) {
 		return serve.Demo(), nil
 	}
 	if !strings.ContainsAny(arg, `/\`) { // a path is never looked for among the names
-		if src, err := scenarios.FS.ReadFile(arg + ".yaml"); err == nil {
-			return scenario.Parse(arg, src)
+		if src, ok := scenarios.Source(arg); ok {
+			return scenario.Parse(arg, []byte(src))
 		}
 	}
 	s, err := scenario.Load(arg)
@@ -85,10 +85,7 @@ func allEmbedded() ([]embedded, error) {
 			e.Clients, e.Rows = s.Workload.Users, int64(s.Workload.Rows)
 		}
 		if e.Description == "" {
-			src, err := scenarios.FS.ReadFile(s.Name + ".yaml")
-			if err != nil {
-				return nil, err
-			}
+			src, _ := scenarios.Source(s.Name)
 			e.Description = source(src)
 		}
 		for _, l := range s.Provider.EachLimit {
@@ -100,10 +97,10 @@ func allEmbedded() ([]embedded, error) {
 	return list, nil
 }
 
-// source is the comment that an embedded file begins with, as one line.
-func source(src []byte) string {
+// source is the comment that an embedded scenario begins with, as one line.
+func source(src string) string {
 	var words []string
-	for line := range strings.Lines(string(src)) {
+	for line := range strings.Lines(src) {
 		comment, ok := strings.CutPrefix(line, "#")
 		if !ok {
 			break
