@@ -74,8 +74,8 @@ type Config struct {
 	NoBreaker bool
 
 	// OnEvent is called for rate changes and circuit moves, after the fact and
-	// outside every lock. Calls may come from several goroutines at once. The Add
-	// of an event.Recorder fits.
+	// outside every lock. Calls may come from several goroutines at once. The function
+	// that event.Log returns fits.
 	OnEvent func(Event)
 
 	// Seed varies the jitter; the same seed and calls give the same waits.

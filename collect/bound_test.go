@@ -21,9 +21,9 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
-	"github.com/headway-go/headway/store/memory"
 )
 
 // scripted is a connector that sends nothing at all: each call ends as the

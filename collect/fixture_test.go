@@ -20,8 +20,8 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/sink/jsonl"
-	"github.com/headway-go/headway/store/memory"
 )
 
 // doc is one item of the provider's list and its detail records.

@@ -21,7 +21,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/longtest"
-	"github.com/headway-go/headway/store/memory"
+	"github.com/headway-go/headway/internal/memory"
 )
 
 // shape is a list and its trouble, as drawn.

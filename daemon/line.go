@@ -14,7 +14,6 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
-	"github.com/headway-go/headway/event/eventlog"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
@@ -241,7 +240,7 @@ func makeFolder(path string) error {
 // circuit publishes and logs a move of a provider's breaker.
 func (d *Daemon) circuit(e event.Event) {
 	d.hub.Proxied(e.Connection)(e)
-	eventlog.To(d.log)(e)
+	event.Log(d.log)(e)
 }
 
 // hear publishes and logs an event of a collected connection, but for those
@@ -251,6 +250,6 @@ func (d *Daemon) hear(e event.Event) {
 	switch e.Type {
 	case event.RunStart, event.RunEnd, event.ConnectionChanged, event.Warning:
 	default:
-		eventlog.To(d.log)(e)
+		event.Log(d.log)(e)
 	}
 }

@@ -1,6 +1,6 @@
-// Package event is what Headway tells about itself: typed, small, without
-// content. An event is a value; a [Recorder] keeps the newest ones within a
-// bound and counts what it dropped.
+// Package event has what Headway reports about itself: changes of a rate, moves of a
+// circuit, beginnings and ends of runs. An event is a small value with a type; [Log]
+// writes events to a log/slog logger.
 //
 // Events carry reasons, counts, instants and rates. They never carry a
 // credential, header value, body, title or record id.

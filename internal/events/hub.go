@@ -8,8 +8,7 @@
 // rises by one: "k3f9x2a1-123". So an id of an earlier process is known for what
 // it is, and its reader gets all that is kept, with a mark that more was lost.
 //
-// It is not a log: what has to outlive the process belongs into a store. To keep
-// the events of one connection in a library, use package event's Recorder.
+// It is not a log: what has to outlive the process belongs into a store.
 //
 // A [Hub] is safe for concurrent use. Adding takes a short lock, calls nothing
 // and never waits for a reader: readers have no queue of their own, they read

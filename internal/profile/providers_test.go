@@ -19,11 +19,11 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
+	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sink/jsonl"
-	"github.com/headway-go/headway/store/memory"
 	"github.com/headway-go/headway/transport"
 )
 

@@ -144,6 +144,6 @@ func TestMain(m *testing.M) {
 }
 
 func TestContract(t *testing.T) {
-	longtest.Draws(t, 20, 100) // store/memory draws as often as rapid does
+	longtest.Draws(t, 20, 100) // as many draws as rapid makes by default
 	storetest.Run(t, func(t *testing.T) collect.Store { return open(t, filepath.Join(powercut.Scratch(t), "state.db")) })
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/memory"
 )
 
 // pair is a connection in the store under test and in one in memory, to which the same

@@ -1,18 +1,12 @@
-// Package memory keeps the state of connections in memory: a [collect.Store]
-// for runs that need not be continued by another process, and for tests.
-//
-// It passes the same contract as store/sqlite, except that nothing of it is
-// durable: the state ends with the process, so the next one collects everything
-// again and has no record of what was owed. Use store/sqlite for anything whose
-// position, owed work or learned rate has to outlive the process.
+// Package memory keeps the state of connections in memory: a [collect.Store] that tests
+// use, and that package storetest compares other stores with. A program whose state
+// should vanish opens store/sqlite in a temporary folder.
 //
 // All methods are safe for concurrent use. Each takes effect whole or not at
 // all, and what goes in and comes out is a copy. A commit with Within is an
 // error, since there is no database to share: a sink that keeps its records in
 // the store's own database needs another store. Instants come from the caller,
 // except that the read side asks the clock whether a lease is alive.
-//
-// Stability: settling.
 package memory
 
 import (

@@ -1,4 +1,4 @@
-package eventlog_test
+package event_test
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/event"
-	"github.com/headway-go/headway/event/eventlog"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -58,7 +57,7 @@ func TestOneLineAnEvent(t *testing.T) {
 		{event.Event{Type: event.WarmStart}, "level=INFO msg=warm_start"},
 	} {
 		var out bytes.Buffer
-		eventlog.To(logger(&out, slog.LevelDebug))(tt.e)
+		event.Log(logger(&out, slog.LevelDebug))(tt.e)
 		if got := strings.TrimSuffix(out.String(), "\n"); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.e.Type, got, tt.want)
 		}
@@ -67,7 +66,7 @@ func TestOneLineAnEvent(t *testing.T) {
 
 func TestTheLevelIsKept(t *testing.T) {
 	var out bytes.Buffer
-	log := eventlog.To(logger(&out, slog.LevelInfo))
+	log := event.Log(logger(&out, slog.LevelInfo))
 	log(event.Event{Type: event.Phase})
 	log(event.Event{Type: event.CollectionRate, Rate: &event.Rate{}})
 	if out.Len() > 0 {
@@ -83,7 +82,7 @@ func TestTheNamesAreThoseOfTheJSON(t *testing.T) {
 		Circuit: &event.Breaker{}, Bound: &event.Bound{Shares: map[string]float64{"queue": 1}},
 	}
 	var out bytes.Buffer
-	eventlog.To(slog.New(slog.NewJSONHandler(&out, nil)))(e)
+	event.Log(slog.New(slog.NewJSONHandler(&out, nil)))(e)
 	text, err := json.Marshal(e)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +116,7 @@ func compare(t *testing.T, at string, line, want map[string]any) {
 	}
 }
 
-func ExampleTo() {
+func ExampleLog() {
 	noTime := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -125,7 +124,7 @@ func ExampleTo() {
 		return a
 	}
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: noTime}))
-	onEvent := eventlog.To(log) // for headway.Config, collect.Options and others
+	onEvent := event.Log(log) // for headway.Config, collect.Options and others
 	onEvent(event.Event{Type: event.Deferral, Connection: "crm", Stream: "people", Count: 12})
 	// Output: level=INFO msg=deferral connection=crm stream=people count=12
 }

@@ -1,17 +1,4 @@
-// Package eventlog writes events to a [log/slog] logger:
-//
-//	headway.Config{OnEvent: eventlog.To(slog.Default())}
-//
-// One event is one line. Its message is the event's type, and its attributes are
-// the event's members under their names in JSON, those of a rate or a circuit in a
-// group. An open circuit and a warning about a list are warnings; changes of the
-// rate and of the phase are debug lines; the rest is info. Like the events, the
-// lines hold no credential, header, body or record.
-//
-// Stable: the levels and the names of the attributes.
-//
-// Stability: settling.
-package eventlog
+package event
 
 import (
 	"context"
@@ -19,16 +6,23 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
 
-// To gives a function that logs each event it is called with, for where an OnEvent
-// is asked for. It is safe for concurrent use if the logger's handler is, as those
-// of log/slog are. An event that the handler's level leaves out costs next to
-// nothing.
-func To(log *slog.Logger) func(event.Event) {
-	return func(e event.Event) {
+// Log returns a function that writes each event it is called with to a logger; it fits
+// where an OnEvent is asked for:
+//
+//	headway.Config{OnEvent: event.Log(slog.Default())}
+//
+// One event is one line. Its message is the event's type, and its attributes are the
+// event's members under their names in JSON, those of a rate or a circuit in a group. An
+// open circuit, a warning about a list and a change of the fleet are warnings; changes of
+// the rate and of the phase are debug lines; the rest is info.
+//
+// The function is safe for concurrent use if the logger's handler is, as those of
+// log/slog are. An event below the handler's level costs next to nothing.
+func Log(log *slog.Logger) func(Event) {
+	return func(e Event) {
 		ctx, level := context.Background(), levelOf(&e)
 		if log.Enabled(ctx, level) {
 			log.LogAttrs(ctx, level, string(e.Type), attributes(&e)...) //nolint:sloglint // a fixed set of words
@@ -36,23 +30,23 @@ func To(log *slog.Logger) func(event.Event) {
 	}
 }
 
-func levelOf(e *event.Event) slog.Level {
+func levelOf(e *Event) slog.Level {
 	switch e.Type {
-	case event.CollectionRate, event.Phase:
+	case CollectionRate, Phase:
 		return slog.LevelDebug
-	case event.Warning, event.Fleet:
+	case Warning, Fleet:
 		return slog.LevelWarn
-	case event.Circuit:
+	case Circuit:
 		if e.Circuit != nil && e.Circuit.State == "open" {
 			return slog.LevelWarn
 		}
-	case event.WarmStart, event.Deferral, event.ConnectionChanged, event.RunStart, event.RunEnd:
+	case WarmStart, Deferral, ConnectionChanged, RunStart, RunEnd:
 	}
 	return slog.LevelInfo
 }
 
 // attributes are the members that are set.
-func attributes(e *event.Event) (attrs []slog.Attr) {
+func attributes(e *Event) (attrs []slog.Attr) {
 	text := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, value))
@@ -92,7 +86,7 @@ func attributes(e *event.Event) (attrs []slog.Attr) {
 	return attrs
 }
 
-func rate(r *event.Rate) []any {
+func rate(r *Rate) []any {
 	attrs := []any{
 		slog.Float64("current_interval_ms", r.CurrentIntervalMS), slog.Float64("effective_rate_per_min", r.EffectiveRatePerMin),
 		slog.Float64("ceiling_interval_ms", r.CeilingIntervalMS), slog.Float64("ceiling_rate_per_min", r.CeilingRatePerMin),

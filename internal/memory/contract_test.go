@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
-	"github.com/headway-go/headway/store/memory"
+	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/store/storetest"
 )
 
