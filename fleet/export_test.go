@@ -17,7 +17,7 @@ func Key(f *Fleet, provider, credential, salt string) string {
 
 // Dial connects as far as the greeting, Conn as far as the connection.
 func Dial(ctx context.Context, f *Fleet) (net.Conn, error) {
-	conn, _, err := f.greet(ctx)
+	conn, _, err := greet(ctx, f.dial)
 	return conn, err
 }
 

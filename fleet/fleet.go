@@ -1,17 +1,19 @@
-// Package fleet lets several processes on one machine keep one pace on one credential.
-// They share what is learned of its limits, so that together they go as fast as one alone
-// would, and are refused no more often.
+// Package fleet lets several processes keep one pace on one credential. They share what
+// is learned of its limits, so that together they go as fast as one alone would, and are
+// refused no more often.
 //
-// A [Server] has the pace; headway serve runs one on a socket in its state folder. A
-// program that wraps an http.Client becomes a member by an option:
+// On one machine a [Server] has the pace; headway serve runs one on a socket in its state
+// folder. Past one machine the members meet in a Valkey or Redis: one of them has the pace
+// for all, and another takes it over when that one is gone. A program that wraps an
+// http.Client becomes a member by an option:
 //
-//	f, err := fleet.Open(ctx, "unix:///var/lib/acme/headway.sock")
+//	f, err := fleet.Open(ctx, "unix:///var/lib/acme/headway.sock") // or valkey://host:6379
 //	client, err := transport.Client(transport.Config{Fleet: f.Member("api.acme.com", key)})
 //
 // While the server is away each member goes on at its share of the last known rate; with
 // ?away=wait after the path it waits instead. Neither the credential nor its hash is
-// logged; the server gets a keyed hash alone. Who may open the socket may slow the others
-// down, so let only its owner do that.
+// logged; the server gets a keyed hash alone. Who may open the socket, or may use the
+// Valkey, may slow the others down, so let only its owner do that.
 //
 // Stability: experimental.
 package fleet
@@ -29,6 +31,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/fleet"
+	"github.com/headway-go/headway/internal/valkey"
 )
 
 // Lease is for how long a member may keep a permit without using it, and how long what a
@@ -43,18 +46,23 @@ var ErrAway = errors.New("no server of a fleet is there")
 
 // Fleet is the way to a server. Safe for concurrent use.
 type Fleet struct {
-	dial func(context.Context) (net.Conn, error)
-	wait bool
+	dial  func(context.Context) (net.Conn, error) // to a socket
+	place *place                                  // or where members meet
+	wait  bool
 }
 
-// Open finds a server by its URL: unix:///path of its socket. With ?away=wait members
-// wait while the server is away; ?away=share, the default, has them go on at their shares.
-// If no server is there the error matches [ErrAway]: nobody could say what share is its
-// own. The context bounds the search.
+// Open finds a fleet by its URL: unix:///PATH of a server's socket on this machine, or
+// valkey://USER:PASSWORD@HOST:PORT/DB of a Valkey or Redis of version 7 or newer, where
+// members from any machine meet; valkeys:// is with TLS, and redis:// and rediss:// are the
+// same. With ?away=wait members wait while the server is away; ?away=share, the default,
+// has them go on at their shares. If no server is there the error matches [ErrAway]: nobody
+// could say what share is its own. Errors name host and port, and nothing else of the
+// address. The context bounds the search.
 func Open(ctx context.Context, address string) (*Fleet, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "unix" || u.Host+u.Path == "" {
-		return nil, errors.New("fleet: the address must be unix:///PATH of a socket")
+	remote := err == nil && valkey.Has(u.Scheme)
+	if err != nil || !remote && (u.Scheme != "unix" || u.Host+u.Path == "") {
+		return nil, errors.New("fleet: the address must be unix:///PATH of a socket, or valkey://HOST:PORT")
 	}
 	f := &Fleet{}
 	for name, values := range u.Query() {
@@ -66,9 +74,12 @@ func Open(ctx context.Context, address string) (*Fleet, error) {
 			return nil, errors.New("fleet: after the path may stand away=share or away=wait only")
 		}
 	}
+	if remote {
+		return f, f.meet(ctx, u)
+	}
 	path := u.Host + u.Path
 	f.dial = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
-	conn, _, err := f.greet(ctx)
+	conn, _, err := greet(ctx, f.dial)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w at %s: %w", ErrAway, path, cause(err))
 	}
@@ -100,7 +111,11 @@ func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 	ctx, cut := context.WithCancel(context.Background())
 	l := &link{
 		way: w, member: m, ended: make(chan struct{}), more: make(chan struct{}, 1),
-		ctx: ctx, cut: cut, leaving: make(chan struct{}),
+		ctx: ctx, cut: cut, leaving: make(chan struct{}), dial: w.fleet.dial,
+	}
+	if w.fleet.place != nil {
+		l.room = w.fleet.place.enter(w)
+		l.dial = l.room.dial
 	}
 	go l.run()
 	return l, w.fleet.wait
@@ -126,10 +141,10 @@ type greeting struct {
 const greetTime = Lease / 2
 
 // greet connects, and takes the server's greeting.
-func (f *Fleet) greet(ctx context.Context) (net.Conn, *lines, error) {
+func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, *lines, error) {
 	ctx, done := context.WithTimeout(ctx, greetTime)
 	defer done()
-	conn, err := f.dial(ctx)
+	conn, err := dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

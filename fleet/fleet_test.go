@@ -119,7 +119,12 @@ func TestContractOnASocket(t *testing.T) {
 func TestOpen(t *testing.T) {
 	dir := shortDir(t)
 	for address, want := range map[string]string{
-		"valkey://localhost":                  "unix:///PATH",
+		"tcp://localhost":                     "unix:///PATH",
+		"valkey://canary:canary@127.0.0.1:1/": "no server of a fleet is there at 127.0.0.1:1: nobody listens there: connection refused",
+		"redis://u:canary@127.0.0.1:1/2":      "no server of a fleet is there at 127.0.0.1:1",
+		"valkey://u:canary@127.0.0.1/canary":  "valkey://HOST:PORT/DB",
+		"valkey://u:canary@:6379":             "valkey://HOST:PORT/DB",
+		"valkey://u:canary@h:canary":          "valkey://HOST:PORT",
 		"unix://":                             "unix:///PATH",
 		"unix:///x?away=perhaps":              "away=share or away=wait",
 		"unix:///x?secret=canary":             "away=share or away=wait",

@@ -55,6 +55,8 @@ func (l *lines) decode(into any) error {
 type link struct {
 	way    *way
 	member headway.FleetMember
+	dial   func(context.Context) (net.Conn, error)
+	room   *room // the way is through a meeting place; nil for a socket
 
 	ctx     context.Context // ends a search and a pause
 	cut     context.CancelFunc
@@ -115,8 +117,9 @@ const (
 
 func (l *link) run() {
 	defer close(l.ended)
+	defer l.room.leave()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if conn, from, err := l.way.fleet.greet(l.ctx); err == nil {
+		if conn, from, err := greet(l.ctx, l.dial); err == nil {
 			if l.talk(conn, from) {
 				pause = firstPause
 			}
@@ -125,6 +128,9 @@ func (l *link) run() {
 			return
 		}
 		l.member.Away(false)
+		if l.room.silent() {
+			l.member.Away(true)
+		}
 		select {
 		case <-l.ctx.Done():
 			return

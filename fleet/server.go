@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/fleet"
 	"github.com/headway-go/headway/internal/pacing"
 )
@@ -27,6 +28,7 @@ type Server struct {
 	timer  *time.Timer
 	closed bool
 	busy   sync.WaitGroup
+	states map[string]control.State // that members got last
 }
 
 // peer is a member's connection.
@@ -177,6 +179,9 @@ func (s *Server) do(change func(now time.Duration)) {
 	change(now)
 	for posts := s.core.Posts(); len(posts) > 0; posts = s.core.Posts() {
 		for i := range posts {
+			if n := posts[i].Message.News; n != nil && n.States != nil {
+				s.states = n.States
+			}
 			s.post(now, &posts[i])
 		}
 	}

@@ -205,9 +205,19 @@ var Headway = Law{
 			Why:     "it decides who of a fleet goes, by the pacing that a process alone has, and is as pure: sockets are the shell's",
 		},
 		{
+			Covers: []string{"internal/meeting"},
+			Why:    "it decides who of a room leads, by what a place says, and carries bytes: what they mean, and which place it is, is not its business",
+		},
+		{
+			Covers:    []string{"internal/valkey"},
+			Imports:   []string{"internal/meeting"},
+			Libraries: []string{"github.com/redis/rueidis"},
+			Why:       "it is the one way to a Valkey, and knows keys and scripts only",
+		},
+		{
 			Covers:  []string{"fleet"},
-			Imports: []string{".", "internal/fleet", "internal/pacing"},
-			Why:     "it carries messages between governors and a server, by the standard library alone; what members do with their pace is not its business",
+			Imports: []string{".", "control", "internal/fleet", "internal/meeting", "internal/pacing", "internal/valkey"},
+			Why:     "it carries messages between governors and a server; what members do with their pace is not its business, and clients of databases are in packages of their own",
 		},
 		{
 			Covers:  []string{fleetTest},

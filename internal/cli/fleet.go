@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,7 @@ const alone = "none"
 
 func fleetFlag(cmd *cobra.Command) {
 	cmd.Flags().String("fleet", "", "share the pace with other processes on the same credential, by the server at this `URL`: unix:///PATH/"+fleet.Socket+
-		" of a headway serve, or "+alone+" (default: the one in the state's folder, where there is one)")
+		" of a headway serve, valkey://HOST:PORT of a Valkey or Redis, or "+alone+" (default: the one in the state's folder, where there is one)")
 }
 
 // fleetOf is the fleet that the flag names, or that of a headway serve in the state's
@@ -46,7 +47,11 @@ func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
 	case found && errors.Is(err, fleet.ErrAway):
 		return nil, nil // what a killed one left
 	case errors.Is(err, fleet.ErrAway):
-		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; start headway serve there, or leave --fleet out", err)}
+		mend := "start headway serve there, or leave --fleet out"
+		if !strings.HasPrefix(address, "unix:") {
+			mend = "see that it is reachable from here, and the user and password, or leave --fleet out"
+		}
+		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; %s", err, mend)}
 	}
 	return nil, usage(fmt.Errorf("--fleet: %w", err))
 }

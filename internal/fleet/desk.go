@@ -131,6 +131,9 @@ func (d *desk) begin(now time.Duration, h *pacing.Hello, rules *pacing.Rules) {
 	}
 	core := rules.Core(0)
 	d.core, d.config, d.tickets, d.orphans, d.known = &core, h.Config, make(map[permit]pacing.Ticket), nil, false
+	if before == nil {
+		before = d.server.kept
+	}
 	if before != nil {
 		d.restore(now, before)
 		d.restart(now)

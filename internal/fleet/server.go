@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/pacing"
 )
 
@@ -46,6 +47,7 @@ type Server struct {
 	seats   map[uint64]*seat
 	serial  uint64
 	posts   []Post
+	kept    map[string]control.State // of a server before
 }
 
 // New is a server that begins at now. It listens for one lease before it permits
@@ -53,6 +55,11 @@ type Server struct {
 func New(now time.Duration) *Server {
 	return &Server{listens: now + Lease, desks: make(map[string]*desk), seats: make(map[uint64]*seat)}
 }
+
+// Recall has the server begin with what one before it had learned of its credential, by
+// pool. For as long as a window of the limit lasts it is careful then, since nobody knows
+// what was sent recently.
+func (s *Server) Recall(states map[string]control.State) { s.kept = states }
 
 // Enter lets a member in, and gives its number for further calls. The error says what is
 // wrong with what it says of itself, without anything of it.

@@ -1,0 +1,263 @@
+//go:build unix
+
+package fleettest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Valkey is a server of this test's own, in a folder and at a port of its own on loopback.
+type Valkey struct {
+	t       testing.TB
+	program string
+	args    []string
+	// Address is its host and port.
+	Address string
+
+	mu      sync.Mutex
+	process *exec.Cmd // nil while it does not run
+}
+
+// NewValkey starts a server, with further arguments of valkey-server. The test needs
+// Debian's package, which it installs where that is missing.
+func NewValkey(t testing.TB, args ...string) *Valkey {
+	t.Helper()
+	program, err := findValkey()
+	if err != nil {
+		t.Fatalf("this test needs valkey-server or redis-server (Debian: apt-get install redis-server): %v", err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &Valkey{t: t, program: program, Address: l.Addr().String()}
+	_ = l.Close()
+	host, port, _ := net.SplitHostPort(v.Address)
+	v.args = append([]string{"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no"}, args...)
+	v.Start()
+	t.Cleanup(v.Stop)
+	return v
+}
+
+// findValkey finds the program once for all tests.
+var findValkey = sync.OnceValues(func() (string, error) {
+	look := func() string {
+		for _, name := range []string{"valkey-server", "redis-server"} {
+			for _, path := range []string{name, filepath.Join("/usr/bin", name)} {
+				if found, err := exec.LookPath(path); err == nil {
+					return found
+				}
+			}
+		}
+		return ""
+	}
+	if path := look(); path != "" {
+		return path, nil
+	}
+	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "redis-server"}} {
+		// In runlevel 1 the service that comes with the package is left alone.
+		cmd := exec.Command("env", append([]string{"DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("it is not installed, and \"apt-get %s\" failed: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	if path := look(); path != "" {
+		return path, nil
+	}
+	return "", errors.New("the package has no such program")
+})
+
+// Start starts it, and waits until it answers.
+func (v *Valkey) Start() {
+	v.t.Helper()
+	cmd := exec.Command(v.program, v.args...)
+	if err := cmd.Start(); err != nil {
+		v.t.Fatal(err)
+	}
+	v.mu.Lock()
+	v.process = cmd
+	v.mu.Unlock()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := v.Ask("PING")
+		switch {
+		case err == nil && !strings.HasPrefix(answer, "-LOADING"):
+			return
+		case time.Now().After(deadline):
+			v.t.Fatalf("%s does not answer after a minute: %q, %v", v.program, answer, err)
+		}
+	}
+}
+
+// Stop kills it, if it runs.
+func (v *Valkey) Stop() {
+	v.mu.Lock()
+	cmd := v.process
+	v.process = nil
+	v.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// Pause has it do nothing, and say nothing, until it is resumed.
+func (v *Valkey) Pause() { v.signal(syscall.SIGSTOP) }
+
+// Resume lets it go on.
+func (v *Valkey) Resume() { v.signal(syscall.SIGCONT) }
+
+func (v *Valkey) signal(s syscall.Signal) {
+	v.t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.process.Process.Signal(s); err != nil {
+		v.t.Error(err)
+	}
+}
+
+// Ask sends one command, and gives the first line of the answer, and the next one of a
+// string.
+func (v *Valkey) Ask(words ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", v.Address, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	text := fmt.Sprintf("*%d\r\n", len(words))
+	for _, w := range words {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+	}
+	if _, err := conn.Write([]byte(text)); err != nil {
+		return "", err
+	}
+	from := bufio.NewReader(conn)
+	line, err := from.ReadString('\n')
+	if err == nil && strings.HasPrefix(line, "$") && !strings.HasPrefix(line, "$-1") {
+		line, err = from.ReadString('\n')
+	}
+	return strings.TrimSpace(line), err
+}
+
+// Proxy is a way to a server that can be held up: what comes meanwhile is kept, and passed
+// on afterwards.
+type Proxy struct {
+	// Address is where it listens.
+	Address string
+
+	listen net.Listener
+	mu     sync.Mutex
+	to     string
+	held   chan struct{} // closed when it is not held up; nil then
+	conns  map[net.Conn]bool
+	tasks  sync.WaitGroup
+}
+
+// NewProxy is a way to an address.
+func NewProxy(t testing.TB, to string) *Proxy {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Address: l.Addr().String(), listen: l, to: to, conns: make(map[net.Conn]bool)}
+	p.tasks.Go(p.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.Stall(false)
+		p.Move(to)
+		p.tasks.Wait()
+	})
+	return p
+}
+
+// Stall holds it up, or lets it go on.
+func (p *Proxy) Stall(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.held == nil:
+		p.held = make(chan struct{})
+	case !on && p.held != nil:
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// Move ends all connections, and leads to another address.
+func (p *Proxy) Move(to string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = to
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+func (p *Proxy) run() {
+	for {
+		here, err := p.listen.Accept()
+		if err != nil {
+			return
+		}
+		p.tasks.Go(func() {
+			p.wait()
+			p.mu.Lock()
+			to := p.to
+			p.mu.Unlock()
+			there, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = here.Close()
+				return
+			}
+			p.mu.Lock()
+			p.conns[here], p.conns[there] = true, true
+			p.mu.Unlock()
+			p.tasks.Go(func() { p.pass(here, there) })
+			p.pass(there, here)
+		})
+	}
+}
+
+// wait returns when nothing is held up.
+func (p *Proxy) wait() {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+// pass copies until one of them ends.
+func (p *Proxy) pass(from, to net.Conn) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		p.wait()
+		if n > 0 {
+			if _, wrong := to.Write(b[:n]); wrong != nil {
+				break
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = from.Close()
+	_ = to.Close()
+	p.mu.Lock()
+	delete(p.conns, from)
+	delete(p.conns, to)
+	p.mu.Unlock()
+}
