@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -305,6 +306,78 @@ func TestAWaitThatIsCutShortCountsForWhatWasWaitedFor(t *testing.T) {
 				shares := s.BoundBy.Shares()
 				if s.State != collect.RunDeferred || len(shares) == 0 || shares[0].Bound != tt.want || shares[0].Of < 0.9 {
 					t.Errorf("the run was %s (%s) after %v, bound by %v, want %v", s.State, s.Reason, s.Ended.Sub(s.Started), s.BoundBy, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestPoolsRemember: what a pool has learned is there in the next run, hours later it is
+// not, and a run that does not use the pool leaves it as old as it is.
+func TestPoolsRemember(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		pause time.Duration
+		other bool // a run between, which uses no pool
+		knows bool
+	}{
+		{"a minute later", time.Minute, false, true},
+		{"after a run without pools", 2 * time.Hour, true, true},
+		{"too old", 7 * time.Hour, false, false},
+		{"too old, after a run without pools", 4 * time.Hour, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := endure(t, 400)
+				b.pageSize = 50
+				for i := range b.docs {
+					b.docs[i].Updated = fmt.Sprintf("2024-01-01T00:%02d:%02dZ", i/60, i%60)
+				}
+				all := b.docs
+				b.docs = all[:200]
+				b.o.Pacing = headway.Config{Ceiling: 10 * time.Millisecond, Initial: 100 * time.Millisecond}
+				refused, sent := 0, []time.Time{}
+				b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool { // 30 in each 30 s
+					if !isDetail(r) {
+						return false
+					}
+					now := time.Now()
+					sent = slices.DeleteFunc(sent, func(at time.Time) bool { return now.Sub(at) >= 30*time.Second })
+					if len(sent) == 30 {
+						refused++
+						return fail(w, http.StatusTooManyRequests)
+					}
+					sent = append(sent, now)
+					return false
+				}
+				var notes []string
+				b.o.OnEvent = func(e event.Event) {
+					if e.Type == event.WarmStart {
+						notes = append(notes, e.Note)
+					}
+				}
+				plain := b.o.Connector
+				b.o.Connector = apart{plain}
+				b.drained(t)
+				first := refused
+				time.Sleep(tt.pause)
+				if tt.other {
+					b.o.Connector = apart{plain}
+					b.drained(t)
+					time.Sleep(tt.pause)
+				}
+				b.docs, b.o.Connector, refused, notes = all, apart{plain}, 0, nil
+				b.drained(t)
+				b.complete(t)
+				switch knew := slices.Contains(notes, "restored_pools"); {
+				case knew != tt.knows:
+					t.Errorf("said at the start: %q, want pools to be restored: %v", notes, tt.knows)
+				case first < 3:
+					t.Errorf("the first run was refused %d times, which teaches nothing", first)
+				case tt.knows && refused > 1:
+					t.Errorf("refused %d times, and %d in the run before", refused, first)
+				case !tt.knows && refused < 2:
+					t.Errorf("refused %d times with nothing learned", refused)
 				}
 			})
 		})

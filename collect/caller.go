@@ -146,7 +146,7 @@ func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTri
 			if own, err = r.govern(k.Name); err != nil {
 				return nil, err
 			}
-			r.others = append(r.others, own)
+			r.others = append(r.others, otherKey{k.Name, own})
 		}
 		keys = append(keys, transport.Key{Name: k.Name, Governor: own, Sign: k.Sign})
 	}
@@ -178,10 +178,11 @@ func (r *execution) govern(key string) (*headway.Governor, error) {
 
 // leave ends the memberships in fleets.
 func (r *execution) leave() {
-	for _, g := range append(r.others, r.governor) {
-		if g != nil {
-			g.Close()
-		}
+	if r.governor != nil {
+		r.governor.Close()
+	}
+	for _, k := range r.others {
+		k.governor.Close()
 	}
 }
 

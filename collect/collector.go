@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -102,7 +101,8 @@ type execution struct {
 	id       string
 	started  time.Time
 	governor *headway.Governor
-	others   []*headway.Governor // of the keys after the first
+	others   []otherKey // after the first
+	belief   belief
 	caller   *caller
 	budget   budget
 	waiting  context.Context // ends when Stop is closed: nothing waits any longer
@@ -390,39 +390,5 @@ func (r *execution) askLimits(ctx context.Context) {
 	}
 	for pool, l := range limits {
 		r.governor.Advertise(pool, l)
-	}
-}
-
-// warmStart restores what the last run learned. What cannot be used is reported and
-// forgotten; it is never an error.
-func (r *execution) warmStart(p *Pacing) {
-	if p == nil {
-		return
-	}
-	note := "restored"
-	if err := control.Fresh(p.RecordedAt, time.Now(), control.StaleAfter); err != nil {
-		note = "discarded_stale_or_undated"
-	} else if p.IntervalMS <= 0 || math.IsNaN(p.IntervalMS) || p.IntervalMS > float64(control.StaleAfter.Milliseconds()) {
-		note = "discarded_unreadable"
-	} else if err := r.governor.Restore(control.State{
-		Law: p.Law, Version: p.Version, Data: p.State,
-		Interval: time.Duration(p.IntervalMS * float64(time.Millisecond)),
-	}); err != nil {
-		note = "discarded_unreadable"
-	} else {
-		r.warm = true
-	}
-	r.emit(event.Event{Type: event.WarmStart, Note: note})
-}
-
-// learned is what the next run may start from; nil while nothing is known.
-func (r *execution) learned(at time.Time) *Pacing {
-	if r.governor.Snapshot().Rate == nil {
-		return nil
-	}
-	s := r.governor.Learned()
-	return &Pacing{
-		Version: s.Version, Law: s.Law, State: s.Data, RecordedAt: at,
-		IntervalMS: float64(s.Interval) / float64(time.Millisecond),
 	}
 }

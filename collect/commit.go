@@ -222,7 +222,7 @@ func (r *execution) record(ctx context.Context, now time.Time) error {
 	total := r.live.with(Progress{})
 	r.live.mu.Unlock()
 	now = now.Round(0)
-	return r.put(ctx, Commit{At: now, Progress: total, Events: r.drain(), Pacing: r.learned(now)})
+	return r.put(ctx, Commit{At: now, Progress: total, Events: r.drain(), Pacing: r.learned(now, false)})
 }
 
 // put hands a commit to the store, with committing held. Where that fails its
@@ -250,7 +250,7 @@ func (r *execution) commit(ctx context.Context, c Commit) error {
 	c.At = time.Now().Round(0)
 	c.Progress = total
 	c.Events = r.drain()
-	c.Pacing = r.learned(c.At)
+	c.Pacing = r.learned(c.At, false)
 	if stored, ok := r.stored[c.Stream]; ok {
 		for _, it := range c.Items { // before: a commit that failed may have happened
 			stored.add(it.Key)

@@ -224,6 +224,11 @@ type Pacing struct {
 	IntervalMS float64         `json:"pacing_interval_ms"`
 	RecordedAt time.Time       `json:"pacing_recorded_at"`
 	State      json.RawMessage `json:"state,omitempty"`
+	// Pools are what parts of the connection that have limits of their own have learned,
+	// Keys what each credential after the first has, by name. In a commit both nil leave
+	// what is stored of them.
+	Pools map[string]Pacing `json:"pools,omitempty"`
+	Keys  map[string]Pacing `json:"keys,omitempty"`
 }
 
 // RunState is where a run stands.

@@ -115,7 +115,7 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	fault.Point(fault.RunFinishing)
 	err = r.o.Store.Finish(ctx, r.lease, RunEnd{
 		At: s.Ended, State: s.State, Reason: s.Reason, RetryAt: s.RetryAt, Error: s.Error,
-		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended), Cooldown: s.Cooldown,
+		Progress: s.Progress, Events: r.drain(), Pacing: r.learned(s.Ended, true), Cooldown: s.Cooldown,
 	})
 	fault.Point(fault.RunFinished)
 	if err != nil && failure == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -237,4 +238,10 @@ func TestBudgetsAreLimitsOfTheOwner(t *testing.T) {
 	if diff := cmp.Diff(want, budgets(&c)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// DialThrough has the proxy's own transport dial otherwise.
+func DialThrough(p *Proxy, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	p.transport.DialContext = dial
+	p.transport.Proxy = nil
 }

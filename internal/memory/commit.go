@@ -180,9 +180,13 @@ func (c *connection) pace(p *collect.Pacing) {
 	if p == nil {
 		return
 	}
+	was := c.pacing
 	c.pacing = copyOf(p)
 	if !json.Valid(c.pacing.State) {
 		c.pacing.State = nil
+	}
+	if was != nil && p.Pools == nil && p.Keys == nil {
+		c.pacing.Pools, c.pacing.Keys = was.Pools, was.Keys
 	}
 }
 
@@ -192,6 +196,7 @@ func copyOf(p *collect.Pacing) *collect.Pacing {
 	}
 	q := *p
 	q.RecordedAt, q.State = plain(p.RecordedAt), bytes.Clone(p.State)
+	q.SetParts(p.Parts())
 	return &q
 }
 

@@ -256,5 +256,8 @@ func (t *tx) pacing(h held, p *collect.Pacing) error {
 	_, err := t.exec(`UPDATE connections SET pacing_version = ?, pacing_law = ?, pacing_interval_ms = ?,
 			pacing_recorded_at = ?, pacing_state = ? WHERE id = ?`,
 		p.Version, p.Law, p.IntervalMS, instant(p.RecordedAt), []byte(p.State), h.connection)
+	if parts := p.Parts(); err == nil && parts != nil {
+		_, err = t.exec(`UPDATE connections SET pacing_parts = ? WHERE id = ?`, parts, h.connection)
+	}
 	return err
 }

@@ -183,7 +183,7 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM headway_shapes WHERE connection = ?`,
 			`DELETE FROM headway_sinks WHERE connection = ?`,
 			`UPDATE connections SET sink = NULL, sink_kind = '', sink_path = '', replays = '[]', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
-				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = ?`,
+				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL, pacing_parts = NULL WHERE id = ?`,
 		} {
 			if _, err := t.exec(query, h.connection); err != nil {
 				return err

@@ -192,9 +192,12 @@ var schema4 string
 //go:embed schema/5.sql
 var schema5 string
 
+//go:embed schema/6.sql
+var schema6 string
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1, schema2, schema3, schema4, schema5}
+var migrations = []string{schema1, schema2, schema3, schema4, schema5, schema6}
 
 // identity is what a file says of itself.
 type identity struct {

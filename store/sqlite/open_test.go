@@ -275,7 +275,7 @@ func TestSpoiledValuesDoNotBlock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
 	l := fill(t, s, "c", "r1", 3)
-	execute(t, path, "UPDATE connections SET pacing_version = 9, pacing_recorded_at = 'yesterday', pacing_state = x'ff00', sink = x'7b'",
+	execute(t, path, "UPDATE connections SET pacing_version = 9, pacing_recorded_at = 'yesterday', pacing_state = x'ff00', pacing_parts = x'7b', sink = x'7b'",
 		"UPDATE runs SET progress = 'many', reason = 'mood', started = 'then'", "UPDATE gaps SET reason = '', first_seen = 'x'",
 		"UPDATE events SET event = '{'", "UPDATE lanes SET start = '9'")
 	state, err := s.Load(t.Context(), "c")

@@ -156,18 +156,18 @@ func readCooldown(text sql.NullString) (p collect.Cooldown) {
 	return p
 }
 
-const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
+const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`
 
 // pacingRow is a stored rate, which may be absent or in part unreadable.
 type pacingRow struct {
 	version       sql.NullInt64
 	interval      sql.NullFloat64
 	law, recorded sql.NullString
-	state         []byte
+	state, parts  []byte
 }
 
 func (p *pacingRow) columns() []any {
-	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state}
+	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state, &p.parts}
 }
 
 func (p *pacingRow) pacing() *collect.Pacing {
@@ -177,10 +177,12 @@ func (p *pacingRow) pacing() *collect.Pacing {
 	if !json.Valid(p.state) {
 		p.state = nil
 	}
-	return &collect.Pacing{
+	c := &collect.Pacing{
 		Version: int(p.version.Int64), Law: p.law.String, IntervalMS: p.interval.Float64,
 		RecordedAt: parseInstant(p.recorded.String), State: p.state,
 	}
+	c.SetParts(p.parts)
+	return c
 }
 
 // chunk is the number of keys of one query.

@@ -151,6 +151,9 @@ func (p *pair) commit(rt *rapid.T) {
 	}
 	if rapid.Bool().Draw(rt, "pacing") {
 		c.Pacing = &collect.Pacing{Version: 1, Law: "aimd", IntervalMS: rapid.Float64Range(0, 1e6).Draw(rt, "interval")}
+		if rapid.Bool().Draw(rt, "pools") {
+			c.Pacing.Pools = map[string]collect.Pacing{rapid.SampledFrom(keys).Draw(rt, "pool"): *c.Pacing}
+		}
 	}
 	p.write(rt, "commit", func(ctx context.Context, s collect.Store, l collect.Lease) error { return s.Commit(ctx, l, c) })
 }

@@ -97,6 +97,25 @@ func keptUntilReplaced(t *testing.T, s collect.Store) {
 	want.Sink, want.Pacing = position(2), &collect.Pacing{Version: 3, Law: "other"}
 	commit(t, s, l, collect.Commit{Sink: want.Sink, Pacing: want.Pacing})
 	same(t, "state replaced", want, must(s.Load(t.Context(), "c"))(t))
+
+	part := func(n float64) map[string]collect.Pacing {
+		return map[string]collect.Pacing{"/search": {Version: 2, Law: "aimd", IntervalMS: n, RecordedAt: now(), State: json.RawMessage(`{"a":[1]}`)}}
+	}
+	p = &collect.Pacing{Version: 3, Law: "aimd", RecordedAt: now(), Pools: part(1)}
+	p.Keys = map[string]collect.Pacing{"second": {Version: 3, Law: "aimd", IntervalMS: 2, RecordedAt: now(), Pools: part(3)}}
+	commit(t, s, l, collect.Commit{Pacing: p})
+	want.Pacing = p
+	same(t, "state with pools and keys", want, must(s.Load(t.Context(), "c"))(t))
+	same(t, "pacing on show", p, must(s.Connections(t.Context()))(t)[0].Pacing)
+	commit(t, s, l, collect.Commit{Pacing: &collect.Pacing{Version: 4, Law: "aimd"}})
+	want.Pacing = &collect.Pacing{Version: 4, Law: "aimd", Pools: p.Pools, Keys: p.Keys}
+	same(t, "state after a commit without them", want, must(s.Load(t.Context(), "c"))(t))
+	garbage := part(5)
+	garbage["cut"] = collect.Pacing{Version: 1, Law: "aimd", State: json.RawMessage("{\"cut\": \x00\xff")}
+	commit(t, s, l, collect.Commit{Pacing: &collect.Pacing{Version: 4, Law: "aimd", Pools: garbage}})
+	got := must(s.Load(t.Context(), "c"))(t).Pacing
+	same(t, "a pool beside one that is unreadable", garbage["/search"], got.Pools["/search"])
+	same(t, "keys that a commit of pools leaves out", map[string]collect.Pacing(nil), got.Keys)
 }
 
 func unreadable(t *testing.T, s collect.Store) {
