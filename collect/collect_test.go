@@ -268,17 +268,7 @@ func TestAnOutageLongerThanTheRunIsACapAndNoPressure(t *testing.T) {
 func TestASecondRunYieldsAndNamesTheHolder(t *testing.T) {
 	b := newBench(t, 3)
 	b.o.Holder = "the first"
-	hold, release := make(chan struct{}), make(chan struct{})
-	b.overrule = func(n int, _ *http.Request, _ http.ResponseWriter) bool {
-		if n == 1 {
-			close(hold)
-			select {
-			case <-release:
-			case <-t.Context().Done(): // the test has failed
-			}
-		}
-		return false
-	}
+	hold, release := b.hold(t)
 	first := make(chan error)
 	go func() {
 		_, err := b.run(t)

@@ -296,3 +296,20 @@ func (b *bench) lanes(t *testing.T) (catchup, steady collect.Lane) {
 	}
 	return catchup, steady
 }
+
+// hold lets the first request wait until release is closed; begun is closed once it
+// waits.
+func (b *bench) hold(t *testing.T) (begun <-chan struct{}, release chan<- struct{}) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	b.overrule = func(n int, _ *http.Request, _ http.ResponseWriter) bool {
+		if n == 1 {
+			close(asked)
+			select {
+			case <-answer:
+			case <-t.Context().Done(): // the test has failed
+			}
+		}
+		return false
+	}
+	return asked, answer
+}

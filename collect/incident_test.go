@@ -161,17 +161,7 @@ func TestIncidentServingAPageCountedAsAnAttempt(t *testing.T) {
 
 func TestIncidentTwoRunsSharedOneActiveRunRow(t *testing.T) {
 	b := newBench(t, 3)
-	hold, release := make(chan struct{}), make(chan struct{})
-	b.overrule = func(n int, _ *http.Request, _ http.ResponseWriter) bool {
-		if n == 1 {
-			close(hold)
-			select {
-			case <-release:
-			case <-t.Context().Done(): // the test has failed
-			}
-		}
-		return false
-	}
+	hold, release := b.hold(t)
 	done := make(chan error)
 	go func() {
 		_, err := b.run(t)

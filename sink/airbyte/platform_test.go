@@ -22,6 +22,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -223,29 +224,10 @@ func (s shelf) Detail(ctx context.Context, call connector.Caller, _ string, it c
 	return []connector.Record{{Key: "0", Data: json.RawMessage(`{}`)}, {Key: "1", Data: json.RawMessage(`{}`)}}, s.get(ctx, call, "/notes/"+it.Key)
 }
 
-// dying is a store whose nth commit does not happen, or happens unheard.
-type dying struct {
-	collect.Store
-	n       int
-	unheard bool
-}
-
-var errDied = errors.New("the process died")
-
-func (d *dying) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
-	if d.n--; d.n != 0 {
-		return d.Store.Commit(ctx, l, c)
-	}
-	if d.unheard {
-		return errors.Join(d.Store.Commit(ctx, l, c), errDied)
-	}
-	return errDied
-}
-
 // library is a shelf that is collected into a platform.
 type library struct {
 	store    *sqlite.Store
-	failing  *dying
+	failing  *sinktest.Dying
 	platform *platform
 	base     string
 	o        collect.Options
@@ -261,7 +243,7 @@ func newLibrary(t *testing.T, handle http.HandlerFunc) *library {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.store.Close() })
-	l.failing = &dying{Store: l.store}
+	l.failing = &sinktest.Dying{Store: l.store}
 	l.o.Retry.Base, l.o.Retry.Cap = time.Microsecond, time.Microsecond
 	return l
 }
@@ -289,9 +271,9 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		for at := 1; ; at++ {
 			l := newLibrary(t, func(http.ResponseWriter, *http.Request) {})
-			l.failing.n, l.failing.unheard = at, unheard
+			l.failing.Nth, l.failing.Unheard = at, unheard
 			_, err := l.run(t, nil)
-			died := errors.Is(err, errDied)
+			died := errors.Is(err, sinktest.ErrDied)
 			if w := l.platform.streams["books"]; died && w != nil && w.statuses[len(w.statuses)-1] != "INCOMPLETE" {
 				t.Fatalf("death at %d: %q", at, w.statuses)
 			}

@@ -13,40 +13,23 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/internal/fulldisk"
 	"github.com/headway-go/headway/sink/internal/folder"
 	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
-// childEnv makes the test binary another process: "<role>\n<folder>".
+// childEnv has the task of a test binary that is started as another process; see
+// [sinktest.Main].
 const childEnv = "HEADWAY_JSONL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		child(role)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// child opens a folder, says so, and holds it until it is killed.
-func child(role string) {
-	role, dir, _ := strings.Cut(role, "\n")
-	s := New(dir)
-	err := s.Open(context.Background(), nil, nil)
-	if err == nil {
-		err = s.Write(context.Background(), "x", raw(`1`))
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("open")
-	if role == "hold" {
-		select {}
-	}
-	os.Exit(0)
+	sinktest.Main(m, os.Getenv(childEnv), func(dir string) error {
+		s := New(dir)
+		if err := s.Open(context.Background(), nil, nil); err != nil {
+			return err
+		}
+		return s.Write(context.Background(), "x", raw(`1`))
+	})
 }
 
 // room is for some hundred records, and no whole number of them.

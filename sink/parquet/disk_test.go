@@ -14,41 +14,24 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fulldisk"
 	"github.com/headway-go/headway/sink/internal/folder"
 	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
-// childEnv makes the test binary another process: "<role>\n<folder>".
+// childEnv has the task of a test binary that is started as another process; see
+// [sinktest.Main].
 const childEnv = "HEADWAY_PARQUET_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		child(role)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// child opens a folder, says so, and holds it until it is killed.
-func child(role string) {
-	role, dir, _ := strings.Cut(role, "\n")
-	s := New(dir)
-	err := s.Open(context.Background(), nil, sample)
-	if err == nil {
-		err = s.Write(context.Background(), "talks", []collect.Record{rec("1", `1`)})
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("open")
-	if role == "hold" {
-		select {}
-	}
-	os.Exit(0)
+	sinktest.Main(m, os.Getenv(childEnv), func(dir string) error {
+		s := New(dir)
+		if err := s.Open(context.Background(), nil, sample); err != nil {
+			return err
+		}
+		return s.Write(context.Background(), "talks", []collect.Record{rec("1", `1`)})
+	})
 }
 
 // room is for a few hundred records.

@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -318,25 +319,6 @@ func (shelf) Detail(_ context.Context, _ connector.Caller, _ string, it connecto
 	}, nil
 }
 
-// dying is a store whose nth commit does not happen, or happens unheard.
-type dying struct {
-	collect.Store
-	n       int
-	unheard bool
-}
-
-var errDied = errors.New("the process died")
-
-func (d *dying) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
-	if d.n--; d.n != 0 {
-		return d.Store.Commit(ctx, l, c)
-	}
-	if d.unheard {
-		return errors.Join(d.Store.Commit(ctx, l, c), errDied)
-	}
-	return errDied
-}
-
 // TestARunThatDiesAnywhereIsMadeGood collects into a strict target, dies at
 // each commit, before and after it, and collects the rest.
 func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
@@ -347,7 +329,7 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 				t.Fatal(err)
 			}
 			target := newTarget()
-			failing := &dying{Store: store, n: at, unheard: unheard}
+			failing := &sinktest.Dying{Store: store, Nth: at, Unheard: unheard}
 			for range 2 {
 				state, err := store.Load(t.Context(), "shelf")
 				if err != nil {
@@ -362,7 +344,7 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = c.Run(t.Context())
-				if died = errors.Is(err, errDied); !died {
+				if died = errors.Is(err, sinktest.ErrDied); !died {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -376,7 +358,7 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 			if last["books"].Position != 5 || last["notes"].Position != 10 {
 				t.Fatalf("death at %d: the last state is %v", at, last)
 			}
-			died = failing.n <= 0
+			died = failing.Nth <= 0
 			if err := store.Close(); err != nil {
 				t.Fatal(err)
 			}

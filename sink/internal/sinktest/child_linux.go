@@ -3,12 +3,36 @@ package sinktest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+// Main runs the tests of a package and looks for goroutines that they leave. With a task,
+// "<role>\n<folder>", the process is a child of [Hold] or [Refused] instead: it opens a
+// sink in the folder, says "open", and with the role "hold" waits to be killed. An error
+// of open is printed, and ends the process with 1.
+func Main(m *testing.M, task string, open func(dir string) error) {
+	if task != "" {
+		role, dir, _ := strings.Cut(task, "\n")
+		if err := open(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("open")
+		if role == "hold" {
+			select {}
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Hold starts this test binary again with one more variable in its environment, and
 // waits until it says "open". kill ends it as SIGKILL does, and waits for its end.
