@@ -82,6 +82,7 @@ var onlyTests = map[string]string{
 	fullDisk:  "only a test takes space away from itself",
 	goldens:   "only a test compares with golden files",
 	longTest:  "only a test has the flag -long",
+	pgServer:  "only a test starts a database server",
 	pipeNet:   "only a test needs a network without sockets",
 	powerCut:  "only a test cuts the power",
 	sinkTest:  "only a test starts its own binary again",

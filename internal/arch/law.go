@@ -46,12 +46,13 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// fleetTest, fullDisk, goldens, longTest, pipeNet, powerCut and sinkTest are for tests; nothing else
+	// fleetTest, fullDisk, goldens, longTest, pgServer, pipeNet, powerCut and sinkTest are for tests; nothing else
 	// imports them.
 	fleetTest = "internal/fleettest"
 	fullDisk  = "internal/fulldisk"
 	goldens   = "internal/golden"
 	longTest  = "internal/longtest"
+	pgServer  = "internal/pgserver"
 	pipeNet   = "internal/pipenet"
 	powerCut  = "internal/powercut"
 	sinkTest  = "sink/internal/sinktest"
@@ -359,6 +360,11 @@ var Headway = Law{
 		{
 			Covers: []string{longTest},
 			Why:    "it only reads a flag of tests",
+		},
+		{
+			Covers:    []string{pgServer},
+			Libraries: []string{"github.com/jackc/pgx", "go.uber.org/goleak"},
+			Why:       "it only starts and stops a database server for the test that asks for it; what is in it is the test's business",
 		},
 		{
 			Covers: []string{fullDisk},

@@ -1,0 +1,269 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/reason"
+)
+
+// Connections lists every connection, by name. See [collect.Reader].
+func (r *Reader) Connections(ctx context.Context) (list []collect.ConnectionStatus, err error) {
+	err = r.read(ctx, "list connections", func(t *session) error {
+		list = nil
+		ahead, err := r.clock.compare(ctx, t)
+		if err != nil {
+			return err
+		}
+		now := time.Now().Add(ahead)
+		ids, err := connections(ctx, t, now, &list)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			if err := describe(ctx, t, now, ahead, id, &list[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// connections reads the rows themselves and gives their ids.
+func connections(ctx context.Context, t *session, now time.Time, into *[]collect.ConnectionStatus) ([]int64, error) {
+	rows, err := t.pg.Query(ctx, `SELECT c.id, c.name, `+isAlive+`, c.holder, c.sink_kind, c.sink_path, c.replays, c.pressure, `+pacingColumns+`
+		FROM headway_connections c ORDER BY c.name`, moment(now))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (id int64, err error) {
+		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
+		var alive bool
+		var holder verbatim
+		var copies, cooldown []byte
+		var p pacingRow
+		if err := row.Scan(append([]any{&id, (*verbatim)(&c.Name), &alive, &holder, (*verbatim)(&c.SinkKind), (*verbatim)(&c.SinkPath), &copies, &cooldown},
+			p.columns()...)...); err != nil {
+			return id, err
+		}
+		list, err := replays(copies)
+		c.Pacing, c.Cooldown, c.Replays = p.pacing(), readCooldown(cooldown), collect.ReplaysOnShow(list)
+		if alive {
+			c.Holder = string(holder)
+		}
+		*into = append(*into, c)
+		return id, err
+	})
+}
+
+// describe adds what other tables hold of one connection.
+func describe(ctx context.Context, t *session, now time.Time, ahead time.Duration, id int64, c *collect.ConnectionStatus) (err error) {
+	if c.Lanes, err = lanes(ctx, t, id); err != nil {
+		return err
+	}
+	// How streams were read. One that cannot be read any more is left out, as if it had
+	// never been kept.
+	if c.Shapes, err = readable[collect.StreamShape](ctx, t, `SELECT shape FROM headway_shapes WHERE connection = $1 ORDER BY stream`, id); err != nil {
+		return err
+	}
+	former, err := formerSinks(ctx, t, id)
+	for _, s := range former {
+		c.FormerSinks = append(c.FormerSinks, s.Location)
+	}
+	if err != nil {
+		return err
+	}
+	if err := counts(ctx, t, c.Items, `SELECT name, items FROM headway_streams WHERE connection = $1`, id); err != nil {
+		return err
+	}
+	if err := counts(ctx, t, c.Owed, `SELECT g.reason, sum(`+gapItems+`)::bigint FROM headway_gaps g
+		WHERE g.connection = $1 AND g.status IN ('pending', 'leased') GROUP BY g.reason HAVING sum(`+gapItems+`) > 0`, id); err != nil {
+		return err
+	}
+	if err := t.pg.QueryRow(ctx, `SELECT coalesce(sum(`+gapItems+`), 0)::bigint FROM headway_gaps g WHERE g.connection = $1 AND g.status = 'terminal'`,
+		id).Scan(&c.Quarantined); err != nil {
+		return err
+	}
+	last, err := runs(ctx, t, now, ahead, ` AND r.kind = ''`, c.Name, 1)
+	if len(last) > 0 {
+		c.LastRun = &last[0]
+	}
+	return err
+}
+
+func counts(ctx context.Context, t *session, into map[string]int64, query string, args ...any) error {
+	rows, err := t.pg.Query(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	var name string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{(*verbatim)(&name), &n}, func() error {
+		into[name] = n
+		return nil
+	})
+	return err
+}
+
+// Runs lists the newest runs first. See [collect.Reader]. A run on record as
+// running whose lease is not alive is shown as abandoned, ended when its
+// lease did.
+func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
+	err = r.read(ctx, "list runs", func(t *session) error {
+		ahead, err := r.clock.compare(ctx, t)
+		if err == nil {
+			list, err = runs(ctx, t, time.Now().Add(ahead), ahead, "", connection, limit)
+		}
+		return err
+	})
+	return list, err
+}
+
+// runs reads runs; expiries are brought back to this machine's clock.
+func runs(ctx context.Context, t *session, now time.Time, ahead time.Duration, and, connection string, limit int) ([]collect.Run, error) {
+	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
+		coalesce(c.run = r.id, false) AND ` + isAlive + `, c.expires FROM headway_runs r JOIN headway_connections c ON c.id = r.connection`
+	args := []any{moment(now), bound(limit)}
+	if connection != "" {
+		query, args = query+` WHERE c.name = $3`+and, append(args, verbatim(connection))
+	}
+	rows, err := t.pg.Query(ctx, query+` ORDER BY r.n DESC LIMIT $2`, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (u collect.Run, err error) {
+		var why string
+		var progress []byte
+		var alive bool
+		var expires moment
+		if err := row.Scan((*verbatim)(&u.ID), (*verbatim)(&u.Connection), (*verbatim)(&u.Holder), (*verbatim)(&u.State), &why, (*moment)(&u.Started), (*moment)(&u.Ended),
+			(*moment)(&u.RetryAt), (*verbatim)(&u.Error), &progress, (*verbatim)(&u.Kind), &alive, &expires); err != nil {
+			return u, err
+		}
+		u.Reason = parseReason(why)
+		if json.Unmarshal(progress, &u.Progress) != nil {
+			u.Progress = collect.Progress{}
+		}
+		if u.State == collect.RunRunning && !alive {
+			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
+			if until := time.Time(expires); !now.Before(until) && !until.IsZero() {
+				u.Ended = until.Add(-ahead) // before that nobody knows when it died
+			}
+		}
+		return u, nil
+	})
+}
+
+// Gaps lists owed work by id, which is the order in which it was first seen.
+// See [collect.Reader].
+func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.Gap, err error) {
+	err = r.read(ctx, "list gaps", func(t *session) error {
+		query, args := gapQuery(gapColumns, f)
+		rows, err := t.pg.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanGap)
+		return err
+	})
+	return list, err
+}
+
+// gapQuery selects columns of the gaps of a filter.
+func gapQuery(columns string, f collect.GapFilter) (query string, args []any) {
+	where, args := []string{`g.id > $1`}, []any{f.AfterID}
+	and := func(condition string, arg any) {
+		args = append(args, arg)
+		where = append(where, fmt.Sprintf(condition, len(args)))
+	}
+	if f.Connection != "" {
+		and(`g.connection = (SELECT id FROM headway_connections WHERE name = $%d)`, verbatim(f.Connection))
+	}
+	if f.Stream != "" {
+		and(`g.stream = $%d`, verbatim(f.Stream))
+	}
+	if f.Backlog {
+		where = append(where, `g.backlog`)
+	}
+	if f.Status != "" {
+		and(`g.status = $%d`, string(f.Status))
+	}
+	if f.Reason != reason.None {
+		and(`g.reason = $%d`, f.Reason.String())
+	}
+	args = append(args, bound(f.Limit))
+	return fmt.Sprintf(`SELECT %s FROM headway_gaps g WHERE %s ORDER BY g.id LIMIT $%d`, columns, strings.Join(where, " AND "), len(args)), args
+}
+
+// Events lists a run's trace in order, numbered from 1. See [collect.Reader].
+// An event that cannot be read any more is left out.
+func (r *Reader) Events(ctx context.Context, run string) (list []event.Event, err error) {
+	err = r.read(ctx, "list events", func(t *session) error {
+		list, err = readable[event.Event](ctx, t, `SELECT e.event FROM headway_events e JOIN headway_runs r ON r.n = e.run WHERE r.id = $1 ORDER BY e.seq`, verbatim(run))
+		return err
+	})
+	return list, err
+}
+
+// readable decodes the column of JSON that a query gives. What cannot be read any
+// more is left out.
+func readable[T any](ctx context.Context, t *session, query string, args ...any) (list []T, err error) {
+	rows, err := t.pg.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	_, err = pgx.ForEachRow(rows, []any{&text}, func() error {
+		var v T
+		if json.Unmarshal(text, &v) == nil {
+			list = append(list, v)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// bound is a limit in PostgreSQL's terms, where NULL means no limit.
+func bound(limit int) *int {
+	if limit <= 0 {
+		return nil
+	}
+	return &limit
+}
+
+// parseReason reads a stored reason; one that this version does not know is
+// internal, so that it is not taken for "nothing stood in the way".
+func parseReason(name string) reason.Reason {
+	if r, ok := reason.Parse(name); ok {
+		return r
+	}
+	return reason.Internal
+}
+
+const gapColumns = `g.id, (SELECT name FROM headway_connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
+	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor,
+	CASE WHEN g.backlog THEN ` + gapItems + ` ELSE 0 END`
+
+// gapItems is how many items a gap stands for: a backlog for all that are owed.
+const gapItems = `CASE WHEN g.backlog THEN (SELECT count(*) FROM headway_items i JOIN headway_streams s ON s.id = i.stream
+	WHERE s.connection = g.connection AND s.name = g.parent AND i.owed) ELSE 1 END`
+
+// scanGap reads a row of gapColumns.
+func scanGap(row pgx.CollectableRow) (g collect.Gap, err error) {
+	var why string
+	err = row.Scan(&g.ID, (*verbatim)(&g.Connection), (*verbatim)(&g.Stream), (*verbatim)(&g.Key), (*verbatim)(&g.Parent), &g.Locator, &why, (*verbatim)(&g.Status), &g.Attempts,
+		(*moment)(&g.FirstSeen), (*moment)(&g.LastSeen), (*moment)(&g.RetryAt), (*verbatim)(&g.LastError), &g.Backlog, (*verbatim)(&g.Since), (*verbatim)(&g.Cursor), &g.Items)
+	g.Reason = parseReason(why)
+	return g, err
+}

@@ -1,0 +1,273 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/reason"
+)
+
+// Serve leases the next gaps in fair order. See [collect.Store]. The order is
+// that of the last attempt, or of being seen first: a gap that was tried goes to
+// the back, and none that waits is overtaken by later ones.
+func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
+	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
+		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.name, ask.MaxBytes, ask.MaxRows)
+	}
+	err = s.holding(ctx, "serve gaps", l, func(t *tx, h held) (err error) {
+		if page, err = t.due(h, ask); err != nil {
+			return err
+		}
+		ids := make([]int64, len(page))
+		for i, g := range page {
+			ids[i] = g.ID
+		}
+		t.queue(`UPDATE headway_gaps SET status = 'leased', leased = $1 WHERE id = ANY ($2)`, l.Token, ids)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// due reads a page of gaps, bounded by bytes: rows of any size make a page of about
+// the same weight. What is past the bound is not sent.
+func (t *tx) due(h held, ask collect.ServeRequest) ([]collect.Gap, error) {
+	streams := []string(nil) // NULL is all
+	if ask.Streams != nil {
+		streams = escaped(ask.Streams)
+	}
+	var without []string
+	if ask.NoPressure {
+		without = pressures
+	}
+	rows, err := t.pg.Query(t.ctx, `WITH due AS (SELECT g.id, g.rank, coalesce(octet_length(g.locator), 0) AS size FROM headway_gaps g
+			WHERE g.connection = $1 AND g.status = 'pending' AND (g.retry_at IS NULL OR g.retry_at <= coalesce($2::timestamptz, '-infinity'))
+				AND coalesce(g.tried, '-infinity') < coalesce($3::timestamptz, '-infinity') AND ($4::text[] IS NULL OR g.stream = ANY ($4))
+				AND NOT coalesce(g.reason = ANY ($5::text[]), false)
+			ORDER BY g.rank, g.id LIMIT $6),
+		page AS (SELECT id, rank, row_number() OVER w AS n, sum(size) OVER w AS total FROM due WINDOW w AS (ORDER BY rank, id))
+		SELECT `+gapColumns+` FROM page p JOIN headway_gaps g ON g.id = p.id WHERE p.n = 1 OR p.total <= $7 ORDER BY p.n`,
+		h.connection, moment(ask.Now), moment(ask.Before), streams, without, ask.MaxRows, ask.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanGap)
+}
+
+// pressures are the pressure reasons by name.
+var pressures = func() (names []string) {
+	for _, r := range reason.All() {
+		if _, ok := reason.AsPressure(r); ok {
+			names = append(names, r.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}()
+
+// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
+// and kind. A stored law state that is no longer JSON comes back as nil; a
+// sink position comes back as it was given, for the sink to judge.
+func (s *Store) Load(ctx context.Context, connection string) (state collect.State, err error) {
+	err = s.read(ctx, "load", func(t *session) error {
+		state = collect.State{}
+		var id int64
+		var copies, cooldown []byte
+		var p pacingRow
+		err := t.pg.QueryRow(ctx, `SELECT id, sink, sink_kind, sink_path, replays, pressure, `+pacingColumns+` FROM headway_connections WHERE name = $1`,
+			verbatim(connection)).Scan(append([]any{&id, (*[]byte)(&state.Sink), (*verbatim)(&state.SinkAt.Kind), (*verbatim)(&state.SinkAt.Path), &copies, &cooldown}, p.columns()...)...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		state.Pacing, state.Cooldown = p.pacing(), readCooldown(cooldown)
+		if state.Replays, err = replays(copies); err != nil {
+			return err
+		}
+		if state.Lanes, err = lanes(ctx, t, id); err != nil {
+			return err
+		}
+		state.FormerSinks, err = formerSinks(ctx, t, id)
+		return err
+	})
+	if err != nil {
+		return collect.State{}, err
+	}
+	return state, nil
+}
+
+func lanes(ctx context.Context, t *session, connection int64) ([]collect.Lane, error) {
+	rows, err := t.pg.Query(ctx, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
+		pages, trail_anchor, trail_steps, trail_limit FROM headway_lanes WHERE connection = $1 ORDER BY stream, kind`, connection)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l collect.Lane, err error) {
+		var anchor, steps, limit int64
+		err = row.Scan((*verbatim)(&l.Stream), (*verbatim)(&l.Kind), (*verbatim)(&l.Cursor), &l.Walking, &l.Done, (*verbatim)(&l.Since),
+			(*verbatim)(&l.High), (*moment)(&l.Start), (*verbatim)(&l.Watermark), &l.Pages, &anchor, &steps, &limit)
+		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
+		return l, err
+	})
+}
+
+// formerSinks reads the sinks that a connection had before, by kind and path.
+func formerSinks(ctx context.Context, t *session, connection int64) ([]collect.FormerSink, error) {
+	rows, err := t.pg.Query(ctx, `SELECT kind, path, position FROM headway_sinks WHERE connection = $1 ORDER BY kind, path`, connection)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s collect.FormerSink, err error) {
+		err = row.Scan((*verbatim)(&s.Kind), (*verbatim)(&s.Path), (*[]byte)(&s.Position))
+		return s, err
+	})
+}
+
+// replays reads how far copies into the connection's sinks have come.
+func replays(text []byte) (list []collect.Replay, err error) {
+	err = json.Unmarshal(text, &list)
+	if len(list) == 0 {
+		return nil, err
+	}
+	return list, err
+}
+
+// readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
+func readCooldown(text []byte) (p collect.Cooldown) {
+	if text != nil && json.Unmarshal(text, &p) != nil {
+		return collect.Cooldown{}
+	}
+	return p
+}
+
+const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
+
+// pacingRow is a stored rate, which may be absent or in part unreadable.
+type pacingRow struct {
+	version  sql.NullInt64
+	interval sql.NullFloat64
+	law      verbatim
+	recorded moment
+	state    []byte
+}
+
+func (p *pacingRow) columns() []any {
+	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state}
+}
+
+func (p *pacingRow) pacing() *collect.Pacing {
+	if !p.version.Valid {
+		return nil
+	}
+	found := &collect.Pacing{
+		Version: int(p.version.Int64), Law: string(p.law), IntervalMS: p.interval.Float64, RecordedAt: time.Time(p.recorded),
+	}
+	if json.Valid(p.state) {
+		found.State = p.state
+	}
+	return found
+}
+
+// Known reads the items of a stream by key. See [collect.Store].
+func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (known map[string]collect.KnownItem, err error) {
+	if len(keys) == 0 {
+		return map[string]collect.KnownItem{}, nil
+	}
+	err = s.read(ctx, "read known items", func(t *session) error {
+		known = make(map[string]collect.KnownItem, len(keys))
+		rows, err := t.pg.Query(ctx, `SELECT i.key, i.fingerprint, i.children, i.owed
+			FROM headway_connections c JOIN headway_streams s ON s.connection = c.id JOIN headway_items i ON i.stream = s.id
+			WHERE c.name = $1 AND s.name = $2 AND i.key = ANY ($3)`, verbatim(connection), verbatim(stream), escaped(keys))
+		if err != nil {
+			return err
+		}
+		var it collect.KnownItem
+		_, err = pgx.ForEachRow(rows, []any{(*verbatim)(&it.Key), (*verbatim)(&it.Fingerprint), &it.Children, &it.Owed}, func() error {
+			known[it.Key] = it
+			it.Children = nil
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return known, nil
+}
+
+// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
+	err = s.read(ctx, "read owed items", func(t *session) error {
+		rows, err := t.pg.Query(ctx, `SELECT i.key FROM headway_connections c JOIN headway_streams s ON s.connection = c.id
+			JOIN headway_items i ON i.stream = s.id AND i.owed WHERE c.name = $1 AND s.name = $2 ORDER BY i.key LIMIT $3`,
+			verbatim(connection), verbatim(stream), bound(limit))
+		if err != nil {
+			return err
+		}
+		keys, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (key string, err error) {
+			err = row.Scan((*verbatim)(&key))
+			return key, err
+		})
+		return err
+	})
+	return keys, err
+}
+
+// actions are the operator's moves: what is done, to gaps in which statuses.
+var actions = map[collect.GapAction]struct{ do, from string }{
+	collect.GapRetry: {`UPDATE headway_gaps SET status = 'pending', leased = 0, retry_at = NULL, tried = NULL, rank = '-infinity'`,
+		`'pending', 'leased'`},
+	collect.GapQuarantine: {`UPDATE headway_gaps SET status = 'terminal', leased = 0`, `'pending', 'leased'`},
+	collect.GapRelease:    {`UPDATE headway_gaps SET status = 'pending', attempts = 0, retry_at = NULL, tried = NULL, rank = '-infinity'`, `'terminal'`},
+	collect.GapDrop:       {`DELETE FROM headway_gaps`, `'pending', 'leased', 'terminal'`},
+}
+
+// Act applies an operator's action. See [collect.Store].
+func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilter, ids []int64) (n int64, err error) {
+	move, ok := actions[a]
+	if !ok {
+		return 0, fmt.Errorf("store %s: gaps: there is no action %q", s.name, a)
+	}
+	err = s.write(ctx, string(a)+" gaps", func(t *tx) error {
+		// The rows of connections come first, as in every write, so that nobody waits in a circle.
+		if _, err := t.exec(`SELECT 1 FROM headway_connections WHERE $1 IN ('', name) ORDER BY id FOR UPDATE`, verbatim(f.Connection)); err != nil {
+			return err
+		}
+		if a == collect.GapRetry {
+			// Who asks for a retry now does not mean after the cooldown.
+			t.queue(`UPDATE headway_connections SET pressure = NULL WHERE $1 IN ('', name)`, verbatim(f.Connection))
+		}
+		which, args := `$1`, []any{ids}
+		if len(ids) == 0 {
+			f.Limit, f.AfterID, f.Status = 0, 0, ""
+			query, of := gapQuery(`g.id`, f)
+			which, args = `ARRAY(`+query+`)`, of
+		}
+		where := ` WHERE status IN (` + move.from + `) AND id = ANY (` + which + `)`
+		if a == collect.GapDrop {
+			// The items that backlog gaps stand for are owed no more.
+			t.queue(`UPDATE headway_items SET owed = false WHERE owed AND stream IN (
+				SELECT s.id FROM headway_streams s JOIN (SELECT connection, parent, backlog FROM headway_gaps`+where+`) g
+				ON g.connection = s.connection AND g.parent = s.name AND g.backlog)`, args...)
+		}
+		n, err = t.exec(move.do+where, args...)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
