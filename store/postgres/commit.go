@@ -212,6 +212,9 @@ func (t *tx) pacing(h held, p *collect.Pacing) {
 		t.queue(`UPDATE headway_connections SET pacing_version = $2, pacing_law = $3, pacing_interval_ms = $4,
 			pacing_recorded_at = $5, pacing_state = $6 WHERE id = $1`,
 			h.connection, int64(p.Version), verbatim(p.Law), p.IntervalMS, moment(p.RecordedAt), []byte(p.State))
+		if parts := p.Parts(); parts != nil {
+			t.queue(`UPDATE headway_connections SET pacing_parts = $2 WHERE id = $1`, h.connection, parts)
+		}
 	}
 }
 

@@ -225,7 +225,7 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 			`DELETE FROM headway_shapes WHERE connection = $1`,
 			`DELETE FROM headway_sinks WHERE connection = $1`,
 			`UPDATE headway_connections SET sink = NULL, sink_kind = '', sink_path = '', replays = '[]', pressure = NULL, pacing_version = NULL,
-				pacing_law = NULL, pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL WHERE id = $1`,
+				pacing_law = NULL, pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL, pacing_parts = NULL WHERE id = $1`,
 		} {
 			t.queue(query, h.connection)
 		}

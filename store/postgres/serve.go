@@ -153,19 +153,19 @@ func readCooldown(text []byte) (p collect.Cooldown) {
 	return p
 }
 
-const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state`
+const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`
 
 // pacingRow is a stored rate, which may be absent or in part unreadable.
 type pacingRow struct {
-	version  sql.NullInt64
-	interval sql.NullFloat64
-	law      verbatim
-	recorded moment
-	state    []byte
+	version      sql.NullInt64
+	interval     sql.NullFloat64
+	law          verbatim
+	recorded     moment
+	state, parts []byte
 }
 
 func (p *pacingRow) columns() []any {
-	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state}
+	return []any{&p.version, &p.law, &p.interval, &p.recorded, &p.state, &p.parts}
 }
 
 func (p *pacingRow) pacing() *collect.Pacing {
@@ -178,6 +178,7 @@ func (p *pacingRow) pacing() *collect.Pacing {
 	if json.Valid(p.state) {
 		found.State = p.state
 	}
+	found.SetParts(p.parts)
 	return found
 }
 

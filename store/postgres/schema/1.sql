@@ -33,6 +33,8 @@ CREATE TABLE headway_connections (
     pacing_interval_ms double precision,
     pacing_recorded_at timestamptz,
     pacing_state       bytea,
+    -- What parts with limits of their own have learned, and credentials after the first.
+    pacing_parts       bytea,
     -- The source-pressure cooldown; NULL is none.
     pressure           json
 );
