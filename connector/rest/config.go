@@ -336,9 +336,6 @@ type Airbyte struct{}
 // DefaultDir is where records go when the file names no sink, or no folder.
 const DefaultDir = "./out"
 
-// Piped reports whether standard output belongs to the sink.
-func (s Sink) Piped() bool { return s.Singer != nil || s.Airbyte != nil }
-
 // String says where records go: "jsonl in ./out".
 func (s Sink) String() string {
 	switch {

@@ -55,14 +55,6 @@ func (l *Pool) ResumesAt() time.Duration {
 	return max(l.cooldown, l.circuit.ReadyAt(&l.set.breaker))
 }
 
-// Earliest is when an attempt that came now could go, as far as pacing and cooldown
-// are concerned.
-func (l *Pool) Earliest(now time.Duration) Decision {
-	d := l.earliest(now, l.params())
-	d.Bound = l.bound(d.Reason, false)
-	return d
-}
-
 // Pressure is what of the provider made the wait that a decision stands for so long;
 // none where it had no part in it.
 func (c *Core) Pressure(d Decision) reason.Reason {
