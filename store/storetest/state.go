@@ -97,8 +97,9 @@ func keptUntilReplaced(t *testing.T, s collect.Store) {
 	want.Sink, want.Pacing = position(2), &collect.Pacing{Version: 3, Law: "other"}
 	commit(t, s, l, collect.Commit{Sink: want.Sink, Pacing: want.Pacing})
 	same(t, "state replaced", want, must(s.Load(t.Context(), "c"))(t))
+	at := now()
 	part := func(n float64) map[string]collect.Pacing {
-		return map[string]collect.Pacing{"/search": {Version: 2, Law: "aimd", IntervalMS: n, RecordedAt: now(), State: json.RawMessage(`{"a":[1]}`)}}
+		return map[string]collect.Pacing{"/search": {Version: 2, Law: "aimd", IntervalMS: n, RecordedAt: at, State: json.RawMessage(`{"a":[1]}`)}}
 	}
 	p = &collect.Pacing{Version: 3, Law: "aimd", RecordedAt: now(), Pools: part(1)}
 	p.Keys = map[string]collect.Pacing{"second": {Version: 3, Law: "aimd", IntervalMS: 2, RecordedAt: now(), Pools: part(3)}}
