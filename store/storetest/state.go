@@ -88,7 +88,7 @@ func lanesAreApart(t *testing.T, s collect.Store) {
 }
 
 func keptUntilReplaced(t *testing.T, s collect.Store) {
-	l := acquire(t, s, "c", "r1", now())
+	l, at := acquire(t, s, "c", "r1", now()), now()
 	p := &collect.Pacing{Version: 2, Law: "aimd", IntervalMS: 333.25, RecordedAt: now(), State: json.RawMessage(`{"a": [1]}`)}
 	commit(t, s, l, collect.Commit{Sink: position(1), Pacing: p})
 	commit(t, s, l, collect.Commit{})
@@ -97,7 +97,6 @@ func keptUntilReplaced(t *testing.T, s collect.Store) {
 	want.Sink, want.Pacing = position(2), &collect.Pacing{Version: 3, Law: "other"}
 	commit(t, s, l, collect.Commit{Sink: want.Sink, Pacing: want.Pacing})
 	same(t, "state replaced", want, must(s.Load(t.Context(), "c"))(t))
-	at := now()
 	part := func(n float64) map[string]collect.Pacing {
 		return map[string]collect.Pacing{"/search": {Version: 2, Law: "aimd", IntervalMS: n, RecordedAt: at, State: json.RawMessage(`{"a":[1]}`)}}
 	}
