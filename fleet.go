@@ -124,7 +124,7 @@ func (g *Governor) tellFleet(now time.Duration) {
 		}
 	}
 	g.core.Demand(now, waiting)
-	if out, ok := g.core.Outbox(); ok {
+	if out, ok := g.core.Outbox(now); ok {
 		g.fleet.Send(FleetMessage{out})
 	}
 }

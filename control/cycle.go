@@ -52,6 +52,10 @@ func (c *Cycle) Foretold() bool { return c.law.Foretold() }
 // Sent counts an attempt.
 func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
 
+// Recount says that an attempt that was counted at one instant went at a later one, or not
+// at all: at is [Never] then, and nothing more is said of it.
+func (c *Cycle) Recount(sent, at time.Duration, cost float64) { c.law.Recount(sent, at, cost) }
+
 // Observe learns from an outcome.
 func (c *Cycle) Observe(o Observation) Change {
 	was := c.law.Interval()

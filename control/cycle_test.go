@@ -459,3 +459,38 @@ func TestAPublishedWindowIsNotTested(t *testing.T) {
 		t.Errorf("%d admitted and %d refused in two hours of 60 a minute as it is published", admitted, refused)
 	}
 }
+
+// What was counted and not sent leaves room in a limit, and what went later leaves it later.
+func TestRecount(t *testing.T) {
+	p, err := control.Params{Ceiling: time.Millisecond, Initial: time.Millisecond}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, recount := range map[string]func(*control.Cycle){
+		"as it was": func(*control.Cycle) {},
+		"not sent":  func(c *control.Cycle) { c.Recount(3*time.Second, control.Never, 1) },
+		"later":     func(c *control.Cycle) { c.Recount(time.Second, 9*time.Second, 1) },
+	} {
+		law, err := control.New("cycle", &p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := law.(*control.Cycle)
+		if err := c.Assume([]control.Limit{{Kind: control.SlidingWindow, Size: 10, Window: 20 * time.Second}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range time.Duration(10) {
+			at := (i + 1) * time.Second
+			c.Sent(at, 1)
+			c.Observe(control.Observation{Sent: at, Now: at + time.Millisecond, Class: reason.OK})
+		}
+		recount(c)
+		at := c.Hold(11*time.Second, 1)
+		switch {
+		case name == "as it was" && (at < 21*time.Second || at > 21500*time.Millisecond),
+			name == "not sent" && at > 13*time.Second,
+			name == "later" && (at < 22*time.Second || at > 22500*time.Millisecond):
+			t.Errorf("%s: the next may go at %v", name, at)
+		}
+	}
+}

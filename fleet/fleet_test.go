@@ -283,8 +283,9 @@ func TestServeOutlivesErrors(t *testing.T) {
 	served.Wait()
 }
 
-// BenchmarkAcquire is one attempt's way to the server and back, on a socket, by one caller
-// and by many.
+// BenchmarkAcquire is one attempt in a fleet on a socket, by one caller and by many: each
+// with its own way to the server and back, as under an owner's ceiling, and with permits
+// ahead of need.
 func BenchmarkAcquire(b *testing.B) {
 	path := filepath.Join(b.TempDir(), fleet.Socket)
 	l, err := new(net.ListenConfig).Listen(b.Context(), "unix", path)
@@ -299,31 +300,36 @@ func BenchmarkAcquire(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := headway.New(headway.Config{Name: "x", Passive: true, NoBreaker: true, Fleet: f.Member("p", "c")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer g.Close()
-	one := func(b *testing.B) {
-		p, err := g.Acquire(b.Context())
+	for name, c := range map[string]headway.Config{
+		"each":  {Ceiling: 2 * time.Nanosecond, Passive: true, NoBreaker: true, Fleet: f.Member("p", "each")},
+		"ahead": {Passive: true, NoBreaker: true, Fleet: f.Member("p", "ahead")},
+	} {
+		g, err := headway.New(c)
 		if err != nil {
-			b.Error(err)
-			return
+			b.Fatal(err)
 		}
-		p.Settle(headway.Outcome{Class: headway.OK})
-	}
-	one(b) // once the server permits anything
-	b.Run("one", func(b *testing.B) {
-		for b.Loop() {
-			one(b)
+		defer g.Close()
+		one := func(b *testing.B) {
+			p, err := g.Acquire(b.Context())
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			p.Settle(headway.Outcome{Class: headway.OK})
 		}
-	})
-	b.Run("many", func(b *testing.B) {
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
+		one(b) // once the server permits anything
+		b.Run(name+"/one", func(b *testing.B) {
+			for b.Loop() {
 				one(b)
 			}
 		})
-	})
+		b.Run(name+"/many", func(b *testing.B) {
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					one(b)
+				}
+			})
+		})
+	}
 }

@@ -44,6 +44,8 @@ type desk struct {
 	before  int // members of the server before, as far as those say that came
 	holds   []hold
 	why     pacing.Decision
+	spare   int // permits that each member may hold ahead
+	stocks  []*stock
 }
 
 // seat is one member's.
@@ -57,6 +59,7 @@ type seat struct {
 	posted  time.Duration
 	wants   map[uint64]*fairqueue.Item[*want]
 	grants  []uint64
+	runs    []pacing.Run
 	news    bool // it is owed some
 	version uint64
 
@@ -230,6 +233,7 @@ func (d *desk) withdraw(m *seat) {
 // take takes in what a member said.
 func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
 	d.restore(now, in.States)
+	d.served(now, m, in)
 	for i := range in.Done {
 		d.done(now, m, &in.Done[i])
 	}
@@ -239,8 +243,13 @@ func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
 			delete(m.wants, id)
 		}
 	}
-	for _, w := range in.Wants {
-		if m.wants[w.ID] == nil && len(m.wants) < maxWants && w.ID != 0 {
+	for i := range in.Wants {
+		w := &in.Wants[i]
+		switch {
+		case w.ID == 0:
+		case w.Ahead > 0:
+			d.ahead(now, m, w)
+		case m.wants[w.ID] == nil && len(m.wants) < maxWants:
 			ready := now + min(max(0, w.In), maxWhole)
 			m.wants[w.ID] = d.push(now, &want{seat: m, id: w.ID, pool: w.Pool, ready: ready, cost: w.Cost})
 		}
@@ -266,7 +275,9 @@ func (d *desk) done(now time.Duration, m *seat, o *pacing.Done) {
 	t, ok := d.tickets[p]
 	switch {
 	case ok:
-		delete(d.tickets, p)
+		if delete(d.tickets, p); t.Ahead() {
+			t = d.core.Recount(now, t, now-o.Age)
+		}
 		d.core.Settle(now, t, o.Outcome)
 	case o.Outcome.Class.Throttle():
 		d.core.Heard(now, *o)

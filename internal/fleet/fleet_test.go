@@ -6,6 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/reason"
 )
@@ -275,4 +277,183 @@ func TestNeverOverTheLimit(t *testing.T) {
 			r.Errorf("%d attempts in 10 s when all was well, 100 are allowed", got)
 		}
 	})
+}
+
+// crowd is a world of members that know of a limit, and a provider that has it.
+func crowd(t testing.TB, members, limit int, window time.Duration) *world {
+	w := newWorld(t)
+	w.grain = ms
+	w.join(members, pacing.Config{Passive: true})
+	for _, n := range w.nodes {
+		n.waiting = 0
+		if err := n.core.Assume(0, "", []control.Limit{{Kind: control.SlidingWindow, Size: float64(limit), Window: window}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, through := 0, []time.Duration(nil)
+	w.refuses = func(at time.Duration) (time.Duration, bool) {
+		for from < len(through) && through[from] <= at-window {
+			from++
+		}
+		if len(through)-from >= limit {
+			return 0, true
+		}
+		through = append(through, at)
+		return 0, false
+	}
+	return w
+}
+
+// With permits ahead of need members ask far less often, and go no faster. Where a limit
+// is known they have few.
+func TestAheadOfNeed(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit int
+		share float64 // of the messages that there are without
+	}{"nothing is held back": {0, 0.4}, "a limit": {5000, 0.7}} {
+		sent, asked, before, refused := [2]int{}, [2]int{}, 0, 0
+		for i, narrow := range []bool{true, false} {
+			w := newWorld(t)
+			if c.limit > 0 {
+				w = crowd(t, 2, c.limit, 10*time.Second)
+			} else {
+				w.join(2, pacing.Config{Passive: true})
+			}
+			w.narrow, w.grain = narrow, ms
+			for _, n := range w.nodes {
+				n.waiting, n.often = 0, 5*ms
+				if c.limit > 0 {
+					n.often = 2 * ms
+				}
+			}
+			w.run(30 * time.Second) // until the limit is met
+			for _, n := range w.nodes {
+				n.waiting, n.often, n.due = 0, 5*ms, w.now
+			}
+			w.run(10 * time.Second)
+			before, refused = w.asked, w.refused
+			from := w.now
+			w.run(10 * time.Second)
+			sent[i], asked[i] = between(w.sent, from, w.now), w.asked-before
+			if narrow != (w.ahead == 0) || w.refused > refused {
+				t.Errorf("%s: %d permits ahead of need, %d were refused", name, w.ahead, w.refused-refused)
+			}
+		}
+		if d := sent[0] - sent[1]; d < -10 || d > 10 {
+			t.Errorf("%s: %d were sent without permits ahead, %d with them", name, sent[0], sent[1])
+		}
+		if share := float64(asked[1]) / float64(asked[0]); share > c.share {
+			t.Errorf("%s: %d messages in 10 s, %d without permits ahead", name, asked[1], asked[0])
+		}
+	}
+}
+
+// However members use what they have ahead of need, all of it passes a limit by one in a
+// hundred at most, beyond what the law does.
+func TestAheadPassesNoLimit(t *testing.T) {
+	longtest.Draws(t, 10, 300)
+	given := uint64(0)
+	rapid.Check(t, func(r *rapid.T) {
+		members := rapid.SampledFrom([]int{2, 4, 16}).Draw(r, "members")
+		window := rapid.SampledFrom([]time.Duration{time.Second, 4 * time.Second}).Draw(r, "window")
+		limit := rapid.IntRange(1600, 4000).Draw(r, "limit")
+		demand := make([]float64, members+1)
+		for i := range demand {
+			demand[i] = rapid.Float64Range(0.7, 4).Draw(r, "demand")
+		}
+		type turn struct {
+			after  time.Duration
+			member int
+			what   string
+		}
+		turns := make([]turn, rapid.IntRange(0, 4).Draw(r, "turns"))
+		for i := range turns {
+			turns[i] = turn{
+				time.Duration(rapid.IntRange(1, 20).Draw(r, "tenths")) * 100 * ms, rapid.IntRange(0, members-1).Draw(r, "member"),
+				rapid.SampledFrom([]string{"die", "idle", "haste", "join"}).Draw(r, "what"),
+			}
+		}
+		play := func(narrow bool) int {
+			w := crowd(t, members, limit, window)
+			w.narrow = narrow
+			start := func(n *node, demand float64) {
+				n.waiting, n.due = 0, w.now
+				n.often = time.Duration(demand * float64(members) * float64(window) / float64(limit))
+			}
+			for i, n := range w.nodes {
+				start(n, demand[i])
+			}
+			w.run(3 * time.Second)
+			for _, e := range turns {
+				n := w.nodes[e.member]
+				switch e.what {
+				case "die":
+					n.die()
+				case "idle":
+					n.often, n.waiting = 0, 0
+				case "haste":
+					start(n, demand[e.member]/3)
+				case "join":
+					w.join(1, pacing.Config{Passive: true})
+					start(w.nodes[len(w.nodes)-1], demand[members])
+				}
+				w.run(e.after)
+			}
+			w.run(window)
+			given += w.ahead
+			return most(w.sent, window)
+		}
+		alone, got := play(true), play(false)
+		if got > max(limit, alone)+limit/100 {
+			r.Errorf("%d attempts in %v, %d are allowed and %d go without permits ahead", got, window, limit, alone)
+		}
+	})
+	if given == 0 {
+		t.Error("nobody had a permit ahead of need")
+	}
+}
+
+// What is not used comes back within a beat, and counts in no limit; also what a member
+// held that is killed settles within a lease.
+func TestUnusedPermitsComeBack(t *testing.T) {
+	w := crowd(t, 2, 5000, 10*time.Second)
+	start := func(often time.Duration) {
+		for _, n := range w.nodes {
+			n.waiting, n.often, n.due = 0, often, w.now
+		}
+	}
+	start(2 * ms)
+	w.run(30 * time.Second) // until the limit is met
+	start(5 * ms)
+	w.run(5 * time.Second)
+	d := w.server.desks["credential"]
+	if len(d.tickets) <= 10 {
+		t.Fatalf("%d permits are out", len(d.tickets))
+	}
+	start(0)
+	w.run(300*ms + Beat + latency + 10*ms)
+	if len(d.tickets) > 0 || d.core.InFlight() > 0 {
+		t.Errorf("%d permits are out when nobody has used them, and %d attempts are under way", len(d.tickets), d.core.InFlight())
+	}
+	start(5 * ms)
+	w.run(5 * time.Second)
+	w.nodes[0].die()
+	start(0)
+	w.run(Lease + Beat)
+	if len(d.tickets) > 0 {
+		t.Errorf("%d permits are out a lease after a member was killed", len(d.tickets))
+	}
+}
+
+// A limit of a day is exact, whatever is ahead of need.
+func TestAheadOfADay(t *testing.T) {
+	const limit = 3000
+	w := crowd(t, 16, limit, 24*time.Hour)
+	for _, n := range w.nodes {
+		n.often = 20 * ms
+	}
+	w.run(20 * time.Second)
+	if w.refused > 0 || len(w.sent) > limit {
+		t.Errorf("%d attempts of %d a day, %d were refused", len(w.sent), limit, w.refused)
+	}
 }

@@ -53,6 +53,7 @@ func (d *desk) serve(now time.Duration) {
 			m.news = true
 		}
 	}
+	d.fill(now)
 	d.post(now)
 }
 
@@ -71,23 +72,29 @@ func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
 
 // admit asks the core for a want.
 func (d *desk) admit(now time.Duration, w *want) (t pacing.Ticket, v fairqueue.Verdict) {
+	t, decision := d.ask(now, w)
+	if !decision.OK {
+		return t, d.wait(now, w, decision)
+	}
+	return t, fairqueue.Verdict{OK: true}
+}
+
+// ask admits a want, or says what it would wait for.
+func (d *desk) ask(now time.Duration, w *want) (pacing.Ticket, pacing.Decision) {
 	switch at, carefully := d.granted+d.ceiling, now < d.smooth; {
 	case now < d.server.listens:
-		return t, d.wait(now, w, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning})
+		return pacing.Ticket{}, pacing.Decision{At: d.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning}
 	case d.any && d.ceiling > noCeiling && now < at:
-		return t, d.wait(now, w, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling})
+		return pacing.Ticket{}, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling}
 	case carefully && now < d.paid:
-		return t, d.wait(now, w, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit})
+		return pacing.Ticket{}, pacing.Decision{At: d.paid, Reason: reason.Pacing, Bound: reason.BoundLimit}
 	}
 	a := pacing.Attempt{Ready: w.ready, Cost: w.cost}
 	if w.pool != "" {
 		a.Pool = d.core.In(now, w.pool)
 	}
 	t, decision, _ := d.core.Admit(now, a)
-	if !decision.OK {
-		return t, d.wait(now, w, decision)
-	}
-	return t, fairqueue.Verdict{OK: true}
+	return t, decision
 }
 
 // wait notes what a want waits for.
@@ -155,6 +162,12 @@ func (d *desk) interval() time.Duration { return max(d.core.Interval(), d.ceilin
 
 // post posts news, and then the permits that they announce.
 func (d *desk) post(now time.Duration) {
+	if n := d.allowance(now); n < d.spare || n > 2*d.spare {
+		d.spare = n
+		for _, m := range d.seats {
+			m.news = true
+		}
+	}
 	if d.dirty && (d.soon || now-d.sent >= stateGap) {
 		d.states, d.sent, d.dirty, d.soon = d.learn(), now, false, false
 		d.version++
@@ -179,9 +192,9 @@ func (d *desk) post(now time.Duration) {
 		}
 	}
 	for _, m := range all {
-		if len(m.grants) > 0 {
-			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, Grants: m.grants}})
-			m.grants = nil
+		if len(m.grants)+len(m.runs) > 0 {
+			d.server.posts = append(d.server.posts, Post{m.number, pacing.ToMember{At: now, Grants: m.grants, Ahead: m.runs}})
+			m.grants, m.runs = nil, nil
 		}
 	}
 }
@@ -190,7 +203,7 @@ func (d *desk) post(now time.Duration) {
 func (d *desk) report(now time.Duration, members, index int) *pacing.News {
 	n := &pacing.News{
 		Lease: Lease, Members: members, Index: index, Interval: d.interval(),
-		Debt: max(0, d.said-now), Listens: max(0, d.server.listens-now), Reason: d.why.Reason, Bound: d.why.Bound,
+		Debt: max(0, d.said-now), Ahead: d.spare, Listens: max(0, d.server.listens-now), Reason: d.why.Reason, Bound: d.why.Bound,
 	}
 	if b := d.core.Belief(); b.Kind == control.Concurrency {
 		n.Flight = max(1, int(b.Limit))

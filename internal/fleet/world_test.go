@@ -19,11 +19,15 @@ const step = 5 * ms
 type world struct {
 	t       testing.TB
 	now     time.Duration
-	server  *Server // nil while it is away
+	grain   time.Duration // step
+	server  *Server       // nil while it is away
 	nodes   []*node
 	refuses func(at time.Duration) (after time.Duration, refused bool)
 	sent    []time.Duration // of all, in order
 	refused int
+	narrow  bool   // nothing is given ahead of need
+	asked   int    // messages of members
+	ahead   uint64 // permits that were given ahead of need
 }
 
 // node is a member.
@@ -41,7 +45,9 @@ type node struct {
 	beat    time.Duration
 	in      []pacing.ToMember
 	out     []pacing.ToServer
-	waiting int // attempts that wait; negative is without end
+	waiting int           // attempts that wait; negative is without end
+	often   time.Duration // one more begins to wait each so often
+	due     time.Duration
 	flying  []flight
 	sent    []time.Duration
 	turns   []string
@@ -56,7 +62,7 @@ type flight struct {
 const latency = 20 * ms
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, server: New(-Lease), refuses: func(time.Duration) (time.Duration, bool) { return 0, false }}
+	return &world{t: t, grain: step, server: New(-Lease), refuses: func(time.Duration) (time.Duration, bool) { return 0, false }}
 }
 
 // join adds members without end of work.
@@ -74,7 +80,7 @@ func (w *world) join(n int, c pacing.Config) {
 
 // run lets time pass.
 func (w *world) run(d time.Duration) {
-	for end := w.now + d; w.now < end; w.now += step {
+	for end := w.now + d; w.now < end; w.now += w.grain {
 		for _, n := range w.nodes {
 			n.step()
 		}
@@ -90,6 +96,12 @@ func (w *world) deliver() {
 		return
 	}
 	for _, p := range w.server.Posts() {
+		if w.narrow && p.Message.News != nil {
+			p.Message.News.Ahead = 0
+		}
+		for _, r := range p.Message.Ahead {
+			w.ahead += r.N
+		}
 		for _, n := range w.nodes {
 			if n.seat == p.Seat && n.linked {
 				n.in = append(n.in, p.Message)
@@ -155,6 +167,7 @@ func (n *node) step() {
 			n.hear(&in[i])
 		}
 		for _, m := range n.out {
+			w.asked++
 			w.server.Take(w.now, n.seat, &m)
 		}
 		n.out = nil
@@ -173,6 +186,11 @@ func (n *node) step() {
 		n.core.Settle(w.now, f.ticket, f.outcome)
 		return true
 	})
+	if n.often > 0 {
+		for ; n.due <= w.now; n.due += n.often {
+			n.waiting++
+		}
+	}
 	for n.waiting != 0 {
 		t, d, _ := n.core.Admit(w.now, pacing.Attempt{})
 		if !d.OK {
@@ -186,7 +204,7 @@ func (n *node) step() {
 		waiting = append(waiting, pacing.Attempt{})
 	}
 	n.core.Demand(w.now, waiting)
-	if out, ok := n.core.Outbox(); ok && n.linked {
+	if out, ok := n.core.Outbox(w.now); ok && n.linked {
 		n.out = append(n.out, out)
 	}
 }

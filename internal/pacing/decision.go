@@ -37,6 +37,7 @@ type Ticket struct {
 	pool    *Pool // nil for the account alone
 	place   place
 	permit  uint64 // of the fleet's server; 0 without one
+	ahead   bool   // it was got ahead of need
 }
 
 // Sent is the instant of admission.

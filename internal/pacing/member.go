@@ -55,6 +55,10 @@ type member struct {
 	held   []permit
 	serial uint64
 	out    ToServer
+
+	ahead  int           // permits that may be held ahead
+	pools  []*Pool       // that are in use, or have some
+	served time.Duration // when the oldest outcome came that waits to be said
 }
 
 // permit is one that was asked for, or that is held.
@@ -145,7 +149,7 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 			return d
 		}
 	}
-	if slices.ContainsFunc(m.held, func(p permit) bool { return p.pool == a.Pool && now < p.until }) {
+	if slices.ContainsFunc(m.held, func(p permit) bool { return p.pool == a.Pool && now < p.until }) || l.ahead.ready(now) && a.cost() == 1 {
 		if ceiling.Interval > noCeiling {
 			if at := c.gcra.Next(ceiling); now < at {
 				return Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling}
@@ -166,12 +170,19 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 	return d
 }
 
-// take uses a permit for an attempt.
-func (m *member) take(now time.Duration, pool *Pool) (id uint64) {
+// take uses a permit for an attempt; ahead says that it was got ahead of need.
+func (m *member) take(c *Core, now time.Duration, pool *Pool) (id uint64, ahead bool) {
+	l := c.poolOf(pool)
+	if l.ahead.use.count(now); !slices.Contains(m.pools, l) {
+		m.pools = append(m.pools, l)
+	}
 	i := slices.IndexFunc(m.held, func(p permit) bool { return p.pool == pool && now < p.until })
+	if i < 0 {
+		return l.ahead.take(now), true
+	}
 	id = m.held[i].id
 	m.held = slices.Delete(m.held, i, i+1)
-	return id
+	return id, false
 }
 
 // turn goes on by permits once it is time.
@@ -225,6 +236,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 		}
 		return !p.meant
 	})
+	m.stock(c, now)
 }
 
 // mean finds a permit for one more who waits.
@@ -245,9 +257,13 @@ func (m *member) back(p permit) bool {
 }
 
 // Outbox is what the server has to be sent; ok is false for nothing. It is empty then.
-func (c *Core) Outbox() (out ToServer, ok bool) {
+// What can wait for more of its kind does so for a while.
+func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	m := c.member
-	if len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done) == 0 {
+	switch served := len(m.out.Served); {
+	case len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done)+len(m.out.Unused) > 0:
+	case served >= maxServed, served > 0 && now-m.served >= servedFor:
+	default:
 		return out, false
 	}
 	out, m.out = m.out, ToServer{}
@@ -275,6 +291,16 @@ func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 	if p, ok := o.Class.Pressure(); ok && o.Class.Throttle() {
 		l.objected, l.pushed = true, p
 		l.backoff = Backoff{Reason: p.Reason(), Interval: l.law.Interval(), At: now}
+	}
+	if o.Class.Throttle() {
+		m.drop()
+	}
+	if m.linked && plain(t, o) {
+		if len(m.out.Served) == 0 {
+			m.served = now
+		}
+		m.out.Served = append(m.out.Served, Served{t.permit, uint64(now - t.sent)})
+		return
 	}
 	done := Done{ID: t.permit, Pool: l.name, Age: now - t.sent, Outcome: *o}
 	done.Outcome.Facts = slices.Clone(o.Facts)
@@ -318,8 +344,11 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	}
 	m.linked, m.silent = true, false
 	posted := now
-	if in.News != nil || len(in.Grants) > 0 {
+	if in.News != nil || len(in.Grants)+len(in.Ahead) > 0 {
 		posted = m.posted(now, in)
+	}
+	for _, r := range in.Ahead {
+		m.got(now, posted, r)
 	}
 	for _, id := range in.Grants {
 		p := permit{id: id, until: posted + m.lease}
@@ -365,7 +394,9 @@ func (m *member) lose(now time.Duration, how Loss) {
 		for _, p := range m.held {
 			m.back(p)
 		}
+		m.drop()
 	}
+	m.forget()
 	m.asked, m.held, m.holds = nil, nil, nil
 	switch {
 	case m.members == 0, m.fresh:
@@ -379,7 +410,7 @@ func (m *member) lose(now time.Duration, how Loss) {
 // news takes over what the server has learned.
 func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m := c.member
-	m.lease = n.Lease
+	m.lease, m.ahead = n.Lease, n.Ahead
 	if !m.away || n.Listens <= 0 { // else the share is that which all had before
 		m.members, m.index, m.fresh = max(n.Members, 1), n.Index, n.New
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt

@@ -33,16 +33,33 @@ type ToServer struct {
 	Wants []Want   `json:"wants,omitempty"`
 	Drops []uint64 `json:"drops,omitempty"`
 	Done  []Done   `json:"done,omitempty"`
+	// Served are attempts on permits ahead that the provider served, Unused such permits
+	// that are given back.
+	Served []Served `json:"served,omitempty"`
+	Unused []Run    `json:"unused,omitempty"`
 	// States are what the member has learned before, by pool, where the hello lacked it.
 	States map[string]control.State `json:"states,omitempty"`
 }
 
-// Want asks for one permit.
+// Run is permits of consecutive numbers, from ID on.
+type Run struct {
+	ID uint64 `json:"id"`
+	N  uint64 `json:"n,omitempty"`
+}
+
+// Served is an attempt that was served: its permit, and what the answer took in
+// nanoseconds.
+type Served [2]uint64
+
+// Want asks for one permit, or for many ahead of need.
 type Want struct {
 	ID   uint64        `json:"id"`
 	Pool string        `json:"pool,omitempty"`
 	Cost float64       `json:"cost,omitempty"`
 	In   time.Duration `json:"in,omitempty"` // not sooner
+	// Ahead asks for so many, from ID on, as far as they may go at once: the answer is
+	// one [Run], which may be empty.
+	Ahead uint64 `json:"ahead,omitempty"`
 }
 
 // Done is what came of a permit. The zero Outcome gives it back. An ID that the server
@@ -72,6 +89,8 @@ type ToMember struct {
 	// News come before the grants that they announce.
 	News   *News    `json:"news,omitempty"`
 	Grants []uint64 `json:"grants,omitempty"`
+	// Ahead are permits that were asked for ahead of need.
+	Ahead []Run `json:"ahead,omitempty"`
 	// Fault says why the server will have nothing to do with the member.
 	Fault string `json:"fault,omitempty"`
 
@@ -93,6 +112,8 @@ type News struct {
 	Interval time.Duration `json:"interval"`
 	Flight   int           `json:"flight,omitempty"`
 	Debt     time.Duration `json:"debt"`
+	// Ahead is how many permits the member may hold ahead of need.
+	Ahead int `json:"ahead,omitempty"`
 	// Listens is for how long the server permits nothing yet.
 	Listens time.Duration `json:"listens,omitempty"`
 	// Reason and Bound are what permits wait for in general.

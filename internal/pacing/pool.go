@@ -33,6 +33,7 @@ type Pool struct {
 	blocked blocked
 	turns   turns
 	use     use
+	ahead   ahead // of a member of a fleet
 }
 
 func newPool(r *Rules, name string) Pool {

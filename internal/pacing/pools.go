@@ -118,7 +118,7 @@ const keptPools = 16
 func (c *Core) giveUp() {
 	var oldest *Pool
 	for _, l := range c.of {
-		if l.use.flying == 0 && l.turns.waiting == 0 && (oldest == nil || l.use.last < oldest.use.last || l.use.last == oldest.use.last && l.name < oldest.name) {
+		if l.use.flying == 0 && l.turns.waiting == 0 && l.ahead.idle() && (oldest == nil || l.use.last < oldest.use.last || l.use.last == oldest.use.last && l.name < oldest.name) {
 			oldest = l
 		}
 	}

@@ -337,6 +337,17 @@ func (t *advertised) sent(now time.Duration, c float64) {
 	}
 }
 
+// takeBack undoes sent, in the window in which that was.
+func (t *advertised) takeBack(sent time.Duration, c float64) {
+	switch {
+	case sent < t.at:
+	case t.perCost:
+		t.spent = max(0, t.spent-c*t.share)
+	default:
+		t.spent = max(0, t.spent-1)
+	}
+}
+
 // roll starts a new window when one has ended and nothing was answered since.
 func (t *advertised) roll(now time.Duration) {
 	if t.shape != fixed || t.at < 0 || t.whole <= t.at || now < t.whole || t.quota <= 0 {

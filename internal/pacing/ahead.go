@@ -1,0 +1,264 @@
+package pacing
+
+import (
+	"slices"
+	"time"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
+)
+
+// MaxAhead is how many permits a member holds ahead of need at most.
+const MaxAhead = 1024
+
+const (
+	// aheadFor is how much of its recent use a member holds ahead, and for how long it
+	// may use a permit that it got so.
+	aheadFor = 300 * time.Millisecond
+	// aheadAgain is when it asks again that got none.
+	aheadAgain = aheadFor / 3
+	// meterGap is the time over which use is counted.
+	meterGap = aheadFor / 3
+	// maxServed and servedFor are how many outcomes wait for company, and for how long.
+	maxServed = MaxAhead / 4
+	servedFor = 10 * time.Millisecond
+)
+
+// ahead are permits that a member may use at once, of one pool or of the account: none of
+// them takes a way to the server and back.
+type ahead struct {
+	runs  []run
+	asked Run // that were asked for; none for 0
+	due   time.Duration
+	use   meter
+}
+
+// run is permits of consecutive numbers.
+type run struct {
+	Run
+	until time.Duration
+}
+
+// meter says how often something happens lately.
+type meter struct {
+	began time.Duration
+	n     float64
+	rate  float64 // a second
+}
+
+func (u *meter) count(now time.Duration) {
+	u.settle(now)
+	u.n++
+}
+
+func (u *meter) settle(now time.Duration) {
+	if took := now - u.began; took >= meterGap {
+		u.began, u.rate, u.n = now, u.n/took.Seconds(), 0
+	}
+}
+
+// held counts what is left.
+func (a *ahead) held() (n uint64) {
+	for i := range a.runs {
+		n += a.runs[i].N
+	}
+	return n
+}
+
+// idle says that nothing is held or asked for.
+func (a *ahead) idle() bool { return len(a.runs) == 0 && a.asked.N == 0 }
+
+// ready says that there is one.
+func (a *ahead) ready(now time.Duration) bool {
+	return slices.ContainsFunc(a.runs, func(r run) bool { return now < r.until })
+}
+
+// take uses one, 0 where there is none.
+func (a *ahead) take(now time.Duration) (id uint64) {
+	i := slices.IndexFunc(a.runs, func(r run) bool { return now < r.until })
+	if i < 0 {
+		return 0
+	}
+	r := &a.runs[i]
+	id = r.ID
+	if r.ID, r.N = r.ID+1, r.N-1; r.N == 0 {
+		a.runs = slices.Delete(a.runs, i, i+1)
+	}
+	return id
+}
+
+// stock gives back what was not used, and asks for more where that makes sense.
+func (m *member) stock(c *Core, now time.Duration) {
+	left := uint64(min(max(m.ahead, 0), MaxAhead))
+	for _, l := range m.pools {
+		left -= min(left, l.ahead.held()+l.ahead.asked.N)
+	}
+	m.pools = slices.DeleteFunc(m.pools, func(l *Pool) bool {
+		a := &l.ahead
+		a.use.settle(now)
+		own := a.held() + a.asked.N
+		m.refill(c, now, l, left+own)
+		left = left + own - min(left+own, a.held()+a.asked.N)
+		return a.idle() && a.use.n+a.use.rate == 0
+	})
+}
+
+// refill does so for one pool, which may have so many.
+func (m *member) refill(c *Core, now time.Duration, l *Pool, room uint64) {
+	a := &l.ahead
+	a.runs = slices.DeleteFunc(a.runs, func(r run) bool { return now >= r.until && m.unused(r.Run) })
+	most := min(room, uint64(a.use.rate*aheadFor.Seconds()))
+	held := a.held()
+	for over := held - min(held, most); over > 0 && len(a.runs) > 0; {
+		r := &a.runs[len(a.runs)-1]
+		n := min(over, r.N)
+		over, r.N = over-n, r.N-n
+		m.unused(Run{ID: r.ID + r.N, N: n})
+		if r.N == 0 {
+			a.runs = a.runs[:len(a.runs)-1]
+		}
+	}
+	if most < 2 || held > most/2 || a.asked.N > 0 || now < a.due || now < c.cooldown || now < l.cooldown {
+		return
+	}
+	a.asked = Run{ID: m.serial + 1, N: most - held}
+	m.serial += a.asked.N
+	m.out.Wants = append(m.out.Wants, Want{ID: a.asked.ID, Pool: l.name, Ahead: a.asked.N})
+}
+
+// unused gives permits back that were got ahead.
+func (m *member) unused(r Run) bool {
+	m.out.Unused = append(m.out.Unused, r)
+	return true
+}
+
+// got takes in permits that were asked for ahead.
+func (m *member) got(now, posted time.Duration, r Run) {
+	i := slices.IndexFunc(m.pools, func(l *Pool) bool { return l.ahead.asked.ID == r.ID && l.ahead.asked.N > 0 })
+	switch {
+	case i < 0 && r.N > 0:
+		m.unused(r)
+	case i >= 0:
+		a := &m.pools[i].ahead
+		if a.asked = (Run{}); r.N > 0 {
+			a.runs = append(a.runs, run{r, posted + aheadFor})
+		} else {
+			a.due = now + aheadAgain
+		}
+	}
+}
+
+// drop gives back all that is held ahead.
+func (m *member) drop() {
+	for _, l := range m.pools {
+		for _, r := range l.ahead.runs {
+			m.unused(r.Run)
+		}
+		l.ahead.runs = nil
+	}
+}
+
+// forget has nothing ahead any more, nor asks for it.
+func (m *member) forget() {
+	for _, l := range m.pools {
+		l.ahead = ahead{}
+	}
+	m.pools = nil
+}
+
+// plain says that an outcome is one that may wait for others: the provider served the
+// attempt and said nothing of limits.
+func plain(t *Ticket, o *Outcome) bool {
+	return t.ahead && o.Class == reason.OK && len(o.Facts) == 0 && o.RetryAfter == 0 &&
+		!o.Steady && o.Pool == "" && (o.Cost == 0 || o.Cost == t.cost)
+}
+
+// Spare is how many permits members may hold ahead in all, such that limits are passed by
+// one in a hundred at most; all of them at once. Asked where nothing is held back it is
+// [MaxAhead] for each. Of limits that last an hour or longer, that count units, or attempts
+// under way, none are given away: those are exact.
+func (c *Core) Spare() (n uint64, bounded bool) {
+	n = c.Pool.spare(MaxAhead, &bounded)
+	for _, l := range c.of {
+		n = l.spare(n, &bounded)
+	}
+	return n, bounded
+}
+
+// maxAheadGap is the interval from which on each attempt may take its way to the server.
+const maxAheadGap = 20 * time.Millisecond
+
+// exactFrom is from which length on a limit is not passed at all.
+const exactFrom = time.Hour
+
+func (l *Pool) spare(n uint64, bounded *bool) uint64 {
+	if l.free() {
+		return n
+	}
+	if w, ok := l.law.(waiter); ok && w.Waiting() || l.law.Interval() > maxAheadGap {
+		return 0
+	}
+	var room [16]control.Limit
+	limits := l.Limits(room[:0])
+	if len(limits) == 0 && l.name == "" {
+		return 0
+	}
+	for i := range limits {
+		x := &limits[i]
+		if x.Kind == control.Concurrency || x.Kind == control.Slowdown || x.PerCost || x.Window >= exactFrom {
+			return 0
+		}
+		*bounded, n = true, min(n, uint64(max(0, x.Size)/100))
+	}
+	return n
+}
+
+// Ahead says that it is of a permit that was given ahead of need.
+func (t Ticket) Ahead() bool { return t.ahead }
+
+// Early marks it as one.
+func (t Ticket) Early() Ticket {
+	t.ahead = true
+	return t
+}
+
+// Recount says that an attempt that was admitted went later than it was counted, at an
+// instant before now, or not at all: at is [Forever] then, and the ticket settled with
+// nothing learned.
+func (c *Core) Recount(now time.Duration, t Ticket, at time.Duration) Ticket {
+	if at = min(max(at, t.sent), max(now, t.sent)); at == t.sent {
+		return t
+	}
+	for _, l := range [...]*Pool{&c.Pool, t.pool} {
+		if law, ok := lawOf(l).(recounter); ok {
+			law.Recount(t.sent, at, t.cost)
+		}
+	}
+	t.sent = at
+	return t
+}
+
+// Unsend settles an attempt that was admitted and never sent: it counts in no limit.
+func (c *Core) Unsend(t Ticket) {
+	c.inFlight--
+	if t.pool != nil {
+		t.pool.use.flying--
+	}
+	for _, l := range [...]*Pool{&c.Pool, t.pool} {
+		if law, ok := lawOf(l).(recounter); ok {
+			law.Recount(t.sent, control.Never, t.cost)
+		}
+	}
+}
+
+func lawOf(l *Pool) control.Law {
+	if l == nil {
+		return nil
+	}
+	return l.law
+}
+
+// recounter is a law that remembers what was sent when.
+type recounter interface {
+	Recount(sent, at time.Duration, cost float64)
+}
