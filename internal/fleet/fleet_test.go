@@ -352,14 +352,14 @@ func TestAheadOfNeed(t *testing.T) {
 // hundred at most, beyond what the law does.
 func TestAheadPassesNoLimit(t *testing.T) {
 	longtest.Draws(t, 10, 300)
-	given := uint64(0)
+	given := 0
 	rapid.Check(t, func(r *rapid.T) {
 		members := rapid.SampledFrom([]int{2, 4, 16}).Draw(r, "members")
 		window := rapid.SampledFrom([]time.Duration{time.Second, 4 * time.Second}).Draw(r, "window")
 		limit := rapid.IntRange(1600, 4000).Draw(r, "limit")
 		demand := make([]float64, members+1)
 		for i := range demand {
-			demand[i] = rapid.Float64Range(0.7, 4).Draw(r, "demand")
+			demand[i] = rapid.Float64Range(1, 5).Draw(r, "demand")
 		}
 		type turn struct {
 			after  time.Duration
@@ -383,7 +383,7 @@ func TestAheadPassesNoLimit(t *testing.T) {
 			for i, n := range w.nodes {
 				start(n, demand[i])
 			}
-			w.run(3 * time.Second)
+			w.run(10 * time.Second) // until the pace is found
 			for _, e := range turns {
 				n := w.nodes[e.member]
 				switch e.what {
@@ -400,7 +400,9 @@ func TestAheadPassesNoLimit(t *testing.T) {
 				w.run(e.after)
 			}
 			w.run(window)
-			given += w.ahead
+			if w.ahead > 0 {
+				given++
+			}
 			return most(w.sent, window)
 		}
 		alone, got := play(true), play(false)
@@ -408,7 +410,7 @@ func TestAheadPassesNoLimit(t *testing.T) {
 			r.Errorf("%d attempts in %v, %d are allowed and %d go without permits ahead", got, window, limit, alone)
 		}
 	})
-	if given == 0 {
+	if t.Logf("%d times members had permits ahead of need", given); longtest.Long() && given == 0 {
 		t.Error("nobody had a permit ahead of need")
 	}
 }
