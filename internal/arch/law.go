@@ -277,8 +277,18 @@ var Headway = Law{
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
+			Covers:  []string{"internal/story"},
+			Imports: []string{"collect", "control", "event", "reason", "internal/figure", "internal/span"},
+			Why:     "it only puts what happened into words, the same for the terminal and the browser",
+		},
+		{
+			Covers:  []string{"internal/console"},
+			Imports: []string{"daemon/client", "collect", "event", "quota", "reason", "internal/figure", "internal/profile", "internal/story"},
+			Why:     "it shows what the API answers, as a client of it: with another source it would compute figures in a second way",
+		},
+		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/console", "internal/events", "internal/metrics", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -74,7 +75,7 @@ nothing there, and of a list that ends on a full page.`,
 					if i == 0 {
 						_, _ = fmt.Fprintln(cmd.OutOrStdout())
 					}
-					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "changed", changeText(c.Name, change))
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "changed", story.Change(c.Name, change))
 				}
 			}
 			if probe {
@@ -128,14 +129,6 @@ func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Pr
 		return found, &exitError{code: code, err: err}
 	}
 	return found, err
-}
-
-// changeText is a change with the command that an operator may want.
-func changeText(connection string, c collect.Change) string {
-	if c.Kind == collect.GapsOrphaned {
-		return fmt.Sprintf("%s (headway gaps drop --connection %s --stream %s)", c, connection, c.Stream)
-	}
-	return c.String()
 }
 
 // changesOf compares a connection with its state, which is only read. Without a

@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
-	"github.com/headway-go/headway/internal/figure"
 )
 
 // alone is what --fleet says where no fleet is wanted.
@@ -54,12 +52,4 @@ func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; %s", err, mend)}
 	}
 	return nil, usage(fmt.Errorf("--fleet: %w", err))
-}
-
-// fleetText says how the fleet stands.
-func fleetText(e event.Event) string {
-	if e.Note == "back" {
-		return fmt.Sprintf("the fleet's server is back: sharing the pace of %s processes", figure.Count(e.Count))
-	}
-	return fmt.Sprintf("the fleet's server is away: going on at 1 of %s shares of the last known rate", figure.Count(e.Count))
 }

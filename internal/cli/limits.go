@@ -3,16 +3,15 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/story"
 )
 
 // newLimits is also "rate", as it was called at first.
@@ -114,7 +113,7 @@ func writeLimits(w io.Writer, indent string, all []event.Limit) {
 	var table sheet
 	provider := false
 	for _, l := range all {
-		row := fmt.Sprintf("%s%s\t%s\t%s", indent, l.Provenance, l.Kind, limitText(l))
+		row := fmt.Sprintf("%s%s\t%s\t%s", indent, l.Provenance, l.Kind, story.Limit(l))
 		if l.Provenance != event.Owner {
 			provider = true
 			row += fmt.Sprintf("\tconfidence %.2f", l.Confidence)
@@ -141,25 +140,4 @@ func writePools(w io.Writer, all []root.PoolSnapshot) {
 		_, _ = fmt.Fprintf(w, "  %s: %s\n", p.Name, text)
 		writeLimits(w, "    ", p.Limits)
 	}
-}
-
-// limitText is a limit's size, unit, window and pool.
-func limitText(l event.Limit) string {
-	size, unit := "unknown", strings.ReplaceAll(l.Unit, "_", " ")
-	if l.Size > 0 {
-		size = figure.Number(l.Size)
-	}
-	text := size + " " + unit
-	switch {
-	case l.Kind == control.Concurrency.String():
-		text += " under way"
-	case l.WindowS > 0:
-		text += " in " + clock(l.Window())
-	default:
-		text += " in an unknown time"
-	}
-	if l.Pool != "" {
-		text += " (" + l.Pool + ")"
-	}
-	return text
 }

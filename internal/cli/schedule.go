@@ -9,10 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
-	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/internal/story"
 )
 
 func newSchedule() *cobra.Command {
@@ -113,7 +112,7 @@ func newRuns() *cobra.Command {
 					if !run.Ended.IsZero() {
 						took = clock(run.Ended.Sub(run.Started))
 					}
-					table.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", run.ID, run.Connection, stateText(run), run.Reason,
+					table.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", run.ID, run.Connection, story.Run(run), run.Reason,
 						run.Started.Local().Format(time.DateTime), took, figure.Count(run.Records), figure.Count(run.Attempts), figure.Count(run.Throttled), figure.Count(run.GapsOpened))
 				}
 				return present(cmd, orEmpty(runs), table.String())
@@ -157,7 +156,7 @@ func newRunsShow() *cobra.Command {
 					}
 					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  bound by: %s\n", run.BoundBy)
 					for _, e := range events {
-						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  %10s  %s\n", "+"+clock(e.At.Sub(run.Started)), eventText(e))
+						_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  %10s  %s\n", "+"+clock(e.At.Sub(run.Started)), story.Event(e))
 					}
 					return nil
 				}
@@ -167,66 +166,9 @@ func newRunsShow() *cobra.Command {
 	})
 }
 
-// stateText is how a run stands; one that is not a collection says what it is.
-func stateText(r collect.Run) string {
-	if r.Kind != collect.RunCollects {
-		return fmt.Sprintf("%s %s", r.Kind, r.State)
-	}
-	return string(r.State)
-}
-
 func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return s
-}
-
-// eventText tells an event as a line of a run's story.
-func eventText(e event.Event) string {
-	switch e.Type {
-	case event.RunStart:
-		if e.Phase == string(collect.RunReplays) {
-			return "the replay began: what a former sink kept is copied, nothing is fetched"
-		}
-		if e.Phase != "" {
-			return "the run began, for " + laneText(collect.LaneKind(e.Phase))
-		}
-		return "the run began"
-	case event.RunEnd:
-		return fmt.Sprintf("the run ended: %s", e.Reason)
-	case event.WarmStart:
-		return "stored rate " + e.Note
-	case event.Phase:
-		text := e.Phase
-		if e.Stream != "" {
-			text += " of " + e.Stream
-		}
-		if e.Note != "" {
-			text += ": " + e.Note
-		}
-		if e.Reason != reason.None {
-			text += " (" + e.Reason.String() + ")"
-		}
-		return text
-	case event.ConnectionChanged:
-		return changeText(e.Connection, collect.ChangeOf(e))
-	case event.Warning:
-		return "warning: " + collect.WarningOf(e).String()
-	case event.Fleet:
-		return fleetText(e)
-	case event.Deferral:
-		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
-	case event.Circuit:
-		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
-			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, figure.Count(e.Circuit.Requests), figure.Count(e.Circuit.Retries))
-	case event.CollectionRate:
-		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "slowing down to ", "end": "rate at the end "}[e.Note]
-		text := verb + ofCeiling(e.Rate)
-		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
-			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
-		}
-		return text
-	}
-	return string(e.Type)
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/internal/story"
 )
 
 // bulkLawNames are the laws of bulk workloads, for a person.
@@ -256,16 +258,4 @@ func aligned(rows [][3]string) string {
 	return b.String()
 }
 
-func beliefText(b *sim.Belief) string {
-	if b == nil {
-		return unknownText
-	}
-	limit := "of " + unknownText + " size"
-	if b.Limit > 0 {
-		limit = figure.Digits(b.Limit, 4)
-	}
-	if b.WindowS > 0 {
-		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))
-	}
-	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
-}
+func beliefText(b *sim.Belief) string { return story.Belief((*event.Belief)(b)) }

@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
+	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -241,7 +242,7 @@ func runLine(r collect.Run) string {
 	if !r.Ended.IsZero() {
 		took = clock(r.Ended.Sub(r.Started))
 	}
-	text := fmt.Sprintf("%s, %s", stateText(r), took)
+	text := fmt.Sprintf("%s, %s", story.Run(r), took)
 	if r.Reason != reason.None && r.Reason != reason.Drained {
 		text += fmt.Sprintf(" (%s)", r.Reason)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/sim"
+	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -87,21 +88,13 @@ func rateText(r *event.Rate) string {
 	if r == nil {
 		return "rate unknown"
 	}
-	s := ofCeiling(r)
+	s := story.OfCeiling(r)
 	if b := r.LastBackoff; b != nil {
 		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
 	} else {
 		s += ", no back-off"
 	}
 	return s + believes(r.Belief)
-}
-
-// ofCeiling is a rate against its ceiling, where there is one.
-func ofCeiling(r *event.Rate) string {
-	if r.CeilingRatePerMin == 0 {
-		return figure.Rate(r.EffectiveRatePerMin)
-	}
-	return fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
 }
 
 // believes says which limit the law has learned; "" if none.
@@ -121,20 +114,7 @@ func ago(t time.Time) string {
 }
 
 // clock is a duration, rounded for people.
-func clock(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
-	default:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-}
+func clock(d time.Duration) string { return story.Clock(d) }
 
 // counted is a number of things: "1 page", "2,000 pages".
 func counted(n int64, one string) string { return plural(n, one, one+"s") }
@@ -172,7 +152,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 		row("error", "%s", s.Error)
 	}
 	if s.Lane != "" {
-		row("lane", "%s only", laneText(s.Lane))
+		row("lane", "%s only", story.Lane(s.Lane))
 	}
 	if s.Streams != nil {
 		row("streams", "%s only; \"headway status\" shows the rest", strings.Join(s.Streams, ", "))
@@ -191,7 +171,7 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 	row("bound by", "%s", boundText(c, s))
 	row("owed", "%s", owedText(s.Owed, s.More))
 	for _, stream := range slices.Sorted(maps.Keys(s.Orphaned)) {
-		row("orphaned", "%s", changeText(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
+		row("orphaned", "%s", story.Change(c.Name, collect.Change{Kind: collect.GapsOrphaned, Stream: stream, Count: s.Orphaned[stream]}))
 	}
 	for _, w := range s.Warnings {
 		row("warning", "%s", w)
@@ -207,14 +187,6 @@ func summaryText(c *rest.Config, s collect.Summary, into string) string {
 		row("missing", "%s", line)
 	}
 	return b.String()
-}
-
-// laneText is a lane for people.
-func laneText(l collect.LaneKind) string {
-	if l == collect.Catchup {
-		return "the past (catchup)"
-	}
-	return "what changes (steady)"
 }
 
 // missingText says what the run leaves uncollected and what to do about it; "" if
@@ -350,7 +322,7 @@ func (s *screen) event(e event.Event) {
 	case e.Type == event.Circuit && e.Circuit.State == "closed":
 		s.say("the provider answers again: the circuit is closed")
 	case e.Type == event.ConnectionChanged, e.Type == event.Warning, e.Type == event.Fleet:
-		s.say(eventText(e))
+		s.say(story.Event(e))
 	case e.Note == "cursor_refused_walk_restarted":
 		s.say("the provider no longer knows the stored cursor of " + e.Stream + ": walking from the start, known items are skipped")
 	case e.Type == event.WarmStart && e.Note == "restored":

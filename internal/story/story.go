@@ -1,0 +1,173 @@
+// Package story says in words what happened to a connection and what is known of its
+// limits. The command line and the console show the same words for the same thing.
+// What is not known is "unknown". It is pure and safe for concurrent use.
+//
+// Texts hold names as they are, of connections, streams and pools: who shows them makes
+// them harmless there.
+package story
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/reason"
+)
+
+// Unknown stands for what is not known.
+const Unknown = "unknown"
+
+// Event is an event as a line of a run's story.
+func Event(e event.Event) string {
+	switch e.Type {
+	case event.RunStart:
+		if e.Phase == string(collect.RunReplays) {
+			return "the replay began: what a former sink kept is copied, nothing is fetched"
+		}
+		if e.Phase != "" {
+			return "the run began, for " + Lane(collect.LaneKind(e.Phase))
+		}
+		return "the run began"
+	case event.RunEnd:
+		return fmt.Sprintf("the run ended: %s", e.Reason)
+	case event.WarmStart:
+		return "stored rate " + e.Note
+	case event.Phase:
+		return phase(e)
+	case event.ConnectionChanged:
+		return Change(e.Connection, collect.ChangeOf(e))
+	case event.Warning:
+		return "warning: " + collect.WarningOf(e).String()
+	case event.Fleet:
+		if e.Note == "back" {
+			return fmt.Sprintf("the fleet's server is back: sharing the pace of %s processes", figure.Count(e.Count))
+		}
+		return fmt.Sprintf("the fleet's server is away: going on at 1 of %s shares of the last known rate", figure.Count(e.Count))
+	case event.Deferral:
+		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
+	case event.Circuit:
+		if e.Circuit == nil {
+			return "circuit " + Unknown
+		}
+		return fmt.Sprintf("circuit %s, was %s: %s after %s requests, %s retries",
+			e.Circuit.State, e.Circuit.Previous, e.Circuit.Trigger, figure.Count(e.Circuit.Requests), figure.Count(e.Circuit.Retries))
+	case event.CollectionRate:
+		if e.Rate == nil {
+			return "rate " + Unknown
+		}
+		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "slowing down to ", "end": "rate at the end "}[e.Note]
+		text := verb + OfCeiling(e.Rate)
+		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
+			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
+		}
+		return text
+	}
+	return string(e.Type)
+}
+
+// phase says where a run went on.
+func phase(e event.Event) string {
+	text := e.Phase
+	if e.Stream != "" {
+		text += " of " + e.Stream
+	}
+	if e.Note != "" {
+		text += ": " + e.Note
+	}
+	if e.Reason != reason.None {
+		text += " (" + e.Reason.String() + ")"
+	}
+	return text
+}
+
+// Change says how a connection was edited.
+func Change(connection string, c collect.Change) string {
+	if c.Kind == collect.GapsOrphaned {
+		return fmt.Sprintf("%s (headway gaps drop --connection %s --stream %s)", c, connection, c.Stream)
+	}
+	return c.String()
+}
+
+// Lane is a lane for people.
+func Lane(l collect.LaneKind) string {
+	if l == collect.Catchup {
+		return "the past (catchup)"
+	}
+	return "what changes (steady)"
+}
+
+// Run is how a run stands; one that is not a collection says what it is.
+func Run(r collect.Run) string {
+	if r.Kind != collect.RunCollects {
+		return fmt.Sprintf("%s %s", r.Kind, r.State)
+	}
+	return string(r.State)
+}
+
+// OfCeiling is a rate against its ceiling, where there is one.
+func OfCeiling(r *event.Rate) string {
+	if r == nil {
+		return Unknown
+	}
+	if r.CeilingRatePerMin == 0 {
+		return figure.Rate(r.EffectiveRatePerMin)
+	}
+	return fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
+}
+
+// Limit is a limit's size, unit, window and pool.
+func Limit(l event.Limit) string {
+	size, unit := Unknown, strings.ReplaceAll(l.Unit, "_", " ")
+	if l.Size > 0 {
+		size = figure.Number(l.Size)
+	}
+	text := size + " " + unit
+	switch {
+	case l.Kind == control.Concurrency.String():
+		text += " under way"
+	case l.WindowS > 0:
+		text += " in " + Clock(l.Window())
+	default:
+		text += " in an " + Unknown + " time"
+	}
+	if l.Pool != "" {
+		text += " (" + l.Pool + ")"
+	}
+	return text
+}
+
+// Belief is what a law holds a limit to be.
+func Belief(b *event.Belief) string {
+	if b == nil {
+		return Unknown
+	}
+	limit := "of " + Unknown + " size"
+	if b.Limit > 0 {
+		limit = figure.Digits(b.Limit, 4)
+	}
+	if b.WindowS > 0 {
+		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))
+	}
+	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
+}
+
+// Clock is a duration, rounded for people.
+func Clock(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+}
