@@ -1,87 +1,19 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
-	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/egress"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
-	"github.com/headway-go/headway/store/sqlite"
 )
-
-// archive reads what was collected. As long as nothing was, there is no
-// database, and it is empty.
-type archive struct {
-	path string
-
-	mu   sync.Mutex
-	open *sqlite.Reader
-}
-
-// reader is nil while there is no database.
-func (a *archive) reader(ctx context.Context) (*sqlite.Reader, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open != nil {
-		return a.open, nil
-	}
-	r, err := sqlite.OpenReader(ctx, a.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	a.open = r
-	return r, nil
-}
-
-func (a *archive) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == nil {
-		return nil
-	}
-	err := a.open.Close()
-	a.open = nil
-	return err
-}
-
-// ask reads what there is; nothing while there is no database.
-func ask[T any](ctx context.Context, a *archive, read func(*sqlite.Reader) (T, error)) (none T, err error) {
-	r, err := a.reader(ctx)
-	if r == nil {
-		return none, err
-	}
-	return read(r)
-}
-
-func (a *archive) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
-	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.ConnectionStatus, error) { return r.Connections(ctx) })
-}
-
-func (a *archive) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
-	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Run, error) { return r.Runs(ctx, connection, limit) })
-}
-
-func (a *archive) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
-	return ask(ctx, a, func(r *sqlite.Reader) ([]collect.Gap, error) { return r.Gaps(ctx, f) })
-}
-
-func (a *archive) Events(ctx context.Context, run string) ([]event.Event, error) {
-	return ask(ctx, a, func(r *sqlite.Reader) ([]event.Event, error) { return r.Events(ctx, run) })
-}
 
 // ratesVersion is that of the file's form, maxRates its bound in bytes.
 const (

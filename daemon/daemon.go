@@ -18,12 +18,14 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/sqlite"
 )
 
 // ErrInUse is what the error of [Daemon.Start] matches when another process has
@@ -41,6 +43,9 @@ type Options struct {
 	Log *slog.Logger
 	// Version is the program's, for the API.
 	Version string
+	// Profiles are folders with profiles of providers, beside those that come with
+	// Headway, for the console.
+	Profiles []string
 	// OnCall, when set, is called for every proxied call when it is over, on the
 	// call's goroutine.
 	OnCall func(egress.CallLog)
@@ -63,13 +68,14 @@ type Daemon struct {
 	o         Options
 	log       *slog.Logger
 	hub       *events.Hub
-	archive   *archive
+	archive   *sqlite.Archive
 	proxy     *egress.Proxy
 	metrics   *metrics.Metrics
 	telemetry *telemetry.Telemetry // nil sends nothing; set before anything is served
 	// collecting is nil while nothing is collected.
 	collecting atomic.Pointer[collecting]
 	api        *api.API
+	console    *console.Console
 	phase      atomic.Int32
 	live       atomic.Pointer[view]
 	cert       certificate
@@ -110,7 +116,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
 		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
 		unsaved: make(chan struct{}, 1),
-		archive: &archive{path: stateFile(c)},
+		archive: sqlite.NewArchive(stateFile(c)),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -156,6 +162,10 @@ func New(c config.Config, o Options) (*Daemon, error) {
 		Keys:     keyring{d},
 		Events:   d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	d.console, err = console.New(console.Options{API: d.api, Source: c.State, Profiles: o.Profiles, Log: d.log})
 	return d, err
 }
 

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -233,5 +234,59 @@ func TestConnectionsAreCollectedOnTheirSchedules(t *testing.T) {
 	s.start(text)
 	if _, _, body := s.do(http.MethodGet, "/v1/connections", "", ""); !strings.Contains(body, `"chats"`) {
 		t.Errorf("after a restart: %s", body)
+	}
+}
+
+func TestTheConsoleIsForAdmins(t *testing.T) {
+	data, dataHash := keys.Generate()
+	admin, adminHash := keys.Generate()
+	s := place(t)
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	text := openai(upstream(t, answers), "")
+	guarded := "keys: [{id: a, hash: \"" + dataHash + "\"}]\nadmin_keys: [{id: ops, hash: \"" + adminHash + "\"}]\n" + text
+	s.start(guarded)
+	for _, key := range []string{"", data, admin} { // a page is opened with a session, not with a key
+		if status, header, body := s.do(http.MethodGet, "/console/", key, ""); status != http.StatusSeeOther || header.Get("Location") != "/console/login" {
+			t.Errorf("key %.6s: %d %s", key, status, body)
+		}
+	}
+	if status, header, _ := s.do(http.MethodGet, "/console/static/app.css", "", ""); status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/css") {
+		t.Errorf("style: %d %v", status, header)
+	}
+	c, err := s.read("console: false\n" + guarded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.daemon.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/console/", "/console", "/console/login", "/console/static/app.css"} {
+		if status, _, body := s.do(http.MethodGet, path, admin, ""); status == 200 || status == 303 {
+			t.Errorf("%s is off: %d %s", path, status, body)
+		}
+	}
+}
+
+func TestAnOpenDaemonShowsItsConsoleAndStops(t *testing.T) {
+	s := place(t)
+	s.start(openai(upstream(t, answers), "    quota: {global: {max_daily_calls: 100}}\n"))
+	s.call("")
+	for path, want := range map[string]string{"/console/": "openai", "/console/connection?name=openai": "openai", "/console/quotas": "99"} {
+		if status, _, body := s.do(http.MethodGet, path, "", ""); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	live, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+"/console/live?page=overview", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.client.Do(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	s.stop() // which ends the stream, instead of cutting it when the drain time is over
+	if _, err := io.ReadAll(answer.Body); err != nil {
+		t.Errorf("the live page was cut: %v", err)
 	}
 }

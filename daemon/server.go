@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/internal/console"
 )
 
 // Bounds of the listener; see also [slowClientGuard].
@@ -162,6 +163,10 @@ func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 		d.start(w, v)
 	case r.URL.Path == "/v1/quota/approve" && d.ready() != nil:
 		refuse(w, http.StatusServiceUnavailable, "Stopping", "the daemon stops and approves nothing more; ask again", time.Second)
+	case strings.HasPrefix(r.URL.Path, console.Path) && !v.config.NoConsole:
+		d.console.ServeHTTP(w, r)
+	case r.URL.Path == "/console" && !v.config.NoConsole:
+		http.Redirect(w, r, console.Path, http.StatusMovedPermanently)
 	case health || first == "v1" || first == "metrics" || first == "":
 		d.api.ServeHTTP(w, r)
 	default:

@@ -44,6 +44,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	}
 	stored := d.stopCollecting(ctx)
 	d.hub.Close() // which ends the streams of events
+	d.console.Close()
 
 	d.mu.Lock()
 	defer d.mu.Unlock()

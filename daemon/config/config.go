@@ -91,6 +91,8 @@ type Config struct {
 	Clients Clients
 	// CORS lets pages of other origins call the daemon; nil lets none.
 	CORS *CORS
+	// NoConsole serves no pages under /console/.
+	NoConsole bool
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
 	Telemetry *Telemetry
 	// Log says what is logged, and how.

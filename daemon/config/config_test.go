@@ -53,6 +53,7 @@ insecure: true
 state: /var/lib/headway
 drain: 5s
 max_connections: 10
+console: false
 clients: {body_stall: 1m, body_rate: 100B, answer_stall: 2m}
 keys:
   - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], uploads: true, priority: 1, priority_max: 2, expires: 2030-01-31}

@@ -64,6 +64,9 @@ func (m section) config(profiles []string) Config {
 		s.Done()
 	}
 	m.Bool("insecure", &c.Insecure)
+	console := true
+	m.Bool("console", &console)
+	c.NoConsole = !console
 	c.Hosts = m.Texts("hosts")
 	m.Text("state", &c.State)
 	m.Duration("drain", &c.Drain, 100*time.Millisecond, time.Hour)

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/store/sqlite"
+)
+
+func newConsole() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve pages that show what is collected, owed and learned",
+		Long: `Serves pages for a browser that show what the state file holds: connections, rates,
+limits, runs and gaps. It reads the file, disturbs no run and changes nothing. The file
+need not be there yet.
+
+A running "headway serve" has the same pages at /console/, with what is proxied, live
+rates and quotas in them.
+
+It listens on this machine only and asks for no key: everybody who can reach the address
+here may look. Ctrl-C ends it.`,
+		Example: `  headway console
+  headway console --state .headway/state.db --listen 127.0.0.1:8780`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveConsole(cmd, listen) },
+	}
+	stateFlag(cmd)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`address` of this machine to listen on; port 0 takes a free one")
+	return cmd
+}
+
+func serveConsole(cmd *cobra.Command, listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || !config.Loopback(host) {
+		return usage(fmt.Errorf("--listen is %q, must be HOST:PORT with a loopback address: the pages ask for no key", listen))
+	}
+	if host == "" {
+		listen = "127.0.0.1" + listen
+	}
+	path := statePath(cmd)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "state.db")
+	}
+	state := sqlite.NewArchive(path)
+	answers, err := api.New(api.Options{Authorize: api.Anybody, Reader: state, Version: readVersion().Version})
+	if err != nil {
+		return err
+	}
+	pages, err := console.New(console.Options{API: answers, Local: true, Source: path, Profiles: profileFolders()})
+	if err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
+	if err != nil {
+		return &exitError{code: exitRefused, err: fmt.Errorf("--listen: %w", err)}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	mux := http.NewServeMux()
+	mux.Handle(console.Path, pages)
+	mux.Handle("/{$}", http.RedirectHandler(console.Path, http.StatusSeeOther))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "headway console of %s at http://%s%s\n", path, l.Addr(), console.Path) // nobody need read it
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+	}
+	pages.Close()
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer done()
+	if server.Shutdown(closing) != nil {
+		_ = server.Close() // what is still being read is cut
+	}
+	return errors.Join(err, state.Close())
+}

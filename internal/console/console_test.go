@@ -1,0 +1,435 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a console with all that it reads.
+type world struct {
+	*console.Console
+	mu     sync.Mutex
+	status []collect.ConnectionStatus
+	runs   []collect.Run
+	owed   []collect.Gap
+	trace  []event.Event
+	live   []api.Live
+	quotas map[string]api.Quota
+	key    string // the admin key; empty lets everybody in
+	log    bytes.Buffer
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{quotas: map[string]api.Quota{}}
+	log := slog.New(slog.NewTextHandler(&w.log, nil))
+	answers, err := api.New(api.Options{
+		Authorize: w.authorize, Reader: w, Log: log,
+		Rates:  func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
+		Quotas: func() map[string]api.Quota { return w.quotas },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Console, err = console.New(console.Options{API: answers, Source: "the state", Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) authorize(r *http.Request, admin bool) (api.Caller, error) {
+	if w.key == "" {
+		return api.Anybody(r, admin)
+	}
+	switch r.Header.Get("Authorization") {
+	case "Bearer " + w.key:
+		return api.Caller{ID: "admin ops", Admin: true}, nil
+	case "Bearer data":
+		if admin {
+			return api.Caller{}, &reason.Refusal{Reason: reason.Forbidden}
+		}
+		return api.Caller{ID: "data"}, nil
+	}
+	return api.Caller{}, &reason.Refusal{Reason: reason.Unauthorized}
+}
+
+func (w *world) Connections(context.Context) ([]collect.ConnectionStatus, error) {
+	return w.status, nil
+}
+func (w *world) Gaps(context.Context, collect.GapFilter) ([]collect.Gap, error) { return w.owed, nil }
+func (w *world) Events(context.Context, string) ([]event.Event, error)          { return w.trace, nil }
+func (w *world) Runs(context.Context, string, int) ([]collect.Run, error)       { return w.runs, nil }
+
+// budget adds a quota.
+func (w *world) budget(t testing.TB, name string, c quota.Config) *governor.Governor {
+	t.Helper()
+	g, err := governor.New(governor.Options{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	w.quotas[name] = g
+	return g
+}
+
+// get asks for a page; cookies are sent along.
+func (w *world) get(path string, cookies ...*http.Cookie) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for _, c := range cookies {
+		r.AddCookie(c)
+	}
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, r)
+	return rec
+}
+
+// post sends a form.
+func (w *world) post(path string, form url.Values, cookies ...*http.Cookie) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for _, c := range cookies {
+		r.AddCookie(c)
+	}
+	rec := httptest.NewRecorder()
+	w.ServeHTTP(rec, r)
+	return rec
+}
+
+var tokenField = regexp.MustCompile(`name="token" value="([0-9a-f]+)"`)
+
+func token(t *testing.T, page string) string {
+	t.Helper()
+	m := tokenField.FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("no token in %s", page)
+	}
+	return m[1]
+}
+
+// collected is a connection of which everything is known.
+func collected(name string) collect.ConnectionStatus {
+	at := time.Now().Add(-time.Hour)
+	return collect.ConnectionStatus{
+		Name: name, Owed: map[string]int64{"rate_limited": 3}, Quarantined: 2,
+		Items: map[string]int64{"items": 7}, Pacing: &collect.Pacing{Law: "cycle", IntervalMS: 50, RecordedAt: at},
+		LastRun: &collect.Run{
+			ID: "run-" + name, Connection: name, Holder: name, State: collect.RunDeferred, Reason: reason.RateLimited.Reason(),
+			Started: at, Ended: at.Add(time.Minute), Error: name, Progress: collect.Progress{Attempts: 10, Records: 90},
+		},
+	}
+}
+
+// paced is a connection that is proxied now.
+func paced(name string) api.Live {
+	rate := event.NewRate(50*time.Millisecond, 10*time.Millisecond)
+	rate.LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: 25, At: time.Now().Add(-time.Hour)}
+	rate.Belief = &event.Belief{Kind: "token_bucket", Limit: 60, WindowS: 60, Confidence: 0.9}
+	limits := []event.Limit{{Kind: "token_bucket", Size: 600, WindowS: 60, Unit: event.UnitRequests, Pool: name, Provenance: event.Learned, Confidence: 0.4}}
+	return api.Live{Source: api.Proxy, Snapshot: headway.Snapshot{
+		At: time.Now(), Connection: name, Law: "cycle", Rate: rate, Limits: limits, Circuit: "closed",
+		Pools: []headway.PoolSnapshot{{Name: name, Rate: rate, Limits: limits, Circuit: "closed"}},
+	}}
+}
+
+func TestNothingUnknownIsZeroOrGood(t *testing.T) {
+	w := newWorld(t)
+	for path, want := range map[string]string{
+		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured",
+	} {
+		rec := w.get(console.Path + path)
+		if rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), want) {
+			t.Errorf("%q: %d %s", path, rec.Code, rec.Body)
+		}
+		if strings.Contains(rec.Body.String(), `good"`) {
+			t.Errorf("%q: something is good in an empty store: %s", path, rec.Body)
+		}
+	}
+	bare := func(change func(*api.Live)) func(*world) {
+		return func(w *world) {
+			w.live = []api.Live{paced("a")}
+			change(&w.live[0])
+		}
+	}
+	stored := func(change func(*collect.ConnectionStatus)) func(*world) {
+		return func(w *world) {
+			w.status = []collect.ConnectionStatus{collected("a")}
+			change(&w.status[0])
+			if last := w.status[0].LastRun; last != nil {
+				w.runs = []collect.Run{*last}
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		set  func(*world)
+		want []string // on the connection's page
+	}{
+		"no rate":           {bare(func(l *api.Live) { l.Rate = nil }), []string{"in use, rate unknown", `<span class="figure">unknown</span> <small>ceiling unknown</small>`, "<dt>Last back-off</dt><dd>unknown</dd>", "<dt>The law believes</dt><dd>unknown</dd>"}},
+		"a rate of nothing": {bare(func(l *api.Live) { l.Rate = &event.Rate{} }), []string{`<span class="figure">unknown</span> <small>no ceiling set</small>`}},
+		"no ceiling":        {bare(func(l *api.Live) { l.Rate = event.NewRate(time.Second, 0) }), []string{"no ceiling set", `class="bar unknown"`}},
+		"no belief":         {bare(func(l *api.Live) { l.Rate = event.NewRate(time.Second, time.Second) }), []string{"<dt>The law believes</dt><dd>unknown</dd>", "<dt>Last back-off</dt><dd>none</dd>"}},
+		"no limits":         {bare(func(l *api.Live) { l.Limits, l.Pools = nil, nil }), []string{"Limits are unknown."}},
+		"no size":           {bare(func(l *api.Live) { l.Limits[0].Size, l.Limits[0].WindowS = 0, 0 }), []string{"unknown requests in an unknown time"}},
+		"no circuit":        {bare(func(l *api.Live) { l.Circuit = "" }), []string{"<dt>Circuit</dt><dd>unknown</dd>"}},
+		"never run":         {stored(func(s *collect.ConnectionStatus) { s.LastRun = nil }), []string{`<span class="state plain">unknown</span>`}},
+		"no pacing":         {stored(func(s *collect.ConnectionStatus) { s.Pacing = nil }), []string{"<dt>Stored rate</dt><dd>unknown</dd>", "<dt>Under way, waiting</dt><dd>unknown</dd>", "<dt>Circuit</dt><dd>unknown</dd>", "<dt>Bound by</dt><dd>unknown</dd>"}},
+		"state unheard of":  {stored(func(s *collect.ConnectionStatus) { s.LastRun.State = "dreaming" }), []string{`<span class="state plain">dreaming</span>`}},
+		"no start":          {stored(func(s *collect.ConnectionStatus) { s.LastRun.Started, s.LastRun.Ended = time.Time{}, time.Time{} }), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.set(w)
+			page := w.get(console.Path + "connection?name=a").Body.String()
+			for _, want := range tt.want {
+				if !strings.Contains(page, want) {
+					t.Errorf("the page lacks %s:\n%s", want, page)
+				}
+			}
+			for _, path := range []string{"", "runs", "gaps"} {
+				if rec := w.get(console.Path + path); rec.Code != http.StatusOK {
+					t.Errorf("%q: %d %s", path, rec.Code, rec.Body)
+				}
+			}
+			if all := w.get(console.Path).Body.String(); name == "no rate" && strings.Contains(all, `good"`) {
+				t.Errorf("something is good: %s", all)
+			}
+			for _, zero := range []string{`0001`, "+Inf", "NaN", "%!"} {
+				if strings.Contains(page, zero) {
+					t.Errorf("the page has %q:\n%s", zero, page)
+				}
+			}
+		})
+	}
+}
+
+func TestHostileNamesAreText(t *testing.T) {
+	for _, name := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "\u202etxt.exe", `' onmouseover='x`, `</template><script>x</script>`,
+		"javascript:alert(1)", strings.Repeat("<b>", 3500), "a\r\nevent: part\r\ndata: <script>", `{{.Token}}`, "a/../b?c=d&e#f",
+	} {
+		w := newWorld(t)
+		w.status, w.live = []collect.ConnectionStatus{collected(name)}, []api.Live{paced(name)}
+		w.live[0].Circuits = append(w.live[0].Circuits, egress.CircuitStatus{Model: name, Path: name, State: "open"})
+		w.runs = []collect.Run{*w.status[0].LastRun}
+		w.owed = []collect.Gap{{ID: 1, Connection: name, GapKey: collect.GapKey{Stream: name, Key: name}, Status: collect.GapPending, LastError: name}}
+		w.trace = []event.Event{{Type: event.Type(name)}, {Type: event.Phase, Phase: name, Stream: name, Note: name}, {Type: event.ConnectionChanged, Connection: name, Stream: name}}
+		if len(name) < 200 {
+			w.budget(t, name, quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyCalls: 10}}}})
+		}
+		q := url.QueryEscape(name)
+		for _, path := range []string{
+			"", "?q=" + q, "?state=" + q, "connection?name=" + q, "runs", "runs?connection=" + q, "run?id=" + url.QueryEscape("run-"+name), "gaps", "gaps?connection=" + q,
+			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles",
+		} {
+			rec := w.get(console.Path + path)
+			body := rec.Body.String()
+			for _, bad := range []string{"<script>", "<img", "<b><b>", " onmouseover='", "</template>"} {
+				if strings.Contains(body, bad) {
+					t.Errorf("%.40q at %.60q: %q is in the page", name, path, bad)
+				}
+			}
+			if rec.Code >= 500 {
+				t.Errorf("%.40q at %.60q: %d %s", name, path, rec.Code, body)
+			}
+			if csp := rec.Header().Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+				t.Errorf("policy %q", csp)
+			}
+			if rec.Header().Get("Content-Type") == "text/html; charset=utf-8" && (strings.Contains(body, " style=") || strings.Contains(body, " on") && regexp.MustCompile(`<[a-z]+ [^<>"]*\bon[a-z]+=`).MatchString(body)) {
+				t.Errorf("%.60q has inline code or style", path)
+			}
+		}
+		if got := w.get(console.Path).Body.String(); !strings.Contains(got, "<bdi>") {
+			t.Errorf("the name stands outside a bdi: %s", got)
+		}
+		if len(name) < 200 {
+			if rec := w.get(console.Path + "connection?name=" + q); rec.Code != http.StatusOK {
+				t.Errorf("%q: %d %s", name, rec.Code, rec.Body)
+			}
+		}
+	}
+}
+
+func TestOnlyAdminsLook(t *testing.T) {
+	w := newWorld(t)
+	w.key = "canary-secret"
+	w.status = []collect.ConnectionStatus{collected("a")}
+	for _, path := range []string{"", "runs", "gaps", "quotas?change=x", "connection?name=a"} {
+		if rec := w.get(console.Path + path); rec.Code != http.StatusSeeOther || rec.Header().Get("Location") != console.Path+"login" {
+			t.Errorf("%q: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	form := token(t, w.get(console.Path+"login").Body.String())
+	for key, status := range map[string]int{"wrong": 401, "data": 403, "": 401, "with space": 401} {
+		rec := w.post(console.Path+"login", url.Values{"token": {form}, "key": {key}})
+		if rec.Code != status || len(rec.Result().Cookies()) > 0 {
+			t.Errorf("key %q: %d %s", key, rec.Code, rec.Body)
+		}
+	}
+	if rec := w.post(console.Path+"login", url.Values{"token": {"no"}, "key": {w.key}}); rec.Code != http.StatusForbidden {
+		t.Errorf("a form of another site: %d", rec.Code)
+	}
+	in := w.post(console.Path+"login", url.Values{"token": {form}, "key": {w.key}})
+	if in.Code != http.StatusSeeOther || len(in.Result().Cookies()) != 1 {
+		t.Fatalf("%d %s", in.Code, in.Body)
+	}
+	c := in.Result().Cookies()[0]
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != console.Path || strings.Contains(c.String(), w.key) {
+		t.Errorf("cookie %s", c)
+	}
+	page := w.get(console.Path, c).Body.String()
+	if !strings.Contains(page, "run-a") || strings.Contains(page, w.key) {
+		t.Errorf("page %s", page)
+	}
+	if rec := w.post(console.Path+"logout", url.Values{"token": {form}}, c); rec.Code != http.StatusForbidden {
+		t.Errorf("the token of nobody's session passes for another: %d", rec.Code)
+	}
+	w.key = "revoked-meanwhile"
+	if rec := w.get(console.Path+"runs", c); rec.Code != http.StatusSeeOther {
+		t.Errorf("a key that was revoked: %d", rec.Code)
+	}
+	w.key = "canary-secret"
+	if rec := w.post(console.Path+"logout", url.Values{"token": {token(t, page)}}, c); rec.Code != http.StatusSeeOther {
+		t.Errorf("logout: %d", rec.Code)
+	}
+	if rec := w.get(console.Path+"runs", c); rec.Code != http.StatusSeeOther {
+		t.Errorf("after the logout: %d", rec.Code)
+	}
+	if strings.Contains(w.log.String(), "canary") {
+		t.Errorf("a key is in the log: %s", &w.log)
+	}
+}
+
+func TestLimitsChangeWhenThatIsConfirmed(t *testing.T) {
+	w := newWorld(t)
+	g := w.budget(t, "openai", quota.Config{Global: quota.Limits{CallsPerMinute: 60}, Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 500}}}})
+	page := w.get(console.Path + "quotas?change=openai").Body.String()
+	form := url.Values{"token": {token(t, page)}, "provider": {"openai"}, "callsPerMinute": {"40"}, "maxDailyCalls": {"1,000"}}
+	without := url.Values{"provider": {"openai"}, "callsPerMinute": {"1"}, "step": {"apply"}}
+	if rec := w.post(console.Path+"quotas", without); rec.Code != http.StatusForbidden {
+		t.Errorf("without a token: %d", rec.Code)
+	}
+	review := w.post(console.Path+"quotas", form).Body.String()
+	if !strings.Contains(review, "This would change") || g.Config().Global.CallsPerMinute != 60 {
+		t.Fatalf("not asked first: %s", review)
+	}
+	digest := regexp.MustCompile(`name="digest" value="([0-9a-f]+)"`).FindStringSubmatch(review)[1]
+	form.Set("step", "apply")
+	form.Set("digest", "of something else")
+	if rec := w.post(console.Path+"quotas", form); rec.Code != http.StatusConflict || g.Config().Global.CallsPerMinute != 60 {
+		t.Errorf("limits that were changed meanwhile: %d", rec.Code)
+	}
+	form.Set("digest", digest)
+	done := w.post(console.Path+"quotas", form)
+	if !strings.Contains(done.Body.String(), "Limits changed") || g.Config().Global.CallsPerMinute != 40 || g.Config().Global.MaxDailyCalls != 1000 {
+		t.Errorf("%d %s: %+v", done.Code, done.Body, g.Config().Global)
+	}
+	if !strings.Contains(w.log.String(), "limits changed by an admin") || !strings.Contains(w.log.String(), "key_id=local") {
+		t.Errorf("no line of an audit: %s", &w.log)
+	}
+	for _, wrong := range []string{"-1", "0", "many", "1e3"} {
+		bad := url.Values{"token": form["token"], "provider": {"openai"}, "model": {"m"}, "maxDailyTokens": {wrong}, "step": {"apply"}, "digest": {digest}}
+		if rec := w.post(console.Path+"quotas", bad); rec.Code != http.StatusUnprocessableEntity || g.Config().Models["m"].MaxDailyTokens != 500 {
+			t.Errorf("%q: %d", wrong, rec.Code)
+		}
+	}
+}
+
+// flow is a client that reads until it has read so many events.
+type flow struct {
+	*httptest.ResponseRecorder
+	left int
+	done context.CancelFunc
+}
+
+func (f *flow) Write(b []byte) (int, error) {
+	if f.left--; f.left == 0 {
+		defer f.done()
+	}
+	return f.ResponseRecorder.Write(b)
+}
+
+func TestALivePageGetsWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.live = []api.Live{paced("a"), paced("b"), paced("<script>\r\n\r\nevent: x")}
+		ctx, done := context.WithCancel(t.Context())
+		f := &flow{httptest.NewRecorder(), 2, done}
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			w.ServeHTTP(f, httptest.NewRequestWithContext(ctx, http.MethodGet, console.Path+"live?page=overview", nil))
+		})
+		time.Sleep(2500 * time.Millisecond)
+		w.mu.Lock()
+		slower := paced("b")
+		slower.Rate = event.NewRate(time.Second, 10*time.Millisecond)
+		w.live = []api.Live{w.live[0], slower, w.live[2]}
+		w.mu.Unlock()
+		ended.Wait()
+		_, after, _ := strings.Cut(f.Body.String(), "\n\nevent: part\ndata: ")
+		first, second, _ := strings.Cut(after, "\n\nevent: part\ndata: ")
+		if !strings.Contains(first, `hx-swap-oob="true" id="rows"`) || strings.Contains(f.Body.String(), "\r") || strings.Contains(first, "<script>") {
+			t.Errorf("at first: %s", f.Body)
+		}
+		if strings.Count(second, "<tr") != 1 || !strings.Contains(second, ">1/s<") {
+			t.Errorf("then: %s", second)
+		}
+	})
+}
+
+func TestACloseEndsLiveStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			w.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, console.Path+"live?page=overview", nil))
+		})
+		synctest.Wait()
+		w.Close()
+		ended.Wait()
+	})
+}
+
+// many fills a world with connections, half of them live.
+func (w *world) many(n int) {
+	for i := range n {
+		name := fmt.Sprintf("connection-%03d", i)
+		w.status = append(w.status, collected(name))
+		if i%2 == 0 {
+			w.live = append(w.live, paced(name))
+		}
+	}
+}
+
+func BenchmarkOverviewOf500(b *testing.B) {
+	w := newWorld(b)
+	w.many(500)
+	for b.Loop() {
+		if rec := w.get(console.Path); rec.Code != http.StatusOK {
+			b.Fatal(rec.Code)
+		}
+	}
+}

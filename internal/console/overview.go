@@ -1,0 +1,299 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
+)
+
+// Tone says how a state is to be looked at.
+type Tone string
+
+// The tones. What is not known is Plain, never Good.
+const (
+	Plain Tone = "plain"
+	Good  Tone = "good"
+	Warn  Tone = "warn"
+	Bad   Tone = "bad"
+)
+
+// Row is one connection at a glance, as the API's answers have it.
+type Row struct {
+	Name string
+	// State is a word or two, and Tone how to look at it.
+	State string
+	Tone  Tone
+	Rate  client.Rate
+	// Status is what is collected and owed; nil where nothing is.
+	Status *collect.ConnectionStatus
+	// Quota is the state of the provider's budget; empty without one.
+	Quota string
+}
+
+// Known is the latest rate; nil is unknown.
+func (r Row) Known() *event.Rate { return r.Rate.Rate }
+
+// Share is the rate's part of its ceiling in percent; -1 where either is unknown.
+func (r Row) Share() int {
+	k := r.Known()
+	if k == nil || k.CeilingRatePerMin <= 0 || k.EffectiveRatePerMin <= 0 {
+		return -1
+	}
+	return int(min(100, max(1, 100*k.EffectiveRatePerMin/k.CeilingRatePerMin)))
+}
+
+// Owed counts the items whose details are owed; -1 where nothing is collected.
+func (r Row) Owed() (n int64) {
+	if r.Status == nil {
+		return -1
+	}
+	for _, of := range r.Status.Owed {
+		n += of
+	}
+	return n
+}
+
+// Resumes is when a cooldown or an open circuit ends; zero when there is none.
+func (r Row) Resumes() (at time.Time) {
+	if r.Rate.Live != nil {
+		at = r.Rate.Live.RetryAt
+	}
+	if s := r.Status; s != nil && s.Cooldown.Until.After(at) {
+		at = s.Cooldown.Until
+	}
+	return at
+}
+
+// recent is how long after a back-off a connection is shown as slowed down.
+const recent = 2 * time.Minute
+
+// judge sets state and tone: the worst that is known comes first.
+func (r *Row) judge(now time.Time) {
+	set := func(state string, tone Tone) { r.State, r.Tone = state, tone }
+	live, s := r.Rate.Live, r.Status
+	circuit := ""
+	if live != nil {
+		circuit = live.Circuit
+	}
+	switch {
+	case r.Quota == quota.Exhausted.String():
+		set("exhausted", Bad)
+	case circuit == "open" || circuit == "half_open" || len(r.Rate.Circuits) > 0:
+		set("circuit "+strings.ReplaceAll(cmp.Or(strings.TrimPrefix(circuit, "closed"), "open in part"), "_", " "), Bad)
+	case s != nil && s.Cooldown.NeedsAttention:
+		set("needs attention", Bad)
+	case r.Resumes().After(now):
+		set("cooling down", Warn)
+	case r.Known() != nil && r.Known().LastBackoff != nil && now.Sub(r.Known().LastBackoff.At) < recent && live != nil:
+		set("slowed down", Warn)
+	case r.Rate.Running && r.Known() == nil:
+		set("in use, rate unknown", Plain)
+	case r.Rate.Running:
+		set("in use", Good)
+	case s == nil || s.LastRun == nil:
+		set("unknown", Plain)
+	default:
+		set(string(s.LastRun.State), tones[s.LastRun.State])
+	}
+	r.Tone = cmp.Or(r.Tone, Plain)
+}
+
+// tones are those of a run's state; all others are plain.
+var tones = map[collect.RunState]Tone{
+	collect.RunDrained: Good, collect.RunDeferred: Warn, collect.RunIncomplete: Bad, collect.RunFailed: Bad, collect.RunAbandoned: Bad,
+}
+
+// Rows are all connections by name, or the one that is named. They are read from the
+// API's /v1/rate, /v1/connections and /v1/quota/snapshot.
+func Rows(ctx context.Context, api *client.Client, name string) ([]Row, error) {
+	rates, err := api.Rate(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	status, err := api.Connections(ctx, name)
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {
+		err = nil // it is proxied, and nothing of it is collected
+	}
+	if err != nil {
+		return nil, err
+	}
+	budgets, err := quotaStates(ctx, api)
+	if err != nil {
+		return nil, err
+	}
+	now, rows := time.Now(), make([]Row, len(rates))
+	for i, rate := range rates {
+		row := Row{Name: rate.Connection, Rate: rate, Quota: budgets[rate.Connection]}
+		if at, ok := slices.BinarySearchFunc(status, row.Name, func(s collect.ConnectionStatus, name string) int { return strings.Compare(s.Name, name) }); ok {
+			row.Status = &status[at]
+		}
+		row.judge(now)
+		rows[i] = row
+	}
+	return rows, nil
+}
+
+// quotaStates are the states of all budgets by their names: the worst of the whole and of
+// its models.
+func quotaStates(ctx context.Context, api *client.Client) (map[string]string, error) {
+	index, err := api.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for _, name := range index.Quotas {
+		s, err := api.Snapshot(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		states[name] = s.Global.State.String()
+	}
+	return states, nil
+}
+
+// board is what the session's pages last read of all connections, so that several pages
+// and live streams read it once.
+type board struct {
+	mu   sync.Mutex
+	at   time.Time
+	rows []Row
+}
+
+// fresh is how old the board may be.
+const fresh = 900 * time.Millisecond
+
+// rows are those of the board. They are shared: nobody changes them.
+func (v *visit) rows() ([]Row, error) {
+	b := &v.s.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.at) < fresh {
+		return b.rows, nil
+	}
+	rows, err := Rows(v.r.Context(), v.api, "")
+	if err != nil {
+		return nil, err
+	}
+	b.rows, b.at = rows, time.Now()
+	return rows, nil
+}
+
+// glance is the overview.
+type glance struct {
+	Rows   []Row
+	All    int
+	States []tally
+	Query  string
+	State  string
+}
+
+// tally is how many connections are in a state.
+type tally struct {
+	State string
+	Tone  Tone
+	Count int
+}
+
+// glance selects rows as the address asks, and counts all of them.
+func (v *visit) glance() (g glance, err error) {
+	rows, err := v.rows()
+	g = glance{All: len(rows), Query: v.text("q"), State: v.text("state")}
+	query := strings.ToLower(g.Query)
+	for _, r := range rows {
+		at := slices.IndexFunc(g.States, func(t tally) bool { return t.State == r.State })
+		if at < 0 {
+			at = len(g.States)
+			g.States = append(g.States, tally{State: r.State, Tone: r.Tone})
+		}
+		g.States[at].Count++
+		if (g.State == "" || g.State == r.State) && strings.Contains(strings.ToLower(r.Name), query) {
+			g.Rows = append(g.Rows, r)
+		}
+	}
+	rank := map[Tone]int{Bad: 0, Warn: 1, Plain: 2, Good: 3}
+	slices.SortFunc(g.States, func(a, b tally) int {
+		return cmp.Or(cmp.Compare(rank[a.Tone], rank[b.Tone]), strings.Compare(a.State, b.State))
+	})
+	return g, err
+}
+
+func (c *Console) overview(v *visit) error {
+	g, err := v.glance()
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "overview", "Connections", g)
+	return nil
+}
+
+// detail is one connection.
+type detail struct {
+	Row
+	Runs   []collect.Run
+	Events []event.Event
+	Bounds reason.Bounds
+}
+
+const (
+	shownRuns   = 10
+	shownEvents = 40
+	// maxName is the longest name that the API is asked by; longer ones are looked for.
+	maxName = 256
+)
+
+// detail is the connection that the address names.
+func (v *visit) detail() (d detail, err error) {
+	name := v.r.URL.Query().Get("name")
+	asked := name
+	if len(name) > maxName {
+		asked = ""
+	}
+	rows, err := Rows(v.r.Context(), v.api, asked)
+	if err != nil {
+		return d, err
+	}
+	at := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
+	if at < 0 {
+		return d, &client.Problem{Status: http.StatusNotFound, Title: "No such connection"}
+	}
+	d.Row, d.Bounds = rows[at], rows[at].Rate.BoundBy
+	if d.Status == nil || d.Status.LastRun == nil {
+		return d, nil
+	}
+	if d.Bounds.Total() == 0 {
+		d.Bounds = d.Status.LastRun.BoundBy
+	}
+	limit := shownRuns
+	if asked == "" {
+		limit = 0
+	}
+	if d.Runs, err = v.api.Runs(v.r.Context(), asked, limit); err != nil {
+		return d, err
+	}
+	d.Runs = slices.DeleteFunc(d.Runs, func(r collect.Run) bool { return r.Connection != name })
+	d.Runs = d.Runs[:min(shownRuns, len(d.Runs))]
+	trace, err := v.api.Run(v.r.Context(), d.Status.LastRun.ID)
+	d.Events = trace.Events[max(0, len(trace.Events)-shownEvents):]
+	slices.Reverse(d.Events)
+	return d, err
+}
+
+func (c *Console) connection(v *visit) error {
+	d, err := v.detail()
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "connection", d.Name, d)
+	return nil
+}

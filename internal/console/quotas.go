@@ -1,0 +1,192 @@
+package console
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/quota"
+)
+
+// budget is one quota.
+type budget struct {
+	Name     string
+	Snapshot quota.Snapshot
+	Forecast []client.Forecast
+	Models   []string // in order
+}
+
+// budgets is the page of quotas.
+type budgets struct {
+	List   []budget
+	Change *change // nil where nothing is being changed
+}
+
+// change is an override of limits on its way: asked for, looked at, confirmed.
+type change struct {
+	Provider, Model string
+	Digest          string // of the configuration that it was made against
+	Fields          []field
+	Review          bool
+	Changed         int
+	Patch           string
+	Done            string // the digest of what is in force now
+}
+
+// field is one limit of a change.
+type field struct {
+	Key, Label string
+	Was, Is    string // empty is no limit
+	Error      string
+}
+
+// Changed says that the field is to have another value.
+func (f field) Changed() bool { return f.Was != f.Is }
+
+// overridable are the limits that the page changes, by their key in the configuration.
+var overridable = []struct {
+	key, label string
+	of         func(quota.Limits) int64
+}{
+	{"callsPerMinute", "Calls a minute", func(l quota.Limits) int64 { return l.CallsPerMinute }},
+	{"tokensPerMinute", "Tokens a minute", func(l quota.Limits) int64 { return l.TokensPerMinute }},
+	{"maxDailyCalls", "Calls a day", func(l quota.Limits) int64 { return l.MaxDailyCalls }},
+	{"maxDailyTokens", "Tokens a day", func(l quota.Limits) int64 { return l.MaxDailyTokens }},
+}
+
+func (v *visit) budgets() (all budgets, err error) {
+	index, err := v.api.Index(v.r.Context())
+	if err != nil {
+		return all, err
+	}
+	for _, name := range index.Quotas {
+		b := budget{Name: name}
+		if b.Snapshot, err = v.api.Snapshot(v.r.Context(), name); err != nil {
+			return all, err
+		}
+		if b.Forecast, err = v.api.Forecast(v.r.Context(), name, quota.Scope{}); err != nil {
+			return all, err
+		}
+		b.Models = slices.Sorted(maps.Keys(b.Snapshot.Models))
+		all.List = append(all.List, b)
+	}
+	return all, nil
+}
+
+func (c *Console) quotas(v *visit) error {
+	all, err := v.budgets()
+	if err != nil {
+		return err
+	}
+	if q := v.r.URL.Query(); q.Has("change") {
+		if all.Change, err = v.begin(q.Get("change"), q.Get("model")); err != nil {
+			return err
+		}
+	}
+	v.show(http.StatusOK, "quotas", "Quotas", all)
+	return nil
+}
+
+// begin is a change of a quota's limits, or of a model's in it, with what they are now.
+func (v *visit) begin(provider, model string) (*change, error) {
+	config, err := v.api.Config(v.r.Context(), provider)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := config.Digest()
+	if err != nil {
+		return nil, err
+	}
+	limits := config.Global
+	if model != "" {
+		m, ok := config.Models[model]
+		if !ok {
+			return nil, &client.Problem{Status: http.StatusNotFound, Title: "This model has no limits of its own"}
+		}
+		limits = m.Limits
+	}
+	ch := &change{Provider: provider, Model: model, Digest: digest}
+	for _, o := range overridable {
+		f := field{Key: o.key, Label: o.label}
+		if n := o.of(limits); n > 0 {
+			f.Was = strconv.FormatInt(n, 10)
+		}
+		f.Is = f.Was
+		ch.Fields = append(ch.Fields, f)
+	}
+	return ch, nil
+}
+
+// read takes what the form asks for.
+func (ch *change) read(form url.Values) (patch []byte, wrong bool) {
+	limits := map[string]any{}
+	for i := range ch.Fields {
+		f := &ch.Fields[i]
+		f.Is = strings.ReplaceAll(strings.TrimSpace(form.Get(f.Key)), ",", "")
+		n, err := strconv.ParseInt(f.Is, 10, 64)
+		switch {
+		case f.Is == "":
+		case err != nil || n < 1:
+			f.Error, wrong = "must be a whole number above 0, or empty for no limit", true
+			continue
+		default:
+			f.Is = strconv.FormatInt(n, 10)
+		}
+		if !f.Changed() {
+			continue
+		}
+		ch.Changed++
+		limits[f.Key] = nil
+		if f.Is != "" {
+			limits[f.Key] = n
+		}
+	}
+	of := map[string]any{"global": limits}
+	if ch.Model != "" {
+		of = map[string]any{"models": map[string]any{ch.Model: limits}}
+	}
+	patch, _ = json.MarshalIndent(of, "", "  ") // numbers and strings always can be
+	return patch, wrong
+}
+
+// override shows what would change, and changes it when that is confirmed. The API
+// logs who changed what.
+func (c *Console) override(v *visit) error {
+	if err := v.form(); err != nil {
+		return err
+	}
+	form := v.r.PostForm
+	ch, err := v.begin(form.Get("provider"), form.Get("model"))
+	if err != nil {
+		return err
+	}
+	patch, wrong := ch.read(form)
+	ch.Patch = string(patch)
+	status := http.StatusOK
+	switch confirmed := form.Get("step") == "apply"; {
+	case wrong:
+		status = http.StatusUnprocessableEntity
+	case confirmed && form.Get("digest") != ch.Digest:
+		return &client.Problem{Status: http.StatusConflict, Title: "The limits were changed meanwhile", Detail: "look at what they are now, and begin again"}
+	case confirmed && ch.Changed > 0:
+		done, err := v.api.PatchConfig(v.r.Context(), ch.Provider, patch)
+		if err != nil {
+			return err
+		}
+		ch.Done = done.ConfigDigest
+	default:
+		ch.Review = ch.Changed > 0
+	}
+	all, err := v.budgets()
+	if err != nil {
+		return err
+	}
+	all.Change = ch
+	v.show(status, "quotas", "Quotas", all)
+	return nil
+}

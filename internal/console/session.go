@@ -1,0 +1,196 @@
+package console
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/daemon/client"
+)
+
+const (
+	cookie = "headway_console"
+	// sessionTime is how long a login holds, and maxSessions how many hold at once: the
+	// oldest ends for one more.
+	sessionTime = 12 * time.Hour
+	maxSessions = 1000
+)
+
+// session is what is kept of one who logged in; of all others there is one without an id.
+type session struct {
+	id    string
+	key   string // the Headway key that it asks with; never shown
+	since time.Time
+	board board
+}
+
+// sessions are those who logged in, by the hash of what their cookie holds. The zero
+// value is ready.
+type sessions struct {
+	mu     sync.Mutex
+	known  map[string]*session
+	nobody *session
+}
+
+func hashed(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// of is the session of a request.
+func (s *sessions) of(r *http.Request) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sent, err := r.Cookie(cookie); err == nil {
+		if known := s.known[hashed(sent.Value)]; known != nil && time.Since(known.since) < sessionTime {
+			return known
+		}
+	}
+	if s.nobody == nil {
+		s.nobody = &session{}
+	}
+	return s.nobody
+}
+
+// begin makes a session and gives what its cookie holds.
+func (s *sessions) begin(key string) (secret string) {
+	secret = rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[string]*session{}
+	}
+	oldest := ""
+	for id, one := range s.known {
+		if time.Since(one.since) >= sessionTime {
+			delete(s.known, id)
+		} else if oldest == "" || one.since.Before(s.known[oldest].since) {
+			oldest = id
+		}
+	}
+	if len(s.known) >= maxSessions {
+		delete(s.known, oldest)
+	}
+	s.known[hashed(secret)] = &session{id: hashed(secret), key: key, since: time.Now()}
+	return secret
+}
+
+func (s *sessions) end(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, one.id)
+}
+
+// token is what a form of a session has to bring back. A page of another site cannot
+// read it.
+func (c *Console) token(s *session) string {
+	mac := hmac.New(sha256.New, c.secret)
+	mac.Write([]byte(s.id))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// form reads a form that one of our pages sent.
+func (v *visit) form() error {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	if err := v.r.ParseForm(); err != nil {
+		return &client.Problem{Status: http.StatusBadRequest, Title: "The form cannot be read"}
+	}
+	if err := http.NewCrossOriginProtection().Check(v.r); err != nil || !hmac.Equal([]byte(v.r.PostFormValue("token")), []byte(v.c.token(v.s))) {
+		return &client.Problem{Status: http.StatusForbidden, Title: "Not sent by this console", Detail: "the form is of another site, or of a session that has ended: go back, load the page again and repeat"}
+	}
+	return nil
+}
+
+// entry is the page that asks for a key.
+type entry struct{ Refused string }
+
+func (c *Console) login(v *visit) error {
+	v.show(http.StatusOK, "login", "Log in", entry{})
+	return nil
+}
+
+// enter lets in who brings an admin key.
+func (c *Console) enter(v *visit) error {
+	if err := v.form(); err != nil {
+		return err
+	}
+	key := v.r.PostFormValue("key")
+	refused := func(status int, why string) error {
+		c.log.Warn("login to the console refused")
+		v.show(status, "login", "Log in", entry{why})
+		return nil
+	}
+	api, err := c.client(key, v.r.RemoteAddr)
+	if err != nil || key == "" {
+		return refused(http.StatusUnauthorized, "That is not a Headway key.")
+	}
+	_, err = api.Schedule(v.r.Context())
+	p, ok := errors.AsType[*client.Problem](err)
+	switch {
+	case ok && p.Status == http.StatusTooManyRequests:
+		return refused(p.Status, "Too many keys from here were refused; wait a little.")
+	case ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
+		return refused(p.Status, "This key is not one of the admin_keys.")
+	case err != nil:
+		return err
+	}
+	http.SetCookie(v.w, &http.Cookie{
+		Name: cookie, Value: c.sessions.begin(key), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: v.r.TLS != nil, MaxAge: int(sessionTime.Seconds()),
+	})
+	http.Redirect(v.w, v.r, Path, http.StatusSeeOther)
+	return nil
+}
+
+// leave ends the session.
+func (c *Console) leave(v *visit) error {
+	if err := v.form(); err != nil {
+		return err
+	}
+	c.sessions.end(v.s)
+	http.SetCookie(v.w, &http.Cookie{Name: cookie, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
+	return nil
+}
+
+// client asks the API with a key. from is the address of the one who looks, by which
+// the API counts keys that it refuses.
+func (c *Console) client(key, from string) (*client.Client, error) {
+	return client.New(client.Options{Server: "http://localhost", Key: key, Transport: memory{c.o.API, from}})
+}
+
+// memory sends requests to a handler of this process.
+type memory struct {
+	to   http.Handler
+	from string
+}
+
+// RoundTrip gives the answer when it is whole.
+func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context()) // which is not ours to change
+	r.RemoteAddr = m.from
+	a := &answer{header: http.Header{}, status: http.StatusOK}
+	m.to.ServeHTTP(a, r)
+	return &http.Response{
+		StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), ContentLength: int64(a.body.Len()),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+	}, nil
+}
+
+// answer is a http.ResponseWriter that keeps what is written.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }

@@ -1,0 +1,235 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/profile"
+	"github.com/headway-go/headway/internal/story"
+	"github.com/headway-go/headway/reason"
+)
+
+// perPage is how many runs or gaps a page lists.
+const perPage = 100
+
+// runList is the page of runs.
+type runList struct {
+	Connection string
+	Runs       []collect.Run
+	Whole      bool // there are no more
+}
+
+func (c *Console) runs(v *visit) error {
+	list := runList{Connection: v.r.URL.Query().Get("connection")}
+	var err error
+	if list.Runs, err = v.api.Runs(v.r.Context(), list.Connection, perPage); err != nil {
+		return err
+	}
+	list.Whole = len(list.Runs) < perPage
+	v.show(http.StatusOK, "runs", "Runs", list)
+	return nil
+}
+
+func (c *Console) run(v *visit) error {
+	trace, err := v.api.Run(v.r.Context(), v.r.URL.Query().Get("id"))
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "run", "Run", trace)
+	return nil
+}
+
+// gapList is the page of gaps.
+type gapList struct {
+	Connection, Status, Reason string
+	Gaps                       []collect.Gap
+	Statuses                   []collect.GapStatus
+	More                       string // the address of the next page; empty on the last one
+}
+
+func (c *Console) gaps(v *visit) error {
+	list := gapList{
+		Connection: v.r.URL.Query().Get("connection"), Status: v.text("status"), Reason: v.text("reason"),
+		Statuses: []collect.GapStatus{collect.GapPending, collect.GapLeased, collect.GapTerminal, collect.GapRecovered},
+	}
+	f := collect.GapFilter{Connection: list.Connection, Status: collect.GapStatus(list.Status), Limit: perPage}
+	f.AfterID, _ = strconv.ParseInt(v.text("after"), 10, 64)
+	if list.Reason != "" {
+		why, ok := reason.Parse(list.Reason)
+		if !ok {
+			return &client.Problem{Status: http.StatusBadRequest, Title: "No such reason"}
+		}
+		f.Reason = why
+	}
+	var err error
+	if list.Gaps, err = v.api.Gaps(v.r.Context(), f); err != nil {
+		return err
+	}
+	if len(list.Gaps) == perPage {
+		q := v.r.URL.Query()
+		q.Set("after", strconv.FormatInt(list.Gaps[perPage-1].ID, 10))
+		list.More = Path + "gaps?" + q.Encode()
+	}
+	v.show(http.StatusOK, "gaps", "Gaps", list)
+	return nil
+}
+
+func (c *Console) profiles(v *visit) error {
+	all, err := profile.All(c.o.Profiles...)
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "profiles", "Profiles", all)
+	return nil
+}
+
+// functions are what the templates write with. What is not known is never a number.
+var functions = template.FuncMap{
+	"count": figure.Count,
+	"known": func(n int64) string {
+		if n < 0 {
+			return story.Unknown
+		}
+		return figure.Count(n)
+	},
+	"left": func(n *int64) string {
+		if n == nil {
+			return "no limit"
+		}
+		return figure.Count(*n)
+	},
+	"rate": func(r *event.Rate) string {
+		if r == nil || r.EffectiveRatePerMin <= 0 {
+			return story.Unknown
+		}
+		return figure.Rate(r.EffectiveRatePerMin)
+	},
+	"ceiling": func(r *event.Rate) string {
+		switch {
+		case r == nil:
+			return "ceiling " + story.Unknown
+		case r.CeilingRatePerMin <= 0:
+			return "no ceiling set"
+		}
+		return "of " + figure.Rate(r.CeilingRatePerMin)
+	},
+	"backoff": func(r *event.Rate) *event.Backoff {
+		if r == nil {
+			return nil
+		}
+		return r.LastBackoff
+	},
+	"at": func(b *event.Backoff) string {
+		if b.AtIntervalMS <= 0 {
+			return story.Unknown
+		}
+		return figure.Rate(60000 / b.AtIntervalMS)
+	},
+	"stored": func(p *collect.Pacing) string {
+		if p == nil || p.IntervalMS <= 0 {
+			return story.Unknown
+		}
+		return figure.Rate(60000/p.IntervalMS) + " (" + p.Law + ")"
+	},
+	"belief": func(r *event.Rate) string {
+		if r == nil {
+			return story.Unknown
+		}
+		return story.Belief(r.Belief)
+	},
+	"confidence": func(l event.Limit) string { return strconv.FormatFloat(l.Confidence, 'f', 2, 64) },
+	"limit":      story.Limit,
+	"event":      story.Event,
+	"stands":     story.Run,
+	"lane":       story.Lane,
+	"tone":       func(s collect.RunState) Tone { return tones[s] },
+	"clock":      story.Clock,
+	"took": func(r collect.Run) string {
+		switch {
+		case !r.Ended.IsZero():
+			return story.Clock(r.Ended.Sub(r.Started))
+		case r.State == collect.RunRunning:
+			return "still running"
+		}
+		return story.Unknown
+	},
+	"since": func(from, at time.Time) string { return "+" + story.Clock(at.Sub(from)) },
+	"in":    func(ms int64) string { return story.Clock(time.Duration(ms) * time.Millisecond) },
+	"when":  when,
+	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"date":  func(t time.Time) string { return t.Local().Format(time.DateTime) },
+	"short": short,
+	"id":    rowID,
+	"at_name": func(page, key, name string) string {
+		return Path + page + "?" + url.Values{key: {name}}.Encode()
+	},
+	"tenth": func(percent int) int { return (percent + 4) / 5 * 5 },
+	"words": func(s fmt.Stringer) string { return strings.ReplaceAll(s.String(), "_", " ") },
+	"total": func(b reason.Bounds) bool { return b.Total() > 0 },
+	"quote": shellQuote,
+}
+
+// when is how long ago, or how far ahead, an instant is. It moves by the minute at most.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return story.Unknown
+	}
+	d := time.Since(t)
+	ahead := d < 0
+	if ahead {
+		d = -d
+	}
+	text := "under a minute"
+	switch {
+	case d >= 48*time.Hour:
+		text = strconv.Itoa(int(d/(24*time.Hour))) + " days"
+	case d >= time.Hour:
+		text = strconv.Itoa(int(d/time.Hour)) + " h"
+	case d >= time.Minute:
+		text = strconv.Itoa(int(d/time.Minute)) + " min"
+	}
+	if ahead {
+		return "in " + text
+	}
+	return text + " ago"
+}
+
+// maxShown is how much of a name a list shows, in characters.
+const maxShown = 80
+
+// short cuts a name that is too long for a list.
+func short(name string) string {
+	if utf8.RuneCountInString(name) <= maxShown {
+		return name
+	}
+	return string([]rune(name)[:maxShown-1]) + "…"
+}
+
+// rowID names a row in the page, whatever its connection is called.
+func rowID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "c" + hex.EncodeToString(sum[:8])
+}
+
+// shellQuote makes a name one word of a command line that is shown to be copied.
+func shellQuote(name string) string {
+	plain := !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@", r)
+	})
+	if plain && name != "" && name[0] != '-' {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
