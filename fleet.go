@@ -10,27 +10,27 @@ import (
 	"github.com/headway-go/headway/internal/pacing"
 )
 
-// Fleet is one pace that several processes keep on one credential. Package fleet has
-// them.
+// Fleet lets governors in several processes share one pace on one credential. Package fleet
+// implements it.
 type Fleet interface {
-	// Join makes a governor a member, which it is until it is closed. It must not call
-	// the member. Closed says that nothing goes while the fleet's server is away.
+	// Join makes a governor a member until it is closed. It must not call the member.
+	// With closed nothing is sent while the fleet's server is away.
 	Join(m FleetMember) (way FleetWay, closed bool)
 }
 
-// FleetWay carries what a member says to its fleet's server.
+// FleetWay carries messages from a member to its fleet's server.
 type FleetWay interface {
-	// Send has a message sent, if the server is there. It must not block, nor call the
-	// member.
+	// Send queues a message if the server is connected, and drops it otherwise. It must
+	// neither block nor call the member.
 	Send(FleetMessage)
 	// Leave ends the membership.
 	Leave()
 }
 
-// FleetMessage is what a member says.
+// FleetMessage is a message from a member to the server.
 type FleetMessage struct{ said pacing.ToServer }
 
-// MarshalJSON gives the message as the server reads it.
+// MarshalJSON returns the message as the server reads it.
 func (m FleetMessage) MarshalJSON() ([]byte, error) { return json.Marshal(m.said) }
 
 // FleetMember is a governor as its fleet sees it. Safe for concurrent use.
@@ -39,8 +39,7 @@ type FleetMember struct {
 	of pacing.Config
 }
 
-// Hello is what the member says first to a server that was found, under the keyed hash
-// of its credential.
+// Hello returns the first message for a server, with the keyed hash of the credential.
 func (m FleetMember) Hello(key string) FleetMessage {
 	now := m.g.now()
 	m.g.mu.Lock()
@@ -50,8 +49,8 @@ func (m FleetMember) Hello(key string) FleetMessage {
 	return FleetMessage{pacing.ToServer{Hello: &h}}
 }
 
-// Hear takes in a message of the server. An error says that it is of no use: the server
-// refuses the member, and says why, or speaks another language.
+// Hear handles a message from the server. An error means that the connection is of no use:
+// the server refuses the member, with its reason, or speaks another protocol.
 func (m FleetMember) Hear(message []byte) error {
 	var in pacing.ToMember
 	if err := json.Unmarshal(message, &in); err != nil {
@@ -64,7 +63,7 @@ func (m FleetMember) Hear(message []byte) error {
 	return nil
 }
 
-// Away says that the server is away. Silent says that it may be there for others.
+// Away reports the loss of the server. Silent means that other members may still reach it.
 func (m FleetMember) Away(silent bool) {
 	how := pacing.Gone
 	if silent {
@@ -73,7 +72,7 @@ func (m FleetMember) Away(silent bool) {
 	m.g.hear(&pacing.ToMember{Lost: how})
 }
 
-// Beat says that time passes.
+// Beat has the member look at the time, for what is due without a message.
 func (m FleetMember) Beat() { m.g.hear(&pacing.ToMember{}) }
 
 // enter joins the fleet that the configuration names, before the governor is used.
@@ -88,7 +87,7 @@ func (g *Governor) enter(c Config) {
 	g.fleet = way
 }
 
-// hear takes in what the fleet's server said.
+// hear handles a message from the fleet's server, or its loss.
 func (g *Governor) hear(in *pacing.ToMember) {
 	now := g.now()
 	g.mu.Lock()

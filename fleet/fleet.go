@@ -1,19 +1,19 @@
-// Package fleet lets several processes keep one pace on one credential. They share what
+// Package fleet lets several processes share one pace on one credential. They share what
 // is learned of its limits, so that together they go as fast as one alone would, and are
 // refused no more often.
 //
-// On one machine a [Server] has the pace; headway serve runs one on a socket in its state
-// folder. Past one machine the members meet in a Valkey or Redis: one of them has the pace
-// for all, and another takes it over when that one is gone. A program that wraps an
-// http.Client becomes a member by an option:
+// On one machine a [Server] grants the permits; headway serve runs one on a socket in its
+// state folder. Members on several machines connect to a Valkey or Redis instead: one of
+// them is elected and runs the server for all, and when it ends another is elected. A
+// program that wraps an http.Client becomes a member by an option:
 //
 //	f, err := fleet.Open(ctx, "unix:///var/lib/acme/headway.sock") // or valkey://host:6379
 //	client, err := transport.Client(transport.Config{Fleet: f.Member("api.acme.com", key)})
 //
-// While the server is away each member goes on at its share of the last known rate; with
-// ?away=wait after the path it waits instead. Neither the credential nor its hash is
-// logged; the server gets a keyed hash alone. Who may open the socket, or may use the
-// Valkey, may slow the others down, so let only its owner do that.
+// While the server is away each member continues at its share of the last known rate; with
+// ?away=wait after the path it waits instead. The server gets a keyed hash of the
+// credential, and neither of them is logged. A process that may open the socket, or use
+// the Valkey, can slow the members down: give that right to their owner only.
 //
 // Stability: experimental.
 package fleet
@@ -34,30 +34,31 @@ import (
 	"github.com/headway-go/headway/internal/valkey"
 )
 
-// Lease is for how long a member may keep a permit without using it, and how long what a
-// killed member held is missing to the others at most.
+// Lease is how long a permit may stay unused. The permits of a member that was killed are
+// free again after it.
 const Lease = fleet.Lease
 
 // Socket is the name of the server's socket in the state folder of headway serve.
 const Socket = "headway.sock"
 
-// ErrAway is what the error of [Open] matches when no server is there.
+// ErrAway matches the error of [Open] if there is no server.
 var ErrAway = errors.New("no server of a fleet is there")
 
-// Fleet is the way to a server. Safe for concurrent use.
+// Fleet is the address of a fleet's server. Safe for concurrent use.
 type Fleet struct {
 	dial  func(context.Context) (net.Conn, error) // to a socket
-	place *place                                  // or where members meet
+	place *place                                  // or a Valkey
 	wait  bool
 }
 
-// Open finds a fleet by its URL: unix:///PATH of a server's socket on this machine, or
-// valkey://USER:PASSWORD@HOST:PORT/DB of a Valkey or Redis of version 7 or newer, where
-// members from any machine meet; valkeys:// is with TLS, and redis:// and rediss:// are the
-// same. With ?away=wait members wait while the server is away; ?away=share, the default,
-// has them go on at their shares. If no server is there the error matches [ErrAway]: nobody
-// could say what share is its own. Errors name host and port, and nothing else of the
-// address. The context bounds the search.
+// Open returns the fleet at a URL: unix:///PATH of a server's socket on this machine, or
+// valkey://USER:PASSWORD@HOST:PORT/DB of a Valkey or Redis of version 7 or newer, for
+// members on any machine; valkeys:// is with TLS, and redis:// and rediss:// mean the same.
+//
+// With ?away=share, the default, members continue at their shares while the server is away;
+// with ?away=wait they wait. If there is no server now, the error matches [ErrAway], since a
+// member does not know its share yet. Errors name host and port and nothing else of the
+// address. The context bounds the call.
 func Open(ctx context.Context, address string) (*Fleet, error) {
 	u, err := url.Parse(address)
 	remote := err == nil && valkey.Has(u.Scheme)
@@ -86,7 +87,7 @@ func Open(ctx context.Context, address string) (*Fleet, error) {
 	return f, conn.Close()
 }
 
-// cause leaves out what the message says already.
+// cause returns the part of a network error that the message does not have already.
 func cause(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return e.Err
@@ -94,19 +95,20 @@ func cause(err error) error {
 	return err
 }
 
-// Member is a way into the fleet for one governor: of all that name the same provider,
-// such as its host, and the same credential; "" where the provider asks for none.
+// Member returns the membership for one governor, for headway.Config.Fleet. Members with the
+// same provider, such as its host, and the same credential share a pace; the credential is
+// "" if the provider asks for none.
 func (f *Fleet) Member(provider, credential string) headway.Fleet {
 	return &way{fleet: f, provider: provider, credential: credential}
 }
 
-// way is the way in for one credential.
+// way is the membership for one credential, before a governor joins.
 type way struct {
 	fleet                *Fleet
 	provider, credential string
 }
 
-// Join begins a membership, which lasts until it is left.
+// Join starts the membership of a governor.
 func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 	ctx, cut := context.WithCancel(context.Background())
 	l := &link{
@@ -121,7 +123,7 @@ func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 	return l, w.fleet.wait
 }
 
-// key is what the server knows the credential by: nobody can tell the credential from it.
+// key returns the keyed hash that stands for the credential at the server.
 func (w *way) key(salt string) string {
 	h := hmac.New(sha256.New, []byte(salt))
 	_, _ = fmt.Fprintf(h, "%d\n%s\n%s", len(w.provider), w.provider, w.credential)
@@ -137,10 +139,11 @@ type greeting struct {
 	Salt     string `json:"salt"`
 }
 
-// greetTime bounds a greeting: who listens but says nothing is away.
+// greetTime bounds a greeting: a server that accepts a connection but sends nothing counts as
+// away.
 const greetTime = Lease / 2
 
-// greet connects, and takes the server's greeting.
+// greet connects and reads the server's greeting.
 func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, *lines, error) {
 	ctx, done := context.WithTimeout(ctx, greetTime)
 	defer done()

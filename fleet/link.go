@@ -31,7 +31,7 @@ func newLines(r io.Reader) *lines {
 	return &lines{from: s}
 }
 
-// read gives the next message, which is good until the one after it is read.
+// read returns the next message. It is valid until the next call.
 func (l *lines) read() ([]byte, error) {
 	if !l.from.Scan() {
 		if err := l.from.Err(); err != nil {
@@ -51,14 +51,15 @@ func (l *lines) decode(into any) error {
 	return json.Unmarshal(line, into)
 }
 
-// link is one membership: it finds the server, again and again, and carries messages.
+// link is one membership: it connects to the server, again whenever the connection ends, and
+// carries messages.
 type link struct {
 	way    *way
 	member headway.FleetMember
 	dial   func(context.Context) (net.Conn, error)
 	room   *room // the way is through a meeting place; nil for a socket
 
-	ctx     context.Context // ends a search and a pause
+	ctx     context.Context // ends connecting, and the pause before it
 	cut     context.CancelFunc
 	leaving chan struct{} // closed by Leave
 	ended   chan struct{}
@@ -67,12 +68,12 @@ type link struct {
 	mu     sync.Mutex
 	linked bool
 	queue  []headway.FleetMessage
-	more   chan struct{} // of the queue; capacity 1
+	more   chan struct{} // signals the queue; capacity 1
 
-	heard atomic.Int64 // when a message came last, since the origin
+	heard atomic.Int64 // when the last message came, since the connection began
 }
 
-// Send has a message written. Without a server it is dropped.
+// Send queues a message. Without a server it is dropped.
 func (l *link) Send(m headway.FleetMessage) {
 	l.mu.Lock()
 	if l.linked {
@@ -85,8 +86,8 @@ func (l *link) Send(m headway.FleetMessage) {
 	}
 }
 
-// live says that the member lives, unless something waits to be written: a server that
-// reads nothing does not make the queue grow.
+// live queues a heartbeat, unless another message is waiting: the queue for a server that
+// reads nothing does not grow.
 func (l *link) live() {
 	l.mu.Lock()
 	idle := len(l.queue) == 0
@@ -96,10 +97,10 @@ func (l *link) live() {
 	}
 }
 
-// leaveTime bounds the last words.
+// leaveTime bounds the writing of the last messages.
 const leaveTime = time.Second
 
-// Leave sends what is in the queue, and ends.
+// Leave writes what is queued and ends the membership.
 func (l *link) Leave() {
 	l.once.Do(func() {
 		close(l.leaving)
@@ -108,8 +109,8 @@ func (l *link) Leave() {
 	<-l.ended
 }
 
-// The pauses between two searches for a server; below a lease, so that a server that
-// begins again hears of all members while it listens.
+// The pauses between two attempts to connect: shorter than a lease, so that all members are
+// back while a restarted server listens.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = Lease / 4
@@ -139,8 +140,8 @@ func (l *link) run() {
 	}
 }
 
-// talk carries messages until the connection ends, and reports whether the server had
-// anything to do with the member.
+// talk carries messages until the connection ends, and reports whether the server has
+// accepted the member.
 func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 	hello := l.member.Hello(l.way.key(from.salt))
 	l.mu.Lock()
@@ -169,7 +170,7 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 	return welcome
 }
 
-// write writes what is in the queue, and at least an empty message with each beat.
+// write writes what is queued. After Leave it writes what is left, and closes.
 func (l *link) write(conn net.Conn, over <-chan struct{}) {
 	to := bufio.NewWriter(conn)
 	leaving := l.leaving
@@ -207,8 +208,7 @@ func write(to *bufio.Writer, m headway.FleetMessage) error {
 	return err
 }
 
-// beat tells the server that the member lives, and the member that time passes, or that
-// the server says nothing.
+// beat sends heartbeats to the server, and tells the member of silence from there.
 func (l *link) beat(begun time.Time, over <-chan struct{}) {
 	tick := time.NewTicker(fleet.Beat)
 	defer tick.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/headway-go/headway/internal/valkey"
 )
 
-// place is where members meet that are on several machines.
+// place is a Valkey that members on several machines connect to.
 type place struct {
 	open func() (client, error)
 
@@ -22,13 +22,13 @@ type place struct {
 	client
 }
 
-// client is a connection with a place.
+// client is a connection to a place.
 type client interface {
 	meeting.Place
 	Close()
 }
 
-// meet makes the fleet one that meets in a Valkey, if that is there.
+// meet makes the fleet use a Valkey. It is an error if that does not answer.
 func (f *Fleet) meet(ctx context.Context, u *url.URL) error {
 	o, err := valkey.Parse(u)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *Fleet) meet(ctx context.Context, u *url.URL) error {
 	return nil
 }
 
-// hold and release count who needs the connection: the last one closes it.
+// hold and release count the users of the connection: the last one closes it.
 func (p *place) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *place) release() {
 	}
 }
 
-// get connects where nobody has before. Afterwards the client connects by itself.
+// get connects if that has not happened yet. The client reconnects by itself.
 func (p *place) get() (client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,11 +87,11 @@ func (p *place) get() (client, error) {
 	return p.client, nil
 }
 
-// room is where the members of one credential meet; nil on a socket.
+// room is one credential's part of a place; nil on a socket.
 type room struct {
 	place *place
 	make  func(meeting.Place) *meeting.Room
-	room  *meeting.Room // once there was a connection
+	room  *meeting.Room // nil before the first connection
 }
 
 func (p *place) enter(w *way) *room {
@@ -99,7 +99,7 @@ func (p *place) enter(w *way) *room {
 	return &room{place: p, make: func(c meeting.Place) *meeting.Room { return meeting.NewRoom(c, w.key, newHost) }}
 }
 
-// dial connects with the member that has the pace.
+// dial connects to the member that runs the server.
 func (r *room) dial(ctx context.Context) (net.Conn, error) {
 	if r.room == nil {
 		c, err := r.place.get()
@@ -111,10 +111,10 @@ func (r *room) dial(ctx context.Context) (net.Conn, error) {
 	return r.room.Dial(ctx)
 }
 
-// silent reports whether others may still meet.
+// silent reports whether other members may still reach the server.
 func (r *room) silent() bool { return r != nil && r.room != nil && r.room.Silent() }
 
-// leave ends it.
+// leave ends the membership of the room. A nil room has none.
 func (r *room) leave() {
 	if r == nil {
 		return
@@ -125,16 +125,16 @@ func (r *room) leave() {
 	r.place.release()
 }
 
-// host is a server for the members of one credential, in the process of one of them.
+// host is a server for the members of one credential, run by one of them.
 type host struct{ *Server }
 
-// memory is what a fleet remembers of a credential.
+// memory is what a Valkey stores for a credential between two servers.
 type memory struct {
 	Version int                      `json:"version"`
 	States  map[string]control.State `json:"states"`
 }
 
-// memoryVersion is the version of a memory. Another is not read.
+// memoryVersion is the version of a memory; others are ignored.
 const memoryVersion = 1
 
 func newHost(kept []byte) meeting.Host {
@@ -149,7 +149,7 @@ func newHost(kept []byte) meeting.Host {
 // Accept serves a connection.
 func (h *host) Accept(conn net.Conn) { h.accept(conn) }
 
-// Memory is what was learned, and nil if that is not new.
+// Memory returns what was learned since the last call, nil for nothing new.
 func (h *host) Memory() []byte {
 	h.mu.Lock()
 	states := h.states

@@ -15,7 +15,7 @@ import (
 	"github.com/headway-go/headway/internal/pacing"
 )
 
-// Server has the pace of any number of credentials, for members that connect to it. Make
+// Server grants permits to members that connect to it, for any number of credentials. Make
 // it with [NewServer]. Safe for concurrent use.
 type Server struct {
 	origin time.Time
@@ -28,7 +28,7 @@ type Server struct {
 	timer  *time.Timer
 	closed bool
 	busy   sync.WaitGroup
-	states map[string]control.State // that members got last
+	states map[string]control.State // the newest that members were sent
 }
 
 // peer is a member's connection.
@@ -42,11 +42,11 @@ type peer struct {
 const (
 	helloTime = 5 * time.Second
 	maxConns  = 4096
-	maxQueue  = 1024 // messages that a member has not taken
+	maxQueue  = 1024 // messages that a member has not read
 )
 
-// NewServer makes a server. For one [Lease] it permits nothing: members of one that was
-// there before go on at their shares until then.
+// NewServer makes a server. For one [Lease] it grants nothing, since members of a previous
+// server may still be sending at their shares.
 func NewServer() *Server {
 	return &Server{
 		origin: time.Now(), salt: rand.Text(), core: fleet.New(0),
@@ -54,8 +54,8 @@ func NewServer() *Server {
 	}
 }
 
-// Serve lets members in that connect to the listener, until that is closed. After any other
-// error, such as of too many open files, it pauses and goes on.
+// Serve accepts members until the listener is closed. After any other error, such as too many
+// open files, it pauses and goes on.
 func (s *Server) Serve(l net.Listener) {
 	for pause := firstPause; ; {
 		conn, err := l.Accept()
@@ -72,7 +72,7 @@ func (s *Server) Serve(l net.Listener) {
 	}
 }
 
-// Fleet is a way to the server for members in the same process.
+// Fleet returns a fleet for members in the same process.
 func (s *Server) Fleet() *Fleet {
 	return &Fleet{dial: func(context.Context) (net.Conn, error) {
 		here, there := net.Pipe()
@@ -106,7 +106,7 @@ func (s *Server) Members() int {
 	return s.core.Members()
 }
 
-// Close ends all connections. Members go on at their shares.
+// Close closes all connections. Members continue at their shares.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -152,7 +152,7 @@ func (s *Server) serve(conn net.Conn) {
 	}
 	close(over)
 	s.do(func(now time.Duration) {
-		if s.peers[number] != nil { // else it was cut, and may be alive
+		if s.peers[number] != nil { // otherwise post has disconnected it
 			delete(s.peers, number)
 			s.core.Gone(now, number)
 		}
@@ -168,7 +168,7 @@ func (s *Server) enter(p *peer, h *pacing.Hello) (number uint64, err error) {
 	return number, err
 }
 
-// do changes something, sends what follows from it, and sees to what is due next.
+// do makes a change, queues the messages that follow from it, and sets the timer.
 func (s *Server) do(change func(now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,8 @@ func (s *Server) do(change func(now time.Duration)) {
 	}
 }
 
-// post puts a message into a member's queue, with the lock held. Who takes nothing is cut.
+// post queues a message for a member; s.mu must be held. A member that has not read for
+// maxQueue messages is disconnected.
 func (s *Server) post(now time.Duration, m *fleet.Post) {
 	p := s.peers[m.Seat]
 	switch {

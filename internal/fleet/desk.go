@@ -15,7 +15,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// desk is where the members of one credential are served.
+// desk serves the members of one credential: it holds their pacing core, and the queue of
+// the permits that they have asked for.
 type desk struct {
 	server *Server
 	config pacing.Config
@@ -24,31 +25,31 @@ type desk struct {
 	queue  fairqueue.Queue[*want]
 
 	tickets map[permit]pacing.Ticket
-	orphans []orphan // of members that are gone
+	orphans []orphan // tickets of members that left without settling them
 
-	ceiling time.Duration // the slowest of the members'
-	granted time.Duration // the newest permit
-	any     bool          // there was one
-	seen    time.Duration // when those who wait were asked last
-	due     time.Duration // when somebody who waits may go
-	paid    time.Duration // when all that was sent is paid for, at the sustained rate
-	said    time.Duration // of that, what members were promised
-	smooth  time.Duration // until then nothing goes sooner than paid
+	ceiling time.Duration // the longest ceiling interval of all members
+	granted time.Duration // when the newest permit was granted
+	any     bool          // a permit was granted before
+	seen    time.Duration // when the queue was last served
+	due     time.Duration // when the first of the queue may go
+	paid    time.Duration // when the sustained rate has caught up with all attempts
+	said    time.Duration // the same instant, as last sent to members
+	smooth  time.Duration // until then permits keep to the sustained rate
 
-	known   bool          // something was learned, here or before
-	dirty   bool          // and was not sent since
-	soon    bool          // it is to be sent at once
-	sent    time.Duration // when the states were sent last
+	known   bool          // something was learned, here or by a previous server
+	dirty   bool          // states have changed since they were sent
+	soon    bool          // send the states at once
+	sent    time.Duration // when the states were last sent
 	version uint64        // of the states
 	states  map[string]control.State
-	before  int // members of the server before, as far as those say that came
+	before  int // members of the previous server, by what those that joined report
 	holds   []hold
 	why     pacing.Decision
 	spare   int // permits that each member may hold ahead
 	stocks  []*stock
 }
 
-// seat is one member's.
+// seat is one member's membership.
 type seat struct {
 	desk    *desk
 	number  uint64
@@ -60,18 +61,18 @@ type seat struct {
 	wants   map[uint64]*fairqueue.Item[*want]
 	grants  []uint64
 	runs    []pacing.Run
-	news    bool // it is owed some
+	news    bool // send it news
 	version uint64
 
-	// How long it would leave between two attempts by itself: by the newest news, and by
-	// the fastest of those that it may have taken last.
+	// The interval between attempts that it makes without the server: by the newest news,
+	// and the shortest of those that it may be using.
 	share, fastest time.Duration
 
 	silent, cut bool
-	missing     bool          // it never came
-	since       time.Duration // of the silence
-	ghost       time.Duration // when the next attempt is counted that it may make by itself
-	parked      []*want       // what it waited for before
+	missing     bool          // a member of the previous server that has not joined
+	since       time.Duration // when the silence began
+	ghost       time.Duration // when its next attempt without the server is counted
+	parked      []*want       // what it waited for before the silence
 }
 
 type permit struct{ seat, id uint64 }
@@ -95,9 +96,9 @@ type hold struct {
 	d     pacing.Decision
 }
 
-// enter lets a member in.
+// enter adds a member.
 func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *pacing.Rules) {
-	for _, other := range d.seats { // its former self, or a cut one
+	for _, other := range d.seats { // its own earlier connection
 		if other.name == h.Member && h.Member != "" {
 			d.leave(now, other)
 		}
@@ -109,7 +110,7 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 	d.restore(now, h.States)
 	if h.Away > 0 {
 		d.find(now)
-		// What it sent by itself is as good as sent now.
+		// What it sent without a server counts as if it was sent now.
 		if d.paid = max(d.paid, now+min(h.Debt, maxWhole)); fresh || now < d.server.listens {
 			d.restart(now)
 		}
@@ -126,7 +127,7 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 	d.changed(now)
 }
 
-// begin makes the core, with what was learned before.
+// begin creates the core, from what was learned before.
 func (d *desk) begin(now time.Duration, h *pacing.Hello, rules *pacing.Rules) {
 	var before map[string]control.State
 	if d.core != nil {
@@ -143,7 +144,8 @@ func (d *desk) begin(now time.Duration, h *pacing.Hello, rules *pacing.Rules) {
 	}
 }
 
-// restart grants at the sustained rate for as long as a limit remembers.
+// restart keeps permits to the sustained rate for one window of the limit, since what was
+// sent within it is not known.
 func (d *desk) restart(now time.Duration) {
 	_, whole := d.core.Burst()
 	for l := range d.core.Pools {
@@ -153,11 +155,11 @@ func (d *desk) restart(now time.Duration) {
 	d.smooth = max(d.smooth, max(now, d.server.listens)+min(whole, maxWhole))
 }
 
-// maxWhole bounds how long a server that began again is careful, and how far ahead a fleet
-// pays for what it sent.
+// maxWhole bounds how long a restarted server keeps to the sustained rate, and how far
+// paid may be ahead.
 const maxWhole = 24 * time.Hour
 
-// restore takes over what a member has learned where nothing is known here.
+// restore takes over what a member has learned, if nothing is known yet.
 func (d *desk) restore(now time.Duration, states map[string]control.State) {
 	if d.known || len(states) == 0 || len(d.tickets) > 0 || d.core.Known() {
 		return
@@ -170,7 +172,7 @@ func (d *desk) restore(now time.Duration, states map[string]control.State) {
 	}
 }
 
-// learn is what the core has learned, by pool.
+// learn returns what the core has learned, by pool.
 func (d *desk) learn() map[string]control.State {
 	all := d.core.LearnedPools()
 	if all == nil {
@@ -182,7 +184,7 @@ func (d *desk) learn() map[string]control.State {
 	return all
 }
 
-// changed says that members came or went.
+// changed follows each change of membership.
 func (d *desk) changed(now time.Duration) {
 	d.ceiling = 0
 	for _, m := range d.seats {
@@ -192,7 +194,7 @@ func (d *desk) changed(now time.Duration) {
 	d.serve(now)
 }
 
-// leave lets a member go.
+// leave removes a member. Its permits are settled after a lease.
 func (d *desk) leave(now time.Duration, m *seat) {
 	d.withdraw(m)
 	for p := range d.tickets {
@@ -208,7 +210,8 @@ func (d *desk) leave(now time.Duration, m *seat) {
 	d.changed(now)
 }
 
-// silent says that a member may go on by itself: its share is kept for it.
+// silent marks a member that no longer says anything. It may be sending without the server,
+// so its share is reserved.
 func (d *desk) silent(now time.Duration, m *seat) {
 	if m.silent {
 		return
@@ -222,7 +225,7 @@ func (d *desk) silent(now time.Duration, m *seat) {
 	d.serve(now)
 }
 
-// withdraw takes back all that a member waits for.
+// withdraw removes a member's requests from the queue.
 func (d *desk) withdraw(m *seat) {
 	for id, it := range m.wants {
 		d.queue.Remove(it)
@@ -230,7 +233,7 @@ func (d *desk) withdraw(m *seat) {
 	}
 }
 
-// take takes in what a member said.
+// take handles a member's message.
 func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
 	d.restore(now, in.States)
 	d.served(now, m, in)
@@ -257,18 +260,18 @@ func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
 	d.serve(now)
 }
 
-// push lets a want wait.
+// push adds a request to the queue.
 func (d *desk) push(now time.Duration, w *want) *fairqueue.Item[*want] {
 	r := fairqueue.Request{Flow: strconv.FormatUint(w.seat.number, 10)}
 	if w.pool != "" {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(w.pool))
-		r.Budgets = []uint32{h.Sum32()} // two pools of one number would only wait for each other
+		r.Budgets = []uint32{h.Sum32()} // two pools with the same hash only wait for each other
 	}
 	return d.queue.Push(now, r, w)
 }
 
-// done settles what a member sent.
+// done settles an attempt with what a member reports of it.
 func (d *desk) done(now time.Duration, m *seat, o *pacing.Done) {
 	p := permit{m.number, o.ID}
 	before := d.core.Interval()
@@ -288,7 +291,7 @@ func (d *desk) done(now time.Duration, m *seat, o *pacing.Done) {
 	}
 }
 
-// find takes a member that came late for one of those that were missing.
+// find replaces a missing member by one that has joined late.
 func (d *desk) find(now time.Duration) {
 	for _, m := range d.seats {
 		if m.missing {
@@ -298,8 +301,8 @@ func (d *desk) find(now time.Duration) {
 	}
 }
 
-// missing keeps the shares of members that the server before had and that did not come
-// while this one listened: they may go on by themselves.
+// missing reserves shares for members of the previous server that did not join while this
+// one listened: they may be sending without a server.
 func (d *desk) missing(now time.Duration) {
 	n := d.before
 	d.before = 0
@@ -311,7 +314,7 @@ func (d *desk) missing(now time.Duration) {
 	}
 }
 
-// wake does what is due.
+// wake handles whatever is due by now.
 func (d *desk) wake(now time.Duration) {
 	if d.before > 0 && now >= d.server.listens {
 		d.missing(now)
@@ -338,7 +341,7 @@ func (d *desk) wake(now time.Duration) {
 	d.serve(now)
 }
 
-// next is when there is something to do.
+// next returns when wake is due.
 func (d *desk) next() time.Duration {
 	next := d.due
 	if d.before > 0 {
@@ -354,7 +357,7 @@ func (d *desk) next() time.Duration {
 		if !m.silent {
 			next = min(next, m.heard+Lease+1)
 		} else if m.ghost > d.seen {
-			next = min(next, m.ghost) // else it is due, and next in turn
+			next = min(next, m.ghost) // if it is past, serve has it first in the queue
 		}
 		if !m.cut {
 			next = min(next, m.posted+Beat)
@@ -363,7 +366,7 @@ func (d *desk) next() time.Duration {
 	return next
 }
 
-// inOrder are the members in the order in which they came.
+// inOrder returns the members in the order in which they joined.
 func (d *desk) inOrder() []*seat {
 	all := make([]*seat, 0, len(d.seats))
 	for _, number := range slices.Sorted(maps.Keys(d.seats)) {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// stateGap is the time between two copies of what was learned.
+	// stateGap is the shortest time between two updates of what was learned.
 	stateGap = time.Second
-	// longHold is a wait that members learn of.
+	// longHold is the shortest wait that members are sent.
 	longHold = 250 * time.Millisecond
-	// ahead is how much is promised beyond what was sent, with two intervals.
+	// ahead is how far the instant that members get runs ahead of paid, beside two intervals.
 	ahead = 100 * time.Millisecond
 )
 
-// noCeiling is that of members whose owners set none.
+// noCeiling is the ceiling of a member whose owner has not set one.
 const noCeiling = time.Nanosecond
 
-// back says that a silent member is there again.
+// back ends a member's silence, and queues its requests again.
 func (d *desk) back(now time.Duration, m *seat) {
 	if m.silent && !m.cut {
 		d.withdraw(m)
@@ -35,7 +35,7 @@ func (d *desk) back(now time.Duration, m *seat) {
 	}
 }
 
-// serve permits what may go, and posts what members have to know.
+// serve grants the permits that the core allows now, and posts news and grants.
 func (d *desk) serve(now time.Duration) {
 	d.due = pacing.Forever
 	before := d.holds
@@ -61,7 +61,7 @@ func sameHold(a, b hold) bool {
 	return a.pool == b.pool && a.d.Reason == b.d.Reason && (a.until-b.until).Abs() < longHold/4
 }
 
-// try says whether a want may go.
+// try is the queue's question whether a request may go; if so it keeps the ticket.
 func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
 	t, v := d.admit(now, w)
 	if v.OK {
@@ -70,7 +70,7 @@ func (d *desk) try(now time.Duration, w *want) fairqueue.Verdict {
 	return v
 }
 
-// admit asks the core for a want.
+// admit asks the core to admit a request, after what binds the whole fleet.
 func (d *desk) admit(now time.Duration, w *want) (t pacing.Ticket, v fairqueue.Verdict) {
 	t, decision := d.ask(now, w)
 	if !decision.OK {
@@ -97,11 +97,11 @@ func (d *desk) ask(now time.Duration, w *want) (pacing.Ticket, pacing.Decision) 
 	return t, decision
 }
 
-// wait notes what a want waits for.
+// wait records what a request waits for, and says whether it stops the queue.
 func (d *desk) wait(now time.Duration, w *want, why pacing.Decision) (v fairqueue.Verdict) {
 	d.due = min(d.due, why.At)
 	if why.Reason == reason.Jitter {
-		return v // which is its own
+		return v // jitter delays this request alone
 	}
 	if d.why = why; why.At-now >= longHold && why.At != pacing.Forever || why.Reason == reason.Cooldown {
 		h := hold{until: why.At, d: why}
@@ -116,8 +116,9 @@ func (d *desk) wait(now time.Duration, w *want, why pacing.Decision) (v fairqueu
 	return fairqueue.Verdict{Stop: true}
 }
 
-// ghosts counts what silent members may send by themselves. They come first, for it may
-// be sent already; ok is false when the others have to wait for them.
+// ghosts counts the attempts that silent members may make without the server. They come
+// before the queue, since they may already be sent; ok is false if one cannot be admitted
+// yet, and the queue has to wait for it.
 func (d *desk) ghosts(now time.Duration) (ok bool) {
 	for _, m := range d.inOrder() {
 		if !m.silent || now < m.ghost {
@@ -128,7 +129,7 @@ func (d *desk) ghosts(now time.Duration) (ok bool) {
 		if !v.OK {
 			return false
 		}
-		d.core.Settle(now, t, pacing.Outcome{}) // nobody will say how it ended
+		d.core.Settle(now, t, pacing.Outcome{}) // its outcome is never reported
 		d.count(now)
 		each := d.interval()
 		m.ghost = max(max(m.ghost, now-each)+max(m.fastest, each), now+1)
@@ -136,14 +137,14 @@ func (d *desk) ghosts(now time.Duration) (ok bool) {
 	return true
 }
 
-// grant gives a permit.
+// grant grants a permit.
 func (d *desk) grant(now time.Duration, w *want) {
 	d.count(now)
 	delete(w.seat.wants, w.id)
 	w.seat.grants = append(w.seat.grants, w.id)
 }
 
-// count counts an attempt in what the fleet has to pay for.
+// count adds an attempt to what the sustained rate has to catch up with.
 func (d *desk) count(now time.Duration) {
 	each := d.interval()
 	d.granted, d.any = now, true
@@ -157,10 +158,11 @@ func (d *desk) count(now time.Duration) {
 	}
 }
 
-// interval is the sustained one.
+// interval is the interval of the sustained rate.
 func (d *desk) interval() time.Duration { return max(d.core.Interval(), d.ceiling) }
 
-// post posts news, and then the permits that they announce.
+// post queues news for members, then their grants: a member that loses the server right
+// after a grant must know what it is to wait for.
 func (d *desk) post(now time.Duration) {
 	if n := d.allowance(now); n < d.spare || n > 2*d.spare {
 		d.spare = n
@@ -199,7 +201,7 @@ func (d *desk) post(now time.Duration) {
 	}
 }
 
-// report is how the fleet stands.
+// report returns the news for the member at an index.
 func (d *desk) report(now time.Duration, members, index int) *pacing.News {
 	n := &pacing.News{
 		Lease: Lease, Members: members, Index: index, Interval: d.interval(),

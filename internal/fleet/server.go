@@ -1,7 +1,8 @@
-// Package fleet decides, for all members of a fleet, who may send: what a server of
-// fleets is, without clock, lock or I/O. Package fleet outside of internal is the shell.
+// Package fleet is the core of a fleet's server: it decides which member may send next,
+// without clock, lock or I/O. The public package fleet is its shell.
 //
-// Each credential has a desk with one pacing core, the same as a process alone has.
+// Each credential has a desk with one pacing core, the same that a process without a fleet
+// has.
 package fleet
 
 import (
@@ -15,60 +16,60 @@ import (
 	"github.com/headway-go/headway/internal/pacing"
 )
 
-// Lease is how long a member may keep a permit without using it, and how long it may be
-// silent.
+// Lease is how long a permit may stay unused, and how long a member may be silent before
+// it counts as lost.
 const Lease = 2 * time.Second
 
-// Silence is after how long without a word a member takes the server for away: later than
-// the server keeps its share for it.
+// Silence is how long a member waits for a message before it takes the server for lost. It
+// is longer than Lease: the server reserves the member's share before the member uses it.
 const Silence = Lease + 2*Beat
 
-// Beat is how often members and server say at least that they live.
+// Beat is the interval of heartbeats, in both directions.
 const Beat = Lease / 4
 
 // Bounds of a server.
 const (
-	maxDesks = 1024  // credentials with members, or remembered
+	maxDesks = 1024  // credentials, with members or without
 	maxSeats = 10000 // members of one credential
-	maxWants = 64    // permits that one member may wait for
+	maxWants = 64    // requests of one member in the queue
 )
 
-// Post is a message and whom it is for.
+// Post is a message and the seat of the member that it is for.
 type Post struct {
 	Seat    uint64
 	Message pacing.ToMember
 }
 
-// Server decides for any number of credentials. Instants are durations since an origin
-// that the caller fixes. Make one with [New]. Not safe for concurrent use.
+// Server grants permits for any number of credentials. Instants are durations since an
+// origin that the caller chooses. Make one with [New]. Not safe for concurrent use.
 type Server struct {
-	listens time.Duration // until then nothing is permitted
+	listens time.Duration // until then no permit is granted
 	desks   map[string]*desk
 	seats   map[uint64]*seat
 	serial  uint64
 	posts   []Post
-	kept    map[string]control.State // of a server before
+	kept    map[string]control.State // what a previous server had learned
 }
 
-// New is a server that begins at now. It listens for one lease before it permits
-// anything: members of one that was there before go on by themselves until then.
+// New returns a server that starts at now. For one lease it only listens and grants nothing,
+// since members of a previous server may still be sending at their shares.
 func New(now time.Duration) *Server {
 	return &Server{listens: now + Lease, desks: make(map[string]*desk), seats: make(map[uint64]*seat)}
 }
 
-// Recall has the server begin with what one before it had learned of its credential, by
-// pool. For as long as a window of the limit lasts it is careful then, since nobody knows
-// what was sent recently.
+// Recall makes the server start from what a previous one had learned of its credential, by
+// pool. For one window of the limit it then keeps to the sustained rate, since what was
+// sent recently is not known.
 func (s *Server) Recall(states map[string]control.State) { s.kept = states }
 
-// Enter lets a member in, and gives its number for further calls. The error says what is
-// wrong with what it says of itself, without anything of it.
+// Enter adds a member and returns its number for further calls. The error says what is
+// wrong with the hello, and quotes nothing of it.
 func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
 	if h == nil || h.Key == "" || len(h.Key) > 128 || len(h.Member) > 128 {
 		return 0, errors.New("a member must say for which credential it comes")
 	}
 	c := h.Config
-	c.NoBreaker, c.MaxInFlight, c.JitterMin, c.JitterMax, c.Phase = true, 0, 0, -1, 0 // those are each member's own
+	c.NoBreaker, c.MaxInFlight, c.JitterMin, c.JitterMax, c.Phase = true, 0, 0, -1, 0 // each member keeps these itself
 	rules, err := c.Resolve()
 	if err != nil {
 		return 0, fmt.Errorf("the member's pacing: %w", err)
@@ -89,7 +90,7 @@ func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
 	return s.serial, nil
 }
 
-// forget drops a credential that has no members; which one does not matter much.
+// forget drops a credential that has no members, whichever it finds first.
 func (s *Server) forget() bool {
 	for key, d := range s.desks {
 		if len(d.seats) == 0 {
@@ -100,7 +101,7 @@ func (s *Server) forget() bool {
 	return false
 }
 
-// Take takes in what a member said.
+// Take handles a member's message.
 func (s *Server) Take(now time.Duration, number uint64, in *pacing.ToServer) {
 	m := s.seats[number]
 	if m == nil {
@@ -111,16 +112,16 @@ func (s *Server) Take(now time.Duration, number uint64, in *pacing.ToServer) {
 	m.desk.take(now, m, in)
 }
 
-// Gone says that a member's connection has ended: nobody is there any more. Its share is
-// the others', and what it held is settled within one lease.
+// Gone removes a member whose connection has ended. Its share goes to the others at once;
+// the permits that it held are settled after one lease.
 func (s *Server) Gone(now time.Duration, number uint64) {
 	if m := s.seats[number]; m != nil {
 		m.desk.leave(now, m)
 	}
 }
 
-// Cut says that a member's connection was ended from this side, for it took nothing: it
-// may be alive, and go on by itself.
+// Cut marks a member whose connection the server closed because it read nothing. It may be
+// alive and sending without the server, so its share is reserved.
 func (s *Server) Cut(now time.Duration, number uint64) {
 	if m := s.seats[number]; m != nil {
 		m.cut = true
@@ -128,14 +129,14 @@ func (s *Server) Cut(now time.Duration, number uint64) {
 	}
 }
 
-// Wake does what is due.
+// Wake handles whatever is due by now.
 func (s *Server) Wake(now time.Duration) {
 	for _, key := range slices.Sorted(maps.Keys(s.desks)) {
 		s.desks[key].wake(now)
 	}
 }
 
-// Next is when Wake is due.
+// Next returns when Wake is due.
 func (s *Server) Next() time.Duration {
 	next := pacing.Forever
 	for _, d := range s.desks {
@@ -144,12 +145,12 @@ func (s *Server) Next() time.Duration {
 	return next
 }
 
-// Posts are what is to be sent, in order; they are handed over once.
+// Posts returns the messages to send, in order, and removes them.
 func (s *Server) Posts() []Post {
 	all := s.posts
 	s.posts = nil
 	return all
 }
 
-// Members counts those of all credentials.
+// Members counts the members of all credentials.
 func (s *Server) Members() int { return len(s.seats) }

@@ -1,6 +1,6 @@
-// Package fleettest is what every kind of fleet has to do, whatever carries it. It is for
-// tests only. What takes time is held to lower bounds: on a slow machine all of it takes
-// longer, and is right.
+// Package fleettest is the contract that every kind of fleet passes, whatever carries its
+// messages. It is for tests only. It checks times against lower bounds only, so that it
+// passes on a slow machine too.
 package fleettest
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/headway-go/headway/fleet"
 )
 
-// Backend is a fleet's server as a test has it.
+// Backend is a fleet's server that a test can stop and start.
 type Backend interface {
-	// Fleet is a way to it; with wait nothing goes while it is away.
+	// Fleet opens the fleet; with wait, members send nothing while the server is away.
 	Fleet(wait bool) *fleet.Fleet
-	// Stop takes the server away, Start puts another in its place.
+	// Stop ends the server, Start starts another one in its place.
 	Stop()
 	Start()
 }
@@ -33,7 +33,7 @@ type member struct {
 	t *testing.T
 
 	mu    sync.Mutex
-	notes []string // of events of the fleet
+	notes []string // of the fleet's events
 }
 
 // join makes a member.
@@ -58,14 +58,14 @@ func join(t *testing.T, way headway.Fleet) *member {
 	return m
 }
 
-// saw reports whether the newest event of the fleet is this.
+// saw reports whether the fleet's newest event has this note.
 func (m *member) saw(note string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.notes) > 0 && m.notes[len(m.notes)-1] == note
 }
 
-// attempt sends one attempt with an outcome, and gives the instant at which it had leave.
+// attempt makes one attempt with an outcome, and returns the instant of its permit.
 func (m *member) attempt(o headway.Outcome) time.Time {
 	m.t.Helper()
 	p, err := m.Acquire(m.t.Context())
@@ -82,7 +82,7 @@ func (m *member) attempt(o headway.Outcome) time.Time {
 
 var served = headway.Outcome{Class: headway.OK}
 
-// until goes on with something until it comes true.
+// until repeats a check until it holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
@@ -123,12 +123,12 @@ func Check(t *testing.T, b Backend) {
 		t.Errorf("60 attempts of 3 members took %v, must be at least %v", took, 58*gap)
 	}
 
-	// What was learned is in each of them.
+	// Each member gets what was learned.
 	until(t, "all members have the fleet's interval", func() bool {
 		return one.Learned().Interval == two.Learned().Interval && two.Learned().Interval == three.Learned().Interval && one.Learned().Interval < 2*gap
 	})
 
-	// What one is refused holds the others, and not those of another credential.
+	// A refusal of one member holds the others back, but no member with another credential.
 	const rest = 2 * time.Second
 	one.attempt(headway.Outcome{Class: headway.Throttled, RetryAfter: rest})
 	refused := time.Now()
@@ -144,7 +144,7 @@ func Check(t *testing.T, b Backend) {
 		t.Error("a refusal holds back who has another credential")
 	}
 
-	// Who gives up, and who is closed, holds nobody up.
+	// An attempt that is canceled and a member that closes do not delay the others.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := three.Acquire(ctx); !errors.Is(err, context.Canceled) {
@@ -153,7 +153,7 @@ func Check(t *testing.T, b Backend) {
 	three.Close()
 	one.attempt(served)
 
-	// Without a server they go on at their shares, and come back.
+	// Without a server members continue at their shares; then they use permits again.
 	closed := join(t, b.Fleet(true).Member("api.acme.com", "key"))
 	closed.attempt(served)
 	b.Stop()
@@ -168,7 +168,7 @@ func Check(t *testing.T, b Backend) {
 	ctx, cancel = context.WithTimeout(t.Context(), 10*gap)
 	defer cancel()
 	if _, err := closed.Acquire(ctx); err == nil {
-		t.Error("who is to wait while the server is away sent something")
+		t.Error("a member with away=wait sent something while the server was away")
 	}
 	b.Start()
 	until(t, "the server is back", func() bool { return one.saw("back") && two.saw("back") })

@@ -9,48 +9,48 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAsked is how many permits a member asks for ahead at most.
+// MaxAsked is the most permits that a member requests ahead.
 const MaxAsked = 16
 
-// MaxSilence is for how long a member that hears nothing goes on, and for how long the
-// server keeps its share for it.
+// MaxSilence is how long a member that gets no messages keeps sending, and how long the
+// server reserves its share.
 const MaxSilence = time.Minute
 
-// stand is how a member goes on.
+// stand is where a member's permission to send comes from.
 type stand uint8
 
 const (
-	entering  stand = iota // nothing was heard yet: nothing goes
-	following              // by permits
-	sharing                // the server is away, or listens: by the share that is known
+	entering  stand = iota // no news yet: nothing is sent
+	following              // the server's permits
+	sharing                // its share of the last known rate: the server is away, or listens
 )
 
-// member is what a core keeps as one of a fleet.
+// member is the part of a core that belongs to a fleet.
 type member struct {
 	id     string
-	closed bool // nothing goes while the server is away
+	closed bool // send nothing while the server is away
 	stand  stand
-	away   bool // it was said that the server is away
+	away   bool // the event that the server is away was published
 
-	linked bool // the server is there
-	silent bool // it is, but says nothing
+	linked bool // connected to the server
+	silent bool // connected, but no messages come
 	since  time.Duration
 	offset time.Duration // from the server's clock to this one, by the fastest message
-	timed  bool          // it is known
-	resume time.Duration // permits are asked for from here on
+	timed  bool          // offset is known
+	resume time.Duration // when to request permits again
 
-	// Of the newest news.
+	// From the newest news.
 	lease          time.Duration
 	members, index int
 	fresh          bool // it has no share yet
 	interval       time.Duration
-	paid           time.Duration // when the fleet has paid for what it sent
+	paid           time.Duration // when the sustained rate has caught up with what the fleet sent
 	flight         int
 	why            reason.Reason
 	bound          reason.Bound
 	holds          []hold
 
-	next   time.Duration // of the share
+	next   time.Duration // the next attempt of its share
 	asked  []permit
 	held   []permit
 	serial uint64
@@ -61,15 +61,15 @@ type member struct {
 	served time.Duration // when the oldest outcome came that waits to be said
 }
 
-// permit is one that was asked for, or that is held.
+// permit is a permit that was requested, or that is held.
 type permit struct {
 	id    uint64
 	pool  *Pool // nil for the account
 	until time.Duration
-	meant bool // somebody waits for it
+	meant bool // a caller waits for it
 }
 
-// hold is until when nothing goes.
+// hold is a wait that the server has announced.
 type hold struct {
 	pool  string
 	until time.Duration
@@ -77,11 +77,11 @@ type hold struct {
 	bound reason.Bound
 }
 
-// Join makes the core one of a fleet: it sends what a server permits, or its share while
-// that is away; with closed nothing then. The id is random, and the member's own.
+// Join makes the core a member of a fleet: it sends with the server's permits, and at its
+// share while the server is away, or not at all then if closed. The id must be random.
 func (c *Core) Join(id string, closed bool) { c.member = &member{id: id, closed: closed} }
 
-// Hello is what the member says of itself when it has found a server.
+// Hello returns the first message to a server.
 func (c *Core) Hello(now time.Duration, config Config) Hello {
 	m := c.member
 	return Hello{
@@ -90,7 +90,7 @@ func (c *Core) Hello(now time.Duration, config Config) Hello {
 	}
 }
 
-// States are what was learned here or before, by pool, the account's as "".
+// States returns what was learned, in this run or an earlier one, by pool; the account is "".
 func (c *Core) States() map[string]control.State {
 	all := c.LearnedPools()
 	if c.objected {
@@ -102,11 +102,11 @@ func (c *Core) States() map[string]control.State {
 	return all
 }
 
-// Rest lets nothing go before an instant, as a refusal asked that this core has not seen.
+// Rest sends nothing before an instant, as a refusal asked that another core has seen.
 func (c *Core) Rest(until time.Duration) { c.rest(until, reason.UpstreamPressure) }
 
-// Members is how many share the pace, as far as is known, and whether the server is
-// there; 0 for who is in no fleet.
+// Members returns the last known number of members, and whether the server is connected. It
+// is 0 for a core without a fleet.
 func (c *Core) Members() (n int, there bool) {
 	if c.member == nil {
 		return 0, false
@@ -114,7 +114,8 @@ func (c *Core) Members() (n int, there bool) {
 	return c.member.members, c.member.linked
 }
 
-// ask is what the fleet says of an attempt; final says that nothing else has a say.
+// ask decides on an attempt as far as the fleet is concerned. If final, the core's own pacing
+// is not asked.
 func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, account pace.Params, final bool) {
 	m.turn(now)
 	switch m.stand {
@@ -137,7 +138,7 @@ func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, accoun
 	return d, account, now < m.next
 }
 
-// permitted says whether a permit is there for the attempt, or what it waits for.
+// permitted reports whether a permit is held for the attempt, or else what it waits for.
 func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.Params) Decision {
 	l := c.poolOf(a.Pool)
 	for _, one := range [...]*Pool{&c.Pool, l} {
@@ -157,7 +158,7 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 		}
 		return Decision{OK: true, At: now}
 	}
-	// Those of other pools may have a permit.
+	// Only this pool waits: attempts of other pools may have a permit.
 	d := Decision{At: Forever, Reason: m.why, Bound: m.bound, Pool: a.Pool}
 	if d.Reason == reason.None {
 		d.Reason = reason.Pacing
@@ -185,14 +186,14 @@ func (m *member) take(c *Core, now time.Duration, pool *Pool) (id uint64, ahead 
 	return id, false
 }
 
-// turn goes on by permits once it is time.
+// turn goes back to permits once a server that has restarted grants them.
 func (m *member) turn(now time.Duration) {
 	if m.linked && m.stand != following && now >= m.resume {
 		m.stand = following
 	}
 }
 
-// sent counts an attempt in the share.
+// sent counts an attempt against the member's share.
 func (m *member) sent(c *Core, now time.Duration) {
 	if m.stand == sharing {
 		each := max(m.interval, c.law.Interval(), c.set.params.Ceiling)
@@ -200,8 +201,8 @@ func (m *member) sent(c *Core, now time.Duration) {
 	}
 }
 
-// Demand says who waits, in the order in which they will go. The permits for them are
-// asked for, and those that nobody waits for are given back: see [Core.Outbox].
+// Demand takes the attempts that wait, in the order in which they will go. It requests
+// permits for them and returns those that nobody waits for; [Core.Outbox] has the message.
 func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 	m := c.member
 	m.turn(now)
@@ -239,7 +240,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 	m.stock(c, now)
 }
 
-// mean finds a permit for one more who waits.
+// mean finds a permit for one more attempt that waits.
 func mean(all []permit, pool *Pool) bool {
 	for i := range all {
 		if p := &all[i]; p.pool == pool && !p.meant {
@@ -250,13 +251,14 @@ func mean(all []permit, pool *Pool) bool {
 	return false
 }
 
-// back gives a permit back.
+// back returns a permit unused.
 func (m *member) back(p permit) bool {
 	m.out.Done = append(m.out.Done, Done{ID: p.id})
 	return true
 }
 
-// Outbox is what the server has to be sent; ok is false for nothing. It is empty then.
+// Outbox returns the message to send to the server, and empties it; ok is false if there is
+// nothing to send.
 // What can wait for more of its kind does so for a while.
 func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	m := c.member
@@ -270,8 +272,8 @@ func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	return out, true
 }
 
-// submit tells the server how an attempt ended that it permitted. What concerns this
-// member alone is learned here: it holds back at once what the provider asked to wait for.
+// submit reports the outcome of a permitted attempt to the server, which learns from it.
+// Here a wait that the provider asked for begins at once, without a round trip.
 func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 	m, l := c.member, c.poolOf(t.pool)
 	if t.pool != nil {
@@ -307,11 +309,11 @@ func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 	if m.linked {
 		m.out.Done = append(m.out.Done, done)
 	} else if o.Class.Throttle() {
-		c.Heard(now, done) // nobody else will
+		c.Heard(now, done) // no server can learn from it
 	}
 }
 
-// Heard learns how an attempt ended that this core has not admitted.
+// Heard learns from the outcome of an attempt that this core did not admit.
 func (c *Core) Heard(now time.Duration, d Done) Effects {
 	cost := d.Outcome.Cost
 	if !(cost > 0) {
@@ -328,8 +330,8 @@ func (c *Core) Heard(now time.Duration, d Done) Effects {
 	return c.Settle(now, t, d.Outcome)
 }
 
-// Hear takes in what the server said, or that it is away. Turned says that the server is
-// away now, or is there again.
+// Hear handles a message of the server, or its loss. Turned reports that the server has just
+// gone away or come back.
 func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	m := c.member
 	if in.Lost != Nowhere {
@@ -340,7 +342,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		return fx, turned
 	}
 	if !m.linked && in.News == nil {
-		return fx, false // left over; what counts begins with news
+		return fx, false // of an earlier connection: a new one begins with news
 	}
 	m.linked, m.silent = true, false
 	posted := now
@@ -371,7 +373,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	return fx, turned
 }
 
-// posted is when a message was posted: now, but for what it took longer than the fastest.
+// posted returns when a message was posted: now, less what it took longer than the fastest.
 func (m *member) posted(now time.Duration, in *ToMember) time.Duration {
 	if off := now - in.At; !m.timed || off < m.offset {
 		m.offset, m.timed = off, true
@@ -379,7 +381,7 @@ func (m *member) posted(now time.Duration, in *ToMember) time.Duration {
 	return in.At + m.offset
 }
 
-// lose goes on without the server.
+// lose switches from permits to the share when the server is lost.
 func (m *member) lose(now time.Duration, how Loss) {
 	if m.linked {
 		m.since = now
@@ -387,7 +389,7 @@ func (m *member) lose(now time.Duration, how Loss) {
 	m.linked, m.silent = false, how == Silent
 	m.timed = m.timed && how == Silent
 	m.out = ToServer{}
-	if m.silent { // it may hear that yet
+	if m.silent { // the connection may still deliver this
 		for _, p := range m.asked {
 			m.out.Drops = append(m.out.Drops, p.id)
 		}
@@ -407,11 +409,11 @@ func (m *member) lose(now time.Duration, how Loss) {
 	}
 }
 
-// news takes over what the server has learned.
+// news takes over what the server has learned, and the member's share.
 func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m := c.member
 	m.lease, m.ahead = n.Lease, n.Ahead
-	if !m.away || n.Listens <= 0 { // else the share is that which all had before
+	if !m.away || n.Listens <= 0 { // while a new server listens, all keep their former shares
 		m.members, m.index, m.fresh = max(n.Members, 1), n.Index, n.New
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
 	}
@@ -429,7 +431,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	}
 	if n.Listens > 0 {
 		if m.resume = posted + n.Listens; m.away {
-			m.stand = sharing // as before
+			m.stand = sharing
 		}
 	} else {
 		m.resume = min(m.resume, now)
@@ -439,7 +441,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		before := l.law.Interval()
 		law, err := control.New(l.set.law, &l.set.params)
 		if err != nil || law.Restore(s) != nil {
-			continue // of another law
+			continue // the state of another law
 		}
 		l.law, l.objected = law, true
 		change := control.Held

@@ -7,27 +7,27 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// What members of a fleet and their server say to each other. Durations count from when a
-// message is posted, so that nobody needs another's time of day.
+// The messages between members of a fleet and their server. They hold durations, counted
+// from when a message is posted, so that clocks need not agree.
 
-// Hello is what a member says first.
+// Hello is a member's first message.
 type Hello struct {
 	// Key is the keyed hash of provider and credential.
 	Key string `json:"key"`
-	// Member is the member's name for itself, random.
+	// Member is a random id that the member has chosen.
 	Member string `json:"member"`
 	Config Config `json:"config"`
-	// States are what it has learned, by pool.
+	// States are what the member has learned, by pool.
 	States map[string]control.State `json:"states,omitempty"`
-	// Away is, of who was a member before and went on by itself, how many there were; Debt
-	// is then the time until the fleet has paid for what it sent, Hold what a refusal asked
-	// to wait for.
+	// Away is set by a member that has lost its server: how many members it knew of. Debt is
+	// then the time until the sustained rate has caught up with what was sent, Hold what is
+	// left of the wait that a refusal asked for.
 	Away int           `json:"away,omitempty"`
 	Debt time.Duration `json:"debt,omitempty"`
 	Hold time.Duration `json:"hold,omitempty"`
 }
 
-// ToServer is one message of a member. An empty one says that it lives.
+// ToServer is one message of a member. An empty one is a heartbeat.
 type ToServer struct {
 	Hello *Hello   `json:"hello,omitempty"`
 	Wants []Want   `json:"wants,omitempty"`
@@ -37,7 +37,7 @@ type ToServer struct {
 	// that are given back.
 	Served []Served `json:"served,omitempty"`
 	Unused []Run    `json:"unused,omitempty"`
-	// States are what the member has learned before, by pool, where the hello lacked it.
+	// States are what the member had learned before, by pool, if the hello lacked it.
 	States map[string]control.State `json:"states,omitempty"`
 }
 
@@ -56,81 +56,81 @@ type Want struct {
 	ID   uint64        `json:"id"`
 	Pool string        `json:"pool,omitempty"`
 	Cost float64       `json:"cost,omitempty"`
-	In   time.Duration `json:"in,omitempty"` // not sooner
+	In   time.Duration `json:"in,omitempty"` // the earliest time from now
 	// Ahead asks for so many, from ID on, as far as they may go at once: the answer is
 	// one [Run], which may be empty.
 	Ahead uint64 `json:"ahead,omitempty"`
 }
 
-// Done is what came of a permit. The zero Outcome gives it back. An ID that the server
-// does not know is of an attempt that it did not permit.
+// Done reports the outcome of an attempt. The zero Outcome returns the permit unused. An ID
+// that the server does not know is of an attempt made without its permit.
 type Done struct {
 	ID      uint64        `json:"id,omitempty"`
 	Pool    string        `json:"pool,omitempty"`
-	Age     time.Duration `json:"age,omitempty"` // since it was sent
+	Age     time.Duration `json:"age,omitempty"` // since the attempt was sent
 	Outcome Outcome       `json:"outcome,omitzero"`
 }
 
-// Loss is how a server was lost.
+// Loss is how a member has lost its server.
 type Loss uint8
 
 // The losses.
 const (
-	Nowhere Loss = iota // it was not
-	Gone                // its connection ended: it permits nobody anything
-	Silent              // it may be there, for others
+	Nowhere Loss = iota // not lost
+	Gone                // its connection ended: no member gets permits
+	Silent              // nothing comes from it: other members may still get permits
 )
 
 // ToMember is one message of a server.
 type ToMember struct {
-	// At is when it was posted, by the server's clock: of two messages it says how much
-	// later than the other one came.
+	// At is when it was posted, by the server's clock. Members use differences of it only:
+	// they show which message took longer than the fastest.
 	At time.Duration `json:"at"`
-	// News come before the grants that they announce.
+	// News is posted before the grants that it counts.
 	News   *News    `json:"news,omitempty"`
 	Grants []uint64 `json:"grants,omitempty"`
 	// Ahead are permits that were asked for ahead of need.
 	Ahead []Run `json:"ahead,omitempty"`
-	// Fault says why the server will have nothing to do with the member.
+	// Fault says why the server refuses the member.
 	Fault string `json:"fault,omitempty"`
 
-	// Lost is said by who carries the messages.
+	// Lost is set by the shell that carries the messages.
 	Lost Loss `json:"-"`
 }
 
-// News is how the fleet stands.
+// News is the state of the fleet, as one member needs it.
 type News struct {
 	Lease time.Duration `json:"lease"`
-	// Members counts them, Index says which this one is. One that is New has no share by
-	// itself yet, for the others may not know of it.
+	// Members counts the members, Index is this one's position among them. A New one may not
+	// send without the server yet, since the others may not have counted it.
 	Members int  `json:"members"`
 	Index   int  `json:"index"`
 	New     bool `json:"new,omitempty"`
-	// Interval is the sustained one of the account, Flight how many may be under way at
-	// once where that is limited, and Debt the time until the fleet has paid for all
-	// that it has sent, and will send until the next news.
+	// Interval is that of the account's sustained rate, Flight how many attempts may be in
+	// flight where that is limited. Debt is the time until the sustained rate has caught
+	// up with all that the fleet has sent, and will send until the next news.
 	Interval time.Duration `json:"interval"`
 	Flight   int           `json:"flight,omitempty"`
 	Debt     time.Duration `json:"debt"`
 	// Ahead is how many permits the member may hold ahead of need.
 	Ahead int `json:"ahead,omitempty"`
-	// Listens is for how long the server permits nothing yet.
+	// Listens is how long the server will not grant permits yet.
 	Listens time.Duration `json:"listens,omitempty"`
-	// Reason and Bound are what permits wait for in general.
+	// Reason and Bound say what the queue waits for.
 	Reason reason.Reason `json:"reason,omitempty"`
 	Bound  reason.Bound  `json:"bound,omitempty"`
-	// Holds are long waits.
+	// Holds are waits that are long enough for members to know of.
 	Holds []Hold `json:"holds,omitempty"`
-	// States are what was learned, by pool, where that is new.
+	// States are what was learned, by pool; nil if the member has the newest.
 	States map[string]control.State `json:"states,omitempty"`
 }
 
-// Hold is a time in which nothing of a pool, or of the account, goes.
+// Hold is a wait of a pool, or of the account if the pool is "".
 type Hold struct {
 	Pool   string        `json:"pool,omitempty"`
 	In     time.Duration `json:"in"`
 	Reason reason.Reason `json:"reason"`
 	Bound  reason.Bound  `json:"bound"`
-	// Why is the provider's pressure behind it, if any.
+	// Why is the provider's pressure that caused it, if any.
 	Why reason.Reason `json:"why,omitempty"`
 }
