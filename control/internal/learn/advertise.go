@@ -50,7 +50,7 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 // plenty says that every advertised limit has something left, as far as is known.
 func (l *Law) plenty() bool {
 	for i := range l.headers {
-		if t := &l.headers[i]; !t.trusted() || t.left-t.spent < max(2, t.quota/50) {
+		if t := &l.headers[i]; !t.trusted() || t.left-t.spent < min(t.quota, max(2, t.quota/50)) {
 			return false
 		}
 	}
@@ -408,13 +408,14 @@ func (t *advertised) free(v view, c float64) time.Duration {
 }
 
 // apart is how far apart attempts go while others use the limit too: what is left is
-// spread over the time until all is back. All of them do so, and each gets as much.
+// spread over the time until all is back. All of them do so, and each gets as much. Under a
+// penalty a bucket is not drained at once: each that is under way at a refusal may lengthen it.
 func (t *advertised) apart(v view, need float64) time.Duration {
 	over := t.whole - v.now
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
 	}
-	if !t.shared || t.margin < grazed/2 || t.quota <= 1 {
+	if t.quota <= 1 || !(v.punished && t.shape == bucket) && (!t.shared || t.margin < grazed/2) {
 		return 0
 	}
 	return time.Duration(max(0, float64(over)) * need / max(need, t.left-t.spent) / windowSpread)

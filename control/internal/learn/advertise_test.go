@@ -126,6 +126,23 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
 		}
 	}
+	v.punished = true
+	a := advertised{shaper: newShaper(bucket), quota: 80, left: 80, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
+	if got := a.free(v, 1) - v.now; got < 300*ms {
+		t.Errorf("under a penalty the next goes %v after the last: all 80 would be under way at a refusal", got)
+	}
+}
+
+func TestThereIsPlentyWhereAllIsLeft(t *testing.T) {
+	for _, tt := range []struct {
+		quota, left, spent float64
+		want               bool
+	}{{1, 1, 0, true}, {1, 0, 0, false}, {1, 1, 1, false}, {100, 3, 0, true}, {100, 1, 0, false}, {6000, 100, 0, false}} {
+		l := Law{headers: []advertised{{shaper: newShaper(fixed), quota: tt.quota, left: tt.left, spent: tt.spent}}}
+		if got := l.plenty(); got != tt.want {
+			t.Errorf("%v of %v left, %v sent since: plenty %v", tt.left, tt.quota, tt.spent, got)
+		}
+	}
 }
 
 func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {

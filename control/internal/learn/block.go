@@ -24,6 +24,7 @@ type block struct {
 	explained   bool          // by a limit that the provider advertises
 	punished    bool          // refused though the provider says that there is room
 	expected    time.Duration // how long the limit that explains it would last
+	told        time.Duration // the last wait that the provider advertised
 	exact       bool          // it ended at an instant that the provider had advertised
 	cost        float64       // of the refused attempt
 	carried     float64       // attempts since the last release
@@ -55,6 +56,13 @@ var usual = [...]time.Duration{
 	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
+// newly says that a refusal advertises another wait than the one before it did, so that it
+// may be a true one whatever became of that. One that just goes on naming what is left by a
+// wrong measure comes closer and closer.
+func (b *block) newly(wait time.Duration) bool {
+	return wait > 0 && (b.refusals <= 2 || wait > 2*b.told || wait < b.told/2)
+}
+
 // rarely is how much later the next canary goes in a block of that age, which no
 // canary lengthens. Where much was carried before, a canary costs little beside that.
 func (b *block) rarely(age time.Duration) time.Duration {
@@ -75,7 +83,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		return max(least, foretold-now)
 	}
 	growth := canaryHurry
-	if b.wait > hurryUntil/3 && !b.punished {
+	if b.wait > hurryUntil {
 		growth = canaryGrowth
 	}
 	low := time.Duration(growth * float64(b.wait))
@@ -178,7 +186,7 @@ func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	case refusals > 1 && first < p.length:
 		p.low = first
 	case refusals > 1:
-		p.length = max(p.length, min(silence, time.Duration(canaryHurry*float64(p.length))))
+		p.low, p.length = first, max(p.length, min(silence, time.Duration(canaryHurry*float64(p.length))))
 	case took < p.length:
 		p.length = took
 	}
@@ -190,7 +198,10 @@ func (p *penalty) explained(b *block) {
 	took, silence := b.release-b.noticed, b.release-b.lastRefused
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
 		p.ended(took, took, 0, 1)
-	} else if p.blocks++; p.length == 0 || silence < p.length {
+	} else if p.on() {
+		p.ended(took, silence, b.first, b.refusals)
+	} else {
+		p.blocks++
 		p.length = silence
 	}
 }

@@ -394,7 +394,10 @@ func (l *Law) plan(f refusal) {
 	if b.explained && b.refusals == 1 {
 		b.expected = l.advertised(l.clock, 1) - l.clock
 	}
-	b.exact = f.wait > 0 && b.refusals <= 2
+	b.exact = b.newly(f.wait)
+	if f.wait > 0 {
+		b.told = f.wait
+	}
 	if b.exact {
 		b.wait = f.wait + trip
 	} else {

@@ -231,7 +231,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
-		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute}, 0, 330 * sec},
+		{"and so on: a penalty that each lengthens is outrun", block{refusals: 6, wait: 40 * sec, began: -7 * time.Hour}, 0, 2 * time.Minute},
+		{"up to the longest penalty", block{refusals: 8, wait: 10 * time.Minute, began: -7 * time.Hour}, 0, penaltyLongest * 4 / 5},
 		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
@@ -278,6 +279,37 @@ func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
 		}
 		if p.length != tt.after {
 			t.Errorf("block %d: %v is enough, want %v", i, p.length, tt.after)
+		}
+	}
+}
+
+func TestAPenaltyBehindAnAdvertisedLimitIsSearchedForToo(t *testing.T) {
+	p := penalty{length: 40 * sec}
+	first := p.wait()
+	p.explained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, first: first, refusals: 2, punished: true, expected: sec})
+	if got := p.wait(); got <= first {
+		t.Errorf("the first canary of the next block goes after %v, and %v was not enough", got, first)
+	}
+}
+
+func TestAWaitThatDiffersMuchIsAnotherOne(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		refusals     int
+		before, wait time.Duration
+		want         bool
+	}{
+		{"none", 1, 0, 0, false},
+		{"the first", 1, 0, 9 * sec, true},
+		{"the first canary's", 2, 9 * sec, 9 * sec, true},
+		{"the same again and again", 3, 9 * sec, 9 * sec, false},
+		{"what is left, by a wrong measure", 4, 9 * sec, 8 * sec, false},
+		{"a penalty that was lengthened", 4, 9 * sec, 20 * sec, true},
+		{"one that has begun anew", 4, 9 * time.Minute, 9 * sec, true},
+	} {
+		b := block{refusals: tt.refusals, told: tt.before}
+		if got := b.newly(tt.wait); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
 }
