@@ -408,14 +408,17 @@ func (t *advertised) free(v view, c float64) time.Duration {
 }
 
 // apart is how far apart attempts go while others use the limit too: what is left is
-// spread over the time until all is back. All of them do so, and each gets as much. Under a
-// penalty a bucket is not drained at once: each that is under way at a refusal may lengthen it.
+// spread over the time until all is back. All of them do so, and each gets as much, since
+// all are answered the same that is left. Under a penalty a bucket is not drained at once
+// either: each that is under way at a refusal may lengthen it.
 func (t *advertised) apart(v view, need float64) time.Duration {
 	over := t.whole - v.now
+	spread := t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
+		spread = spread || v.punished || t.sure() && t.taken > (1-ownUse)*t.slow*t.during
 	}
-	if t.quota <= 1 || !(v.punished && t.shape == bucket) && (!t.shared || t.margin < grazed/2) {
+	if !spread || t.quota <= 1 {
 		return 0
 	}
 	return time.Duration(max(0, float64(over)) * need / max(need, t.left-t.spent) / windowSpread)
@@ -423,7 +426,7 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 
 // pace is how many units of a bucket come back in a second and are not taken by others.
 func (t *advertised) pace() float64 {
-	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), 0.95*t.slow)
+	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), maxTaken*t.slow)
 }
 
 // late is a margin that is added to each attempt, because the way there takes a

@@ -120,8 +120,12 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 		{"a window", fixed, true, grazed, 40, 400 * ms},
 		{"of which little is left", fixed, true, grazed, 4, 4 * sec},
 		{"a bucket", bucket, true, grazed, 40, 800 * ms},
+		{"a bucket that was never refused, and that others use", bucket, false, 0, 40, 800 * ms},
 	} {
-		a := advertised{shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		a := advertised{taken: 30, during: 60, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		for s := range a.errors {
+			a.errors[s] = 2
+		}
 		if got := a.free(v, 1) - v.now; (got - tt.want).Abs() > time.Millisecond {
 			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
 		}

@@ -232,6 +232,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
 		{"and so on: a penalty that each lengthens is outrun", block{refusals: 6, wait: 40 * sec, began: -7 * time.Hour}, 0, 2 * time.Minute},
+		{"later twice", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour}, 0, 4 * time.Minute},
+		{"unless it must be a penalty", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, punished: true}, 0, 6 * time.Minute},
 		{"up to the longest penalty", block{refusals: 8, wait: 10 * time.Minute, began: -7 * time.Hour}, 0, penaltyLongest * 4 / 5},
 		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},

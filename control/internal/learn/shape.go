@@ -96,6 +96,16 @@ func (r *shaper) turn() {
 	}
 }
 
+// sure says that every other shape foretold clearly worse.
+func (r *shaper) sure() bool {
+	for s := range r.errors {
+		if shape(s) != r.shape && r.errors[s] < surely {
+			return false
+		}
+	}
+	return true
+}
+
 // apart is by how much two resets of a bucket are not those of one rate. What is in
 // use is rounded up.
 func apart(a, b said, tolerance time.Duration) time.Duration {

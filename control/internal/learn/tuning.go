@@ -175,7 +175,7 @@ const (
 	// Advertised limits.
 
 	// A shape is believed wrong at most by so much: so many answers turn it.
-	maxShapeError = 4.0
+	maxShapeError, surely = 4.0, 1.0
 	// An advertised limit is left out while no shape foretells a third of it.
 	maxWrong = 4.0
 	// A limit that explains so many refusals in a row, each within so many attempts
@@ -185,6 +185,7 @@ const (
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use it too when less than this part of it was one's own at the refusal.
 	ownUse      = 0.95
+	maxTaken    = 0.7 // of a bucket: others take no more for long where all spread their use
 	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
