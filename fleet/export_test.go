@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"net"
+
+	"github.com/headway-go/headway/internal/meeting"
 )
 
 // NewFleet is one that is dialled by a function.
@@ -23,3 +25,12 @@ func Dial(ctx context.Context, f *Fleet) (net.Conn, error) {
 
 // Conn is without the greeting.
 func Conn(ctx context.Context, f *Fleet) (net.Conn, error) { return f.dial(ctx) }
+
+// NewMeeting is one whose members meet in a place.
+func NewMeeting(c interface {
+	meeting.Place
+	Close()
+}, wait bool,
+) *Fleet {
+	return &Fleet{place: &place{open: func() (client, error) { return c, nil }}, wait: wait}
+}

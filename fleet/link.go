@@ -119,24 +119,32 @@ const (
 func (l *link) run() {
 	defer close(l.ended)
 	defer l.room.leave()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if conn, from, err := greet(l.ctx, l.dial); err == nil {
-			if l.talk(conn, from) {
-				pause = firstPause
-			}
+	for pause := firstPause; ; {
+		conn, from, err := greet(l.ctx, l.dial)
+		welcome := false
+		if err == nil {
+			l.member.Away(false) // what was asked of a server before is void
+			welcome = l.talk(conn, from)
 		}
-		if l.ctx.Err() != nil {
-			return
-		}
-		l.member.Away(false)
-		if l.room.silent() {
-			l.member.Away(true)
+		if welcome { // it may be there still, or another one
+			pause = firstPause
+		} else {
+			l.away()
 		}
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// away has the member go on without a server.
+func (l *link) away() {
+	l.member.Away(false)
+	if l.room.silent() {
+		l.member.Away(true)
 	}
 }
 

@@ -137,8 +137,11 @@ type memory struct {
 // memoryVersion is the version of a memory; others are ignored.
 const memoryVersion = 1
 
-func newHost(kept []byte) meeting.Host {
+func newHost(kept []byte, died bool) meeting.Host {
 	h := &host{Server: NewServer()}
+	if died {
+		h.core.Bereave(1)
+	}
 	var m memory
 	if json.Unmarshal(kept, &m) == nil && m.Version == memoryVersion {
 		h.core.Recall(m.States)

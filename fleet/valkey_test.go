@@ -9,13 +9,13 @@ import (
 	"github.com/headway-go/headway/internal/fleettest"
 )
 
-// meeting is a fleet that meets in a Valkey.
-type meeting struct {
+// inValkey is a fleet that meets in a Valkey.
+type inValkey struct {
 	t *testing.T
 	*fleettest.Valkey
 }
 
-func (b meeting) Fleet(wait bool) *fleet.Fleet {
+func (b inValkey) Fleet(wait bool) *fleet.Fleet {
 	address := "valkey://" + b.Address
 	if wait {
 		address += "?away=wait"
@@ -29,5 +29,5 @@ func (b meeting) Fleet(wait bool) *fleet.Fleet {
 
 func TestContractOnValkey(t *testing.T) {
 	t.Parallel()
-	fleettest.Check(t, meeting{t, fleettest.NewValkey(t)})
+	fleettest.Check(t, inValkey{t, fleettest.NewValkey(t)})
 }

@@ -115,7 +115,7 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 			d.restart(now)
 		}
 		if now < d.server.listens {
-			d.before = max(d.before, h.Away)
+			d.before = max(d.before, h.Away-d.server.dead)
 		}
 		if h.Hold > 0 {
 			d.core.Rest(now + min(h.Hold, maxWhole))

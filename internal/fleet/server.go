@@ -49,6 +49,7 @@ type Server struct {
 	serial  uint64
 	posts   []Post
 	kept    map[string]control.State // what a previous server had learned
+	dead    int                      // members that died with it
 }
 
 // New returns a server that starts at now. For one lease it only listens and grants nothing,
@@ -61,6 +62,10 @@ func New(now time.Duration) *Server {
 // pool. For one window of the limit it then keeps to the sustained rate, since what was
 // sent recently is not known.
 func (s *Server) Recall(states map[string]control.State) { s.kept = states }
+
+// Bereave sets how many members of the previous server are known to be dead: no share is
+// kept for them.
+func (s *Server) Bereave(dead int) { s.dead = dead }
 
 // Enter adds a member and returns its number for further calls. The error says what is
 // wrong with the hello, and quotes nothing of it.

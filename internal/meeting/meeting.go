@@ -86,17 +86,19 @@ type Host interface {
 type Room struct {
 	place Place
 	key   func(salt string) string
-	host  func(kept []byte) Host
+	host  func(kept []byte, died bool) Host
 	salt  string
 
 	mu     sync.Mutex
 	lead   *lead // of this process; nil if it does not lead
 	silent bool
+	died   bool // the leader that there was last
 }
 
 // NewRoom is the room of the credential that key hashes with a salt. Host makes a server
-// when this process comes to lead.
-func NewRoom(p Place, key func(salt string) string, host func(kept []byte) Host) *Room {
+// when this process comes to lead, from what one before kept; died says that the process of
+// that one is gone, as far as the place can know.
+func NewRoom(p Place, key func(salt string) string, host func(kept []byte, died bool) Host) *Room {
 	return &Room{place: p, key: key, host: host, salt: rand.Text()}
 }
 
@@ -104,6 +106,11 @@ func NewRoom(p Place, key func(salt string) string, host func(kept []byte) Host)
 func (r *Room) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := r.dial(ctx)
 	r.note(err)
+	if err == nil {
+		r.mu.Lock()
+		r.died = false
+		r.mu.Unlock()
+	}
 	return conn, err
 }
 
@@ -128,7 +135,10 @@ func (r *Room) dial(ctx context.Context) (net.Conn, error) {
 func (r *Room) run(ctx context.Context, room string) (string, error) {
 	r.Close() // of before, whose lease is over
 	l := newLead(r.place, room, r.salt)
-	leader, err := l.start(ctx, r.host)
+	r.mu.Lock()
+	died := r.died
+	r.mu.Unlock()
+	leader, err := l.start(ctx, func(kept []byte) Host { return r.host(kept, died) })
 	if leader == l.token {
 		r.mu.Lock()
 		r.lead = l

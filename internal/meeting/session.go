@@ -85,7 +85,10 @@ func (s *session) say(ctx context.Context, k kind, number uint64, text string) e
 	l := letter{leader: s.leader, session: s.id, number: number, kind: k, text: text}
 	n, err := s.room.place.Say(ctx, s.name, l.write())
 	if err == nil && n == 0 {
-		err = errEnded // nobody leads
+		err = errEnded
+		s.room.mu.Lock()
+		s.room.died = true
+		s.room.mu.Unlock()
 	}
 	return err
 }
