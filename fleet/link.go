@@ -128,7 +128,7 @@ func (l *link) run() {
 		}
 		if welcome { // it may be there still, or another one
 			pause = firstPause
-		} else {
+		} else if l.ctx.Err() == nil {
 			l.away()
 		}
 		select {
