@@ -30,6 +30,9 @@ type rate struct {
 	State      []byte    `json:"state,omitempty"`
 	// Pools are what was learned of models, by their names.
 	Pools map[string]rate `json:"pools,omitempty"`
+	// Keys are what was learned by each of several keys, by their names; then the rest is
+	// empty.
+	Keys map[string]rate `json:"keys,omitempty"`
 }
 
 func (r rate) learned() control.State {

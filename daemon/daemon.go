@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	dry := d.egress(&p)
 	for _, one := range c.Providers {
 		if one.Pacing != nil {
-			if _, err := governed(one.Name, one, nil); err != nil {
+			if _, err := governed(one.Name, "", one, nil); err != nil {
 				return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 			}
 		}
@@ -302,6 +303,10 @@ func (d *Daemon) ready() error {
 func (d *Daemon) rates() []api.Live {
 	var all []api.Live
 	for _, p := range d.proxy.Status() {
+		if len(p.Keys) > 0 {
+			all = append(all, ratesOfKeys(p)...)
+			continue
+		}
 		if p.Pacing == nil && len(p.Circuits) == 0 && len(p.Limits) == 0 {
 			continue
 		}
@@ -313,14 +318,41 @@ func (d *Daemon) rates() []api.Live {
 		}
 		one.Limits = p.Limits
 		one.Circuit = breaker.Closed.String()
-		for _, c := range p.Circuits {
-			if c.Model+c.Path == "" {
-				one.Circuit, one.RetryAt = c.State, c.RetryAt
-			}
+		if state, at := wholeCircuit(p.Circuits); state != "" {
+			one.Circuit, one.RetryAt = state, at
 		}
 		all = append(all, one)
 	}
 	return append(all, d.collected()...)
+}
+
+// wholeCircuit is the breaker of the whole provider; empty when it is closed.
+func wholeCircuit(all []egress.CircuitStatus) (state string, retryAt time.Time) {
+	for _, c := range all {
+		if c.Model+c.Path == "" {
+			return c.State, c.RetryAt
+		}
+	}
+	return "", time.Time{}
+}
+
+// ratesOfKeys are the live rates of a provider that has several keys.
+func ratesOfKeys(p egress.ProviderStatus) (all []api.Live) {
+	for _, k := range p.Keys {
+		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy, SetAside: k.SetAside, SetAsideStatus: k.Status}
+		if k.Pacing != nil {
+			one.Snapshot = *k.Pacing
+			one.Limits = append(slices.Clone(p.Limits), k.Pacing.Limits...)
+		} else {
+			one.Snapshot = headway.Snapshot{At: time.Now(), Connection: egress.ConnectionOf(p.Name, k.Name), InFlight: k.InFlight, Limits: p.Limits}
+		}
+		one.Circuit = breaker.Closed.String()
+		if state, at := wholeCircuit(p.Circuits); state != "" {
+			one.Circuit, one.RetryAt = state, at
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // Wait waits until the daemon has stopped, or its server failed, and gives the

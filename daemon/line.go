@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	headway "github.com/headway-go/headway"
@@ -28,10 +29,15 @@ type line struct {
 	quota  *governor.Governor
 	file   *governor.File
 	level  *slog.LevelVar
-	pacing *headway.Governor
+	pacing paces
 	paced  terms // what pacing was made of
 	saved  int64 // attempts of which the stored rate knows
+	stored rate  // what was learned before the start
 }
+
+// paces are the governors of a provider by the names of its keys, of which the only one
+// has none; nil is off.
+type paces map[string]*headway.Governor
 
 // terms are all that a pacing governor is made of.
 type terms struct {
@@ -74,10 +80,10 @@ func (l *line) open(state string, s quotafile.Settings, log *slog.Logger, hub *e
 // that asks for more is asked again after this long.
 const maxRetryAfter = time.Hour
 
-// governed is the pacing governor that a configuration asks for.
-func governed(name string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
+// governed is the pacing governor that a configuration asks for, of one key.
+func governed(name, key string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
 	c := headway.Config{
-		Name: name, Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
+		Name: egress.ConnectionOf(name, key), Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
 		Passive:     !p.Pacing.Conservative,
 		NoBreaker:   true, // those of the proxy tell models and paths apart
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
@@ -89,35 +95,71 @@ func governed(name string, p config.Provider, hub *events.Hub) (*headway.Governo
 	return headway.New(c)
 }
 
-// pace is the pacing that a configuration asks for: the one that is there when
-// it is made of the same, else a new one that knows what that one has learned.
-func (l *line) pace(p config.Provider, hub *events.Hub) (*headway.Governor, error) {
+// pace is the pacing that a configuration asks for: what is there when it is made of the
+// same, else what is new knows what that has learned.
+func (l *line) pace(p config.Provider, hub *events.Hub) (paces, error) {
 	if p.Pacing == nil {
 		return nil, nil
 	}
-	if l.pacing != nil && l.paced == termsOf(p) {
-		return l.pacing, nil
-	}
-	g, err := governed(l.name, p, hub)
-	if err != nil {
-		return nil, err
-	}
-	if l.pacing != nil {
-		if l.pacing.Snapshot().Rate != nil {
-			_ = g.Restore(l.pacing.Learned()) // another law begins again
+	all := paces{}
+	for _, key := range keyNames(p) {
+		was := l.pacing[key]
+		if was != nil && l.paced == termsOf(p) {
+			all[key] = was
+			continue
 		}
-		g.RestorePools(l.pacing.LearnedPools())
+		g, err := governed(l.name, key, p, hub)
+		if err != nil {
+			return nil, err
+		}
+		if was != nil {
+			if was.Snapshot().Rate != nil {
+				_ = g.Restore(was.Learned()) // another law begins again
+			}
+			g.RestorePools(was.LearnedPools())
+		}
+		all[key] = g
 	}
-	return g, nil
+	return all, nil
 }
 
-// learned is what the pacing knows at an instant, of the account and of its models;
-// ok is false when that is nothing.
-func (l *line) learned(now time.Time) (r rate, ok bool) {
-	if l.pacing.Snapshot().Rate != nil {
-		r, ok = rateOf(l.pacing.Learned(), now), true
+// keyNames are the names of a provider's keys, of which the only one has none.
+func keyNames(p config.Provider) (all []string) {
+	for _, k := range p.Keys {
+		all = append(all, k.Name)
 	}
-	for name, s := range l.pacing.LearnedPools() {
+	if all == nil {
+		all = []string{""}
+	}
+	return all
+}
+
+// learned is what the pacing knows at an instant, of each key; ok is false when that is
+// nothing.
+func (l *line) learned(now time.Time) (r rate, ok bool) {
+	if g := l.pacing[""]; g != nil {
+		return learnedBy(g, now)
+	}
+	r.Keys = make(map[string]rate)
+	for name, g := range l.pacing {
+		k, known := learnedBy(g, now)
+		if ok = ok || known; !known {
+			if k, known = l.stored.Keys[name]; !known {
+				continue
+			}
+		}
+		r.Keys[name] = k
+	}
+	r.RecordedAt = now.UTC()
+	return r, ok
+}
+
+// learnedBy is what a governor knows, of the account and of its models.
+func learnedBy(g *headway.Governor, now time.Time) (r rate, ok bool) {
+	if g.Snapshot().Rate != nil {
+		r, ok = rateOf(g.Learned(), now), true
+	}
+	for name, s := range g.LearnedPools() {
 		if r.Pools == nil {
 			r.Pools = make(map[string]rate)
 		}
@@ -129,29 +171,45 @@ func (l *line) learned(now time.Time) (r rate, ok bool) {
 
 // warm starts the pacing from what was learned before the last stop.
 func (l *line) warm(r rate, now time.Time, log *slog.Logger) {
+	l.stored = r
+	for name, g := range l.pacing {
+		of := r
+		if name != "" {
+			of = r.Keys[name]
+		} else if r.Law == "" && len(r.Pools) == 0 {
+			continue // it had several keys
+		}
+		if name == "" || !of.RecordedAt.IsZero() {
+			warm(egress.ConnectionOf(l.name, name), g, of, now, log)
+		}
+	}
+}
+
+// warm starts one governor.
+func warm(name string, g *headway.Governor, r rate, now time.Time, log *slog.Logger) {
 	err := control.Fresh(r.RecordedAt, now, control.StaleAfter)
 	if err == nil {
 		pools := make(map[string]control.State, len(r.Pools))
 		for name, p := range r.Pools {
 			pools[name] = p.learned()
 		}
-		l.pacing.RestorePools(pools)
+		g.RestorePools(pools)
 		if r.Law != "" { // else only models had limits
-			err = l.pacing.Restore(r.learned())
+			err = g.Restore(r.learned())
 		}
 	}
 	if err != nil {
-		log.Info("learned rate not used", slog.String("provider", l.name), slog.Any("reason", err))
+		log.Info("learned rate not used", slog.String("provider", name), slog.Any("reason", err))
 		return
 	}
-	log.Info("learned rate restored", slog.String("provider", l.name),
-		slog.Float64("interval_ms", float64(l.pacing.Learned().Interval)/float64(time.Millisecond)), slog.Int("models", len(r.Pools)))
+	log.Info("learned rate restored", slog.String("provider", name),
+		slog.Float64("interval_ms", float64(g.Learned().Interval)/float64(time.Millisecond)), slog.Int("models", len(r.Pools)))
 }
 
 // close ends the budget and stores the exact use.
 func (l *line) close() error {
-	if l.pacing != nil {
-		l.pacing.Close()
+	for _, g := range l.pacing {
+		g.Close()
 	}
 	if l.quota == nil {
 		return nil
@@ -160,13 +218,16 @@ func (l *line) close() error {
 }
 
 // upstream is the provider as the proxy takes it.
-func (l *line) upstream(p config.Provider, pacing *headway.Governor) egress.Provider {
+func (l *line) upstream(p config.Provider, pacing paces) egress.Provider {
 	u := egress.Provider{
-		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing, Profile: p.Profile,
+		Name: p.Name, Description: p.Description, Key: p.Key.Reveal(), Pacing: pacing[""], Profile: p.Profile,
 		MaxWait: p.MaxWait, MaxBody: p.MaxBody, Retries: p.Retries, CallTimeout: p.CallTimeout,
 		Circuit: p.Circuit, InjectUsage: p.InjectUsage, MaxUpload: p.MaxUpload,
 		ResponseHeaderTimeout: p.ResponseHeaderTimeout, IdleTimeout: p.IdleTimeout,
 		DialTimeout: p.DialTimeout, TLSTimeout: p.TLSTimeout, BodyTimeout: p.BodyTimeout,
+	}
+	for _, k := range p.Keys {
+		u.Keys = append(u.Keys, egress.Credential{Name: k.Name, Key: k.Key.Reveal(), Pacing: pacing[k.Name]})
 	}
 	if p.TLS != nil {
 		u.TLS = p.TLS.Made
@@ -241,6 +302,12 @@ func makeFolder(path string) error {
 func (d *Daemon) circuit(e event.Event) {
 	d.hub.Proxied(e.Connection)(e)
 	event.Log(d.log)(e)
+}
+
+// keySetAside publishes that a provider's key was refused for good, which the proxy logs.
+func (d *Daemon) keySetAside(e event.Event) {
+	provider, _, _ := strings.Cut(e.Connection, "/")
+	d.hub.Proxied(provider)(e)
 }
 
 // hear publishes and logs an event of a collected connection, but for those

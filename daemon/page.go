@@ -104,6 +104,9 @@ func credential(p *config.Provider) string {
 	if p.PassThrough {
 		return "the client's key"
 	}
+	if len(p.Keys) > 0 {
+		return fmt.Sprintf("%d keys, each paced apart", len(p.Keys))
+	}
 	return "key " + p.Key.String()
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
@@ -25,9 +24,9 @@ type plan struct {
 	config      config.Config
 	issued      []keys.Key // while the daemon ran, beside those of the configuration
 	data, admin *keys.Ring
-	lines       []*line             // of the providers, in their order
-	pacing      []*headway.Governor // beside lines; nil is off
-	made        []*line             // those whose budget was opened for this plan
+	lines       []*line // of the providers, in their order
+	pacing      []paces // beside lines; nil is off
+	made        []*line // those whose budget was opened for this plan
 	changes     []change
 }
 
@@ -183,7 +182,7 @@ func (d *Daemon) show(p *plan) {
 
 // egress are the proxy's options but for its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
-	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.circuit, OnEstimate: d.saveSoon, Log: d.log}
+	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.circuit, OnKey: d.keySetAside, OnEstimate: d.saveSoon, Log: d.log}
 	if p.config.Telemetry != nil {
 		o.NewSpan = func(parent string) string {
 			if d.telemetry == nil {

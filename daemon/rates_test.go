@@ -164,7 +164,7 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 // A Retry-After of days holds up calls for other models too, so it is bounded.
 func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := governed("a", config.Provider{Pacing: &config.Pacing{}}, nil)
+		g, err := governed("a", "", config.Provider{Pacing: &config.Pacing{}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func FuzzRates(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &line{name: name, pacing: g}
+			l := &line{name: name, pacing: paces{"": g}}
 			l.warm(r, r.RecordedAt, slog.New(slog.DiscardHandler))
 			if p, err := g.TryAcquire(); err != nil || !p.Settle(headway.Outcome{}) {
 				t.Fatalf("after %q it lets nothing go: %v", data, err)

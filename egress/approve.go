@@ -17,7 +17,9 @@ import (
 // lease is what an attempt asks for, and what it holds until it is settled.
 type lease struct {
 	request quota.Request
-	cost    float64 // of request, in what the provider counts
+	cost    float64     // of request, in what the provider counts
+	by      *credential // that it goes by; nil before it is chosen
+	picked  int         // its index, where there are several; -1 for none
 
 	approved bool // by the quota
 	decision quota.Decision
@@ -31,19 +33,25 @@ type lease struct {
 // approve waits for both permits; what it has when there is a refusal is given
 // back by settle.
 func (a *attempt) approve() *provider.Refusal {
-	c, u := a.call, a.call.up
-	if c.asked.Metered && u.Key != "" {
-		if left := u.spent.left(time.Now(), c.asked.Model); left > 0 {
-			return &provider.Refusal{
-				Status: http.StatusTooManyRequests, Code: string(quota.CodeHardLimit), Reason: reason.QuotaExhausted, RetryIn: left,
-				Message: "The provider said a moment ago that this account's quota is used up.",
-			}
+	for {
+		f := a.choose()
+		if f == nil {
+			f = a.approveBy()
 		}
+		if f == nil || a.by == nil || a.by.refused.Err() == nil || a.call.ctx.Err() != nil || a.call.proxy.draining.Err() != nil {
+			return f
+		}
+		// The key was set aside while the attempt waited for it.
 	}
+}
+
+// approveBy is approve once the key is chosen.
+func (a *attempt) approveBy() *provider.Refusal {
+	c, u := a.call, a.call.up
 	if f := c.broken(); f != nil {
 		return f
 	}
-	if u.Pacing == nil && (u.Approver == nil || !c.asked.Metered) {
+	if !u.paced() && (u.Approver == nil || !c.asked.Metered) {
 		return a.enterCircuit()
 	}
 	clock := lap{time.Now()}
@@ -55,9 +63,13 @@ func (a *attempt) approve() *provider.Refusal {
 	ctx, cancel := context.WithDeadline(a.ctx, c.until)
 	defer cancel()
 	defer context.AfterFunc(c.proxy.draining, cancel)()
-	if u.Approver != nil && c.asked.Metered {
-		if q, ok := u.Approver.(reserver); ok && u.Pacing != nil {
-			r, err := q.Reserve(a.request, u.Pacing)
+	if u.ring != nil {
+		defer context.AfterFunc(a.by.refused, cancel)()
+	}
+	a.by.ask(ctx, c)
+	if u.Approver != nil && c.asked.Metered && !a.approved {
+		if q, ok := u.Approver.(reserver); ok && u.paced() {
+			r, err := q.Reserve(a.request, a.by.Pacing)
 			if err != nil {
 				return new(c.denied(err))
 			}
@@ -78,7 +90,7 @@ func (a *attempt) approve() *provider.Refusal {
 		}
 		a.approved, a.decision = true, d
 	}
-	if u.Pacing != nil {
+	if u.paced() {
 		if f := a.acquire(ctx, &clock, nil); f != nil {
 			return f
 		}
@@ -94,18 +106,18 @@ type reserver interface {
 
 // acquire waits for the pacing, and for what is reserved.
 func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reservation) *provider.Refusal {
-	c, u := a.call, a.call.up
+	c, by := a.call, a.by
 	r := a.share()
 	if reserved != nil {
 		r.Flow, r.Weight, r.Budget = reserved.Tenant(), reserved.Weight(), reserved
 	}
-	if err := u.begin(r.Pool); err != nil {
+	if err := by.begin(c.up, r.Pool); err != nil {
 		return new(c.denied(err))
 	}
-	permit, err := u.Pacing.AcquireFor(ctx, r)
+	permit, err := by.Pacing.AcquireFor(ctx, r)
 	held := permit.Wait()
 	if err != nil && held.Reason == reason.None {
-		held = u.Pacing.Snapshot().Held // it was never the first
+		held = by.Pacing.Snapshot().Held // it was never the first
 	}
 	c.waited(inQueue(held), clock.next())
 	if err != nil {

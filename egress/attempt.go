@@ -30,11 +30,14 @@ type attempt struct {
 func (c *call) begin() *attempt {
 	r := &c.request
 	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
-	a := &attempt{call: c, lease: lease{request: *r, cost: float64(max(1, c.up.charge.Rated(expected, r.MaxTokens)))}}
+	a := &attempt{call: c, lease: lease{request: *r, picked: -1, cost: float64(max(1, c.up.charge.Rated(expected, r.MaxTokens)))}}
 	if c.as != nil {
 		a.cost = c.cost
 	}
-	if a.ctx, a.cancel = c.ctx, c.cancel; c.up.Retries > 0 || c.usage == injectedOnTrial {
+	if c.up.ring == nil {
+		a.by = c.up.credentials[0]
+	}
+	if a.ctx, a.cancel = c.ctx, c.cancel; c.up.Retries > 0 || c.usage == injectedOnTrial || c.up.ring != nil {
 		a.ctx, a.cancel = context.WithCancelCause(c.ctx) // the call outlives it
 	}
 	return a
@@ -55,6 +58,8 @@ func (c *call) forward() {
 		}
 		if last.disputed {
 			c.restore()
+		}
+		if last.disputed || last.otherKey {
 			n--
 			continue
 		}
@@ -101,6 +106,12 @@ func (c *call) try(again bool, before *held) *held {
 			return h
 		}
 	}
+	if h := a.denial(res); h != nil {
+		return h
+	}
+	if res.StatusCode < http.StatusBadRequest && len(c.refusedBy) > 0 {
+		c.proven()
+	}
 	a.preview(res)
 	c.judge(res.StatusCode)
 	a.relay(res, c.injected())
@@ -113,6 +124,8 @@ type held struct {
 	retryAfter time.Duration // that the answer asked for
 	// disputed: it may be refused only because usage was asked for.
 	disputed bool
+	// otherKey: another key may not be refused.
+	otherKey bool
 	// An answer.
 	res  *http.Response
 	body []byte
@@ -163,7 +176,7 @@ var backoff, _ = retry.Backoff{}.Resolve()
 // when there is no time for it.
 func (c *call) sleep(n int, retryAfter time.Duration) bool {
 	wait, by := backoff.Wait(n, rand.Uint64()), reason.BoundBackoff
-	if c.up.Pacing == nil && retryAfter >= wait {
+	if !c.up.paced() && retryAfter >= wait {
 		wait, by = retryAfter, reason.BoundCooldown
 	}
 	if time.Now().Add(wait).After(c.until) {

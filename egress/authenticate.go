@@ -18,6 +18,7 @@ type caller struct {
 	key keys.Key
 	// presented is the Headway key that the client showed; it never goes upstream.
 	presented string
+	affinity  string    // what goes by one of several keys
 	until     time.Time // waits end here: by the client's word, and by max_wait once one begins
 }
 
@@ -26,7 +27,7 @@ func (c *call) authenticate() *provider.Refusal {
 	h, t := c.r.Header, c.table
 	if t.keys != nil {
 		presented := h.Get(headerKey)
-		if presented == "" && c.up.Key != "" {
+		if presented == "" && c.up.owned() {
 			presented = c.up.Description.Key(c.r)
 		}
 		key, err := t.keys.Admit(presented, c.began)
@@ -42,6 +43,9 @@ func (c *call) authenticate() *provider.Refusal {
 	}
 	if len(c.log.Tenant) > maxName || len(c.log.Agent) > maxName {
 		return invalid(fmt.Sprintf("A tenant or agent is longer than %d bytes.", maxName))
+	}
+	if c.affinity = h.Get(headerAffinity); len(c.affinity) > maxName {
+		return invalid(fmt.Sprintf("%s is longer than %d bytes.", headerAffinity, maxName))
 	}
 	c.log.Priority = c.key.Priority
 	if v := h.Get(headerPriority); v != "" {
@@ -77,7 +81,7 @@ func (c *call) unauthenticated() *provider.Refusal {
 	c.table.failedKeys.Failed(now, c.r.RemoteAddr)
 	c.w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
 	where := "in place of the provider's key."
-	if c.up.Key == "" {
+	if !c.up.owned() {
 		where = "in " + headerKey + ", beside the provider's key."
 	}
 	return &provider.Refusal{

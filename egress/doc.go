@@ -65,8 +65,9 @@
 //
 // Do not use it as a general reverse proxy, nor behind http.ServeMux, which
 // cleans paths that a provider wants as they are. A [Proxy] is safe for
-// concurrent use. It starts no goroutine of its own beyond those of net/http and
-// works in a testing/synctest bubble.
+// concurrent use. Beyond those of net/http it starts one goroutine, for ten seconds at
+// most, for each key whose limits are asked for before its first call, and works in a
+// testing/synctest bubble.
 //
 // Stability: settling.
 package egress

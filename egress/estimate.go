@@ -33,7 +33,7 @@ func (c *call) expected() quota.Request {
 		Model: c.log.Budget, Tenant: c.log.Tenant, Agent: c.log.Agent, Priority: c.log.Priority,
 		MaxTokens: c.asked.MaxTokens,
 	}
-	if !c.asked.Metered || c.up.Approver == nil && c.up.Pacing == nil {
+	if !c.asked.Metered || c.up.Approver == nil && !c.up.paced() {
 		return r // nobody asks
 	}
 	e := c.up.estimator

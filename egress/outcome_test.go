@@ -120,7 +120,7 @@ func TestErrorsInsideAnAnswerAreWhatTheyWouldBeOutside(t *testing.T) {
 		a := fresh(t, http.DefaultTransport)
 		a.conclude(&usage.Report{Problem: problem})
 		u := a.call.up
-		if a.class != c.class || a.call.log.Class != c.class || a.signal.Exhausted != c.exhausted || (u.spent.left(time.Now(), "m") > 0) != c.exhausted ||
+		if a.class != c.class || a.call.log.Class != c.class || a.signal.Exhausted != c.exhausted || (u.credentials[0].spent.left(time.Now(), "m") > 0) != c.exhausted ||
 			u.counters.throttles.Load() != c.throttles || u.counters.failures.Load() != c.failures {
 			t.Errorf("%q: class %v, signal %+v, %d throttles, %d failures", problem, a.class, a.signal, u.counters.throttles.Load(), u.counters.failures.Load())
 		}

@@ -96,7 +96,15 @@ func (c *call) path() string {
 // provider's profile looks into it.
 func (c *call) readFirst() bool {
 	if c.up.Description.API == provider.HTTP {
-		return c.up.Retries > 0 && c.r.ContentLength >= 0 && c.r.ContentLength <= c.up.MaxBody || c.profiles()
+		resent := c.up.MaxBody
+		switch {
+		case c.up.Retries > 0:
+		case c.up.ring != nil:
+			resent = min(resent, maxProfiled)
+		default:
+			return c.profiles()
+		}
+		return 0 <= c.r.ContentLength && c.r.ContentLength <= resent
 	}
 	kind := mediaType(c.r.Header.Get("Content-Type"))
 	if kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {

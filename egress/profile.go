@@ -3,11 +3,16 @@ package egress
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headway-go/headway/internal/wire"
 )
@@ -17,6 +22,9 @@ type shares struct {
 	as   *http.Request // the call as the provider's profile knows it; nil without one
 	pool string
 	cost float64
+
+	refusedBy []int // of several keys, by their indexes
+	refusals  []int // the statuses
 }
 
 // reported is what the provider's profile reads in an answer.
@@ -117,21 +125,104 @@ type begun struct {
 const maxBegun = 4096
 
 // begin has a pool begin with what is published, when it is used first.
-func (u *upstream) begin(pool string) error {
+func (k *credential) begin(u *upstream, pool string) error {
 	if u.Profile == nil {
 		return nil
 	}
-	u.begun.mu.Lock()
-	known := u.begun.pools[pool]
+	k.begun.mu.Lock()
+	known := k.begun.pools[pool]
 	if !known {
-		if u.begun.pools == nil || len(u.begun.pools) >= maxBegun {
-			u.begun.pools = map[string]bool{}
+		if k.begun.pools == nil || len(k.begun.pools) >= maxBegun {
+			k.begun.pools = map[string]bool{}
 		}
-		u.begun.pools[pool] = true
+		k.begun.pools[pool] = true
 	}
-	u.begun.mu.Unlock()
+	k.begun.mu.Unlock()
 	if known {
 		return nil
 	}
-	return u.Pacing.Assume(pool, u.Profile.Limits(pool))
+	return k.Pacing.Assume(pool, u.Profile.Limits(pool))
 }
+
+// asked is the question for what is left of a key's limits, which is put once.
+type asked struct {
+	once  sync.Once
+	until time.Time     // calls wait for the answer no longer
+	done  chan struct{} // closed when there is one, or will be none
+}
+
+const (
+	// askTime bounds asking for limits, askWait how long calls wait for the answer.
+	askTime = 10 * time.Second
+	askWait = time.Second
+)
+
+// ask has a key begin with what the provider says is left of its limits, where the
+// profile says that this can be asked for at no cost. The calls that come first wait for
+// the answer, a little.
+func (k *credential) ask(ctx context.Context, c *call) {
+	u := c.up
+	if u.Profile == nil || u.Profile.Ask() == "" || k.Pacing == nil || k.Key == "" {
+		return
+	}
+	k.asked.once.Do(func() {
+		k.asked.until, k.asked.done = time.Now().Add(askWait), make(chan struct{})
+		if !c.proxy.enter() {
+			close(k.asked.done)
+			return
+		}
+		go func() {
+			defer c.proxy.leave()
+			defer close(k.asked.done)
+			if err := k.askFor(c.proxy.draining, u); err != nil {
+				c.table.log.Info("what is left of a provider's limits could not be asked for",
+					slog.String("provider", u.Name), slog.String("provider_key", k.Name), slog.String("error", err.Error()))
+			}
+		}()
+	})
+	select {
+	case <-k.asked.done:
+		return
+	default:
+	}
+	ctx, done := context.WithDeadline(ctx, k.asked.until)
+	defer done()
+	select {
+	case <-k.asked.done:
+	case <-ctx.Done():
+	}
+}
+
+// askFor asks. The error holds nothing of what was sent or answered.
+func (k *credential) askFor(ctx context.Context, u *upstream) error {
+	ctx, done := context.WithTimeout(ctx, askTime)
+	defer done()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Description.Upstream.JoinPath(u.Profile.Ask()).String(), nil)
+	if err != nil {
+		return errAsked
+	}
+	req.Header.Set("User-Agent", "headway")
+	u.Description.SetKey(req, k.Key)
+	res, err := u.send.RoundTrip(req)
+	if err != nil {
+		return errAsked
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", res.StatusCode)
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxProfiled))
+	if err != nil {
+		return errAsked
+	}
+	found := u.Profile.Asked(time.Now(), unzipped(res.Header, body))
+	if len(found) == 0 {
+		return errors.New("the answer has no limits")
+	}
+	for pool, limits := range found {
+		k.Pacing.Advertise(pool, limits)
+	}
+	return nil
+}
+
+var errAsked = errors.New("no answer")

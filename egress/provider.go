@@ -56,6 +56,12 @@ type Provider struct {
 	// Key is the provider's key. Empty: what the client presents is passed on,
 	// and a Headway key, when keys are asked for, is expected in X-Headway-Key.
 	Key string
+	// Keys are several of the provider's keys, 2 to 100, instead of Key and Pacing: each
+	// attempt goes by the one that has room soonest, or by the one that X-Headway-Affinity
+	// asks for. One that is refused (401, or 403) where another is not is set aside, until
+	// the configuration is replaced. Only keys that their owner may use together belong
+	// here. Default: one.
+	Keys []Credential
 	// Approver is the quota. Default: none, calls are not budgeted.
 	Approver Approver
 	// Models gives the name under which the quota knows a model. "" refuses the
@@ -127,6 +133,9 @@ func (p Provider) resolve() (Provider, error) {
 		return bad("retries", p.Retries, fmt.Sprintf("from 0 to %d", maxRetries))
 	case p.Profile != nil && p.Description.API != provider.HTTP:
 		return bad("profile", p.Profile.Name(), "none: what "+string(p.Description.API)+" says of its limits is known")
+	}
+	if field, value, bound := p.checkKeys(); bound != "" {
+		return bad(field, value, bound)
 	}
 	longest := DefaultCallTimeout
 	if q, ok := p.Approver.(configured); ok {

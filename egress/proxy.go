@@ -14,6 +14,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/estimate"
 	"github.com/headway-go/headway/internal/keys"
+	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -37,6 +38,10 @@ type Options struct {
 	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
 	// type circuit with the provider as its connection. It must not block.
 	OnCircuit func(event.Event)
+	// OnKey, when set, gets an event of type warning for each of several keys of a provider
+	// that is set aside, with provider and key as its connection, joined by a slash, and
+	// the refusal's status as its count. It must not block.
+	OnKey func(event.Event)
 	// OnEstimate, when set, is called when what calls to a model use is found to be a
 	// quarter more or less than was assumed; see [Proxy.Estimates]. It must not block.
 	OnEstimate func()
@@ -71,6 +76,7 @@ type table struct {
 	failed     keys.Limits // what failedKeys is made of
 	onCall     func(CallLog)
 	onCircuit  func(event.Event)
+	onKey      func(event.Event)
 	onEstimate func()
 	newSpan    func(parent string) string
 	log        *slog.Logger
@@ -83,14 +89,15 @@ type upstream struct {
 	traced bool // send is net/http's own, so that its traces can be relied on
 	law    string
 	charge quota.Charge // what of a call the provider counts
-	begun  *begun
+	// credentials are at least one, ring picks from several.
+	credentials []*credential
+	ring        *wire.Keys
 	*memory
 }
 
 // memory is what outlives a reload.
 type memory struct {
 	estimator *estimate.Estimator
-	spent     spent
 	circuits  circuits
 	injection injection
 	counters  counters
@@ -157,7 +164,7 @@ func (p *Proxy) Replace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("egress: failed keys: %w", err)
 	}
-	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, failedKeys: failedKeys, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, onEstimate: o.OnEstimate, newSpan: o.NewSpan, log: o.Log}
+	t := &table{upstreams: make(map[string]*upstream, len(o.Providers)), keys: o.Keys, failedKeys: failedKeys, failed: o.FailedKeys, onCall: o.OnCall, onCircuit: o.OnCircuit, onKey: o.OnKey, onEstimate: o.OnEstimate, newSpan: o.NewSpan, log: o.Log}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
 	}
@@ -181,16 +188,22 @@ func (p *Proxy) Replace(o Options) error {
 			faults = append(faults, fmt.Errorf("egress: provider %q: name is given twice, must be unique", one.Name))
 			continue
 		}
-		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule(), begun: new(begun)}
+		u := &upstream{Provider: one, send: one.Roundtripper, charge: one.rule()}
 		if u.send == nil {
 			u.send = p.transportOf(&one, before)
 		}
 		_, u.traced = u.send.(*http.Transport)
-		if one.Pacing != nil {
-			u.law = one.Pacing.Snapshot().Law
+		var was *upstream
+		if before != nil {
+			was = before.upstreams[one.Name]
 		}
-		if before != nil && before.upstreams[one.Name] != nil {
-			u.memory = before.upstreams[one.Name].memory
+		u.credentials = credentials(&one, was)
+		u.ring = ring(u.credentials)
+		if u.paced() {
+			u.law = u.credentials[0].Pacing.Snapshot().Law
+		}
+		if was != nil {
+			u.memory = was.memory
 		} else {
 			u.memory = &memory{estimator: estimate.New()}
 		}

@@ -207,7 +207,7 @@ func (c *call) limits(d *quota.Denial) {
 func (c *call) pace(retryIn time.Duration) {
 	h := c.w.Header()
 	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (retryIn+time.Second-1)/time.Second))
-	if interval := c.up.Pacing.Pace(c.pool); interval > 0 {
+	if interval := c.up.interval(c.pool); interval > 0 {
 		window := max(time.Minute, interval)
 		h.Set("Ratelimit-Policy", fmt.Sprintf(`"pace";q=%d;w=%d`, window/interval, (window+time.Second-1)/time.Second))
 	}

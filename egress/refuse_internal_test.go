@@ -151,7 +151,7 @@ func TestWhatTheQueueStoodFor(t *testing.T) {
 func TestABodyThatWasReadCanBeSentTwice(t *testing.T) {
 	a := fresh(t, http.DefaultTransport)
 	a.call.body = []byte("{}")
-	out, err := a.call.outbound(t.Context(), "")
+	out, err := a.call.outbound(t.Context(), "", "")
 	if err != nil || out.ContentLength != 2 || a.call.log.Sent != 2 {
 		t.Fatal(err, out.ContentLength, a.call.log.Sent)
 	}
@@ -165,7 +165,7 @@ func TestABodyThatWasReadCanBeSentTwice(t *testing.T) {
 		}
 	}
 	a.call.body = nil
-	if out, err = a.call.outbound(t.Context(), ""); err != nil || out.Body != http.NoBody || out.ContentLength != 0 || out.GetBody != nil {
+	if out, err = a.call.outbound(t.Context(), "", ""); err != nil || out.Body != http.NoBody || out.ContentLength != 0 || out.GetBody != nil {
 		t.Errorf("without a body: %v, %d, %v", out.Body, out.ContentLength, err)
 	}
 }

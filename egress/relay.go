@@ -114,7 +114,7 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	if res.ContentLength >= 0 && !changed && res.StatusCode != http.StatusNoContent {
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
-	if a != nil && a.approved || u.Pacing != nil {
+	if a != nil && a.approved || u.paced() {
 		h.Set(headerWait, milliseconds(c.log.Wait))
 	}
 	if a != nil && a.approved {
@@ -226,6 +226,7 @@ const (
 	headerTenant   = "X-Headway-Tenant"
 	headerAgent    = "X-Headway-Agent"
 	headerPriority = "X-Headway-Priority"
+	headerAffinity = "X-Headway-Affinity"
 	headerDeadline = "X-Headway-Deadline"
 	headerTimeout  = "X-Headway-Timeout"
 )

@@ -37,7 +37,7 @@ func (a *attempt) send() (*http.Response, error) {
 	c, u := a.call, a.call.up
 	ctx := wire.FewConnections(a.ctx, a.cancel, func() { a.sent.Store(true) })
 	a.trace()
-	out, err := c.outbound(ctx, a.span)
+	out, err := c.outbound(ctx, a.by.Key, a.span)
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +74,9 @@ func (a *attempt) trace() {
 	}
 }
 
-// outbound is the request as it goes upstream, with the attempt's span as parent
-// if it has one.
-func (c *call) outbound(ctx context.Context, span string) (*http.Request, error) {
+// outbound is the request as it goes upstream, with the provider's key, if that is ours, and
+// with the attempt's span as parent if it has one.
+func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, error) {
 	u, in := c.up, c.r
 	to, err := target(u.Description.Upstream, c.rest, in.URL.RawQuery)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *call) outbound(ctx context.Context, span string) (*http.Request, error)
 	out.Header = make(http.Header, len(in.Header)+2)
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	u.Description.Forward(out.Header, in.Header)
-	if u.Key == "" {
+	if !u.owned() {
 		u.Description.PassKey(out.Header, in.Header)
 	}
 	c.withhold(out)
@@ -97,8 +97,8 @@ func (c *call) outbound(ctx context.Context, span string) (*http.Request, error)
 	if span != "" {
 		out.Header["Traceparent"] = []string{span}
 	}
-	if u.Key != "" {
-		u.Description.SetKey(out, u.Key)
+	if u.owned() {
+		u.Description.SetKey(out, key)
 	}
 	if _, ok := in.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // else net/http says its own

@@ -23,6 +23,7 @@ func (a *attempt) settle() {
 		return
 	}
 	a.settled = true
+	a.unpick()
 	if a.tried {
 		a.call.waited(reason.BoundLatency, time.Since(a.sentAt))
 	}
@@ -99,8 +100,8 @@ func (a *attempt) conclude(report *usage.Report) {
 		c.up.counters.failures.Add(1)
 	}
 	// Whose account it is that is spent is known only when the key is ours.
-	if a.signal.Exhausted && c.asked.Metered && c.up.Key != "" {
-		c.up.spent.note(time.Now(), c.asked.Model, &a.signal)
+	if a.signal.Exhausted && c.asked.Metered && c.up.owned() {
+		a.by.spent.note(time.Now(), c.asked.Model, &a.signal)
 	}
 }
 

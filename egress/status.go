@@ -41,7 +41,10 @@ type ProviderStatus struct {
 	// Limits are what is known of limits: the quota's for all calls and for models,
 	// then those of the pacing.
 	Limits []event.Limit `json:"limits"`
-	// Pacing is the connection's rate; nil when it is not paced.
+	// Keys are the provider's keys where it has several; then each has a rate and limits of
+	// its own.
+	Keys []KeyStatus `json:"keys,omitempty"`
+	// Pacing is the connection's rate; nil when it is not paced, or has several keys.
 	Pacing *headway.Snapshot `json:"pacing"`
 }
 
@@ -104,8 +107,8 @@ func (p *Proxy) Status() []ProviderStatus {
 		if q, ok := u.Approver.(configured); ok {
 			s.Limits = budgets(new(q.Config()))
 		}
-		if u.Pacing != nil {
-			s.Pacing = new(u.Pacing.Snapshot())
+		if s.Keys = u.keyStatus(); s.Keys == nil && u.paced() {
+			s.Pacing = new(u.credentials[0].Pacing.Snapshot())
 			s.Limits = append(s.Limits, s.Pacing.Limits...)
 		}
 		all = append(all, s)

@@ -3,11 +3,11 @@ package transport
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/headway-go/headway/internal/wire"
 )
 
 // Key is one of several credentials of the same provider: a connection of its own, with
@@ -34,16 +34,13 @@ type Keys struct {
 	// not block. It is set before the first request; nil is not called.
 	SetAside func(name string, status int)
 
-	keys []*key
-
-	mu sync.Mutex // of what changes in keys
+	keys []key
+	ring *wire.Keys // of the same order
 }
 
 type key struct {
 	Key
 	transport *Transport
-	given     int // requests under way
-	aside     bool
 }
 
 // NewKeys makes one of the keys, each with a transport of the options.
@@ -53,7 +50,7 @@ func NewKeys(all []Key, o Options) (*Keys, error) {
 	}
 	k := new(Keys)
 	for _, one := range all {
-		if slices.ContainsFunc(k.keys, func(o *key) bool { return o.Name == one.Name }) {
+		if slices.ContainsFunc(k.keys, func(o key) bool { return o.Name == one.Name }) {
 			return nil, errors.New("transport: two keys are named " + one.Name)
 		}
 		options := o
@@ -62,8 +59,13 @@ func NewKeys(all []Key, o Options) (*Keys, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.keys = append(k.keys, &key{Key: one, transport: t})
+		k.keys = append(k.keys, key{Key: one, transport: t})
 	}
+	names := make([]string, len(k.keys))
+	for i := range k.keys {
+		names[i] = k.keys[i].Name
+	}
+	k.ring = wire.NewKeys(names...)
 	return k, nil
 }
 
@@ -98,27 +100,27 @@ func WithAffinity(ctx context.Context, name string) context.Context {
 // RoundTrip sends req by one key, and by another if the first is refused.
 func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
 	affinity, _ := req.Context().Value(affinityKey{}).(string)
-	var tried, refused []*key
+	var tried []int
 	var first *http.Response
 	for {
 		one := k.pick(affinity, tried)
-		if one == nil { // all were refused: it is not about the key
+		if one < 0 { // all were refused: it is not about the key
 			return first, nil
 		}
-		res, err := one.transport.RoundTrip(req)
-		k.back(one)
+		res, err := k.keys[one].transport.RoundTrip(req)
+		k.ring.Back(one)
 		denied := err == nil && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden && !throttled(req))
 		if !denied {
 			if first != nil {
 				_ = first.Body.Close()
 			}
 			if err == nil && res.StatusCode < http.StatusBadRequest {
-				k.setAside(refused, first)
+				k.setAside(tried, first)
 			}
 			return res, err
 		}
 		again := Idempotent(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
-		if tried, refused = append(tried, one), append(refused, one); first == nil {
+		if tried = append(tried, one); first == nil {
 			first = res
 		} else {
 			_ = res.Body.Close()
@@ -144,75 +146,35 @@ func throttled(req *http.Request) bool {
 	return t != nil && t.Signal.Class.Throttle()
 }
 
-// pick is the key that a request goes by, of those that it was not sent by yet; nil for
+// pick is the key that a request goes by, of those that it was not sent by yet; -1 for
 // none.
-func (k *Keys) pick(affinity string, tried []*key) *key {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var best *key
-	var soonest time.Duration
-	var rank uint64
+func (k *Keys) pick(affinity string, tried []int) int {
 	now := time.Now()
-	for _, one := range k.keys {
-		if one.aside || slices.Contains(tried, one) {
-			continue
-		}
-		if affinity != "" {
-			if r := rankOf(affinity, one.Name); best == nil || r > rank {
-				best, rank = one, r
-			}
-			continue
-		}
-		wait := max(0, one.Governor.RoomAt("").Sub(now))
+	return k.ring.Pick(now, affinity, func(i int) bool { return slices.Contains(tried, i) }, func(i, given int) time.Duration {
+		g := k.keys[i].Governor
+		wait := max(0, g.RoomAt("").Sub(now))
 		// What was given to it a moment ago may not have asked yet.
-		if n := one.given - one.Governor.Snapshot().InFlight; n > 0 {
-			wait += time.Duration(n) * one.Governor.Pace("")
+		if n := given - g.Snapshot().InFlight; n > 0 {
+			wait += time.Duration(n) * g.Pace("")
 		}
-		if best == nil || wait < soonest || wait == soonest && one.given < best.given {
-			best, soonest = one, wait
-		}
-	}
-	if best != nil {
-		best.given++
-	}
-	return best
-}
-
-// rankOf orders keys for a name; the highest is the one (rendezvous hashing).
-func rankOf(affinity, name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(affinity + "\x00" + name))
-	x := h.Sum64() // mixed, since names differ in a letter
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	return x ^ x>>27
-}
-
-func (k *Keys) back(one *key) {
-	k.mu.Lock()
-	one.given--
-	k.mu.Unlock()
+		return wait
+	})
 }
 
 // setAside sets keys aside that were refused where another was not, and never the last.
-func (k *Keys) setAside(refused []*key, res *http.Response) {
-	for _, one := range refused {
-		k.mu.Lock()
-		already := one.aside
-		one.aside = true
-		k.mu.Unlock()
-		if !already && k.SetAside != nil {
-			k.SetAside(one.Name, res.StatusCode)
+func (k *Keys) setAside(refused []int, res *http.Response) {
+	for _, i := range refused {
+		if k.ring.SetAside(i) && k.SetAside != nil {
+			k.SetAside(k.keys[i].Name, res.StatusCode)
 		}
 	}
 }
 
 // Aside are the names of the keys that are set aside.
 func (k *Keys) Aside() (names []string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, one := range k.keys {
-		if one.aside {
-			names = append(names, one.Name)
+	for i := range k.keys {
+		if k.ring.Aside(i) {
+			names = append(names, k.keys[i].Name)
 		}
 	}
 	return names

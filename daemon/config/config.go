@@ -171,6 +171,9 @@ type Provider struct {
 	// passed on.
 	Key         Secret
 	PassThrough bool
+	// Keys are several of the provider's keys, 2 to 100, instead of Key: each is paced
+	// apart.
+	Keys []ProviderKey
 	// CallTimeout bounds an attempt as a whole, streams included, 1 s to 24 h.
 	// Default [DefaultCallTimeout]. Permits of the budget live at least as long.
 	CallTimeout time.Duration
@@ -204,6 +207,14 @@ type Provider struct {
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.
 	RefuseUnknown bool
+}
+
+// ProviderKey is one of several keys of a provider.
+type ProviderKey struct {
+	// Name says which one it is in logs, events and status. Default: its place in the
+	// list, from 1.
+	Name string
+	Key  Secret
 }
 
 // UpstreamTLS is what replaces the usual in TLS connections to an upstream.

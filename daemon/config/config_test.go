@@ -104,7 +104,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	p := c.Providers[0]
 	for f := range reflect.TypeFor[config.Provider]().Fields() {
-		if f.Name != "PassThrough" && f.Name != "RefuseUnknown" && f.Name != "Profile" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
+		if f.Name != "PassThrough" && f.Name != "Keys" && f.Name != "RefuseUnknown" && f.Name != "Profile" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
 			t.Errorf("the provider's %s is not set", f.Name)
 		}
 	}
@@ -150,6 +150,25 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 }
 
+func TestSeveralKeysOfAProvider(t *testing.T) {
+	get := env(map[string]string{"A": "sk-a", "B": "sk-b"})
+	c, err := config.Read("h.yaml", []byte("providers:\n  x:\n    api: openai\n    keys: [\"${A}\", {name: second, key: {env: B}}]\n"), get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Providers[0]
+	if len(p.Keys) != 2 || p.Keys[0].Name != "1" || p.Keys[0].Key.Reveal() != "sk-a" || p.Keys[1].Name != "second" || p.Keys[1].Key.Reveal() != "sk-b" || p.Key.Given() {
+		t.Errorf("keys %+v", p.Keys)
+	}
+	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "h.yaml:4:11: providers.x.keys: 2 keys share the work") {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+	c, err = config.Read("h.yaml", []byte("providers: {x: {api: openai, keys: [{env: B}]}}"), get)
+	if err != nil || c.Providers[0].Key.Reveal() != "sk-b" || c.Providers[0].Keys != nil || len(c.Warnings) > 0 {
+		t.Errorf("one of them: %+v, %q, %v", c.Providers[0], c.Warnings, err)
+	}
+}
+
 func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 	const head = "providers:\n  x:\n    api: openai\n    pass_through: true\n"
 	public := "listen: 0.0.0.0:80\n" + head
@@ -177,6 +196,17 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"reserved budget":     {"providers: {default: {}}", `providers.default: is taken by the daemon itself`},
 		"no key":              {"providers: {x: {api: openai}}", `h.yaml:1:16: providers.x.key: is missing; want ${NAME} or ${file:PATH}; pass_through: true passes on what clients presen`},
 		"key twice":           {head + "    key: {env: KEY}\n", `providers.x.key: is given beside pass_through`},
+		"keys and key":        {strings.Replace(head, "pass_through: true", "key: {env: KEY}\n    keys: [{env: KEY}]", 1), `h.yaml:5:11: providers.x.keys: is given beside key; want one of both`},
+		"keys passed through": {head + "    keys: [{env: KEY}]\n", `providers.x.keys: is given beside pass_through; want one of both`},
+		"no keys":             {"providers: {x: {api: openai, keys: []}}", `h.yaml:1:36: providers.x.keys: is empty; want at least one of ${NAME}, ${file:PATH} or {name: NAME, key: ${NAME}}`},
+		"keys that are none":  {"providers: {x: {api: openai, keys: yes}}", `h.yaml:1:36: providers.x.keys: is "yes"; want a list`},
+		"key of keys inline":  {"providers: {x: {api: openai, keys: [{env: KEY}, " + canary + "]}}", `h.yaml:1:49: providers.x.keys[1]: is written out; want a reference`},
+		"name of a key":       {"providers: {x: {api: openai, keys: [{name: A b, key: {env: KEY}}]}}", `h.yaml:1:44: providers.x.keys[0].name: is "A b"; want 1 to 64 of a-z, 0-9 and -`},
+		"key of keys missing": {"providers: {x: {api: openai, keys: [{name: a}]}}", `providers.x.keys[0].key: is missing; want ${NAME} or ${file:PATH}`},
+		"keys of one secret":  {"providers: {x: {api: openai, keys: [{env: KEY}, {file: /nope}, {env: KEY}]}}", `providers.x.keys[2]: has the secret of keys[0]; want another key`},
+		"keys of one name":    {"providers: {x: {api: openai, keys: [{name: '2', key: {env: NOPE}}, {env: KEY}]}}", `providers.x.keys[1]: is named 2, as keys[0] is; want a name of its own`},
+		"too many keys":       {"providers: {x: {api: openai, keys: [" + strings.Repeat("{env: KEY},", 101) + "]}}", `providers.x.keys: has 101 keys; want at most 100`},
+		"unknown of a key":    {"providers: {x: {api: openai, keys: [{name: a, kee: b}]}}", `providers.x.keys[0].kee: is not a field here`},
 		"key inline":          {"providers: {x: {api: openai, key: " + canary + "}}", `h.yaml:1:35: providers.x.key: is written out; want a reference such as ${NAME} or ${file:PATH}: a secret does not stand `},
 		"key inline by value": {"providers: {x: {api: openai, key: {value: " + canary + "}}}", `h.yaml:1:36: providers.x.key.value: is not a field here: want one of env, file`},
 		"key by both":         {"providers: {x: {api: openai, key: {env: KEY, file: b}}}", `h.yaml:1:35: providers.x.key: has env and file; want one of them`},

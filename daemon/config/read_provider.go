@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -275,12 +276,66 @@ func (m section) url(key string) *url.URL {
 // that passes keys on by accident is as bad as one that lends its own.
 func (m section) credential(p *Provider) {
 	p.Key = m.key("key")
+	m.several(p)
 	m.Bool("pass_through", &p.PassThrough)
 	switch {
 	case m.Has("key") && p.PassThrough:
 		m.fail("key", "given beside pass_through", "one of both")
-	case !m.Has("key") && !p.PassThrough:
+	case m.Has("keys") && p.PassThrough:
+		m.fail("keys", "given beside pass_through", "one of both")
+	case m.Has("keys") && m.Has("key"):
+		m.fail("keys", "given beside key", "one of both: make that the first of the keys")
+	case !m.Has("key") && !m.Has("keys") && !p.PassThrough:
 		m.Want("key", "${NAME} or ${file:PATH}; pass_through: true passes on what clients present")
+	}
+}
+
+// maxKeys bounds the keys of one provider.
+const maxKeys = 100
+
+// several reads several of the provider's keys. One alone is like key.
+func (m section) several(p *Provider) {
+	if !m.Has("keys") {
+		return
+	}
+	all := m.List("keys")
+	switch n := m.Take("keys"); {
+	case n.Kind != configfile.List:
+		return // which has been said
+	case len(all) == 0:
+		n.Fail("is empty; want at least one of ${NAME}, ${file:PATH} or {name: NAME, key: ${NAME}}")
+	case len(all) > maxKeys:
+		n.Fail("has %d keys; want at most %d", len(all), maxKeys)
+		return
+	case len(all) > 1:
+		m.File().Warn(n.At, "%s: %d keys share the work, each at a rate of its own: list only keys that their owner may use together, since many providers count all keys of an account as one, and some forbid it", n.Path, len(all))
+	}
+	for i, n := range all {
+		k := ProviderKey{Name: strconv.Itoa(i + 1)}
+		if n.Kind == configfile.Table && (n.Get("name") != nil || n.Get("key") != nil) {
+			s := section{n.Section()}
+			s.Text("name", &k.Name)
+			s.Require("key", "${NAME} or ${file:PATH}")
+			k.Key = s.key("key")
+			if !plainName(k.Name) {
+				s.fail("name", configfile.Quote(k.Name), "1 to 64 of a-z, 0-9 and -, beginning with a letter or digit")
+			}
+			s.Done()
+		} else {
+			k.Key = sendable(n, false)
+		}
+		for j, other := range p.Keys {
+			if other.Name == k.Name {
+				n.Fail("is named %s, as keys[%d] is; want a name of its own", k.Name, j)
+			}
+			if other.Key.Given() && k.Key.Given() && other.Key.Reveal() == k.Key.Reveal() {
+				n.Fail("has the secret of keys[%d]; want another key", j)
+			}
+		}
+		p.Keys = append(p.Keys, k)
+	}
+	if len(p.Keys) == 1 {
+		p.Key, p.Keys = p.Keys[0].Key, nil
 	}
 }
 

@@ -21,7 +21,7 @@ func (m section) below(key string) section { return section{m.Below(key)} }
 func (m section) fail(key, value, bound string) { m.Fail(key, "is %s; want %s", value, bound) }
 
 // key reads a reference to a credential.
-func (m section) key(key string) Secret { return m.sendable(key, m.Secret(key), false) }
+func (m section) key(key string) Secret { return sendable(m.Take(key), false) }
 
 // header reads a reference to the value of a header, which may have spaces:
 // Bearer and a token. In the form that OTEL_EXPORTER_OTLP_HEADERS has they are
@@ -33,16 +33,19 @@ func (m section) header(key string) Secret {
 			s = configfile.NewSecret(s.String(), v)
 		}
 	}
-	return m.sendable(key, s, true)
+	return sendableAs(m.Take(key), s, true)
 }
 
-// sendable refuses a secret that no header can hold. Spaces are allowed between
+// sendable reads a reference to a secret that a header can hold.
+func sendable(n *configfile.Node, spaces bool) Secret { return sendableAs(n, n.Secret(), spaces) }
+
+// sendableAs refuses a secret that no header can hold. Spaces are allowed between
 // other characters only, if at all.
-func (m section) sendable(key string, s Secret, spaces bool) Secret {
+func sendableAs(n *configfile.Node, s Secret, spaces bool) Secret {
 	v := s.Reveal()
 	bad := strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c > '~' || c == ' ' && !spaces })
 	if bad || v != strings.TrimSpace(v) {
-		m.fail(key, configfile.Quote(s.String())+", whose value has a space or another character that no header takes", "printable ASCII")
+		n.Fail("is %s, whose value has a space or another character that no header takes; want printable ASCII", configfile.Quote(s.String()))
 		return Secret{}
 	}
 	return s

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/keys"
@@ -378,5 +379,143 @@ func TestKeysAreIssuedAndRevokedWhileTheDaemonRuns(t *testing.T) {
 	}
 	if got := status(first); got == 401 {
 		t.Errorf("the configured key: %d", got)
+	}
+}
+
+// revocable is a provider with a bucket of its own for each key, 60 in three seconds, of
+// which one may be revoked.
+type revocable struct {
+	mu      sync.Mutex
+	tokens  map[string]float64
+	filled  map[string]time.Time
+	served  map[string]int
+	revoked string
+}
+
+func (u *revocable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	key, now := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), time.Now()
+	if _, ok := u.tokens[key]; !ok {
+		u.tokens[key], u.filled[key] = 5, now
+	}
+	u.tokens[key] = min(5, u.tokens[key]+20*now.Sub(u.filled[key]).Seconds())
+	u.filled[key] = now
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case key == u.revoked:
+		w.WriteHeader(http.StatusUnauthorized)
+	case u.tokens[key] < 1:
+		w.WriteHeader(http.StatusTooManyRequests)
+	default:
+		u.tokens[key]--
+		u.served[key]++
+	}
+	_, _ = io.WriteString(w, "{}")
+}
+
+func (u *revocable) counts() (a, b, c int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.served["sk-canary-a"], u.served["sk-canary-b"], u.served["sk-canary-c"]
+}
+
+func TestOfThreeKeysOneIsRevokedInTheMiddle(t *testing.T) {
+	u := &revocable{tokens: map[string]float64{}, filled: map[string]time.Time{}, served: map[string]int{}}
+	up := harness.Serve(t, u)
+	dir := t.TempDir()
+	harness.Write(t, filepath.Join(dir, "headway.yaml"), fmt.Sprintf(`
+listen: 127.0.0.1:0
+state: state
+providers:
+  openai:
+    api: openai
+    upstream: %s
+    keys: ["${A}", {name: second, key: "${B}"}, "${C}"]
+    max_wait: 1m
+`, up.URL))
+	ready := filepath.Join(dir, "serve.url")
+	p := harness.Launch(t, dir, []string{"A=sk-canary-a", "B=sk-canary-b", "C=sk-canary-c"}, "serve", "headway.yaml", "--ready-file", ready)
+	url := announced(t, p, ready)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	for range 9 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				status := call(ctx, url)
+				mu.Lock()
+				statuses[status]++
+				mu.Unlock()
+			}
+		})
+	}
+	harness.Eventually(t, "each key is used", func() bool {
+		a, b, c := u.counts()
+		return min(a, b, c) >= 20
+	})
+	u.mu.Lock()
+	u.revoked = "sk-canary-b"
+	u.mu.Unlock()
+	a, before, c := u.counts()
+	harness.Eventually(t, "the others go on", func() bool {
+		a2, _, c2 := u.counts()
+		return min(a2-a, c2-c) >= 20
+	})
+	cancel()
+	all.Wait()
+	delete(statuses, 0)
+	if _, b, _ := u.counts(); b != before || statuses[200] == 0 || statuses[401] > 0 || len(statuses) > 2 || len(statuses) == 2 && statuses[429] == 0 {
+		t.Errorf("answered %v; the revoked key was served %d calls", statuses, b-before)
+	}
+
+	var rates []struct {
+		Connection     string
+		SetAside       *time.Time `json:"set_aside"`
+		SetAsideStatus int        `json:"set_aside_status"`
+		Limits         []any
+	}
+	harness.Get(t, url+"/v1/rate", &rates)
+	if len(rates) != 3 || rates[0].Connection != "openai/1" || rates[1].Connection != "openai/3" || rates[2].Connection != "openai/second" ||
+		rates[2].SetAside == nil || rates[2].SetAsideStatus != 401 || rates[0].SetAside != nil || rates[1].SetAside != nil {
+		t.Errorf("rates %+v", rates)
+	}
+	limits := harness.Launch(t, dir, nil, "limits", "--server", url).Wait(t)
+	if limits.Code != 0 || !strings.Contains(limits.Stdout, "openai/second: set aside ") || !strings.Contains(limits.Stdout, "refused with 401") ||
+		!strings.Contains(limits.Stdout, "openai/1: ") {
+		t.Errorf("limits: %s", limits)
+	}
+	events, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/events?type=warning&since=oldest", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	buffer := make([]byte, 4096)
+	for !strings.Contains(said.String(), "key_set_aside") {
+		n, err := res.Body.Read(buffer)
+		said.Write(buffer[:n])
+		if err != nil {
+			t.Errorf("the event did not come: %v", err)
+			break
+		}
+	}
+	_ = res.Body.Close()
+	if !strings.Contains(said.String(), "openai/second") {
+		t.Errorf("event %s", &said)
+	}
+	p.Signal(t, syscall.SIGTERM)
+	o := p.Wait(t)
+	if strings.Count(o.Stderr, "provider_key=second") != 1 {
+		t.Errorf("the log: %s", o.Stderr)
+	}
+	if spilled := o.Stderr + o.Stdout + said.String() + limits.Stdout; strings.Contains(spilled, "canary") {
+		t.Error("a key is in what was said")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
@@ -40,6 +41,10 @@ type Live struct {
 	Circuits []egress.CircuitStatus
 	// BoundBy is the time of the provider's calls by what kept them from being faster.
 	BoundBy reason.Bounds
+	// SetAside is when one of several keys of a provider was refused for good, and
+	// SetAsideStatus how; zero while it is used.
+	SetAside       time.Time
+	SetAsideStatus int
 }
 
 // Rate is the rate of one connection, as "headway limits --json" has it, and its
@@ -61,6 +66,10 @@ type Rate struct {
 	// Circuits are the breakers of a proxied provider that are not closed: by model
 	// and path, or of the whole provider where both are missing.
 	Circuits []egress.CircuitStatus `json:"circuits,omitempty"`
+	// SetAside is when one of several keys of a proxied provider was refused for good, and
+	// SetAsideStatus how; missing while it is used.
+	SetAside       time.Time `json:"set_aside,omitzero"`
+	SetAsideStatus int       `json:"set_aside_status,omitempty"`
 	// BoundBy is the time of a proxied provider's calls that ended, by what kept them
 	// from being faster.
 	BoundBy reason.Bounds `json:"bound_by,omitzero"`
@@ -371,4 +380,5 @@ func merged(stored []collect.ConnectionStatus, live map[string]Live) []known {
 func (m *known) live(l Live) {
 	m.Source, m.Running, m.Rate.Rate, m.Limits, m.Live = l.Source, true, l.Rate, l.Limits, &l.Snapshot
 	m.Circuits, m.BoundBy = l.Circuits, l.BoundBy
+	m.SetAside, m.SetAsideStatus = l.SetAside, l.SetAsideStatus
 }

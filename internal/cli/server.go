@@ -124,6 +124,9 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string) error {
 			if r.Live.Circuit != "closed" && r.Live.Circuit != "off" {
 				text += ", circuit " + r.Live.Circuit
 			}
+			if !r.SetAside.IsZero() {
+				text = fmt.Sprintf("set aside %s ago, refused with %d", ago(r.SetAside), r.SetAsideStatus)
+			}
 			text += fmt.Sprintf(", %s under way, %s waiting", figure.Count(int64(r.Live.InFlight)), figure.Count(int64(r.Live.Waiting)))
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)

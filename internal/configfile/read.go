@@ -177,7 +177,9 @@ func tooDeep(tokens token.Tokens) (Place, bool) {
 			if t.Position.Line != line {
 				run, line = 0, t.Position.Line
 			}
-			run++
+			if flow == 0 { // else brackets say how deep it is
+				run++
+			}
 		default:
 		}
 		// Indented levels need a column each; a line's own entries nest too.
