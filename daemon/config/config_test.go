@@ -199,7 +199,7 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"keys and key":        {strings.Replace(head, "pass_through: true", "key: {env: KEY}\n    keys: [{env: KEY}]", 1), `h.yaml:5:11: providers.x.keys: is given beside key; want one of both`},
 		"keys passed through": {head + "    keys: [{env: KEY}]\n", `providers.x.keys: is given beside pass_through; want one of both`},
 		"no keys":             {"providers: {x: {api: openai, keys: []}}", `h.yaml:1:36: providers.x.keys: is empty; want at least one of ${NAME}, ${file:PATH} or {name: NAME, key: ${NAME}}`},
-		"keys that are none":  {"providers: {x: {api: openai, keys: yes}}", `h.yaml:1:36: providers.x.keys: is "yes"; want a list`},
+		"keys not in a list":  {"providers: {x: {api: openai, keys: yes}}", `h.yaml:1:36: providers.x.keys: is "yes"; want a list`},
 		"key of keys inline":  {"providers: {x: {api: openai, keys: [{env: KEY}, " + canary + "]}}", `h.yaml:1:49: providers.x.keys[1]: is written out; want a reference`},
 		"name of a key":       {"providers: {x: {api: openai, keys: [{name: A b, key: {env: KEY}}]}}", `h.yaml:1:44: providers.x.keys[0].name: is "A b"; want 1 to 64 of a-z, 0-9 and -`},
 		"key of keys missing": {"providers: {x: {api: openai, keys: [{name: a}]}}", `providers.x.keys[0].key: is missing; want ${NAME} or ${file:PATH}`},
