@@ -412,21 +412,24 @@ func (t *advertised) free(v view, c float64) time.Duration {
 // all are answered the same that is left. Under a penalty a bucket is not drained at once
 // either: each that is under way at a refusal may lengthen it.
 func (t *advertised) apart(v view, need float64) time.Duration {
-	over := t.whole - v.now
+	over, longest := t.whole-v.now, never
 	spread := t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
-		spread = spread || v.punished || t.sure() && t.taken > (1-ownUse)*t.slow*t.during
+		taken := t.taken / max(t.during, 1e-3)
+		longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
+		spread = spread || v.punished || t.sure() && taken > (1-ownUse)*t.slow
 	}
 	if !spread || t.quota <= 1 {
 		return 0
 	}
-	return time.Duration(max(0, float64(over)) * need / max(need, t.left-t.spent) / windowSpread)
+	return min(longest, time.Duration(max(0, float64(over))*need/max(need, t.left-t.spent)/windowSpread))
 }
 
-// pace is how many units of a bucket come back in a second and are not taken by others.
+// pace is how many units of a bucket come back in a second and are not taken by others,
+// who take less once they see that there is little left.
 func (t *advertised) pace() float64 {
-	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), maxTaken*t.slow)
+	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), waitedTaken*t.slow)
 }
 
 // late is a margin that is added to each attempt, because the way there takes a

@@ -184,9 +184,11 @@ const (
 	// A refusal that an advertised limit explains leaves so much more of it alone.
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use it too when less than this part of it was one's own at the refusal.
-	ownUse      = 0.95
-	maxTaken    = 0.7 // of a bucket: others take no more for long where all spread their use
-	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
+	ownUse = 0.95
+	// Others take no more of a bucket than this part, and in the time that one waits for it
+	// than that.
+	maxTaken, waitedTaken = 0.95, 0.7
+	maxPunished           = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8
