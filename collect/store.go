@@ -3,8 +3,12 @@ package collect
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headway-go/headway/connector"
@@ -350,3 +354,85 @@ type ConnectionStatus struct {
 	// Holder names who is collecting now; empty when nobody is.
 	Holder string `json:"holder,omitempty"`
 }
+
+// ClosingReader is a [Reader] that is closed in the end.
+type ClosingReader interface {
+	Reader
+	io.Closer
+}
+
+// Archive is a [Reader] of a store that need not be there yet: it is empty until then. Make
+// it with [NewArchive]. It is safe for concurrent use.
+type Archive struct {
+	find func(context.Context) (ClosingReader, error)
+
+	mu   sync.Mutex
+	open ClosingReader
+}
+
+// NewArchive makes an archive; nothing is opened yet. Open gives the read side, or an
+// error that matches [fs.ErrNotExist] as long as nothing was stored.
+func NewArchive(open func(context.Context) (ClosingReader, error)) *Archive {
+	return &Archive{find: open}
+}
+
+// reader is nil while there is no database.
+func (a *Archive) reader(ctx context.Context) (Reader, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open != nil {
+		return a.open, nil
+	}
+	r, err := a.find(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.open = r
+	return r, nil
+}
+
+// Close closes the read side, if it was opened; it can be read again.
+func (a *Archive) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		return nil
+	}
+	err := a.open.Close()
+	a.open = nil
+	return err
+}
+
+// ask reads what there is; nothing while there is no database.
+func ask[T any](ctx context.Context, a *Archive, read func(Reader) (T, error)) (none T, err error) {
+	r, err := a.reader(ctx)
+	if r == nil {
+		return none, err
+	}
+	return read(r)
+}
+
+// Connections lists every connection that has state, by name.
+func (a *Archive) Connections(ctx context.Context) ([]ConnectionStatus, error) {
+	return ask(ctx, a, func(r Reader) ([]ConnectionStatus, error) { return r.Connections(ctx) })
+}
+
+// Runs lists the newest runs first.
+func (a *Archive) Runs(ctx context.Context, connection string, limit int) ([]Run, error) {
+	return ask(ctx, a, func(r Reader) ([]Run, error) { return r.Runs(ctx, connection, limit) })
+}
+
+// Gaps lists the gaps that f selects, the oldest first.
+func (a *Archive) Gaps(ctx context.Context, f GapFilter) ([]Gap, error) {
+	return ask(ctx, a, func(r Reader) ([]Gap, error) { return r.Gaps(ctx, f) })
+}
+
+// Events lists a run's trace in order.
+func (a *Archive) Events(ctx context.Context, run string) ([]event.Event, error) {
+	return ask(ctx, a, func(r Reader) ([]event.Event, error) { return r.Events(ctx, run) })
+}
+
+var _ Reader = (*Archive)(nil)

@@ -15,6 +15,7 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/breaker"
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/fleet"
@@ -26,7 +27,6 @@ import (
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
 )
 
 // ErrInUse is what the error of [Daemon.Start] matches when another process has
@@ -69,7 +69,7 @@ type Daemon struct {
 	o         Options
 	log       *slog.Logger
 	hub       *events.Hub
-	archive   *sqlite.Archive
+	archive   *collect.Archive
 	proxy     *egress.Proxy
 	metrics   *metrics.Metrics
 	telemetry *telemetry.Telemetry // nil sends nothing; set before anything is served
@@ -117,7 +117,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
 		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
 		unsaved: make(chan struct{}, 1),
-		archive: sqlite.NewArchive(stateFile(c)),
+		archive: collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) { return openReader(ctx, c) }),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/internal/telemetry"
+	"github.com/headway-go/headway/store/postgres"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -106,12 +108,35 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 // collecting is what the daemon collects by itself.
 type collecting struct {
 	scheduler *schedule.Scheduler
-	store     *sqlite.Store
+	store     store
+}
+
+// store keeps the state of what is collected.
+type store interface {
+	collect.Store
+	io.Closer
+}
+
+// openStore opens the state for runs.
+func openStore(ctx context.Context, c config.Config) (store, error) {
+	if at := c.Store.Reveal(); at != "" {
+		return postgres.Open(ctx, at)
+	}
+	return sqlite.Open(ctx, stateFile(c))
+}
+
+// openReader opens the state to look at it.
+func openReader(ctx context.Context, c config.Config) (collect.ClosingReader, error) {
+	if at := c.Store.Reveal(); at != "" {
+		return postgres.OpenReader(ctx, at)
+	}
+	return sqlite.OpenReader(ctx, stateFile(c))
 }
 
 // timetable is the configuration in the scheduler's words.
-func timetable(c *config.Collections) schedule.Config {
-	return schedule.Config{Dir: c.Dir, Timetable: c.Schedule, Running: c.Running, Lookup: os.LookupEnv}
+func timetable(of config.Config) schedule.Config {
+	c := of.Collections
+	return schedule.Config{Dir: c.Dir, Timetable: c.Schedule, Running: c.Running, Database: of.Store.Reveal(), Lookup: os.LookupEnv}
 }
 
 // stateFile is where the state of all connections is kept.
@@ -122,7 +147,7 @@ func checkCollections(c config.Config) error {
 	if c.Collections == nil {
 		return nil
 	}
-	return schedule.Check(timetable(c.Collections), stateFile(c))
+	return schedule.Check(timetable(c), stateFile(c))
 }
 
 // collect makes what runs follow the configuration, with the lock held. The
@@ -140,18 +165,18 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 		return at.stop(ctx)
 	case at == nil:
 		path := stateFile(c)
-		store, err := sqlite.Open(ctx, path)
+		store, err := openStore(ctx, c)
 		if err != nil {
 			return err
 		}
-		s, err := schedule.New(timetable(c.Collections), schedule.Deps{Store: store, State: path, Fleet: d.fleet.Fleet(), OnEvent: d.hear, Log: d.log})
+		s, err := schedule.New(timetable(c), schedule.Deps{Store: store, State: path, Fleet: d.fleet.Fleet(), OnEvent: d.hear, Log: d.log})
 		if err != nil {
 			return errors.Join(err, store.Close())
 		}
 		at = &collecting{s, store}
 		d.collecting.Store(at)
 	}
-	if err := at.scheduler.Load(timetable(c.Collections)); err != nil {
+	if err := at.scheduler.Load(timetable(c)); err != nil {
 		return fmt.Errorf("daemon: collections: %w", err)
 	}
 	return nil

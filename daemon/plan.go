@@ -270,6 +270,9 @@ func fixed(was, is config.Config) error {
 	}
 	differs("listen", was.Listen, is.Listen)
 	differs("state", was.State, is.State)
+	if was.Store.Reveal() != is.Store.Reveal() {
+		errs = append(errs, errors.New("daemon: store is another one than before, and cannot change while the daemon runs: restart it"))
+	}
 	if was.Collections != nil && is.Collections != nil {
 		differs("collections.running", was.Collections.Running, is.Collections.Running)
 	}

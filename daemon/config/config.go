@@ -66,6 +66,9 @@ type Config struct {
 	Insecure bool
 	// State is the folder that holds the durable state. Default [DefaultState].
 	State string
+	// Store is the URL of a PostgreSQL database that holds the state of collections;
+	// without one a file in State does.
+	Store Secret
 	// Drain bounds how long those under way are waited for at the end, 100 ms to
 	// 1 h. Default [DefaultDrain].
 	Drain time.Duration

@@ -51,6 +51,7 @@ const everything = `
 listen: 0.0.0.0:8701
 insecure: true
 state: /var/lib/headway
+store: postgres://headway@db.example/state?search_path=headway
 drain: 5s
 max_connections: 10
 console: false
@@ -90,6 +91,26 @@ collections: {dir: connections, schedule: "0 3 * * *", running: 5}
 metrics: {otlp: {endpoint: "http://localhost:4318", headers: {X-Key: {env: KEY}}, interval: 5s, sample: 0.5}}
 log: {level: warn, format: json}
 `
+
+// TestTheStoreIsADatabase: its password comes from elsewhere, and no error says it.
+func TestTheStoreIsADatabase(t *testing.T) {
+	const secret = "hunter2canary"
+	for text, wrong := range map[string]string{
+		"postgres://headway@db/state": "",
+		"${KEY}":                      "no URL of a PostgreSQL database",
+		"/var/lib/state.db":           "no URL of a PostgreSQL database",
+		"postgres://headway:" + secret + "@db/state":   "a URL with a password in it",
+		"postgres://headway:" + secret + "@db:x/state": "no URL of a PostgreSQL database",
+	} {
+		_, err := config.Read("h.yaml", []byte("store: "+text+"\nproviders: {x: {api: openai, key: {env: KEY}}}\n"), withKey)
+		switch {
+		case wrong == "" && err != nil, wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
+			t.Errorf("%s: %v, want %q", text, err, wrong)
+		case err != nil && strings.Contains(err.Error(), secret):
+			t.Errorf("%s: the error says the password: %v", text, err)
+		}
+	}
+}
 
 func TestEveryFieldCanBeSet(t *testing.T) {
 	cert, key := pair(t)

@@ -20,6 +20,26 @@ func (m section) below(key string) section { return section{m.Below(key)} }
 // fail reports what a key is, and what is wanted there.
 func (m section) fail(key, value, bound string) { m.Fail(key, "is %s; want %s", value, bound) }
 
+// store reads the URL of a database, whose password comes from elsewhere.
+func (m section) store(c *Config) {
+	c.Store = m.Value("store")
+	at := c.Store.Reveal()
+	if at == "" {
+		return
+	}
+	u, err := url.Parse(at)
+	_, password := "", false
+	if err == nil && u.User != nil {
+		_, password = u.User.Password()
+	}
+	switch {
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql":
+		m.fail("store", "no URL of a PostgreSQL database", "postgres://user@host:5432/database, or a reference such as ${HEADWAY_STORE}")
+	case password && c.Store.String() == at:
+		m.fail("store", "a URL with a password in it", "the password in PGPASSWORD or a password file, or the whole URL as ${NAME}")
+	}
+}
+
 // key reads a reference to a credential.
 func (m section) key(key string) Secret { return sendable(m.Take(key), false) }
 

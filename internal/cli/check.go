@@ -14,7 +14,6 @@ import (
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
 )
 
 func newCheck() *cobra.Command {
@@ -28,11 +27,12 @@ func newCheck() *cobra.Command {
 		Long: `Reads a connection file, reports everything that is wrong with it by line and
 field, and says what a run would do. Where the connection was collected before,
 by the state file, it says what was edited since and what the next run does about
-it. It sends nothing, unless --probe asks for one request: the first page of the
+it. With --store it also asks the database for that. It sends nothing else, unless --probe asks for one request: the first page of the
 first stream. The probe warns of a paging or incremental expression that matches
 nothing there, and of a list that ends on a full page.`,
 		Example: `  headway check connection.yaml
   headway check connection.yaml --probe      # one real request
+  headway check connection.yaml --store postgres://db/headway   # and the database of the state
   headway check --schema > connection.schema.json   # for an editor`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
@@ -58,11 +58,18 @@ nothing there, and of a list that ends on a full page.`,
 				rest.Plan
 				// Changes are what differs from the last run, by the state file.
 				Changes []collect.Change `json:"changes,omitempty"`
-				Probe   *rest.Probed     `json:"probe,omitempty"`
+				// Store is the database of the state; empty for a file.
+				Store string       `json:"store,omitempty"`
+				Probe *rest.Probed `json:"probe,omitempty"`
 			}{Plan: rest.Describe(c)}
 			to := openDestination(cmd, c)
-			if report.Changes, err = changesOf(cmd, path, c.Name, to.location(), con.Streams()); err != nil {
+			if report.Changes, err = changesOf(cmd, c.Name, to.location(), con.Streams()); err != nil {
 				report.Warnings = append(report.Warnings, fmt.Sprintf("what was collected before is not known: %v", err))
+			}
+			if at, err := storeURL(cmd); err == nil && at != "" {
+				if report.Store, err = storeText(cmd); err != nil {
+					return err
+				}
 			}
 			if text := to.together(cmd, c.Name); text != "" {
 				report.Warnings = append(report.Warnings, text)
@@ -70,6 +77,9 @@ nothing there, and of a list that ends on a full page.`,
 			if !asJSON(cmd) {
 				if err := report.Write(cmd.OutOrStdout()); err != nil {
 					return err
+				}
+				if report.Store != "" {
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "store", report.Store)
 				}
 				for i, change := range report.Changes {
 					if i == 0 {
@@ -133,8 +143,8 @@ func probeOnce(cmd *cobra.Command, c *rest.Config, con *rest.Connector) (rest.Pr
 
 // changesOf compares a connection with its state, which is only read. Without a
 // state there are no changes.
-func changesOf(cmd *cobra.Command, path, name string, sink collect.Location, streams []connector.Stream) (changes []collect.Change, err error) {
-	r, err := sqlite.OpenReader(cmd.Context(), path)
+func changesOf(cmd *cobra.Command, name string, sink collect.Location, streams []connector.Stream) (changes []collect.Change, err error) {
+	r, err := openReader(cmd.Context(), cmd)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

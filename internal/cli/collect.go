@@ -16,7 +16,7 @@ import (
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
+	"github.com/headway-go/headway/store/postgres"
 )
 
 // overrideFlags are the numbers of a connection that a flag or the environment may set.
@@ -82,6 +82,7 @@ loses anything. Progress goes to standard error, the summary to standard output.
   headway collect connection.yaml --watch                # stay; resume by itself, then every 15 minutes
   headway collect connection.yaml --schedule "0 3 * * *" # stay; run at three each night
   headway collect connection.yaml --fleet unix:///var/lib/headway/headway.sock   # share its pace with others
+  headway collect connection.yaml --store postgres://headway@db/headway   # the state in PostgreSQL; PGPASSWORD has the password
   headway collect connection.yaml --json                 # events, progress and summary as JSON lines`,
 		Args: exactly(1, "the connection's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -145,6 +146,13 @@ func readConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, badFile("connection that can be collected", err)
 	}
+	at, err := storeURL(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if at != "" && c.Sink.SQLite != nil && c.Sink.SQLite.File == "" {
+		return nil, usage(fmt.Errorf("%s: sink.sqlite has no file, which is the one of the state, and the state is in %s: give it a file", path, postgres.Place(at)))
+	}
 	if sink, ok := openDestination(cmd, c).sink.(collect.Namer); ok {
 		if err := c.CheckNames(sink.CheckName); err != nil {
 			return nil, badFile("connection that can be collected", err)
@@ -173,7 +181,7 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 		return err
 	}
 	ask.fleet = shared
-	store, err := sqlite.Open(cmd.Context(), path)
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/console"
@@ -56,12 +57,24 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "state.db")
 	}
-	state := sqlite.NewArchive(path)
+	at, err := storeURL(cmd)
+	if err != nil {
+		return err
+	}
+	state, source := collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) {
+		if at != "" {
+			return openReader(ctx, cmd)
+		}
+		return sqlite.OpenReader(ctx, path)
+	}), path
+	if at != "" {
+		source = statePlace(cmd)
+	}
 	answers, err := api.New(api.Options{Authorize: api.Anybody, Reader: state, Version: readVersion().Version})
 	if err != nil {
 		return err
 	}
-	pages, err := console.New(console.Options{API: answers, Local: true, Source: path, Profiles: profileFolders()})
+	pages, err := console.New(console.Options{API: answers, Local: true, Source: source, Profiles: profileFolders()})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
 )
 
 func newGaps() *cobra.Command {
@@ -255,14 +254,14 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			if f.Reason, err = gapReason(why); err != nil {
 				return err
 			}
-			if os.Getenv(serverVariable) != "" && !cmd.Flags().Changed("state") {
-				return usage(fmt.Errorf("a daemon ($%s) only shows gaps: decide about them with --state, on the machine that has the file", serverVariable))
+			if os.Getenv(serverVariable) != "" && !cmd.Flags().Changed("state") && !cmd.Flags().Changed("store") {
+				return usage(fmt.Errorf("a daemon ($%s) only shows gaps: decide about them with --state, on the machine that has the file, or with --store", serverVariable))
 			}
 			// Nothing is created for a state that is not there.
 			if err := withReader(cmd, func(r collect.Reader) error { return checkNamed(cmd, r, f.Connection, ids) }); err != nil {
 				return err
 			}
-			store, err := sqlite.Open(cmd.Context(), statePath(cmd))
+			store, err := openStore(cmd)
 			if err != nil {
 				return err
 			}
@@ -273,7 +272,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			return present(cmd, map[string]any{"action": action, "gaps": n}, fmt.Sprintf("%s: %s\n", action, counted(n, "gap")))
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all gaps of the state file that this applies to")
+	cmd.Flags().BoolVar(&all, "all", false, "all gaps of the state that this applies to")
 	cmd.Flags().StringVar(&f.Connection, "connection", "", "those of this connection")
 	cmd.Flags().StringVar(&f.Stream, "stream", "", "those of this stream")
 	cmd.Flags().StringVar(&why, "reason", "", "those for this reason")

@@ -109,22 +109,6 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// stateFlag lets a command, and those below it, use another state file.
-func stateFlag(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("state", "", "`file` that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
-}
-
-// statePath is the state file by flag, environment or default, in that order.
-func statePath(cmd *cobra.Command) string {
-	if p, err := cmd.Flags().GetString("state"); err == nil && p != "" {
-		return p
-	}
-	if p := os.Getenv("HEADWAY_STATE"); p != "" {
-		return p
-	}
-	return defaultState
-}
-
 // exactly is cobra.ExactArgs with the program's exit code and a hint.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/store/postgres"
 )
 
 // defaultServe is the configuration that is used when none is named.
@@ -30,6 +31,7 @@ type service struct {
 	file   string
 	listen string
 	state  string
+	store  string
 	check  bool
 	json   bool
 	ready  readyFile
@@ -62,7 +64,8 @@ folder is in use; 70 a fault on this side.`,
   headway serve                        # headway.yaml
   headway serve --check                # what would be proxied where?
   headway serve --upstream groq:openai=https://api.groq.com/openai
-  headway serve /etc/headway.yaml --state /var/lib/headway --json`,
+  headway serve /etc/headway.yaml --state /var/lib/headway --json
+  headway serve --store postgres://headway@db/headway   # the state of collections; PGPASSWORD has the password`,
 		Args: atMostOne("one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -77,6 +80,7 @@ folder is in use; 70 a fault on this side.`,
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "", "`address` to listen on, over the file's (default "+config.DefaultListen+")")
 	f.StringVar(&s.state, "state", "", "`folder` for the durable state, over the file's (default "+config.DefaultState+")")
+	f.StringVar(&s.store, "store", "", "`URL` of a PostgreSQL database that holds the state of collections, over the file's (default $"+storeVariable+")")
 	f.BoolVar(&s.check, "check", false, "check the configuration, print what it means and end")
 	f.BoolVar(&s.json, "json", false, "log JSON lines, whatever the file says")
 	f.StringVar((*string)(&s.ready), "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
@@ -89,7 +93,7 @@ folder is in use; 70 a fault on this side.`,
 
 // usage refuses what cannot be.
 func (s *service) usage(cmd *cobra.Command) error {
-	for _, name := range []string{"ready-file", "listen", "state"} {
+	for _, name := range []string{"ready-file", "listen", "state", "store"} {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
 			return usage(fmt.Errorf("--%s is empty", name))
 		}
@@ -120,6 +124,12 @@ func (s *service) read() (config.Config, error) {
 	}
 	if s.state != "" {
 		c.State = s.state
+	}
+	if at := cmp.Or(s.store, os.Getenv(storeVariable)); at != "" && (s.store != "" || c.Store.Reveal() == "") {
+		if !postgres.Names(at) {
+			return c, errNoDatabase
+		}
+		c.Store = configfile.NewSecret(postgres.Place(at), at)
 	}
 	if s.json {
 		c.Log.JSON = true

@@ -39,10 +39,10 @@ func serverOf(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // the command asks no daemon
 	}
-	state := cmd.Flags().Changed("state")
+	state := cmd.Flags().Changed("state") || cmd.Flags().Changed("store")
 	switch {
 	case server != "" && state:
-		return "", usage(errors.New("--server does not go with --state: ask a daemon or a file"))
+		return "", usage(errors.New("--server does not go with --state or --store: ask a daemon, a file or a database"))
 	case server != "":
 		return server, nil
 	case state:
@@ -69,7 +69,7 @@ func asked(cmd *cobra.Command) string {
 	if server, err := serverOf(cmd); err == nil && server != "" {
 		return server
 	}
-	return statePath(cmd)
+	return statePlace(cmd)
 }
 
 // answered gives the error of a daemon its exit code: what another key or another

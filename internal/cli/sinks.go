@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,7 +51,11 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 	out := cmd.OutOrStdout()
 	switch s := c.Sink; {
 	case s.SQLite != nil:
-		sink := sqlsink.For(c.Name, s.SQLite.File, statePath(cmd))
+		state := statePath(cmd)
+		if at, _ := storeURL(cmd); at != "" {
+			state = "" // no file has it
+		}
+		sink := sqlsink.For(c.Name, s.SQLite.File, state)
 		return destination{sink: sink, name: "the SQLite file " + cmp.Or(sink.Location().Path, statePath(cmd))}
 	case s.Parquet != nil:
 		return destination{sink: parquet.New(s.Parquet.Dir), name: s.Parquet.Dir}
@@ -79,9 +82,13 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 
 // adopt moves the state out of the sink's file, where an earlier version kept it,
 // to where all commands look for it.
-func (d destination) adopt(cmd *cobra.Command, store *sqlite.Store, connection string, s *screen) error {
+func (d destination) adopt(cmd *cobra.Command, store durable, connection string, s *screen) error {
 	at := d.location()
-	moved, err := store.Adopt(cmd.Context(), connection, at)
+	file, ok := store.(*sqlite.Store)
+	if !ok {
+		return nil
+	}
+	moved, err := file.Adopt(cmd.Context(), connection, at)
 	if moved {
 		s.say(fmt.Sprintf("the state of %s was in %s with its records; it is in %s now", connection, at.Path, statePath(cmd)))
 	}
@@ -159,14 +166,21 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 			"to send it all of them, collect with --fresh, which fetches all of it again", to.name))
 	}
 	path := statePath(cmd)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no state in %s: nothing was collected from here yet, so there is nothing to replay (--state FILE or HEADWAY_STATE names another file)", path))
+	r, err := openReader(cmd.Context(), cmd)
+	switch {
+	case err == nil:
+		err = r.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		err = noState(cmd)
+	}
+	if err != nil {
+		return err
 	}
 	con, err := rest.New(c, rest.KeepTokens(path))
 	if err != nil {
 		return usage(err)
 	}
-	store, err := sqlite.Open(cmd.Context(), path)
+	store, err := openStore(cmd)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
-	"github.com/headway-go/headway/store/sqlite"
 )
 
 // withReader opens the state for reading. A state that does not exist yet is
@@ -34,10 +33,9 @@ func withReader(cmd *cobra.Command, use func(collect.Reader) error) error {
 	if c != nil {
 		return answered(cmd, use(far{c}))
 	}
-	path := statePath(cmd)
-	r, err := sqlite.OpenReader(cmd.Context(), path)
+	r, err := openReader(cmd.Context(), cmd)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no state in %s: nothing was collected from here yet (--state FILE or HEADWAY_STATE names another file)", path))
+		return noState(cmd)
 	}
 	if err != nil {
 		return err

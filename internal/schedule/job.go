@@ -160,7 +160,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	if turn.MaxWallClock > 0 {
 		o.MaxWallClock = turn.MaxWallClock
 	}
-	if o.Sink, err = sinkOf(c, j.s.deps.State); err != nil {
+	if o.Sink, err = sinkOf(c, j.s.deps.State, j.file.database); err != nil {
 		return sum, err
 	}
 	if err := j.adopt(ctx, o.Sink); err != nil {
@@ -264,6 +264,7 @@ type file struct {
 	config    *rest.Config
 	timetable cron.Schedule
 	catchup   cron.Schedule // nil: with the steady state
+	database  string        // of the state; empty for a file
 }
 
 // list gives the connection files of a folder, by name. A folder that is not
@@ -286,7 +287,7 @@ func list(dir string) ([]string, error) {
 
 // read reads one connection file. The environment counts as a part of it: it
 // holds the credentials.
-func read(path string, lookup func(string) (string, bool), usual cron.Schedule, state string) (*file, error) {
+func read(path string, of Config, usual cron.Schedule, state string) (*file, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -297,7 +298,7 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule, 
 	sum := sha256.New()
 	sum.Write(raw)
 	c, err := rest.Load(path, func(name string) (string, bool) {
-		v, ok := lookup(name)
+		v, ok := of.Lookup(name)
 		fmt.Fprintf(sum, "\x00%s\x00%v\x00%s", name, ok, v)
 		return v, ok
 	})
@@ -316,7 +317,8 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule, 
 			return nil, fmt.Errorf("schedule: %s: run.catchup_schedule is %q: %w", path, c.Run.CatchupSchedule, err)
 		}
 	}
-	sink, err := sinkOf(c, state)
+	f.database = of.Database
+	sink, err := sinkOf(c, state, of.Database)
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", path, err)
 	}
@@ -328,10 +330,16 @@ func read(path string, lookup func(string) (string, bool), usual cron.Schedule, 
 	return f, nil
 }
 
-// sinkOf makes the sink of a connection whose state is in the file state. One that
-// writes to standard output is an error: a daemon has no reader there.
-func sinkOf(c *rest.Config, state string) (collect.Sink, error) {
+// sinkOf makes the sink of a connection whose state is in the file state, or in a
+// database. One that writes to standard output is an error: a daemon has no reader
+// there.
+func sinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
 	switch s := c.Sink; {
+	case s.SQLite != nil && database != "":
+		if s.SQLite.File == "" {
+			return nil, errors.New("sink.sqlite has no file, which is the one of the state, and the state is in a database: give it a file")
+		}
+		return sqlsink.For(c.Name, s.SQLite.File, ""), nil
 	case s.SQLite != nil:
 		return sqlsink.For(c.Name, s.SQLite.File, state), nil
 	case s.Parquet != nil:

@@ -42,6 +42,8 @@ type Config struct {
 	// Timetable is when connections run whose file does not say: a cron
 	// expression in local time. Default [DefaultTimetable].
 	Timetable string
+	// Database is the URL of the database that holds the state; empty for a file.
+	Database string
 	// Running bounds how many connections are collected at once, 1 to 10,000.
 	// Default [DefaultRunning]. Others wait for their turn.
 	Running int
@@ -177,7 +179,7 @@ func readAll(c Config, usual cron.Schedule, state string) (files []*file, faults
 	files = []*file{}
 	from := map[string]string{}
 	for _, path := range paths {
-		f, err := read(path, c.Lookup, usual, state)
+		f, err := read(path, c, usual, state)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it went away meanwhile
 		}

@@ -55,6 +55,16 @@ func Names(text string) bool {
 	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
 }
 
+// Place is the database that a URL names, for people: without user, password and
+// settings. What cannot be read is "PostgreSQL".
+func Place(at string) string {
+	config, err := pgx.ParseConfig(at)
+	if err != nil {
+		return "PostgreSQL"
+	}
+	return nameOf(config)
+}
+
 // Open opens the store at a URL for reading and writing. A schema or a table that does
 // not exist yet is created, and a store of an older version is brought up to date;
 // the database itself must exist.

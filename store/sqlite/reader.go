@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -316,76 +315,3 @@ func readOnly(path string) string {
 	return fmt.Sprintf("the file or its folder cannot be written: give this user the right to write %s and to create files in %s "+
 		"(the store keeps a -wal and a -shm file beside it), or name another place", filepath.Base(path), filepath.Dir(path))
 }
-
-// Archive is a [Reader] of a file that need not be there yet: it is empty until then. Make
-// it with [NewArchive]. It is safe for concurrent use.
-type Archive struct {
-	path string
-
-	mu   sync.Mutex
-	open *Reader
-}
-
-// NewArchive makes an archive; nothing is opened yet.
-func NewArchive(path string) *Archive { return &Archive{path: path} }
-
-// reader is nil while there is no database.
-func (a *Archive) reader(ctx context.Context) (*Reader, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open != nil {
-		return a.open, nil
-	}
-	r, err := OpenReader(ctx, a.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	a.open = r
-	return r, nil
-}
-
-// Close lets the file go, if it was opened; it can be read again.
-func (a *Archive) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == nil {
-		return nil
-	}
-	err := a.open.Close()
-	a.open = nil
-	return err
-}
-
-// ask reads what there is; nothing while there is no database.
-func ask[T any](ctx context.Context, a *Archive, read func(*Reader) (T, error)) (none T, err error) {
-	r, err := a.reader(ctx)
-	if r == nil {
-		return none, err
-	}
-	return read(r)
-}
-
-// Connections lists every connection that has state, by name.
-func (a *Archive) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
-	return ask(ctx, a, func(r *Reader) ([]collect.ConnectionStatus, error) { return r.Connections(ctx) })
-}
-
-// Runs lists the newest runs first.
-func (a *Archive) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
-	return ask(ctx, a, func(r *Reader) ([]collect.Run, error) { return r.Runs(ctx, connection, limit) })
-}
-
-// Gaps lists the gaps that f selects, the oldest first.
-func (a *Archive) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
-	return ask(ctx, a, func(r *Reader) ([]collect.Gap, error) { return r.Gaps(ctx, f) })
-}
-
-// Events lists a run's trace in order.
-func (a *Archive) Events(ctx context.Context, run string) ([]event.Event, error) {
-	return ask(ctx, a, func(r *Reader) ([]event.Event, error) { return r.Events(ctx, run) })
-}
-
-var _ collect.Reader = (*Archive)(nil)
