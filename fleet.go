@@ -45,7 +45,7 @@ func (m FleetMember) Hello(key string) FleetMessage {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
 	h := m.g.core.Hello(now, m.of)
-	h.Key = key
+	h.Key, h.Name = key, m.g.name
 	return FleetMessage{pacing.ToServer{Hello: &h}}
 }
 

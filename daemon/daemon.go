@@ -158,10 +158,10 @@ func New(c config.Config, o Options) (*Daemon, error) {
 		Authorize: d.authorize, OtherOrigins: d.otherOrigin,
 		Quotas:   func() map[string]api.Quota { return d.live.Load().quotas },
 		Rates:    d.rates,
-		Schedule: d.scheduled,
-		Reader:   d.archive,
-		Keys:     keyring{d},
-		Events:   d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
+		Schedule: d.scheduled, Fleet: d.shared,
+		Reader: d.archive,
+		Keys:   keyring{d},
+		Events: d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})
 	if err != nil {
 		return nil, err

@@ -56,3 +56,11 @@ func (d *Daemon) closeFleet() (err error) {
 	d.sharing.Wait()
 	return err
 }
+
+// shared are the credentials that processes share through this one.
+func (d *Daemon) shared() []fleet.Credential {
+	if d.fleet == nil {
+		return nil
+	}
+	return d.fleet.Show()
+}

@@ -2,13 +2,17 @@ package daemon_test
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon"
+	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
 )
@@ -51,7 +55,7 @@ func TestSocketOfTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := headway.New(headway.Config{Fleet: f.Member("api.example.com", "key"), NoBreaker: true})
+	g, err := headway.New(headway.Config{Name: "crawler", Fleet: f.Member("api.example.com", "key"), NoBreaker: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +64,25 @@ func TestSocketOfTheFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Settle(headway.Outcome{Class: headway.OK})
+	all, err := f.Show(t.Context())
+	if err != nil || len(all) != 1 || len(all[0].Members) != 1 || all[0].Members[0].Name != "crawler" || all[0].Members[0].Share != 1 || all[0].Members[0].Away {
+		t.Errorf("the socket shows %+v, %v", all, err)
+	}
+	by, err := client.New(client.Options{Server: "http://" + d.Address().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err = by.Fleet(t.Context()); err != nil || len(all) != 1 || len(all[0].Members) != 1 {
+		t.Errorf("the API shows %+v, %v", all, err)
+	}
+	resp, err := http.Get("http://" + d.Address().String() + "/metrics") //nolint:noctx // It is on loopback.
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if !strings.Contains(string(text), `headway_fleet_members{away="false"} 1`) || errors.Join(err, resp.Body.Close()) != nil {
+		t.Errorf("no member in the metrics: %v", err)
+	}
 	g.Close()
 	if err := d.Stop(t.Context()); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,8 @@ func (d *Daemon) measure() *metrics.Metrics {
 			defer done()
 			return d.archive.Connections(ctx)
 		},
-		Log: d.log,
+		Fleet: d.shared,
+		Log:   d.log,
 	})
 }
 

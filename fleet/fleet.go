@@ -23,6 +23,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/fleet"
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/internal/valkey"
 )
 
@@ -93,6 +95,35 @@ func cause(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// Credential is a shared credential and its members, and Member one membership, as they are
+// shown. Neither says which credential it is.
+type (
+	Credential = fleet.Credential
+	Member     = fleet.Member
+)
+
+// Show returns the credentials that have members at the server of a socket. For a Valkey it
+// is an error, since no process knows all of them. If there is no server the error matches
+// [ErrAway].
+func (f *Fleet) Show(ctx context.Context) (all []Credential, err error) {
+	if f.dial == nil {
+		return nil, errors.New("fleet: only a server on a socket can list members")
+	}
+	conn, from, err := greet(ctx, f.dial)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w: %w", ErrAway, cause(err))
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(greetTime))
+	if err = json.NewEncoder(conn).Encode(pacing.ToServer{Show: true}); err == nil {
+		err = from.decode(&all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fleet: the server does not list its members: %w", err)
+	}
+	return all, nil
 }
 
 // Member returns the membership for one governor, for headway.Config.Fleet. Members with the

@@ -106,6 +106,13 @@ func (s *Server) Members() int {
 	return s.core.Members()
 }
 
+// Show returns the credentials that have members, with their members.
+func (s *Server) Show() []Credential {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Show(s.now())
+}
+
 // Close closes all connections. Members continue at their shares.
 func (s *Server) Close() {
 	s.mu.Lock()
@@ -132,6 +139,10 @@ func (s *Server) serve(conn net.Conn) {
 	from := newLines(conn)
 	var first pacing.ToServer
 	if from.decode(&first) != nil {
+		return
+	}
+	if first.Show {
+		_ = encode.Encode(s.Show())
 		return
 	}
 	p := &peer{conn: conn, more: make(chan struct{}, 1)}

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/schedule"
@@ -168,6 +169,11 @@ func (c *Client) Connections(ctx context.Context, connection string) ([]collect.
 // Schedule is when the daemon collects each of its connections.
 func (c *Client) Schedule(ctx context.Context) (v []Schedule, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "schedule")
+}
+
+// Fleet returns the credentials that processes share through the daemon, with their members.
+func (c *Client) Fleet(ctx context.Context) (v []Credential, err error) {
+	return v, c.get(ctx, &v, nil, "v1", "fleet")
 }
 
 // Runs are the newest runs of one connection, or with "" of all, at most limit
@@ -359,6 +365,8 @@ type (
 	Trace = api.Trace
 	// Schedule is when one connection is collected.
 	Schedule = schedule.Status
+	// Credential is one that processes share.
+	Credential = fleet.Credential
 	// Entry is one event.
 	Entry = events.Entry
 	// Problem is an error that the daemon answered with; match it with errors.As

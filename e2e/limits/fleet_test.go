@@ -226,7 +226,7 @@ func TestFleetAgainstNginx(t *testing.T) {
 		}
 		return
 	}
-	const warm, half = 30 * time.Second, 45 * time.Second
+	const warm, half = 45 * time.Second, 45 * time.Second
 	measure := func(t *testing.T, members int) (before, after stretch) {
 		c := newCrew(t, l, members > 1)
 		for range members {

@@ -235,7 +235,7 @@ func TestFleetGuide(t *testing.T) {
 		}
 		printed += o.Stdout
 	}
-	for _, want := range []string{"first", "second", "drained"} {
+	for _, want := range []string{"credential 1: ", "first", "second", "heard ", "drained"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("no %q in what is printed:\n%s", want, printed)
 		}

@@ -13,7 +13,7 @@
 //	GET   /v1/quota/config       limits (admin)
 //	PATCH /v1/quota/config       change them (admin)
 //	GET   /v1/events             what happens, as server-sent events
-//	GET   /v1/rate, /v1/connections, /v1/schedule, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
+//	GET   /v1/rate, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
 //
 // It holds no limits, no keys and no store itself: [Options] hands it all three.
@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
@@ -127,6 +128,9 @@ type Options struct {
 	// Schedule is where each connection stands that this process collects by
 	// itself. Default: there is none.
 	Schedule func() []schedule.Status
+	// Fleet returns the credentials that processes share through this one, with their
+	// members. Default: none are shared.
+	Fleet func() []fleet.Credential
 	// Reader reads what was collected. Default: nothing was.
 	Reader collect.Reader
 	// Events is what happens. The daemon adds to it and closes it. Default: one
@@ -238,6 +242,7 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/rate":             get(admin, a.rate),
 		"/v1/connections":      get(admin, a.connections),
 		"/v1/schedule":         get(admin, a.schedule),
+		"/v1/fleet":            get(admin, a.fleet),
 		"/v1/runs":             get(admin, a.runs),
 		"/v1/runs/{id}":        get(admin, a.run),
 		"/v1/gaps":             get(admin, a.gaps),

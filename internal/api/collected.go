@@ -14,6 +14,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 )
@@ -130,6 +131,17 @@ func (a *API) schedule(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	all := []schedule.Status{}
 	if a.o.Schedule != nil {
 		all = append(all, a.o.Schedule()...)
+	}
+	return a.send(w, all)
+}
+
+func (a *API) fleet(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	if ask := ask(r); ask.err != nil {
+		return ask.err
+	}
+	all := []fleet.Credential{}
+	if a.o.Fleet != nil {
+		all = append(all, a.o.Fleet()...)
 	}
 	return a.send(w, all)
 }

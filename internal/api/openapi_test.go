@@ -23,6 +23,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/schedule"
@@ -234,6 +235,8 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 	ask("DELETE", "/v1/keys/new", "admin", "", 204)
 	ask("DELETE", "/v1/keys/new", "admin", "", 404)
 
+	ask("GET", "/v1/fleet", "admin", "", 200)
+	ask("GET", "/v1/fleet", "team-a", "", 403)
 	ask("GET", "/v1/schedule", "admin", "", 200)
 	ask("GET", "/v1/schedule", "team-a", "", 403)
 	ask("GET", "/v1/openapi.json", "", "", 200)
@@ -329,7 +332,7 @@ var answers = map[string]any{
 	"snapshot": quota.Snapshot{}, "forecast": []api.Forecast{}, "statistics": governor.Statistics{},
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
-	"rate": []api.Rate{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{},
+	"rate": []api.Rate{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
 	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }

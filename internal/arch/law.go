@@ -261,7 +261,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/metrics"},
-			Imports:   []string{".", "collect", "egress", "event", "quota", "quota/governor", "reason"},
+			Imports:   []string{".", "collect", "egress", "event", "fleet", "quota", "quota/governor", "reason"},
 			Libraries: []string{"github.com/prometheus/client_golang"},
 			Why:       "it only shows what the layers below count: it steers nothing and knows no daemon",
 		},
@@ -273,7 +273,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/api"},
-			Imports: []string{".", "collect", "egress", "event", "internal/events", "internal/schedule", "quota", "quota/governor", "reason"},
+			Imports: []string{".", "collect", "egress", "event", "fleet", "internal/events", "internal/schedule", "quota", "quota/governor", "reason"},
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{

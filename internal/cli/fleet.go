@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // alone is what --fleet says where no fleet is wanted.
@@ -52,4 +54,79 @@ func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; %s", err, mend)}
 	}
 	return nil, usage(fmt.Errorf("--fleet: %w", err))
+}
+
+// newFleet shows the members that share credentials.
+func newFleet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "Show which processes share a credential, and their shares",
+		Long: `Shows the processes that share the pace on a credential through a headway serve: by
+its socket in the state's folder, by the socket that --fleet names, or with --server by
+its API. Each credential has a heading with the rate of all its members together; the
+credential itself is not known here. A member that is away sends nothing: its share is
+kept for a minute, since it may continue by itself.
+
+Exit codes: 0 shown; 64 bad usage; 69 no server is there.`,
+		Example: `  headway fleet
+  headway fleet --fleet unix:///var/lib/headway/headway.sock --json
+  headway fleet --server http://127.0.0.1:8700`,
+		Args: exactly(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := credentials(cmd)
+			if err != nil {
+				return err
+			}
+			var table sheet
+			for i, c := range all {
+				table.line("credential %d: %s\t\t\t", i+1, figure.Rate(60000/max(c.IntervalMS, 1e-3)))
+				for _, m := range c.Members {
+					state := "heard " + clock(time.Duration(m.HeardMS)*time.Millisecond) + " ago"
+					if m.Away {
+						state = "away, " + state
+					}
+					table.line("  %s\t%.0f %%\t%s waiting\t%s", m.Name, 100*m.Share, figure.Count(int64(m.Waiting)), state)
+				}
+			}
+			if len(all) == 0 {
+				table.line("no process shares a credential here")
+			}
+			return present(cmd, orEmpty(all), table.String())
+		},
+	}
+	stateFlag(cmd)
+	serverFlag(cmd)
+	cmd.Flags().String("fleet", "", "`URL` of the socket to ask: unix:///PATH/"+fleet.Socket+" (default: the one in the state's folder)")
+	return jsonFlag(cmd)
+}
+
+// credentials asks a daemon for the shared credentials, by its API or its socket.
+func credentials(cmd *cobra.Command) ([]fleet.Credential, error) {
+	address, err := cmd.Flags().GetString("fleet")
+	if err != nil {
+		return nil, err
+	}
+	if address == "" {
+		c, err := remote(cmd)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			all, err := c.Fleet(cmd.Context())
+			return all, answered(cmd, err)
+		}
+		address = "unix://" + filepath.Join(filepath.Dir(statePath(cmd)), fleet.Socket)
+	}
+	f, err := fleet.Open(cmd.Context(), address)
+	var all []fleet.Credential
+	if err == nil {
+		all, err = f.Show(cmd.Context())
+	}
+	switch {
+	case errors.Is(err, fleet.ErrAway):
+		return nil, &exitError{code: exitRefused, err: fmt.Errorf("%w; start headway serve there", err)}
+	case err != nil:
+		return nil, usage(err)
+	}
+	return all, nil
 }

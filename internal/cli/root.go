@@ -77,7 +77,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 		return usage(fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help"))
 	})
 	root.AddCommand(
-		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newProfiles(), newBulk(),
+		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
 		newServe(), newConsole(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root

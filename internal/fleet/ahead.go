@@ -78,6 +78,7 @@ func (d *desk) fill(now time.Duration) {
 			}
 			d.tickets[permit{s.want.seat.number, s.ID + s.N}] = t.Early()
 			d.count(now)
+			s.want.seat.use.count(now)
 			s.N++
 			more = true
 		}

@@ -54,6 +54,7 @@ type seat struct {
 	desk    *desk
 	number  uint64
 	name    string
+	label   string // for people
 	ceiling time.Duration
 	joined  time.Duration
 	heard   time.Duration
@@ -61,6 +62,7 @@ type seat struct {
 	wants   map[uint64]*fairqueue.Item[*want]
 	grants  []uint64
 	runs    []pacing.Run
+	use     use
 	news    bool // send it news
 	version uint64
 
@@ -122,7 +124,7 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 		}
 	}
 	own := rules.Core(0)
-	m := &seat{desk: d, number: number, name: h.Member, ceiling: own.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
+	m := &seat{desk: d, number: number, name: h.Member, label: h.Name, ceiling: own.Ceiling(), joined: now, heard: now, wants: make(map[uint64]*fairqueue.Item[*want])}
 	d.seats[number], d.server.seats[number] = m, m
 	d.changed(now)
 }

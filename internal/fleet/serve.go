@@ -140,6 +140,7 @@ func (d *desk) ghosts(now time.Duration) (ok bool) {
 // grant grants a permit.
 func (d *desk) grant(now time.Duration, w *want) {
 	d.count(now)
+	w.seat.use.count(now)
 	delete(w.seat.wants, w.id)
 	w.seat.grants = append(w.seat.grants, w.id)
 }

@@ -70,7 +70,7 @@ func (s *Server) Bereave(dead int) { s.dead = dead }
 // Enter adds a member and returns its number for further calls. The error says what is
 // wrong with the hello, and quotes nothing of it.
 func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
-	if h == nil || h.Key == "" || len(h.Key) > 128 || len(h.Member) > 128 {
+	if h == nil || h.Key == "" || len(h.Key) > 128 || len(h.Member) > 128 || len(h.Name) > 256 {
 		return 0, errors.New("a member must say for which credential it comes")
 	}
 	c := h.Config
@@ -159,3 +159,79 @@ func (s *Server) Posts() []Post {
 
 // Members counts the members of all credentials.
 func (s *Server) Members() int { return len(s.seats) }
+
+// Credential is one that members share, as it is shown. Which one it is nobody can tell.
+type Credential struct {
+	// IntervalMS is the sustained interval of all members together, in milliseconds.
+	IntervalMS float64 `json:"interval_ms"`
+	// Members are in the order in which they came.
+	Members []Member `json:"members"`
+}
+
+// Member is one process's membership.
+type Member struct {
+	// Name is its connection's.
+	Name string `json:"name"`
+	// Share is its part of the permits of the last ten to twenty seconds, from 0 to 1.
+	Share float64 `json:"share"`
+	// Waiting counts the permits that it waits for.
+	Waiting int `json:"waiting"`
+	// HeardMS is how long it has said nothing, in milliseconds: each says something at
+	// least twice a second.
+	HeardMS int64 `json:"heard_ms"`
+	// Away says that it is silent, so that its share is kept: it may go on by itself.
+	Away bool `json:"away"`
+}
+
+// Show lists the credentials that have members, in the order in which the first of those
+// came.
+func (s *Server) Show(now time.Duration) []Credential {
+	var all []Credential
+	var first []uint64
+	for _, d := range s.desks {
+		seats := d.inOrder()
+		if len(seats) == 0 {
+			continue
+		}
+		c := Credential{IntervalMS: float64(d.interval()) / float64(time.Millisecond)}
+		sum := 0.0
+		for _, m := range seats {
+			m.use.settle(now)
+			sum += m.use.recent()
+		}
+		for _, m := range seats {
+			c.Members = append(c.Members, Member{
+				Name: m.label, Share: m.use.recent() / max(1, sum), Waiting: len(m.wants) + len(m.parked),
+				HeardMS: (now - m.heard).Milliseconds(), Away: m.silent,
+			})
+		}
+		i, _ := slices.BinarySearch(first, seats[0].number)
+		first, all = slices.Insert(first, i, seats[0].number), slices.Insert(all, i, c)
+	}
+	return all
+}
+
+// use counts permits, in two stretches of time.
+type use struct {
+	began   time.Duration
+	n, last float64
+}
+
+// useFor is the length of a stretch.
+const useFor = 10 * time.Second
+
+func (u *use) count(now time.Duration) {
+	u.settle(now)
+	u.n++
+}
+
+func (u *use) settle(now time.Duration) {
+	if past := now - u.began; past >= useFor {
+		if u.last = u.n; past >= 2*useFor {
+			u.last = 0
+		}
+		u.began, u.n = now, 0
+	}
+}
+
+func (u *use) recent() float64 { return u.n + u.last }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -163,6 +164,28 @@ func worse(a, b headway.PoolSnapshot) headway.PoolSnapshot {
 	}
 	a.Limits = append(a.Limits, b.Limits...)
 	return a
+}
+
+// shared reads who shares a credential through this process.
+type shared struct{ all func() []fleet.Credential }
+
+var members = describe("headway_fleet_members", "Processes that share a credential through this one; away is true of those that say nothing and may go on by themselves.", "away")
+
+func (shared) Describe(chan<- *prometheus.Desc) {}
+
+func (s shared) Collect(ch chan<- prometheus.Metric) {
+	there, away := 0, 0
+	for _, c := range s.all() {
+		for _, m := range c.Members {
+			if m.Away {
+				away++
+			} else {
+				there++
+			}
+		}
+	}
+	ch <- gauge(members, float64(there), "false")
+	ch <- gauge(members, float64(away), "true")
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

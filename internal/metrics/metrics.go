@@ -28,6 +28,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 )
 
 // Options are what is read when Prometheus asks. The functions are called by
@@ -43,6 +44,8 @@ type Options struct {
 	Connections func() []headway.Snapshot
 	// Collections are what is stored of collections.
 	Collections func() ([]collect.ConnectionStatus, error)
+	// Fleet returns the credentials that processes share through this one.
+	Fleet func() []fleet.Credential
 	// Log gets what goes wrong while metrics are gathered. Default: none.
 	Log *slog.Logger
 }
@@ -84,6 +87,9 @@ func New(o Options) *Metrics {
 	}
 	if o.Connections != nil {
 		m.registry.MustRegister(connections{o.Connections, newPerProvider(MaxModels)})
+	}
+	if o.Fleet != nil {
+		m.registry.MustRegister(shared{o.Fleet})
 	}
 	if o.Collections != nil {
 		fail := prometheus.NewCounter(prometheus.CounterOpts{Name: "headway_collections_unread_total", Help: "How often the stored state of collections could not be read."})

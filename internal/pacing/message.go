@@ -16,6 +16,8 @@ type Hello struct {
 	Key string `json:"key"`
 	// Member is a random id that the member has chosen.
 	Member string `json:"member"`
+	// Name is the connection's, for people.
+	Name   string `json:"name,omitempty"`
 	Config Config `json:"config"`
 	// States are what the member has learned, by pool.
 	States map[string]control.State `json:"states,omitempty"`
@@ -39,6 +41,8 @@ type ToServer struct {
 	Unused []Run    `json:"unused,omitempty"`
 	// States are what the member had learned before, by pool, if the hello lacked it.
 	States map[string]control.State `json:"states,omitempty"`
+	// Show asks for all members, in place of a hello.
+	Show bool `json:"show,omitempty"`
 }
 
 // Run is permits of consecutive numbers, from ID on.
