@@ -3,22 +3,30 @@
 package hold_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headway-go/headway"
-
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sink/jsonl"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 	"github.com/headway-go/headway/store/sqlite"
@@ -151,4 +159,173 @@ func collectBench(b *testing.B, sink func(dir string) collect.Sink) {
 	if err := store.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// tailMemory is the memory in which a long tail must be worked off, of any
+// length.
+const (
+	tailMemory = 100 << 20
+	// One detail of faulty fails at first.
+	faulty = 250
+	// gapPage is how many gaps are worked off side by side, at most.
+	gapPage = 500
+)
+
+func tailKey(i int) string { return fmt.Sprintf("conversation-%05d", i) }
+
+// owe writes the tail into a state, as earlier runs would have left it. Of ten
+// gaps one has been tried before, and waits behind those who came until then.
+// The order is that in which a fair collector asks: who has waited longest comes
+// first.
+func owe(t *testing.T, w workplace, tail int) (order []string) {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), w.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	l, err := store.Acquire(t.Context(), collect.LeaseRequest{Connection: "chat-archive", Run: "owing", Now: time.Now(), TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-48 * time.Hour).Truncate(time.Second)
+	since := map[string]time.Time{}
+	for from := 0; from < tail; from += 2500 {
+		c := collect.Commit{At: time.Now(), Stream: "conversations"}
+		for i := from; i < from+2500; i++ {
+			g := collect.Gap{
+				GapKey: collect.GapKey{Stream: "messages", Key: tailKey(i)}, Parent: "conversations", Reason: reason.ServerError,
+				Locator: fmt.Appendf(nil, `{"id":%q,"title":%q}`, tailKey(i), strings.Repeat("title ", 40)), FirstSeen: long.Add(time.Duration(i) * time.Second),
+			}
+			since[g.Key] = g.FirstSeen
+			if i%10 == 3 {
+				g.Attempts, g.LastSeen = int64(1+i%7), g.FirstSeen.Add(10_000*time.Second+time.Millisecond)
+				since[g.Key] = g.LastSeen
+			}
+			order = append(order, g.Key)
+			c.Opened = append(c.Opened, g)
+			c.Items = append(c.Items, collect.KnownItem{Key: g.Key, Fingerprint: "seen"})
+		}
+		if err := store.Commit(t.Context(), l, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.SortFunc(order, func(a, b string) int { return since[a].Compare(since[b]) })
+	done := collect.Lane{Stream: "conversations", Kind: collect.Catchup, Done: true, Watermark: "2024-01-01T00:00:00Z"}
+	if err := store.Commit(t.Context(), l, collect.Commit{At: time.Now(), Lane: &done}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Finish(t.Context(), l, collect.RunEnd{At: time.Now(), State: collect.RunDeferred}); err != nil {
+		t.Fatal(err)
+	}
+	return order
+}
+
+// deep is a provider of the tail. It remembers when each detail was first asked
+// for, in attempts, and how often.
+type deep struct {
+	mu       sync.Mutex
+	attempts int
+	first    map[string]int
+	asked    map[string]int
+}
+
+func (p *deep) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key, detail := strings.CutPrefix(r.URL.Path, "/conversations/")
+	if !detail {
+		_, _ = w.Write([]byte(`{"items":[],"next_cursor":null}`))
+		return
+	}
+	p.mu.Lock()
+	p.attempts++
+	if p.asked[key]++; p.asked[key] == 1 {
+		p.first[key] = p.attempts
+	}
+	failing := p.asked[key] == 1 && len(p.first)%faulty == 0
+	p.mu.Unlock()
+	if failing {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	_, _ = fmt.Fprintf(w, `{"messages":[{"id":"%[1]s/0","text":"%[2]s"},{"id":"%[1]s/1","text":"%[2]s"}]}`, key, "hello "+key)
+}
+
+// peak is the largest memory that a process has been resident in so far.
+func peak(pid int) (bytes int64) {
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0 // it has ended
+	}
+	defer func() { _ = f.Close() }()
+	for in := bufio.NewScanner(f); in.Scan(); {
+		if rest, ok := strings.CutPrefix(in.Text(), "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+func TestLongTailDrainsInOneRun(t *testing.T) {
+	t.Parallel()
+	p := &deep{first: map[string]int{}, asked: map[string]int{}}
+	s := harness.NewServer(t, p)
+	opened := atomic.Int64{}
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	w := newWorkplace(t, s.URL, connection{provider: "  retry: {base: 1ms, cap: 2ms}\n"})
+	tail := longtest.Size(2_500, 50_000)
+	order := owe(t, w, tail)
+
+	const concurrency = 4
+	began := time.Now()
+	run := w.Start(t, "--json", "--ceiling", "1ms", "--concurrency", fmt.Sprint(concurrency))
+	resident := int64(0)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for running := true; running; {
+		select {
+		case <-run.Ended():
+			running = false
+		case <-look.C:
+			resident = max(resident, peak(run.ID()))
+		}
+	}
+	o := run.Wait(t)
+	got := harness.Summary(t, o)
+	if o.Code != harness.ExitDrained || got.GapsRecovered != int64(tail) || len(got.Owed) > 0 {
+		t.Fatalf("%d of %d recovered, owed %v, %s (%s), exit code %d: %s", got.GapsRecovered, tail, got.Owed, got.Reason, got.Error, o.Code, o.Stderr)
+	}
+	if resident == 0 || resident > tailMemory {
+		t.Errorf("it was resident in %d MB, want at most %d", resident>>20, tailMemory>>20)
+	}
+	if n := opened.Load(); n > 2*concurrency {
+		t.Errorf("%d connections were opened for %d requests at once", n, concurrency)
+	}
+	records := w.records(t, "messages")
+	if len(records) != 2*tail {
+		t.Errorf("%d messages were written, want %d", len(records), 2*tail)
+	}
+
+	// A gap's wait is how many attempts for others went before its own. In a fair
+	// order those are the gaps that have waited longer, each once, and retries.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	retries, longest, late := p.attempts-tail, 0, 0
+	for turn, key := range order {
+		waited := p.first[key] - 1
+		longest, late = max(longest, waited), max(late, waited-turn)
+		if p.first[key] == 0 {
+			t.Fatalf("%s was never asked for", key)
+		}
+	}
+	if late > retries+gapPage {
+		t.Errorf("a gap waited %d attempts longer than its place in line; %d retries and a page of %d explain less", late, retries, gapPage)
+	}
+	t.Logf("%d gaps and %d retries in %v, %d attempts/s, resident in %d MB at most; the longest wait of a gap was %d attempts of others, and none was overtaken by more than %d",
+		tail, retries, time.Since(began).Round(time.Millisecond), int(float64(p.attempts)/time.Since(began).Seconds()), resident>>20, longest, late)
 }

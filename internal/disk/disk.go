@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
 
@@ -86,4 +87,17 @@ func MkdirAll(d Disk, dir string, perm fs.FileMode) error {
 		return err
 	}
 	return d.SyncDir(parent)
+}
+
+// SyncDir makes the names in a folder durable. The error is the system's. On Windows it
+// does nothing: the file system journals names itself, and gives no way to wait for it.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -280,3 +280,6 @@ func TestWhoWasServedWaitsNoMore(t *testing.T) {
 		}
 	})
 }
+
+// OpenFileOn is OpenFile on another disk.
+var OpenFileOn = openFile

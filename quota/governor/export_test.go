@@ -1,4 +1,0 @@
-package governor
-
-// OpenFileOn is OpenFile on another disk.
-var OpenFileOn = openFile
