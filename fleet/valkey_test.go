@@ -3,8 +3,14 @@
 package fleet_test
 
 import (
+	"context"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/fleettest"
 )
@@ -30,4 +36,239 @@ func (b inValkey) Fleet(wait bool) *fleet.Fleet {
 func TestContractOnValkey(t *testing.T) {
 	t.Parallel()
 	fleettest.Check(t, inValkey{t, fleettest.NewValkey(t)})
+}
+
+// gang is a fleet of members with more work than they may do, whose first half reaches the
+// server by a proxy.
+type gang struct {
+	t      *testing.T
+	server *fleettest.Valkey
+	proxy  *fleettest.Proxy
+	ends   []func()
+	begun  time.Time
+
+	mu    sync.Mutex
+	sent  int
+	notes map[string]int // events of the fleet
+}
+
+func newGang(t *testing.T, members int, args ...string) *gang {
+	g := &gang{t: t, server: fleettest.NewValkey(t, args...), notes: make(map[string]int), begun: time.Now()}
+	g.proxy = fleettest.NewProxy(t, g.server.Address)
+	for i := range members {
+		address := g.server.Address
+		if i < members/2 {
+			address = g.proxy.Address
+		}
+		g.join(address)
+	}
+	return g
+}
+
+func (g *gang) join(address string) {
+	g.t.Helper()
+	f, err := fleet.Open(g.t.Context(), "redis://"+address+"/0")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	governor, err := headway.New(headway.Config{
+		Name: "acme", Law: "aimd", Ceiling: pace, Initial: pace, JitterMax: -1, NoBreaker: true, Fleet: f.Member("api.acme.com", "key"),
+		OnEvent: func(e event.Event) {
+			if e.Type == event.Fleet {
+				g.mu.Lock()
+				g.notes[e.Note]++
+				g.mu.Unlock()
+			}
+		},
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(g.t.Context())
+	var work sync.WaitGroup
+	for range 2 {
+		work.Go(func() {
+			for {
+				p, err := governor.Acquire(ctx)
+				if err != nil {
+					return
+				}
+				g.mu.Lock()
+				g.sent++
+				g.mu.Unlock()
+				p.Settle(headway.Outcome{Class: headway.OK})
+			}
+		})
+	}
+	end := sync.OnceFunc(func() {
+		cancel()
+		work.Wait()
+		governor.Close()
+	})
+	g.ends = append(g.ends, end)
+	g.t.Cleanup(end)
+}
+
+// goesOn waits until more was sent.
+func (g *gang) goesOn(n int) {
+	g.t.Helper()
+	g.mu.Lock()
+	before := g.sent
+	g.mu.Unlock()
+	g.until("attempts go on", func() bool { return g.sent >= before+n })
+}
+
+// until waits for something that is read under the lock.
+func (g *gang) until(what string, holds func() bool) {
+	g.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		g.mu.Lock()
+		ok, notes := holds(), len(g.notes)
+		g.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			g.t.Fatalf("not within a minute: %s; %d kinds of events", what, notes)
+		}
+	}
+}
+
+func (g *gang) ask(words ...string) {
+	g.t.Helper()
+	if answer, err := g.server.Ask(words...); err != nil || strings.HasPrefix(answer, "-") {
+		g.t.Fatalf("%v: %s, %v", words, answer, err)
+	}
+}
+
+// TestValkeyFaults has a real server fail in all the ways that it has. The fleet goes on, says
+// so, comes back, and never goes faster than it may.
+func TestValkeyFaults(t *testing.T) {
+	const members = 4
+	away := func(g *gang, n int) func() bool { return func() bool { return g.notes["away"] >= n } }
+	back := func(g *gang) func() bool { return func() bool { return g.notes["back"] >= g.notes["away"] } }
+	for name, test := range map[string]func(*gang){
+		"restart": func(g *gang) {
+			g.server.Stop()
+			g.until("all say that it is away", away(g, members))
+			g.goesOn(40)
+			g.server.Start()
+			g.until("it is back", back(g))
+		},
+		"silence": func(g *gang) {
+			g.server.Pause()
+			g.until("all say that it is away", away(g, members))
+			g.goesOn(40)
+			g.server.Resume()
+			g.until("it is back", back(g))
+		},
+		"half are cut off": func(g *gang) {
+			g.proxy.Stall(true)
+			g.until("half say that it is away", away(g, members/2))
+			g.goesOn(60)
+			g.proxy.Stall(false)
+			g.until("it is back", back(g))
+		},
+		"memory is full": func(g *gang) {
+			g.ask("CONFIG", "SET", "maxmemory", "1")
+			if answer, err := g.server.Ask("SET", "x", "y"); err != nil || !strings.HasPrefix(answer, "-OOM") {
+				g.t.Errorf("the memory is not full: %s, %v", answer, err)
+			}
+			g.goesOn(40)
+			g.join(g.server.Address)
+			for _, end := range g.ends[:3] { // one of them leads, as like as not
+				end()
+			}
+			g.goesOn(60)
+			g.until("it is there", back(g))
+		},
+		"keys are evicted": func(g *gang) {
+			g.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+			g.ask("CONFIG", "SET", "maxmemory", "1")
+			g.goesOn(60)
+			g.ask("CONFIG", "SET", "maxmemory", "0")
+			g.goesOn(20)
+			g.until("it is there", back(g))
+		},
+		"all is forgotten": func(g *gang) {
+			g.ask("FLUSHALL")
+			g.goesOn(60)
+			g.until("it is there", back(g))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGang(t, members)
+			g.goesOn(40)
+			test(g)
+			g.goesOn(40)
+			for _, end := range g.ends {
+				end()
+			}
+			// What was permitted may be late by a lease.
+			if allowed := int((time.Since(g.begun)+fleet.Lease)/pace) + 6; g.sent > allowed {
+				t.Errorf("%d were sent, %d are allowed", g.sent, allowed)
+			}
+			if answer, err := g.server.Ask("TTL", "headway:salt"); err != nil || answer == ":-1" {
+				t.Errorf("the salt stays forever: %s, %v", answer, err)
+			}
+		})
+	}
+}
+
+// A replica takes over from a server that is killed.
+func TestValkeyFailsOver(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, 2)
+	replica := fleettest.NewValkey(t)
+	host, port, _ := strings.Cut(g.server.Address, ":")
+	if answer, err := replica.Ask("REPLICAOF", host, port); err != nil || answer != "+OK" {
+		t.Fatal(answer, err)
+	}
+	g.join(g.proxy.Address)
+	g.ends[1]() // who goes past the proxy
+	g.goesOn(40)
+	g.server.Stop()
+	g.until("all say that it is away", func() bool { return g.notes["away"] >= 2 })
+	g.goesOn(20)
+	if answer, err := replica.Ask("REPLICAOF", "NO", "ONE"); err != nil || answer != "+OK" {
+		t.Fatal(answer, err)
+	}
+	g.proxy.Move(replica.Address)
+	g.until("it is back", func() bool { return g.notes["back"] >= g.notes["away"] })
+	g.goesOn(40)
+	if g.mu.Lock(); g.sent > int((time.Since(g.begun)+fleet.Lease)/pace)+6 {
+		t.Errorf("%d were sent", g.sent)
+	}
+	g.mu.Unlock()
+}
+
+// A user with no more rights than the guide names can have a fleet, and a wrong password is
+// not repeated.
+func TestValkeyUser(t *testing.T) {
+	t.Parallel()
+	b := inValkey{t, fleettest.NewValkey(t)}
+	rights := "+get +set +del +pexpire +evalsha +eval +spublish +ssubscribe +sunsubscribe +ping +hello +client"
+	words := append([]string{"ACL", "SETUSER", "fleet", "on", ">canary", "~headway:*", "&headway:*"}, strings.Fields(rights)...)
+	if answer, err := b.Ask(words...); err != nil || answer != "+OK" {
+		t.Fatal(answer, err)
+	}
+	f, err := fleet.Open(t.Context(), "valkey://fleet:canary@"+b.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := headway.New(headway.Config{Name: "x", Fleet: f.Member("p", "c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	p, err := g.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Cancel()
+	_, err = fleet.Open(t.Context(), "valkey://fleet:canaries@"+b.Address)
+	if err == nil || strings.Contains(err.Error(), "canar") || !strings.Contains(err.Error(), b.Address) {
+		t.Errorf("a wrong password: %v", err)
+	}
 }
