@@ -660,7 +660,7 @@ func TestOneModelsRefusalsStopNoOther(t *testing.T) {
 					}
 					mu.Unlock()
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(250 * time.Millisecond)
 				return m.RoundTrip(r)
 			})
 			x := newRig(t, provider.OpenAI, next, func(p *egress.Provider, _ *egress.Options) {
@@ -726,7 +726,7 @@ func TestARefusalNamesThePaceOfItsModel(t *testing.T) {
 	})
 }
 
-// searchable is a provider whose search has 30 calls a minute of its own beside 5,000 an
+// searchable is a provider whose search has 30 calls a minute of its own beside 1,000 an
 // hour for the rest, and 5,000 points an hour for queries, whose answers say what they took.
 type searchable struct {
 	mu     sync.Mutex
@@ -739,12 +739,12 @@ func (s *searchable) RoundTrip(r *http.Request) (*http.Response, error) {
 	time.Sleep(50 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	resource, size, cost, window, m := "core", 5000, 1, time.Hour, &mirror{body: `{}`}
+	resource, size, cost, window, m := "core", 1000, 1, time.Hour, &mirror{body: `{}`}
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/search/"):
 		resource, size, window = "search", 30, time.Minute
 	case r.URL.Path == "/graphql":
-		resource, cost = "graphql", 20
+		resource, size, cost = "graphql", 5000, 20
 		m.body = `{"data": {"rateLimit": {"cost": 20}}}`
 	}
 	if now := time.Now(); !now.Before(s.until[resource]) {
@@ -798,7 +798,7 @@ func TestAProfileGivesAPlainAPIItsPools(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		for resource, want := range map[string]int{"search": 60 * 30 * 95 / 100, "graphql": 250 * 95 / 100, "core": 5000 * 95 / 100} {
+		for resource, want := range map[string]int{"search": 60 * 30 * 95 / 100, "graphql": 250 * 95 / 100, "core": 1000 * 95 / 100} {
 			if up.ok[resource] < want || up.no[resource] > 1 {
 				t.Errorf("%s: %d calls, want %d or more; %d refused, want at most one", resource, up.ok[resource], want, up.no[resource])
 			}

@@ -267,7 +267,7 @@ func TestSecretsAndContentStayWhereTheyBelong(t *testing.T) {
 
 func TestThousandsOfSlowStreamsNeedLittleMemory(t *testing.T) {
 	const most = 96 << 10 // two connections' buffers and six goroutines
-	streams := longtest.Size(1000, 4000)
+	streams := longtest.Size(500, 4000)
 	release := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

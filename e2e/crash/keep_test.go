@@ -245,7 +245,7 @@ var anySink = []fault.Name{
 func TestEveryStepOfAReplay(t *testing.T) {
 	// So many that the messages take several slices, in a long run the conversations too.
 	many := func(t *testing.T) *provider {
-		return newProvider(t, longtest.Size(520, 1040), longtest.Size(40, 80), func(int) condition { return condition{} })
+		return newProvider(t, longtest.Size(340, 1040), longtest.Size(26, 80), func(int) condition { return condition{} })
 	}
 	type pair struct {
 		from, to kind

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -381,17 +380,11 @@ func TestTheShippedProgramHasNoFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range append(fault.Names(), fault.Env, fault.TraceEnv) {
+		// The last is the name of the function, in the table that stacks are printed by.
+		for _, name := range append(fault.Names(), fault.Env, fault.TraceEnv, "internal/fault.Point") {
 			if bytes.Contains(b, []byte(name)) {
 				found = append(found, string(name))
 			}
-		}
-		symbols, err := exec.CommandContext(t.Context(), "go", "tool", "nm", program).Output()
-		if err != nil {
-			t.Fatalf("go tool nm: %v", err)
-		}
-		if strings.Contains(string(symbols), "internal/fault.Point") {
-			found = append(found, "internal/fault.Point")
 		}
 		return found
 	}

@@ -81,7 +81,7 @@ func Run(m *testing.M, s Setup) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program = filepath.Join(dir, "headway")
-	if err := install(context.Background(), program, s.Flags); err != nil {
+	if err := Build(context.Background(), program, s.Flags...); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
@@ -113,9 +113,10 @@ func set(parallel int) error {
 	return flag.Set(f.Name, limit.String())
 }
 
-// install puts the binary to a path. Without flags it is the one that go run
-// keeps in the build cache, so that it is linked once and not for each package.
-func install(ctx context.Context, to string, flags []string) error {
+// Build puts the binary to a path, built with more flags of go build. Without flags it
+// is the one that go run keeps in the build cache, so that it is linked once and not for
+// each package. The error says what the compiler said.
+func Build(ctx context.Context, to string, flags ...string) error {
 	if len(flags) == 0 {
 		cmd := exec.CommandContext(ctx, "go", "run", "-exec", "cp", "./cmd/headway", to)
 		cmd.Dir = root
@@ -123,12 +124,6 @@ func install(ctx context.Context, to string, flags []string) error {
 			return nil
 		}
 	}
-	return Build(ctx, to, flags...) // and says why it cannot be
-}
-
-// Build builds the binary to a path, with more flags of go build. Its error
-// says what the compiler said.
-func Build(ctx context.Context, to string, flags ...string) error {
 	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), "./cmd/headway")...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
