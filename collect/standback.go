@@ -16,11 +16,11 @@ import (
 // maxRefused is how many attempts in a row pressure may refuse before details stand back.
 const maxRefused = 4
 
-// standBack lets the list go first while pressure refuses details: what is tried next
-// is a page of the list, which is needed in any case and may pass where details do not.
-// Details stand back for as long as they have been refused by then, and are tried again
-// with the next page after that: each time that they are refused at once the time
-// doubles. What is passed over is owed, and fetched by recovery at the end of the run.
+// standBack lets the list go first while the provider refuses details under pressure: the
+// next attempt is a page of the list, which is needed anyway and may be admitted when
+// details are not. Details stand back for as long as they have been refused so far, and
+// are tried again with the next page after that. Each time they are refused at once, the
+// time doubles. Details that are skipped become gaps, for recovery at the end of the run.
 type standBack struct {
 	mu      sync.Mutex
 	refused int                // attempts in a row, each sent when the refusal before was known
@@ -34,8 +34,8 @@ type standBack struct {
 	apart   map[string]bool    // the streams of details that have limits apart from the list's
 }
 
-// observe takes in how an attempt ended, of a detail or of a list. Learned gives what
-// was learned of the rate without it.
+// observe records the outcome of an attempt, of a detail or of a list. learned returns what
+// had been learned of the rate before it.
 func (s *standBack) observe(now time.Time, a transport.Attempt, learned func() control.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *standBack) observe(now time.Time, a transport.Attempt, learned func() c
 	}
 }
 
-// fetched takes in that a detail was fetched.
+// fetched records that a detail was fetched.
 func (s *standBack) fetched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *standBack) stands(now time.Time, details string) (stands, apart bool) {
 	return now.Before(s.until), s.apart[details]
 }
 
-// reason is why they do.
+// reason returns the pressure that made details stand back.
 func (s *standBack) reason() reason.Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +86,9 @@ func (s *standBack) stood() bool {
 	return !s.until.IsZero()
 }
 
-// from has details of a stream stand back from now on. Apart reports that the list has
-// come through since they stood back before, and they were refused again: they have a
-// limit of their own. Before is what was learned of the rate before they met it.
+// from makes details of a stream stand back from now on. apart reports that they have a
+// limit of their own: they stood back before, the list succeeded since, and they were
+// refused again. before is what had been learned of the rate before their refusals.
 func (s *standBack) from(now time.Time, details string) (before control.State, apart bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,8 @@ func (s *standBack) from(now time.Time, details string) (before control.State, a
 	return s.before, apart
 }
 
-// goesFirst has details of a stream stand back. Where they have a limit of their own they are a
-// pool of their own for the rest of the run, and the list is not paced by what they met.
+// goesFirst makes details of a stream stand back. If they have a limit of their own they
+// become a pool for the rest of the run, so that their refusals do not slow the list.
 func (r *execution) goesFirst(details string) {
 	if before, apart := r.standBack.from(time.Now(), details); apart {
 		r.governor.Part(details, before)
@@ -114,7 +114,7 @@ func (r *execution) goesFirst(details string) {
 
 type apartKey struct{}
 
-// inPool gives a context for details of a stream.
+// inPool returns a context for details of a stream that names their pool, if they have one.
 func (r *execution) inPool(ctx context.Context, details string) context.Context {
 	r.standBack.mu.Lock()
 	defer r.standBack.mu.Unlock()
@@ -124,7 +124,7 @@ func (r *execution) inPool(ctx context.Context, details string) context.Context 
 	return ctx
 }
 
-// poolOf is the pool of a request.
+// poolOf returns the pool of a request, "" for the account.
 func (r *execution) poolOf(req *http.Request) string {
 	if name := connector.PoolOf(req); name != "" {
 		r.standBack.mu.Lock()
@@ -136,14 +136,14 @@ func (r *execution) poolOf(req *http.Request) string {
 	return name
 }
 
-// putOff is why the details of a page are not asked for now; nil when they are. Details
+// putOff returns why the details of a page are not requested now, nil if they are. details
 // is their stream; listLeft says that there is more to list.
 func (r *execution) putOff(details string, listLeft bool) *stop {
 	if r.suspended != nil || !listLeft {
 		return r.suspended
 	}
 	stands, apart := r.standBack.stands(time.Now(), details)
-	if !stands && apart { // in a pool of their own they would hold the list up
+	if !stands && apart { // waiting for room in their own pool would delay the list
 		stands = r.governor.RoomAt(details).Sub(r.governor.RoomAt("")) > time.Second
 	}
 	if !stands {
@@ -154,8 +154,8 @@ func (r *execution) putOff(details string, listLeft bool) *stop {
 
 type waitingKey struct{}
 
-// mayStandBack gives a context for details before which a list can go: their waits end
-// when they are to stand back. Over says that none is under way any more.
+// mayStandBack returns a context for details that may have to let the list go first: it ends
+// their waits when they are to stand back. Call over when none is in flight any more.
 func (r *execution) mayStandBack(ctx context.Context) (within context.Context, over func()) {
 	waiting := r.waiting
 	if waiting == nil {
@@ -174,14 +174,14 @@ func (r *execution) mayStandBack(ctx context.Context) (within context.Context, o
 	}
 }
 
-// standingBack reports whether the details of that context are to stand back.
+// standingBack reports whether the details with that context are to stand back.
 func (r *execution) standingBack(ctx context.Context) bool {
 	waiting, ok := ctx.Value(waitingKey{}).(context.Context)
 	return ok && waiting.Err() != nil && (r.waiting == nil || r.waiting.Err() == nil)
 }
 
-// pressedInstead is the error of a detail whose wait ended since details stand back: it
-// was the pressure that kept it from being fetched.
+// pressedInstead replaces the error of a detail whose wait was ended because details stand
+// back: the reason is then the pressure, not the interruption.
 func (s *standBack) pressedInstead(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

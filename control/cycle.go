@@ -9,9 +9,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Cycle is the law that is used where none is named. It learns from whole cycles, from
-// one release to the next, which limits a provider enforces: rates, windows of any
-// length, attempts under way. Package learn holds it; this is what makes it a [Law].
+// Cycle is the default law. From whole cycles, each from one release to the next, it learns
+// which limits a provider enforces: rates, windows of any length, attempts in flight.
+// Package learn implements it; Cycle adapts that to [Law].
 type Cycle struct {
 	params *Params
 	law    *learn.Law
@@ -36,17 +36,17 @@ func (c *Cycle) Spacing() time.Duration {
 	return c.params.Ceiling
 }
 
-// After is about how long after the next attempt the one goes that has n before it.
+// After estimates how long after the next attempt the one with n others before it goes.
 func (c *Cycle) After(n float64) time.Duration { return c.law.After(n) }
 
 // Hold is the latest instant that a limit asks for.
 func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.law.Hold(now, cost) }
 
-// Waiting reports whether nothing goes since a refusal, before it is tried again.
+// Waiting reports whether a block lasts: after a refusal nothing is sent until the next
+// canary.
 func (c *Cycle) Waiting() bool { return c.law.Waiting() }
 
-// Foretold reports whether the newest block began where a limit that was known was
-// nearly used up.
+// Foretold reports whether a known limit was nearly used up when the newest block began.
 func (c *Cycle) Foretold() bool { return c.law.Foretold() }
 
 // Sent counts an attempt.

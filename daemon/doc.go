@@ -1,8 +1,7 @@
 // Package daemon is "headway serve" as a value: a proxy in front of providers, its
 // budgets and pacing, and the API to look at and change them, behind one
-// listener. It answers how all of that starts, is reconfigured and ends without
-// losing what was used or learned. It is embeddable: the command is a thin shell
-// around it.
+// listener. It starts, reconfigures and stops all of that without losing what was used or
+// learned. A program can embed it: the command is a thin shell around it.
 //
 //	new -> running -> stopping -> stopped
 //

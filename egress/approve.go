@@ -104,7 +104,7 @@ type reserver interface {
 	Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error)
 }
 
-// acquire waits for the pacing, and for what is reserved.
+// acquire waits in the pacing's queue, for the pace and for the reserved budgets.
 func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reservation) *provider.Refusal {
 	c, by := a.call, a.by
 	r := a.share()
@@ -144,16 +144,16 @@ func (a *attempt) share() headway.Request {
 	return r
 }
 
-// ready asks the breakers, once the permits are there.
+// ready asks the breakers once the attempt has its permits.
 func (a *attempt) ready() *provider.Refusal {
 	c := a.call
-	if c.ctx.Err() != nil { // it crossed the approval on its way
+	if c.ctx.Err() != nil { // the call ended while it was approved
 		return new(c.denied(c.ctx.Err()))
 	}
 	return a.enterCircuit()
 }
 
-// denied says why no permit was given: by the quota, or by pacing.
+// denied returns the refusal for an attempt that got no permit, of the quota or of pacing.
 func (c *call) denied(err error) provider.Refusal {
 	switch {
 	case c.r.Context().Err() != nil:
@@ -191,8 +191,8 @@ func (c *call) denied(err error) provider.Refusal {
 	return f
 }
 
-// inQueue is what the wait for the pacing stands for: what the call had to wait for
-// once it was the first, else those before it.
+// inQueue returns what a wait for pacing counts as: what the call waited for at the head of
+// the queue, or else the calls before it.
 func inQueue(held headway.Wait) reason.Bound {
 	if by := held.Bound; by != reason.BoundUnknown && by != reason.BoundJitter {
 		return by
@@ -234,8 +234,7 @@ func (a *attempt) enterCircuit() *provider.Refusal {
 	return nil
 }
 
-// probeWait is when to come back while others find out whether the provider is
-// there again.
+// probeWait is the Retry-After while other calls probe whether the provider has recovered.
 const probeWait = time.Second
 
 const (

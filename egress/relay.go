@@ -44,7 +44,7 @@ type answer struct {
 	used     quota.Usage  // what it was charged, once settled
 }
 
-// relay passes an answer on, byte for byte, and reads along.
+// relay copies an answer to the client byte for byte, and reads usage from it.
 func (a *attempt) relay(res *http.Response, injected bool) {
 	c := a.call
 	kind := mediaType(res.Header.Get("Content-Type"))
@@ -100,7 +100,7 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 	}
 }
 
-// begun passes the header of an answer on.
+// begun sends the header of an answer to the client.
 func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	u, h := c.up, c.w.Header()
 	u.Description.Return(h, res.Header)
@@ -125,7 +125,7 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	c.w.WriteHeader(res.StatusCode)
 }
 
-// advise says in the header how an agent should go on.
+// advise adds the fields that tell an agent by how much to slow down.
 func (c *call) advise(h http.Header, a *attempt) {
 	scale(h, a.call.up.Approver.Factor(a.request))
 	switch advice := a.decision.Advisory; {
@@ -136,7 +136,7 @@ func (c *call) advise(h http.Header, a *attempt) {
 	}
 }
 
-// scale says by how much an agent should stretch its rhythm.
+// scale returns the factor for the interval of agents.
 func scale(h http.Header, factor float64) {
 	if factor != 1 {
 		h.Set(headerScale, strconv.FormatFloat(factor, 'f', -1, 64))

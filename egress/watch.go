@@ -17,8 +17,8 @@ var (
 	errLong    = errors.New("egress: the call took too long")
 )
 
-// watch ends an attempt in which nothing moves for too long, in either
-// direction, or that takes too long as a whole.
+// watch ends an attempt if no byte moves for too long in either direction, or if it takes
+// too long as a whole.
 type watch struct {
 	cancel context.CancelCauseFunc
 	rc     *http.ResponseController
@@ -53,7 +53,7 @@ func (w *watch) uploads(waits func() bool) {
 	w.waits = waits
 }
 
-// allow sets the silence that is allowed from now on.
+// allow sets how long no byte may move from now on.
 func (w *watch) allow(silence time.Duration) {
 	w.move()
 	w.silence.Store(int64(silence))
@@ -64,8 +64,8 @@ func (w *watch) allow(silence time.Duration) {
 	}
 }
 
-// move says that something did. The timer is left alone: when it goes off, it
-// looks how long ago that was.
+// move records that a byte moved. The timer is not reset: when it fires, look compares
+// times.
 func (w *watch) move() { w.moved.Store(int64(time.Since(w.began))) }
 
 // enter says that a write to the client begins; false when it must not, because
@@ -84,7 +84,7 @@ func (w *watch) leave() {
 	w.writing = false
 }
 
-// look is what the timer does.
+// look runs when the timer fires.
 func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -91,7 +91,7 @@ func linkParam(s string) (name, value, rest string, ok bool) {
 	return "", "", "", false
 }
 
-// origin is a provider's host as far as credentials are concerned.
+// origin is a host that may get the connection's credential.
 type origin struct{ base *url.URL }
 
 var (
@@ -125,7 +125,7 @@ func (o origin) relative(request *url.URL, next, secretParam string) (string, er
 	return path, nil
 }
 
-// absolute is the URL that a stored cursor stands for.
+// absolute returns the URL of a stored cursor.
 func (o origin) absolute(cursor string) (*url.URL, error) {
 	if !strings.HasPrefix(cursor, "/") {
 		return nil, errNextURL

@@ -41,7 +41,7 @@ func scenarioOf(arg string) (*scenario.Scenario, error) {
 	return s, err
 }
 
-// scenariosOf tells what is wrong with all of them at once.
+// scenariosOf reads all the named scenarios; the error has the problems of all of them.
 func scenariosOf(args []string) ([]*scenario.Scenario, error) {
 	all := make([]*scenario.Scenario, len(args))
 	errs := make([]error, len(args))
@@ -155,7 +155,7 @@ func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) 
 	}
 }
 
-// plottable says whether a plot can go there, before anything is computed.
+// plottable checks, before anything is computed, that a plot can be written to a path.
 func plottable(cmd *cobra.Command, path string) error {
 	if !cmd.Flags().Changed("plot") {
 		return nil
@@ -163,8 +163,8 @@ func plottable(cmd *cobra.Command, path string) error {
 	return replaceable("--plot", path)
 }
 
-// replaceable says whether writeWhole may write a file there: never over a
-// device, a pipe or a link, which a rename would take away.
+// replaceable checks that writeWhole may write a file there. It may not replace a device, a
+// pipe or a link, which the rename would remove.
 func replaceable(flag, path string) error {
 	if path == "" {
 		return usage(fmt.Errorf("%s is empty, must name a file", flag))
@@ -184,9 +184,8 @@ func replaceable(flag, path string) error {
 	return nil
 }
 
-// writeWhole writes a file so that there is the old one or the whole new one,
-// never a part: under another name, then by a rename. The flag that named it is in
-// the error.
+// writeWhole writes a file under a temporary name and renames it, so that a reader finds
+// the old file or the whole new one. The error names the flag.
 func writeWhole(flag, path string, write func(io.Writer) error) (err error) {
 	// Not os.CreateTemp, whose files are for the owner alone: the umask decides.
 	temp := fmt.Sprintf("%s.%016x.tmp", path, rand.Uint64())
@@ -206,7 +205,7 @@ func writeWhole(flag, path string, write func(io.Writer) error) (err error) {
 	return os.Rename(temp, path)
 }
 
-// content writes what there is already.
+// content writes bytes that are complete already.
 func content(b []byte) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := w.Write(b); return err }
 }

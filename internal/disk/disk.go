@@ -1,8 +1,7 @@
-// Package disk is the operations that change a disk, as an interface, so that a
-// test can watch them and cut the power between two of them (package powercut).
-// A package that writes files that have to outlive a power cut makes its changes through
-// a [Disk]; programs use [OS]. Reading needs none of it. Safe for concurrent use
-// as far as the operating system is.
+// Package disk has the operations that change files, as an interface, so that a test can
+// observe them and simulate a power cut between two of them (package powercut). A package
+// whose files have to survive a power cut writes them through a [Disk]; programs use [OS].
+// It is as safe for concurrent use as the operating system's files are.
 package disk
 
 import (

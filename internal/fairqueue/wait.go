@@ -9,10 +9,10 @@ import (
 // maxPicks bounds how far [Queue.Wait] looks ahead.
 const maxPicks = 4096
 
-// horizon is over how long a flow's arrivals are counted.
+// horizon is the time over which a flow's arrivals are counted.
 const horizon = 30 * time.Second
 
-// meter counts the cost of what arrived over about the last [horizon].
+// meter sums the cost of the arrivals of about the last [horizon].
 type meter struct {
 	turn     time.Duration // when the current span ends
 	new, old int64         // of the current span and of the one before
@@ -40,8 +40,8 @@ func (m *meter) sum(now time.Duration) int64 {
 	return 0
 }
 
-// scale is n x part / whole of numbers that are not negative, rounded down; the largest
-// number there is when it does not fit.
+// scale returns n x part / whole, rounded down, for numbers that are not negative. It is
+// math.MaxInt64 if the result does not fit.
 func scale(n, part, whole int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(part))
 	if hi >= uint64(whole) {
@@ -51,7 +51,7 @@ func scale(n, part, whole int64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// lookahead is a flow as Wait goes through the picks to come.
+// lookahead is the state of a flow while Wait simulates the coming picks.
 type lookahead struct {
 	near, far   int64
 	weight      int64
@@ -63,7 +63,7 @@ type lookahead struct {
 	taken       int64
 }
 
-// arrived is how many more of the flow wait after a time.
+// arrived returns how many items of the flow are expected to arrive within a time.
 func (l *lookahead) arrived(after time.Duration) int64 {
 	switch {
 	case after <= 0:
@@ -90,11 +90,11 @@ func (l *lookahead) tag(far bool) int64 {
 	return l.near
 }
 
-// Wait is about how long an item would wait for one budget if it came now. It goes
-// through the picks to come until the item's own: those who wait, and others of their
-// flows, which arrive as often as recently. load is what an item takes of the budget, and
-// zero when it does not need it; nil is the cost of each. serves says how long, from
-// now, the budget takes to serve so much load; it must not decrease with the load.
+// Wait estimates how long an item would wait for one budget if it came now. It simulates
+// the coming picks up to the item's own, among the items in the queue and those that are
+// expected of their flows at the recent rate. load returns what an item takes of the
+// budget, zero if it does not need the budget; nil means the item's cost. serves returns
+// how long, from now, the budget takes to serve a load; it must not decrease with the load.
 func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, serves func(load int64) time.Duration) time.Duration {
 	mine, left := q.look(now, &r, load)
 	own := r.cost()
@@ -127,8 +127,8 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, s
 	return serves(work)
 }
 
-// look prepares what Wait goes through, and counts the items of the request's own flow
-// that go before it, and it.
+// look collects the flows for Wait, and counts the items of the request's own flow up to
+// and including the request.
 func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine lookahead, left int64) {
 	mine = lookahead{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
 	if f := q.flows[r.Flow]; f != nil {
@@ -170,7 +170,7 @@ func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine
 	return mine, left
 }
 
-// pick is the flow that goes next after a time; nil is the one that asks.
+// pick returns the flow that is picked next after a time; nil is the request's own.
 func (q *Queue[T]) pick(mine *lookahead, after time.Duration, far bool) *lookahead {
 	var best *lookahead
 	key, above := mine.tag(far), mine.taken < mine.first

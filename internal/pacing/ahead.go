@@ -15,17 +15,18 @@ const (
 	// aheadFor is how much of its recent use a member holds ahead, and for how long it
 	// may use a permit that it got so.
 	aheadFor = 300 * time.Millisecond
-	// aheadAgain is when it asks again that got none.
+	// aheadAgain is how long a member that got no permit waits before it asks again.
 	aheadAgain = aheadFor / 3
 	// meterGap is the time over which use is counted.
 	meterGap = aheadFor / 3
-	// maxServed and servedFor are how many outcomes wait for company, and for how long.
+	// maxServed and servedFor bound how many outcomes are batched into one message, and
+	// for how long they wait for it.
 	maxServed = MaxAhead / 4
 	servedFor = 10 * time.Millisecond
 )
 
-// ahead are permits that a member may use at once, of one pool or of the account: none of
-// them takes a way to the server and back.
+// ahead holds permits of one pool, or of the account, that a member may use without a round
+// trip to the server.
 type ahead struct {
 	runs  []run
 	asked Run // that were asked for; none for 0
@@ -33,13 +34,13 @@ type ahead struct {
 	use   meter
 }
 
-// run is permits of consecutive numbers.
+// run is a range of permits with consecutive numbers.
 type run struct {
 	Run
 	until time.Duration
 }
 
-// meter says how often something happens lately.
+// meter measures how often something has happened recently.
 type meter struct {
 	began time.Duration
 	n     float64
@@ -57,7 +58,7 @@ func (u *meter) settle(now time.Duration) {
 	}
 }
 
-// held counts what is left.
+// held counts the permits that are left.
 func (a *ahead) held() (n uint64) {
 	for i := range a.runs {
 		n += a.runs[i].N
@@ -65,15 +66,15 @@ func (a *ahead) held() (n uint64) {
 	return n
 }
 
-// idle says that nothing is held or asked for.
+// idle reports that no permit is held or requested.
 func (a *ahead) idle() bool { return len(a.runs) == 0 && a.asked.N == 0 }
 
-// ready says that there is one.
+// ready reports that a permit is held.
 func (a *ahead) ready(now time.Duration) bool {
 	return slices.ContainsFunc(a.runs, func(r run) bool { return now < r.until })
 }
 
-// take uses one, 0 where there is none.
+// take uses a permit and returns its number, 0 if there is none.
 func (a *ahead) take(now time.Duration) (id uint64) {
 	i := slices.IndexFunc(a.runs, func(r run) bool { return now < r.until })
 	if i < 0 {
@@ -87,7 +88,7 @@ func (a *ahead) take(now time.Duration) (id uint64) {
 	return id
 }
 
-// stock gives back what was not used, and asks for more where that makes sense.
+// stock returns permits that were not used in time, and requests more if they would be used.
 func (m *member) stock(c *Core, now time.Duration) {
 	left := uint64(min(max(m.ahead, 0), MaxAhead))
 	for _, l := range m.pools {
@@ -103,7 +104,7 @@ func (m *member) stock(c *Core, now time.Duration) {
 	})
 }
 
-// refill does so for one pool, which may have so many.
+// refill is stock for one pool, which may hold that many.
 func (m *member) refill(c *Core, now time.Duration, l *Pool, room uint64) {
 	a := &l.ahead
 	a.runs = slices.DeleteFunc(a.runs, func(r run) bool { return now >= r.until && m.unused(r.Run) })
@@ -126,13 +127,13 @@ func (m *member) refill(c *Core, now time.Duration, l *Pool, room uint64) {
 	m.out.Wants = append(m.out.Wants, Want{ID: a.asked.ID, Pool: l.name, Ahead: a.asked.N})
 }
 
-// unused gives permits back that were got ahead.
+// unused returns permits that were granted ahead of need.
 func (m *member) unused(r Run) bool {
 	m.out.Unused = append(m.out.Unused, r)
 	return true
 }
 
-// got takes in permits that were asked for ahead.
+// got adds permits that were requested ahead of need.
 func (m *member) got(now, posted time.Duration, r Run) {
 	i := slices.IndexFunc(m.pools, func(l *Pool) bool { return l.ahead.asked.ID == r.ID && l.ahead.asked.N > 0 })
 	switch {
@@ -148,7 +149,7 @@ func (m *member) got(now, posted time.Duration, r Run) {
 	}
 }
 
-// drop gives back all that is held ahead.
+// drop returns all permits that are held ahead of need.
 func (m *member) drop() {
 	for _, l := range m.pools {
 		for _, r := range l.ahead.runs {
@@ -158,7 +159,7 @@ func (m *member) drop() {
 	}
 }
 
-// forget has nothing ahead any more, nor asks for it.
+// forget drops all permits held or requested ahead of need, without returning them.
 func (m *member) forget() {
 	for _, l := range m.pools {
 		l.ahead = ahead{}

@@ -41,9 +41,8 @@ var protocol = sync.OnceValue(func() *jsonschema.Schema {
 	return c.MustCompile("protocol.json")
 })
 
-// platform is a reader of messages that holds each against the protocol, and
-// their order against what a stream may do: it starts, runs, gets records and
-// states, and ends once.
+// platform is a reader of messages. It checks each against the protocol's schema, and their
+// order against a stream's life: it starts, runs, gets records and states, and ends once.
 type platform struct {
 	messages []string
 	streams  map[string]*watched
@@ -65,8 +64,8 @@ func newPlatform() *platform {
 	return &platform{streams: map[string]*watched{}, base: map[string]int64{}}
 }
 
-// session begins another process, at committed positions. What the records of
-// the one before came to is kept.
+// session starts another process at committed positions. The records of the former one are
+// kept.
 func (p *platform) session(committed json.RawMessage) {
 	var at position
 	_ = json.Unmarshal(committed, &at)

@@ -96,8 +96,8 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	if e, ok := errors.AsType[*driver.Error](first); !ok || !slices.Contains([]int{lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN}, e.Code()&0xff) || !settled(abs) {
 		return nil, first
 	}
-	// SQLite makes shared memory beside the file even to read it. Where it cannot,
-	// the file is read as one that nobody changes, as it has no log.
+	// SQLite creates a shared-memory file even to read. If it cannot, the database is
+	// opened as immutable, which is safe since it has no log.
 	r = &Reader{path: abs, db: openPool(abs, true)}
 	if r.check(ctx) != nil {
 		_ = r.db.Close()
@@ -139,8 +139,8 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// settled reports whether all that was committed is in the file itself: there is
-// no log beside it.
+// settled reports whether all commits are in the file itself: no write-ahead log stands
+// beside it.
 func settled(path string) bool {
 	info, err := os.Stat(path + "-wal")
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
@@ -199,7 +199,7 @@ var schema6 string
 // changes.
 var migrations = []string{schema1, schema2, schema3, schema4, schema5, schema6}
 
-// identity is what a file says of itself.
+// identity is what a file's header says of it.
 type identity struct {
 	application int64
 	version     int
@@ -233,7 +233,7 @@ func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error)
 
 // prepare makes the file behind conn a store of this version.
 func prepare(ctx context.Context, conn *sql.Conn, path string) error {
-	// Look before anything is written: another program's file stays as it is.
+	// Inspect before any write: a file of another program stays unchanged.
 	if _, err := inspect(ctx, conn, path); err != nil {
 		return err
 	}
@@ -275,13 +275,13 @@ func migrate(ctx context.Context, conn *sql.Conn, path string, steps []string) (
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		}
 	}()
-	// Again, now that nobody else can write: another process may have been here.
+	// Inspect again under the write lock: another process may have migrated it.
 	found, err := inspect(ctx, conn, path)
 	if err != nil {
 		return err
 	}
-	// A write even when nothing is to be done: SQLite opens a file that cannot
-	// be written all the same, and the run would fail at its first commit.
+	// Write even if there is nothing to migrate: SQLite also opens a file that it may not
+	// write, and the run would fail only at its first commit.
 	if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", found.version)); err != nil {
 		return explain(path, "open", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// flight holds a number of attempts under way.
+// flight is a limit on the number of attempts in flight.
 type flight struct {
 	size      float64
 	climb     float64
@@ -63,8 +63,8 @@ func (l *flight) room(v view) float64 { return l.size + l.climb - float64(v.flyi
 
 func (l *flight) interval(v view) float64 { return v.latency / max(1, l.size) }
 
-// crowd is how many were under way at each attempt, lately, and how much speaks for
-// a limit on that number.
+// crowd records how many attempts were in flight when each recent attempt was sent, and the
+// evidence for a limit on that number.
 type crowd struct {
 	seen     [maxFlights]float32
 	total    float32
@@ -85,8 +85,8 @@ func (c *crowd) sent(others int) {
 	}
 }
 
-// refused weighs a refusal with that many others under way: the rarer so many are,
-// the more it speaks for a limit on them.
+// refused weighs a refusal with that many others in flight: the rarer such a number is, the
+// stronger the evidence for a limit on it.
 func (c *crowd) refused(others, most float64) {
 	if c.times++; others != c.last {
 		c.last, c.times = others, 1
@@ -97,8 +97,8 @@ func (c *crowd) refused(others, most float64) {
 	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, c.share(others)))-1))
 }
 
-// share is the share of attempts that were sent with at least so many others under
-// way.
+// share returns the share of attempts that were sent with at least so many others in
+// flight.
 func (c *crowd) share(others float64) float64 {
 	more := float32(0)
 	for i := max(0, min(int(others), maxFlights-1)); i < maxFlights; i++ {
@@ -107,7 +107,7 @@ func (c *crowd) share(others float64) float64 {
 	return float64(more+0.5) / float64(c.total+1)
 }
 
-// sent remembers how many others were under way at an attempt.
+// sent records how many others were in flight at an attempt.
 type departures struct {
 	ring [48]struct {
 		at     time.Duration
@@ -122,8 +122,8 @@ func (d *departures) add(at time.Duration, others int) {
 	d.n++
 }
 
-// others is how many others were under way when an attempt was sent; -1 when that
-// is forgotten.
+// others returns how many others were in flight when an attempt was sent, -1 if that is no
+// longer known.
 func (d *departures) others(sent time.Duration) float64 {
 	for i := 1; i <= min(d.n, len(d.ring)); i++ {
 		if x := &d.ring[(d.n-i)%len(d.ring)]; x.at <= sent {

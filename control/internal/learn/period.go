@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// span is a block: when it was refused, and between which instants there was room
-// again.
+// span is a block: the instant of the refusal, and the two instants between which the
+// provider began to admit again.
 type span struct{ refused, low, high time.Duration }
 
-// spans are the newest blocks. A window that begins anew at fixed instants is found
-// in them, as they end at such instants alone.
+// spans are the newest blocks. They reveal a window that starts at fixed instants: all of
+// them end at such instants.
 type spans struct {
 	ring [5]span // the newest first
 	n    int
@@ -63,11 +63,11 @@ func (s *spans) period(v view) (period, bool) {
 	return found, found.length > 0
 }
 
-// fit is how well a period explains the blocks.
+// fit says how well a period explains the blocks.
 type fit struct {
 	size   float64
 	off    float64 // by what part the blocks disagree
-	slides bool    // a window that slides would have ended the blocks as well
+	slides bool    // a sliding window would explain the ends of the blocks, too
 }
 
 // explained reports how well windows of a length explain the known blocks; ok is false
@@ -95,7 +95,7 @@ func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) 
 		least, most = min(least, used), max(most, used)
 		part := float64(x.high-x.low+near) / float64(length)
 		if clock && x.high-begins(x.high, length, phase) < near {
-			part = max(part, 0.5) // the canary was sent on purpose at such an instant
+			part = max(part, 0.5) // weak evidence: the canary was timed for such an instant
 		}
 		chance *= min(1, part)
 		if x.low-x.refused > length/20 {

@@ -86,7 +86,7 @@ func Run(core *quota.Governor, t Timeline, tail time.Duration, out io.Writer) (R
 	return r.result, r.failed
 }
 
-// saw notes scopes for the table in the end, in the order of their appearance.
+// saw records scopes for the final table, in the order of their appearance.
 func (r *run) saw(scopes ...quota.Scope) {
 	for _, s := range scopes {
 		if !r.known[s] {
@@ -96,7 +96,7 @@ func (r *run) saw(scopes ...quota.Scope) {
 	}
 }
 
-// until lets happen what happens by itself up to an instant.
+// until advances virtual time to an instant, with all that is due by then.
 func (r *run) until(end time.Duration) {
 	for {
 		at, ok := r.core.NextTransition(r.now)
@@ -116,7 +116,7 @@ func (r *run) until(end time.Duration) {
 	r.settle()
 }
 
-// settle lets those go whose wait is over, and takes down what happened.
+// settle ends the waits that are over, and records events, moves and answers.
 func (r *run) settle() {
 	for _, grant := range r.core.Grants(r.now, nil) {
 		s := r.waiting[grant.Waiter]
@@ -164,14 +164,14 @@ func (r *run) do(s *step) error {
 	return nil
 }
 
-// use does something with a call that was approved.
+// use does the step's action with a call that was approved.
 func (r *run) use(s *step) (err error) {
 	permit, ok := r.permits[s.ID]
 	if !ok {
 		return fmt.Errorf("there is no call %.40q before", s.ID)
 	}
 	if permit == (quota.Permit{}) {
-		return nil // it was refused or waits: there is nothing to do it to
+		return nil // the call was refused or still waits
 	}
 	switch s.Do {
 	case "record":
@@ -195,7 +195,7 @@ func (s *step) request() quota.Request {
 	}
 }
 
-// answer takes down what became of a call.
+// answer records the outcome of a call.
 func (r *run) answer(s *step, d quota.Decision) {
 	if s.ID != "" {
 		r.permits[s.ID] = d.Permit
