@@ -113,11 +113,15 @@ func (g *Governor) tellFleet(now time.Duration) {
 	if g.fleet == nil {
 		return
 	}
-	var room [pacing.MaxAsked]pacing.Attempt
+	var room [pacing.MaxWanted]pacing.Attempt
 	waiting := room[:0]
 	if !g.line.empty() {
+		looked := 0
 		for it := range g.line.queue.All() {
-			if waiting = append(waiting, it.Value.attempt); len(waiting) == cap(room) {
+			if a := &it.Value.attempt; asked(waiting, a.Pool) < pacing.MaxAsked {
+				waiting = append(waiting, *a)
+			}
+			if looked++; looked == maxLooked || len(waiting) == cap(room) {
 				break
 			}
 		}
@@ -126,6 +130,19 @@ func (g *Governor) tellFleet(now time.Duration) {
 	if out, ok := g.core.Outbox(now); ok {
 		g.fleet.Send(FleetMessage{out})
 	}
+}
+
+// maxLooked bounds how many of those who wait are looked at.
+const maxLooked = 512
+
+// asked counts the attempts of a pool. Many that wait for one pool leave room for others.
+func asked(all []pacing.Attempt, pool *pacing.Pool) (n int) {
+	for i := range all {
+		if all[i].Pool == pool {
+			n++
+		}
+	}
+	return n
 }
 
 // tellLearned says what was learned before, with the lock held: the fleet starts from it

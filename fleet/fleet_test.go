@@ -283,6 +283,45 @@ func TestServeOutlivesErrors(t *testing.T) {
 	served.Wait()
 }
 
+// Many who wait for a pool that was refused do not keep those of another one from asking.
+func TestAPoolThatWaitsHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet.NewServer()
+		defer s.Close()
+		g, err := headway.New(headway.Config{Name: "x", Passive: true, NoBreaker: true, Fleet: s.Fleet().Member("p", "c")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "slow"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: time.Minute})
+		var waiting sync.WaitGroup
+		for range 40 {
+			waiting.Go(func() {
+				p, err := g.AcquireFor(t.Context(), headway.Request{Pool: "slow"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				p.Settle(headway.Outcome{Class: headway.OK})
+			})
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		if p, err = g.AcquireFor(t.Context(), headway.Request{Pool: "quick"}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("an attempt of another pool had to wait %v", took)
+		}
+		p.Settle(headway.Outcome{Class: headway.OK})
+		waiting.Wait()
+	})
+}
+
 // BenchmarkAcquire is one attempt in a fleet on a socket, by one caller and by many: each
 // with its own way to the server and back, as under an owner's ceiling, and with permits
 // ahead of need.

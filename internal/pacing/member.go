@@ -9,8 +9,12 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAsked is the most permits that a member requests ahead.
-const MaxAsked = 16
+// MaxAsked is the most permits that a member requests ahead for the attempts of one pool,
+// MaxWanted for those of all.
+const (
+	MaxAsked  = 16
+	MaxWanted = 4 * MaxAsked
+)
 
 // MaxSilence is how long a member that gets no messages keeps sending, and how long the
 // server reserves its share.
@@ -214,7 +218,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 			all[i].meant = false
 		}
 	}
-	waiting = waiting[:min(len(waiting), MaxAsked)]
+	waiting = waiting[:min(len(waiting), MaxWanted)]
 	if c.set.maxInFlight > 0 {
 		waiting = waiting[:max(0, min(len(waiting), c.set.maxInFlight-int(c.inFlight)))]
 	}
