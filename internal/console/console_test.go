@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -432,4 +433,14 @@ func BenchmarkOverviewOf500(b *testing.B) {
 			b.Fatal(rec.Code)
 		}
 	}
+}
+
+// listen takes an address again that was just given back.
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
