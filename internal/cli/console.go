@@ -57,20 +57,7 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "state.db")
 	}
-	at, err := storeURL(cmd)
-	if err != nil {
-		return err
-	}
-	state, source := collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) {
-		if at != "" {
-			return openReader(ctx, cmd)
-		}
-		return sqlite.OpenReader(ctx, path)
-	}), path
-	if at != "" {
-		source = statePlace(cmd)
-	}
-	answers, err := api.New(api.Options{Authorize: api.Anybody, Reader: state, Version: readVersion().Version})
+	state, source, answers, err := localAPI(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -102,4 +89,27 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 		_ = server.Close() // what is still being read is cut
 	}
 	return errors.Join(err, state.Close())
+}
+
+// localAPI answers from what the command's state is in, as a daemon would; path is its
+// file, which need not be there yet, where that is one. source names it.
+func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source string, answers *api.API, err error) {
+	at, err := storeURL(cmd)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	state, source = collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) {
+		if at != "" {
+			return openReader(ctx, cmd)
+		}
+		return sqlite.OpenReader(ctx, path)
+	}), path
+	if at != "" {
+		source = statePlace(cmd)
+	}
+	if _, err := state.Connections(cmd.Context()); err != nil { // said now, not as an internal error of a page
+		return nil, "", nil, errors.Join(err, state.Close())
+	}
+	answers, err = api.New(api.Options{Authorize: api.Anybody, Reader: state, Version: readVersion().Version})
+	return state, source, answers, err
 }

@@ -3,12 +3,22 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/console"
 )
 
 // typed is what a command wrote; ready is closed when a line is whole.
@@ -79,5 +89,57 @@ func TestConsoleServesAStateFolder(t *testing.T) {
 	}
 	if code, _, errs := headway(t, "console", "--listen", "0.0.0.0:0"); code != exitUsage || !strings.Contains(errs, "loopback") {
 		t.Errorf("for other machines: exit %d %s", code, errs)
+	}
+}
+
+func TestTopWritesLinesWhereThereIsNoTerminal(t *testing.T) {
+	code, out, errs := headway(t, "top", "--state", owing(t), "--looks", "1")
+	fields := strings.Split(strings.TrimSpace(out), "\t")
+	if code != exitOK || errs != "" || len(fields) != 7 || strings.Contains(out, "\x1b") {
+		t.Errorf("exit %d, %q, %s", code, out, errs)
+	}
+	if code, out, errs := headway(t, "top", "--state", filepath.Join(t.TempDir(), "none.db"), "--looks", "1"); code != exitOK || out+errs != "" {
+		t.Errorf("nothing yet: exit %d, %q, %s", code, out, errs)
+	}
+	if code, _, errs := headway(t, "top", "--server", "http://127.0.0.1:1", "--looks", "1"); code != exitRefused || errs == "" {
+		t.Errorf("no daemon: exit %d, %s", code, errs)
+	}
+	if code, _, _ := headway(t, "top", "--interval", "1ms"); code != exitUsage {
+		t.Errorf("too often: exit %d", code)
+	}
+}
+
+func TestTopFitsItsTerminal(t *testing.T) {
+	rows := []console.Row{{Name: strings.Repeat("long\u202e", 60), State: "in use", Tone: console.Good}}
+	for i := range 99 {
+		r := console.Row{Name: fmt.Sprintf("c%02d", i), State: "needs attention", Tone: console.Bad}
+		r.Rate.Rate = event.NewRate(time.Millisecond, time.Microsecond)
+		rows = append(rows, r)
+	}
+	b := &board{watcher: watcher{source: "here", every: time.Second}}
+	b.Update(seen{rows: rows, at: time.Now()})
+	plain := regexp.MustCompile(`\x1b\[[0-9]+m`)
+	for _, size := range [][2]int{{80, 24}, {200, 60}, {40, 5}, {80, 24}} {
+		b.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+		for _, key := range []tea.KeyPressMsg{{Code: tea.KeyEnd}, {Code: tea.KeyHome}, {Code: tea.KeyPgDown}, {Code: tea.KeyUp}} {
+			b.Update(key)
+			text := b.text()
+			lines := strings.Split(text, "\n")
+			if len(lines) != size[1] || strings.Contains(text, "\u202e") {
+				t.Errorf("%v: %d lines:\n%s", size, len(lines), text)
+			}
+			for _, line := range lines {
+				if n := utf8.RuneCountInString(plain.ReplaceAllString(line, "")); n > max(size[0], 60) {
+					t.Errorf("%v: a line of %d: %q", size, n, line)
+				}
+			}
+		}
+	}
+	if _, cmd := b.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); cmd == nil {
+		t.Error("q does not end it")
+	}
+	b.Update(seen{err: errors.New("gone")})
+	if text := b.text(); !strings.Contains(text, "does not answer; this is of") || !strings.Contains(text, "c30") {
+		t.Errorf("without an answer:\n%s", text)
 	}
 }

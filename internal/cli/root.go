@@ -78,7 +78,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 	})
 	root.AddCommand(
 		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
-		newServe(), newConsole(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
+		newServe(), newConsole(), newTop(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root
 }

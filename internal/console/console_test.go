@@ -227,6 +227,8 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	}
 }
 
+var valueField = regexp.MustCompile(` value="[^"]*"`)
+
 func TestHostileNamesAreText(t *testing.T) {
 	for _, name := range []string{
 		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "\u202etxt.exe", `' onmouseover='x`, `</template><script>x</script>`,
@@ -247,8 +249,8 @@ func TestHostileNamesAreText(t *testing.T) {
 			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles",
 		} {
 			rec := w.get(console.Path + path)
-			body := rec.Body.String()
-			for _, bad := range []string{"<script>", "<img", "<b><b>", " onmouseover='", "</template>"} {
+			body := valueField.ReplaceAllString(rec.Body.String(), "") // a form brings back what it was given
+			for _, bad := range []string{"\u202e", "<script>", "<img", "<b><b>", " onmouseover='", "</template>"} {
 				if strings.Contains(body, bad) {
 					t.Errorf("%.40q at %.60q: %q is in the page", name, path, bad)
 				}

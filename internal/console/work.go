@@ -150,8 +150,9 @@ var functions = template.FuncMap{
 		return story.Belief(r.Belief)
 	},
 	"confidence": func(l event.Limit) string { return strconv.FormatFloat(l.Confidence, 'f', 2, 64) },
-	"limit":      story.Limit,
-	"event":      story.Event,
+	"limit":      func(l event.Limit) string { return story.Visible(story.Limit(l)) },
+	"event":      func(e event.Event) string { return story.Visible(story.Event(e)) },
+	"visible":    story.Visible,
 	"stands":     story.Run,
 	"lane":       story.Lane,
 	"tone":       func(s collect.RunState) Tone { return tones[s] },
@@ -211,6 +212,7 @@ const maxShown = 80
 
 // short cuts a name that is too long for a list.
 func short(name string) string {
+	name = story.Visible(name)
 	if utf8.RuneCountInString(name) <= maxShown {
 		return name
 	}
@@ -225,6 +227,9 @@ func rowID(name string) string {
 
 // shellQuote makes a name one word of a command line that is shown to be copied.
 func shellQuote(name string) string {
+	if name != story.Visible(name) {
+		return "NAME" // nobody could copy it
+	}
 	plain := !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@", r)
 	})

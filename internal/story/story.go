@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/control"
@@ -154,6 +155,17 @@ func Belief(b *event.Belief) string {
 		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))
 	}
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
+}
+
+// Visible is a name without what a terminal or a browser would act on: controls, and the
+// marks that turn the direction of text, show as U+FFFD. Letters of all scripts stay.
+func Visible(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(name, string(unicode.ReplacementChar)))
 }
 
 // Clock is a duration, rounded for people.
