@@ -145,7 +145,11 @@ func cells(r console.Row) []string {
 			ceiling = figure.Rate(k.CeilingRatePerMin)
 		}
 		if b := k.LastBackoff; b != nil {
-			backoff = strings.ReplaceAll(b.Reason.String(), "_", " ") + " at " + b.At.Local().Format(time.TimeOnly)
+			layout := "15:04 "
+			if time.Since(b.At) > 12*time.Hour {
+				layout = "Jan _2 "
+			}
+			backoff = b.At.Local().Format(layout) + strings.ReplaceAll(b.Reason.String(), "_", " ")
 		}
 	}
 	if n := r.Owed(); n >= 0 {
@@ -245,7 +249,7 @@ func (b *board) text() string {
 
 // widths are those of the columns: what is over goes to the name.
 func (b *board) widths() []int {
-	w := []int{10, 15, 9, 9, 24, 7}
+	w := []int{10, 15, 9, 9, 19, 7}
 	if b.width < 80 {
 		w[4] = 0 // the back-off gives way first
 	}
