@@ -339,6 +339,11 @@ func BenchmarkAcquire(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	acquire(b, f)
+}
+
+// acquire measures one attempt's way, by a permit asked for each, and ahead of need.
+func acquire(b *testing.B, f *fleet.Fleet) {
 	for name, c := range map[string]headway.Config{
 		"each":  {Ceiling: 2 * time.Nanosecond, Passive: true, NoBreaker: true, Fleet: f.Member("p", "each")},
 		"ahead": {Passive: true, NoBreaker: true, Fleet: f.Member("p", "ahead")},

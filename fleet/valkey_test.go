@@ -272,3 +272,13 @@ func TestValkeyUser(t *testing.T) {
 		t.Errorf("a wrong password: %v", err)
 	}
 }
+
+// BenchmarkAcquireInValkey is one attempt's way to the leader and back, both in this process,
+// through a Valkey on this machine.
+func BenchmarkAcquireInValkey(b *testing.B) {
+	f, err := fleet.Open(b.Context(), "valkey://"+fleettest.NewValkey(b).Address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	acquire(b, f)
+}

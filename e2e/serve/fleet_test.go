@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
 )
 
@@ -195,6 +196,54 @@ func TestFleetOutlivesItsServer(t *testing.T) {
 	for _, m := range []*harness.Process{first, second} {
 		m.Signal(t, syscall.SIGTERM)
 		if o := m.Wait(t); o.Code != harness.ExitDeferred || strings.Contains(o.Stderr+o.Stdout, harness.Token) {
+			t.Errorf("stop: %s", o)
+		}
+	}
+	if _, refused := count(c.decisions(t), time.Time{}, time.Now()); refused > 0 {
+		t.Errorf("%d attempts were refused", refused)
+	}
+}
+
+// TestFleetInValkey has collections meet in a Valkey, kills two of them,
+// one of which may have the pace for all, and then the Valkey.
+func TestFleetInValkey(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t, "--requirepass", "canary")
+	c := newCrew(t, "{kind: token_bucket, rate: 25/s, burst: 8}", owner, 4)
+	address := "valkey://default:canary@" + v.Address
+	o := c.collect(t, 0, "--fleet", "valkey://default:another@"+v.Address).Wait(t)
+	if o.Code != harness.ExitRefused || !strings.Contains(o.Stderr, v.Address) || strings.Contains(o.Stderr, "another") {
+		t.Errorf("a wrong password: %s", o)
+	}
+	var all []*harness.Process
+	for i := range 4 {
+		all = append(all, c.collect(t, i, "--fleet", address))
+	}
+	more := func(n int) {
+		t.Helper()
+		before := len(c.decisions(t))
+		harness.Eventually(t, "attempts go on", func() bool { return len(c.decisions(t)) >= before+n })
+	}
+	more(80)
+	for _, m := range all[:2] { // the first has the pace, as like as not
+		m.Signal(t, syscall.SIGKILL)
+		m.Wait(t)
+		more(60)
+	}
+	all = all[2:]
+	v.Stop()
+	for _, m := range all {
+		m.Await(t, &m.Stderr, "the fleet's server is away: going on at 1 of")
+	}
+	more(40)
+	v.Start()
+	for _, m := range all {
+		m.Await(t, &m.Stderr, "the fleet's server is back: sharing the pace of 2 processes")
+	}
+	more(40)
+	for _, m := range all {
+		m.Signal(t, syscall.SIGTERM)
+		if o := m.Wait(t); o.Code != harness.ExitDeferred || strings.Contains(o.Stderr+o.Stdout, harness.Token) || strings.Contains(o.Stderr+o.Stdout, "canary") {
 			t.Errorf("stop: %s", o)
 		}
 	}
