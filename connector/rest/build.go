@@ -13,7 +13,7 @@ import (
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/internal/configfile"
-	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/retry"
 )
 
@@ -132,7 +132,7 @@ func (b builder) duration(n *node, unset, lo, hi time.Duration) time.Duration {
 	case err != nil:
 		n.Want("a duration with a unit, such as 250ms, 20s or 15m")
 	case d < lo || d > hi:
-		n.Fail("%s; want from %s to %s", n.Is(), span.Text(lo), span.Text(hi))
+		n.Fail("%s; want from %s to %s", n.Is(), figure.Duration(lo), figure.Duration(hi))
 	}
 	return d
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/figure"
-	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/retry"
 )
 
@@ -98,7 +97,7 @@ func Describe(cfg *Config) Plan {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s requests", figure.Count(cfg.Run.MaxRequests)))
 	}
 	if cfg.Run.MaxWallClock > 0 {
-		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", span.Text(cfg.Run.MaxWallClock)))
+		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", figure.Duration(cfg.Run.MaxWallClock)))
 	}
 	return p
 }
@@ -169,7 +168,7 @@ func (c Circuit) String() string {
 		probes = fmt.Sprintf("%d probes", r.Probes)
 	}
 	return fmt.Sprintf("opens when %s%% of the last %d outcomes failed, of at least %d; then nothing is sent for %s, then %s at a time",
-		round(r.Ratio*100), r.Window, r.Minimum, span.Text(r.OpenFor), probes)
+		round(r.Ratio*100), r.Window, r.Minimum, figure.Duration(r.OpenFor), probes)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -236,7 +235,7 @@ func (s Stream) plan() StreamPlan {
 			p.Incremental += ", inclusive"
 		}
 		if s.Incremental.Lookback > 0 {
-			p.Incremental += ", looking back " + span.Text(s.Incremental.Lookback)
+			p.Incremental += ", looking back " + figure.Duration(s.Incremental.Lookback)
 		}
 	}
 	if s.Detail != nil {

@@ -123,7 +123,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"connector/..."},
-			Imports:   slices.Concat([]string{"connector/...", "internal/profile", "internal/span", "internal/figure", "internal/configfile", "internal/httpauth", "internal/jq", "internal/rawjson", "internal/disk"}, pure),
+			Imports:   slices.Concat([]string{"connector/...", "internal/profile", "internal/figure", "internal/configfile", "internal/httpauth", "internal/jq", "internal/rawjson", "internal/disk"}, pure),
 			Libraries: []string{"*"},
 			Why:       "a connector describes requests and reads answers, and keeps a credential that the provider replaced; who paces, stores or runs it is not its business",
 		},
@@ -134,7 +134,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/quotafile"},
-			Imports: []string{"quota", "reason", "internal/configfile", "internal/span"},
+			Imports: []string{"quota", "reason", "internal/configfile", "internal/figure"},
 			Why:     "it only reads bytes and keys into quota's own configuration, so that a program that configures in Go links no YAML",
 		},
 		{
@@ -173,7 +173,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"bulk/..."},
-			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/configfile", "internal/httpauth", "internal/jq", "internal/span"}, core),
+			Imports:   slices.Concat([]string{"bulk/...", "internal/dispatch", "internal/journal", "internal/ledger", "collect", "connector", "transport", "internal/configfile", "internal/httpauth", "internal/jq", "internal/figure"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: bulk declares the source and target it needs and is handed one",
 		},
@@ -244,7 +244,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/sim/..."},
-			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/span", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/figure", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
@@ -278,7 +278,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/story"},
-			Imports: []string{"collect", "control", "event", "reason", "internal/figure", "internal/span"},
+			Imports: []string{"collect", "control", "event", "reason", "internal/figure"},
 			Why:     "it only puts what happened into words, the same for the terminal and the browser",
 		},
 		{
@@ -321,13 +321,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/configfile"},
-			Imports:   []string{"internal/span"},
+			Imports:   []string{"internal/figure"},
 			Libraries: []string{"github.com/goccy/go-yaml"},
 			Why:       "it reads what a person wrote and says what is wrong with it; what the keys mean is its callers' business",
 		},
 		{
 			Covers:  []string{"internal/profile"},
-			Imports: []string{"reason", "signal", "control", "internal/configfile", "internal/span"},
+			Imports: []string{"reason", "signal", "control", "internal/configfile", "internal/figure"},
 			Why:     "it is what providers publish, as data, and says which attempt is of which pool: who sends and who waits is not its business",
 		},
 		{
@@ -385,12 +385,8 @@ var Headway = Law{
 			Why:    "it only looks at bytes, for packages that pass JSON on without decoding it",
 		},
 		{
-			Covers: []string{"internal/span"},
-			Why:    "it only writes a duration, so that pure and virtual code can use it",
-		},
-		{
 			Covers: []string{"internal/figure"},
-			Why:    "it only writes a number, the same way wherever people read one",
+			Why:    "it only writes a number or a duration, the same way wherever people read one, so that pure and virtual code can use it",
 		},
 		{
 			Covers: []string{"internal/arch"},

@@ -17,8 +17,8 @@ import (
 	"github.com/headway-go/headway/bulk"
 	rowsource "github.com/headway-go/headway/bulk/source"
 	"github.com/headway-go/headway/bulk/target"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/journal"
-	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -98,7 +98,7 @@ func (f *bulkFlags) check(cmd *cobra.Command) error {
 		if flag.value < 1 || flag.value > flag.max {
 			lo, hi := "1", strconv.FormatInt(flag.max, 10)
 			if given.Value.Type() == "duration" {
-				lo, hi = "1ns", span.Text(time.Duration(flag.max))
+				lo, hi = "1ns", figure.Duration(time.Duration(flag.max))
 			}
 			return usage(fmt.Errorf("--%s is %s, must be from %s to %s", flag.name, given.Value, lo, hi))
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/sim/scenario"
-	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/internal/story"
 )
 
@@ -120,7 +119,7 @@ func bulkText(r *sim.BulkResult) string {
 		{"scenario", r.Scenario, ""},
 		{"law", r.Law, ""},
 		{"seed", strconv.FormatUint(r.Seed, 10), ""},
-		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
+		{"horizon", figure.Duration(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
 		{"rows", figure.Count(r.Rows), ""},
 		{"acknowledged", figure.Count(r.Acknowledged), ""},
 		{"rejected", figure.Count(r.Rejected), ""},
@@ -181,7 +180,7 @@ func listText(all []embedded) string {
 	var b strings.Builder
 	for _, e := range all {
 		limits := cmp.Or(strings.Join(e.Limits, "; "), "no limits")
-		about := span.Text(time.Duration(e.HorizonS * float64(time.Second)))
+		about := figure.Duration(time.Duration(e.HorizonS * float64(time.Second)))
 		if e.Rows > 0 {
 			about += fmt.Sprintf(", bulk: %s rows", figure.Count(e.Rows))
 		}
@@ -218,7 +217,7 @@ func resultText(r *sim.Result) string {
 		{"scenario", r.Scenario, ""},
 		{"law", r.Law, ""},
 		{"seed", strconv.FormatUint(r.Seed, 10), ""},
-		{"horizon", span.Text(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
+		{"horizon", figure.Duration(time.Duration(r.HorizonS * float64(time.Second))), "in virtual time"},
 		{"attempts", figure.Count(r.Attempts), "that reached the provider"},
 		{"admitted", figure.Count(r.Admitted), ""},
 		{"throttled", figure.Count(r.Throttled), "refused by a limit"},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // Section is one mapping of the file. Each method asks for one key, and leaves what
@@ -242,7 +242,7 @@ func (s *Section) Duration(key string, into *time.Duration, lo, hi time.Duration
 	switch {
 	case !ok:
 	case d < lo || d > hi:
-		n.Want(fmt.Sprintf("from %s to %s", span.Text(lo), span.Text(hi)))
+		n.Want(fmt.Sprintf("from %s to %s", figure.Duration(lo), figure.Duration(hi)))
 	default:
 		*into = d
 	}

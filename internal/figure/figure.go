@@ -1,11 +1,13 @@
-// Package figure writes numbers and rates for people, with the thousands set
-// apart by commas: 1,000/s. What a program or a file reads back is not for it.
+// Package figure writes numbers, rates and durations for people: 1,000/s, with commas
+// between thousands, and 1h. Only durations are meant to be read back.
 // It is pure and safe for concurrent use.
 package figure
 
 import (
 	"math"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Count is a whole number: 1,234,567.
@@ -53,6 +55,20 @@ func group(s string) string {
 	}
 	for i := end - 3; i > 0 && s[i-1] >= '0' && s[i-1] <= '9'; i -= 3 {
 		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Duration is d as people write it in a file, without the zero units that
+// [time.Duration.String] trails: 1h, and not 1h0m0s. [time.ParseDuration] reads it back
+// exactly. Round a measured duration first.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
 }

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/headway-go/headway/internal/configfile"
-	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -149,7 +149,7 @@ func (p places) report(f *quota.FieldError) {
 		is = n.Is()
 		var lo, hi int64
 		if got, _ := fmt.Sscanf(f.Bound, "from %d to %d", &lo, &hi); got == 2 {
-			bound = fmt.Sprintf("from %s to %s", span.Text(time.Duration(lo)*time.Millisecond), span.Text(time.Duration(hi)*time.Millisecond))
+			bound = fmt.Sprintf("from %s to %s", figure.Duration(time.Duration(lo)*time.Millisecond), figure.Duration(time.Duration(hi)*time.Millisecond))
 		}
 	}
 	n.File().Fail(at.at, field, "%s; want %s", is, bound)

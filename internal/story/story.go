@@ -16,7 +16,6 @@ import (
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/figure"
-	"github.com/headway-go/headway/internal/span"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -152,7 +151,7 @@ func Belief(b *event.Belief) string {
 		limit = figure.Digits(b.Limit, 4)
 	}
 	if b.WindowS > 0 {
-		limit += " in " + span.Text(time.Duration(b.WindowS*float64(time.Second)))
+		limit += " in " + figure.Duration(time.Duration(b.WindowS*float64(time.Second)))
 	}
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
 }

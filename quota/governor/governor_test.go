@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -449,4 +450,38 @@ func TestALeaseIsOfItsDay(t *testing.T) {
 			synctest.Wait()
 		}
 	})
+}
+
+// The whole shell: clock, lock, timer, and with a file the leases.
+func BenchmarkApproveAndRecord(b *testing.B) {
+	for _, name := range []string{"memory", "file"} {
+		b.Run(name, func(b *testing.B) {
+			c := oneModel(quota.Limits{CallsPerMinute: 1e9, MaxDailyTokens: 1e15})
+			c.Global = quota.Limits{CallsPerMinute: 1e9}
+			o := governor.Options{Config: c}
+			if name == "file" {
+				file, err := governor.OpenFile(filepath.Join(b.TempDir(), "use.json"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = file.Close() }()
+				o.Store = file
+			}
+			g, err := governor.New(o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = g.Close() }()
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := g.Approve(ask(100))
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: 80}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/internal/span"
+	"github.com/headway-go/headway/internal/figure"
 )
 
 // Format writes a scenario as a file that [Parse] reads back as the same
@@ -21,13 +21,13 @@ func Format(s *Scenario) []byte {
 	if s.Description != "" && len(s.Description) <= maxDescription {
 		f.line("description: %s", strconv.Quote(s.Description))
 	}
-	f.line("horizon: %s", span.Text(s.Horizon))
+	f.line("horizon: %s", figure.Duration(s.Horizon))
 	if s.Workload.Kind != Bulk {
 		f.line("clients: %d", s.Clients)
 		if s.Fleet {
 			f.line("fleet: true")
 		}
-		f.line("owner: {ceiling: %s, initial: %s}", span.Text(s.Owner.Ceiling), span.Text(s.Owner.Initial))
+		f.line("owner: {ceiling: %s, initial: %s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial))
 	}
 	f.workload(&s.Workload)
 	f.line("provider:")
@@ -69,7 +69,7 @@ func (f *formatter) workload(w *Workload) {
 		fmt.Sprintf("kind: %s", w.Kind),
 		when(w.Rate != Rate{}, "rate: %s", w.Rate),
 		when(w.Burst > 0, "burst: %d", w.Burst),
-		when(w.Pause > 0, "active: %s, pause: %s", span.Text(w.Active), span.Text(w.Pause)),
+		when(w.Pause > 0, "active: %s, pause: %s", figure.Duration(w.Active), figure.Duration(w.Pause)),
 		when(w.Rows > 0, "rows: %d", w.Rows),
 		when(w.Users > 0, "users: %d", w.Users),
 		fmt.Sprintf("max_in_flight: %d", w.MaxInFlight),
@@ -80,10 +80,10 @@ func (f *formatter) workload(w *Workload) {
 func (f *formatter) provider(p *Provider) {
 	l := p.Latency
 	f.line("  latency: {p50: %s, p99: %s, uplink_p50: %s, uplink_p99: %s}",
-		span.Text(l.P50), span.Text(l.P99), span.Text(l.UplinkP50), span.Text(l.UplinkP99))
+		figure.Duration(l.P50), figure.Duration(l.P99), figure.Duration(l.UplinkP50), figure.Duration(l.UplinkP99))
 	if b := p.Batch; b != nil {
 		f.line("  batch: %s", group(
-			fmt.Sprintf("overhead: %s, per_row: %s, max_rows: %d, spread: %s", span.Text(b.Overhead), span.Text(b.PerRow), b.MaxRows, plain(b.Spread)),
+			fmt.Sprintf("overhead: %s, per_row: %s, max_rows: %d, spread: %s", figure.Duration(b.Overhead), figure.Duration(b.PerRow), b.MaxRows, plain(b.Spread)),
 			when(b.Knee > 0, "knee: %d", b.Knee), when(b.SharedKnee > 0, "shared_knee: %d", b.SharedKnee),
 		))
 	}
@@ -102,29 +102,29 @@ func (f *formatter) provider(p *Provider) {
 	f.line("  throttle: %s", group(
 		fmt.Sprintf("status: %d, retry_after: %s", t.Status, t.RetryAfter),
 		when(t.RetryAfterFactor > 0, "retry_after_factor: %s", plain(t.RetryAfterFactor)),
-		when(t.RetryAfterConstant > 0, "retry_after_constant: %s", span.Text(t.RetryAfterConstant)),
+		when(t.RetryAfterConstant > 0, "retry_after_constant: %s", figure.Duration(t.RetryAfterConstant)),
 		fmt.Sprintf("headers: %s, counts_rejected: %t", t.Headers, t.CountsRejected),
 	))
 	if q := p.Penalty; q != nil {
 		f.line("  penalty: %s", group(
-			fmt.Sprintf("base: %s, factor: %s, max: %s, forgive: %s", span.Text(q.Base), plain(q.Factor), span.Text(q.Max), span.Text(q.Forgive)),
+			fmt.Sprintf("base: %s, factor: %s, max: %s, forgive: %s", figure.Duration(q.Base), plain(q.Factor), figure.Duration(q.Max), figure.Duration(q.Forgive)),
 			when(q.Fixed, "fixed: true"),
 		))
 	}
 	if q := p.Suspend; q != nil {
-		f.line("  suspend: {throttles: %d, within: %s}", q.Throttles, span.Text(q.Within))
+		f.line("  suspend: {throttles: %d, within: %s}", q.Throttles, figure.Duration(q.Within))
 	}
 	if q := p.Strangers; q != nil {
-		f.line("  strangers: %s", group("rate: "+q.Rate.String(), when(q.On > 0, "on: %s, off: %s", span.Text(q.On), span.Text(q.Off))))
+		f.line("  strangers: %s", group("rate: "+q.Rate.String(), when(q.On > 0, "on: %s, off: %s", figure.Duration(q.On), figure.Duration(q.Off))))
 	}
 	list(f, "changes", p.Changes, func(c Change) string {
 		return group(
-			"at: "+span.Text(c.At), when(c.Over > 0, "over: %s", span.Text(c.Over)), "scale: "+plain(c.Scale),
+			"at: "+figure.Duration(c.At), when(c.Over > 0, "over: %s", figure.Duration(c.Over)), "scale: "+plain(c.Scale),
 			when(c.Hint > 0, "hint: %d", c.Hint), when(c.Knee > 0, "knee: %d", c.Knee),
 		)
 	})
 	list(f, "faults", p.Faults, func(q Fault) string {
-		return fmt.Sprintf("{at: %s, for: %s, kind: %s}", span.Text(q.At), span.Text(q.For), q.Kind)
+		return fmt.Sprintf("{at: %s, for: %s, kind: %s}", figure.Duration(q.At), figure.Duration(q.For), q.Kind)
 	})
 }
 
@@ -145,8 +145,8 @@ func formatLimit(l Limit) string {
 		when(l.Kind == TokenBucket, "rate: %s, burst: %d", l.Rate, l.Burst),
 		when(l.Count > 0, "limit: %d", l.Count),
 		when(l.Units > 0, "limit: %s", plain(l.Units)),
-		when(l.Busy > 0, "limit: %s", span.Text(l.Busy)),
-		when(l.Window > 0, "window: %s", span.Text(l.Window)),
+		when(l.Busy > 0, "limit: %s", figure.Duration(l.Busy)),
+		when(l.Window > 0, "window: %s", figure.Duration(l.Window)),
 		when(l.Kind == FixedWindow, "align: %s", l.Align),
 		when(l.Approximate, "approximate: true"),
 		when(l.Kind == Slowdown, "knee: %s, factor: %s", l.Knee, plain(l.Factor)),
@@ -297,5 +297,5 @@ func short(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
-	return span.Text(d)
+	return figure.Duration(d)
 }
