@@ -358,11 +358,17 @@ func readReset(value string, from origin) time.Duration {
 	if at, err := time.Parse(time.RFC3339, value); err == nil {
 		return from.until(at)
 	}
+	if at, err := time.Parse(minuteTime, value); err == nil {
+		return from.until(at)
+	}
 	if at, err := http.ParseTime(value); err == nil {
 		return from.until(at)
 	}
 	return Unknown
 }
+
+// minuteTime is an instant in ISO 8601 without seconds. Source: Jira Cloud, rate limiting.
+const minuteTime = "2006-01-02T15:04Z07:00"
 
 // epochMilliseconds tells an epoch in seconds from one in milliseconds: read as seconds
 // it is in the year 5138, as milliseconds in 1973.

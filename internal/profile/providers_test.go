@@ -349,6 +349,65 @@ func TestSlackIsUsedByTheTiersOfItsMethods(t *testing.T) {
 	})
 }
 
+// TestHubSpotIsUsedToItsLimit: 190 in ten seconds. Its headers say what is left of them, but
+// not when they end: a law that goes by that was refused 337 times here, at 0.75.
+func TestHubSpotIsUsedToItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = 10 * time.Minute
+		u := newUpstream(60 * time.Millisecond)
+		rolling := &meter{name: "rolling", size: 190, window: 10 * time.Second, kind: "sliding"}
+		day := &meter{name: "day", size: 625_000, window: 24 * time.Hour, kind: "sliding"}
+		u.rules = func(time.Time, *http.Request, map[string]any) []use { return []use{{rolling, 1}, {day, 1}} }
+		u.answer = func(now time.Time, _ *http.Request, _ map[string]any, _ []use, refused *use) (int, http.Header, string) {
+			h := http.Header{}
+			h.Set("X-HubSpot-RateLimit-Daily", "625000")
+			h.Set("X-HubSpot-RateLimit-Daily-Remaining", strconv.Itoa(int(day.size-day.used)))
+			h.Set("X-HubSpot-RateLimit-Interval-Milliseconds", "10000")
+			h.Set("X-HubSpot-RateLimit-Max", "190")
+			h.Set("X-HubSpot-RateLimit-Remaining", strconv.Itoa(int(rolling.size-rolling.used)))
+			if refused == nil {
+				return 200, h, `{}`
+			}
+			return 429, h, `{"status": "error", "errorType": "RATE_LIMIT", "policyName": "TEN_SECONDLY_ROLLING"}`
+		}
+		drive(t, u, "hubspot", headway.Config{Ceiling: 10 * time.Millisecond}, span, repeat(get("/crm/v3/objects/contacts"), 6)...)
+		u.expect(t, span, 12, map[*meter]float64{rolling: .92})
+	})
+}
+
+// TestJiraIsUsedByItsEndpoints: one endpoint that is at its limit, which no header says
+// before, slows no other.
+func TestJiraIsUsedByItsEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const span = 20 * time.Minute
+		u := newUpstream(80 * time.Millisecond)
+		issue := &meter{name: "issue", size: 50, window: time.Minute, kind: "fixed", begun: time.Now()}
+		search := &meter{name: "search", size: 300, window: time.Minute, kind: "fixed", begun: time.Now()}
+		u.rules = func(_ time.Time, req *http.Request, _ map[string]any) []use {
+			if strings.HasPrefix(req.URL.Path, "/rest/api/3/search") {
+				return []use{{search, 1}}
+			}
+			return []use{{issue, 1}}
+		}
+		u.answer = func(now time.Time, _ *http.Request, _ map[string]any, uses []use, refused *use) (int, http.Header, string) {
+			m := uses[0].of
+			h := http.Header{}
+			h.Set("X-RateLimit-Limit", strconv.Itoa(int(m.size)))
+			h.Set("X-RateLimit-Remaining", strconv.Itoa(int(m.size-m.used)))
+			h.Set("X-RateLimit-Reset", m.begun.Add(m.window).UTC().Format("2006-01-02T15:04Z"))
+			if refused == nil {
+				return 200, h, `{}`
+			}
+			h.Set("RateLimit-Reason", "jira-burst-based")
+			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(m.wait(now, 1).Seconds()))))
+			return 429, h, `{}`
+		}
+		drive(t, u, "atlassian", headway.Config{Ceiling: 10 * time.Millisecond}, span,
+			append(repeat(get("/rest/api/3/issue/A-1"), 3), repeat(get("/rest/api/3/search/jql"), 3)...)...)
+		u.expect(t, span, 2, map[*meter]float64{issue: .93, search: .93})
+	})
+}
+
 // llm is a provider of language models with buckets of requests and tokens.
 func llm(limits map[string][]*meter, took func(body map[string]any) map[string]float64, answer func(h http.Header, now time.Time, m *meter), text func(map[string]float64) string) *upstream {
 	u := newUpstream(4 * time.Second)
