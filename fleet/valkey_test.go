@@ -4,6 +4,8 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/fleettest"
+	"github.com/headway-go/headway/internal/meeting"
+	"github.com/headway-go/headway/internal/valkey"
 )
 
 // inValkey is a fleet that meets in a Valkey.
@@ -271,6 +275,60 @@ func TestValkeyUser(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "canar") || !strings.Contains(err.Error(), b.Address) {
 		t.Errorf("a wrong password: %v", err)
 	}
+}
+
+// A leader that was replaced says nothing more, and ends nobody else's lease.
+func TestValkeyFencesLeaders(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t)
+	o, err := valkey.Parse(&url.URL{Scheme: "valkey", Host: v.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := valkey.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, end := context.WithCancel(t.Context())
+	heard, ready, ended := make(chan string, 10), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = c.Listen(ctx, "room", "session", func() { close(ready) }, func(s string) { heard <- s })
+	}()
+	<-ready
+	say := func(token, text string) error {
+		_, err := c.Tell(ctx, "room", token, []meeting.Message{{Session: "session", Text: text}})
+		return err
+	}
+	leader, _, err := c.Lead(ctx, "room", "first")
+	if err != nil || leader != "first" || say("first", "one") != nil || c.Renew(ctx, "room", "first", []byte("kept")) != nil {
+		t.Errorf("the first leads: %q, %v", leader, err)
+	}
+	if answer, err := v.Ask("DEL", "headway:{room}:leader"); err != nil || answer != ":1" {
+		t.Errorf("the lease: %s, %v", answer, err)
+	}
+	if say("first", "two") == nil || c.Renew(ctx, "room", "first", nil) == nil {
+		t.Error("who lost the lease goes on")
+	}
+	leader, kept, err := c.Lead(ctx, "room", "second")
+	if err != nil || leader != "second" || string(kept) != "kept" {
+		t.Errorf("the second leads: %q, %q, %v", leader, kept, err)
+	}
+	if err := say("first", "three"); !errors.Is(err, meeting.ErrReplaced) {
+		t.Errorf("who was replaced says something: %v", err)
+	}
+	if err := c.Renew(ctx, "room", "first", []byte("old")); !errors.Is(err, meeting.ErrReplaced) {
+		t.Errorf("who was replaced renews its lease: %v", err)
+	}
+	if err := c.Release(ctx, "room", "first"); err != nil || say("second", "four") != nil {
+		t.Errorf("who was replaced ended the other's lease: %v", err)
+	}
+	if one, four := <-heard, <-heard; one != "one" || four != "four" || len(heard) > 0 {
+		t.Errorf("heard %q and %q", one, four)
+	}
+	end()
+	<-ended
 }
 
 // BenchmarkAcquireInValkey is one attempt's way to the leader and back, both in this process,
