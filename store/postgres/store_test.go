@@ -15,8 +15,6 @@ import (
 	"github.com/headway-go/headway/store/storetest"
 )
 
-func TestMain(m *testing.M) { pgserver.Main(m) }
-
 // open opens a store that closes with the test.
 func open(t testing.TB, at string) *postgres.Store {
 	t.Helper()
