@@ -126,11 +126,11 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	uses := map[string][]string{
 		"--state": {
-			"collect", "check", "replay", "status", "runs", "runs show", "limits", "serve", "console", "top", "quota snapshot", "quota set",
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "serve", "console", "top", "quota snapshot", "quota set",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--server": {
-			"status", "runs", "runs show", "limits", "top", "schedule", "gaps list", "gaps show", "quota snapshot",
+			"status", "runs", "runs show", "limits", "fleet", "top", "schedule", "gaps list", "gaps show", "quota snapshot",
 			"key", "key new", "key list", "key revoke",
 		},
 	}
