@@ -83,7 +83,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		return max(least, foretold-now)
 	}
 	growth := canaryHurry
-	if b.wait > hurryUntil && !b.punished { // otherwise it is a penalty
+	if b.wait > hurryUntil/3 && !b.punished {
 		growth = canaryGrowth
 	}
 	low := time.Duration(growth * float64(b.wait))

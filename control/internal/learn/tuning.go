@@ -128,14 +128,14 @@ const (
 
 	// Block.
 
-	// The first canary goes after this, the next 3 times later while the block is short and
-	// then twice: penalties grow by as much at each, and a canary that they outrun never ends
-	// one. A window is waited for too long by less than that, once.
+	// The first canary goes after this, the next at least 1.8 times later; 3 times
+	// while the block is short, since penalties may double at each. Twice or three times
+	// after that, too, gets more through a ban, and less through long windows.
 	firstCanary = time.Second
 	// It goes after half of that for each block in a row that was over by then, as long as
 	// the refusals of a rate come at about the same pace, at most so often.
 	maxBrief                  = 4
-	canaryGrowth, canaryHurry = 2.0, 3.0
+	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
 	// Where one was refused the next goes later by up to this part of the wait.
 	canaryApart = 0.25
