@@ -193,6 +193,7 @@ func TestConvention(t *testing.T) {
 		{"remainder from use", []string{"X-RateLimit-Limit", "60", "X-RateLimit-Used", "70"}, []signal.Limit{limit("", 60, unknown, 0, unknown)}},
 		{"use without a limit", []string{"X-RateLimit-Used", "70"}, nil},
 		{"delta seconds", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "59"}, []signal.Limit{limit("", unknown, unknown, 3, 59*time.Second)}},
+		{"an instant without seconds, as of Jira", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "2026-03-05T12:09Z"}, []signal.Limit{limit("", unknown, unknown, 3, 2*time.Minute)}},
 		{"fractions", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "0.5"}, []signal.Limit{limit("", unknown, unknown, 3, 500*time.Millisecond)}},
 		{"fractions of an epoch", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1772712421.25"}, []signal.Limit{limit("", unknown, unknown, 3, 1250*time.Millisecond)}},
 		{"an epoch that has passed", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1772712000"}, []signal.Limit{limit("", unknown, unknown, 3, 0)}},
