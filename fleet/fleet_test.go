@@ -325,6 +325,84 @@ func TestAPoolThatWaitsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// With ?away=wait nothing goes that the leader has not permitted.
+func TestMeetingFailsClosed(t *testing.T) {
+	for name, fault := range map[string]func(*crowd){
+		"away": func(c *crowd) { c.square.stop(c.views) },
+		"stalled": func(c *crowd) {
+			for _, v := range c.views {
+				v.stall(true)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrowd(t, 4, true)
+				time.Sleep(10 * time.Second)
+				fault(c)
+				time.Sleep(fleet.Lease)
+				sent := c.rate(10 * time.Minute)
+				time.Sleep(time.Minute)
+				if now := c.rate(10 * time.Minute); now != sent || sent == 0 {
+					t.Errorf("%.4f was sent before, and %.4f a minute later", sent, now)
+				}
+				c.square.start()
+				for _, v := range c.views {
+					v.stall(false)
+				}
+				time.Sleep(10 * time.Second)
+				if r := c.rate(5 * time.Second); r < 0.95 {
+					t.Errorf("%.3f of the pace afterwards", r)
+				}
+				c.end()
+			})
+		})
+	}
+}
+
+// A fleet that ends as a whole and begins again knows what was learned.
+func TestMeetingRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSquare()
+		join := func() *headway.Governor {
+			g, err := headway.New(headway.Config{
+				Name: "acme", Law: "aimd", Ceiling: pace, Initial: 4 * pace, JitterMax: -1, NoBreaker: true,
+				Fleet: fleet.NewMeeting(s.view(), false).Member("api.acme.com", "key"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		one, two := join(), join()
+		for range 200 {
+			for _, g := range []*headway.Governor{one, two} {
+				p, err := g.Acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Settle(headway.Outcome{Class: headway.OK})
+			}
+		}
+		time.Sleep(5 * time.Second)
+		learned := one.Learned().Interval
+		one.Close()
+		two.Close()
+		time.Sleep(time.Hour)
+		g := join()
+		defer g.Close()
+		p, err := g.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Settle(headway.Outcome{Class: headway.OK})
+		time.Sleep(5 * time.Second)
+		if now := g.Learned().Interval; learned >= 4*pace || now > learned {
+			t.Errorf("%v was learned, and %v is known", learned, now)
+		}
+	})
+}
+
 // BenchmarkAcquire is one attempt in a fleet on a socket, by one caller and by many: each
 // with its own way to the server and back, as under an owner's ceiling, and with permits
 // ahead of need.
