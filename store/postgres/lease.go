@@ -108,6 +108,7 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expir
 			ended = (SELECT expires FROM headway_connections WHERE id = $1)
 		WHERE connection = $1 AND state = $4`,
 		connection, string(collect.RunAbandoned), reason.LeaseLost.String(), string(collect.RunRunning))
+	t.queue(`DELETE FROM headway_writes WHERE at < now() - interval '1 hour'`) // nobody asks any more
 	// What the one before was served and did not finish is nobody's now.
 	t.queue(freeGaps, connection)
 	t.queue(`UPDATE headway_connections SET token = $2, run = $3, holder = $4, since = $5, expires = $6, lock = $7,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"time"
@@ -69,6 +70,7 @@ func (r *Reader) read(ctx context.Context, what string, f func(*session) error) 
 func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error {
 	return explain(s.name, what, s.retry(ctx, func() (safe bool, err error) {
 		var xid string
+		token := rand.Int64()
 		// A canceled caller would not know what became of a commit.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*maxWait)
 		defer cancel()
@@ -79,6 +81,7 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 			if err := f(t); err != nil {
 				return err
 			}
+			t.queue(`INSERT INTO headway_writes (token) VALUES ($1)`, token)
 			t.batch.Queue(`SELECT pg_current_xact_id()::text`).QueryRow(func(row pgx.Row) error { return row.Scan(&xid) })
 			if err := t.flush(); err != nil {
 				return err
@@ -94,7 +97,7 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 		if !committing || !lost(err) {
 			return true, err
 		}
-		committed, unknown := s.became(ctx, xid)
+		committed, unknown := s.became(ctx, xid, token)
 		switch {
 		case unknown != nil:
 			return false, fmt.Errorf("the connection broke while the server confirmed the commit, and it cannot be asked "+
@@ -107,7 +110,7 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 }
 
 // became asks what became of a transaction.
-func (r *Reader) became(ctx context.Context, xid string) (committed bool, err error) {
+func (r *Reader) became(ctx context.Context, xid string, token int64) (committed bool, err error) {
 	const pending = "in progress"
 	status := sql.NullString{String: pending, Valid: true}
 	// A caller that gave up waiting wants to know it all the same.
@@ -119,6 +122,9 @@ func (r *Reader) became(ctx context.Context, xid string) (committed bool, err er
 				return c.pg.QueryRow(ctx, `SELECT pg_xact_status($1::xid8)`, xid).Scan(&status)
 			})
 		}); err != nil {
+			if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "22023" {
+				break // in the future: the server forgot it in a crash
+			}
 			return false, err
 		}
 		if status.String != pending {
@@ -131,10 +137,14 @@ func (r *Reader) became(ctx context.Context, xid string) (committed bool, err er
 		case <-time.After(wait):
 		}
 	}
-	if !status.Valid {
-		return false, fmt.Errorf("the server no longer knows the transaction %s", xid)
-	}
-	return status.String == "committed", nil
+	// That it ended may be said of another transaction that got its number after a
+	// crash: only its mark says that it was committed.
+	err = r.retry(ctx, func() (bool, error) {
+		return true, r.transact(ctx, ctx, readOnly, func(c *session) error {
+			return c.pg.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM headway_writes WHERE token = $1)`, token).Scan(&committed)
+		})
+	})
+	return committed, err
 }
 
 // once runs f in one transaction, and waits for no server that is away.

@@ -152,3 +152,10 @@ CREATE TABLE headway_sinks (
     position   bytea NOT NULL,
     PRIMARY KEY (connection, kind, path)
 );
+
+-- A mark of each write, to find out later whether it was committed: after a crash the
+-- server may give the number of a lost transaction to another one.
+CREATE TABLE headway_writes (
+    token bigint PRIMARY KEY,
+    at    timestamptz NOT NULL DEFAULT now()
+);
