@@ -410,7 +410,9 @@ func (t *advertised) free(v view, c float64) time.Duration {
 // apart is how far apart attempts go while others use the limit too: what is left is
 // spread over the time until all is back. All of them do so, and each gets as much, since
 // all are answered the same that is left. Under a penalty a bucket is not drained at once
-// either: each that is under way at a refusal may lengthen it.
+// either: each that is under way at a refusal may lengthen it. A limit on cost is spread once
+// it was refused and others proved to use it, not before: what is under way there looks like
+// the use of others.
 func (t *advertised) apart(v view, need float64) time.Duration {
 	over, longest := t.whole-v.now, never
 	spread := t.shared && t.margin >= grazed/2
@@ -418,7 +420,7 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 		over = seconds(t.quota / t.slow)
 		taken := t.taken / max(t.during, 1e-3)
 		longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
-		spread = spread || v.punished || t.sure() && taken > (1-ownUse)*t.slow
+		spread = spread || !t.perCost && (v.punished && t.quota >= manyAtOnce || t.sure() && taken > (1-ownUse)*t.slow)
 	}
 	if !spread || t.quota <= 1 {
 		return 0

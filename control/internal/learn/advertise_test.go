@@ -131,10 +131,19 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
 		}
 	}
+	tokens := advertised{perCost: true, share: 1, taken: 30, during: 60, shaper: newShaper(bucket), quota: 80, left: 40, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+	for s := range tokens.errors {
+		tokens.errors[s] = 2
+	}
+	if got := tokens.free(v, 1) - v.now; got != 0 {
+		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
+	}
 	v.punished = true
-	a := advertised{shaper: newShaper(bucket), quota: 80, left: 80, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
-	if got := a.free(v, 1) - v.now; got < 300*ms {
-		t.Errorf("under a penalty the next goes %v after the last: all 80 would be under way at a refusal", got)
+	for quota, want := range map[float64]time.Duration{80: 300 * ms, 2: 0} {
+		a := advertised{shaper: newShaper(bucket), quota: quota, left: quota, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
+		if got := a.free(v, 1) - v.now; got < want || want == 0 && got != 0 {
+			t.Errorf("under a penalty the next of %v goes %v after the last, want %v or more, or at once where few can be under way at a refusal", quota, got, want)
+		}
 	}
 }
 

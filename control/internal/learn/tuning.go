@@ -188,7 +188,10 @@ const (
 	// Others take no more of a bucket than this part, and in the time that one waits for it
 	// than that.
 	maxTaken, waitedTaken = 0.95, 0.7
-	maxPunished           = 0.2 // the same where a penalty follows: twice as much each time
+	// Under a penalty a bucket of that many units is not drained at once; of a smaller one
+	// few can be under way at a refusal.
+	manyAtOnce  = 8.0
+	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
 	// How much longer than another an attempt takes on its way, as a part of the
 	// latency, and of a refusal's round trip once that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8
