@@ -79,7 +79,7 @@ func TestRealLimits(t *testing.T) {
 		t.Skip("it takes half an hour; see make limits")
 	}
 	requireNginx(t)
-	require(t, findHAProxy, "haproxy", "haproxy")
+	requireHAProxy(t)
 	var mu sync.Mutex
 	results := map[string]result{}
 	t.Run("shape", func(t *testing.T) {

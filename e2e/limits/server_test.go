@@ -12,16 +12,15 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/debian"
 )
 
 // limit is one setting of nginx's limit_req.
@@ -215,57 +214,16 @@ func (s *server) requests(t *testing.T) []request {
 	return records[request](t, filepath.Join(s.prefix, "access.log"))
 }
 
-// requireNginx gives the path of nginx, installed first where it is missing.
+// requireNginx gives the path of nginx.
 func requireNginx(t *testing.T) string {
 	t.Helper()
-	return require(t, findNginx, "nginx", "nginx-light")
+	return debian.Require(t, "nginx-light", "nginx")
 }
 
-func require(t *testing.T, find func() (string, error), name, pkg string) string {
+// requireHAProxy gives the path of HAProxy.
+func requireHAProxy(t *testing.T) string {
 	t.Helper()
-	path, err := find()
-	if err != nil {
-		t.Fatalf("this test needs %s (Debian: apt-get install %s): %v", name, pkg, err)
-	}
-	return path
-}
-
-// Each is looked for once for all tests.
-var (
-	findNginx   = finder("nginx", "nginx-light")
-	findHAProxy = finder("haproxy", "haproxy")
-)
-
-// finder finds a program, and installs its Debian package where it is missing.
-func finder(name, pkg string) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
-		if path, err := look(name); err == nil {
-			return path, nil
-		}
-		for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", pkg}} {
-			cmd := exec.Command("apt-get", args...)
-			// In runlevel 1 init scripts leave the service that comes with the package
-			// alone: the test wants the program, not a server on port 80.
-			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return "", fmt.Errorf("it is not installed, and \"apt-get %s\" failed: %w\n%s", strings.Join(args, " "), err, out)
-			}
-		}
-		return look(name)
-	})
-}
-
-// look finds a program also where the path of an ordinary user does not lead.
-func look(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path, nil
-	}
-	sbin := "/usr/sbin/" + name
-	if _, statErr := os.Stat(sbin); statErr == nil {
-		return sbin, nil
-	}
-	return "", err
+	return debian.Require(t, "haproxy", "haproxy")
 }
 
 // statusFile is dpkg's database: what Debian has installed on this machine.

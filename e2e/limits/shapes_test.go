@@ -190,7 +190,7 @@ func (s shape) front(t *testing.T, origin string) *server {
 		fmt.Fprintf(&deny, "\thttp-request deny deny_status %d if { sc_http_req_rate(%d) gt %d }\n", s.status, i, w.size)
 		fmt.Fprintf(&tables, "backend window%d\n\tstick-table type ip size 1k expire %ds store http_req_rate(%ds)\n", i, 10*w.seconds, w.seconds)
 	}
-	f := newFront(t, require(t, findHAProxy, "haproxy", "haproxy"),
+	f := newFront(t, requireHAProxy(t),
 		strings.NewReplacer("{rules}", track.String()+deny.String(), "{tables}", tables.String(), "{origin}", origin).Replace(haproxyConfiguration))
 	f.args = []string{"-db", "-f", filepath.Join(f.prefix, "server.conf")}
 	return f

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/debian"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/longtest"
 )
@@ -257,26 +258,6 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// curl is the command, installed where it is missing.
-func curl(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("curl")
-	if err == nil {
-		return path
-	}
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "curl"}} {
-		cmd := exec.CommandContext(t.Context(), "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("this test needs curl, and \"apt-get %s\" failed: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	if path, err = exec.LookPath("curl"); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // TestOffersOfHTTP2AreNoObstacle has curl offer h2c, as the JDK's HttpClient does
 // by default, to the daemon as it is shipped.
 func TestOffersOfHTTP2AreNoObstacle(t *testing.T) {
@@ -293,7 +274,7 @@ func TestOffersOfHTTP2AreNoObstacle(t *testing.T) {
 	} {
 		args := append([]string{"-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Content-Type: application/json",
 			"-d", `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"say hello"}]}`}, c.args...)
-		out, err := exec.CommandContext(t.Context(), curl(t), append(args, url+"/openai/v1/chat/completions")...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), debian.Require(t, "curl", "curl"), append(args, url+"/openai/v1/chat/completions")...).CombinedOutput()
 		if err != nil || string(out) != c.want {
 			t.Errorf("%s: %s, error %v, want %s", name, out, err, c.want)
 		}

@@ -58,7 +58,7 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 	if local && matches(harness, to) && dir != harness && (!test || !matches("e2e/...", dir)) {
 		return "only the end-to-end tests run the binary as a process: what another package needs of it belongs elsewhere"
 	}
-	if why := onlyTests[to]; local && why != "" && !test {
+	if why := onlyTests[to]; local && why != "" && !test && onlyTests[dir] == "" {
 		return why
 	}
 	switch {
@@ -78,6 +78,7 @@ func (l Law) forbidden(t *Tree, dir string, row *Row, test bool, target string) 
 
 // onlyTests are the packages that nothing but tests may import, each with the reason.
 var onlyTests = map[string]string{
+	debian:    "only a test installs programs",
 	fleetTest: "only a test holds a fleet against what fleets have to do",
 	fullDisk:  "only a test takes space away from itself",
 	goldens:   "only a test compares with golden files",

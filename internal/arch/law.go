@@ -46,8 +46,9 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// fleetTest, fullDisk, goldens, longTest, pgServer, pipeNet, powerCut and sinkTest are for tests; nothing else
+	// debian, fleetTest, fullDisk, goldens, longTest, pgServer, pipeNet, powerCut and sinkTest are for tests; nothing else
 	// imports them.
+	debian    = "internal/debian"
 	fleetTest = "internal/fleettest"
 	fullDisk  = "internal/fulldisk"
 	goldens   = "internal/golden"
@@ -222,7 +223,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{fleetTest},
-			Imports: []string{".", "event", "fleet"},
+			Imports: []string{".", "event", "fleet", debian},
 			Why:     "it is what every kind of fleet has to do, for their tests",
 		},
 		{
@@ -368,11 +369,17 @@ var Headway = Law{
 			Why:       "it only compares what a test got with a file",
 		},
 		{
+			Covers:  []string{debian},
+			Imports: []string{"internal/lockfile"},
+			Why:     "it only finds and installs the programs that tests run, one process at a time",
+		},
+		{
 			Covers: []string{longTest},
 			Why:    "it only reads a flag of tests",
 		},
 		{
 			Covers:    []string{pgServer},
+			Imports:   []string{debian},
 			Libraries: []string{"github.com/jackc/pgx", "go.uber.org/goleak"},
 			Why:       "it only starts and stops a database server for the test that asks for it; what is in it is the test's business",
 		},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,28 +18,9 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/internal/debian"
 	"github.com/headway-go/headway/internal/longtest"
 )
-
-// chromium is a real browser; the test is skipped where it cannot be had.
-func chromium(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Geteuid() == 0 {
-		install := exec.CommandContext(t.Context(), "apt-get", "install", "-y", "--no-install-recommends", "chromium")
-		if out, err := install.CombinedOutput(); err != nil {
-			t.Logf("chromium cannot be installed: %v\n%s", err, out)
-		} else if path, err := exec.LookPath("chromium"); err == nil {
-			return path
-		}
-	}
-	t.Skip("there is no Chromium, and none can be installed")
-	return ""
-}
 
 // browse opens a page of a browser and collects what it complains of.
 func browse(t *testing.T, path string) (ctx context.Context, complaints func() string) {
@@ -101,7 +81,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a browser is started")
 	}
-	path := chromium(t)
+	path := debian.Require(t, "chromium", "chromium", "chromium-browser", "google-chrome")
 	w := newWorld(t)
 	w.live = []api.Live{paced("openai"), paced("<img src=x onerror=alert(1)>\u202eevil")}
 	site := httptest.NewServer(w)

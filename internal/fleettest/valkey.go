@@ -4,16 +4,16 @@ package fleettest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/headway-go/headway/internal/debian"
 )
 
 // Valkey is a server of this test's own, in a folder and at a port of its own on loopback.
@@ -32,10 +32,7 @@ type Valkey struct {
 // Debian's package, which it installs where that is missing.
 func NewValkey(t testing.TB, args ...string) *Valkey {
 	t.Helper()
-	program, err := findValkey()
-	if err != nil {
-		t.Fatalf("this test needs valkey-server or redis-server (Debian: apt-get install redis-server): %v", err)
-	}
+	program := debian.Require(t, "redis-server", "valkey-server", "redis-server")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -48,34 +45,6 @@ func NewValkey(t testing.TB, args ...string) *Valkey {
 	t.Cleanup(v.Stop)
 	return v
 }
-
-// findValkey finds the program once for all tests.
-var findValkey = sync.OnceValues(func() (string, error) {
-	look := func() string {
-		for _, name := range []string{"valkey-server", "redis-server"} {
-			for _, path := range []string{name, filepath.Join("/usr/bin", name)} {
-				if found, err := exec.LookPath(path); err == nil {
-					return found
-				}
-			}
-		}
-		return ""
-	}
-	if path := look(); path != "" {
-		return path, nil
-	}
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "redis-server"}} {
-		// In runlevel 1 the service that comes with the package is left alone.
-		cmd := exec.Command("env", append([]string{"DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get"}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("it is not installed, and \"apt-get %s\" failed: %w\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	if path := look(); path != "" {
-		return path, nil
-	}
-	return "", errors.New("the package has no such program")
-})
 
 // Start starts it, and waits until it answers.
 func (v *Valkey) Start() {

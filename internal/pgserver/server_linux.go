@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +21,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver
 	"go.uber.org/goleak"
+
+	"github.com/headway-go/headway/internal/debian"
 )
 
 // Server is one PostgreSQL server. Make one with [New], or take [Shared].
@@ -141,7 +142,7 @@ func (s *Server) Start(t testing.TB) {
 
 // start makes a folder with an empty cluster and runs a server on it.
 func start(settings ...string) (*Server, error) {
-	bin, err := find()
+	bin, err := debian.Install("postgresql", newest)
 	if err != nil {
 		return nil, err
 	}
@@ -289,27 +290,6 @@ func account() (*syscall.Credential, error) {
 	gid, err := strconv.ParseUint(who.Gid, 10, 32)
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, err
 }
-
-// find is the folder of the newest installed server's programs. They are installed
-// where they are missing, once.
-var find = sync.OnceValues(func() (string, error) {
-	if bin := newest(); bin != "" {
-		return bin, nil
-	}
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "postgresql"}} {
-		cmd := exec.Command("apt-get", args...)
-		// In runlevel 1 init scripts leave the service that comes with the package alone.
-		cmd.Env = append(cmd.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("this test needs PostgreSQL 15 or newer (Debian: apt-get install postgresql): %q failed: %w\n%s",
-				"apt-get "+strings.Join(args, " "), err, out)
-		}
-	}
-	if bin := newest(); bin != "" {
-		return bin, nil
-	}
-	return "", errors.New("this test needs PostgreSQL 15 or newer, and the package postgresql has none")
-})
 
 // newest is where Debian keeps the programs of the newest version; empty if there is none.
 func newest() (bin string) {
