@@ -144,8 +144,7 @@ func Rows(ctx context.Context, api *client.Client, name string) ([]Row, error) {
 	return rows, nil
 }
 
-// quotaStates are the states of all budgets by their names: the worst of the whole and of
-// its models.
+// quotaStates are the states of all budgets as a whole, by their names.
 func quotaStates(ctx context.Context, api *client.Client) (map[string]string, error) {
 	index, err := api.Index(ctx)
 	if err != nil {

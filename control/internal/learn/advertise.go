@@ -418,9 +418,10 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 	spread := t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
-		taken := t.taken / max(t.during, 1e-3)
-		longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
-		spread = spread || !t.perCost && (v.punished && t.quota >= manyAtOnce || t.sure() && taken > (1-ownUse)*t.slow)
+		if taken := t.taken / max(t.during, 1e-3); !t.perCost {
+			longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
+			spread = spread || v.punished && t.quota >= manyAtOnce || t.sure() && taken > (1-ownUse)*t.slow
+		}
 	}
 	if !spread || t.quota <= 1 {
 		return 0
@@ -429,9 +430,14 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 }
 
 // pace is how many units of a bucket come back in a second and are not taken by others,
-// who take less once they see that there is little left.
+// who take less once they see that there is little left. On a limit on cost that may be what
+// is under way, which takes what it took.
 func (t *advertised) pace() float64 {
-	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), waitedTaken*t.slow)
+	part := waitedTaken
+	if t.perCost {
+		part = maxTaken
+	}
+	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), part*t.slow)
 }
 
 // late is a margin that is added to each attempt, because the way there takes a

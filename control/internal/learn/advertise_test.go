@@ -138,6 +138,12 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 	if got := tokens.free(v, 1) - v.now; got != 0 {
 		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
 	}
+	tokens.taken = 114
+	calls := tokens
+	calls.perCost = false
+	if got, want := tokens.pace(), calls.pace(); math.Abs(got-0.1) > 1e-9 || math.Abs(want-0.6) > 1e-9 {
+		t.Errorf("of 2 a second, of which others take 1.9, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
+	}
 	v.punished = true
 	for quota, want := range map[float64]time.Duration{80: 300 * ms, 2: 0} {
 		a := advertised{shaper: newShaper(bucket), quota: quota, left: quota, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
