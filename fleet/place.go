@@ -68,7 +68,7 @@ func (p *place) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.users--; p.users == 0 && p.client != nil {
-		p.client.Close()
+		p.Close()
 		p.client = nil
 	}
 }

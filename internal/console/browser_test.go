@@ -108,7 +108,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	w.mu.Unlock()
 	do("throttled", has("cooling down"), has("1/s"), picture("throttled", 1280))
 	site.CloseClientConnections()
-	w.Console.Close()
+	w.Close()
 	site.Close()
 	do("gone", chromedp.WaitVisible("#gone"), picture("gone", 1280))
 	again := newWorld(t)
@@ -120,7 +120,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	back.Listener = listen(t, address)
 	back.Start()
 	defer back.Close()
-	defer again.Console.Close()
+	defer again.Close()
 	defer back.CloseClientConnections()
 	do("back", chromedp.WaitNotVisible("#gone"), has("20/s"),
 		chromedp.Navigate(back.URL+console.Path+"connection?name=openai"), chromedp.WaitVisible("#now"), picture("connection", 1280))

@@ -103,11 +103,11 @@ func (v *Valkey) Ask(words ...string) (string, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	text := fmt.Sprintf("*%d\r\n", len(words))
+	text := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
-		text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+		text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(w), w)
 	}
-	if _, err := conn.Write([]byte(text)); err != nil {
+	if _, err := conn.Write(text); err != nil {
 		return "", err
 	}
 	from := bufio.NewReader(conn)

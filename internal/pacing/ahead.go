@@ -179,7 +179,7 @@ func plain(t *Ticket, o *Outcome) bool {
 // [MaxAhead] for each. Of limits that last an hour or longer, that count units, or attempts
 // under way, none are given away: those are exact.
 func (c *Core) Spare() (n uint64, bounded bool) {
-	n = c.Pool.spare(MaxAhead, &bounded)
+	n = c.spare(MaxAhead, &bounded)
 	for _, l := range c.of {
 		n = l.spare(n, &bounded)
 	}

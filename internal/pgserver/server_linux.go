@@ -246,10 +246,10 @@ func (s *Server) stop(how syscall.Signal) error {
 		return err
 	}
 	select {
-	case <-s.ended:
+	case _ = <-s.ended:
 	case <-time.After(time.Minute):
 		_ = s.process.Process.Signal(syscall.SIGQUIT)
-		<-s.ended
+		_ = <-s.ended
 	}
 	s.process = nil
 	return nil
