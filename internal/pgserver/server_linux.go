@@ -31,7 +31,7 @@ type Server struct {
 	port      int
 	settings  []string
 	process   *exec.Cmd
-	ended     chan error
+	ended     chan struct{} // closed when the process has ended
 	databases atomic.Int64
 }
 
@@ -211,8 +211,11 @@ func (s *Server) run() error {
 	if err := errors.Join(cmd.Start(), log.Close()); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the log says how it ended
+		close(ended)
+	}()
 	s.process, s.ended = cmd, ended
 	db, err := sql.Open("pgx", s.url("postgres"))
 	if err != nil {
@@ -226,10 +229,9 @@ func (s *Server) run() error {
 			return nil
 		}
 		select {
-		case how := <-ended:
-			ended <- how
+		case <-ended:
 			text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
-			return fmt.Errorf("the server ended instead of listening: %w\n%s", how, text)
+			return fmt.Errorf("the server ended instead of listening (%v):\n%s", cmd.ProcessState, text)
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -246,10 +248,10 @@ func (s *Server) stop(how syscall.Signal) error {
 		return err
 	}
 	select {
-	case _ = <-s.ended:
+	case <-s.ended:
 	case <-time.After(time.Minute):
 		_ = s.process.Process.Signal(syscall.SIGQUIT)
-		_ = <-s.ended
+		<-s.ended
 	}
 	s.process = nil
 	return nil
