@@ -178,7 +178,8 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 	return welcome
 }
 
-// write writes what is queued. After Leave it writes what is left, and closes.
+// write writes what is queued, until the connection ends. After Leave it writes what is
+// left, and closes the connection.
 func (l *link) write(conn net.Conn, over <-chan struct{}) {
 	to := bufio.NewWriter(conn)
 	leaving := l.leaving

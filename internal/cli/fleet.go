@@ -22,6 +22,16 @@ func fleetFlag(cmd *cobra.Command) {
 		" of a headway serve, valkey://HOST:PORT of a Valkey or Redis, or "+alone+" (default: the one in the state's folder, where there is one)")
 }
 
+// socketPath is where a headway serve with the same state has its socket. The state may also
+// be named by its folder, as that command has it.
+func socketPath(cmd *cobra.Command) string {
+	path := statePath(cmd)
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		path = filepath.Dir(path)
+	}
+	return filepath.Join(path, fleet.Socket)
+}
+
 // fleetOf is the fleet that the flag names, or that of a headway serve in the state's
 // folder; nil means none.
 func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
@@ -34,7 +44,7 @@ func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
 	case address == alone:
 		return nil, nil
 	case found:
-		path := filepath.Join(filepath.Dir(statePath(cmd)), fleet.Socket)
+		path := socketPath(cmd)
 		if _, err := os.Stat(path); err != nil {
 			return nil, nil //nolint:nilerr // nobody serves here
 		}
@@ -94,7 +104,7 @@ Exit codes: 0 shown; 64 bad usage; 69 no server is there.`,
 			return present(cmd, orEmpty(all), table.String())
 		},
 	}
-	stateFlag(cmd)
+	fileFlag(cmd)
 	serverFlag(cmd)
 	cmd.Flags().String("fleet", "", "`URL` of the socket to ask: unix:///PATH/"+fleet.Socket+" (default: the one in the state's folder)")
 	return jsonFlag(cmd)
@@ -115,7 +125,7 @@ func credentials(cmd *cobra.Command) ([]fleet.Credential, error) {
 			all, err := c.Fleet(cmd.Context())
 			return all, answered(cmd, err)
 		}
-		address = "unix://" + filepath.Join(filepath.Dir(statePath(cmd)), fleet.Socket)
+		address = "unix://" + socketPath(cmd)
 	}
 	f, err := fleet.Open(cmd.Context(), address)
 	var all []fleet.Credential

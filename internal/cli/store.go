@@ -23,9 +23,14 @@ var errNoDatabase = errors.New("--store (or $" + storeVariable + ") is not the U
 
 // stateFlag lets a command, and those below it, keep the state elsewhere.
 func stateFlag(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("state", "", "`file` that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
+	fileFlag(cmd)
 	cmd.PersistentFlags().String("store", "", "`URL` of a PostgreSQL database that holds the durable state instead of the file: "+
 		"postgres://USER@HOST:5432/DATABASE?search_path=SCHEMA (default $"+storeVariable+")")
+}
+
+// fileFlag is for a command that needs the place of the file only.
+func fileFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("state", "", "`file` that holds the durable state (default $HEADWAY_STATE, else "+defaultState+")")
 }
 
 // statePath is the state file by flag, environment or default, in that order.

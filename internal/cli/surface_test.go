@@ -129,6 +129,10 @@ func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "serve", "console", "top", "quota snapshot", "quota set",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
+		"--store": {
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "serve", "console", "top",
+			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
+		},
 		"--server": {
 			"status", "runs", "runs show", "limits", "fleet", "top", "schedule", "gaps list", "gaps show", "quota snapshot",
 			"key", "key new", "key list", "key revoke",
@@ -148,6 +152,25 @@ func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 		}
 	}
 	walk(newRoot())
+	args := map[string]string{
+		"collect": "FILE", "check": "FILE", "replay": "FILE", "runs show": "x", "serve": "--upstream openai", "gaps show": "1",
+		"gaps retry": "--all", "gaps quarantine": "--all", "gaps release": "--all", "gaps drop": "--all",
+	}
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	text := "connection: acme\nprovider: {base_url: \"https://api.example.com\"}\nstreams: [{name: a, list: {path: /a}, records: .items, key: .id}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	for _, name := range uses["--store"] {
+		if name == "gaps" {
+			continue // a group
+		}
+		line := strings.Fields(name + " " + strings.ReplaceAll(args[name], "FILE", file) + " --store state.db")
+		if code, _, errs := headway(t, line...); code != exitUsage || !strings.Contains(errs, "a file is named by --state") {
+			t.Errorf("headway %s ignores --store: exit %d, %s", name, code, errs)
+		}
+	}
 }
 
 func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
