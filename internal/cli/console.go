@@ -77,7 +77,7 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "headway console of %s at http://%s%s\n", path, l.Addr(), console.Path) // nobody need read it
+	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "headway console of %s at http://%s%s\n", source, l.Addr(), console.Path) // nobody need read it
 	select {
 	case err = <-ended:
 	case <-ctx.Done():

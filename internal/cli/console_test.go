@@ -44,23 +44,38 @@ func (w *typed) String() string {
 	return w.text.String()
 }
 
+// consoleOf runs "headway console" until stop, and gives the line that it says.
+func consoleOf(t *testing.T, args ...string) (said string, stop func()) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	out := &typed{ready: make(chan struct{})}
+	var errs bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, append([]string{"console"}, args...), stdio{in: strings.NewReader(""), out: out, err: &errs})
+	}()
+	select {
+	case <-out.ready:
+	case got := <-code:
+		t.Fatalf("exit %d: %s", got, &errs)
+	}
+	return strings.TrimSpace(out.String()), func() {
+		end()
+		if got := <-code; got != exitOK {
+			t.Errorf("exit %d: %s", got, &errs)
+		}
+	}
+}
+
 func TestConsoleServesAStateFolder(t *testing.T) {
 	path := owing(t)
 	for state, want := range map[string]string{path: "owed", filepath.Join(t.TempDir(), "none.db"): "Nothing is connected yet"} {
-		ctx, stop := context.WithCancel(t.Context())
-		out := &typed{ready: make(chan struct{})}
-		var errs bytes.Buffer
-		code := make(chan int, 1)
-		go func() {
-			code <- run(ctx, []string{"console", "--state", state}, stdio{in: strings.NewReader(""), out: out, err: &errs})
-		}()
-		select {
-		case <-out.ready:
-		case got := <-code:
-			t.Fatalf("exit %d: %s", got, &errs)
+		said, stop := consoleOf(t, "--state", state)
+		place, url, _ := strings.Cut(said, " at ")
+		if place != "headway console of "+state {
+			t.Errorf("it says %q", said)
 		}
-		_, url, _ := strings.Cut(strings.TrimSpace(out.String()), " at ")
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +98,6 @@ func TestConsoleServesAStateFolder(t *testing.T) {
 			t.Errorf("under another name: %d", answer.StatusCode)
 		}
 		stop()
-		if got := <-code; got != exitOK {
-			t.Errorf("exit %d: %s", got, &errs)
-		}
 	}
 	if code, _, errs := headway(t, "console", "--listen", "0.0.0.0:0"); code != exitUsage || !strings.Contains(errs, "loopback") {
 		t.Errorf("for other machines: exit %d %s", code, errs)

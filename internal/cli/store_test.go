@@ -52,6 +52,11 @@ func TestTheStateInADatabase(t *testing.T) {
 	run(exitOK, "holds the state of 1 connection", "check", "acme.yaml")
 	run(exitOK, "acme", "status")
 	run(exitOK, "deferred", "runs")
+	said, stop := consoleOf(t)
+	stop()
+	if !strings.HasPrefix(said, "headway console of postgres://"+server.Address()+"/") || strings.Contains(said, secret) {
+		t.Errorf("the console says %q", said)
+	}
 	run(exitOK, "acme", "limits")
 	run(exitOK, "parts", "gaps", "list")
 	fails = false

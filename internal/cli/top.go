@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -95,8 +94,7 @@ type seen struct {
 
 func (w watcher) look(ctx context.Context) seen {
 	rows, err := console.Rows(ctx, w.ask, "")
-	rank := map[console.Tone]int{console.Bad: 0, console.Warn: 1, console.Plain: 2, console.Good: 3}
-	slices.SortStableFunc(rows, func(a, b console.Row) int { return cmp.Compare(rank[a.Tone], rank[b.Tone]) })
+	slices.SortStableFunc(rows, func(a, b console.Row) int { return a.Tone.Compare(b.Tone) })
 	return seen{rows, time.Now(), err}
 }
 

@@ -28,6 +28,12 @@ const (
 	Bad   Tone = "bad"
 )
 
+// Compare orders tones by what somebody should look at first: -1 where t comes before u.
+func (t Tone) Compare(u Tone) int {
+	rank := func(t Tone) int { return slices.Index([]Tone{Bad, Warn, Plain, Good}, t) }
+	return cmp.Compare(rank(t), rank(u))
+}
+
 // Row is one connection at a glance, as the API's answers have it.
 type Row struct {
 	Name string
@@ -220,9 +226,8 @@ func (v *visit) glance() (g glance, err error) {
 			g.Rows = append(g.Rows, r)
 		}
 	}
-	rank := map[Tone]int{Bad: 0, Warn: 1, Plain: 2, Good: 3}
 	slices.SortFunc(g.States, func(a, b tally) int {
-		return cmp.Or(cmp.Compare(rank[a.Tone], rank[b.Tone]), strings.Compare(a.State, b.State))
+		return cmp.Or(a.Tone.Compare(b.Tone), strings.Compare(a.State, b.State))
 	})
 	return g, err
 }
