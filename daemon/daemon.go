@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/internal/metrics"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
 )
@@ -79,6 +80,7 @@ type Daemon struct {
 	console    *console.Console
 	phase      atomic.Int32
 	live       atomic.Pointer[view]
+	samples    atomic.Pointer[samples.Book] // nil before the start
 	cert       certificate
 	ended      chan struct{} // closed when stopped, after outcome is set
 
@@ -94,6 +96,7 @@ type Daemon struct {
 	sharing sync.WaitGroup
 	server  *server
 	saver   *saver
+	sampler *sampler
 	unsaved chan struct{} // asks the saver to store what was learned
 	outcome error
 
@@ -156,8 +159,14 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	}
 	d.api, err = api.New(api.Options{
 		Authorize: d.authorize, OtherOrigins: d.otherOrigin,
-		Quotas:   func() map[string]api.Quota { return d.live.Load().quotas },
-		Rates:    d.rates,
+		Quotas: func() map[string]api.Quota { return d.live.Load().quotas },
+		Rates:  d.rates,
+		Samples: func(name string, span samples.Span, now time.Time) (s samples.Series, ok bool) {
+			if b := d.samples.Load(); b != nil {
+				s, ok = b.Series(name, span, now)
+			}
+			return s, ok
+		},
 		Schedule: d.scheduled, Fleet: d.shared,
 		Reader: d.archive,
 		Keys:   keyring{d},
@@ -200,6 +209,11 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
 		return err
 	}
+	book, err := readSamples(d.samplesPath(), d.log)
+	if err != nil {
+		return err
+	}
+	d.samples.Store(book)
 	if d.issued, err = readIssued(d.issuedPath()); err != nil {
 		return err
 	}
@@ -232,6 +246,7 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	d.phase.Store(int32(running))
 	d.server = d.serve(listener)
 	d.saver = d.keepSaving()
+	d.sampler = d.keepLooking()
 	for _, w := range d.config.Warnings {
 		d.log.Warn("configuration", slog.String("warning", w))
 	}
@@ -310,7 +325,7 @@ func (d *Daemon) rates() []api.Live {
 		if p.Pacing == nil && len(p.Circuits) == 0 && len(p.Limits) == 0 {
 			continue
 		}
-		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy}
+		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy, Throttled: p.Throttles}
 		if p.Pacing != nil {
 			one.Snapshot = *p.Pacing
 		} else {
@@ -339,7 +354,7 @@ func wholeCircuit(all []egress.CircuitStatus) (state string, retryAt time.Time) 
 // ratesOfKeys are the live rates of a provider that has several keys.
 func ratesOfKeys(p egress.ProviderStatus) (all []api.Live) {
 	for _, k := range p.Keys {
-		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy, SetAside: k.SetAside, SetAsideStatus: k.Status}
+		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy, SetAside: k.SetAside, SetAsideStatus: k.Status, Throttled: k.Throttles}
 		if k.Pacing != nil {
 			one.Snapshot = *k.Pacing
 			one.Limits = append(slices.Clone(p.Limits), k.Pacing.Limits...)

@@ -214,7 +214,7 @@ func (d *Daemon) collected() (all []api.Live) {
 		return nil
 	}
 	for _, run := range at.scheduler.Live() {
-		all = append(all, api.Live{Source: api.Collect, Snapshot: run.Pacing})
+		all = append(all, api.Live{Source: api.Collect, Snapshot: run.Pacing, Throttled: run.Progress.Throttled, Run: run.Run})
 	}
 	return all
 }

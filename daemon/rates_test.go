@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/quotafile"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -51,6 +52,64 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
 		t.Errorf("what it wrote beside it is left: %v", err)
 	}
+}
+
+// TestSamplesOutliveTheDaemon: what a connection did is known after a stop and a start;
+// a file that is damaged is put aside and stops nothing.
+func TestSamplesOutliveTheDaemon(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		serve := func(during func(*Daemon)) {
+			c, err := config.Read("h.yaml", []byte("state: "+dir+"\nproviders: {a: {api: openai, pass_through: true, pacing: {start: conservative}}}"), func(string) string { return "" })
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := New(c, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.opens = func(context.Context) (net.Listener, error) { return newPipes(), nil }
+			d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
+			if err := d.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			during(d)
+			if err := d.Stop(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := func(d *Daemon) (known int) {
+			s, _ := d.samples.Load().Series("a", samples.Hour, time.Now())
+			for _, n := range s.Refused {
+				if n == n {
+					known++
+				}
+			}
+			return known
+		}
+		serve(func(*Daemon) { time.Sleep(time.Minute) })
+		serve(func(d *Daemon) {
+			if got := refused(d); got < 6 || got > 7 {
+				t.Errorf("%d steps of a minute are known after a stop", got)
+			}
+			time.Sleep(storeEvery)
+			if data, err := os.ReadFile(d.samplesPath()); err != nil || len(data) == 0 {
+				t.Errorf("nothing was stored meanwhile: %v", err)
+			}
+		})
+		path := filepath.Join(dir, samples.FileName)
+		if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serve(func(d *Daemon) {
+			if got := refused(d); got != 0 {
+				t.Errorf("%d steps are known of a damaged file", got)
+			}
+		})
+		if _, err := os.Stat(path + ".unread"); err != nil {
+			t.Errorf("it is not put aside: %v", err)
+		}
+	})
 }
 
 // TestEstimatesAreStoredSoonButNotOneByOne: many models may move at once, and each

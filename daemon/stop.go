@@ -42,6 +42,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	if err := d.proxy.Drain(ctx); err != nil {
 		d.log.Warn("calls were cut at the end of the drain time", slog.Any("error", err))
 	}
+	d.sampler.stop() // while runs that end still have their last figures
 	stored := d.stopCollecting(ctx)
 	d.hub.Close() // which ends the streams of events
 	d.console.Close()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	headway "github.com/headway-go/headway"
@@ -71,6 +72,7 @@ type credential struct {
 	begun   begun
 	spent   *spent
 	asked   *asked
+	pushed  *atomic.Int64   // attempts that were refused for rate or load
 	refused context.Context // ends when the key is set aside
 	refuse  context.CancelFunc
 	at      time.Time // of that; refused has ended
@@ -85,16 +87,16 @@ func credentials(p *Provider, before *upstream) (all []*credential) {
 		keys = []Credential{{Key: p.Key, Pacing: p.Pacing}}
 	}
 	for _, k := range keys {
-		one := &credential{Credential: k, spent: new(spent), asked: new(asked)}
+		one := &credential{Credential: k, spent: new(spent), asked: new(asked), pushed: new(atomic.Int64)}
 		one.refused, one.refuse = context.WithCancel(context.Background())
 		if before != nil {
 			for _, was := range before.credentials {
 				switch {
 				case was.Name != k.Name || was.Key != k.Key:
 				case was.Pacing == k.Pacing:
-					one.spent, one.asked = was.spent, was.asked
+					one.spent, one.asked, one.pushed = was.spent, was.asked, was.pushed
 				default:
-					one.spent = was.spent
+					one.spent, one.pushed = was.spent, was.pushed
 				}
 			}
 		}
@@ -265,6 +267,8 @@ type KeyStatus struct {
 	Name string `json:"name"`
 	// InFlight are the attempts that it has, those that wait included.
 	InFlight int `json:"in_flight"`
+	// Throttles are its attempts that the provider refused for rate or load.
+	Throttles int64 `json:"throttles"`
 	// SetAside is when the key was set aside, Status how it was refused; zero as long as
 	// it is used.
 	SetAside time.Time `json:"set_aside,omitzero"`
@@ -279,7 +283,7 @@ func (u *upstream) keyStatus() (all []KeyStatus) {
 		return nil
 	}
 	for i, k := range u.credentials {
-		s := KeyStatus{Name: k.Name, InFlight: u.ring.Given(i)}
+		s := KeyStatus{Name: k.Name, InFlight: u.ring.Given(i), Throttles: k.pushed.Load()}
 		if k.refused.Err() != nil {
 			s.SetAside, s.Status = k.at, k.status
 		}

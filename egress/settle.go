@@ -96,6 +96,7 @@ func (a *attempt) conclude(report *usage.Report) {
 	case a.class.Throttle():
 		c.log.Throttled++
 		c.up.counters.throttles.Add(1)
+		a.by.pushed.Add(1)
 	case a.class == reason.Failed, a.class == reason.Lost:
 		c.up.counters.failures.Add(1)
 	}

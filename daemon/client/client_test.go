@@ -149,6 +149,9 @@ func TestEveryCallGivesWhatTheDaemonHas(t *testing.T) {
 	if v, err := d.Rate(ctx, ""); err != nil || len(v) != 2 || v[0].Source != api.Stored {
 		t.Errorf("%+v, %v", v, err)
 	}
+	if v, err := d.Samples(ctx, "a b/c", client.Day); err != nil || v.Source != "runs" || len(v.RatePerMin) != 288 || v.Known() {
+		t.Errorf("%+v, %v", v, err)
+	}
 	if v, err := d.Connections(ctx, "a b/c"); err != nil || len(v) != 1 || v[0].LastRun.ID != "r0" {
 		t.Errorf("%+v, %v", v, err)
 	}

@@ -13,7 +13,7 @@
 //	GET   /v1/quota/config       limits (admin)
 //	PATCH /v1/quota/config       change them (admin)
 //	GET   /v1/events             what happens, as server-sent events
-//	GET   /v1/rate, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
+//	GET   /v1/rate, /v1/samples, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
 //
 // It holds no limits, no keys and no store itself: [Options] hands it all three.
@@ -43,6 +43,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -125,6 +126,9 @@ type Options struct {
 	// Rates are the live rates of connections in this process: those through
 	// which providers are proxied, and those being collected. Default: none.
 	Rates func() []Live
+	// Samples is what a connection did in the hour or day up to an instant; false when
+	// nobody looked. Default: what the traces of its runs tell.
+	Samples func(connection string, span samples.Span, now time.Time) (samples.Series, bool)
 	// Schedule is where each connection stands that this process collects by
 	// itself. Default: there is none.
 	Schedule func() []schedule.Status
@@ -240,6 +244,7 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/quota/statistics": get(admin, a.statistics),
 		"/v1/quota/config":     {http.MethodGet: {admin, a.config}, http.MethodPatch: {admin, a.patch}},
 		"/v1/rate":             get(admin, a.rate),
+		"/v1/samples":          get(admin, a.samples),
 		"/v1/connections":      get(admin, a.connections),
 		"/v1/schedule":         get(admin, a.schedule),
 		"/v1/fleet":            get(admin, a.fleet),

@@ -26,6 +26,7 @@ import (
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -215,6 +216,12 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 		ask("GET", path, "team-a", "", 403)
 	}
 	ask("GET", "/v1/gaps?status=all", "admin", "", 200)
+	ask("GET", "/v1/samples?connection=archive", "admin", "", 200)
+	ask("GET", "/v1/samples?connection=openai&span=day", "admin", "", 200)
+	ask("GET", "/v1/samples?connection=nobody", "admin", "", 404)
+	ask("GET", "/v1/samples?connection=archive", "team-a", "", 403)
+	wrong("GET", "/v1/samples", "", 400)
+	wrong("GET", "/v1/samples?connection=archive&span=year", "", 400)
 	ask("GET", "/v1/rate?connection=nobody", "admin", "", 404)
 	ask("GET", "/v1/connections?connection=nobody", "admin", "", 404)
 	ask("GET", "/v1/runs/r5", "admin", "", 200)
@@ -332,7 +339,7 @@ var answers = map[string]any{
 	"snapshot": quota.Snapshot{}, "forecast": []api.Forecast{}, "statistics": governor.Statistics{},
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
-	"rate": []api.Rate{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
+	"rate": []api.Rate{}, "samples": samples.Series{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
 	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }

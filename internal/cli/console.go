@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,7 +18,9 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -110,6 +113,37 @@ func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source s
 	if _, err := state.Connections(cmd.Context()); err != nil { // said now, not as an internal error of a page
 		return nil, "", nil, errors.Join(err, state.Close())
 	}
-	answers, err = api.New(api.Options{Authorize: api.Anybody, Reader: state, Version: readVersion().Version})
+	seen := &storedSamples{path: filepath.Join(filepath.Dir(path), samples.FileName)}
+	answers, err = api.New(api.Options{Authorize: api.Anybody, Reader: state, Samples: seen.series, Version: readVersion().Version})
 	return state, source, answers, err
+}
+
+// storedSamples are those that a daemon left beside its state file, read again when it
+// has written others.
+type storedSamples struct {
+	path string
+	mu   sync.Mutex
+	at   time.Time // when the file was written
+	book *samples.Book
+}
+
+// series has no error: without samples the traces of runs tell what they can.
+func (s *storedSamples) series(name string, span samples.Span, now time.Time) (samples.Series, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, err := os.Stat(s.path)
+	if err == nil && !info.ModTime().Equal(s.at) {
+		var data []byte
+		if data, err = atomicfile.Read(s.path, samples.MaxSize); err == nil {
+			s.book, err = samples.Decode(data)
+			s.at = info.ModTime()
+		}
+	}
+	if err != nil {
+		s.book = nil
+	}
+	if s.book == nil {
+		return samples.Series{}, false
+	}
+	return s.book.Series(name, span, now)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/debian"
 	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/samples"
 )
 
 // browse opens a page of a browser and collects what it complains of.
@@ -96,7 +97,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 		}
 	}
 	has := func(text string) chromedp.Action {
-		return chromedp.Poll(fmt.Sprintf("document.body.innerText.includes(%q)", text), nil, chromedp.WithPollingInterval(50*time.Millisecond))
+		return chromedp.Poll(fmt.Sprintf("document.body.innerText.includes(%q)", text), nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(0))
 	}
 	do("overview", chromedp.Navigate(site.URL+console.Path), has("openai"), has("20/s"), has("kept up to date"), picture("one", 1280))
 	w.mu.Lock()
@@ -113,6 +114,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	do("gone", chromedp.WaitVisible("#gone"), picture("gone", 1280))
 	again := newWorld(t)
 	again.live = []api.Live{paced("openai")}
+	again.looked("openai", 1)
 	back := httptest.NewUnstartedServer(again)
 	if err := back.Listener.Close(); err != nil {
 		t.Fatal(err)
@@ -123,7 +125,9 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	defer again.Close()
 	defer back.CloseClientConnections()
 	do("back", chromedp.WaitNotVisible("#gone"), has("20/s"),
-		chromedp.Navigate(back.URL+console.Path+"connection?name=openai"), chromedp.WaitVisible("#now"), picture("connection", 1280))
+		chromedp.Navigate(back.URL+console.Path+"connection?name=openai"), chromedp.WaitVisible("#plot canvas"), chromedp.WaitNotVisible("#drawing svg"), picture("connection", 1280))
+	again.seen.Add(time.Now(), []samples.Look{{Connection: "openai", Refused: 1_000_000}})
+	do("drawn again", has("999,99"), picture("moved", 1280))
 	if said := complaints(); strings.Contains(said, "Security Policy") || strings.Contains(said, "TypeError") {
 		t.Errorf("the browser complains: %s", said)
 	}

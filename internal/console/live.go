@@ -17,6 +17,8 @@ const (
 	pulse = time.Second
 	// heartbeat is the time between two signs of life on a silent stream, in pulses.
 	heartbeat = 15
+	// redraw is the time between two looks at a chart.
+	redraw = 5 * time.Second
 )
 
 // live keeps a page up to date with server-sent events: whatever of it has changed is
@@ -75,7 +77,9 @@ func update(parts []string) string {
 // stream is one page that is kept up to date.
 type stream struct {
 	*visit
-	sent map[string]string // parts as they were last rendered, by their id
+	sent  map[string]string // parts as they were last rendered, by their id
+	chart chart
+	drawn time.Time // when the chart was read
 }
 
 // part is a piece of a page that is replaced as a whole.
@@ -116,7 +120,12 @@ func (s *stream) changes() (changed []string, err error) {
 func (s *stream) parts() (all []part, err error) {
 	if s.text("page") == "connection" {
 		d, err := s.detail()
-		for _, name := range []string{"now", "limits", "tail"} {
+		if err == nil && time.Since(s.drawn) >= redraw {
+			s.chart, err = s.visit.chart(d.Name)
+			s.drawn = time.Now()
+		}
+		d.Chart = s.chart
+		for _, name := range []string{"now", "drawing", "steps", "limits", "tail"} {
 			all = append(all, part{name, name, d, ""})
 		}
 		return all, err

@@ -247,6 +247,7 @@ type detail struct {
 	Runs   []collect.Run
 	Events []event.Event
 	Bounds reason.Bounds
+	Chart  chart
 }
 
 const (
@@ -296,6 +297,9 @@ func (v *visit) detail() (d detail, err error) {
 func (c *Console) connection(v *visit) error {
 	d, err := v.detail()
 	if err != nil {
+		return err
+	}
+	if d.Chart, err = v.chart(d.Name); err != nil {
 		return err
 	}
 	v.show(http.StatusOK, "connection", d.Name, d)

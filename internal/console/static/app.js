@@ -1,4 +1,4 @@
-// What the pages do beside htmx: say when the daemon is gone.
+// What the pages do beside htmx: say when the daemon is gone, and draw.
 "use strict";
 (function () {
   const gone = document.getElementById("gone");
@@ -16,4 +16,73 @@
     gone.hidden = false;
     if (moving) moving.hidden = true;
   });
+})();
+
+// The chart of a connection: what the page has drawn itself is drawn again, to be pointed
+// at. Without this the drawing and the table of the page stay.
+(function () {
+  const plot = document.getElementById("plot");
+  if (!plot || typeof uPlot === "undefined") return;
+  const section = document.getElementById("chart");
+  let series = null, chart = null;
+  const colour = function (name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); };
+  const rate = function (v) {
+    if (v == null) return "unknown";
+    if (v >= 60) return +(v / 60).toPrecision(3) + "/s";
+    return v >= 1 || v === 0 ? +v.toPrecision(3) + "/min" : +(v * 60).toPrecision(3) + "/h";
+  };
+  const read = function () {
+    const text = document.getElementById("drawing").dataset.series;
+    if (!text) return null;
+    const s = JSON.parse(text), from = Date.parse(s.start) / 1000;
+    const known = s.rate_per_min.some(function (v) { return v != null; }) || s.refused.some(function (v) { return v != null; });
+    if (!known) return null;
+    series = s;
+    const top = Math.max.apply(null, s.rate_per_min.concat(0));
+    return [
+      s.rate_per_min.map(function (_, i) { return from + i * s.step_s; }),
+      s.rate_per_min,
+      s.ceiling_per_min.map(function (v) { return v > 0 && (top === 0 || v <= 3 * top) ? v : null; }),
+      s.refused.map(function (v) { return v > 0 ? v : null; }),
+      s.waiting,
+    ];
+  };
+  const at = function (name) {
+    return function (u, v, _, i) {
+      if (i == null) return "--";
+      v = series[name][i];
+      return v == null ? "unknown" : String(v);
+    };
+  };
+  const make = function (data) {
+    const ink = colour("--dim"), grid = { stroke: colour("--line"), width: 1 };
+    const range = function (u, low, high) { return [0, high > 0 ? high * 1.1 : 1]; };
+    return new uPlot({
+      width: plot.clientWidth - 18, height: 260,
+      scales: { rate: { range: range }, count: { range: range } },
+      axes: [
+        { stroke: ink, grid: grid, ticks: grid },
+        { scale: "rate", stroke: ink, grid: grid, ticks: grid, size: 64, values: function (u, all) { return all.map(rate); } },
+        { scale: "count", side: 1, stroke: ink, grid: { show: false }, ticks: grid, size: 44, values: function (u, all) { return all.map(function (v) { return Number.isInteger(v) ? v : ""; }); } },
+      ],
+      series: [
+        { label: "Step" },
+        { label: "Rate", scale: "rate", stroke: colour("--fill"), width: 2, value: function (u, v, _, i) { return i == null ? "--" : rate(series.rate_per_min[i]); } },
+        { label: "Ceiling", scale: "rate", stroke: ink, dash: [4, 4], points: { show: false }, value: function (u, v, _, i) { return i == null ? "--" : series.ceiling_per_min[i] === 0 ? "none set" : rate(series.ceiling_per_min[i]); } },
+        { label: "Refused", scale: "count", stroke: colour("--bad"), fill: colour("--bad"), paths: uPlot.paths.bars({ size: [0.9, 12, 2] }), points: { show: false }, value: at("refused") },
+        { label: "Waiting", scale: "count", stroke: colour("--warn"), points: { show: false }, value: at("waiting") },
+      ],
+    }, data, plot);
+  };
+  const draw = function () {
+    const data = read();
+    section.classList.toggle("plotted", data !== null);
+    if (data === null) { if (chart) chart.destroy(); chart = null; return; }
+    if (chart) chart.setData(data); else chart = make(data);
+  };
+  const again = function () { if (chart) { chart.destroy(); chart = null; } draw(); };
+  draw();
+  new MutationObserver(draw).observe(section, { childList: true });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  new ResizeObserver(function () { if (chart) chart.setSize({ width: plot.clientWidth - 18, height: 260 }); }).observe(section);
 })();
