@@ -108,7 +108,7 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expir
 			ended = (SELECT expires FROM headway_connections WHERE id = $1)
 		WHERE connection = $1 AND state = $4`,
 		connection, string(collect.RunAbandoned), reason.LeaseLost.String(), string(collect.RunRunning))
-	t.queue(`DELETE FROM headway_writes WHERE at < now() - interval '1 hour'`) // nobody asks any more
+	t.queue(dropMarks)
 	// What the one before was served and did not finish is nobody's now.
 	t.queue(freeGaps, connection)
 	t.queue(`UPDATE headway_connections SET token = $2, run = $3, holder = $4, since = $5, expires = $6, lock = $7,
@@ -122,6 +122,11 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expir
 	}
 	return err
 }
+
+// dropMarks removes the marks of writes that nobody asks about any more. Those that
+// another session is removing are left to it.
+const dropMarks = `DELETE FROM headway_writes WHERE token IN
+	(SELECT token FROM headway_writes WHERE at < now() - interval '1 hour' FOR UPDATE SKIP LOCKED)`
 
 // freeGaps makes gaps that were served to a holder anybody's.
 const freeGaps = `UPDATE headway_gaps SET status = 'pending', leased = 0 WHERE connection = $1 AND status = 'leased'`
@@ -167,6 +172,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 			t.queue(`UPDATE headway_connections SET lock = $2, booted = pg_postmaster_start_time() WHERE id = $1`, connection, lock)
 		}
 		t.queue(`UPDATE headway_connections SET expires = $2 WHERE id = $1`, connection, moment(now.Add(ahead).Add(ttl)))
+		t.queue(dropMarks) // a run may go on for weeks
 		return nil
 	})
 	switch {

@@ -171,9 +171,12 @@ func (r *Reader) Close() error { return explain(r.name, "close", r.db.Close()) }
 //go:embed schema/1.sql
 var schema1 string
 
+// schema2 lets each renewal of a lease find the marks that it removes.
+const schema2 = `CREATE INDEX headway_writes_by_instant ON headway_writes (at)`
+
 // migrations[n] takes a store from version n to n+1. Once released, one never
 // changes.
-var migrations = []string{schema1}
+var migrations = []string{schema1, schema2}
 
 // oldest is the first server whose behaviour is tested.
 const oldest = 150000

@@ -70,3 +70,29 @@ func benchmarkCommit(b *testing.B, size int) {
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
 }
+
+// TestMarksOfWritesGoWithRenewals: a run that goes on for weeks leaves no more marks than
+// those of its last hour, and each renewal finds them without reading all.
+func TestMarksOfWritesGoWithRenewals(t *testing.T) {
+	at := pgserver.Shared(t).Database(t)
+	s := open(t, at)
+	l, err := s.Acquire(t.Context(), request("r", time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgserver.Shared(t).Exec(t, at, `INSERT INTO headway_writes SELECT n, now() - interval '2 hours' FROM generate_series(1, 100) n`,
+		`INSERT INTO headway_writes VALUES (101, now() - interval '59 minutes')`)
+	if err := s.Renew(t.Context(), l, time.Now(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	db := pgserver.Open(t, at)
+	var old, recent, indexed int
+	if err := db.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM headway_writes WHERE token BETWEEN 1 AND 100),
+		(SELECT count(*) FROM headway_writes WHERE token = 101),
+		(SELECT count(*) FROM pg_indexes WHERE tablename = 'headway_writes' AND indexdef LIKE '%(at)')`).Scan(&old, &recent, &indexed); err != nil {
+		t.Fatal(err)
+	}
+	if old != 0 || recent != 1 || indexed != 1 {
+		t.Errorf("after a renewal there are %d old marks, %d of 1 recent, and %d indexes of their instants", old, recent, indexed)
+	}
+}
