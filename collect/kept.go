@@ -94,7 +94,7 @@ type Restorer interface {
 }
 
 // ErrNotKept says that a sink does not keep records so that they can be read back.
-var ErrNotKept = errors.New("records can be replayed from a sqlite sink only")
+var ErrNotKept = errors.New("records can be replayed from a sqlite or postgres sink only")
 
 // ReplayError says why a replay, or a run beside an unfinished one, is not
 // possible, and what to do.
@@ -110,7 +110,9 @@ func impossible(format string, args ...any) error {
 func Unreplayable(err error) error { return &ReplayError{err.Error()} }
 
 // Replayable reports whether a sink keeps its records so that they can be replayed.
-func Replayable(l Location) bool { return l.Kind == "sqlite" || l.Kind == "state" }
+func Replayable(l Location) bool {
+	return l.Kind == "sqlite" || l.Kind == "state" || l.Kind == "postgres"
+}
 
 // formerly are all sinks whose positions the state has.
 func formerly(s State) []FormerSink {
@@ -161,7 +163,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 		return r, state.Sink, nil
 	case r.To == now && !holdsNothing(sink, state.Sink):
 		return r, nil, impossible("%s has records of this connection already, which are newer, and it can only append: the older ones would follow them. "+
-			"Nothing was copied; to have all of it there, collect with --fresh, which fetches all of it again, or name a sqlite sink, "+
+			"Nothing was copied; to have all of it there, collect with --fresh, which fetches all of it again, or name a sqlite or postgres sink, "+
 			"which takes older records at any time", r.To)
 	case r.To == now:
 		return r, state.Sink, nil

@@ -226,9 +226,9 @@ func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
 		{SinkChanged, &tables, &jsonl, begins + "it is jsonl in ./out and was sqlite in a.db" + stays +
 			"`headway replay` while nothing else was written here, which fetches nothing; after that collect with --fresh, which fetches all of it again"},
 		{SinkChanged, &jsonl, &other, begins + "it is jsonl in ./new and was jsonl in ./out" + stays + "collect with --fresh, which fetches all of it again"},
-		{SinkChanged, nil, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
-		{SinkChanged, &tables, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
-		{SinkChanged, nil, &tables, begins + "it is another one" + stays + "`headway replay` copies what a sqlite sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkChanged, nil, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite or postgres sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkChanged, &tables, nil, begins + "it is another one" + stays + "`headway replay` copies what a sqlite or postgres sink kept; else collect with --fresh, which fetches all of it again"},
+		{SinkChanged, nil, &tables, begins + "it is another one" + stays + "`headway replay` copies what a sqlite or postgres sink kept; else collect with --fresh, which fetches all of it again"},
 		{SinkReturned, &tables, &Location{}, "the sink changed back: it is an unknown sink and was sqlite in a.db; it goes on where it was, and what was collected in between is in sqlite in a.db"},
 		{SinkReturned, nil, nil, "the sink changed back: it is another one; it goes on where it was, and what was collected in between is in the other"},
 		{SinkMoved, &jsonl, &other, "the sink's files are at another place, and it continues with them"},

@@ -135,7 +135,7 @@ type Marker interface {
 
 // Location is where a sink writes. Sinks with the same location are the same sink.
 type Location struct {
-	// Kind is what it is: "jsonl", "sqlite". "state" is the state file itself.
+	// Kind is what it is: "jsonl", "sqlite", "postgres". "state" is the state file itself.
 	Kind string `json:"kind"`
 	// Path is the file or folder as the connection names it; empty for a sink without one,
 	// such as standard output.
@@ -280,7 +280,7 @@ func (c Change) sinkText() string {
 		const fresh = "collect with --fresh, which fetches all of it again"
 		switch {
 		case c.Was == nil || c.Is == nil:
-			return text + "to have it here too, `headway replay` copies what a sqlite sink kept; else " + fresh
+			return text + "to have it here too, `headway replay` copies what a sqlite or postgres sink kept; else " + fresh
 		case !Replayable(*c.Was):
 			return text + "to have it here too, " + fresh
 		case Replayable(*c.Is):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,12 +80,32 @@ func (b builder) sink(n *node) Sink {
 		return Sink{SQLite: &SQLite{File: b.text(n.Get("sqlite").Get("file"))}}
 	case n.Get("parquet") != nil:
 		return Sink{Parquet: &Parquet{Dir: folder(n.Get("parquet"))}}
+	case n.Get("postgres") != nil:
+		p := n.Get("postgres")
+		return Sink{Postgres: &Postgres{URL: b.database(p.Get("url")), Schema: b.text(p.Get("schema"))}}
 	case n.Get("singer") != nil:
 		return Sink{Singer: &Singer{}}
 	case n.Get("airbyte") != nil:
 		return Sink{Airbyte: &Airbyte{}}
 	}
 	return Sink{JSONL: &JSONL{Dir: folder(n.Get("jsonl"))}}
+}
+
+// database is the URL of one, whose password comes from elsewhere.
+func (b builder) database(n *node) Value {
+	v := b.value(n)
+	if v.Reveal() == "" || b.Covered(n.Path) {
+		return v
+	}
+	u, err := url.Parse(v.Reveal())
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		n.Fail("is not the URL of a PostgreSQL database; want postgres://user@host:5432/database, or a reference such as ${RECORDS_URL}")
+		return v
+	}
+	if _, password := u.User.Password(); password && v.String() == v.Reveal() {
+		n.Fail("has a password written out; want the whole URL as ${NAME}, or the password in PGPASSWORD or a password file")
+	}
+	return v
 }
 
 // name is a name whose letters a variable may have brought.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"net/url"
 	"time"
 
@@ -301,11 +302,12 @@ type Run struct {
 
 // Sink is where records go: exactly one is set.
 type Sink struct {
-	JSONL   *JSONL
-	SQLite  *SQLite
-	Parquet *Parquet
-	Singer  *Singer
-	Airbyte *Airbyte
+	JSONL    *JSONL
+	SQLite   *SQLite
+	Parquet  *Parquet
+	Postgres *Postgres
+	Singer   *Singer
+	Airbyte  *Airbyte
 }
 
 // JSONL is one file of JSON lines a stream.
@@ -325,6 +327,14 @@ type SQLite struct {
 type Parquet struct {
 	// Dir is relative to the working directory. Default ./out.
 	Dir string
+}
+
+// Postgres is one table a stream in a PostgreSQL database.
+type Postgres struct {
+	// URL is the database of records. Not given: the one that holds the state.
+	URL Value
+	// Schema is where the tables are. Empty: where the URL's search_path says.
+	Schema string
 }
 
 // Singer is standard output, as a Singer tap writes it.
@@ -347,6 +357,12 @@ func (s Sink) String() string {
 		return "sqlite in " + s.SQLite.File
 	case s.Parquet != nil:
 		return "parquet in " + s.Parquet.Dir
+	case s.Postgres != nil:
+		text := "postgres in " + cmp.Or(s.Postgres.URL.String(), "the state's database")
+		if s.Postgres.Schema != "" {
+			text += ", schema " + s.Postgres.Schema
+		}
+		return text
 	case s.Singer != nil:
 		return "singer on standard output"
 	case s.Airbyte != nil:

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -299,19 +300,37 @@ func TestSinks(t *testing.T) {
 		"sink: {sqlite: {file: data.db}}":     {sink: Sink{SQLite: &SQLite{File: "data.db"}}, says: "sqlite in data.db"},
 		"sink: {parquet: {}}":                 {sink: Sink{Parquet: &Parquet{Dir: "./out"}}, says: "parquet in ./out"},
 		"sink: {parquet: {dir: /data/lake}}":  {sink: Sink{Parquet: &Parquet{Dir: "/data/lake"}}, says: "parquet in /data/lake"},
+		"sink: {postgres: {}}":                {sink: Sink{Postgres: &Postgres{}}, says: "postgres in the state's database"},
 		"sink: {singer: {}}":                  {sink: Sink{Singer: &Singer{}}, says: "singer on standard output"},
 		"sink: {airbyte: {}}":                 {sink: Sink{Airbyte: &Airbyte{}}, says: "airbyte on standard output"},
 		"sink: {sqlite: {file: \"${REPO}\"}}": {sink: Sink{SQLite: &SQLite{File: "golang/go"}}, says: "sqlite in golang/go"},
 	} {
 		t.Run(written, func(t *testing.T) {
 			cfg := parse(t, least+written+"\n")
-			if diff := cmp.Diff(want.sink, cfg.Sink); diff != "" {
+			if diff := cmp.Diff(want.sink, cfg.Sink, cmp.AllowUnexported(Value{})); diff != "" {
 				t.Error(diff)
 			}
 			if got := cfg.Sink.String(); got != want.says || Describe(cfg).Sink != want.says {
 				t.Errorf("it says %q and the plan %q, want %q", got, Describe(cfg).Sink, want.says)
 			}
 		})
+	}
+	env := func(string) (string, bool) { return "postgres://crm:canary@db/crm", true }
+	for written, want := range map[string]string{
+		`{url: "postgres://crm@db/crm", schema: raw}`: "postgres in postgres://crm@db/crm, schema raw",
+		`{url: "${RECORDS_URL}"}`:                     "postgres in ${RECORDS_URL}",
+		`{url: "postgres://crm:canary@db/crm"}`:       "sink.postgres.url: has a password written out; want the whole URL as ${NAME}",
+		`{url: canary.db}`:                            "sink.postgres.url: is not the URL of a PostgreSQL database; want postgres://",
+		`{schema: ` + strings.Repeat("x", 64) + `}`:   "sink.postgres.schema",
+	} {
+		cfg, err := Parse("c.yaml", []byte(least+"sink: {postgres: "+written+"}\n"), env)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = cfg.Sink.String()
+		}
+		if !strings.Contains(got, want) || strings.Contains(got, "canary") {
+			t.Errorf("%s: %s, want %s", written, got, want)
+		}
 	}
 	if got := (Sink{}).String(); got != "" {
 		t.Errorf("no sink is %q", got)

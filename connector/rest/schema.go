@@ -173,7 +173,7 @@ var secretFields = regexp.MustCompile(`^provider\.(auth|keys\[\d+\])(\.bearer|\.
 // secretField reports whether the field takes nothing but a reference.
 func secretField(path string) bool { return secretFields.MatchString(path) }
 
-var privateFields = regexp.MustCompile(`^provider\.(auth(\.|$)|keys\[\d+\]\.(bearer|header|query)(\.|$))|\.(headers|query)(\.|$)`)
+var privateFields = regexp.MustCompile(`^provider\.(auth(\.|$)|keys\[\d+\]\.(bearer|header|query)(\.|$))|^sink\.postgres\.url$|\.(headers|query)(\.|$)`)
 
 // private reports whether a field's value may be a secret that stands at the
 // wrong place, and is therefore never shown.

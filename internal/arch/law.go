@@ -227,14 +227,19 @@ var Headway = Law{
 			Why:     "it is what every kind of fleet has to do, for their tests",
 		},
 		{
+			Covers:    []string{"internal/pgsql"},
+			Libraries: []string{"github.com/jackc/pgx"},
+			Why:       "it only says how a database is addressed and what its errors mean, whatever is in it",
+		},
+		{
 			Covers:    []string{"store/...", "fleet/..."},
-			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/memory", "internal/lockfile", "internal/fault", "internal/sqlitefile"}, shells, core),
+			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/memory", "internal/lockfile", "internal/fault", "internal/pgsql", "internal/sqlitefile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
 		},
 		{
 			Covers:    []string{"sink/..."},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/lockfile", "internal/fault", "internal/rawjson", "internal/sqlitefile"},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/lockfile", "internal/fault", "internal/rawjson", "internal/pgsql", "internal/sqlitefile"},
 			Libraries: []string{"*"},
 			Why:       "a sink is handed records and writes them; it neither paces nor owns the state of a run",
 		},
@@ -260,7 +265,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/schedule"},
-			Imports:   []string{".", "fleet", "collect", "connector/rest", "event", "reason", "sink/jsonl", "sink/parquet", "sink/sqlite"},
+			Imports:   []string{".", "fleet", "collect", "connector/rest", "event", "reason", "sink/jsonl", "sink/parquet", "sink/postgres", "sink/sqlite"},
 			Libraries: []string{"github.com/robfig/cron/v3"},
 			Why:       "it says when a collection is due and starts it; budgets, proxied calls and who asks over HTTP are not its business",
 		},

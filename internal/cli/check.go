@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -69,6 +70,11 @@ nothing there, and of a list that ends on a full page.`,
 			if at, err := storeURL(cmd); err == nil && at != "" {
 				if report.Store, err = storeText(cmd); err != nil {
 					return err
+				}
+			}
+			if sink, ok := to.sink.(interface{ Ping(context.Context) error }); ok {
+				if err := sink.Ping(cmd.Context()); err != nil {
+					return unavailable(err)
 				}
 			}
 			if text := to.together(cmd, c.Name); text != "" {

@@ -153,6 +153,10 @@ func readConnection(cmd *cobra.Command, path string) (*rest.Config, error) {
 	if at != "" && c.Sink.SQLite != nil && c.Sink.SQLite.File == "" {
 		return nil, usage(fmt.Errorf("%s: sink.sqlite has no file, which is the one of the state, and the state is in %s: give it a file", path, postgres.Place(at)))
 	}
+	if at == "" && c.Sink.Postgres != nil && !c.Sink.Postgres.URL.Given() {
+		return nil, usage(fmt.Errorf("%s: sink.postgres has no url, which is then the database of the state, and the state is in a file: "+
+			"give it a url, or name the state's database by --store", path))
+	}
 	if sink, ok := openDestination(cmd, c).sink.(collect.Namer); ok {
 		if err := c.CheckNames(sink.CheckName); err != nil {
 			return nil, badFile("connection that can be collected", err)

@@ -172,7 +172,7 @@ func TestAReplayAfterARunLeavesWhatIsNewer(t *testing.T) {
 	collects(t, exitOK) // nothing is new
 	s.update()
 	collects(t, exitOK)
-	replays(t, exitUsage, "jsonl in ./out has records of this connection already", "--fresh", "a sqlite sink")
+	replays(t, exitUsage, "jsonl in ./out has records of this connection already", "--fresh", "a sqlite or postgres sink")
 }
 
 func TestAReplayIntoAnAppendingSinkAfterARunThatWroteNothing(t *testing.T) {
@@ -217,9 +217,9 @@ func TestWhatCannotBeReplayedIsSaid(t *testing.T) {
 			t.Fatal(out, errs)
 		}
 		write("jsonl: {dir: ./next}")
-		replays(t, exitUsage, "what was collected went to "+strings.SplitN(former, ":", 2)[0], "from a sqlite sink only", "--fresh")
+		replays(t, exitUsage, "what was collected went to "+strings.SplitN(former, ":", 2)[0], "from a sqlite or postgres sink only", "--fresh")
 		write("sqlite: {}")
-		replays(t, exitUsage, "from a sqlite sink only")
+		replays(t, exitUsage, "from a sqlite or postgres sink only")
 	}
 }
 

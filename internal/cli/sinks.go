@@ -20,8 +20,10 @@ import (
 	"github.com/headway-go/headway/sink/airbyte"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
+	pgsink "github.com/headway-go/headway/sink/postgres"
 	"github.com/headway-go/headway/sink/singer"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
+	pgstore "github.com/headway-go/headway/store/postgres"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
@@ -57,6 +59,10 @@ func openDestination(cmd *cobra.Command, c *rest.Config) destination {
 		}
 		sink := sqlsink.For(c.Name, s.SQLite.File, state)
 		return destination{sink: sink, name: "the SQLite file " + cmp.Or(sink.Location().Path, statePath(cmd))}
+	case s.Postgres != nil:
+		state, _ := storeURL(cmd)
+		sink := pgsink.For(c.Name, s.Postgres.URL.Reveal(), s.Postgres.Schema, state)
+		return destination{sink: sink, name: "the PostgreSQL database " + sink.Location().Path}
 	case s.Parquet != nil:
 		return destination{sink: parquet.New(s.Parquet.Dir), name: s.Parquet.Dir}
 	case s.Singer != nil:
@@ -120,16 +126,16 @@ func newReplayRecords() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "replay CONNECTION.yaml",
-		Short: "Copy what a former sqlite sink kept into the connection's new sink, without fetching",
+		Short: "Copy what a former sqlite or postgres sink kept into the connection's new sink, without fetching",
 		Long: `Copies the records that the connection's former sink kept into the sink that the
 file names now. It sends no request. Change the sink in the file, replay, and go
 on collecting: a run afterwards goes on where collection stood.
 
-A sqlite sink keeps its records, also those that the provider no longer has, which
+A sqlite or postgres sink keeps its records, also those that the provider no longer has, which
 are copied as such. jsonl, parquet, singer and airbyte keep nothing that could be
 read back: there only "collect --fresh" fills another sink.
 
-A new sqlite sink takes older records at any time, and what it has itself is newer
+A new sqlite or postgres sink takes older records at any time, and what it has itself is newer
 and stays. jsonl and parquet can only append, so replay into them before anything
 is collected into them.
 
@@ -152,7 +158,7 @@ Exit codes: 0 done; 75 stopped, or the connection is being collected: run it aga
 		ValidArgsFunction: yamlFiles,
 	}
 	stateFlag(cmd)
-	cmd.Flags().StringVar(&from, "from", "", "the `FILE` that a sqlite sink kept the records in (default the connection's former sink)")
+	cmd.Flags().StringVar(&from, "from", "", "the `FILE` that a sqlite sink kept the records in, or the URL of a PostgreSQL database (default the connection's former sink)")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"db", "sqlite", "sqlite3"}, cobra.ShellCompDirectiveFilterFileExt))
 	cmd.Flags().Bool("json", false, "print progress and summary as JSON lines")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
@@ -187,9 +193,20 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 	defer func() { err = errors.Join(err, store.Close()) }()
 	ctx, stop, done := interruptible(cmd.Context(), s)
 	defer done()
+	// Where a sink was is on record without user and password.
+	databases := []string{from}
+	if at, err := storeURL(cmd); err == nil {
+		databases = append(databases, at)
+	}
+	if c.Sink.Postgres != nil {
+		databases = append(databases, c.Sink.Postgres.URL.Reveal())
+	}
 	o := collect.ReplayOptions{
 		Connection: c.Name, Connector: con, Store: store, Sink: to.sink, Stop: stop, Holder: schedule.Options(c).Holder,
 		Open: func(ctx context.Context, from collect.Location, former []collect.FormerSink, streams []collect.StreamInfo) (collect.Kept, error) {
+			if from.Kind == "postgres" {
+				return pgsink.OpenKept(ctx, from, databases, c.Name, former, streams)
+			}
 			file := from.Path
 			if from.Kind == "state" {
 				file = path
@@ -198,7 +215,11 @@ func replayRecords(cmd *cobra.Command, c *rest.Config, s *screen, from string) (
 		},
 		OnProgress: s.replaying(c.Name),
 	}
-	if from != "" {
+	switch {
+	case pgstore.Names(from):
+		at := pgsink.For(c.Name, from, "", "").Location()
+		o.From = &at
+	case from != "":
 		at := sqlsink.For(c.Name, from, path).Location()
 		o.From = &at
 	}

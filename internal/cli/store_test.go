@@ -83,3 +83,63 @@ func TestTheStateInADatabase(t *testing.T) {
 	run(exitRefused, "cannot be reached", "collect", "acme.yaml")
 	run(exitRefused, "cannot be reached", "check", "acme.yaml")
 }
+
+// TestRecordsInADatabase: connections collect into PostgreSQL, with the state and apart from
+// it, and records are replayed from there and into it, by what the state has on record.
+func TestRecordsInADatabase(t *testing.T) {
+	server := pgserver.New(t)
+	const secret = "hunter2canary"
+	urlOf := func() string { return strings.Replace(server.Database(t), "headway@", "headway:"+secret+"@", 1) }
+	state, records := urlOf(), urlOf()
+	a := connectTo(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"items": [{"id": "a", "n": 1}, {"id": "b", "n": 2.5}]}`))
+	}, "", "")
+	t.Chdir(a.dir)
+	for name, value := range map[string]string{"HEADWAY_STATE": "", "HEADWAY_STORE": state, "HEADWAY_SERVER": "", "RECORDS": records} {
+		t.Setenv(name, value)
+	}
+	text, err := os.ReadFile("acme.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, _, _ := strings.Cut(string(text), "sink: {jsonl:")
+	run := func(sink string, code int, says string, args ...string) {
+		t.Helper()
+		if err := os.WriteFile("c.yaml", []byte(begin+"sink: {"+sink+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, out, errs := headway(t, append([]string{args[0], "c.yaml"}, args[1:]...)...)
+		if got != code || !strings.Contains(out+errs, says) {
+			t.Errorf("%s: headway %s: exit %d, want %d and %q:\n%s%s", sink, strings.Join(args, " "), got, code, says, out, errs)
+		}
+		if strings.Contains(out+errs, secret) {
+			t.Errorf("%s: headway %s says the password:\n%s%s", sink, strings.Join(args, " "), out, errs)
+		}
+	}
+	has := func(at, table, want string) {
+		t.Helper()
+		var got string
+		if err := pgserver.Open(t, at).QueryRowContext(t.Context(), `SELECT string_agg(_key || '=' || n, ' ' ORDER BY _key) FROM `+table).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", table, got, err, want)
+		}
+	}
+	const all, with, apart = "a=1 b=2.5", `postgres: {schema: raw}`, `postgres: {url: "${RECORDS}"}`
+	run(with, exitOK, "postgres in the state's database, schema raw", "check")
+	run(with, exitOK, "drained", "collect")
+	has(state, "raw.docs", all)
+	run(apart, exitOK, "`headway replay`, which fetches nothing", "check")
+	run(apart, exitOK, "replayed in", "replay")
+	has(records, "docs", all)
+	run(apart, exitOK, "drained", "collect")
+	run("sqlite: {file: new.db}", exitInternal, "name it with its user by --from", "replay")
+	run("sqlite: {file: new.db}", exitOK, "2 records", "replay", "--from", records)
+	run(`postgres: {url: "${RECORDS}", schema: Fresh}`, exitOK, "2 records", "replay", "--from", state+"&search_path=raw")
+	has(records, `"Fresh".docs`, all)
+	run(`postgres: {url: "${RECORDS}", schema: empty}`, exitUsage, "holds no records of the connection", "replay", "--from", state+"&search_path=nowhere")
+
+	t.Setenv("HEADWAY_STORE", "")
+	run(with, exitUsage, "sink.postgres has no url", "collect")
+	run(apart, exitInternal, "collected with another state", "collect") // records of the state in the database
+	server.Stop(t, syscall.SIGINT)
+	run(apart, exitRefused, "cannot be reached", "check")
+}

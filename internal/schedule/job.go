@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/sink/jsonl"
 	"github.com/headway-go/headway/sink/parquet"
+	pgsink "github.com/headway-go/headway/sink/postgres"
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 )
 
@@ -342,12 +343,16 @@ func sinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
 		return sqlsink.For(c.Name, s.SQLite.File, ""), nil
 	case s.SQLite != nil:
 		return sqlsink.For(c.Name, s.SQLite.File, state), nil
+	case s.Postgres != nil && !s.Postgres.URL.Given() && database == "":
+		return nil, errors.New("sink.postgres has no url, which is then the database of the state, and the state is in a file: give it a url")
+	case s.Postgres != nil:
+		return pgsink.For(c.Name, s.Postgres.URL.Reveal(), s.Postgres.Schema, database), nil
 	case s.Parquet != nil:
 		return parquet.New(s.Parquet.Dir), nil
 	case s.JSONL != nil:
 		return jsonl.New(s.JSONL.Dir), nil
 	default:
-		return nil, errors.New("sink is one that writes to standard output, which a daemon has none of: use jsonl, parquet or sqlite, or \"headway collect\"")
+		return nil, errors.New("sink is one that writes to standard output, which a daemon has none of: use jsonl, parquet, postgres or sqlite, or \"headway collect\"")
 	}
 }
 

@@ -7,23 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/pgsql"
 )
 
 // maxSessions bounds the sessions of a store unless its URL says otherwise.
 const maxSessions = 8
 
 // maxWait bounds each statement, and how long a server that went away is waited for.
-const maxWait = time.Minute
+const maxWait = pgsql.MaxWait
 
 // Store is a [collect.Store] in a PostgreSQL database. Make one with [Open]. It is
 // safe for concurrent use.
@@ -52,7 +49,7 @@ var (
 // Names reports whether a text names a database of this package by its scheme:
 // postgres:// or postgresql://.
 func Names(text string) bool {
-	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
+	return pgsql.Names(text)
 }
 
 // Place is the database that a URL names, for people: without user, password and
@@ -62,7 +59,7 @@ func Place(at string) string {
 	if err != nil {
 		return "PostgreSQL"
 	}
-	return nameOf(config)
+	return pgsql.Place(config)
 }
 
 // Open opens the store at a URL for reading and writing. A schema or a table that does
@@ -98,63 +95,16 @@ func OpenReader(ctx context.Context, at string) (*Reader, error) {
 
 // open connects to nothing yet.
 func open(at string) (*Reader, error) {
-	config, err := pgx.ParseConfig(at)
+	config, sessions, err := pgsql.Parse(at, maxSessions)
 	if err != nil {
-		return nil, fmt.Errorf("store: the address of the PostgreSQL database cannot be read: %w: "+
-			"write postgres://user@host:5432/database?search_path=schema", err)
+		return nil, fmt.Errorf("store: %w", err)
 	}
-	sessions := maxSessions
-	if text, ok := config.RuntimeParams["pool_max_conns"]; ok {
-		if sessions, err = strconv.Atoi(text); err != nil || sessions < 2 {
-			return nil, fmt.Errorf("store: pool_max_conns is %q: it must be a number of at least 2", text)
-		}
-		delete(config.RuntimeParams, "pool_max_conns")
-	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 10 * time.Second
-	}
-	for name, value := range map[string]string{
-		"application_name":                    "headway",
-		"statement_timeout":                   strconv.FormatInt(maxWait.Milliseconds(), 10),
-		"idle_in_transaction_session_timeout": strconv.FormatInt(maxWait.Milliseconds(), 10),
-	} {
-		if config.RuntimeParams[name] == "" {
-			config.RuntimeParams[name] = value
-		}
-	}
-	// Columns and casts say what texts mean; what a role or a database sets must not.
-	config.RuntimeParams["client_encoding"] = "UTF8"
-	r := &Reader{db: stdlib.OpenDB(*config), schema: schemaOf(config.RuntimeParams["search_path"]), wait: maxWait}
-	r.name = nameOf(config)
+	r := &Reader{db: stdlib.OpenDB(*config), schema: pgsql.Schema(config.RuntimeParams["search_path"]), wait: maxWait}
+	r.name = pgsql.Place(config)
 	r.db.SetMaxOpenConns(sessions)
 	r.db.SetMaxIdleConns(sessions)
 	r.db.SetConnMaxIdleTime(5 * time.Minute)
 	return r, nil
-}
-
-// nameOf is the database for people.
-func nameOf(c *pgx.ConnConfig) string {
-	u := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: "/" + c.Database}
-	if strings.HasPrefix(c.Host, "/") { // the folder of a socket
-		u.Host, u.RawQuery = "", "host="+c.Host
-	}
-	if path := c.RuntimeParams["search_path"]; path != "" {
-		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&search_path="+path, "&")
-	}
-	return u.String()
-}
-
-// schemaOf is the one schema that a search path names; empty if it names none or
-// several.
-func schemaOf(path string) string {
-	path = strings.TrimSpace(path)
-	if quoted, ok := strings.CutPrefix(path, `"`); ok && strings.HasSuffix(quoted, `"`) {
-		return strings.ReplaceAll(strings.TrimSuffix(quoted, `"`), `""`, `"`)
-	}
-	if strings.ContainsAny(path, `,$"`) {
-		return ""
-	}
-	return strings.ToLower(path)
 }
 
 // String is the database, without user and password.

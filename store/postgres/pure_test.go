@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/internal/pgsql"
 )
 
 // TestTextComesBackAndKeepsItsOrder: any bytes become a text that PostgreSQL takes, and
@@ -17,15 +19,15 @@ func TestTextComesBackAndKeepsItsOrder(t *testing.T) {
 		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
-		if e := escape(a); unescape(e) != a || !utf8.ValidString(e) || strings.IndexByte(e, 0) >= 0 {
-			t.Fatalf("%q became %q and then %q", a, e, unescape(e))
+		if e := pgsql.Escape(a); pgsql.Unescape(e) != a || !utf8.ValidString(e) || strings.IndexByte(e, 0) >= 0 {
+			t.Fatalf("%q became %q and then %q", a, e, pgsql.Unescape(e))
 		}
-		if utf8.ValidString(a) && utf8.ValidString(b) && cmp.Compare(a, b) != cmp.Compare(escape(a), escape(b)) {
+		if utf8.ValidString(a) && utf8.ValidString(b) && cmp.Compare(a, b) != cmp.Compare(pgsql.Escape(a), pgsql.Escape(b)) {
 			t.Fatalf("%q and %q changed their order", a, b)
 		}
 	})
 	for _, cut := range []string{"\x01", "a\x01\x03", "\x01\x039", "\x01\x09"} {
-		_ = unescape(cut) // nothing that escape gives, and no panic
+		_ = pgsql.Unescape(cut) // nothing that escape gives, and no panic
 	}
 }
 
@@ -54,7 +56,7 @@ func TestSchemaOf(t *testing.T) {
 	for path, want := range map[string]string{
 		"": "", "headway": "headway", " Headway ": "headway", `"A ""b"""`: `A "b"`, "a,b": "", `"$user", public`: "", "$user": "",
 	} {
-		if got := schemaOf(path); got != want {
+		if got := pgsql.Schema(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

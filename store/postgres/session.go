@@ -5,10 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/pgsql"
 )
 
 // session is a connection to the server while a transaction has it.
@@ -94,7 +92,7 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 			fault.Point(fault.StoreCommitted)
 			return true, nil
 		}
-		if !committing || !lost(err) {
+		if !committing || !pgsql.Lost(err) {
 			return true, err
 		}
 		committed, unknown := s.became(ctx, xid, token)
@@ -183,7 +181,7 @@ func (r *Reader) retry(ctx context.Context, try func() (safe bool, err error)) e
 	var until time.Time
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		safe, err := try()
-		if err == nil || !safe || !lost(err) && !contended(err) || ctx.Err() != nil {
+		if err == nil || !safe || !pgsql.Lost(err) && !pgsql.Contended(err) || ctx.Err() != nil {
 			return err
 		}
 		if until.IsZero() {
@@ -198,35 +196,6 @@ func (r *Reader) retry(ctx context.Context, try func() (safe bool, err error)) e
 		case <-time.After(wait):
 		}
 	}
-}
-
-// lost reports whether the server, or the way to it, went away: another try may find it
-// again.
-func lost(err error) bool {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch e.Code {
-		case "57P01", "57P02", "57P03", "53300": // it shuts down, has crashed, starts; too many sessions
-			return true
-		}
-		return strings.HasPrefix(e.Code, "08")
-	}
-	if errors.Is(err, context.Canceled) {
-		return false
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
-	}
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		strings.HasSuffix(err.Error(), "conn closed") // pgx says so by text alone
-}
-
-// contended reports whether two transactions were in each other's way.
-func contended(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == "40001" || e.Code == "40P01")
 }
 
 // tx is the write transaction under way.
@@ -276,44 +245,8 @@ func explain(name, what string, err error) error {
 	if _, held := errors.AsType[*collect.HeldError](err); held || errors.Is(err, collect.ErrLeaseLost) {
 		return err
 	}
-	if advice := advise(err); advice != "" {
+	if advice := pgsql.Advise(err); advice != "" {
 		return fmt.Errorf("store %s: %s: %s: %w", name, what, advice, err)
 	}
 	return fmt.Errorf("store %s: %s: %w", name, what, err)
-}
-
-func advise(err error) string {
-	if errors.Is(err, context.Canceled) {
-		return ""
-	}
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		if _, connecting := errors.AsType[*pgconn.ConnectError](err); connecting {
-			return "the server cannot be reached: see that it runs and that host and port are right"
-		}
-		return ""
-	}
-	switch e.Code {
-	case "28000", "28P01":
-		return "the server does not let this user in: see user, password (PGPASSWORD or a password file) and pg_hba.conf"
-	case "3D000":
-		return "there is no such database: create it with createdb, Headway creates only its schema and tables"
-	case "3F000":
-		return "there is no schema for the tables: name one by search_path"
-	case "42501":
-		return "this user lacks a right: let it own a schema (CREATE SCHEMA ... AUTHORIZATION) and name that by search_path"
-	case "25006":
-		return "the server takes no writes, it is a standby: name the primary (target_session_attrs=read-write finds it)"
-	case "53100":
-		return "the server's disk is full: free some space; what was committed is kept"
-	case "53300":
-		return "the server has no session left: raise its max_connections, or lower pool_max_conns in the URL"
-	case "54000":
-		return "a key is too long for an index of PostgreSQL, which takes some 2,700 bytes"
-	case "57014":
-		return "the server ended the statement, which took longer than statement_timeout"
-	case "57P01", "57P02", "57P03":
-		return "the server is stopping or starting: run again when it is there"
-	}
-	return ""
 }

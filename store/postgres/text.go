@@ -3,19 +3,16 @@ package postgres
 import (
 	"database/sql/driver"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/headway-go/headway/internal/pgsql"
 )
 
-// verbatim is text that is kept byte for byte. A text of PostgreSQL is UTF-8 without
-// NUL; what is not is escaped: byte 0 as \x01\x01, byte 1 as \x01\x02, and a byte that is not
-// UTF-8 as \x01\x03 and two hexadecimal digits. All other text stands as it is, and
-// valid UTF-8 keeps its order.
+// verbatim is text that is kept byte for byte, see [pgsql.Escape].
 type verbatim string
 
 // Value escapes the text.
-func (v verbatim) Value() (driver.Value, error) { return escape(string(v)), nil }
+func (v verbatim) Value() (driver.Value, error) { return pgsql.Escape(string(v)), nil }
 
 // Scan reads what Value gave; NULL is empty.
 func (v *verbatim) Scan(from any) error {
@@ -23,70 +20,20 @@ func (v *verbatim) Scan(from any) error {
 	case nil:
 		*v = ""
 	case string:
-		*v = verbatim(unescape(from))
+		*v = verbatim(pgsql.Unescape(from))
 	case []byte:
-		*v = verbatim(unescape(string(from)))
+		*v = verbatim(pgsql.Unescape(string(from)))
 	default:
 		return fmt.Errorf("%T is not a text", from)
 	}
 	return nil
 }
 
-func escape(s string) string {
-	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 && strings.IndexByte(s, 1) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, "\x01\x03%02x", s[i])
-		case r == 0:
-			b.WriteString("\x01\x01")
-		case r == 1:
-			b.WriteString("\x01\x02")
-		default:
-			b.WriteString(s[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
-}
-
-func unescape(s string) string {
-	if strings.IndexByte(s, 1) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != 1 || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		i++
-		switch s[i] {
-		case 1:
-			b.WriteByte(0)
-		case 2:
-			b.WriteByte(1)
-		case 3:
-			var c byte
-			if i+2 < len(s) {
-				_, _ = fmt.Sscanf(s[i+1:i+3], "%02x", &c)
-			}
-			b.WriteByte(c)
-			i += 2
-		}
-	}
-	return b.String()
-}
-
 // escaped are the texts of an array.
 func escaped(texts []string) []string {
 	list := make([]string, len(texts))
 	for i, s := range texts {
-		list[i] = escape(s)
+		list[i] = pgsql.Escape(s)
 	}
 	return list
 }

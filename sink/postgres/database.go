@@ -1,0 +1,369 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/pgsql"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
+)
+
+// Database writes records into a database that the state is not in. Make one with
+// [NewDatabase]. It is not safe for concurrent use.
+//
+// Its tables are those of [Sink]. A slice becomes durable in two steps, since it and the
+// state's cursor are in two places:
+//
+//	stateDiagram-v2
+//	    [*] --> staged: Sync writes the slice's records aside, durably, with its number
+//	    staged --> applied: Committed, the next Write or Sync, or an Open whose position has the number
+//	    staged --> [*]: an Open whose position does not: the slice comes again
+//
+// So the tables never hold a record that the state does not know of, and those of the last
+// slice appear once its cursor is committed. A process that is killed in between leaves
+// them staged, and the next Open applies them.
+//
+// The session has an advisory lock for the connection, so that of two processes only one
+// writes. A server that restarts is waited for up to a minute; each step is one
+// transaction that can be repeated.
+type Database struct {
+	gather
+
+	at string
+	// session is the way to the database; nil while it is lost.
+	session *pgx.Conn
+	// staged waits for its position to be committed; may be nil.
+	staged  *change
+	noticed []collect.Change
+}
+
+var (
+	_ collect.Informed   = (*Database)(nil)
+	_ collect.Asider     = (*Database)(nil)
+	_ collect.Marker     = (*Database)(nil)
+	_ collect.Namer      = (*Database)(nil)
+	_ collect.Noticer    = (*Database)(nil)
+	_ collect.Restorer   = (*Database)(nil)
+	_ collect.Recognizer = (*Database)(nil)
+)
+
+// NewDatabase gives a sink for one connection's records in the database at a URL. The
+// tables are in the schema, which Open creates when it does not exist; empty is the one
+// that the URL's search_path names. Several connections may share it.
+func NewDatabase(at, schema, connection string) *Database {
+	return &Database{gather: gather{connection: connection, schema: schema, max: maxPending}, at: at}
+}
+
+// Location is the database, without user and password.
+func (s *Database) Location() collect.Location {
+	return collect.Location{Kind: "postgres", Path: place(s.at, s.schema)}
+}
+
+// Open brings the tables to a committed position. See [collect.Sink]. It is an error when
+// the database has less than was committed, and when it holds the connection's records of
+// another state; then nothing was changed.
+func (s *Database) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
+	if err := s.begin(ctx, committed, streams); err != nil {
+		return err
+	}
+	s.staged, s.noticed = nil, nil
+	fresh := len(committed) == 0 || string(committed) == "null"
+	start := s.mark
+	err := s.do(ctx, func(conn *pgx.Conn) error {
+		s.mark, s.noticed = start, nil
+		return s.reconcile(ctx, conn, fresh)
+	})
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return nil
+}
+
+// reconcile brings the tables to the committed mark.
+func (s *Database) reconcile(ctx context.Context, conn *pgx.Conn, fresh bool) error {
+	schema, err := home(ctx, conn, s.schema)
+	if err != nil {
+		return err
+	}
+	table := pgx.Identifier{schema, "headway_slices"}.Sanitize()
+	var was mark
+	var number int64
+	var slice *string
+	err = conn.QueryRow(ctx, `SELECT id, begun, applied, staged, slice FROM `+table+` WHERE connection = $1 FOR UPDATE`, s.connection).
+		Scan(&was.ID, &was.Begun, &was.Slice, &number, &slice)
+	there := err == nil
+	c := &change{connection: s.connection, schema: schema, mark: s.mark, streams: s.streams}
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return err
+	case !there && s.mark.Slice > 0:
+		return fmt.Errorf("the schema %s has none of the %d slices that were committed for this connection; nothing was changed: "+
+			"restore it, or start over with `headway collect --fresh`", schema, s.mark.Slice)
+	case !there, fresh && (s.mark.Begun != was.Begun || was.Slice == 0 && slice == nil):
+		_, err = conn.Exec(ctx, `INSERT INTO `+table+` (connection, id, begun, applied) VALUES ($1, $2, $3, 0)
+			ON CONFLICT (connection) DO UPDATE SET id = excluded.id, begun = excluded.begun, applied = 0, staged = 0, slice = NULL`,
+			s.connection, s.mark.ID, s.mark.Begun)
+		return err
+	case was.ID != s.mark.ID:
+		return c.otherState()
+	case was.Slice+1 == s.mark.Slice && slice != nil && number == s.mark.Slice:
+		if err := json.Unmarshal([]byte(*slice), &c.records); err != nil {
+			return errors.New("the slice that was committed last cannot be read")
+		}
+		_, err = c.apply(ctx, conn, true)
+		return err
+	case was.Slice < s.mark.Slice:
+		return fmt.Errorf("the schema %s has %d slices of the %d that were committed, so it is an older copy; nothing was changed: "+
+			"restore the newest one, or start over with `headway collect --fresh`", schema, was.Slice, s.mark.Slice)
+	case was.Slice > s.mark.Slice:
+		s.noticed = append(s.noticed, collect.Change{Kind: collect.SinkAhead})
+		s.mark.Slice = was.Slice
+	}
+	// What was staged and not committed comes again.
+	_, err = conn.Exec(ctx, `UPDATE `+table+` SET staged = 0, slice = NULL WHERE connection = $1 AND slice IS NOT NULL`, s.connection)
+	return err
+}
+
+// Write keeps records for the commit. See [collect.Sink]. A record that is not JSON in
+// UTF-8 or has no key is an error, and nothing of the call is kept. So is a slice of more
+// than 256 MiB.
+func (s *Database) Write(ctx context.Context, stream string, records []collect.Record) error {
+	if err := s.prove(ctx); err != nil {
+		return err
+	}
+	return s.gather.Write(ctx, stream, records)
+}
+
+// Remain marks the rows of a detail that are not among keys. See [collect.Marker].
+func (s *Database) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
+	if err := s.prove(ctx); err != nil {
+		return err
+	}
+	return s.gather.Remain(ctx, stream, parent, keys, at)
+}
+
+// Restore keeps records for the commit that are older than what the tables have. See
+// [collect.Restorer].
+func (s *Database) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
+	if err := s.prove(ctx); err != nil {
+		return err
+	}
+	return s.gather.Restore(ctx, stream, kept)
+}
+
+// Sync makes the slice durable beside the tables, and gives the position to commit. See
+// [collect.Sink].
+func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
+	if err := s.prove(ctx); err != nil {
+		return nil, err
+	}
+	before := s.mark
+	if c := s.take(); c != nil {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(c.records); err != nil {
+			return nil, err
+		}
+		fault.Point(fault.FileStaging)
+		if err := s.do(ctx, func(conn *pgx.Conn) error {
+			schema, err := home(ctx, conn, s.schema)
+			if err != nil {
+				return err
+			}
+			tag, err := conn.Exec(ctx, `UPDATE `+pgx.Identifier{schema, "headway_slices"}.Sanitize()+` SET staged = $4, slice = $5
+				WHERE connection = $1 AND id = $2 AND applied = $3`, s.connection, before.ID, before.Slice, c.mark.Slice, b.String())
+			if err == nil && tag.RowsAffected() == 0 {
+				err = errors.New("another process has written into the sink of this connection; run again, which goes on where that is")
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		fault.Point(fault.FileStaged)
+		s.staged, s.mark = c, c.mark
+	}
+	return json.Marshal(position{&s.mark})
+}
+
+// Committed applies the slice whose position was committed. See [collect.Informed].
+func (s *Database) Committed(ctx context.Context, _ json.RawMessage) error { return s.prove(ctx) }
+
+// prove applies what is staged: its position was committed.
+func (s *Database) prove(ctx context.Context) error {
+	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil || s.staged == nil {
+		return err
+	}
+	fault.Point(fault.FileApplying)
+	if err := s.do(ctx, func(conn *pgx.Conn) error {
+		_, err := s.staged.apply(ctx, conn, true)
+		return err
+	}); err != nil {
+		return err
+	}
+	fault.Point(fault.FileApplied)
+	s.staged = nil
+	return nil
+}
+
+// Ping reports why the database cannot be used, for a check before the first run. It
+// creates nothing.
+func (s *Database) Ping(ctx context.Context) error {
+	conn, err := dial(ctx, s.at)
+	if err == nil {
+		err = conn.Close(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", place(s.at, s.schema), explain("", err))
+	}
+	return nil
+}
+
+// Noticed says that the database has more than was committed. See [collect.Noticer].
+func (s *Database) Noticed() []collect.Change { return s.noticed }
+
+// Recognizes reports whether the database is the one of a position. See
+// [collect.Recognizer].
+func (s *Database) Recognizes(ctx context.Context, committed json.RawMessage) bool {
+	return recognizes(ctx, s.at, s.schema, s.connection, committed)
+}
+
+func recognizes(ctx context.Context, at, schema, connection string, committed json.RawMessage) bool {
+	var p position
+	if json.Unmarshal(committed, &p) != nil || p.Postgres == nil {
+		return false
+	}
+	conn, err := dial(ctx, at)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var id string
+	table := quote("headway_slices")
+	if schema != "" {
+		table = pgx.Identifier{schema, "headway_slices"}.Sanitize()
+	}
+	err = conn.QueryRow(ctx, `SELECT id FROM `+table+` WHERE connection = $1`, connection).Scan(&id)
+	return err == nil && id == p.Postgres.ID
+}
+
+// Close releases the session. See [collect.Sink]. What was not committed is gone, or is
+// when the sink is opened again.
+func (s *Database) Close() error {
+	s.end()
+	s.staged = nil
+	if s.session == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := s.session.Close(ctx)
+	s.session = nil
+	if err != nil && !pgsql.Lost(err) {
+		return explain("", err)
+	}
+	return nil
+}
+
+// do runs f in a transaction, again when the server went away meanwhile.
+func (s *Database) do(ctx context.Context, f func(*pgx.Conn) error) error {
+	var until time.Time
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := s.once(ctx, f)
+		if err == nil || !pgsql.Lost(err) && !pgsql.Contended(err) || ctx.Err() != nil {
+			return explained(err)
+		}
+		if until.IsZero() {
+			until = time.Now().Add(pgsql.MaxWait)
+		}
+		if time.Now().After(until) {
+			return explained(err)
+		}
+		select {
+		case <-ctx.Done():
+			return explained(errors.Join(ctx.Err(), err))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// explained is explain, once.
+func explained(err error) error {
+	if err != nil && strings.HasPrefix(err.Error(), name) {
+		return err
+	}
+	return explain("", err)
+}
+
+func (s *Database) once(ctx context.Context, f func(*pgx.Conn) error) error {
+	if s.session != nil && s.session.IsClosed() {
+		s.session = nil
+	}
+	if s.session == nil {
+		conn, err := s.connect(ctx)
+		if err != nil {
+			return err
+		}
+		s.session = conn
+	}
+	conn := s.session
+	_, err := conn.Exec(ctx, "BEGIN")
+	if err == nil {
+		err = f(conn)
+	}
+	if err == nil {
+		tag, failed := conn.Exec(ctx, "COMMIT")
+		if err = failed; err == nil && tag.String() != "COMMIT" {
+			err = errors.New("the server rolled the transaction back")
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if _, failed := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); failed != nil || pgsql.Lost(err) {
+		_ = conn.Close(context.WithoutCancel(ctx)) // the next try has another one
+		s.session = nil
+	}
+	return err
+}
+
+// connect opens a session and waits until the connection's sink is its own.
+func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := dial(ctx, s.at)
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%dms'", pgsql.MaxWait.Milliseconds()))
+	if err == nil {
+		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended('headway sink ' || coalesce(nullif($1::text, ''), current_schema()) || ' ' || $2::text, 0))`, s.schema, s.connection)
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, "COMMIT")
+	}
+	if err != nil {
+		_ = conn.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return conn, nil
+}
+
+// dial opens a session whose end the server notices within half a minute.
+func dial(ctx context.Context, at string) (*pgx.Conn, error) {
+	config, _, err := pgsql.Parse(at, 2)
+	if err != nil {
+		return nil, err
+	}
+	for setting, value := range map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"} {
+		config.RuntimeParams[setting] = value
+	}
+	return pgx.ConnectConfig(ctx, config)
+}

@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/pgsql"
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+// Kept reads back the records of a connection that a [Sink] or [Database] wrote. Make one
+// with [OpenKept]. It writes nothing. It is not safe for concurrent use.
+type Kept struct {
+	place, connection, schema, begun string
+
+	conn   *pgx.Conn
+	tables map[string]*table
+	split  field.Splitter
+}
+
+var _ collect.Kept = (*Kept)(nil)
+
+// OpenKept opens the database that has a connection's records, which is where the sink from
+// wrote. Of the URLs the first that leads there is taken; without one the user and the
+// password are the environment's. Sinks are those that the connection has and had: when one
+// of them is from, the database must be the one whose position that is, and a slice that
+// waits in it is applied first. It is an error when there are no records of the connection.
+func OpenKept(ctx context.Context, from collect.Location, urls []string, connection string, sinks []collect.FormerSink, streams []collect.StreamInfo) (*Kept, error) {
+	at, schema := from.Path, schemaOf(from.Path)
+	for _, u := range urls {
+		if u != "" && leads(u, from.Path) {
+			at = u
+			break
+		}
+	}
+	k := &Kept{place: place(at, schema), connection: connection, schema: schema, tables: map[string]*table{}}
+	var err error
+	if k.conn, err = dial(ctx, at); err != nil {
+		if at == from.Path { // which has neither user nor password
+			err = fmt.Errorf("name it with its user by --from, as postgres://user@host:5432/database?search_path=schema: %w", err)
+		}
+		return nil, k.explain(err)
+	}
+	if err := k.find(ctx); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	ours := slices.DeleteFunc(slices.Clone(streams), func(s collect.StreamInfo) bool { return checkName(s.Name) != "" })
+	for _, s := range sinks {
+		if s.Kind != "postgres" {
+			continue
+		}
+		if recognizes(ctx, at, k.schema, connection, s.Position) {
+			d := NewDatabase(at, k.schema, connection)
+			err = errors.Join(d.Open(ctx, s.Position, ours), d.Close())
+		} else if s.Location == from {
+			err = collect.Unreplayable(fmt.Errorf("%s does not hold what was written: name where that is now by --from", k.place))
+		}
+		if err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
+	}
+	names, err := k.Streams(ctx)
+	if err == nil && len(names) == 0 {
+		err = k.nothing()
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// leads reports whether two URLs name one database.
+func leads(at, to string) bool {
+	a, errA := pgx.ParseConfig(at)
+	b, errB := pgx.ParseConfig(to)
+	return errA == nil && errB == nil && a.Host == b.Host && a.Port == b.Port && a.Database == b.Database
+}
+
+// find says which tables count.
+func (k *Kept) find(ctx context.Context) error {
+	var there bool
+	if err := k.conn.QueryRow(ctx, `SELECT coalesce(nullif($1::text, ''), current_schema(), '')`, k.schema).Scan(&k.schema); err != nil {
+		return k.explain(err)
+	}
+	if err := k.conn.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, k.catalog("headway_slices")).Scan(&there); err != nil {
+		return k.explain(err)
+	}
+	if !there {
+		return k.nothing()
+	}
+	err := k.conn.QueryRow(ctx, `SELECT begun FROM `+k.catalog("headway_slices")+` WHERE connection = $1`, k.connection).Scan(&k.begun)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return k.nothing()
+	}
+	return k.explain(err)
+}
+
+func (k *Kept) nothing() error {
+	return collect.Unreplayable(fmt.Errorf("%s holds no records of the connection %q: there is nothing to replay", k.place, k.connection))
+}
+
+func (k *Kept) catalog(name string) string { return pgx.Identifier{k.schema, name}.Sanitize() }
+
+// Streams are the names of those that have a table. See [collect.Kept]. Tables that were
+// set aside do not count.
+func (k *Kept) Streams(ctx context.Context) ([]string, error) {
+	rows, err := k.conn.Query(ctx, `SELECT t.name FROM `+k.catalog("headway_tables")+` t WHERE t.connection = $1 AND t.begun = $2
+		AND right(t.name, 4) <> '_bak' AND EXISTS (SELECT 1 FROM pg_class c WHERE c.relname = t.name AND c.relnamespace =
+			(SELECT oid FROM pg_namespace WHERE nspname = $3)) ORDER BY t.name`, k.connection, k.begun, k.schema)
+	if err != nil {
+		return nil, k.explain(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return names, k.explain(err)
+}
+
+// Count is how many records of a stream there are. See [collect.Kept].
+func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, err error) {
+	err = k.conn.QueryRow(ctx, `SELECT count(*) FROM `+k.catalog(stream.Name)).Scan(&n)
+	return n, k.explain(err)
+}
+
+// Read gives records by parent and key. See [collect.Kept].
+func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) ([]collect.KeptRecord, error) {
+	t, ok := k.tables[stream.Name]
+	if !ok {
+		t = &table{conn: k.conn, schema: k.schema, name: stream.Name, detail: stream.Parent != ""}
+		if err := t.load(ctx); err != nil {
+			return nil, k.explain(fmt.Errorf("stream %q: %w", stream.Name, err))
+		}
+		k.tables[stream.Name] = t
+	}
+	columns := []string{columnKey, "''", columnValue, columnRest, columnGone}
+	where, args := "_key > $1", []any{pgsql.Escape(after.Key)}
+	if t.detail {
+		columns[1] = columnParent
+		where, args = "(_parent, _key) > ($1, $2)", []any{pgsql.Escape(after.Parent), pgsql.Escape(after.Key)}
+	}
+	first := len(columns)
+	for _, c := range t.columns {
+		columns = append(columns, quote(c.name)+"::text")
+	}
+	rows, err := k.conn.Query(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d",
+		strings.Join(columns, ", "), k.catalog(stream.Name), where, strings.Join(t.key(), ", "), limit), args...)
+	if err != nil {
+		return nil, k.explain(err)
+	}
+	defer rows.Close()
+	var key, parent string
+	var value, rest *string
+	var gone *time.Time
+	values := make([]*string, len(columns)-first)
+	dest := []any{&key, &parent, &value, &rest, &gone}
+	for i := range values {
+		dest = append(dest, &values[i])
+	}
+	var list []collect.KeptRecord
+	for size > 0 && rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, k.explain(err)
+		}
+		r := collect.KeptRecord{Record: collect.Record{Key: pgsql.Unescape(key), Parent: pgsql.Unescape(parent)}}
+		if value != nil {
+			r.Data = json.RawMessage(*value)
+		} else {
+			r.Data = t.object(values, rest, &k.split)
+		}
+		if gone != nil {
+			r.Deleted = gone.UTC()
+		}
+		size -= len(key) + len(parent) + len(r.Data)
+		list = append(list, r)
+	}
+	rows.Close()
+	return list, k.explain(rows.Err())
+}
+
+// object puts a record together: what _rest has counts over its column.
+func (t *table) object(values []*string, rest *string, split *field.Splitter) json.RawMessage {
+	var b bytes.Buffer
+	name := func(quoted string) {
+		b.WriteByte("{,"[min(b.Len(), 1)])
+		b.WriteString(quoted)
+		b.WriteByte(':')
+	}
+	var others []field.Field
+	if rest != nil {
+		others, _ = split.Split([]byte(*rest))
+	}
+	for i, c := range t.columns {
+		if values[i] == nil || slices.ContainsFunc(others, func(f field.Field) bool { return f.Name == c.name }) {
+			continue
+		}
+		quoted, _ := jsonString(c.name)
+		name(quoted)
+		switch c.kind {
+		case text:
+			quoted, _ := jsonString(*values[i])
+			b.WriteString(quoted)
+		case jsonb:
+			if !field.Record(&b, []byte(*values[i])) {
+				b.WriteString("null") // nothing that PostgreSQL gives
+			}
+		default:
+			b.WriteString(*values[i]) // as JSON has it
+		}
+	}
+	for _, f := range others {
+		name(string(f.Quoted))
+		b.Write(f.Raw)
+	}
+	if b.Len() == 0 {
+		return json.RawMessage("{}")
+	}
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+func (k *Kept) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	advice := pgsql.Advise(err)
+	if advice != "" {
+		advice += ": "
+	}
+	return fmt.Errorf("%s: reading back %s: %s%w", name, k.place, advice, err)
+}
+
+// Close releases the session.
+func (k *Kept) Close() error {
+	if k.conn == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := k.conn.Close(ctx)
+	k.conn = nil
+	return err
+}

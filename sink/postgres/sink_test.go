@@ -1,0 +1,646 @@
+//go:build linux
+
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/pgserver"
+	"github.com/headway-go/headway/sink/internal/sinktest"
+	"github.com/headway-go/headway/sink/postgres"
+	store "github.com/headway-go/headway/store/postgres"
+)
+
+// testingT is what tests, benchmarks and properties share.
+type testingT interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// streams are those of most tests: a list and its details.
+var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
+
+// bench is a store, a lease, and the sink of one connection: in the store's database, or in
+// another one.
+type bench struct {
+	state, at string
+	store     collect.Store
+	lease     collect.Lease
+	sink      collect.Recognizer
+	streams   []collect.StreamInfo
+}
+
+// ways are the two places that records can be in.
+var ways = map[string]bool{"with the state": true, "apart": false}
+
+func newBench(t testing.TB, server *pgserver.Server, together bool) *bench {
+	t.Helper()
+	b := &bench{state: server.Database(t)}
+	if b.at = b.state; !together {
+		b.at = server.Database(t)
+	}
+	s, err := store.Open(t.Context(), b.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store = s
+	if b.lease, err = s.Acquire(t.Context(), collect.LeaseRequest{Connection: "c", Run: "r", Holder: "host", Now: time.Now(), TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	b.sink = postgres.For("c", b.at, "", b.state)
+	if _, in := b.sink.(*postgres.Sink); in != together {
+		t.Fatalf("the sink is a %T", b.sink)
+	}
+	b.open(t, streams...)
+	t.Cleanup(func() {
+		if err := errors.Join(b.sink.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// open opens the sink as a runtime does: at the committed position, which is committed
+// again.
+func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
+	t.Helper()
+	if err := b.reopen(t, streams...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) reopen(t testingT, streams ...collect.StreamInfo) error {
+	t.Helper()
+	if err := b.sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.store.Load(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.streams = streams
+	if err := b.sink.Open(t.Context(), state.Sink, streams); err != nil {
+		return err
+	}
+	return b.commit(t.Context(), b.store)
+}
+
+func (b *bench) write(t testingT, stream string, records ...collect.Record) {
+	t.Helper()
+	if err := b.sink.Write(t.Context(), stream, records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// put writes records and commits them.
+func (b *bench) put(t testingT, stream string, records ...collect.Record) {
+	t.Helper()
+	b.write(t, stream, records...)
+	if err := b.commit(t.Context(), b.store); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commit is the end of a slice.
+func (b *bench) commit(ctx context.Context, to collect.Store) error {
+	position, err := b.sink.Sync(ctx)
+	if err != nil {
+		return err
+	}
+	c := collect.Commit{At: time.Now(), Sink: position, SinkAt: b.sink.Location()}
+	if t, ok := b.sink.(collect.Transactional); ok {
+		c.Within = t.Pending()
+	}
+	if err := to.Commit(ctx, b.lease, c); err != nil {
+		return err
+	}
+	if s, ok := b.sink.(collect.Informed); ok {
+		return s.Committed(ctx, position)
+	}
+	return nil
+}
+
+// query is the rows of a query, a line each.
+func (b *bench) query(t testingT, query string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	rows, err := conn.Query(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		values, err := row.Values()
+		var cells []string
+		for _, v := range values {
+			cells = append(cells, fmt.Sprint(v))
+		}
+		return strings.Join(cells, "|"), err
+	})
+	if err != nil {
+		t.Fatal(query, err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// exec runs a statement in the database of the records.
+func (b *bench) exec(t testingT, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(statement, err)
+	}
+}
+
+// records reads a stream back, by parent and key; what is gone has an instant as well.
+func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any {
+	t.Helper()
+	all := map[[2]string]any{}
+	kept, err := postgres.OpenKept(t.Context(), postgres.For("c", b.at, "", "").Location(), []string{b.at}, "c", nil, b.streams)
+	if _, none := errors.AsType[*collect.ReplayError](err); none {
+		return all
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Close() }()
+	names, err := kept.Streams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if name != stream.Name {
+			continue
+		}
+		var after collect.RecordID
+		for {
+			list, err := kept.Read(t.Context(), stream, after, 2, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range list {
+				after = collect.RecordID{Parent: r.Parent, Key: r.Key}
+				if _, twice := all[[2]string{r.Parent, r.Key}]; twice {
+					t.Fatalf("%q comes twice", r.Key)
+				}
+				all[[2]string{r.Parent, r.Key}] = parsed(t, string(r.Data))
+			}
+			if len(list) == 0 {
+				break
+			}
+		}
+		if n, err := kept.Count(t.Context(), stream); err != nil || n != int64(len(all)) {
+			t.Fatalf("%d records are counted and %d are read: %v", n, len(all), err)
+		}
+	}
+	return all
+}
+
+func parsed(t testingT, text string) any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err, text)
+	}
+	return v
+}
+
+func rec(key, data string) collect.Record {
+	return collect.Record{Key: key, Data: json.RawMessage(data)}
+}
+
+func detail(parent, key, data string) collect.Record {
+	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
+}
+
+func is(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is\n%v, want\n%v", what, got, want)
+	}
+}
+
+func says(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("error %v does not say %q", err, p)
+		}
+	}
+}
+
+// values are drawn often, beside random ones: each is on an edge.
+var values = []string{
+	`null`, `true`, `false`, `0`, `-0`, `-0.0`, `1`, `1.0`, `1e2`, `1.50`, `9223372036854775807`, `9223372036854775808`,
+	`-9223372036854775808`, `123456789012345678901234567890`, `0.1`, `0.30000000000000004`, `0.12345678901234567890`,
+	`1e308`, `1e309`, `-1e-320`, `1e-350`, `1E+2`, `1e1001`, `1e-99999`, `""`, `"x"`, `"1"`, `"true"`, `"null"`, `"[1]"`, `"{}"`, `"a\u0000b"`, `"\ud800"`,
+	`"\ufffd"`, `"\\ufffd\ud800"`, `"\\\\N"`, `"\t\r\n\\."`, `"😀\n\"\\\u2028"`, `"\ud83d\ude00"`, `[]`, `{}`, `[1,"a",null,{"b":[true]}]`, `{"a":{"b":1.0}}`,
+	`["\u0000"]`, `{"\ud800":1}`, `[-0]`, `[1e9999]`, `"` + strings.Repeat("long ", 1000) + `"`,
+}
+
+var names = []string{"a", "b", "A", "é", "_key", "_rest", "_value", "", "x y", `q"'`, "ctid", "z\u0001", `back\slash`, strings.Repeat("n", 64)}
+
+// aRecord draws a record of few names and many kinds.
+func aRecord(rt *rapid.T) string {
+	value := rapid.OneOf(rapid.SampledFrom(values), rapid.SampledFrom(values), rapid.Map(rapid.Float64(), func(f float64) string {
+		return strconv.FormatFloat(f, 'g', -1, 64)
+	}), rapid.Map(rapid.Int64(), func(n int64) string { return strconv.FormatInt(n, 10) }))
+	if rapid.IntRange(0, 9).Draw(rt, "scalar") == 0 {
+		return value.Draw(rt, "record")
+	}
+	var fields []string
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 6, rapid.ID).Draw(rt, "names") {
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		fields = append(fields, fmt.Sprintf("%s : %s", quoted, value.Draw(rt, "value")))
+	}
+	return "{" + strings.Join(fields, ", ") + "}"
+}
+
+// TestAnySequenceReadsBack commits random records, lets some commits fail, and compares
+// what the tables give back with what was committed.
+func TestAnySequenceReadsBack(t *testing.T) {
+	for name, together := range ways {
+		t.Run(name, func(t *testing.T) {
+			longtest.Draws(t, 6, 50) // each makes tables
+			b := newBench(t, pgserver.Shared(t), together)
+			round := 0
+			rapid.Check(t, func(rt *rapid.T) {
+				round++
+				list := collect.StreamInfo{Name: fmt.Sprintf("list%d", round)}
+				parts := collect.StreamInfo{Name: fmt.Sprintf("parts%d", round), Parent: list.Name}
+				b.open(rt, list, parts)
+				committed := map[collect.StreamInfo]map[[2]string]any{list: {}, parts: {}}
+				for range rapid.IntRange(1, 6).Draw(rt, "slices") {
+					next := map[collect.StreamInfo]map[[2]string]any{list: maps.Clone(committed[list]), parts: maps.Clone(committed[parts])}
+					for range rapid.IntRange(1, 6).Draw(rt, "records") {
+						r := rec(rapid.SampledFrom([]string{"1", "2", "\x00", "é", "\t\\N\n"}).Draw(rt, "key"), aRecord(rt))
+						stream := list
+						if rapid.Bool().Draw(rt, "detail") {
+							stream, r.Parent = parts, rapid.SampledFrom([]string{"p", "\xff"}).Draw(rt, "parent")
+						}
+						b.write(rt, stream.Name, r)
+						next[stream][[2]string{r.Parent, r.Key}] = parsed(rt, string(r.Data))
+					}
+					switch rapid.IntRange(0, 5).Draw(rt, "end") {
+					case 0: // it never happened
+						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1}); !errors.Is(err, sinktest.ErrDied) {
+							rt.Fatal(err)
+						}
+						b.open(rt, list, parts)
+					case 1: // it did, and nobody heard
+						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1, Unheard: true}); !errors.Is(err, sinktest.ErrDied) {
+							rt.Fatal(err)
+						}
+						b.open(rt, list, parts)
+						committed = next
+					default:
+						if err := b.commit(rt.Context(), b.store); err != nil {
+							rt.Fatal(err)
+						}
+						committed = next
+					}
+					for stream, want := range committed {
+						if got := b.records(rt, stream); !maps.EqualFunc(got, want, sinktest.Same) {
+							rt.Fatalf("%s reads back as\n%v, want\n%v", stream.Name, got, want)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestColumnsGrowAndWiden: a column appears with its first value and takes each kind that
+// comes, with nothing lost of what it had.
+func TestColumnsGrowAndWiden(t *testing.T) {
+	b := newBench(t, pgserver.Shared(t), true)
+	shape := func() string {
+		return b.query(t, `SELECT string_agg(column_name || ' ' || data_type, ', ' ORDER BY ordinal_position)
+			FROM information_schema.columns WHERE table_name = 'talks' AND column_name NOT LIKE '\_%'`)
+	}
+	b.put(t, "talks", rec("1", `{"n":1,"m":2,"flag":true,"s":"x","o":{"a":[1]},"none":null}`))
+	is(t, "the first shape", shape(), "n bigint, m bigint, flag boolean, s text, o jsonb")
+	b.exec(t, `CREATE VIEW seen AS SELECT m FROM talks`)
+	b.put(t, "talks", rec("2", `{"n":2.5,"m":"held","flag":"no","s":7,"o":"text","none":1}`), rec("3", `{"n":3,"m":4}`))
+	is(t, "the second shape", shape(), "n numeric, m bigint, flag text, s text, o jsonb, none bigint")
+	b.put(t, "talks", rec("4", `{"n":{"x":1},"s":[1]}`))
+	is(t, "the third shape", shape(), "n jsonb, m bigint, flag text, s text, o jsonb, none bigint")
+	is(t, "what people see", b.query(t, `SELECT _key, n, m, flag, s, o, _rest FROM talks ORDER BY 1`), strings.Join([]string{
+		`1|1|2|true|x|map[a:[1]]|{"flag":true,"none":null}`,
+		`2|2.5|<nil>|no|7|text|{"m":"held","s":7}`,
+		`3|3|4|<nil>|<nil>|<nil>|<nil>`,
+		`4|map[x:1]|<nil>|<nil>|[1]|<nil>|{"s":[1]}`,
+	}, "\n"))
+	want := map[[2]string]any{}
+	for key, data := range map[string]string{
+		"1": `{"n":1,"m":2,"flag":true,"s":"x","o":{"a":[1]},"none":null}`, "2": `{"n":2.5,"m":"held","flag":"no","s":7,"o":"text","none":1}`,
+		"3": `{"n":3,"m":4}`, "4": `{"n":{"x":1},"s":[1]}`,
+	} {
+		want[[2]string{"", key}] = parsed(t, data)
+	}
+	if got := b.records(t, streams[0]); !maps.EqualFunc(got, want, sinktest.Same) {
+		t.Errorf("the records read back as\n%v, want\n%v", got, want)
+	}
+	var wide strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&wide, `,"w%d":"%s"`, i, strings.Repeat("w", 23))
+	}
+	b.put(t, "talks", rec("5", "{"+wide.String()[1:]+"}"))
+	if got := b.records(t, streams[0])[[2]string{"", "5"}].(map[string]any); len(got) != 300 {
+		t.Errorf("a wide record has %d fields of 300", len(got))
+	}
+}
+
+// TestRecordsThatAreGone: what a parent no longer has is marked, and a record that comes
+// back is there again. Older records stay behind.
+func TestRecordsThatAreGone(t *testing.T) {
+	for name, together := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, pgserver.Shared(t), together)
+			at := time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC)
+			marker := b.sink.(collect.Marker)
+			if err := marker.Remain(t.Context(), "messages", "p", []string{"1"}, at); err != nil {
+				t.Fatal(err)
+			}
+			b.put(t, "messages", detail("p", "1", `{"a":1}`), detail("p", "2", `{"a":2}`), detail("q", "3", `{"a":3}`))
+			if err := marker.Remain(t.Context(), "messages", "p", []string{"1"}, at); err != nil {
+				t.Fatal(err)
+			}
+			b.put(t, "messages", detail("p", "4", `{"a":4}`))
+			gone := `SELECT string_agg(_key, ' ' ORDER BY _key) FROM messages WHERE _headway_deleted_at = '2026-11-23T01:02:03Z'`
+			is(t, "what is gone", b.query(t, gone), "2")
+			restorer := b.sink.(collect.Restorer)
+			if err := restorer.Restore(t.Context(), "messages", []collect.KeptRecord{
+				{Record: detail("p", "1", `{"a":"old"}`)}, {Record: detail("p", "5", `{"a":5}`), Deleted: at}, {Record: detail("p", "6", `{"a":6}`)},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			b.put(t, "messages", detail("p", "2", `{"a":22}`))
+			is(t, "what is gone then", b.query(t, gone), "5")
+			is(t, "the rows", b.query(t, `SELECT _key, a FROM messages ORDER BY _parent, _key`), "1|1\n2|22\n4|4\n5|5\n6|6\n3|3")
+			for _, err := range []error{
+				marker.Remain(t.Context(), "talks", "p", nil, at),
+				b.sink.Write(t.Context(), "talks", []collect.Record{detail("p", "1", `{}`)}),
+				b.sink.Write(t.Context(), "messages", []collect.Record{rec("1", `{}`)}),
+				b.sink.Write(t.Context(), "talks", []collect.Record{rec("", `{}`)}),
+				b.sink.Write(t.Context(), "talks", []collect.Record{rec("1", `{`)}),
+				b.sink.Write(t.Context(), "other", nil),
+			} {
+				if err == nil {
+					t.Error("what cannot be written was taken")
+				}
+			}
+		})
+	}
+}
+
+// TestStartingOver: tables are set aside with the first commit that has records, and
+// never without being asked for.
+func TestStartingOver(t *testing.T) {
+	for name, together := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, pgserver.Shared(t), together)
+			b.put(t, "talks", rec("1", `{"a":1}`))
+			b.put(t, "messages", detail("1", "1", `{"a":1}`))
+			if err := b.sink.Close(); err != nil {
+				t.Fatal(err)
+			}
+			forget := func() {
+				if err := b.store.Forget(t.Context(), b.lease); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forget()
+			err := b.reopen(t, streams...)
+			if err == nil {
+				b.write(t, "talks", rec("2", `{"a":2}`))
+				err = b.commit(t.Context(), b.store)
+			}
+			says(t, err, "were collected with another state; nothing was changed", "--fresh")
+			if err := b.sink.Close(); err != nil {
+				t.Fatal(err)
+			}
+			forget()
+			if _, err := b.sink.(collect.Asider).SetAside([]string{"talks"}, time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC)); err != nil {
+				t.Fatal(err)
+			}
+			b.open(t, streams...)
+			is(t, "the table before the first records", b.query(t, `SELECT _key FROM talks`), "1")
+			b.put(t, "talks", rec("2", `{"a":"two"}`))
+			is(t, "the table", b.query(t, `SELECT _key, a FROM talks`), "2|two")
+			is(t, "the former ones", b.query(t, `SELECT t._key, m._key FROM "talks_20261123T010203Z_bak" t, "messages_20261123T010203Z_bak" m`), "1|1")
+			b.put(t, "messages", detail("2", "2", `{"a":2}`))
+			b.open(t, streams...)
+			b.put(t, "talks", rec("3", `{"a":"three"}`))
+			is(t, "the records", len(b.records(t, streams[0])), 2)
+		})
+	}
+}
+
+// TestWhatIsRefused: tables of others, and databases that have less than was committed.
+func TestWhatIsRefused(t *testing.T) {
+	b := newBench(t, pgserver.Shared(t), false)
+	b.exec(t, `CREATE TABLE talks (secret text)`)
+	b.write(t, "talks", rec("1", `{"a":1}`))
+	says(t, b.commit(t.Context(), b.store), `stream "talks"`, "there is a table of that name in the schema public that this sink did not write")
+	b.exec(t, `DROP TABLE talks`)
+	b.open(t, streams...)
+	b.put(t, "talks", rec("2", `{"a":1}`))
+	is(t, "the slice whose commit was not heard, and the next", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
+
+	// A value that a constraint refuses does not show in the error.
+	b.exec(t, `ALTER TABLE talks ADD CHECK (a < 100)`)
+	b.write(t, "talks", rec("canary", `{"a":4711}`))
+	err := b.commit(t.Context(), b.store)
+	says(t, err, "the server refuses a value (SQLSTATE 23514)")
+	if strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "4711") {
+		t.Errorf("%v has a record's content", err)
+	}
+	b.exec(t, `ALTER TABLE talks DROP CONSTRAINT talks_a_check`)
+	b.open(t, streams...)
+	is(t, "the rows then", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2\ncanary")
+
+	err = postgres.NewDatabase(b.at, "", "another").Open(t.Context(), nil, streams)
+	if err != nil {
+		t.Error(err)
+	}
+	says(t, postgres.NewDatabase(b.at, "", "c2").Open(t.Context(), []byte(`{"files":{}}`), streams), "is the connection's sink still the same?")
+	b.exec(t, `TRUNCATE headway_slices`)
+	says(t, b.reopen(t, streams...), "has none of the 3 slices that were committed", "--fresh")
+
+	for name, want := range map[string]string{
+		"talks": "", "pg_talks": "reserved", "headway_x": "reserved", "x_bak": "set aside", "": "empty", strings.Repeat("x", 64): "64 bytes", "a\n": "control",
+	} {
+		if got := postgres.New("c", "", "").CheckName(name); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestASchemaOfItsOwn: it is created, and two sinks of one connection do not meet.
+func TestASchemaOfItsOwn(t *testing.T) {
+	for name, together := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, pgserver.Shared(t), together)
+			b.put(t, "talks", rec("1", `{"a":1}`))
+			was := b.sink
+			b.sink = postgres.For("c", b.at, "My Records", b.state)
+			if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+				t.Fatal(err)
+			}
+			if b.sink.Recognizes(t.Context(), []byte(`{"postgres":{"id":"x","slice":1}}`)) {
+				t.Error("an empty schema is recognized")
+			}
+			b.put(t, "talks", rec("2", `{"a":2}`))
+			is(t, "the rows", b.query(t, `SELECT _key FROM talks UNION ALL SELECT _key FROM "My Records".talks`), "1\n2")
+			state, err := b.store.Load(t.Context(), "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !b.sink.Recognizes(t.Context(), state.Sink) || was.Recognizes(t.Context(), state.Sink) {
+				t.Error("a sink is not recognized by its position")
+			}
+			if err := was.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestOnlyOneProcessWrites: a second sink of the connection waits for the first one's
+// session, and the first one, cut off, takes nothing away from the second.
+func TestOnlyOneProcessWrites(t *testing.T) {
+	b := newBench(t, pgserver.Shared(t), false)
+	b.put(t, "talks", rec("1", `{"a":1}`))
+	state, err := b.store.Load(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := postgres.NewDatabase(b.at, "", "c")
+	opened := make(chan error, 1)
+	go func() { opened <- second.Open(t.Context(), state.Sink, streams) }()
+	waiting := `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	for b.query(t, waiting) != "1" {
+		select {
+		case err := <-opened:
+			t.Fatalf("the second was opened beside the first: %v", err)
+		case <-t.Context().Done():
+			t.Fatal("it does not wait")
+		default:
+		}
+	}
+	b.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Write(t.Context(), "talks", []collect.Record{rec("2", `{"a":2}`)}); err != nil {
+		t.Fatal(err)
+	}
+	position, err := second.Sync(t.Context())
+	if err == nil {
+		err = second.Committed(t.Context(), position)
+	}
+	if err = errors.Join(err, second.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "talks", rec("3", `{"a":3}`))
+	_, err = b.sink.Sync(t.Context())
+	says(t, err, "another process has written into the sink of this connection")
+	is(t, "the rows", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
+}
+
+// Example shows where the records of a connection go.
+func ExampleFor() {
+	const state = "postgres://headway@db.example:5432/headway"
+	for _, at := range []string{"", "postgres://headway@db.example:5432/headway", "postgres://crm@warehouse.example/crm"} {
+		sink := postgres.For("chat", at, "chat", state)
+		fmt.Printf("%T %s\n", sink, sink.Location())
+	}
+	fmt.Println(postgres.New("chat", state, "").CheckName("pg_talks"))
+	// Output:
+	// *postgres.Sink postgres in postgres://db.example:5432/headway?search_path=chat
+	// *postgres.Sink postgres in postgres://db.example:5432/headway?search_path=chat
+	// *postgres.Database postgres in postgres://warehouse.example:5432/crm?search_path=chat
+	// names that begin with pg_ or headway_ are reserved
+}
+
+// BenchmarkSink writes slices of 1,000 records into the sink and, in the same run, copies
+// the same values into a table of the same columns by COPY alone. The server syncs its
+// disk as by default.
+func BenchmarkSink(b *testing.B) {
+	server := pgserver.New(b, "fsync=on", "full_page_writes=on")
+	const page = 1000
+	var n atomic.Int64
+	one := func() collect.Record {
+		i := n.Add(1)
+		return rec(fmt.Sprintf("item-%08d", i), fmt.Sprintf(`{"id":"item-%08d","updated_at":"2026-11-23T06:00:00Z","title":"A title of usual length, number %d","count":%d,"ratio":%d.25,"open":true,"tags":["a","b"],"owner":{"id":%d,"name":"somebody"}}`, i, i, i, i%100, i%1000))
+	}
+	for name, together := range ways {
+		b.Run(name, func(b *testing.B) {
+			s := newBench(b, server, together)
+			s.put(b, "talks", one())
+			total := 0
+			for b.Loop() {
+				records := make([]collect.Record, page)
+				for i := range records {
+					records[i] = one()
+				}
+				s.put(b, "talks", records...)
+				total += page
+			}
+			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+	b.Run("COPY alone", func(b *testing.B) {
+		conn, err := pgx.Connect(b.Context(), server.Database(b))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.Background()) }()
+		if _, err := conn.Exec(b.Context(), `CREATE TABLE talks (key text COLLATE "C" PRIMARY KEY, id text, updated_at text, title text, count bigint, ratio double precision, open boolean, tags jsonb, owner jsonb)`); err != nil {
+			b.Fatal(err)
+		}
+		total := 0
+		for b.Loop() {
+			rows := make([][]any, page)
+			for i := range rows {
+				k := n.Add(1)
+				id := fmt.Sprintf("item-%08d", k)
+				rows[i] = []any{id, id, "2026-11-23T06:00:00Z", fmt.Sprintf("A title of usual length, number %d", k), k, float64(k%100) + .25, true, `["a","b"]`, fmt.Sprintf(`{"id":%d,"name":"somebody"}`, k%1000)}
+			}
+			if _, err := conn.CopyFrom(b.Context(), pgx.Identifier{"talks"}, []string{"key", "id", "updated_at", "title", "count", "ratio", "open", "tags", "owner"}, pgx.CopyFromRows(rows)); err != nil {
+				b.Fatal(err)
+			}
+			total += page
+		}
+		b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "records/s")
+	})
+}

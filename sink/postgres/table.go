@@ -1,0 +1,393 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headway-go/headway/sink/internal/field"
+)
+
+const (
+	// maxColumns bounds the columns of fields: a row has to fit into a page.
+	maxColumns = 200
+	// maxName bounds a name, in bytes.
+	maxName = 63
+)
+
+// The columns of ours.
+const (
+	columnKey    = "_key"
+	columnParent = "_parent"
+	columnValue  = "_value"
+	columnRest   = "_rest"
+	columnGone   = "_headway_deleted_at"
+)
+
+// reserved are names that no field's column has: ours and PostgreSQL's.
+var reserved = []string{columnKey, columnParent, columnValue, columnRest, columnGone, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+
+// table is a stream's table as the transaction sees it.
+type table struct {
+	conn         *pgx.Conn
+	schema, name string
+	detail       bool
+	// columns are those of fields, in the order of their creation.
+	columns []column
+	// byName finds a column by its field's name.
+	byName map[string]int
+	// taken are all names of columns.
+	taken map[string]bool
+	// staged says that the staging table has rows of this transaction.
+	staged bool
+}
+
+type column struct {
+	name string
+	kind kind
+}
+
+// beside names a table of the same schema.
+func (t *table) beside(name string) string { return pgx.Identifier{t.schema, name}.Sanitize() }
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func (t *table) reset() {
+	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
+	for _, name := range reserved {
+		t.taken[name] = true
+	}
+}
+
+func (t *table) add(c column) {
+	t.byName[c.name], t.taken[c.name] = len(t.columns), true
+	t.columns = append(t.columns, c)
+}
+
+// load reads what the table is. Columns that people added to it, and those whose types they
+// changed, count as taken, and are left alone.
+func (t *table) load(ctx context.Context) error {
+	t.reset()
+	rows, err := t.conn.Query(ctx, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), h."column" IS NOT NULL,
+			EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisprimary AND a.attnum = ANY (i.indkey))
+		FROM pg_attribute a LEFT JOIN `+t.beside("headway_columns")+` h ON h."table" = $1 AND h."column" = a.attname
+		WHERE a.attrelid = $2::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.name, t.beside(t.name))
+	if err != nil {
+		return err
+	}
+	parented := false
+	var name, typed string
+	var ours, key bool
+	if _, err := pgx.ForEachRow(rows, []any{&name, &typed, &ours, &key}, func() error {
+		parented = parented || name == columnParent && key
+		t.taken[name] = true
+		if k := slices.Index(types[:], typed); ours && k > 0 {
+			t.add(column{name, kind(k)})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if parented != t.detail {
+		return errors.New("the stream changed between a list and details, and its table has the other's key; it was not changed: " +
+			"rename the stream, or start over with `headway collect --fresh`")
+	}
+	return nil
+}
+
+// grow creates the table, or adds and widens the columns that the records need.
+func (t *table) grow(ctx context.Context, records []record, create bool) error {
+	if create {
+		t.reset()
+	}
+	had := len(t.columns)
+	was := slices.Clone(t.columns)
+	var split field.Splitter
+	for _, r := range records {
+		if r.Remain != nil {
+			continue
+		}
+		fields, _ := split.Split(r.Data)
+		for _, f := range fields {
+			k := kindOfValue(f.Raw)
+			if k == nothing || !f.Exact {
+				continue
+			}
+			if at, ok := t.byName[f.Name]; ok {
+				t.columns[at].kind = join(t.columns[at].kind, k)
+			} else if len(t.columns) < maxColumns && field.Nameable(f) && len(f.Name) <= maxName && !t.taken[f.Name] {
+				t.add(column{f.Name, k})
+			}
+		}
+	}
+	if create {
+		if _, err := t.conn.Exec(ctx, t.create()); err != nil {
+			return err
+		}
+	} else if err := t.alter(ctx, was); err != nil {
+		return err
+	}
+	if had == len(t.columns) {
+		return nil
+	}
+	names := make([]string, 0, len(t.columns)-had)
+	for _, c := range t.columns[had:] {
+		names = append(names, c.name)
+	}
+	_, err := t.conn.Exec(ctx, `INSERT INTO `+t.beside("headway_columns")+` SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING`, t.name, names)
+	return err
+}
+
+func (t *table) create() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "CREATE TABLE %s (\n", t.beside(t.name))
+	for _, name := range t.key() {
+		fmt.Fprintf(&b, "%s text COLLATE \"C\" NOT NULL,\n", name)
+	}
+	for _, c := range t.columns {
+		fmt.Fprintf(&b, "%s %s,\n", quote(c.name), types[c.kind])
+	}
+	fmt.Fprintf(&b, "%s text,\n%s text,\n%s timestamptz,\nPRIMARY KEY (%s)\n)", columnValue, columnRest, columnGone, strings.Join(t.key(), ", "))
+	return b.String()
+}
+
+func (t *table) key() []string {
+	if t.detail {
+		return []string{columnParent, columnKey}
+	}
+	return []string{columnKey}
+}
+
+// alter adds the columns that are new, and widens those that were narrower.
+func (t *table) alter(ctx context.Context, was []column) error {
+	var added []string
+	for _, c := range t.columns[len(was):] {
+		added = append(added, fmt.Sprintf("ADD COLUMN %s %s", quote(c.name), types[c.kind]))
+	}
+	if len(added) > 0 {
+		if _, err := t.conn.Exec(ctx, fmt.Sprintf("ALTER TABLE %s %s", t.beside(t.name), strings.Join(added, ", "))); err != nil {
+			return err
+		}
+	}
+	for i, before := range was {
+		if t.columns[i].kind == before.kind {
+			continue
+		}
+		widened, err := t.widen(ctx, t.columns[i])
+		if err != nil {
+			return err
+		}
+		if !widened {
+			t.columns[i].kind = before.kind
+		}
+	}
+	return nil
+}
+
+// widen changes the type of a column. That a view needs it as it is does not end the
+// transaction.
+func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
+	name := quote(c.name)
+	using := ""
+	var steps []string
+	switch c.kind {
+	case jsonb:
+		using = fmt.Sprintf(" USING to_jsonb(%s)", name)
+	case text:
+		// What it held was no string: that stays on record.
+		quoted, _ := jsonString(c.name)
+		steps = append(steps, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = '{' || %[3]s || ':' || to_json(%[4]s)::text || coalesce(',' || substr(%[2]s, 2), '}') WHERE %[4]s IS NOT NULL`,
+			t.beside(t.name), columnRest, literal(quoted), name))
+	default:
+	}
+	steps = append(steps, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s%s", t.beside(t.name), name, types[c.kind], using))
+	if _, err := t.conn.Exec(ctx, "SAVEPOINT headway_widen"); err != nil {
+		return false, err
+	}
+	for _, step := range steps {
+		if _, err = t.conn.Exec(ctx, step); err != nil {
+			break
+		}
+	}
+	if e, refused := errors.AsType[*pgconn.PgError](err); refused && (e.Code == "0A000" || e.Code == "2BP01" || e.Code == "42804") {
+		_, err = t.conn.Exec(ctx, "ROLLBACK TO SAVEPOINT headway_widen")
+		return false, err // a view, a generated column or the like needs it as it is
+	}
+	if err == nil {
+		_, err = t.conn.Exec(ctx, "RELEASE SAVEPOINT headway_widen")
+	}
+	return err == nil, err
+}
+
+// written are the columns that a record has.
+func (t *table) written() []string {
+	names := slices.Clone(t.key())
+	for _, c := range t.columns {
+		names = append(names, quote(c.name))
+	}
+	return append(names, columnValue, columnRest, columnGone)
+}
+
+// write copies records into a staging table of the session, and from there into the
+// stream's. Of two with one key the later stays; older ones stay behind what is there.
+func (t *table) write(ctx context.Context, records []record) error {
+	columns := t.written()
+	h := fnv.New64a()
+	fmt.Fprint(h, t.schema, "\x00", t.name)
+	var shape strings.Builder
+	for i, name := range columns {
+		of := "text"
+		if at := i - len(t.key()); at >= 0 && at < len(t.columns) {
+			of = types[t.columns[at].kind]
+		} else if name == columnGone {
+			of = "timestamptz"
+		}
+		fmt.Fprintf(&shape, ", %s %s", name, of)
+	}
+	fmt.Fprint(h, shape.String())
+	stage := fmt.Sprintf("pg_temp.headway_stage_%x", h.Sum64())
+	prepare := fmt.Sprintf("CREATE TEMPORARY TABLE IF NOT EXISTS %s (%s) ON COMMIT DELETE ROWS", strings.TrimPrefix(stage, "pg_temp."), shape.String()[2:])
+	if t.staged {
+		prepare += "; TRUNCATE " + stage
+	}
+	t.staged = true
+	if _, err := t.conn.Exec(ctx, prepare); err != nil {
+		return err
+	}
+	list := strings.Join(columns, ", ")
+	if _, err := t.conn.PgConn().CopyFrom(ctx, t.lines(records), fmt.Sprintf("COPY %s (%s) FROM STDIN", stage, list)); err != nil {
+		return err
+	}
+	then := "NOTHING"
+	if !records[0].Older {
+		var set []string
+		for _, name := range columns[len(t.key()):] {
+			set = append(set, name+" = excluded."+name)
+		}
+		then = "UPDATE SET " + strings.Join(set, ", ")
+	}
+	_, err := t.conn.Exec(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s ON CONFLICT (%s) DO %s",
+		t.beside(t.name), list, list, stage, strings.Join(t.key(), ", "), then))
+	return err
+}
+
+// remain sets the instant in the rows that are gone.
+func (t *table) remain(ctx context.Context, r record) error {
+	_, err := t.conn.Exec(ctx, fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE %s = $2 AND %s IS NULL
+		AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS kept (key) WHERE kept.key = %s)`,
+		t.beside(t.name), columnGone, columnParent, columnGone, columnKey), r.At.UTC(), r.Parent, *r.Remain)
+	return err
+}
+
+// lines are the records in COPY's text format, made as they are read.
+func (t *table) lines(records []record) io.Reader {
+	type id struct{ parent, key string }
+	last := make(map[id]int, len(records))
+	for i, r := range records {
+		if _, twice := last[id{r.Parent, r.Key}]; !twice || !r.Older {
+			last[id{r.Parent, r.Key}] = i
+		}
+	}
+	l := &lines{table: t}
+	for i := range records {
+		if last[id{records[i].Parent, records[i].Key}] == i {
+			l.records = append(l.records, &records[i])
+		}
+	}
+	return l
+}
+
+type lines struct {
+	table   *table
+	records []*record
+	ready   bytes.Buffer
+	cells   []cell
+	split   field.Splitter
+	rest    field.Rest
+}
+
+// cell is the text of a column; NULL when it is not set.
+type cell struct {
+	text string
+	set  bool
+}
+
+func (l *lines) Read(p []byte) (int, error) {
+	for l.ready.Len() < len(p) && len(l.records) > 0 {
+		l.line(l.records[0])
+		l.records = l.records[1:]
+	}
+	return l.ready.Read(p)
+}
+
+// line adds one record.
+func (l *lines) line(r *record) {
+	t := l.table
+	if t.detail {
+		l.field(r.Parent)
+	}
+	l.field(r.Key)
+	l.cells = slices.Grow(l.cells[:0], len(t.columns)+3)[:len(t.columns)+3]
+	clear(l.cells)
+	value, rest, gone := &l.cells[len(t.columns)], &l.cells[len(t.columns)+1], &l.cells[len(t.columns)+2]
+	fields, object := l.split.Split(r.Data)
+	if !object {
+		*value = cell{string(r.Data), true}
+	}
+	for _, f := range fields {
+		at, ok := t.byName[f.Name]
+		if !ok || !f.Exact {
+			l.rest.Add(f)
+			continue
+		}
+		text, set, whole := t.columns[at].kind.read(f.Raw)
+		l.cells[at] = cell{text, set}
+		if !whole {
+			l.rest.Add(f)
+		}
+	}
+	if others, ok := l.rest.Take(); ok {
+		*rest = cell{others, true}
+	}
+	if !r.At.IsZero() {
+		*gone = cell{r.At.UTC().Format(time.RFC3339Nano), true}
+	}
+	for _, c := range l.cells {
+		if c.set {
+			l.field(c.text)
+		} else {
+			l.ready.WriteString(`\N` + "\t")
+		}
+	}
+	l.ready.Truncate(l.ready.Len() - 1)
+	l.ready.WriteByte('\n')
+}
+
+var escapes = strings.NewReplacer(`\`, `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`)
+
+// field adds one text and the tab behind it.
+func (l *lines) field(s string) {
+	if strings.ContainsAny(s, "\\\t\n\r") {
+		_, _ = escapes.WriteString(&l.ready, s)
+	} else {
+		l.ready.WriteString(s)
+	}
+	l.ready.WriteByte('\t')
+}
+
+// literal is a text as a constant of SQL.
+func literal(s string) string {
+	if strings.Contains(s, `\`) {
+		return ` E'` + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), `'`, `''`) + `'`
+	}
+	return `'` + strings.ReplaceAll(s, `'`, `''`) + `'`
+}
