@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/headway-go/headway/internal/debian"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/samples"
+	"github.com/headway-go/headway/quota"
 )
 
 // browse opens a page of a browser and collects what it complains of.
@@ -79,6 +81,56 @@ func picture(name string, width int64) chromedp.Action {
 	})
 }
 
+// dark sets what the reader prefers.
+func dark(on bool) chromedp.Action {
+	set := emulation.SetEmulatedMedia()
+	if on {
+		set = set.WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
+	}
+	return set
+}
+
+//go:embed testdata/axe.min.js
+var axe string
+
+// accessible reports what of the page axe-core holds against WCAG 2.1 AA.
+func accessible(t *testing.T, name string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		var found struct {
+			Wrong  []string
+			Passes int
+		}
+		err := chromedp.Evaluate(axe+`;axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(r => ({passes: r.passes.length,
+			wrong: r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary))}))`, &found,
+			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }).Do(ctx)
+		for _, w := range found.Wrong {
+			t.Errorf("%s: %s", name, w)
+		}
+		if err == nil && found.Passes < 5 {
+			t.Errorf("%s: only %d rules of axe-core were kept: it looked at something else", name, found.Passes)
+		}
+		return err
+	})
+}
+
+// pages are all pages with something on them, as populate leaves it, by names for pictures.
+var pages = map[string]string{
+	"overview": "", "connection": "connection?name=openai", "stored": "connection?name=connection-003", "runs": "runs", "run": "run?id=run-connection-003",
+	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "login": "login", "nowhere": "nowhere",
+}
+
+// populate fills a world with one of everything that pages show.
+func (w *world) populate(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range n {
+		s := collected(fmt.Sprintf("connection-%03d", i))
+		w.status = append(w.status, s)
+		w.runs = append(w.runs, *s.LastRun)
+		w.owed = append(w.owed, collect.Gap{ID: int64(i + 1), Connection: s.Name, GapKey: collect.GapKey{Stream: "items", Key: "k"}, Status: collect.GapPending, Reason: s.LastRun.Reason, FirstSeen: time.Now().Add(-time.Hour)})
+	}
+}
+
 // TestABrowserFollowsTheDaemon opens pages in a real Chromium: what changes shows without
 // a reload, a daemon that is gone is said to be, and comes back.
 func TestABrowserFollowsTheDaemon(t *testing.T) {
@@ -115,6 +167,8 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	again := newWorld(t)
 	again.live = []api.Live{paced("openai")}
 	again.looked("openai", 1)
+	again.budget(t, "openai", quota.Config{Global: quota.Limits{CallsPerMinute: 60, MaxDailyTokens: 100_000}, Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 500}}}})
+	again.trace = []event.Event{{Type: event.RunStart, At: time.Now()}, {Type: event.CollectionRate, At: time.Now(), Rate: again.live[0].Rate, Note: "speed_up"}}
 	back := httptest.NewUnstartedServer(again)
 	if err := back.Listener.Close(); err != nil {
 		t.Fatal(err)
@@ -128,6 +182,13 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 		chromedp.Navigate(back.URL+console.Path+"connection?name=openai"), chromedp.WaitVisible("#plot canvas"), chromedp.WaitNotVisible("#drawing svg"), picture("connection", 1280))
 	again.seen.Add(time.Now(), []samples.Look{{Connection: "openai", Refused: 1_000_000}})
 	do("drawn again", has("999,99"), picture("moved", 1280))
+	again.populate(30)
+	for name, page := range pages {
+		do(name, chromedp.Navigate(back.URL+console.Path+page), chromedp.WaitReady("footer"), dark(false), accessible(t, name))
+		if name == "overview" || name == "connection" || longtest.Long() {
+			do(name, dark(true), accessible(t, name+" when it is dark"), dark(false))
+		}
+	}
 	if said := complaints(); strings.Contains(said, "Security Policy") || strings.Contains(said, "TypeError") {
 		t.Errorf("the browser complains: %s", said)
 	}
@@ -137,12 +198,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	again.mu.Lock()
 	again.many(500)
 	again.mu.Unlock()
-	for i := range 30 {
-		s := collected(fmt.Sprintf("connection-%03d", i))
-		again.runs = append(again.runs, *s.LastRun)
-		again.owed = append(again.owed, collect.Gap{ID: int64(i + 1), Connection: s.Name, GapKey: collect.GapKey{Stream: "items", Key: "k"}, Status: collect.GapPending, Reason: s.LastRun.Reason, FirstSeen: time.Now().Add(-time.Hour)})
-	}
-	for page, name := range map[string]string{"": "500", "connection?name=connection-003": "stored", "runs": "runs", "gaps": "gaps", "quotas": "quotas", "profiles": "profiles", "login": "login"} {
+	for name, page := range pages {
 		for _, width := range []int64{1280, 375} {
 			do(name, chromedp.Navigate(back.URL+console.Path+page), chromedp.WaitReady("footer"),
 				picture(fmt.Sprintf("%s-%d", name, width), width))
@@ -152,7 +208,6 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 				t.Errorf("%s is %d wide on a screen of %d", name, wide, width)
 			}
 		}
-		do(name, emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}), picture(name+"-dark", 1280),
-			emulation.SetEmulatedMedia())
+		do(name, dark(true), picture(name+"-dark", 1280), dark(false))
 	}
 }

@@ -468,7 +468,7 @@ func TestAChartIsReadWithoutJavaScript(t *testing.T) {
 // many fills a world with connections, half of them live.
 func (w *world) many(n int) {
 	for i := range n {
-		name := fmt.Sprintf("connection-%03d", i)
+		name := fmt.Sprintf("many-%03d", i)
 		w.status = append(w.status, collected(name))
 		if i%2 == 0 {
 			w.live = append(w.live, paced(name))
