@@ -169,6 +169,7 @@ type API struct {
 	mux     *http.ServeMux
 	permits *ledger
 	streams seats
+	ended   traces
 	guard   *http.CrossOriginProtection
 	openapi []byte
 }

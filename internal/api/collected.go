@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/headway-go/headway"
@@ -15,7 +16,6 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
-	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 )
@@ -216,88 +216,48 @@ func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	if m.Live != nil || m.run == "" {
 		return m.Rate, nil
 	}
+	if known, ok := a.ended.of(m.run); ok && m.over {
+		m.Rate.Rate, m.Limits = known.Rate, known.Limits
+		return m.Rate, nil
+	}
 	events, err := a.o.Reader.Events(ctx, m.run)
+	var last event.Event
 	for _, e := range events {
 		if e.Rate != nil {
-			m.Rate.Rate, m.Limits = e.Rate, e.Limits
+			last = event.Event{Rate: e.Rate, Limits: e.Limits}
 		}
 	}
+	if err == nil && m.over {
+		a.ended.keep(m.run, last)
+	}
+	m.Rate.Rate, m.Limits = last.Rate, last.Limits
 	return m.Rate, err
 }
 
-// traced is how many runs are read for samples, at most.
-const traced = 100
+// maxEnded bounds the runs whose last rate is kept.
+const maxEnded = 10_000
 
-// samples are what a connection did in the last hour or day.
-func (a *API) samples(w http.ResponseWriter, r *http.Request, _ Caller) error {
-	ask := ask(r, "connection", "span")
-	name := ask.text("connection")
-	span, ok := samples.Of(ask.text("span"))
-	if !ok {
-		ask.fail(badField("span", strconv.Quote(clip(ask.text("span"))), "hour or day"))
-	}
-	if name == "" {
-		ask.fail(badField("connection", "missing", "the name of a connection"))
-	}
-	if ask.err != nil {
-		return ask.err
-	}
-	now := time.Now()
-	if a.o.Samples != nil {
-		if s, ok := a.o.Samples(name, span, now); ok && s.Known() {
-			return a.send(w, s)
-		}
-	}
-	stored, err := a.stored(r.Context(), name)
-	if err != nil {
-		return err
-	}
-	if _, live := a.live(name)[name]; len(stored) == 0 && !live {
-		return noConnection(name)
-	}
-	all, err := a.stretches(r.Context(), name, now)
-	if err != nil {
-		return err
-	}
-	return a.send(w, samples.Drawn(name, span, now, all))
+// traces keeps the last rate of runs that have ended, whose traces do not change any
+// more: a page of hundreds of connections would else read as many traces each time.
+type traces struct {
+	mu    sync.Mutex
+	rates map[string]event.Event
 }
 
-// stretches are the rates that the latest runs of a connection reported, each in force
-// until the next one or the end of the run.
-func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []samples.Stretch, err error) {
-	if a.o.Reader == nil {
-		return nil, nil
+func (t *traces) of(run string) (event.Event, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.rates[run]
+	return e, ok
+}
+
+func (t *traces) keep(run string, last event.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rates == nil || len(t.rates) >= maxEnded {
+		t.rates = map[string]event.Event{}
 	}
-	runs, err := a.o.Reader.Runs(ctx, name, traced)
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range slices.Backward(runs) {
-		end := run.Ended
-		if end.IsZero() {
-			end = now
-			if run.State != collect.RunRunning {
-				end = run.Started // nobody knows when
-			}
-		}
-		if now.Sub(end) > 24*time.Hour {
-			continue
-		}
-		events, err := a.o.Reader.Events(ctx, run.ID)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range events {
-			if e.Rate == nil {
-				continue
-			}
-			if n := len(all); n > 0 && all[n-1].To.After(e.At) {
-				all[n-1].To = e.At
-			}
-			all = append(all, samples.Stretch{From: e.At, To: end, Rate: e.Rate.EffectiveRatePerMin, Ceiling: e.Rate.CeilingRatePerMin})
-		}
-	}
-	return all, nil
+	t.rates[run] = last
 }
 
 // live are the live rates, one or all.
@@ -442,7 +402,8 @@ func orEmpty[T any](list []T) []T {
 // known is a rate, and the run whose trace may know more of it.
 type known struct {
 	Rate
-	run string
+	run  string
+	over bool // the run has ended, and adds nothing to its trace
 }
 
 // merged puts what is stored and what is live together, in order of names. A
@@ -453,6 +414,7 @@ func merged(stored []collect.ConnectionStatus, live map[string]Live) []known {
 		m := known{Rate: Rate{Connection: c.Name, Source: Stored, Running: c.Holder != "", Pacing: c.Pacing}}
 		if c.LastRun != nil {
 			m.run = c.LastRun.ID
+			m.over = !c.LastRun.Ended.IsZero() && c.LastRun.State != collect.RunAbandoned && c.LastRun.State != collect.RunRunning
 		}
 		if l, ok := live[c.Name]; ok {
 			m.live(l)

@@ -46,6 +46,13 @@ func TestRatesAreLiveWhereTheyCanBe(t *testing.T) {
 	if w.reader.read != 1 {
 		t.Errorf("%d traces read, want that of archive alone", w.reader.read)
 	}
+	if again := into[[]api.Rate](t, w.do("GET", "/v1/rate", "admin", ""), 200); w.reader.read != 1 || cmp.Diff(rates, again) != "" {
+		t.Errorf("the trace of a run that has ended was read again: %+v", again)
+	}
+	w.reader.kept[0].State = collect.RunRunning
+	if w.do("GET", "/v1/rate", "admin", ""); w.reader.read != 2 {
+		t.Error("the trace of a run that goes on was not read again")
+	}
 	if r := rates[0].Rate; r.CurrentIntervalMS != 1000 || r.CeilingIntervalMS != 1 {
 		t.Errorf("the last rate of the run: %+v", r)
 	}

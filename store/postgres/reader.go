@@ -27,12 +27,11 @@ func (r *Reader) Connections(ctx context.Context) (list []collect.ConnectionStat
 		if err != nil {
 			return err
 		}
+		of := make(map[int64]*collect.ConnectionStatus, len(ids))
 		for i, id := range ids {
-			if err := describe(ctx, t, now, ahead, id, &list[i]); err != nil {
-				return err
-			}
+			of[id] = &list[i]
 		}
-		return nil
+		return describe(ctx, t, now, ahead, of)
 	})
 	if err != nil {
 		return nil, err
@@ -67,52 +66,57 @@ func connections(ctx context.Context, t *session, now time.Time, into *[]collect
 	})
 }
 
-// describe adds what other tables hold of one connection.
-func describe(ctx context.Context, t *session, now time.Time, ahead time.Duration, id int64, c *collect.ConnectionStatus) (err error) {
-	if c.Lanes, err = lanes(ctx, t, id); err != nil {
-		return err
-	}
-	// How streams were read. One that cannot be read any more is left out, as if it had
-	// never been kept.
-	if c.Shapes, err = readable[collect.StreamShape](ctx, t, `SELECT shape FROM headway_shapes WHERE connection = $1 ORDER BY stream`, id); err != nil {
-		return err
-	}
-	former, err := formerSinks(ctx, t, id)
-	for _, s := range former {
-		c.FormerSinks = append(c.FormerSinks, s.Location)
-	}
-	if err != nil {
-		return err
-	}
-	if err := counts(ctx, t, c.Items, `SELECT name, items FROM headway_streams WHERE connection = $1`, id); err != nil {
-		return err
-	}
-	if err := counts(ctx, t, c.Owed, `SELECT g.reason, sum(`+gapItems+`)::bigint FROM headway_gaps g
-		WHERE g.connection = $1 AND g.status IN ('pending', 'leased') GROUP BY g.reason HAVING sum(`+gapItems+`) > 0`, id); err != nil {
-		return err
-	}
-	if err := t.pg.QueryRow(ctx, `SELECT coalesce(sum(`+gapItems+`), 0)::bigint FROM headway_gaps g WHERE g.connection = $1 AND g.status = 'terminal'`,
-		id).Scan(&c.Quarantined); err != nil {
-		return err
-	}
-	last, err := runs(ctx, t, now, ahead, ` AND r.kind = ''`, c.Name, 1)
-	if len(last) > 0 {
-		c.LastRun = &last[0]
-	}
-	return err
-}
-
-func counts(ctx context.Context, t *session, into map[string]int64, query string, args ...any) error {
-	rows, err := t.pg.Query(ctx, query, args...)
-	if err != nil {
-		return err
-	}
+// describe adds what other tables hold of the connections, with one statement a table:
+// each is a way to the server and back.
+func describe(ctx context.Context, t *session, now time.Time, ahead time.Duration, of map[int64]*collect.ConnectionStatus) error {
+	var id, n int64
 	var name string
-	var n int64
-	_, err = pgx.ForEachRow(rows, []any{(*verbatim)(&name), &n}, func() error {
-		into[name] = n
-		return nil
-	})
+	var failed error
+	each := func(into []any, add func(c *collect.ConnectionStatus), query string) {
+		if failed != nil {
+			return
+		}
+		var rows pgx.Rows
+		if rows, failed = t.pg.Query(ctx, query); failed != nil {
+			return
+		}
+		_, failed = pgx.ForEachRow(rows, append([]any{&id}, into...), func() error {
+			if c := of[id]; c != nil {
+				add(c)
+			}
+			return nil
+		})
+	}
+	var lane laneRow
+	each(lane.columns(), func(c *collect.ConnectionStatus) { c.Lanes = append(c.Lanes, lane.lane()) },
+		`SELECT connection, `+laneColumns+` FROM headway_lanes ORDER BY stream, kind`)
+	var text []byte
+	each([]any{&text}, func(c *collect.ConnectionStatus) {
+		var one collect.StreamShape
+		if json.Unmarshal(text, &one) == nil { // else it is left out, as if it had never been kept
+			c.Shapes = append(c.Shapes, one)
+		}
+	}, `SELECT connection, shape FROM headway_shapes ORDER BY stream`)
+	var at collect.Location
+	each([]any{(*verbatim)(&at.Kind), (*verbatim)(&at.Path)}, func(c *collect.ConnectionStatus) { c.FormerSinks = append(c.FormerSinks, at) },
+		`SELECT connection, kind, path FROM headway_sinks ORDER BY kind, path`)
+	named := []any{(*verbatim)(&name), &n}
+	each(named, func(c *collect.ConnectionStatus) { c.Items[name] = n }, `SELECT connection, name, items FROM headway_streams`)
+	each(named, func(c *collect.ConnectionStatus) { c.Owed[name] = n }, `SELECT g.connection, g.reason, sum(`+gapItems+`)::bigint FROM headway_gaps g
+		WHERE g.status IN ('pending', 'leased') GROUP BY g.connection, g.reason HAVING sum(`+gapItems+`) > 0`)
+	each([]any{&n}, func(c *collect.ConnectionStatus) { c.Quarantined = n }, `SELECT g.connection, sum(`+gapItems+`)::bigint FROM headway_gaps g
+		WHERE g.status = 'terminal' GROUP BY g.connection`)
+	if failed != nil {
+		return failed
+	}
+	last, err := runs(ctx, t, now, ahead, ` WHERE r.n = (SELECT max(n) FROM headway_runs WHERE connection = c.id AND kind = '')`, 0)
+	byName := make(map[string]*collect.Run, len(last))
+	for i := range last {
+		byName[last[i].Connection] = &last[i]
+	}
+	for _, c := range of {
+		c.LastRun = byName[c.Name]
+	}
 	return err
 }
 
@@ -123,7 +127,11 @@ func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list [
 	err = r.read(ctx, "list runs", func(t *session) error {
 		ahead, err := r.clock.compare(ctx, t)
 		if err == nil {
-			list, err = runs(ctx, t, time.Now().Add(ahead), ahead, "", connection, limit)
+			where, args := "", []any(nil)
+			if connection != "" {
+				where, args = ` WHERE c.name = $3`, []any{verbatim(connection)}
+			}
+			list, err = runs(ctx, t, time.Now().Add(ahead), ahead, where, limit, args...)
 		}
 		return err
 	})
@@ -131,14 +139,10 @@ func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list [
 }
 
 // runs reads runs; expiries are brought back to this machine's clock.
-func runs(ctx context.Context, t *session, now time.Time, ahead time.Duration, and, connection string, limit int) ([]collect.Run, error) {
+func runs(ctx context.Context, t *session, now time.Time, ahead time.Duration, where string, limit int, more ...any) ([]collect.Run, error) {
 	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
 		coalesce(c.run = r.id, false) AND ` + isAlive + `, c.expires FROM headway_runs r JOIN headway_connections c ON c.id = r.connection`
-	args := []any{moment(now), bound(limit)}
-	if connection != "" {
-		query, args = query+` WHERE c.name = $3`+and, append(args, verbatim(connection))
-	}
-	rows, err := t.pg.Query(ctx, query+` ORDER BY r.n DESC LIMIT $2`, args...)
+	rows, err := t.pg.Query(ctx, query+where+` ORDER BY r.n DESC LIMIT $2`, append([]any{moment(now), bound(limit)}, more...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -110,18 +110,37 @@ func (s *Store) Load(ctx context.Context, connection string) (state collect.Stat
 }
 
 func lanes(ctx context.Context, t *session, connection int64) ([]collect.Lane, error) {
-	rows, err := t.pg.Query(ctx, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
-		pages, trail_anchor, trail_steps, trail_limit FROM headway_lanes WHERE connection = $1 ORDER BY stream, kind`, connection)
+	rows, err := t.pg.Query(ctx, `SELECT `+laneColumns+` FROM headway_lanes WHERE connection = $1 ORDER BY stream, kind`, connection)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l collect.Lane, err error) {
-		var anchor, steps, limit int64
-		err = row.Scan((*verbatim)(&l.Stream), (*verbatim)(&l.Kind), (*verbatim)(&l.Cursor), &l.Walking, &l.Done, (*verbatim)(&l.Since),
-			(*verbatim)(&l.High), (*moment)(&l.Start), (*verbatim)(&l.Watermark), &l.Pages, &anchor, &steps, &limit)
-		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
-		return l, err
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (collect.Lane, error) {
+		var l laneRow
+		err := row.Scan(l.columns()...)
+		return l.lane(), err
 	})
+}
+
+const laneColumns = `stream, kind, cursor, walking, done, since, high, start, watermark, pages, trail_anchor, trail_steps, trail_limit`
+
+// laneRow is a row of laneColumns.
+type laneRow struct {
+	l                    collect.Lane
+	anchor, steps, limit int64
+}
+
+func (r *laneRow) columns() []any {
+	l := &r.l
+	return []any{
+		(*verbatim)(&l.Stream), (*verbatim)(&l.Kind), (*verbatim)(&l.Cursor), &l.Walking, &l.Done, (*verbatim)(&l.Since),
+		(*verbatim)(&l.High), (*moment)(&l.Start), (*verbatim)(&l.Watermark), &l.Pages, &r.anchor, &r.steps, &r.limit,
+	}
+}
+
+func (r *laneRow) lane() collect.Lane {
+	l := r.l
+	l.Trail = connector.Trail{Anchor: uint64(r.anchor), Steps: uint64(r.steps), Limit: uint64(r.limit)}
+	return l
 }
 
 // formerSinks reads the sinks that a connection had before, by kind and path.

@@ -30,12 +30,11 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 		if err != nil {
 			return err
 		}
+		of := make(map[int64]*collect.ConnectionStatus, len(ids))
 		for i, id := range ids {
-			if err := describe(ctx, t, r.path, now, id, &list[i]); err != nil {
-				return err
-			}
+			of[id] = &list[i]
 		}
-		return nil
+		return describe(ctx, t, r.path, now, of)
 	})
 	if err != nil {
 		return nil, err
@@ -66,49 +65,61 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, int
 		FROM connections ORDER BY name`)
 }
 
-// describe adds what other tables hold of one connection.
-func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, id int64, c *collect.ConnectionStatus) error {
-	var err error
-	if c.Lanes, err = lanes(ctx, t, id); err != nil {
-		return err
+// describe adds what other tables hold of the connections, with one statement a table:
+// with hundreds of connections one for each would take longer than what it reads. All but
+// the first go from connection to connection along an index.
+func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, of map[int64]*collect.ConnectionStatus) error {
+	var id int64
+	var text []byte
+	var n int64
+	var failed error
+	each := func(scan func(*sql.Rows) error, add func(c *collect.ConnectionStatus), query string) {
+		if failed != nil {
+			return
+		}
+		failed = sqlitefile.Each(ctx, t, func(rows *sql.Rows) error {
+			if err := scan(rows); err != nil {
+				return err
+			}
+			if c := of[id]; c != nil {
+				add(c)
+			}
+			return nil
+		}, query)
 	}
-	if c.Shapes, err = shapes(ctx, t, id); err != nil {
-		return err
+	named := func(rows *sql.Rows) error { return rows.Scan(&id, &text, &n) }
+	var lane collect.Lane
+	var at collect.Location
+	const owed = `SELECT c.id, g.reason, sum(` + gapItems + `) AS n FROM connections c CROSS JOIN gaps g WHERE g.connection = c.id AND g.status IN `
+	each(func(rows *sql.Rows) (err error) { lane, err = scanLane(rows, &id); return err },
+		func(c *collect.ConnectionStatus) { c.Lanes = append(c.Lanes, lane) },
+		`SELECT l.connection, `+laneColumns+` FROM lanes l ORDER BY l.stream, l.kind`)
+	each(func(rows *sql.Rows) error { return rows.Scan(&id, &text) }, func(c *collect.ConnectionStatus) {
+		var one collect.StreamShape
+		if json.Unmarshal(text, &one) == nil { // else it is left out, as if it had never been kept
+			c.Shapes = append(c.Shapes, one)
+		}
+	}, `SELECT connection, shape FROM headway_shapes ORDER BY stream`)
+	each(func(rows *sql.Rows) error { return rows.Scan(&id, &at.Kind, &at.Path) },
+		func(c *collect.ConnectionStatus) { c.FormerSinks = append(c.FormerSinks, at) },
+		`SELECT connection, kind, path FROM headway_sinks ORDER BY kind, path`)
+	each(named, func(c *collect.ConnectionStatus) { c.Items[string(text)] = n }, `SELECT connection, name, items FROM streams`)
+	each(named, func(c *collect.ConnectionStatus) { c.Owed[string(text)] = n },
+		owed+`('`+string(collect.GapPending)+`', '`+string(collect.GapLeased)+`') GROUP BY c.id, g.reason HAVING n > 0`)
+	each(named, func(c *collect.ConnectionStatus) { c.Quarantined += n },
+		owed+`('`+string(collect.GapTerminal)+`') GROUP BY c.id`)
+	if failed != nil {
+		return failed
 	}
-	former, err := formerSinks(ctx, t, id)
-	for _, s := range former {
-		c.FormerSinks = append(c.FormerSinks, s.Location)
+	last, err := runs(ctx, t, path, now, ` WHERE r.n = (SELECT n FROM runs WHERE connection = c.id AND kind = '' ORDER BY n DESC LIMIT 1)`, -1)
+	byName := make(map[string]*collect.Run, len(last))
+	for i := range last {
+		byName[last[i].Connection] = &last[i]
 	}
-	if err != nil {
-		return err
-	}
-	if err := counts(ctx, t, c.Items, `SELECT name, items FROM streams WHERE connection = ?`, id); err != nil {
-		return err
-	}
-	if err := counts(ctx, t, c.Owed, `SELECT g.reason, sum(`+gapItems+`) AS n FROM gaps g
-		WHERE g.connection = ? AND g.status IN (?, ?) GROUP BY g.reason HAVING n > 0`,
-		id, string(collect.GapPending), string(collect.GapLeased)); err != nil {
-		return err
-	}
-	if err := t.QueryRowContext(ctx, `SELECT coalesce(sum(`+gapItems+`), 0) FROM gaps g WHERE g.connection = ? AND g.status = ?`,
-		id, string(collect.GapTerminal)).Scan(&c.Quarantined); err != nil {
-		return err
-	}
-	last, err := runs(ctx, t, path, now, c.Name, 1, ` AND r.kind = ''`)
-	if len(last) > 0 {
-		c.LastRun = &last[0]
+	for _, c := range of {
+		c.LastRun = byName[c.Name]
 	}
 	return err
-}
-
-func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string, args ...any) error {
-	return sqlitefile.Each(ctx, t, func(rows *sql.Rows) error {
-		var name string
-		var n int64
-		err := rows.Scan(&name, &n)
-		into[name] = n
-		return err
-	}, query, args...)
 }
 
 // Runs lists the newest runs first. See [collect.Reader]. A run on record as
@@ -117,20 +128,20 @@ func counts(ctx context.Context, t *sql.Tx, into map[string]int64, query string,
 func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	now := time.Now()
 	err = r.read(ctx, "list runs", func(t *sql.Tx) error {
-		list, err = runs(ctx, t, r.path, now, connection, limit, "")
+		where, args := "", []any(nil)
+		if connection != "" {
+			where, args = ` WHERE c.name = ?`, []any{connection}
+		}
+		list, err = runs(ctx, t, r.path, now, where, limit, args...)
 		return err
 	})
 	return list, err
 }
 
-func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, connection string, limit int, and string) ([]collect.Run, error) {
+func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, where string, limit int, args ...any) ([]collect.Run, error) {
 	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
-		c.run IS r.id, c.expires, c.id, c.token FROM runs r JOIN connections c ON c.id = r.connection`
-	var args []any
-	if connection != "" {
-		query, args = query+` WHERE c.name = ?`+and, append(args, connection)
-	}
-	query, args = query+` ORDER BY r.n DESC LIMIT ?`, append(args, bound(limit))
+		c.run IS r.id, c.expires, c.id, c.token FROM runs r JOIN connections c ON c.id = r.connection` + where + ` ORDER BY r.n DESC LIMIT ?`
+	args = append(args, bound(limit))
 	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (u collect.Run, err error) {
 		var why, started, ended, retryAt, progress, expires string
 		var holds bool

@@ -136,16 +136,22 @@ func (r *Reader) read(ctx context.Context, what string, f func(*sql.Tx) error) e
 }
 
 func lanes(ctx context.Context, t *sql.Tx, connection int64) ([]collect.Lane, error) {
-	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (l collect.Lane, err error) {
-		var start string
-		var anchor, steps, limit int64
-		err = rows.Scan(&l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
-			&l.Watermark, &l.Pages, &anchor, &steps, &limit)
-		l.Start = parseInstant(start)
-		l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
-		return l, err
-	}, `SELECT stream, kind, cursor, walking, done, since, high, start, watermark,
-		pages, trail_anchor, trail_steps, trail_limit FROM lanes WHERE connection = ? ORDER BY stream, kind`, connection)
+	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (collect.Lane, error) { return scanLane(rows) },
+		`SELECT `+laneColumns+` FROM lanes l WHERE l.connection = ? ORDER BY l.stream, l.kind`, connection)
+}
+
+const laneColumns = `l.stream, l.kind, l.cursor, l.walking, l.done, l.since, l.high, l.start, l.watermark,
+	l.pages, l.trail_anchor, l.trail_steps, l.trail_limit`
+
+// scanLane reads laneColumns, and what the row has before them.
+func scanLane(rows *sql.Rows, before ...any) (l collect.Lane, err error) {
+	var start string
+	var anchor, steps, limit int64
+	err = rows.Scan(append(before, &l.Stream, &l.Kind, &l.Cursor, &l.Walking, &l.Done, &l.Since, &l.High, &start,
+		&l.Watermark, &l.Pages, &anchor, &steps, &limit)...)
+	l.Start = parseInstant(start)
+	l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
+	return l, err
 }
 
 // readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
@@ -285,10 +291,4 @@ func (t *tx) reshaped(h held, r collect.Reshaped) error {
 		}
 	}
 	return nil
-}
-
-// shapes reads how a connection's streams were read. One that cannot be read any
-// more is left out, as if it had never been kept.
-func shapes(ctx context.Context, t *sql.Tx, connection int64) ([]collect.StreamShape, error) {
-	return readable[collect.StreamShape](ctx, t, `SELECT shape FROM headway_shapes WHERE connection = ? ORDER BY stream`, connection)
 }

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/samples"
+)
+
+// traced is how many runs are read for samples, at most.
+const traced = 100
+
+// samples are what a connection did in the last hour or day.
+func (a *API) samples(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "connection", "span")
+	name := ask.text("connection")
+	span, ok := samples.Of(ask.text("span"))
+	if !ok {
+		ask.fail(badField("span", strconv.Quote(clip(ask.text("span"))), "hour or day"))
+	}
+	if name == "" {
+		ask.fail(badField("connection", "missing", "the name of a connection"))
+	}
+	if ask.err != nil {
+		return ask.err
+	}
+	now := time.Now()
+	if a.o.Samples != nil {
+		if s, ok := a.o.Samples(name, span, now); ok && s.Known() {
+			return a.send(w, s)
+		}
+	}
+	stored, err := a.stored(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	if _, live := a.live(name)[name]; len(stored) == 0 && !live {
+		return noConnection(name)
+	}
+	all, err := a.stretches(r.Context(), name, now)
+	if err != nil {
+		return err
+	}
+	return a.send(w, samples.Drawn(name, span, now, all))
+}
+
+// stretches are the rates that the latest runs of a connection reported, each in force
+// until the next one or the end of the run.
+func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []samples.Stretch, err error) {
+	if a.o.Reader == nil {
+		return nil, nil
+	}
+	runs, err := a.o.Reader.Runs(ctx, name, traced)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range slices.Backward(runs) {
+		end := run.Ended
+		if end.IsZero() {
+			end = now
+			if run.State != collect.RunRunning {
+				end = run.Started // nobody knows when
+			}
+		}
+		if now.Sub(end) > 24*time.Hour {
+			continue
+		}
+		events, err := a.o.Reader.Events(ctx, run.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			if e.Rate == nil {
+				continue
+			}
+			if n := len(all); n > 0 && all[n-1].To.After(e.At) {
+				all[n-1].To = e.At
+			}
+			all = append(all, samples.Stretch{From: e.At, To: end, Rate: e.Rate.EffectiveRatePerMin, Ceiling: e.Rate.CeilingRatePerMin})
+		}
+	}
+	return all, nil
+}
