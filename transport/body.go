@@ -21,6 +21,17 @@ var ErrTooLarge = errors.New("transport: the body is too large")
 // that long.
 const maxTrusted = 1 << 20
 
+// Idempotent reports whether a request may be sent twice by the rules of HTTP:
+// its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or it carries an
+// Idempotency-Key. Source: RFC 9110, section 9.2.2.
+func Idempotent(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
+}
+
 // swallow reads a whole body and puts it back, with its length, which for a
 // compressed one the header does not say. On an error the body is closed.
 func swallow(res *http.Response, limit int64) error {

@@ -402,3 +402,43 @@ func TestACursorSticksToItsKey(t *testing.T) {
 		}
 	})
 }
+
+// A refused request is held for as long as there is time, whatever attempts and budget say;
+// what failed otherwise, or cannot be sent again, is passed on.
+func TestAHeldRequestIsSentUntilItIsServed(t *testing.T) {
+	many := []int{429, 503, 429, 503, 429, 503, 429, 503, 429, 503, 429, 200} // more than attempts and budget have
+	for _, tt := range []struct {
+		name     string
+		method   string
+		hold     time.Duration
+		statuses []int
+		status   int
+		attempts int
+		took     time.Duration
+	}{
+		{"held to its end", http.MethodGet, time.Hour, many, 200, len(many), 600 * time.Second},
+		{"no time for the next", http.MethodGet, 90 * time.Second, []int{429}, 429, 1, 0},
+		{"time for one more", http.MethodGet, 150 * time.Second, []int{429}, 429, 2, 100 * time.Second},
+		{"not a refusal", http.MethodGet, time.Hour, []int{500}, 500, 1, 0},
+		{"not to be sent twice", http.MethodPost, time.Hour, []int{429}, 429, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var at []time.Time
+				conf := headway.Config{Ceiling: time.Nanosecond, Initial: time.Nanosecond, Tolerance: -1, MaxWait: time.Hour, NoBreaker: true}
+				c, tr := serve(t, conf, transport.Options{Hold: tt.hold}, script(&at, tt.statuses...))
+				began := time.Now()
+				status, _, err := send(t, c, tt.method, nil, t.Context())
+				if status != tt.status || err != nil || len(at) != tt.attempts {
+					t.Errorf("%d, %v after %d attempts, want %d after %d", status, err, len(at), tt.status, tt.attempts)
+				}
+				if took := time.Since(began).Round(time.Second); took != tt.took {
+					t.Errorf("it took %v, want %v", took, tt.took)
+				}
+				if tr.RetriesLeft() < 8 {
+					t.Errorf("%d retries left, the budget is for others", tr.RetriesLeft())
+				}
+			})
+		})
+	}
+}

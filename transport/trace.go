@@ -73,6 +73,15 @@ func (t *Transport) waiting(ctx context.Context) context.Context {
 	return t.o.Waiting
 }
 
+// holding is what ends the waits of a request under [Options.Hold].
+func (t *Transport) holding(ctx context.Context) (context.Context, context.CancelFunc) {
+	before := t.waiting(ctx)
+	if before == nil {
+		before = context.Background()
+	}
+	return context.WithTimeout(before, t.o.Hold)
+}
+
 func isSteady(ctx context.Context) bool {
 	steady, _ := ctx.Value(steadyKey{}).(bool)
 	return steady

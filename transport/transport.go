@@ -51,9 +51,15 @@ type Options struct {
 	// it has its permit. Default: 8 at first, a fifth more for each success, at
 	// most 100.
 	Budget Budget
-	// Retryable says whether a request may be sent more than once. Default:
-	// [Idempotent].
+	// Retryable says whether a request may be sent more than once. It is asked when an
+	// attempt has failed. Default: [Idempotent].
 	Retryable func(*http.Request) bool
+	// Hold is how long a request that the provider refuses, for rate or for load, is held
+	// and sent again whenever the governor allows, from its beginning on, waits for permits
+	// included. Backoff and Budget do not count then, and what failed otherwise is not sent
+	// again. A refusal whose wait would not end in time is returned at once. Default 0:
+	// nothing is held.
+	Hold time.Duration
 	// Deadline is the instant after which no attempt is begun: waits that would
 	// pass it are refused, an attempt under way is never cut. Default: none.
 	Deadline time.Time
@@ -153,6 +159,9 @@ func New(g *Governor, o Options) (*Transport, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("transport: timeout is %v, must not be negative", o.Timeout)
 	}
+	if o.Hold < 0 {
+		return nil, fmt.Errorf("transport: hold is %v, must not be negative", o.Hold)
+	}
 	if o.Base == nil {
 		o.Base = http.DefaultTransport
 	}
@@ -176,21 +185,14 @@ func (t *Transport) RetriesLeft() int {
 	return t.budget.Left()
 }
 
-// Idempotent reports whether a request may be sent twice by the rules of HTTP:
-// its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or it carries an
-// Idempotency-Key. Source: RFC 9110, section 9.2.2.
-func Idempotent(req *http.Request) bool {
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return true
-	}
-	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
-}
-
 // RoundTrip sends req, paced, and again where that is allowed.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := traceOf(req.Context())
-	repeatable := t.o.Retryable(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
+	if t.o.Hold > 0 {
+		waiting, done := t.holding(req.Context())
+		defer done()
+		req = req.WithContext(WithWaiting(req.Context(), waiting))
+	}
 	var last answer
 	for n := 1; ; n++ {
 		next, err := t.attempt(req, n)
@@ -208,8 +210,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		last = next
 		trace.attempted(last.signal)
-		if !last.class.Retryable() || last.final || !repeatable || n >= t.o.Backoff.Attempts {
+		if !t.worth(req, &last, n) {
 			return last.res, last.err
+		}
+		if t.o.Hold > 0 {
+			continue // the governor knows of the refusal, and says when
 		}
 		if err := t.noRetry(req); err != nil { // there is no point in waiting for it
 			trace.stop(err)
@@ -221,6 +226,19 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 	}
+}
+
+// worth reports whether a request may be sent again after what came of attempt n.
+func (t *Transport) worth(req *http.Request, last *answer, n int) bool {
+	switch {
+	case last.final || !last.class.Retryable():
+		return false
+	case t.o.Hold > 0 && !last.class.Throttle():
+		return false
+	case t.o.Hold == 0 && n >= t.o.Backoff.Attempts:
+		return false
+	}
+	return t.o.Retryable(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
 }
 
 // answer is what came of one attempt that was sent.
@@ -239,6 +257,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 	ask, err := t.ask(req)
 	if err != nil {
 		return answer{}, err
+	}
+	if t.o.Hold > 0 && n > 1 {
+		ask.Priority = 1 // it came before those that were not refused yet
 	}
 	permit, err := t.acquire(ctx, req, ask)
 	if err != nil {
@@ -307,7 +328,7 @@ func (t *Transport) gaveUp(a Attempt) {
 // the circuit refused or that waited in vain, which has no permit, nor by one
 // that the gate refuses.
 func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
-	if n > 1 && !t.takeRetry() { // others who waited as well were admitted first
+	if n > 1 && t.o.Hold == 0 && !t.takeRetry() { // others who waited as well were admitted first
 		return nil, nil, &reason.Refusal{Reason: reason.RetryBudget.Reason()}
 	}
 	out, cancel, err := t.outbound(req, n)
@@ -316,7 +337,7 @@ func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.C
 			cancel()
 		}
 	}
-	if err != nil && n > 1 {
+	if err != nil && n > 1 && t.o.Hold == 0 {
 		t.returnRetry()
 	}
 	return out, cancel, err
@@ -335,6 +356,11 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if until, ok := waiting.Deadline(); ok && t.o.Hold > 0 { // a wait that would not end in time is refused at once
+		var done context.CancelFunc
+		ctx, done = context.WithDeadline(ctx, until)
+		defer done()
+	}
 	defer context.AfterFunc(waiting, cancel)()
 	permit, err := t.governor.AcquireFor(ctx, ask)
 	if err != nil && waiting.Err() != nil && req.Context().Err() == nil {
@@ -356,6 +382,7 @@ func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.C
 		}
 	}
 	out := req.Clone(ctx)
+	out.Trailer = req.Trailer // which the body's reader fills
 	if n > 1 && req.GetBody != nil {
 		body, err := req.GetBody()
 		if err != nil {
