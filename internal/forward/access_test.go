@@ -1,0 +1,245 @@
+package forward
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+
+	"github.com/headway-go/headway/internal/profile"
+)
+
+// raw opens a tunnel by hand.
+func (w *world) raw(authority string) (net.Conn, *http.Response) {
+	w.Helper()
+	c, err := w.dial(w.Context(), "", "")
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = c.Close() })
+	_, _ = fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\nProxy-Authorization: Basic aGVhZHdheTpzZWNyZXQ=\r\n\r\n", authority)
+	res, err := http.ReadResponse(bufio.NewReader(iotest.OneByteReader(c)), nil) // so that nothing after it is read
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c, res
+}
+
+// The certificate that the program sees of a host that is not named is the provider's own.
+func TestAHostThatIsNotNamedIsNotDecrypted(t *testing.T) {
+	synctest.Test(t, aHostThatIsNotNamedIsNotDecrypted)
+}
+
+func aHostThatIsNotNamedIsNotDecrypted(t *testing.T) {
+	w := newWorld(t, true, Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for host, ours := range map[string]bool{"other.test": false, "api.test": true, "sub.api.test": false, "API.test": true} {
+		c, _ := w.raw(host + ":443")
+		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: strings.ToLower(host)}) //nolint:gosec // it is looked at below
+		if err := secure.Handshake(); err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		cert := secure.ConnectionState().PeerCertificates[0]
+		if got := !cert.Equal(w.provider.Certificate()); got != ours {
+			t.Errorf("%s: decrypted %v, want %v", host, got, ours)
+		}
+	}
+	if made := w.issuer.Made(); !slices.Equal(made, []string{"api.test"}) {
+		t.Errorf("certificates were made for %v", made)
+	}
+	if s := w.proxy.Summary(); !slices.Equal(s.Tunneled, []Host{{"other.test", 1}, {"sub.api.test", 1}}) {
+		t.Errorf("%+v", s.Tunneled)
+	}
+}
+
+// A client that trusts other roots ends the connection, and passes through next time if
+// that is allowed.
+func TestAPinnedClientPassesThroughOnlyWhenAsked(t *testing.T) {
+	synctest.Test(t, aPinnedClientPassesThroughOnlyWhenAsked)
+}
+
+func aPinnedClientPassesThroughOnlyWhenAsked(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		w := newWorld(t, false, Options{PassThrough: allowed}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		pinned := x509.NewCertPool()
+		pinned.AddCert(w.provider.Certificate())
+		through := w.client.Transport.(*http.Transport)
+		through.TLSClientConfig = &tls.Config{RootCAs: pinned, ServerName: "example.com"}
+		if _, _, err := w.do(w.request(http.MethodGet, "/", nil)); err == nil {
+			t.Error("it took another certificate")
+		}
+		synctest.Wait() // the proxy hears of it after the client
+		if _, _, err := w.do(w.request(http.MethodGet, "/", nil)); (err == nil) != allowed {
+			t.Errorf("allowed %v: %v", allowed, err)
+		}
+		s := w.proxy.Summary()
+		if s.Distrusted[0].Host != "api.test" || (len(s.Tunneled) == 1) != allowed {
+			t.Errorf("allowed %v: %+v", allowed, s)
+		}
+	}
+}
+
+func TestWhatIsNotHTTPEndsUnlessItMayPass(t *testing.T) {
+	synctest.Test(t, whatIsNotHTTPEndsUnlessItMayPass)
+}
+
+func whatIsNotHTTPEndsUnlessItMayPass(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		w := newWorld(t, false, Options{PassThrough: allowed}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		c, _ := w.raw("api.test:22")
+		_, _ = c.Write([]byte{0, 1, 2})
+		if allowed {
+			synctest.Wait()
+			if s := w.proxy.Summary(); len(s.Tunneled) != 1 || s.NotHTTP != 0 {
+				t.Errorf("%+v", s)
+			}
+			continue
+		}
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes came", n)
+		}
+		if s := w.proxy.Summary(); s.NotHTTP != 1 || len(s.Tunneled) != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+func TestWithoutThePasswordNothingIsServed(t *testing.T) {
+	synctest.Test(t, withoutThePasswordNothingIsServed)
+}
+
+func withoutThePasswordNothingIsServed(t *testing.T) {
+	w := newWorld(t, false, Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }))
+	through := w.client.Transport.(*http.Transport)
+	for _, user := range []*url.Userinfo{nil, url.UserPassword(User, "guess"), url.User(User), url.UserPassword("root", "secret")} {
+		at := *w.address
+		at.User = user
+		through.Proxy = http.ProxyURL(&at)
+		if res, _, err := w.do(w.request(http.MethodGet, "/", nil)); err == nil {
+			t.Errorf("%v: %v", user, res)
+		}
+		plain := w.request(http.MethodGet, "/", nil)
+		plain.URL.Scheme = "http"
+		if res, _, err := w.do(plain); err != nil || res.StatusCode != http.StatusProxyAuthRequired || res.Header.Get("Proxy-Authenticate") == "" {
+			t.Errorf("%v: %v, %v", user, res, err)
+		}
+	}
+	if s := w.proxy.Summary(); s.Strange != 8 || s.Requests() != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A connection of this user needs no password, one of another user does: as the kernel's
+// table says.
+func TestTheOwnerOfAConnectionIsKnown(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Logf("%s: %v", at, err) // a machine may be without IPv6
+			continue
+		}
+		defer func() { _ = l.Close() }()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if remote := c.LocalAddr().String(); !socketOf(remote, os.Getuid()) || socketOf(remote, os.Getuid()+1) {
+			t.Errorf("%s: ours %v, another's %v", remote, socketOf(remote, os.Getuid()), socketOf(remote, os.Getuid()+1))
+		}
+	}
+	for _, remote := range []string{"127.0.0.1:1", "192.0.2.1:80", "nowhere", ""} {
+		if socketOf(remote, os.Getuid()) {
+			t.Errorf("%q is taken for ours", remote)
+		}
+	}
+}
+
+func TestAnUnreachableHostIsABadGateway(t *testing.T) {
+	synctest.Test(t, anUnreachableHostIsABadGateway)
+}
+
+func anUnreachableHostIsABadGateway(t *testing.T) {
+	w := newWorld(t, true, Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	away := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}}
+	w.proxy.base.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, away }
+	w.proxy.o.Dial = func(context.Context, string) (net.Conn, error) { return nil, away }
+	res, b, err := w.do(w.request(http.MethodGet, "/", nil))
+	if err != nil || res.StatusCode != http.StatusBadGateway || string(b) != "headway: api.test could not be reached: no such host\n" {
+		t.Errorf("%v, %q, %v", res, b, err)
+	}
+	if _, res := w.raw("other.test:443"); res.StatusCode != http.StatusBadGateway {
+		t.Errorf("%v", res)
+	}
+}
+
+func TestTheCredentialIsThePartThatStays(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "Bearer abc": "abc", "token abc": "abc", "Basic eDp5": "Basic eDp5", "odd": "odd",
+		"AWS4-HMAC-SHA256 Credential=AKIA/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature=123": "AKIA",
+		"AWS AKIA:sig": "AKIA",
+		`Digest username="me", nonce="1", response="2"`:                                "me",
+		`OAuth oauth_consumer_key="c", oauth_token="t", oauth_signature="s"`:           "c t",
+		"AWS4-ECDSA-P256-SHA256 Credential=AKIB/20260101/s3/aws4_request, Signature=9": "AKIB",
+	} {
+		if got := credential(http.Header{"Authorization": {text}}); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := credential(http.Header{"X-Api-Key": {"k"}}); got != "k" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestHostsAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"api.test": "api.test", "API.Test.": "api.test", "*.a.test": "*.a.test", "192.0.2.1": "192.0.2.1", "[::1]": "::1", "::1": "::1", "localhost": "localhost",
+		"": "", "*": "", "a..b": "", "https://a": "", "a:443": "", "a/b": "", "*.*.a": "", "a b": "", "*a.test": "", strings.Repeat("a", 64): "",
+	} {
+		if got, ok := Pattern(text); got != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, ok)
+		}
+	}
+	for _, tt := range []struct {
+		pattern, host string
+		want          bool
+	}{{"a.test", "a.test", true}, {"a.test", "b.a.test", false}, {"*.a.test", "b.a.test", true}, {"*.a.test", "a.test", false}, {"*.a.test", "xa.test", false}} {
+		if Matches(tt.pattern, tt.host) != tt.want {
+			t.Errorf("%+v", tt)
+		}
+	}
+}
+
+func TestPoolsAreThoseOfTheProfile(t *testing.T) { synctest.Test(t, poolsAreThoseOfTheProfile) }
+
+func poolsAreThoseOfTheProfile(t *testing.T) {
+	w := newWorld(t, true, Options{
+		Profile: func(string) (string, func() (*profile.Profile, error)) {
+			return "github", func() (*profile.Profile, error) { return profile.Find("github") }
+		},
+	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Ratelimit-Resource", map[bool]string{false: "core", true: "search"}[strings.HasPrefix(r.URL.Path, "/search")])
+	}))
+	for _, path := range []string{"/user", "/search/issues", "/search/code"} {
+		if _, _, err := w.do(w.request(http.MethodGet, path, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := w.proxy.Summary().Connections
+	var names []string
+	for _, p := range s[0].Pools {
+		names = append(names, p.Name)
+	}
+	if len(s) != 1 || s[0].Name != "github" || !slices.Contains(names, "core") || !slices.Contains(names, "search") {
+		t.Errorf("%+v, pools %v", s, names)
+	}
+}

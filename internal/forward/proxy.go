@@ -1,0 +1,330 @@
+// Package forward is a forward proxy for one user's programs. The hosts that are named are
+// decrypted, and their requests governed: what the provider refuses for rate is held and
+// sent again. Every other connection passes through as it is.
+//
+// It listens where its caller listens, follows no redirect, and sends a request to no host
+// that the program did not ask for. No credential, header value, path or body is kept or
+// logged.
+package forward
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/ca"
+	"github.com/headway-go/headway/internal/profile"
+)
+
+// Options are what a proxy does. Issuer, Password and MaxWait must be set.
+type Options struct {
+	// Hosts are the patterns of the hosts that are decrypted and governed; see [Pattern].
+	Hosts []string
+	// All has all hosts decrypted and governed.
+	All bool
+	// PassThrough passes the connections of a named host through as they are, if they are
+	// not HTTP or the program does not accept our certificate. Default: they end.
+	PassThrough bool
+	// Issuer issues the certificates of the hosts.
+	Issuer *ca.Issuer
+	// Password is what the programs show. Other processes of the same user need none, where
+	// the system says whose a connection is.
+	Password string
+	// Profile gives the name of the profile of a host, "" for none, and how to make it for
+	// one connection. Hosts of one profile share a connection for each credential.
+	Profile func(host string) (name string, make func() (*profile.Profile, error))
+	// MaxWait is how long a request may be held, its waits for permits included.
+	MaxWait time.Duration
+	// Resend are methods that may be sent again beside the idempotent ones.
+	Resend []string
+	// Ceiling is the shortest interval between two attempts of a connection. Default 0: none.
+	Ceiling time.Duration
+	// Fleet shares the pace with other processes. Default: none.
+	Fleet *fleet.Fleet
+	// Base sends the attempts. Default: net/http's way, by the proxy of the environment.
+	Base http.RoundTripper
+	// Dial connects to a host that is not decrypted. Default: a TCP connection, by the proxy
+	// of the environment.
+	Dial func(ctx context.Context, authority string) (net.Conn, error)
+	// Learned is what is known from before, by the names of connections.
+	Learned map[string]Belief
+	// OnEvent is called for events of pacing. Default: none.
+	OnEvent func(event.Event)
+}
+
+// Proxy is the proxy. Safe for concurrent use.
+type Proxy struct {
+	o        Options
+	outer    http.Server // for the program's connections
+	inner    http.Server // for what was inside of tunnels
+	tunnels  tunnels
+	relay    httputil.ReverseProxy
+	base     http.RoundTripper
+	own      *http.Transport // base, where that is ours to close
+	resend   map[string]bool
+	room     room
+	ctx      context.Context // ends with the proxy
+	end      context.CancelFunc
+	counts   counts
+	ownedBy  func(remote string, uid int) bool // socketOf, but for tests
+	governed governed
+	pinned   sync.Map // hosts whose program refused our certificate
+	serving  sync.WaitGroup
+}
+
+const (
+	maxKept     = 4 << 20   // of one request's body
+	maxKeptAll  = 128 << 20 // of all of them
+	dialTime    = 30 * time.Second
+	headerTime  = time.Minute
+	idleTime    = 10 * time.Minute
+	silentTime  = 5 * time.Second // until a tunnel in which nothing is said is passed through
+	maxHeader   = 2 << 20
+	maxIdle     = 256
+	bufferBytes = 32 << 10
+)
+
+// New makes a proxy.
+func New(o Options) *Proxy {
+	p := &Proxy{o: o, base: o.Base, resend: map[string]bool{}, ownedBy: socketOf}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	for _, m := range o.Resend {
+		p.resend[strings.ToUpper(m)] = true
+	}
+	p.room.left.Store(maxKeptAll)
+	if p.base == nil {
+		p.own = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true,
+			MaxIdleConns: 4 * maxIdle, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: 90 * time.Second,
+			DialContext:         (&net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout: dialTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: maxHeader,
+			WriteBufferSize: bufferBytes, ReadBufferSize: bufferBytes,
+		}
+		p.base = p.own
+	}
+	if p.o.Dial == nil {
+		p.o.Dial = dial
+	}
+	silent := log.New(io.Discard, "", 0) // net/http would quote what programs and providers sent
+	p.outer = http.Server{Handler: http.HandlerFunc(p.accept), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent}
+	p.inner = http.Server{
+		Handler: http.HandlerFunc(p.inside), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, tunnelKey{}, tunnelOf(c))
+		},
+	}
+	p.tunnels = tunnels{next: make(chan net.Conn), closed: p.ctx.Done()}
+	p.relay = httputil.ReverseProxy{
+		Rewrite: p.rewrite, Transport: roundTripper(p.send), ErrorHandler: p.failed,
+		FlushInterval: -1, BufferPool: buffers{}, ErrorLog: silent,
+	}
+	p.governed = governed{all: map[connectionKey]*connection{}, salt: newSalt()}
+	p.serving.Go(func() { _ = p.inner.Serve(&p.tunnels) })
+	return p
+}
+
+// Serve accepts connections until the proxy or the listener is closed. The error is the
+// listener's; nil after Close.
+func (p *Proxy) Serve(l net.Listener) error {
+	err := p.outer.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close ends all connections and requests, and returns how many requests it cut.
+func (p *Proxy) Close() (cut int) {
+	cut = int(p.counts.underWay.Load())
+	p.end()
+	_ = p.outer.Close()
+	_ = p.inner.Close()
+	p.serving.Wait()
+	if p.own != nil {
+		p.own.CloseIdleConnections()
+	}
+	p.governed.close()
+	return cut
+}
+
+// named reports whether a host is decrypted and governed.
+func (p *Proxy) named(host string) bool {
+	return p.o.All || slices.ContainsFunc(p.o.Hosts, func(pattern string) bool { return Matches(pattern, host) })
+}
+
+// accept takes a request of the program to the proxy.
+func (p *Proxy) accept(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !p.admitted(r):
+		p.counts.refusedCaller.Add(1)
+		w.Header().Set("Proxy-Authenticate", `Basic realm="headway"`)
+		http.Error(w, "headway: this proxy serves the program that it was started for", http.StatusProxyAuthRequired)
+	case r.Method == http.MethodConnect:
+		p.connect(w, r)
+	case !r.URL.IsAbs() || r.URL.Host == "":
+		http.Error(w, "headway: this is a proxy; it serves no pages of its own", http.StatusBadRequest)
+	case r.URL.Scheme != "http":
+		http.Error(w, "headway: not an address that an HTTP proxy is asked for", http.StatusBadRequest)
+	default:
+		p.forward(w, r, &tunnel{scheme: "http", authority: r.URL.Host})
+	}
+}
+
+// inside takes a request that came through a tunnel.
+func (p *Proxy) inside(w http.ResponseWriter, r *http.Request) {
+	t, _ := r.Context().Value(tunnelKey{}).(*tunnel)
+	if t == nil || r.Method == http.MethodConnect {
+		http.Error(w, "headway: not a request that can be forwarded", http.StatusBadRequest)
+		return
+	}
+	p.forward(w, r, t)
+}
+
+// connect opens a tunnel: to us for a host that is named, and else through us.
+func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
+	host, port, ok := split(r.Host, "443")
+	if !ok {
+		http.Error(w, "headway: not an address that can be connected to", http.StatusBadRequest)
+		return
+	}
+	authority := net.JoinHostPort(host, port)
+	_, pinned := p.pinned.Load(host)
+	inside := p.named(host) && !pinned
+	var far net.Conn
+	if !inside {
+		p.counts.tunnel(host)
+		ctx, cancel := context.WithTimeout(r.Context(), dialTime)
+		conn, err := p.o.Dial(ctx, authority)
+		cancel()
+		if err != nil {
+			http.Error(w, "headway: "+host+" could not be reached: "+cause(err), http.StatusBadGateway)
+			return
+		}
+		far = conn
+	}
+	near, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		if far != nil {
+			_ = far.Close()
+		}
+		return
+	}
+	_ = near.SetDeadline(time.Time{})
+	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		_ = near.Close()
+		if far != nil {
+			_ = far.Close()
+		}
+		return
+	}
+	near = unread(near, buffered.Reader)
+	if far != nil {
+		p.splice(near, far)
+		return
+	}
+	p.open(near, host, authority)
+}
+
+// open finds out what is spoken in a tunnel to a named host, and serves it.
+func (p *Proxy) open(near net.Conn, host, authority string) {
+	defer context.AfterFunc(p.ctx, func() { _ = near.Close() })()
+	in := bufio.NewReader(near)
+	wait := headerTime
+	if p.o.PassThrough {
+		wait = silentTime // the server may be the one that speaks first
+	}
+	_ = near.SetReadDeadline(time.Now().Add(wait))
+	first, err := in.Peek(1)
+	_ = near.SetReadDeadline(time.Time{})
+	near = unread(near, in)
+	switch {
+	case err == nil && first[0] == 0x16: // a TLS handshake
+		p.decrypt(near, host, authority)
+	case err == nil && 'A' <= first[0] && first[0] <= 'Z': // a method
+		p.tunnels.give(&tunnel{Conn: near, scheme: "http", authority: authority})
+	case p.o.PassThrough && (err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err)):
+		p.counts.tunnel(host)
+		p.through(near, authority)
+	default:
+		if err == nil {
+			p.counts.notHTTP.Add(1)
+		}
+		_ = near.Close()
+	}
+}
+
+// decrypt ends the TLS of a tunnel here, with a certificate for the host.
+func (p *Proxy) decrypt(near net.Conn, host, authority string) {
+	t := &tunnel{Conn: near, scheme: "https", authority: authority}
+	secure := tls.Server(t, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+			if _, ok := Pattern(name); !ok || !p.named(name) {
+				name = host
+			}
+			return p.o.Issuer.Leaf(name)
+		},
+	})
+	ctx, cancel := context.WithTimeout(p.ctx, headerTime)
+	err := secure.HandshakeContext(ctx)
+	cancel()
+	if err != nil {
+		p.counts.refusedUs(host)
+		if p.o.PassThrough {
+			p.pinned.Store(host, nil) // its next connection
+		}
+		_ = near.Close()
+		return
+	}
+	p.tunnels.give(secure)
+}
+
+// through passes a tunnel on that is not HTTP.
+func (p *Proxy) through(near net.Conn, authority string) {
+	ctx, cancel := context.WithTimeout(p.ctx, dialTime)
+	far, err := p.o.Dial(ctx, authority)
+	cancel()
+	if err != nil {
+		_ = near.Close()
+		return
+	}
+	p.splice(near, far)
+}
+
+// cause says what is wrong with a network, without what a server said.
+func cause(err error) string {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.Err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
+		return op.Err.Error()
+	}
+	if isTimeout(err) {
+		return "it did not answer in time"
+	}
+	return "the connection failed"
+}
+
+func isTimeout(err error) bool {
+	late, ok := errors.AsType[net.Error](err)
+	return ok && late.Timeout()
+}
+
+// environment is the proxy that the environment names for an address; nil for none.
+func environment(authority string) (*url.URL, error) {
+	return http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: authority}})
+}

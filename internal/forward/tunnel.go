@@ -1,0 +1,168 @@
+package forward
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// tunnel is a connection that the program asked for by CONNECT, and where it leads.
+type tunnel struct {
+	net.Conn
+	scheme    string
+	authority string
+}
+
+type tunnelKey struct{}
+
+// tunnelOf is the tunnel that a connection of the inner server is inside of.
+func tunnelOf(c net.Conn) *tunnel {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	t, _ := c.(*tunnel)
+	return t
+}
+
+// tunnels is the listener of the inner server.
+type tunnels struct {
+	next   chan net.Conn
+	closed <-chan struct{}
+}
+
+// give hands a connection to the server.
+func (t *tunnels) give(c net.Conn) {
+	select {
+	case t.next <- c:
+	case <-t.closed:
+		_ = c.Close()
+	}
+}
+
+func (t *tunnels) Accept() (net.Conn, error) {
+	select {
+	case c := <-t.next:
+		return c, nil
+	case <-t.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (t *tunnels) Close() error   { return nil }
+func (t *tunnels) Addr() net.Addr { return &net.TCPAddr{} }
+
+// splice passes bytes both ways until both sides have ended.
+func (p *Proxy) splice(near, far net.Conn) {
+	end := func() {
+		_ = near.Close()
+		_ = far.Close()
+	}
+	defer end()
+	defer context.AfterFunc(p.ctx, end)()
+	var both sync.WaitGroup
+	pass := func(to, from net.Conn) {
+		_, err := io.Copy(to, from)
+		if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+			_ = half.CloseWrite()
+			return
+		}
+		_ = to.Close()
+		_ = from.Close()
+	}
+	both.Go(func() { pass(far, near) })
+	both.Go(func() { pass(near, far) })
+	both.Wait()
+}
+
+// unread puts what was read of a connection in front of it.
+func unread(c net.Conn, from *bufio.Reader) net.Conn {
+	n := from.Buffered()
+	if n == 0 {
+		return c
+	}
+	head, _ := from.Peek(n)
+	return &begun{Conn: c, head: append([]byte(nil), head...)}
+}
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+	head []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.head) > 0 {
+		n := copy(p, b.head)
+		b.head = b.head[n:]
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}
+
+// CloseWrite ends what is written, where the connection has two halves.
+func (b *begun) CloseWrite() error {
+	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return b.Conn.Close()
+}
+
+// dial connects to an address, by the proxy of the environment if there is one.
+func dial(ctx context.Context, authority string) (net.Conn, error) {
+	by, err := environment(authority)
+	if err != nil {
+		return nil, fmt.Errorf("forward: the proxy of the environment: %w", err)
+	}
+	d := net.Dialer{KeepAlive: 30 * time.Second}
+	if by == nil {
+		return d.DialContext(ctx, "tcp", authority)
+	}
+	if by.Scheme != "http" && by.Scheme != "https" {
+		return nil, fmt.Errorf("forward: the proxy of the environment has the scheme %q; want http or https", by.Scheme)
+	}
+	host, port, _ := split(by.Host, map[string]string{"http": "80", "https": "443"}[by.Scheme])
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, err
+	}
+	if by.Scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{ServerName: host})
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	conn, err = ask(conn, by, authority)
+	if !stop() && err == nil {
+		err = errors.Join(ctx.Err(), conn.Close())
+	}
+	return conn, err
+}
+
+// ask asks a proxy for a tunnel.
+func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
+	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: authority}, Host: authority, Header: http.Header{}}
+	if by.User != nil {
+		password, _ := by.User.Password()
+		r.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(by.User.Username()+":"+password)))
+	}
+	in := bufio.NewReader(conn)
+	err := r.Write(conn)
+	var res *http.Response
+	if err == nil {
+		res, err = http.ReadResponse(in, r)
+	}
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("forward: the proxy of the environment answered %d", res.StatusCode)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return unread(conn, in), nil
+}
