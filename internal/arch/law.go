@@ -341,6 +341,16 @@ var Headway = Law{
 			Why:     "it is what providers publish, as data, and says which attempt is of which pool: who sends and who waits is not its business",
 		},
 		{
+			Covers:  []string{"internal/ca"},
+			Imports: []string{"internal/atomicfile", "internal/disk", "internal/lockfile"},
+			Why:     "it keeps one key and signs with it; which hosts are decrypted, and what is said to them, is its callers' business",
+		},
+		{
+			Covers:  []string{"internal/forward"},
+			Imports: slices.Concat([]string{"internal/ca", "internal/profile", "internal/wire", "internal/atomicfile", "internal/disk", "internal/lockfile", "fleet", "transport"}, core),
+			Why:     "it forwards what one user's programs send, by transport, where permits are settled; which program runs, and who may, is the command's business",
+		},
+		{
 			Covers: []string{"internal/disk"},
 			Why:    "it only passes on what is done to files, so that a test can stand in between",
 		},

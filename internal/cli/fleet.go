@@ -35,27 +35,36 @@ func socketPath(cmd *cobra.Command) string {
 // fleetOf is the fleet that the flag names, or that of a headway serve in the state's
 // folder; nil means none.
 func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
+	return fleetAmong(cmd, socketPath(cmd))
+}
+
+// fleetAmong is the fleet that the flag names, or that of the first of some sockets at
+// which a server is; nil means none.
+func fleetAmong(cmd *cobra.Command, sockets ...string) (*fleet.Fleet, error) {
 	address, err := cmd.Flags().GetString("fleet")
 	if err != nil {
 		return nil, err
 	}
-	found := address == ""
-	switch {
-	case address == alone:
+	switch address {
+	case alone:
 		return nil, nil
-	case found:
-		path := socketPath(cmd)
-		if _, err := os.Stat(path); err != nil {
-			return nil, nil //nolint:nilerr // nobody serves here
+	case "":
+		for _, path := range sockets {
+			if _, err := os.Stat(path); err != nil {
+				continue // nobody serves here
+			}
+			f, err := fleet.Open(cmd.Context(), "unix://"+path)
+			if errors.Is(err, fleet.ErrAway) {
+				continue // what a killed one left
+			}
+			return f, err
 		}
-		address = "unix://" + path
+		return nil, nil
 	}
 	f, err := fleet.Open(cmd.Context(), address)
 	switch {
 	case err == nil:
 		return f, nil
-	case found && errors.Is(err, fleet.ErrAway):
-		return nil, nil // what a killed one left
 	case errors.Is(err, fleet.ErrAway):
 		mend := "start headway serve there, or leave --fleet out"
 		if !strings.HasPrefix(address, "unix:") {

@@ -62,6 +62,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
   headway bulk run contacts.csv --target crm.yaml
+  headway run --profile github -- gh api --paginate /orgs/acme/repos
   headway serve --upstream openai --rpm 60 --tpm 20000
   headway sim run scenario.yaml --law cycle --seed 1
   headway provider serve demo --listen 127.0.0.1:8080`,
@@ -78,7 +79,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 	})
 	root.AddCommand(
 		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
-		newServe(), newConsole(), newTop(), newSchedule(), newKey(), newQuota(), newSim(), newProvider(), newVersion(),
+		newRun(), newProxy(), newServe(), newConsole(), newTop(), newSchedule(), newKey(), newCA(), newQuota(), newSim(), newProvider(), newVersion(),
 	)
 	return root
 }

@@ -126,7 +126,8 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	uses := map[string][]string{
 		"--state": {
-			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "serve", "console", "top", "quota snapshot", "quota set",
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "run", "proxy", "serve", "console", "top", "quota snapshot", "quota set",
+			"ca", "ca show", "ca export", "ca rotate",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--store": {

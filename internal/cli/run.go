@@ -1,0 +1,467 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/ca"
+	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/forward"
+	"github.com/headway-go/headway/internal/profile"
+)
+
+// Exit codes of "headway run" for a program that cannot be started, as shells have them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// governing is what the flags of "run" and "proxy" say of the proxy.
+type governing struct {
+	hosts, profiles, resend []string
+	all, passThrough        bool
+	maxWait, ceiling        time.Duration
+	state                   string
+
+	rules []rule // of the hosts, in the order in which they were named
+}
+
+// rule is a host that is governed, and by which profile; "" for none.
+type rule struct {
+	pattern, profile string
+}
+
+func (g *governing) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&g.hosts, "host", nil, "govern this `HOST`: a name, '*.NAME', an address, or @FILE with one on each line; may be repeated")
+	f.StringArrayVar(&g.profiles, "profile", nil, "the provider's published limits, by `NAME` or file; without --host, govern the profile's hosts; may be repeated")
+	f.BoolVar(&g.all, "all", false, "govern every host: all of the program's connections are decrypted")
+	f.BoolVar(&g.passThrough, "pass-through", false, "leave connections of named hosts as they are if they are not HTTP, or if the program refuses the certificate")
+	f.DurationVar(&g.maxWait, "max-wait", 15*time.Minute, "hold a refused request this long at most")
+	f.StringSliceVar(&g.resend, "resend", nil, "`METHODS` that may be sent again when they are refused, such as POST,PATCH (GET, HEAD, OPTIONS, PUT, DELETE and requests with an Idempotency-Key always may)")
+	f.DurationVar(&g.ceiling, "ceiling", 0, "shortest interval between two attempts on a credential (default: none)")
+	f.StringVar(&g.state, "state", "", "`folder` for the certificate authority and what is learned (default $XDG_STATE_HOME/headway or ~/.local/state/headway)")
+	fleetFlag(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("profile", func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return completeProfiles(c, nil, begun)
+	})
+	_ = cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions)
+}
+
+// check reads hosts and profiles, and refuses what cannot be.
+func (g *governing) check(cmd *cobra.Command) error {
+	if g.maxWait < time.Second || g.maxWait > 24*time.Hour {
+		return usage(fmt.Errorf("--max-wait is %v, must be from 1s to 24h", g.maxWait))
+	}
+	if cmd.Flags().Changed("ceiling") && (g.ceiling < time.Millisecond || g.ceiling > 24*time.Hour) {
+		return usage(fmt.Errorf("--ceiling is %v, must be from 1ms to 24h", g.ceiling))
+	}
+	for i, m := range g.resend {
+		m = strings.ToUpper(strings.TrimSpace(m))
+		if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+			return usage(fmt.Errorf("--resend has %q, want methods such as POST,PATCH", clip(m, 40)))
+		}
+		g.resend[i] = m
+	}
+	if err := g.folder(); err != nil {
+		return err
+	}
+	return g.name()
+}
+
+// folder resolves the state folder.
+func (g *governing) folder() (err error) {
+	g.state, err = userState(g.state)
+	return err
+}
+
+// userState is the user's own state folder, which does not depend on where a command is run.
+func userState(flag string) (string, error) {
+	dir := flag
+	if at := os.Getenv("XDG_STATE_HOME"); dir == "" && filepath.IsAbs(at) {
+		dir = filepath.Join(at, "headway")
+	}
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", usage(fmt.Errorf("there is no home folder to keep the certificate authority in; name a folder with --state: %w", err))
+		}
+		dir = filepath.Join(home, ".local", "state", "headway")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", usage(fmt.Errorf("--state: %w", err))
+	}
+	return dir, nil
+}
+
+// name makes the rules of what is governed.
+func (g *governing) name() error {
+	var found []*profile.Profile
+	for _, ref := range g.profiles {
+		p, err := profile.Find(ref, profileFolders()...)
+		if err != nil {
+			return usage(fmt.Errorf("--profile: %w", err))
+		}
+		found = append(found, p)
+	}
+	if len(g.hosts) > 0 && len(g.profiles) > 1 {
+		return usage(errors.New("--host goes with one --profile at most: it would be unclear which hosts are whose"))
+	}
+	for _, text := range g.hosts {
+		all := []string{text}
+		if file, ok := strings.CutPrefix(text, "@"); ok {
+			var err error
+			if all, err = hostsIn(file); err != nil {
+				return usage(err)
+			}
+		}
+		for _, one := range all {
+			host, ok := forward.Pattern(one)
+			if !ok {
+				return usage(fmt.Errorf("--host is %q, want a name such as api.github.com, '*.example.com', or an address, without scheme, port or path", clip(one, 80)))
+			}
+			r := rule{pattern: host}
+			if len(g.profiles) == 1 {
+				r.profile = g.profiles[0]
+			}
+			g.rules = append(g.rules, r)
+		}
+	}
+	if len(g.hosts) == 0 {
+		for i, p := range found {
+			if len(p.Hosts()) == 0 {
+				return usage(fmt.Errorf("the profile %s names no hosts; name them with --host", p.Name()))
+			}
+			for _, pattern := range p.Hosts() {
+				host, ok := forward.Pattern(pattern)
+				if !ok {
+					return usage(fmt.Errorf("the profile %s names the host %q, which cannot be governed; name one with --host", p.Name(), clip(pattern, 80)))
+				}
+				g.rules = append(g.rules, rule{host, g.profiles[i]})
+			}
+		}
+	}
+	if len(g.rules) == 0 && !g.all {
+		return usage(errors.New("nothing to govern: name hosts with --host, or a provider with --profile; --all governs every host"))
+	}
+	return nil
+}
+
+// maxHostsFile bounds a file of hosts.
+const maxHostsFile = 1 << 20
+
+// hostsIn reads a file with a host on each line; what follows a # is left out.
+func hostsIn(file string) (all []string, err error) {
+	b, err := atomicfile.Read(file, maxHostsFile)
+	if err != nil {
+		return nil, fmt.Errorf("--host: %w", err)
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		n++
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if _, ok := forward.Pattern(line); !ok {
+			return nil, fmt.Errorf("%s:%d: %s is not a host; want a name such as api.github.com, *.example.com, or an address", file, n, configfile.Quote(line))
+		}
+		all = append(all, line)
+	}
+	if all == nil {
+		return nil, fmt.Errorf("%s names no host", file)
+	}
+	return all, nil
+}
+
+// patterns are the governed hosts; nil for all.
+func (g *governing) patterns() []string {
+	if g.all {
+		return nil
+	}
+	var all []string
+	for _, r := range g.rules {
+		all = append(all, r.pattern)
+	}
+	return all
+}
+
+// profileOf finds the profile of a host: that of the first rule that fits, or else the
+// one that comes with headway for it.
+func (g *governing) profileOf(host string) (string, func() (*profile.Profile, error)) {
+	ref := ""
+	for _, r := range g.rules {
+		if forward.Matches(r.pattern, host) {
+			ref = r.profile
+			break
+		}
+	}
+	if ref == "" {
+		p, err := profile.OfHost(host, profileFolders()...)
+		if err != nil || p == nil {
+			return "", nil
+		}
+		ref = p.Name()
+		if p.File() != "" {
+			ref = p.File()
+		}
+	}
+	return ref, func() (*profile.Profile, error) { return profile.Find(ref, profileFolders()...) }
+}
+
+// openProxy is a proxy at work, and what the programs have to know of it.
+type openProxy struct {
+	proxy   *forward.Proxy
+	at      child
+	state   string
+	stopped chan error // how serving ended
+	listen  net.Listener
+}
+
+// open starts the proxy at an address; files for the programs go into a folder.
+func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy, error) {
+	authority, err := ca.Open(cmd.Context(), g.state)
+	switch {
+	case errors.Is(err, ca.ErrExpired):
+		return nil, usage(err)
+	case err != nil:
+		return nil, &exitError{code: exitInternal, err: err}
+	}
+	issuer, err := authority.For(g.patterns())
+	if err != nil {
+		return nil, err
+	}
+	warn := cmd.ErrOrStderr()
+	if g.all {
+		_, _ = fmt.Fprintln(warn, "headway: warning: --all decrypts every connection of the program, those to hosts without limits too; name hosts with --host where you can")
+	}
+	learned, err := forward.Load(g.state)
+	if err != nil {
+		_, _ = fmt.Fprintf(warn, "headway: warning: %v\n", err)
+	}
+	of := &openProxy{state: g.state, stopped: make(chan error, 1)}
+	f, err := fleetAmong(cmd, filepath.Join(g.state, fleet.Socket), filepath.Join(".headway", fleet.Socket))
+	if err != nil {
+		return nil, err
+	}
+	password := rand.Text()
+	of.listen, err = new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
+	if err != nil {
+		return nil, &exitError{code: exitRefused, err: fmt.Errorf("no proxy can be opened: %w", err)}
+	}
+	of.at = child{address: of.listen.Addr().String(), password: password, files: files, hosts: g.patterns()}
+	if err := of.at.write(issuer.PEM(), os.Getenv); err != nil {
+		return nil, errors.Join(err, of.listen.Close())
+	}
+	of.proxy = forward.New(forward.Options{
+		Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Issuer: issuer, Password: password, Profile: g.profileOf,
+		MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: f, Learned: learned,
+	})
+	go func() { of.stopped <- of.proxy.Serve(of.listen) }()
+	return of, nil
+}
+
+// close ends the proxy, keeps what was learned, and says what was done and how many
+// requests were cut.
+func (g *openProxy) close() (s forward.Summary, cut int, err error) {
+	learned := g.proxy.Learned()
+	s = g.proxy.Summary()
+	cut = g.proxy.Close()
+	err = forward.Save(context.Background(), g.state, learned) // the command's end may be why we are here
+	if err != nil {
+		err = fmt.Errorf("what was learned could not be kept: %w", err)
+	}
+	return s, cut, err
+}
+
+func newRun() *cobra.Command {
+	var (
+		g     governing
+		quiet bool
+		print bool
+	)
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG...]",
+		Short: "Run any program under the provider's limits, without a change in it",
+		Long: `Runs a command whose calls go through a proxy on this machine. Nothing is held back
+until the provider refuses a call or advertises a limit. From then on calls are sent
+as fast as the limit allows. A call that is refused with 429 or 503 is held and sent
+again, so that the program does not see the refusal; what cannot be sent again, such as
+a POST, is passed on as it is, unless --resend allows it.
+
+Only the hosts that you name are decrypted, with a certificate authority of your own,
+which is made on first use and which no system trusts by itself: the command gets it by
+its environment. Everything else it connects to passes through unread. --print-env
+shows the environment. A program that takes no notice of it is not governed, and the
+summary at the end says so.
+
+Runs on one credential share its limits while a "headway serve" or "headway proxy" is
+there, which they find by its socket in the state folder.
+
+Exit codes: that of the command, 128 and the signal's number if a signal ended it;
+126 and 127 if it cannot be started; 64 bad usage; 69 no proxy can be opened; 70 a fault
+on this side.`,
+		Example: `  headway run --profile github -- gh api --paginate /orgs/acme/repos
+  headway run --host api.example.com -- ./sync.py
+  headway run --host '*.atlassian.net' --resend POST -- terraform apply
+  headway run --host api.example.com --print-env`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+				return usage(fmt.Errorf("put -- before the command: headway run [flags] -- %s", clip(args[max(0, cmd.ArgsLenAtDash())], 40)))
+			}
+			if len(args) == 0 && !print {
+				return usage(fmt.Errorf("there is no command to run; put it after -- (see %q)", cmd.CommandPath()+" --help"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := g.check(cmd); err != nil {
+				return err
+			}
+			if print {
+				c := child{address: "127.0.0.1:PORT", password: "PASSWORD", files: "FOLDER", hosts: g.patterns()}
+				for _, v := range c.environment(os.Getenv) {
+					_, _ = fmt.Fprintln(cmd.OutOrStdout(), v)
+				}
+				return nil
+			}
+			return g.run(cmd, args, quiet)
+		},
+	}
+	g.flags(cmd)
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no summary at the end")
+	cmd.Flags().BoolVar(&print, "print-env", false, "print the variables that the command gets, and end")
+	cmd.Flags().Bool("json", false, "print the summary as JSON")
+	return cmd
+}
+
+// run runs a command to its end.
+func (g *governing) run(cmd *cobra.Command, args []string, quiet bool) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		code := exitNotFound
+		if errors.Is(err, os.ErrPermission) {
+			code = exitNotExecutable
+		}
+		return &exitError{code: code, err: fmt.Errorf("the command cannot be started: %w", err)}
+	}
+	files, err := os.MkdirTemp("", "headway-run-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(files) }()
+	of, err := g.open(cmd, "127.0.0.1:0", files)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	code, err := of.at.run(cmd, path, args)
+	s, cut, kept := of.close()
+	if err != nil {
+		return errors.Join(err, kept)
+	}
+	if !quiet {
+		_ = g.report(cmd, filepath.Base(args[0]), time.Since(began), s, cut)
+	}
+	if kept != nil {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "headway: warning: %v\n", kept)
+	}
+	if code != exitOK {
+		return &exitError{code: code, silent: true}
+	}
+	return nil
+}
+
+// report writes the summary to standard error.
+func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, s forward.Summary, cut int) error {
+	w := cmd.ErrOrStderr()
+	if asJSON(cmd) {
+		cmd.SetOut(w)
+		return writeJSON(cmd, s)
+	}
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, "headway: "+format+"\n", args...) }
+	if s.Requests() == 0 {
+		line("no request came through: %s made none, or takes no notice of the proxy variables (see \"headway run --print-env\")", name)
+	}
+	for _, c := range s.Connections {
+		line("%s: %s of %s, %s attempts in %s, %s refused by the provider", c.Name, plural(c.Requests, "request", "requests"), name,
+			figure.Count(c.Attempts), clock(took), figure.Count(c.Throttled))
+		if c.Held+c.Waits > 0 {
+			_, _ = fmt.Fprintf(w, "  %s held and sent again, %s waited %s in all\n", plural(c.Held, "request", "requests"), plural(c.Waits, "attempt", "attempts"), clock(time.Duration(c.WaitedMS)*time.Millisecond))
+		}
+		if c.Passed > 0 {
+			_, _ = fmt.Fprintf(w, "  %s passed on to %s, which could not be held: see --resend and --max-wait\n", plural(c.Passed, "refusal", "refusals"), name)
+		}
+		if c.Refused > 0 {
+			_, _ = fmt.Fprintf(w, "  %s answered with 429 by headway: the wait would have been longer than --max-wait\n", plural(c.Refused, "request", "requests"))
+		}
+		writeLimits(w, "  ", c.Limits)
+		writePools(w, c.Pools)
+	}
+	if len(s.Tunneled) > 0 {
+		line("not governed, passed through unread: %s", hostList(s.Tunneled))
+	}
+	if len(s.Distrusted) > 0 {
+		line("%s did not accept the certificate for: %s (see --pass-through)", name, hostList(s.Distrusted))
+	}
+	if s.NotHTTP > 0 {
+		line("%s to named hosts ended, being no HTTP (see --pass-through)", plural(s.NotHTTP, "connection", "connections"))
+	}
+	if s.Strange > 0 {
+		line("%s without the proxy's password refused", plural(s.Strange, "request", "requests"))
+	}
+	if cut > 0 {
+		line("%s ended with %s: what it leaves running needs \"headway proxy\"", plural(int64(cut), "request", "requests"), name)
+	}
+	return nil
+}
+
+// hostList names the first few hosts with their counts.
+func hostList(all []forward.Host) string {
+	const shown = 8
+	var b []string
+	for _, h := range all[:min(len(all), shown)] {
+		b = append(b, h.Host+" "+figure.Count(h.Count))
+	}
+	if len(all) > shown {
+		b = append(b, fmt.Sprintf("and %d more", len(all)-shown))
+	}
+	return strings.Join(b, ", ")
+}
+
+// loopback reports whether an address to listen on is this machine's alone.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	at, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && at.IsLoopback()
+}
+
+// signals are those that go on to the command.
+var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// endedBy is the exit code of a command, as shells have it.
+func endedBy(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}

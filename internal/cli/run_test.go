@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headway-go/headway/internal/forward"
+)
+
+// ran runs a command behind a proxy for api.test, with a state folder of its own.
+func ran(t *testing.T, flags string, command ...string) (code int, out, errs string) {
+	t.Helper()
+	args := append([]string{"run", "--host", "api.test"}, strings.Fields(flags)...)
+	if !strings.Contains(flags, "--state") {
+		args = append(args, "--state", t.TempDir())
+	}
+	return headway(t, append(append(args, "--"), command...)...)
+}
+
+func TestTheExitCodeIsThatOfTheCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		code    int
+		command []string
+		errs    string
+	}{
+		{0, []string{"true"}, "no request came through: true"},
+		{3, []string{"sh", "-c", "exit 3"}, "no request came through: sh"},
+		{143, []string{"sh", "-c", "kill -TERM $$"}, ""},
+		{137, []string{"sh", "-c", "kill -KILL $$"}, ""},
+		{exitNotFound, []string{"no-such-command"}, "cannot be started"},
+		{exitNotExecutable, []string{file}, "cannot be started"},
+	} {
+		code, _, errs := ran(t, "", tt.command...)
+		if code != tt.code || !strings.Contains(errs, tt.errs) {
+			t.Errorf("%v: exit %d, want %d: %s", tt.command, code, tt.code, errs)
+		}
+	}
+	if code, out, errs := ran(t, "-q", "sh", "-c", "echo out; echo err >&2"); code != 0 || out != "out\n" || errs != "err\n" {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+	var s forward.Summary
+	if _, _, errs := ran(t, "--json", "true"); json.Unmarshal([]byte(errs), &s) != nil || s.Connections == nil {
+		t.Errorf("not a summary: %s", errs)
+	}
+}
+
+func TestBadUsageOfRun(t *testing.T) {
+	dir := t.TempDir()
+	hosts := filepath.Join(dir, "hosts")
+	if err := os.WriteFile(hosts, []byte("api.test # ours\n\nhttps://x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("# none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"run -- true":                                          "nothing to govern",
+		"run --host a.test":                                    "no command to run",
+		"run --host a.test true":                               "put -- before the command",
+		"run --host https://a.test -- true":                    "without scheme, port or path",
+		"run --host a.test:443 -- true":                        "without scheme, port or path",
+		"run --host @" + hosts + " -- true":                    "hosts:3: ",
+		"run --host @" + empty + " -- true":                    "names no host",
+		"run --host @" + dir + "/none -- true":                 "no such file",
+		"run --profile githib -- true":                         "did you mean github?",
+		"run --host a --profile github --profile slack -- x":   "one --profile at most",
+		"run --host a.test --max-wait 1ms -- true":             "--max-wait is 1ms, must be from 1s to 24h",
+		"run --host a.test --ceiling 1us -- true":              "--ceiling is 1µs, must be from 1ms to 24h",
+		"run --host a.test --resend P@ST -- true":              "--resend has \"P@ST\"",
+		"run --host a.test --fleet http://x -- true":           "--fleet",
+		"proxy --host a.test --listen 0.0.0.0:0":               "--listen is \"0.0.0.0:0\", must be an address of this machine alone",
+		"proxy --host a.test x":                                "needs no argument",
+		"ca export --host a/b --state " + dir:                  "no certificate authority",
+		"ca show --state " + dir:                               "no certificate authority",
+		"ca bogus":                                             "unknown command",
+		"run --host a.test --state " + dir + "/x --bogus -- x": "unknown flag",
+	} {
+		if code, out, errs := headway(t, strings.Fields(line)...); code != exitUsage || !strings.Contains(errs, want) {
+			t.Errorf("headway %s: exit %d, %s%s, want %s", line, code, out, errs, want)
+		}
+	}
+}
+
+func variables(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			all[name] = value
+		}
+	}
+	return all
+}
+
+// The command's environment is ours, with the variables that --print-env shows, and
+// nothing else changed.
+func TestTheEnvironmentIsTheOneThatIsShown(t *testing.T) {
+	mine := filepath.Join(t.TempDir(), "mine.pem")
+	if err := os.WriteFile(mine, []byte("# mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("REQUESTS_CA_BUNDLE", mine)
+	t.Setenv("NO_PROXY", "internal.test, .test,10.0.0.0/8")
+	t.Setenv("JAVA_TOOL_OPTIONS", "-Dmine=1")
+	t.Setenv("HTTPS_PROXY", "")
+	_, shown, _ := headway(t, "run", "--host", "api.test", "--print-env")
+	names := slices.Sorted(maps.Keys(variables(shown)))
+	want := strings.Fields(`AWS_CA_BUNDLE CARGO_HTTP_CAINFO CURL_CA_BUNDLE DENO_CERT GIT_SSL_CAINFO GRPC_DEFAULT_SSL_ROOTS_FILE_PATH HTTPS_PROXY HTTP_PROXY
+		JAVA_TOOL_OPTIONS NODE_EXTRA_CA_CERTS NODE_USE_ENV_PROXY NO_PROXY PERL_LWP_ENV_PROXY PERL_LWP_SSL_CA_FILE PHP_INI_SCAN_DIR PIP_CERT REQUESTS_CA_BUNDLE
+		SSL_CERT_FILE http_proxy https_proxy no_proxy`)
+	if !slices.Equal(names, want) {
+		t.Errorf("it shows %v", names)
+	}
+	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "run.md"))
+	for _, name := range want {
+		if err != nil || !strings.Contains(string(guide), name) {
+			t.Errorf("the guide does not name %s: %v", name, err)
+		}
+	}
+	_, bare, _ := ran(t, "-q", "sh", "-c", `env; cat "$SSL_CERT_FILE" | tail -20; ls "$(dirname "$SSL_CERT_FILE")"; cat "$(dirname "$SSL_CERT_FILE")"/php/*`)
+	got := variables(bare)
+	for _, line := range os.Environ() {
+		name, value, _ := strings.Cut(line, "=")
+		if !slices.Contains(want, name) && name != "_" && name != "SHLVL" && name != "PWD" && name != "OLDPWD" && !strings.Contains(value, "\n") && got[name] != strings.TrimSpace(value) {
+			t.Errorf("%s was %q and is %q", name, value, got[name])
+		}
+	}
+	if no := got["NO_PROXY"]; no != "localhost,127.0.0.1,::1,internal.test,10.0.0.0/8" || got["no_proxy"] != no {
+		t.Errorf("NO_PROXY is %s", no)
+	}
+	if java := got["JAVA_TOOL_OPTIONS"]; !strings.HasPrefix(java, "-Dmine=1 -Dhttp.proxyHost=127.0.0.1 ") || strings.Contains(java, "headway:") {
+		t.Errorf("JAVA_TOOL_OPTIONS is %s", java)
+	}
+	if !strings.HasPrefix(got["HTTPS_PROXY"], "http://headway:") || !strings.Contains(bare, "BEGIN CERTIFICATE") || !strings.Contains(bare, "openssl.cafile=") {
+		t.Errorf("got %s", bare)
+	}
+	if _, err := os.Stat(filepath.Dir(got["SSL_CERT_FILE"])); !os.IsNotExist(err) {
+		t.Errorf("its files are left: %v", err)
+	}
+	t.Setenv("REQUESTS_CA_BUNDLE", mine+".missing")
+	if code, _, errs := ran(t, "", "true"); code != exitUsage || !strings.Contains(errs, "$REQUESTS_CA_BUNDLE") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+func TestTheAuthorityIsShownExportedAndReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || errs != "" {
+		t.Fatalf("exit %d, %s", code, errs)
+	}
+	show := func() (s shownCA) {
+		code, out, errs := headway(t, "ca", "show", "--state", dir, "--json")
+		if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
+			t.Fatalf("exit %d, %s%s", code, out, errs)
+		}
+		return s
+	}
+	before := show()
+	if _, out, _ := headway(t, "ca", "show", "--state", dir); !strings.Contains(out, before.Fingerprint) || !strings.Contains(out, before.Until.Format("2006-01-02")) {
+		t.Error(out)
+	}
+	for args, names := range map[string][]string{"": nil, "--host api.test": {"api.test"}} {
+		code, out, errs := headway(t, append([]string{"ca", "export", "--state", dir}, strings.Fields(args)...)...)
+		block, _ := pem.Decode([]byte(out))
+		if code != 0 || block == nil {
+			t.Fatalf("exit %d, %s%s", code, out, errs)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil || !slices.Equal(c.PermittedDNSDomains, names) || strings.Contains(out, "PRIVATE") {
+			t.Errorf("%q: %v, for %v", args, err, c.PermittedDNSDomains)
+		}
+	}
+	if code, _, errs := headway(t, "ca", "rotate", "--state", dir); code != 0 || show().Fingerprint == before.Fingerprint {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if err := os.Chmod(filepath.Join(dir, "ca.pem"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := ran(t, "--state "+dir, "true"); code != exitInternal || !strings.Contains(errs, "others may read its key") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "ca.pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || !strings.Contains(errs, "warning: what was learned before") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+func TestAllIsSaidToBeAll(t *testing.T) {
+	code, _, errs := headway(t, "run", "--all", "--state", t.TempDir(), "--", "true")
+	if code != 0 || !strings.Contains(errs, "warning: --all decrypts every connection") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// With a profile and no host, the profile's hosts are governed; a host has the profile that
+// comes with headway for it.
+func TestHostsAndProfilesAreFoundByEachOther(t *testing.T) {
+	g := governing{profiles: []string{"github", "slack"}}
+	if err := g.name(); err != nil || !slices.Contains(g.rules, rule{"api.github.com", "github"}) {
+		t.Errorf("%v, %v", g.rules, err)
+	}
+	for host, want := range map[string]string{"api.github.com": "github", "slack.com": "slack", "example.test": ""} {
+		name, find := g.profileOf(host)
+		if name != want {
+			t.Errorf("%s has the profile %q, want %q", host, name, want)
+		}
+		if want != "" {
+			if p, err := find(); err != nil || p.Name() != want {
+				t.Errorf("%s: %v", host, err)
+			}
+		}
+	}
+}
+
+func TestTheSummaryNamesWhatCameOfRequests(t *testing.T) {
+	s := forward.Summary{
+		Connections: []forward.Connection{{Name: "github", Requests: 1234, Attempts: 1240, Throttled: 7, Held: 6, Passed: 1, Refused: 2, Waits: 30, WaitedMS: 90_000}},
+		Distrusted:  []forward.Host{{Host: "pinned.test", Count: 1}}, NotHTTP: 1, Strange: 2,
+	}
+	for i := range 10 {
+		s.Tunneled = append(s.Tunneled, forward.Host{Host: fmt.Sprintf("h%d.test", i), Count: 1})
+	}
+	var errs strings.Builder
+	cmd := newRun()
+	cmd.SetErr(&errs)
+	if err := new(governing).report(cmd, "gh", 0, s, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"github: 1,234 requests of gh, 1,240 attempts in ", "7 refused by the provider", "6 requests held and sent again", "30 attempts waited 1m30s in all",
+		"1 refusal passed on to gh", "2 requests answered with 429 by headway", "h7.test 1, and 2 more", "gh did not accept the certificate for: pinned.test 1",
+		"1 connection to named hosts ended", "2 requests without the proxy's password refused", "1 request ended with gh",
+	} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("%s\nlacks %q", errs.String(), want)
+		}
+	}
+}
