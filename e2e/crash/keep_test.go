@@ -88,7 +88,7 @@ func (w place) recorded(t *testing.T, first <-chan struct{}, items int) <-chan s
 		}
 		late := time.NewTimer(maxWait / 2)
 		defer late.Stop()
-		look := time.NewTicker(10 * time.Millisecond)
+		look := time.NewTicker(50 * time.Millisecond)
 		defer look.Stop()
 		for w.items(t.Context()) < int64(items) {
 			select {

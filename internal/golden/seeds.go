@@ -6,28 +6,35 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// seedsFile holds the seeds of a package's fuzz tests, each as the file
-// "FuzzName/name" in the form that Go writes under testdata/fuzz.
-const seedsFile = "testdata/seeds.txtar"
+// seedsFile, below the root of the module, holds the seeds of all fuzz tests, each as
+// the file "PACKAGE/FuzzName/name" in the form that Go writes under testdata/fuzz.
+// PACKAGE is the package's folder.
+const seedsFile = "internal/golden/testdata/seeds.txtar"
 
-// Seeds adds the seeds of f from the package's testdata/seeds.txtar; without any
-// the test fails. With -update what Go found and left under testdata/fuzz is moved
-// there first.
+// Seeds adds the seeds of f from the module's one archive of seeds; without any the
+// test fails. With -update what Go found and left under testdata/fuzz is moved there
+// first, which only one package at a time may do.
 func Seeds(f *testing.F) {
 	f.Helper()
-	a := Open(f, seedsFile)
+	root, folder, err := module()
+	if err != nil {
+		f.Fatal(err)
+	}
+	a := Open(f, filepath.Join(root, filepath.FromSlash(seedsFile)))
+	prefix := path.Join(folder, f.Name()) + "/"
 	if *update {
-		a.take(f)
+		a.take(f, prefix)
 	}
 	n := 0
 	for _, name := range a.Names() {
-		if !strings.HasPrefix(name, f.Name()+"/") {
+		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
 		text, _ := a.File(name)
@@ -39,23 +46,43 @@ func Seeds(f *testing.F) {
 		n++
 	}
 	if n == 0 {
-		f.Fatalf("%s has no seeds of %s", seedsFile, f.Name())
+		f.Fatalf("%s has no seeds %s*", seedsFile, prefix)
 	}
 }
 
-// take moves the inputs that Go found for f into the archive.
-func (a *Archive) take(f *testing.F) {
+// module finds the module that the working directory is in, which for a test is the
+// folder of its package: the module's root, and that folder below it, with slashes.
+func module() (root, folder string, err error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", "", err
+	}
+	for root = here; ; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if filepath.Dir(root) == root {
+			return "", "", fmt.Errorf("no go.mod in %s or above", here)
+		}
+	}
+	folder, err = filepath.Rel(root, here)
+	return root, filepath.ToSlash(folder), err
+}
+
+// take moves the inputs that Go found for f into the archive, as files whose names
+// begin with prefix.
+func (a *Archive) take(f *testing.F, prefix string) {
 	found, err := filepath.Glob(filepath.Join("testdata", "fuzz", f.Name(), "*"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, path := range found {
-		b, err := os.ReadFile(path)
+	for _, input := range found {
+		b, err := os.ReadFile(input)
 		if err != nil {
 			f.Fatal(err)
 		}
 		text := strings.TrimRight(string(b), "\n") + "\n"
-		if err := a.content.set(f.Name()+"/"+filepath.Base(path), text); err != nil {
+		if err := a.content.set(prefix+filepath.Base(input), text); err != nil {
 			f.Fatal(err)
 		}
 		a.changed = true
@@ -64,8 +91,8 @@ func (a *Archive) take(f *testing.F) {
 		return
 	}
 	a.changed = false
-	for _, path := range found {
-		if err := os.Remove(path); err != nil {
+	for _, input := range found {
+		if err := os.Remove(input); err != nil {
 			f.Error(err)
 		}
 	}
