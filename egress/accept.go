@@ -34,6 +34,16 @@ type accepted struct {
 	cancel context.CancelCauseFunc
 	began  time.Time
 	rest   string // of the path, escaped
+	clock  bodyClock
+}
+
+// bodyClock bounds the time that a call's body may take to come. The connection itself is
+// given a deadline only where that is over, or where net/http is left to read the body:
+// most bodies are there at once.
+type bodyClock struct {
+	alarm alarm // of the call; set for as long as it is under way
+	late  bool  // the body took too long, or the proxy is stopped; guarded by the rounds
+	ended bool  // nothing bounds the body any more
 }
 
 // ServeHTTP serves one call.
@@ -48,15 +58,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.up = c.table.upstreams[name]; c.up != nil {
 		c.rest, c.log.Provider, c.log.Law = rest, name, c.up.law
 		c.up.counters.inFlight.Add(1)
-	}
-	if r.ContentLength != 0 {
-		// Also for a call that is refused, whose body net/http reads to its end. Not
-		// every writer has deadlines; the server's own bound then has to do.
-		bound := DefaultBodyTimeout
-		if c.up != nil {
-			bound = c.up.BodyTimeout
-		}
-		_ = c.rc.SetReadDeadline(c.began.Add(bound))
 	}
 	// Ends the call also when something panics, after its permits were settled.
 	defer c.finish()
@@ -77,46 +78,97 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve takes the call through its stages.
 func (c *call) serve() {
-	if !c.proxy.enter() {
+	if !c.proxy.enter(c) {
+		c.leaveBody()
 		c.refuse(drained())
 		return
 	}
-	defer c.proxy.leave()
-	defer context.AfterFunc(c.proxy.cutting, func() { c.cancel(errCut) })()
-	if fault := c.route(); fault != nil {
-		c.refuse(*fault)
-		return
-	}
-	if fault := c.authenticate(); fault != nil {
-		c.refuse(*fault)
-		return
-	}
-	if fault := c.parse(); fault != nil {
-		c.refuse(*fault)
-		return
+	defer c.proxy.leave(c)
+	for _, stage := range [...]func() *provider.Refusal{c.route, c.authenticate, c.parse} {
+		if fault := stage(); fault != nil {
+			c.leaveBody()
+			c.refuse(*fault)
+			return
+		}
 	}
 	c.match()
 	c.estimate()
 	c.forward()
 }
 
-// enter counts a call in; false when the proxy is draining.
-func (p *Proxy) enter() bool {
+// enter counts a call in; false when the proxy is draining. The call is nil for what is
+// under way by itself.
+func (p *Proxy) enter(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
 	p.inFlight++
+	if c != nil {
+		c.clock.alarm.look, c.clock.alarm.cut = c.lateBody, c.cutOff
+		p.rounds.set(&c.clock.alarm, c.bodyDue())
+	}
 	return true
 }
 
-func (p *Proxy) leave() {
+func (p *Proxy) leave(c *call) {
+	if c != nil {
+		p.rounds.drop(&c.clock.alarm)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inFlight--
 	if p.closed && p.inFlight == 0 {
 		close(p.idle)
+	}
+}
+
+// bodyDue is until when the call's body has to be there; zero without one.
+func (c *call) bodyDue() time.Time {
+	switch {
+	case c.r.ContentLength == 0:
+		return time.Time{}
+	case c.up != nil:
+		return c.began.Add(c.up.BodyTimeout)
+	}
+	return c.began.Add(DefaultBodyTimeout)
+}
+
+// lateBody ends the reading of a body that took too long. Not every writer has deadlines;
+// the server's own bound then has to do.
+func (c *call) lateBody(now time.Time) (again time.Time) {
+	c.clock.late = true
+	_ = c.rc.SetReadDeadline(now)
+	return again
+}
+
+// cutOff ends the call, because the proxy is stopped.
+func (c *call) cutOff() {
+	c.cancel(errCut)
+	if !c.clock.alarm.due.IsZero() {
+		c.lateBody(time.Now())
+	}
+}
+
+// hasBody ends the bound on the time of the body: it is there, or under the watch of the
+// attempt.
+func (c *call) hasBody() {
+	c.clock.ended = true
+	if c.r.ContentLength == 0 {
+		return
+	}
+	c.proxy.rounds.set(&c.clock.alarm, time.Time{})
+	if c.clock.late {
+		_ = c.rc.SetReadDeadline(time.Time{})
+	}
+}
+
+// leaveBody leaves what is left of the body of a refused call to net/http, which reads it
+// to its end, for as long as a body may take.
+func (c *call) leaveBody() {
+	if due := c.bodyDue(); !due.IsZero() && !c.clock.ended {
+		_ = c.rc.SetReadDeadline(due)
 	}
 }
 

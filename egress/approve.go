@@ -45,6 +45,85 @@ func (a *attempt) approve() *provider.Refusal {
 	}
 }
 
+// patience is a context that ends with another one, with one of ends, or at an instant. Most
+// calls need not wait: what ends it is set up only when somebody asks for Done.
+type patience struct {
+	context.Context
+	until time.Time
+	ends  [2]context.Context // either may be nil
+
+	mu     sync.Mutex
+	within context.Context // nil until Done is asked for
+	stop   []func() bool
+	cancel context.CancelFunc
+}
+
+// Deadline is until when to wait at the most.
+func (p *patience) Deadline() (time.Time, bool) {
+	if at, ok := p.Context.Deadline(); ok && at.Before(p.until) {
+		return at, true
+	}
+	return p.until, true
+}
+
+// Done ends with the waiting.
+func (p *patience) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.within == nil {
+		p.within, p.cancel = context.WithDeadline(p.Context, p.until)
+		for _, end := range p.ends {
+			if end != nil {
+				p.stop = append(p.stop, context.AfterFunc(end, p.cancel))
+			}
+		}
+	}
+	return p.within.Done()
+}
+
+// Err says why the waiting ended; nil before.
+func (p *patience) Err() error {
+	p.mu.Lock()
+	within := p.within
+	p.mu.Unlock()
+	if within != nil {
+		return within.Err()
+	}
+	for _, end := range p.ends {
+		if end != nil && end.Err() != nil {
+			return context.Canceled
+		}
+	}
+	if err := p.Context.Err(); err != nil || time.Now().Before(p.until) {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// Value is of what Done made, so that contexts made of this one end with it without a
+// goroutine of their own.
+func (p *patience) Value(key any) any {
+	p.mu.Lock()
+	within := p.within
+	p.mu.Unlock()
+	if within != nil {
+		return within.Value(key)
+	}
+	return p.Context.Value(key)
+}
+
+// release is to be called when nobody waits any more.
+func (p *patience) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, stop := range p.stop {
+		stop()
+	}
+	if p.cancel != nil {
+		p.cancel()
+	}
+}
+
 // approveBy is approve once the key is chosen.
 func (a *attempt) approveBy() *provider.Refusal {
 	c, u := a.call, a.call.up
@@ -60,12 +139,11 @@ func (a *attempt) approveBy() *provider.Refusal {
 		u.counters.waiting.Add(-1)
 		c.log.Wait += time.Since(asked)
 	}(clock.last)
-	ctx, cancel := context.WithDeadline(a.ctx, c.until)
-	defer cancel()
-	defer context.AfterFunc(c.proxy.draining, cancel)()
+	ctx := &patience{Context: a.ctx, until: c.until, ends: [2]context.Context{c.proxy.draining, nil}}
 	if u.ring != nil {
-		defer context.AfterFunc(a.by.refused, cancel)()
+		ctx.ends[1] = a.by.refused
 	}
+	defer ctx.release()
 	a.by.ask(ctx, c)
 	if u.Approver != nil && c.asked.Metered && !a.approved {
 		if q, ok := u.Approver.(reserver); ok && u.paced() {

@@ -229,7 +229,7 @@ func TestWatchTellsWhoWasWaitedFor(t *testing.T) {
 			{time.Minute, time.Second, func() bool { return true }, errLong},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			w := newWatch(cancel, http.NewResponseController(httptest.NewRecorder()), c.silence, c.whole)
+			w := newWatch(new(rounds), cancel, http.NewResponseController(httptest.NewRecorder()), c.silence, c.whole)
 			w.uploads(c.waits)
 			began := time.Now()
 			<-ctx.Done()

@@ -3,7 +3,6 @@ package egress
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"mime"
@@ -11,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/reason"
@@ -42,7 +40,7 @@ func (c *call) parse() *provider.Refusal {
 			return fault
 		}
 	}
-	_ = c.rc.SetReadDeadline(time.Time{}) // there, or under the watch of the attempt
+	c.hasBody()
 	c.plain = c.body
 	unread := false
 	if d.API != provider.HTTP && encoded(r.Header) {
@@ -128,7 +126,6 @@ func (c *call) readBody() *provider.Refusal {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return nil
 	}
-	defer context.AfterFunc(c.proxy.cutting, func() { _ = c.rc.SetReadDeadline(time.Now()) })()
 	// A client's word is believed only up to a little: it costs the client nothing.
 	const trust = 64 << 10
 	var b bytes.Buffer

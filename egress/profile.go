@@ -167,12 +167,12 @@ func (k *credential) ask(ctx context.Context, c *call) {
 	}
 	k.asked.once.Do(func() {
 		k.asked.until, k.asked.done = time.Now().Add(askWait), make(chan struct{})
-		if !c.proxy.enter() {
+		if !c.proxy.enter(nil) {
 			close(k.asked.done)
 			return
 		}
 		go func() {
-			defer c.proxy.leave()
+			defer c.proxy.leave(nil)
 			defer close(k.asked.done)
 			if err := k.askFor(c.proxy.draining, u); err != nil {
 				c.table.log.Info("what is left of a provider's limits could not be asked for",

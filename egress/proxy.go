@@ -61,6 +61,8 @@ type Proxy struct {
 	cutting  context.Context // ends when those under way are cut
 	cut      context.CancelFunc
 
+	rounds rounds // over the calls under way
+
 	mu       sync.Mutex // guards what follows, and replacing the table
 	inFlight int
 	closed   bool
@@ -254,6 +256,7 @@ const grace = 5 * time.Second
 // error says how many were cut; it is safe to call again. There is no way back.
 func (p *Proxy) Drain(ctx context.Context) error {
 	defer func() {
+		p.rounds.rest()
 		p.transport.CloseIdleConnections()
 		p.closeIdle(p.table.Load(), &table{})
 	}()
@@ -275,6 +278,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 	left := p.inFlight
 	p.mu.Unlock()
 	p.cut()
+	p.rounds.cutAll()
 	if left == 0 {
 		return nil
 	}

@@ -182,7 +182,7 @@ func TestTheWholeCallIsBoundedWhateverMoves(t *testing.T) {
 			{2 * time.Second, time.Minute, 10 * time.Second, errLong},
 		} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			w := newWatch(cancel, http.NewResponseController(httptest.NewRecorder()), time.Minute, 10*time.Second)
+			w := newWatch(new(rounds), cancel, http.NewResponseController(httptest.NewRecorder()), time.Minute, 10*time.Second)
 			time.Sleep(c.header)
 			w.allow(c.silence)
 			<-ctx.Done()

@@ -25,6 +25,9 @@ const (
 	streamBuffer = 4 << 10
 )
 
+// maxBuffered is how much of an answer net/http's server takes without writing to the client.
+const maxBuffered = 1 << 10
+
 var (
 	wholeBuffers  = sync.Pool{New: func() any { return new([wholeBuffer]byte) }}
 	streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
@@ -57,6 +60,9 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 	readdress := len(c.up.Description.Addresses) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json")) && !encoded(res.Header)
 	c.begun(res, a, strip || readdress)
 	flows := events || res.ContentLength < 0
+	if flows || strip || readdress || res.ContentLength > maxBuffered {
+		a.freeClient()
+	}
 	to := io.Writer(c.w)
 	// The header goes out at once too; that the client has gone is noticed below.
 	flush := flows

@@ -23,11 +23,11 @@ import (
 // outgoing is the request of an attempt on its way.
 type outgoing struct {
 	watch   *watch
-	body    io.Closer // of the request; upstream may answer before it is through
-	unwatch func() bool
-	to      *url.URL // where it was sent
-	span    string   // its traceparent, where spans are made
-	tried   bool     // it was given to the transport
+	body    io.Closer   // of the request; upstream may answer before it is through
+	unwatch func() bool // nil where nothing can get stuck on the client's side
+	to      *url.URL    // where it was sent
+	span    string      // its traceparent, where spans are made
+	tried   bool        // it was given to the transport
 	sentAt  time.Time
 	sent    atomic.Bool // a connection was there to send it over
 }
@@ -42,12 +42,12 @@ func (a *attempt) send() (*http.Response, error) {
 		return nil, err
 	}
 	a.body, a.to = out.Body, out.URL
-	a.watch = newWatch(a.cancel, c.rc, u.ResponseHeaderTimeout, u.CallTimeout)
+	a.watch = newWatch(&c.proxy.rounds, a.cancel, c.rc, u.ResponseHeaderTimeout, u.CallTimeout)
 	if !c.whole {
 		c.upload.moved = a.watch.move
 		a.watch.uploads(c.upload.reading.Load)
+		a.freeClient()
 	}
-	a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
 	a.sent.Store(!u.traced)
 	a.tried, a.sentAt = true, a.watch.began
 	c.log.Attempts++
@@ -65,6 +65,13 @@ func (a *attempt) send() (*http.Response, error) {
 	a.watch.allow(u.IdleTimeout)
 	a.status, a.header = res.StatusCode, res.Header
 	return res, nil
+}
+
+// freeClient has a read from the client, or a write to it, end with the attempt's context.
+func (a *attempt) freeClient() {
+	if a.unwatch == nil {
+		a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
+	}
 }
 
 // trace gives the attempt a span of its own below the call's, if that has one.

@@ -29,6 +29,8 @@ func (a *attempt) settle() {
 	}
 	if a.watch != nil {
 		a.watch.stop()
+	}
+	if a.unwatch != nil {
 		a.unwatch()
 	}
 	a.cancel(nil)

@@ -17,6 +17,111 @@ var (
 	errLong    = errors.New("egress: the call took too long")
 )
 
+// rounds look after the calls under way, with one timer for all of them: to set and to stop
+// timers of its own would take a short call longer than all else that is done for it. The
+// zero value is ready for use.
+type rounds struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	due   time.Time // when the timer goes off; zero while it is not set
+	first *alarm
+}
+
+// alarm looks after one thing that is under way.
+type alarm struct {
+	// look is asked at due or later, and says when to ask again; zero is never. It is
+	// called with the lock of the rounds held.
+	look func(now time.Time) (again time.Time)
+	// cut is called, with the same lock held, when the proxy is stopped; it may be nil.
+	cut func()
+
+	due           time.Time
+	before, after *alarm
+	set           bool
+}
+
+// set begins to look after what an alarm is for, or changes when to look; zero is never.
+func (r *rounds) set(a *alarm, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.due = due; !a.set {
+		a.set = true
+		if a.before, a.after = nil, r.first; r.first != nil {
+			r.first.before = a
+		}
+		r.first = a
+	}
+	r.wake(due)
+}
+
+// wake sees to it that the timer goes off at an instant. r.mu must be held.
+func (r *rounds) wake(due time.Time) {
+	if due.IsZero() || !r.due.IsZero() && !due.Before(r.due) {
+		return
+	}
+	if r.due = due; r.timer == nil {
+		r.timer = time.AfterFunc(time.Until(due), r.ring)
+	} else {
+		r.timer.Reset(time.Until(due))
+	}
+}
+
+// drop looks no more: look and cut are not called once it has returned.
+func (r *rounds) drop(a *alarm) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !a.set {
+		return
+	}
+	if a.set = false; a.before != nil {
+		a.before.after = a.after
+	} else {
+		r.first = a.after
+	}
+	if a.after != nil {
+		a.after.before = a.before
+	}
+	a.before, a.after = nil, nil
+}
+
+// ring runs when the timer goes off.
+func (r *rounds) ring() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = time.Time{}
+	now := time.Now()
+	var next time.Time
+	for a := r.first; a != nil; a = a.after {
+		if !a.due.IsZero() && !now.Before(a.due) {
+			a.due = a.look(now)
+		}
+		if !a.due.IsZero() && (next.IsZero() || a.due.Before(next)) {
+			next = a.due
+		}
+	}
+	r.wake(next)
+}
+
+// rest stops the timer where nothing is under way any more.
+func (r *rounds) rest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first == nil && r.timer != nil && r.timer.Stop() {
+		r.due = time.Time{}
+	}
+}
+
+// cutAll ends what is under way.
+func (r *rounds) cutAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := r.first; a != nil; a = a.after {
+		if a.cut != nil {
+			a.cut()
+		}
+	}
+}
+
 // watch ends an attempt if no byte moves for too long in either direction, or if it takes
 // too long as a whole.
 type watch struct {
@@ -30,19 +135,20 @@ type watch struct {
 	moved   atomic.Int64 // since it began
 	silence atomic.Int64 // that is allowed
 
+	rounds *rounds
+	alarm  alarm
+
 	mu      sync.Mutex
-	timer   *time.Timer
 	over    bool
 	writing bool // to the client
 }
 
 // newWatch begins to watch. It must be stopped before the handler returns.
-func newWatch(cancel context.CancelCauseFunc, rc *http.ResponseController, silence, limit time.Duration) *watch {
-	w := &watch{cancel: cancel, rc: rc, began: time.Now(), limit: limit}
+func newWatch(r *rounds, cancel context.CancelCauseFunc, rc *http.ResponseController, silence, limit time.Duration) *watch {
+	w := &watch{rounds: r, cancel: cancel, rc: rc, began: time.Now(), limit: limit}
 	w.silence.Store(int64(silence))
-	w.mu.Lock() // the timer may go off before it is kept
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(min(silence, limit), w.look)
+	w.alarm.look = w.look
+	r.set(&w.alarm, w.began.Add(min(silence, limit)))
 	return w
 }
 
@@ -55,17 +161,14 @@ func (w *watch) uploads(waits func() bool) {
 
 // allow sets how long no byte may move from now on.
 func (w *watch) allow(silence time.Duration) {
-	w.move()
+	now := time.Now()
+	w.moved.Store(int64(now.Sub(w.began)))
 	w.silence.Store(int64(silence))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.timer.Reset(min(silence, w.limit-time.Since(w.began)))
-	}
+	w.rounds.set(&w.alarm, now.Add(min(silence, w.limit-now.Sub(w.began))))
 }
 
-// move records that a byte moved. The timer is not reset: when it fires, look compares
-// times.
+// move records that a byte moved. The alarm is not set again: when it goes off, look
+// compares times.
 func (w *watch) move() { w.moved.Store(int64(time.Since(w.began))) }
 
 // enter says that a write to the client begins; false when it must not, because
@@ -84,14 +187,14 @@ func (w *watch) leave() {
 	w.writing = false
 }
 
-// look runs when the timer fires.
-func (w *watch) look() {
+// look runs when the alarm goes off.
+func (w *watch) look(at time.Time) (again time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
-		return
+		return again
 	}
-	now := time.Since(w.began)
+	now := at.Sub(w.began)
 	quiet := now - time.Duration(w.moved.Load())
 	switch allowed := time.Duration(w.silence.Load()); {
 	case now >= w.limit:
@@ -101,8 +204,9 @@ func (w *watch) look() {
 	case quiet >= allowed:
 		w.end(errSilent)
 	default:
-		w.timer.Reset(min(allowed-quiet, w.limit-now))
+		again = at.Add(min(allowed-quiet, w.limit-now))
 	}
+	return again
 }
 
 // cut ends the watching, because the call's context ended.
@@ -123,7 +227,6 @@ const bodyGrace = time.Second
 // was not stopped, so that the connection is still this call's.
 func (w *watch) end(why error) {
 	w.over = true
-	w.timer.Stop()
 	if why != nil {
 		w.cancel(why)
 	}
@@ -141,8 +244,8 @@ func (w *watch) end(why error) {
 
 // stop ends the watching.
 func (w *watch) stop() {
+	w.rounds.drop(&w.alarm)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
-	w.timer.Stop()
 }

@@ -29,21 +29,21 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// traceOf is the request's trace, or one that nobody reads.
+// traceOf is the request's trace; nil without one.
 func traceOf(ctx context.Context) *Trace {
-	if t, ok := ctx.Value(traceKey{}).(*Trace); ok {
-		return t
-	}
-	return new(Trace)
+	t, _ := ctx.Value(traceKey{}).(*Trace)
+	return t
 }
 
-func (t *Trace) attempted(s signal.Signal) {
-	t.Attempts++
-	t.Signal = s
+func (t *Trace) attempted(s *signal.Signal) {
+	if t != nil {
+		t.Attempts++
+		t.Signal = *s
+	}
 }
 
 func (t *Trace) stop(err error) {
-	if r, ok := errors.AsType[*reason.Refusal](err); ok {
+	if r, ok := errors.AsType[*reason.Refusal](err); ok && t != nil {
 		t.Stopped = r
 	}
 }

@@ -209,7 +209,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			_ = last.res.Body.Close() // nobody will see it
 		}
 		last = next
-		trace.attempted(last.signal)
+		trace.attempted(&last.signal)
 		if !t.worth(req, &last, n) {
 			return last.res, last.err
 		}
