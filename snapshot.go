@@ -130,6 +130,16 @@ func (g *Governor) RoomAt(pool string) time.Time {
 	return g.wall(max(at, now))
 }
 
+// Unlimited reports whether nothing but what the owner set holds back attempts of a pool, or
+// of the account for "": the start is passive, and the provider has neither refused an
+// attempt nor advertised a limit. What an attempt costs makes no difference until then.
+func (g *Governor) Unlimited(pool string) bool {
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.core.Free(g.pool(now, pool))
+}
+
 // Pace is the sustained interval between attempts in a pool, as far as one is known:
 // that of the pool or of the account, whichever is longer. 0 is unknown. The name "" is
 // the account.

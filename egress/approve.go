@@ -18,6 +18,7 @@ import (
 type lease struct {
 	request quota.Request
 	cost    float64     // of request, in what the provider counts
+	late    float64     // the cost, where nobody had to know it before; 0 elsewhere
 	by      *credential // that it goes by; nil before it is chosen
 	picked  int         // its index, where there are several; -1 for none
 

@@ -28,9 +28,7 @@ type attempt struct {
 
 // begin makes an attempt. Its settle has to be called.
 func (c *call) begin() *attempt {
-	r := &c.request
-	expected := quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
-	a := &attempt{call: c, lease: lease{request: *r, picked: -1, cost: float64(max(1, c.up.charge.Rated(expected, r.MaxTokens)))}}
+	a := &attempt{call: c, lease: lease{request: c.request, picked: -1, cost: c.rated()}}
 	if c.as != nil {
 		a.cost = c.cost
 	}
@@ -41,6 +39,12 @@ func (c *call) begin() *attempt {
 		a.ctx, a.cancel = context.WithCancelCause(c.ctx) // the call outlives it
 	}
 	return a
+}
+
+// rated is what the call is expected to cost, in what the provider counts.
+func (c *call) rated() float64 {
+	r := &c.request
+	return float64(max(1, c.up.charge.Rated(quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}, r.MaxTokens)))
 }
 
 // forward makes one attempt after the other, where that is asked for and allowed:

@@ -87,6 +87,8 @@ type CallLog struct {
 
 	// Estimated is what the call was expected to use, Used what it was charged
 	// for, over all attempts. Reported says that the figures are the provider's.
+	// Estimated is zero where it made no difference: without a budget, and while the
+	// provider has neither refused a call nor advertised a limit.
 	Estimated, Used quota.Usage
 	Reported        bool
 }

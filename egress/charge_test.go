@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/estimate"
@@ -264,5 +265,52 @@ func TestEmbeddingsHaveNoOutput(t *testing.T) {
 			t.Errorf("of a chat %d are expected, want %d", got, estimate.DefaultOutput)
 		}
 		x.settled(t)
+	})
+}
+
+// TestNothingIsCountedBeforeTheProviderObjects: tokens of prompts are counted from the first
+// refusal on, which is itself settled for what it was to cost, and where a provider does not
+// say what was used.
+func TestNothingIsCountedBeforeTheProviderObjects(t *testing.T) {
+	answers := []struct {
+		status        int
+		body          string
+		free, counted bool
+	}{
+		{200, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`, true, false},
+		{200, `{"choices":[]}`, true, true},
+		{429, `{"error":{}}`, true, true},
+		{200, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"total_tokens":10}}`, false, true},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		transport, _ := serveOn(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(answers[n].status)
+			_, _ = io.WriteString(w, answers[n].body)
+		}))
+		pacing, err := headway.New(headway.Config{Name: "p", Passive: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := newRig(t, provider.OpenAI, transport, func(p *egress.Provider, _ *egress.Options) {
+			p.Approver, p.Models, p.Pacing, p.MaxWait = nil, nil, pacing, time.Hour
+		})
+		for i, a := range answers {
+			n = i
+			if got := pacing.Unlimited("m"); got != a.free {
+				t.Errorf("before call %d unlimited is %v, want %v", i+1, got, a.free)
+			}
+			if _, _, err := x.ask(t, http.MethodPost, chatPath, wordsOnly); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			x.mu.Lock()
+			c := x.calls[i]
+			x.mu.Unlock()
+			if c.Status != a.status || (c.Estimated.Input > 0) != a.counted || (c.Used.Input > 0) != (a.status == 200) {
+				t.Errorf("call %d: status %d, expected %+v, used %+v", i+1, c.Status, c.Estimated, c.Used)
+			}
+		}
 	})
 }

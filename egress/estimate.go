@@ -15,28 +15,43 @@ import (
 
 // estimated is what a call is expected to use, and how its usage becomes known.
 type estimated struct {
-	request  quota.Request // of each attempt
-	raw      int64         // input as the tokenizer has it, before what was learned
-	usage    injected
-	original []byte // the body before usage was asked for in it
+	request     quota.Request // of each attempt
+	expectation bool          // the request says what the call will use
+	raw         int64         // input as the tokenizer has it, before what was learned
+	usage       injected
+	original    []byte // the body before usage was asked for in it
 }
 
 // estimate works out what to ask of the quota, and asks a stream to report its usage.
 func (c *call) estimate() {
-	c.request = c.expected()
-	c.inject()
-}
-
-// expected is what the call will use, as far as that can be known before.
-func (c *call) expected() quota.Request {
-	r := quota.Request{
+	c.request = quota.Request{
 		Model: c.log.Budget, Tenant: c.log.Tenant, Agent: c.log.Agent, Priority: c.log.Priority,
 		MaxTokens: c.asked.MaxTokens,
 	}
-	if !c.asked.Metered || c.up.Approver == nil && !c.up.paced() {
-		return r // nobody asks
+	if c.asked.Metered && c.counted() {
+		c.expect()
 	}
-	e := c.up.estimator
+	c.inject()
+}
+
+// counted reports whether it makes a difference what the call costs: it has a budget, or
+// the provider has shown that it has limits. Counting the tokens of a prompt would take
+// longer than all else that is done for the call.
+func (c *call) counted() bool {
+	if c.up.Approver != nil || !c.up.paced() {
+		return c.up.Approver != nil
+	}
+	for _, k := range c.up.credentials {
+		if !k.Pacing.Unlimited(c.pool) {
+			return true
+		}
+	}
+	return false
+}
+
+// expect works out what the call will use, as far as that can be known before.
+func (c *call) expect() {
+	r, e := &c.request, c.up.estimator
 	if c.asked.Texts != nil {
 		c.raw = e.Raw(c.asked.Model, c.asked.Texts)
 	}
@@ -49,7 +64,14 @@ func (c *call) expected() quota.Request {
 		r.OutputTokens = min(e.Output(c.asked.Model, 0)*c.asked.Choices, bound)
 	}
 	c.log.Estimated = quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}
-	return r
+	c.expectation = true
+}
+
+// expectLate works out what the call was to use, where that made no difference before.
+func (c *call) expectLate() {
+	if c.asked.Metered && c.up.paced() && !c.expectation {
+		c.expect()
+	}
 }
 
 // inject asks for usage where that is allowed.

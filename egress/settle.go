@@ -45,6 +45,10 @@ func (a *attempt) settle() {
 	if o, ok := a.call.up.Approver.(overrunner); ok && a.approved && a.class == reason.Throttled && !a.signal.Exhausted {
 		o.Overrun(a.decision.Permit)
 	}
+	if c := a.call; a.class.Throttle() && !c.expectation {
+		c.expectLate() // the law is to know what was refused
+		a.late = c.rated()
+	}
 	a.used = a.use(&report)
 	a.pay(a.used, report.Reported)
 	if a.paced {
@@ -119,7 +123,8 @@ func (a *attempt) use(report *usage.Report) quota.Usage {
 	}
 	used := report.Usage
 	if used.Input == 0 {
-		used.Input = a.request.InputTokens
+		a.call.expectLate()
+		used.Input = a.call.request.InputTokens
 	}
 	used.Output = max(used.Output, report.Flowed)
 	return used
@@ -194,6 +199,9 @@ func (a *attempt) outcome() headway.Outcome {
 	if a.class == reason.OK {
 		// What the provider counts, which its headers are about.
 		o.Cost = float64(c.up.charge.Rated(a.used, a.request.MaxTokens))
+	}
+	if o.Class.Throttle() {
+		o.Cost = a.late
 	}
 	if c.as != nil {
 		o.Pool, o.Cost, o.Account = a.pool, a.took, a.account

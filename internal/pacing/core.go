@@ -173,6 +173,12 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	return fx
 }
 
+// Free says that nothing of a pool, or of the account for nil, is held back but by what the
+// owner set.
+func (c *Core) Free(pool *Pool) bool {
+	return c.member == nil && c.Pool.free() && (pool == nil || pool.free())
+}
+
 // MaxInFlight bounds the attempts under way at once; 0 is no bound.
 func (c *Core) MaxInFlight() int { return c.set.maxInFlight }
 
