@@ -46,9 +46,9 @@ func (a *attempt) approve() *provider.Refusal {
 	}
 }
 
-// patience is a context that ends with another one, with one of ends, or at an instant. Most
+// waiting is a context that ends with another one, with one of ends, or at an instant. Most
 // calls need not wait: what ends it is set up only when somebody asks for Done.
-type patience struct {
+type waiting struct {
 	context.Context
 	until time.Time
 	ends  [2]context.Context // either may be nil
@@ -60,7 +60,7 @@ type patience struct {
 }
 
 // Deadline is until when to wait at the most.
-func (p *patience) Deadline() (time.Time, bool) {
+func (p *waiting) Deadline() (time.Time, bool) {
 	if at, ok := p.Context.Deadline(); ok && at.Before(p.until) {
 		return at, true
 	}
@@ -68,7 +68,7 @@ func (p *patience) Deadline() (time.Time, bool) {
 }
 
 // Done ends with the waiting.
-func (p *patience) Done() <-chan struct{} {
+func (p *waiting) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.within == nil {
@@ -83,7 +83,7 @@ func (p *patience) Done() <-chan struct{} {
 }
 
 // Err says why the waiting ended; nil before.
-func (p *patience) Err() error {
+func (p *waiting) Err() error {
 	p.mu.Lock()
 	within := p.within
 	p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *patience) Err() error {
 
 // Value is of what Done made, so that contexts made of this one end with it without a
 // goroutine of their own.
-func (p *patience) Value(key any) any {
+func (p *waiting) Value(key any) any {
 	p.mu.Lock()
 	within := p.within
 	p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *patience) Value(key any) any {
 }
 
 // release is to be called when nobody waits any more.
-func (p *patience) release() {
+func (p *waiting) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, stop := range p.stop {
@@ -140,7 +140,7 @@ func (a *attempt) approveBy() *provider.Refusal {
 		u.counters.waiting.Add(-1)
 		c.log.Wait += time.Since(asked)
 	}(clock.last)
-	ctx := &patience{Context: a.ctx, until: c.until, ends: [2]context.Context{c.proxy.draining, nil}}
+	ctx := &waiting{Context: a.ctx, until: c.until, ends: [2]context.Context{c.proxy.draining, nil}}
 	if u.ring != nil {
 		ctx.ends[1] = a.by.refused
 	}
