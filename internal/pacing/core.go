@@ -94,7 +94,8 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 			return d, account, pool
 		}
 	}
-	if d, account = c.Pool.ask(now, a.Ready, a.cost()); d.OK && a.Pool != nil {
+	// Where nothing is known of a pool, all that holds it up holds up the account.
+	if d, account = c.Pool.ask(now, a.Ready, a.cost()); d.OK && a.Pool != nil && (a.Pool.objected || now < a.Pool.cooldown) {
 		if d, pool = a.Pool.ask(now, a.Ready, a.cost()); !d.OK {
 			d.Pool = a.Pool
 		}
