@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/transport"
 )
 
 // Collector collects one connection.
@@ -384,11 +385,21 @@ func (r *execution) askLimits(ctx context.Context) {
 	if !ok || r.o.Profile == nil {
 		return
 	}
-	limits, err := c.AskLimits(ctx, r.caller)
-	if err != nil {
-		return
+	ask := func(ctx context.Context, g *headway.Governor) {
+		limits, err := c.AskLimits(ctx, r.caller)
+		if err != nil {
+			return
+		}
+		for pool, l := range limits {
+			g.Advertise(pool, l)
+		}
 	}
-	for pool, l := range limits {
-		r.governor.Advertise(pool, l)
+	if first := firstKey(r.o.Connector); first != "" {
+		ask(transport.WithKey(ctx, first), r.governor)
+	} else {
+		ask(ctx, r.governor)
+	}
+	for _, k := range r.others { // each key has limits of its own
+		ask(transport.WithKey(ctx, k.name), k.governor)
 	}
 }

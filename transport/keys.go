@@ -97,13 +97,30 @@ func WithAffinity(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, affinityKey{}, name)
 }
 
+type onlyKey struct{}
+
+// WithKey has a request go by the key of that name and no other, whatever is answered: for
+// what is asked of each key, such as what is left of its limits. A name that no key has
+// changes nothing.
+func WithKey(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, onlyKey{}, name)
+}
+
 // RoundTrip sends req by one key, and by another if the first is refused.
 func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
+	if name, ok := req.Context().Value(onlyKey{}).(string); ok {
+		for i := range k.keys {
+			if k.keys[i].Name == name {
+				return k.keys[i].transport.RoundTrip(req)
+			}
+		}
+	}
 	affinity, _ := req.Context().Value(affinityKey{}).(string)
+	pool := k.keys[0].transport.poolOf(req)
 	var tried []int
 	var first *http.Response
 	for {
-		one := k.pick(affinity, tried)
+		one := k.pick(affinity, pool, tried)
 		if one < 0 { // all were refused: it is not about the key
 			return first, nil
 		}
@@ -147,15 +164,15 @@ func throttled(req *http.Request) bool {
 }
 
 // pick is the key that a request goes by, of those that it was not sent by yet; -1 for
-// none.
-func (k *Keys) pick(affinity string, tried []int) int {
+// none. It is the one that has room soonest in the request's pool.
+func (k *Keys) pick(affinity, pool string, tried []int) int {
 	now := time.Now()
 	return k.ring.Pick(now, affinity, func(i int) bool { return slices.Contains(tried, i) }, func(i, given int) time.Duration {
 		g := k.keys[i].Governor
-		wait := max(0, g.RoomAt("").Sub(now))
+		wait := max(0, g.RoomAt(pool).Sub(now))
 		// What was given to it a moment ago may not have asked yet.
 		if n := given - g.Snapshot().InFlight; n > 0 {
-			wait += time.Duration(n) * g.Pace("")
+			wait += time.Duration(n) * g.Pace(pool)
 		}
 		return wait
 	})

@@ -50,6 +50,17 @@ func (t *Transport) ask(req *http.Request) (headway.Request, error) {
 	return ask, t.begin(ask.Pool)
 }
 
+// poolOf is the pool of a request.
+func (t *Transport) poolOf(req *http.Request) (pool string) {
+	if t.o.Pool != nil {
+		pool = t.o.Pool(req)
+	}
+	if t.o.Profile != nil {
+		pool, _ = t.o.Profile.Attempt(req, pool)
+	}
+	return pool
+}
+
 // begin has a pool begin with what is published, when it is used first.
 func (t *Transport) begin(pool string) error {
 	if t.o.Profile == nil {

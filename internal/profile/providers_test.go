@@ -650,3 +650,73 @@ streams:
 		}
 	})
 }
+
+// byKey are providers that each know one key.
+type byKey map[string]*upstream
+
+func (b byKey) RoundTrip(req *http.Request) (*http.Response, error) {
+	return b[req.Header.Get("Authorization")].RoundTrip(req)
+}
+
+// TestACollectionAsksGitHubForTheLimitsOfEachKey: one key is used up for an hour, which is
+// known before it is refused.
+func TestACollectionAsksGitHubForTheLimitsOfEachKey(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 105
+		all := byKey{}
+		for i, used := range []float64{4900, 5000, 4990} {
+			u, core, _, _ := github()
+			core.used = used
+			answer := u.answer
+			u.answer = func(now time.Time, req *http.Request, body map[string]any, uses []use, refused *use) (int, http.Header, string) {
+				status, h, text := answer(now, req, body, uses, refused)
+				if n, _ := strconv.Atoi(req.URL.Query().Get("page")); status == 200 && len(uses) > 0 {
+					if text = `{"items": []}`; n <= pages {
+						text = fmt.Sprintf(`{"items": [{"id": %d}]}`, n)
+					}
+				}
+				return status, h, text
+			}
+			all[fmt.Sprint("Bearer secret-", i)] = u
+		}
+		cfg, err := rest.Parse("github.yaml", []byte(`
+connection: github
+provider:
+  base_url: "https://provider.example"
+  ceiling: 20ms
+  profile: github
+  pacing: {law: cycle}
+  keys:
+    - {name: a, bearer: "${A}"}
+    - {name: b, bearer: "${B}"}
+    - {name: c, bearer: "${C}"}
+streams:
+  - {name: issues, list: {path: /repos/a/b/issues}, records: .items, key: .id, paginate: {page: {param: page}}}
+`), func(name string) (string, bool) { return fmt.Sprint("secret-", strings.Index("ABC", name)), true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := schedule.Options(cfg)
+		o.Base, o.Store, o.Sink = all, memory.New(), jsonl.New(dir)
+		if o.Connector, err = rest.New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		c, err := collect.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for key, u := range all {
+			if sum += u.admitted["core"]; u.refused > 0 || u.asked != 1 {
+				t.Errorf("%s: %v admitted, %d refused, asked %d times: %q", key, u.admitted, u.refused, u.asked, u.log)
+			}
+		}
+		if sum != pages+1 {
+			t.Errorf("%v pages, want %d", sum, pages+1)
+		}
+	})
+}
