@@ -292,7 +292,7 @@ func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 		if p, ok := o.Class.Pressure(); ok {
 			why = p
 		}
-		l.rest(now+o.RetryAfter, why)
+		l.rest(now+l.believed(o.Class, o.RetryAfter), why)
 	}
 	if p, ok := o.Class.Pressure(); ok && o.Class.Throttle() {
 		l.objected, l.pushed = true, p

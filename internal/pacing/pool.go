@@ -165,14 +165,6 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 	}
 	l.hear(facts)
 	l.objected = l.objected || class.Throttle() || len(l.heard) > 0
-	if retryAfter > 0 && !class.Success() {
-		// Paid once, as a cooldown; the interval learns only that it was a throttle.
-		why := reason.UpstreamPressure
-		if p, ok := class.Pressure(); ok {
-			why = p
-		}
-		l.rest(now+retryAfter, why)
-	}
 	if class.Throttle() {
 		if p, ok := class.Pressure(); ok {
 			l.pushed = p
@@ -186,6 +178,14 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 		Sent: t.sent, Now: now, Class: class, RetryAfter: retryAfter, Steady: steady,
 		Estimate: t.cost, Cost: cost, Facts: facts,
 	})
+	if retryAfter > 0 && !class.Success() {
+		// Paid once, as a cooldown; the interval learns only that it was a throttle.
+		why := reason.UpstreamPressure
+		if p, ok := class.Pressure(); ok {
+			why = p
+		}
+		l.rest(now+l.believed(class, retryAfter), why)
+	}
 	if e.change == control.BackOff {
 		p, _ := class.Pressure()
 		l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
@@ -194,6 +194,17 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 		e.tell = l.report.due(now, e.change, l.law.Interval(), l.set.params.Ceiling)
 	}
 	return e
+}
+
+// believed is how much of a wait is waited for that a provider named: a law may have found
+// that it names another unit.
+func (l *Pool) believed(c reason.Class, wait time.Duration) time.Duration {
+	if b, ok := l.law.(interface {
+		Believed(wait time.Duration) time.Duration
+	}); ok && c.Throttle() {
+		return b.Believed(wait)
+	}
+	return wait
 }
 
 // rest lets no attempt go before an instant.

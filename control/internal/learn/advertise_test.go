@@ -257,3 +257,47 @@ func TestHowLongTheNextOnesTake(t *testing.T) {
 		}
 	}
 }
+
+// Some name milliseconds where seconds belong. One canary finds out.
+func TestAWaitThatIsBeyondBeliefIsPutToTheTest(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration // that the first refusals of blocks name
+		truth float64         // what they have to be divided by
+		last  time.Duration   // how long nothing went in the last block
+		tried int             // canaries that were refused
+		unit  float64         // that is stored
+	}{
+		{"a short one is believed", []time.Duration{time.Hour}, 1, time.Hour, 0, 0},
+		{"a long one that is true costs a canary", []time.Duration{5 * time.Hour}, 1, 5 * time.Hour, 1, 1},
+		{"but one alone", []time.Duration{5 * time.Hour, 7 * time.Hour}, 1, 7 * time.Hour, 1, 1},
+		{"one of another unit costs no more than it says", []time.Duration{5 * time.Hour}, otherUnit, 18 * sec, 0, otherUnit},
+		{"nor do those after it", []time.Duration{5 * time.Hour, 300 * sec}, otherUnit, 300 * ms, 0, otherUnit},
+		{"after two that can be believed it is believed", []time.Duration{sec, sec, 5 * time.Hour}, 1, 5 * time.Hour, 0, 1},
+		{"what is cut off at a day is waited for longer than a thousandth of that", []time.Duration{48 * time.Hour}, 200, 15 * time.Minute, 0, otherUnit},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		now, tried, block := time.Duration(0), 0, time.Duration(0)
+		for _, wait := range tt.waits {
+			now += time.Hour
+			l.Sent(now, 1)
+			l.Observe(Outcome{Sent: now, Now: now, Class: Refused, RetryAfter: wait})
+			began, over := now, now+time.Duration(float64(wait)/tt.truth)
+			for l.Waiting() {
+				now = max(now+l.Believed(wait-time.Duration(float64(now-began)*tt.truth)), l.Hold(now, 1))
+				l.Sent(now, 1)
+				o := Outcome{Sent: now, Now: now, Class: Admitted}
+				if now < over {
+					tried++
+					o.Class, o.RetryAfter = Refused, time.Duration(float64(over-now)*tt.truth)
+				}
+				l.Observe(o)
+			}
+			block = now - began
+		}
+		if off := block - tt.last; off < 0 || off > sec+tt.last/50 || tried != tt.tried || l.Store().WaitUnit != tt.unit {
+			t.Errorf("%s: nothing goes for %v, want %v; %d canaries refused, want %d; unit %v, want %v",
+				tt.name, block, tt.last, tried, tt.tried, l.Store().WaitUnit, tt.unit)
+		}
+	}
+}

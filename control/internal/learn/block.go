@@ -24,8 +24,9 @@ type block struct {
 	explained   bool          // by a limit that the provider advertises
 	punished    bool          // refused though the provider says that there is room
 	expected    time.Duration // how long the limit that explains it would last
-	told        time.Duration // the last wait that the provider advertised
+	lastWait    time.Duration // the last wait that the provider advertised
 	exact       bool          // it ended at an instant that the provider had advertised
+	doubted     bool          // the canary goes before a wait is over, to see whether it is one
 	cost        float64       // of the refused attempt
 	carried     float64       // attempts since the last release
 	pace        float64
@@ -60,8 +61,43 @@ var usual = [...]time.Duration{
 // may be a true one whatever became of that. One that just goes on naming what is left by a
 // wrong measure comes closer and closer.
 func (b *block) newly(wait time.Duration) bool {
-	return wait > 0 && (b.refusals <= 2 || wait > 2*b.told || wait < b.told/2)
+	return wait > 0 && (b.refusals <= 2 || wait > 2*b.lastWait || wait < b.lastWait/2)
 }
+
+// waits says what the waits that refusals name are worth. Some providers name milliseconds
+// where seconds belong.
+type waits struct {
+	unit float64 // what they are divided by; 0 while that is not known
+	sane int     // blocks whose wait is one that can be believed
+}
+
+// heard takes in the one that the first refusal of a block names. After some that can be
+// believed a long one is believed, too: calls may lengthen a ban, and so would a canary.
+func (w *waits) heard(wait time.Duration) {
+	if wait >= time.Second && !w.doubts(wait) {
+		w.sane++
+	}
+	if w.sane >= saneWaits && w.unit == 0 {
+		w.unit = 1
+	}
+}
+
+// believed is how much of a wait is waited for. Of the first one that is beyond belief so
+// much that a canary finds out whether it is of another unit.
+func (w *waits) believed(wait time.Duration) time.Duration {
+	switch {
+	case w.doubts(wait) && wait >= maxSilence: // it may have been longer
+		return penaltyLongest
+	case w.doubts(wait):
+		return wait / otherUnit
+	case w.unit > 0:
+		return time.Duration(float64(wait) / w.unit)
+	}
+	return wait
+}
+
+// doubts says that a wait is so long that it may be of another unit.
+func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait > unbelievable }
 
 // rarely is how much later the next canary goes in a block of that age, which no
 // canary lengthens. Where much was carried before, a canary costs little beside that.
@@ -83,7 +119,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		return max(least, foretold-now)
 	}
 	growth := canaryHurry
-	if b.wait > hurryUntil/3 && !b.punished {
+	if b.wait > hurryUntil/3 && !b.punished && b.carried > slowWindow*(now-b.began).Seconds() {
 		growth = canaryGrowth
 	}
 	low := time.Duration(growth * float64(b.wait))
@@ -95,8 +131,11 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		low = min(low, penaltyLongest)
 	}
 	low = max(firstCanary, low, penalty)
-	high := 2 * low
-	best, sooner := high, low*3/5
+	later := 2 * low
+	if low == penaltyLongest { // enough for any penalty
+		later = low + low/5
+	}
+	best, sooner := later, low*3/5
 	if low > farAway {
 		sooner = max(low*3/5, min(b.wait*11/10, low))
 	}
@@ -117,7 +156,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	if foretold > now {
 		try(foretold)
 	}
-	if best == high {
+	if best == later {
 		best = low
 	}
 	return min(best, maxSilence)
@@ -209,4 +248,19 @@ func (p *penalty) explained(b *block) {
 // keep is the part of the refused pace that is safe enough.
 func (p *penalty) keep() float64 {
 	return min(penaltyHigh, penaltyLow+0.04*float64(p.blocks))
+}
+
+// penaltyWait is how long a canary waits for the sake of a penalty. Of one that is
+// only suspected the first comes early: it costs one refusal to be wrong.
+func (l *Law) penaltyWait() time.Duration {
+	switch {
+	case l.block.refusals == 1 && l.penalty.on():
+		return l.penalty.wait()
+	case l.misses == 0 && !l.penalty.on():
+		return 0
+	case l.block.refusals == 1:
+		return min(l.silence, suspectedPenalty)
+	}
+	w := float64(l.block.wait)
+	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
 }

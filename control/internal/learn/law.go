@@ -72,6 +72,7 @@ type Law struct {
 	quietFor  time.Duration
 	limited   bool          // 429 is how this provider refuses
 	waits     bool          // its refusals carry a wait
+	named     waits         // what those are worth
 	misses    int           // windows that were refuted
 	blips     int           // outages that were over at the first canary
 	silence   time.Duration // without a canary that ended the last long block that canaries may have lengthened
@@ -102,6 +103,10 @@ func (l *Law) Answered() bool { return l.state != starting }
 
 // Waiting reports whether nothing goes since a refusal, until the next canary.
 func (l *Law) Waiting() bool { return l.state == waiting }
+
+// Believed is how much of a wait that a refusal named is waited for, after the refusal was
+// observed: all of it, unless it seems to be of another unit.
+func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believed(wait) }
 
 // Foretold reports whether a limit that was known before was nearly used up when the
 // newest block began.
@@ -236,6 +241,9 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	switch {
 	case isCanary:
 		l.block.release = o.Sent
+		if l.block.doubted {
+			l.named.unit = otherUnit
+		}
 		l.transition(admitted)
 		l.ended(l.view())
 	case o.Steady:
@@ -267,9 +275,16 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		x.takeBack()
 	}
 	b := &l.block
-	o.RetryAfter = min(o.RetryAfter, maxSilence)
-	fresh := o.Sent > l.epoch
-	if !fresh {
+	if isCanary && b.doubted {
+		l.named.unit = 1
+		b.refusals-- // as if it had waited from the start
+	}
+	if o.Sent > l.epoch && !isCanary {
+		l.named.heard(o.RetryAfter)
+	}
+	doubted := l.named.doubts(o.RetryAfter)
+	o.RetryAfter = l.named.believed(min(o.RetryAfter, maxSilence))
+	if o.Sent <= l.epoch {
 		if o.RetryAfter > 0 && o.Class == Refused {
 			b.resume = max(b.resume, o.Now+o.RetryAfter)
 		}
@@ -296,6 +311,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.limited = true
 		l.waits = l.waits || f.wait > 0
 	}
+	b.doubted = doubted
 	b.outage = !b.explained && l.outage(f)
 	b.punished = b.punished || b.refusals > 1 && !b.outage && l.plenty()
 	l.plan(f)
@@ -396,7 +412,7 @@ func (l *Law) plan(f refusal) {
 	}
 	b.exact = b.newly(f.wait)
 	if f.wait > 0 {
-		b.told = f.wait
+		b.lastWait = f.wait
 	}
 	if b.exact {
 		b.wait = f.wait + trip
@@ -418,21 +434,6 @@ func (l *Law) plan(f refusal) {
 	}
 	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
-}
-
-// penaltyWait is how long a canary waits for the sake of a penalty. Of one that is
-// only suspected the first comes early: it costs one refusal to be wrong.
-func (l *Law) penaltyWait() time.Duration {
-	switch {
-	case l.block.refusals == 1 && l.penalty.on():
-		return l.penalty.wait()
-	case l.misses == 0 && !l.penalty.on():
-		return 0
-	case l.block.refusals == 1:
-		return min(l.silence, suspectedPenalty)
-	}
-	w := float64(l.block.wait)
-	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
 }
 
 // After is about how long after the next attempt the one goes that has n before it: each

@@ -231,8 +231,10 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
 		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
-		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute}, 0, 330 * sec},
-		{"later by half as much", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour}, 0, 3 * time.Minute},
+		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute, carried: 4000}, 0, 330 * sec},
+		{"later by half as much after many attempts", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 200_000}, 0, 3 * time.Minute},
+		{"three times after few, which a ban is likelier to refuse", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 100_000}, 0, 6 * time.Minute},
+		{"but no later than any ban lasts", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute}, 0, 15 * time.Minute},
 		{"unless it must be a penalty", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, punished: true}, 0, 6 * time.Minute},
 		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
@@ -308,7 +310,7 @@ func TestAWaitThatDiffersMuchIsAnotherOne(t *testing.T) {
 		{"a penalty that was lengthened", 4, 9 * sec, 20 * sec, true},
 		{"one that has begun anew", 4, 9 * time.Minute, 9 * sec, true},
 	} {
-		b := block{refusals: tt.refusals, told: tt.before}
+		b := block{refusals: tt.refusals, lastWait: tt.before}
 		if got := b.newly(tt.wait); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}

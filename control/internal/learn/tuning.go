@@ -128,17 +128,24 @@ const (
 
 	// Block.
 
-	// The first canary goes after this, the next at least 1.8 times later; 3 times
-	// while the block is short, since penalties may double at each. Twice or three times
-	// after that, too, gets more through a ban, and less through long windows.
+	// The first canary goes after this, the next one half as much later again; 3 times later
+	// while the block is short, since penalties may double at each.
 	firstCanary = time.Second
 	// It goes after half of that for each block in a row that was over by then, as long as
 	// the refusals of a rate come at about the same pace, at most so often.
 	maxBrief                  = 4
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
+	// And 3 times all along where a window that had ended by now would be one of fewer than
+	// so many a second: it is more likely a ban, which each canary lengthens. For windows of
+	// many it would mean to wait too long.
+	slowWindow = 5.0
 	// Where one was refused the next goes later by up to this part of the wait.
 	canaryApart = 0.25
+	// A longer wait than this may be named in milliseconds where seconds belong. The first
+	// time, one canary finds out.
+	unbelievable, otherUnit = time.Hour, 1000
+	saneWaits               = 2 // after so many shorter ones it is not doubted
 	// For longer waits than this a usual instant may come somewhat sooner.
 	farAway = 5 * time.Minute
 	// In a block that no canary lengthens the next one waits an eighth of its age after
