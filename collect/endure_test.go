@@ -57,7 +57,8 @@ func TestPressureInRecoveryDoesNotEndTheWalk(t *testing.T) {
 		if err != nil || s.State != collect.RunDeferred || s.Reason != reason.MaxWallClock.Reason() {
 			t.Fatalf("got %s (%s), %v; want a run deferred by its cap", s.State, s.Reason, err)
 		}
-		if took := s.Ended.Sub(s.Started); took < 14*time.Minute || took > 15*time.Minute+10*time.Second {
+		// It may end before its cap, where the next attempt could only go after it.
+		if took := s.Ended.Sub(s.Started); took < 10*time.Minute || took > 15*time.Minute+10*time.Second {
 			t.Errorf("the run took %v of its 15 minutes", took)
 		}
 		if listed == 0 {

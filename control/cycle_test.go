@@ -270,6 +270,7 @@ func TestCycleRefusesAStateThatCannotBe(t *testing.T) {
 		{`{"found":[{"kind":"window","size":5,"window_ns":-7}]}`, "window is -7ns"},
 		{`{"found":[{},{},{},{},{}]}`, "5 limits are stored, must be at most 4"},
 		{`{"penalty_ns":-1}`, "penalty is -1ns"},
+		{`{"trip_ns":60000000001}`, "trip is 1m0.000000001s, must be from 0 to 1m0s"},
 		{`{"wait_unit":60}`, "wait unit is 60, must be 0, 1 or 1000"},
 	} {
 		law := cycle(t, control.Params{})

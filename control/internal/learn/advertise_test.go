@@ -301,3 +301,20 @@ func TestAWaitThatIsBeyondBeliefIsPutToTheTest(t *testing.T) {
 		}
 	}
 }
+
+// Others use the limit up, each time that a canary comes. They will not always be first.
+func TestALimitThatOthersUseUpIsAskedForAgainAndAgain(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	now := time.Duration(0)
+	for n := range 40 {
+		at := l.Hold(now, 1)
+		if wait := at - now; n > 0 && (wait < sec || wait > contended*5/4+sec) {
+			t.Fatalf("after %d refusals the next attempt goes after %v", n, wait)
+		}
+		now = at
+		l.Sent(now, 1)
+		now += ms
+		l.Advertise(now-ms, now, true, Fact{Name: "requests", Quota: 1, Remaining: 0, Reset: 10 * ms, Window: -1})
+		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Refused, RetryAfter: sec})
+	}
+}

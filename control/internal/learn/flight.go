@@ -27,7 +27,7 @@ func (*flight) takeBack()          {}
 
 func (l *flight) answered(v view) {
 	l.untested++
-	if l.untested > l.testAfter && v.calm {
+	if l.untested > l.testAfter && v.calm > testAfterBlocks {
 		l.size += l.climb // what was tested is sure
 		l.climb = max(1, l.size/20)
 		l.untested = l.testAfter / 2

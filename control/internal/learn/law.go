@@ -94,7 +94,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), punished: l.penalty.on(), calm: l.clock-l.quietFrom > testAfterBlocks*l.quietFor,
+		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.quietFrom) / float64(l.quietFor+1),
 	}
 }
 
@@ -424,6 +424,9 @@ func (l *Law) plan(f refusal) {
 	}
 	if b.explained && b.refusals > 1 { // there is less than was thought: refusals may count
 		b.wait = max(b.wait, l.allBack()-l.clock)
+	}
+	if b.explained && b.refusals > 1 && !b.punished { // others were there first
+		b.wait = min(b.wait, max(contended, 2*(l.advertised(l.clock, 1)-l.clock)))
 	}
 	if b.wait = max(b.wait, f.wait+trip); b.refusals > 1 && !b.outage {
 		b.wait += b.apart(l.clock)

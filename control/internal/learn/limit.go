@@ -36,7 +36,7 @@ type view struct {
 	mean      amounts // what an attempt takes
 	dear      float64 // seconds that a refusal costs
 	punished  bool    // a penalty follows each refusal
-	calm      bool    // the last block is long ago for its length
+	calm      float64 // how many times its length the last block is ago
 	h         *history
 }
 

@@ -171,7 +171,7 @@ func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
 
 func TestANumberUnderWayThatWasTestedIsSure(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
-	v := view{flying: 12, calm: true}
+	v := view{flying: 12, calm: 99}
 	for range 18 {
 		x.answered(v)
 	}

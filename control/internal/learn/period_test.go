@@ -200,3 +200,54 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 		}
 	}
 }
+
+func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		failed   float64 // what the failed tests have multiplied
+		calm     float64 // how many times its length the last block is ago
+		punished bool
+		want     bool
+	}{
+		{"the first one, soon after a block", 1, 8, false, false},
+		{"after eight times its length", 1, 8.1, false, true},
+		{"the second one waits longer", testGrowth, 8.1, false, false},
+		{"so long", testGrowth, 20.1, false, true},
+		{"at most forty times the length", 1000, 40.1, false, true},
+		{"under a penalty each waits so long", 1, 40, true, false},
+	} {
+		w := &window{testAfter: tt.failed}
+		if got := w.calm(view{calm: tt.calm, punished: tt.punished}); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	for _, tt := range []struct {
+		size, want float64 // attempts a minute; attempts until a test at the latest
+	}{{10, minTest}, {100, 1500}, {1000, maxTest}} {
+		w := &window{size: amounts{tt.size, 0, 0}, low: time.Minute, high: time.Minute}
+		if got := w.maxUntested(view{mean: amounts{1, 1, 1}}); math.Abs(got-tt.want) > 1 {
+			t.Errorf("of %v a minute it is tested after %v attempts, want %v", tt.size, got, tt.want)
+		}
+	}
+}
+
+// Work is what an answer takes beyond the way there and back.
+func TestAWarmStartMeasuresWorkAsBefore(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
+	if err := l.Restore(Stored{Found: []Found{{Kind: Window, Unit: uint8(busy), Size: 0.08, Window: 10 * sec}}, Trip: 90 * ms}, ms); err != nil {
+		t.Fatal(err)
+	}
+	n, now := 0, time.Duration(0)
+	for ; now < 100*sec; n++ {
+		now = l.Hold(now, 1)
+		l.Sent(now, 1)
+		now += 100 * ms
+		l.Observe(Outcome{Sent: now - 100*ms, Now: now, Class: Admitted})
+	}
+	if n < 70 || n > 120 { // it is tested, too
+		t.Errorf("%d attempts in 100 s, want 80 or some more: each works for 10 ms", n)
+	}
+	if got := l.Store().Trip; got != 90*ms {
+		t.Errorf("a trip of %v is stored", got)
+	}
+}

@@ -46,6 +46,8 @@ type Stored struct {
 	// WaitUnit is what the waits that refusals name are divided by, 1 or 1000; 0 while that
 	// is not known.
 	WaitUnit float64 `json:"wait_unit,omitempty"`
+	// Trip is how long a refusal takes to come back: what an answer takes beyond that is work.
+	Trip time.Duration `json:"trip_ns,omitempty"`
 }
 
 // Binding is the limit that holds back most, advertised or learned; its kind is
@@ -110,7 +112,7 @@ func found(v view, x limit) Found {
 
 // Store is what is held. What headers name is not stored: the next response does.
 func (l *Law) Store() Stored {
-	s := Stored{Penalty: min(l.penalty.length, maxSilence), WaitUnit: l.named.unit}
+	s := Stored{Penalty: min(l.penalty.length, maxSilence), WaitUnit: l.named.unit, Trip: time.Duration(l.trip)}
 	v := l.view()
 	for _, x := range l.limits {
 		if w, ok := x.(*window); ok && w.lone {
@@ -134,6 +136,9 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 	if u := s.WaitUnit; u != 0 && u != 1 && u != otherUnit {
 		return fmt.Errorf("wait unit is %v, must be 0, 1 or %v", u, otherUnit)
 	}
+	if s.Trip < 0 || s.Trip > maxTrip {
+		return fmt.Errorf("trip is %v, must be from 0 to %v", s.Trip, maxTrip)
+	}
 	var limits []limit
 	for i, f := range s.Found {
 		x, err := l.restored(f)
@@ -143,6 +148,7 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 		limits = append(limits, x)
 	}
 	l.limits, l.penalty.length, l.dear, l.named.unit = limits, s.Penalty, s.Penalty, s.WaitUnit
+	l.trip = float64(s.Trip)
 	l.shown = min(max(interval, l.cfg.Ceiling), l.cfg.Initial)
 	l.ramp.every = float64(l.shown)
 	return nil
@@ -152,7 +158,7 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 // are not tested unless something is refused, since they are mostly right, and how long the
 // way there takes is not known yet.
 func (l *Law) Assume(found []Found) error {
-	if err := l.Restore(Stored{Found: found, Penalty: l.penalty.length, WaitUnit: l.named.unit}, l.shown); err != nil {
+	if err := l.Restore(Stored{Found: found, Penalty: l.penalty.length, WaitUnit: l.named.unit, Trip: time.Duration(l.trip)}, l.shown); err != nil {
 		return err
 	}
 	for _, x := range l.limits {

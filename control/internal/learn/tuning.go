@@ -99,8 +99,11 @@ const (
 	windowClimb                    = 0.15
 	// What a test has raised is believed after so many times as many.
 	lasting = 10.0
-	// A test waits until so many lengths of the last block have passed.
-	testAfterBlocks = 40
+	// A test waits until so many lengths of the last block have passed, the first one of a
+	// window until fewer have.
+	testAfterBlocks, firstTestAfterBlocks = 40.0, 8.0
+	// A window is tested after so long, whatever failed, if so many attempts went meanwhile.
+	testWithin, minTest = 15 * time.Minute, 1000.0
 
 	// A window is found in so many blocks when they disagree with a rate by this part
 	// at least, and with the window by that part at most. Lengths are tried in steps.
@@ -146,6 +149,9 @@ const (
 	// time, one canary finds out.
 	unbelievable, otherUnit = time.Hour, 1000
 	saneWaits               = 2 // after so many shorter ones it is not doubted
+	// Where an advertised limit is used up each time that a canary comes, others use it: the
+	// next one waits no longer than this, or than twice the time until all of it is back.
+	contended = 10 * time.Second
 	// For longer waits than this a usual instant may come somewhat sooner.
 	farAway = 5 * time.Minute
 	// In a block that no canary lengthens the next one waits an eighth of its age after

@@ -144,7 +144,7 @@ func (w *window) answered(v view) {
 		if w.busy(v) {
 			w.climb *= 1 + windowClimb/max(10, n)
 		}
-	case w.untested > min(maxTest, w.testAfter*min(firstTest, 20+3*n)) && v.calm && w.busy(v):
+	case w.untested > min(w.maxUntested(v), w.testAfter*min(firstTest, 20+3*n)) && w.calm(v) && w.busy(v):
 		w.climb = 1 + 0.5/n
 	}
 	if w.climb > 1.3 { // it was raised
@@ -153,6 +153,21 @@ func (w *window) answered(v view) {
 		}
 		w.climb = 1.25 / 1.2
 	}
+}
+
+// calm says that the last block is long enough ago for another one: a test costs one when
+// it fails, and so it is longer each time that one did.
+func (w *window) calm(v view) bool {
+	blocks := testAfterBlocks
+	if !v.punished {
+		blocks = min(blocks, firstTestAfterBlocks*w.testAfter)
+	}
+	return v.calm > blocks
+}
+
+// maxUntested is after how many attempts a test begins at the latest.
+func (w *window) maxUntested(v view) float64 {
+	return min(maxTest, max(minTest, testWithin.Seconds()*1e9/w.interval(v)))
 }
 
 // used is how much of the window was in use at an instant.
