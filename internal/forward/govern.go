@@ -169,18 +169,28 @@ type connectionKey struct {
 // share a connection.
 const maxConnections = 256
 
+// described is the name of a host's connection, and how its profile is made; nil for none.
+type described struct {
+	name string
+	make func() (*profile.Profile, error)
+}
+
 // governed are the connections of a proxy.
 type governed struct {
 	mu   sync.Mutex
 	all  map[connectionKey]*connection
 	made []*connection // in that order
 	salt []byte
+	// hosts are those whose profile was looked for.
+	hosts map[string]described
 }
 
-func newSalt() []byte {
-	salt := make([]byte, sha256.Size)
-	_, _ = rand.Read(salt) // never fails
-	return salt
+func newGoverned() *governed {
+	g := new(governed)
+	g.all, g.salt = map[connectionKey]*connection{}, make([]byte, sha256.Size)
+	g.hosts = map[string]described{}
+	_, _ = rand.Read(g.salt) // never fails
+	return g
 }
 
 func (g *governed) close() {
@@ -198,21 +208,40 @@ func (g *governed) list() []*connection {
 	return append([]*connection(nil), g.made...)
 }
 
+// describe finds the profile of a host. Hosts of one provider share its limits.
+func (p *Proxy) describe(host string) described {
+	if p.o.Profile == nil {
+		return described{name: host}
+	}
+	g := p.governed
+	g.mu.Lock()
+	known, ok := g.hosts[host]
+	g.mu.Unlock()
+	if ok {
+		return known
+	}
+	if known.name, known.make = p.o.Profile(host); known.name == "" { // which may read files
+		known = described{name: host}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.hosts) >= maxHosts {
+		clear(g.hosts)
+	}
+	g.hosts[host] = known
+	return known
+}
+
 // connection finds the connection of a request, by its provider and a hash of its
 // credential.
 func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
-	name, secret := c.host, credential(r.Header)
-	var described func() (*profile.Profile, error)
-	if p.o.Profile != nil {
-		if of, make := p.o.Profile(c.host); of != "" {
-			name, described = of, make
-		}
-	}
+	known, secret := p.describe(c.host), credential(r.Header)
+	name := known.name
 	h := hmac.New(sha256.New, p.governed.salt)
 	_, _ = h.Write([]byte(secret))
 	key := connectionKey{name: name}
 	h.Sum(key.credential[:0])
-	g := &p.governed
+	g := p.governed
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if of := g.all[key]; of != nil {
@@ -226,8 +255,8 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	}
 	of := &connection{name: name}
 	var published transport.Profile
-	if described != nil {
-		made, err := described()
+	if known.make != nil {
+		made, err := known.make()
 		if err != nil {
 			return nil, err
 		}
@@ -256,6 +285,44 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	g.all[key] = of
 	g.made = append(g.made, of)
 	return of, nil
+}
+
+// credential is what tells the credential of a request from others: of an Authorization
+// whose text changes with each request, as that of a signature does, the part that stays.
+func credential(h http.Header) string {
+	text := h.Get("Authorization")
+	if text == "" {
+		for _, name := range []string{"X-Api-Key", "Api-Key", "Private-Token", "X-Goog-Api-Key"} {
+			if v := h.Get(name); v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	kind, rest, _ := strings.Cut(text, " ")
+	parameter := func(name string) string {
+		for part := range strings.SplitSeq(rest, ",") {
+			if key, value, ok := strings.Cut(strings.TrimSpace(part), "="); ok && strings.EqualFold(key, name) {
+				return strings.Trim(value, `"`)
+			}
+		}
+		return ""
+	}
+	switch lower := strings.ToLower(kind); {
+	case strings.HasPrefix(lower, "aws4-"):
+		id, _, _ := strings.Cut(parameter("Credential"), "/")
+		return id
+	case lower == "aws":
+		id, _, _ := strings.Cut(rest, ":")
+		return id
+	case lower == "digest":
+		return parameter("username")
+	case lower == "oauth":
+		return parameter("oauth_consumer_key") + " " + parameter("oauth_token")
+	case lower == "bearer", lower == "token":
+		return strings.TrimSpace(rest)
+	}
+	return text
 }
 
 // mayResend reports whether a refused request may be sent again: by its method, and with its

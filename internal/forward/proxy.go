@@ -10,15 +10,22 @@ package forward
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -80,7 +87,7 @@ type Proxy struct {
 	end      context.CancelFunc
 	counts   counts
 	ownedBy  func(remote string, uid int) bool // socketOf, but for tests
-	governed governed
+	governed *governed
 	pinned   sync.Map // hosts whose program refused our certificate
 	serving  sync.WaitGroup
 }
@@ -131,7 +138,7 @@ func New(o Options) *Proxy {
 		Rewrite: p.rewrite, Transport: roundTripper(p.send), ErrorHandler: p.failed,
 		FlushInterval: -1, BufferPool: buffers{}, ErrorLog: silent,
 	}
-	p.governed = governed{all: map[connectionKey]*connection{}, salt: newSalt()}
+	p.governed = newGoverned()
 	p.serving.Go(func() { _ = p.inner.Serve(&p.tunnels) })
 	return p
 }
@@ -163,6 +170,71 @@ func (p *Proxy) Close() (cut int) {
 // named reports whether a host is decrypted and governed.
 func (p *Proxy) named(host string) bool {
 	return p.o.All || slices.ContainsFunc(p.o.Hosts, func(pattern string) bool { return Matches(pattern, host) })
+}
+
+// User is the user name that goes with the proxy's password.
+const User = "headway"
+
+// admitted reports whether a request may use the proxy: it brings the password, or its
+// connection belongs to a process of this user. Some programs, Java's among them, can be
+// given a proxy by their environment, but no password for it.
+func (p *Proxy) admitted(r *http.Request) bool {
+	if kind, text, _ := strings.Cut(r.Header.Get("Proxy-Authorization"), " "); strings.EqualFold(kind, "Basic") {
+		b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+		want := sha256.Sum256([]byte(User + ":" + p.o.Password))
+		got := sha256.Sum256(b)
+		return err == nil && subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	}
+	return p.ownedBy(r.RemoteAddr, os.Getuid())
+}
+
+// tables are where Linux lists the TCP connections of the machine, with their owners.
+var tables = [...]string{"/proc/net/tcp", "/proc/net/tcp6"}
+
+// socketOf reports whether the other end of a loopback connection to us belongs to a user.
+// Where the system does not say it is false.
+func socketOf(remote string, uid int) bool {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil || uid < 0 || !at.Addr().IsLoopback() {
+		return false
+	}
+	for _, table := range tables {
+		if owner, ok := ownerIn(table, at); ok {
+			return owner == uid
+		}
+	}
+	return false
+}
+
+// ownerIn looks for the socket of a local address in a table of the kernel.
+func ownerIn(table string, at netip.AddrPort) (uid int, ok bool) {
+	f, err := os.Open(table)
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = f.Close() }()
+	want := map[string]bool{spelled(at): true}
+	if at.Addr().Is4() {
+		want[spelled(netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()))] = true
+	}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		cells := strings.Fields(lines.Text())
+		if len(cells) > 7 && want[cells[1]] {
+			uid, err := strconv.Atoi(cells[7])
+			return uid, err == nil
+		}
+	}
+	return 0, false
+}
+
+// spelled is an address as the kernel's tables write it: words of four bytes in the order
+// of the machine, which is little endian wherever we build for.
+func spelled(at netip.AddrPort) string {
+	b := at.Addr().AsSlice()
+	for word := range slices.Chunk(b, 4) {
+		slices.Reverse(word)
+	}
+	return strings.ToUpper(hex.EncodeToString(b)) + ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(at.Port() >> 8), byte(at.Port())}))
 }
 
 // accept takes a request of the program to the proxy.

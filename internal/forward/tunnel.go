@@ -10,7 +10,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -165,4 +168,39 @@ func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return unread(conn, in), nil
+}
+
+// Pattern reads a host as it is named: a name, *.NAME for all below it, or an address. It
+// is returned in lower case; ok is false for anything else.
+func Pattern(text string) (host string, ok bool) {
+	host = strings.ToLower(strings.TrimSuffix(text, "."))
+	if at, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return at.String(), true
+	}
+	name := strings.TrimPrefix(host, "*.")
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return "", false
+		}
+	}
+	return host, len(name) <= 253
+}
+
+// Matches reports whether a host is that of a pattern, or one of its hosts.
+func Matches(pattern, host string) bool {
+	if below, ok := strings.CutPrefix(pattern, "*"); ok {
+		return strings.HasSuffix(host, below) && len(host) > len(below)
+	}
+	return pattern == host
+}
+
+// split is the host of an authority, in lower case, and its port, or the usual one.
+func split(authority, usual string) (host, port string, ok bool) {
+	host, port, err := net.SplitHostPort(authority)
+	if err != nil {
+		host, port = strings.Trim(authority, "[]"), usual
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	n, err := strconv.Atoi(port)
+	return host, port, host != "" && err == nil && n > 0 && n < 1<<16
 }

@@ -222,8 +222,10 @@ func TestHostsAreNamed(t *testing.T) {
 func TestPoolsAreThoseOfTheProfile(t *testing.T) { synctest.Test(t, poolsAreThoseOfTheProfile) }
 
 func poolsAreThoseOfTheProfile(t *testing.T) {
+	asked := 0
 	w := newWorld(t, true, Options{
 		Profile: func(string) (string, func() (*profile.Profile, error)) {
+			asked++
 			return "github", func() (*profile.Profile, error) { return profile.Find("github") }
 		},
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -233,6 +235,9 @@ func poolsAreThoseOfTheProfile(t *testing.T) {
 		if _, _, err := w.do(w.request(http.MethodGet, path, nil)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if asked != 1 {
+		t.Errorf("the profile is looked for %d times, which reads files", asked)
 	}
 	s := w.proxy.Summary().Connections
 	var names []string
