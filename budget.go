@@ -68,6 +68,20 @@ func (l *line) fill(until time.Duration, keys []uint32, blocked uint32) {
 	}
 }
 
+// unfit is until when limits of a budget have no room for an attempt, and which of its keys
+// those are.
+func (l *line) unfit(now time.Duration, w *waiter) (until time.Duration, blocked uint32) {
+	if w.budget == nil || len(l.full) == 0 {
+		return 0, 0
+	}
+	for i, key := range w.item.Budgets {
+		if at := l.full[key]; at > now {
+			until, blocked = max(until, at), blocked|1<<i
+		}
+	}
+	return until, blocked
+}
+
 // elsewhere reports whether other waits for a limit that an attempt with these keys does
 // not need: it leaves what both need to that one meanwhile.
 func (l *line) elsewhere(now time.Duration, other *waiter, keys []uint32) bool {
@@ -99,6 +113,7 @@ func (g *Governor) Wake() {
 		}
 	}
 	moves := g.serve(now, nil)
+	g.tellFleet(now)
 	g.mu.Unlock()
 	g.publish(moves...)
 }

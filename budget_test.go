@@ -2,9 +2,12 @@ package headway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,4 +230,111 @@ func TestARefusalThatCrossesTheDeadlineIsTheError(t *testing.T) {
 		})
 	}
 	t.Logf("%d crossed", crossed)
+}
+
+// mailbox is a fleet whose server is the test.
+type mailbox struct {
+	member headway.FleetMember
+	mu     sync.Mutex
+	said   []string
+}
+
+func (b *mailbox) Join(m headway.FleetMember) (headway.FleetWay, bool) {
+	b.member = m
+	return b, false
+}
+
+func (b *mailbox) Leave() {}
+
+func (b *mailbox) Send(m headway.FleetMessage) {
+	text, err := m.MarshalJSON()
+	if err != nil {
+		panic(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.said = append(b.said, string(text))
+}
+
+// says is what the member has said since it was asked last.
+func (b *mailbox) says() string {
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	said := strings.Join(b.said, "\n")
+	b.said = nil
+	return said
+}
+
+// A member of a fleet asks for no permit while its budget has no room: it would expire, and
+// the others would go without.
+func TestAFleetGrantsNoPermitForAFullBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box := &mailbox{}
+		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: time.Hour, JitterMax: -1, Fleet: box})
+		hear := func(text string) {
+			if err := box.member.Hear([]byte(text)); err != nil {
+				t.Error(err)
+			}
+		}
+		hear(`{"news": {"lease": 2000000000, "members": 2, "interval": 1000000, "debt": 0}}`)
+		b := &pot{key: 1, every: 10 * sec, next: time.Now().Add(10 * sec)}
+		begun := time.Now()
+		var wg sync.WaitGroup
+		var served atomic.Int32
+		for range 3 {
+			wg.Go(func() {
+				if p, err := g.AcquireFor(t.Context(), headway.Request{Budget: b}); err == nil {
+					served.Add(1)
+					p.Settle(headway.Outcome{Class: headway.OK})
+				}
+			})
+		}
+		asked := func() (ids []uint64) {
+			t.Helper()
+			for line := range strings.Lines(box.says()) {
+				var said struct{ Wants, Done []struct{ ID uint64 } }
+				if err := json.Unmarshal([]byte(line), &said); err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range said.Wants {
+					ids = append(ids, w.ID)
+				}
+			}
+			return ids
+		}
+		grant := func(ids []uint64) {
+			t.Helper()
+			if len(ids) == 0 {
+				t.Fatalf("no permit is asked for, after %v", time.Since(begun))
+			}
+			hear(fmt.Sprintf(`{"at": %d, "grants": [%d]}`, time.Since(begun), ids[0]))
+		}
+		grant(asked()) // nobody knows yet that there is no room
+		if said := box.says(); !strings.Contains(said, `"done":[{"id":1`) || !strings.Contains(said, `"drops":[2,3]`) {
+			t.Errorf("without room it says %s", said)
+		}
+		time.Sleep(10*sec - ms)
+		if said := box.says(); said != "" {
+			t.Errorf("before there is room it says %s", said)
+		}
+		time.Sleep(2 * ms)
+		var pending []uint64
+		for want := 1; want <= 3; want++ {
+			pending = append(pending, asked()...)
+			grant(pending)
+			time.Sleep(2 * ms) // the ceiling
+			synctest.Wait()
+			if b.taken != want {
+				t.Fatalf("%d of the budget taken after %v, want %d", b.taken, time.Since(begun), want)
+			}
+			pending = pending[1:]
+			b.fill()
+			g.Wake()
+		}
+		wg.Wait()
+		if n := served.Load(); n != 3 {
+			t.Errorf("%d were served, want 3", n)
+		}
+	})
 }

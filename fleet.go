@@ -15,6 +15,8 @@ import (
 type Fleet interface {
 	// Join makes a governor a member until it is closed. It must not call the member.
 	// With closed nothing is sent while the fleet's server is away.
+	// A Fleet with a method Later() bool that returns true is joined when its server first
+	// says something: until then the governor paces by itself.
 	Join(m FleetMember) (way FleetWay, closed bool)
 }
 
@@ -83,7 +85,11 @@ func (g *Governor) enter(c Config) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	way, closed := c.Fleet.Join(FleetMember{g, pacingOf(c)})
-	g.core.Join(rand.Text(), closed)
+	if f, ok := c.Fleet.(interface{ Later() bool }); ok && f.Later() {
+		g.core.JoinLater(rand.Text(), closed)
+	} else {
+		g.core.Join(rand.Text(), closed)
+	}
 	g.fleet = way
 }
 
@@ -118,7 +124,11 @@ func (g *Governor) tellFleet(now time.Duration) {
 	if !g.line.empty() {
 		looked := 0
 		for it := range g.line.queue.All() {
-			if a := &it.Value.attempt; asked(waiting, a.Pool) < pacing.MaxAsked {
+			w := it.Value
+			if until, _ := g.line.unfit(now, w); until > now {
+				continue // a permit would expire before its budget has room
+			}
+			if a := &w.attempt; asked(waiting, a.Pool) < pacing.MaxAsked {
 				waiting = append(waiting, *a)
 			}
 			if looked++; looked == maxLooked || len(waiting) == cap(room) {

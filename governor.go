@@ -326,6 +326,7 @@ func (g *Governor) Advertise(pool string, limits []control.Fact) {
 	if !g.line.empty() {
 		moves = g.serve(now, nil)
 	}
+	g.tellFleet(now)
 	g.mu.Unlock()
 	g.publish(moves...)
 }
@@ -340,6 +341,7 @@ func (g *Governor) Assume(pool string, limits []control.Limit) error {
 	now := g.now()
 	g.mu.Lock()
 	err := g.core.Assume(now, pool, limits)
+	g.tellFleet(now)
 	g.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("headway: %w", err)

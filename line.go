@@ -392,6 +392,12 @@ type answer struct {
 // ask has w go, or says what stands in its way, with the lock held.
 func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 	if w.budget != nil && !g.closed {
+		if until, blocked := g.line.unfit(now, w); until > now && g.core.Following() {
+			// A permit is not asked for before there is room.
+			a.Decision = pacing.Decision{At: until, Reason: reason.Pacing, Bound: reason.BoundCeiling}
+			a.budget, a.blocked = true, blocked
+			return p, a
+		}
 		if a.Decision = g.core.Ask(now, w.attempt); a.At == pacing.Forever && g.expire(now) {
 			a.Decision = g.core.Ask(now, w.attempt)
 		}

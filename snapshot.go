@@ -36,9 +36,21 @@ type Snapshot struct {
 	Held Wait `json:"-"`
 	// Expired counts permits that were never settled.
 	Expired int64 `json:"expired"`
+	// Fleet is the membership of a fleet; nil without one.
+	Fleet *FleetStatus `json:"fleet,omitempty"`
 	// Pools are the parts of the connection that have limits of their own and are in
 	// use, by name.
 	Pools []PoolSnapshot `json:"pools,omitempty"`
+}
+
+// FleetStatus is a membership of a fleet at an instant.
+type FleetStatus struct {
+	// Members counts the members that share the credential, as last heard; 0 while the
+	// server has not said so, or the connection paces by itself until there is another.
+	Members int `json:"members"`
+	// Away says that the server was lost: attempts go at this member's share of the last
+	// known rate, or wait, until it is back.
+	Away bool `json:"away"`
 }
 
 // PoolSnapshot is a pool of a connection at an instant. Its fields mean what those of
@@ -66,6 +78,10 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
 	s.Limits = g.limits(&g.core.Pool)
+	if g.fleet != nil {
+		members, _ := g.core.Members()
+		s.Fleet = &FleetStatus{Members: members, Away: g.core.Away()}
+	}
 	for p := range g.core.Pools {
 		s.Pools = append(s.Pools, PoolSnapshot{
 			Name: p.Name(), Rate: g.rate(p), Limits: g.limits(p), Circuit: circuit(p), RetryAt: g.resumes(now, p),

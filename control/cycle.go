@@ -60,6 +60,10 @@ func (c *Cycle) Sent(now time.Duration, cost float64) { c.law.Sent(now, cost) }
 // at all: at is [Never] then, and nothing more is said of it.
 func (c *Cycle) Recount(sent, at time.Duration, cost float64) { c.law.Recount(sent, at, cost) }
 
+// Recost says that an attempt that was counted at an instant costs so much more than it was
+// counted with, or less.
+func (c *Cycle) Recost(sent time.Duration, more float64) { c.law.Recost(sent, more) }
+
 // Observe learns from an outcome.
 func (c *Cycle) Observe(o Observation) Change {
 	was := c.law.Interval()

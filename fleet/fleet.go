@@ -139,8 +139,21 @@ type way struct {
 	provider, credential string
 }
 
+// FailClosed returns the fleet for members that wait while the server is away, as with
+// ?away=wait.
+func (f *Fleet) FailClosed() *Fleet {
+	return &Fleet{dial: f.dial, place: f.place, wait: true}
+}
+
 // Join starts the membership of a governor.
 func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
+	l := w.link(m)
+	go l.run()
+	return l, w.fleet.wait
+}
+
+// link makes a membership that has not begun.
+func (w *way) link(m headway.FleetMember) *link {
 	ctx, cut := context.WithCancel(context.Background())
 	l := &link{
 		way: w, member: m, ended: make(chan struct{}), more: make(chan struct{}, 1),
@@ -150,8 +163,7 @@ func (w *way) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 		l.room = w.fleet.place.enter(w)
 		l.dial = l.room.dial
 	}
-	go l.run()
-	return l, w.fleet.wait
+	return l
 }
 
 // key returns the keyed hash that stands for the credential at the server.

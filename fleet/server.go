@@ -29,6 +29,7 @@ type Server struct {
 	closed bool
 	busy   sync.WaitGroup
 	states map[string]control.State // the newest that members were sent
+	locals map[string][]*local      // by key: they begin when another member comes
 }
 
 // peer is a member's connection.
@@ -50,7 +51,7 @@ const (
 func NewServer() *Server {
 	return &Server{
 		origin: time.Now(), salt: rand.Text(), core: fleet.New(0),
-		peers: make(map[uint64]*peer), conns: make(map[net.Conn]bool),
+		peers: make(map[uint64]*peer), conns: make(map[net.Conn]bool), locals: make(map[string][]*local),
 	}
 }
 
@@ -174,6 +175,9 @@ func (s *Server) enter(p *peer, h *pacing.Hello) (number uint64, err error) {
 	s.do(func(now time.Duration) {
 		if number, err = s.core.Enter(now, h); err == nil {
 			s.peers[number] = p
+			for _, l := range s.locals[h.Key] {
+				l.begin()
+			}
 		}
 	})
 	return number, err

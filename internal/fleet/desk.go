@@ -110,6 +110,10 @@ func (d *desk) enter(now time.Duration, number uint64, h *pacing.Hello, rules *p
 		d.begin(now, h, rules)
 	}
 	d.restore(now, h.States)
+	d.publish(now, h.Published)
+	if h.Alone { // what it has sent recently is not known
+		d.restart(now)
+	}
 	if h.Away > 0 {
 		d.find(now)
 		// What it sent without a server counts as if it was sent now.
@@ -171,6 +175,14 @@ func (d *desk) restore(now time.Duration, states map[string]control.State) {
 	d.core.RestorePools(pools)
 	if s, ok := states[""]; ok && d.core.Restore(s) == nil {
 		d.known, d.dirty = true, true
+	}
+}
+
+// publish has pools begin with limits that the provider publishes. Those that make no sense
+// are left out.
+func (d *desk) publish(now time.Duration, all map[string][]control.Limit) {
+	for pool, limits := range all {
+		_ = d.core.Assume(now, pool, limits)
 	}
 }
 
@@ -238,6 +250,18 @@ func (d *desk) withdraw(m *seat) {
 // take handles a member's message.
 func (d *desk) take(now time.Duration, m *seat, in *pacing.ToServer) {
 	d.restore(now, in.States)
+	d.publish(now, in.Published)
+	for pool, facts := range in.Advertised {
+		d.core.Advertise(now, pool, facts)
+		d.known, d.dirty = true, true
+	}
+	for _, o := range in.Costs {
+		if p := (permit{m.number, o.ID}); o.Cost > 0 {
+			if t, ok := d.tickets[p]; ok {
+				d.tickets[p] = d.core.Recost(t, o.Cost)
+			}
+		}
+	}
 	d.served(now, m, in)
 	for i := range in.Done {
 		d.done(now, m, &in.Done[i])

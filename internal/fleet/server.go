@@ -157,6 +157,12 @@ func (s *Server) Posts() []Post {
 	return all
 }
 
+// Shared reports whether a credential has members.
+func (s *Server) Shared(key string) bool {
+	d := s.desks[key]
+	return d != nil && len(d.seats) > 0
+}
+
 // Members counts the members of all credentials.
 func (s *Server) Members() int { return len(s.seats) }
 

@@ -239,6 +239,20 @@ func (c *Core) Recount(now time.Duration, t Ticket, at time.Duration) Ticket {
 	return t
 }
 
+// Recost says that an attempt that was admitted takes another cost than it was counted with.
+func (c *Core) Recost(t Ticket, cost float64) Ticket {
+	if !(cost > 0) || cost == t.cost {
+		return t
+	}
+	for _, l := range [...]*Pool{&c.Pool, t.pool} {
+		if law, ok := lawOf(l).(recounter); ok {
+			law.Recost(t.sent, cost-t.cost)
+		}
+	}
+	t.cost = cost
+	return t
+}
+
 // Unsend settles an attempt that was admitted and never sent: it counts in no limit.
 func (c *Core) Unsend(t Ticket) {
 	c.inFlight--
@@ -262,4 +276,5 @@ func lawOf(l *Pool) control.Law {
 // recounter is a law that remembers what was sent when.
 type recounter interface {
 	Recount(sent, at time.Duration, cost float64)
+	Recost(sent time.Duration, more float64)
 }

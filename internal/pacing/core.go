@@ -128,7 +128,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 			at, ok = c.gcra.Admit(now, account)
 		}
 		if ok {
-			t.permit, t.ahead = m.take(c, now, a.Pool)
+			t.permit, t.ahead = m.take(c, now, &a)
 		}
 	} else if at, ok = c.send(now, t.cost, account); ok && a.Pool != nil {
 		at, ok = a.Pool.send(now, t.cost, pool)

@@ -27,6 +27,7 @@ const (
 	entering  stand = iota // no news yet: nothing is sent
 	following              // the server's permits
 	sharing                // its share of the last known rate: the server is away, or listens
+	alone                  // its own pacing: it has not joined yet
 )
 
 // member is the part of a core that belongs to a fleet.
@@ -60,6 +61,8 @@ type member struct {
 	serial uint64
 	out    ToServer
 
+	published map[string][]control.Limit // that pools begin with, by name
+
 	ahead  int           // permits that may be held ahead
 	pools  []*Pool       // that are in use, or have some
 	served time.Duration // when the oldest outcome came that waits to be said
@@ -69,6 +72,7 @@ type member struct {
 type permit struct {
 	id    uint64
 	pool  *Pool // nil for the account
+	cost  float64
 	until time.Duration
 	meant bool // a caller waits for it
 }
@@ -81,43 +85,6 @@ type hold struct {
 	bound reason.Bound
 }
 
-// Join makes the core a member of a fleet: it sends with the server's permits, and at its
-// share while the server is away, or not at all then if closed. The id must be random.
-func (c *Core) Join(id string, closed bool) { c.member = &member{id: id, closed: closed} }
-
-// Hello returns the first message to a server.
-func (c *Core) Hello(now time.Duration, config Config) Hello {
-	m := c.member
-	return Hello{
-		Member: m.id, Config: config, Away: m.members, States: c.States(),
-		Debt: max(0, m.next-now, m.paid-now), Hold: max(0, c.cooldown-now),
-	}
-}
-
-// States returns what was learned, in this run or an earlier one, by pool; the account is "".
-func (c *Core) States() map[string]control.State {
-	all := c.LearnedPools()
-	if c.objected {
-		if all == nil {
-			all = make(map[string]control.State)
-		}
-		all[""] = c.Learned()
-	}
-	return all
-}
-
-// Rest sends nothing before an instant, as a refusal asked that another core has seen.
-func (c *Core) Rest(until time.Duration) { c.rest(until, reason.UpstreamPressure) }
-
-// Members returns the last known number of members, and whether the server is connected. It
-// is 0 for a core without a fleet.
-func (c *Core) Members() (n int, there bool) {
-	if c.member == nil {
-		return 0, false
-	}
-	return c.member.members, c.member.linked
-}
-
 // ask decides on an attempt as far as the fleet is concerned. If final, the core's own pacing
 // is not asked.
 func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, account pace.Params, final bool) {
@@ -128,6 +95,8 @@ func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, accoun
 	case following:
 		account = pace.Params{Interval: c.set.params.Ceiling, Ceiling: c.set.params.Ceiling, Tolerance: c.set.tolerance}
 		return m.permitted(c, now, a, account), account, true
+	case alone:
+		return d, account, false
 	case sharing:
 	}
 	d = Decision{At: m.next, Reason: reason.Pacing, Bound: reason.BoundLimit}
@@ -175,17 +144,24 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 	return d
 }
 
-// take uses a permit for an attempt; ahead says that it was got ahead of need.
-func (m *member) take(c *Core, now time.Duration, pool *Pool) (id uint64, ahead bool) {
+// take uses a permit for an attempt; ahead says that it was got ahead of need. The server
+// learns it where the permit was asked for an attempt of another cost.
+func (m *member) take(c *Core, now time.Duration, a *Attempt) (id uint64, ahead bool) {
+	pool := a.Pool
 	l := c.poolOf(pool)
 	if l.ahead.use.count(now); !slices.Contains(m.pools, l) {
 		m.pools = append(m.pools, l)
 	}
-	i := slices.IndexFunc(m.held, func(p permit) bool { return p.pool == pool && now < p.until })
+	i := slices.IndexFunc(m.held, func(p permit) bool { return p.pool == pool && p.cost == a.cost() && now < p.until })
+	if i < 0 {
+		i = slices.IndexFunc(m.held, func(p permit) bool { return p.pool == pool && now < p.until })
+	}
 	if i < 0 {
 		return l.ahead.take(now), true
 	}
-	id = m.held[i].id
+	if id = m.held[i].id; m.held[i].cost != a.cost() {
+		m.out.Costs = append(m.out.Costs, Cost{id, a.cost()})
+	}
 	m.held = slices.Delete(m.held, i, i+1)
 	return id, false
 }
@@ -229,7 +205,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 			continue
 		}
 		m.serial++
-		m.asked = append(m.asked, permit{id: m.serial, pool: a.Pool, meant: true})
+		m.asked = append(m.asked, permit{id: m.serial, pool: a.Pool, cost: a.cost(), meant: true})
 		m.out.Wants = append(m.out.Wants, Want{
 			ID: m.serial, Pool: c.poolOf(a.Pool).name, Cost: a.cost(), In: max(0, a.Ready-now, m.next-now),
 		})
@@ -267,7 +243,7 @@ func (m *member) back(p permit) bool {
 func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	m := c.member
 	switch served := len(m.out.Served); {
-	case len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done)+len(m.out.Unused) > 0:
+	case len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done)+len(m.out.Unused)+len(m.out.Costs)+len(m.out.Published)+len(m.out.Advertised) > 0:
 	case served >= maxServed, served > 0 && now-m.served >= servedFor:
 	default:
 		return out, false
@@ -363,7 +339,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 			m.back(p)
 			continue
 		}
-		p.pool = m.asked[i].pool
+		p.pool, p.cost = m.asked[i].pool, m.asked[i].cost
 		m.asked = slices.Delete(m.asked, i, i+1)
 		m.held = append(m.held, p)
 	}
@@ -405,6 +381,7 @@ func (m *member) lose(now time.Duration, how Loss) {
 	m.forget()
 	m.asked, m.held, m.holds = nil, nil, nil
 	switch {
+	case m.stand == alone:
 	case m.members == 0, m.fresh:
 		m.stand = entering
 	case m.stand == following:

@@ -27,6 +27,10 @@ type Hello struct {
 	Away int           `json:"away,omitempty"`
 	Debt time.Duration `json:"debt,omitempty"`
 	Hold time.Duration `json:"hold,omitempty"`
+	// Alone is set by a member that has paced itself until now.
+	Alone bool `json:"alone,omitempty"`
+	// Published are limits that pools begin with, by name: those that the provider publishes.
+	Published map[string][]control.Limit `json:"published,omitempty"`
 }
 
 // ToServer is one message of a member. An empty one is a heartbeat.
@@ -35,12 +39,18 @@ type ToServer struct {
 	Wants []Want   `json:"wants,omitempty"`
 	Drops []uint64 `json:"drops,omitempty"`
 	Done  []Done   `json:"done,omitempty"`
+	// Costs are those of attempts that went on permits that were asked for others.
+	Costs []Cost `json:"costs,omitempty"`
 	// Served are attempts on permits ahead that the provider served, Unused such permits
 	// that are given back.
 	Served []Served `json:"served,omitempty"`
 	Unused []Run    `json:"unused,omitempty"`
 	// States are what the member had learned before, by pool, if the hello lacked it.
 	States map[string]control.State `json:"states,omitempty"`
+	// Published are limits that pools begin with, and Advertised are limits that the provider
+	// named apart from any attempt, by pool.
+	Published  map[string][]control.Limit `json:"published,omitempty"`
+	Advertised map[string][]control.Fact  `json:"advertised,omitempty"`
 	// Show asks for all members, in place of a hello.
 	Show bool `json:"show,omitempty"`
 }
@@ -49,6 +59,12 @@ type ToServer struct {
 type Run struct {
 	ID uint64 `json:"id"`
 	N  uint64 `json:"n,omitempty"`
+}
+
+// Cost is what the attempt on a permit costs.
+type Cost struct {
+	ID   uint64  `json:"id"`
+	Cost float64 `json:"cost"`
 }
 
 // Served is an attempt that was served: its permit, and what the answer took in

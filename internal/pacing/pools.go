@@ -208,6 +208,7 @@ func (c *Core) named(now time.Duration, name string) *Pool {
 // from any attempt. A law that cannot take them remembers them for being shown.
 func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
 	l := c.named(now, name)
+	c.member.advertise(name, facts)
 	l.hear(facts)
 	l.objected = l.objected || len(l.heard) > 0
 	if law, ok := l.law.(interface {
@@ -221,6 +222,7 @@ func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
 // has learned nothing and was not used yet.
 func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) error {
 	l := c.named(now, name)
+	c.member.publish(name, limits, c.set.maxPools)
 	if l.objected || l.answered || l.use.flying > 0 || len(limits) == 0 {
 		return nil
 	}

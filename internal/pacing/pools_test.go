@@ -392,3 +392,53 @@ func TestTheCeilingBindsAllPoolsTogether(t *testing.T) {
 		}
 	})
 }
+
+// A permit that was asked for a small attempt serves a large one that is more urgent, and
+// the server learns of it at once: its limit counts what is sent.
+func TestAPermitOfAnotherCost(t *testing.T) {
+	c := pacing.Config{Passive: true, NoBreaker: true, JitterMax: -1}
+	member, err := pacing.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member.Join("one", false)
+	now := time.Second
+	member.Hear(now, &pacing.ToMember{News: &pacing.News{Lease: 2 * time.Second, Members: 1, Interval: ms}})
+	member.Demand(now, []pacing.Attempt{{Cost: 1}})
+	out, _ := member.Outbox(now)
+	if len(out.Wants) != 1 || out.Wants[0].Cost != 1 {
+		t.Fatalf("asked for %+v", out.Wants)
+	}
+	member.Hear(now, &pacing.ToMember{Grants: []uint64{out.Wants[0].ID}})
+	if _, d, _ := member.Admit(now, pacing.Attempt{Cost: 60}); !d.OK {
+		t.Fatalf("the permit was not used: %+v", d)
+	}
+	if out, _ = member.Outbox(now); len(out.Costs) != 1 || out.Costs[0].Cost != 60 {
+		t.Errorf("the server hears of %+v, want a cost of 60", out.Costs)
+	}
+
+	server, err := pacing.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Assume(now, "", []control.Limit{{Kind: control.SlidingWindow, PerCost: true, Size: 100, Window: time.Minute}}); err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := server.Admit(now, pacing.Attempt{Cost: 1})
+	server.Settle(now, first, pacing.Outcome{Class: reason.OK})
+	now += 5 * sec
+	ticket, d, _ := server.Admit(now, pacing.Attempt{Cost: 1})
+	if !d.OK {
+		t.Fatalf("%+v", d)
+	}
+	next := func() time.Duration { return server.Ask(now, pacing.Attempt{Cost: 60}).At }
+	before := next()
+	ticket = server.Recost(ticket, 60)
+	if at := next(); at < before+10*sec {
+		t.Errorf("120 of 100 units a minute may go at %v, with 61 of them at %v", at, before)
+	}
+	server.Unsend(ticket)
+	if at := next(); at > before {
+		t.Errorf("after an attempt that was not sent the next may go at %v, before it at %v", at, before)
+	}
+}

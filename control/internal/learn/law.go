@@ -191,6 +191,16 @@ func (l *Law) Recount(sent, at time.Duration, c float64) {
 	}
 }
 
+// Recost corrects what an attempt was counted with.
+func (l *Law) Recost(sent time.Duration, more float64) {
+	l.h.correct(sent, amounts{0, more, 0})
+	for i := range l.headers {
+		if t := &l.headers[i]; t.perCost && sent >= t.at {
+			t.spent += more * t.share
+		}
+	}
+}
+
 // Observe learns from an outcome.
 func (l *Law) Observe(o Outcome) {
 	l.clock = max(l.clock, o.Now)

@@ -1,0 +1,87 @@
+package fleet_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/fleet"
+)
+
+// A governor in the server's own process paces by itself, without waiting for anything, until
+// another process comes with the same credential. Then both are one fleet, and the one that
+// comes starts from what the other has learned.
+func TestLocalMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const gap = 100 * time.Millisecond
+		s := fleet.NewServer()
+		member := func(name string, way headway.Fleet) *headway.Governor {
+			g, err := headway.New(headway.Config{Name: name, Ceiling: gap, Initial: gap, Tolerance: -1, JitterMax: -1, NoBreaker: true, Fleet: way})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		var sent []time.Time
+		attempt := func(g *headway.Governor) {
+			t.Helper()
+			p, err := g.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent = append(sent, time.Now())
+			p.Settle(headway.Outcome{Class: headway.OK})
+		}
+		paced := func() {
+			t.Helper()
+			for i := range sent[1:] {
+				if d := sent[i+1].Sub(sent[i]); d < gap {
+					t.Errorf("attempts %d and %d are %v apart, want %v", i, i+1, d, gap)
+				}
+			}
+		}
+		begun := time.Now()
+		own, elsewhere := member("own", s.Local("api.acme.com", "key")), member("elsewhere", s.Local("api.acme.com", "another key"))
+		for range 10 {
+			attempt(own)
+		}
+		if took := time.Since(begun); took > 9*gap {
+			t.Errorf("alone, ten attempts took %v, want %v", took, 9*gap)
+		}
+		if now := own.Snapshot().Fleet; now == nil || now.Members != 0 || s.Members() != 0 {
+			t.Errorf("alone, it is %+v of %d members", now, s.Members())
+		}
+		attempt(elsewhere)
+		sent = sent[:10] // that one has a pace of its own
+		time.Sleep(fleet.Lease)
+		other := member("other", s.Fleet().Member("api.acme.com", "key"))
+		synctest.Wait()
+		for range 20 {
+			attempt(own)
+			attempt(other)
+		}
+		paced()
+		if now := own.Snapshot().Fleet; now == nil || now.Members != 2 || now.Away || s.Members() != 2 {
+			t.Errorf("with another, it is %+v of %d members", now, s.Members())
+		}
+		if now := elsewhere.Snapshot().Fleet; now.Members != 0 {
+			t.Errorf("one of another credential is %+v", now)
+		}
+		other.Close()
+		for range 20 {
+			attempt(own)
+		}
+		paced()
+		late := member("late", s.Local("api.acme.com", "key")) // there is a member: it joins at once
+		synctest.Wait()
+		attempt(late)
+		if s.Members() != 2 {
+			t.Errorf("%d members, want 2", s.Members())
+		}
+		for _, g := range []*headway.Governor{own, elsewhere, late} {
+			g.Close()
+		}
+		s.Close()
+	})
+}
