@@ -78,10 +78,7 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
 	s.Limits = g.limits(&g.core.Pool)
-	if g.fleet != nil {
-		members, _ := g.core.Members()
-		s.Fleet = &FleetStatus{Members: members, Away: g.core.Away()}
-	}
+	s.Fleet = g.membership()
 	for p := range g.core.Pools {
 		s.Pools = append(s.Pools, PoolSnapshot{
 			Name: p.Name(), Rate: g.rate(p), Limits: g.limits(p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
@@ -89,6 +86,24 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	}
 	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Name, b.Name) })
 	return s
+}
+
+// Fleet is the governor's membership of a fleet now; nil without one.
+func (g *Governor) Fleet() *FleetStatus {
+	if g.fleet == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.membership()
+}
+
+func (g *Governor) membership() *FleetStatus {
+	if g.fleet == nil {
+		return nil
+	}
+	members, _ := g.core.Members()
+	return &FleetStatus{Members: members, Away: g.core.Away()}
 }
 
 // circuit is the breaker's state.

@@ -91,7 +91,8 @@ type Daemon struct {
 	stored  ratesContent // what was learned, as on disk
 	issued  []keys.Key   // as on disk
 	address net.Addr
-	fleet   *fleet.Server
+	fleet   *fleet.Server // for processes of this machine; nil where the configuration names another
+	members *fleet.Fleet  // that the collections are members of
 	socket  net.Listener // of the fleet; nil without one
 	sharing sync.WaitGroup
 	server  *server
@@ -148,7 +149,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	dry := d.egress(&p)
 	for _, one := range c.Providers {
 		if one.Pacing != nil {
-			if _, err := governed(one.Name, "", one, nil); err != nil {
+			if _, err := governed(one.Name, "", one, nil, nil); err != nil {
 				return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 			}
 		}

@@ -10,14 +10,28 @@ import (
 	"os"
 	"path/filepath"
 
+	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
 )
 
-// openFleet lets other processes of the machine share the pace of what they collect, by a
-// socket in the state's folder, which is this daemon's alone. Where there can be none, as
-// in a folder with a very long name, the rest works all the same.
-func (d *Daemon) openFleet(ctx context.Context) error {
+// openFleet lets what is proxied and collected share its pace with other processes: by the
+// server that the configuration names, or with those of this machine by a socket in the
+// state's folder, which is this daemon's alone. Where there can be no socket, as in a folder
+// with a very long name, the rest works all the same.
+func (d *Daemon) openFleet(ctx context.Context) (err error) {
+	switch at := d.config.Fleet.Reveal(); at {
+	case "":
+	case "none":
+		return nil
+	default:
+		if d.members, err = fleet.Open(ctx, at); err != nil {
+			return fmt.Errorf("daemon: %w", err)
+		}
+		return nil
+	}
 	d.fleet = fleet.NewServer()
+	d.members = d.fleet.Fleet()
 	path := filepath.Join(d.config.State, fleet.Socket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that was killed left it
 		return fmt.Errorf("daemon: %w", err)
@@ -30,6 +44,35 @@ func (d *Daemon) openFleet(ctx context.Context) error {
 	d.sharing.Go(func() { d.fleet.Serve(l) })
 	d.socket = l
 	return nil
+}
+
+// joins gives the memberships of a provider's governors, by the names of its keys. A
+// credential is the same where the host and the secret are, as with what is collected.
+func (d *Daemon) joins(p config.Provider) func(key string) headway.Fleet {
+	if p.Pacing == nil || p.Fleet == config.FleetNone || d.members == nil || d.fleet != nil && p.PassThrough {
+		return nil // whose credential it is only its clients know
+	}
+	host := p.Description.Upstream.Host
+	return func(key string) headway.Fleet {
+		secret := secretOf(p, key)
+		switch {
+		case d.fleet != nil:
+			return d.fleet.Local(host, secret)
+		case p.Fleet == config.FleetWait:
+			return d.members.FailClosed().Member(host, secret)
+		}
+		return d.members.Member(host, secret)
+	}
+}
+
+// secretOf is the credential of a provider's key.
+func secretOf(p config.Provider, key string) string {
+	for _, k := range p.Keys {
+		if k.Name == key {
+			return k.Key.Reveal()
+		}
+	}
+	return p.Key.Reveal()
 }
 
 // meet opens a socket for the owner of this process only.

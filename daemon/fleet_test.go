@@ -1,19 +1,23 @@
 package daemon_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 )
 
@@ -89,5 +93,93 @@ func TestSocketOfTheFleet(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+// Two daemons share the pace of what they proxy: one by its own socket, without being asked
+// to, the other by the address in its configuration. When the first has ended, the second
+// goes on and says so; a provider that is to wait then sends nothing.
+func TestProxiedCallsShareAPace(t *testing.T) {
+	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	sent := make(chan string, 100)
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent <- r.Header.Get("Authorization")
+		answers(w, r)
+	}))
+	t.Cleanup(up.Close)
+	one, two := place(t), place(t)
+	one.dir = dir
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket := "unix://" + filepath.Join(dir, "state", fleet.Socket)
+	const pace = "    pacing: {ceiling: 1ms}\n"
+	one.start(openai(up.URL, pace))
+	c, err := two.read("fleet: unix:///nowhere/" + fleet.Socket + "\n" + openai(up.URL, pace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.New(c, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context()); !errors.Is(err, fleet.ErrAway) {
+		t.Fatalf("without a server of the fleet: %v", err)
+	}
+	waits := strings.NewReplacer("openai:\n", "waits:\n", "providers:\n", "").Replace(openai(up.URL, pace))
+	two.start("fleet: " + socket + "\n" + openai(up.URL, pace) + waits + "    fleet: wait\n    max_wait: 20ms\n")
+	for range 3 { // they wait for the server, which listens at first
+		for _, s := range []*site{one, two} {
+			if status, header, body := s.call(""); status != http.StatusOK || header.Get("X-Headway-Fleet") != "" {
+				t.Fatalf("%d %v %s", status, header, body)
+			}
+		}
+	}
+	shows := func(s *site, path, want string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			_, _, body := s.do(http.MethodGet, path, "", "")
+			if strings.Contains(body, want) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s has no %s:\n%s", path, want, body)
+			}
+		}
+	}
+	for _, s := range []*site{one, two} {
+		shows(s, "/metrics", `headway_connection_fleet_members{connection="openai"} 3`)
+		shows(s, "/v1/rate", `"fleet":{"members":3,"away":false}`)
+	}
+	shows(two, "/", "the pace is shared with all members at "+socket)
+	time.Sleep(2 * fleet.Lease) // a member that has just come has no share yet
+	one.stop()
+	shows(two, "/metrics", `headway_connection_fleet_away{connection="openai"} 1`)
+	shows(two, "/v1/rate", `"fleet":{"members":3,"away":true}`)
+	shows(two, "/console/", "fleet away")
+	status, header, body := two.call("")
+	if status != http.StatusOK || header.Get("X-Headway-Fleet") != "away" {
+		t.Errorf("while the server is away: %d %v %s", status, header, body)
+	}
+	for len(sent) > 0 {
+		<-sent
+	}
+	status, header, _ = two.do(http.MethodPost, "/waits/v1/chat/completions", "", question)
+	if status != http.StatusTooManyRequests || header.Get("X-Headway-Fleet") != "away" || len(sent) > 0 {
+		t.Errorf("one that is to wait: %d %v, %d sent", status, header, len(sent))
+	}
+	resp, err := two.client.Get(two.base + "/v1/events?since=0&type=" + string(event.Fleet)) //nolint:noctx // It is on loopback.
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), `"note":"away"`) { //nolint:revive // It only looks for the line.
+	}
+	if err := errors.Join(lines.Err(), resp.Body.Close()); err != nil || lines.Text() == "" {
+		t.Errorf("no event of it: %v", err)
 	}
 }

@@ -31,6 +31,7 @@ type line struct {
 	level  *slog.LevelVar
 	pacing paces
 	paced  terms // what pacing was made of
+	former paces // that calls under way may still wait for
 	saved  int64 // attempts of which the stored rate knows
 	stored rate  // what was learned before the start
 }
@@ -43,9 +44,17 @@ type paces map[string]*headway.Governor
 type terms struct {
 	config.Pacing
 	wait, call time.Duration
+	fleet      config.FleetMode
+	host, keys string // what a fleet knows the credentials by
 }
 
-func termsOf(p config.Provider) terms { return terms{*p.Pacing, p.MaxWait, p.CallTimeout} }
+func termsOf(p config.Provider) terms {
+	t := terms{*p.Pacing, p.MaxWait, p.CallTimeout, p.Fleet, p.Description.Upstream.Host, ""}
+	for _, key := range keyNames(p) {
+		t.keys += secretOf(p, key) + "\n"
+	}
+	return t
+}
 
 // quotaPath is the file of a budget's daily use.
 func quotaPath(state, name string) string { return filepath.Join(state, "quota-"+name+".json") }
@@ -81,7 +90,7 @@ func (l *line) open(state string, s quotafile.Settings, log *slog.Logger, hub *e
 const maxRetryAfter = time.Hour
 
 // governed is the pacing governor that a configuration asks for, of one key.
-func governed(name, key string, p config.Provider, hub *events.Hub) (*headway.Governor, error) {
+func governed(name, key string, p config.Provider, hub *events.Hub, join func(key string) headway.Fleet) (*headway.Governor, error) {
 	c := headway.Config{
 		Name: egress.ConnectionOf(name, key), Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
 		Passive:     !p.Pacing.Conservative,
@@ -92,12 +101,15 @@ func governed(name, key string, p config.Provider, hub *events.Hub) (*headway.Go
 	if hub != nil {
 		c.OnEvent = hub.Proxied(name)
 	}
+	if join != nil {
+		c.Fleet = join(key)
+	}
 	return headway.New(c)
 }
 
 // pace is the pacing that a configuration asks for: what is there when it is made of the
 // same, else what is new knows what that has learned.
-func (l *line) pace(p config.Provider, hub *events.Hub) (paces, error) {
+func (l *line) pace(p config.Provider, hub *events.Hub, join func(key string) headway.Fleet) (paces, error) {
 	if p.Pacing == nil {
 		return nil, nil
 	}
@@ -108,7 +120,7 @@ func (l *line) pace(p config.Provider, hub *events.Hub) (paces, error) {
 			all[key] = was
 			continue
 		}
-		g, err := governed(l.name, key, p, hub)
+		g, err := governed(l.name, key, p, hub, join)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +133,23 @@ func (l *line) pace(p config.Provider, hub *events.Hub) (paces, error) {
 		all[key] = g
 	}
 	return all, nil
+}
+
+// retire has governors that were replaced leave their fleet, once no call waits for them any
+// more.
+func (l *line) retire(by paces) {
+	for key, g := range l.pacing {
+		if g == by[key] {
+			continue
+		}
+		if l.former == nil {
+			l.former = paces{}
+		} else if before := l.former[key]; before != nil {
+			go before.Close()
+		}
+		l.former[key] = g
+		time.AfterFunc(l.paced.wait, g.Close)
+	}
 }
 
 // keyNames are the names of a provider's keys, of which the only one has none.
@@ -208,8 +237,10 @@ func warm(name string, g *headway.Governor, r rate, now time.Time, log *slog.Log
 
 // close ends the budget and stores the exact use.
 func (l *line) close() error {
-	for _, g := range l.pacing {
-		g.Close()
+	for _, all := range [...]paces{l.pacing, l.former} {
+		for _, g := range all {
+			g.Close()
+		}
 	}
 	if l.quota == nil {
 		return nil

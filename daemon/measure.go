@@ -170,7 +170,7 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 		if err != nil {
 			return err
 		}
-		s, err := schedule.New(timetable(c), schedule.Deps{Store: store, State: path, Fleet: d.fleet.Fleet(), OnEvent: d.hear, Log: d.log})
+		s, err := schedule.New(timetable(c), schedule.Deps{Store: store, State: path, Fleet: d.members, OnEvent: d.hear, Log: d.log})
 		if err != nil {
 			return errors.Join(err, store.Close())
 		}

@@ -74,12 +74,27 @@ func Page(c config.Config, base string) string {
 	if c.Collections != nil {
 		row("collections", fmt.Sprintf("in %s, %s unless their file says when", c.Collections.Dir, c.Collections.Schedule))
 	}
+	if at := c.Fleet; at.Reveal() == "none" {
+		row("fleet", "none: the pace is shared with nobody")
+	} else if at.Reveal() != "" {
+		row("fleet", "the pace is shared with all members at "+placeOf(at))
+	}
 	row("state", c.State)
 	_ = w.Flush() // into memory
 	for _, warning := range c.Warnings {
 		b.WriteString("\nwarning: " + warning + "\n")
 	}
 	return b.String()
+}
+
+// placeOf is the address of a fleet without user and password.
+func placeOf(at config.Secret) string {
+	u, err := url.Parse(at.Reveal())
+	if err != nil {
+		return at.String()
+	}
+	u.User = nil
+	return u.String()
 }
 
 // setting is the line for the environment of a client, with the base URL as its

@@ -83,7 +83,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 		if err != nil {
 			return nil, err
 		}
-		pacing, err := l.pace(one, d.hub)
+		pacing, err := l.pace(one, d.hub, d.joins(one))
 		if err != nil {
 			return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 		}
@@ -150,6 +150,7 @@ func (d *Daemon) carryOut(p *plan) error {
 	for i, l := range p.lines {
 		d.lines[l.name] = l
 		if p.pacing[i] != nil {
+			l.retire(p.pacing[i])
 			l.pacing, l.paced = p.pacing[i], termsOf(p.config.Providers[i])
 		}
 	}
@@ -272,6 +273,9 @@ func fixed(was, is config.Config) error {
 	differs("state", was.State, is.State)
 	if was.Store.Reveal() != is.Store.Reveal() {
 		errs = append(errs, errors.New("daemon: store is another one than before, and cannot change while the daemon runs: restart it"))
+	}
+	if was.Fleet.Reveal() != is.Fleet.Reveal() {
+		errs = append(errs, errors.New("daemon: fleet is another one than before, and cannot change while the daemon runs: restart it"))
 	}
 	if was.Collections != nil && is.Collections != nil {
 		differs("collections.running", was.Collections.Running, is.Collections.Running)

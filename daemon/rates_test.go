@@ -223,7 +223,7 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 // A Retry-After of days holds up calls for other models too, so it is bounded.
 func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := governed("a", "", config.Provider{Pacing: &config.Pacing{}}, nil)
+		g, err := governed("a", "", config.Provider{Pacing: &config.Pacing{}}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -123,6 +123,26 @@ func (u *upstream) owned() bool { return u.credentials[0].Key != "" }
 // paced reports whether the provider is paced.
 func (u *upstream) paced() bool { return u.credentials[0].Pacing != nil }
 
+// fleetAway reports whether the server of the fleet is away that sets the pace, of any key.
+func (u *upstream) fleetAway() bool {
+	for _, k := range u.credentials {
+		if k.Pacing == nil {
+			continue
+		}
+		if f := k.Pacing.Fleet(); f != nil && f.Away {
+			return true
+		}
+	}
+	return false
+}
+
+// said adds to an answer that the server of the fleet is away.
+func (u *upstream) said(h http.Header) {
+	if u.fleetAway() {
+		h.Set(headerFleet, "away")
+	}
+}
+
 // choose picks the key that the attempt goes by: the one that has room soonest, of those
 // that did not refuse the call before. It is a refusal when the provider said of all of
 // them that the account is spent.

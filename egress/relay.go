@@ -123,6 +123,7 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	if a != nil && a.approved || u.paced() {
 		h.Set(headerWait, milliseconds(c.log.Wait))
 	}
+	u.said(h)
 	if a != nil && a.approved {
 		c.advise(h, a)
 	}
@@ -242,4 +243,5 @@ const (
 	headerWait     = "X-Headway-Wait-Ms"
 	headerScale    = "X-Headway-Scale"
 	headerPressure = "X-Headway-Pressure"
+	headerFleet    = "X-Headway-Fleet" // away: the pace is a share of the last one known
 )

@@ -62,22 +62,11 @@ type Fleet struct {
 // member does not know its share yet. Errors name host and port and nothing else of the
 // address. The context bounds the call.
 func Open(ctx context.Context, address string) (*Fleet, error) {
-	u, err := url.Parse(address)
-	remote := err == nil && valkey.Has(u.Scheme)
-	if err != nil || !remote && (u.Scheme != "unix" || u.Host+u.Path == "") {
-		return nil, errors.New("fleet: the address must be unix:///PATH of a socket, or valkey://HOST:PORT")
-	}
-	f := &Fleet{}
-	for name, values := range u.Query() {
-		switch {
-		case name == "away" && len(values) == 1 && values[0] == "wait":
-			f.wait = true
-		case name == "away" && len(values) == 1 && values[0] == "share":
-		default:
-			return nil, errors.New("fleet: after the path may stand away=share or away=wait only")
-		}
-	}
-	if remote {
+	u, f, err := parse(address)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "unix":
 		return f, f.meet(ctx, u)
 	}
 	path := u.Host + u.Path
@@ -87,6 +76,36 @@ func Open(ctx context.Context, address string) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: %w at %s: %w", ErrAway, path, cause(err))
 	}
 	return f, conn.Close()
+}
+
+// Check reports what is wrong with an address that [Open] cannot use. It connects to nothing.
+func Check(address string) error {
+	u, _, err := parse(address)
+	if err == nil && u.Scheme != "unix" {
+		if _, err = valkey.Parse(u); err != nil {
+			err = fmt.Errorf("fleet: %w", err)
+		}
+	}
+	return err
+}
+
+// parse reads the address of a server.
+func parse(address string) (*url.URL, *Fleet, error) {
+	u, err := url.Parse(address)
+	if err != nil || !valkey.Has(u.Scheme) && (u.Scheme != "unix" || u.Host+u.Path == "") {
+		return nil, nil, errors.New("fleet: the address must be unix:///PATH of a socket, or valkey://HOST:PORT")
+	}
+	f := &Fleet{}
+	for name, values := range u.Query() {
+		switch {
+		case name == "away" && len(values) == 1 && values[0] == "wait":
+			f.wait = true
+		case name == "away" && len(values) == 1 && values[0] == "share":
+		default:
+			return nil, nil, errors.New("fleet: after the path may stand away=share or away=wait only")
+		}
+	}
+	return u, f, nil
 }
 
 // cause returns the part of a network error that the message does not have already.

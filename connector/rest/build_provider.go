@@ -20,6 +20,7 @@ func (b builder) provider(n *node) Provider {
 		BaseURL: b.url(n.Get("base_url")),
 		Auth:    b.auth(n.Get("auth")),
 		Ceiling: b.ceiling(n.Get("ceiling")),
+		Fleet:   n.Get("fleet").Fleet(),
 		Timeout: b.duration(n.Get("timeout"), DefaultTimeout, time.Millisecond, time.Hour),
 		MaxBody: b.bytes(n.Get("max_body")),
 		Headers: b.headers(n.Get("headers")),

@@ -67,6 +67,9 @@ type Provider struct {
 	// Ceiling is the shortest time between two requests. 0: not set, so that
 	// control.DefaultCeiling holds.
 	Ceiling time.Duration
+	// Fleet is the address of the server of a fleet that shares the pace, or "none"; the
+	// zero value leaves that to who runs the connection.
+	Fleet configfile.Secret
 	// Timeout bounds one attempt. Default 30 s.
 	Timeout time.Duration
 	// MaxBody is the largest response in bytes. Default 64 MiB.

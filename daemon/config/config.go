@@ -69,6 +69,10 @@ type Config struct {
 	// Store is the URL of a PostgreSQL database that holds the state of collections;
 	// without one a file in State does.
 	Store Secret
+	// Fleet is the address of the server of a fleet, as fleet.Open takes it: what is
+	// proxied and collected shares its pace with all members there. "none" shares it with
+	// nobody; without one it is shared with processes of this machine, by a socket in State.
+	Fleet Secret
 	// Drain bounds how long those under way are waited for at the end, 100 ms to
 	// 1 h. Default [DefaultDrain].
 	Drain time.Duration
@@ -205,12 +209,27 @@ type Provider struct {
 	Profile *provider.Profile
 	// Pacing is the feedback pacing; nil is off.
 	Pacing *Pacing
+	// Fleet is what the provider does in the fleet. Default [FleetShare].
+	Fleet FleetMode
 	// Quota is the budget; nil means no budget.
 	Quota *Quota
 	// RefuseUnknown refuses models that the budget does not list; otherwise they
 	// count as [OtherModels]. Default: where models other than that are listed.
 	RefuseUnknown bool
 }
+
+// FleetMode is what a paced provider does in a fleet.
+type FleetMode string
+
+// The modes of a fleet.
+const (
+	// FleetShare goes on at its share of the last known rate while the server is away.
+	FleetShare FleetMode = "share"
+	// FleetWait sends nothing while the server is away.
+	FleetWait FleetMode = "wait"
+	// FleetNone is no member of a fleet.
+	FleetNone FleetMode = "none"
+)
 
 // ProviderKey is one of several keys of a provider.
 type ProviderKey struct {

@@ -52,6 +52,7 @@ listen: 0.0.0.0:8701
 insecure: true
 state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
+fleet: valkeys://headway@valkey.example:6379/1?away=wait
 drain: 5s
 max_connections: 10
 console: false
@@ -81,6 +82,7 @@ providers:
     body_timeout: 5m
     max_upload: 3GiB
     inject_usage: never
+    fleet: wait
     tls: {ca: %s, cert: %s, key: %s}
     circuit: {ratio: 0.25, window: 20, minimum: 4, open_for: 5s, probes: 2, max: 9}
     pacing: {ceiling: 20ms, initial: 1s, law: aimd, max_in_flight: 3}
@@ -103,6 +105,34 @@ func TestTheStoreIsADatabase(t *testing.T) {
 		"postgres://headway:" + secret + "@db:x/state": "no URL of a PostgreSQL database",
 	} {
 		_, err := config.Read("h.yaml", []byte("store: "+text+"\nproviders: {x: {api: openai, key: {env: KEY}}}\n"), withKey)
+		switch {
+		case wrong == "" && err != nil, wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
+			t.Errorf("%s: %v, want %q", text, err, wrong)
+		case err != nil && strings.Contains(err.Error(), secret):
+			t.Errorf("%s: the error says the password: %v", text, err)
+		}
+	}
+}
+
+// TestAFleetHasAnAddress: its password comes from elsewhere, and no error says it.
+func TestAFleetHasAnAddress(t *testing.T) {
+	const secret = "hunter2canary"
+	provider := "providers: {x: {api: openai, key: {env: KEY}}}\n"
+	for text, wrong := range map[string]string{
+		"fleet: unix:///var/lib/headway/headway.sock\n" + provider:                 "",
+		"fleet: valkeys://headway@valkey:6379/1?away=wait\n" + provider:            "",
+		"fleet: none\n" + provider:                                                 "",
+		"fleet: postgres://db\n" + provider:                                        "1:8: fleet: is not the address of a fleet's server",
+		"fleet: valkey://valkey?away=never\n" + provider:                           "1:8: fleet: is not the address of a fleet's server",
+		"fleet: valkey://valkey/one\n" + provider:                                  "1:8: fleet: is not the address of a fleet's server",
+		"fleet: [unix:///x]\n" + provider:                                          "fleet: ",
+		"fleet: ${KEY}\n" + provider:                                               "1:8: fleet: is not the address of a fleet's server",
+		"fleet: valkey://headway:" + secret + "@valkey\n" + provider:               "1:8: fleet: has a password in it",
+		"providers: {x: {api: openai, key: {env: KEY}, fleet: maybe}}":             "share, wait, none",
+		"providers: {x: {api: openai, key: {env: KEY}, fleet: none}}":              "",
+		"providers: {x: {api: openai, key: {env: KEY}, pacing: off, fleet: wait}}": "given beside pacing: off",
+	} {
+		_, err := config.Read("h.yaml", []byte(text), withKey)
 		switch {
 		case wrong == "" && err != nil, wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
 			t.Errorf("%s: %v, want %q", text, err, wrong)

@@ -70,6 +70,7 @@ func (m section) config(profiles []string) Config {
 	c.Hosts = m.Texts("hosts")
 	m.Text("state", &c.State)
 	m.store(&c)
+	c.Fleet = m.Take("fleet").Fleet()
 	m.Duration("drain", &c.Drain, 100*time.Millisecond, time.Hour)
 	configfile.Int(m.Section, "max_connections", &c.MaxConnections, 1, 1_000_000)
 	if s := m.below("clients"); s.Section != nil {

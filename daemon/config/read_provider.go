@@ -129,6 +129,7 @@ func (m section) provider(name string, profiles []string) Provider {
 	configfile.Int(m.Section, "retries", &p.Retries, 0, 10)
 	m.circuit(&p.Circuit)
 	m.pacing(&p)
+	m.fleet(&p)
 	m.profile(&p, profiles)
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
@@ -221,6 +222,17 @@ func (m section) description(p *Provider) {
 		return
 	}
 	p.Description = d
+}
+
+// fleet reads what the provider does in a fleet.
+func (m section) fleet(p *Provider) {
+	p.Fleet = FleetShare
+	configfile.Choice(m.Section, "fleet", &p.Fleet, map[string]FleetMode{
+		"share": FleetShare, "wait": FleetWait, "none": FleetNone,
+	}, "share", "wait", "none")
+	if m.Has("fleet") && p.Pacing == nil && p.Fleet != FleetNone {
+		m.fail("fleet", "given beside pacing: off", "one of both: without pacing there is no pace to share")
+	}
 }
 
 // upstream reads where the API is. The URL is not repeated in a problem: what is

@@ -180,7 +180,7 @@ func collectAll(cmd *cobra.Command, c *rest.Config, s *screen, ask demand, every
 	}
 	s.destination = to.name
 	path := statePath(cmd)
-	shared, err := fleetOf(cmd)
+	shared, err := fleetOf(cmd, c.Provider.Fleet)
 	if err != nil {
 		return err
 	}

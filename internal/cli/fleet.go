@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,16 +11,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/figure"
 )
 
 // alone is what --fleet says where no fleet is wanted.
 const alone = "none"
 
+// fleetForms are the addresses of a fleet's server.
+const fleetForms = "unix:///PATH/" + fleet.Socket + " of a headway serve, valkey://HOST:PORT of a Valkey or Redis"
+
 func fleetFlag(cmd *cobra.Command) {
-	cmd.Flags().String("fleet", "", "share the pace with other processes on the same credential, by the server at this `URL`: unix:///PATH/"+fleet.Socket+
-		" of a headway serve, valkey://HOST:PORT of a Valkey or Redis, or "+alone+" (default: the one in the state's folder, where there is one)")
+	cmd.Flags().String("fleet", "", "share the pace with other processes on the same credential, by the server at this `URL`, over the file's: "+
+		fleetForms+", or "+alone+" (default: the one in the state's folder, where there is one)")
 }
 
 // socketPath is where a headway serve with the same state has its socket. The state may also
@@ -32,19 +38,20 @@ func socketPath(cmd *cobra.Command) string {
 	return filepath.Join(path, fleet.Socket)
 }
 
-// fleetOf is the fleet that the flag names, or that of a headway serve in the state's
+// fleetOf is the fleet that the flag or else the file names, or that of a headway serve in the state's
 // folder; nil means none.
-func fleetOf(cmd *cobra.Command) (*fleet.Fleet, error) {
-	return fleetAmong(cmd, socketPath(cmd))
+func fleetOf(cmd *cobra.Command, file configfile.Secret) (*fleet.Fleet, error) {
+	return fleetAmong(cmd, file, socketPath(cmd))
 }
 
-// fleetAmong is the fleet that the flag names, or that of the first of some sockets at
-// which a server is; nil means none.
-func fleetAmong(cmd *cobra.Command, sockets ...string) (*fleet.Fleet, error) {
+// fleetAmong is the fleet that the flag or else the file names, or that of the first of some
+// sockets at which a server is; nil means none.
+func fleetAmong(cmd *cobra.Command, file configfile.Secret, sockets ...string) (*fleet.Fleet, error) {
 	address, err := cmd.Flags().GetString("fleet")
 	if err != nil {
 		return nil, err
 	}
+	address = cmp.Or(address, file.Reveal())
 	switch address {
 	case alone:
 		return nil, nil
@@ -73,6 +80,17 @@ func fleetAmong(cmd *cobra.Command, sockets ...string) (*fleet.Fleet, error) {
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; %s", err, mend)}
 	}
 	return nil, usage(fmt.Errorf("--fleet: %w", err))
+}
+
+// inFleet is a connection's membership, for a line of text.
+func inFleet(f *headway.FleetStatus) string {
+	switch {
+	case f == nil || f.Members == 0:
+		return ""
+	case f.Away:
+		return fmt.Sprintf(", the fleet's server is away: 1 of %d members goes on at its share, or waits", f.Members)
+	}
+	return fmt.Sprintf(", shared by %s", counted(int64(f.Members), "member"))
 }
 
 // newFleet shows the members that share credentials.

@@ -256,7 +256,7 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 		_, _ = fmt.Fprintf(warn, "headway: warning: %v\n", err)
 	}
 	of := &openProxy{state: g.state, stopped: make(chan error, 1)}
-	f, err := fleetAmong(cmd, filepath.Join(g.state, fleet.Socket), filepath.Join(".headway", fleet.Socket))
+	f, err := fleetAmong(cmd, configfile.Secret{}, filepath.Join(g.state, fleet.Socket), filepath.Join(".headway", fleet.Socket))
 	if err != nil {
 		return nil, err
 	}

@@ -309,7 +309,7 @@ func (g *governing) meet(cmd *cobra.Command) (func() error, error) {
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("another \"headway proxy\" has the state folder: %w", err)}
 	}
 	path := filepath.Join(g.state, fleet.Socket)
-	if f, err := fleetAmong(cmd, path, filepath.Join(".headway", fleet.Socket)); err != nil || f != nil {
+	if f, err := fleetAmong(cmd, configfile.Secret{}, path, filepath.Join(".headway", fleet.Socket)); err != nil || f != nil {
 		return lock.Close, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // one that was killed left it

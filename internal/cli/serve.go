@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/store/postgres"
@@ -33,6 +34,7 @@ type service struct {
 	listen string
 	state  string
 	store  string
+	fleet  string
 	check  bool
 	json   bool
 	ready  readyFile
@@ -60,12 +62,13 @@ the log says why. Ctrl-C or SIGTERM stops it: calls that wait are answered, thos
 under way have the time of "drain" to end. A second one cuts them at once.
 
 Exit codes: 0 stopped; 64 bad usage or configuration; 69 the address or the state
-folder is in use; 70 a fault on this side.`,
+folder is in use, or the fleet's server is away; 70 a fault on this side.`,
 		Example: `  headway serve --upstream openai --rpm 60 --tpm 20000
   headway serve                        # headway.yaml
   headway serve --check                # what would be proxied where?
   headway serve --upstream groq:openai=https://api.groq.com/openai
   headway serve /etc/headway.yaml --state /var/lib/headway --json
+  headway serve --fleet valkey://valkey:6379   # several of them share one pace on each credential
   headway serve --store postgres://headway@db/headway   # the state of collections; PGPASSWORD has the password`,
 		Args: atMostOne("one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,6 +85,7 @@ folder is in use; 70 a fault on this side.`,
 	f.StringVar(&s.listen, "listen", "", "`address` to listen on, over the file's (default "+config.DefaultListen+")")
 	f.StringVar(&s.state, "state", "", "`folder` for the durable state, over the file's (default "+config.DefaultState+")")
 	f.StringVar(&s.store, "store", "", "`URL` of a PostgreSQL database that holds the state of collections, over the file's (default $"+storeVariable+")")
+	f.StringVar(&s.fleet, "fleet", "", "share the pace on each credential with other processes, by the server at this `URL`, over the file's: "+fleetForms+", or "+alone+" (default: with those of this machine, by a socket in the state's folder)")
 	f.BoolVar(&s.check, "check", false, "check the configuration, print what it means and end")
 	f.BoolVar(&s.json, "json", false, "log JSON lines, whatever the file says")
 	f.StringVar((*string)(&s.ready), "ready-file", "", "write the base URL into this `file` once it is served; removed at the end")
@@ -94,7 +98,7 @@ folder is in use; 70 a fault on this side.`,
 
 // usage refuses what cannot be.
 func (s *service) usage(cmd *cobra.Command) error {
-	for _, name := range []string{"ready-file", "listen", "state", "store"} {
+	for _, name := range []string{"ready-file", "listen", "state", "store", "fleet"} {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
 			return usage(fmt.Errorf("--%s is empty", name))
 		}
@@ -131,6 +135,12 @@ func (s *service) read() (config.Config, error) {
 			return c, errNoDatabase
 		}
 		c.Store = configfile.NewSecret(postgres.Place(at), at)
+	}
+	if s.fleet != "" {
+		if err := fleet.Check(s.fleet); err != nil && s.fleet != alone {
+			return c, fmt.Errorf("--fleet: %w", err)
+		}
+		c.Fleet = configfile.NewSecret("--fleet", s.fleet)
 	}
 	if s.json {
 		c.Log.JSON = true
@@ -197,7 +207,7 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 	}
 	if err := d.Start(cmd.Context()); err != nil {
 		code := exitInternal
-		if errors.Is(err, daemon.ErrInUse) || errors.Is(err, daemon.ErrListen) {
+		if errors.Is(err, daemon.ErrInUse) || errors.Is(err, daemon.ErrListen) || errors.Is(err, fleet.ErrAway) {
 			code = exitRefused
 		}
 		return &exitError{code: code, err: err}

@@ -127,6 +127,7 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string) error {
 			if !r.SetAside.IsZero() {
 				text = fmt.Sprintf("set aside %s ago, refused with %d", ago(r.SetAside), r.SetAsideStatus)
 			}
+			text += inFleet(r.Live.Fleet)
 			text += fmt.Sprintf(", %s under way, %s waiting", figure.Count(int64(r.Live.InFlight)), figure.Count(int64(r.Live.Waiting)))
 		}
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.Connection, text)

@@ -312,8 +312,9 @@ func (n *Node) Secret() Secret {
 
 // Value reads a text that may be a secret or have one in it: its references are
 // replaced.
-func (s *Section) Value(key string) Secret {
-	n := s.Take(key)
+func (s *Section) Value(key string) Secret { return s.Take(key).value() }
+
+func (n *Node) value() Secret {
 	switch {
 	case n == nil:
 		return Secret{}

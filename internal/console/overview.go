@@ -101,6 +101,8 @@ func (r *Row) judge(now time.Time) {
 		set("needs attention", Bad)
 	case r.Resumes().After(now):
 		set("cooling down", Warn)
+	case live != nil && live.Fleet != nil && live.Fleet.Away:
+		set("fleet away", Warn)
 	case r.Known() != nil && r.Known().LastBackoff != nil && now.Sub(r.Known().LastBackoff.At) < recent && live != nil:
 		set("slowed down", Warn)
 	case r.Rate.Running && r.Known() == nil:

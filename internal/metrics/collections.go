@@ -88,6 +88,8 @@ var (
 	retryAt   = describe("headway_connection_retry_timestamp_seconds", "When a cooldown or an open circuit ends; no sample when there is none.", "connection", "pool")
 	inFlight  = describe("headway_connection_in_flight", "Attempts that are under way.", "connection")
 	queued    = describe("headway_connection_waiting", "Attempts that wait for their turn.", "connection")
+	fleetSize = describe("headway_connection_fleet_members", "Members that share the connection's credential, as last heard; no sample where it is in no fleet, or paces alone.", "connection")
+	fleetAway = describe("headway_connection_fleet_away", "1 while the fleet's server is away, so that the pace is a share of the last one known, or nothing is sent.", "connection")
 	expired   = describe("headway_connection_permits_expired_total", "Permits that nobody settled in time.", "connection")
 )
 
@@ -107,6 +109,10 @@ func (c connections) Collect(ch chan<- prometheus.Metric) {
 		limits(ch, s.Connection, all)
 		ch <- gauge(inFlight, float64(s.InFlight), s.Connection)
 		ch <- gauge(queued, float64(s.Waiting), s.Connection)
+		if f := s.Fleet; f != nil && f.Members > 0 {
+			ch <- gauge(fleetSize, float64(f.Members), s.Connection)
+			ch <- gauge(fleetAway, truth(f.Away), s.Connection)
+		}
 		ch <- counter(expired, float64(s.Expired), s.Connection)
 	}
 }

@@ -315,8 +315,9 @@ func (c *Core) Heard(now time.Duration, d Done) Effects {
 func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	m := c.member
 	if in.Lost != Nowhere {
+		before := m.stand
 		m.lose(now, in.Lost)
-		if turned = !m.away && m.stand == sharing; turned {
+		if turned = !m.away && (m.stand == sharing || m.stand != before); turned {
 			m.away = true
 		}
 		return fx, turned

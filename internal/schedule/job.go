@@ -157,7 +157,11 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		return sum, err
 	}
 	o := Options(c)
-	o.Lane, o.Fleet = turn.Lane, FleetOf(j.s.deps.Fleet, c)
+	shared, err := j.fleet(ctx, c.Provider.Fleet.Reveal())
+	if err != nil {
+		return sum, err
+	}
+	o.Lane, o.Fleet = turn.Lane, FleetOf(shared, c)
 	if turn.MaxWallClock > 0 {
 		o.MaxWallClock = turn.MaxWallClock
 	}
@@ -182,6 +186,17 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		j.mu.Unlock()
 	}()
 	return collector.Run(ctx)
+}
+
+// fleet is the one that the connection's file names, or else the scheduler's.
+func (j *job) fleet(ctx context.Context, address string) (*fleet.Fleet, error) {
+	switch address {
+	case "":
+		return j.s.deps.Fleet, nil
+	case "none":
+		return nil, nil
+	}
+	return fleet.Open(ctx, address)
 }
 
 // adopter is a store that takes over a state which an earlier version kept in the
