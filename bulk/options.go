@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
 	"github.com/headway-go/headway/internal/ledger"
@@ -37,6 +38,10 @@ type Options struct {
 	// StopOnMalformed stops at the first malformed row, with an error that names
 	// its line, instead of rejecting it.
 	StopOnMalformed bool
+	// Pacing gives the governor of an identity, such as a member of a fleet: each batch
+	// waits for its permit before the journal knows of it. The load closes it. Batches are
+	// one attempt each, whatever they hold. nil: only the parallelism is bounded.
+	Pacing func(identity string) (*headway.Governor, error)
 	// Drain is how long batches in flight may go on after the context has ended.
 	// Default 30 s; negative is not at all.
 	Drain time.Duration

@@ -26,6 +26,11 @@ func Run(ctx context.Context, src Source, target Target, o Options) (Summary, er
 	if err != nil {
 		return Summary{State: Failed, Reason: reason.Internal}, err
 	}
+	paced, err := openGates(&o, traits.Identities)
+	if err != nil {
+		return Summary{State: Failed, Reason: reason.Internal}, err
+	}
+	defer paced.close()
 	j, state, err := begin(src, traits, o)
 	if err != nil {
 		why := reason.Internal
@@ -35,6 +40,7 @@ func Run(ctx context.Context, src Source, target Target, o Options) (Summary, er
 		return Summary{State: Failed, Reason: why}, err
 	}
 	s := newSession(src, target, traits, o, j, state)
+	s.gates = paced
 	if !state.Complete() {
 		s.run(ctx)
 	}
@@ -80,7 +86,7 @@ const (
 func (s *session) run(ctx context.Context) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	s.sending = sending
+	s.sending, s.asks = sending, ctx
 	go s.read()
 	defer close(s.quit)
 	s.commits = newCommitter(s.journal)
@@ -112,6 +118,9 @@ func (s *session) run(ctx context.Context) {
 		case it := <-rows:
 			s.woke()
 			s.take(it)
+		case l := <-s.leaves:
+			s.woke()
+			s.left(l)
 		case r := <-s.results:
 			s.woke()
 			s.settle(r)

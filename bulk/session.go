@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
 	"github.com/headway-go/headway/internal/ledger"
@@ -34,6 +35,10 @@ type session struct {
 	sent     atomic.Int64      // batches that the provider has
 
 	sending context.Context
+	gates   gates
+	asking  int64 // batches that wait for a permit
+	leaves  chan leave
+	asks    context.Context // ends the waits for permits
 	items   chan item
 	results chan result
 	quit    chan struct{} // closed at the end
@@ -88,7 +93,7 @@ type gathering struct {
 func newSession(src Source, target Target, traits Traits, o Options, j *journal.Journal, state journal.State) *session {
 	s := &session{
 		o: o, source: src, target: target, traits: traits, journal: j, state: state, origin: time.Now(),
-		items: make(chan item, 64), results: make(chan result), quit: make(chan struct{}),
+		items: make(chan item, 64), results: make(chan result), leaves: make(chan leave), quit: make(chan struct{}),
 		rows: map[int64]Row{}, flying: map[int64]*shipment{}, open: map[int64]journaled{}, lastBatch: state.LastBatch,
 	}
 	s.core = dispatch.New(&s.o.Params, len(traits.Identities), 0)
@@ -224,8 +229,7 @@ const overhead = 160
 
 func rowOf(r Row) dispatch.Row { return dispatch.Row{Number: r.Number, Bytes: len(r.Data) + overhead} }
 
-// send hands a batch to a goroutine of its own: at once, or when the journal
-// knows that it is under way.
+// send begins a batch: once it has a permit, where batches are paced.
 func (s *session) send(b dispatch.Batch) {
 	f := &shipment{batch: Batch{Rows: make([]Row, len(b.Rows)), Attempt: b.Attempt}}
 	for i, r := range b.Rows {
@@ -234,11 +238,24 @@ func (s *session) send(b dispatch.Batch) {
 	}
 	f.batch.Key = key(s.state.Header.Load, f.Rows)
 	s.flying[b.ID] = f
+	if s.gates != nil {
+		s.ask(s.asks, b)
+		return
+	}
+	s.record(b, headway.Permit{})
+}
+
+// record hands a batch to a goroutine of its own: at once, or when the journal knows that it
+// is under way.
+func (s *session) record(b dispatch.Batch, permit headway.Permit) {
+	f := s.flying[b.ID]
 	launch := func() {
 		f.launched.Store(true)
 		s.sent.Add(1)
 		go func() {
-			s.results <- result{b.ID, s.target.Send(s.sending, b.Identity, f.batch)}
+			o := s.target.Send(s.sending, b.Identity, f.batch)
+			permit.Settle(headway.Outcome{Class: o.Class, RetryAfter: o.RetryAfter})
+			s.results <- result{b.ID, o}
 		}()
 	}
 	if s.traits.Resend == dispatch.ResendAny {
@@ -258,6 +275,7 @@ func (s *session) send(b dispatch.Batch) {
 			launch()
 			return
 		}
+		permit.Cancel()
 		go func() { // it was not sent
 			s.results <- result{b.ID, Outcome{Outcome: dispatch.Outcome{Class: reason.Unknown, Reason: reason.Internal}}}
 		}()
@@ -317,7 +335,7 @@ func (s *session) settle(r result) {
 func (s *session) standstill() standstill {
 	sent := s.sent.Load()
 	return standstill{
-		Decision: s.decision, sent: sent, unwritten: int64(len(s.flying)) - sent,
+		Decision: s.decision, sent: sent, unwritten: int64(len(s.flying)) - sent - s.asking, asking: s.asking,
 		held: s.core.Bound(), read: s.ended || s.core.Full(),
 	}
 }

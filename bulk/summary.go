@@ -41,6 +41,8 @@ type standstill struct {
 	// Sent is how many batches the provider has, and Unwritten how many are to be
 	// sent once the journal has them.
 	sent, unwritten int64
+	// Asking is how many wait for a permit.
+	asking int64
 	// Held is what keeps more batches from being under way at once.
 	held reason.Bound
 	// Read says that no row is to be read now: all have been, or enough are waiting.
@@ -57,6 +59,9 @@ func (s standstill) bound() reason.Bound {
 	case reason.Pacing:
 		return reason.BoundLimit // of execution time
 	case reason.Concurrency:
+		if s.sent == 0 && s.asking > 0 {
+			return reason.BoundLimit
+		}
 		if s.sent == 0 && s.unwritten > 0 {
 			return reason.BoundDisk
 		}
@@ -76,6 +81,8 @@ func (s standstill) rest() reason.Bound {
 	switch {
 	case s.sent > 0:
 		return reason.BoundLatency
+	case s.asking > 0:
+		return reason.BoundLimit
 	case s.unwritten > 0:
 		return reason.BoundDisk
 	case s.At != dispatch.Never:

@@ -93,7 +93,7 @@ type Daemon struct {
 	address net.Addr
 	fleet   *fleet.Server // for processes of this machine; nil where the configuration names another
 	members *fleet.Fleet  // that the collections are members of
-	socket  net.Listener // of the fleet; nil without one
+	socket  net.Listener  // of the fleet; nil without one
 	sharing sync.WaitGroup
 	server  *server
 	saver   *saver

@@ -31,6 +31,26 @@ type OAuth2 struct {
 	Scopes       []string
 }
 
+// Account is what tells an identity's credential from others at a host, for a fleet. The text
+// is a secret.
+func (c *Config) Account(identity string) (host, secret string) {
+	if c.HTTP != nil {
+		host = c.HTTP.URL.Host
+	} else {
+		host = c.Dataverse.URL.Host
+	}
+	for _, id := range c.Identities {
+		if id.Name != identity {
+			continue
+		}
+		secret = id.Auth.Value.Reveal()
+		if o := id.Auth.OAuth2; o != nil {
+			secret = o.TokenURL.String() + "\n" + o.ClientID.Reveal() + "\n" + o.ClientSecret.Reveal() + "\n\n"
+		}
+	}
+	return host, secret
+}
+
 // auth reads the one credential of a section.
 func (s section) auth() (a Auth) {
 	if s.Section == nil {

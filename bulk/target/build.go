@@ -28,6 +28,7 @@ func (s section) below(key string) section { return section{s.Below(key)} }
 func (s section) config(c *Config) {
 	s.match("target", &c.Name, named, "a name of at most 64 letters, digits, dots, dashes and underscores")
 	s.Require("target", "a name such as crm")
+	c.Fleet = s.Take("fleet").Fleet()
 	c.Timeout = s.duration("timeout", DefaultTimeout, 24*time.Hour)
 	c.Headers, c.written = s.below("headers").headers()
 	c.Params = s.below("load").load()

@@ -38,6 +38,9 @@ type Config struct {
 	Params bulk.Params
 	// Identities write; at least one.
 	Identities []Identity
+	// Fleet is the address of the server of a fleet that shares the pace of each identity,
+	// or "none"; the zero value leaves that to who runs the load.
+	Fleet configfile.Secret
 	// Timeout bounds one request. Default 2 min.
 	Timeout time.Duration
 	// Headers go with every request; canonical names.

@@ -56,6 +56,7 @@ func (f *bulkFlags) load(cmd *cobra.Command) {
 	fl.DurationVar(&n.Drain, "drain", 0, "how long batches under way may go on after Ctrl-C (default 30s)")
 	fl.Uint64Var(&n.Seed, "seed", 0, "seed of the random numbers that spread retries (default: drawn)")
 	fl.BoolVar(&n.StopOnMalformed, "stop-on-malformed", false, "stop at the first row that cannot be read, instead of rejecting it")
+	fl.String("fleet", "", "share the pace on each credential with other processes, by the server at this `URL`, over the target file's: "+fleetForms+", or "+alone)
 	fl.Bool("json", false, "print progress and summary as JSON lines")
 	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -180,6 +181,7 @@ again.`,
   headway bulk run contacts.csv --target crm.yaml --csv-type revenue=number --max-parallel 4
   headway bulk run contacts.parquet --target crm.yaml --dir loads/2026-11
   headway bulk run contacts.jsonl.gz --target crm.yaml --max-rejects 100   # exit code 69 when there are more
+  headway bulk run contacts.csv --target crm.yaml --fleet valkey://valkey:6379   # share the pace with others
   export-contacts | headway bulk run - --target crm.yaml --json`,
 		Args: exactly(1, "the rows' file, or \"-\" for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -219,6 +221,10 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	if _, err := config.Params.Resolve(); err != nil {
 		return usage(err)
 	}
+	paced, err := bulkFleet(cmd, config)
+	if err != nil {
+		return err
+	}
 	in, err := r.open(cmd, name)
 	if err != nil {
 		return err
@@ -247,7 +253,7 @@ func runLoad(cmd *cobra.Command, r *recipe, name, dir string, start bulk.Start, 
 	ctx, abort, done := drainable(cmd.Context(), s)
 	defer done()
 	sum, err := bulk.Run(ctx, in, config.Target(nil), bulk.Options{
-		Dir: dir, Start: start, Params: config.Params, StopOnMalformed: r.Numbers.StopOnMalformed,
+		Dir: dir, Start: start, Params: config.Params, Pacing: paced, StopOnMalformed: r.Numbers.StopOnMalformed,
 		Drain: r.Numbers.Drain, Abort: abort, OnProgress: l.look, ProgressEvery: min(l.every(), viewEvery),
 	})
 	return l.conclude(sum, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	headway "github.com/headway-go/headway"
+	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/figure"
@@ -80,6 +81,25 @@ func fleetAmong(cmd *cobra.Command, file configfile.Secret, sockets ...string) (
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("--fleet: %w; %s", err, mend)}
 	}
 	return nil, usage(fmt.Errorf("--fleet: %w", err))
+}
+
+// bulkFleet has the batches of a load wait for their turn in the fleet that the flag or the
+// target's file names; nil means none.
+func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*headway.Governor, error), error) {
+	if at, err := cmd.Flags().GetString("fleet"); err != nil || cmp.Or(at, c.Fleet.Reveal()) == "" {
+		return nil, err
+	}
+	f, err := fleetOf(cmd, c.Fleet)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	return func(identity string) (*headway.Governor, error) {
+		host, secret := c.Account(identity)
+		return headway.New(headway.Config{
+			Name: c.Name, Fleet: f.Member(host, secret), Passive: true, NoBreaker: true, JitterMax: -1,
+			MaxWait: 366 * 24 * time.Hour, PermitTimeout: c.Timeout + time.Minute, // the load bounds its waits itself
+		})
+	}, nil
 }
 
 // inFleet is a connection's membership, for a line of text.

@@ -209,6 +209,14 @@ func (c *Core) Next(now time.Duration) Decision {
 	return Decision{Action: Send, Batch: f.batch}
 }
 
+// Delayed says that a batch goes now, and waited until now for a place among others' batches:
+// how long it takes is counted from here.
+func (c *Core) Delayed(now time.Duration, id int64) {
+	if f := c.flying[id]; f != nil {
+		f.sent = now
+	}
+}
+
 // ready reports whether there is a batch to send, and if not, when there will be
 // one if nothing happens.
 func (c *Core) ready(now time.Duration) (ok bool, at time.Duration) {
