@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	headway "github.com/headway-go/headway"
+	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/configfile"
@@ -85,7 +85,7 @@ func fleetAmong(cmd *cobra.Command, file configfile.Secret, sockets ...string) (
 
 // bulkFleet has the batches of a load wait for their turn in the fleet that the flag or the
 // target's file names; nil means none.
-func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*headway.Governor, error), error) {
+func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*root.Governor, error), error) {
 	if at, err := cmd.Flags().GetString("fleet"); err != nil || cmp.Or(at, c.Fleet.Reveal()) == "" {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*he
 	if err != nil || f == nil {
 		return nil, err
 	}
-	return func(identity string) (*headway.Governor, error) {
+	return func(identity string) (*root.Governor, error) {
 		host, secret := c.Account(identity)
-		return headway.New(headway.Config{
+		return root.New(root.Config{
 			Name: c.Name, Fleet: f.Member(host, secret), Passive: true, NoBreaker: true, JitterMax: -1,
 			MaxWait: 366 * 24 * time.Hour, PermitTimeout: c.Timeout + time.Minute, // the load bounds its waits itself
 		})
@@ -103,7 +103,7 @@ func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*he
 }
 
 // inFleet is a connection's membership, for a line of text.
-func inFleet(f *headway.FleetStatus) string {
+func inFleet(f *root.FleetStatus) string {
 	switch {
 	case f == nil || f.Members == 0:
 		return ""
