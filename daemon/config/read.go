@@ -184,7 +184,7 @@ func (m section) keys(list string, c *Config, admin bool) (all []keys.Key) {
 		}
 		k := keys.Key{Admin: admin}
 		s.Text("id", &k.ID)
-		s.Text("hash", &k.Hash)
+		k.Hash = s.Value("hash").Reveal()
 		if !admin {
 			s.Text("tenant", &k.Tenant)
 			s.Text("agent", &k.Agent)

@@ -261,7 +261,8 @@ func TestFleetGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	text := strings.NewReplacer("127.0.0.1:8080", harness.FreeAddress(t), "127.0.0.1:8700", harness.FreeAddress(t)).Replace(string(guide))
+	valkey := fleettest.NewValkey(t)
+	text := strings.NewReplacer("127.0.0.1:6379", valkey.Address, "127.0.0.1:8080", harness.FreeAddress(t), "127.0.0.1:8700", harness.FreeAddress(t)).Replace(string(guide))
 	env := []string{"PATH=" + filepath.Dir(harness.Program()) + ":" + os.Getenv("PATH")}
 	var blocks []string
 	for i, part := range strings.Split(text, "```") {
@@ -269,8 +270,8 @@ func TestFleetGuide(t *testing.T) {
 			blocks = append(blocks, block)
 		}
 	}
-	if len(blocks) != 5 {
-		t.Fatalf("%d blocks of commands, want 5", len(blocks))
+	if len(blocks) != 6 {
+		t.Fatalf("%d blocks of commands, want 6", len(blocks))
 	}
 	for i, ready := range []string{"serving demo", "serving"} {
 		p := harness.Launch(t, dir, env, strings.Fields(blocks[i])[1:]...)
@@ -284,7 +285,7 @@ func TestFleetGuide(t *testing.T) {
 		}
 		printed += o.Stdout
 	}
-	for _, want := range []string{"credential 1: ", "first", "second", "heard ", "drained"} {
+	for _, want := range []string{"credential 1: ", "first", "second", "heard ", "drained", "fourth: ", "fifth: ", "sixth: "} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("no %q in what is printed:\n%s", want, printed)
 		}

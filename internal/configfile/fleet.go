@@ -9,7 +9,7 @@ import (
 // fleetBound says what the address of a fleet must be.
 const fleetBound = "unix:///PATH/headway.sock, valkey://USER@HOST:6379 or valkeys:// for TLS, with ?away=wait to send nothing while the server is away"
 
-// Fleet reads the address of a fleet's server, or the word none; a nil node is no address. A
+// Fleet reads the address of a fleet's server, or the word none; nil gives nothing. A
 // password comes from elsewhere: it stands in a reference.
 func (n *Node) Fleet() Secret {
 	at := n.value()
@@ -31,7 +31,7 @@ func (n *Node) Fleet() Secret {
 	return at
 }
 
-// fleetAddress reports whether a fleet can be opened at an address.
+// fleetAddress reports whether an address is of a kind that a fleet can have.
 func fleetAddress(u *url.URL) bool {
 	for name, values := range u.Query() {
 		if name != "away" || len(values) != 1 || values[0] != "wait" && values[0] != "share" {
