@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/ca"
+	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/forward"
 	"github.com/headway-go/headway/internal/lockfile"
