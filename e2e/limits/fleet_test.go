@@ -244,6 +244,15 @@ func TestFleetAgainstNginx(t *testing.T) {
 		}
 		pause(t, half)
 		end := time.Now()
+		for i, p := range c.all {
+			select {
+			case <-p.Ended():
+				if i > 0 || members == 1 { // the first was killed
+					t.Errorf("process %d of %d ended: %s", i, members, p.Wait(t))
+				}
+			default:
+			}
+		}
 		log := c.requests(t)
 		before = between(log, began, killed, live(0, members))
 		names := live(0, members)

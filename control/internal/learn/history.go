@@ -157,3 +157,30 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 	part := n / (n - 1) * (sum - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
 	return h.from[i] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.from[i]))
 }
+
+// Recount says that an attempt that was counted at one instant went at a later one, or not
+// at all: at is never then.
+func (l *Law) Recount(sent, at time.Duration, c float64) {
+	l.h.correct(sent, amounts{-1, -c, -l.mean[busy]})
+	if at != never {
+		l.h.correct(at, amounts{1, c, l.mean[busy]})
+		return
+	}
+	l.flying = max(0, l.flying-1)
+	for _, x := range l.limits {
+		x.takeBack()
+	}
+	for i := range l.headers {
+		l.headers[i].takeBack(sent, c)
+	}
+}
+
+// Recost corrects what an attempt was counted with.
+func (l *Law) Recost(sent time.Duration, more float64) {
+	l.h.correct(sent, amounts{0, more, 0})
+	for i := range l.headers {
+		if t := &l.headers[i]; t.perCost && sent >= t.at {
+			t.spent += more * t.share
+		}
+	}
+}

@@ -174,33 +174,6 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	l.last = now
 }
 
-// Recount says that an attempt that was counted at one instant went at a later one, or not
-// at all: at is never then.
-func (l *Law) Recount(sent, at time.Duration, c float64) {
-	l.h.correct(sent, amounts{-1, -c, -l.mean[busy]})
-	if at != never {
-		l.h.correct(at, amounts{1, c, l.mean[busy]})
-		return
-	}
-	l.flying = max(0, l.flying-1)
-	for _, x := range l.limits {
-		x.takeBack()
-	}
-	for i := range l.headers {
-		l.headers[i].takeBack(sent, c)
-	}
-}
-
-// Recost corrects what an attempt was counted with.
-func (l *Law) Recost(sent time.Duration, more float64) {
-	l.h.correct(sent, amounts{0, more, 0})
-	for i := range l.headers {
-		if t := &l.headers[i]; t.perCost && sent >= t.at {
-			t.spent += more * t.share
-		}
-	}
-}
-
 // Observe learns from an outcome.
 func (l *Law) Observe(o Outcome) {
 	l.clock = max(l.clock, o.Now)
