@@ -77,12 +77,17 @@ type Limit struct {
 	WindowS float64 `json:"window_s,omitzero"`
 	// RatePerMin is what it sustains; 0 for one that has no rate.
 	RatePerMin float64 `json:"rate_per_min,omitzero"`
+	// LeastPerMin and MostPerMin are the bounds of the rates that explain the trace as
+	// well; 0 where they are within a twentieth of RatePerMin, or it has none.
+	LeastPerMin float64 `json:"least_per_min,omitzero"`
+	MostPerMin  float64 `json:"most_per_min,omitzero"`
 	// Pool is whose it is; empty for the account.
 	Pool string `json:"pool,omitempty"`
 	// CountsRejected says that refused attempts use it up too.
 	CountsRejected bool `json:"counts_rejected,omitzero"`
 	// Confidence is from 0 to 1: how much better it explains the trace than the next
-	// kind does, how often the limit was met, and how much is explained at all.
+	// kind does, how often the limit was met, how much is explained at all, and how
+	// exactly the trace says how fast it is.
 	Confidence float64 `json:"confidence"`
 	// WouldRefuse and WouldAdmit are those of Result, of this limit alone and of the
 	// attempts that it is about.
@@ -327,14 +332,22 @@ func (m *mind) limit(h *held, f found) Limit {
 	l.Text, l.Size = l.String(), float64(max(l.Count, l.Burst))
 	if perSecond, ok := l.PerSecond(); ok {
 		l.RatePerMin = math.Round(perSecond*60*1e6) / 1e6
+		if f.slowest < perSecond/exact || f.quickest > perSecond*exact {
+			l.LeastPerMin, l.MostPerMin = math.Round(f.slowest*60*1e3)/1e3, math.Round(f.quickest*60*1e3)/1e3
+		}
 	}
 	l.Confidence = m.confidence(h, f)
 	return l
 }
 
-// confidence is the product of three factors: the share of the trace that is explained,
-// how likely this kind is among all kinds, and how often the limit was met: a half for
-// once, more for each further time. Refusals in a row say little more than one does.
+// exact is how far from a rate those may be that explain the trace as well, before they are
+// worth telling.
+const exact = 1.05
+
+// confidence is the product of four factors: the share of the trace that is explained,
+// how likely this kind is among all kinds, how often the limit was met: a half for
+// once, more for each further time, and how exactly the trace says how fast it is. Refusals
+// in a row say little more than one does.
 func (m *mind) confidence(h *held, f found) float64 {
 	all, blocks, refused := tally{}, 0, 0
 	before := false
@@ -358,7 +371,11 @@ func (m *mind) confidence(h *held, f found) float64 {
 		sum += math.Exp((f.cost - o.cost) / each)
 	}
 	explained := 1 - m.open()/all.surprise()
-	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))) / 1e3
+	told := 1.0
+	if f.slowest > 0 {
+		told = min(1, exact*exact*f.slowest/f.quickest)
+	}
+	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))*told) / 1e3
 }
 
 // limit is the rule with the size at its cut.

@@ -231,3 +231,32 @@ func TestStatusesThatAreRefusalsCanBeNamed(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// TestARateThatTheTraceDoesNotTellIsSaid: at one speed, of which every other attempt is let
+// through, many rates would do.
+func TestARateThatTheTraceDoesNotTellIsSaid(t *testing.T) {
+	const gap = 340 * time.Millisecond
+	var all []fit.Attempt
+	level, last := 1.0, time.Duration(0)
+	for at := time.Duration(0); at < time.Minute; at += gap {
+		a := fit.Attempt{Sent: at, Answered: at + time.Millisecond, Status: 503, Fate: fit.Refused}
+		level = min(1, level+2*(at-last).Seconds())
+		last = at
+		if level >= 1 {
+			level--
+			a.Status, a.Fate = 200, fit.Admitted
+		}
+		all = append(all, a)
+	}
+	r, err := fit.Fit(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := r.Limits[0]
+	if l.Kind != scenario.TokenBucket || l.RatePerMin != 120 || l.LeastPerMin > 110 || l.LeastPerMin <= 0 || l.MostPerMin < 130 || l.Confidence > 0.7 {
+		t.Errorf("%+v", l)
+	}
+	if text := r.String(); !strings.Contains(text, "a minute explains the trace as well") {
+		t.Error(text)
+	}
+}

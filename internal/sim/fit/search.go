@@ -14,6 +14,8 @@ type found struct {
 	rule
 	cut
 	cost float64 // what it leaves open, and what its own numbers cost
+	// A bucket's rate may be any from slowest to quickest for all that the trace says.
+	slowest, quickest float64
 }
 
 // The numbers of a search, in nats where nothing else is said.
@@ -245,13 +247,18 @@ func (s *scope) usual(f found) found {
 		end  *float64
 		sign float64
 	}{{&low, -1}, {&high, 1}} {
-		for _, by := range []float64{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03} {
+		steps := []float64{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9}
+		if f.rate == 0 {
+			steps = steps[:7] // windows much longer or shorter do something else
+		}
+		for _, by := range steps {
 			if s.try(f.times(1+side.sign*by)).open > f.open+sameAgain {
 				break
 			}
 			*side.end = 1 + side.sign*by
 		}
 	}
+	f.slowest, f.quickest = f.rate*low, f.rate*high
 	// The steps are coarse: what is just beyond them may do as well.
 	const beyond = 0.004
 	near := f.times((low + high) / 2)
@@ -260,11 +267,14 @@ func (s *scope) usual(f found) found {
 	} else {
 		near.window = roundWindow(f.times(low-beyond).window, f.times(high+beyond).window)
 	}
-	if n := s.try(near); n.open <= f.open+max(2*sameAgain, rounded*(s.none()-f.open)) {
-		return n
-	}
-	if n := s.try(f.times((low + high) / 2)); n.open <= f.open+sameAgain {
-		return n
+	for _, n := range []struct {
+		rule
+		worse float64
+	}{{near, max(2*sameAgain, rounded*(s.none()-f.open))}, {f.times((low + high) / 2), sameAgain}} {
+		if n, most := s.try(n.rule), f.open+n.worse; n.open <= most {
+			n.slowest, n.quickest = f.slowest, f.quickest
+			return n
+		}
 	}
 	return f
 }

@@ -63,6 +63,10 @@ func (r *Result) String() string {
 			b.WriteString(", which refused attempts use up too")
 		}
 		fmt.Fprintf(&b, ": confidence %.2f\n", l.Confidence)
+		if l.MostPerMin > 0 {
+			fmt.Fprintf(&b, "Any rate from %.4g to %.4g a minute explains the trace as well: attempts at other speeds would tell.\n",
+				l.LeastPerMin, l.MostPerMin)
+		}
 	}
 	fmt.Fprintf(&b, "It would have refused %d of those let through, and let through %d of those refused.\n", r.WouldRefuse, r.WouldAdmit)
 	for _, l := range r.Others {
