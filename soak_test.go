@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/time/rate"
 
 	"github.com/headway-go/headway"
@@ -170,6 +171,78 @@ func BenchmarkConnectionSize(b *testing.B) {
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "B/connection")
 		runtime.KeepAlive(c)
 	}
+}
+
+// TestThreeHundredPoolsOfOneConnection: the 256 that were used last are in use, those before
+// are remembered by what they learned and begin with it, and thousands of names take no
+// more memory than the bound allows.
+func TestThreeHundredPoolsOfOneConnection(t *testing.T) {
+	const pools, bound = 300, 256
+	g, err := headway.New(headway.Config{Passive: true, JitterMax: -1, NoBreaker: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := func(i int) string { return fmt.Sprint("model-", i) }
+	refuse := func(i int) {
+		// Each one answers, and then refuses: that is what its law learns.
+		for _, c := range []headway.Class{reason.OK, reason.Throttled} {
+			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: name(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Settle(headway.Outcome{Class: c})
+		}
+	}
+	heap := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	inUse := func() map[string]bool {
+		all := map[string]bool{}
+		for _, p := range g.Snapshot().Pools {
+			all[p.Name] = true
+		}
+		return all
+	}
+	before := heap()
+	refuse(0)
+	learned := g.LearnedPools()[name(0)]
+	for i := 1; i < pools; i++ {
+		refuse(i)
+	}
+	all := inUse()
+	if len(all) != bound || all[name(0)] || !all[name(pools-1)] {
+		t.Errorf("%d pools are in use, the first among them: %v; the last: %v", len(all), all[name(0)], all[name(pools-1)])
+	}
+	if len(g.LearnedPools()) != pools {
+		t.Errorf("%d pools are remembered, want %d", len(g.LearnedPools()), pools)
+	}
+	full := heap()
+	if each := (full - before) / bound; each > 20_000 {
+		t.Errorf("a pool takes %.0f bytes, want at most 20,000", each)
+	}
+	if diff := cmp.Diff(learned, g.LearnedPools()[name(0)]); diff != "" || learned.Law == "" {
+		t.Errorf("what the first pool learned changed while it was given up (-before +after):\n%s", diff)
+	}
+	if g.RoomAt(name(0)); !inUse()[name(0)] {
+		t.Error("the first pool did not come back")
+	}
+	if diff := cmp.Diff(learned, g.LearnedPools()[name(0)]); diff != "" || g.Unlimited(name(0)) {
+		t.Errorf("the first pool did not come back with what it had learned (-before +after):\n%s", diff)
+	}
+	for i := range 20 * bound {
+		g.RoomAt(fmt.Sprint("made-up-", i)) // names of which nothing is learned are forgotten
+	}
+	for i := range 20 * bound {
+		refuse(pools + i)
+	}
+	if more := heap() - full; len(inUse()) != bound || more > 4<<20 {
+		t.Errorf("%d pools are in use after %d, which took %.0f bytes more", len(inUse()), pools+20*bound, more)
+	}
+	runtime.KeepAlive(g)
 }
 
 // BenchmarkPoolSize reports what a pool costs in memory: one in use of which nothing is

@@ -371,11 +371,11 @@ func (m *mind) confidence(h *held, f found) float64 {
 		sum += math.Exp((f.cost - o.cost) / each)
 	}
 	explained := 1 - m.open()/all.surprise()
-	told := 1.0
+	sharp := 1.0
 	if f.slowest > 0 {
-		told = min(1, exact*exact*f.slowest/f.quickest)
+		sharp = min(1, exact*exact*f.slowest/f.quickest)
 	}
-	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))*told) / 1e3
+	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))*sharp) / 1e3
 }
 
 // limit is the rule with the size at its cut.
