@@ -116,7 +116,7 @@ func (g *Governor) hear(in *pacing.ToMember) {
 // tellFleet asks for permits for those who wait, and says what came of others, with the
 // lock held.
 func (g *Governor) tellFleet(now time.Duration) {
-	if g.fleet == nil {
+	if g.fleet == nil || g.core.Alone() {
 		return
 	}
 	var room [pacing.MaxWanted]pacing.Attempt

@@ -182,4 +182,7 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 	if err := errors.Join(lines.Err(), resp.Body.Close()); err != nil || lines.Text() == "" {
 		t.Errorf("no event of it: %v", err)
 	}
+	if logged := two.log.String(); !strings.Contains(logged, "note=away") {
+		t.Errorf("the log does not say so: %s", logged)
+	}
 }

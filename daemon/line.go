@@ -90,7 +90,7 @@ func (l *line) open(state string, s quotafile.Settings, log *slog.Logger, hub *e
 const maxRetryAfter = time.Hour
 
 // governed is the pacing governor that a configuration asks for, of one key.
-func governed(name, key string, p config.Provider, hub *events.Hub, join func(key string) headway.Fleet) (*headway.Governor, error) {
+func governed(name, key string, p config.Provider, on func(event.Event), join func(key string) headway.Fleet) (*headway.Governor, error) {
 	c := headway.Config{
 		Name: egress.ConnectionOf(name, key), Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
 		Passive:     !p.Pacing.Conservative,
@@ -98,8 +98,8 @@ func governed(name, key string, p config.Provider, hub *events.Hub, join func(ke
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
 		MaxRetryAfter: maxRetryAfter,
 	}
-	if hub != nil {
-		c.OnEvent = hub.Proxied(name)
+	if on != nil {
+		c.OnEvent = on
 	}
 	if join != nil {
 		c.Fleet = join(key)
@@ -109,7 +109,7 @@ func governed(name, key string, p config.Provider, hub *events.Hub, join func(ke
 
 // pace is the pacing that a configuration asks for: what is there when it is made of the
 // same, else what is new knows what that has learned.
-func (l *line) pace(p config.Provider, hub *events.Hub, join func(key string) headway.Fleet) (paces, error) {
+func (l *line) pace(p config.Provider, on func(event.Event), join func(key string) headway.Fleet) (paces, error) {
 	if p.Pacing == nil {
 		return nil, nil
 	}
@@ -120,7 +120,7 @@ func (l *line) pace(p config.Provider, hub *events.Hub, join func(key string) he
 			all[key] = was
 			continue
 		}
-		g, err := governed(l.name, key, p, hub, join)
+		g, err := governed(l.name, key, p, on, join)
 		if err != nil {
 			return nil, err
 		}
@@ -333,6 +333,17 @@ func makeFolder(path string) error {
 func (d *Daemon) circuit(e event.Event) {
 	d.hub.Proxied(e.Connection)(e)
 	event.Log(d.log)(e)
+}
+
+// proxied publishes what the pacing of a provider reports, and logs whether the server of its
+// fleet is there.
+func (d *Daemon) proxied(name string) func(event.Event) {
+	publish, log := d.hub.Proxied(name), event.Log(d.log)
+	return func(e event.Event) {
+		if publish(e); e.Type == event.Fleet {
+			log(e)
+		}
+	}
 }
 
 // keySetAside publishes that a provider's key was refused for good, which the proxy logs.

@@ -83,7 +83,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 		if err != nil {
 			return nil, err
 		}
-		pacing, err := l.pace(one, d.hub, d.joins(one))
+		pacing, err := l.pace(one, d.proxied(one.Name), d.joins(one))
 		if err != nil {
 			return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 		}

@@ -18,6 +18,11 @@ func (c *Core) JoinLater(id string, closed bool) {
 	c.member = &member{id: id, closed: closed, stand: alone}
 }
 
+// Alone reports whether the core paces itself until a server welcomes it.
+func (c *Core) Alone() bool {
+	return c.member != nil && c.member.stand == alone && !c.member.linked
+}
+
 // Following reports whether attempts go by a server's permits now.
 func (c *Core) Following() bool { return c.member != nil && c.member.stand == following }
 
