@@ -8,41 +8,42 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Budget is what an attempt needs beside the pace: room in further limits, which
-// attempts share. A quota.Reservation is one. But for Confirm its methods are called
-// with the governor's lock held: they must not block, do I/O or call the governor back,
-// also not through another goroutine that they wait for.
+// Budget is what an attempt needs besides the pace: capacity in further limits that
+// several attempts share. A quota.Reservation is one. All methods but Confirm are called
+// with the governor's lock held: they must not block, do I/O, or call the governor, not
+// even through another goroutine that they wait for.
 //
-// When there is more room, the budget's owner calls [Governor.Wake].
+// When capacity becomes available early, the budget's owner calls [Governor.Wake].
 type Budget interface {
-	// Keys are the numbers of the shared limits that the attempt needs, at most 31, below
-	// 1<<31. A number means the same for all who ask one governor.
+	// Keys returns the numbers of the limits that the attempt needs: at most 31, each
+	// below 1<<31. All budgets used with one governor must number the limits the same
+	// way.
 	Keys() []uint32
-	// Cost is what the attempt takes of the scarcest limit that flows have in common, as
-	// the time that it takes to refill: it is what shares are counted in. Whole is how
-	// long that limit takes to fill.
+	// Cost returns what the attempt takes of the scarcest limit that the flows share, as
+	// the time the limit needs to refill it. Shares are counted in this unit. Whole
+	// returns how long that limit needs to refill completely.
 	Cost() time.Duration
 	Whole() time.Duration
-	// Load is what the attempt takes of one limit; 0 of one that it does not need. Serves
-	// is how long, from now, the limit takes to serve so much.
+	// Load returns what the attempt takes of one limit; 0 if it does not need it. Serves
+	// returns how long from now the limit needs to serve that load.
 	Load(key uint32) int64
 	Serves(key uint32, load int64) time.Duration
-	// Reserve takes what the attempt needs, or nothing. Then retryIn is when to ask
-	// again, and bit i of blocked says that Keys()[i] had no room. The error is a refusal
-	// that no wait helps.
+	// Reserve takes all that the attempt needs, or nothing. If it took nothing, retryIn
+	// is when to ask again, and bit i of blocked is set if Keys()[i] had no capacity. An
+	// error refuses the attempt for good: waiting would not help.
 	Reserve() (retryIn time.Duration, blocked uint32, err error)
-	// Back gives back what Reserve took, for the pace does not allow the attempt.
+	// Back returns what Reserve took, because the pace does not allow the attempt.
 	Back()
 	// Confirm makes durable what Reserve took. It is called without the lock, before the
 	// permit is handed out. An error refuses the attempt.
 	Confirm() error
-	// Refuse gives the refusal of an attempt that would have to wait so long for the
-	// limits, which is too long.
+	// Refuse returns the error for an attempt that would have to wait longer for the
+	// limits than it may.
 	Refuse(wait time.Duration) error
 }
 
-// room asks the budget of w, after the pace has allowed it.
-func (g *Governor) room(now time.Duration, w *waiter) (d pacing.Decision, blocked uint32, err error) {
+// reserve asks the budget of w, once the pace has allowed the attempt.
+func (g *Governor) reserve(now time.Duration, w *waiter) (d pacing.Decision, blocked uint32, err error) {
 	retryIn, blocked, err := w.budget.Reserve()
 	if err != nil || retryIn <= 0 {
 		return pacing.Decision{OK: err == nil}, 0, err
@@ -51,12 +52,12 @@ func (g *Governor) room(now time.Duration, w *waiter) (d pacing.Decision, blocke
 	if d.At > w.deadline || retryIn > g.set.maxWait {
 		return d, 0, w.budget.Refuse(retryIn)
 	}
-	g.line.fill(d.At, w.budget.Keys(), blocked)
+	g.waiters.fill(d.At, w.budget.Keys(), blocked)
 	return d, blocked, nil
 }
 
-// fill notes until when limits have no room for somebody.
-func (l *line) fill(until time.Duration, keys []uint32, blocked uint32) {
+// fill records until when limits have no capacity for some waiter.
+func (l *waiters) fill(until time.Duration, keys []uint32, blocked uint32) {
 	for i, key := range keys {
 		if blocked&(1<<i) == 0 {
 			continue
@@ -68,9 +69,9 @@ func (l *line) fill(until time.Duration, keys []uint32, blocked uint32) {
 	}
 }
 
-// unfit is until when limits of a budget have no room for an attempt, and which of its keys
-// those are.
-func (l *line) unfit(now time.Duration, w *waiter) (until time.Duration, blocked uint32) {
+// unfit returns until when limits of a budget have no capacity for an attempt, and the
+// set of its keys that this concerns.
+func (l *waiters) unfit(now time.Duration, w *waiter) (until time.Duration, blocked uint32) {
 	if w.budget == nil || len(l.full) == 0 {
 		return 0, 0
 	}
@@ -82,9 +83,10 @@ func (l *line) unfit(now time.Duration, w *waiter) (until time.Duration, blocked
 	return until, blocked
 }
 
-// elsewhere reports whether other waits for a limit that an attempt with these keys does
-// not need: it leaves what both need to that one meanwhile.
-func (l *line) elsewhere(now time.Duration, other *waiter, keys []uint32) bool {
+// blockedElsewhere reports whether other waits for a limit that an attempt with these
+// keys does not need. Until that limit has capacity, other does not compete for what both
+// need.
+func (l *waiters) blockedElsewhere(now time.Duration, other *waiter, keys []uint32) bool {
 	if other.budget == nil || len(l.full) == 0 {
 		return false
 	}
@@ -96,20 +98,21 @@ func (l *line) elsewhere(now time.Duration, other *waiter, keys []uint32) bool {
 	return false
 }
 
-// Wake asks again for those who wait: a [Budget] may have more room.
+// Wake tries again to serve the waiting attempts, because a [Budget] may have more
+// capacity.
 func (g *Governor) Wake() {
 	now := g.now()
 	g.mu.Lock()
-	if g.line.empty() {
+	if g.waiters.empty() {
 		g.mu.Unlock()
 		return
 	}
-	clear(g.line.full)
-	for it := range g.line.queue.All() {
-		if w := it.Value; w.budget != nil { // what it needs may be another since
+	clear(g.waiters.full)
+	for it := range g.waiters.queue.All() {
+		if w := it.Value; w.budget != nil { // its needs may have changed
 			r := it.Request
 			r.Cost, r.Budgets = cost(w.budget), needs(w.budget, w.pool)
-			g.line.queue.Update(it, r)
+			g.waiters.queue.Update(it, r)
 		}
 	}
 	moves := g.serve(now, nil)

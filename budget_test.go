@@ -16,13 +16,13 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// pot is a limit of so many attempts, refilled one by one.
+// pot is a budget of so many attempts, refilled one at a time.
 type pot struct {
 	key   uint32
 	every time.Duration
-	next  time.Time // when there is room
-	fails error     // of Confirm
-	none  error     // of Reserve
+	next  time.Time // when an attempt fits again
+	fails error     // returned by Confirm
+	none  error     // returned by Reserve
 
 	mu          sync.Mutex
 	taken, back int
@@ -56,7 +56,7 @@ func (p *pot) Back() {
 	p.back++
 }
 
-// fill makes room.
+// fill refills the pot.
 func (p *pot) fill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,9 +67,9 @@ func (p *pot) Refuse(wait time.Duration) error {
 	return &headway.Refusal{Reason: reason.QuotaExhausted, RetryAt: time.Now().Add(wait)}
 }
 
-// Nobody waits for a limit that is not its own, and of those who wait for one the share
-// decides.
-func TestABudgetHoldsUpOnlyWhoNeedsIt(t *testing.T) {
+// An attempt waits only for its own limits, and shares decide between those that wait for
+// the same one.
+func TestABudgetHoldsUpOnlyAttemptsThatNeedIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: time.Hour})
 		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
@@ -109,9 +109,9 @@ func TestABudgetHoldsUpOnlyWhoNeedsIt(t *testing.T) {
 	})
 }
 
-// Who waits for one slow limit is not ahead of who does not need it: nobody is refused
-// for that.
-func TestWhoWaitsForAnotherBudgetIsNotAhead(t *testing.T) {
+// An attempt that waits for one slow limit does not count as being ahead of attempts that
+// do not need that limit, so none of them is refused because of it.
+func TestAWaiterForAnotherBudgetIsNotAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: sec, Initial: sec, MaxWait: time.Hour, Tolerance: -1})
 		slow, fast := &pot{key: 1, every: time.Hour}, &pot{key: 2, every: ms}
@@ -145,7 +145,7 @@ func TestWhoWaitsForAnotherBudgetIsNotAhead(t *testing.T) {
 	})
 }
 
-// What a budget could not make durable is not used.
+// What a budget could not make durable is given back.
 func TestAPermitIsGivenBackWhenItsBudgetIsNotDurable(t *testing.T) {
 	g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms})
 	full := errors.New("the disk is full")
@@ -155,7 +155,7 @@ func TestAPermitIsGivenBackWhenItsBudgetIsNotDurable(t *testing.T) {
 	}
 }
 
-// Room that comes early is used: its owner wakes those who wait.
+// Capacity that comes early is used: the budget's owner calls Wake.
 func TestWakeAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxWait: 2 * time.Hour})
@@ -173,8 +173,8 @@ func TestWakeAsksAgain(t *testing.T) {
 	})
 }
 
-// A permit that crosses the end of its wait is given back whole.
-func TestWhatCrossesTheEndOfItsWaitIsGivenBack(t *testing.T) {
+// A permit granted at the moment its wait ends is given back, and so is its budget.
+func TestAPermitGrantedAsTheWaitEndsIsGivenBack(t *testing.T) {
 	crossed := 0
 	for range 60 {
 		synctest.Test(t, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestWhatCrossesTheEndOfItsWaitIsGivenBack(t *testing.T) {
 	t.Logf("%d crossed", crossed)
 }
 
-// A refusal that crosses the deadline is the error, for it says more.
-func TestARefusalThatCrossesTheDeadlineIsTheError(t *testing.T) {
+// A refusal at the moment of the deadline is the error returned, because it says more.
+func TestARefusalAtTheDeadlineIsTheError(t *testing.T) {
 	spent, crossed := errors.New("spent"), 0
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestARefusalThatCrossesTheDeadlineIsTheError(t *testing.T) {
 				ended <- err
 			}()
 			time.Sleep(sec)
-			p.Settle(headway.Outcome{Class: headway.OK}) // it would be its turn
+			p.Settle(headway.Outcome{Class: headway.OK}) // now it would be served
 			err := <-ended
 			if errors.Is(err, spent) {
 				crossed++

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Connections keeps one [Governor] for each key, made when first asked for,
-// all with the same configuration. Nothing that happens to one slows another.
+// Connections keeps one [Governor] per key, all with the same configuration. A governor
+// is made when its key is first used. What happens to one governor never slows another.
 // Safe for concurrent use.
 type Connections[K comparable] struct {
 	set    *settings
@@ -23,11 +23,11 @@ type shard[K comparable] struct {
 	of map[K]*Governor
 }
 
-// NewConnections makes an empty set, without a fleet. Config.Name is put before each key in
-// refusals and events; a key must therefore not be a credential.
+// NewConnections returns an empty set. Config.Fleet must be nil. Config.Name is put
+// before each key in refusals and events, so a key must not be a credential.
 func NewConnections[K comparable](c Config) (*Connections[K], error) {
 	if c.Fleet != nil {
-		return nil, errors.New("headway: a fleet is of one connection: make its governor with New")
+		return nil, errors.New("headway: a fleet serves one connection: make its governor with New")
 	}
 	s, err := resolve(c)
 	if err != nil {
@@ -40,7 +40,7 @@ func NewConnections[K comparable](c Config) (*Connections[K], error) {
 	return &Connections[K]{set: s, prefix: prefix, jitter: c.Seed, seed: maphash.MakeSeed()}, nil
 }
 
-// For is the governor of a key.
+// For returns the governor of a key, making it if needed.
 func (c *Connections[K]) For(key K) *Governor {
 	h := maphash.Comparable(c.seed, key)
 	s := &c.shards[h%uint64(len(c.shards))]
@@ -63,8 +63,8 @@ func (c *Connections[K]) For(key K) *Governor {
 	return g
 }
 
-// Forget drops a key's governor: callers that hold it may go on, the next For
-// makes a new one. It reports whether there was one.
+// Forget removes a key's governor and reports whether there was one. Callers that hold
+// the governor can go on using it; the next For makes a new one.
 func (c *Connections[K]) Forget(key K) bool {
 	s := &c.shards[maphash.Comparable(c.seed, key)%uint64(len(c.shards))]
 	s.mu.Lock()
@@ -74,7 +74,7 @@ func (c *Connections[K]) Forget(key K) bool {
 	return ok
 }
 
-// Len counts the governors.
+// Len returns the number of governors.
 func (c *Connections[K]) Len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]

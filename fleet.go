@@ -10,13 +10,13 @@ import (
 	"github.com/headway-go/headway/internal/pacing"
 )
 
-// Fleet lets governors in several processes share one pace on one credential. Package fleet
-// implements it.
+// Fleet lets governors in several processes share one pace on one credential. Package
+// fleet implements it.
 type Fleet interface {
-	// Join makes a governor a member until it is closed. It must not call the member.
-	// With closed nothing is sent while the fleet's server is away.
-	// A Fleet with a method Later() bool that returns true is joined when its server first
-	// says something: until then the governor paces by itself.
+	// Join makes a governor a member of the fleet until it is closed. It must not call
+	// the member. If closed is true, nothing is sent while the fleet's server cannot be
+	// reached. If the Fleet has a method Later() bool that returns true, the governor
+	// joins with the server's first message and paces by itself until then.
 	Join(m FleetMember) (way FleetWay, closed bool)
 }
 
@@ -32,16 +32,16 @@ type FleetWay interface {
 // FleetMessage is a message from a member to the server.
 type FleetMessage struct{ said pacing.ToServer }
 
-// MarshalJSON returns the message as the server reads it.
+// MarshalJSON returns the message in the form that the server reads.
 func (m FleetMessage) MarshalJSON() ([]byte, error) { return json.Marshal(m.said) }
 
-// FleetMember is a governor as its fleet sees it. Safe for concurrent use.
+// FleetMember is a governor as seen by its fleet. Safe for concurrent use.
 type FleetMember struct {
 	g  *Governor
 	of pacing.Config
 }
 
-// Hello returns the first message for a server, with the keyed hash of the credential.
+// Hello returns the first message to a server. Key is the keyed hash of the credential.
 func (m FleetMember) Hello(key string) FleetMessage {
 	now := m.g.now()
 	m.g.mu.Lock()
@@ -51,8 +51,8 @@ func (m FleetMember) Hello(key string) FleetMessage {
 	return FleetMessage{pacing.ToServer{Hello: &h}}
 }
 
-// Hear handles a message from the server. An error means that the connection is of no use:
-// the server refuses the member, with its reason, or speaks another protocol.
+// Hear handles a message from the server. An error means that the connection is useless:
+// the server refuses the member, for the reason in the error, or speaks another protocol.
 func (m FleetMember) Hear(message []byte) error {
 	var in pacing.ToMember
 	if err := json.Unmarshal(message, &in); err != nil {
@@ -65,7 +65,8 @@ func (m FleetMember) Hear(message []byte) error {
 	return nil
 }
 
-// Away reports the loss of the server. Silent means that other members may still reach it.
+// Away reports that the server was lost. Silent means that other members may still reach
+// it.
 func (m FleetMember) Away(silent bool) {
 	how := pacing.Gone
 	if silent {
@@ -74,10 +75,10 @@ func (m FleetMember) Away(silent bool) {
 	m.g.hear(&pacing.ToMember{Lost: how})
 }
 
-// Beat has the member look at the time, for what is due without a message.
+// Beat lets the member do what is due at this time without a message.
 func (m FleetMember) Beat() { m.g.hear(&pacing.ToMember{}) }
 
-// enter joins the fleet that the configuration names, before the governor is used.
+// enter joins the configured fleet, before the governor is used.
 func (g *Governor) enter(c Config) {
 	if c.Fleet == nil {
 		return
@@ -93,7 +94,7 @@ func (g *Governor) enter(c Config) {
 	g.fleet = way
 }
 
-// hear handles a message from the fleet's server, or its loss.
+// hear handles a message from the fleet's server, or the loss of the server.
 func (g *Governor) hear(in *pacing.ToMember) {
 	now := g.now()
 	g.mu.Lock()
@@ -113,20 +114,20 @@ func (g *Governor) hear(in *pacing.ToMember) {
 	g.publish(moves...)
 }
 
-// tellFleet asks for permits for those who wait, and says what came of others, with the
-// lock held.
+// tellFleet asks for permits for the waiting attempts and reports the outcomes of others,
+// with the lock held.
 func (g *Governor) tellFleet(now time.Duration) {
 	if g.fleet == nil || g.core.Alone() {
 		return
 	}
 	var room [pacing.MaxWanted]pacing.Attempt
 	waiting := room[:0]
-	if !g.line.empty() {
+	if !g.waiters.empty() {
 		looked := 0
-		for it := range g.line.queue.All() {
+		for it := range g.waiters.queue.All() {
 			w := it.Value
-			if until, _ := g.line.unfit(now, w); until > now {
-				continue // a permit would expire before its budget has room
+			if until, _ := g.waiters.unfit(now, w); until > now {
+				continue // a permit would expire before its budget has capacity
 			}
 			if a := &w.attempt; asked(waiting, a.Pool) < pacing.MaxAsked {
 				waiting = append(waiting, *a)
@@ -142,10 +143,11 @@ func (g *Governor) tellFleet(now time.Duration) {
 	}
 }
 
-// maxLooked bounds how many of those who wait are looked at.
+// maxLooked bounds how many waiting attempts are looked at.
 const maxLooked = 512
 
-// asked counts the attempts of a pool. Many that wait for one pool leave room for others.
+// asked counts the attempts of a pool, so that many attempts of one pool leave space for
+// others.
 func asked(all []pacing.Attempt, pool *pacing.Pool) (n int) {
 	for i := range all {
 		if all[i].Pool == pool {
@@ -155,8 +157,8 @@ func asked(all []pacing.Attempt, pool *pacing.Pool) (n int) {
 	return n
 }
 
-// tellLearned says what was learned before, with the lock held: the fleet starts from it
-// where it knows nothing yet.
+// tellLearned reports what was learned earlier, with the lock held. The fleet starts from
+// it where it knows nothing yet.
 func (g *Governor) tellLearned() {
 	if g.fleet != nil {
 		g.fleet.Send(FleetMessage{pacing.ToServer{States: g.core.States()}})

@@ -12,8 +12,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Governor is the rate authority of one connection. Make one with [New]. Safe for
-// concurrent use.
+// Governor paces one connection. Make one with [New]. Safe for concurrent use.
 type Governor struct {
 	name string
 
@@ -21,8 +20,8 @@ type Governor struct {
 	set     *settings
 	core    pacing.Core
 	permits permits
-	line    *line // of those who wait; nil until somebody does, or has a share
-	closed  bool  // nobody may come or be served any more
+	waiters *waiters // waiting attempts; nil until an attempt waits or has a flow
+	closed  bool     // all attempts are refused
 	fleet   FleetWay
 }
 
@@ -44,42 +43,42 @@ func newGovernor(s *settings, name string, seed uint64) *Governor {
 func (g *Governor) now() time.Duration              { return time.Since(g.set.origin) }
 func (g *Governor) wall(at time.Duration) time.Time { return g.set.origin.Add(at) }
 
-// Request is what an attempt asks for. The zero Request is one attempt.
+// Request says what an attempt needs. The zero Request is one attempt with the defaults.
 type Request struct {
-	// Priority: of those who wait, the greater goes first. Any number; default 0.
+	// Priority orders the waiting attempts: the greatest goes first. Any number; default 0.
 	Priority int
-	// Flow is whose share of the rate the attempt counts against, such as a tenant.
-	// Those who wait with the same priority have shares by the weights of their flows,
-	// and are served in the order in which they came within a flow. Default "".
+	// Flow names whose share of the rate the attempt counts against, such as a tenant.
+	// Waiting attempts of the same priority share the rate by the weights of their flows,
+	// and are served first come, first served within a flow. Default "".
 	Flow string
-	// Weight is the flow's, from 1 to 1000; the newest counts. Default 1.
+	// Weight is the flow's weight, from 1 to 1000; the most recent one applies. Default
+	// 1.
 	Weight int
-	// Cost is what the attempt is thought to take of a limit that counts units, such as
-	// tokens. What it really took is reported by [Outcome].Cost when the permit is
+	// Cost is the estimate of what the attempt takes of a limit that counts units, such
+	// as tokens. The actual cost is reported by [Outcome].Cost when the permit is
 	// settled. Law "cycle" learns such limits in units. Default 1.
 	Cost float64
-	// Pool names what the attempt shares limits with, such as a model or a group of
-	// endpoints: what is refused in one pool slows no other, unless it is shown that the
-	// whole account is limited. Default "", the account alone.
+	// Pool names the group of attempts that share limits, such as a model or a group of
+	// endpoints. A refusal in one pool does not slow the others, unless the whole account
+	// turns out to be limited. Default "": the account only.
 	Pool string
-	// Budget is what the attempt needs beside the pace. Default nil, nothing.
+	// Budget is what the attempt needs besides the pace. Default nil: nothing.
 	Budget Budget
 }
 
-// Acquire waits for leave to send one attempt. Callers are served in the order
-// in which they came. The permit must be settled.
+// Acquire waits until one attempt may be sent. Callers are served first come, first
+// served. The permit must be settled.
 //
-// It returns a *[Refusal], at once where that can be known, when the
-// circuit is open, when the wait would exceed Config.MaxWait or the context's
-// deadline, when the context ends, and after [Governor.Close]. RetryAt says
-// when to come back.
+// It returns a *[Refusal] when the circuit is open, when the wait would exceed
+// Config.MaxWait or the context's deadline, when the context ends, and after
+// [Governor.Close]; at once if that can be known. RetryAt says when to come back.
 func (g *Governor) Acquire(ctx context.Context) (Permit, error) {
 	return g.AcquireFor(ctx, Request{})
 }
 
-// AcquireFor is [Governor.Acquire] for an attempt that has a priority, a share or a
-// cost: the greater priority goes first, then the flow that was served least for its
-// weight, then who came first.
+// AcquireFor is [Governor.Acquire] for an attempt with a priority, a flow, a cost, a pool
+// or a budget. The greatest priority goes first, then the flow that was served least for
+// its weight, then the attempt that came first.
 func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	if err := ctx.Err(); err != nil {
 		return Permit{}, g.gaveUp(err)
@@ -87,7 +86,7 @@ func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	now := g.now()
 	g.mu.Lock()
 	ready := g.core.Arrive(now)
-	if !g.line.empty() {
+	if !g.waiters.empty() {
 		return g.join(ctx, now, now, &r)
 	}
 	if r.Budget != nil {
@@ -109,14 +108,14 @@ func (g *Governor) AcquireFor(ctx context.Context, r Request) (Permit, error) {
 	return p, nil
 }
 
-// TryAcquire gives a permit when one can be had now without waiting, ahead of
-// nobody. Otherwise the error is a *[Refusal]. It never blocks, and pays no
-// jitter: who does not wait is not in step with anybody.
+// TryAcquire returns a permit if one is available without waiting and no other attempt
+// waits. Otherwise the error is a *[Refusal]. It never blocks, and there is no jitter: an
+// attempt that does not wait is not in step with others.
 func (g *Governor) TryAcquire() (Permit, error) {
 	now := g.now()
 	g.mu.Lock()
 	p, d, fx := Permit{}, pacing.Decision{At: pacing.Forever, Reason: reason.Pacing}, pacing.Effects{}
-	if g.line.empty() {
+	if g.waiters.empty() {
 		p, d, fx = g.admit(now, pacing.Attempt{Ready: now})
 	}
 	var err error
@@ -131,7 +130,7 @@ func (g *Governor) TryAcquire() (Permit, error) {
 	return p, err
 }
 
-// pool is the pool of that name, nil for the account alone, with the lock held.
+// pool returns the named pool, or nil for the account, with the lock held.
 func (g *Governor) pool(now time.Duration, name string) *pacing.Pool {
 	if name == "" {
 		return nil
@@ -139,7 +138,7 @@ func (g *Governor) pool(now time.Duration, name string) *pacing.Pool {
 	return g.core.In(now, name)
 }
 
-// poolOf is the pool of an attempt: the account for nil.
+// poolOf returns the given pool, or the account's if it is nil.
 func (g *Governor) poolOf(pool *pacing.Pool) *pacing.Pool {
 	if pool != nil {
 		return pool
@@ -163,7 +162,7 @@ func (g *Governor) admit(now time.Duration, a pacing.Attempt) (Permit, pacing.De
 	return Permit{g: g, slot: slot, serial: serial, sent: now}, d, fx
 }
 
-// expire gives up permits that were never settled, with the lock held.
+// expire gives back permits that were never settled, with the lock held.
 func (g *Governor) expire(now time.Duration) (any bool) {
 	for ticket := range g.permits.olderThan(now - g.set.permitTimeout) {
 		g.core.Settle(now, ticket, pacing.Outcome{})
@@ -172,7 +171,7 @@ func (g *Governor) expire(now time.Duration) (any bool) {
 	return any
 }
 
-// settle is the other half of admit.
+// settle takes the permit back and serves the attempts that may go now.
 func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	now := g.now()
 	g.mu.Lock()
@@ -184,8 +183,8 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	fx := g.core.Settle(now, ticket, pacing.Outcome(o))
 	note := g.note(now, fx)
 	var moves []*notes
-	if !g.line.empty() {
-		moves = g.serve(now, nil) // the interval, a place or the circuit may have changed
+	if !g.waiters.empty() {
+		moves = g.serve(now, nil) // the interval, a free slot or the circuit may have changed
 	}
 	if g.fleet != nil {
 		g.tellFleet(now)
@@ -198,8 +197,9 @@ func (g *Governor) settle(p Permit, o Outcome) (settled bool) {
 	return true
 }
 
-// hopeless says why waiting for d makes no sense for who has until a deadline, after
-// ahead others who are refused with it and come back before it; nil when it does.
+// hopeless returns the refusal if there is no point in waiting for d until the deadline,
+// and nil if there is. Ahead is the number of attempts that are refused together with
+// this one and come back before it.
 func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.Duration, ahead int) error {
 	served := d
 	if ahead > 0 && d.At != pacing.Forever {
@@ -209,9 +209,9 @@ func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.
 	case d.Reason == reason.Closed || d.Reason == reason.CircuitOpen.Reason():
 		return g.refuse(now, d)
 	case d.At == pacing.Forever:
-		return nil // it takes an outcome, and nobody knows when that comes
+		return nil // it depends on an outcome, whose time is unknown
 	case d.Reason == reason.Cooldown && d.At-now > g.set.maxWait:
-		return g.refuse(now, served) // the provider's doing, whatever time the caller has
+		return g.refuse(now, served) // the provider's doing, whatever the deadline
 	case d.At > deadline:
 		return g.late(served.At)
 	case d.At-now > g.set.maxWait:
@@ -220,13 +220,13 @@ func (g *Governor) hopeless(now time.Duration, d pacing.Decision, deadline time.
 	return nil
 }
 
-// late is the refusal of who has no time until an instant.
+// late returns the refusal of an attempt whose deadline ends before at.
 func (g *Governor) late(at time.Duration) error {
 	return &reason.Refusal{Reason: reason.Deadline, Scope: g.name, RetryAt: g.wall(at).Round(0)}
 }
 
-// refuse is the refusal that a decision stands for. A cooldown, and an interval
-// beyond MaxWait, are refused in the name of the pressure that made them.
+// refuse returns the refusal for a decision. For a cooldown, and for an interval longer
+// than MaxWait, the reason is the pressure that caused it.
 func (g *Governor) refuse(now time.Duration, d pacing.Decision) error {
 	r := &reason.Refusal{Reason: d.Reason, Scope: g.name}
 	if d.Reason == reason.Cooldown || d.Reason == reason.Pacing && d.At-now > g.set.maxWait {
@@ -248,8 +248,8 @@ func (g *Governor) gaveUp(err error) *reason.Refusal {
 	return &reason.Refusal{Reason: why, Scope: g.name, Err: err}
 }
 
-// Close refuses all who wait and all who come. Permits that are out can still
-// be settled. It does not wait for them. A fleet is left.
+// Close refuses all waiting and future attempts and leaves the fleet. Outstanding permits
+// can still be settled; Close does not wait for them.
 func (g *Governor) Close() {
 	now := g.now()
 	g.mu.Lock()
@@ -262,39 +262,40 @@ func (g *Governor) Close() {
 	}
 }
 
-// Learned is what a warm start needs, to be stored with the wall-clock time. It is
-// that of the account; see [Governor.LearnedPools].
+// Learned returns the state that a warm start needs, for the account; see
+// [Governor.LearnedPools] for the pools. Store it with the wall-clock time.
 func (g *Governor) Learned() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.Learned()
 }
 
-// LearnedPools is what a warm start of the pools needs, by their names; nil when there
-// are none.
+// LearnedPools returns the states that a warm start of the pools needs, by name; nil if
+// there are no pools.
 func (g *Governor) LearnedPools() map[string]State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.core.LearnedPools()
 }
 
-// Part takes what the account has learned since before, which [Governor.Learned] gave, for
-// the belief of one pool: where it turns out that only some of the attempts were refused,
-// the rest are not held back by it. Those attempts are to name the pool from now on.
+// Part moves what the account has learned since before, a result of [Governor.Learned],
+// to one pool. Use it when it turns out that only some of the attempts were refused: the
+// others are then no longer held back. Attempts of that kind must name the pool from now
+// on.
 func (g *Governor) Part(pool string, before State) {
 	now := g.now()
 	g.mu.Lock()
 	g.core.Part(now, pool, before)
 	var moves []*notes
-	if !g.line.empty() {
+	if !g.waiters.empty() {
 		moves = g.serve(now, nil)
 	}
 	g.mu.Unlock()
 	g.publish(moves...)
 }
 
-// RestorePools takes what pools had learned before. Each starts with it when its first
-// attempt comes; one that cannot be read starts cold.
+// RestorePools restores what pools learned earlier. Each pool starts from its state when
+// its first attempt comes; a pool whose state cannot be read starts cold.
 func (g *Governor) RestorePools(all map[string]State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -302,10 +303,10 @@ func (g *Governor) RestorePools(all map[string]State) {
 	g.tellLearned()
 }
 
-// Restore starts from what was learned before, clamped to the ceiling and the initial
-// interval; a state that cannot be read is an error and changes nothing. Call it
-// before the first Acquire. Whether a state is recent enough is the caller's to
-// decide, with [Fresh].
+// Restore starts from a state learned earlier, clamped to the ceiling and the initial
+// interval. If the state cannot be read, it returns an error and changes nothing. Call it
+// before the first Acquire. The caller decides with [Fresh] whether a state is recent
+// enough.
 func (g *Governor) Restore(s State) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -316,14 +317,14 @@ func (g *Governor) Restore(s State) error {
 	return nil
 }
 
-// Advertise takes in limits that the provider named apart from any attempt, such as in
-// answer to a request for them: those of a pool, or of the account for "".
+// Advertise records limits that the provider reported outside of any attempt, such as in
+// answer to a query for them, for a pool or, for "", for the account.
 func (g *Governor) Advertise(pool string, limits []control.Fact) {
 	now := g.now()
 	g.mu.Lock()
 	g.core.Advertise(now, pool, limits)
 	var moves []*notes
-	if !g.line.empty() {
+	if !g.waiters.empty() {
 		moves = g.serve(now, nil)
 	}
 	g.tellFleet(now)
@@ -331,9 +332,10 @@ func (g *Governor) Advertise(pool string, limits []control.Fact) {
 	g.publish(moves...)
 }
 
-// Assume has a pool, or the account for "", begin with limits that the provider publishes,
-// whatever the start; what responses say of them, or refuse, counts more. It does nothing
-// where something was learned or sent already. The error is of a limit without sense.
+// Assume starts a pool, or the account for "", from limits that the provider publishes,
+// even if the governor is passive. Advertised limits and refusals take precedence. It
+// does nothing if something was already learned or sent. The error says which limit is
+// invalid.
 func (g *Governor) Assume(pool string, limits []control.Limit) error {
 	if len(limits) == 0 {
 		return nil

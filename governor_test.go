@@ -31,7 +31,7 @@ const (
 func noJitter(c headway.Config) headway.Config {
 	c.JitterMax = -1
 	if c.Law == "" {
-		c.Law = "aimd" // its arithmetic is known
+		c.Law = "aimd" // its intervals are easy to predict
 	}
 	return c
 }
@@ -90,7 +90,7 @@ func TestAcquireWaitsForTheInterval(t *testing.T) {
 	})
 }
 
-func TestRetryAfterDelaysOneAttemptAndTheNextOnesNotAtAll(t *testing.T) {
+func TestRetryAfterDelaysOnlyTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Tolerance: -1})
 		acquire(t, g).Settle(headway.Outcome{Class: reason.Throttled, RetryAfter: 100 * sec})
@@ -111,8 +111,8 @@ func TestRetryAfterDelaysOneAttemptAndTheNextOnesNotAtAll(t *testing.T) {
 	})
 }
 
-// Two attempts under way are refused one after the other: the later answer's wait
-// counts only where it ends later.
+// Two attempts in flight are refused one after the other: the wait of the later response
+// counts only if it ends later.
 func TestALaterShorterRetryAfterDoesNotShortenALongerOne(t *testing.T) {
 	for _, tt := range []struct{ first, second, want time.Duration }{
 		{100 * sec, 5 * sec, 100 * sec}, {5 * sec, 100 * sec, 110 * sec}, {100 * sec, 90 * sec, 100 * sec},
@@ -149,7 +149,7 @@ func TestAWaitBeyondMaxWaitIsARefusalThatSaysWhen(t *testing.T) {
 	})
 }
 
-func TestAnIntervalBeyondMaxWaitIsThePressureThatMadeIt(t *testing.T) {
+func TestAnIntervalBeyondMaxWaitIsRefusedForItsPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{MaxWait: 3 * sec})
 		for range 2 {
@@ -173,7 +173,7 @@ func TestADeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 		if r := refusal(t, err); r.Reason != reason.Deadline || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 0 {
 			t.Fatalf("got %v after %v", err, time.Since(start))
 		}
-		// One that can be met is served, and those behind it count its interval.
+		// A deadline that can be met is served, and those behind it count its interval.
 		ctx2, cancel2 := context.WithTimeout(t.Context(), sec)
 		defer cancel2()
 		var wg sync.WaitGroup
@@ -190,7 +190,7 @@ func TestADeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-func TestCancelLeavesTheQueueToTheNext(t *testing.T) {
+func TestCancelLetsTheNextWaiterGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{})
 		acquire(t, g)
@@ -245,7 +245,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-func TestASettlementWakesWhoWaitsForAPlace(t *testing.T) {
+func TestASettlementWakesAWaiterForASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: ms, MaxInFlight: 1})
 		p := acquire(t, g)
@@ -348,7 +348,7 @@ func TestSnapshotSaysUnknownBeforeTheFirstResponse(t *testing.T) {
 	}
 }
 
-func TestSnapshotShowsLimitsAndWhereTheyAreKnownFrom(t *testing.T) {
+func TestSnapshotShowsLimitsAndTheirProvenance(t *testing.T) {
 	owners := []event.Limit{
 		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
 		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
@@ -378,7 +378,7 @@ func TestSnapshotShowsLimitsAndWhereTheyAreKnownFrom(t *testing.T) {
 	}
 }
 
-func TestCloseRefusesThoseWhoWait(t *testing.T) {
+func TestCloseRefusesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{})
 		p := acquire(t, g)
@@ -425,8 +425,8 @@ func TestTryAcquireNeverWaitsAndNeverOvertakes(t *testing.T) {
 	})
 }
 
-// Real goroutines, real clock: the count that could be admitted is bounded by
-// the time that passed, and nobody is refused for contention.
+// With real goroutines and the real clock, the number of permits is bounded by the time
+// that passed, and no attempt is refused because of contention.
 func TestManyGoroutinesKeepTheCeilingAndNoneIsRefused(t *testing.T) {
 	g := newGovernor(t, headway.Config{Ceiling: 100 * time.Microsecond, Initial: 100 * time.Microsecond, MaxInFlight: 8})
 	start := time.Now()

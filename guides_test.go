@@ -20,7 +20,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 )
 
-// guides are the guides' fenced blocks of one language, by where they stand.
+// guides returns the fenced blocks of one language in the guides, by their location.
 func guides(t *testing.T, language string) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("docs", "guides", "*.md"))
@@ -39,8 +39,8 @@ func guides(t *testing.T, language string) map[string]string {
 	return found
 }
 
-// An SDK is not a requirement of this module: the programs that import one are
-// compiled in e2e/sdk.
+// The SDKs are not dependencies of this module: programs that import one are compiled in
+// e2e/sdk.
 func TestGuideProgramsCompile(t *testing.T) {
 	compiled := 0
 	for at, code := range guides(t, "go") {
@@ -56,7 +56,7 @@ func TestGuideProgramsCompile(t *testing.T) {
 	}
 }
 
-// Blocks of YAML are configurations of the daemon.
+// YAML blocks are configurations of the daemon.
 func TestGuideConfigurationsAreValid(t *testing.T) {
 	env := func(name string) string {
 		if slices.ContainsFunc([]string{"_AUTH", "_KEY", "_TOKEN"}, func(end string) bool { return strings.HasSuffix(name, end) }) {
@@ -75,7 +75,7 @@ func TestGuideConfigurationsAreValid(t *testing.T) {
 	}
 }
 
-// What the guide of loads shows of its target file is that file, which is valid.
+// The target file in the guide to loads is the example file, which is valid.
 func TestGuideTargetIsTheExample(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join("docs", "guides", "bulk.md"))
 	if err != nil {
@@ -94,7 +94,7 @@ func TestGuideTargetIsTheExample(t *testing.T) {
 	}
 }
 
-// Links to files of this repository lead somewhere.
+// Links to files of this repository resolve.
 func TestGuideLinksLeadSomewhere(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("docs", "guides", "*.md"))
 	if err != nil {
@@ -108,7 +108,7 @@ func TestGuideLinksLeadSomewhere(t *testing.T) {
 		}
 		var prose strings.Builder
 		for i, part := range strings.Split(string(text), "```") {
-			if i%2 == 0 { // outside of blocks
+			if i%2 == 0 { // outside fenced blocks
 				prose.WriteString(part)
 			}
 		}
@@ -128,7 +128,7 @@ func TestGuideLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// blocks are the README's fenced blocks of one language.
+// blocks returns the README's fenced blocks of one language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	found := fenced(t, "README.md", language)
@@ -138,7 +138,7 @@ func blocks(t *testing.T, language string) []string {
 	return found
 }
 
-// fenced are a file's fenced blocks of one language.
+// fenced returns a file's fenced blocks of one language.
 func fenced(t *testing.T, name, language string) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -155,7 +155,7 @@ func fenced(t *testing.T, name, language string) (found []string) {
 	return found
 }
 
-// vet compiles a program, which imports only what others may.
+// vet compiles a program that may import only public packages.
 func vet(t *testing.T, at, code string) {
 	t.Helper()
 	importsPublic(t, at, code)
@@ -168,7 +168,7 @@ func vet(t *testing.T, at, code string) {
 	}
 }
 
-// importsPublic fails on a program that only this module can compile.
+// importsPublic fails if a program imports packages that only this module may import.
 func importsPublic(t *testing.T, at, code string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), at, code, parser.ImportsOnly)
@@ -199,14 +199,15 @@ func TestReadmeConnectionsAreValid(t *testing.T) {
 	}
 }
 
-// step is a line of a way through the code: "1. [`file`](file): `Func` does this.".
+// step matches one step of a path through the code: "1. [`file`](file): `Func` does
+// this.".
 var (
 	step = regexp.MustCompile("^[0-9]+\\. \\[`([^`]+)`\\]\\(([^)]+)\\): (.+)$")
 	code = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestWaysThroughTheCode: the files and functions that CONTRIBUTING.md names are
-// there, and each way is short and leads back nowhere.
+// The files and functions named in CONTRIBUTING.md exist, and each path through the code
+// is short and never returns to a package.
 func TestWaysThroughTheCode(t *testing.T) {
 	b, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {
@@ -268,7 +269,7 @@ func follow(t *testing.T, way string) {
 	}
 }
 
-// declarations are the functions, methods (as Type.Method) and types of a file.
+// declarations returns the functions, methods (as Type.Method) and types of a file.
 func declarations(file string) (names []string, err error) {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -289,7 +290,7 @@ func declarations(file string) (names []string, err error) {
 	return names, nil
 }
 
-// receiver is "Type." of a method; "" of a function.
+// receiver returns "Type." for a method and "" for a function.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""

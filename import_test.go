@@ -13,8 +13,8 @@ import (
 	"github.com/headway-go/headway/internal/arch"
 )
 
-// Who governs something needs one package of ours, with what an attempt is settled
-// with, with refusals and with a warm start.
+// A program that governs something needs one package of ours to settle attempts, to read
+// refusals and to start warm.
 func TestOnePackageIsEnough(t *testing.T) {
 	for only, code := range map[string]string{
 		"github.com/headway-go/headway": `package main
@@ -120,7 +120,7 @@ func main() {
 	}
 }
 
-// TestArchitecture holds the whole source tree against the laws in internal/arch.
+// TestArchitecture checks the whole source tree against the rules in internal/arch.
 func TestArchitecture(t *testing.T) {
 	tree, err := arch.Load(os.DirFS("."), "github.com/headway-go/headway")
 	if err != nil {
@@ -155,7 +155,7 @@ func TestArchitecture(t *testing.T) {
 	})
 }
 
-// TestDependenciesHaveReasons holds go.mod against docs/dependencies.md.
+// TestDependenciesHaveReasons checks go.mod against docs/dependencies.md.
 func TestDependenciesHaveReasons(t *testing.T) {
 	goMod, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
 	if err != nil {
@@ -172,7 +172,7 @@ func TestDependenciesHaveReasons(t *testing.T) {
 	report(t, found)
 }
 
-// report fails the test once for each finding.
+// report fails the test for each finding.
 func report(t *testing.T, found []arch.Finding) {
 	t.Helper()
 	for _, f := range found {

@@ -9,7 +9,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// notes are the events of one call, built under the lock and emitted after it.
+// notes are the events of one call, built with the lock held and emitted after it is
+// released.
 type notes struct {
 	at     time.Duration
 	fx     pacing.Effects
@@ -17,7 +18,7 @@ type notes struct {
 	limits []event.Limit
 }
 
-// note is nil, which costs nothing, when there is nothing to tell.
+// note returns nil, without allocating, if there is nothing to report.
 func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
 	if g.set.onEvent == nil || !fx.Rate && !fx.Circuit.Moved() {
 		return nil
@@ -32,12 +33,12 @@ func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
 func (g *Governor) publish(all ...*notes) {
 	for _, n := range all {
 		if n != nil {
-			g.tell(n)
+			g.emit(n)
 		}
 	}
 }
 
-func (g *Governor) tell(n *notes) {
+func (g *Governor) emit(n *notes) {
 	at := g.wall(n.at).Round(0)
 	if moved := n.fx.Circuit; moved.Moved() {
 		e := event.Event{

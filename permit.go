@@ -8,16 +8,16 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Wait is what an attempt waited for; the zero value is for nothing.
+// Wait says what an attempt waited for. The zero value means that it did not wait.
 type Wait struct {
-	// Reason is what stood in the way last; none when nothing did.
+	// Reason is what held the attempt up last; none if nothing did.
 	Reason Reason
-	// Bound is what the wait stands for: the owner's ceiling, a limit of the provider,
-	// and so on; unknown when nothing stood in the way.
+	// Bound is what the wait is due to: the owner's ceiling, a limit of the provider, and
+	// so on; unknown if nothing held the attempt up.
 	Bound reason.Bound
 }
 
-// Permit is leave for one attempt. It is a value: copies stand for the same
+// Permit is the right to make one attempt. It is a value: copies stand for the same
 // permit, and only the first settlement counts. The zero Permit is settled.
 type Permit struct {
 	g            *Governor
@@ -26,13 +26,13 @@ type Permit struct {
 	wait         Wait
 }
 
-// Wait is what the attempt waited for before it had its permit. It is known also
-// of the zero Permit that [Governor.Acquire] gives beside an error: what the
-// attempt waited for until then.
+// Wait returns what the attempt waited for before it got its permit. The zero Permit that
+// [Governor.Acquire] returns with an error has it too: what the attempt waited for until
+// then.
 func (p Permit) Wait() Wait { return p.wait }
 
-// Settle tells how the attempt ended and reports whether this call settled the
-// permit: false when it had been settled, or had timed out, before.
+// Settle reports how the attempt ended. It returns true if this call settled the permit,
+// and false if the permit was settled before or has timed out.
 func (p Permit) Settle(o Outcome) bool {
 	if p.g == nil {
 		return false
@@ -40,13 +40,13 @@ func (p Permit) Settle(o Outcome) bool {
 	return p.g.settle(p, o)
 }
 
-// Cancel gives the permit back when nothing was sent or nothing was learned.
-// The time that it took in the schedule is not given back. Safe to defer
-// beside a Settle.
+// Cancel gives the permit back if nothing was sent or nothing was learned. The time that
+// the permit took in the schedule is not given back. It is safe to defer Cancel and also
+// call Settle.
 func (p Permit) Cancel() bool { return p.Settle(Outcome{}) }
 
-// permits holds the tickets that are out. A slot is used again under a new
-// serial, so that a stale permit finds nothing.
+// permits holds the tickets of outstanding permits. A slot is reused with a new serial,
+// so that a stale permit finds nothing.
 type permits struct {
 	slots   []slot
 	free    uint32 // head of the list of free slots, plus one
@@ -56,11 +56,11 @@ type permits struct {
 type slot struct {
 	ticket pacing.Ticket
 	serial uint32
-	next   uint32 // the next free slot, plus one; out while the permit is out
+	next   uint32 // the next free slot, plus one; inUse while the permit is outstanding
 }
 
-// out marks a slot whose permit is out.
-const out = ^uint32(0)
+// inUse marks a slot whose permit is outstanding.
+const inUse = ^uint32(0)
 
 func (p *permits) put(t pacing.Ticket) (at, serial uint32) {
 	if p.free == 0 {
@@ -70,7 +70,7 @@ func (p *permits) put(t pacing.Ticket) (at, serial uint32) {
 	at = p.free - 1
 	s := &p.slots[at]
 	p.free = s.next
-	s.ticket, s.next = t, out
+	s.ticket, s.next = t, inUse
 	s.serial++
 	return at, s.serial
 }
@@ -80,7 +80,7 @@ func (p *permits) take(at, serial uint32) (pacing.Ticket, bool) {
 		return pacing.Ticket{}, false
 	}
 	s := &p.slots[at]
-	if s.next != out || s.serial != serial {
+	if s.next != inUse || s.serial != serial {
 		return pacing.Ticket{}, false
 	}
 	s.next = p.free
@@ -88,11 +88,11 @@ func (p *permits) take(at, serial uint32) (pacing.Ticket, bool) {
 	return s.ticket, true
 }
 
-// olderThan takes out the permits sent at an instant or before.
+// olderThan removes the permits sent at or before an instant and yields their tickets.
 func (p *permits) olderThan(at time.Duration) iter.Seq[pacing.Ticket] {
 	return func(yield func(pacing.Ticket) bool) {
 		for i := range p.slots {
-			if s := &p.slots[i]; s.next == out && s.ticket.Sent() <= at {
+			if s := &p.slots[i]; s.next == inUse && s.ticket.Sent() <= at {
 				t, _ := p.take(uint32(i), s.serial)
 				p.expired++
 				if !yield(t) {

@@ -11,50 +11,50 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Snapshot is a connection at an instant.
+// Snapshot is the state of a connection at one instant.
 type Snapshot struct {
-	// At is when it was taken.
+	// At is when the snapshot was taken.
 	At time.Time `json:"at"`
 	// Connection is the connection's name.
 	Connection string `json:"connection"`
 	// Law is the control law's name.
 	Law string `json:"law"`
-	// Rate is the pacing; nil, that is unknown, until a response has come back.
+	// Rate is the pacing; nil means unknown, until the first response.
 	Rate *event.Rate `json:"rate"`
-	// Limits are what is known of limits: those that the owner set first, then those
-	// of the provider, which are unknown until responses tell of them or the law has
-	// found them.
+	// Limits are the known limits: first those set by the owner, then those of the
+	// provider. The latter are unknown until responses advertise them or the law has
+	// learned them.
 	Limits []event.Limit `json:"limits"`
-	// Circuit is the breaker's state: closed, open or half_open; "off" without one.
+	// Circuit is the breaker's state: closed, open or half_open; "off" without a breaker.
 	Circuit string `json:"circuit"`
-	// RetryAt is when a cooldown or an open circuit ends; zero when there is none.
+	// RetryAt is when a cooldown or an open circuit ends; zero if there is neither.
 	RetryAt time.Time `json:"retry_at,omitzero"`
-	// InFlight counts attempts under way, Waiting those who wait for a permit.
+	// InFlight counts the attempts in flight, Waiting those that wait for a permit.
 	InFlight int `json:"in_flight"`
 	Waiting  int `json:"waiting"`
-	// Held is what the first of them waits for; the zero value when nobody waits.
+	// Held is what the first waiting attempt waits for; the zero value if none waits.
 	Held Wait `json:"-"`
 	// Expired counts permits that were never settled.
 	Expired int64 `json:"expired"`
 	// Fleet is the membership of a fleet; nil without one.
 	Fleet *FleetStatus `json:"fleet,omitempty"`
-	// Pools are the parts of the connection that have limits of their own and are in
-	// use, by name.
+	// Pools are the pools of the connection that are in use, sorted by name.
 	Pools []PoolSnapshot `json:"pools,omitempty"`
 }
 
-// FleetStatus is a membership of a fleet at an instant.
+// FleetStatus is the state of a fleet membership at one instant.
 type FleetStatus struct {
-	// Members counts the members that share the credential, as last heard; 0 while the
-	// server has not said so, or the connection paces by itself until there is another.
+	// Members is the last reported number of members that share the credential; 0 until
+	// the server has reported one, or while the connection paces by itself because there
+	// is no other member.
 	Members int `json:"members"`
-	// Away says that the server was lost: attempts go at this member's share of the last
-	// known rate, or wait, until it is back.
+	// Away says that the server was lost: until it is back, attempts go at this member's
+	// share of the last known rate, or wait.
 	Away bool `json:"away"`
 }
 
-// PoolSnapshot is a pool of a connection at an instant. Its fields mean what those of
-// [Snapshot] do.
+// PoolSnapshot is the state of a pool at one instant. Its fields mean the same as those
+// of [Snapshot].
 type PoolSnapshot struct {
 	Name    string        `json:"name"`
 	Rate    *event.Rate   `json:"rate"`
@@ -63,7 +63,7 @@ type PoolSnapshot struct {
 	RetryAt time.Time     `json:"retry_at,omitzero"`
 }
 
-// Snapshot is the state now. It changes nothing.
+// Snapshot returns the current state. It changes nothing.
 func (g *Governor) Snapshot() Snapshot {
 	now := g.now()
 	g.mu.Lock()
@@ -74,7 +74,7 @@ func (g *Governor) Snapshot() Snapshot {
 func (g *Governor) snapshot(now time.Duration) Snapshot {
 	s := Snapshot{
 		At: g.wall(now).Round(0), Connection: g.name, Law: g.core.Law(), Circuit: circuit(&g.core.Pool),
-		InFlight: g.core.InFlight(), Waiting: g.line.len(), Held: g.line.first(), Expired: int64(g.permits.expired),
+		InFlight: g.core.InFlight(), Waiting: g.waiters.len(), Held: g.waiters.first(), Expired: int64(g.permits.expired),
 		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
 	s.Limits = g.limits(&g.core.Pool)
@@ -88,7 +88,7 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 	return s
 }
 
-// Fleet is the governor's membership of a fleet now; nil without one.
+// Fleet returns the governor's membership of a fleet; nil without one.
 func (g *Governor) Fleet() *FleetStatus {
 	if g.fleet == nil {
 		return nil
@@ -106,7 +106,7 @@ func (g *Governor) membership() *FleetStatus {
 	return &FleetStatus{Members: members, Away: g.core.Away()}
 }
 
-// circuit is the breaker's state.
+// circuit returns the breaker's state.
 func circuit(l *pacing.Pool) string {
 	if state, ok := l.Circuit(); ok {
 		return state.String()
@@ -114,7 +114,7 @@ func circuit(l *pacing.Pool) string {
 	return "off"
 }
 
-// resumes is when a cooldown or an open circuit ends; zero when there is none.
+// resumes returns when a cooldown or an open circuit ends; zero if there is neither.
 func (g *Governor) resumes(now time.Duration, l *pacing.Pool) (at time.Time) {
 	if until := l.ResumesAt(); until > now {
 		at = g.wall(until).Round(0)
@@ -122,7 +122,7 @@ func (g *Governor) resumes(now time.Duration, l *pacing.Pool) (at time.Time) {
 	return at
 }
 
-// rate is the pacing; nil while nothing is known of it. g.mu must be held.
+// rate returns the pacing; nil if nothing is known of it. g.mu must be held.
 func (g *Governor) rate(l *pacing.Pool) *event.Rate {
 	if !l.Known() {
 		return nil
@@ -143,9 +143,10 @@ func (g *Governor) rate(l *pacing.Pool) *event.Rate {
 	return r
 }
 
-// RoomAt is the earliest instant at which an attempt of a pool could go, as far as is
-// known now; those who wait already go first. An attempt that only an outcome can bring
-// nearer is put a minute off. It changes nothing. The name "" is the account.
+// RoomAt returns the earliest instant at which an attempt of a pool could go, as far as
+// known now, after all attempts that already wait. If that depends on the outcome of
+// another attempt, it is a minute from now. It changes nothing. The pool "" is the
+// account.
 func (g *Governor) RoomAt(pool string) time.Time {
 	now := g.now()
 	g.mu.Lock()
@@ -155,15 +156,15 @@ func (g *Governor) RoomAt(pool string) time.Time {
 	if at == pacing.Forever {
 		at = now + time.Minute
 	}
-	if n := g.line.len(); n > 0 {
+	if n := g.waiters.len(); n > 0 {
 		at += g.poolOf(p).After(int64(n))
 	}
 	return g.wall(max(at, now))
 }
 
-// Unlimited reports whether nothing but what the owner set holds back attempts of a pool, or
-// of the account for "": the start is passive, and the provider has neither refused an
-// attempt nor advertised a limit. What an attempt costs makes no difference until then.
+// Unlimited reports whether only the owner's settings hold back attempts of a pool, or of
+// the account for "": the start is passive, and the provider has neither refused an
+// attempt nor advertised a limit. Until then the cost of an attempt has no effect.
 func (g *Governor) Unlimited(pool string) bool {
 	now := g.now()
 	g.mu.Lock()
@@ -171,9 +172,8 @@ func (g *Governor) Unlimited(pool string) bool {
 	return g.core.Free(g.pool(now, pool))
 }
 
-// Pace is the sustained interval between attempts in a pool, as far as one is known:
-// that of the pool or of the account, whichever is longer. 0 is unknown. The name "" is
-// the account.
+// Pace returns the sustained interval between attempts in a pool: that of the pool or of
+// the account, whichever is longer; 0 if unknown. The pool "" is the account.
 func (g *Governor) Pace(pool string) (interval time.Duration) {
 	now := g.now()
 	g.mu.Lock()
@@ -186,8 +186,8 @@ func (g *Governor) Pace(pool string) (interval time.Duration) {
 	return interval
 }
 
-// limits are what is known of limits, the account's with those that the owner set. g.mu
-// must be held.
+// limits returns the known limits of a pool; for the account, the owner's limits too.
+// g.mu must be held.
 func (g *Governor) limits(pool *pacing.Pool) []event.Limit {
 	if pool == &g.core.Pool {
 		return g.found(g.owned(), pool)
@@ -195,7 +195,7 @@ func (g *Governor) limits(pool *pacing.Pool) []event.Limit {
 	return g.found(nil, pool)
 }
 
-// owned are the limits that the owner set.
+// owned returns the limits that the owner set.
 func (g *Governor) owned() (all []event.Limit) {
 	if c := g.core.Ceiling(); !g.set.unbounded {
 		all = append(all, event.Limit{
@@ -211,7 +211,7 @@ func (g *Governor) owned() (all []event.Limit) {
 	return all
 }
 
-// found appends the limits that were learned or advertised. g.mu must be held.
+// found appends the learned and advertised limits. g.mu must be held.
 func (g *Governor) found(all []event.Limit, pool *pacing.Pool) []event.Limit {
 	var room [8]control.Limit
 	for _, l := range pool.Limits(room[:0]) {
@@ -233,7 +233,8 @@ func (g *Governor) found(all []event.Limit, pool *pacing.Pool) []event.Limit {
 	return all
 }
 
-// plainName is a provider's name for a limit, if it is one that can be shown.
+// plainName returns a provider's name for a limit, or "" if the name is too long or holds
+// unusual characters.
 func plainName(name string) string {
 	const maxName = 64
 	odd := func(c rune) bool {

@@ -17,8 +17,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// An hour of virtual time under throttles, failures and open circuits: the last
-// third of it may need no more memory and goroutines than the first.
+// In an hour of virtual time under throttles, failures and open circuits, the last third
+// may not need more memory or goroutines than the first.
 func TestAnHourIsFlatInMemoryAndGoroutines(t *testing.T) {
 	for _, law := range []string{"aimd", "cycle"} {
 		var heap, goroutines []uint64
@@ -71,7 +71,7 @@ func TestAnHourIsFlatInMemoryAndGoroutines(t *testing.T) {
 	}
 }
 
-// unlimited never has to wait: reading the clock takes longer than its interval.
+// unlimited never makes a caller wait: reading the clock takes longer than its interval.
 func unlimited() headway.Config {
 	return headway.Config{Ceiling: 1, Initial: 1, JitterMax: -1}
 }
@@ -148,7 +148,7 @@ func BenchmarkConnectionsParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkConnectionSize reports what a connection costs in memory.
+// BenchmarkConnectionSize reports the memory that a connection takes.
 func BenchmarkConnectionSize(b *testing.B) {
 	const keys = 100_000
 	for b.Loop() {
@@ -173,9 +173,9 @@ func BenchmarkConnectionSize(b *testing.B) {
 	}
 }
 
-// TestThreeHundredPoolsOfOneConnection: the 256 that were used last are in use, those before
-// are remembered by what they learned and begin with it, and thousands of names take no
-// more memory than the bound allows.
+// Of three hundred pools, the 256 most recently used are in use; the others are evicted,
+// and start again from what they learned. Thousands of names take no more memory than the
+// bound allows.
 func TestThreeHundredPoolsOfOneConnection(t *testing.T) {
 	const pools, bound = 300, 256
 	g, err := headway.New(headway.Config{Passive: true, JitterMax: -1, NoBreaker: true})
@@ -245,8 +245,8 @@ func TestThreeHundredPoolsOfOneConnection(t *testing.T) {
 	runtime.KeepAlive(g)
 }
 
-// BenchmarkPoolSize reports what a pool costs in memory: one in use of which nothing is
-// known, one that was refused, and one that was given up, whose belief is kept.
+// BenchmarkPoolSize reports the memory that a pool takes: in use with nothing learned, in
+// use after a refusal, and evicted with its belief kept.
 func BenchmarkPoolSize(b *testing.B) {
 	const pools, bound = 300, 256
 	heap := func() float64 {

@@ -16,8 +16,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// served lets requests wait one after the other and joins the flows in the order in
-// which they are served, at most so many.
+// served queues the requests one after the other and returns the flows of the first ones
+// served, in order.
 func served(t *testing.T, g *headway.Governor, most int, requests ...headway.Request) string {
 	t.Helper()
 	var (
@@ -25,7 +25,7 @@ func served(t *testing.T, g *headway.Governor, most int, requests ...headway.Req
 		order []string
 		wg    sync.WaitGroup
 	)
-	acquire(t, g).Settle(headway.Outcome{Class: headway.OK}) // so that the next one has to wait
+	acquire(t, g).Settle(headway.Outcome{Class: headway.OK}) // so that the next attempt has to wait
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, r := range requests {
@@ -47,7 +47,7 @@ func served(t *testing.T, g *headway.Governor, most int, requests ...headway.Req
 	return strings.Join(order, "")
 }
 
-// even is pacing of one attempt a second.
+// even returns a governor of one attempt a second.
 func even(t *testing.T) *headway.Governor {
 	t.Helper()
 	return newGovernor(t, headway.Config{Ceiling: sec, Initial: sec, Tolerance: -1, MaxWait: time.Hour})
@@ -86,7 +86,8 @@ func TestSharesGoByWeight(t *testing.T) {
 	})
 }
 
-// What went before anybody had to wait counts for the shares of those who wait then.
+// Attempts that went before any attempt had to wait count for the shares of those that
+// wait.
 func TestABurstIsMadeGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Ceiling: ms, Initial: sec, Tolerance: 10 * sec})
@@ -107,8 +108,8 @@ func TestABurstIsMadeGood(t *testing.T) {
 	})
 }
 
-// A refusal says when the caller would be served: behind those who are there.
-func TestARefusalCountsWhoWaits(t *testing.T) {
+// A refusal says when the caller would be served: after the attempts that already wait.
+func TestARefusalCountsTheWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := even(t)
 		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
@@ -140,9 +141,9 @@ func TestARefusalCountsWhoWaits(t *testing.T) {
 	})
 }
 
-// Nobody is refused for a rate that is not known yet: what the provider says is left lets
-// those go who wait.
-func TestThoseForWhomThereIsRoomAreNotRefused(t *testing.T) {
+// No attempt is refused for a rate that is not known yet: the remaining quota that the
+// provider reports lets waiting attempts go.
+func TestWaitersWithinTheReportedQuotaAreNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Law: control.DefaultLaw, Ceiling: 10 * ms, Initial: sec, MaxWait: 10 * time.Minute})
 		p := acquire(t, g)
@@ -165,9 +166,9 @@ func TestThoseForWhomThereIsRoomAreNotRefused(t *testing.T) {
 	})
 }
 
-// Those who wait in vain are refused together, but they cannot be served together when
-// they come back.
-func TestThoseRefusedTogetherComeBackInTurn(t *testing.T) {
+// Attempts that wait in vain are refused together, but they cannot be served together
+// when they come back.
+func TestAttemptsRefusedTogetherComeBackInTurn(t *testing.T) {
 	for name, c := range map[string]struct{ maxWait, deadline time.Duration }{
 		"their deadlines":  {time.Hour, 30 * sec},
 		"the longest wait": {30 * sec, time.Hour},
@@ -197,9 +198,9 @@ func TestThoseRefusedTogetherComeBackInTurn(t *testing.T) {
 	}
 }
 
-// Who is refused for the pace of a pool comes back when that pool has room: those of
-// another pool who are refused at the same time take none of it.
-func TestThoseOfAnotherPoolDoNotComeBackBefore(t *testing.T) {
+// An attempt that is refused for the pace of a pool comes back when that pool has
+// capacity. Attempts of another pool that are refused at the same time take none of it.
+func TestRefusalsOfAnotherPoolAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGovernor(t, headway.Config{Law: "aimd", Ceiling: 10 * time.Millisecond, Initial: 10 * sec, Tolerance: -1, JitterMax: -1, MaxWait: 5 * sec, Passive: true})
 		g.RestorePools(map[string]headway.State{"a": {Law: "aimd", Version: 1, Interval: 10 * sec}, "b": {Law: "aimd", Version: 1, Interval: 10 * sec}})
@@ -233,8 +234,8 @@ func TestThoseOfAnotherPoolDoNotComeBackBefore(t *testing.T) {
 	})
 }
 
-// The one that has the alarm leaves: another has it then.
-func TestSomebodyAlwaysHasTheAlarm(t *testing.T) {
+// If the waiter that owns the timer leaves, another one gets the timer.
+func TestAWaiterAlwaysOwnsTheTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := even(t)
 		acquire(t, g).Settle(headway.Outcome{Class: headway.OK})
@@ -280,9 +281,9 @@ func BenchmarkAcquireFor(b *testing.B) {
 	}
 }
 
-// Each wait ends: served, refused or given up, whatever the others do, and then
-// nothing is left of it. In a bubble a wake-up that is lost is a deadlock.
-func TestNobodyIsForgotten(t *testing.T) {
+// Every wait ends, served, refused or abandoned, whatever the others do, and nothing is
+// left behind. In a synctest bubble a lost wake-up is a deadlock.
+func TestEveryWaitEnds(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -369,9 +370,9 @@ func TestAPermitSaysWhatItWaitedFor(t *testing.T) {
 	}
 }
 
-// TestPoolsWaitForThemselves: who waits for a pool that is held lets those of another
-// pass, in the queue too, and with a budget.
-func TestPoolsWaitForThemselves(t *testing.T) {
+// An attempt that waits for a held pool lets attempts of other pools pass, in the queue
+// and with a budget.
+func TestAHeldPoolHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := headway.New(headway.Config{Passive: true, NoBreaker: true})
 		if err != nil {
@@ -425,7 +426,7 @@ func TestPoolsWaitForThemselves(t *testing.T) {
 	})
 }
 
-// TestWhatPoolsLearnedIsKept: through the states that a program stores.
+// What pools learned survives the states that a program stores.
 func TestWhatPoolsLearnedIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := headway.Config{Law: "aimd", Ceiling: 10 * time.Millisecond, Initial: time.Second, JitterMax: -1}
@@ -443,7 +444,7 @@ func TestWhatPoolsLearnedIsKept(t *testing.T) {
 			}
 			o := headway.Outcome{Class: headway.OK}
 			if i == 0 {
-				o.Class = headway.Throttled // a pool that was refused nothing learns nothing
+				o.Class = headway.Throttled // a pool without a refusal learns nothing
 			}
 			p.Settle(o)
 		}

@@ -14,62 +14,63 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// line holds those who wait, and what their flows were served. A caller that changes
-// something serves them ([Governor.serve]); of those who still wait then, one has the
-// alarm: one timer a connection, no herd.
-type line struct {
-	queue fairqueue.Queue[*waiter]
-	next  *waiter                  // who has the alarm; nil when nobody waits
-	alarm time.Duration            // when it goes off
-	held  Wait                     // what the first waits for
-	gone  []*waiter                // those for whom there is no point in waiting
-	full  map[uint32]time.Duration // until when limits of budgets have no room for somebody
+// waiters holds the waiting attempts and what their flows were served. A caller that
+// changes something serves them ([Governor.serve]). One of those still waiting then owns
+// the timer, so that a connection has one timer and wakes one goroutine.
+type waiters struct {
+	queue  fairqueue.Queue[*waiter]
+	owner  *waiter                  // owns the timer; nil if none waits
+	wakeAt time.Duration            // when the timer fires
+	held   Wait                     // what the first waits for
+	gone   []*waiter                // waiters to refuse
+	full   map[uint32]time.Duration // until when limits of budgets have no capacity for some waiter
 
-	last time.Duration // when somebody waited last
+	last time.Duration // when an attempt last waited
 }
 
-// waiter is one who waits.
+// waiter is one waiting attempt.
 type waiter struct {
 	item     *fairqueue.Item[*waiter]
 	came     time.Duration
 	attempt  pacing.Attempt
-	from     *pacing.Pool // its pool, or the account's
+	from     *pacing.Pool // the attempt's pool, or the account's
 	pool     string
-	budget   Budget        // nil without one
-	deadline time.Duration // of its context
-	held     Wait          // what stood in its way when it was first in line
+	budget   Budget        // nil without a budget
+	deadline time.Duration // of the caller's context
+	held     Wait          // what held it up when it was first
 
 	wake chan struct{} // capacity 1: a wake-up is never lost and never blocks
-	// What it is woken for, unless it is to look at the alarm.
+	// The result of the wait. If done is false, a wake-up makes it check the timer.
 	done   bool
 	permit Permit
 	err    error
 }
 
-func (l *line) empty() bool { return l == nil || l.queue.Len() == 0 }
+func (l *waiters) empty() bool { return l == nil || l.queue.Len() == 0 }
 
-func (l *line) len() int {
+func (l *waiters) len() int {
 	if l == nil {
 		return 0
 	}
 	return l.queue.Len()
 }
 
-func (l *line) first() Wait {
+func (l *waiters) first() Wait {
 	if l.empty() {
 		return Wait{}
 	}
 	return l.held
 }
 
-// leave takes w out, with the lock held.
-func (l *line) leave(now time.Duration, w *waiter) {
+// leave removes w, with the lock held.
+func (l *waiters) leave(now time.Duration, w *waiter) {
 	l.queue.Remove(w.item)
 	l.left(now, w)
 }
 
-// refuse takes out who waits in vain. Its flow keeps its place until it comes back.
-func (l *line) refuse(now time.Duration, w *waiter, wait time.Duration) {
+// refuse removes a waiter that waits in vain. Its flow keeps its position until it comes
+// back.
+func (l *waiters) refuse(now time.Duration, w *waiter, wait time.Duration) {
 	r := w.item.Request
 	l.leave(now, w)
 	if wait > 0 {
@@ -78,9 +79,9 @@ func (l *line) refuse(now time.Duration, w *waiter, wait time.Duration) {
 	w.end(Permit{}, w.err)
 }
 
-// refused counts those who are refused together and come back for the same: those of one
-// pool, or all where it is the account that stands in the way.
-func (l *line) refused(pool *pacing.Pool) (n int) {
+// refused counts the waiters that are refused together and come back for the same
+// resource: those of one pool, or all if the account holds them up.
+func (l *waiters) refused(pool *pacing.Pool) (n int) {
 	for _, w := range l.gone {
 		if pool == nil || w.attempt.Pool == pool {
 			n++
@@ -89,16 +90,16 @@ func (l *line) refused(pool *pacing.Pool) (n int) {
 	return n
 }
 
-// left notes that w is out of the queue.
-func (l *line) left(now time.Duration, w *waiter) {
+// left records that w is out of the queue.
+func (l *waiters) left(now time.Duration, w *waiter) {
 	w.item, l.last = nil, now
 	w.from.Leave()
-	if l.next == w {
-		l.next = nil
+	if l.owner == w {
+		l.owner = nil
 	}
 }
 
-// end wakes w with what it waited for.
+// end wakes w with the result.
 func (w *waiter) end(p Permit, err error) {
 	w.done, w.permit, w.err = true, p, err
 	w.permit.wait = w.held
@@ -112,7 +113,7 @@ func (w *waiter) notify() {
 	}
 }
 
-// share is what the request asks the queue for.
+// share returns the request to the queue.
 func (g *Governor) share(r *Request) fairqueue.Request {
 	f := fairqueue.Request{Priority: r.Priority, Flow: r.Flow, Weight: r.Weight}
 	if r.Budget != nil {
@@ -122,8 +123,8 @@ func (g *Governor) share(r *Request) fairqueue.Request {
 	return f
 }
 
-// needs are the numbers of what an attempt shares with some of the others: the limits of
-// its budget, and last its pool.
+// needs returns the numbers of what an attempt shares with only some of the others: the
+// limits of its budget and, last, its pool.
 func needs(b Budget, pool string) (keys []uint32) {
 	if b != nil {
 		keys = b.Keys()
@@ -134,30 +135,31 @@ func needs(b Budget, pool string) (keys []uint32) {
 	return keys
 }
 
-// poolKey is the number under which the queue knows a pool: those who wait for one pool
-// let those of others pass. Two pools of the same number would only wait for each other.
+// poolKey returns the number of a pool in the queue: attempts that wait for one pool let
+// those of others pass. If two pools had the same number, they would only wait for each
+// other.
 func poolKey(pool string) uint32 {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, pool)
 	return h.Sum32() | 1<<31
 }
 
-// cost is what shares are counted in, nanoseconds; an attempt without a budget is one unit,
-// which is about a millisecond here.
+// cost returns what shares are counted in, nanoseconds. An attempt without a budget is
+// one unit, about a millisecond.
 func cost(b Budget) int64 { return int64(b.Cost()) }
 
-// direct counts an attempt that goes without having waited, with the lock held. Where
-// nobody has a share there is nothing to count.
+// direct counts an attempt that goes without waiting, with the lock held. Without flows
+// there is nothing to count.
 func (g *Governor) direct(now time.Duration, r *Request) {
-	if r.Flow == "" && (g.line == nil || g.line.queue.Flows() == 0) {
+	if r.Flow == "" && (g.waiters == nil || g.waiters.queue.Flows() == 0) {
 		return
 	}
 	f := g.share(r)
 	g.settleShares(now, r, &f)
-	g.line.queue.Direct(now, f)
+	g.waiters.queue.Direct(now, f)
 }
 
-// until is how long a refusal asks to wait; 0 when it does not say.
+// until returns how long a refusal asks to wait; 0 if it does not say.
 func (g *Governor) until(now time.Duration, err error) time.Duration {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok && !r.RetryAt.IsZero() {
 		return r.RetryAt.Sub(g.wall(now))
@@ -165,16 +167,16 @@ func (g *Governor) until(now time.Duration, err error) time.Duration {
 	return 0
 }
 
-// memory is for how long shares are kept that nobody waits for, at least.
+// memory is the minimum time for which the shares of idle flows are kept.
 const memory = time.Minute
 
-// settleShares has the queue forget what was served once nobody has waited for as long
-// as the limit takes to be whole again.
+// settleShares makes the queue forget what was served, once no attempt has waited for as
+// long as the limit needs to refill.
 func (g *Governor) settleShares(now time.Duration, r *Request, f *fairqueue.Request) {
-	if g.line == nil {
-		g.line = &line{last: now}
+	if g.waiters == nil {
+		g.waiters = &waiters{last: now}
 	}
-	l := g.line
+	l := g.waiters
 	attempts, whole := g.poolOf(g.pool(now, r.Pool)).Burst()
 	each, held := int64(fairqueue.Unit), time.Duration(0)
 	if f.Cost > 0 {
@@ -191,11 +193,10 @@ func (g *Governor) settleShares(now time.Duration, r *Request, f *fairqueue.Requ
 	l.queue.Burst = max(int64(min(attempts, maxBurst)*float64(each)), int64(held))
 }
 
-// maxBurst bounds the attempts of a burst that are made good.
+// maxBurst bounds the attempts of a burst that are compensated for.
 const maxBurst = 1 << 20
 
-// join stands at the place in the line that the request has, and waits. The lock is
-// held; join gives it back.
+// join queues the request and waits. It is called with the lock held and releases it.
 func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Request) (Permit, error) {
 	f := g.share(r)
 	g.settleShares(now, r, &f)
@@ -206,9 +207,9 @@ func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Reques
 	}
 	if until, ok := ctx.Deadline(); ok {
 		w.deadline = until.Sub(g.set.origin)
-		if !g.line.empty() {
+		if !g.waiters.empty() {
 			if wait, budget := g.expected(now, r); wait > w.deadline-now {
-				g.line.queue.Refused(now, f, wait)
+				g.waiters.queue.Refused(now, f, wait)
 				err := g.inVain(now, r, wait, budget)
 				g.mu.Unlock()
 				return Permit{}, err
@@ -217,7 +218,7 @@ func (g *Governor) join(ctx context.Context, now, ready time.Duration, r *Reques
 	}
 	w.from = g.poolOf(pool)
 	w.from.Wait(now)
-	w.item = g.line.queue.Push(now, f, w)
+	w.item = g.waiters.queue.Push(now, f, w)
 	moves := g.serve(now, w)
 	g.tellFleet(now)
 	g.mu.Unlock()
@@ -242,20 +243,20 @@ func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, er
 			}
 			return g.confirm(w.permit, w.budget)
 		}
-		var alarm <-chan time.Time
-		if g.line.next == w {
-			wait := g.line.alarm - g.now()
+		var fired <-chan time.Time
+		if g.waiters.owner == w {
+			wait := g.waiters.wakeAt - g.now()
 			if timer == nil {
 				timer = time.NewTimer(wait)
 			} else {
 				timer.Reset(wait)
 			}
-			alarm = timer.C
+			fired = timer.C
 		}
 		g.mu.Unlock()
 		select {
 		case <-w.wake:
-		case <-alarm:
+		case <-fired:
 			now := g.now()
 			g.mu.Lock()
 			moves := g.serve(now, w)
@@ -268,8 +269,8 @@ func (g *Governor) await(ctx context.Context, w *waiter, r *Request) (Permit, er
 	}
 }
 
-// abandon ends a wait from the waiter's side. A permit that crossed it on its way is
-// given back; a refusal is the error where it is the deadline that it crossed.
+// abandon ends a wait because the context ended. A permit granted at the same moment is
+// given back. A refusal at the same moment as the deadline is the error returned.
 func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 	now, overdue := g.now(), errors.Is(why, context.DeadlineExceeded)
 	g.mu.Lock()
@@ -284,11 +285,11 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 		}
 		return Permit{wait: w.held}, g.gaveUp(why)
 	}
-	g.line.leave(now, w)
+	g.waiters.leave(now, w)
 	var err error = g.gaveUp(why)
 	if overdue {
 		wait, budget := g.expected(now, r)
-		g.line.queue.Refused(now, g.share(r), wait)
+		g.waiters.queue.Refused(now, g.share(r), wait)
 		err = g.inVain(now, r, wait, budget)
 	}
 	moves := g.serve(now, nil)
@@ -298,17 +299,17 @@ func (g *Governor) abandon(w *waiter, r *Request, why error) (Permit, error) {
 	return Permit{wait: w.held}, err
 }
 
-// serve lets those go who may, refuses those who wait in vain, and sees to it that one of
-// the others has the alarm, with the lock held. Self is the caller's own place: it is
-// not woken for the alarm.
+// serve grants permits to the waiters that may go, refuses those that wait in vain, and
+// gives one of the others the timer, with the lock held. Self is the waiter of the
+// calling goroutine; it is not woken to set the timer.
 func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
-	l := g.line
+	l := g.waiters
 	if l.empty() {
 		return nil
 	}
 	var (
 		first  *waiter
-		alarm  = time.Duration(math.MaxInt64)
+		wakeAt = time.Duration(math.MaxInt64)
 		permit Permit
 	)
 	try := func(it *fairqueue.Item[*waiter]) fairqueue.Verdict {
@@ -330,10 +331,10 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 			first = w
 		}
 		if a.At == pacing.Forever {
-			// A place frees when a permit is settled, or when one times out.
+			// A slot becomes free when a permit is settled or times out.
 			a.At = now + g.set.permitTimeout
 		}
-		alarm = min(alarm, a.At)
+		wakeAt = min(wakeAt, a.At)
 		if a.Pool != nil {
 			return fairqueue.Verdict{Blocked: 1 << (len(it.Budgets) - 1)}
 		}
@@ -360,39 +361,39 @@ func (g *Governor) serve(now time.Duration, self *waiter) (moves []*notes) {
 	}
 	l.held = Wait{}
 	if first == nil {
-		return moves // nobody is left
+		return moves // none is left
 	}
 	l.held, l.last = first.held, now
 	switch {
-	case l.next == nil:
-		// Who came last has it longest before it has to be handed on.
+	case l.owner == nil:
+		// The newest waiter keeps the timer longest before it has to be handed on.
 		for it := range l.queue.All() {
-			if l.next == nil || it.Value.came >= l.next.came {
-				l.next = it.Value
+			if l.owner == nil || it.Value.came >= l.owner.came {
+				l.owner = it.Value
 			}
 		}
-	case l.next != self && alarm >= l.alarm:
-		return moves // it goes off early, and is set again then
+	case l.owner != self && wakeAt >= l.wakeAt:
+		return moves // the timer fires early, and is set again then
 	}
-	if l.alarm = alarm; l.next != self {
-		l.next.notify()
+	if l.wakeAt = wakeAt; l.owner != self {
+		l.owner.notify()
 	}
 	return moves
 }
 
-// answer is what stands in the way of an attempt.
+// answer is what holds an attempt up.
 type answer struct {
 	pacing.Decision
 	fx      pacing.Effects
-	err     error  // there is no point in waiting
-	budget  bool   // it is the budget, so that others may go
+	err     error  // refuses the attempt
+	budget  bool   // the budget holds it up, so others may go
 	blocked uint32 // of the budget's keys
 }
 
-// ask has w go, or says what stands in its way, with the lock held.
+// ask grants w a permit or returns what holds it up, with the lock held.
 func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 	if w.budget != nil && !g.closed {
-		if until, blocked := g.line.unfit(now, w); until > now && g.core.Following() {
+		if until, blocked := g.waiters.unfit(now, w); until > now && g.core.Following() {
 			// A permit is not asked for before there is room.
 			a.Decision = pacing.Decision{At: until, Reason: reason.Pacing, Bound: reason.BoundCeiling}
 			a.budget, a.blocked = true, blocked
@@ -402,25 +403,25 @@ func (g *Governor) ask(now time.Duration, w *waiter) (p Permit, a answer) {
 			a.Decision = g.core.Ask(now, w.attempt)
 		}
 		if a.OK {
-			if a.Decision, a.blocked, a.err = g.room(now, w); !a.OK {
+			if a.Decision, a.blocked, a.err = g.reserve(now, w); !a.OK {
 				a.budget = true
 				return p, a
 			}
 		}
 	}
 	if w.budget == nil || a.OK || g.closed {
-		reserved := a.OK
-		if p, a.Decision, a.fx = g.admit(now, w.attempt); !a.OK && reserved {
+		took := a.OK
+		if p, a.Decision, a.fx = g.admit(now, w.attempt); !a.OK && took {
 			w.budget.Back()
 		}
 	}
 	if !a.OK {
-		a.err = g.hopeless(now, a.Decision, w.deadline, g.line.refused(a.Pool))
+		a.err = g.hopeless(now, a.Decision, w.deadline, g.waiters.refused(a.Pool))
 	}
 	return p, a
 }
 
-// confirm hands a permit out, once its budget is durable. The lock is not held.
+// confirm returns a permit once its budget is durable. It is called without the lock.
 func (g *Governor) confirm(p Permit, b Budget) (Permit, error) {
 	if b != nil {
 		if err := b.Confirm(); err != nil {
@@ -431,10 +432,10 @@ func (g *Governor) confirm(p Permit, b Budget) (Permit, error) {
 	return p, nil
 }
 
-// expected is about how long an attempt would wait that came now, for the attempts that
-// would go before it, and whether it is its budget that takes so long, with the lock held.
+// expected estimates how long an attempt that came now would wait behind those that would
+// go before it, and reports whether its budget is the reason, with the lock held.
 func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, budget bool) {
-	l, share := g.line, g.share(r)
+	l, share := g.waiters, g.share(r)
 	first := time.Duration(0)
 	pool := g.pool(now, r.Pool)
 	if d := g.core.Ask(now, pacing.Attempt{Ready: now, Cost: r.Cost, Pool: pool}); d.At != pacing.Forever {
@@ -443,7 +444,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 	from := g.poolOf(pool)
 	self := &waiter{budget: r.Budget, attempt: pacing.Attempt{Pool: pool}}
 	wait = l.queue.Wait(now, share, self, func(other *waiter) int64 {
-		if other != self && (other.attempt.Pool != pool || l.elsewhere(now, other, share.Budgets)) {
+		if other != self && (other.attempt.Pool != pool || l.blockedElsewhere(now, other, share.Budgets)) {
 			return 0
 		}
 		return 1
@@ -455,7 +456,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 	}
 	for _, key := range r.Budget.Keys() {
 		at := l.queue.Wait(now, share, self, func(other *waiter) int64 {
-			if other.budget == nil || other != self && l.elsewhere(now, other, share.Budgets) {
+			if other.budget == nil || other != self && l.blockedElsewhere(now, other, share.Budgets) {
 				return 0
 			}
 			return other.budget.Load(key)
@@ -467,7 +468,7 @@ func (g *Governor) expected(now time.Duration, r *Request) (wait time.Duration, 
 	return wait, budget
 }
 
-// inVain is the refusal of who would have to wait so long.
+// inVain returns the refusal of an attempt that would wait too long.
 func (g *Governor) inVain(now time.Duration, r *Request, wait time.Duration, budget bool) error {
 	if budget {
 		return r.Budget.Refuse(wait)
@@ -475,5 +476,5 @@ func (g *Governor) inVain(now time.Duration, r *Request, wait time.Duration, bud
 	return g.late(now + min(wait, maxAdvertised))
 }
 
-// maxAdvertised bounds the wait of a refusal: beyond, nobody knows.
+// maxAdvertised bounds the wait in a refusal; estimates beyond it are worthless.
 const maxAdvertised = 24 * time.Hour
