@@ -1,21 +1,20 @@
-// Package fairqueue decides who goes next of those who wait for a shared limit:
-// the greater priority first; then the flow that was served least for its weight;
-// then who came first. A flow is what shares are given to, such as a tenant.
+// Package fairqueue orders the items that wait for a shared limit: the greatest priority
+// first; then the flow that was served least for its weight; then first come, first
+// served. A flow is what shares are given to, such as a tenant.
 //
-// The queue does not know what an item waits for. [Queue.Next] asks its caller, who
-// tries the item against pacing and budgets. Nobody overtakes on a budget that
-// somebody before them waits for.
+// The queue does not know what an item waits for. [Queue.Next] asks its caller, who tries
+// the item against pacing and budgets. No item overtakes another one that waits for a
+// budget that both need.
 //
-// The order within a priority is start-time fair queueing (Goyal, Vin and Cheng,
-// 1996). Each flow has two tags. The near tag forgets: a flow that was away has saved
-// nothing up. The far tag remembers, until nobody waits and the budgets are full
-// again, so that a flow that took more than its share of a burst gives it back. Picks
-// go by the near and the far tag in turn, so that giving back takes no more than half.
+// The order within a priority is start-time fair queueing (Goyal, Vin and Cheng, 1996).
+// Each flow has two tags. The near tag forgets: a flow that was idle has saved nothing
+// up. The far tag remembers, until the queue is empty and the budgets are full again, so
+// that a flow that took more than its share of a burst gives it back. Picks alternate
+// between the near and the far tag, so that giving back takes at most half of them.
 //
-// A [Queue] has no clock, lock or goroutine. Instants are durations since an origin
-// that the caller chooses. It allocates nothing once it has held as many items and
-// flows as it holds now, and it computes with integers only, so that the same calls
-// give the same order on every machine.
+// A [Queue] has no clock, lock or goroutine. Instants are durations since an origin that
+// the caller chooses. Once warm, it does not allocate. It computes with integers only, so
+// that the same calls give the same order on every machine.
 package fairqueue
 
 import (
@@ -25,33 +24,33 @@ import (
 	"time"
 )
 
-// Unit is the cost of a request that names none.
+// Unit is the cost of a request that has none.
 const Unit = 1 << 20
 
 const (
 	maxWeight = 1000
 	maxCost   = 1 << 50
-	// maxFlows bounds the flows that are remembered beside those that wait.
+	// maxFlows bounds the idle flows that are remembered.
 	maxFlows = 10_000
-	// maxTag is where tags are moved back, long before they overflow.
+	// maxTag is when tags are rebased, long before they overflow.
 	maxTag = 1 << 60
 )
 
-// Request is what an item asks for. The zero Request is one [Unit] for the flow "".
+// Request says what an item needs. The zero Request is one [Unit] for the flow "".
 type Request struct {
-	// Priority may be any number; the greater goes first.
+	// Priority may be any number; the greatest goes first.
 	Priority int
-	// Flow is whose share the item counts against.
+	// Flow is the flow whose share the item counts against.
 	Flow string
-	// Weight is the flow's, from 1 to 1000; what is outside counts as the nearer end.
-	// The newest weight of a flow counts.
+	// Weight is the flow's weight, from 1 to 1000; values outside are clamped. The most
+	// recent weight of a flow applies.
 	Weight int
-	// Cost is what the item takes of the scarcest shared budget, in any unit that is
-	// the same for all items, up to 1<<50. The share of a flow is rounded down to 1, so
-	// let costs be large. Zero or less is one [Unit].
+	// Cost is what the item takes of the scarcest shared budget, in a unit that is the
+	// same for all items, up to 1<<50. Shares are rounded down to integers, so use large
+	// costs. Zero or less means one [Unit].
 	Cost int64
-	// Budgets are the shared budgets that the item needs, at most 32, in the caller's
-	// numbers. The slice is kept and must not change.
+	// Budgets are the numbers of the shared budgets that the item needs, at most 32. The
+	// slice is retained and must not change.
 	Budgets []uint32
 }
 
@@ -64,8 +63,8 @@ func (r *Request) cost() int64 {
 
 func (r *Request) weight() int64 { return int64(min(max(r.Weight, 1), maxWeight)) }
 
-// Item is one that waits. It belongs to the queue again once it has left it: by
-// [Queue.Next] or [Queue.Remove].
+// Item is a waiting item. Once it has left the queue, by [Queue.Next] or [Queue.Remove],
+// the queue reuses it: do not keep it.
 type Item[T any] struct {
 	Value T
 	Request
@@ -73,7 +72,7 @@ type Item[T any] struct {
 	serial uint64
 }
 
-// flow is what the queue remembers of one flow.
+// flow is the state of one flow.
 type flow[T any] struct {
 	name      string
 	weight    int64
@@ -84,11 +83,11 @@ type flow[T any] struct {
 	arrivals  meter
 }
 
-// Queue holds those who wait, and what their flows were served. The zero value is
-// ready for use. It is not safe for concurrent use.
+// Queue holds the waiting items and what their flows were served. The zero value is ready
+// to use. Not safe for concurrent use.
 type Queue[T any] struct {
-	// Burst is what the scarcest shared budget holds when it is full, in the unit of
-	// Request.Cost. It bounds what a flow that came late is given back.
+	// Burst is the capacity of the scarcest shared budget, in the unit of Request.Cost.
+	// It bounds how much a flow that came late is compensated.
 	Burst int64
 
 	flows   map[string]*flow[T]
@@ -108,13 +107,13 @@ type Queue[T any] struct {
 	spare   []*flow[T] // for use again
 }
 
-// Len is how many wait.
+// Len returns the number of waiting items.
 func (q *Queue[T]) Len() int { return q.len }
 
-// Flows is how many flows are remembered.
+// Flows returns the number of flows that are remembered.
 func (q *Queue[T]) Flows() int { return len(q.flows) }
 
-// flow finds or makes the flow of a request, with its near tag as of now.
+// flow returns the flow of a request, making it if needed, with its near tag as of now.
 func (q *Queue[T]) flow(now time.Duration, r *Request) *flow[T] {
 	f := q.flows[r.Flow]
 	if f == nil {
@@ -138,8 +137,8 @@ func (q *Queue[T]) flow(now time.Duration, r *Request) *flow[T] {
 	return f
 }
 
-// tags are those of a flow's next item. A flow that was away has saved nothing up, and
-// is given back no more than one that is new.
+// tags returns the tags of a flow's next item. A flow that was idle has saved nothing up,
+// and is compensated no more than a new one.
 func (q *Queue[T]) tags(now time.Duration, f *flow[T]) (near, far int64) {
 	if len(f.waiting) == 0 && now >= f.kept {
 		return max(f.near, q.near), max(f.far, q.join())
@@ -147,8 +146,9 @@ func (q *Queue[T]) tags(now time.Duration, f *flow[T]) (near, far int64) {
 	return f.near, f.far
 }
 
-// join is the far tag of a flow that is new. One that comes before anybody had to wait
-// was there from the start; later it is given back its share of a burst at most.
+// join returns the far tag of a new flow. A flow that comes before any item had to wait
+// counts as present from the start; a later one is compensated by its share of a burst at
+// most.
 func (q *Queue[T]) join() int64 {
 	if !q.waited {
 		return q.base
@@ -156,8 +156,8 @@ func (q *Queue[T]) join() int64 {
 	return max(q.base, q.far-min(max(q.Burst, 0), maxTag)/(q.weights+1))
 }
 
-// forget drops the flows nobody waits for; those that were refused only where that
-// does not make enough room.
+// forget drops flows without waiting items; flows with a refusal only if that does not
+// free enough space.
 func (q *Queue[T]) forget(now time.Duration) {
 	for _, all := range [...]bool{false, true} {
 		for _, f := range q.flows {
@@ -178,7 +178,7 @@ func (q *Queue[T]) drop(f *flow[T]) {
 	q.spare = append(q.spare, f)
 }
 
-// Push lets an item wait. The Item is for [Queue.Remove].
+// Push adds an item to the queue. The result is for [Queue.Remove] and [Queue.Update].
 func (q *Queue[T]) Push(now time.Duration, r Request, v T) *Item[T] {
 	f := q.flow(now, &r)
 	f.arrivals.add(now, r.cost())
@@ -203,13 +203,12 @@ func (q *Queue[T]) Push(now time.Duration, r Request, v T) *Item[T] {
 	return w
 }
 
-// order is that of the items of one flow.
+// order compares two items of one flow.
 func order[T any](a, b *Item[T]) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.serial, b.serial))
 }
 
-// Remove takes an item out of the queue that does not wait any longer. It must be in
-// the queue.
+// Remove takes an item, which must be in the queue, out of it.
 func (q *Queue[T]) Remove(w *Item[T]) {
 	f := w.flow
 	at, ok := slices.BinarySearchFunc(f.waiting, w, order[T])
@@ -231,8 +230,8 @@ func (q *Queue[T]) Remove(w *Item[T]) {
 	q.items = append(q.items, w)
 }
 
-// Update changes weight, cost and budgets of an item that waits. Its priority and flow
-// stay as they are.
+// Update changes weight, cost and budgets of a waiting item. Its priority and flow do not
+// change.
 func (q *Queue[T]) Update(w *Item[T], r Request) {
 	w.Cost, w.Budgets = r.Cost, r.Budgets
 	q.weights += r.weight() - w.flow.weight
@@ -246,8 +245,8 @@ func (q *Queue[T]) Direct(now time.Duration, r Request) {
 	q.serve(f, r.cost())
 }
 
-// serve moves the tags on. Only a pick by the near tag moves that one: else such picks
-// would undo what those by the far tag give back.
+// serve advances the tags. Only a pick by the near tag advances the queue's near tag:
+// otherwise such picks would undo what picks by the far tag give back.
 func (q *Queue[T]) serve(f *flow[T], cost int64) {
 	if !q.byFar {
 		q.near = max(q.near, f.near)
@@ -261,7 +260,7 @@ func (q *Queue[T]) serve(f *flow[T], cost int64) {
 	}
 }
 
-// rebase moves all tags back by as much, so that they do not overflow.
+// rebase lowers all tags by the same amount, so that they do not overflow.
 func (q *Queue[T]) rebase() {
 	near, far := q.near, q.far
 	q.near, q.far, q.base = 0, 0, max(q.base-far, -maxTag)
@@ -270,10 +269,10 @@ func (q *Queue[T]) rebase() {
 	}
 }
 
-// Refused notes that a request was refused because it would wait too long, and that its
-// caller was asked to come back after wait: until twice that its flow keeps its place,
-// though nobody of it waits. Without it, a flow that is entitled to less than one item
-// in the longest wait that is allowed would never be served.
+// Refused records that a request was refused because it would wait too long, and that its
+// caller was asked to come back after wait. The flow keeps its position for twice that
+// time, even without waiting items. Otherwise a flow that is entitled to less than one
+// item per longest allowed wait would never be served.
 func (q *Queue[T]) Refused(now time.Duration, r Request, wait time.Duration) {
 	f := q.flow(now, &r)
 	const longest = time.Duration(1<<63 - 1)
@@ -286,8 +285,8 @@ func (q *Queue[T]) Refused(now time.Duration, r Request, wait time.Duration) {
 	q.waited = true
 }
 
-// Full says that the shared budgets are full again: what was served until now is
-// forgotten. It does nothing while somebody waits.
+// Full reports that the shared budgets are full again: the service received so far is
+// forgotten. It does nothing while items wait.
 func (q *Queue[T]) Full(now time.Duration) {
 	if q.len > 0 {
 		return
@@ -304,8 +303,8 @@ func (q *Queue[T]) Full(now time.Duration) {
 	q.rebase()
 }
 
-// All gives the items that wait, in no particular order. Those that are to leave must
-// be removed after the loop.
+// All iterates over the waiting items in no particular order. Do not remove items during
+// the loop.
 func (q *Queue[T]) All() iter.Seq[*Item[T]] {
 	return func(yield func(*Item[T]) bool) {
 		for _, f := range q.active {

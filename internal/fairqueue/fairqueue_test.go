@@ -10,7 +10,7 @@ import (
 
 func yes(*Item[string]) Verdict { return Verdict{OK: true} }
 
-// drain takes n items out and joins their values.
+// drain takes n items out and concatenates their values.
 func drain(q *Queue[string], n int) (got string) {
 	for range n {
 		q.Begin()
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// repeat is n of each.
+// repeat returns n copies of each request.
 func repeat(n int, rs ...Request) (all []Request) {
 	for range n {
 		all = append(all, rs...)
@@ -79,7 +79,7 @@ func repeat(n int, rs ...Request) (all []Request) {
 	return all
 }
 
-func TestNobodyOvertakesOnABudgetThatSomebodyWaitsFor(t *testing.T) {
+func TestNoItemOvertakesOnABudgetThatAnotherWaitsFor(t *testing.T) {
 	var q Queue[string]
 	q.Push(0, Request{Flow: "a", Budgets: []uint32{1, 2}, Cost: 5 * Unit}, "large")
 	q.Push(0, Request{Flow: "b", Budgets: []uint32{1, 3}}, "shared")
@@ -144,8 +144,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// A burst beyond one's share is given back, at no more than every second pick, and is
-// forgotten when the budgets are full.
+// A burst beyond a flow's share is given back, with at most every second pick, and is
+// forgotten once the budgets are full.
 func TestABurstIsGivenBack(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		q := Queue[string]{Burst: 20 * Unit}
@@ -169,9 +169,9 @@ func TestABurstIsGivenBack(t *testing.T) {
 	}
 }
 
-// A flow that comes late is given back its share of a burst, not of all the time it was
-// away.
-func TestWhoWasAwaySavedNothingUp(t *testing.T) {
+// A flow that comes late is compensated by its share of a burst, not for all the time it
+// was idle.
+func TestAnIdleFlowSavesNothingUp(t *testing.T) {
 	var q Queue[string]
 	for range 200 {
 		q.Push(0, Request{Flow: "a"}, "a")
@@ -202,7 +202,7 @@ func TestARefusedFlowKeepsItsPlace(t *testing.T) {
 			q.Push(0, Request{Flow: "a"}, "a")
 		}
 		drain(&q, 10)
-		q.Full(0) // somebody waits: it does nothing
+		q.Full(0) // does nothing while an item waits
 		q.Push(c.back, Request{Flow: "b"}, "b")
 		if f := q.flows["b"]; (f.near < q.near) != (c.want == "b") {
 			t.Errorf("%s: its tag is %d, that of the queue %d", name, f.near, q.near)
@@ -217,7 +217,7 @@ func TestARefusedFlowKeepsItsPlace(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	aSecondEach := func(cost int64) time.Duration { return time.Duration(cost/Unit) * time.Second }
-	other := func(v string) int64 { // only who asks needs the budget
+	other := func(v string) int64 { // only the new item needs the budget
 		if v == "" {
 			return Unit
 		}
@@ -248,7 +248,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// The look ahead ends, however many wait, and at whatever rate more arrive.
+// The lookahead terminates, however many items wait and however fast more arrive.
 func TestWaitIsBounded(t *testing.T) {
 	var q Queue[string]
 	for range 50 {

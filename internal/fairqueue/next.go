@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Verdict is what stands in the way of an item. The zero Verdict passes it over.
+// Verdict says whether an item may go. The zero Verdict skips it.
 type Verdict struct {
-	// OK says that it goes.
+	// OK says that the item goes.
 	OK bool
-	// Stop says that no further one may go either, whatever it needs.
+	// Stop says that no further item may go either, whatever it needs.
 	Stop bool
-	// Blocked are those of the item's budgets that have no room for it: bit i is
+	// Blocked is the set of the item's budgets that have no capacity for it: bit i is
 	// Request.Budgets[i].
 	Blocked uint32
 }
 
-// block is a budget that somebody waits for, and the greatest priority of those.
+// block is a budget that items wait for, with the greatest priority of those items.
 type block struct {
 	budget   uint32
 	priority int
 }
 
-// Begin starts a pass over those who wait: items that had no room in the one before may
-// have some now.
+// Begin starts a pass over the waiting items: items that were blocked in the previous
+// pass are tried again.
 func (q *Queue[T]) Begin() {
 	q.blocked = q.blocked[:0]
 	for _, f := range q.active {
@@ -32,10 +32,10 @@ func (q *Queue[T]) Begin() {
 	}
 }
 
-// Next takes the first in order out of the queue that may go, of those that the pass has
-// not dealt with, and returns its value; ok is false when none may. It calls try for each
-// that might go: try must not change the queue, and takes from the budgets what an item
-// needs that it lets go.
+// Next removes the first item in order that may go, among those that the pass has not
+// tried yet, and returns its value; ok is false if none may. It calls try for each
+// candidate: try must not change the queue, and takes from the budgets what an item needs
+// when it lets it go.
 func (q *Queue[T]) Next(try func(*Item[T]) Verdict) (v T, ok bool) {
 	for w := q.first(); w != nil; w = q.first() {
 		verdict := try(w)
@@ -60,8 +60,8 @@ func (q *Queue[T]) Next(try func(*Item[T]) Verdict) (v T, ok bool) {
 	return v, false
 }
 
-// first is the next in order that this pass has not dealt with and that nobody before it
-// blocks.
+// first returns the next item in order that this pass has not tried and that no item
+// before it blocks.
 func (q *Queue[T]) first() *Item[T] {
 	var best *Item[T]
 	for _, f := range q.active {
@@ -78,8 +78,8 @@ func (q *Queue[T]) first() *Item[T] {
 	return best
 }
 
-// Blocks reports whether, as of this pass, somebody of at least this
-// priority waits for one of the budgets: a newcomer must not overtake.
+// Blocks reports whether in this pass an item of at least this priority waits for one of
+// the budgets: a new item must not overtake it.
 func (q *Queue[T]) Blocks(budgets []uint32, priority int) bool {
 	for _, n := range budgets {
 		if q.holds(n, priority) {

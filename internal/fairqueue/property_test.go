@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever happens, who enters leaves once, an item of the greatest priority goes
-// first, and the items of a flow of the same priority go in order of arrival.
-func TestNobodyIsLost(t *testing.T) {
+// Every item that enters leaves once, an item of the greatest priority goes first, and
+// the items of a flow with the same priority go in order of arrival.
+func TestNoItemIsLost(t *testing.T) {
 	type entry struct {
 		item *Item[int]
 		r    Request
@@ -73,8 +73,8 @@ func TestNobodyIsLost(t *testing.T) {
 	})
 }
 
-// Flows that always want more get the same for their weight, but for a few items.
-func TestSharesOfThoseWhoAlwaysWait(t *testing.T) {
+// Flows that always have items waiting are served by weight, give or take a few items.
+func TestSharesOfBusyFlows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue[int]
 		n := rapid.IntRange(2, 5).Draw(t, "flows")
@@ -106,8 +106,8 @@ func TestSharesOfThoseWhoAlwaysWait(t *testing.T) {
 	})
 }
 
-// Nobody goes on a budget for which somebody before waits.
-func TestNobodyOvertakes(t *testing.T) {
+// No item takes a budget that an earlier item waits for.
+func TestNoItemOvertakes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue[int]
 		n := rapid.IntRange(1, 20).Draw(t, "items")
@@ -144,9 +144,8 @@ func TestNobodyOvertakes(t *testing.T) {
 	})
 }
 
-// Where nobody else arrives, and all cost the same, Wait says when an item goes, but
-// for ties.
-func TestWaitIsWhatItTakes(t *testing.T) {
+// If nothing else arrives and all items cost the same, Wait is exact except for ties.
+func TestWaitIsExactWithoutArrivals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue[int]
 		draw := func() Request {
@@ -197,9 +196,9 @@ func TestArrivalsAreForgotten(t *testing.T) {
 	}
 }
 
-// world is forty workers in virtual time who call again and again what a token bucket
-// limits. One that would wait longer than is allowed is refused and comes back when it
-// was asked to.
+// world is forty workers in virtual time that repeatedly make calls limited by a token
+// bucket. A worker that would wait too long is refused and comes back when it was asked
+// to.
 type world struct {
 	q        Queue[int]
 	rate     float64 // tokens a second
@@ -208,16 +207,16 @@ type world struct {
 	filled   time.Duration
 	now      time.Duration
 	next     []time.Duration // when each worker calls; never while it waits
-	light    int             // how many of them are of the light flow, the rest of the heavy
+	light    int             // how many of them belong to the light flow; the rest belong to the heavy one
 	maxWait  time.Duration
-	served   [2]int // of the light and of the heavy
+	served   [2]int // by the light and the heavy flow
 	freed    int    // this worker waits without bound
 	done     time.Duration
 }
 
 const never = time.Duration(math.MaxInt64)
 
-// clone copies the world as it is, so that one can see what would have happened.
+// clone copies the world, to find out what would have happened without a refusal.
 func (w *world) clone() *world {
 	c := *w
 	c.next = slices.Clone(w.next)
@@ -273,7 +272,8 @@ func (w *world) grant(i int) {
 	}
 }
 
-// call lets a worker ask; it says how long it would wait, and whether that is refused.
+// call makes a worker ask. It returns the estimated wait and whether the worker was
+// refused.
 func (w *world) call(i int) (wait time.Duration, refused bool) {
 	r := w.request(i)
 	w.fill()
@@ -293,7 +293,7 @@ func (w *world) call(i int) (wait time.Duration, refused bool) {
 	return wait, false
 }
 
-// step lets happen what is next. onRefused gets the world as it was before the refusal.
+// step runs the next event. onRefused gets the world from before the refusal.
 func (w *world) step(onRefused func(i int, wait time.Duration, before *world)) {
 	at, who := never, -1
 	for i, t := range w.next {
@@ -329,9 +329,9 @@ func (w *world) step(onRefused func(i int, wait time.Duration, before *world)) {
 	}
 }
 
-// TestShares: of a limit that is scarce each flow gets its share within three minutes,
-// whatever the burst, the number of callers and the longest wait that is allowed; and
-// a refusal says about how long the wait would have been.
+// Each flow gets its share of a scarce limit within three minutes, whatever the burst,
+// the number of callers and the longest allowed wait; and a refusal estimates about how
+// long the wait would have been.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -355,7 +355,7 @@ func TestShares(t *testing.T) {
 			for i := range 40 {
 				w.next = append(w.next, time.Duration(i*17%40)*time.Millisecond)
 			}
-			var estimates []float64 // of the wait that it would have been
+			var estimates []float64 // estimated wait divided by the actual one
 			n := 0
 			for w.now < 3*time.Minute {
 				w.step(func(i int, wait time.Duration, before *world) {

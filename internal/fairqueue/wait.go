@@ -15,7 +15,7 @@ const horizon = 30 * time.Second
 // meter sums the cost of the arrivals of about the last [horizon].
 type meter struct {
 	turn     time.Duration // when the current span ends
-	new, old int64         // of the current span and of the one before
+	new, old int64         // costs in the current span and in the one before
 }
 
 func (m *meter) add(now time.Duration, cost int64) {
@@ -29,7 +29,7 @@ func (m *meter) add(now time.Duration, cost int64) {
 	m.new = min(m.new+cost, maxTag)
 }
 
-// sum is the cost of the last horizon.
+// sum returns the cost over the last horizon.
 func (m *meter) sum(now time.Duration) int64 {
 	switch {
 	case now < m.turn:
@@ -55,11 +55,11 @@ func scale(n, part, whole int64) int64 {
 type lookahead struct {
 	near, far   int64
 	weight      int64
-	first, same int64 // items of greater and of equal priority that wait
-	cost, load  int64 // of one
-	sum         int64 // of what arrives in a horizon
-	again       bool  // it was refused lately, and comes again at once
-	above       bool  // those that arrive are of greater priority
+	first, same int64 // waiting items of greater and of equal priority
+	cost, load  int64 // of one item
+	sum         int64 // cost that arrives in one horizon
+	again       bool  // it was refused recently and comes back at once
+	above       bool  // arriving items have greater priority
 	taken       int64
 }
 
@@ -91,10 +91,11 @@ func (l *lookahead) tag(far bool) int64 {
 }
 
 // Wait estimates how long an item would wait for one budget if it came now. It simulates
-// the coming picks up to the item's own, among the items in the queue and those that are
-// expected of their flows at the recent rate. load returns what an item takes of the
-// budget, zero if it does not need the budget; nil means the item's cost. serves returns
-// how long, from now, the budget takes to serve a load; it must not decrease with the load.
+// the coming picks up to the item's own, among the items in the queue and those that
+// their flows are expected to add at the recent rate. load returns what an item takes of
+// the budget, 0 if it does not need the budget; a nil load means the item's cost. serves
+// returns how long from now the budget takes to serve a load; it must not decrease with
+// the load.
 func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, serves func(load int64) time.Duration) time.Duration {
 	mine, left := q.look(now, &r, load)
 	own := r.cost()
@@ -127,7 +128,7 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, s
 	return serves(work)
 }
 
-// look collects the flows for Wait, and counts the items of the request's own flow up to
+// look collects the flows for Wait and counts the items of the request's own flow up to
 // and including the request.
 func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine lookahead, left int64) {
 	mine = lookahead{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
@@ -170,14 +171,15 @@ func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine
 	return mine, left
 }
 
-// pick returns the flow that is picked next after a time; nil is the request's own.
+// pick returns the flow that is picked next after a given time; nil means the request's
+// own flow.
 func (q *Queue[T]) pick(mine *lookahead, after time.Duration, far bool) *lookahead {
 	var best *lookahead
 	key, above := mine.tag(far), mine.taken < mine.first
 	for i := range q.sketch {
 		l := &q.sketch[i]
 		first, all := l.first, l.first+l.same
-		if l.taken >= first { // further ones come into it
+		if l.taken >= first { // further items matter
 			n := l.arrived(after)
 			if all += n; l.above {
 				first += n

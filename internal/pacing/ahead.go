@@ -8,19 +8,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAhead is how many permits a member holds ahead of need at most.
+// MaxAhead is the most permits that a member holds ahead of need.
 const MaxAhead = 1024
 
 const (
-	// aheadFor is how much of its recent use a member holds ahead, and for how long it
-	// may use a permit that it got so.
+	// A member holds permits ahead for this much of its recent use, and each may be used
+	// for this long.
 	aheadFor = 300 * time.Millisecond
 	// aheadAgain is how long a member that got no permit waits before it asks again.
 	aheadAgain = aheadFor / 3
-	// meterGap is the time over which use is counted.
+	// meterGap is the length of the spans in which use is counted.
 	meterGap = aheadFor / 3
 	// maxServed and servedFor bound how many outcomes are batched into one message, and
-	// for how long they wait for it.
+	// how long they are held back for that.
 	maxServed = MaxAhead / 4
 	servedFor = 10 * time.Millisecond
 )
@@ -29,7 +29,7 @@ const (
 // trip to the server.
 type ahead struct {
 	runs  []run
-	asked Run // that were asked for; none for 0
+	asked Run // requested; N is 0 if none are
 	due   time.Duration
 	use   meter
 }
@@ -58,7 +58,7 @@ func (u *meter) settle(now time.Duration) {
 	}
 }
 
-// held counts the permits that are left.
+// held returns the number of permits left.
 func (a *ahead) held() (n uint64) {
 	for i := range a.runs {
 		n += a.runs[i].N
@@ -74,7 +74,7 @@ func (a *ahead) ready(now time.Duration) bool {
 	return slices.ContainsFunc(a.runs, func(r run) bool { return now < r.until })
 }
 
-// take uses a permit and returns its number, 0 if there is none.
+// take uses a permit and returns its number; 0 if there is none.
 func (a *ahead) take(now time.Duration) (id uint64) {
 	i := slices.IndexFunc(a.runs, func(r run) bool { return now < r.until })
 	if i < 0 {
@@ -104,7 +104,7 @@ func (m *member) stock(c *Core, now time.Duration) {
 	})
 }
 
-// refill is stock for one pool, which may hold that many.
+// refill is stock for one pool, which may hold up to room permits.
 func (m *member) refill(c *Core, now time.Duration, l *Pool, room uint64) {
 	a := &l.ahead
 	a.runs = slices.DeleteFunc(a.runs, func(r run) bool { return now >= r.until && m.unused(r.Run) })
@@ -167,17 +167,18 @@ func (m *member) forget() {
 	m.pools = nil
 }
 
-// plain says that an outcome is one that may wait for others: the provider served the
-// attempt and said nothing of limits.
+// plain reports whether the report of an outcome may be delayed: the provider served the
+// attempt and advertised no limits.
 func plain(t *Ticket, o *Outcome) bool {
 	return t.ahead && o.Class == reason.OK && len(o.Facts) == 0 && o.RetryAfter == 0 &&
 		!o.Steady && o.Pool == "" && (o.Cost == 0 || o.Cost == t.cost)
 }
 
-// Spare is how many permits members may hold ahead in all, such that limits are passed by
-// one in a hundred at most; all of them at once. Asked where nothing is held back it is
-// [MaxAhead] for each. Of limits that last an hour or longer, that count units, or attempts
-// under way, none are given away: those are exact.
+// Spare returns how many permits all members together may hold ahead, so that limits are
+// exceeded by at most one in a hundred even if all are used at once. If bounded is false,
+// nothing is held back and each member may hold [MaxAhead]. No permits are spare under
+// limits of an hour or longer, limits that count units, and limits on attempts in flight:
+// those are kept exactly.
 func (c *Core) Spare() (n uint64, bounded bool) {
 	n = c.spare(MaxAhead, &bounded)
 	for _, l := range c.of {
@@ -186,10 +187,10 @@ func (c *Core) Spare() (n uint64, bounded bool) {
 	return n, bounded
 }
 
-// maxAheadGap is the interval from which on each attempt may take its way to the server.
+// maxAheadGap is the interval from which on the server decides on each attempt.
 const maxAheadGap = 20 * time.Millisecond
 
-// exactFrom is from which length on a limit is not passed at all.
+// exactFrom is the window length from which on a limit is never exceeded.
 const exactFrom = time.Hour
 
 func (l *Pool) spare(n uint64, bounded *bool) uint64 {
@@ -214,18 +215,18 @@ func (l *Pool) spare(n uint64, bounded *bool) uint64 {
 	return n
 }
 
-// Ahead says that it is of a permit that was given ahead of need.
+// Ahead reports whether the attempt used a permit granted ahead of need.
 func (t Ticket) Ahead() bool { return t.ahead }
 
-// Early marks it as one.
+// Early returns the ticket marked as using a permit granted ahead of need.
 func (t Ticket) Early() Ticket {
 	t.ahead = true
 	return t
 }
 
-// Recount says that an attempt that was admitted went later than it was counted, at an
-// instant before now, or not at all: at is [Forever] then, and the ticket settled with
-// nothing learned.
+// Recount corrects when an admitted attempt was sent: at is later than it was counted,
+// and at most now. If at is [Forever], the attempt was not sent, and the ticket is
+// settled with nothing learned.
 func (c *Core) Recount(now time.Duration, t Ticket, at time.Duration) Ticket {
 	if at = min(max(at, t.sent), max(now, t.sent)); at == t.sent {
 		return t
@@ -239,7 +240,7 @@ func (c *Core) Recount(now time.Duration, t Ticket, at time.Duration) Ticket {
 	return t
 }
 
-// Recost says that an attempt that was admitted takes another cost than it was counted with.
+// Recost corrects the cost of an admitted attempt.
 func (c *Core) Recost(t Ticket, cost float64) Ticket {
 	if !(cost > 0) || cost == t.cost {
 		return t
@@ -253,7 +254,7 @@ func (c *Core) Recost(t Ticket, cost float64) Ticket {
 	return t
 }
 
-// Unsend settles an attempt that was admitted and never sent: it counts in no limit.
+// Unsend settles an admitted attempt that was never sent, so that it counts in no limit.
 func (c *Core) Unsend(t Ticket) {
 	c.inFlight--
 	if t.pool != nil {
@@ -273,7 +274,7 @@ func lawOf(l *Pool) control.Law {
 	return l.law
 }
 
-// recounter is a law that remembers what was sent when.
+// recounter is a law that remembers when attempts were sent.
 type recounter interface {
 	Recount(sent, at time.Duration, cost float64)
 	Recost(sent time.Duration, more float64)

@@ -1,6 +1,6 @@
-// Package pacing is the state machine of one connection: [Core] composes pacing,
-// control law and breaker. It has no clock, lock or goroutine, so that the root
-// package runs it in real time and the simulator in virtual time.
+// Package pacing is the state machine of one connection: [Core] combines pacing, control
+// law and circuit breaker. It has no clock, lock or goroutine, so that the root package
+// can run it in real time and the simulator in virtual time.
 package pacing
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/headway-go/headway/control"
 )
 
-// Config is what a connection is paced by. Its fields are those of the root
-// package's Config, where their meanings, defaults and bounds are; zero fields take
-// the defaults.
+// Config configures the pacing of a connection. The root package's Config has the same
+// fields and documents their meanings, defaults and bounds. Zero fields take the
+// defaults.
 type Config struct {
 	Law                  string
 	Ceiling, Initial     time.Duration
@@ -29,23 +29,22 @@ type Config struct {
 	MaxPools             int
 	Seed                 uint64
 
-	// Phase is the wall clock at instant 0, as the time since the Unix epoch.
+	// Phase is the wall-clock time at instant 0, since the Unix epoch.
 	Phase time.Duration
 }
 
-// Defaults of [Config] that are not in another package.
+// Defaults of [Config] that are not defined in another package.
 const (
 	DefaultJitterMax     = 150 * time.Millisecond
 	DefaultMaxRetryAfter = 24 * time.Hour
 	DefaultMaxPools      = 256
 )
 
-// noCeiling is the ceiling of a passive start for which the owner set none: nothing is
-// held back for it.
+// noCeiling stands for the ceiling of a passive start without one: it holds nothing back.
 const noCeiling = time.Nanosecond
 
-// Rules are a [Config] that was checked, with the derived values. They do not
-// change, and can be shared by any number of cores.
+// Rules are a checked [Config] with the values derived from it. They are immutable and
+// can be shared by any number of cores.
 type Rules struct {
 	law                  string
 	params               control.Params
@@ -83,7 +82,7 @@ func (c Config) Resolve() (*Rules, error) {
 		r.tolerance = 2 * params.Initial
 	}
 	if c.JitterMax == 0 {
-		// Noise longer than the interval would be the interval.
+		// Jitter longer than the interval would determine the interval.
 		r.jitterMax = max(min(DefaultJitterMax, params.Ceiling), c.JitterMin)
 	}
 	if c.MaxPools == 0 {

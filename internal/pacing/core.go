@@ -9,19 +9,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Core is one connection's state machine: the limits of its account, and those of its
-// pools (see [Core.In]). Instants are durations since an origin that the caller
-// fixes. Make one with [New] or [Rules.Core]. Not safe for concurrent use.
+// Core is the state machine of one connection: the limits of its account and of its pools
+// (see [Core.In]). Instants are durations since an origin that the caller chooses. Make
+// one with [New] or [Rules.Core]. Not safe for concurrent use.
 type Core struct {
-	Pool // of the account: every attempt counts in it
+	Pool // the account, in which every attempt counts
 	pools
 
 	random   uint64
 	inFlight int32
-	member   *member // nil for who is in no fleet
+	member   *member // nil outside a fleet
 }
 
-// New makes a connection's state machine.
+// New returns the state machine of a connection.
 func New(c Config) (*Core, error) {
 	rules, err := c.Resolve()
 	if err != nil {
@@ -31,11 +31,11 @@ func New(c Config) (*Core, error) {
 	return &core, nil
 }
 
-// Core is a new state machine by the rules. The same seed and calls give the same
-// waits.
+// Core returns a new state machine. The same seed and calls give the same waits.
 func (r *Rules) Core(seed uint64) Core { return Core{Pool: newPool(r, ""), random: seed} }
 
-// Arrive draws the jitter of a new attempt: the earliest instant at which it may go.
+// Arrive draws the jitter of a new attempt and returns the earliest instant at which it
+// may go.
 func (c *Core) Arrive(now time.Duration) (ready time.Duration) {
 	low, span := c.set.jitterMin, c.set.jitterMax-c.set.jitterMin
 	if span == 0 {
@@ -54,14 +54,15 @@ func (c *Core) draw() uint64 {
 	return z ^ z>>31
 }
 
-// Attempt is what is asked for. The zero Attempt is one of the account, of cost 1,
-// without jitter.
+// Attempt is a request to send. The zero Attempt concerns the account only, costs 1 and
+// has no jitter.
 type Attempt struct {
-	// Ready is the earliest instant at which it may go; see [Core.Arrive].
+	// Ready is the earliest instant at which the attempt may go; see [Core.Arrive].
 	Ready time.Duration
-	// Cost is what it is thought to take of a limit that counts units; 0 is 1.
+	// Cost is the estimate of what the attempt takes of a limit that counts units; 0
+	// means 1.
 	Cost float64
-	// Pool is the pool whose limits it shares; nil is the account alone.
+	// Pool is the pool whose limits the attempt shares; nil means the account only.
 	Pool *Pool
 }
 
@@ -72,14 +73,14 @@ func (a *Attempt) cost() float64 {
 	return 1
 }
 
-// Ask says whether an attempt could be sent at now. It changes nothing.
+// Ask decides whether an attempt could be sent now. It changes nothing.
 func (c *Core) Ask(now time.Duration, a Attempt) Decision {
 	d, _, _ := c.ask(now, &a)
 	return d
 }
 
-// ask is Ask, with the schedules of account and pool by which it is so when the attempt
-// may go. What holds up the account comes before what holds up a pool.
+// ask is Ask. If the attempt may go, it also returns the schedules of account and pool
+// that allow it. A wait of the account is reported before one of the pool.
 func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pace.Params) {
 	if d, open := c.poolOf(a.Pool).broken(now); open {
 		d.Pool = a.Pool
@@ -103,8 +104,7 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 	return d, account, pool
 }
 
-// Admit sends at now an attempt where [Core.Ask] allows it. A refused attempt changes
-// nothing.
+// Admit sends an attempt now if [Core.Ask] allows it. If it does not, nothing changes.
 func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 	d, account, pool := c.ask(now, &a)
 	if !d.OK {
@@ -123,7 +123,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 	var at time.Duration
 	ok := true
 	if m := c.member; m != nil && m.stand == following {
-		// The law, which is the server's, has counted it there.
+		// The server's law has counted the attempt.
 		if account.Interval > noCeiling {
 			at, ok = c.gcra.Admit(now, account)
 		}
@@ -145,7 +145,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 	return t, d, fx
 }
 
-// poolOf is the pool of an attempt: the account for nil.
+// poolOf returns the given pool, or the account's if it is nil.
 func (c *Core) poolOf(pool *Pool) *Pool {
 	if pool != nil {
 		return pool
@@ -153,7 +153,7 @@ func (c *Core) poolOf(pool *Pool) *Pool {
 	return &c.Pool
 }
 
-// Settle tells how an admitted attempt ended.
+// Settle learns from the outcome of an admitted attempt.
 func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	c.inFlight--
 	o.RetryAfter = min(o.RetryAfter, c.set.maxRetryAfter)
@@ -174,14 +174,14 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	return fx
 }
 
-// Free says that nothing of a pool, or of the account for nil, is held back but by what the
-// owner set.
+// Free reports whether only the owner's settings hold back attempts of a pool, or of the
+// account for nil.
 func (c *Core) Free(pool *Pool) bool {
 	return c.member == nil && c.Pool.free() && (pool == nil || pool.free())
 }
 
-// MaxInFlight bounds the attempts under way at once; 0 is no bound.
+// MaxInFlight returns the bound of the attempts in flight; 0 means no bound.
 func (c *Core) MaxInFlight() int { return c.set.maxInFlight }
 
-// InFlight counts attempts that were admitted and not settled.
+// InFlight returns the number of attempts that were admitted and not settled.
 func (c *Core) InFlight() int { return int(c.inFlight) }

@@ -22,7 +22,7 @@ const (
 func newCore(t testing.TB, c pacing.Config) *pacing.Core {
 	t.Helper()
 	if c.Law == "" {
-		c.Law = "aimd" // its arithmetic is known
+		c.Law = "aimd" // its intervals are easy to predict
 	}
 	core, err := pacing.New(c)
 	if err != nil {
@@ -35,14 +35,13 @@ func newCore(t testing.TB, c pacing.Config) *pacing.Core {
 func noJitter(c pacing.Config) pacing.Config {
 	c.JitterMax = -1
 	if c.Law == "" {
-		c.Law = "aimd" // its arithmetic is known
+		c.Law = "aimd" // its intervals are easy to predict
 	}
 	return c
 }
 
-// TestRefusalsForLoadThatWereUnderWayTogetherAreOne: a limit on attempts under way
-// that is answered with 503 does not open the circuit.
-func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
+// If a limit on attempts in flight is answered with 503, the circuit does not open.
+func TestConcurrentRefusalsForLoadCountOnce(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: ms, Initial: ms}))
 	send := func(at time.Duration) pacing.Ticket {
 		t.Helper()
@@ -63,7 +62,7 @@ func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
 			t.Fatalf("refusal %d: %+v", i, fx.Circuit)
 		}
 	}
-	// Canaries that are refused one after another are a provider that is away.
+	// If canaries are refused one after another, the provider is down.
 	now, opened := 4*sec, false
 	for range 8 {
 		d := core.Ask(now, pacing.Attempt{Ready: now, Cost: 1})
@@ -79,7 +78,7 @@ func TestRefusalsForLoadThatWereUnderWayTogetherAreOne(t *testing.T) {
 	}
 }
 
-// TestAdvertisedLimitsAreBounded: a provider that names ever new ones fills nothing up.
+// A provider that keeps advertising new limits does not fill memory.
 func TestAdvertisedLimitsAreBounded(t *testing.T) {
 	for _, law := range []string{"aimd", "cycle"} {
 		core := newCore(t, pacing.Config{Law: law})
@@ -242,8 +241,9 @@ func TestConfigNamesFieldValueAndBound(t *testing.T) {
 	}
 }
 
-// Whatever the outcomes, stored states, clock steps and laws: two admissions
-// are never closer than the ceiling, and places are conserved.
+// Whatever the outcomes, stored states, clock steps and laws, two admissions are never
+// closer than the ceiling, and the slots of attempts in flight are neither lost nor
+// duplicated.
 func TestCoreNeverPassesTheCeiling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ceiling := time.Duration(rapid.Int64Range(int64(ms), int64(sec)).Draw(t, "ceiling"))
@@ -300,9 +300,9 @@ func TestCoreNeverPassesTheCeiling(t *testing.T) {
 	})
 }
 
-// Of a limit that headers tell of in tokens, what is left is spent by what
-// attempts cost.
-func TestCostsAreSpentFromWhatHeadersTell(t *testing.T) {
+// If headers advertise a limit in tokens, the costs of attempts reduce what is left of
+// it.
+func TestCostsReduceTheAdvertisedRemainder(t *testing.T) {
 	core := newCore(t, pacing.Config{Law: "cycle", Ceiling: ms, Initial: ms, JitterMax: -1})
 	ticket, _, _ := core.Admit(0, pacing.Attempt{Ready: 0, Cost: 400})
 	core.Settle(10*ms, ticket, pacing.Outcome{Class: reason.OK, Cost: 400, Facts: []control.Fact{

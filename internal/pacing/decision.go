@@ -10,55 +10,56 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Forever is an instant that only an outcome can bring nearer.
+// Forever is the instant of an event that depends on an outcome.
 const Forever = time.Duration(math.MaxInt64)
 
 // Decision is the answer to a request to send.
 type Decision struct {
 	// OK says that the attempt may be sent now.
 	OK bool
-	// At is the earliest instant at which asking again can succeed, as far as is
-	// known now; [Forever] when that takes an outcome first.
+	// At is the earliest instant at which asking again can succeed, as far as known now;
+	// [Forever] if that depends on an outcome.
 	At time.Duration
-	// Reason is what stands in the way; none when OK.
+	// Reason is what holds the attempt up; none if OK.
 	Reason reason.Reason
-	// Bound is what the wait stands for; unknown when OK.
+	// Bound is what the wait is due to; unknown if OK.
 	Bound reason.Bound
-	// Pool is the attempt's pool where only that stands in the way: attempts of other
+	// Pool is the attempt's pool if only that holds it up, so that attempts of other
 	// pools may go.
 	Pool *Pool
 }
 
-// Ticket is an admitted attempt, to be settled exactly once.
+// Ticket is an admitted attempt. It must be settled exactly once.
 type Ticket struct {
 	sent    time.Duration
 	cost    float64
 	circuit breaker.Ticket
-	pool    *Pool // nil for the account alone
+	pool    *Pool // nil for the account only
 	place   place
-	permit  uint64 // of the fleet's server; 0 without one
-	ahead   bool   // it was got ahead of need
+	permit  uint64 // number of the permit from the fleet's server; 0 without one
+	ahead   bool   // the permit was granted ahead of need
 }
 
-// Sent is the instant of admission.
+// Sent returns the instant of admission.
 func (t Ticket) Sent() time.Duration { return t.sent }
 
-// Effects is what a call changed, beyond its answer.
+// Effects says what a call changed, besides its result.
 type Effects struct {
-	// Circuit is the move of the breaker, if any, and CircuitPool whose that is.
+	// Circuit is the transition of the breaker, if any, and CircuitPool the pool it
+	// belongs to.
 	Circuit     breaker.Transition
 	CircuitPool *Pool
-	// Rate says that the change of the rate is worth telling (coalesced), and Pool whose
-	// rate that is: a pool's or the account's.
+	// Rate says that a change of the rate should be reported (changes are coalesced).
+	// Pool is the pool or the account whose rate it is.
 	Rate bool
 	Pool *Pool
 	// Change is what the law did.
 	Change control.Change
 }
 
-// Backoff is the last time that the rate was cut; the zero value is never.
+// Backoff is the last reduction of the rate; the zero value if there was none.
 type Backoff struct {
-	// Reason is the pressure that cut it; none when it never was.
+	// Reason is the pressure that caused it; none if there was none.
 	Reason reason.Reason
 	// Interval is the interval at which the provider pushed back.
 	Interval time.Duration
@@ -66,8 +67,8 @@ type Backoff struct {
 	At time.Duration
 }
 
-// Outcome is how an attempt ended. The root package has one of the same fields, with
-// the same meaning.
+// Outcome is how an attempt ended. The root package's Outcome has the same fields and
+// documents them.
 type Outcome struct {
 	Class      reason.Class
 	RetryAfter time.Duration
@@ -78,15 +79,15 @@ type Outcome struct {
 	Pool       string
 }
 
-// OutcomeOf is what a response says. Its facts are appended to a slice, which may be
-// nil.
+// OutcomeOf returns the outcome that a response reports. Its facts are appended to the
+// slice to, which may be nil.
 func OutcomeOf(to []control.Fact, s *signal.Signal) Outcome {
 	return Outcome{Class: s.Class, RetryAfter: s.RetryAfter, Facts: facts(to, s)}
 }
 
-// facts appends what a signal says of limits, in the words of the laws. Seconds of
-// execution time are left out: what an attempt will take of them is known by nobody
-// before.
+// facts appends the limits in a signal, in the form that the laws take. Limits in seconds
+// of execution time are left out, because nothing can estimate what an attempt will take
+// of them.
 func facts(to []control.Fact, s *signal.Signal) []control.Fact {
 	for i := range s.Limits {
 		l := &s.Limits[i]
@@ -108,13 +109,12 @@ func facts(to []control.Fact, s *signal.Signal) []control.Fact {
 	return to
 }
 
-// reportGap is the shortest time between two reports of a connection's rate.
+// reportGap is the shortest time between two reports of the rate.
 const reportGap = time.Second
 
-// rateReport coalesces changes of the interval into what is worth an event: a turn
-// from speeding up to backing off or back, a rate that doubled, the ceiling
-// reached; at most one in each [reportGap], the newest state standing for those
-// between.
+// rateReport decides which changes of the interval are worth an event: a turn between
+// speeding up and backing off, a rate that doubled, or the ceiling reached. There is at
+// most one event per [reportGap], with the most recent state.
 type rateReport struct {
 	at       time.Duration
 	interval time.Duration
@@ -123,7 +123,7 @@ type rateReport struct {
 	owed     bool
 }
 
-// due counts a change, and reports whether an event is due.
+// due counts a change and reports whether an event is due.
 func (r *rateReport) due(now time.Duration, change control.Change, interval, ceiling time.Duration) bool {
 	if change != control.Held {
 		r.owed = r.owed || !r.reported || change != r.change ||

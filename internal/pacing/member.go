@@ -9,25 +9,25 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAsked is the most permits that a member requests ahead for the attempts of one pool,
-// MaxWanted for those of all.
+// MaxAsked is the most permits that a member requests for the waiting attempts of one
+// pool, MaxWanted for those of all pools.
 const (
 	MaxAsked  = 16
 	MaxWanted = 4 * MaxAsked
 )
 
-// MaxSilence is how long a member that gets no messages keeps sending, and how long the
-// server reserves its share.
+// MaxSilence is how long a member that receives no messages keeps sending, and how long
+// the server reserves its share.
 const MaxSilence = time.Minute
 
-// stand is where a member's permission to send comes from.
+// stand says what permits a member to send.
 type stand uint8
 
 const (
-	entering  stand = iota // no news yet: nothing is sent
-	following              // the server's permits
-	sharing                // its share of the last known rate: the server is away, or listens
-	alone                  // its own pacing: it has not joined yet
+	entering  stand = iota // no news received yet: sends nothing
+	following              // sends with the server's permits
+	sharing                // sends at its share of the last known rate: the server is away or does not grant yet
+	alone                  // paces by itself: it has not joined yet
 )
 
 // member is the part of a core that belongs to a fleet.
@@ -44,10 +44,10 @@ type member struct {
 	timed  bool          // offset is known
 	resume time.Duration // when to request permits again
 
-	// From the newest news.
+	// From the most recent news.
 	lease          time.Duration
 	members, index int
-	fresh          bool // it has no share yet
+	fresh          bool // the member has no share yet
 	interval       time.Duration
 	paid           time.Duration // when the sustained rate has caught up with what the fleet sent
 	flight         int
@@ -55,7 +55,7 @@ type member struct {
 	bound          reason.Bound
 	holds          []hold
 
-	next   time.Duration // the next attempt of its share
+	next   time.Duration // when its share allows the next attempt
 	asked  []permit
 	held   []permit
 	serial uint64
@@ -64,17 +64,17 @@ type member struct {
 	published map[string][]control.Limit // that pools begin with, by name
 
 	ahead  int           // permits that may be held ahead
-	pools  []*Pool       // that are in use, or have some
-	served time.Duration // when the oldest outcome came that waits to be said
+	pools  []*Pool       // pools that are in use or have permits
+	served time.Duration // when the oldest outcome came that is not reported yet
 }
 
-// permit is a permit that was requested, or that is held.
+// permit is a permit that was requested or is held.
 type permit struct {
 	id    uint64
 	pool  *Pool // nil for the account
 	cost  float64
 	until time.Duration
-	meant bool // a caller waits for it
+	meant bool // an attempt waits for it
 }
 
 // hold is a wait that the server has announced.
@@ -85,8 +85,8 @@ type hold struct {
 	bound reason.Bound
 }
 
-// ask decides on an attempt as far as the fleet is concerned. If final, the core's own pacing
-// is not asked.
+// ask decides on an attempt as far as the fleet is concerned. If final, the core's own
+// pacing is not consulted.
 func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, account pace.Params, final bool) {
 	m.turn(now)
 	switch m.stand {
@@ -144,8 +144,8 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 	return d
 }
 
-// take uses a permit for an attempt; ahead says that it was got ahead of need. The server
-// learns it where the permit was asked for an attempt of another cost.
+// take uses a permit for an attempt; ahead reports whether it was granted ahead of need.
+// If the permit was requested for an attempt of a different cost, the server is informed.
 func (m *member) take(c *Core, now time.Duration, a *Attempt) (id uint64, ahead bool) {
 	pool := a.Pool
 	l := c.poolOf(pool)
@@ -166,7 +166,7 @@ func (m *member) take(c *Core, now time.Duration, a *Attempt) (id uint64, ahead 
 	return id, false
 }
 
-// turn goes back to permits once a server that has restarted grants them.
+// turn returns to permits once a restarted server grants them.
 func (m *member) turn(now time.Duration) {
 	if m.linked && m.stand != following && now >= m.resume {
 		m.stand = following
@@ -181,8 +181,9 @@ func (m *member) sent(c *Core, now time.Duration) {
 	}
 }
 
-// Demand takes the attempts that wait, in the order in which they will go. It requests
-// permits for them and returns those that nobody waits for; [Core.Outbox] has the message.
+// Demand takes the waiting attempts in the order in which they will go. It requests
+// permits for them and returns permits that no attempt waits for; [Core.Outbox] has the
+// message.
 func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 	m := c.member
 	m.turn(now)
@@ -220,7 +221,7 @@ func (c *Core) Demand(now time.Duration, waiting []Attempt) {
 	m.stock(c, now)
 }
 
-// mean finds a permit for one more attempt that waits.
+// mean finds a permit for one more waiting attempt.
 func mean(all []permit, pool *Pool) bool {
 	for i := range all {
 		if p := &all[i]; p.pool == pool && !p.meant {
@@ -237,9 +238,8 @@ func (m *member) back(p permit) bool {
 	return true
 }
 
-// Outbox returns the message to send to the server, and empties it; ok is false if there is
-// nothing to send.
-// What can wait for more of its kind does so for a while.
+// Outbox returns the message to send to the server and empties the outbox; ok is false if
+// there is nothing to send. Reports that may be delayed are batched for a while.
 func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	m := c.member
 	switch served := len(m.out.Served); {
@@ -253,7 +253,7 @@ func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 }
 
 // submit reports the outcome of a permitted attempt to the server, which learns from it.
-// Here a wait that the provider asked for begins at once, without a round trip.
+// A wait that the provider asked for begins here at once, without a round trip.
 func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 	m, l := c.member, c.poolOf(t.pool)
 	if t.pool != nil {
@@ -310,8 +310,8 @@ func (c *Core) Heard(now time.Duration, d Done) Effects {
 	return c.Settle(now, t, d.Outcome)
 }
 
-// Hear handles a message of the server, or its loss. Turned reports that the server has just
-// gone away or come back.
+// Hear handles a message from the server, or the loss of the server. Turned reports
+// whether the server has just gone away or come back.
 func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	m := c.member
 	if in.Lost != Nowhere {
@@ -323,7 +323,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		return fx, turned
 	}
 	if !m.linked && in.News == nil {
-		return fx, false // of an earlier connection: a new one begins with news
+		return fx, false // from an earlier connection: a new one begins with news
 	}
 	m.linked, m.silent = true, false
 	posted := now
@@ -354,7 +354,7 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 	return fx, turned
 }
 
-// posted returns when a message was posted: now, less what it took longer than the fastest.
+// posted returns when a message was sent: now, less its delay beyond the fastest message.
 func (m *member) posted(now time.Duration, in *ToMember) time.Duration {
 	if off := now - in.At; !m.timed || off < m.offset {
 		m.offset, m.timed = off, true
@@ -391,11 +391,11 @@ func (m *member) lose(now time.Duration, how Loss) {
 	}
 }
 
-// news takes over what the server has learned, and the member's share.
+// news takes over what the server has learned and the member's share.
 func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	m := c.member
 	m.lease, m.ahead = n.Lease, n.Ahead
-	if !m.away || n.Listens <= 0 { // while a new server listens, all keep their former shares
+	if !m.away || n.Listens <= 0 { // while a new server only listens, all members keep their former shares
 		m.members, m.index, m.fresh = max(n.Members, 1), n.Index, n.New
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
 	}
@@ -423,7 +423,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		before := l.law.Interval()
 		law, err := control.New(l.set.law, &l.set.params)
 		if err != nil || law.Restore(s) != nil {
-			continue // the state of another law
+			continue // a state of a different law
 		}
 		l.law, l.objected = law, true
 		change := control.Held

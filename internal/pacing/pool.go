@@ -11,11 +11,11 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Pool is what attempts are paced by that share limits: all those of an account, or
-// those of one pool of it.
+// Pool paces attempts that share limits: all attempts of an account, or those of one of
+// its pools.
 type Pool struct {
 	set  *Rules
-	name string // of the pool; empty for the account
+	name string // empty for the account
 	law  control.Law
 
 	gcra     pace.GCRA
@@ -23,32 +23,32 @@ type Pool struct {
 	cooldown time.Duration // no attempt before this
 	backoff  Backoff
 	report   rateReport
-	heard    []control.Fact // the limits that responses advertised
+	heard    []control.Fact // the advertised limits
 
 	cooldownWhy reason.Pressure
-	pushed      reason.Pressure // of the last throttle
-	answered    bool            // a response has come back at all
+	pushed      reason.Pressure // why the last throttle happened
+	answered    bool            // a response has been received
 	objected    bool            // the provider has refused something, or advertised a limit
 
 	blocked blocked
 	turns   turns
 	use     use
-	ahead   ahead // of a member of a fleet
+	ahead   ahead // permits held by a member of a fleet
 }
 
 func newPool(r *Rules, name string) Pool {
 	law, err := control.New(r.law, &r.params)
 	if err != nil {
-		panic(err) // Resolve has made one already
+		panic(err) // Resolve has checked this
 	}
 	return Pool{set: r, name: name, law: law}
 }
 
-// free says that nothing is held back but by the owner's ceiling: the provider has not
-// objected yet, and the start is passive or the account's.
+// free reports whether only the owner's ceiling holds attempts back: the provider has not
+// objected yet, and the pool is not the account's or the start is passive.
 func (l *Pool) free() bool { return (l.set.passive || l.name != "") && !l.objected }
 
-// broken says until when the circuit is open.
+// broken reports whether the circuit is open, and until when.
 func (l *Pool) broken(now time.Duration) (d Decision, open bool) {
 	if l.set.noBreaker || l.circuit.State() != breaker.Open {
 		return d, false
@@ -57,19 +57,19 @@ func (l *Pool) broken(now time.Duration) (d Decision, open bool) {
 	return Decision{At: at, Reason: reason.CircuitOpen.Reason(), Bound: reason.BoundCircuit}, now < at
 }
 
-// ask is when an attempt may go that may go at ready, and the schedule by which it is
-// so when it may go now.
+// ask returns when an attempt may go that is ready at the given instant. If it may go
+// now, it also returns the schedule that allows it.
 func (l *Pool) ask(now, ready time.Duration, cost float64) (d Decision, p pace.Params) {
 	jitter := ready
 	if l.set.passive {
-		ready = now // who may go at once is not in step with anybody
+		ready = now // an attempt that may go at once needs no jitter
 	}
 	p = l.params()
 	d = l.earliest(ready, p)
 	held := false
 	if !l.free() {
 		if at := l.law.Hold(now, cost); at > d.At {
-			// A law that waits out what the provider asked for waits for the same reason.
+			// If the law waits out what the provider asked for, the reason is the same.
 			if d.At = at; now >= l.cooldown {
 				d.Reason, held = reason.Pacing, true
 			}
@@ -83,8 +83,8 @@ func (l *Pool) ask(now, ready time.Duration, cost float64) (d Decision, p pace.P
 	return Decision{OK: true, At: now}, p
 }
 
-// send counts an attempt that [Pool.ask] allowed. Only a clock that stepped back makes
-// it refuse: the instant counts as a later one.
+// send counts an attempt that [Pool.ask] allowed. It fails only if the clock stepped
+// back; the attempt then counts at a later instant.
 func (l *Pool) send(now time.Duration, cost float64, p pace.Params) (at time.Duration, ok bool) {
 	if p.Interval > noCeiling {
 		if at, ok = l.gcra.Admit(now, p); !ok {
@@ -95,7 +95,7 @@ func (l *Pool) send(now time.Duration, cost float64, p pace.Params) (at time.Dur
 	return now, true
 }
 
-// bound is what a wait stands for. Held says that the law makes it wait beyond its
+// bound returns what a wait is due to. Held says that the law waits longer than its
 // interval.
 func (l *Pool) bound(why reason.Reason, held bool) reason.Bound {
 	switch why {
@@ -130,7 +130,7 @@ func (l *Pool) params() pace.Params {
 	return p
 }
 
-// earliest is the wait before an attempt: the longest of jitter, cooldown and
+// earliest returns the wait before an attempt: the longest of jitter, cooldown and
 // pacing, never their sum.
 func (l *Pool) earliest(ready time.Duration, p pace.Params) Decision {
 	d := Decision{At: ready, Reason: reason.Jitter}
@@ -146,20 +146,21 @@ func (l *Pool) earliest(ready time.Duration, p pace.Params) Decision {
 	return d
 }
 
-// effect is what an outcome did to the rate of a pool, and whether that is worth telling.
+// effect is what an outcome did to the rate of a pool, and whether that should be
+// reported.
 type effect struct {
 	change control.Change
 	tell   bool
 }
 
-// settle learns how an attempt ended. The facts are those that are about this pool.
-// Elsewhere says that a refusal is not this pool's.
+// settle learns from an outcome. The facts are those about this pool. Elsewhere says that
+// a refusal does not concern this pool.
 func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.Fact, elsewhere bool) (e effect) {
 	if o.Class != reason.Unknown && o.Class != reason.Lost {
 		l.answered = true
 	}
 	class, retryAfter, cost := o.Class, o.RetryAfter, o.Cost
-	steady := o.Steady || l.free() // it was not the law that set the pace
+	steady := o.Steady || l.free() // the law did not set the pace
 	if elsewhere {
 		class, retryAfter = reason.Unknown, 0
 	}
@@ -196,8 +197,8 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 	return e
 }
 
-// believed is how much of a wait is waited for that a provider named: a law may have found
-// that it names another unit.
+// believed returns how much of a wait requested by the provider to observe: a law may have
+// found that the provider uses a different unit.
 func (l *Pool) believed(c reason.Class, wait time.Duration) time.Duration {
 	if b, ok := l.law.(interface {
 		Believed(wait time.Duration) time.Duration
@@ -207,19 +208,19 @@ func (l *Pool) believed(c reason.Class, wait time.Duration) time.Duration {
 	return wait
 }
 
-// rest lets no attempt go before an instant.
+// rest holds all attempts back until an instant.
 func (l *Pool) rest(until time.Duration, why reason.Pressure) {
 	if until > l.cooldown {
 		l.cooldown, l.cooldownWhy = until, why
 	}
 }
 
-// health is what a class says of the provider's health. A refusal for rate says
-// nothing: pacing answers it, and a breaker on top would only stop recovery.
+// health returns what a class says about the provider's health. A refusal for rate says
+// nothing: pacing handles it, and a breaker on top would only delay recovery.
 //
-// Nor does one for load while the law waits after a refusal: what was under way then
-// meets the same, and a limit on attempts under way that is answered with 503 would
-// open the circuit each time.
+// Neither does a refusal for load while the law waits after a refusal: attempts in flight
+// then meet the same refusal, and a limit on attempts in flight that is answered with 503
+// would open the circuit each time.
 func (l *Pool) health(c reason.Class) breaker.Result {
 	switch c {
 	case reason.OK, reason.Rejected:
@@ -236,13 +237,13 @@ func (l *Pool) health(c reason.Class) breaker.Result {
 	return breaker.Neutral
 }
 
-// waiter is a law that lets nothing go for a while after a refusal.
+// waiter is a law that holds all attempts back for a while after a refusal.
 type waiter interface{ Waiting() bool }
 
-// maxHeard is how many advertised limits are remembered: more than any provider has.
+// maxHeard bounds the advertised limits that are remembered; no provider has as many.
 const maxHeard = 8
 
-// hear remembers the limits that responses advertised, whatever the law makes of them.
+// hear remembers the advertised limits, whether or not the law uses them.
 func (l *Pool) hear(facts []control.Fact) {
 	for i := range facts {
 		f := &facts[i]
@@ -255,7 +256,7 @@ func (l *Pool) hear(facts []control.Fact) {
 		case at < 0:
 			l.heard = append(l.heard, *f)
 			at = len(l.heard) - 1
-			l.heard[at].Name = strings.Clone(f.Name) // of a whole header
+			l.heard[at].Name = strings.Clone(f.Name) // the name is part of a whole header
 		}
 		h := &l.heard[at]
 		h.Refills = f.Refills

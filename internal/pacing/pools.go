@@ -7,80 +7,80 @@ import (
 	"github.com/headway-go/headway/control"
 )
 
-// pools are the limits that parts of an account have for themselves, and what tells
-// them from a limit of the whole account.
+// pools are the limits that parts of an account have of their own, and the evidence that
+// tells them from a limit of the whole account.
 //
-// A refusal is first taken for one of the attempt's pool. It is the account's when the
-// response says so, and when attempts of another pool are refused as well while a block
-// stands and nothing comes through, unless both knew limits that were used up. From
-// then on refusals in pools that have shown no limit are the account's. A pool that is
-// refused waits by its own law, too, so that attempts of others can go before it does,
-// and forgets the refusal when it comes through.
+// A refusal is first attributed to the attempt's pool. It is attributed to the account if
+// the response says so, or if attempts of another pool are also refused while a block
+// stands and nothing comes through, unless both pools knew of limits that were used up.
+// From then on, refusals in pools that have shown no limit are attributed to the account.
+// A refused pool also waits by its own law, so that attempts of other pools can go before
+// it does; it forgets the refusal once an attempt comes through.
 //
-// Two pools can be refused by limits of their own at the same time. If the account's limit
-// refuses, all that goes has the same chance to be refused. So the account's limit is given
-// up when the refusals keep coming in one pool, among attempts of others that come through.
+// Two pools can be refused by limits of their own at the same time. If instead the
+// account's limit refuses, every attempt has the same chance of being refused. So the
+// account's limit is given up if one pool keeps being refused while others come through.
 type pools struct {
 	of    map[string]*Pool
-	known map[string]control.State // of pools that were given up, or restored
+	known map[string]control.State // states of pools that were evicted or restored
 
 	epoch    uint32        // counts the blocks of pools
-	admitted time.Duration // when the newest attempt was sent that came through
+	admitted time.Duration // when the last attempt that came through was sent
 	shared   shared
 }
 
-// blocked is a pool's block: from a refusal until an attempt comes through that was
-// sent after it.
+// blocked is a pool's block, which lasts from a refusal until an attempt sent after it
+// comes through.
 type blocked struct {
 	on     bool
-	shared bool          // it is taken for the account's
-	known  bool          // the pool was near a limit of its own that was known
+	shared bool          // it is attributed to the account
+	known  bool          // the pool was close to a known limit of its own
 	began  time.Duration // when the refused attempt was sent
-	before control.State // what the law had learned until then
+	before control.State // the law's state before the refusal
 }
 
-// use is how much a pool is used.
+// use counts the attempts of a pool.
 type use struct {
 	last    time.Duration
 	flying  int32
-	epoch   uint32 // of what follows
-	sent    uint32 // attempts since the newest block of any pool
-	refused uint32 // of those
+	epoch   uint32 // the epoch of the counts below
+	sent    uint32 // attempts since the last block of any pool
+	refused uint32 // those of them that were refused
 	own     own
 }
 
-// own is what speaks for a limit of the pool's own while the account's is taken for the
-// one that refuses: how much likelier than by the account's its refusals are.
+// own is the evidence that a pool has a limit of its own while refusals are attributed to
+// the account: how much likelier its refusals are that way.
 type own struct {
-	epoch   uint32  // of what follows: how often the account has shown a limit
+	epoch   uint32  // shared.epoch when the counts below began
 	odds    float64 // 1 and more
-	all     uint64  // what had come through in all at the pool's last refusal
-	through uint64  // of the pool, since
+	all     uint64  // attempts of all pools that had come through at the last refusal
+	through uint64  // attempts of the pool that came through since
 }
 
-// place is where an attempt stands among those of its pool since a block began.
+// place is the position of an attempt among those of its pool since a block began.
 type place struct{ epoch, order uint32 }
 
-// shared is what speaks for a limit that the whole account has.
+// shared is the evidence for a limit of the whole account.
 type shared struct {
 	shown   bool
-	before  control.State // of the account's law
-	epoch   uint32        // how often it was shown
+	before  control.State // the account's law before
+	epoch   uint32        // how often the limit was shown
 	pairs   int           // refusals of one pool while another was blocked
-	needs   int           // of those before it is shown again, after it was given up
-	refused time.Duration // when the last refusal was heard of
+	needs   int           // pairs needed to show the limit again after it was given up
+	refused time.Duration // when the last refusal was received
 	through uint64        // attempts that came through, sent after the refusal before
 
-	// The last refusal counts for a limit of the pool's own when the next attempt of
-	// another pool comes through.
+	// The last refusal counts as evidence for a limit of the pool once the next attempt
+	// of another pool comes through.
 	by   *Pool
 	sent time.Duration
-	part float64 // that the pool had in what went since its last refusal
+	part float64 // the pool's share of the attempts since its last refusal
 }
 
-// In is the pool of that name, which is made when it is asked for first:
-// with what it had learned before, if that is known. Beyond the bound of pools, the one
-// that was used least recently is given up, but what it learned is kept.
+// In returns the named pool, making it when it is first used, with the state that it
+// learned earlier if there is one. If there are too many pools, the least recently used
+// one is evicted, and its state is kept.
 func (c *Core) In(now time.Duration, name string) *Pool {
 	l := c.of[name]
 	if l == nil {
@@ -94,14 +94,14 @@ func (c *Core) In(now time.Duration, name string) *Pool {
 		l = &made
 		c.of[name] = l
 		if s, ok := c.known[name]; ok {
-			_ = l.Restore(s) // one that cannot be read begins again
+			_ = l.Restore(s) // a pool whose state cannot be read starts cold
 		}
 	}
 	l.use.last = now
 	return l
 }
 
-// Pools calls yield for each pool that is in use, in no order.
+// Pools calls yield for each pool in use, in no particular order.
 func (c *Core) Pools(yield func(*Pool) bool) {
 	for _, l := range c.of {
 		if !yield(l) {
@@ -110,11 +110,11 @@ func (c *Core) Pools(yield func(*Pool) bool) {
 	}
 }
 
-// keptPools is how many times as many states are kept as there may be pools.
+// keptPools is how many states are kept for each pool that may be in use.
 const keptPools = 16
 
-// giveUp keeps what the pool has learned that was used least recently, and drops it.
-// One with attempts under way, or for which somebody waits, stays.
+// giveUp evicts the least recently used pool and keeps its state. A pool with attempts in
+// flight or waiting stays.
 func (c *Core) giveUp() {
 	var oldest *Pool
 	for _, l := range c.of {
@@ -145,7 +145,7 @@ func (c *Core) keep(name string, s control.State) {
 	c.known[name] = s
 }
 
-// LearnedPools is what a warm start of the pools needs, by their names.
+// LearnedPools returns the states that a warm start of the pools needs, by name.
 func (c *Core) LearnedPools() map[string]control.State {
 	if len(c.of)+len(c.known) == 0 {
 		return nil
@@ -160,7 +160,8 @@ func (c *Core) LearnedPools() map[string]control.State {
 	return all
 }
 
-// RestorePools takes what pools had learned. Each begins with it when it is used first.
+// RestorePools restores what pools learned earlier. Each starts from its state when it is
+// first used.
 func (c *Core) RestorePools(all map[string]control.State) {
 	for name, s := range all {
 		c.keep(name, s)
@@ -185,7 +186,7 @@ func (c *Core) enter(t *Ticket) {
 	t.place = place{u.epoch, u.sent}
 }
 
-// move makes an attempt one of another pool, as its response says that it was.
+// move moves an attempt to the pool that its response names.
 func (c *Core) move(now time.Duration, t *Ticket, name string) {
 	if was := t.pool; was != nil {
 		was.use.flying--
@@ -196,7 +197,7 @@ func (c *Core) move(now time.Duration, t *Ticket, name string) {
 	c.enter(t)
 }
 
-// named is the pool of that name, the account for "".
+// named returns the named pool; the account for "".
 func (c *Core) named(now time.Duration, name string) *Pool {
 	if name == "" {
 		return &c.Pool
@@ -204,8 +205,8 @@ func (c *Core) named(now time.Duration, name string) *Pool {
 	return c.In(now, name)
 }
 
-// Advertise takes in limits of a pool, or of the account, that the provider named apart
-// from any attempt. A law that cannot take them remembers them for being shown.
+// Advertise records limits of a pool, or of the account, that the provider reported
+// outside of any attempt. If the law cannot use them, they are remembered for display.
 func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
 	l := c.named(now, name)
 	c.member.advertise(name, facts)
@@ -218,8 +219,8 @@ func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
 	}
 }
 
-// Assume begins a pool, or the account, with limits that the provider publishes: one that
-// has learned nothing and was not used yet.
+// Assume starts a pool, or the account, from published limits, if it has learned nothing
+// and was not used yet.
 func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) error {
 	l := c.named(now, name)
 	c.member.publish(name, limits, c.set.maxPools)
@@ -236,7 +237,7 @@ func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) er
 	return law.Assume(limits)
 }
 
-// settle has the account and the attempt's pool learn how it ended.
+// settle lets the account and the attempt's pool learn from the outcome.
 func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	p := t.pool
 	if o.Class.Success() {
@@ -291,8 +292,8 @@ func (b *blocked) settled(t *Ticket) (ended bool) {
 	return ended
 }
 
-// either is what both pools changed; a report of the account that is not made now is
-// made with the next.
+// either combines the effects on account and pool; a report of the account that is not
+// made now is made with the next one.
 func (c *Core) either(p *Pool, account, pool effect) Effects {
 	if account.tell && !pool.tell {
 		return effects(&c.Pool, account)
@@ -303,24 +304,25 @@ func (c *Core) either(p *Pool, account, pool effect) Effects {
 
 func effects(l *Pool, e effect) Effects { return Effects{Rate: e.tell, Pool: l, Change: e.change} }
 
-// wide says that a refusal is about the whole account.
+// wide reports whether a refusal concerns the whole account.
 func (c *Core) wide(t *Ticket, o *Outcome) bool {
 	switch {
 	case o.Account:
 		return true
 	case c.shared.shown && t.pool.blocked.on && c.others(t.pool) > 0:
-		return false // others came through since it was refused
+		return false // other attempts came through since the pool was refused
 	}
 	return c.blocked.on || c.shared.shown && t.pool.law.Belief().Kind == control.Unknown
 }
 
-// blockedToo says that another pool is blocked, so that this refusal speaks for a limit
-// of the account: nothing came through since that block began, nor of this pool before.
-// Two pools that are refused where limits of their own were foretold speak for none.
+// blockedToo reports whether another pool is blocked, so that this refusal is evidence
+// for a limit of the account: nothing came through since that block began, nor of this
+// pool before it. Two pools that were both expected to reach limits of their own are no
+// evidence.
 func (c *Core) blockedToo(t *Ticket) bool {
 	p := t.pool
 	if t.place.epoch == c.epoch && t.place.order != p.use.refused {
-		return false // earlier ones are under way, and may come through
+		return false // earlier attempts are in flight and may come through
 	}
 	for _, l := range c.of {
 		if l != p && l.blocked.on && c.admitted < l.blocked.began && (!l.blocked.known || !p.blocked.known) {
@@ -330,15 +332,15 @@ func (c *Core) blockedToo(t *Ticket) bool {
 	return false
 }
 
-// foretold says that the law knew of a limit that was nearly used up when the pool was
-// refused.
+// foretold reports whether the law knew, when the pool was refused, of a limit that was
+// nearly used up.
 func (l *Pool) foretold() bool {
 	law, ok := l.law.(interface{ Foretold() bool })
 	return ok && law.Foretold()
 }
 
-// whole takes a refusal for the account's. The pools that were refused wait by their own
-// laws, too, and forget it when they come through.
+// whole attributes a refusal to the account. The refused pools also wait by their own
+// laws, and forget it once an attempt comes through.
 func (c *Core) whole(t *Ticket) {
 	if s := &c.shared; !s.shown {
 		*s = shared{shown: true, before: c.law.State(), epoch: s.epoch + 1, needs: s.needs}
@@ -358,14 +360,14 @@ func (c *Core) whole(t *Ticket) {
 }
 
 const (
-	// surely is how much likelier than the account's a limit of a pool's own must be.
+	// surely is how much likelier a limit of a pool must be than one of the account.
 	surely = 20
-	// again is how many times as many pairs of refusals it takes after each time that
-	// they turned out to be a coincidence.
+	// again multiplies the pairs of refusals needed after each coincidence.
 	again = 4
 )
 
-// evidence is what speaks for a limit of the pool's own, since the account has shown one.
+// evidence returns the evidence for a limit of the pool since the account last showed
+// one.
 func (c *Core) evidence(l *Pool) *own {
 	if e := &l.use.own; e.epoch != c.shared.epoch {
 		*e = own{epoch: c.shared.epoch, odds: 1, all: c.shared.through}
@@ -373,13 +375,13 @@ func (c *Core) evidence(l *Pool) *own {
 	return &l.use.own
 }
 
-// others counts what came through of other pools since a pool was refused.
+// others counts the attempts of other pools that came through since a pool was refused.
 func (c *Core) others(l *Pool) uint64 {
 	e := c.evidence(l)
 	return c.shared.through - e.all - e.through
 }
 
-// weigh counts a refusal while the account's limit is taken for the one that refuses.
+// weigh counts a refusal while refusals are attributed to the account.
 func (c *Core) weigh(now time.Duration, t *Ticket) {
 	s := &c.shared
 	for _, l := range c.of {
@@ -393,9 +395,9 @@ func (c *Core) weigh(now time.Duration, t *Ticket) {
 	e.all, e.through = s.through, 0
 }
 
-// cameThrough counts an attempt that came through while the account's limit is taken
-// for the one that refuses. It is given up when the refusals of one pool were among too
-// many attempts of others that came through, before and after each.
+// cameThrough counts an attempt that came through while refusals are attributed to the
+// account. That is given up if the refusals of one pool occurred among too many attempts
+// of others that came through, before and after each.
 func (c *Core) cameThrough(t *Ticket) {
 	s := &c.shared
 	if t.pool != s.by && s.by != nil && t.sent > s.sent {
@@ -419,42 +421,42 @@ func (c *Core) cameThrough(t *Ticket) {
 	}
 }
 
-// Part takes what the account has learned since before, and its cooldown, for the
-// belief of one pool: it was that pool's attempts that were refused.
+// Part moves what the account has learned since before, and its cooldown, to one pool,
+// whose attempts were the ones refused.
 func (c *Core) Part(now time.Duration, name string, before control.State) {
 	l := c.In(now, name)
-	_ = l.Restore(c.law.State()) // it is its own
+	_ = l.Restore(c.law.State()) // the law's own state is valid
 	l.answered = c.answered
 	l.rest(c.cooldown, c.cooldownWhy)
 	c.cooldown = 0
 	c.forget(before)
 }
 
-// forget puts the law back to what it had learned before.
+// forget resets the law to an earlier state.
 func (l *Pool) forget(before control.State) {
 	law, err := control.New(l.set.law, &l.set.params)
 	if err != nil {
-		panic(err) // Resolve has made one already
+		panic(err) // Resolve has checked this
 	}
-	_ = law.Restore(before) // it is its own
+	_ = law.Restore(before) // the law's own state is valid
 	l.law, l.blocked, l.objected = law, blocked{}, len(l.heard) > 0
 }
 
-// turns are how often those who wait for a pool are served.
+// turns measures how often waiting attempts of a pool are served.
 type turns struct {
 	waiting int
-	granted time.Duration // when somebody who waited was served last
-	gap     time.Duration // about the time between two such instants
+	granted time.Duration // when a waiting attempt was last served
+	gap     time.Duration // moving average of the time between two such instants
 }
 
 const (
-	// gapShare is the part that the newest gap has in the mean.
+	// gapShare is the divisor for the weight of the latest gap in the average.
 	gapShare = 16
-	// maxGap is how many times the mean a gap counts at most.
+	// maxGap bounds a gap, as a multiple of the average.
 	maxGap = 4
 )
 
-// Wait counts one who comes to wait, Leave one who waits no longer.
+// Wait counts an attempt that begins to wait, Leave one that stops waiting.
 func (l *Pool) Wait(now time.Duration) {
 	if l.turns.waiting == 0 {
 		l.turns.granted = now
@@ -462,10 +464,10 @@ func (l *Pool) Wait(now time.Duration) {
 	l.turns.waiting++
 }
 
-// Leave is the other half of Wait.
+// Leave undoes Wait.
 func (l *Pool) Leave() { l.turns.waiting-- }
 
-// Serve counts the gap between two who waited.
+// Serve records that a waiting attempt was served.
 func (l *Pool) Serve(now time.Duration) {
 	t := &l.turns
 	gap := now - t.granted
@@ -474,12 +476,13 @@ func (l *Pool) Serve(now time.Duration) {
 		t.gap = gap
 		return
 	}
-	// The end of a window, or of a Retry-After, is not what it takes from one to the next.
+	// The end of a window, or of a Retry-After, is not the usual gap between two
+	// attempts.
 	t.gap += (min(gap, maxGap*t.gap) - t.gap) / gapShare
 }
 
-// After is about how long after the first of those who wait the one goes that has n
-// before it.
+// After estimates how long after the first waiting attempt the one goes that has n before
+// it.
 func (l *Pool) After(n int64) time.Duration {
 	took := float64(n) * float64(l.law.Interval())
 	if b, ok := l.law.(bursts); ok {
@@ -488,7 +491,7 @@ func (l *Pool) After(n int64) time.Duration {
 	return time.Duration(min(max(took, float64(n)*float64(l.turns.gap)), float64(maxAfter)))
 }
 
-// maxAfter bounds a wait that is foretold.
+// maxAfter bounds an estimated wait.
 const maxAfter = 365 * 24 * time.Hour
 
 // bursts is a law that knows how many attempts could go at once now.

@@ -13,15 +13,15 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// worker sends one attempt after the other in a pool.
+// worker sends attempts in a pool, one at a time.
 type worker struct {
 	pool string
-	next time.Duration // when it asks, or has its answer
-	came time.Duration // when it asked first
+	next time.Duration // when it asks, or receives its answer
+	came time.Duration // when it first asked
 	out  *pacing.Ticket
 }
 
-// tally is what became of a pool's attempts.
+// tally counts the outcomes of a pool's attempts.
 type tally struct {
 	ok, refused int
 	refusedAt   []time.Duration
@@ -30,8 +30,8 @@ type tally struct {
 
 const trip = 20 * ms
 
-// drive has the workers send for a time through one core; allows says whether the
-// provider admits an attempt of a pool. Answers take a trip.
+// drive lets the workers send through one core until an instant. allows returns the
+// provider's outcome for an attempt. Answers take a round trip.
 func drive(core *pacing.Core, until time.Duration, allows func(pool string, now time.Duration) pacing.Outcome, workers ...*worker) map[string]*tally {
 	all := map[string]*tally{}
 	outcomes := map[*worker]pacing.Outcome{}
@@ -77,7 +77,7 @@ func drive(core *pacing.Core, until time.Duration, allows func(pool string, now 
 	}
 }
 
-// window admits n in each stretch of that length.
+// window admits n attempts in each window of that length.
 func window(n int, length time.Duration) func(now time.Duration) bool {
 	var at []time.Duration
 	return func(now time.Duration) bool {
@@ -104,9 +104,9 @@ func workersOf(pool string, n int) (all []*worker) {
 	return all
 }
 
-// TestOnePoolsRefusalsSlowNoOther: m1 is refused for 40 s; m2 has no limit.
+// m1 is refused for 40 s; m2 has no limit.
 func TestOnePoolsRefusalsSlowNoOther(t *testing.T) {
-	for _, law := range []string{"cycle"} { // the plain one is not so good
+	for _, law := range []string{"cycle"} { // law aimd does less well
 		for _, passive := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s passive %v", law, passive), func(t *testing.T) {
 				c := noJitter(pacing.Config{Law: law, Ceiling: 2 * ms, Initial: 50 * ms, Passive: passive, NoBreaker: true})
@@ -140,7 +140,7 @@ func within(at []time.Duration, from, to time.Duration) (n int) {
 	return n
 }
 
-// TestALimitOfTheAccountHoldsAllPools: 100 in any 30 s, for both together.
+// The limit is 100 in any 30 s, for both pools together.
 func TestALimitOfTheAccountHoldsAllPools(t *testing.T) {
 	for _, passive := range []bool{false, true} {
 		t.Run(fmt.Sprint("passive ", passive), func(t *testing.T) {
@@ -175,8 +175,8 @@ func TestALimitOfTheAccountHoldsAllPools(t *testing.T) {
 	}
 }
 
-// TestARefusalThatSaysSoIsTheAccounts: other pools rest with it.
-func TestARefusalThatSaysSoIsTheAccounts(t *testing.T) {
+// If a refusal says that it concerns the account, other pools wait too.
+func TestARefusalOfTheAccountHoldsAllPools(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Passive: true, NoBreaker: true}))
 	a, _, _ := core.Admit(0, pacing.Attempt{Pool: core.In(0, "a")})
 	core.Settle(sec, a, pacing.Outcome{Class: reason.Throttled, RetryAfter: 20 * sec, Account: true})
@@ -187,8 +187,8 @@ func TestARefusalThatSaysSoIsTheAccounts(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsThePools: another pool goes on at once.
-func TestRetryAfterIsThePools(t *testing.T) {
+// Another pool goes on at once.
+func TestRetryAfterHoldsItsPoolOnly(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Passive: true, NoBreaker: true}))
 	a, _, _ := core.Admit(0, pacing.Attempt{Pool: core.In(0, "a")})
 	core.Settle(sec, a, pacing.Outcome{Class: reason.Throttled, RetryAfter: 20 * sec})
@@ -204,8 +204,8 @@ func TestRetryAfterIsThePools(t *testing.T) {
 	}
 }
 
-// TestCoincidenceIsTakenBack: two pools with limits of their own were refused at the same
-// time once. Later only one of them is: the account is not held for it.
+// Two pools with limits of their own were once refused at the same time. Later only one
+// of them is refused: the account is not held up for that.
 func TestCoincidenceIsTakenBack(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, NoBreaker: true}))
 	limit := window(20, 20*sec)
@@ -223,8 +223,8 @@ func TestCoincidenceIsTakenBack(t *testing.T) {
 	}
 }
 
-// What the account learned from refusals that turn out to be of one pool holds back that
-// pool and not the account.
+// If what the account learned from refusals turns out to concern one pool, it holds back
+// that pool and not the account.
 func TestAPartedPoolTakesTheBlockWithIt(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, NoBreaker: true}))
 	send := func(at time.Duration, o pacing.Outcome) {
@@ -299,8 +299,8 @@ func TestPoolsAreBoundedAndRemembered(t *testing.T) {
 	}
 }
 
-// TestAPoolInUseIsNotGivenUp: it has an attempt under way.
-func TestAPoolInUseIsNotGivenUp(t *testing.T) {
+// A pool with an attempt in flight is not evicted.
+func TestAPoolInUseIsNotEvicted(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{MaxPools: 1, Passive: true, NoBreaker: true}))
 	a := core.In(0, "a")
 	ticket, _, _ := core.Admit(0, pacing.Attempt{Pool: a})
@@ -349,7 +349,7 @@ func TestPassiveStart(t *testing.T) {
 	}
 }
 
-// TestTheCeilingBindsAllPoolsTogether: whatever is refused, and in which pools.
+// The ceiling holds whatever is refused, in whichever pools.
 func TestTheCeilingBindsAllPoolsTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := noJitter(pacing.Config{

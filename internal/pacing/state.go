@@ -9,21 +9,21 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Interval is the current interval.
+// Interval returns the current interval.
 func (l *Pool) Interval() time.Duration { return l.law.Interval() }
 
-// Belief is what the law holds the limit to be.
+// Belief returns the law's estimate of the limit.
 func (l *Pool) Belief() control.Belief { return l.law.Belief() }
 
-// Name is the pool's name; empty for the account.
+// Name returns the pool's name; empty for the account.
 func (l *Pool) Name() string { return l.name }
 
-// Learned is what a warm start needs.
+// Learned returns the state that a warm start needs.
 func (l *Pool) Learned() control.State { return l.law.State() }
 
-// Restore starts from what was learned before, clamped to the ceiling and the
-// initial interval. Call it before the first attempt; an unreadable state is an
-// error and changes nothing. It is paced from the first attempt then, whatever the start.
+// Restore starts from a state learned earlier, clamped to the ceiling and the initial
+// interval. Call it before the first attempt; an unreadable state is an error and changes
+// nothing. A restored pool is paced from its first attempt, even after a passive start.
 func (l *Pool) Restore(s control.State) error {
 	if err := l.law.Restore(s); err != nil {
 		return err
@@ -32,31 +32,31 @@ func (l *Pool) Restore(s control.State) error {
 	return nil
 }
 
-// Law is the control law's name.
+// Law returns the control law's name.
 func (l *Pool) Law() string { return l.law.Name() }
 
-// Ceiling is the shortest interval that is ever allowed.
+// Ceiling returns the shortest interval that is allowed.
 func (l *Pool) Ceiling() time.Duration { return l.set.params.Ceiling }
 
-// Known reports whether anything is known of the rate: a response has come back, and
+// Known reports whether anything is known about the rate: a response was received, and
 // the start was not passive or the provider has objected.
 func (l *Pool) Known() bool { return l.answered && !l.free() }
 
-// LastBackoff is the last time that the rate was cut.
+// LastBackoff returns the last reduction of the rate.
 func (l *Pool) LastBackoff() Backoff { return l.backoff }
 
-// Circuit is the breaker's state; ok is false without one.
+// Circuit returns the breaker's state; ok is false without a breaker.
 func (l *Pool) Circuit() (state breaker.State, ok bool) {
 	return l.circuit.State(), !l.set.noBreaker
 }
 
-// ResumesAt is when a cooldown or an open circuit ends, whichever is later.
+// ResumesAt returns when a cooldown or an open circuit ends, whichever is later.
 func (l *Pool) ResumesAt() time.Duration {
 	return max(l.cooldown, l.circuit.ReadyAt(&l.set.breaker))
 }
 
-// Pressure is what of the provider made the wait that a decision stands for so long;
-// none where it had no part in it.
+// Pressure returns the provider's pressure that lengthened the wait of a decision; none
+// if there was none.
 func (c *Core) Pressure(d Decision) reason.Reason {
 	l := c.poolOf(d.Pool)
 	switch d.Reason {
@@ -72,8 +72,8 @@ func (c *Core) Pressure(d Decision) reason.Reason {
 	}
 }
 
-// Burst is how many attempts may go at once when nothing was sent for long, as far as
-// is known, and after how long that is so again.
+// Burst returns how many attempts may go at once after a long idle time, as far as is
+// known, and how long it takes until that many may go again.
 func (l *Pool) Burst() (attempts float64, after time.Duration) {
 	p := l.params()
 	attempts, after = float64(p.Tolerance)/float64(max(p.Interval, 1)), p.Tolerance
@@ -83,8 +83,8 @@ func (l *Pool) Burst() (attempts float64, after time.Duration) {
 	return attempts, after
 }
 
-// Limits appends what is known of the provider's limits: those that the law found,
-// and those that responses advertised.
+// Limits appends the provider's limits that are known: those that the law found and
+// those that were advertised.
 func (l *Pool) Limits(to []control.Limit) []control.Limit {
 	if law, ok := l.law.(control.Limiter); ok {
 		to = law.Limits(to)
