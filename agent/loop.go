@@ -8,8 +8,8 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Loop is a [Pacer] on the real clock: one goroutine waits for each cycle, any
-// may tell it of events. Make one with [NewLoop]. Safe for concurrent use.
+// Loop is a [Pacer] with the real clock. One goroutine waits for the cycles; any
+// goroutine may report events. Make one with [NewLoop]. Safe for concurrent use.
 type Loop struct {
 	origin time.Time
 
@@ -18,7 +18,7 @@ type Loop struct {
 	changed chan struct{} // closed when the rhythm changes
 }
 
-// NewLoop makes a loop whose first cycle is due at once. Its errors are New's.
+// NewLoop returns a loop whose first cycle is due at once. Its errors are those of [New].
 func NewLoop(c Config) (*Loop, error) {
 	p, err := New(c)
 	if err != nil {
@@ -27,9 +27,9 @@ func NewLoop(c Config) (*Loop, error) {
 	return &Loop{origin: time.Now(), pacer: p, changed: make(chan struct{})}, nil
 }
 
-// Wait returns when the next cycle is due and counts it as begun. A wait that
-// is under way follows what is learned meanwhile, longer or shorter. The error
-// is the context's cause; then no cycle has begun.
+// Wait returns when the next cycle is due, and counts it as begun. Events reported
+// meanwhile lengthen or shorten the wait. If the context ends, Wait returns its cause,
+// and no cycle has begun.
 func (l *Loop) Wait(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
@@ -60,42 +60,42 @@ func (l *Loop) begin() (left time.Duration, changed <-chan struct{}) {
 	return left, l.changed
 }
 
-// Observe is [Pacer.Observe] at this instant.
+// Observe calls [Pacer.Observe] with the current time.
 func (l *Loop) Observe(e quota.Event) bool {
 	return l.tell(func(now time.Duration) bool { return l.pacer.Observe(now, e) })
 }
 
-// Restate is [Pacer.Restate] at this instant.
+// Restate calls [Pacer.Restate] with the current time.
 func (l *Loop) Restate(scope quota.Scope, state quota.State, factor float64) bool {
 	return l.tell(func(now time.Duration) bool { return l.pacer.Restate(now, scope, state, factor) })
 }
 
-// ObserveHeader is [Pacer.ObserveHeader] at this instant, as in
+// ObserveHeader calls [Pacer.ObserveHeader] with the current time, as in
 // loop.ObserveHeader(response.Header.Get).
 func (l *Loop) ObserveHeader(get func(name string) string) bool {
 	return l.tell(func(now time.Duration) bool { return l.pacer.ObserveHeader(now, get) })
 }
 
-// Backoff is [Pacer.Backoff] at this instant.
+// Backoff calls [Pacer.Backoff] with the current time.
 func (l *Loop) Backoff(d time.Duration) {
 	l.tell(func(now time.Duration) bool { l.pacer.Backoff(now, d); return true })
 }
 
-// Interval is [Pacer.Interval] at this instant.
+// Interval calls [Pacer.Interval] with the current time.
 func (l *Loop) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pacer.Interval(time.Since(l.origin))
 }
 
-// Hint is [Pacer.Hint] at this instant.
+// Hint calls [Pacer.Hint] with the current time.
 func (l *Loop) Hint() Hint {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pacer.Hint(time.Since(l.origin))
 }
 
-// tell changes the pacer and wakes who waits if that made a difference.
+// tell changes the pacer and wakes the waiting goroutine if that made a difference.
 func (l *Loop) tell(change func(now time.Duration) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

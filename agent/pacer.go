@@ -1,24 +1,22 @@
-// Package agent slows the decision loops of agents that share a quota: it
-// answers when an agent should decide next and whether it should think smaller.
+// Package agent slows the decision loops of agents that share a quota: it says when an
+// agent should decide next and whether it should use smaller requests.
 //
-// A [Pacer] learns of quota events, wherever they come from: from a governor in
-// the process, from a stream of events, from the headers of a response
-// ([Pacer.Backoff]) or from a snapshot ([Pacer.Restate]). An agent's interval is
-// its base times a factor. The factor rises at once and returns in steps, so
-// that agents that were slowed together do not come back as one wave. A
-// throttled agent cycles at most half as often until the resume.
+// A [Pacer] takes quota events from any source: from a governor in the process, from a
+// stream of events, from the headers of a response ([Pacer.Backoff]) or from a snapshot
+// ([Pacer.Restate]). An agent's interval is its base times a factor. The factor rises at
+// once and returns in steps, so that agents slowed together do not all come back at once.
+// While throttled, an agent runs at most half as often.
 //
-// The interval is never shorter than the base. A quota's scale factor can be
-// below 1 (0.85 of a soft budget is 0.85), but the base is how often the owner
-// wants decisions: pressure is no reason for more of them.
+// The interval is never shorter than the base. A quota's scale factor can be below 1 (at
+// 85% of a soft budget it is 0.85), but the base is how often the owner wants decisions,
+// and pressure is not a reason to make more of them.
 //
-// It does not decide whether a call may be made: that is package quota, and a
-// call that is refused stays refused however slow the agent is. Do not use it
-// to pace requests to a provider; that is the root package.
+// It does not decide whether a call may be made; package quota does. Do not use it to
+// pace requests to a provider; use the root package.
 //
-// A Pacer is pure and for one owner; its instants are durations since an origin
-// of the caller's choice. A [Loop] is a Pacer with a lock and the real clock,
-// safe for concurrent use; it starts no goroutine.
+// A Pacer has no clock or lock; its instants are durations since an origin that the
+// caller chooses. A [Loop] is a Pacer with a lock and the real clock, safe for concurrent
+// use; it starts no goroutine.
 //
 // Stability: settling.
 package agent
@@ -33,22 +31,22 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Config describes an agent's loop.
+// Config configures an agent's loop.
 type Config struct {
-	// Base is the interval between decisions when nothing presses: 1 ms to 24 h.
+	// Base is the interval between decisions without pressure: 1 ms to 24 h. Required.
 	Base time.Duration
-	// Scope says whose quota events concern the agent: those of every scope on
-	// its path, which are the global one and any whose tenant, agent and model,
-	// as far as it names them, are these. Name the model that the agent calls.
+	// Scope says which quota events concern the agent: those of the global scope and of
+	// every scope whose tenant, agent and model, as far as set, equal these. Set the
+	// model that the agent calls.
 	Scope quota.Scope
 	// MaxFactor bounds the factor, 2 to 100. Default 4.
 	MaxFactor float64
-	// Steps and StepEvery are in how many steps, 1 to 100, and at what intervals,
-	// 1 ms to 1 h, the factor returns to 1. Defaults 4 and 5 s, as in quota.
+	// The factor returns to 1 in Steps steps, 1 to 100, one every StepEvery, 1 ms to 1 h.
+	// Defaults 4 and 5 s, as in quota.
 	Steps     int
 	StepEvery time.Duration
-	// Fixed leaves the interval at the base, for an owner who turned adaptation
-	// off (LLM_RATE_AWARE_AGENT_ADAPT); hints and backoffs remain.
+	// Fixed keeps the interval at Base, for owners who turned adaptation off
+	// (LLM_RATE_AWARE_AGENT_ADAPT). Hints and backoffs still work.
 	Fixed bool
 }
 
@@ -69,16 +67,14 @@ func (c Config) resolve() (Config, error) {
 	return c, nil
 }
 
-// one is a factor of 1: factors are kept in thousandths.
+// one is a factor of 1: factors are in thousandths.
 const one = 1000
 
-// softSpan is how long soft pressure is believed in when an event does not say
-// how long its window is.
+// softSpan is how long soft pressure lasts if an event does not report its window.
 const softSpan = time.Minute
 
-// Pacer is the rhythm of one agent. Make one with [New]. It is not safe for
-// concurrent use; a [Loop] is. Instants must not go back; all verbs take
-// constant time.
+// Pacer computes the rhythm of one agent. Make one with [New]. Not safe for concurrent
+// use; a [Loop] is. Instants must not decrease. All methods take constant time.
 type Pacer struct {
 	config Config
 	max    int64
@@ -89,11 +85,11 @@ type Pacer struct {
 	from               time.Duration
 
 	begun     bool
-	start     time.Duration // of the latest cycle
+	start     time.Duration // of the last cycle
 	notBefore time.Duration // after a backoff
 }
 
-// pressure is what is known of one scope.
+// pressure is the known state of one scope.
 type pressure struct {
 	throttled bool
 	factor    int64
@@ -101,7 +97,8 @@ type pressure struct {
 	softUntil time.Duration
 }
 
-// New makes a pacer with no pressure. The error names field, value and bound.
+// New returns a pacer without pressure. The error names the field, its value and its
+// bound.
 func New(c Config) (*Pacer, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -112,12 +109,11 @@ func New(c Config) (*Pacer, error) {
 	}, nil
 }
 
-// Observe takes an event of the quota; it reports whether the event concerns
-// the agent and says something of its rhythm. Event times are not used: now is
-// when the agent learned of it.
+// Observe takes a quota event and reports whether it concerns the agent and affects its
+// rhythm. Event times are ignored: now is when the agent received it.
 //
-// No event tells the end of soft pressure: a scale factor of 1 does, or that a
-// whole window has passed without another word of it.
+// No event reports the end of soft pressure. It ends with a scale factor of 1, or after a
+// whole window without another event.
 func (p *Pacer) Observe(now time.Duration, e quota.Event) bool {
 	if !p.concerns(e.Scope) {
 		return false
@@ -146,9 +142,8 @@ func (p *Pacer) Observe(now time.Duration, e quota.Event) bool {
 	return true
 }
 
-// Restate takes a scope's state and scale factor from a snapshot instead of
-// events: after events were lost, or where none come. It reports whether the
-// scope concerns the agent.
+// Restate takes a scope's state and scale factor from a snapshot. Use it if events were
+// lost or are not available. It reports whether the scope concerns the agent.
 func (p *Pacer) Restate(now time.Duration, scope quota.Scope, state quota.State, factor float64) bool {
 	if !p.concerns(scope) {
 		return false
@@ -162,10 +157,10 @@ func (p *Pacer) Restate(now time.Duration, scope quota.Scope, state quota.State,
 	return true
 }
 
-// ObserveHeader takes what a response of "headway serve" says of the agent's quota:
-// the scale factor, the pressure and, when it is a refusal, when to come back. Pass
-// the response's Header.Get. It reports whether the response said anything; one
-// that did not come through Headway does not.
+// ObserveHeader takes what a response of "headway serve" reports about the agent's quota:
+// the scale factor, the pressure and, for a refusal, when to come back. Pass the
+// response's Header.Get. It reports whether the response had such headers; only responses
+// through Headway do.
 func (p *Pacer) ObserveHeader(now time.Duration, get func(name string) string) bool {
 	scale, pressure := get("X-Headway-Scale"), get("X-Headway-Pressure")
 	if scale == "" && pressure == "" && get("X-Headway-Wait-Ms") == "" {
@@ -182,11 +177,10 @@ func (p *Pacer) ObserveHeader(now time.Duration, get func(name string) string) b
 	return true
 }
 
-// pressures are the states that X-Headway-Pressure names; without the header the
-// state is normal.
+// pressures are the values of X-Headway-Pressure; without the header the state is normal.
 var pressures = map[string]quota.State{"soft": quota.Soft, "throttle": quota.Throttle, "exhausted": quota.Exhausted}
 
-// retryAfter is how long a refusal asks to wait; 0 when it does not say.
+// retryAfter returns how long a refusal asks to wait; 0 if it does not say.
 func retryAfter(get func(name string) string) time.Duration {
 	const maxMS = int64(365 * 24 * time.Hour / time.Millisecond)
 	ms, err := strconv.ParseInt(get("Retry-After-Ms"), 10, 64)
@@ -200,20 +194,20 @@ func retryAfter(get func(name string) string) time.Duration {
 	return time.Duration(min(max(ms, 0), maxMS)) * time.Millisecond
 }
 
-// Backoff puts the next cycle off for at least d, a refusal's retry_in or a
-// response's Retry-After, but for no longer than the longest interval: an agent
-// whose budget returns tomorrow still looks around today.
+// Backoff delays the next cycle by at least d, which is a refusal's retry_in or a
+// response's Retry-After, but by no more than the longest interval: an agent whose budget
+// returns tomorrow still runs today.
 func (p *Pacer) Backoff(now, d time.Duration) {
 	p.notBefore = max(p.notBefore, now+min(max(d, 0), p.scaled(p.max)))
 }
 
-// Factor is by how much the base is stretched, 1 to MaxFactor.
+// Factor returns the factor on the base interval, 1 to MaxFactor.
 func (p *Pacer) Factor(now time.Duration) float64 { return float64(p.factor(now)) / one }
 
-// Interval is the time between two cycles as things stand: base times factor.
+// Interval returns the current interval between two cycles: base times factor.
 func (p *Pacer) Interval(now time.Duration) time.Duration { return p.scaled(p.factor(now)) }
 
-// Hint is how the agent could need less.
+// Hint returns the ways in which the agent should use less.
 func (p *Pacer) Hint(now time.Duration) (h Hint) {
 	for _, s := range p.scopes {
 		if s.throttled {
@@ -226,8 +220,8 @@ func (p *Pacer) Hint(now time.Duration) (h Hint) {
 	return h
 }
 
-// Due is how long until the next cycle, steps on the way back included; 0 when
-// it is now, as it is before the first.
+// Due returns how long until the next cycle, taking the coming steps into account; 0 if
+// it is due, as before the first cycle.
 func (p *Pacer) Due(now time.Duration) time.Duration {
 	at := p.notBefore
 	if p.begun {
@@ -236,8 +230,8 @@ func (p *Pacer) Due(now time.Duration) time.Duration {
 	return max(0, at-now)
 }
 
-// due is the first instant that is an interval after the start, by the factor
-// that holds then.
+// due returns the first instant that is an interval after the start, by the factor at
+// that instant.
 func (p *Pacer) due() time.Duration {
 	for n := range p.config.Steps {
 		until := p.from + time.Duration(n+1)*p.config.StepEvery
@@ -253,7 +247,7 @@ func (p *Pacer) due() time.Duration {
 	return max(p.start+p.Interval(last), last)
 }
 
-// Begin says that a cycle begins.
+// Begin records that a cycle begins.
 func (p *Pacer) Begin(now time.Duration) { p.begun, p.start = true, now }
 
 func (p *Pacer) scaled(factor int64) time.Duration {
@@ -266,7 +260,7 @@ func (p *Pacer) concerns(s quota.Scope) bool {
 	return (s.Tenant == "" || s.Tenant == mine.Tenant) && (s.Agent == "" || s.Agent == mine.Agent) && (s.Model == "" || s.Model == mine.Model)
 }
 
-// thousandths is a factor within 1 and the bound; what is not a number is 1.
+// thousandths returns a factor clamped to 1 and the bound; NaN counts as 1.
 func (p *Pacer) thousandths(f float64) int64 {
 	if !(f > 1) {
 		return one
@@ -281,7 +275,7 @@ func (p *Pacer) scope(s quota.Scope) pressure {
 	return pressure{factor: one}
 }
 
-// set takes what is now known of a scope and aims the factor at it.
+// set stores the state of a scope and sets the target of the factor.
 func (p *Pacer) set(now time.Duration, scope quota.Scope, s pressure) {
 	released := p.scopes[scope].throttled && !s.throttled
 	p.scopes[scope] = s
@@ -303,13 +297,13 @@ func (p *Pacer) set(now time.Duration, scope quota.Scope, s pressure) {
 	case released:
 		p.peak, p.from = current, now
 	case p.planned(now) < current:
-		// It has waited here: the next step is due at once, but one only.
+		// The factor has stayed here: the next step is due at once, but only one.
 		p.peak, p.from = current, now-p.config.StepEvery
 	}
 	p.target = aim
 }
 
-// planned is the factor that the steps alone would have led to.
+// planned returns the factor that the steps alone would have led to.
 func (p *Pacer) planned(at time.Duration) int64 {
 	n := max(0, int64((at-p.from)/p.config.StepEvery))
 	return max(one, p.peak-n*p.step) // years of steps of 1 ms fit
@@ -317,7 +311,7 @@ func (p *Pacer) planned(at time.Duration) int64 {
 
 func (p *Pacer) factor(at time.Duration) int64 { return max(p.target, p.planned(at)) }
 
-// span is the length of an event's window.
+// span returns the length of an event's window.
 func span(ms int64) time.Duration {
 	const maxWait = 31 * 24 * time.Hour
 	if ms <= 0 {
@@ -326,7 +320,7 @@ func span(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(maxWait/time.Millisecond))) * time.Millisecond
 }
 
-// Hint is a set of ways to need less.
+// Hint is a set of ways to use less.
 type Hint uint8
 
 const (
@@ -338,8 +332,8 @@ const (
 	CompressContext
 )
 
-// Names are the stable names of the hints in the set: shrink_planning_depth,
-// compress_context. It is nil for none.
+// Names returns the stable names of the hints in the set: shrink_planning_depth,
+// compress_context. It is nil for the empty set.
 func (h Hint) Names() []string {
 	var names []string
 	if h&ShrinkPlanningDepth != 0 {

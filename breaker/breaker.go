@@ -1,5 +1,5 @@
-// Package breaker is a circuit breaker: it answers whether attempts to a
-// provider that keeps failing should fail at once for a while.
+// Package breaker is a circuit breaker: while a provider keeps failing, it makes attempts
+// fail at once.
 //
 //	stateDiagram-v2
 //	    [*] --> closed
@@ -8,18 +8,17 @@
 //	    half_open --> closed: probe_succeeded
 //	    half_open --> open: probe_failed
 //
-// It opens when at least Ratio of the last Window outcomes failed, once
-// Minimum outcomes are known, so that a cold start cannot open it; the outcome that opens
-// it is a failure. After
-// OpenFor it lets a bounded number of probes through. Outcomes of attempts that
-// were admitted in an earlier state are not counted in a later one.
+// It opens on a failure if at least Ratio of the last Window outcomes failed and at least
+// Minimum outcomes are known, so that a cold start cannot open it. After OpenFor it
+// admits a bounded number of probes. Outcomes of attempts admitted in an earlier state
+// are not counted in a later one.
 //
-// It does not know what a failure is (the caller says), does not pace and does
-// not wait. A rate limit is not a failure: pacing answers that.
+// The caller decides what a failure is. A rate limit is not one: pacing handles it. The
+// package does not pace and does not wait.
 //
-// A [Breaker] is a plain value; not safe for concurrent use: its owner holds a
-// lock. All verbs take constant time and do not allocate. Instants are
-// durations since an origin that the caller fixes.
+// A [Breaker] is a plain value that is not safe for concurrent use: its owner holds a
+// lock. All methods take constant time and do not allocate. Instants are durations since
+// an origin that the caller chooses.
 //
 // Stability: stable.
 package breaker
@@ -31,7 +30,7 @@ import (
 	"time"
 )
 
-// State is where the circuit stands.
+// State is the state of the circuit.
 type State uint8
 
 // The states.
@@ -41,7 +40,7 @@ const (
 	HalfOpen
 )
 
-// String is the state's stable name.
+// String returns the state's stable name.
 func (s State) String() string {
 	switch s {
 	case Closed:
@@ -54,7 +53,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Trigger is what moved the circuit.
+// Trigger is the cause of a transition.
 type Trigger uint8
 
 // The triggers. Each belongs to exactly one edge of the diagram.
@@ -66,7 +65,7 @@ const (
 	ProbeFailed
 )
 
-// String is the trigger's stable name.
+// String returns the trigger's stable name.
 func (t Trigger) String() string {
 	switch t {
 	case NoTrigger:
@@ -83,26 +82,27 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("trigger(%d)", uint8(t))
 }
 
-// Transition is one move. The zero value is not a move.
+// Transition is one change of state. The zero value is no transition.
 type Transition struct {
 	From, To State
 	Trigger  Trigger
 }
 
-// Moved reports whether there was a move.
+// Moved reports whether there was a transition.
 func (t Transition) Moved() bool { return t.Trigger != NoTrigger }
 
-// Config is shared by any number of breakers. Zero fields take the defaults.
+// Config configures any number of breakers. Zero fields take the defaults.
 type Config struct {
-	// Ratio of failures that opens the circuit, in (0, 1]. Default 0.5.
+	// Ratio is the share of failures that opens the circuit, in (0, 1]. Default 0.5.
 	Ratio float64
-	// Window is how many outcomes are looked at, 1 to 64. Default 10.
+	// Window is how many of the last outcomes count, 1 to 64. Default 10.
 	Window int
-	// Minimum is how many must be known before it can open, 1 to Window. Default 5.
+	// Minimum is how many outcomes must be known before the circuit can open, 1 to
+	// Window. Default 5.
 	Minimum int
-	// OpenFor is how long attempts fail at once. Default 60 s.
+	// OpenFor is how long the circuit stays open. Default 60 s.
 	OpenFor time.Duration
-	// Probes is how many attempts may be under way while half-open. Default 1.
+	// Probes is how many attempts may be in flight while half-open, 1 to 255. Default 1.
 	Probes int
 }
 
@@ -128,35 +128,35 @@ func (c Config) Resolve() (Config, error) {
 	return c, nil
 }
 
-// Ticket marks an admitted attempt with the state it was admitted in.
+// Ticket identifies the state in which an attempt was admitted.
 type Ticket struct{ epoch uint32 }
 
-// Result is how an attempt counts.
+// Result says how an attempt counts.
 type Result uint8
 
 // The results.
 const (
-	// Neutral says nothing of the provider's health: canceled, or refused for rate.
+	// Neutral says nothing about the provider's health: canceled, or refused for rate.
 	Neutral Result = iota
 	Success
 	Failure
 )
 
-// Breaker is one circuit. The zero value is closed and knows nothing.
+// Breaker is one circuit. The zero value is closed, with no known outcomes.
 type Breaker struct {
 	state    State
 	known    uint8  // outcomes in the window
-	probing  uint8  // probes under way
-	epoch    uint32 // counts moves
-	failures uint64 // the newest outcome in bit 0; 1 is a failure
+	probing  uint8  // probes in flight
+	epoch    uint32 // counts transitions
+	failures uint64 // the last outcome is bit 0; 1 is a failure
 	openedAt time.Duration
 }
 
-// State is where the circuit stands, as of the last call of a verb that moves it.
+// State returns the state as of the last call that could change it.
 func (b *Breaker) State() State { return b.state }
 
-// ReadyAt is the earliest instant at which an attempt could be admitted: zero
-// when the circuit is not open. It changes nothing.
+// ReadyAt returns the earliest instant at which an attempt could be admitted: zero if the
+// circuit is not open. It changes nothing.
 func (b *Breaker) ReadyAt(c *Config) time.Duration {
 	if b.state != Open {
 		return 0
@@ -164,8 +164,8 @@ func (b *Breaker) ReadyAt(c *Config) time.Duration {
 	return b.openedAt + c.OpenFor
 }
 
-// Admit asks for one attempt at now. A refused one has no effect but, possibly,
-// the move from open to half-open.
+// Admit requests one attempt at now. If it is refused, the only possible effect is the
+// transition from open to half-open.
 func (b *Breaker) Admit(c *Config, now time.Duration) (t Ticket, ok bool, moved Transition) {
 	if b.state == Open && now >= b.openedAt+c.OpenFor {
 		moved = b.transition(OpenElapsed, now)
@@ -183,10 +183,10 @@ func (b *Breaker) Admit(c *Config, now time.Duration) (t Ticket, ok bool, moved 
 	return Ticket{b.epoch}, true, moved
 }
 
-// Settle tells how an admitted attempt ended.
+// Settle reports how an admitted attempt ended.
 func (b *Breaker) Settle(c *Config, now time.Duration, t Ticket, r Result) Transition {
 	if t.epoch != b.epoch {
-		return Transition{} // admitted in another state: it says nothing of this one
+		return Transition{} // admitted in another state: does not count in this one
 	}
 	switch b.state {
 	case HalfOpen:
@@ -207,8 +207,8 @@ func (b *Breaker) Settle(c *Config, now time.Duration, t Ticket, r Result) Trans
 	return Transition{}
 }
 
-// count adds an outcome to the window and reports whether the ratio is reached;
-// only a failure then opens the circuit.
+// count adds an outcome to the window and reports whether the circuit should open: the
+// ratio is reached and the outcome is a failure.
 func (b *Breaker) count(c *Config, r Result) (open bool) {
 	b.failures <<= 1
 	if r == Failure {
@@ -222,7 +222,7 @@ func (b *Breaker) count(c *Config, r Result) (open bool) {
 	return float64(bits.OnesCount64(b.failures)) >= c.Ratio*float64(b.known)
 }
 
-// legal is the table of moves; the diagram in the package's documentation shows it.
+// legal is the transition table; the diagram in the package documentation shows it.
 var legal = [...]Transition{
 	FailureRatio:   {Closed, Open, FailureRatio},
 	OpenElapsed:    {Open, HalfOpen, OpenElapsed},

@@ -1,9 +1,9 @@
-// Package event has what Headway reports about itself: changes of a rate, moves of a
-// circuit, beginnings and ends of runs. An event is a small value with a type; [Log]
+// Package event defines the events that Headway reports: rate changes, circuit
+// transitions, starts and ends of runs. An event is a small value with a type; [Log]
 // writes events to a log/slog logger.
 //
-// Events carry reasons, counts, instants and rates. They never carry a
-// credential, header value, body, title or record id.
+// Events carry reasons, counts, instants and rates. They never carry a credential, header
+// value, body, title or record id.
 //
 // Stability: stable.
 package event
@@ -19,58 +19,57 @@ type Type string
 
 // The types of event.
 const (
-	// CollectionRate: the interval changed for good.
+	// CollectionRate: the sustained interval changed.
 	CollectionRate Type = "collection_rate"
-	// Circuit: the breaker moved.
+	// Circuit: the breaker changed its state.
 	Circuit Type = "circuit"
-	// WarmStart: a stored interval was restored, or discarded and why.
+	// WarmStart: a stored interval was restored, or discarded; Note says why.
 	WarmStart Type = "warm_start"
-	// Phase: the run went on to another phase or stream.
+	// Phase: the run entered another phase or stream.
 	Phase Type = "phase"
-	// Deferral: work was put off as gaps.
+	// Deferral: work was deferred as gaps.
 	Deferral Type = "deferral"
-	// ConnectionChanged: the connection was edited since its last run; Note says
-	// how, Count how many items or gaps it concerns.
+	// ConnectionChanged: the connection was edited since its last run; Note says how,
+	// Count how many items or gaps are affected.
 	ConnectionChanged Type = "connection_changed"
-	// Warning: a list does not look as the connection describes it; Note says
-	// how, Count how many records it shows in.
+	// Warning: a list does not match the connection's description; Note says how, Count
+	// how many records are affected.
 	Warning Type = "warning"
-	// Fleet: the server of the fleet is away, or back; Note says which, Count how many
-	// members there are as far as is known.
+	// Fleet: the connection to the fleet's server was lost or restored; Note says which,
+	// Count is the last known number of members.
 	Fleet Type = "fleet"
 	// RunStart and RunEnd: a run began or ended.
 	RunStart Type = "run_start"
 	RunEnd   Type = "run_end"
 )
 
-// Event is one thing that happened. Exactly one of the pointers matching its
-// Type is set, if the type has details.
+// Event is one thing that happened. If the type has details, exactly one of the pointers
+// is set, the one that matches Type.
 type Event struct {
 	Seq        int64     `json:"seq,omitempty"`
 	At         time.Time `json:"at"`
 	Type       Type      `json:"type"`
 	Connection string    `json:"connection,omitempty"`
 	Run        string    `json:"run,omitempty"`
-	// Pool is the part of the connection that the event is about, where that has limits
-	// of its own; empty for the whole.
+	// Pool is the pool that the event concerns; empty for the whole connection.
 	Pool string `json:"pool,omitempty"`
 
-	// Reason is why, where there is one.
+	// Reason is the reason, if there is one.
 	Reason reason.Reason `json:"reason,omitempty"`
 
 	Rate *Rate `json:"rate,omitempty"`
-	// Limits are what is known, with a [CollectionRate].
+	// Limits are the known limits, with a [CollectionRate].
 	Limits  []Limit  `json:"limits,omitempty"`
 	Circuit *Breaker `json:"circuit,omitempty"`
 
-	// Stream and Phase say where in a run.
+	// Stream and Phase say where in a run it happened.
 	Stream string `json:"stream,omitempty"`
 	Phase  string `json:"phase,omitempty"`
-	// Count is how many items the event is about.
+	// Count is the number of items that the event concerns.
 	Count int64 `json:"count,omitempty"`
-	// Bound is, at the end of a run, what kept it from being faster.
+	// Bound says what limited the speed of a run, at its end.
 	Bound *Bound `json:"bound,omitempty"`
-	// Note is a short text from a fixed set; never content.
+	// Note is a short text from a fixed set, never content.
 	Note string `json:"note,omitempty"`
 }
 
@@ -78,11 +77,11 @@ type Event struct {
 type Rate struct {
 	CurrentIntervalMS   float64 `json:"current_interval_ms"`
 	EffectiveRatePerMin float64 `json:"effective_rate_per_min"`
-	// CeilingIntervalMS and CeilingRatePerMin are 0 where the owner set none.
+	// CeilingIntervalMS and CeilingRatePerMin are 0 if the owner set no ceiling.
 	CeilingIntervalMS float64  `json:"ceiling_interval_ms"`
 	CeilingRatePerMin float64  `json:"ceiling_rate_per_min"`
 	LastBackoff       *Backoff `json:"last_backoff"`
-	// Belief is what the law holds the limit to be; nil when it holds no belief.
+	// Belief is the law's estimate of the limit; nil if it has none.
 	Belief *Belief `json:"belief,omitempty"`
 }
 
@@ -96,17 +95,17 @@ func NewRate(interval, ceiling time.Duration) *Rate {
 	return r
 }
 
-// Milliseconds is a duration as events have it.
+// Milliseconds returns a duration in the unit that events use.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// PerMinute is the rate, a minute, that an interval stands for.
+// PerMinute returns the rate per minute for an interval.
 func PerMinute(interval time.Duration) float64 { return float64(time.Minute) / float64(interval) }
 
-// Belief is a limit that a law has found, or that response headers advertised.
+// Belief is a limit that a law has learned, or that response headers advertised.
 type Belief struct {
 	// Kind is token_bucket, fixed_window, sliding_window, concurrency or cost_window.
 	Kind string `json:"kind"`
-	// Limit is in units a window, or in attempts under way.
+	// Limit is in units per window, or in attempts in flight.
 	Limit float64 `json:"limit"`
 	// WindowS is the window in seconds; 0 for a limit without one.
 	WindowS float64 `json:"window_s"`
@@ -114,18 +113,18 @@ type Belief struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// Bound is what kept a run from being faster.
+// Bound says what limited the speed of a run.
 type Bound struct {
-	// Shares is the part of the run's time, from 0 to 1, by what bound it:
+	// Shares is the fraction of the run's time, from 0 to 1, by what limited it:
 	// "ceiling", "latency" and so on.
 	Shares map[string]float64 `json:"shares"`
 }
 
-// Backoff is the last time the rate was cut.
+// Backoff is the last reduction of the rate.
 type Backoff struct {
 	Reason       reason.Reason `json:"reason"`
 	AtIntervalMS float64       `json:"at_interval_ms"`
-	// At is when.
+	// At is when it happened.
 	At time.Time `json:"at"`
 }
 
@@ -136,45 +135,45 @@ type Breaker struct {
 	Trigger  string `json:"trigger"`
 	// ElapsedMS is the time since the run began.
 	ElapsedMS int64 `json:"elapsed_ms"`
-	// Requests and Retries are the run's counters at that moment.
+	// Requests and Retries are the run's counters at that time.
 	Requests int64 `json:"requests"`
 	Retries  int64 `json:"retries"`
 }
 
-// Limit is one limit on how fast a connection, or a part of it, may go. Events,
-// metrics, the daemon's API and the command line show limits as this.
+// Limit is one limit on how fast a connection, or a pool of it, may go. Events, metrics,
+// the daemon's API and the command line all show limits in this form.
 type Limit struct {
 	// Kind is token_bucket, fixed_window, sliding_window, concurrency or slowdown.
 	Kind string `json:"kind"`
-	// Size is how many units a window holds, a bucket gets back in one, or may be
-	// under way at once. 0, and absent in JSON, is unknown.
+	// Size is how many units a window allows, a bucket regains per window, or may be in
+	// flight at once. 0, and absent in JSON, if unknown.
 	Size float64 `json:"size,omitzero"`
-	// WindowS is the window in seconds; 0, and absent in JSON, where there is none, as
-	// for concurrency, or it is unknown.
+	// WindowS is the window in seconds; 0, and absent in JSON, if unknown or if there is
+	// none, as for concurrency.
 	WindowS float64 `json:"window_s,omitzero"`
 	// Unit is what is counted: requests, tokens, input_tokens, output_tokens, or cost,
-	// which is what requests take of a limit whose unit is not known more exactly.
+	// which is what requests take of a limit whose unit is not known.
 	Unit string `json:"unit"`
-	// Pool is what shares the limit: a model, or the provider's name for the limit.
-	// Empty for all calls of the connection.
+	// Pool is what shares the limit: a model, or the provider's name for the limit. Empty
+	// for all calls of the connection.
 	Pool string `json:"pool,omitempty"`
-	// Provenance says who set the limit, or who found it.
+	// Provenance says who set the limit, or how it was found.
 	Provenance Provenance `json:"provenance"`
-	// Confidence is how sure the limit is, from 0 to 1; 1 for one that the owner set.
+	// Confidence is from 0 to 1; 1 for a limit that the owner set.
 	Confidence float64 `json:"confidence"`
 }
 
-// Window is WindowS as a duration.
+// Window returns WindowS as a duration.
 func (l Limit) Window() time.Duration { return time.Duration(l.WindowS * float64(time.Second)) }
 
-// Provenance is where a limit is known from.
+// Provenance says where a limit is known from.
 type Provenance string
 
 // The provenances.
 const (
-	// Owner: it is configured.
+	// Owner: the limit is configured.
 	Owner Provenance = "owner"
-	// Advertised: the provider's responses say so.
+	// Advertised: the provider's responses state it.
 	Advertised Provenance = "advertised"
 	// Learned: the control law found it.
 	Learned Provenance = "learned"

@@ -9,15 +9,14 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Log returns a function that writes each event it is called with to a logger; it fits
-// where an OnEvent is asked for:
+// Log returns a function that writes each event to a logger. It can be used as OnEvent:
 //
 //	headway.Config{OnEvent: event.Log(slog.Default())}
 //
-// One event is one line. Its message is the event's type, and its attributes are the
-// event's members under their names in JSON, those of a rate or a circuit in a group. An
-// open circuit, a warning about a list and a change of the fleet are warnings; changes of
-// the rate and of the phase are debug lines; the rest is info.
+// One event is one line. The message is the event's type, and the attributes are the
+// event's members under their JSON names; those of a rate or a circuit form a group. An
+// open circuit, a warning about a list and a change of the fleet are logged as warnings,
+// changes of the rate and of the phase as debug lines, the rest as info.
 //
 // The function is safe for concurrent use if the logger's handler is, as those of
 // log/slog are. An event below the handler's level costs next to nothing.
@@ -45,7 +44,7 @@ func levelOf(e *Event) slog.Level {
 	return slog.LevelInfo
 }
 
-// attributes are the members that are set.
+// attributes returns the members that are set.
 func attributes(e *Event) (attrs []slog.Attr) {
 	text := func(key, value string) {
 		if value != "" {

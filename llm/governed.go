@@ -1,22 +1,20 @@
-// Package llm puts any client of a language model under a quota: each call is
-// approved before it is sent and settled with what it used.
+// Package llm puts any client of a language model under a quota: each call is approved
+// before it is sent and settled with what it used.
 //
-// [Client] has one method, so that the call of any SDK fits it ([Func]);
-// [Governed] wraps a Client and is one itself. What a call is expected to cost,
-// and what it did cost, two functions of the owner say: no provider is known
-// here.
+// [Client] has one method, so that a call of any SDK can be wrapped ([Func]); [Governed]
+// wraps a Client and is one itself. Two functions of the owner report what a call is
+// expected to use and what it used: the package is independent of providers.
 //
-//   - A call that is denied never reaches the client underneath. Its error is a
+//   - A denied call never reaches the wrapped client. Its error is a
 //     *reason.Refusal that wraps a *quota.Denial, and llm:backoff is recorded.
-//   - A call that failed after it was sent has used a call and no tokens.
-//   - A call that was never sent, by [ErrNotSent] or a denial further down, is
-//     given back whole.
-//   - A panic underneath is settled like a failure, and goes on.
+//   - A call that failed after it was sent counts as one call without tokens.
+//   - A call that was never sent, because of [ErrNotSent] or a denial
+//     by the wrapped client, is given back entirely.
+//   - A panic of the wrapped client is settled like a failure and not recovered.
 //
-// It does not retry: an SDK that retries inside Complete makes calls that
-// nobody approved, so turn its retries off. It does not stream: for that use a
-// governor's Drain. Everything here is safe for concurrent use if the client,
-// the approver and the functions are; only the approver waits.
+// It does not retry: if an SDK retries inside Complete, its calls are not approved, so
+// turn its retries off. It does not stream: use a governor's Drain for that. Everything
+// is safe for concurrent use if the client, the approver and the functions are.
 //
 // Stability: settling.
 package llm
@@ -35,21 +33,22 @@ type Client[Req, Resp any] interface {
 	Complete(ctx context.Context, req Req) (Resp, error)
 }
 
-// Func is a function as a Client.
+// Func is an adapter that makes a function a Client.
 type Func[Req, Resp any] func(ctx context.Context, req Req) (Resp, error)
 
 // Complete calls the function.
 func (f Func[Req, Resp]) Complete(ctx context.Context, req Req) (Resp, error) { return f(ctx, req) }
 
-// ErrNotSent is what a client's error wraps when nothing was sent: then the call
-// is given back as if it had never been approved.
+// ErrNotSent must be wrapped by a client's error if nothing was sent. The call is then
+// given back as if it had never been approved.
 var ErrNotSent = errors.New("llm: nothing was sent")
 
-// Approver is the governor that is asked. A *governor.Governor is one, and waits
-// its turn; [AtOnce] makes one that does not wait.
+// Approver approves calls. A *governor.Governor is one that waits; [AtOnce] makes one
+// that does not wait.
 type Approver interface {
-	// ApproveWait answers when the call may be made, or an error why not: for a
-	// denial a *reason.Refusal that wraps a *quota.Denial, beside its decision.
+	// ApproveWait returns when the call may be made, or with an error that says why not.
+	// For a denial the error is a *reason.Refusal that wraps a *quota.Denial, and the
+	// decision is returned too.
 	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
 	// RecordUsage settles a permit, Cancel gives it back.
 	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
@@ -58,21 +57,20 @@ type Approver interface {
 	Backoff(s quota.Scope, d quota.Decision)
 }
 
-// Config says what is governed and how. All fields but OnFault are required.
+// Config configures a [Governed]. All fields but OnFault are required.
 type Config[Req, Resp any] struct {
-	// Client is the client underneath.
+	// Client is the wrapped client.
 	Client Client[Req, Resp]
 	// Approver is asked before each call.
 	Approver Approver
-	// Describe says which model a request calls, what it is expected to use, and
-	// for whom.
+	// Describe returns a request's model, expected usage, tenant and agent.
 	Describe func(req Req) quota.Request
-	// Usage is what a response says that the call used. It is not asked about
-	// failed calls.
+	// Usage returns what a call used, from its response. It is not called for failed
+	// calls.
 	Usage func(resp Resp) quota.Usage
-	// OnFault, when set, is called for a call that could not be settled as it should
-	// be: Usage gave numbers out of bound (the estimate counts then), or the
-	// permit had expired. The call's own result does not suffer from it.
+	// OnFault, if set, is called for a call that could not be settled correctly: Usage
+	// returned numbers out of bound (the estimate is charged then), or the permit had
+	// expired. The result of the call is not affected.
 	OnFault func(err error)
 }
 
@@ -81,7 +79,7 @@ type Governed[Req, Resp any] struct {
 	config Config[Req, Resp]
 }
 
-// Govern puts a client under a quota. The error names the field that is missing.
+// Govern puts a client under a quota. The error names the missing field.
 func Govern[Req, Resp any](c Config[Req, Resp]) (*Governed[Req, Resp], error) {
 	for _, f := range [...]struct {
 		name    string
@@ -99,9 +97,9 @@ func Govern[Req, Resp any](c Config[Req, Resp]) (*Governed[Req, Resp], error) {
 	return &Governed[Req, Resp]{c}, nil
 }
 
-// Complete has the call approved, makes it and settles it. Besides the errors of
-// the client underneath it returns those of the approver: a *reason.Refusal that
-// says when to come back, after which nothing was sent.
+// Complete gets the call approved, makes it and settles it. It returns the errors of the
+// wrapped client and those of the approver: a *reason.Refusal that says when to come
+// back, in which case nothing was sent.
 func (g *Governed[Req, Resp]) Complete(ctx context.Context, req Req) (Resp, error) {
 	var none Resp
 	r := g.config.Describe(req)
@@ -145,20 +143,20 @@ func (g *Governed[Req, Resp]) send(ctx context.Context, req Req, r quota.Request
 	return resp, err
 }
 
-// end reports what went wrong with the end of a permit.
+// end reports a fault at the end of a permit.
 func (g *Governed[Req, Resp]) end(_ bool, err error) {
 	if err != nil {
 		g.config.OnFault(err)
 	}
 }
 
-// denied reports whether a quota refused the call, here or further down.
+// denied reports whether a quota refused the call, here or in the wrapped client.
 func denied(err error) bool {
 	_, ok := errors.AsType[*quota.Denial](err)
 	return ok
 }
 
-// Asker is a governor that answers at once, as a *governor.Governor does.
+// Asker is a governor that answers at once, such as a *governor.Governor.
 type Asker interface {
 	Approve(r quota.Request) (quota.Decision, error)
 	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
@@ -166,7 +164,7 @@ type Asker interface {
 	Backoff(s quota.Scope, d quota.Decision)
 }
 
-// AtOnce is an Approver that refuses at once what cannot be approved at once.
+// AtOnce returns an Approver that refuses at once what cannot be approved at once.
 func AtOnce(a Asker) Approver { return atOnce{a} }
 
 type atOnce struct{ Asker }

@@ -2,25 +2,25 @@ package quota
 
 import "time"
 
-// account is a place in the tree of scopes: the root, a tenant, or an agent.
+// account is a node in the tree of scopes: the root, a tenant, or an agent.
 type account struct {
 	parent *account
 	name   string
 	node   *node
-	// byModel are the nodes for its use of one model, where that is limited. At
-	// the root these are the models themselves.
+	// byModel holds the nodes for its use of one model, if that is limited. At the root
+	// they are the models themselves.
 	byModel map[string]*node
-	// gone are nodes for models that are no longer configured: what they used of the
-	// day counts when the model comes back.
+	// gone holds nodes of models that are no longer configured: their use today counts
+	// again when the model comes back.
 	gone   map[string]*node
 	routes map[string]*route
 	weight int64
 
 	children map[string]*account
-	order    []*account // the children; hand is the next one looked at for room
+	order    []*account // the children; hand is the next one to check for eviction
 	hand     int
 
-	open int64 // permits and waiters that name it
+	open int64 // permits and waiters that refer to it
 }
 
 // route is the path of a request through its scopes, the global one first.
@@ -37,9 +37,9 @@ type route struct {
 	shared  bool     // the account stands for those without a scope of their own
 }
 
-// child finds or makes the account of that name below a. There may be bound of
-// them beside the shared one and those that the configuration names; when nobody
-// can make room the shared one is given.
+// child returns the named account below a, making it if needed. At most bound accounts
+// are kept besides the shared one and those that the configuration names. If none can be
+// evicted, child returns the shared account.
 func (g *Governor) child(a *account, name string, bound int64, now time.Duration) *account {
 	if c := a.children[name]; c != nil {
 		return c
@@ -59,8 +59,8 @@ func (g *Governor) child(a *account, name string, bound int64, now time.Duration
 	return c
 }
 
-// named reports whether the configuration names the child: it always has a
-// scope of its own.
+// named reports whether the configuration names the child, so that it always has a scope
+// of its own.
 func (g *Governor) named(a *account, name string) bool {
 	if a.parent == nil {
 		_, ok := g.config.Tenants[name]
@@ -70,11 +70,11 @@ func (g *Governor) named(a *account, name string) bool {
 	return ok
 }
 
-// glance is how many accounts are looked at for one that is idle.
+// glance is how many accounts are checked to find an idle one.
 const glance = 16
 
-// evict removes an idle child of a, if a short look finds one. The next look
-// goes on from there, so that a run of newcomers sees all.
+// evict removes an idle child of a if a short search finds one. The next search continues
+// from there, so that repeated searches check all children.
 func (g *Governor) evict(a *account, now time.Duration) bool {
 	for range min(glance, len(a.order)) {
 		a.hand %= len(a.order)
@@ -94,7 +94,7 @@ func (g *Governor) evict(a *account, now time.Duration) bool {
 	return false
 }
 
-// idle reports whether nothing is lost when the account and all below it go.
+// idle reports whether the account and all below it can be removed without loss.
 func (a *account) idle(now time.Duration) bool {
 	if a.open > 0 || !a.node.idle(now) {
 		return false
@@ -112,11 +112,11 @@ func (a *account) idle(now time.Duration) bool {
 	return true
 }
 
-// nameless reports whether the account only keeps the agents that have no
-// tenant: it is no scope itself.
+// nameless reports whether the account only holds the agents that have no tenant, and is
+// not a scope itself.
 func (a *account) nameless() bool { return a.parent != nil && a.name == "" }
 
-// scope names the account's own node.
+// scope returns the scope of the account's own node.
 func (a *account) scope() Scope {
 	switch {
 	case a.parent == nil:
@@ -128,8 +128,7 @@ func (a *account) scope() Scope {
 	}
 }
 
-// configureAccount gives the account the limits that the configuration has for
-// it, and forgets its routes.
+// configureAccount applies the configured limits to the account and clears its routes.
 func (g *Governor) configureAccount(a *account, now time.Duration) {
 	limits, models := g.limitsOf(a)
 	scope := a.scope()
@@ -176,7 +175,7 @@ func (g *Governor) retire(a *account, model string, n *node) {
 	a.gone[model] = n
 }
 
-// limitsOf looks up what the configuration says of an account.
+// limitsOf returns the configured limits of an account.
 func (g *Governor) limitsOf(a *account) (own *Limits, byModel map[string]Limits) {
 	c := &g.config
 	a.weight = 1
@@ -209,7 +208,7 @@ func (g *Governor) limitsOf(a *account) (own *Limits, byModel map[string]Limits)
 	return &agent.Limits, agent.Models
 }
 
-// routeTo is the path for a model from the account, or nil if the model is not
+// routeTo returns the path for a model from the account, or nil if the model is not
 // configured.
 func (g *Governor) routeTo(a *account, model string) *route {
 	if r := a.routes[model]; r != nil {
@@ -256,12 +255,12 @@ func (r *route) pass(n *node) {
 	}
 }
 
-// route finds the path of a request.
+// route returns the path of a request.
 func (g *Governor) route(r *Request, now time.Duration) *route {
 	a := g.root
 	if r.Tenant != "" || r.Agent != "" {
 		if g.root.byModel[r.Model] == nil {
-			return nil // a request for nothing makes no scope
+			return nil // an unknown model creates no scope
 		}
 		a = g.child(a, r.Tenant, g.config.MaxTenants, now)
 		if r.Agent != "" {

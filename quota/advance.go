@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Advance lets happen what is due up to now: episodes end, days turn, permits
-// expire, factors return. Every other verb does the same first; each move
-// carries the instant at which it was due, however late one looks.
+// Advance does what is due up to now: it ends episodes, turns days, expires permits and
+// restores scale factors. Every other method does the same first. Each move carries the
+// instant at which it was due, however late Advance is called.
 func (g *Governor) Advance(now time.Duration) { g.tick(now) }
 
-// NextTransition is the earliest instant at which something may happen by
-// itself: set one timer for it and call [Governor.Advance], then
-// [Governor.Grants] if somebody waits. ok is false when nothing is due, ever. It
-// may be early; it is never late.
+// NextTransition returns the earliest instant at which something may change by itself:
+// set a timer for it, then call [Governor.Advance], and [Governor.Grants] if requests
+// wait. ok is false if nothing will ever be due. The instant may be early but is never
+// late.
 func (g *Governor) NextTransition(now time.Duration) (at time.Duration, ok bool) {
 	now = g.tick(now)
 	at = g.earliest()
@@ -26,8 +26,8 @@ func (g *Governor) NextTransition(now time.Duration) (at time.Duration, ok bool)
 	return at, at != math.MaxInt64
 }
 
-// tick brings the governor up to now, which counts as no earlier than the
-// latest instant seen.
+// tick brings the governor up to now. An instant before the latest one seen counts as
+// that one.
 func (g *Governor) tick(now time.Duration) time.Duration {
 	if now < g.seen {
 		return g.seen
@@ -39,7 +39,7 @@ func (g *Governor) tick(now time.Duration) time.Duration {
 	return now
 }
 
-// earliest is the first instant at which something may happen.
+// earliest returns the first instant at which something may happen.
 func (g *Governor) earliest() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	for _, c := range g.calendars {
@@ -54,8 +54,8 @@ func (g *Governor) earliest() time.Duration {
 	return at
 }
 
-// catchUp lets everything up to now happen in its order: days turn, then
-// permits expire, then scopes move.
+// catchUp does what is due up to now in order: days turn, then permits expire, then
+// scopes move.
 func (g *Governor) catchUp(now time.Duration) {
 	for {
 		due := g.earliest()
@@ -86,8 +86,8 @@ func (g *Governor) catchUp(now time.Duration) {
 	}
 }
 
-// reconsider moves a scope as far as its numbers say, and sets when to look
-// again. The node is synced to at.
+// reconsider moves a scope to the state that its numbers call for, and sets when to look
+// again. The node must be synced to at.
 func (g *Governor) reconsider(n *node, at time.Duration) {
 	if n.retired {
 		return
@@ -121,8 +121,8 @@ func (g *Governor) reconsider(n *node, at time.Duration) {
 	g.reschedule(n, at)
 }
 
-// observe is reconsider for when a scope was only charged: cheap while it is
-// normal and stays so.
+// observe is reconsider for a scope that was only charged: cheap if it is normal and
+// stays so.
 func (g *Governor) observe(n *node, at time.Duration) {
 	if n.retired {
 		return
@@ -140,7 +140,7 @@ func (g *Governor) observe(n *node, at time.Duration) {
 	g.rescale(n, at, stir)
 }
 
-// press begins the episode that a refusal is a sign of.
+// press begins the episode that a refusal indicates.
 func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 	if n.retired {
 		return
@@ -167,9 +167,9 @@ func (g *Governor) press(n *node, v *verdict, c *claim, at time.Duration) {
 	g.reschedule(n, at)
 }
 
-// ready is the instant at which nothing is held back any more and every bucket that
-// lacked something holds it again, with something to spare if so asked: the margin that keeps an episode
-// from ending with every token.
+// ready returns the instant at which nothing is held back any more and every bucket that
+// was short holds what was wanted. With spare it must hold some more: the margin keeps an
+// episode from ending at each token.
 func (n *node) ready(spare bool) time.Duration {
 	at := max(n.refilled, n.heldBack)
 	for k := range n.bucket {
@@ -187,7 +187,7 @@ func (n *node) ready(spare bool) time.Duration {
 	return at
 }
 
-// later is at + d, or the end of time.
+// later returns at + d, or the end of time.
 func later(at, d time.Duration) time.Duration {
 	if d > math.MaxInt64-at {
 		return math.MaxInt64
@@ -195,7 +195,7 @@ func later(at, d time.Duration) time.Duration {
 	return at + d
 }
 
-// look is when the scope has to be looked at next.
+// look returns when the scope has to be looked at next.
 func (n *node) look(at time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	switch n.state {

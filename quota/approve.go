@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// Approve asks for one call at now. When it is approved, its estimate is taken
-// from every scope on its path, and the permit has to be settled with
-// [Governor.RecordUsage] or given back with [Governor.Cancel]; when it is
-// refused, nothing is taken. Those who wait (see [Governor.Enqueue]) go before
-// a request of no greater priority.
+// Approve requests one call. If it is approved, its estimate is taken from every scope on
+// its path, and the permit must be settled with [Governor.RecordUsage] or given back with
+// [Governor.Cancel]. If it is refused, nothing is taken. Waiting requests (see
+// [Governor.Enqueue]) go before a request of no greater priority.
 func (g *Governor) Approve(now time.Duration, r Request) (d Decision) {
 	now = g.tick(now)
 	var c claim
@@ -34,8 +33,8 @@ func (g *Governor) Approve(now time.Duration, r Request) (d Decision) {
 	return d
 }
 
-// claim finds the request's path and what it would take; false is a refusal of
-// the request as such.
+// claim finds the request's path and what it would take. It returns false if the request
+// itself is refused.
 func (g *Governor) claim(now time.Duration, r *Request, c *claim, d *Decision) bool {
 	code := CodeInvalidConfig
 	if r.valid() {
@@ -52,8 +51,8 @@ func (g *Governor) claim(now time.Duration, r *Request, c *claim, d *Decision) b
 	return false
 }
 
-// behind reports whether somebody of at least this priority waits for a scope
-// on the path.
+// behind reports whether a request of at least this priority waits for a scope on the
+// path.
 func (g *Governor) behind(now time.Duration, c *claim, priority int, d *Decision) bool {
 	n := g.claimed(c.route, priority)
 	if n == nil {
@@ -96,7 +95,7 @@ func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
 	return true
 }
 
-// charge takes the claim from one scope and looks at where that leaves it.
+// charge takes the claim from one scope and updates the scope's state.
 func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 	l, cost := n.limits, c.charged[tokens]
 	for m := l.mask; m != 0; m &= m - 1 {
@@ -121,13 +120,13 @@ func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 	}
 }
 
-// mark notes that the node's daily use has to be kept.
+// mark records that the node's daily use must be stored.
 func (g *Governor) mark(n *node) {
 	if n.dirty {
 		return
 	}
 	if len(g.changed) >= g.sweep {
-		// Nobody took the list for long: leave out who was forgotten meanwhile.
+		// The list was not taken for a long time: remove retired nodes.
 		g.changed = slices.DeleteFunc(g.changed, func(n *node) bool { return n.retired })
 		g.sweep = 1024 + 2*len(g.changed)
 	}
@@ -135,7 +134,7 @@ func (g *Governor) mark(n *node) {
 	g.changed = append(g.changed, n)
 }
 
-// remark adds what the state of a scope on the path tells.
+// remark adds the advisories of a scope on the path.
 func (d *Decision) remark(n *node) {
 	switch n.state {
 	case Soft:
@@ -152,7 +151,7 @@ func (d *Decision) remark(n *node) {
 	}
 }
 
-// verdict is what one scope says to a claim that does not pass all of them.
+// verdict is the result of one scope for a claim that does not pass all of them.
 type verdict struct {
 	reason  Reason
 	capType string
@@ -160,11 +159,11 @@ type verdict struct {
 	final   bool
 	lacking uint8 // kinds whose bucket is too low
 	over    bool  // the window is full
-	held    bool  // what open permits reserve of the day stands in the way
+	held    bool  // only what open permits reserve of the day is in the way
 }
 
-// examine says why a claim does not pass, and when it could. Reason is empty
-// when it passes.
+// examine returns why a claim does not pass, and when it could. Reason is empty if it
+// passes.
 func (n *node) examine(now time.Duration, c *claim) (v verdict) {
 	l := n.limits
 	for k := range n.bucket {
@@ -199,12 +198,12 @@ func (n *node) examine(now time.Duration, c *claim) (v verdict) {
 	return v
 }
 
-// heldRetry is when to look again for tokens that open permits hold: when they
-// end, and with how much, nobody knows.
+// heldRetry is when to look again for tokens that open permits hold: nothing says when
+// they end, or with how many tokens.
 const heldRetry = time.Second
 
-// refuse says what stands in the way: a hard limit before all else, then what
-// takes longest. It begins the episodes that the refusal is a sign of.
+// refuse returns the refusal: of a hard limit if there is one, otherwise of what takes
+// longest. It begins the episodes that the refusal indicates.
 func (g *Governor) refuse(now time.Duration, c *claim) Decision {
 	d := Decision{RetryIn: -1}
 	for _, n := range c.route.nodes {
@@ -233,7 +232,7 @@ func (g *Governor) refuse(now time.Duration, c *claim) Decision {
 	return d
 }
 
-// bucketCode is the code of an empty bucket.
+// bucketCode returns the code of an empty bucket.
 func bucketCode(n *node) Code {
 	if n.scope.Global() {
 		return CodeGlobalLimit
@@ -241,7 +240,7 @@ func bucketCode(n *node) Code {
 	return CodeThrottled
 }
 
-// deny counts a refusal and tells of it.
+// deny counts a refusal and emits its event.
 func (g *Governor) deny(now time.Duration, c *claim, d *Decision) {
 	g.counts.denied++
 	e := Event{Type: EventDenied, Scope: d.Scope, Reason: d.Reason, Code: d.Code}
@@ -263,7 +262,7 @@ func (g *Governor) deny(now time.Duration, c *claim, d *Decision) {
 	g.emit(now, e)
 }
 
-// milliseconds rounds up.
+// milliseconds rounds up to whole milliseconds.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
@@ -276,28 +275,28 @@ func (g *Governor) emit(now time.Duration, e Event) {
 	g.events.add(e)
 }
 
-// Request asks for one call.
+// Request describes one call.
 type Request struct {
 	// Model is a key of the configuration's models.
 	Model string `json:"model"`
-	// InputTokens and OutputTokens are what the call is expected to use;
-	// CachedTokens is the part of the input expected from the provider's cache;
-	// MaxTokens is the request's own bound on its output. 0 to [MaxTokens] each.
+	// InputTokens and OutputTokens are what the call is expected to use. CachedTokens is
+	// the part of the input expected from the provider's cache. MaxTokens is the
+	// request's own bound on its output. Each is from 0 to [MaxTokens].
 	InputTokens  int64 `json:"expected_input_tokens"`
 	OutputTokens int64 `json:"expected_output_tokens,omitempty"`
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 	MaxTokens    int64 `json:"max_tokens,omitempty"`
-	// Tenant and Agent say for whom, at most 256 bytes each. Without them only
-	// the global limits and the model's count.
+	// Tenant and Agent name the scopes that the call counts in, at most 256 bytes each.
+	// Without them only the limits of the whole and of the model apply.
 	Tenant string `json:"tenant,omitempty"`
 	Agent  string `json:"agent,omitempty"`
-	// Priority: among those who wait, a greater one goes first.
+	// Priority orders waiting requests: the greatest goes first.
 	Priority int `json:"priority,omitempty"`
-	// Reason is the caller's own note; it decides nothing.
+	// Reason is a note of the caller's. It has no effect.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Validate says which number is out of its bound.
+// Validate returns an error that names the number that is out of its bound.
 func (r *Request) Validate() error {
 	for _, f := range [...]struct {
 		name     string
@@ -327,20 +326,20 @@ func (r *Request) valid() bool {
 		len(r.Model) <= maxName && len(r.Tenant) <= maxName && len(r.Agent) <= maxName
 }
 
-// expected is the estimate as a usage.
+// expected returns the estimate as a usage.
 func (r *Request) expected() Usage {
 	return Usage{Input: r.InputTokens, Cached: r.CachedTokens, Output: r.OutputTokens}
 }
 
-// claim is a request that found its path: what it would take from each scope.
+// claim is a request with its path: what it would take from each scope.
 type claim struct {
 	route    *route
-	charged  amount // as it is: from daily caps, windows and ledgers
-	rated    amount // as the provider counts: by the minute
-	taken    amount // from buckets: what is rated, but no more than a full one holds
-	windowed int64  // from soft windows: what is charged, but no more than an empty one holds
+	charged  amount // actual tokens: from daily caps, windows and ledgers
+	rated    amount // tokens as the provider counts them: for budgets per minute
+	taken    amount // from buckets: rated, but at most a full bucket
+	windowed int64  // from soft windows: charged, but at most an empty window
 	max      int64  // max_tokens of the request
-	input    Usage  // the expected input, cached or not
+	input    Usage  // expected input, with its cached part
 }
 
 func (r *Request) claim(on *route, c *claim) {
@@ -351,7 +350,7 @@ func (r *Request) claim(on *route, c *claim) {
 	c.clamp()
 }
 
-// clamp cuts the claim to what the budgets on its path hold at most.
+// clamp reduces the claim to what the budgets on its path can hold.
 func (c *claim) clamp() {
 	for k := range c.taken {
 		c.taken[k] = min(c.rated[k], c.route.clamp[k])

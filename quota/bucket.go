@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// nano is how many parts a call or token is divided into.
+// nano is the number of parts of a call or token.
 const nano = 1_000_000_000
 
 // floor bounds debt, so that arithmetic cannot overflow: eight thousand million tokens.
@@ -23,20 +23,20 @@ const (
 
 var kindNames = [kinds]string{"calls", "tokens", "inputTokens", "outputTokens"}
 
-// refill says how a bucket fills: num/den whole units a second, which is as many
+// refill says how fast a bucket fills: num/den whole units a second, which equals num/den
 // nano-units a nanosecond, up to capacity in nano-units.
 type refill struct {
 	num, den uint64
 	capacity int64
 }
 
-// perMinute is the rate of n units a minute, as a reduced fraction: no rounding.
+// perMinute returns the rate of n units a minute as a reduced fraction, without rounding.
 func perMinute(n, capacity int64) refill { return reduced(uint64(n), 60, capacity) }
 
-// spread is the rate of nearly n units a minute, of which few come in a row.
+// spread returns the rate of nearly n units a minute with a small burst.
 func spread(n int64) refill { return reduced(98*uint64(n), 100*60, max(1, (n+11)/12)) }
 
-// perSecond is a rate given in units a second, to nine decimal places.
+// perSecond returns a rate given in units a second, to nine decimal places.
 func perSecond(r float64, capacity int64) refill {
 	return reduced(uint64(math.Round(r*nano)), nano, capacity)
 }
@@ -49,9 +49,9 @@ func reduced(num, den uint64, capacity int64) refill {
 	return refill{num / a, den / a, capacity * nano}
 }
 
-// bucket is a token bucket. Its level is in nano-units and may be negative:
-// overshoot is remembered. rem is what has flowed in short of one nano-unit, in
-// parts of 1/den: however often one looks, nothing is lost.
+// bucket is a token bucket. Its level is in nano-units and may be negative, so that
+// overshoot is remembered. rem is the inflow short of one nano-unit, in parts of 1/den,
+// so that frequent updates lose nothing.
 type bucket struct {
 	level int64
 	rem   uint64
@@ -93,7 +93,7 @@ func (b *bucket) take(r *refill, n int64) {
 	}
 }
 
-// wait is the shortest time after which the level is at least need.
+// wait returns the shortest time after which the level is at least need.
 func (b *bucket) wait(r *refill, need int64) time.Duration {
 	if b.level >= need {
 		return 0

@@ -15,17 +15,17 @@ type Reason string
 const (
 	// Throttled: a bucket of calls or tokens has not refilled yet.
 	Throttled Reason = "THROTTLED"
-	// HardLimit: waiting a while does not help: the day's cap is used up, or the
-	// request can never be approved as it stands.
+	// HardLimit: waiting does not help soon: the day's cap is used up, or the request can
+	// never be approved as it is.
 	HardLimit Reason = "HARD_LIMIT"
 	// SoftLimit: the rolling window of tokens is full.
 	SoftLimit Reason = "SOFT_LIMIT"
 )
 
-// Code says more exactly what refused, or what was wrong.
+// Code says more precisely what refused the request, or what was invalid.
 type Code string
 
-// The closed set of codes.
+// All codes.
 const (
 	CodeHardLimit          Code = "RATE_HARD_LIMIT"
 	CodeThrottled          Code = "RATE_THROTTLED"
@@ -36,10 +36,10 @@ const (
 	CodeApprovalConflict   Code = "RATE_APPROVAL_CONFLICT"
 )
 
-// Never is the RetryIn of a request that no wait makes possible.
+// Never is the RetryIn of a request that cannot be approved after any wait.
 const Never = time.Duration(math.MaxInt64)
 
-// Advisory is a set of remarks that an approval carries.
+// Advisory is a set of remarks on an approval.
 type Advisory uint8
 
 // The remarks.
@@ -48,17 +48,17 @@ const (
 	AdviseSoft Advisory = 1 << iota
 	// AdviseOverSoft: a soft budget is used up, and its policy is to advise only.
 	AdviseOverSoft
-	// AdviseThrottled: a scope on the path has an episode of throttle.
+	// AdviseThrottled: a scope on the path is in an episode of throttle.
 	AdviseThrottled
 	// AdviseClamped: the estimate is larger than a bucket and was cut to its capacity.
 	AdviseClamped
-	// AdviseShared: there was no room for this tenant or agent; it shares the scope "*".
+	// AdviseShared: too many tenants or agents are known; this one shares the scope "*".
 	AdviseShared
 )
 
 var advisoryNames = [...]string{"soft_pressure", "soft_limit", "throttled", "clamped", "shared_scope"}
 
-// Names are the stable names of the remarks in the set. It allocates.
+// Names returns the stable names of the remarks in the set. It allocates.
 func (a Advisory) Names() []string {
 	var names []string
 	for i, name := range advisoryNames {
@@ -69,7 +69,7 @@ func (a Advisory) Names() []string {
 	return names
 }
 
-// Scope names what a budget is for. The zero Scope is the global one.
+// Scope names what a budget applies to. The zero Scope is the global one.
 type Scope struct {
 	Tenant string `json:"tenant,omitempty"`
 	Agent  string `json:"agent,omitempty"`
@@ -79,7 +79,7 @@ type Scope struct {
 // Global reports whether it is the global scope.
 func (s Scope) Global() bool { return s == Scope{} }
 
-// String is "global", or the scope's parts, as in "tenant a, model m".
+// String returns "global", or the scope's parts, as in "tenant a, model m".
 func (s Scope) String() string {
 	text := ""
 	for _, part := range [...]struct{ word, name string }{
@@ -101,33 +101,33 @@ func (s Scope) String() string {
 
 // Decision is the answer to a request.
 type Decision struct {
-	// Approved: the call may be made and Permit has to be settled.
+	// Approved: the call may be made, and Permit must be settled.
 	Approved bool
 	// Permit is set when approved.
 	Permit Permit
 	// Advisory holds remarks on an approval.
 	Advisory Advisory
-	// Utilization is the highest use of a soft budget on the path, in thousandths
-	// of it, this approval included; zero without soft budgets.
+	// Utilization is the highest utilization of a soft budget on the path, in
+	// thousandths, including this approval; 0 without soft budgets.
 	Utilization int64
 
-	// Reason, Code and Scope say what refused; empty when approved.
+	// Reason, Code and Scope say what refused the request; empty if approved.
 	Reason Reason
 	Code   Code
 	Scope  Scope
-	// RetryIn is how long until it can pass, other calls apart: exact for buckets
-	// and windows, the day's end for a cap, [Never] when it cannot.
+	// RetryIn is how long until the request can pass if no other calls are made: exact
+	// for buckets and windows, the end of the day for a cap, [Never] if it cannot pass.
 	RetryIn time.Duration
-	// Held: calls under way reserve what is missing. When they end nobody knows, so
-	// that RetryIn is when to look again.
+	// Held: open permits reserve what is missing. It is unknown when they end, so RetryIn
+	// says when to ask again.
 	Held bool
-	// Final: the policy or the fault is such that waiting for it is pointless:
-	// the caller should not queue.
+	// Final: waiting is pointless, because of the policy or the kind of fault. The caller
+	// should not queue.
 	Final bool
 }
 
-// Refusal is the decision as the project's one error; nil when approved. at is
-// the wall-clock instant of the decision.
+// Refusal returns the decision as an error of package reason; nil if approved. at is the
+// wall-clock instant of the decision.
 func (d Decision) Refusal(at time.Time) *reason.Refusal {
 	if d.Approved {
 		return nil
@@ -146,7 +146,7 @@ func (d Decision) Refusal(at time.Time) *reason.Refusal {
 	return r
 }
 
-// Denial is a refusal by a quota as an error: match it with errors.AsType[*Denial].
+// Denial is a refusal by a quota as an error. Match it with errors.AsType[*Denial].
 type Denial struct {
 	Reason  Reason
 	Code    Code
@@ -155,7 +155,7 @@ type Denial struct {
 	Held    bool // as in Decision
 }
 
-// Error says which scope, code and kind, and when to come back.
+// Error names the scope, code and kind, and when to come back.
 func (d *Denial) Error() string {
 	s := fmt.Sprintf("quota: %v: %s (%s)", d.Scope, d.Code, d.Reason)
 	if d.RetryIn == Never {
@@ -164,17 +164,17 @@ func (d *Denial) Error() string {
 	return fmt.Sprintf("%s, retry in %v", s, d.RetryIn)
 }
 
-// FieldError says that a value is out of its bound. Its code is RATE_INVALID_CONFIG.
+// FieldError reports a value out of its bound. Its code is RATE_INVALID_CONFIG.
 type FieldError struct {
 	Field string // a path such as models.m.burst
 	Value string
 	Bound string // what it must be
 }
 
-// Error names field, value and bound.
+// Error names the field, its value and its bound.
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("quota: %s is %s, must be %s (%s)", e.Field, e.Value, e.Bound, CodeInvalidConfig)
 }
 
-// Code is RATE_INVALID_CONFIG.
+// Code returns RATE_INVALID_CONFIG.
 func (e *FieldError) Code() Code { return CodeInvalidConfig }

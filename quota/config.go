@@ -15,37 +15,37 @@ type Policy string
 
 // The policies.
 const (
-	// Defer refuses with SOFT_LIMIT until the window frees. The default.
+	// Defer refuses with SOFT_LIMIT until the window has capacity again. The default.
 	Defer Policy = "defer"
 	// Advise approves, with an advisory.
 	Advise Policy = "advise"
-	// Deny refuses with SOFT_LIMIT for good: the caller should not wait.
+	// Deny refuses with SOFT_LIMIT and marks the refusal final: the caller should not
+	// wait.
 	Deny Policy = "deny"
 )
 
 // Limits are the budgets of one scope. Zero fields set no limit.
 type Limits struct {
-	// CallsPerMinute is how fast calls refill, 0 to 1e9.
+	// CallsPerMinute is the refill rate of calls, 0 to 1e9.
 	CallsPerMinute int64 `json:"callsPerMinute,omitempty"`
-	// Burst is the capacity of the call bucket: how many calls in a row a full
-	// one gives. Default CallsPerMinute.
+	// Burst is the capacity of the call bucket: how many calls a full bucket allows in a
+	// row. Default CallsPerMinute.
 	Burst int64 `json:"burst,omitempty"`
-	// RefillPerSecond replaces CallsPerMinute/60 as the rate at which calls
-	// refill, to nine decimal places, at most 1e7.
+	// RefillPerSecond replaces CallsPerMinute/60 as the refill rate of calls, to nine
+	// decimal places, at most 1e7.
 	RefillPerSecond float64 `json:"refillPerSecond,omitempty"`
 
-	// Spread is for limits that somebody else enforces, as a provider does its own.
-	// Of what is counted by the minute, budgets without a burst of their own then
-	// give five seconds' worth in a row, and refill two hundredths slower, so that
-	// no minute holds much more than a minute's worth. A call that is larger than
-	// five seconds' worth is owed, instead of clamped.
+	// Spread is for limits that another party enforces, such as a provider. Per-minute
+	// budgets without a burst of their own then allow five seconds' worth in a row and
+	// refill 2% slower, so that no minute holds much more than a minute's worth. A call
+	// larger than five seconds' worth is not clamped but leaves the bucket in debt.
 	Spread bool `json:"spread,omitempty"`
 
-	// TokensPerMinute bounds all charged tokens, hard; TokenBurst is the
-	// bucket's capacity, by default TokensPerMinute.
+	// TokensPerMinute is a hard limit on all charged tokens. TokenBurst is the bucket's
+	// capacity, by default TokensPerMinute.
 	TokensPerMinute int64 `json:"tokensPerMinute,omitempty"`
 	TokenBurst      int64 `json:"tokenBurst,omitempty"`
-	// InputTokensPerMinute and OutputTokensPerMinute bound one side, hard;
+	// InputTokensPerMinute and OutputTokensPerMinute are hard limits on one side.
 	// InputTokenBurst and OutputTokenBurst are the capacities, by default a minute's
 	// worth.
 	InputTokensPerMinute  int64 `json:"inputTokensPerMinute,omitempty"`
@@ -53,103 +53,102 @@ type Limits struct {
 	OutputTokensPerMinute int64 `json:"outputTokensPerMinute,omitempty"`
 	OutputTokenBurst      int64 `json:"outputTokenBurst,omitempty"`
 
-	// SoftTokenBudget is how many tokens a rolling window of SoftTokenWindowMS
-	// milliseconds should hold at most. Both or neither.
+	// SoftTokenBudget is the most tokens that a rolling window of SoftTokenWindowMS
+	// milliseconds should hold. Set both or neither.
 	SoftTokenBudget   int64 `json:"softTokenBudget,omitempty"`
 	SoftTokenWindowMS int64 `json:"softTokenWindowMs,omitempty"`
-	// SoftPolicy says what happens beyond it. Default [Defer].
+	// SoftPolicy says what happens beyond the soft budget. Default [Defer].
 	SoftPolicy Policy `json:"softPolicy,omitempty"`
 
-	// MaxDailyTokens and MaxDailyCalls are hard caps for one day of DayZone.
+	// MaxDailyTokens and MaxDailyCalls are hard caps per day in DayZone.
 	MaxDailyTokens int64 `json:"maxDailyTokens,omitempty"`
 	MaxDailyCalls  int64 `json:"maxDailyCalls,omitempty"`
-	// DayZone is the time zone in which the day turns. Default: the
+	// DayZone is the time zone that determines when a day begins. Default: the
 	// configuration's.
 	DayZone string `json:"dayZone,omitempty"`
 }
 
-// Model is what is known of one model.
+// Model configures one model.
 type Model struct {
 	Limits
-	// Charge names the rule by which calls are charged. Default "total".
+	// Charge is the name of the charge rule for its calls. Default "total".
 	Charge string `json:"charge,omitempty"`
 }
 
-// Tenant is what one tenant may use.
+// Tenant configures one tenant.
 type Tenant struct {
 	Limits
-	// Weight is its share beside others when they queue, 1 to 1000. Default 1.
+	// Weight is the tenant's weight among those that queue, 1 to 1000. Default 1.
 	Weight int64 `json:"weight,omitempty"`
-	// Models are further limits, for the tenant's use of one model.
+	// Models are further limits on the tenant's use of single models.
 	Models map[string]Limits `json:"models,omitempty"`
-	// Agents are the limits of its agents by name; AgentDefault is for the others.
+	// Agents are the limits of its agents by name; AgentDefault applies to the others.
 	Agents       map[string]Agent `json:"agents,omitempty"`
 	AgentDefault Agent            `json:"agentDefault,omitzero"`
 }
 
-// Agent is what one agent may use.
+// Agent configures one agent.
 type Agent struct {
 	Limits
-	// Models are further limits, for the agent's use of one model.
+	// Models are further limits on the agent's use of single models.
 	Models map[string]Limits `json:"models,omitempty"`
 }
 
-// Config is the whole configuration. Zero fields take the defaults.
+// Config configures a [Governor]. Zero fields take the defaults.
 type Config struct {
-	// Global limits everything together.
+	// Global limits all calls together.
 	Global Limits `json:"global,omitzero"`
-	// Models are the models that may be used, by name; others are refused.
+	// Models are the models that may be used, by name; calls for others are refused.
 	Models map[string]Model `json:"models,omitempty"`
-	// Tenants are the limits of tenants by name; TenantDefault is for the others.
+	// Tenants are the limits of tenants by name; TenantDefault applies to the others.
 	Tenants       map[string]Tenant `json:"tenants,omitempty"`
 	TenantDefault Tenant            `json:"tenantDefault,omitzero"`
-	// Charges are charge rules by name, beside [StandardCharges].
+	// Charges are charge rules by name, in addition to [StandardCharges].
 	Charges map[string]Charge `json:"charges,omitempty"`
 
-	// DayZone is the time zone in which days turn. Default "UTC".
+	// DayZone is the time zone that determines when days begin. Default "UTC".
 	DayZone string `json:"dayZone,omitempty"`
-	// LoadZone finds a time zone by its name; pass time.LoadLocation. By default
-	// only "UTC" is known.
+	// LoadZone returns a time zone by name; pass time.LoadLocation. By default only "UTC"
+	// is known.
 	LoadZone func(name string) (*time.Location, error) `json:"-"`
 
-	// PermitTTLMS is after how many milliseconds a permit that nobody settled is
-	// released. Default 600,000.
+	// PermitTTLMS is the time in milliseconds after which an unsettled permit expires.
+	// Default 600,000.
 	PermitTTLMS int64 `json:"permitTtlMs,omitempty"`
-	// KeepExpired charges the estimate of a permit that nobody settled, instead
-	// of giving it back.
+	// KeepExpired charges the estimate of an expired permit instead of giving it back.
 	KeepExpired bool `json:"keepExpired,omitempty"`
 
 	// AdaptiveScalingOff leaves every scale factor at 1.
 	AdaptiveScalingOff bool `json:"adaptiveScalingOff,omitempty"`
-	// ScaleMin and ScaleMax bound the scale factor: 0.01 to 1, default 0.5; 2, which
-	// is what a throttle takes at least, to 100, default 4.
+	// ScaleMin and ScaleMax bound the scale factor. ScaleMin is 0.01 to 1, default 0.5.
+	// ScaleMax is 2 to 100, default 4; a throttle sets the factor to at least 2.
 	ScaleMin float64 `json:"scaleMin,omitempty"`
 	ScaleMax float64 `json:"scaleMax,omitempty"`
-	// ScaleStepMS is the time between two of the four steps in which the factor
+	// ScaleStepMS is the time in milliseconds between the four steps in which the factor
 	// returns to 1. Default 5,000.
 	ScaleStepMS int64 `json:"scaleStepMs,omitempty"`
 
-	// ForecastOff: soft pressure is never raised early.
+	// ForecastOff disables raising soft pressure early.
 	ForecastOff bool `json:"forecastOff,omitempty"`
-	// ForecastWindowMS is over how many milliseconds the recent rate is taken.
-	// Default 60,000.
+	// ForecastWindowMS is the time in milliseconds over which the recent rate is
+	// measured. Default 60,000.
 	ForecastWindowMS int64 `json:"forecastWindowMs,omitempty"`
 
 	// EventBuffer is how many events are kept, 1 to 100,000. Default 250.
 	EventBuffer int64 `json:"eventBuffer,omitempty"`
-	// MaxTenants and MaxAgents bound the tenants, and the agents of each, that
-	// are known at one time. Defaults 10,000 and 100.
+	// MaxTenants and MaxAgents bound the known tenants, and the known agents of each.
+	// Defaults 10,000 and 100.
 	MaxTenants int64 `json:"maxTenants,omitempty"`
 	MaxAgents  int64 `json:"maxAgents,omitempty"`
-	// MaxWaiting bounds the waiters. Default 1,000.
+	// MaxWaiting bounds the waiting requests. Default 1,000.
 	MaxWaiting int64 `json:"maxWaiting,omitempty"`
 }
 
-// shared is the name of the scope for those for whom there is no room.
+// shared is the name of the scope shared by tenants or agents beyond the bound.
 const shared = "*"
 
-// Resolve fills in the defaults and checks the rest. The error is a
-// [*FieldError] that names field, value and bound; several are joined.
+// Resolve fills in the defaults and checks the rest. The error is a [*FieldError] that
+// names field, value and bound, or several of them joined.
 func (c Config) Resolve() (Config, error) {
 	c.PermitTTLMS = cmp.Or(c.PermitTTLMS, 600_000)
 	c.ScaleStepMS = cmp.Or(c.ScaleStepMS, 5_000)
@@ -164,7 +163,7 @@ func (c Config) Resolve() (Config, error) {
 	return c, c.validate()
 }
 
-// charge is the rule of that name.
+// charge returns the named rule.
 func (c *Config) charge(name string) (Charge, bool) {
 	name = cmp.Or(name, "total")
 	if rule, ok := c.Charges[name]; ok {
@@ -174,7 +173,7 @@ func (c *Config) charge(name string) (Charge, bool) {
 	return rule, ok
 }
 
-// zone is the time zone of that name.
+// zone returns the named time zone.
 func (c *Config) zone(name string) (*time.Location, error) {
 	if name == "UTC" || c.LoadZone == nil {
 		if name != "UTC" {
@@ -185,7 +184,7 @@ func (c *Config) zone(name string) (*time.Location, error) {
 	return c.LoadZone(name)
 }
 
-// dayZone is the zone of these limits.
+// dayZone returns the name of the zone of these limits.
 func (c *Config) dayZone(l *Limits) string {
 	if l.DayZone != "" {
 		return l.DayZone
@@ -193,18 +192,18 @@ func (c *Config) dayZone(l *Limits) string {
 	return c.DayZone
 }
 
-// MaxPatch is how large a patch may be, in bytes.
+// MaxPatch is the maximum size of a patch in bytes.
 const MaxPatch = 1 << 20
 
-// Canonical is the configuration as canonical JSON: resolved, keys in a fixed
-// order, no white space. Only a resolved configuration has one meaning.
+// Canonical returns the configuration as canonical JSON: keys sorted, no white space.
+// Resolve the configuration first; otherwise the same limits can have several forms.
 func (c Config) Canonical() ([]byte, error) {
 	c, err := c.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	// Through a generic value: every object's keys come out sorted, whatever
-	// the order of fields here.
+	// Going through a generic value sorts the keys of every object, whatever the order of
+	// fields here.
 	raw, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -216,7 +215,7 @@ func (c Config) Canonical() ([]byte, error) {
 	return json.Marshal(tree)
 }
 
-// Digest is the SHA-256 of the canonical JSON, in hexadecimal.
+// Digest returns the SHA-256 of the canonical JSON, in hexadecimal.
 func (c Config) Digest() (string, error) {
 	b, err := c.Canonical()
 	if err != nil {
@@ -228,9 +227,9 @@ func (c Config) Digest() (string, error) {
 
 func hexadecimal(b []byte) string { return hex.EncodeToString(b) }
 
-// Patched is the configuration with a JSON merge patch (RFC 7396) applied, whole
-// and validated: null removes, objects merge, everything else replaces. An
-// unknown field is an error. The receiver is not changed.
+// Patched returns the configuration with a JSON merge patch (RFC 7396) applied and
+// validated: null removes, objects merge, everything else replaces. An unknown field is
+// an error. The receiver is not changed.
 func (c Config) Patched(patch []byte) (Config, error) {
 	if len(patch) > MaxPatch {
 		return c, &FieldError{"patch", fmt.Sprintf("%d bytes", len(patch)), fmt.Sprintf("at most %d", MaxPatch)}
@@ -268,7 +267,7 @@ func (c Config) Patched(patch []byte) (Config, error) {
 	return next, nil
 }
 
-// decode reads exactly one JSON value, numbers as they are written.
+// decode reads exactly one JSON value and keeps numbers as written.
 func decode(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()

@@ -10,28 +10,29 @@ import (
 	"github.com/headway-go/headway/internal/fairqueue"
 )
 
-// Version is that of the snapshot's structure.
+// Version is the version of the snapshot's structure.
 const Version = 1
 
-// Governor is the state of all scopes. Make one with [New].
+// Governor holds the state of all scopes. Make one with [New]. Not safe for concurrent
+// use.
 type Governor struct {
 	config    Config
 	digest    string
-	origin    time.Time // the wall-clock instant of zero
+	origin    time.Time // the wall-clock time of instant 0
 	calendars map[string]*calendar
 	root      *account
-	nodes     uint64 // ever made
+	nodes     uint64 // nodes ever made
 
 	seen     time.Duration // the latest instant
 	due      time.Duration // the earliest at which something may happen by itself
 	schedule []*node       // a heap by due
 	ttl      time.Duration
-	span     time.Duration // of the recent rate
+	span     time.Duration // over which the recent rate is measured
 
 	permits permits
-	past    map[Scope]pastUse // of scopes that were evicted
-	changed []*node           // whose daily use changed
-	sweep   int               // how long that list may get before it is swept
+	past    map[Scope]pastUse // use of evicted scopes
+	changed []*node           // nodes whose daily use changed
+	sweep   int               // length of that list at which it is swept
 	events  ring[Event]
 	moves   ring[Move]
 	log     logHash
@@ -39,17 +40,16 @@ type Governor struct {
 
 	waiting []*waiter // in order of arrival
 	queue   fairqueue.Queue[*waiter]
-	waiters uint64        // ever
-	retry   time.Duration // when the next pass over them may find room
-	full    time.Duration // no sooner are the common budgets full
+	waiters uint64        // ever queued
+	retry   time.Duration // when the next pass over the queue may find capacity
+	full    time.Duration // the common budgets are not full before this
 }
 
 // counts are totals since New.
 type counts struct{ approved, denied, throttles, resumes, scaled, conflicts int64 }
 
-// New makes a governor with every bucket full. origin is the wall-clock instant
-// that now = 0 stands for; it must be after 1970. The error is a [*FieldError],
-// or several joined.
+// New returns a governor with every bucket full. origin is the wall-clock time of instant
+// 0 and must be after 1970. The error is a [*FieldError], or several of them joined.
 func New(c Config, origin time.Time) (*Governor, error) {
 	c, err := c.Resolve()
 	if err != nil {
@@ -66,11 +66,11 @@ func New(c Config, origin time.Time) (*Governor, error) {
 	return g, nil
 }
 
-// Config is the configuration in force, with its defaults. Its maps must not be
+// Config returns the configuration in force, with its defaults. Its maps must not be
 // changed.
 func (g *Governor) Config() Config { return g.config }
 
-// Digest is the SHA-256 of the configuration's canonical JSON, in hexadecimal.
+// Digest returns the SHA-256 of the configuration's canonical JSON, in hexadecimal.
 func (g *Governor) Digest() string { return g.digest }
 
 // UpdateConfig applies a JSON merge patch (RFC 7396) to the configuration; see
@@ -83,9 +83,9 @@ func (g *Governor) UpdateConfig(now time.Duration, patch []byte) error {
 	return g.Replace(now, next)
 }
 
-// Replace swaps the whole configuration. What is used stays used: a bucket that
-// lacked n tokens lacks n of its new capacity. Budgets that did not exist before
-// begin full, but the day's use counts. After an error nothing has changed.
+// Replace replaces the whole configuration. Use carries over: a bucket that lacked n
+// tokens lacks n of its new capacity. New budgets begin full, but the day's use counts.
+// If it returns an error, nothing has changed.
 func (g *Governor) Replace(now time.Duration, c Config) error {
 	c, err := c.Resolve()
 	if err != nil {
@@ -105,7 +105,7 @@ func (g *Governor) install(c Config, now time.Duration) error {
 	if err != nil {
 		return err
 	}
-	zones := maps.Clone(g.calendars) // also those of models that are gone
+	zones := maps.Clone(g.calendars) // including those of removed models
 	for _, l := range c.everyLimit() {
 		name := c.dayZone(l)
 		if zones[name] != nil {
@@ -133,7 +133,7 @@ func (g *Governor) install(c Config, now time.Duration) error {
 	return nil
 }
 
-// everyLimit lists all limits, so that every zone is found.
+// everyLimit returns all limits, so that every zone is found.
 func (c *Config) everyLimit() []*Limits {
 	all := []*Limits{&c.Global}
 	add := func(l Limits) { all = append(all, &l) }
@@ -163,7 +163,7 @@ func (c *Config) everyLimit() []*Limits {
 	return all
 }
 
-// configureNode makes a node, or gives one its new limits.
+// configureNode makes a node, or applies new limits to an existing one.
 func (g *Governor) configureNode(n *node, s Scope, l *Limits, now time.Duration) *node {
 	p := compile(l, g.calendars[g.config.dayZone(l)])
 	if n == nil {
@@ -188,8 +188,8 @@ func (g *Governor) configureNode(n *node, s Scope, l *Limits, now time.Duration)
 	return n
 }
 
-// Anchor tells the governor that the wall clock shows wall at now, after it was
-// set. Days only go forward: a clock that is set back hands out no day twice.
+// Anchor reports that the wall clock was set and shows wall at now. Days only go forward:
+// a clock that is set back does not repeat a day.
 func (g *Governor) Anchor(now time.Duration, wall time.Time) {
 	now = g.tick(now)
 	g.origin = wall.Add(-now)
@@ -231,7 +231,7 @@ func (a *account) visit(yield func(*node) bool) bool {
 	return c == nil || c.visit(yield)
 }
 
-// sorted visits a map in the order of its keys.
+// sorted iterates over a map in the order of its keys.
 func sorted[V any](m map[string]V) iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {

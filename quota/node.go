@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// noCap stands for a daily cap that is not set.
+// noCap is the value of a daily cap that is not set.
 const noCap = math.MaxInt64
 
 // limits are a scope's budgets, ready for use.
 type limits struct {
-	mask         uint8 // kinds that have a bucket
+	mask         uint8 // set of kinds that have a bucket
 	refill       [kinds]refill
 	softBudget   int64
 	softSpan     time.Duration
@@ -26,7 +26,7 @@ type limits struct {
 	outputClamp  int64
 	capped, soft bool
 	spread       bool
-	watched      bool // its state may change by being charged
+	watched      bool // a charge may change its state
 }
 
 func compile(l *Limits, c *calendar) *limits {
@@ -81,7 +81,7 @@ func compile(l *Limits, c *calendar) *limits {
 	return p
 }
 
-// ledger counts tokens for as long as the scope lives: granted is always used +
+// ledger counts tokens over the lifetime of the scope: granted always equals used +
 // refunded + held. cached and reasoning are parts of used.
 type ledger struct{ granted, used, refunded, held, cached, reasoning int64 }
 
@@ -93,33 +93,33 @@ type node struct {
 	refilled time.Duration
 	window   *window // nil without a soft budget
 
-	day       int64 // of the calendar, to which the daily use belongs
+	day       int64 // the calendar day that the daily use belongs to
 	dayTokens int64
 	dayHeld   int64 // the part of dayTokens that open permits only reserve
 	dayCalls  int64
-	dirty     bool // its daily use changed since it was last taken
+	dirty     bool // its daily use changed since it was last stored
 
 	ledger   ledger
 	recent   recent
 	approved int64
 	denied   int64
 
-	since   [kinds]time.Duration // when the bucket was added; what was taken before was not taken from it
+	since   [kinds]time.Duration // when the bucket was added; earlier claims took nothing from it
 	retired bool                 // its model is no longer configured, or its account was evicted
 
 	state      State
-	lacking    uint8         // kinds whose emptiness began or prolonged the episode
-	wanted     [kinds]int64  // the most that was refused in it, in nano-units
-	softWanted int64         // the most that the window refused
+	lacking    uint8         // kinds whose empty buckets began or prolonged the episode
+	wanted     [kinds]int64  // the largest amount refused in it, in nano-units
+	softWanted int64         // the largest amount that the window refused
 	foreseen   time.Duration // soft because of a forecast, at least until then; zero if not
-	heldBack   time.Duration // in throttle at least until then; zero if only the buckets say so
+	heldBack   time.Duration // in throttle at least until then; zero if only because of buckets
 	spentOn    int64         // the day on which it was exhausted
 	factor     int64         // scale factor in thousandths
-	step       int64         // by how much it returns to 1
-	stepAt     time.Duration // when it moves next; zero when it does not
+	step       int64         // size of a step back to 1
+	stepAt     time.Duration // when it changes next; zero if it does not
 
-	due  time.Duration // when it has to be looked at, at the earliest
-	heap int           // place in the schedule, -1 outside
+	due  time.Duration // when it has to be looked at next
+	heap int           // index in the schedule, -1 if not in it
 	id   uint64        // order of creation: breaks ties
 }
 
@@ -141,8 +141,8 @@ func (n *node) sync(now time.Duration) {
 	}
 }
 
-// full names the daily cap that has no room for a call of so many tokens, "" if both
-// have room. held reports whether there would be room if all open permits gave back what
+// full returns which daily cap has no capacity for a call of so many tokens; "" if both
+// have. held reports whether there would be capacity if all open permits gave back what
 // they reserve.
 func (n *node) full(charged int64) (capType string, held bool) {
 	switch {
@@ -154,10 +154,10 @@ func (n *node) full(charged int64) (capType string, held bool) {
 	return "", false
 }
 
-// dayUsed is how many tokens of the day were used, without those that are held.
+// dayUsed returns the tokens used today, without those that are held.
 func (n *node) dayUsed() int64 { return n.dayTokens - n.dayHeld }
 
-// passes reports whether every budget has room.
+// passes reports whether every budget has capacity for the claim.
 func (n *node) passes(c *claim) bool {
 	l := n.limits
 	if n.dayTokens > l.dailyTokens-c.charged[tokens] || n.dayCalls > l.dailyCalls-1 {
@@ -176,13 +176,13 @@ func (n *node) spent() bool {
 	return n.dayUsed() >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
 }
 
-// nearlySpent reports whether at most a hundredth of a daily cap is left. A request that
-// does not fit in then counts the cap as used up.
+// nearlySpent reports whether at most a hundredth of a daily cap is left. If a request
+// does not fit into that, the cap counts as used up.
 func (n *node) nearlySpent() bool {
 	return n.dayUsed() >= n.limits.dailyTokens-n.limits.dailyTokens/100 || n.dayCalls >= n.limits.dailyCalls
 }
 
-// configure swaps the limits; what is used stays used.
+// configure replaces the limits; use carries over.
 func (n *node) configure(l *limits, now time.Duration) {
 	n.sync(now)
 	old := n.limits
@@ -211,13 +211,13 @@ func (n *node) configure(l *limits, now time.Duration) {
 	}
 	n.softWanted = min(n.softWanted, l.softBudget)
 	if l.calendar != old.calendar {
-		n.day = l.calendar.day // today's use goes over into the new zone's today
+		n.day = l.calendar.day // today's use counts as today's in the new zone
 		n.spentOn = n.day
 	}
 	n.limits = l
 }
 
-// idle reports whether the scope remembers nothing that matters.
+// idle reports whether the scope can be dropped without losing anything that matters.
 func (n *node) idle(now time.Duration) bool {
 	n.sync(now)
 	for k := range n.bucket {
@@ -230,8 +230,8 @@ func (n *node) idle(now time.Duration) bool {
 		(!n.limits.capped || n.dayTokens == 0 && n.dayCalls == 0)
 }
 
-// recent estimates the rate of use over the last span: what was charged in this
-// one, and the share of the last one that still overlaps.
+// recent estimates the rate of use over the last span: the charges in the current span,
+// plus the fraction of the previous one that still overlaps.
 type recent struct {
 	turn      time.Duration // when the current span ends
 	tokens    int64
@@ -253,15 +253,15 @@ func (r *recent) roll(now, span time.Duration) {
 	r.turn = (now/span + 1) * span
 }
 
-// rates are the tokens and calls of the last span; rolled to now before.
+// rates returns the tokens and calls of the last span. Call roll first.
 func (r *recent) rates(now, span time.Duration) (tokens, calls int64) {
 	whole := int64(span / time.Millisecond)
 	left := int64((r.turn - now) / time.Millisecond)
 	return r.tokens + share(r.oldTokens, left, whole), r.calls + share(r.oldCalls, left, whole)
 }
 
-// share is n x part / whole, rounded down, of numbers that are not negative;
-// the largest number there is when it does not fit.
+// share returns n x part / whole, rounded down, for non-negative numbers; math.MaxInt64
+// if the result does not fit.
 func share(n, part, whole int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(part))
 	if hi >= uint64(whole) {

@@ -2,11 +2,11 @@ package quota
 
 import "time"
 
-// Permit is leave for one call. It is a value: copies stand for the same
-// permit, and only its first end counts. The zero Permit stands for none.
+// Permit is the right to make one call. It is a value: copies stand for the same permit,
+// and only the first settlement or cancellation counts. The zero Permit is not a permit.
 type Permit struct{ slot, serial uint32 }
 
-// ending is how a permit came to its end.
+// ending is how a permit ended.
 type ending uint8
 
 const (
@@ -16,15 +16,15 @@ const (
 	expired
 )
 
-// hold is what an open permit has taken: at first its claim, then also what
-// flowed beyond it.
+// hold is what an open permit has taken: at first its claim, then also the output drained
+// beyond it.
 type hold struct {
 	claim
 	at     time.Duration // when it was approved
 	flowed int64         // output drained so far
 	held   int64         // tokens reserved at first
 
-	actual Usage // once settled
+	actual Usage // after settlement
 	end    ending
 
 	serial       uint32
@@ -32,18 +32,18 @@ type hold struct {
 	nextFree     uint32
 }
 
-// permits are the open permits in slots. A slot is used again under a new
-// serial, so that a stale permit finds nothing, the one longest free first, so
-// that how a permit ended is known for as long as possible. The open ones are
-// linked in order of approval: the oldest expires first.
+// permits holds the open permits in slots. A slot is reused under a new serial, so that a
+// stale permit finds nothing. The slot that has been free longest is reused first, so
+// that the ending of a permit is known for as long as possible. Open permits are linked
+// in order of approval: the oldest expires first.
 type permits struct {
 	slots          []hold
-	free, lastFree uint32 // the free slots, the longest free first, plus one
+	free, lastFree uint32 // the queue of free slots, plus one
 	oldest, newest uint32 // plus one
 	open, expired  int64
 }
 
-// put makes room for a permit and links it as the newest.
+// put allocates a slot for a permit and links it as the newest.
 func (p *permits) put() (Permit, *hold) {
 	if p.free == 0 {
 		p.slots = append(p.slots, hold{})
@@ -65,8 +65,8 @@ func (p *permits) put() (Permit, *hold) {
 	return Permit{slot, h.serial}, h
 }
 
-// find is the permit's hold, nil when its slot is in other hands or it was
-// never given out.
+// find returns the permit's hold; nil if its slot was reused or the permit was never
+// issued.
 func (p *permits) find(id Permit) *hold {
 	if id.slot == 0 || int(id.slot) > len(p.slots) {
 		return nil
@@ -77,7 +77,7 @@ func (p *permits) find(id Permit) *hold {
 	return nil
 }
 
-// issued reports whether the permit was ever given out.
+// issued reports whether the permit was ever issued.
 func (p *permits) issued(id Permit) bool {
 	return id.slot > 0 && int(id.slot) <= len(p.slots) && id.serial <= p.slots[id.slot-1].serial
 }
@@ -104,16 +104,16 @@ func (p *permits) close(id Permit, h *hold, how ending) {
 	p.open--
 }
 
-// HoldBack notes that something beside the budgets refused a request, such as the
-// pace of its provider, and for how long requests are held back. It is counted and
-// reported like a refusal of [Governor.Approve]: the global scope is in an episode of
-// throttle until then. The budgets approve as before.
+// HoldBack records that something besides the budgets refused a request, such as the pace
+// of its provider, and for how long requests are held back. It is counted and reported
+// like a refusal by [Governor.Approve]: the global scope is in an episode of throttle
+// until then. The budgets approve as before.
 func (g *Governor) HoldBack(now time.Duration, r Request, wait time.Duration) {
 	now = g.tick(now)
 	var c claim
 	d := Decision{Reason: Throttled, Code: CodeThrottled, RetryIn: max(wait, 0)}
 	if !g.claim(now, &r, &c, &d) {
-		return // which is no request that could be held back
+		return // an invalid request cannot be held back
 	}
 	n := g.root.node
 	n.sync(now)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// strained reports whether a normal scope should be soft: above 0.8 of its soft
-// budget, or heading for the end of one.
+// strained reports whether a normal scope should be soft: above 0.8 of its soft budget,
+// or with a budget that is forecast to run out.
 func (g *Governor) strained(n *node, at time.Duration) bool {
 	if w := n.window; w != nil && w.sum > n.limits.softBudget-n.limits.softBudget/5 {
 		return true
@@ -34,15 +34,15 @@ func (g *Governor) relieved(n *node, at time.Duration) bool {
 	return n.window == nil || n.window.sum <= n.relief()
 }
 
-// relief is the most that the window holds when pressure ends: 0.7 of the
-// budget, and room for the largest that was refused.
+// relief returns the most that the window may hold when pressure ends: 0.7 of the budget,
+// and with capacity for the largest amount that was refused.
 func (n *node) relief() int64 {
 	budget := n.limits.softBudget
 	return min(share(budget, 7, 10), budget-n.softWanted)
 }
 
-// foresees reports whether a budget that is at least half used is heading for
-// its end before its window ends, and for how long to believe so; zero is no.
+// foresees returns for how long to expect that a budget at least half used will run out
+// before its window ends; 0 if none is.
 func (g *Governor) foresees(n *node, at time.Duration) time.Duration {
 	if g.config.ForecastOff {
 		return 0
@@ -55,7 +55,7 @@ func (g *Governor) foresees(n *node, at time.Duration) time.Duration {
 		return 0
 	}
 	n.recent.roll(at, g.span)
-	if n.recent.oldCalls == 0 { // one burst is no rate
+	if n.recent.oldCalls == 0 { // a single burst is not a rate
 		return 0
 	}
 	used, made := n.recent.rates(at, g.span)
@@ -66,8 +66,8 @@ func (g *Governor) foresees(n *node, at time.Duration) time.Duration {
 	return 0
 }
 
-// outruns reports whether a cap at least half used ends within left at the rate
-// of n a span.
+// outruns reports whether a cap at least half used would run out within left at the rate
+// of n per span.
 func (l *limits) outruns(bound, used, n int64, span, left time.Duration) bool {
 	if used < bound/2 || n <= 0 {
 		return false
@@ -77,8 +77,8 @@ func (l *limits) outruns(bound, used, n int64, span, left time.Duration) bool {
 	return aHi < bHi || aHi == bHi && aLo < bLo
 }
 
-// pressure is the budget that presses the scope most visibly: its window, or
-// the day when only a forecast of the day made it soft.
+// pressure returns the budget to report for the scope: its window, or the day if only a
+// forecast for the day made it soft.
 func (n *node) pressure() (used, budget int64, span time.Duration) {
 	l := n.limits
 	byDay := n.foreseen > 0 && l.capped && (n.window == nil || !n.window.heading)
@@ -97,13 +97,13 @@ func (n *node) pressure() (used, budget int64, span time.Duration) {
 const (
 	one   = 1000
 	steps = 4
-	// stir is how far pressure moves the factor at least, once it has set it, so
-	// that not every call makes an event.
+	// stir is the smallest change that pressure makes to a factor it has already set, so
+	// that not every call emits an event.
 	stir = 50
 )
 
-// rescale sets the scale factor of a scope under pressure: by the use of its
-// soft budget, and at least 2 in throttle.
+// rescale sets the scale factor of a scope under pressure: by the utilization of its soft
+// budget, and at least 2 in throttle.
 func (g *Governor) rescale(n *node, at time.Duration, least int64) {
 	factor := n.factor
 	used, budget, _ := n.pressure()
@@ -121,7 +121,7 @@ func (g *Governor) rescale(n *node, at time.Duration, least int64) {
 	}
 }
 
-// setFactor changes the factor and tells of it.
+// setFactor changes the factor and emits the event.
 func (g *Governor) setFactor(n *node, factor int64, at time.Duration) {
 	n.factor = factor
 	g.counts.scaled++
@@ -144,7 +144,7 @@ func (g *Governor) stepEvery() time.Duration {
 	return time.Duration(g.config.ScaleStepMS) * time.Millisecond
 }
 
-// stepScale is one step of the return.
+// stepScale makes one step of the return.
 func (g *Governor) stepScale(n *node, at time.Duration) {
 	n.stepAt = later(at, g.stepEvery())
 	factor := n.factor + n.step
@@ -154,9 +154,9 @@ func (g *Governor) stepScale(n *node, at time.Duration) {
 	g.setFactor(n, factor, at)
 }
 
-// Factor is the scale factor for an agent's decision interval on this path: the
-// greatest of its scopes' where one is above 1, else the smallest. Only Model,
-// Tenant and Agent of the request are read; nothing is made or changed.
+// Factor returns the scale factor for an agent's decision interval on this path: the
+// greatest factor of its scopes if one is above 1, else the smallest. Only Model, Tenant
+// and Agent of the request are read. It changes nothing.
 func (g *Governor) Factor(now time.Duration, r Request) float64 {
 	g.tick(now)
 	least, most := int64(one), int64(one)
@@ -169,7 +169,7 @@ func (g *Governor) Factor(now time.Duration, r Request) float64 {
 	return float64(least) / one
 }
 
-// known visits the scopes on the path of a request that exist.
+// known iterates over the existing scopes on the path of a request.
 func (g *Governor) known(r Request) func(yield func(*node) bool) {
 	return func(yield func(*node) bool) {
 		path := []*account{g.root}
@@ -190,8 +190,8 @@ func (g *Governor) known(r Request) func(yield func(*node) bool) {
 	}
 }
 
-// Forecast says when one budget of a scope runs out if use goes on as in the
-// last forecast window.
+// Forecast says when one budget of a scope runs out if use continues as in the last
+// forecast window.
 type Forecast struct {
 	Scope Scope `json:"scope,omitzero"`
 	// Budget is calls, tokens, inputTokens or outputTokens (buckets), softTokens,
@@ -200,20 +200,20 @@ type Forecast struct {
 	// Remaining may be negative. PerMinute is the recent use.
 	Remaining int64 `json:"remaining"`
 	PerMinute int64 `json:"perMinute"`
-	// RunsOutIn is how long the budget lasts, refill or sliding included; [Never]
-	// when it lasts.
+	// RunsOutIn is how long the budget lasts, including refill or the sliding of the
+	// window; [Never] if it does not run out.
 	RunsOutIn time.Duration `json:"runsOutIn"`
-	// EndsIn is when the window ends: a bucket full again when left alone, the
-	// soft window's span, the day's end.
+	// EndsIn is when the window ends: when an unused bucket would be full, after the soft
+	// window's span, or at the end of the day.
 	EndsIn time.Duration `json:"endsIn"`
 }
 
 // Early reports whether the budget runs out before its window ends.
 func (f Forecast) Early() bool { return f.RunsOutIn < f.EndsIn }
 
-// Forecast looks ahead for each budget of a scope; none when the scope is not
-// known. Buckets of input and output tokens are taken to share the rate of all
-// tokens, so their forecast is on the safe side.
+// Forecast returns a forecast for each budget of a scope; nil if the scope is unknown.
+// Buckets of input and output tokens are assumed to be used at the rate of all tokens, so
+// their forecasts are conservative.
 func (g *Governor) Forecast(now time.Duration, s Scope) []Forecast {
 	now = g.tick(now)
 	n := g.find(s)
@@ -234,7 +234,7 @@ func (g *Governor) Forecast(now time.Duration, s Scope) []Forecast {
 			rate = made
 		}
 		f := g.forecast(n, kindNames[k], whole(b.level), rate, b.wait(r, r.capacity))
-		// What flows in over a span lets the budget last longer.
+		// Refill over a span makes the budget last longer.
 		in := share(int64(g.span), int64(r.num), int64(r.den)*nano)
 		f.RunsOutIn = lasts(f.Remaining, rate-in, g.span)
 		all = append(all, f)
@@ -263,7 +263,7 @@ func (g *Governor) forecast(n *node, budget string, remaining, rate int64, ends 
 	}
 }
 
-// lasts is how long what remains lasts at a rate of n a span.
+// lasts returns how long the remainder lasts at a rate of n per span.
 func lasts(remaining, n int64, span time.Duration) time.Duration {
 	switch {
 	case remaining <= 0:

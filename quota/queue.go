@@ -9,36 +9,35 @@ import (
 	"github.com/headway-go/headway/internal/fairqueue"
 )
 
-// Waiter stands for one who waits. The zero Waiter is nobody.
+// Waiter identifies a waiting request. The zero Waiter is none.
 type Waiter uint64
 
-// Grant is the end of a wait: approved, or refused after all.
+// Grant is the result of a wait: an approval, or a refusal.
 type Grant struct {
 	Waiter Waiter
 	Decision
 }
 
-// waiter is a request that waits.
+// waiter is a waiting request.
 type waiter struct {
 	id       Waiter
 	claim    claim
 	priority int
 	deadline time.Duration
-	item     *fairqueue.Item[*waiter] // its place in the queue; nil of a [Place]
-	lacking  uint32                   // of a Place: the budgets that had no room for it
+	item     *fairqueue.Item[*waiter] // its item in the queue; nil for a [Place]
+	lacking  uint32                   // for a Place: the budgets that had no capacity for it
 }
 
-// Enqueue lets a request wait until deadline. Who goes first: the greater
-// priority; then the tenant that has been granted least for its weight (weighted
-// max-min over the scarcest shared budget), also of a burst that went before
-// anybody had to wait; then who came first. Nobody overtakes on a budget for which
-// somebody before is waiting.
+// Enqueue queues a request until deadline. The greatest priority goes first; then the
+// tenant that was granted least for its weight (weighted max-min fairness over the
+// scarcest shared budget), counting a burst from before the queue formed; then first
+// come, first served. No request overtakes another one that waits for a budget that both
+// need.
 //
-// It is refused at once, with a decision, when it is invalid, no wait helps, the
-// queue is full, or those who are expected to go before leave no room in time; then
-// waiter is zero. Otherwise the decision is empty but for RetryIn, the shortest
-// wait to expect. Call [Governor.Grants] after it, and whenever
-// [Governor.NextTransition] says.
+// A request is refused at once, with a zero Waiter and the decision, if it is invalid, no
+// wait helps, the queue is full, or it is not expected to be served in time. Otherwise
+// the decision is empty except for RetryIn, the shortest wait to expect. Call
+// [Governor.Grants] after Enqueue and whenever [Governor.NextTransition] says.
 func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration) (Waiter, Decision) {
 	now = g.tick(now)
 	var (
@@ -67,8 +66,8 @@ func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration)
 		d = Decision{Reason: Throttled, Code: CodeGlobalLimit, RetryIn: max(1, d.RetryIn, g.retry-now), Final: true}
 	}
 	if d.Final {
-		// The refusal begins the same episodes as one of Approve, and says a hard limit
-		// before all else too.
+		// The refusal begins the same episodes as one by Approve, and prefers a hard
+		// limit too.
 		if hard := g.refuse(now, &c); hard.Reason == HardLimit {
 			d = hard
 		}
@@ -88,7 +87,7 @@ func (g *Governor) Enqueue(now time.Duration, r Request, deadline time.Duration)
 	return w.id, Decision{RetryIn: d.RetryIn}
 }
 
-// request is what the waiter asks the queue for. Shares are those of tenants.
+// request returns the waiter's request to the queue. Flows are tenants.
 func (w *waiter) request() fairqueue.Request {
 	r := w.claim.request()
 	r.Priority = w.priority
@@ -100,7 +99,7 @@ func (c *claim) request() fairqueue.Request {
 	return fairqueue.Request{Flow: t.name, Weight: int(t.weight), Cost: c.cost(), Budgets: c.route.budgets}
 }
 
-// codeOf is the code for a kind of refusal by a scope.
+// codeOf returns the code for a kind of refusal by a scope.
 func codeOf(r Reason, n *node) Code {
 	switch r {
 	case HardLimit:
@@ -113,7 +112,7 @@ func codeOf(r Reason, n *node) Code {
 	return ""
 }
 
-// tenant is the account on the level of tenants; the root for those without.
+// tenant returns the account's tenant; the root if it has none.
 func (a *account) tenant() *account {
 	for a.parent != nil && a.parent.parent != nil {
 		a = a.parent
@@ -121,24 +120,24 @@ func (a *account) tenant() *account {
 	return a
 }
 
-// soon reports whether a wait helps against a refusal, and is known.
+// soon reports whether waiting helps against a refusal and how long is known.
 func (d *Decision) soon() bool {
 	return (d.Reason == Throttled || d.Reason == SoftLimit) && d.RetryIn != Never
 }
 
-// putOff has a refusal's RetryIn be no earlier than the caller would be served if it
-// came back, where a wait helps.
+// putOff raises a refusal's RetryIn to when the caller would be served if it came back,
+// if waiting helps.
 func (d *Decision) putOff(wait time.Duration) {
 	if d.soon() {
 		d.RetryIn = max(d.RetryIn, wait)
 	}
 }
 
-// Waiting is how many wait.
+// Waiting returns the number of waiting requests.
 func (g *Governor) Waiting() int { return len(g.waiting) }
 
-// Withdraw takes a waiter out of the queue; false when it is not in it: it was
-// granted or refused before. Call [Governor.Grants] after it.
+// Withdraw takes a waiter out of the queue. It returns false if the waiter is not in the
+// queue, because it was granted or refused. Call [Governor.Grants] after it.
 func (g *Governor) Withdraw(now time.Duration, id Waiter) bool {
 	now = g.tick(now)
 	w := g.waiter(id)
@@ -150,8 +149,9 @@ func (g *Governor) Withdraw(now time.Duration, id Waiter) bool {
 	return true
 }
 
-// Expire ends a wait whose time is over before its deadline has come, and refuses it as
-// [Governor.Grants] does then; false when it is not in the queue. Call Grants after it.
+// Expire ends a wait before its deadline and refuses the request as [Governor.Grants]
+// does at the deadline. It returns false if the waiter is not in the queue. Call Grants
+// after it.
 func (g *Governor) Expire(now time.Duration, id Waiter) (Decision, bool) {
 	now = g.tick(now)
 	w := g.waiter(id)
@@ -163,29 +163,29 @@ func (g *Governor) Expire(now time.Duration, id Waiter) (Decision, bool) {
 	return d, true
 }
 
-// overdue ends a wait whose time is over, with the refusal.
+// overdue removes a waiter whose time is over and returns the refusal.
 func (g *Governor) overdue(now time.Duration, w *waiter) Decision {
 	return g.dismiss(now, w, g.last(now, w))
 }
 
-// last is the refusal of a waiter whose wait is over.
+// last returns the refusal of a waiter whose time is over.
 func (g *Governor) last(now time.Duration, w *waiter) Decision {
 	d := g.refuse(now, &w.claim)
 	switch model := w.claim.route.model; {
 	case model.retired:
 		d = model.unconfigured()
-	case d.Reason == "": // others went before until the end
+	case d.Reason == "": // others went first until the end
 		d = Decision{Reason: Throttled, Code: bucketCode(model), Scope: model.scope, RetryIn: 1}
 	}
 	return d
 }
 
-// unconfigured is the refusal of who waits for a model that was taken out meanwhile.
+// unconfigured returns the refusal of a waiter whose model was removed meanwhile.
 func (n *node) unconfigured() Decision {
 	return Decision{Reason: HardLimit, Code: CodeModelNotConfigured, Scope: n.scope, RetryIn: Never}
 }
 
-// waiter finds one who waits; nil when there is none of that number.
+// waiter returns the waiter with that number; nil if there is none.
 func (g *Governor) waiter(id Waiter) *waiter {
 	at, ok := slices.BinarySearchFunc(g.waiting, id, func(w *waiter, id Waiter) int { return cmp.Compare(w.id, id) })
 	if !ok {
@@ -206,8 +206,8 @@ func (g *Governor) leave(w *waiter) {
 
 func (w *waiter) account() *account { return w.claim.route.account }
 
-// reroute finds the path again after the configuration was swapped. A waiter
-// for a model that is gone keeps its old path until it is refused.
+// reroute finds the path again after the configuration was replaced. A waiter for a
+// removed model keeps its old path until it is refused.
 func (g *Governor) reroute(w *waiter) {
 	model := w.claim.route.model.scope.Model
 	on := g.routeTo(w.account(), model)
@@ -216,13 +216,13 @@ func (g *Governor) reroute(w *waiter) {
 	}
 	w.claim.route, w.lacking = on, 0
 	w.claim.clamp()
-	if w.item != nil { // else it waits elsewhere
+	if w.item != nil { // else it waits in the caller's queue
 		g.queue.Update(w.item, w.request())
 	}
 }
 
-// Grants appends those whose wait is over: approved, in their order, or refused
-// because their deadline has come, a cap is used up or their model is gone.
+// Grants appends the waits that are over: approvals, in their order, and refusals because
+// the deadline has come, a cap is used up or the model was removed.
 func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 	now = g.tick(now)
 	if g.queue.Len() == 0 {
@@ -288,8 +288,8 @@ func (g *Governor) dismiss(now time.Duration, w *waiter, d Decision) Decision {
 	return d
 }
 
-// claimed is a scope on the path that a waiter of at least this priority is
-// waiting for; nil when there is none.
+// claimed returns a scope on the path that a waiter of at least this priority waits for;
+// nil if there is none.
 func (g *Governor) claimed(on *route, priority int) *node {
 	for i, n := range on.limited {
 		if g.queue.Len() > 0 && g.queue.Blocks(on.budgets[i:i+1], priority) {

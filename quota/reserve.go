@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Reservation is a request that waits in a queue of its caller's, such as that of a
-// headway.Governor. It holds nothing until Reserve succeeds. Its maker ends it: by the
-// permit, or by Leave.
+// Reservation is a request that waits in the caller's queue, such as that of a
+// headway.Governor. It holds nothing until Reserve succeeds. Its owner ends it by
+// settling the permit or calling Leave.
 type Reservation interface {
-	// Tenant is whose share the request counts against, and Weight its weight.
+	// Tenant returns the tenant whose share the request counts against, Weight its
+	// weight.
 	Tenant() string
 	Weight() int
-	// The following are those of headway.Budget, which explains them. An error of
-	// Reserve, Confirm or Refuse ends the reservation.
+	// The following are the methods of headway.Budget, which documents them. An error
+	// from Reserve, Confirm or Refuse ends the reservation.
 	Keys() []uint32
 	Cost() time.Duration
 	Whole() time.Duration
@@ -23,22 +24,22 @@ type Reservation interface {
 	Back()
 	Confirm() error
 	Refuse(wait time.Duration) error
-	// Decision is what Confirm approved.
+	// Decision returns the decision that Confirm approved.
 	Decision() Decision
-	// Leave ends the reservation, unless Confirm has handed out its permit. It is safe to
-	// call again.
+	// Leave ends the reservation, unless Confirm has handed out its permit. It may be
+	// called more than once.
 	Leave()
 }
 
-// Waker is woken when budgets may have room again, also when nothing has changed for it.
+// Waker is woken when budgets may have capacity again; a wake-up may be spurious.
 type Waker interface{ Wake() }
 
-// Place is a request that waits elsewhere: this governor does not order it, but
-// [Governor.Take] says when there is room. See [Reservation].
+// Place is a request that waits in the caller's queue: this governor does not order it,
+// but [Governor.Take] reports when there is capacity. See [Reservation].
 type Place struct{ w *waiter }
 
-// Join makes a place for a request. It is refused, and then nil, when the request is
-// invalid, no wait helps, or too many wait.
+// Join makes a Place for a request. It returns nil and the refusal if the request is
+// invalid, no wait helps, or too many requests wait.
 func (g *Governor) Join(now time.Duration, r Request) (*Place, Decision) {
 	now = g.tick(now)
 	var (
@@ -69,10 +70,10 @@ func (g *Governor) Join(now time.Duration, r Request) (*Place, Decision) {
 	return nil, d
 }
 
-// Back gives back what [Governor.Take] took for a place, which waits again.
+// Back gives back what [Governor.Take] took for a place, which then waits again.
 func (g *Governor) Back(now time.Duration, p *Place, id Permit) {
 	now = g.tick(now)
-	_, _ = g.Cancel(now, id) // it cannot fail: nobody else has it
+	_, _ = g.Cancel(now, id) // cannot fail: the permit was not handed out
 	g.rejoin(p)
 }
 
@@ -83,10 +84,10 @@ func (g *Governor) rejoin(p *Place) {
 	p.w.account().open++
 }
 
-// Take takes what the place's request needs: the decision is an approval, a refusal
-// that no wait helps (Final), or says when to ask again. Then bit i of blocked says that
-// Keys()[i] of the place had no room. Unless it is to ask again, the place is gone. Those
-// who wait in the governor's own queue go before a request of no greater priority.
+// Take takes what the place's request needs. The decision is an approval, a final refusal
+// (Final), or says when to ask again; in the last case bit i of blocked is set if
+// Keys()[i] of the place had no capacity. In the other cases the place is gone. Requests
+// in the governor's own queue go before a request of no greater priority.
 func (g *Governor) Take(now time.Duration, p *Place) (d Decision, blocked uint32) {
 	now = g.tick(now)
 	w := p.w
@@ -97,7 +98,7 @@ func (g *Governor) Take(now time.Duration, p *Place) (d Decision, blocked uint32
 		g.deny(now, &w.claim, &d)
 		return d, 0
 	}
-	w.lacking = 0 // the caller says who of those who have places goes first
+	w.lacking = 0 // the caller orders its places
 	if g.queue.Len() > 0 && g.queue.Blocks(w.claim.route.budgets, w.priority) {
 		return Decision{Reason: Throttled, Code: bucketCode(w.claim.route.model), Scope: w.claim.route.model.scope, RetryIn: max(1, g.retry-now)}, g.lacks(now, w)
 	}
@@ -117,7 +118,7 @@ func (g *Governor) Take(now time.Duration, p *Place) (d Decision, blocked uint32
 	return d, g.lacks(now, w)
 }
 
-// lacks are the budgets of a waiter that have no room for it now.
+// lacks returns the budgets that have no capacity for a waiter now.
 func (g *Governor) lacks(now time.Duration, w *waiter) uint32 {
 	for i, n := range w.claim.route.limited {
 		if n.examine(now, &w.claim).reason != "" {
@@ -127,7 +128,7 @@ func (g *Governor) lacks(now time.Duration, w *waiter) uint32 {
 	return w.lacking
 }
 
-// Leave takes a place away; it does nothing when that is gone.
+// Leave removes a place; it does nothing if the place is already gone.
 func (g *Governor) Leave(now time.Duration, p *Place) {
 	now = g.tick(now)
 	if w := g.waiter(p.w.id); w != nil {
@@ -136,8 +137,8 @@ func (g *Governor) Leave(now time.Duration, p *Place) {
 	}
 }
 
-// Refuse takes a place away whose request cannot be served in time, but could be after
-// a wait, and says what stands in its way.
+// Refuse removes a place whose request could be served after a wait, but not in time, and
+// returns what holds it up.
 func (g *Governor) Refuse(now time.Duration, p *Place, wait time.Duration) Decision {
 	now = g.tick(now)
 	d := g.last(now, p.w)
@@ -148,27 +149,26 @@ func (g *Governor) Refuse(now time.Duration, p *Place, wait time.Duration) Decis
 	return d
 }
 
-// Tenant is whose share the request counts against, and its weight.
+// Tenant returns the tenant whose share the request counts against, and its weight.
 func (p *Place) Tenant() (name string, weight int64) {
 	t := p.w.account().tenant()
 	return t.name, t.weight
 }
 
-// Keys are the numbers of the budgets that the request needs. The slice must not be
+// Keys returns the numbers of the budgets that the request needs. The slice must not be
 // changed.
 func (p *Place) Keys() []uint32 { return p.w.claim.route.budgets }
 
-// Cost is how long the scarcest budget that tenants have in common takes to refill what
-// the request takes.
+// Cost returns how long the scarcest budget shared by tenants takes to refill what the
+// request takes.
 func (p *Place) Cost() time.Duration { return refillTime(p.w.claim.cost()) }
 
-// Whole is how long the slowest budget that tenants have in common takes to fill.
+// Whole returns how long the slowest budget shared by tenants takes to fill.
 func (g *Governor) Whole() time.Duration { return refillTime(g.queue.Burst) }
 
 func refillTime(parts int64) time.Duration { return time.Duration(parts/costParts) * time.Microsecond }
 
-// Load is what the request takes of the budget of that number; 0 when it does not need
-// it.
+// Load returns what the request takes of the numbered budget; 0 if it does not need it.
 func (p *Place) Load(key uint32) int64 {
 	if n := p.budget(key); n != nil {
 		return max(1, p.w.claim.costAt(n))
@@ -176,7 +176,7 @@ func (p *Place) Load(key uint32) int64 {
 	return 0
 }
 
-// Serves is how long, from now, one of the request's budgets takes to serve so much.
+// Serves returns how long from now one of the request's budgets takes to serve a load.
 func (g *Governor) Serves(now time.Duration, p *Place, key uint32, load int64) time.Duration {
 	n := p.budget(key)
 	if n == nil {
@@ -195,7 +195,7 @@ func (p *Place) budget(key uint32) *node {
 	return nil
 }
 
-// served is how long a scope takes for so much work, of which the claim has a part.
+// served returns how long a scope takes for the given work, which includes the claim.
 func (g *Governor) served(now time.Duration, n *node, c *claim, work int64) time.Duration {
 	own := max(1, c.costAt(n))
 	need := amount{}

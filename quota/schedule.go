@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// reschedule puts a node where it belongs in the heap. What is due in it may be
-// earlier than needed after a charge, never later.
+// reschedule moves a node to its position in the heap. After a charge the time stored
+// there may be earlier than necessary, never later.
 func (g *Governor) reschedule(n *node, at time.Duration) {
 	due := n.look(at)
 	if due == math.MaxInt64 {
@@ -38,8 +38,8 @@ func (g *Governor) unschedule(n *node) {
 	}
 }
 
-// before orders the heap; the order of creation breaks ties, so that a run
-// repeats.
+// before orders the heap; ties are broken by order of creation, so that runs are
+// repeatable.
 func (g *Governor) before(i, j int) bool {
 	a, b := g.schedule[i], g.schedule[j]
 	if a.due != b.due {

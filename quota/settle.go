@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// RecordUsage settles a permit with what the call used: what was reserved
-// beyond it is given back, what was used beyond the reservation is charged, if
-// need be below zero. first is false when the permit had ended before; then
-// nothing changes. The error is a [*FieldError] for usage out of its bound, or a
-// [*Denial] with [CodeApprovalConflict] when the permit was never given out, was
-// canceled, had expired, or was settled with another usage.
+// RecordUsage settles a permit with what the call used: the unused part of the
+// reservation is given back, and use beyond it is charged, below zero if necessary. first
+// is false if the permit had already ended; then nothing changes. The error is a
+// [*FieldError] for usage out of its bound, or a [*Denial] with [CodeApprovalConflict] if
+// the permit was never issued, was canceled, had expired, or was settled with a different
+// usage.
 func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (first bool, err error) {
 	now = g.tick(now)
 	if !actual.valid() {
@@ -34,10 +34,9 @@ func (g *Governor) RecordUsage(now time.Duration, id Permit, actual Usage) (firs
 	return true, nil
 }
 
-// Cancel gives a permit back when nothing was sent, its call included. first is
-// false when the permit had ended before; then nothing changes, so that it is
-// safe to defer. The error is a [*Denial] with [CodeApprovalConflict] when the
-// permit was never given out.
+// Cancel gives back a permit, with its call, if nothing was sent. first is false if the
+// permit had already ended; then nothing changes, so that Cancel is safe to defer. The
+// error is a [*Denial] with [CodeApprovalConflict] if the permit was never issued.
 func (g *Governor) Cancel(now time.Duration, id Permit) (first bool, err error) {
 	now = g.tick(now)
 	h := g.permits.find(id)
@@ -51,9 +50,9 @@ func (g *Governor) Cancel(now time.Duration, id Permit) (first bool, err error) 
 	return true, nil
 }
 
-// Drain tells that n more output tokens of the call have flowed. What flows
-// beyond the reservation is charged at once and not only at the end. The error
-// is that of [Governor.RecordUsage]; a permit that has ended is a conflict.
+// Drain reports that n more output tokens of the call were received. Output beyond the
+// reservation is charged at once and not only at the end. The error is that of
+// [Governor.RecordUsage]; a permit that has ended is a conflict.
 func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
 	now = g.tick(now)
 	h := g.permits.find(id)
@@ -69,28 +68,28 @@ func (g *Governor) Drain(now time.Duration, id Permit, n int64) error {
 	for k := range flowed {
 		charged[k], taken[k] = max(charged[k], flowed[k]), max(taken[k], rated[k])
 	}
-	if taken != h.taken { // what is charged never rises without it
+	if taken != h.taken { // the charge never rises unless taken does
 		g.adjust(now, h, &charged, &taken, false)
 		h.charged, h.taken, h.windowed = charged, taken, max(h.windowed, charged[tokens])
 	}
 	return nil
 }
 
-// flow is what is known to have been used so far.
+// flow returns the usage known so far.
 func (h *hold) flow() (charged, rated amount) {
 	u := h.input
 	u.Output = h.flowed
 	return u.real(), h.route.rule.rated(u, h.max)
 }
 
-// conflict counts and describes the use of a permit that does not stand.
+// conflict counts the use of an invalid permit and returns the error.
 func (g *Governor) conflict() error {
 	g.counts.conflicts++
 	return &Denial{Reason: HardLimit, Code: CodeApprovalConflict, RetryIn: Never}
 }
 
-// expire releases a permit that nobody settled. What is known to have flowed
-// stays charged, and so does the call, which was most likely made.
+// expire releases a permit that was never settled. Output that was drained stays charged,
+// and so does the call, which was most likely made.
 func (g *Governor) expire(now time.Duration, id Permit, h *hold) {
 	g.permits.expired++
 	charged := amount{calls: 1}
@@ -114,8 +113,8 @@ func (g *Governor) end(now time.Duration, id Permit, h *hold, charged, rated *am
 	g.permits.close(id, h, how)
 }
 
-// adjust brings all scopes of a permit to what it charges and takes from now on;
-// last says that it is over, so that what was held is used.
+// adjust sets what a permit charges and takes in all its scopes; last says that the
+// permit is over, so that what was held counts as used.
 func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, last bool) {
 	cost := charged[tokens] - h.charged[tokens]
 	for _, n := range h.route.nodes {
@@ -129,10 +128,10 @@ func (g *Governor) adjust(now time.Duration, h *hold, charged, taken *amount, la
 		}
 		g.shift(now, n, h, charged, taken, last)
 	}
-	g.retry = now // those who wait may find room, or none for the day
+	g.retry = now // waiters may now pass, or be refused for the day
 }
 
-// shift brings one scope to what a permit charges and takes from now on.
+// shift sets what a permit charges and takes in one scope.
 func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *amount, last bool) {
 	n.sync(now)
 	l, eased := n.limits, false
@@ -154,7 +153,7 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 			n.window.giveBack(-flow, h.at)
 		}
 	}
-	// What was reserved yesterday is not in today's use.
+	// What was reserved yesterday does not count as today's use.
 	today := h.at >= l.calendar.start
 	if cost > 0 || today {
 		n.dayTokens = max(0, n.dayTokens+cost)
@@ -177,11 +176,11 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	}
 }
 
-// Overrun tells that the provider refused an open permit's call for its rate,
-// although it was within the limits: then a minute's worth does not pass in one
-// burst there. From now on the global limits and the model's are spread (see
-// Limits.Spread), whatever bursts they were given, until the configuration is
-// replaced. What is used stays used. It reports whether that changed anything.
+// Overrun reports that the provider refused an open permit's call for its rate although
+// it was within the limits, so that the provider does not accept a minute's worth in one
+// burst. From now on the global limits and the model's are spread (see Limits.Spread),
+// even if they have a burst, until the configuration is replaced. Use carries over. It
+// reports whether that changed anything.
 func (g *Governor) Overrun(now time.Duration, id Permit) (changed bool) {
 	now = g.tick(now)
 	h := g.permits.find(id)
@@ -220,7 +219,7 @@ func (g *Governor) spreadOut(n *node, now time.Duration) bool {
 	return true
 }
 
-// forgetRoutes has the paths through a found again.
+// forgetRoutes clears the cached paths through a.
 func (a *account) forgetRoutes() {
 	a.routes = nil
 	for _, c := range a.children {
@@ -228,40 +227,40 @@ func (a *account) forgetRoutes() {
 	}
 }
 
-// MaxTokens is the most tokens that one call may be said to cost: a bound
-// against nonsense, far above any model's context.
+// MaxTokens is the largest number of tokens accepted for one call: a bound against
+// nonsense, far above any model's context.
 const MaxTokens = 1_000_000_000
 
-// MaxTokensRule says what a request's max_tokens does to its charge.
+// MaxTokensRule says how a request's max_tokens affects its charge.
 type MaxTokensRule string
 
 // The rules.
 const (
-	// IgnoreMax: it is not charged; output counts as expected, then as generated.
+	// IgnoreMax: max_tokens is not charged; output counts first as expected, then as
+	// generated.
 	IgnoreMax MaxTokensRule = ""
 	// FloorMax: the larger of max_tokens and the input counts, whatever is generated.
 	FloorMax MaxTokensRule = "floor"
-	// ReserveMax: input and max_tokens count, and stay counted when less is
-	// generated.
+	// ReserveMax: input and max_tokens count, even if less is generated.
 	ReserveMax MaxTokensRule = "reserve"
 )
 
-// Charge says what of a call a provider counts: against tokens_per_minute and
-// input_tokens_per_minute. The zero value counts all input and all output.
-// Everything else, which is daily caps, soft windows, budgets of output tokens,
-// ledgers and reports, counts the input and output that were used, by any rule.
+// Charge says which tokens of a call a provider counts against tokens_per_minute and
+// input_tokens_per_minute. The zero value counts all input and all output. Everything
+// else (daily caps, soft windows, budgets of output tokens, ledgers and reports) counts
+// the input and output actually used, under any rule.
 type Charge struct {
-	// MaxTokens says what max_tokens does. Default [IgnoreMax].
+	// MaxTokens says how max_tokens counts. Default [IgnoreMax].
 	MaxTokens MaxTokensRule `json:"maxTokens,omitempty"`
-	// CachedDiscount is how much less a cached input token counts, in percent:
-	// 0 (default) counts it in full, 100 not at all.
+	// CachedDiscount is the discount on cached input tokens in percent: 0 (default)
+	// counts them in full, 100 not at all.
 	CachedDiscount int64 `json:"cachedDiscount,omitempty"`
 	// OutputFree: output does not count at all.
 	OutputFree bool `json:"outputFree,omitempty"`
 }
 
-// StandardCharges are rules under the names of the APIs that document them. A
-// configuration may use these names, and add or replace rules of its own.
+// StandardCharges returns the built-in rules, under the names of the APIs that document
+// them. A configuration may use these names, and add or replace rules.
 func StandardCharges() map[string]Charge {
 	return map[string]Charge{
 		"total":     {},
@@ -278,13 +277,13 @@ type Usage struct {
 	Input int64 `json:"input"`
 	// Cached is the part of Input that was read from the provider's cache.
 	Cached int64 `json:"cached,omitempty"`
-	// Output is what was generated, reasoning included.
+	// Output is the generated tokens, including reasoning.
 	Output int64 `json:"output"`
-	// Reasoning is the part of Output that the model thought and did not say.
+	// Reasoning is the part of Output that is reasoning and not part of the answer.
 	Reasoning int64 `json:"reasoning,omitempty"`
 }
 
-// Validate says which number is negative or too large.
+// Validate returns an error that names the number that is negative or too large.
 func (u Usage) Validate() error {
 	for _, f := range [...]struct {
 		name     string
@@ -303,13 +302,13 @@ func (u Usage) valid() bool {
 		uint64(u.Cached) <= uint64(u.Input) && uint64(u.Reasoning) <= uint64(u.Output)
 }
 
-// amount is what a call counts, by kind of budget.
+// amount is what a call takes, by kind of budget.
 type amount [kinds]int64
 
-// real is what the usage is, whatever a provider counts.
+// real returns the usage itself, whatever a provider counts.
 func (u Usage) real() amount { return amount{1, u.Input + u.Output, u.Input, u.Output} }
 
-// rated is what the usage counts against budgets by the minute.
+// rated returns what the usage counts against budgets per minute.
 func (c *Charge) rated(u Usage, maxTokens int64) amount {
 	in, out := u.Input, u.Output
 	if c.CachedDiscount != 0 {
@@ -329,9 +328,9 @@ func (c *Charge) rated(u Usage, maxTokens int64) amount {
 	return amount{1, all, in, u.Output}
 }
 
-// final is what a call that used so much counts in the end, when it reserved so
-// much by the minute. One that used nothing was refused: it counts as a call of no
-// tokens, whatever it asked for.
+// final returns what a call with this usage counts in the end, given its per-minute
+// reservation. A call that used nothing was refused: it counts as a call without tokens,
+// whatever it asked for.
 func (c *Charge) final(u Usage, maxTokens int64, reserved *amount) (charged, rated amount) {
 	if u == (Usage{}) {
 		return amount{calls: 1}, amount{calls: 1}
@@ -343,7 +342,7 @@ func (c *Charge) final(u Usage, maxTokens int64, reserved *amount) (charged, rat
 	return charged, rated
 }
 
-// Rated is how many tokens of a usage, expected or made, a provider is thought to
-// count against a budget by the minute. MaxTokens is the request's own bound on its
-// output, 0 for none.
+// Rated returns how many tokens of a usage, expected or actual, the provider counts
+// against a budget per minute. maxTokens is the request's own bound on its output; 0
+// means none.
 func (c Charge) Rated(u Usage, maxTokens int64) int64 { return c.rated(u, maxTokens)[tokens] }

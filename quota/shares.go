@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// prospect is how long w would wait if it came now, for those who go before it by their
-// priority and share, and the scope on its path that takes longest; zero when nobody
-// waits. Those of another tenant count only for scopes that all have in common.
+// prospect estimates how long w would wait if it came now, behind those that go first by
+// priority and share, and returns the scope on its path that takes longest; zero if none
+// waits. Requests of other tenants count only in scopes that all tenants share.
 func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration, slowest *node) {
 	if len(g.waiting) == 0 {
 		return 0, nil
@@ -47,9 +47,9 @@ func (g *Governor) prospect(now time.Duration, w *waiter) (longest time.Duration
 	return longest, slowest
 }
 
-// heldElsewhere reports whether a scope that is not on w's path keeps other waiting now.
-// What both have in common is left to w meanwhile, so that the queue for one slow model
-// refuses nobody who asks for another one.
+// heldElsewhere reports whether a scope that is not on w's path holds other up now. Until
+// that ends, w may use what both need, so that the queue for one slow model refuses no
+// request for another one.
 func (g *Governor) heldElsewhere(now time.Duration, other, w *waiter) bool {
 	for _, n := range other.claim.route.nodes {
 		if slices.Contains(w.claim.route.nodes, n) {
@@ -63,8 +63,8 @@ func (g *Governor) heldElsewhere(now time.Duration, other, w *waiter) bool {
 	return false
 }
 
-// serves is how long the scope's buckets and window take for so many nano-units and so
-// many tokens.
+// serves returns how long the scope's buckets and window take for the given nano-units
+// and tokens.
 func (n *node) serves(now time.Duration, need amount, windowed int64) (wait time.Duration) {
 	l := n.limits
 	for k := range n.bucket {
@@ -75,14 +75,14 @@ func (n *node) serves(now time.Duration, need amount, windowed int64) (wait time
 	if n.window == nil || l.policy == Advise {
 		return wait
 	}
-	if windowed > l.softBudget { // it takes more than one window
+	if windowed > l.softBudget { // more than one window is needed
 		return max(wait, time.Duration(share(int64(l.softSpan), windowed, l.softBudget)))
 	}
 	return max(wait, n.window.falls(l.softBudget-windowed, now)-now)
 }
 
-// forgetShares has the queue forget what was served when nobody waits and all that
-// tenants have in common is full again.
+// forgetShares makes the queue forget what was served once it is empty and all budgets
+// that tenants share are full again.
 func (g *Governor) forgetShares(now time.Duration) {
 	if g.queue.Len() > 0 || g.queue.Flows() == 0 || now < g.full {
 		return
@@ -104,7 +104,7 @@ func (g *Governor) forgetShares(now time.Duration) {
 	}
 }
 
-// eachCommon visits the scopes that all tenants have in common.
+// eachCommon iterates over the scopes that all tenants share.
 func (g *Governor) eachCommon(yield func(*node) bool) {
 	if !yield(g.root.node) {
 		return
@@ -116,7 +116,7 @@ func (g *Governor) eachCommon(yield func(*node) bool) {
 	}
 }
 
-// setBurst tells the queue what the slowest of the common budgets holds when it is full.
+// setBurst sets the queue's Burst to the capacity of the slowest common budget.
 func (g *Governor) setBurst() {
 	g.queue.Burst, g.full = 0, 0
 	for n := range g.eachCommon {
@@ -124,15 +124,15 @@ func (g *Governor) setBurst() {
 	}
 }
 
-// common reports whether all tenants have the scope in common.
+// common reports whether all tenants share the scope.
 func (n *node) common() bool { return n.scope.Tenant == "" && n.scope.Agent == "" }
 
-// costs are in parts of a microsecond, so that little is lost where they are divided by
-// a weight.
+// costParts is the number of parts of a microsecond that costs are counted in, so that
+// division by a weight loses little.
 const costParts = 1 << 10
 
-// cost is the claim's dominant share of what tenants have in common, the global
-// budgets and the model's: the longest time that one of them takes to refill it.
+// cost returns the claim's dominant share of what tenants share, the global budgets and
+// the model's: the longest time that one of them takes to refill it.
 func (c *claim) cost() int64 {
 	longest := int64(1)
 	for _, n := range c.route.nodes {
@@ -143,10 +143,10 @@ func (c *claim) cost() int64 {
 	return longest
 }
 
-// costAt is how long the slowest budget of a scope takes to refill the claim.
+// costAt returns how long the slowest budget of a scope takes to refill the claim.
 func (c *claim) costAt(n *node) int64 { return n.refills(&c.taken, c.windowed) }
 
-// refillTime is how long the slowest budget of the scope takes to fill.
+// refillTime returns how long the slowest budget of the scope takes to fill.
 func (n *node) refillTime() int64 {
 	var full amount
 	for k := range full {
@@ -155,8 +155,8 @@ func (n *node) refillTime() int64 {
 	return n.refills(&full, n.limits.softBudget)
 }
 
-// refills is how long the slowest budget of the scope takes to refill so much, in
-// [costParts] of a microsecond, at most 1<<50.
+// refills returns how long the slowest budget of the scope takes to refill the amounts,
+// in [costParts] of a microsecond, at most 1<<50.
 func (n *node) refills(taken *amount, windowed int64) int64 {
 	longest := time.Duration(0)
 	l := n.limits

@@ -2,8 +2,8 @@ package quota
 
 import "time"
 
-// Snapshot is the whole as one value. Its JSON keeps the same keys; null stands
-// for "no such limit".
+// Snapshot is the complete state. Its JSON always has the same keys; null means that
+// there is no such limit.
 type Snapshot struct {
 	Timestamp              time.Time                `json:"timestamp"`
 	Models                 map[string]ModelSnapshot `json:"models"`
@@ -15,13 +15,14 @@ type Snapshot struct {
 	Statistics             Statistics               `json:"statistics"`
 }
 
-// ModelSnapshot is one model, or one tenant or agent.
+// ModelSnapshot is the state of one model, tenant or agent.
 type ModelSnapshot struct {
-	// CallsRemaining are the whole calls in the bucket; CallsCapacity is its size.
+	// CallsRemaining is the number of whole calls in the bucket; CallsCapacity is its
+	// size.
 	CallsRemaining *int64 `json:"callsRemaining"`
 	CallsCapacity  *int64 `json:"callsCapacity"`
-	// BurstRemaining is how many calls in a row the call buckets here and above
-	// have at this instant.
+	// BurstRemaining is how many calls in a row the call buckets of this scope and those
+	// above it allow now.
 	BurstRemaining *int64 `json:"burstRemaining"`
 	CallsPerMinute *int64 `json:"callsPerMinute"`
 	// TokensRemaining may be negative: overshoot is remembered.
@@ -49,15 +50,15 @@ type GlobalSnapshot struct {
 	Ledger               Ledger      `json:"ledger"`
 }
 
-// WindowStats is the recent use: what was charged over the last forecast window.
+// WindowStats is the recent use: what was charged during the last forecast window.
 type WindowStats struct {
 	WindowMS int64 `json:"windowMs"`
 	Calls    int64 `json:"calls"`
 	Tokens   int64 `json:"tokens"`
 }
 
-// Ledger counts tokens and calls since the start: Granted is always Used +
-// Refunded + Held, in tokens.
+// Ledger counts tokens and calls since the start. In tokens, Granted always equals Used +
+// Refunded + Held.
 type Ledger struct {
 	Granted  int64 `json:"granted"`
 	Used     int64 `json:"used"`
@@ -66,7 +67,7 @@ type Ledger struct {
 	Approved int64 `json:"approved"`
 	Denied   int64 `json:"denied"`
 	// Cached and Reasoning are parts of Used: input that the provider read from its
-	// cache, and output that the model thought and did not say.
+	// cache, and output that is reasoning and not part of the answer.
 	Cached    int64 `json:"cached"`
 	Reasoning int64 `json:"reasoning"`
 }
@@ -80,7 +81,7 @@ type Statistics struct {
 	Scaled    int64 `json:"scaleChanges"`
 	Expired   int64 `json:"expired"`
 	Conflicts int64 `json:"conflicts"`
-	// Open permits, Waiting requests and known Tenants at this instant.
+	// Open permits, Waiting requests and known Tenants now.
 	Open    int64 `json:"open"`
 	Waiting int64 `json:"waiting"`
 	Tenants int64 `json:"tenants"`
@@ -89,7 +90,7 @@ type Statistics struct {
 	LogHash string `json:"transitionHash"`
 }
 
-// Snapshot is the state at now.
+// Snapshot returns the state at now.
 func (g *Governor) Snapshot(now time.Duration) Snapshot {
 	now = g.tick(now)
 	s := Snapshot{
@@ -108,8 +109,8 @@ func (g *Governor) Snapshot(now time.Duration) Snapshot {
 	return s
 }
 
-// Inspect is the state of one scope; ok is false when it is not known, or has
-// no limits of its own for a model.
+// Inspect returns the state of one scope; ok is false if the scope is unknown or has no
+// limits of its own for a model.
 func (g *Governor) Inspect(now time.Duration, s Scope) (_ ModelSnapshot, ok bool) {
 	now = g.tick(now)
 	n := g.find(s)
@@ -119,7 +120,7 @@ func (g *Governor) Inspect(now time.Duration, s Scope) (_ ModelSnapshot, ok bool
 	return g.read(now, n, g.root.node), true
 }
 
-// find is the node of a scope that exists.
+// find returns the node of an existing scope.
 func (g *Governor) find(s Scope) *node {
 	a := g.root
 	if s.Tenant != "" || s.Agent != "" {
@@ -137,7 +138,7 @@ func (g *Governor) find(s Scope) *node {
 	return a.byModel[s.Model]
 }
 
-// Statistics are the totals.
+// Statistics returns the totals.
 func (g *Governor) Statistics() Statistics {
 	c := &g.counts
 	return Statistics{
@@ -147,15 +148,15 @@ func (g *Governor) Statistics() Statistics {
 	}
 }
 
-// TakeEvents appends the events since the last call, oldest first; lost is how
-// many fell out of the buffer before.
+// TakeEvents appends the events since the last call, oldest first; lost is how many were
+// dropped from the buffer in between.
 func (g *Governor) TakeEvents(dst []Event) (events []Event, lost uint64) { return g.events.take(dst) }
 
-// HasEvents reports whether there are events that TakeEvents would give.
+// HasEvents reports whether TakeEvents would return events.
 func (g *Governor) HasEvents() bool { return g.events.newest() != nil }
 
-// TakeMoves appends the entries of the transition log since the last call; lost
-// is how many fell out of the buffer before. The hash covers all of them.
+// TakeMoves appends the entries of the transition log since the last call; lost is how
+// many were dropped from the buffer in between. The hash covers all of them.
 func (g *Governor) TakeMoves(dst []Move) (moves []Move, lost uint64) { return g.moves.take(dst) }
 
 // Backoff records that a client backs off instead of calling.
@@ -168,7 +169,7 @@ func (g *Governor) Backoff(now time.Duration, s Scope, d Decision) {
 	g.emit(now, e)
 }
 
-// read reads one node, with the call buckets of those above it.
+// read returns the state of one node, with the call buckets of the nodes above it.
 func (g *Governor) read(now time.Duration, n *node, above ...*node) ModelSnapshot {
 	n.sync(now)
 	n.recent.roll(now, g.span)

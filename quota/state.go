@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// State is where a scope stands.
+// State is the state of a scope.
 type State uint8
 
 // The states.
@@ -22,7 +22,7 @@ const (
 
 var stateNames = [states]string{"normal", "soft", "throttle", "exhausted"}
 
-// String is the state's stable name.
+// String returns the state's stable name.
 func (s State) String() string {
 	if s < states {
 		return stateNames[s]
@@ -30,7 +30,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// MarshalText gives the stable name.
+// MarshalText returns the stable name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads a stable name.
@@ -44,22 +44,22 @@ func (s *State) UnmarshalText(b []byte) error {
 	return fmt.Errorf("quota: unknown state %q", b)
 }
 
-// Trigger is what moves a scope.
+// Trigger is the cause of a state change.
 type Trigger uint8
 
 // The triggers.
 const (
-	// SoftReached: above 0.8 of the soft budget, or heading for the end of one.
+	// SoftReached: above 0.8 of the soft budget, or a budget is forecast to run out.
 	SoftReached Trigger = iota
-	// SoftRelieved: at or below 0.7 again, with room for what was refused.
+	// SoftRelieved: at or below 0.7 again, with capacity for what was refused.
 	SoftRelieved
-	// BucketEmpty: a request found a bucket too low.
+	// BucketEmpty: a bucket was too low for a request.
 	BucketEmpty
-	// Resume: the bucket holds what was refused and some to spare, and what a request
-	// was held back for is over.
+	// Resume: the bucket holds what was refused and a margin, and nothing holds requests
+	// back any more.
 	Resume
-	// CapReached: a daily cap is used up, or but for a hundredth that a request had
-	// no room in. Tokens that are only held do not count.
+	// CapReached: a daily cap is used up, or at most a hundredth is left and a request
+	// did not fit into it. Tokens that are only held do not count.
 	CapReached
 	// DayTurned: the next day began.
 	DayTurned
@@ -67,7 +67,7 @@ const (
 	CapRaised
 	// RoomMade: tokens or calls were given back.
 	RoomMade
-	// HeldBack: something beside the budgets refused a request; see [Governor.HoldBack].
+	// HeldBack: something besides the budgets refused a request; see [Governor.HoldBack].
 	HeldBack
 	triggers
 )
@@ -76,7 +76,7 @@ var triggerNames = [triggers]string{
 	"soft_reached", "soft_relieved", "bucket_empty", "resume", "cap_reached", "day_turned", "cap_raised", "room_made", "held_back",
 }
 
-// String is the trigger's stable name.
+// String returns the trigger's stable name.
 func (t Trigger) String() string {
 	if t < triggers {
 		return triggerNames[t]
@@ -84,8 +84,8 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("trigger(%d)", uint8(t))
 }
 
-// legal is the table of moves: from where each trigger may move, and to where.
-// The diagram in the package's documentation shows it.
+// legal is the transition table: the states in which each trigger is allowed, and the
+// state it leads to. The diagram in the package documentation shows it.
 var legal = [triggers]struct {
 	from []State
 	to   State
@@ -101,7 +101,8 @@ var legal = [triggers]struct {
 	HeldBack:     {[]State{Normal, Soft}, Throttle},
 }
 
-// next is where a trigger moves a state; ok is false when it may not.
+// next returns the state that a trigger leads to; ok is false if the trigger is not
+// allowed.
 func next(from State, t Trigger) (to State, ok bool) {
 	if slices.Contains(legal[t].from, from) {
 		return legal[t].to, true
@@ -142,7 +143,7 @@ func (g *Governor) transition(n *node, t Trigger, at time.Duration) {
 	g.rescale(n, at, 1)
 }
 
-// tell emits the event that belongs to a move.
+// tell emits the event of a move.
 func (g *Governor) tell(n *node, t Trigger, at time.Duration) {
 	e := Event{Scope: n.scope}
 	switch t {
@@ -169,8 +170,8 @@ func (g *Governor) tell(n *node, t Trigger, at time.Duration) {
 	g.emit(at, e)
 }
 
-// logHash is the hash of the transition log: each entry is hashed with the hash
-// before it. Only integers and names go in.
+// logHash is the hash of the transition log: each entry is hashed with the previous hash.
+// Only integers and names are hashed.
 type logHash struct {
 	sum  [sha256.Size]byte
 	text []byte
@@ -187,7 +188,7 @@ func (l *logHash) add(m Move) {
 	l.sum = sha256.Sum256(l.text)
 }
 
-// LogHash is the SHA-256 chain over the transition log: instant, scope and move
-// of each entry. The same calls at the same instants give the same hash, and
-// calls of [Governor.Advance] in between do not change it.
+// LogHash returns the SHA-256 chain over the transition log: instant, scope and move of
+// each entry. The same calls at the same instants give the same hash; calls of
+// [Governor.Advance] in between do not change it.
 func (g *Governor) LogHash() [sha256.Size]byte { return g.log.sum }

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// DayUse is what one scope has used of a day: what a store keeps, so that a
-// restart does not hand the budget out twice. Open permits count with their
-// estimate.
+// DayUse is what one scope has used of a day. A store keeps it, so that a restart does
+// not grant the budget twice. Open permits count with their estimates.
 type DayUse struct {
 	Scope Scope `json:"scope,omitzero"`
-	// Day is the day as 2006-01-02, as Zone counts it.
+	// Day is the day as 2006-01-02, in Zone.
 	Day    string `json:"day"`
 	Zone   string `json:"zone"`
 	Tokens int64  `json:"tokens"`
@@ -51,14 +50,14 @@ func (g *Governor) Use(now time.Duration, dst []DayUse) []DayUse {
 	return dst
 }
 
-// pastUse is the day's use of a scope that was evicted.
+// pastUse is the daily use of an evicted scope.
 type pastUse struct {
 	calendar           *calendar
 	day, tokens, calls int64
 }
 
-// remember keeps the day's use of a scope that is evicted. It has no cap, or it
-// would not be idle, but may get one today. What has no room is forgotten.
+// remember keeps the daily use of an evicted scope. The scope has no cap, or it would not
+// be idle, but it may get one today. If there are too many, the use is forgotten.
 func (g *Governor) remember(n *node) {
 	if n.dayTokens == 0 && n.dayCalls == 0 {
 		return
@@ -71,8 +70,8 @@ func (g *Governor) remember(n *node) {
 	}
 }
 
-// roomForPast bounds the scopes that are kept so: as many as there may be tenants,
-// and a thousand at least.
+// roomForPast bounds the evicted scopes that are remembered: MaxTenants, and at least a
+// thousand.
 func (g *Governor) roomForPast() bool {
 	return len(g.past) < max(1024, int(g.config.MaxTenants))
 }
@@ -106,11 +105,11 @@ func (g *Governor) use(n *node, now time.Duration) DayUse {
 	return DayUse{n.scope, dayName(n.day), n.limits.calendar.name, n.dayTokens, n.dayCalls}
 }
 
-// Restore adds what a store kept of today's use; call it once, before the first
-// request. Use of a day that is over, in the zone in which it was counted and in
-// the scope's, is left out. Use of a later day counts as today's: the clock was set
-// back. Use of a model that is not configured waits for its return. An error names
-// the entry; then nothing was restored.
+// Restore adds the stored use of today. Call it once, before the first request. Use of a
+// day that is over, both in the zone it was counted in and in the scope's, is ignored.
+// Use of a later day counts as today's, since the clock was set back. Use of a model that
+// is not configured is kept until the model returns. The error names the entry; then
+// nothing was restored.
 func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 	now = g.tick(now)
 	days := make([]int64, len(kept))
@@ -137,7 +136,8 @@ func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 			continue
 		}
 		if n.scope != u.Scope && g.roomForPast() {
-			// There is no room for it now: it waits for its name's return.
+			// There is no capacity for the scope now: the use waits for the name to
+			// return.
 			p := g.past[u.Scope]
 			g.keepPast(u.Scope, pastUse{counted, counted.day, p.tokens + u.Tokens, p.calls + u.Calls})
 			continue
@@ -150,7 +150,7 @@ func (g *Governor) Restore(now time.Duration, kept []DayUse) error {
 	return nil
 }
 
-// calendar is that of a zone; the configuration's when the zone is not known.
+// calendar returns the calendar of a zone; the configuration's if the zone is unknown.
 func (g *Governor) calendar(name string, now time.Duration) *calendar {
 	if c := g.calendars[name]; c != nil {
 		return c
@@ -166,9 +166,9 @@ func (g *Governor) calendar(name string, now time.Duration) *calendar {
 	return c
 }
 
-// nodeOf finds the node of a scope, making tenants and agents as a request would,
-// and one that is gone for a model that is not configured, whose days are those of
-// the calendar.
+// nodeOf returns the node of a scope, making tenants and agents as a request would. For a
+// model that is not configured it returns a retired node, whose days are those of the
+// calendar.
 func (g *Governor) nodeOf(s Scope, counted *calendar, now time.Duration) *node {
 	a := g.root
 	if s.Tenant != "" || s.Agent != "" {

@@ -19,7 +19,7 @@ const (
 	maxName  = 256
 )
 
-// checks collects what is wrong.
+// checks collects errors.
 type checks struct {
 	config *Config
 	faults []error

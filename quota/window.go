@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// parts is how many parts a rolling window has. What is charged leaves when its
-// part has wholly left the window: never early, at most one part late.
+// parts is the number of parts of a rolling window. A charge leaves when its part has
+// left the window entirely: never early, at most one part late.
 const parts = 60
 
 // window is a rolling sum of tokens.
 type window struct {
-	width time.Duration // of one part
+	width time.Duration // width of one part
 	turn  time.Duration // when the newest part ends
 	head  int64         // number of the newest part, counted from the origin
 	sum   int64
 	part  [parts + 1]int64
 
-	foreseen int64 // the newest part when heading was last worked out, plus one
+	foreseen int64 // the newest part when heading was last computed, plus one
 	heading  bool
 }
 
@@ -28,7 +28,7 @@ func newWindow(span, now time.Duration) *window {
 	return w
 }
 
-// starts is when a part starts.
+// starts returns when a part starts.
 func (w *window) starts(part int64) time.Duration { return time.Duration(part) * w.width }
 
 func (w *window) advance(now time.Duration) {
@@ -53,7 +53,7 @@ func (w *window) add(n int64) {
 	w.sum += n
 }
 
-// giveBack takes n out of the part in which it was charged, if that still counts.
+// giveBack removes n from the part in which it was charged, if that part still counts.
 func (w *window) giveBack(n int64, charged time.Duration) {
 	at := int64(charged / w.width)
 	if at < w.head-parts {
@@ -65,7 +65,7 @@ func (w *window) giveBack(n int64, charged time.Duration) {
 	w.sum -= n
 }
 
-// falls is the earliest instant at which the sum is at most this.
+// falls returns the earliest instant at which the sum is at most limit.
 func (w *window) falls(limit int64, now time.Duration) time.Duration {
 	sum := w.sum
 	for at := w.head - parts; sum > limit; at++ {
@@ -82,8 +82,8 @@ func (w *window) falls(limit int64, now time.Duration) time.Duration {
 	return now
 }
 
-// widened carries the sum over to a window of another span. Each part counts
-// as charged at its end: nothing is forgiven.
+// widened carries the sum over to a window of a different span. Each part counts as
+// charged at its end, so that nothing is lost.
 func (w *window) widened(span, now time.Duration) *window {
 	to := newWindow(span, now)
 	for at := max(0, w.head-parts); at <= w.head; at++ {
@@ -97,15 +97,15 @@ func (w *window) widened(span, now time.Duration) *window {
 	return to
 }
 
-// lately is how many parts the rate of a window is taken from, and steady how
-// many of them must have been used, lest a single burst be taken for a rate.
+// lately is how many parts the rate of a window is computed from, and steady how many of
+// them must have been used, so that a single burst is not mistaken for a rate.
 const (
 	lately = 10
 	steady = 5
 )
 
-// heads reports whether the sum would exceed the budget before as much has left
-// it, if use goes on as lately. It is worked out at most once a part.
+// heads reports whether the sum would exceed the budget before enough has left the
+// window, if use continues at the recent rate. It is computed at most once per part.
 func (w *window) heads(budget int64) bool {
 	if w.foreseen == w.head+1 {
 		return w.heading
@@ -135,8 +135,8 @@ func (w *window) heads(budget int64) bool {
 	return w.heading
 }
 
-// calendar knows the days of one time zone: which day it is, and when it ends.
-// Days only go forward: a clock that is set back does not hand out a day twice.
+// calendar tracks the days of one time zone: which day it is, and when it ends. Days only
+// go forward: a clock that is set back does not repeat a day.
 type calendar struct {
 	name  string
 	zone  *time.Location
@@ -145,7 +145,7 @@ type calendar struct {
 	end   time.Duration
 }
 
-// anchor reads the calendar again. origin is the wall-clock instant of zero.
+// anchor recomputes the current day. origin is the wall-clock time of instant 0.
 func (c *calendar) anchor(origin time.Time, now time.Duration) {
 	day := civilDay(origin.Add(now), c.zone)
 	if day > c.day {
@@ -153,22 +153,22 @@ func (c *calendar) anchor(origin time.Time, now time.Duration) {
 	}
 	c.start = turnOf(c.day, c.zone).Sub(origin)
 	c.end = turnOf(c.day+1, c.zone).Sub(origin)
-	for c.end <= now { // a zone that leaves a day out
+	for c.end <= now { // a zone may skip a day
 		c.day++
 		c.end = turnOf(c.day+1, c.zone).Sub(origin)
 	}
 }
 
-// civilDay is the day that a calendar on the wall shows.
+// civilDay returns the calendar day in a zone.
 func civilDay(at time.Time, zone *time.Location) int64 {
 	y, m, d := at.In(zone).Date()
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400
 }
 
-// turnOf is the first second of a day in a zone. Midnight may be missing there,
-// or come twice, so it is searched for and not computed.
+// turnOf returns the first second of a day in a zone. Midnight may not exist or occur
+// twice there, so it is searched for instead of computed.
 func turnOf(day int64, zone *time.Location) time.Time {
-	const reach = 27 * 3600 // zones lie within 14 hours of UTC; one left out a whole day
+	const reach = 27 * 3600 // zones lie within 14 hours of UTC; one skipped a whole day
 	before, from := day*86400-reach, day*86400+reach
 	for from-before > 1 {
 		middle := before + (from-before)/2
@@ -181,10 +181,10 @@ func turnOf(day int64, zone *time.Location) time.Time {
 	return time.Unix(from, 0)
 }
 
-// dayName is a day as 2006-01-02.
+// dayName returns a day as 2006-01-02.
 func dayName(day int64) string { return time.Unix(day*86400, 0).UTC().Format(time.DateOnly) }
 
-// dayNumber reads what dayName wrote.
+// dayNumber parses the result of dayName.
 func dayNumber(name string) (int64, error) {
 	t, err := time.Parse(time.DateOnly, name)
 	if err != nil {

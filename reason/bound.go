@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Bound is what kept the calls of a collection, of a load or of a proxy's clients from
-// being faster. A name means the same for all three.
+// Bound says what limited the speed of a collection, of a load or of a proxy's clients. A
+// name means the same for all three.
 type Bound uint8
 
-// The closed set of bounds.
+// All bounds.
 const (
-	// BoundUnknown: nothing that was measured.
+	// BoundUnknown: nothing was measured.
 	BoundUnknown Bound = iota
-	// BoundCeiling: what the owner set, be it the shortest interval, the most at
-	// once, or a budget of calls or tokens. The provider was not asked for more.
+	// BoundCeiling: the owner's settings: the shortest interval, the most in flight, or a
+	// budget of calls or tokens. The provider was not asked for more.
 	BoundCeiling
-	// BoundLimit: a limit of the provider, learned or advertised: of its rate, of
-	// what it serves at once, or of execution time.
+	// BoundLimit: a limit of the provider, learned or advertised: on its rate, on
+	// requests in flight, or on execution time.
 	BoundLimit
-	// BoundLearning: pacing that had not found the provider's limit yet, or a first
-	// batch that has to show how much may be sent at once.
+	// BoundLearning: pacing that has not found the provider's limit yet, or a first batch
+	// that shows how much may be sent at once.
 	BoundLearning
 	// BoundJitter: the random part of a wait.
 	BoundJitter
@@ -37,13 +37,13 @@ const (
 	BoundLatency
 	// BoundDisk: committing to the sink, the store or the journal.
 	BoundDisk
-	// BoundProcessing: this machine: reading responses, and whatever else is neither
-	// request, wait nor commit.
+	// BoundProcessing: this machine: reading responses, and anything else that is not
+	// request, wait or commit.
 	BoundProcessing
-	// BoundParallelism: the level that the law of parallelism held, below both what
-	// the owner allows and what the provider asks for.
+	// BoundParallelism: the level set by the law of parallelism, below both what the
+	// owner allows and what the provider recommends.
 	BoundParallelism
-	// BoundQueue: other calls, which went first.
+	// BoundQueue: other calls that went first.
 	BoundQueue
 	// BoundInput: rows that had not been read yet.
 	BoundInput
@@ -56,7 +56,7 @@ var boundNames = [bounds]string{
 	"parallelism", "queue", "input",
 }
 
-// String is the bound's stable name.
+// String returns the bound's stable name.
 func (b Bound) String() string {
 	if b < bounds {
 		return boundNames[b]
@@ -64,10 +64,10 @@ func (b Bound) String() string {
 	return fmt.Sprintf("bound(%d)", uint8(b))
 }
 
-// Bounds is time by what bound it. The zero value is unknown.
+// Bounds is the time spent by bound. The zero value means unknown.
 type Bounds [bounds]time.Duration
 
-// Total is the time that is accounted for.
+// Total returns the sum of all times.
 func (b Bounds) Total() (sum time.Duration) {
 	for _, d := range b {
 		sum += d
@@ -75,14 +75,14 @@ func (b Bounds) Total() (sum time.Duration) {
 	return sum
 }
 
-// Share is a bound's part of the time.
+// Share is a bound's fraction of the time.
 type Share struct {
 	Bound Bound
 	// Of is from 0 to 1; all shares add up to 1.
 	Of float64
 }
 
-// Shares gives the bounds that took any time, the largest first.
+// Shares returns the bounds that took any time, largest first.
 func (b Bounds) Shares() []Share {
 	var all []Share
 	total := b.Total()
@@ -109,7 +109,7 @@ type boundJSON struct {
 	Share float64 `json:"share"`
 }
 
-// MarshalJSON gives the bounds that took any time by name:
+// MarshalJSON returns the bounds that took any time, by name:
 // {"ceiling":{"ns":900,"share":0.9},"latency":{"ns":100,"share":0.1}}.
 func (b Bounds) MarshalJSON() ([]byte, error) {
 	all := map[string]boundJSON{}
@@ -119,8 +119,8 @@ func (b Bounds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. A name of a later version counts
-// as unknown.
+// UnmarshalJSON reads the result of MarshalJSON. An unknown name, from a later version,
+// counts as unknown.
 func (b *Bounds) UnmarshalJSON(data []byte) error {
 	var all map[string]boundJSON
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -133,7 +133,7 @@ func (b *Bounds) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// String lists the shares, the largest first: "91% ceiling, 9% latency".
+// String returns the shares, largest first: "91% ceiling, 9% latency".
 func (b Bounds) String() string {
 	var parts []string
 	for _, s := range b.Shares() {
@@ -147,8 +147,8 @@ func (b Bounds) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Paces reports whether the bound's wait counts from the previous attempt: work that is
-// done during the wait costs nothing, and doing it faster would gain nothing.
+// Paces reports whether the bound's wait is measured from the previous attempt. Work done
+// during such a wait costs no time, and doing it faster would gain nothing.
 func (b Bound) Paces() bool {
 	switch b {
 	case BoundCeiling, BoundLimit, BoundLearning, BoundCooldown:

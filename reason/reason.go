@@ -1,15 +1,13 @@
-// Package reason is Headway's shared vocabulary: the closed set of reasons
-// that a decision can carry, the classes of outcome that an attempt can have,
-// and [Refusal], the one error that says "not now" or "not at all".
+// Package reason is Headway's shared vocabulary: the closed set of reasons for a
+// decision, the classes of outcome of an attempt, and [Refusal], the error for an attempt
+// that may not be made now, or not at all.
 //
-// It answers "why?" in the same words everywhere: errors, events, logs,
-// metrics, the store, the command line and the simulator. Pressure (the
-// provider wants less) and Cap (the owner's own bound on a run) are types of
-// their own, so that one can never be passed for the other.
+// Errors, events, logs, metrics, the store, the command line and the simulator all use
+// these words. Pressure (the provider wants less) and Cap (the owner's bound on a run)
+// are separate types, so that one cannot be passed for the other.
 //
-// Do not add a reason for one caller's detail: put detail in the wrapped
-// error. Everything here is an immutable value; safe for concurrent use, no
-// allocation, constant time.
+// Do not add a reason for one caller's detail: put detail in the wrapped error. All
+// values are immutable and safe for concurrent use.
 //
 // Stability: stable.
 package reason
@@ -20,25 +18,25 @@ import (
 	"time"
 )
 
-// Reason says why a decision came out as it did. The zero value, [None], means
-// that nothing stood in the way.
+// Reason says why a decision was made. The zero value, [None], means that nothing held
+// the attempt up.
 type Reason uint8
 
-// The closed set. The order is not stable and is never stored: [Reason.String]
-// is the stable form.
+// All reasons. Their order is not stable and is never stored: [Reason.String] is the
+// stable form.
 const (
-	// None: admitted, nothing to explain.
+	// None: admitted; there is nothing to explain.
 	None Reason = iota
 
 	// Pacing: the interval since earlier attempts has not passed.
 	Pacing
-	// Jitter: anti-phase-lock noise, a fraction of an interval.
+	// Jitter: a random fraction of an interval that keeps clients from running in step.
 	Jitter
-	// Cooldown: the provider said how long to wait (Retry-After and kin).
+	// Cooldown: the provider said how long to wait (Retry-After and similar).
 	Cooldown
 	// Concurrency: as many attempts are in flight as allowed.
 	Concurrency
-	// ConservativeStart: no response has come back yet, so the initial interval holds.
+	// ConservativeStart: no response was received yet, so the initial interval applies.
 	ConservativeStart
 
 	rateLimited
@@ -58,7 +56,8 @@ const (
 	Interrupted
 	// Closed: the governor was closed.
 	Closed
-	// ConnectionChanged: the connection was edited, and what it asks for now is owed.
+	// ConnectionChanged: the connection was edited, and what it asks for now is still to
+	// be fetched.
 	ConnectionChanged
 
 	// Unauthorized: the credential was refused (401).
@@ -75,26 +74,26 @@ const (
 	Unreachable
 	// TLS: the secure connection could not be established.
 	TLS
-	// WrongScheme: https was spoken to a port that speaks http, or the other way
-	// round: the address that is configured is wrong.
+	// WrongScheme: an https request to an http port, or the reverse: the configured
+	// address is wrong.
 	WrongScheme
 	// Timeout: the attempt's own timeout passed.
 	Timeout
-	// InvalidResponse: a response that cannot be read as what was expected.
+	// InvalidResponse: the response cannot be parsed as expected.
 	InvalidResponse
-	// QuotaExhausted: the provider says a long-window or paid quota is used up.
+	// QuotaExhausted: the provider says that a long-window or paid quota is used up.
 	QuotaExhausted
-	// CursorRepeats: paging came back to a cursor it had already given.
+	// CursorRepeats: paging returned to an earlier cursor.
 	CursorRepeats
 	// LeaseHeld: another process is running this connection.
 	LeaseHeld
 	// LeaseLost: this process no longer holds the connection.
 	LeaseLost
-	// Quarantined: what is missing has failed too often for another try by itself.
+	// Quarantined: the missing items have failed too often to be retried automatically.
 	Quarantined
 	// Drained: the run ended because there was nothing left to do.
 	Drained
-	// Internal: a fault of our own, such as a disk that is full.
+	// Internal: a local fault, such as a full disk.
 	Internal
 
 	count
@@ -115,7 +114,7 @@ const (
 
 var kinds = [...]string{"none", "wait", "pressure", "cap", "caller", "failure"}
 
-// String is the kind's stable lower-case name.
+// String returns the kind's stable lower-case name.
 func (k Kind) String() string {
 	if int(k) < len(kinds) {
 		return kinds[k]
@@ -164,8 +163,8 @@ var table = [count]struct {
 	Internal:          {"internal", KindFailure},
 }
 
-// String is the reason's stable name, as it stands in stores, events and
-// metrics: lower case with underscores.
+// String returns the reason's stable name, as used in stores, events and metrics: lower
+// case with underscores.
 func (r Reason) String() string {
 	if r < count {
 		return table[r].name
@@ -173,7 +172,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// Kind tells which group the reason belongs to.
+// Kind returns the group that the reason belongs to.
 func (r Reason) Kind() Kind {
 	if r < count {
 		return table[r].kind
@@ -181,10 +180,11 @@ func (r Reason) Kind() Kind {
 	return KindFailure
 }
 
-// MarshalText gives the stable name, so that JSON holds "rate_limited" and not a number.
+// MarshalText returns the stable name, so that JSON holds "rate_limited" and not a
+// number.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads a stable name; an unknown one is an error that names it.
+// UnmarshalText parses a stable name; the error names an unknown one.
 func (r *Reason) UnmarshalText(b []byte) error {
 	v, ok := Parse(string(b))
 	if !ok {
@@ -194,7 +194,7 @@ func (r *Reason) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Parse reads a stable name; ok is false when it is not in the closed set.
+// Parse parses a stable name; ok is false if it is unknown.
 func Parse(name string) (r Reason, ok bool) {
 	for i := range table {
 		if table[i].name == name {
@@ -204,7 +204,7 @@ func Parse(name string) (r Reason, ok bool) {
 	return None, false
 }
 
-// All lists the closed set in a fixed order.
+// All returns all reasons in a fixed order.
 func All() []Reason {
 	all := make([]Reason, count)
 	for i := range all {
@@ -213,13 +213,13 @@ func All() []Reason {
 	return all
 }
 
-// Pressure is a reason that the provider gave, directly or through state drawn
-// from its signals. It has its own type so that a [Cap] can never stand for it.
+// Pressure is a reason given by the provider, directly or through state derived from its
+// signals. It is a separate type so that a [Cap] cannot be used in its place.
 type Pressure Reason
 
 // The provider's reasons.
 const (
-	// RateLimited: refused for rate or quota of the moment (429 and kin).
+	// RateLimited: refused for rate or short-term quota (429 and similar).
 	RateLimited = Pressure(rateLimited)
 	// UpstreamPressure: the provider is overloaded (503, 529, slow under load).
 	UpstreamPressure = Pressure(upstreamPressure)
@@ -227,13 +227,13 @@ const (
 	CircuitOpen = Pressure(circuitOpen)
 )
 
-// Reason is the same word in the whole set.
+// Reason returns the pressure as a Reason.
 func (p Pressure) Reason() Reason { return Reason(p) }
 
-// String is the stable name.
+// String returns the stable name.
 func (p Pressure) String() string { return Reason(p).String() }
 
-// AsPressure narrows r; ok is false when r is not the provider's.
+// AsPressure converts r; ok is false if r is not a pressure.
 func AsPressure(r Reason) (p Pressure, ok bool) {
 	if r.Kind() != KindPressure {
 		return 0, false
@@ -241,8 +241,8 @@ func AsPressure(r Reason) (p Pressure, ok bool) {
 	return Pressure(r), true
 }
 
-// Cap is a bound that the owner set on a run. Reaching one is a planned defer,
-// never a failure, and never arms a cooldown.
+// Cap is a bound that the owner set on a run. Reaching one defers work as planned; it is
+// never a failure and never starts a cooldown.
 type Cap Reason
 
 // The owner's bounds.
@@ -257,13 +257,13 @@ const (
 	MaxCatchup = Cap(maxCatchup)
 )
 
-// Reason is the same word in the whole set.
+// Reason returns the cap as a Reason.
 func (c Cap) Reason() Reason { return Reason(c) }
 
-// String is the stable name.
+// String returns the stable name.
 func (c Cap) String() string { return Reason(c).String() }
 
-// AsCap narrows r; ok is false when r is not the owner's.
+// AsCap converts r; ok is false if r is not a cap.
 func AsCap(r Reason) (c Cap, ok bool) {
 	if r.Kind() != KindCap {
 		return 0, false
@@ -271,8 +271,8 @@ func AsCap(r Reason) (c Cap, ok bool) {
 	return Cap(r), true
 }
 
-// Class is how an attempt ended, as far as control is concerned. The zero
-// value is [Unknown]: an attempt about which nothing was learned.
+// Class says how an attempt ended, as far as control is concerned. The zero value is
+// [Unknown]: nothing was learned.
 type Class uint8
 
 // The classes of outcome.
@@ -281,13 +281,14 @@ const (
 	Unknown Class = iota
 	// OK: the provider served the request.
 	OK
-	// Throttled: refused for rate (429 and provider-specific kin).
+	// Throttled: refused for rate (429 and provider-specific equivalents).
 	Throttled
 	// Overloaded: refused for load (503, 529).
 	Overloaded
-	// Failed: another 5xx or 408: a failure of the provider that says nothing of the rate.
+	// Failed: any other 5xx, or 408: a failure of the provider that says nothing about
+	// the rate.
 	Failed
-	// Rejected: another 4xx: our request was at fault; says nothing of the rate.
+	// Rejected: any other 4xx: the request was at fault; says nothing about the rate.
 	Rejected
 	// Lost: no response at all.
 	Lost
@@ -297,7 +298,7 @@ const (
 
 var classNames = [classes]string{"unknown", "ok", "throttled", "overloaded", "failed", "rejected", "lost"}
 
-// String is the class's stable lower-case name.
+// String returns the class's stable lower-case name.
 func (c Class) String() string {
 	if c < classes {
 		return classNames[c]
@@ -305,16 +306,15 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// Success reports whether the provider served the request: the only class that
-// may ever speed anything up.
+// Success reports whether the provider served the request. Only this class may raise the
+// rate.
 func (c Class) Success() bool { return c == OK }
 
-// Throttle reports whether the provider asked for less: 429, 503 and
-// what a provider's own description adds.
+// Throttle reports whether the provider asked for less: 429, 503 and what a provider's
+// profile adds.
 func (c Class) Throttle() bool { return c == Throttled || c == Overloaded }
 
-// Pressure is the pressure that the class stands for; ok is false when it stands for
-// none.
+// Pressure returns the pressure that the class indicates; ok is false if there is none.
 func (c Class) Pressure() (p Pressure, ok bool) {
 	switch c {
 	case Throttled:
@@ -326,8 +326,8 @@ func (c Class) Pressure() (p Pressure, ok bool) {
 	}
 }
 
-// Retryable reports whether an attempt that ended so may be tried again:
-// 429, 408, 5xx and connection errors before a response.
+// Retryable reports whether an attempt with this outcome may be retried: 429, 408, 5xx
+// and connection errors before a response.
 func (c Class) Retryable() bool {
 	switch c {
 	case Throttled, Overloaded, Failed, Lost:
@@ -337,24 +337,25 @@ func (c Class) Retryable() bool {
 	}
 }
 
-// Refusal says that an attempt was not made, why, for whom, and when it may be
-// tried again. It is the one error type of its kind: match it with
-// errors.AsType[*reason.Refusal], or with errors.Is against the wrapped cause.
+// Refusal says that an attempt was not made, why, for which connection or quota, and when
+// it may be retried. Match it with errors.AsType[*reason.Refusal], or match the wrapped
+// cause with errors.Is.
 //
-// A refusal for [Deadline] matches context.DeadlineExceeded, one for
-// [Canceled] matches context.Canceled.
+// A refusal for [Deadline] matches context.DeadlineExceeded, one for [Canceled] matches
+// context.Canceled.
 type Refusal struct {
-	// Reason is why.
+	// Reason says why the attempt was refused.
 	Reason Reason
-	// Scope names what was refused: a connection's name, a quota's scope. Never a credential.
+	// Scope names what was refused: a connection's name or a quota's scope, never a
+	// credential.
 	Scope string
-	// RetryAt is the earliest instant at which it may succeed; zero when unknown or never.
+	// RetryAt is the earliest time at which it may succeed; zero if unknown or never.
 	RetryAt time.Time
-	// Err is the cause, if there is one beyond the reason.
+	// Err is the cause, if there is one besides the reason.
 	Err error
 }
 
-// Error says scope, reason and when to come back, in one line.
+// Error returns the scope, the reason and when to come back, in one line.
 func (r *Refusal) Error() string {
 	s := r.Reason.String()
 	if r.Scope != "" {
@@ -369,11 +370,11 @@ func (r *Refusal) Error() string {
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Is matches the standard context errors for the caller's own reasons, and
-// another *Refusal of the same reason.
+// Is matches the standard context errors if the caller ended the wait, and any *Refusal
+// with the same reason.
 func (r *Refusal) Is(target error) bool {
 	switch target {
 	case context.DeadlineExceeded:

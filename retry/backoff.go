@@ -1,14 +1,14 @@
-// Package retry answers whether a failed attempt may be tried again and how
-// long to wait first: full-jitter exponential backoff, and a retry budget for a
-// whole run, so that a provider in trouble is not sent a multiple of its load.
+// Package retry decides whether a failed attempt may be retried and how long to wait
+// first: full-jitter exponential backoff, and a retry budget for a whole run, so that
+// retries do not multiply the load on a failing provider.
 //
-// It does not decide which failures are worth a retry (reason.Class.Retryable
-// does) and does not wait. Randomness is passed in. A [Budget] is a plain value,
-// not safe for concurrent use: its owner holds a lock. All verbs take constant
-// time and do not allocate.
+// It does not decide which failures are worth a retry (reason.Class.Retryable does) and
+// does not wait. Randomness is passed in. A [Budget] is a plain value, not safe for
+// concurrent use: its owner holds a lock. All methods take constant time and do not
+// allocate.
 //
-// Sources: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
-// 2015; the retry token bucket of the AWS SDKs' standard mode.
+// Sources: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015; the
+// retry token bucket of the AWS SDKs' standard mode.
 //
 // Stability: stable.
 package retry
@@ -20,14 +20,14 @@ import (
 	"time"
 )
 
-// Backoff is the shape of the waits between attempts of one request. Zero
-// fields take the defaults.
+// Backoff configures the waits between the attempts of one request. Zero fields take the
+// defaults.
 type Backoff struct {
 	// Base is the bound of the first wait. Default 200 ms.
 	Base time.Duration
 	// Cap bounds every wait. Default 20 s.
 	Cap time.Duration
-	// Attempts is how often one request may be sent, the first time included. Default 5.
+	// Attempts is how often one request may be sent, including the first time. Default 5.
 	Attempts int
 }
 
@@ -47,8 +47,8 @@ func (b Backoff) Resolve() (Backoff, error) {
 	return b, nil
 }
 
-// Wait is the wait before retry number n (0 is the first retry): uniform in
-// [0, min(Cap, Base * 2^n)], drawn from random, 64 uniform bits.
+// Wait returns the wait before retry number n (0 is the first retry): uniform in [0,
+// min(Cap, Base * 2^n)], computed from 64 random bits.
 func (b Backoff) Wait(n int, random uint64) time.Duration {
 	bound := b.Cap
 	if n < 62 && b.Base <= b.Cap>>n {

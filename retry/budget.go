@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Limits is the shape of a [Budget].
+// Limits configures a [Budget].
 type Limits struct {
-	// Capacity is the most tokens that can be held. Default 100, or a fifth of
-	// MaxRequests, rounded up, when that is set.
+	// Capacity is the most tokens that the budget can hold. Default 100, or, if
+	// MaxRequests is set, a fifth of it, rounded up.
 	Capacity int
-	// Start is what the budget begins with, at most Capacity. Default 8.
+	// Start is the initial number of tokens, at most Capacity. Default 8.
 	Start int
 	// PerSuccess is what a success earns, in thousandths of a token. Default 200.
 	PerSuccess int
-	// MaxRequests is the run's request cap that Capacity derives from; 0 means none.
+	// MaxRequests is the run's request cap, from which Capacity is derived; 0 means none.
 	MaxRequests int64
 }
 
@@ -42,19 +42,19 @@ func (l Limits) Resolve() (Limits, error) {
 	return l, nil
 }
 
-// Budget is a token bucket for the retries of a whole run. It is apart from the
-// bound on retries of one request.
+// Budget is a token bucket for the retries of a whole run. It is independent of the bound
+// on retries of one request.
 type Budget struct {
 	milli, capacity, gain int64
 }
 
-// NewBudget makes a budget; the limits must have been resolved.
+// NewBudget returns a budget; the limits must have been resolved.
 func NewBudget(l Limits) Budget {
 	return Budget{milli: int64(l.Start) * 1000, capacity: int64(l.Capacity) * 1000, gain: int64(l.PerSuccess)}
 }
 
-// Take takes one token for one retry; ok is false, and nothing is taken, when
-// there is less than one.
+// Take takes one token for one retry. If there is less than one, ok is false and nothing
+// is taken.
 func (b *Budget) Take() (ok bool) {
 	if b.milli < 1000 {
 		return false
@@ -63,11 +63,11 @@ func (b *Budget) Take() (ok bool) {
 	return true
 }
 
-// Return gives back a token that was taken for a retry that was not sent.
+// Return gives back a token taken for a retry that was not sent.
 func (b *Budget) Return() { b.milli = min(b.milli+1000, b.capacity) }
 
-// Success earns for one success.
+// Success adds what one success earns.
 func (b *Budget) Success() { b.milli = min(b.milli+b.gain, b.capacity) }
 
-// Left is how many whole retries are left.
+// Left returns the number of whole retries left.
 func (b *Budget) Left() int { return int(b.milli / 1000) }

@@ -11,31 +11,29 @@ import (
 
 // Store keeps the daily use. Its methods are called one at a time.
 type Store interface {
-	// Load gives what was saved last; nothing when nothing was.
+	// Load returns what was saved last; nothing if nothing was saved.
 	Load() ([]quota.DayUse, error)
-	// Save replaces all that was saved before. When it returns nil, Load gives
-	// exactly this, also after a crash of the process or the machine; after an
-	// error it gives this or what was there before.
+	// Save replaces all that was saved before. After it returned nil, Load returns
+	// exactly this, even after a crash of the process or the machine. After an error Load
+	// returns either this or what was saved before.
 	Save([]quota.DayUse) error
 }
 
-// leaseShare is the part of a daily cap that is stored ahead of its use, at most.
-// A process that is killed loses what it had stored ahead, so that one that began
-// a moment ago stores nothing ahead in the first exactSaves saves of a scope, and
-// then little beside what it has used itself.
+// leaseShare bounds the part of a daily cap that is stored ahead of its use. A killed
+// process loses what it had stored ahead, so a new process stores nothing ahead in the
+// first exactSaves saves of a scope, and then only in proportion to its own use.
 const (
 	leaseShare = 64
 	exactSaves = 8
 )
 
-// ledger is what the store has to cover. A lease is covered once its generation
-// is saved.
+// ledger is what the store has to cover. A lease is covered once its generation is saved.
 type ledger struct {
 	leases     map[quota.Scope]lease
 	before     map[quota.Scope]quota.DayUse // what was used before this process
 	changed    []quota.DayUse
-	generation uint64 // of the newest lease
-	saved      uint64 // all up to this one are in the store
+	generation uint64 // of the last lease
+	saved      uint64 // all generations up to this one are in the store
 }
 
 // lease is the use of a scope that is stored before it happens.
@@ -51,7 +49,7 @@ func (l *lease) givesBack(u *quota.DayUse) bool {
 	return l.tokens != math.MaxInt64 && u.Tokens < l.tokens || l.calls != math.MaxInt64 && u.Calls < l.calls
 }
 
-// restore takes over what the store kept.
+// restore loads the stored use.
 func (g *Governor) restore(now time.Duration) error {
 	if g.store == nil {
 		return nil
@@ -71,8 +69,8 @@ func (g *Governor) restore(now time.Duration) error {
 	return nil
 }
 
-// lease makes room in the books for the use that changed, with the lock held,
-// and says which generation has to be saved before anybody relies on it.
+// lease takes leases for the use that changed, with the lock held, and returns the
+// generation that must be saved before the use is relied on.
 func (g *Governor) lease(now time.Duration) (need uint64) {
 	if g.store == nil || g.closed {
 		return 0
@@ -107,7 +105,7 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	return need
 }
 
-// caps are the daily caps of a scope; math.MaxInt64 stands for no cap.
+// caps returns the daily caps of a scope; math.MaxInt64 means no cap.
 func (g *Governor) caps(now time.Duration, u quota.DayUse) (tokens, calls int64, capped bool) {
 	tokens, calls = math.MaxInt64, math.MaxInt64
 	s, _ := g.core.Inspect(now, u.Scope)
@@ -120,8 +118,8 @@ func (g *Governor) caps(now time.Duration, u quota.DayUse) (tokens, calls int64,
 	return tokens, calls, capped
 }
 
-// ahead is the use with a lease on top, within the cap: a quarter of what this
-// process used itself, and no more than a share of the cap.
+// ahead returns the use plus a lease, within the cap: a quarter of what this process used
+// itself, at most a share of the cap.
 func ahead(used, own, limit int64) int64 {
 	if limit == math.MaxInt64 {
 		return limit // no cap, so nothing to lease; page gives the exact use
@@ -129,15 +127,15 @@ func ahead(used, own, limit int64) int64 {
 	return max(used, min(used+min(limit/leaseShare, max(own, 0)/4), limit))
 }
 
-// exact ends all leases: the next save writes what is really used.
+// exact ends all leases: the next save writes the actual use.
 func (b *ledger) exact() uint64 {
 	clear(b.leases)
 	b.generation++
 	return b.generation
 }
 
-// page is what is saved: the use of every scope, raised to its lease. Leases of
-// scopes without use are over.
+// page returns what is saved: the use of every scope, raised to its lease. Leases of
+// scopes without use end.
 func (g *Governor) page(now time.Duration) []quota.DayUse {
 	page := g.core.Use(now, nil)
 	live := make(map[quota.Scope]lease, len(g.book.leases))
@@ -159,8 +157,8 @@ func (g *Governor) page(now time.Duration) []quota.DayUse {
 	return page
 }
 
-// save returns once the store covers a generation. Who comes while another saves
-// finds it done, or saves for all who came meanwhile.
+// save returns once the store covers a generation. A caller that waits for another save
+// finds its generation covered, or saves for all that came meanwhile.
 func (g *Governor) save(generation uint64) error {
 	if generation == 0 || g.store == nil {
 		return nil

@@ -15,21 +15,21 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// maxFile bounds the file of daily use, in bytes: some 300,000 scopes.
+// maxFile bounds the file of daily use in bytes: some 300,000 scopes.
 const maxFile = 64 << 20
 
-// fileVersion is that of the file's form.
+// fileVersion is the version of the file format.
 const fileVersion = 1
 
-// fileContent is the file.
+// fileContent is the content of the file.
 type fileContent struct {
 	Version int            `json:"version"`
 	Use     []quota.DayUse `json:"use"`
 }
 
-// File is a [Store] in one file, for one process at a time. The file is replaced
-// whole and synced before Save returns, so that it is never half written. Safe
-// for concurrent use.
+// File is a [Store] in one file, for one process at a time. Save replaces the whole file
+// and syncs it before it returns, so that the file is never half written. Safe for
+// concurrent use.
 type File struct {
 	path string
 	disk disk.Disk
@@ -37,12 +37,12 @@ type File struct {
 	lock *lockfile.Lock
 }
 
-// ErrInUse is what the error of [OpenFile] matches when somebody else has the file.
+// ErrInUse is matched by the error of [OpenFile] if another process has the file open.
 var ErrInUse = errors.New("another process uses it; stop that one, or use another file")
 
-// OpenFile opens the store at path; its folder must exist, the file need not.
-// It takes a lock on path.lock that ends with the process. The error matches
-// [ErrInUse] when somebody else has it.
+// OpenFile opens the store at path. Its folder must exist, the file need not. It takes a
+// lock on path.lock that ends with the process. The error matches [ErrInUse] if another
+// process holds the lock.
 func OpenFile(path string) (*File, error) { return openFile(disk.OS{}, path) }
 
 func openFile(on disk.Disk, path string) (*File, error) {
@@ -57,16 +57,16 @@ func openFile(on disk.Disk, path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("governor: %s: %w", path, err)
 	}
-	// What Load gives is acted on: a killed process may have given the file its
-	// name and not have synced it.
+	// The result of Load is acted upon: a killed process may have renamed the file
+	// without syncing the folder.
 	if err := on.SyncDir(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("governor: %s: %w", path, errors.Join(err, lock.Close()))
 	}
 	return &File{path: path, disk: on, lock: lock}, nil
 }
 
-// Load reads the file; nothing when there is none yet. A file that cannot be
-// read is an error that names it, never an empty day.
+// Load reads the file; it returns nothing if there is no file. If the file cannot be
+// read, the error names it.
 func (f *File) Load() ([]quota.DayUse, error) {
 	use, err := ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,9 +75,9 @@ func (f *File) Load() ([]quota.DayUse, error) {
 	return use, err
 }
 
-// ReadFile reads what a [File] stored, also while a process uses it; then the
-// use is what that process may come to at most before it stores again. The error
-// matches fs.ErrNotExist when there is no such file.
+// ReadFile reads what a [File] stored, even while another process uses it. The use
+// returned is then the most that the process may reach before it saves again. The error
+// matches fs.ErrNotExist if there is no such file.
 func ReadFile(path string) (use []quota.DayUse, err error) {
 	b, err := atomicfile.Read(path, maxFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func ReadFile(path string) (use []quota.DayUse, err error) {
 	return use, nil
 }
 
-// decode reads the content of the file.
+// decode parses the content of the file.
 func decode(b []byte) ([]quota.DayUse, error) {
 	var c fileContent
 	if err := json.Unmarshal(b, &c); err != nil {
@@ -101,7 +101,7 @@ func decode(b []byte) ([]quota.DayUse, error) {
 	return c.Use, nil
 }
 
-// Save replaces the file. When it returns nil the file is durable.
+// Save replaces the file. When it returns nil, the file is durable.
 func (f *File) Save(use []quota.DayUse) error {
 	b, err := json.Marshal(fileContent{fileVersion, use})
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *File) Save(use []quota.DayUse) error {
 	return nil
 }
 
-// Close gives the lock back. It is safe to call again.
+// Close releases the lock. It may be called more than once.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,26 +11,27 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// DefaultMaxWait is how long [Governor.ApproveWait] waits at most.
+// DefaultMaxWait is the longest wait in [Governor.ApproveWait] by default.
 const DefaultMaxWait = 15 * time.Second
 
-// Options are what a governor is made with.
+// Options configure a governor.
 type Options struct {
 	// Config holds the limits.
 	Config quota.Config
-	// Store keeps the daily use across restarts. Default: none; the use lives as
-	// long as the governor. The store's owner closes it, after the governor.
+	// Store keeps the daily use across restarts. Default nil: the use is kept in memory
+	// only. The caller closes the store, after the governor.
 	Store Store
 	// MaxWait bounds the wait in ApproveWait. Default [DefaultMaxWait].
 	MaxWait time.Duration
-	// OnEvent, when set, subscribes from the start; see [Governor.Subscribe].
+	// OnEvent, if set, subscribes from the start; see [Governor.Subscribe].
 	OnEvent func(quota.Event)
-	// Log gets transitions as warnings and infos, and single refusals and changes
-	// of scale as debug lines. Default: none.
+	// Log receives transitions as warnings and infos, and single refusals and scale
+	// changes as debug lines. Default nil: no log.
 	Log *slog.Logger
 }
 
-// Governor hands out approvals. Make one with [New]; it must be closed.
+// Governor approves calls. Make one with [New]; it must be closed. Safe for concurrent
+// use.
 type Governor struct {
 	clock   clock
 	store   Store
@@ -39,10 +40,10 @@ type Governor struct {
 
 	mu          sync.Mutex
 	core        *quota.Governor
-	drift       time.Duration // of the wall clock from the monotonic one, as the core knows it
+	drift       time.Duration // of the wall clock from the monotonic one, as last reported to the core
 	closed      bool
 	timer       *time.Timer
-	alarm       time.Duration // when the timer goes off; quota.Never when it is not set
+	alarm       time.Duration // when the timer fires; quota.Never if it is not set
 	waiting     map[quota.Waiter]*waiter
 	wakers      []waker
 	grants      []quota.Grant
@@ -55,15 +56,14 @@ type Governor struct {
 	saves      atomic.Int64
 	saveFailed atomic.Int64
 	approvals  atomic.Int64
-	latencySum atomic.Int64 // nanoseconds in all
+	latencySum atomic.Int64 // total, in nanoseconds
 }
 
-// clock reads the time since the origin, monotonic, and the wall clock.
+// clock returns the monotonic time since the origin, and the wall-clock time.
 type clock func() (now time.Duration, wall time.Time)
 
-// New makes a governor with every bucket full, and today's use as the store has
-// it. The error is the store's, or names the field of the configuration, its
-// value and its bound.
+// New returns a governor with every bucket full and today's use from the store. The error
+// is the store's, or names the field of the configuration, its value and its bound.
 func New(o Options) (*Governor, error) {
 	origin := time.Now()
 	return newGovernor(o, origin, func() (time.Duration, time.Time) {
@@ -102,8 +102,8 @@ func newGovernor(o Options, origin time.Time, c clock) (*Governor, error) {
 	return g, nil
 }
 
-// now reads the clock with the lock held, and tells the core when the wall
-// clock was set.
+// now reads the clock with the lock held, and reports to the core if the wall clock was
+// set.
 func (g *Governor) now() time.Duration {
 	now, wall := g.clock()
 	if drift := wall.Sub(time.Unix(0, 0)) - now; (drift - g.drift).Abs() > time.Second {
@@ -113,17 +113,16 @@ func (g *Governor) now() time.Duration {
 	return now
 }
 
-// at is the wall-clock instant of now.
+// at returns the wall-clock time of now.
 func (g *Governor) at(now time.Duration) time.Time {
 	return time.Unix(0, 0).Add(g.drift + now)
 }
 
-// Approve answers at once. When it is approved, the error is nil and the permit
-// has to be settled with [Governor.RecordUsage] or given back with
-// [Governor.Cancel]. Otherwise the error is a *reason.Refusal with the instant
-// at which to come back; it wraps a *quota.Denial with scope and code, unless
-// the governor is closed or its store fails. Those who wait go before a request
-// of no greater priority.
+// Approve answers at once. If the call is approved, the error is nil, and the permit must
+// be settled with [Governor.RecordUsage] or given back with [Governor.Cancel]. Otherwise
+// the error is a *reason.Refusal with the time to come back; it wraps a *quota.Denial
+// with scope and code, unless the governor is closed or its store fails. Waiting requests
+// go before a request of no greater priority.
 func (g *Governor) Approve(r quota.Request) (quota.Decision, error) {
 	g.mu.Lock()
 	now := g.now()
@@ -139,13 +138,13 @@ func (g *Governor) Approve(r quota.Request) (quota.Decision, error) {
 	return g.handOut(now, at, d, generation)
 }
 
-// handOut lets an approval go once the store covers it.
+// handOut returns an approval once the store covers it.
 func (g *Governor) handOut(asked time.Duration, at time.Time, d quota.Decision, generation uint64) (quota.Decision, error) {
 	if !d.Approved {
 		return d, d.Refusal(at)
 	}
 	if err := g.save(generation); err != nil {
-		// It is ours and nobody has seen it: it cannot fail to be given back.
+		// Cancel cannot fail: the permit was not handed out.
 		g.apply(func(now time.Duration) { _, _ = g.core.Cancel(now, d.Permit) })
 		return quota.Decision{}, &reason.Refusal{Reason: reason.Internal, Scope: "quota", Err: err}
 	}
@@ -155,35 +154,34 @@ func (g *Governor) handOut(asked time.Duration, at time.Time, d quota.Decision, 
 	return d, nil
 }
 
-// RecordUsage settles a permit with what the call used. first is false when the
-// permit had ended before. The error is a *quota.FieldError for usage out of its
-// bound, or a *quota.Denial with RATE_APPROVAL_CONFLICT; see
-// [quota.Governor.RecordUsage]. It still works after [Governor.Close], but is
-// then no longer stored.
+// RecordUsage settles a permit with what the call used. first is false if the permit had
+// already ended. The error is a *quota.FieldError for usage out of its bound, or a
+// *quota.Denial with RATE_APPROVAL_CONFLICT; see [quota.Governor.RecordUsage]. It still
+// works after [Governor.Close], but the use is no longer stored.
 func (g *Governor) RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error) {
 	g.change(func(now time.Duration) { first, err = g.core.RecordUsage(now, id, actual) })
 	return first, err
 }
 
-// Cancel gives a permit back when nothing was sent. first is false when the
-// permit had ended before, so that it is safe to defer. The error is a
-// *quota.Denial when the permit was never given out.
+// Cancel gives a permit back if nothing was sent. first is false if the permit had
+// already ended, so that Cancel is safe to defer. The error is a *quota.Denial if the
+// permit was never issued.
 func (g *Governor) Cancel(id quota.Permit) (first bool, err error) {
 	g.change(func(now time.Duration) { first, err = g.core.Cancel(now, id) })
 	return first, err
 }
 
-// Drain tells that n more output tokens of a stream have flowed, so that what
-// goes beyond the estimate is charged as it happens. The error is that of
-// RecordUsage; a permit that has ended is a conflict.
+// Drain reports that n more output tokens of a stream were received, so that output
+// beyond the estimate is charged as it happens. The error is that of RecordUsage; a
+// permit that has ended is a conflict.
 func (g *Governor) Drain(id quota.Permit, n int64) (err error) {
 	g.change(func(now time.Duration) { err = g.core.Drain(now, id, n) })
 	return err
 }
 
-// Overrun tells that the provider refused a call for its rate although it was
-// within the limits: from now on they are spread, whatever bursts they were given;
-// see [quota.Governor.Overrun]. Call it before the permit is settled.
+// Overrun reports that the provider refused a call for its rate although it was within
+// the limits. From now on the limits are spread, even if they have a burst; see
+// [quota.Governor.Overrun]. Call it before the permit is settled.
 func (g *Governor) Overrun(id quota.Permit) {
 	g.change(func(now time.Duration) {
 		if g.core.Overrun(now, id) {
@@ -192,25 +190,25 @@ func (g *Governor) Overrun(id quota.Permit) {
 	})
 }
 
-// HoldBack tells that something beside the budgets refused a request, and for how
+// HoldBack reports that something besides the budgets refused a request, and for how
 // long; see [quota.Governor.HoldBack].
 func (g *Governor) HoldBack(r quota.Request, wait time.Duration) {
 	g.change(func(now time.Duration) { g.core.HoldBack(now, r, wait) })
 }
 
-// Backoff records that a client of this scope backs off instead of calling, for
-// the reason of a decision.
+// Backoff records that a client of this scope backs off instead of calling, for the
+// reason in the decision.
 func (g *Governor) Backoff(s quota.Scope, d quota.Decision) {
 	g.change(func(now time.Duration) { g.core.Backoff(now, s, d) })
 }
 
-// UpdateConfig applies a JSON merge patch (RFC 7396) to the configuration. It is
-// validated whole and swapped whole; what is used stays used. The error names
-// field, value and bound; then nothing has changed.
+// UpdateConfig applies a JSON merge patch (RFC 7396) to the configuration. The result is
+// validated and takes effect as a whole; use carries over. The error names the field, its
+// value and its bound; then nothing has changed.
 func (g *Governor) UpdateConfig(patch []byte) (err error) {
 	g.change(func(now time.Duration) {
 		err = g.core.UpdateConfig(now, patch)
-		clear(g.book.leases) // they were taken on other caps
+		clear(g.book.leases) // they were computed from other caps
 	})
 	if err != nil {
 		g.log.Warn("[RG][CONFIG] patch rejected", slog.Any("error", err))
@@ -218,11 +216,11 @@ func (g *Governor) UpdateConfig(patch []byte) (err error) {
 	return err
 }
 
-// Replace swaps the whole configuration; see [Governor.UpdateConfig].
+// Replace replaces the whole configuration; see [Governor.UpdateConfig].
 func (g *Governor) Replace(c quota.Config) (err error) {
 	g.change(func(now time.Duration) {
 		err = g.core.Replace(now, c)
-		clear(g.book.leases) // they were taken on other caps
+		clear(g.book.leases) // they were computed from other caps
 	})
 	if err != nil {
 		g.log.Warn("[RG][CONFIG] configuration rejected", slog.Any("error", err))
@@ -230,13 +228,14 @@ func (g *Governor) Replace(c quota.Config) (err error) {
 	return err
 }
 
-// change does something to the core, and all that follows from it. What the
-// store cannot keep now is kept before the next approval leaves.
+// change changes the core and does what follows from it. What the store cannot save now
+// is saved before the next approval is returned.
 func (g *Governor) change(do func(now time.Duration)) {
 	_ = g.save(g.apply(do)) // an error is counted and logged there
 }
 
-// apply is change without the store; it says what the store has to cover.
+// apply is change without the store; it returns the generation that the store has to
+// cover.
 func (g *Governor) apply(do func(now time.Duration)) (generation uint64) {
 	g.mu.Lock()
 	now := g.now()
@@ -249,8 +248,8 @@ func (g *Governor) apply(do func(now time.Duration)) (generation uint64) {
 	return generation
 }
 
-// settled does, with the lock held, what follows every change: it lets those go
-// whose wait is over, sets the timer and says what the store has to cover.
+// settled does what follows every change, with the lock held: it ends the waits that are
+// over, sets the timer and returns the generation that the store has to cover.
 func (g *Governor) settled(now time.Duration) (generation uint64) {
 	generation = g.lease(now)
 	if g.core.Waiting() > 0 {
@@ -264,7 +263,7 @@ func (g *Governor) settled(now time.Duration) (generation uint64) {
 	return generation
 }
 
-// arm sets the timer for the next transition unless it goes off earlier anyway.
+// arm sets the timer for the next transition, unless it fires earlier anyway.
 func (g *Governor) arm(now time.Duration) {
 	at, ok := g.core.NextTransition(now)
 	if !ok || g.closed || at >= g.alarm {
@@ -278,7 +277,7 @@ func (g *Governor) arm(now time.Duration) {
 	g.timer.Reset(at - now)
 }
 
-// ring is what the timer does.
+// ring is called when the timer fires.
 func (g *Governor) ring() {
 	g.mu.Lock()
 	if g.closed {
@@ -294,9 +293,9 @@ func (g *Governor) ring() {
 	_ = g.save(generation) // an error is counted and logged there
 }
 
-// Close refuses all who wait and all who come, stops the timer and stores the
-// exact use, that of open permits by their estimate. It does not close the
-// store. The error is the store's. It is safe to call again.
+// Close refuses all waiting and future requests, stops the timer and stores the exact
+// use, counting open permits by their estimates. It does not close the store. The error
+// is the store's. It may be called more than once.
 func (g *Governor) Close() error {
 	g.mu.Lock()
 	if g.closed {

@@ -7,10 +7,10 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Reserve makes a reservation for a request that waits elsewhere, such as in the queue
-// of a headway.Governor, so that it stands in one queue for all that it needs. By is
-// woken when there may be room, until the reservation ends. The error is that of [Governor.Approve],
-// for what no wait helps.
+// Reserve makes a reservation for a request that waits in another queue, such as that of
+// a headway.Governor, so that it waits in one queue for all that it needs. Until the
+// reservation ends, by is woken when budgets may have capacity. The error is that of
+// [Governor.Approve], if no wait helps.
 func (g *Governor) Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error) {
 	g.mu.Lock()
 	now := g.now()
@@ -32,7 +32,7 @@ func (g *Governor) Reserve(r quota.Request, by quota.Waker) (quota.Reservation, 
 	return &reservation{g: g, place: place, by: by, asked: now}, nil
 }
 
-// reservation is a place in the core. All but the immutable fields is guarded by g.mu.
+// reservation is a place in the core. All mutable fields are guarded by g.mu.
 type reservation struct {
 	g     *Governor
 	place *quota.Place
@@ -44,13 +44,13 @@ type reservation struct {
 	generation uint64 // what the store has to cover before the permit is used
 }
 
-// stage is how far a reservation has come: it waits until Reserve has succeeded.
+// stage is the stage of a reservation: it waits until Reserve has succeeded.
 type stage uint8
 
 const (
 	waits stage = iota
 	holds
-	over // its permit was handed out, or given back, or it never had one
+	over // the permit was handed out or given back, or there was none
 )
 
 func (r *reservation) Tenant() string { name, _ := r.tenant(); return name }
@@ -73,7 +73,7 @@ func (r *reservation) Serves(key uint32, load int64) time.Duration {
 	return locked(r.g, func() time.Duration { return r.g.core.Serves(r.g.now(), r.place, key, load) })
 }
 
-// locked reads something of the core, with the lock.
+// locked reads from the core with the lock held.
 func locked[T any](g *Governor, read func() T) T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *reservation) Leave() {
 		case waits:
 			r.g.core.Leave(now, r.place)
 		case holds:
-			_, _ = r.g.core.Cancel(now, r.decision.Permit) // it is ours, and nobody has seen it
+			_, _ = r.g.core.Cancel(now, r.decision.Permit) // cannot fail: the permit was not handed out
 		case over:
 			return
 		}
@@ -178,13 +178,13 @@ func (r *reservation) end() {
 	}
 }
 
-// waker is woken when there may be room, while it has reservations.
+// waker is woken when budgets may have capacity, as long as it has reservations.
 type waker struct {
 	by quota.Waker
 	n  int
 }
 
-// expect notes that by has one more reservation, with the lock held.
+// expect counts one more reservation of by, with the lock held.
 func (g *Governor) expect(by quota.Waker) {
 	i := slices.IndexFunc(g.wakers, func(w waker) bool { return w.by == by })
 	if i < 0 {
@@ -194,13 +194,13 @@ func (g *Governor) expect(by quota.Waker) {
 	g.wakers[i].n++
 }
 
-// awaking are those to wake, once the lock is given back. Most often it is one.
+// awaking are the wakers to wake once the lock is released, usually one.
 type awaking struct {
 	first quota.Waker
 	rest  []waker
 }
 
-// waking is who is to be woken because there may be room, with the lock held.
+// waking returns the wakers to wake because there may be capacity, with the lock held.
 func (g *Governor) waking() (w awaking) {
 	if len(g.wakers) > 0 {
 		w.first = g.wakers[0].by
@@ -218,7 +218,7 @@ func (w awaking) all() {
 	}
 }
 
-// tellLater is tell for who holds the lock, or another one.
+// tellLater is tell for callers that hold this lock or another one.
 func (g *Governor) tellLater() {
 	if g.core.HasEvents() && !g.telling {
 		go g.tell()

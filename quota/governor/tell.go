@@ -13,11 +13,11 @@ import (
 
 type subscriber struct{ tell func(quota.Event) }
 
-// Subscribe calls f for every event from now on, one at a time, in order and
-// outside the lock: f may call the governor. f is called on whichever goroutine
-// made the event and should return soon. While it does not, later events are
-// kept up to Config.EventBuffer, then the oldest are lost and counted in
-// [Statistics]. cancel ends it; one event may be on its way.
+// Subscribe calls f for every event from now on, one at a time, in order and without the
+// lock held: f may call the governor. f runs on the goroutine that caused the event and
+// should return soon. While it runs, up to Config.EventBuffer later events are kept;
+// beyond that the oldest are dropped and counted in [Statistics]. cancel ends the
+// subscription; one more event may still be delivered.
 func (g *Governor) Subscribe(f func(quota.Event)) (cancel func()) {
 	s := &subscriber{f}
 	g.mu.Lock()
@@ -30,8 +30,8 @@ func (g *Governor) Subscribe(f func(quota.Event)) (cancel func()) {
 	}
 }
 
-// tell logs and publishes what happened. Only one goroutine at a time does so,
-// for all, so that events keep their order; the others go on.
+// tell logs and publishes events. Only one goroutine at a time does so, for all, so that
+// events keep their order; the others go on.
 func (g *Governor) tell() {
 	g.mu.Lock()
 	if g.telling {
@@ -39,7 +39,7 @@ func (g *Governor) tell() {
 		return
 	}
 	g.telling = true
-	// Deferred, so that a subscriber that panics does not silence the others.
+	// Deferred, so that a panic of a subscriber does not silence the others.
 	defer func() {
 		g.telling = false
 		g.mu.Unlock()
@@ -56,7 +56,7 @@ func (g *Governor) tell() {
 	}
 }
 
-// publish gives the lock away while it logs and calls the subscribers.
+// publish logs the events and calls the subscribers, with the lock released.
 func (g *Governor) publish(events []quota.Event) {
 	to := g.subscribers
 	g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *Governor) publish(events []quota.Event) {
 	}
 }
 
-// lines are the level and the text of each event's line in the log.
+// lines are the level and text of the log line for each event.
 var lines = map[quota.EventType]struct {
 	level slog.Level
 	text  string
@@ -84,7 +84,7 @@ var lines = map[quota.EventType]struct {
 	quota.EventBackoff:       {slog.LevelDebug, "[RG][APPROVE] client backs off"},
 }
 
-// note writes the event's line. No caller's note, permit or usage is in it.
+// note writes the event's log line. It contains no caller's note, permit or usage.
 func (g *Governor) note(e quota.Event) {
 	ctx := context.Background()
 	if l, known := lines[e.Type]; known && g.log.Enabled(ctx, l.level) {
@@ -92,7 +92,7 @@ func (g *Governor) note(e quota.Event) {
 	}
 }
 
-// describe gives an event's fields as far as they are set.
+// describe returns the fields of an event that are set.
 func describe(e quota.Event) []slog.Attr {
 	attrs := []slog.Attr{slog.String("scope", e.Scope.String())}
 	for _, f := range [...]struct{ key, value string }{
@@ -122,29 +122,29 @@ type Statistics struct {
 	quota.Statistics
 	// Models are the approvals and refusals of each model.
 	Models map[string]Calls `json:"models"`
-	// MeanApprovalLatency is how long an approval took on average, from the call
-	// to its return: lock, queue and store included. Zero before the first.
+	// MeanApprovalLatency is the mean time from the call to the return of an approval,
+	// including lock, queue and store. Zero before the first.
 	MeanApprovalLatency time.Duration `json:"meanApprovalLatencyNs"`
-	// EventsLost were overwritten before a slow subscriber got them.
+	// EventsLost counts events that were dropped before a slow subscriber received them.
 	EventsLost uint64 `json:"eventsLost"`
-	// Saves of the daily use that succeeded, and that failed.
+	// Saves and failed saves of the daily use.
 	Saves       int64 `json:"saves"`
 	SavesFailed int64 `json:"savesFailed"`
 }
 
-// Calls are how many were approved and denied.
+// Calls counts approved and denied calls.
 type Calls struct {
 	Approved int64 `json:"approved"`
 	Denied   int64 `json:"denied"`
 }
 
-// Snapshot is the state at this instant; see [quota.Snapshot].
+// Snapshot returns the current state; see [quota.Snapshot].
 func (g *Governor) Snapshot() (s quota.Snapshot) {
 	g.change(func(now time.Duration) { s = g.core.Snapshot(now) })
 	return s
 }
 
-// Statistics are the totals at this instant.
+// Statistics returns the current totals.
 func (g *Governor) Statistics() Statistics {
 	s := g.Snapshot()
 	t := Statistics{
@@ -163,20 +163,20 @@ func (g *Governor) Statistics() Statistics {
 	return t
 }
 
-// Factor is the scale factor for the decision interval of an agent on this path;
-// see [quota.Governor.Factor].
+// Factor returns the scale factor for the decision interval of an agent on this path; see
+// [quota.Governor.Factor].
 func (g *Governor) Factor(r quota.Request) (factor float64) {
 	g.change(func(now time.Duration) { factor = g.core.Factor(now, r) })
 	return factor
 }
 
-// Forecast looks ahead for each budget of a scope; see [quota.Governor.Forecast].
+// Forecast returns a forecast for each budget of a scope; see [quota.Governor.Forecast].
 func (g *Governor) Forecast(s quota.Scope) (f []quota.Forecast) {
 	g.change(func(now time.Duration) { f = g.core.Forecast(now, s) })
 	return f
 }
 
-// Config is the configuration in force, with its defaults. Its maps must not be
+// Config returns the configuration in force, with its defaults. Its maps must not be
 // changed.
 func (g *Governor) Config() quota.Config {
 	g.mu.Lock()
@@ -184,9 +184,9 @@ func (g *Governor) Config() quota.Config {
 	return g.core.Config()
 }
 
-// waiter is one who waits in ApproveWait.
+// waiter is a call that waits in ApproveWait.
 type waiter struct {
-	done chan outcome // capacity 1, sent to once, by the one that takes it out of waiting
+	done chan outcome // capacity 1; sent to once, by the goroutine that removes it from waiting
 }
 
 // outcome is how a wait ended.
@@ -197,14 +197,14 @@ type outcome struct {
 	closed     bool
 }
 
-// ApproveWait is [Governor.Approve], but waits its turn: the greater priority
-// first, then the tenant that was granted least for its weight, then who came
-// first. It waits until the context's deadline, and no longer than
-// Options.MaxWait. What cannot be served by then is refused at once, and so is
-// what no wait helps: a daily cap, an unknown model, a full queue.
+// ApproveWait is [Governor.Approve], but waits its turn: the greatest priority goes
+// first, then the tenant that was granted least for its weight, then first come, first
+// served. It waits until the context's deadline, and no longer than Options.MaxWait. A
+// request that cannot be served by then is refused at once, and so is one that no wait
+// helps: a daily cap, an unknown model, a full queue.
 //
-// The error is that of Approve, also when the context's deadline ends the wait. When
-// the context is cancelled, or had ended before, it is a *reason.Refusal that matches
+// The error is that of Approve, even if the context's deadline ends the wait. If the
+// context is canceled, or had ended before, it is a *reason.Refusal that matches
 // context.Canceled or context.DeadlineExceeded.
 func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error) {
 	if err := ctx.Err(); err != nil {
@@ -220,7 +220,8 @@ func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Deci
 		g.mu.Unlock()
 		return quota.Decision{}, closed()
 	}
-	// Strictly before, so that an approval never meets the end of its context.
+	// Strictly before the deadline, so that an approval never coincides with the end of
+	// its context.
 	id, d := g.core.Enqueue(now, r, now+max(maxWait-1, 1))
 	if id == 0 {
 		at := g.at(now)
@@ -237,7 +238,7 @@ func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Deci
 	select {
 	case o := <-w.done:
 		return g.receive(now, o)
-	default: // not served at once, so that an ended context counts
+	default: // not served at once, so check for an ended context
 	}
 	select {
 	case o := <-w.done:
@@ -255,8 +256,8 @@ func (g *Governor) receive(asked time.Duration, o outcome) (quota.Decision, erro
 	return g.handOut(asked, o.at, o.decision, o.generation)
 }
 
-// abandon ends a wait from the waiter's side. An approval that crossed it on its
-// way is given back. At the deadline the queue's own refusal is the error.
+// abandon ends a wait because the context ended. An approval granted at the same moment
+// is given back. At the deadline the error is the queue's own refusal.
 func (g *Governor) abandon(id quota.Waiter, w *waiter, why error) (d quota.Decision, err error) {
 	overdue := errors.Is(why, context.DeadlineExceeded)
 	err = gaveUp(why)
@@ -265,7 +266,7 @@ func (g *Governor) abandon(id quota.Waiter, w *waiter, why error) (d quota.Decis
 		case g.waiting[id] != w:
 			o := <-w.done
 			if o.decision.Approved {
-				_, _ = g.core.Cancel(now, o.decision.Permit) // it is ours, and nobody has seen it
+				_, _ = g.core.Cancel(now, o.decision.Permit) // cannot fail: the permit was not handed out
 			} else if overdue && !o.closed {
 				d, err = o.decision, o.decision.Refusal(o.at)
 			}
@@ -281,7 +282,7 @@ func (g *Governor) abandon(id quota.Waiter, w *waiter, why error) (d quota.Decis
 	return d, err
 }
 
-// release hands the grants to those who wait for them, with the lock held.
+// release passes the grants to their waiters, with the lock held.
 func (g *Governor) release(now time.Duration, generation uint64) {
 	for _, grant := range g.grants {
 		w := g.waiting[grant.Waiter]
