@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -299,5 +300,67 @@ func TestACollectorGetsAHeaderWithASpaceAndTheProviderTheCallsSpan(t *testing.T)
 	}
 	if !strings.Contains(sent, string(span)) {
 		t.Error("the span that was sent is not the one that the provider got")
+	}
+}
+
+// TestCallsAreKeptWithoutTheirContent: in the access log, in the API and in totals that a
+// restart keeps; the log's file is made again at a reload.
+func TestCallsAreKeptWithoutTheirContent(t *testing.T) {
+	url := upstream(t, answers)
+	s := place(t)
+	access := filepath.Join(s.dir, "access.log")
+	text := openai(url, "    quota: {global: {max_daily_calls: 2}}\n") + "log: {format: json, access: " + access + "}\n"
+	lines := func() (all []map[string]any) {
+		data, err := os.ReadFile(access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), content) {
+			t.Errorf("the content of a call is in %s", data)
+		}
+		for line := range strings.Lines(string(data)) {
+			var one map[string]any
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			all = append(all, one)
+		}
+		return all
+	}
+	s.start(text)
+	for range 3 {
+		s.call("")
+	}
+	eventually(t, "the calls are over", func() bool { return len(lines()) == 3 })
+	if first, last := lines()[0], lines()[2]; first["input_tokens"] != 5.0 || first["status"] != 200.0 || last["status"] != 429.0 || last["ending"] != "refused" {
+		t.Errorf("%v %v", first, last)
+	}
+	status, _, body := s.do(http.MethodGet, "/v1/calls?limit=1", "", "")
+	if status != 200 || !strings.Contains(body, `"status":429`) || strings.Contains(body, content) {
+		t.Errorf("the latest call: %d %s", status, body)
+	}
+	const totals = `[{"provider":"openai","calls":3,"refused":1,"failed":0,"attempts":2,"throttled":0,"input_tokens":10,"cached_tokens":0,"output_tokens":10,"reasoning_tokens":0,"estimated":0}]`
+	if _, _, body := s.do(http.MethodGet, "/v1/usage?by=provider", "", ""); strings.TrimSpace(body) != totals {
+		t.Errorf("totals: %s", body)
+	}
+	if err := os.Rename(access, access+".1"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.daemon.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	s.call("")
+	eventually(t, "the call after the reload is over", func() bool { return len(lines()) == 1 })
+	s.stop()
+	s.start(text)
+	if _, _, body := s.do(http.MethodGet, "/v1/usage", "", ""); !strings.HasPrefix(body, `[{"calls":4,"refused":2,`) {
+		t.Errorf("totals after a restart: %s", body)
+	}
+	if _, _, body := s.do(http.MethodGet, "/v1/calls", "", ""); strings.TrimSpace(body) != "[]" {
+		t.Errorf("calls of another process: %s", body)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/keys"
@@ -81,6 +82,11 @@ type Daemon struct {
 	phase      atomic.Int32
 	live       atomic.Pointer[view]
 	samples    atomic.Pointer[samples.Book] // nil before the start
+	recent     calls.Recent
+	usage      *calls.Ledger
+	access     atomic.Pointer[calls.Log] // nil without one
+	unlogged   sync.Once                 // says that the access log has gaps
+	unstored   atomic.Bool               // what calls used could not be stored the last time
 	cert       certificate
 	ended      chan struct{} // closed when stopped, after outcome is set
 
@@ -121,6 +127,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
 		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
 		unsaved: make(chan struct{}, 1),
+		usage:   calls.NewLedger(filepath.Join(c.State, calls.FileName)),
 		archive: collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) { return openReader(ctx, c) }),
 	}
 	if d.log == nil {
@@ -162,6 +169,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 		Authorize: d.authorize, OtherOrigins: d.otherOrigin,
 		Quotas: func() map[string]api.Quota { return d.live.Load().quotas },
 		Rates:  d.rates,
+		Calls:  &d.recent, Usage: d.usage,
 		Samples: func(name string, span samples.Span, now time.Time) (s samples.Series, ok bool) {
 			if b := d.samples.Load(); b != nil {
 				s, ok = b.Series(name, span, now)
@@ -208,6 +216,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
+		return err
+	}
+	if err := d.openAccess(d.config); err != nil {
 		return err
 	}
 	book, err := readSamples(d.samplesPath(), d.log)
@@ -285,7 +296,7 @@ func (d *Daemon) release() error {
 	for _, l := range d.lines {
 		errs = append(errs, l.close())
 	}
-	errs = append(errs, d.closeFleet())
+	errs = append(errs, d.closeFleet(), d.access.Swap(nil).Close())
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil

@@ -132,7 +132,7 @@ func TestNoSecretAndNoContentIsLeftBehind(t *testing.T) {
 	}
 	s.call("canary-wrong-key")
 	var said strings.Builder
-	for _, path := range []string{"/", "/v1", "/v1/rate", "/v1/quota/snapshot", "/v1/quota/config", "/v1/quota/statistics", "/readyz", "/healthz", "/metrics"} {
+	for _, path := range []string{"/", "/v1", "/v1/rate", "/v1/quota/snapshot", "/v1/quota/config", "/v1/quota/statistics", "/readyz", "/healthz", "/metrics", "/v1/calls", "/v1/usage?by=key,model,tenant,agent"} {
 		_, header, body := s.do(http.MethodGet, path, admin, "")
 		said.WriteString(body)
 		if err := header.Write(&said); err != nil {

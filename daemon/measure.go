@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/internal/telemetry"
@@ -100,6 +102,14 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 	d.metrics.Call(c)
 	if d.telemetry != nil {
 		d.telemetry.Call(c)
+	}
+	one := calls.Of(&c)
+	d.recent.Add(one)
+	d.usage.Add(&one)
+	if l := d.access.Load(); l != nil {
+		if err := l.Write(one); err != nil {
+			d.unlogged.Do(func() { d.log.Error("calls are missing in the access log", slog.Any("error", err)) })
+		}
 	}
 	if d.o.OnCall != nil {
 		d.o.OnCall(c)
@@ -266,4 +276,27 @@ func (p *placed) Close() error {
 	err := p.Conn.Close()
 	p.leave()
 	return err
+}
+
+// openAccess begins the access log that a configuration asks for. A file that was moved
+// away is made again.
+func (d *Daemon) openAccess(c config.Config) error {
+	var next *calls.Log
+	if c.Log.Access != "" {
+		var err error
+		if next, err = calls.OpenLog(c.Log.Access, c.Log.JSON); err != nil {
+			return fmt.Errorf("daemon: log.access: %w", err)
+		}
+	}
+	return d.access.Swap(next).Close()
+}
+
+// storeUsage stores what calls used, and says once that it cannot be stored.
+func (d *Daemon) storeUsage(ctx context.Context) {
+	switch err := d.usage.Flush(ctx); {
+	case err != nil && !d.unstored.Swap(true):
+		d.log.Error("what calls used was not stored; it is tried again", slog.Any("error", err))
+	case err == nil && d.unstored.Swap(false):
+		d.log.Info("what calls used is stored again")
+	}
 }

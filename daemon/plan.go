@@ -244,6 +244,9 @@ func (d *Daemon) reload(c config.Config) error {
 	if err := d.collect(ctx, c); err != nil {
 		d.log.Error("collections were not changed as the configuration says", slog.Any("error", err))
 	}
+	if err := d.openAccess(c); err != nil {
+		d.log.Error("calls go to the access log of before", slog.Any("error", err))
+	}
 	d.cert.held.Store(cert)
 	d.show(p)
 	for _, w := range c.Warnings {

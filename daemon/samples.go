@@ -72,6 +72,7 @@ func (d *Daemon) keepLooking() *sampler {
 				return
 			case <-look.C:
 				s.book.Add(time.Now(), looks(d.rates()))
+				d.storeUsage(ctx)
 			case <-store.C:
 				d.storeSamples(path, s.book)
 			}

@@ -58,7 +58,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	s.shutdown(ctx)
 	d.saver.stop()
 	d.unreport()
-	errs = append(errs, d.saveRates(time.Now()), d.release(), d.archive.Close())
+	errs = append(errs, d.saveRates(time.Now()), d.usage.Close(context.WithoutCancel(ctx)), d.release(), d.archive.Close())
 	d.outcome = errors.Join(errs...)
 	d.phase.Store(int32(stopped))
 	d.log.Info("stopped", slog.Duration("after", time.Since(began).Round(time.Millisecond)))

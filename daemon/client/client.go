@@ -36,7 +36,6 @@ import (
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/events"
-	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -160,11 +159,6 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 // Rate is the rate of one connection, or with "" of all.
 func (c *Client) Rate(ctx context.Context, connection string) ([]Rate, error) {
 	return list[Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
-}
-
-// Samples is what a connection did in the last hour or day, at even steps.
-func (c *Client) Samples(ctx context.Context, connection string, span Span) (v Series, err error) {
-	return v, c.get(ctx, &v, of("connection", connection, "span", string(span)), "v1", "samples")
 }
 
 // Connections are what is collected and owed by one connection, or with "" by all.
@@ -365,12 +359,6 @@ type (
 	IssuedKey = api.IssuedKey
 	// Rate is the rate of one connection, and its state when it is live.
 	Rate = api.Rate
-	// Series is what a connection did over an hour or a day.
-	Series = samples.Series
-	// Span is [Hour] or [Day].
-	Span = samples.Span
-	// Figures are the numbers of a [Series]; NaN is unknown.
-	Figures = samples.Figures
 	// Source says where a [Rate] comes from.
 	Source = api.Source
 	// Trace is one run and what happened in it.
@@ -393,12 +381,6 @@ const (
 	SourceProxy   = api.Proxy   // Live, of a provider that the daemon proxies.
 	SourceCollect = api.Collect // Live, of a collection in the daemon.
 	SourceStored  = api.Stored  // As the last run left it, or as of the last committed page.
-)
-
-// The spans of a [Series].
-const (
-	Hour = samples.Hour // In steps of 10 s.
-	Day  = samples.Day  // In steps of 5 min.
 )
 
 const (

@@ -165,6 +165,9 @@ type Log struct {
 	Level slog.Level
 	// JSON writes JSON lines instead of text.
 	JSON bool
+	// Access is the file that a line for each proxied call is added to, or stdout or
+	// stderr. Default: none.
+	Access string
 }
 
 // Provider is one upstream connection.

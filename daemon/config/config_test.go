@@ -91,7 +91,7 @@ providers:
 quota: {global: {calls_per_minute: 9}}
 collections: {dir: connections, schedule: "0 3 * * *", running: 5}
 metrics: {otlp: {endpoint: "http://localhost:4318", headers: {X-Key: {env: KEY}}, interval: 5s, sample: 0.5}}
-log: {level: warn, format: json}
+log: {level: warn, format: json, access: access.log}
 `
 
 // TestTheStoreIsADatabase: its password comes from elsewhere, and no error says it.
@@ -163,7 +163,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Admin {
 		t.Errorf("key %+v", k)
 	}
-	if !c.AdminKeys[0].Admin || c.Drain != 5*time.Second || c.Log.Level != slog.LevelWarn || !c.Log.JSON {
+	if !c.AdminKeys[0].Admin || c.Drain != 5*time.Second || c.Log.Level != slog.LevelWarn || !c.Log.JSON || c.Log.Access != "access.log" {
 		t.Errorf("got %+v", c)
 	}
 	d := p.Description

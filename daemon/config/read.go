@@ -84,6 +84,7 @@ func (m section) config(profiles []string) Config {
 			"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 		}, "debug", "info", "warn", "error")
 		configfile.Choice(s.Section, "format", &c.Log.JSON, map[string]bool{"text": false, "json": true}, "text", "json")
+		s.Text("access", &c.Log.Access)
 		s.Done()
 	}
 	if s := m.below("metrics"); s.Section != nil {

@@ -13,7 +13,7 @@
 //	GET   /v1/quota/config       limits (admin)
 //	PATCH /v1/quota/config       change them (admin)
 //	GET   /v1/events             what happens, as server-sent events
-//	GET   /v1/rate, /v1/samples, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
+//	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
 //
 // It holds no limits, no keys and no store itself: [Options] hands it all three.
@@ -42,6 +42,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
@@ -129,6 +130,10 @@ type Options struct {
 	// Samples is what a connection did in the hour or day up to an instant; false when
 	// nobody looked. Default: what the traces of its runs tell.
 	Samples func(connection string, span samples.Span, now time.Time) (samples.Series, bool)
+	// Calls are the latest proxied calls. Default: none.
+	Calls *calls.Recent
+	// Usage are the totals of proxied calls. Default: nothing was counted.
+	Usage *calls.Ledger
 	// Schedule is where each connection stands that this process collects by
 	// itself. Default: there is none.
 	Schedule func() []schedule.Status
@@ -246,6 +251,8 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/quota/config":     {http.MethodGet: {admin, a.config}, http.MethodPatch: {admin, a.patch}},
 		"/v1/rate":             get(admin, a.rate),
 		"/v1/samples":          get(admin, a.samples),
+		"/v1/calls":            get(admin, a.calls),
+		"/v1/usage":            get(admin, a.used),
 		"/v1/connections":      get(admin, a.connections),
 		"/v1/schedule":         get(admin, a.schedule),
 		"/v1/fleet":            get(admin, a.fleet),

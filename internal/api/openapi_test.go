@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
@@ -216,6 +217,15 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 		ask("GET", path, "team-a", "", 403)
 	}
 	ask("GET", "/v1/gaps?status=all", "admin", "", 200)
+	ask("GET", "/v1/calls", "admin", "", 200)
+	ask("GET", "/v1/calls?key=ops&model=m&limit=1", "admin", "", 200)
+	ask("GET", "/v1/calls", "plain", "", 403)
+	wrong("GET", "/v1/calls?limit=0", "", 400)
+	ask("GET", "/v1/usage", "admin", "", 200)
+	ask("GET", "/v1/usage?by=day,provider,key,tenant,agent,model&from=2026-11-01&to=2026-11-30&limit=1", "admin", "", 200)
+	ask("GET", "/v1/usage", "plain", "", 403)
+	other("GET", "/v1/usage?by=weather", "admin", "", 400)
+	other("GET", "/v1/usage?from=yesterday", "admin", "", 400)
 	ask("GET", "/v1/samples?connection=archive", "admin", "", 200)
 	ask("GET", "/v1/samples?connection=openai&span=day", "admin", "", 200)
 	ask("GET", "/v1/samples?connection=nobody", "admin", "", 404)
@@ -339,7 +349,7 @@ var answers = map[string]any{
 	"snapshot": quota.Snapshot{}, "forecast": []api.Forecast{}, "statistics": governor.Statistics{},
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
-	"rate": []api.Rate{}, "samples": samples.Series{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
+	"rate": []api.Rate{}, "samples": samples.Series{}, "calls": []calls.Call{}, "used": []calls.Usage{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
 	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }

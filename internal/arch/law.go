@@ -260,6 +260,12 @@ var Headway = Law{
 			Why:     "it only joins what is emitted and hands it on: of who emits and who reads it knows nothing",
 		},
 		{
+			Covers:    []string{"internal/calls"},
+			Imports:   []string{"egress", "internal/sqlitefile"},
+			Libraries: []string{"modernc.org/sqlite"},
+			Why:       "it keeps calls that are over: what they may, and who asks, is not its business",
+		},
+		{
 			Covers: []string{"internal/samples"},
 			Why:    "it only keeps numbers by time: who looks at connections, where the file is and who draws is not its business",
 		},
@@ -283,7 +289,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/api"},
-			Imports: []string{".", "collect", "egress", "event", "fleet", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor", "reason"},
+			Imports: []string{".", "collect", "egress", "event", "fleet", "internal/calls", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor", "reason"},
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
@@ -298,7 +304,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/console", "internal/events", "internal/metrics", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/store/sqlite"
@@ -114,7 +115,10 @@ func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source s
 		return nil, "", nil, errors.Join(err, state.Close())
 	}
 	seen := &storedSamples{path: filepath.Join(filepath.Dir(path), samples.FileName)}
-	answers, err = api.New(api.Options{Authorize: api.Anybody, Reader: state, Samples: seen.series, Version: readVersion().Version})
+	answers, err = api.New(api.Options{
+		Authorize: api.Anybody, Reader: state, Samples: seen.series, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
+		Version: readVersion().Version,
+	})
 	return state, source, answers, err
 }
 

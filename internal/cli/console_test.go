@@ -17,8 +17,11 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/quota"
 )
 
 // typed is what a command wrote; ready is closed when a line is whole.
@@ -153,5 +156,42 @@ func TestTopFitsItsTerminal(t *testing.T) {
 	b.Update(seen{err: errors.New("gone")})
 	if text := b.text(); !strings.Contains(text, "does not answer; this is of") || !strings.Contains(text, "c30") {
 		t.Errorf("without an answer:\n%s", text)
+	}
+}
+
+func TestUsageIsSummedUpForPeopleAndSpreadsheets(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state.db")
+	if code, out, errs := headway(t, "usage", "--state", state); code != exitOK || out != "No call was counted.\n" {
+		t.Errorf("nothing yet: exit %d %s%s", code, out, errs)
+	}
+	ledger := calls.NewLedger(filepath.Join(dir, calls.FileName))
+	for _, model := range []string{"gpt", "=1+1", "\u202eevil"} {
+		one := calls.Of(&egress.CallLog{Began: time.Now(), Provider: "openai", Model: model, KeyID: "ops", Status: 200, Ending: egress.Complete, Attempts: 1, Used: quota.Usage{Input: 1200, Output: 4}})
+		ledger.Add(&one)
+	}
+	if err := ledger.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"":                            "PROVIDER  MODEL",
+		"--by key":                    "ops  3      0        0       3         0          3,600",
+		"--by model --csv":            "'=1+1,1,0,0,1,0,1200,0,4,0,1\n",
+		"--json --model gpt":          `"input_tokens": 1200`,
+		"--by tenant":                 "-       3",
+		"--key nobody":                "No call was counted.",
+		"--by weather":                `by has "weather"`,
+		"--from yesterday":            `from is "yesterday"`,
+		"--csv --json":                "does not go with",
+		"--server http://h --state x": "--server does not go with --state",
+	} {
+		all := append([]string{"usage"}, strings.Fields(args)...)
+		if !strings.Contains(args, "--state") {
+			all = append(all, "--state", state)
+		}
+		code, out, errs := headway(t, all...)
+		if !strings.Contains(out+errs, want) || strings.Contains(out, "\u202e") || (code == exitOK) == strings.Contains(errs, "headway: ") {
+			t.Errorf("headway %v: exit %d\n%s%s", all, code, out, errs)
+		}
 	}
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/debian"
 	"github.com/headway-go/headway/internal/longtest"
@@ -116,13 +118,14 @@ func accessible(t *testing.T, name string) chromedp.Action {
 // pages are all pages with something on them, as populate leaves it, by names for pictures.
 var pages = map[string]string{
 	"overview": "", "connection": "connection?name=openai", "stored": "connection?name=connection-003", "runs": "runs", "run": "run?id=run-connection-003",
-	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "login": "login", "nowhere": "nowhere",
+	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "calls": "calls", "login": "login", "nowhere": "nowhere",
 }
 
 // populate fills a world with one of everything that pages show.
 func (w *world) populate(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.called("openai")
 	for i := range n {
 		s := collected(fmt.Sprintf("connection-%03d", i))
 		w.status = append(w.status, s)
@@ -209,5 +212,58 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 			}
 		}
 		do(name, dark(true), picture(name+"-dark", 1280), dark(false))
+	}
+}
+
+// called adds a call that is over, of whom the name says.
+func (w *world) called(name string) {
+	one := calls.Of(&egress.CallLog{Began: time.Now(), Provider: name, Model: name, KeyID: name, Tenant: name, Agent: name, Status: 200, Ending: egress.Complete, Attempts: 1, Used: quota.Usage{Input: 9, Output: 4}})
+	w.calls.Add(one)
+	w.usage.Add(&one)
+}
+
+// looked adds samples of the last hours: a rate that falls when it is refused, and comes
+// back, with a time in between when nobody looked.
+func (w *world) looked(name string, hours int) {
+	now, refused := time.Now(), int64(0)
+	for i := range hours * 360 {
+		at := now.Add(-time.Duration(hours)*time.Hour + time.Duration(i+1)*10*time.Second)
+		if ago := now.Sub(at); ago > 40*time.Minute && ago < 45*time.Minute {
+			continue
+		}
+		l := samples.Look{Connection: name, Known: true, Rate: 600 + float64(i%90)*20, Ceiling: 3000, Waiting: i % 7}
+		if i%90 == 0 {
+			refused += 3
+		}
+		l.Refused = refused
+		w.seen.Add(at, []samples.Look{l})
+	}
+}
+
+// TestAChartIsReadWithoutJavaScript: drawn and as a table; what nobody looked at is
+// neither a line nor a 0.
+func TestAChartIsReadWithoutJavaScript(t *testing.T) {
+	w := newWorld(t)
+	w.live = []api.Live{paced("a"), paced("b")}
+	w.looked("a", 3)
+	page := w.get(console.Path + "connection?name=a").Body.String()
+	if n := strings.Count(page, `<polyline class="rate"`); n != 2 {
+		t.Errorf("%d lines, want one before and one after the time when nobody looked: %s", n, page)
+	}
+	for _, want := range []string{`<polyline class="ceiling"`, `<rect class="refused"`, "from 10/s to 39.7/s", "Ceiling: 50/s", "Most who waited at once: 6.", "data-series=\"{&#34;connection&#34;:&#34;&#34;,&#34;span&#34;:&#34;hour&#34;"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s: %s", want, page)
+		}
+	}
+	_, table, _ := strings.Cut(page, `<table id="steps"`)
+	table, _, _ = strings.Cut(table, "</table>")
+	if n := strings.Count(table, "<tr><th scope=\"row\">"); n != 12 {
+		t.Errorf("%d lines of a table: %s", n, table)
+	}
+	if day := w.get(console.Path + "connection?name=a&span=day").Body.String(); !strings.Contains(day, `<td data-label="Rate">unknown</td><td data-label="Ceiling">unknown</td><td data-label="Refused" class="n">unknown</td>`) {
+		t.Errorf("what was before is not unknown: %s", day)
+	}
+	if other := w.get(console.Path + "connection?name=b").Body.String(); !strings.Contains(other, "Unknown: nobody looked at it in this time.") || strings.Contains(other, "<polyline") {
+		t.Errorf("nobody looked: %s", other)
 	}
 }

@@ -98,7 +98,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("GET "+Path+"static/", http.StripPrefix(Path+"static/", cached(http.FileServerFS(static))))
 	for pattern, show := range map[string]func(*visit) error{
 		"{$}": c.overview, "connection": c.connection, "runs": c.runs, "run": c.run, "gaps": c.gaps,
-		"quotas": c.quotas, "profiles": c.profiles, "live": c.live,
+		"quotas": c.quotas, "calls": c.calls, "profiles": c.profiles, "live": c.live,
 	} {
 		c.mux.Handle("GET "+Path+pattern, c.page(show))
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
@@ -45,17 +47,20 @@ type world struct {
 	key    string // the admin key; empty lets everybody in
 	log    bytes.Buffer
 	seen   samples.Book
+	calls  calls.Recent
+	usage  *calls.Ledger
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{quotas: map[string]api.Quota{}}
+	w := &world{quotas: map[string]api.Quota{}, usage: calls.NewLedger(filepath.Join(t.TempDir(), calls.FileName))}
+	t.Cleanup(func() { _ = w.usage.Close(context.Background()) })
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	answers, err := api.New(api.Options{
 		Authorize: w.authorize, Reader: w, Log: log,
 		Rates:   func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
 		Quotas:  func() map[string]api.Quota { return w.quotas },
-		Samples: w.seen.Series,
+		Samples: w.seen.Series, Calls: &w.calls, Usage: w.usage,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +168,7 @@ func paced(name string) api.Live {
 func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
-		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured",
+		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
 	} {
 		rec := w.get(console.Path + path)
 		if rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), want) {
@@ -246,10 +251,11 @@ func TestHostileNamesAreText(t *testing.T) {
 		if len(name) < 200 {
 			w.budget(t, name, quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyCalls: 10}}}})
 		}
+		w.called(name)
 		q := url.QueryEscape(name)
 		for _, path := range []string{
 			"", "?q=" + q, "?state=" + q, "connection?name=" + q, "runs", "runs?connection=" + q, "run?id=" + url.QueryEscape("run-"+name), "gaps", "gaps?connection=" + q,
-			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles",
+			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q,
 		} {
 			rec := w.get(console.Path + path)
 			body := valueField.ReplaceAllString(rec.Body.String(), "") // a form brings back what it was given
@@ -417,52 +423,6 @@ func TestACloseEndsLiveStreams(t *testing.T) {
 		w.Close()
 		ended.Wait()
 	})
-}
-
-// looked adds samples of the last hours: a rate that falls when it is refused, and comes
-// back, with a time in between when nobody looked.
-func (w *world) looked(name string, hours int) {
-	now, refused := time.Now(), int64(0)
-	for i := range hours * 360 {
-		at := now.Add(-time.Duration(hours)*time.Hour + time.Duration(i+1)*10*time.Second)
-		if ago := now.Sub(at); ago > 40*time.Minute && ago < 45*time.Minute {
-			continue
-		}
-		l := samples.Look{Connection: name, Known: true, Rate: 600 + float64(i%90)*20, Ceiling: 3000, Waiting: i % 7}
-		if i%90 == 0 {
-			refused += 3
-		}
-		l.Refused = refused
-		w.seen.Add(at, []samples.Look{l})
-	}
-}
-
-// TestAChartIsReadWithoutJavaScript: drawn and as a table; what nobody looked at is
-// neither a line nor a 0.
-func TestAChartIsReadWithoutJavaScript(t *testing.T) {
-	w := newWorld(t)
-	w.live = []api.Live{paced("a"), paced("b")}
-	w.looked("a", 3)
-	page := w.get(console.Path + "connection?name=a").Body.String()
-	if n := strings.Count(page, `<polyline class="rate"`); n != 2 {
-		t.Errorf("%d lines, want one before and one after the time when nobody looked: %s", n, page)
-	}
-	for _, want := range []string{`<polyline class="ceiling"`, `<rect class="refused"`, "from 10/s to 39.7/s", "Ceiling: 50/s", "Most who waited at once: 6.", "data-series=\"{&#34;connection&#34;:&#34;&#34;,&#34;span&#34;:&#34;hour&#34;"} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %s: %s", want, page)
-		}
-	}
-	_, table, _ := strings.Cut(page, `<table id="steps"`)
-	table, _, _ = strings.Cut(table, "</table>")
-	if n := strings.Count(table, "<tr><th scope=\"row\">"); n != 12 {
-		t.Errorf("%d lines of a table: %s", n, table)
-	}
-	if day := w.get(console.Path + "connection?name=a&span=day").Body.String(); !strings.Contains(day, `<td data-label="Rate">unknown</td><td data-label="Ceiling">unknown</td><td data-label="Refused" class="n">unknown</td>`) {
-		t.Errorf("what was before is not unknown: %s", day)
-	}
-	if other := w.get(console.Path + "connection?name=b").Body.String(); !strings.Contains(other, "Unknown: nobody looked at it in this time.") || strings.Contains(other, "<polyline") {
-		t.Errorf("nobody looked: %s", other)
-	}
 }
 
 // many fills a world with connections, half of them live.

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,6 +84,59 @@ func (c *Console) gaps(v *visit) error {
 		list.More = Path + "gaps?" + q.Encode()
 	}
 	v.show(http.StatusOK, "gaps", "Gaps", list)
+	return nil
+}
+
+// callList is the page of calls.
+type callList struct {
+	Filters []callFilter
+	Calls   []client.Call
+	By      string
+	Groups  []string // what usage can be grouped by
+	Usage   []client.Usage
+	Days    int
+}
+
+// callFilter is a name that calls are selected by.
+type callFilter struct {
+	Name, Value string
+	Set         bool
+}
+
+// Name is what a line of usage is about; empty is no name.
+func (l callList) Name(u client.Usage) string {
+	at := map[string]*string{"day": u.Day, "provider": u.Provider, "key": u.Key, "tenant": u.Tenant, "agent": u.Agent, "model": u.Model}[l.By]
+	if at == nil {
+		return ""
+	}
+	return *at
+}
+
+// usageDays is how far back the page sums up.
+const usageDays = 30
+
+func (c *Console) calls(v *visit) error {
+	list := callList{By: v.text("by"), Groups: []string{"key", "tenant", "agent", "model", "provider", "day"}, Days: usageDays}
+	if !slices.Contains(list.Groups, list.By) {
+		list.By = "key"
+	}
+	is := map[string]string{}
+	for _, name := range []string{"provider", "key", "tenant", "agent", "model"} {
+		f := callFilter{Name: name, Value: v.r.URL.Query().Get(name)}
+		if f.Set = f.Value != ""; f.Set {
+			is[name] = f.Value
+		}
+		list.Filters = append(list.Filters, f)
+	}
+	var err error
+	if list.Calls, err = v.api.Calls(v.r.Context(), is, perPage); err != nil {
+		return err
+	}
+	from := time.Now().UTC().AddDate(0, 0, 1-usageDays).Format(time.DateOnly)
+	if list.Usage, err = v.api.Usage(v.r.Context(), from, "", []string{list.By}, is, perPage); err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "calls", "Calls", list)
 	return nil
 }
 
@@ -167,6 +221,13 @@ var functions = template.FuncMap{
 		return story.Unknown
 	},
 	"since": func(from, at time.Time) string { return "+" + story.Clock(at.Sub(from)) },
+	"ms":    func(ms float64) string { return story.Clock(time.Duration(ms * float64(time.Millisecond))) },
+	"name": func(name string) string {
+		if name == "" {
+			return "none"
+		}
+		return short(name)
+	},
 	"in":    func(ms int64) string { return story.Clock(time.Duration(ms) * time.Millisecond) },
 	"when":  when,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/samples"
 )
 
@@ -84,4 +86,67 @@ func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []
 		}
 	}
 	return all, nil
+}
+
+// words are the parameters that select calls by a name.
+var words = []string{"provider", "key", "tenant", "agent", "model"}
+
+// named reads the parameters of words that are given.
+func (q *query) named() map[string]string {
+	is := map[string]string{}
+	for _, name := range words {
+		if _, ok := q.values[name]; ok {
+			is[name] = q.text(name)
+		}
+	}
+	return is
+}
+
+// calls are the latest calls that are over, the newest first.
+func (a *API) calls(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, append([]string{"limit"}, words...)...)
+	is, limit := ask.named(), int(ask.number("limit", usualPage, 1, MaxPage))
+	if ask.err != nil {
+		return ask.err
+	}
+	if a.o.Calls == nil {
+		return a.send(w, []calls.Call{})
+	}
+	return a.send(w, a.o.Calls.Latest(limit, func(c *calls.Call) bool {
+		has := map[string]string{"provider": c.Provider, "key": c.Key, "tenant": c.Tenant, "agent": c.Agent, "model": c.Model}
+		for name, want := range is {
+			if has[name] != want {
+				return false
+			}
+		}
+		return true
+	}))
+}
+
+// used are totals of calls, grouped as asked.
+func (a *API) used(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, append([]string{"by", "from", "to", "after", "limit"}, words...)...)
+	limit := int(ask.number("limit", usualPage, 1, MaxPage))
+	want := calls.Ask{From: ask.text("from"), To: ask.text("to"), Is: ask.named(), After: int(ask.number("after", 0, 0, 1<<31)), Limit: limit + 1}
+	if by := ask.text("by"); by != "" {
+		want.By = strings.Split(by, ",")
+	}
+	if ask.err != nil {
+		return ask.err
+	}
+	if err := want.Check(); err != nil {
+		return &Problem{Status: http.StatusBadRequest, Title: "Invalid", Detail: err.Error()}
+	}
+	if a.o.Usage == nil {
+		return a.send(w, []calls.Usage{})
+	}
+	list, err := a.o.Usage.Sum(r.Context(), want)
+	if err != nil {
+		return err
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		next(w, r, "after", strconv.Itoa(want.After+limit))
+	}
+	return a.send(w, orEmpty(list))
 }

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/headway-go/headway/internal/calls"
+	"github.com/headway-go/headway/internal/samples"
+)
+
+// What a daemon keeps of the past.
+type (
+	// Call is one proxied call that is over, without its content.
+	Call = calls.Call
+	// Usage is what the calls of a group used.
+	Usage = calls.Usage
+	// Totals are sums over calls.
+	Totals = calls.Totals
+	// Series is what a connection did over an hour or a day.
+	Series = samples.Series
+	// Span is [Hour] or [Day].
+	Span = samples.Span
+	// Figures are the numbers of a [Series]; NaN is unknown.
+	Figures = samples.Figures
+)
+
+// The spans of a [Series].
+const (
+	Hour = samples.Hour // In steps of 10 s.
+	Day  = samples.Day  // In steps of 5 min.
+)
+
+// Samples is what a connection did in the last hour or day, at even steps.
+func (c *Client) Samples(ctx context.Context, connection string, span Span) (v Series, err error) {
+	return v, c.get(ctx, &v, of("connection", connection, "span", string(span)), "v1", "samples")
+}
+
+// Calls are the latest proxied calls that are over, the newest first, at most limit of
+// them. Is selects by provider, key, tenant, agent and model.
+func (c *Client) Calls(ctx context.Context, is map[string]string, limit int) ([]Call, error) {
+	return list[Call](ctx, c, limit, values(is), "v1", "calls")
+}
+
+// Usage is what proxied calls used from a day to a day in UTC, such as 2026-11-23 (empty
+// is open), grouped by any of day, provider, key, tenant, agent and model; is selects by
+// all but the day. Limit is as in [Client.Runs].
+func (c *Client) Usage(ctx context.Context, from, to string, by []string, is map[string]string, limit int) ([]Usage, error) {
+	q := values(is)
+	for name, value := range map[string]string{"from": from, "to": to, "by": strings.Join(by, ",")} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return list[Usage](ctx, c, limit, q, "v1", "usage")
+}
+
+// values are parameters; empty ones stay.
+func values(is map[string]string) url.Values {
+	q := url.Values{}
+	for name, value := range is {
+		q.Set(name, value)
+	}
+	return q
+}
