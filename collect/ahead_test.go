@@ -19,16 +19,16 @@ import (
 	"github.com/headway-go/headway/sink/jsonl"
 )
 
-// listed is a connector of the bench's docs without their details.
+// listed is a connector for the bench's docs without details.
 type listed struct{ client }
 
 func (listed) Streams() []connector.Stream { return []connector.Stream{{Name: "docs"}} }
 
-// watched is a bench of listed docs whose sink and store call what is set.
+// watched is a bench of listed docs with hooks in its sink and store.
 type watched struct {
 	*bench
 	syncing func(ctx context.Context, n int) error // before the n-th Sync, from 1 on
-	asked   []string                               // keys that the store was asked for
+	asked   []string                               // keys looked up in the store
 }
 
 func watch(t *testing.T, docs int) *watched {
@@ -86,7 +86,7 @@ type watchedSink struct {
 
 func (s *watchedSink) Sync(ctx context.Context) (json.RawMessage, error) {
 	s.n++
-	if s.w.syncing != nil && s.n > 1 { // the first is that of an empty sink
+	if s.w.syncing != nil && s.n > 1 { // the first Sync is at the start, with nothing written
 		if err := s.w.syncing(ctx, s.n-1); err != nil {
 			return nil, err
 		}
@@ -149,8 +149,8 @@ func TestNoPageIsAskedForAheadWhereDetailsComeFirst(t *testing.T) {
 	})
 }
 
-// TestCapsHoldForThePageAhead: what ends a run is looked at before the request
-// for a page is sent, and the page of a request that was sent is kept.
+// TestCapsHoldForThePageAhead: caps are checked before the request for a page is sent,
+// and a page that was requested is kept.
 func TestCapsHoldForThePageAhead(t *testing.T) {
 	for name, c := range map[string]struct {
 		cap         func(*watched)
@@ -179,8 +179,8 @@ func TestCapsHoldForThePageAhead(t *testing.T) {
 	}
 }
 
-// TestAStopKeepsThePageThatWasAskedFor: it comes while the first page is stored
-// and the second one is under way.
+// TestAStopKeepsThePageThatWasAskedFor stops a run while its first page is stored and the
+// request for the second is in flight.
 func TestAStopKeepsThePageThatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, 12)
@@ -203,7 +203,7 @@ func TestAStopKeepsThePageThatWasAskedFor(t *testing.T) {
 	})
 }
 
-// TestAStopEndsTheWaitOfThePageAhead: it has no permit yet, so it is not sent.
+// TestAStopEndsTheWaitOfThePageAhead: a request that has no permit yet is not sent.
 func TestAStopEndsTheWaitOfThePageAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, 12)
@@ -224,8 +224,8 @@ func TestAStopEndsTheWaitOfThePageAhead(t *testing.T) {
 	})
 }
 
-// TestAPageThatCannotBeStoredEndsTheRequestForTheNext: the provider never answers
-// it, and the run ends all the same, with nothing of it left running.
+// TestAPageThatCannotBeStoredEndsTheRequestForTheNext: the provider never answers that
+// request, and the run ends anyway, with no goroutine left.
 func TestAPageThatCannotBeStoredEndsTheRequestForTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, 12)
@@ -251,8 +251,8 @@ func TestAPageThatCannotBeStoredEndsTheRequestForTheNext(t *testing.T) {
 	})
 }
 
-// TestAFirstCatchUpAsksTheStoreForNothing, while an item that two of its pages
-// show is looked up, and written once; later runs ask for everything.
+// TestAFirstCatchUpAsksTheStoreForNothing: it looks up only an item that appears on two
+// of its pages, and writes it once. Later runs look up every item.
 func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, 12)
@@ -267,7 +267,7 @@ func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 		if s := w.drained(t); s.Records != 0 || s.Unchanged != 12 || len(w.asked) != 12 {
 			t.Errorf("the second run: %d records, %d unchanged, asked for %d; want 0, 12, 12", s.Records, s.Unchanged, len(w.asked))
 		}
-		// A run that goes on where another one stopped knows nothing by itself.
+		// A run that resumes another one has to look items up.
 		w.docs = append(w.docs, doc{ID: "d90", Updated: fmt.Sprint(w.docs[11].Updated, "1")})
 		w.asked = nil
 		if s := w.drained(t); s.Records != 1 || len(w.asked) != 13 {
@@ -276,8 +276,8 @@ func TestAFirstCatchUpAsksTheStoreForNothing(t *testing.T) {
 	})
 }
 
-// TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay has three details a page: where
-// two are asked for at once, the next page and the third detail are.
+// TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay has three details a page: with
+// two requests at once, the next page is requested together with the third detail.
 func TestTheNextPageIsAskedForWhileTheLastDetailsAreUnderWay(t *testing.T) {
 	for concurrency, want := range map[int]time.Duration{
 		1: 10 * time.Second, // 2 x (a page and three details), and two pages of the steady state

@@ -11,15 +11,14 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// backlogAfter is how many details of one stream a run may owe as gaps of their
-// own. What comes after is one backlog gap: the items are marked as owed, and
-// the gap says from which watermark on to look for them.
+// backlogAfter is how many details of one stream get gaps of their own in a run. Further
+// ones share one backlog gap: their items are marked as owed, and the gap holds the
+// watermark from which on the list shows them.
 const backlogAfter = 1000
 
-// backlogSince is the watermark from which on a list shows the items of a page
-// again: the one that the page itself was asked for with. Where the list is
-// known to hold the items of a watermark that it is asked for, it is the lowest
-// of theirs.
+// backlogSince returns the watermark from which on the list shows the items of a page
+// again. That is the watermark with which the page was requested or, if the list is
+// ascending and inclusive, the lowest watermark of the items.
 func backlogSince(s connector.Stream, asked string, todo []task) string {
 	if !s.Ascending || !s.Inclusive || len(todo) == 0 {
 		return asked
@@ -31,9 +30,8 @@ func backlogSince(s connector.Stream, asked string, todo []task) string {
 	return higher(asked, low)
 }
 
-// deferRest puts the details of a whole page off, unsent, while pressure keeps
-// details from being fetched at all. A list since the given watermark shows
-// every item of the page.
+// deferRest records the details of a whole page as owed, without requesting them. A list
+// since the given watermark shows every item of the page.
 func (r *execution) deferRest(ctx context.Context, b *batch, todo []task, why *stop, since string, now time.Time) error {
 	for _, t := range todo {
 		if r.gapsOf[t.to] < r.o.backlogAfter {
@@ -52,7 +50,7 @@ func (r *execution) deferRest(ctx context.Context, b *batch, todo []task, why *s
 		b.items[t.item.Key] = it
 		b.Progress.GapsOpened++
 		if b.owing++; b.owing > 1 {
-			continue // the gap stands already
+			continue // the batch has the backlog gap already
 		}
 		g := Gap{
 			GapKey: GapKey{Stream: t.to}, Connection: r.o.Connection, Parent: t.from,
@@ -71,23 +69,23 @@ func (r *execution) deferRest(ctx context.Context, b *batch, todo []task, why *s
 	return nil
 }
 
-// joined is where the walk of a backlog begins to which more is added: at the
-// earlier of the two watermarks, and at its first page, since what is added may
-// stand before the page that was reached.
+// joined returns the watermark of a backlog gap to which g is added: the earlier of the
+// two. The walk starts again at the first page, since the added items may come before the
+// page it had reached.
 func joined(old, g Gap) string {
 	switch {
 	case old.Status == GapRecovered:
 		return g.Since
 	case old.Parent != g.Parent:
-		return "" // the watermarks are not of one list
+		return "" // the watermarks belong to different lists
 	}
 	return lower(old.Since, g.Since)
 }
 
-// recoverBacklog lists what changed from the gap's watermark on and fetches the
-// details that are owed. Where it stops, the gap remembers its page. It is done
-// when nothing is owed: what a list since the watermark did not show is looked
-// for in the whole list, and what that does not show becomes gaps by key.
+// recoverBacklog lists the changes since the gap's watermark and fetches the details that
+// are owed. If it has to stop, the gap keeps its page. Items that the list since the
+// watermark does not show are looked for in the whole list, and items that this does not
+// show either become gaps of their own.
 func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Gap) *stop {
 	keep := func(why *stop) *stop {
 		return r.giveBack(ctx, []connector.Stream{s}, map[string][]Gap{s.Name: {g}}, why)
@@ -122,8 +120,7 @@ func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Ga
 		fault.Point(fault.BacklogListed)
 		done := page.Next == ""
 		if !done && (page.Next == g.Cursor || trail.Step(page.Next)) {
-			// The list runs in a circle: its end, and so what is owed there, was
-			// never seen.
+			// The cursors repeat, so the end of the list is never reached.
 			return keep(r.cursorRepeats())
 		}
 		b, todo, err := r.owedOf(ctx, s, page)
@@ -138,7 +135,7 @@ func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Ga
 		}
 		g.Attempts, g.Status = 0, GapLeased
 		switch {
-		case end != nil: // from this page on, another time
+		case end != nil: // a later run continues at this page
 			g.LastSeen, g.Status = time.Now(), GapPending
 		case !done:
 			g.Cursor = page.Next
@@ -161,9 +158,9 @@ func (r *execution) recoverBacklog(ctx context.Context, s connector.Stream, g Ga
 	}
 }
 
-// closeBacklog ends a backlog. What is owed still was in no list: it is gone, or
-// the list does not show all there is. Each becomes a gap by its key, which
-// recovery asks for and which says what came of it.
+// closeBacklog closes a backlog gap. Items that are still owed were in no list: they were
+// deleted, or the list is incomplete. Each gets a gap of its own, and recovery requests
+// its detail by key.
 func (r *execution) closeBacklog(ctx context.Context, s connector.Stream, g Gap) error {
 	for {
 		keys, err := r.o.Store.Owed(ctx, r.o.Connection, s.Name, gapPageRows)
@@ -193,9 +190,8 @@ func (r *execution) closeBacklog(ctx context.Context, s connector.Stream, g Gap)
 	}
 }
 
-// unlisted is the error of a detail. A connector that needs the list's record,
-// which an item that is listed no longer does not have, fails for that item
-// only.
+// unlisted returns the error of a detail. If the connector failed because it has no list
+// record of the item, which is no longer listed, the error is a not_found for that item.
 func unlisted(o outcome) error {
 	_, refused := errors.AsType[*reason.Refusal](o.err)
 	_, failed := errors.AsType[*connector.Failure](o.err)
@@ -205,7 +201,7 @@ func unlisted(o outcome) error {
 	return &connector.Failure{Reason: reason.NotFound, Class: reason.Unknown, Method: http.MethodGet, Attempts: 1, Err: o.err}
 }
 
-// owedOf picks the items of a page whose details a backlog owes.
+// owedOf returns a batch and the tasks for the items of a page that are marked as owed.
 func (r *execution) owedOf(ctx context.Context, s connector.Stream, page connector.Page) (*batch, []task, error) {
 	keys := make([]string, len(page.Items))
 	for i, it := range page.Items {
@@ -226,8 +222,9 @@ func (r *execution) owedOf(ctx context.Context, s connector.Stream, page connect
 	return b, todo, nil
 }
 
-// settleBacklog sorts what was missed: what failed by itself has a gap of its own
-// now and is no longer part of the backlog; what was not sent for still is.
+// settleBacklog decides what becomes of the details of a backlog that were not fetched.
+// One that failed by itself gets its own gap and leaves the backlog. One for which no
+// request was sent stays in the backlog.
 func (b *batch) settleBacklog() {
 	var opened []Gap
 	for _, m := range b.Opened {
@@ -244,8 +241,8 @@ func (b *batch) settleBacklog() {
 	b.Progress.GapsRecovered = b.Progress.Details
 }
 
-// hidden reports whether a list since the watermark left out an item of that
-// very watermark, which has not changed meanwhile.
+// hidden reports whether a list since the given watermark left out an item that has exactly
+// this watermark and has not changed since.
 func (b *batch) hidden(todo []task, since string) bool {
 	for _, t := range todo {
 		if t.item.Watermark == since && b.items[t.item.Key].Fingerprint == fingerprint(t.item) {

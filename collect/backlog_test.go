@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// outage is a bench in a bubble whose details can be down as a whole.
+// outage is a bench in a bubble whose details can be made to fail.
 type outage struct {
 	*bench
 	down bool
@@ -32,8 +32,8 @@ func newOutage(t *testing.T, pageSize int) *outage {
 	return o
 }
 
-// add puts n docs of so many messages each into the list, changed one second
-// after the other from the given instant on.
+// add adds n docs with the given number of messages each to the list. They change one
+// second apart, beginning at the given instant.
 func (o *outage) add(n, messages int, from time.Time) {
 	for i := range n {
 		d := doc{ID: fmt.Sprintf("d%04d", len(o.docs)), Updated: from.Add(time.Duration(i) * time.Second).UTC().Format(time.RFC3339)}
@@ -44,7 +44,7 @@ func (o *outage) add(n, messages int, from time.Time) {
 	}
 }
 
-// owes runs while details are down and checks how many a backlog stands for.
+// owes runs while details fail and checks how many items the backlog stands for.
 func (o *outage) owes(t *testing.T, want int64) {
 	t.Helper()
 	s, err := o.run(t)
@@ -60,8 +60,8 @@ func (o *outage) owes(t *testing.T, want int64) {
 	}
 }
 
-// recovered runs with details up until nothing is left, and checks that all of
-// them were collected.
+// recovered runs with working details until nothing is left, and checks that all of them
+// were collected.
 func (o *outage) recovered(t *testing.T) {
 	t.Helper()
 	o.down = false
@@ -86,8 +86,8 @@ func (o *outage) recovered(t *testing.T) {
 	t.Fatal("not drained after 8 runs")
 }
 
-// The newest first: 2,800 of 5,000 messages were lost, since what was left after
-// the first pages was looked for from their watermark on, the highest there is.
+// With the newest first, 2,800 of 5,000 messages were lost: the rest after the first pages
+// was looked for from the watermark of those pages, which is the highest of all.
 func TestIncidentABacklogOfANewestFirstListLost2800Of5000Messages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutage(t, 100)
@@ -98,8 +98,8 @@ func TestIncidentABacklogOfANewestFirstListLost2800Of5000Messages(t *testing.T) 
 	})
 }
 
-// Twelve docs of the first page that became a backlog had the watermark of the
-// last doc before it, and the list leaves out the watermark that it is asked for.
+// Twelve docs of the first page of a backlog had the watermark of the last doc before it,
+// and the list excludes the watermark with which it is requested.
 func TestIncidentABacklogOfAnExclusiveListLost12(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutage(t, 100)
@@ -113,7 +113,7 @@ func TestIncidentABacklogOfAnExclusiveListLost12(t *testing.T) {
 	})
 }
 
-// An outage that left a backlog of what changed went on in the past: 5,800 of
+// An outage left a backlog in the steady lane and continued in the catch-up: 5,800 of
 // 12,000 messages were lost, since the backlog kept its later start.
 func TestIncidentASteadyBacklogHidACatchupBacklogOf5800Of12000Messages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestIncidentASteadyBacklogHidACatchupBacklogOf5800Of12000Messages(t *testin
 	})
 }
 
-// A walk that an earlier run began shows nothing that came after it began: a run
-// that completes it looks for that too before it says that nothing is left.
+// A walk that an earlier run began misses changes after its begin. The run that completes
+// it lists these too before it drains.
 func TestARunThatResumesAWalkFindsWhatChangedSinceItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutage(t, 10)
@@ -156,8 +156,7 @@ func TestARunThatResumesAWalkFindsWhatChangedSinceItBegan(t *testing.T) {
 	})
 }
 
-// While the cooldown holds, what recovery sends may slow the pacing and never
-// speed it up.
+// During the cooldown, recovery may slow the pacing down but never speed it up.
 func TestRecoveryInTheCooldownSpeedsNothingUp(t *testing.T) {
 	end := func(cooled bool) float64 {
 		b := newBench(t, 20)
@@ -213,7 +212,7 @@ func TestPressureNeverQuarantinesAGap(t *testing.T) {
 	}
 }
 
-// served notes the sizes of the pages of gaps.
+// served records the sizes of the pages of gaps.
 type served struct {
 	collect.Store
 	pages []int
@@ -253,9 +252,9 @@ func TestAPageOfGapsIsBoundedInBytesAndRows(t *testing.T) {
 	}
 }
 
-// An item of a backlog that fails by itself is owed as a gap of its own, and the
-// backlog no longer asks for it; what was not reached stays in the backlog.
-func TestABacklogOwesWhatItDidNotReachAndPassesOnWhatFailed(t *testing.T) {
+// An item of a backlog that fails by itself gets its own gap and leaves the backlog. An item
+// that was not requested stays in the backlog.
+func TestABacklogKeepsUnsentItemsAndReleasesFailedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newOutage(t, 50)
 		b.add(1300, 2, time.Now().Add(-24*time.Hour))
@@ -269,7 +268,7 @@ func TestABacklogOwesWhatItDidNotReachAndPassesOnWhatFailed(t *testing.T) {
 			}
 			return false
 		}
-		// Stops in the middle of the backlog: what follows is owed still.
+		// Stops in the middle of the backlog: the rest is still owed.
 		b.retry(t)
 		b.o.MaxRequests = 1150
 		s, err := b.run(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// boundEvent puts the shares in the words of an event; nil when nothing is known.
+// boundEvent converts the bounds to shares for an event; nil if nothing is known.
 func boundEvent(b reason.Bounds) *event.Bound {
 	if b.Total() == 0 {
 		return nil
@@ -20,29 +20,29 @@ func boundEvent(b reason.Bounds) *event.Bound {
 	return &event.Bound{Shares: shares}
 }
 
-// account attributes a run's time. It is pure: the instants are durations since
-// the run began, and the owner holds a lock.
+// account divides a run's time among what limited its speed. It is pure: instants are
+// durations since the run began, and the owner holds a lock.
 //
-// Each moment counts for the first of these that applies: the circuit or other
-// pressure is waited out, a response is waited for, something is committed, a list
-// is to be asked for again, this machine was at work. What lies between two
-// admissions is kept apart until the second is made. If that had to wait for pacing
-// or a cooldown, then a faster response, disk or machine would not have brought it
-// forward, and the whole time between the two counts for what it waited for.
+// Each moment counts for the first of these that applies: a wait for the circuit or for
+// the end of other pressure, a response in flight, a commit, a backoff before a list
+// request, processing. The time between two admissions is kept apart until the second
+// one. If the second had to wait for pacing or a cooldown, the whole time between the
+// two counts for that wait, because a faster response, disk or machine would not have
+// brought the attempt forward.
 type account struct {
 	spent   reason.Bounds // up to the last admission
 	between reason.Bounds // since then
 	last    time.Duration
-	sent    bool // there was an admission
+	sent    bool // whether there was an admission
 
 	inFlight, commits             int
-	circuits, cooldowns, backoffs int // waits of the run's own
-	// ahead says that the response under way is that of a page that nothing waits
-	// for yet: the one before is being stored.
+	circuits, cooldowns, backoffs int // waits under way in the run itself
+	// ahead reports that the request in flight is for a page that is not needed yet,
+	// since the one before is still being stored.
 	ahead bool
 }
 
-// to brings the account to an instant. Time does not run backwards.
+// to advances the account to now. It ignores a now before the last one.
 func (a *account) to(now time.Duration) {
 	now = max(now, a.last)
 	by := reason.BoundProcessing
@@ -62,8 +62,8 @@ func (a *account) to(now time.Duration) {
 	a.last = now
 }
 
-// admitted is an attempt that goes out after a wait. Number is 1 for a request's
-// first attempt.
+// admitted records an attempt that is sent after a wait. number is 1 for the first
+// attempt of a request.
 func (a *account) admitted(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
 	a.waited(wait, held)
@@ -73,8 +73,8 @@ func (a *account) admitted(now, wait time.Duration, held headway.Wait, number in
 	a.inFlight++
 }
 
-// gaveUp is an attempt that waited and does not go out. One that does not know
-// what for stood behind others, who do.
+// gaveUp records an attempt that waited and is not sent. If held has no reason, the
+// attempt waited behind others, for which the time is counted.
 func (a *account) gaveUp(now, wait time.Duration, held headway.Wait, number int) {
 	a.to(now)
 	if held.Reason == reason.None {
@@ -86,7 +86,7 @@ func (a *account) gaveUp(now, wait time.Duration, held headway.Wait, number int)
 	a.flush()
 }
 
-// backedOff counts the time before a retry, as far as nothing else was done in it.
+// backedOff counts the idle time before a retry as backoff.
 func (a *account) backedOff(number int) {
 	if number > 1 {
 		a.between[reason.BoundBackoff] += a.between[reason.BoundProcessing]
@@ -94,7 +94,7 @@ func (a *account) backedOff(number int) {
 	}
 }
 
-// waited puts a wait that ends now where it belongs.
+// waited counts a wait that ends now for what it waited for.
 func (a *account) waited(wait time.Duration, held headway.Wait) {
 	by := held.Bound
 	if a.whole(held) {
@@ -103,14 +103,13 @@ func (a *account) waited(wait time.Duration, held headway.Wait) {
 		a.between[by] = total
 		return
 	}
-	// Nothing else was in flight during the wait, as far as it was idle; before
-	// the wait a retry backed off.
+	// Only the idle part of the wait counts: in the rest something else was under way.
 	wait = min(wait, a.between[reason.BoundProcessing])
 	a.between[reason.BoundProcessing] -= wait
 	a.between[by] += wait
 }
 
-// whole reports whether a wait stands for all of the time since the last admission.
+// whole reports whether a wait accounts for all of the time since the last admission.
 func (a *account) whole(held headway.Wait) bool {
 	return held.Bound.Paces() && a.sent
 }
@@ -122,31 +121,32 @@ func (a *account) flush() {
 	a.between = reason.Bounds{}
 }
 
-// ended is an attempt that has its response, or has none.
+// ended records the end of an attempt, with or without a response.
 func (a *account) ended(now time.Duration) { a.to(now); a.inFlight-- }
 
-// committing and committed are around what makes a slice durable.
+// committing and committed record the begin and end of a commit.
 func (a *account) committing(now time.Duration) { a.to(now); a.commits++ }
 func (a *account) committed(now time.Duration)  { a.to(now); a.commits-- }
 
-// asksAhead and wantsPage are around the time in which a response is not waited for.
+// asksAhead and wantsPage record the begin and end of the time in which the page in
+// flight is not needed yet.
 func (a *account) asksAhead(now time.Duration) { a.to(now); a.ahead = true }
 func (a *account) wantsPage(now time.Duration) { a.to(now); a.ahead = false }
 
-// opened and closed are around the wait for an open circuit.
+// opened and closed record the begin and end of a wait for an open circuit.
 func (a *account) opened(now time.Duration) { a.to(now); a.circuits++ }
 func (a *account) closed(now time.Duration) { a.to(now); a.circuits-- }
 
-// cooling and cooled are around the wait for the end of other pressure.
+// cooling and cooled record the begin and end of a wait for other pressure.
 func (a *account) cooling(now time.Duration) { a.to(now); a.cooldowns++ }
 func (a *account) cooled(now time.Duration)  { a.to(now); a.cooldowns-- }
 
-// rests and rested are around the wait before a list is asked for again.
+// rests and rested record the begin and end of the backoff before a list request.
 func (a *account) rests(now time.Duration)  { a.to(now); a.backoffs++ }
 func (a *account) rested(now time.Duration) { a.to(now); a.backoffs-- }
 
-// bounds is the account at an instant. Held is what the next attempt waits for
-// by then; the zero value is for nothing.
+// bounds returns the divided time up to now. held is what the next attempt waits for;
+// its zero value means that none waits.
 func (a *account) bounds(now time.Duration, held headway.Wait) reason.Bounds {
 	then := *a
 	then.to(now)

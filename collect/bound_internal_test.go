@@ -22,7 +22,7 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
+func TestAccountDividesTheTimeOfARun(t *testing.T) {
 	const ms = time.Millisecond
 	var (
 		ceiling  = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundCeiling}
@@ -120,7 +120,7 @@ func TestARunsTimeIsAttributedToWhatBoundIt(t *testing.T) {
 	}
 }
 
-func TestWhatANextAttemptWaitsForCountsAlready(t *testing.T) {
+func TestAPendingWaitCountsInTheAccount(t *testing.T) {
 	const ms = time.Millisecond
 	var (
 		limit  = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}
@@ -330,7 +330,7 @@ type shut struct {
 
 func (s shut) Close() error { return s.err }
 
-func TestWhatARunCameTo(t *testing.T) {
+func TestSummaryOfARun(t *testing.T) {
 	slow, cause := reason.UpstreamPressure.Reason(), errors.New("GET /docs: 503")
 	pressed, until := &stop{why: slow, cause: cause}, clock(0)
 	gone := &stop{why: reason.NotFound, err: errors.New("GET /docs: 404")}

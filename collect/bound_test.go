@@ -27,8 +27,8 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// scripted is a connector that sends nothing at all: each call ends as the
-// script says. Whatever that is, a run has to end by itself.
+// scripted is a connector that sends nothing: each call returns what the script says. A
+// run must end by itself whatever that is.
 type scripted struct {
 	mu      sync.Mutex
 	pages   int
@@ -39,7 +39,7 @@ type scripted struct {
 	stop    chan struct{}
 }
 
-// step counts a call; past the limit it ends the run, so that the test can say so.
+// step counts a call. Past the limit it cancels the run, and the test fails.
 func (s *scripted) step() {
 	if s.calls++; s.calls == s.limit+1 {
 		close(s.stop)
@@ -140,7 +140,7 @@ func TestADetailThatCannotBeAskedForIsQuarantinedAtOnce(t *testing.T) {
 	}
 }
 
-// once runs a connection to its end, which must come before the connector's limit.
+// once runs a connection, which must end before the connector's limit.
 func once(t rapid.TB, store collect.Store, c *scripted) collect.Summary {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -161,7 +161,7 @@ func once(t rapid.TB, store collect.Store, c *scripted) collect.Summary {
 	return s
 }
 
-// nowhere is a sink that keeps nothing.
+// nowhere is a sink that discards records.
 type nowhere struct{}
 
 func (nowhere) Open(context.Context, json.RawMessage, []collect.StreamInfo) error { return nil }
@@ -169,7 +169,7 @@ func (nowhere) Write(context.Context, string, []collect.Record) error           
 func (nowhere) Sync(context.Context) (json.RawMessage, error)                     { return json.RawMessage("null"), nil }
 func (nowhere) Close() error                                                      { return nil }
 
-// slow answers every request of a bench after a time; details are empty.
+// slow answers every request of a bench after a delay; details are empty.
 func slow(b *bench, latency time.Duration, answer func(n int, r *http.Request) int) answers {
 	var asked atomic.Int64
 	return func(r *http.Request) *http.Response {
@@ -260,9 +260,9 @@ func TestConcurrencyIsFoundWhereNoneIsSet(t *testing.T) {
 	}
 }
 
-// TestAWaitThatIsCutShortCountsForWhatWasWaitedFor stops runs in the middle of
+// TestAnInterruptedWaitCountsInTheAccount stops runs in the middle of
 // their waits.
-func TestAWaitThatIsCutShortCountsForWhatWasWaitedFor(t *testing.T) {
+func TestAnInterruptedWaitCountsInTheAccount(t *testing.T) {
 	quick := headway.Config{Law: "aimd", Ceiling: time.Millisecond, Initial: time.Millisecond}
 	slowly := headway.Config{Law: "aimd", Ceiling: time.Hour, Initial: time.Hour, MaxWait: 2 * time.Hour}
 	answering := func(status int) func(int, *http.Request) int {
@@ -312,8 +312,8 @@ func TestAWaitThatIsCutShortCountsForWhatWasWaitedFor(t *testing.T) {
 	}
 }
 
-// TestPoolsRemember: what a pool has learned is there in the next run, hours later it is
-// not, and a run that does not use the pool leaves it as old as it is.
+// TestPoolsRemember: the next run starts with the learned rate of a pool, unless that is
+// hours old. A run that does not use the pool does not renew it.
 func TestPoolsRemember(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -21,24 +21,24 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// maxCircuitWaits is how often in a row an open circuit is waited out without
-// one success between.
+// maxCircuitWaits is how many openings of the circuit in a row, without a success in
+// between, are waited for.
 const maxCircuitWaits = 8
 
-// caller is the connector's way out: every request of a run goes through it.
+// caller is the run's connector.Caller: it sends every request of the run.
 type caller struct {
 	run    *execution
 	client *http.Client
 	last   atomic.Pointer[string] // the route of the newest request
 
 	mu    sync.Mutex
-	paged map[string]*connector.DetailsWalked // by stream of details
+	paged map[string]*connector.DetailsWalked // by detail stream
 	any   bool                                // a request has succeeded in this run
-	waits int                                 // openings of the circuit that were waited out since the last success
-	until time.Time                           // when the newest of them ends
+	waits int                                 // openings of the circuit waited for since the last success
+	until time.Time                           // when the newest opening ends
 }
 
-// DetailWalked takes how one detail was paged.
+// DetailWalked records how one detail was paged.
 func (c *caller) DetailWalked(stream string, w *connector.Walked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *caller) DetailWalked(stream string, w *connector.Walked) {
 	c.paged[stream].Add(w)
 }
 
-// detailsOf is how the details of a stream were paged so far.
+// detailsOf returns how the details of a stream were paged so far.
 func (c *caller) detailsOf(stream string) connector.DetailsWalked {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,12 +61,12 @@ func (c *caller) detailsOf(stream string) connector.DetailsWalked {
 	return connector.DetailsWalked{}
 }
 
-// mayWait counts an opening of the circuit, once for all who wait it out, and
-// reports whether it may be. One without an end is a probe under way.
+// mayWait counts an opening of the circuit, once however many requests wait for its
+// end, and reports whether they may wait. If until is zero a probe is in flight.
 func (c *caller) mayWait(until time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until.After(c.until) { // who was refused earlier may come later
+	if until.After(c.until) { // requests may arrive out of order
 		c.until = until
 		c.waits++
 	}
@@ -79,22 +79,21 @@ func (c *caller) succeeded() {
 	c.waits, c.any = 0, true
 }
 
-// begin is the beginning of other work: the waits of the work before are not
-// counted against it.
+// begin resets the count of waits when other work begins.
 func (c *caller) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waits = 0
 }
 
-// accepted reports whether any request has succeeded in this run.
+// accepted reports whether any request of this run has succeeded.
 func (c *caller) accepted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.any
 }
 
-// route is the route of the newest request.
+// route returns the route of the newest request.
 func (c *caller) route() string {
 	if last := c.last.Load(); last != nil {
 		return *last
@@ -102,7 +101,7 @@ func (c *caller) route() string {
 	return ""
 }
 
-// newCaller builds the governed client of a run.
+// newCaller returns the caller of a run.
 func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 	o := r.o
 	options := transport.Options{
@@ -124,16 +123,16 @@ func newCaller(r *execution, g *headway.Governor) (*caller, error) {
 	}
 	keyed, _ := o.Connector.(connector.Keyed)
 	r.standBack.named = o.Profile != nil || keyed != nil && len(keyed.Keys()) > 0
-	t, err := r.way(g, options)
+	t, err := r.newTransport(g, options)
 	if err != nil {
 		return nil, fmt.Errorf("collect: %w", err)
 	}
 	return &caller{run: r, client: &http.Client{Transport: t, CheckRedirect: sameHost}}, nil
 }
 
-// way is the governed transport: by one key or, where the connector has several, by all,
-// each with a governor of its own. The first key's is the run's.
-func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTripper, error) {
+// newTransport returns the governed transport. If the connector has several keys, each
+// has its own governor; the first key has the run's.
+func (r *execution) newTransport(g *headway.Governor, o transport.Options) (http.RoundTripper, error) {
 	keyed, ok := r.o.Connector.(connector.Keyed)
 	if !ok || len(keyed.Keys()) == 0 {
 		return transport.New(g, o)
@@ -158,7 +157,7 @@ func (r *execution) way(g *headway.Governor, o transport.Options) (http.RoundTri
 	return all, nil
 }
 
-// firstKey is the name of the first key; "" for a connector that has one credential.
+// firstKey returns the name of the first key, or "" for a connector with one credential.
 func firstKey(c connector.Connector) string {
 	if keyed, ok := c.(connector.Keyed); ok && len(keyed.Keys()) > 0 {
 		return keyed.Keys()[0].Name
@@ -166,7 +165,7 @@ func firstKey(c connector.Connector) string {
 	return ""
 }
 
-// govern makes the governor of a key.
+// govern returns a new governor for a key.
 func (r *execution) govern(key string) (*headway.Governor, error) {
 	pacing := r.o.Pacing
 	pacing.Name, pacing.OnEvent = r.o.Connection, r.emit
@@ -176,8 +175,8 @@ func (r *execution) govern(key string) (*headway.Governor, error) {
 	return headway.New(pacing)
 }
 
-// leave ends the memberships in fleets.
-func (r *execution) leave() {
+// closeGovernors closes the governors, which leave their fleets.
+func (r *execution) closeGovernors() {
 	if r.governor != nil {
 		r.governor.Close()
 	}
@@ -186,7 +185,7 @@ func (r *execution) leave() {
 	}
 }
 
-// keySetAside says that a key is refused for good.
+// keySetAside warns that the provider refuses a key, which this run no longer uses.
 func (r *execution) keySetAside(name string, status int) {
 	why := reason.Unauthorized
 	if status == http.StatusForbidden {
@@ -198,11 +197,11 @@ func (r *execution) keySetAside(name string, status int) {
 	r.refusedKeys = append(r.refusedKeys, connector.Warning{Kind: connector.KeySetAside, Stream: name, Records: int64(status)})
 }
 
-// What a redirect may not do: lead elsewhere, where the credential must not go,
-// or in circles.
+// Redirects that are not followed: to another host, since the credential must not be
+// sent there, and more than ten in a row.
 var (
 	errRedirect     = errors.New("redirected to another host, which is not followed")
-	errRedirectLoop = errors.New("redirected ten times, which is where following ends")
+	errRedirectLoop = errors.New("stopped after ten redirects")
 )
 
 func sameHost(next *http.Request, via []*http.Request) error {
@@ -216,9 +215,9 @@ func sameHost(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Do sends one request and waits an open circuit out: as long as the run's time
-// allows, and at most eight times in a row without a success between, over all
-// requests of the stage that the run is in.
+// Do sends one request. If the circuit is open it waits and sends again, within the
+// run's time limit and for at most eight openings in a row without a success in
+// between, counted over all requests of the current phase.
 func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response, error) {
 	for sent := 0; ; {
 		res, err := c.send(ctx, req)
@@ -239,8 +238,8 @@ func (c *caller) Do(ctx context.Context, req *http.Request) (*connector.Response
 	}
 }
 
-// stopped says what ended the wait for a circuit, instead of the circuit: a cap
-// of the owner or the operator's word is not pressure.
+// stopped replaces the open circuit in err by what ended the wait for it, such as a cap
+// or an interruption, which are not pressure.
 func stopped(err error, why reason.Reason) error {
 	if f, ok := errors.AsType[*connector.Failure](err); ok {
 		f.Stopped, f.RetryAt = why, time.Time{}
@@ -249,7 +248,8 @@ func stopped(err error, why reason.Reason) error {
 	return &reason.Refusal{Reason: why}
 }
 
-// circuitOpen says until when the circuit that refused err is open.
+// circuitOpen reports whether err is the refusal of an open circuit, and until when it
+// is open.
 func circuitOpen(err error) (until time.Time, open bool) {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok && r.Reason == reason.CircuitOpen.Reason() {
 		return r.RetryAt, true
@@ -266,14 +266,14 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		ctx = transport.WithAffinity(ctx, name)
 	}
 	res, err := c.client.Do(req.WithContext(transport.WithTrace(ctx, &trace)))
-	// net/http puts the address, which may hold a credential, around its errors.
+	// net/http wraps its errors with the URL, which may hold a credential.
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	if ctx.Err() != nil && err != nil {
 		return nil, &reason.Refusal{Reason: reason.Canceled, Err: context.Cause(ctx)}
 	}
-	// The route, where the connector names it, holds no record's key.
+	// The pattern, if the connector sets it, holds no key of a record.
 	route := cmp.Or(req.Pattern, req.URL.Path)
 	c.last.Store(&route)
 	f := &connector.Failure{Method: req.Method, Path: route, Attempts: trace.Attempts}
@@ -284,16 +284,16 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 		if r, ok := errors.AsType[*reason.Refusal](err); ok && trace.Attempts == 0 {
 			return nil, &reason.Refusal{Reason: c.run.capped(r.Reason), Scope: r.Scope, RetryAt: r.RetryAt, Err: r.Err}
 		}
-		f.Class, f.Reason, f.Err = reason.Lost, unreached(err), tellable(err)
+		f.Class, f.Reason, f.Err = reason.Lost, unreached(err), redact(err)
 		return nil, f
 	}
 	defer res.Body.Close()
-	var read bytes.Buffer // of what is in memory already, see Options.Whole
+	var read bytes.Buffer // the body is in memory already, see transport.Options.Whole
 	read.Grow(int(max(0, res.ContentLength)) + bytes.MinRead)
 	_, err = read.ReadFrom(res.Body)
 	body := read.Bytes()
 	if err != nil {
-		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, tellable(err)
+		f.Class, f.Reason, f.Err = reason.Lost, reason.Unreachable, redact(err)
 		return nil, f
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 && trace.Signal.Class.Success() {
@@ -303,8 +303,8 @@ func (c *caller) send(ctx context.Context, req *http.Request) (*connector.Respon
 	return nil, f
 }
 
-// refused fills in what a response that is not a success, by its status or by the
-// connection's rules, stands for.
+// refused sets the class and the reason of a response that is not a success, by its
+// status or by the connection's rules.
 func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte, s signal.Signal) {
 	f.Status, f.Class = res.StatusCode, s.Class
 	if s.HasRetryAfter && f.RetryAt.IsZero() {
@@ -337,11 +337,11 @@ func (c *caller) refused(f *connector.Failure, res *http.Response, body []byte, 
 	case res.StatusCode >= 400:
 		f.Reason = reason.ClientError
 	default:
-		f.Reason, f.Err = reason.InvalidResponse, errors.New("a redirect without a place to go, or an informational status")
+		f.Reason, f.Err = reason.InvalidResponse, errors.New("a redirect without a Location, or an informational status")
 	}
 }
 
-// unreached is why no response came.
+// unreached returns why there was no response.
 func unreached(err error) reason.Reason {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
@@ -357,20 +357,20 @@ func unreached(err error) reason.Reason {
 	return reason.Unreachable
 }
 
-// What a base URL with the wrong scheme looks like from here.
+// The errors for a base URL with the wrong scheme.
 var (
 	errSpeaksTLS   = errors.New("the provider speaks https here and not http: base_url has the wrong scheme or port")
 	errSpeaksPlain = errors.New("the provider speaks http here and not https: base_url has the wrong scheme or port")
 )
 
-// plainToTLS reports whether a response says that its port speaks TLS alone.
+// plainToTLS reports whether a response says that the port accepts TLS only.
 func plainToTLS(res *http.Response, body []byte) bool {
 	return res.Request != nil && res.Request.URL.Scheme == "http" && connector.SpeaksTLS(res.StatusCode, body)
 }
 
-// NewCaller gives a governed way out that belongs to no run, for a request or
-// two such as a check's probe. It uses the options' pacing, base, bounds and
-// classification; it stores nothing.
+// NewCaller returns a caller outside a run, for a few requests such as the probe of a
+// check. It uses the pacing, base, limits and classification of the options, and stores
+// nothing.
 func NewCaller(o Options) (connector.Caller, error) {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.MaxBody = cmp.Or(o.MaxBody, 64<<20)
@@ -387,15 +387,15 @@ func NewCaller(o Options) (connector.Caller, error) {
 	return newCaller(r, r.governor)
 }
 
-// budget holds a run to the owner's caps. They are looked at between attempts:
-// one under way is never cut.
+// budget enforces the owner's caps. It is checked before each attempt; an attempt in
+// flight is never canceled.
 type budget struct {
-	maxRequests int64
-	deadline    time.Time    // zero: none
-	attempts    atomic.Int64 // counted where maxRequests is set
+	maxRequests int64        // 0 means no limit
+	deadline    time.Time    // zero means no limit
+	attempts    atomic.Int64 // counted if maxRequests is set
 }
 
-// take counts one attempt that is about to be sent, or says which cap forbids it.
+// take counts one attempt that is about to be sent. It returns an error if a cap forbids it.
 func (b *budget) take() error {
 	if b.maxRequests > 0 && b.attempts.Add(1) > b.maxRequests {
 		b.attempts.Add(-1)
@@ -404,7 +404,7 @@ func (b *budget) take() error {
 	return nil
 }
 
-// spent says which cap is used up at now; ok is false while none is.
+// spent returns the cap that is reached at now; ok is false if none is.
 func (b *budget) spent(now time.Time) (c reason.Cap, ok bool) {
 	switch {
 	case b.maxRequests > 0 && b.attempts.Load() >= b.maxRequests:

@@ -27,7 +27,7 @@ import (
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// version makes the one doc have these messages, and its list entry new.
+// version gives the only doc these messages and changes its list entry.
 func (b *bench) version(n int, messages ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +50,7 @@ func (b *bench) into(t *testing.T, s collect.Sink) collect.Summary {
 	return sum
 }
 
-// onDisk gives the bench a state in a file, for a sink that shares it.
+// onDisk gives the bench a state file, for a sink that shares it.
 func (b *bench) onDisk(t *testing.T) {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(b.dir, "state.db"))
@@ -162,7 +162,7 @@ func lastRows(t *testing.T, b *bench) map[string]string {
 	return last
 }
 
-// rowsThere are the rows that are not marked as gone.
+// rowsThere returns the rows that are not marked as deleted.
 func rowsThere(t *testing.T, b *bench) map[string]string {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(b.dir, "state.db"))
@@ -239,8 +239,7 @@ func TestAFileHasATombstoneForARecordThatVanished(t *testing.T) {
 	}
 }
 
-// olderStore has detail records remembered as an earlier version did: by digests
-// of their keys.
+// olderStore stores children as an earlier version did: by digests of their keys.
 type olderStore struct{ collect.Store }
 
 func (s olderStore) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
@@ -263,8 +262,8 @@ func (s olderStore) Known(ctx context.Context, connection, stream string, keys [
 	return known, err
 }
 
-// Which records vanished since an earlier version collected them is not known. A
-// sink of tables can see it, a file cannot, and the run says so.
+// After an upgrade from an earlier version it is unknown which records were deleted. A
+// sink of tables can find out. A file cannot, and the run warns.
 func TestARecordThatAnEarlierVersionKnewVanishes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sink   func(dir string) collect.Sink
@@ -300,7 +299,7 @@ func TestARecordThatAnEarlierVersionKnewVanishes(t *testing.T) {
 			if warned[0].Stream != "messages" || warned[0].Records != 2 {
 				t.Errorf("warned of %+v", warned[0])
 			}
-			// It is said once: from now on the keys are known.
+			// The warning appears once: from now on the keys are known.
 			b.o.Store = b.store
 			b.version(2)
 			if sum = b.into(t, tt.sink(b.dir)); sum.ChildrenGone != 1 || len(sum.Warnings) != 0 {
@@ -310,7 +309,7 @@ func TestARecordThatAnEarlierVersionKnewVanishes(t *testing.T) {
 	}
 }
 
-// archive is what a sink kept, read two records at a time.
+// archive holds the records of a sink, read two at a time.
 type archive struct {
 	names  []string
 	kept   map[string][]collect.KeptRecord
@@ -332,8 +331,7 @@ func (a *archive) Read(_ context.Context, s collect.StreamInfo, after collect.Re
 
 func (a *archive) Close() error { a.closed++; return a.fails["close"] }
 
-// standIn is a sink at a place, whose records go into the store's database where it
-// has rows of them.
+// standIn is a sink with a location. If it has rows, it is in the store's database.
 type standIn struct {
 	*jsonl.Sink
 	at     collect.Location
@@ -357,7 +355,7 @@ func (s *standIn) Pending() func(context.Context, collect.Execer) error {
 	return func(context.Context, collect.Execer) error { s.within = true; return s.fails["within"] }
 }
 
-// deskStore is a store that runs what a commit has within it, without a database.
+// deskStore is a store that calls a commit's Within, without a database.
 type deskStore struct {
 	collect.Store
 	fails map[string]error
@@ -385,9 +383,9 @@ func (l deskStore) Finish(ctx context.Context, lease collect.Lease, end collect.
 	return l.Store.Finish(ctx, lease, end)
 }
 
-// shelved is a bench whose two docs are in a sink that kept them, and what it kept:
-// a record that is gone by now, one of a doc that is not known, and a stream that the
-// connection no longer has, too.
+// shelved returns a bench whose two docs are in a former sink, and the records of that
+// sink. Among them are a deleted record, a record of an unknown doc, and a stream that the
+// connection no longer has.
 func shelved(t *testing.T) (*bench, *archive) {
 	t.Helper()
 	b := newBench(t, 2)
@@ -409,7 +407,7 @@ func shelved(t *testing.T) (*bench, *archive) {
 	}}
 }
 
-// restore replays what is shelved into a sink of lines.
+// restore replays the former sink into a jsonl sink.
 func (b *bench) restore(t *testing.T, a *archive, fails map[string]error, then func(collect.ReplaySummary)) (collect.ReplaySummary, *standIn, error) {
 	t.Helper()
 	a.fails = fails

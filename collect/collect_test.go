@@ -58,7 +58,7 @@ func TestAFailedDetailBecomesAGapAndIsRecovered(t *testing.T) {
 		t.Fatalf("gaps %+v, want one", gaps)
 	}
 	g := gaps[0]
-	// Two requests in the walk, two when the run worked its gaps off: one try.
+	// Two requests in the walk and two in the recovery count as one try.
 	if g.Stream != "messages" || g.Parent != "docs" || g.Key != "d01" || g.Attempts != 1 || g.LastError != "500 server_error" {
 		t.Fatalf("got %+v", g)
 	}
@@ -363,7 +363,7 @@ func TestWarmStart(t *testing.T) {
 	if err != nil || state.Pacing == nil || state.Pacing.IntervalMS != 5 || state.Pacing.Law != "aimd" || time.Since(state.Pacing.RecordedAt) > time.Minute {
 		t.Fatalf("stored %+v, %v", state.Pacing, err)
 	}
-	// What the aimd law begins with is what it ended with.
+	// The aimd law starts at the interval with which it ended.
 	b.o.Pacing.Ceiling = 2 * time.Millisecond
 	began := 0.0
 	b.o.OnEvent = func(e event.Event) {
@@ -375,7 +375,7 @@ func TestWarmStart(t *testing.T) {
 		t.Fatalf("it began with %v ms between requests", began)
 	}
 	b.o.OnEvent = nil
-	b.o.Pacing.Ceiling = 10 * time.Millisecond // the owner lowered it since: nothing restores past that
+	b.o.Pacing.Ceiling = 10 * time.Millisecond // the owner has changed it since: it bounds the restored interval
 	s := b.drained(t)
 	if !s.WarmStart || s.Rate.CurrentIntervalMS != 10 {
 		t.Fatalf("got %+v", s)
@@ -431,7 +431,7 @@ func TestABoundedCatchupDoesNotKeepTheSteadyStateWaiting(t *testing.T) {
 	if catchup.Done || catchup.Cursor != "after-6" || !steady.Done {
 		t.Fatalf("catch-up %+v, steady %+v", catchup, steady)
 	}
-	// Something changes now: the next run has it, though the past is not done.
+	// Something changes now: the next run collects it, though the catch-up is not done.
 	now := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
 	b.docs = append(b.docs, doc{ID: "new", Updated: now, Messages: []string{"fresh"}})
 	if _, err := b.run(t); err != nil {

@@ -19,14 +19,15 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// Collector collects one connection.
+// Collector collects one connection. Only one Run may be under way at a time.
 type Collector struct {
 	o   Options
 	mu  sync.Mutex
-	run *execution // the run under way, for Live
+	run *execution // the newest run, for Live
 }
 
-// New checks the options; the error names the field, its value and its bound.
+// New returns a collector with the given options. If one is invalid, the error names
+// the field, its value and its bound.
 func New(o Options) (*Collector, error) {
 	o, err := o.resolve()
 	if err != nil {
@@ -35,10 +36,11 @@ func New(o Options) (*Collector, error) {
 	return &Collector{o: o}, nil
 }
 
-// Run collects until nothing is left, a cap is spent, the provider's pressure
-// stops it, Stop is closed or the context ends. The error is nil for a run that
-// drained or was deferred; a *HeldError when another run has the connection;
-// otherwise what made it fail. Except for a *HeldError the summary holds either way.
+// Run collects until nothing is left, a cap is reached, the provider's pressure
+// stops it, Stop is closed or the context ends. It returns nil if the run
+// drained or was deferred, a *HeldError if another run holds the connection, and
+// otherwise the error that made the run fail. The summary is valid unless the run
+// never started.
 func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	id, err := newRunID(time.Now())
 	if err != nil {
@@ -50,7 +52,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 		r.budget.deadline = r.started.Add(c.o.MaxWallClock)
 	}
 	r.budget.maxRequests = c.o.MaxRequests
-	defer r.leave()
+	defer r.closeGovernors()
 	if r.governor, err = r.govern(firstKey(c.o.Connector)); err != nil {
 		return Summary{}, err
 	}
@@ -87,7 +89,7 @@ func (c *Collector) Run(ctx context.Context) (Summary, error) {
 	return r.finish(ctx, end)
 }
 
-// newRunID is unique and sorts by time.
+// newRunID returns an id that is unique and sorts by time.
 func newRunID(now time.Time) (string, error) {
 	var b [4]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -102,64 +104,62 @@ type execution struct {
 	id       string
 	started  time.Time
 	governor *headway.Governor
-	others   []otherKey // after the first
+	others   []otherKey // the keys after the first
 	belief   belief
 	caller   *caller
 	budget   budget
-	waiting  context.Context // ends when Stop is closed: nothing waits any longer
+	waiting  context.Context // canceled when Stop is closed, to end all waits
 	lease    Lease
 	warm     bool
 	cooldown Cooldown
-	// suspended says why details are no longer asked for in this run; nil while
-	// they are.
+	// suspended is why this run no longer requests details; nil while it does.
 	suspended *stop
 	gapsOf    map[string]int // gaps that this run opened, by stream
 	saves     saves
-	gathered  *batch // of pages that wait for their commit; nil means none
+	gathered  *batch // pages that wait to be committed together; nil if there are none
 	standBack standBack
-	pressed   int // details that pressure refused since the last that was fetched
-	denied    int // details refused with a 401 since the last that was fetched
+	pressed   int // details refused under pressure since the last success
+	denied    int // details refused with a 401 since the last success
 	// listsLeft is how many streams are walked after this one.
 	listsLeft int
-	// orphaned counts gaps, by stream, that no stream of the connection can fetch.
+	// orphaned counts, by stream, the gaps that no stream of the connection can fetch.
 	orphaned map[string]int64
-	// at is where the sink writes, noticed what differs in it since the last run.
+	// at is where the sink writes; noticed is what changed in the sink since the last run.
 	at      Location
 	noticed []Change
-	// stored holds the keys of the items that this run commits, by stream, of streams
-	// that had none before.
+	// stored holds the keys that this run commits, by stream. It has an entry only for
+	// streams that had no known items when the run began.
 	stored map[string]*keySet
-	// bounded says that a catch-up has pages left for another run.
+	// bounded reports that CatchupPages stopped a catch-up, so another run continues it.
 	bounded  bool
 	warnings []connector.Warning
-	// initial are the streams of details that are collected for the first time, or as
-	// for the first time; unmarked counts records of them that are gone and that
-	// the sink cannot mark.
+	// initial holds the detail streams that are collected in full, for the first time or
+	// again. unmarked counts, by detail stream, deleted records that the sink cannot mark.
 	initial  map[string]bool
 	unmarked map[string]int64
 
 	live live
 
-	// committing is held while something is committed: counters only grow.
-	// Committed is when that was last done.
+	// committing is held during a commit, so that stored counters never decrease.
+	// committed is when the last commit ended.
 	committing sync.Mutex
 	committed  time.Time
 
 	mu      sync.Mutex
-	pending []event.Event // to go into the next commit
-	// refusedKeys are the keys that were set aside.
+	pending []event.Event // written with the next commit
+	// refusedKeys holds a warning for each key that was set aside.
 	refusedKeys []connector.Warning
 }
 
-// stop is why a run ends before it is drained.
+// stop is the reason that a run ends before it has drained.
 type stop struct {
 	why     reason.Reason
 	retryAt time.Time
-	err     error // what made it fail; nil when it is deferred
-	cause   error // what deferred it, where that was a request
+	err     error // the error that failed the run; nil if it is deferred
+	cause   error // the failed request that deferred the run, if there was one
 }
 
-// collect does the work of the run; nil means that nothing is left.
+// collect does the work of the run. It returns nil when nothing is left.
 func (r *execution) collect(ctx context.Context) *stop {
 	r.emit(event.Event{Type: event.RunStart, Phase: string(r.o.Lane)})
 	if r.o.Fresh {
@@ -176,8 +176,8 @@ func (r *execution) collect(ctx context.Context) *stop {
 		return r.broken(ctx, err)
 	}
 	fault.Point(fault.SinkOpened)
-	// From here on the store knows where the sink begins: what a crash leaves
-	// behind it is ours to discard.
+	// Commit the sink's initial position, so that after a crash everything written
+	// past it can be discarded.
 	position, err := r.o.Sink.Sync(ctx)
 	if err == nil {
 		err = r.commit(ctx, Commit{Sink: position, SinkAt: r.at, Replays: r.returned(state)})
@@ -196,7 +196,7 @@ func (r *execution) collect(ctx context.Context) *stop {
 		return r.broken(ctx, err)
 	}
 	r.cooldown = state.Cooldown
-	// What is owed comes first, then what is new, then what the walk left owed.
+	// First recover gaps, then walk the lists, then recover gaps that the walk left.
 	held := r.recover(ctx)
 	if held != nil && !held.pressed() {
 		return held
@@ -217,8 +217,7 @@ func (r *execution) collect(ctx context.Context) *stop {
 			}
 		}
 	}
-	// What pressure kept from being fetched is tried again for as long as the run
-	// has a time to fill.
+	// If the run has a time limit, retry what pressure refused until that limit.
 	end := cmp.Or(r.suspended, held)
 	if end == nil || !r.budget.deadline.IsZero() {
 		end = r.recoverWhileItPays(ctx, end != nil || r.standBack.stood())
@@ -232,29 +231,29 @@ func (r *execution) collect(ctx context.Context) *stop {
 	return nil
 }
 
-// alone reports whether a stop concerns only the stream that met it, so that
-// the others are collected all the same.
+// alone reports whether a stop concerns only one stream, so that the run continues
+// with the others.
 func (r *execution) alone(s *stop) bool {
 	switch s.why {
 	case reason.NotFound, reason.ClientError, reason.Forbidden, reason.InvalidResponse, reason.CursorRepeats,
 		reason.ServerError, reason.Timeout:
 		return true
 	case reason.Unauthorized:
-		return r.caller.accepted() // the credential is good for something
+		return r.caller.accepted() // the credential works for other requests
 	default:
 		return false
 	}
 }
 
-// pressed reports whether the provider's pressure made the stop: that does not
-// end a run while there is other work.
+// pressed reports whether the provider's pressure caused the stop. Such a stop does
+// not end a run that has other work.
 func (s *stop) pressed() bool {
 	_, ok := reason.AsPressure(s.why)
 	return ok && s.err == nil
 }
 
-// forget starts the connection over: what the sink has is set aside, what the
-// store knows is removed. Cut short between the two it can be done again.
+// forget starts the connection over: it sets the sink's data aside, then removes the
+// connection's state from the store. If it is interrupted, it can be run again.
 func (r *execution) forget(ctx context.Context) error {
 	if sink, ok := r.o.Sink.(Asider); ok {
 		var names []string
@@ -273,7 +272,7 @@ func (r *execution) forget(ctx context.Context) error {
 	return nil
 }
 
-// streams is all that will be written to the sink.
+// streams returns all streams that the run may write to the sink.
 func (r *execution) streams() []StreamInfo { return streamsOf(r.o.Connector) }
 
 func streamsOf(c connector.Connector) []StreamInfo {
@@ -287,7 +286,7 @@ func streamsOf(c connector.Connector) []StreamInfo {
 	return all
 }
 
-// broken is the end of a run that met an internal error, or was canceled.
+// broken returns the stop for an internal error, a lost lease or a canceled context.
 func (r *execution) broken(ctx context.Context, err error) *stop {
 	switch {
 	case errors.Is(err, ErrLeaseLost), errors.Is(context.Cause(ctx), ErrLeaseLost):
@@ -298,7 +297,7 @@ func (r *execution) broken(ctx context.Context, err error) *stop {
 	return &stop{why: reason.Internal, err: err}
 }
 
-// halted says why no further slice may be begun; nil when one may.
+// halted returns why no further slice may begin, or nil if one may.
 func (r *execution) halted(ctx context.Context) *stop {
 	if ctx.Err() != nil {
 		return r.broken(ctx, ctx.Err())
@@ -314,7 +313,7 @@ func (r *execution) halted(ctx context.Context) *stop {
 	return nil
 }
 
-// refusedFor is the end of a run whose list could not be read.
+// refusedFor returns the stop for a list request that failed.
 func (r *execution) refusedFor(ctx context.Context, err error) *stop {
 	if ctx.Err() != nil {
 		return r.broken(ctx, err)
@@ -334,13 +333,13 @@ func (r *execution) refusedFor(ctx context.Context, err error) *stop {
 		reason.WrongScheme, reason.InvalidResponse, reason.CursorRepeats:
 		return &stop{why: f.Reason, err: f}
 	default:
-		// The provider is in trouble or away: the cursor stands, a later run goes on.
+		// The provider has a temporary problem: the cursor stays, a later run continues.
 		return &stop{why: f.Reason, retryAt: f.RetryAt, cause: f}
 	}
 }
 
-// capped says in the owner's words what ended a wait: a deadline that the run
-// itself set is its wall clock.
+// capped replaces a deadline by the option that set it: if MaxWallClock is set, a
+// deadline is reported as max_wall_clock.
 func (r *execution) capped(why reason.Reason) reason.Reason {
 	if why == reason.Deadline && !r.budget.deadline.IsZero() {
 		return reason.MaxWallClock.Reason()
@@ -348,10 +347,9 @@ func (r *execution) capped(why reason.Reason) reason.Reason {
 	return why
 }
 
-// heartbeat renews the lease until the context ends. Once another holder has
-// the connection the run is canceled with that as its cause. A renewal that
-// fails for another reason is tried again: the fencing token protects the
-// state meanwhile, not the clock.
+// heartbeat renews the lease until the context ends. If another holder has taken
+// the connection, it calls lost with ErrLeaseLost. A renewal that fails for another
+// reason is retried; meanwhile the fencing token protects the state.
 func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration, lost context.CancelCauseFunc) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -373,13 +371,13 @@ func heartbeat(ctx context.Context, store Store, lease Lease, ttl time.Duration,
 	return &wg
 }
 
-// limitsAsker is a connector that can ask the provider for its limits, by pool.
+// limitsAsker is a connector that can request the provider's limits, by pool.
 type limitsAsker interface {
 	AskLimits(ctx context.Context, call connector.Caller) (map[string][]control.Fact, error)
 }
 
-// askLimits begins with what the provider says is left, where that can be asked for.
-// Without an answer its limits are known from the responses to come.
+// askLimits requests the provider's limits before the first attempt, if the connector
+// can. Errors are ignored: the limits are then read from later responses.
 func (r *execution) askLimits(ctx context.Context) {
 	c, ok := r.o.Connector.(limitsAsker)
 	if !ok || r.o.Profile == nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// batch gathers what one commit makes durable.
+// batch collects the contents of one commit.
 type batch struct {
 	Commit
 	run   *execution
 	items map[string]KnownItem
-	order []string // keys of those in items that the commit writes
+	order []string // keys of the items that the commit writes
 	dirty bool     // records were written to the sink
-	// pending counts the outcomes of details that the next commit makes durable.
+	// pending counts the details whose outcomes the next commit makes durable.
 	pending int
-	// settle turns what was missed into what the commit says of it; nil leaves it.
+	// settle, if not nil, adjusts the gaps in Opened before the commit.
 	settle func()
 	// owing counts the items that joined a backlog.
 	owing int64
-	// keys are those of the items of pages that wait for their commit, which are
-	// so many; size is the bytes of their records.
+	// keys, waiting and size are the keys, the number and the bytes of the items of
+	// whole pages that wait for their commit.
 	keys    keySet
 	waiting int
 	size    int
@@ -48,7 +48,7 @@ func (b *batch) write(ctx context.Context, stream string, records []Record) erro
 	return err
 }
 
-// commit makes the batch durable: the sink first, then everything else in one
+// commit makes the batch durable: first its records in the sink, then the rest in one
 // transaction of the store.
 func (b *batch) commit(ctx context.Context) error {
 	defer b.run.live.committing()()
@@ -83,7 +83,7 @@ func (b *batch) commit(ctx context.Context) error {
 	return nil
 }
 
-// lastOfEach sorts items by key; of those with one key the last stays.
+// lastOfEach sorts items by key and keeps only the last item of each key.
 func lastOfEach(items []KnownItem) []KnownItem {
 	byKey := func(a, b KnownItem) int { return strings.Compare(a.Key, b.Key) }
 	if !slices.IsSortedFunc(items, byKey) {
@@ -104,31 +104,30 @@ func (b *batch) deferred() map[reason.Reason]int64 {
 		switch {
 		case !g.Backlog:
 			n[g.Reason]++
-		case b.owing > 0: // otherwise it stands as it was
+		case b.owing > 0: // otherwise the backlog did not grow
 			n[g.Reason] += b.owing
 		}
 	}
 	return n
 }
 
-// The bounds of what waits for its commit where pages come faster than they can be
-// committed one by one.
+// The bounds of pages that wait to be committed together, when pages arrive faster than
+// they can be committed one by one.
 const (
-	// maxGather is how long after the last commit the next one begins, at most.
+	// maxGather is the maximum time from one commit to the begin of the next.
 	maxGather = 50 * time.Millisecond
-	// maxGathered and maxGatheredBytes are how many items, and bytes of their
-	// records, wait at most.
+	// maxGathered and maxGatheredBytes are the maximum number of waiting items, and of
+	// bytes of their records.
 	maxGathered      = 10_000
 	maxGatheredBytes = 4 << 20
 )
 
-// pages is the instant until which whole pages may wait for their commit: a page
-// that takes longer to come has a commit of its own.
+// pages returns the instant until which whole pages may wait for their commit.
 func (s saves) pages() time.Time { return s.last.Add(min(commitShare*s.cost, maxGather)) }
 
-// gather gives the batch for a page with those keys: the one that waits, or a new
-// one where none does, or where that one may have an item of the page, which the
-// store does not know yet.
+// gather returns the batch for a page with those keys: the waiting batch, or a new one.
+// If the waiting batch may hold an item of the page it is committed first, so that the
+// store knows the item.
 func (r *execution) gather(ctx context.Context, stream string, keys []string) (*batch, error) {
 	if b := r.gathered; b != nil && slices.ContainsFunc(keys, b.keys.has) {
 		if err := r.commitGathered(ctx); err != nil {
@@ -136,7 +135,7 @@ func (r *execution) gather(ctx context.Context, stream string, keys []string) (*
 		}
 	}
 	b := r.gathered
-	// What fails from here on leaves half a page in the batch, which is not a slice.
+	// After an error the batch holds half a page, which must not be committed.
 	r.gathered = nil
 	if b == nil {
 		b = r.newBatch(stream)
@@ -144,8 +143,8 @@ func (r *execution) gather(ctx context.Context, stream string, keys []string) (*
 	return b, nil
 }
 
-// mayWait reports whether the batch may wait for another page after the one that was
-// put into it with those records.
+// mayWait adds the records of a page to the size of the batch, and reports whether the
+// batch may wait for another page.
 func (b *batch) mayWait(now time.Time, records []Record) bool {
 	for i := range records {
 		b.size += len(records[i].Data)
@@ -160,7 +159,7 @@ func (b *batch) mayWait(now time.Time, records []Record) bool {
 	return true
 }
 
-// commitGathered commits the pages that wait, if any do.
+// commitGathered commits the waiting pages, if there are any.
 func (r *execution) commitGathered(ctx context.Context) error {
 	b := r.gathered
 	r.gathered = nil
@@ -170,7 +169,8 @@ func (r *execution) commitGathered(ctx context.Context) error {
 	return b.commit(ctx)
 }
 
-// settle commits the pages that wait, unless the next one comes before they are due.
+// settle waits for the next page or until the waiting pages are due, and commits them
+// in the second case.
 func (r *execution) settle(ctx context.Context, coming *ahead) error {
 	if r.gathered == nil {
 		return nil
@@ -186,13 +186,12 @@ func (r *execution) settle(ctx context.Context, coming *ahead) error {
 	}
 }
 
-// recordEvery is how long a run commits nothing at most: counters, events and
-// rate on record are no older.
+// recordEvery is the maximum time between two commits of a run, and so the maximum age
+// of the stored counters, events and rate.
 const recordEvery = 10 * time.Second
 
-// keepRecord makes durable what the run has done, where no slice was committed
-// for a while: it waits for the provider, or for one long answer. It ends with
-// the context.
+// keepRecord stores the run's counters, events and rate when no slice was committed for
+// recordEvery, for example during a long wait for the provider. It ends with the context.
 func (r *execution) keepRecord(ctx context.Context) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -203,7 +202,7 @@ func (r *execution) keepRecord(ctx context.Context) *sync.WaitGroup {
 			case <-ctx.Done():
 				return
 			case now := <-tick.C:
-				// One that fails is made up for by the next, or by the run's end.
+				// After an error the next commit stores the same.
 				_ = r.record(ctx, now)
 			}
 		}
@@ -211,7 +210,7 @@ func (r *execution) keepRecord(ctx context.Context) *sync.WaitGroup {
 	return &wg
 }
 
-// record commits what the run has done so far, without a slice.
+// record commits the run's counters, events and rate, without a slice.
 func (r *execution) record(ctx context.Context, now time.Time) error {
 	r.committing.Lock()
 	defer r.committing.Unlock()
@@ -225,8 +224,8 @@ func (r *execution) record(ctx context.Context, now time.Time) error {
 	return r.put(ctx, Commit{At: now, Progress: total, Events: r.drain(), Pacing: r.learned(now, false)})
 }
 
-// put hands a commit to the store, with committing held. Where that fails its
-// events are kept for the next one.
+// put passes a commit to the store. If that fails, its events are kept for the next
+// commit. The caller holds committing.
 func (r *execution) put(ctx context.Context, c Commit) error {
 	err := r.o.Store.Commit(ctx, r.lease, c)
 	if err != nil {
@@ -239,7 +238,7 @@ func (r *execution) put(ctx context.Context, c Commit) error {
 	return nil
 }
 
-// commit makes a slice durable and counts it.
+// commit makes a slice durable and adds its counters to the run's.
 func (r *execution) commit(ctx context.Context, c Commit) error {
 	defer r.live.committing()()
 	r.committing.Lock()
@@ -252,7 +251,7 @@ func (r *execution) commit(ctx context.Context, c Commit) error {
 	c.Events = r.drain()
 	c.Pacing = r.learned(c.At, false)
 	if stored, ok := r.stored[c.Stream]; ok {
-		for _, it := range c.Items { // before: a commit that failed may have happened
+		for _, it := range c.Items { // before the commit, which may take effect and still return an error
 			stored.add(it.Key)
 		}
 	}
@@ -273,18 +272,18 @@ func (r *execution) commit(ctx context.Context, c Commit) error {
 	return nil
 }
 
-// saves says when the outcomes of an unfinished page are committed: at once
-// when they come slowly, otherwise as often as costs little, and at least once
-// a second. The zero value is due.
+// saves decides when the outcomes of an unfinished page are committed: at once if they
+// arrive slowly, otherwise as often as costs little, and at least once a second. The
+// zero value is due at once.
 type saves struct {
 	last time.Time     // when the newest commit ended
 	cost time.Duration // how long it took
 	age  time.Duration // how old the run was then
 }
 
-// keySet remembers keys approximately, in four bytes a key: it may take a key for
-// one that it was given, about once in 100,000 times, and never misses one. The zero
-// value is empty. Not safe for concurrent use.
+// keySet is an approximate set of keys, in four bytes a key: it has false positives, for
+// about one key in 100,000, and no false negatives. The zero value is empty. It is not
+// safe for concurrent use.
 type keySet struct {
 	layers []layer
 	seed   maphash.Seed
@@ -292,18 +291,18 @@ type keySet struct {
 
 // layer is a Bloom filter.
 type layer struct {
-	bits []uint64 // a power of two
-	room int      // how many keys more it is meant for
+	bits []uint64 // its length is a power of two
+	free int      // how many more keys it is sized for
 }
 
 const (
-	// firstLayer is how many keys the first layer is for; each has room for four
+	// firstLayer is the number of keys of the first layer; each further layer has four
 	// times as many as the one before.
 	firstLayer = 4096
-	// maxLayers bounds the memory to 6 MB. Beyond a million keys and a half the set
-	// says "perhaps" more and more often.
+	// maxLayers limits the memory to 6 MB. Above 1.5 million keys the rate of false
+	// positives rises.
 	maxLayers = 5
-	// bitsPerKey and probes are the size of a layer and how often it is looked into.
+	// bitsPerKey is the size of a layer, and probes the number of bits set for a key.
 	bitsPerKey = 32
 	probes     = 8
 )
@@ -312,26 +311,26 @@ func (s *keySet) add(key string) {
 	if s.layers == nil {
 		s.seed = maphash.MakeSeed()
 	}
-	if n := len(s.layers); n == 0 || s.layers[n-1].room <= 0 && n < maxLayers {
+	if n := len(s.layers); n == 0 || s.layers[n-1].free <= 0 && n < maxLayers {
 		keys := firstLayer << (2 * n)
-		s.layers = append(s.layers, layer{bits: make([]uint64, keys*bitsPerKey/64), room: keys})
+		s.layers = append(s.layers, layer{bits: make([]uint64, keys*bitsPerKey/64), free: keys})
 	}
 	l := &s.layers[len(s.layers)-1]
-	l.room--
+	l.free--
 	hash := maphash.String(s.seed, key)
 	for n := range uint64(probes) {
-		i, bit := l.place(hash, n)
+		i, bit := l.probe(hash, n)
 		l.bits[i] |= bit
 	}
 }
 
-// place is where the n-th probe of a key looks.
-func (l *layer) place(hash, n uint64) (i int, bit uint64) {
+// probe returns the word and the bit of the n-th probe of a key.
+func (l *layer) probe(hash, n uint64) (i int, bit uint64) {
 	at := hash + n*(hash>>32|1)
 	return int(at >> 6 & uint64(len(l.bits)-1)), 1 << (at & 63)
 }
 
-// has is false for a key that was never added, and true for one that was.
+// has reports whether key may have been added. False is certain.
 func (s *keySet) has(key string) bool {
 	if s.layers == nil {
 		return false
@@ -339,7 +338,7 @@ func (s *keySet) has(key string) bool {
 	hash := maphash.String(s.seed, key)
 	return slices.ContainsFunc(s.layers, func(l layer) bool {
 		for n := range uint64(probes) {
-			if i, bit := l.place(hash, n); l.bits[i]&bit == 0 {
+			if i, bit := l.probe(hash, n); l.bits[i]&bit == 0 {
 				return false
 			}
 		}
@@ -347,8 +346,8 @@ func (s *keySet) has(key string) bool {
 	})
 }
 
-// known reads what the store knows of items. Of a stream that had none when the
-// run began it knows what this run committed, so it is asked for nothing else.
+// known reads the known items from the store. If the stream had none when the run
+// began, it reads only the keys that this run committed.
 func (r *execution) known(ctx context.Context, stream string, items []string) (map[string]KnownItem, error) {
 	if stored, ok := r.stored[stream]; ok {
 		items = slices.DeleteFunc(items, func(key string) bool { return !stored.has(key) })

@@ -7,30 +7,30 @@ import (
 )
 
 // The cooldown after a run that the provider's pressure ended: its first length, how
-// often that is doubled, which gives 5 h 20 min, and after how many such runs in a row
-// a person should look.
+// often it is doubled at most, which gives 5 h 20 min, and the number of such runs in a
+// row after which it needs attention.
 const (
 	cooldownBase      = 5 * time.Minute
 	cooldownDoublings = 6
 	cooldownCycles    = 12
 )
 
-// Cooldown is a connection's source-pressure cooldown: after a run that the
-// provider's pressure ended, gaps that pressure caused wait before they are
-// tried again. Everything else goes on.
+// Cooldown is a connection's source-pressure cooldown: after a run that the provider's
+// pressure ended, gaps caused by pressure wait before they are tried again. All other
+// work continues.
 type Cooldown struct {
-	// Cycles counts the runs in a row that pressure ended without progress.
+	// Cycles counts consecutive runs that pressure ended without progress.
 	Cycles int `json:"cycles"`
-	// Until is when the cooldown ends; zero when there is none.
+	// Until is when the cooldown ends; zero if there is none.
 	Until time.Time `json:"until,omitzero"`
-	// NeedsAttention says that this went on for so long that a person should look.
+	// NeedsAttention reports that an operator should look: pressure has ended 12 runs in
+	// a row without progress, or gaps are in quarantine.
 	NeedsAttention bool `json:"needs_attention"`
 }
 
-// after is the cooldown once a run ended for why. Progress is whether it
-// recovered or collected anything. A cap, an interruption and a failure say
-// nothing of the provider's pressure and leave it as it is; a run that drained
-// ends it.
+// after returns the cooldown after a run that ended for why. progress reports whether the
+// run collected or recovered anything. A run that drained ends the cooldown. A cap, an
+// interruption or a failure leaves it unchanged.
 func (c Cooldown) after(why reason.Reason, progress bool, now time.Time) Cooldown {
 	if why == reason.Drained || why == reason.Quarantined {
 		return Cooldown{}
@@ -48,5 +48,5 @@ func (c Cooldown) after(why reason.Reason, progress bool, now time.Time) Cooldow
 	return c
 }
 
-// holds reports whether the cooldown is on.
+// holds reports whether the cooldown is in effect.
 func (c Cooldown) holds(now time.Time) bool { return now.Before(c.Until) }

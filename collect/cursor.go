@@ -8,16 +8,16 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// cursorRepeats is the end of a run whose list runs in a circle.
+// cursorRepeats returns the stop for a list whose cursors repeat.
 func (r *execution) cursorRepeats() *stop {
 	return &stop{why: reason.CursorRepeats, err: &connector.Failure{
 		Reason: reason.CursorRepeats, Method: http.MethodGet, Path: r.caller.route(),
-		Err: errors.New("the list gave a next cursor that it had given before, so its paging never ends; " +
+		Err: errors.New("the list returned a next cursor that it had returned before, so its paging never ends; " +
 			"everything up to there is kept; check paginate and its parameter"),
 	}}
 }
 
-// cursorRefused reports whether the provider no longer knows a cursor.
+// cursorRefused reports whether the provider no longer accepts a cursor.
 func cursorRefused(err error) bool {
 	f, ok := errors.AsType[*connector.Failure](err)
 	if !ok {
@@ -35,8 +35,8 @@ func (l *Lane) begin() {
 	*l = Lane{Stream: l.Stream, Kind: l.Kind, Walking: true, Done: l.Done, Since: l.Since, Watermark: l.Watermark}
 }
 
-// advance moves the lane past a page. It reports a cursor that repeats; the
-// lane then stays at the page, with the cursor that led to it.
+// advance moves the lane past a page. If the next cursor was seen before, it returns
+// true and the lane stays at the page.
 func (l *Lane) advance(p connector.Page) (repeats bool) {
 	if l.Pages == 0 {
 		l.Start = p.ServerTime
@@ -58,7 +58,7 @@ func (l *Lane) advance(p connector.Page) (repeats bool) {
 	return false
 }
 
-// ask is the request for the page that the lane stands at.
+// ask returns the request for the lane's next page.
 func (l *Lane) ask() connector.ListRequest {
 	return connector.ListRequest{Stream: l.Stream, Cursor: l.Cursor, Since: l.Since}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// clock is an instant after a beginning.
+// clock returns a time that is d after a fixed origin.
 func clock(after time.Duration) time.Time { return time.Unix(1_700_000_000, 0).Add(after) }
 
 func TestEachFailedTryWaitsTwiceAsLong(t *testing.T) {
@@ -31,7 +31,7 @@ func TestEachFailedTryWaitsTwiceAsLong(t *testing.T) {
 	}
 }
 
-func TestGivingUpTakesManyTriesAndALongTime(t *testing.T) {
+func TestQuarantineNeedsManyTriesAndALongTime(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		why   reason.Reason
@@ -114,16 +114,16 @@ func TestARunComesBackForGapsThatAreDueTogether(t *testing.T) {
 		for _, d := range tt.due {
 			due = append(due, clock(d))
 		}
-		if got := together(due); !got.Equal(clock(tt.want)) {
+		if got := nextRun(due); !got.Equal(clock(tt.want)) {
 			t.Errorf("%v: %v, want %v", tt.due, got.Sub(clock(0)), tt.want)
 		}
 	}
-	if at := together(nil); !at.IsZero() {
+	if at := nextRun(nil); !at.IsZero() {
 		t.Errorf("nothing is due: %v", at)
 	}
 }
 
-func TestWhatIsFetchedIsCommittedSoon(t *testing.T) {
+func TestFetchedDetailsAreCommittedSoon(t *testing.T) {
 	for _, tt := range []struct {
 		cost, age, want time.Duration
 	}{
@@ -210,7 +210,7 @@ func TestWhichListsAreAskedForAgain(t *testing.T) {
 	}
 }
 
-func TestWhatABacklogPassesOn(t *testing.T) {
+func TestWhichDetailsLeaveABacklog(t *testing.T) {
 	b := &batch{items: map[string]KnownItem{}}
 	for _, key := range []string{"unsent", "failed", "impossible", "unknown"} {
 		if key != "unknown" {
@@ -239,8 +239,8 @@ func TestWhatABacklogPassesOn(t *testing.T) {
 	}
 }
 
-// A backlog is looked for in a list since its watermark, then in the whole list, until
-// nothing is owed; what no list shows is asked for by its key.
+// The items of a backlog are looked for in a list since its watermark, then in the whole
+// list. Details of items that no list shows are requested by key.
 func TestHowABacklogIsWorkedOff(t *testing.T) {
 	const since = "2024-01-02T00:00:00Z"
 	page := func(next string, keys ...string) any {
@@ -417,7 +417,7 @@ func TestHowABacklogIsWorkedOff(t *testing.T) {
 	}
 }
 
-// slow is an error of the network that took too long.
+// slow is a network error that is a timeout.
 type slow struct{ timeout bool }
 
 func (slow) Error() string   { return "slow" }
@@ -463,7 +463,7 @@ func TestWhatEndsTheWaitForACircuit(t *testing.T) {
 	}
 }
 
-func TestTheEndOfWorkIsSaidInOrder(t *testing.T) {
+func TestRecoveryEndsWithTheRightReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		halt := make(chan struct{})
 		r := &execution{o: Options{Stop: halt}}

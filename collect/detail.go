@@ -18,30 +18,32 @@ type task struct {
 	item     connector.Item
 	from, to string
 	children children
-	known    bool // seen before, so that it may be owed
-	changed  bool // the list record is new too, and is written with the detail
+	known    bool // seen before, so there may be a gap for it
+	changed  bool // the list record changed and is written with the detail
 }
 
-// outcome is what came of a task.
+// outcome is the result of a task.
 type outcome struct {
 	task
 	records []connector.Record
 	err     error
 }
 
-// ending is a stop that came while details were fetched. One that aborts
-// commits nothing more: what is not committed is asked for again.
+// ending is a stop that occurred while details were fetched. If abort is set, nothing more
+// is committed; a later run requests the rest again.
 type ending struct {
 	*stop
 	abort bool
 }
 
-// details fetches the tasks, as many at once as the run's width, and puts what came of
-// them into the batch. What has come is committed on the way, so that a run that is
-// killed keeps nearly all of it; the lane stays where it is until the whole page is
-// done. After a stop the rest become gaps. If several may be under way at once, askAhead
-// is called once, when about the last of them are sent. What it asks for takes a place
-// until the channel that it returns is closed; nil means that it asked for nothing.
+// details fetches the tasks, as many at once as the run's width, and adds the outcomes to
+// the batch. It commits outcomes on the way, so that a run that is killed keeps nearly all
+// of them; the lane moves only after the whole page. After a stop the remaining tasks
+// become gaps.
+//
+// If several requests may be in flight, askAhead is called once, about when the last task
+// is sent. The request that it makes counts against the width until the channel that it
+// returns is closed; a nil channel means that it made none.
 func (r *execution) details(ctx context.Context, b *batch, todo []task, last bool, askAhead func() <-chan struct{}) *ending {
 	r.live.owe(int64(len(todo)), last)
 	defer r.live.owe(0, last)
@@ -88,11 +90,12 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 		case o := <-out:
 			got++
 			if end == nil && sent > got && tooLate(o.err) {
-				// The others wait before it. Who is alone and comes too late ends the run.
+				// Others were queued before it, so it is tried again after them. A task
+				// that is too late with nothing else in flight ends the run.
 				todo, room = append(slices.Clip(todo), o.task), sent-got
 				continue
 			}
-			r.live.paid()
+			r.live.settled()
 			if came := r.came(ctx, b, o); came != nil && (end == nil || came.abort && !end.abort) {
 				end = came
 			}
@@ -115,8 +118,8 @@ func (r *execution) details(ctx context.Context, b *batch, todo []task, last boo
 	return end
 }
 
-// tooLate reports whether a request was not sent, or not again, since its wait would
-// have taken longer than the run may.
+// tooLate reports whether a request was not sent, or not sent again, since its wait would
+// have exceeded the run's time limit.
 func tooLate(err error) bool {
 	if refusal, ok := errors.AsType[*reason.Refusal](err); ok {
 		return refusal.Reason == reason.MaxWallClock.Reason()
@@ -125,48 +128,50 @@ func tooLate(err error) bool {
 	return ok && f.Stopped == reason.MaxWallClock.Reason()
 }
 
-// DefaultMaxConcurrency is how many details are under way at once at most where
+// DefaultMaxConcurrency is the maximum number of details in flight if
 // [Options].Concurrency is not set.
 const DefaultMaxConcurrency = 32
 
 const (
-	// widthRound is how many answers a width is judged by, at least one for each place.
+	// widthRound is the minimum number of responses by which a width is judged. A greater
+	// width is judged by as many responses as it has requests in flight.
 	widthRound = 8
-	// slowAnswer is the shortest latency at which more requests at once can help.
+	// slowAnswer is the minimum latency at which a greater width can help.
 	slowAnswer = 20 * time.Millisecond
-	// widthStep is the part by which a width grows, at least by one.
+	// widthStep is the divisor of growth: a width grows by 1/widthStep, at least by one.
 	widthStep = 8
-	// A width that did not pay, or was refused, is tried again after a rest that
-	// doubles each time.
+	// After a width was given up, no greater one is tried for a rest, which doubles
+	// each time.
 	minWidthRest, maxWidthRest = 30 * time.Second, 10 * time.Minute
 )
 
-// width is how many details are under way at once. Where the owner sets nothing it
-// begins with one and grows while responses, not pacing, are what the run waits for. It
-// steps back when its last step was refused, and when half as much again in flight made
-// answers so much slower that less than half of the increase was gained. Pure; instants
-// are durations since the run began.
+// width decides how many details are in flight at once. If the owner sets none it begins
+// with one, and grows while the run waits for responses rather than for pacing. It steps
+// back if an attempt was throttled right after a step, and if growing by half raised the
+// throughput by less than half of that. It is pure: instants are durations since the run
+// began.
 type width struct {
-	set int // the owner's; 0 means that none was set
-	now int // 0 is 1
+	set int // the owner's width; 0 means that none was set
+	now int // the current width; 0 means 1
 
-	changed time.Duration // what was sent before says nothing of this width
-	before  int           // the width before the last step, while that is on trial, otherwise 0
-	// Of the answers since then, or since the round before:
+	changed time.Duration // when the width changed; attempts sent before do not count
+	before  int           // the width before the last step until that is judged, otherwise 0
+	// The responses of the current round: their number, how many were paced, and the
+	// sum of their latencies.
 	answers, paced int
 	took           time.Duration
 
-	base     int           // the width that a greater one is held against; 0 before there is one
-	latency  time.Duration // the mean of that one
-	rest     time.Duration // the last rest
-	until    time.Duration // no step before
+	base     int           // the width to compare greater ones with; 0 if there is none yet
+	latency  time.Duration // the mean latency at base
+	rest     time.Duration // the length of the last rest
+	until    time.Duration // the end of the last rest
 	unproven int           // the last width that was given up
 }
 
-// atOnce is the width now.
+// atOnce returns the current width.
 func (w *width) atOnce() int { return max(w.set, w.now, 1) }
 
-// answered takes in how an attempt ended.
+// answered records the outcome of an attempt.
 func (w *width) answered(now time.Duration, a transport.Attempt) {
 	if w.set > 0 || now-a.Latency < w.changed {
 		return
@@ -190,14 +195,14 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	w.round()
 	w.before = 0
 	if !bound || mean < slowAnswer {
-		return // more at once would wait with the others
+		return // more requests would wait for pacing too
 	}
 	n := w.atOnce()
 	switch {
 	case w.base == 0 || n < w.base:
 		w.base, w.latency = n, mean
 	case 2*n >= 3*w.base:
-		// In flight over latency is the throughput.
+		// The throughput is the width divided by the latency.
 		gain := float64(n) / float64(w.base) * float64(w.latency) / float64(mean)
 		if gain < (1+float64(n)/float64(w.base))/2 {
 			w.giveUp(now, w.base)
@@ -214,7 +219,7 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	}
 }
 
-// giveUp goes back to a narrower width, and rests.
+// giveUp returns to a smaller width and begins a rest.
 func (w *width) giveUp(now time.Duration, to int) {
 	w.rest = min(max(2*w.rest, minWidthRest), maxWidthRest)
 	w.unproven, w.until = w.atOnce(), now+w.rest
@@ -228,7 +233,7 @@ func (w *width) giveUp(now time.Duration, to int) {
 // round begins a round.
 func (w *width) round() { w.answers, w.paced, w.took = 0, 0, 0 }
 
-// came puts one outcome into the batch. The ending is nil when the rest may go on.
+// came adds one outcome to the batch. It returns nil if the other tasks may continue.
 func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {
 	fault.Point(fault.DetailFetched)
 	if ctx.Err() != nil || errors.Is(o.err, context.Canceled) {
@@ -254,44 +259,42 @@ func (r *execution) came(ctx context.Context, b *batch, o outcome) *ending {
 	return nil
 }
 
-// The bounds of how long what was fetched may wait for its commit.
+// How long fetched details wait for their commit.
 const (
 	minSpacing = 100 * time.Millisecond
 	maxSpacing = time.Second
-	// ageShare bounds what a young run can lose: the time between commits is at most the
-	// run's age divided by this.
+	// ageShare limits what a young run can lose: the time between commits is at most the
+	// run's age divided by ageShare.
 	ageShare = 20
-	// maxPending is how many outcomes are held at most.
+	// maxPending is the maximum number of outcomes that wait.
 	maxPending = 256
-	// commitShare is the time between two commits as a multiple of how long a commit takes:
-	// about a twentieth of a run goes into commits.
+	// commitShare is the time between two commits as a multiple of the duration of one, so
+	// that about a twentieth of a run is spent in commits.
 	commitShare = 20
 )
 
-// at is the earliest instant of the next commit.
+// at returns the earliest instant of the next commit.
 func (s saves) at() time.Time {
 	return s.last.Add(max(minSpacing, min(commitShare*s.cost, s.age/ageShare, maxSpacing)))
 }
 
-// due reports whether so many outcomes are to be committed at now.
+// due reports whether the pending outcomes must be committed now.
 func (s saves) due(now time.Time, pending int) bool {
 	return pending >= maxPending || !now.Before(s.at())
 }
 
-// maxDenied is how many details in a row may be refused with a 401, none
-// fetched between, before the credential itself is taken to be refused.
+// maxDenied is the number of details refused with a 401 in a row after which the
+// credential itself counts as refused.
 const maxDenied = 3
 
-// maxPressed is how many details in a row the provider's pressure may refuse,
-// none fetched between, before details are left for later: the list may pass.
+// maxPressed is the number of details refused under pressure in a row after which details
+// are left for later. The list may still be admitted.
 const maxPressed = 8
 
-// stopsRun says whether a detail's failure is one for the whole run: a refusal
-// to send, an empty retry budget (a provider that fails so often is not sent the
-// first attempts of everything else either), a credential that is no longer
-// taken, a quota that is used up. Other failures concern one item. Where pressure
-// has emptied the retry budget the stop is for the pressure: details are left for
-// later, and the list is walked on.
+// stopsRun returns a stop if the failure of a detail concerns the whole run, not just one
+// item: a refusal to send, an empty retry budget, a refused credential or an exhausted
+// quota. If pressure has emptied the retry budget, the stop is for the pressure: details
+// are left for later, and the walk of the list continues.
 func (r *execution) stopsRun(err error) *stop {
 	if r, ok := errors.AsType[*reason.Refusal](err); ok {
 		return &stop{why: r.Reason, retryAt: r.RetryAt}
@@ -322,8 +325,8 @@ func (r *execution) stopsRun(err error) *stop {
 	return nil
 }
 
-// writeChildren writes the records of a detail that differ from the last time,
-// and marks those that are gone, where the sink can.
+// writeChildren writes the records of a detail that changed since the last time, and marks
+// deleted ones if the sink can.
 func (b *batch) writeChildren(ctx context.Context, o *outcome) error {
 	known := o.children
 	changed, keys, gone := o.children.update(o.records)

@@ -17,8 +17,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// within serves a bench's provider in the process: a run waits for minutes of a
-// bubble's time, and thousands of requests cost no connection.
+// within serves a bench's provider in memory: a run waits for minutes of virtual time, and
+// thousands of requests need no connection.
 type within struct{ http.Handler }
 
 func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -29,7 +29,7 @@ func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// endure is a bench in a bubble: a detail takes 200 ms, waits are those of real life.
+// endure is a bench in a bubble: a detail takes 200 ms, and waits have their defaults.
 func endure(t *testing.T, n int) *bench {
 	t.Helper()
 	p := newProvider(n)
@@ -80,7 +80,7 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 		{http.StatusTooManyRequests, 5, "", 60, 1},
 		{http.StatusServiceUnavailable, 5, "", 60, 1},
 		{http.StatusTooManyRequests, 5, "5", 60, 1},
-		// A long list is not paced by what details meet.
+		// Refusals of details do not slow a long list.
 		{http.StatusTooManyRequests, 5, "", 1000, 0},
 		{http.StatusServiceUnavailable, 5, "", 1000, 16},
 	} {
@@ -109,7 +109,7 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 			if listed == 0 || listed > 3*time.Minute {
 				t.Errorf("%+v: the last page was asked for after %v", tt, listed)
 			}
-			// It ends early only where the next attempt is known to come too late.
+			// It ends early only if the next attempt would be past the deadline.
 			over := s.Started.Add(span)
 			if s.Ended.Before(over.Add(-2*time.Minute)) && !s.RetryAt.After(over) || s.Ended.After(over.Add(10*time.Second)) {
 				t.Errorf("%+v: the run took %v of its %v, with the next attempt at %v", tt, s.Ended.Sub(s.Started), span, s.RetryAt)
@@ -122,8 +122,8 @@ func TestTheListIsWalkedToItsEndWhileDetailsAreRefused(t *testing.T) {
 	}
 }
 
-// Details that fail open the circuit, for the list too: its requests are the probes
-// that close it again, also where the run has no bound of time.
+// Failing details open the circuit, for the list too. The requests of the list are the
+// probes that close it again, even if the run has no time limit.
 func TestTheListIsWalkedToItsEndWhileDetailsFail(t *testing.T) {
 	for i, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusInternalServerError} {
 		synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestTheListIsWalkedToItsEndWhileDetailsFail(t *testing.T) {
 	}
 }
 
-func TestAStopIsHeardWhileWaiting(t *testing.T) {
+func TestStopEndsAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 9)
 		stop := make(chan struct{})
@@ -180,8 +180,8 @@ func TestAStopIsHeardWhileWaiting(t *testing.T) {
 	})
 }
 
-// killed runs a collection that ends after so long without a warning, and counts the
-// details that were answered.
+// killed runs a collection that is killed after the given time, and counts the details
+// that were answered.
 func killed(t *testing.T, b *bench, after time.Duration) (s collect.Summary, answered int) {
 	t.Helper()
 	b.overrule = func(_ int, r *http.Request, _ http.ResponseWriter) bool {
@@ -204,8 +204,8 @@ func killed(t *testing.T, b *bench, after time.Duration) (s collect.Summary, ans
 	return s, answered
 }
 
-// A run that is killed keeps nearly everything: what came is committed while
-// its page is still under way.
+// A run that is killed keeps nearly everything: details are committed before their page
+// is complete.
 func TestAKilledRunKeepsWhatItFetched(t *testing.T) {
 	for _, page := range []int{20, 100} {
 		for _, after := range []time.Duration{800 * time.Millisecond, 2 * time.Second, 7500 * time.Millisecond} {
@@ -223,7 +223,7 @@ func TestAKilledRunKeepsWhatItFetched(t *testing.T) {
 	}
 }
 
-func TestAnOutageIsNoLoss(t *testing.T) {
+func TestAnOutageQuarantinesNothing(t *testing.T) {
 	answers := map[string]func(w http.ResponseWriter, r *http.Request) bool{
 		"pages of HTML": func(w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = fmt.Fprint(w, "<html>back soon</html>")
@@ -268,7 +268,7 @@ func TestAnOutageIsNoLoss(t *testing.T) {
 	}
 }
 
-// A few details that pressure refuses are left for another run, whatever time there is.
+// A few details refused under pressure are left for another run, however much time is left.
 func TestAFewRefusedDetailsAreNoReasonToStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 12)
@@ -336,7 +336,7 @@ func (s several) List(ctx context.Context, call connector.Caller, r connector.Li
 	return connector.Page{}, s.get(ctx, call, "/"+r.Stream, new(any))
 }
 
-func TestOfSeveralStreamsTheFirstThatFailedForGoodIsTheReason(t *testing.T) {
+func TestTheFirstFailedStreamIsTheReason(t *testing.T) {
 	for _, tt := range []struct {
 		names []string
 		state collect.RunState
@@ -373,7 +373,7 @@ func (a apart) Detail(ctx context.Context, call connector.Caller, stream string,
 	return a.Connector.Detail(connector.WithPool(ctx, "details"), call, stream, it)
 }
 
-// Details that are refused for a while hold no list up, in a pool of their own or not.
+// Details that are refused for a while do not delay the list, in a pool of their own or not.
 func TestDetailsThatAreRefusedHoldNoListUp(t *testing.T) {
 	for _, pools := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -404,7 +404,7 @@ func TestDetailsThatAreRefusedHoldNoListUp(t *testing.T) {
 	}
 }
 
-// edited is a connector whose list is described in some way.
+// edited is a connector whose list has the given shape.
 type edited struct {
 	connector.Connector
 	list string

@@ -31,8 +31,8 @@ type doc struct {
 	Messages []string `json:"-"`
 }
 
-// provider is a small API: pages of docs, a detail for each. What it answers
-// can be overruled request by request.
+// provider is a small API: pages of docs, and a detail for each. Each response can be
+// overridden.
 type provider struct {
 	mu       sync.Mutex
 	docs     []doc
@@ -98,7 +98,7 @@ func (p *provider) detail(w http.ResponseWriter, id string) {
 	_ = json.NewEncoder(w).Encode(p.docs[i].Messages)
 }
 
-// client is a hand-written connector for it.
+// client is a connector for provider, written in Go.
 type client struct{ base string }
 
 func (c client) Streams() []connector.Stream {

@@ -9,15 +9,15 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// GapStatus is where a gap stands.
+// GapStatus is the status of a gap.
 type GapStatus string
 
 // The statuses of a gap.
 const (
-	GapPending   GapStatus = "pending"
-	GapLeased    GapStatus = "leased"
-	GapRecovered GapStatus = "recovered"
-	GapTerminal  GapStatus = "terminal"
+	GapPending   GapStatus = "pending"   // will be tried again
+	GapLeased    GapStatus = "leased"    // a run is trying it now
+	GapRecovered GapStatus = "recovered" // its detail was fetched and written
+	GapTerminal  GapStatus = "terminal"  // quarantined: not tried again unless released
 )
 
 // GapKey identifies a gap in its connection.
@@ -28,38 +28,38 @@ type GapKey struct {
 	Key string `json:"key"`
 }
 
-// Gap is a durable record of work still owed.
+// Gap is the stored record of a detail that is still owed.
 type Gap struct {
 	ID         int64  `json:"id"`
 	Connection string `json:"connection"`
 	GapKey
 	// Parent is the stream whose item the gap belongs to.
 	Parent string `json:"parent,omitempty"`
-	// Locator is what the connector needs to ask again: the item's list record.
+	// Locator is the item's list record, which the connector needs for another request.
 	Locator []byte `json:"-"`
-	// Reason is why it is owed.
+	// Reason is why the detail is owed.
 	Reason reason.Reason `json:"reason"`
 	Status GapStatus     `json:"status"`
-	// Attempts counts requests that were sent for it; being looked at is not an attempt.
+	// Attempts counts the requests that were sent for it. Being served is not an attempt.
 	Attempts  int64     `json:"attempts"`
 	FirstSeen time.Time `json:"first_seen"`
 	LastSeen  time.Time `json:"last_seen"`
-	// RetryAt is the earliest instant to try again; zero is any time.
+	// RetryAt is the earliest time of the next attempt; zero means any time.
 	RetryAt time.Time `json:"retry_at,omitzero"`
-	// Backlog says that the gap stands for a whole tail: every item of the
-	// parent stream that changed at Since or later and whose detail is owed. Its
-	// Key is empty. Cursor is how far its list has been walked.
+	// Backlog reports that the gap stands for many items: every item of the parent
+	// stream that changed at Since or later and is marked as owed. Its Key is empty.
+	// Cursor is the next page of its walk.
 	Backlog bool   `json:"backlog,omitempty"`
 	Since   string `json:"since,omitempty"`
 	Cursor  string `json:"cursor,omitempty"`
-	// Items is how many items a backlog gap stands for now, as the store counts
-	// them; 0 for the gap of one item.
+	// Items is the number of items that a backlog gap stands for, set by the store; 0 for
+	// the gap of one item.
 	Items int64 `json:"items,omitempty"`
-	// LastError is the class of the last failure and no content: "503 server_error".
+	// LastError is the kind of the last failure, without content: "503 server_error".
 	LastError string `json:"last_error,omitempty"`
 }
 
-// owes is how many items the gap stands for.
+// owes returns how many items the gap stands for.
 func (g Gap) owes() int64 {
 	if g.Backlog {
 		return g.Items
@@ -67,7 +67,7 @@ func (g Gap) owes() int64 {
 	return 1
 }
 
-// GapFilter selects gaps. Zero fields select all.
+// GapFilter selects gaps. A zero field does not restrict the selection.
 type GapFilter struct {
 	Connection string
 	Stream     string
@@ -75,31 +75,30 @@ type GapFilter struct {
 	Reason     reason.Reason
 	// Backlog selects backlog gaps only.
 	Backlog bool
-	// AfterID pages through: gaps with a greater id only.
+	// AfterID selects gaps with a greater id only, for paging.
 	AfterID int64
-	// Limit bounds the number; 0 means no bound.
+	// Limit is the maximum number of gaps; 0 means no limit.
 	Limit int
 }
 
-// ServeRequest asks for gaps to work off.
+// ServeRequest selects the gaps that a run tries next.
 type ServeRequest struct {
 	Now time.Time
-	// Before leaves out gaps that were tried at this instant or later, so that
-	// one pass tries each gap once.
+	// Before leaves out gaps that were tried at this time or later, so that one pass
+	// tries each gap once.
 	Before time.Time
-	// NoPressure leaves out gaps that the provider's pressure caused, during a
+	// NoPressure leaves out gaps that the provider's pressure caused. It is set during a
 	// cooldown.
 	NoPressure bool
-	// Streams leaves out gaps of all other streams; nil is all. It is the stream
-	// of the details that counts.
+	// Streams are the detail streams whose gaps are served; nil means all.
 	Streams []string
-	// MaxBytes bounds the locators of a page together; one gap is served
-	// whatever its size. MaxRows bounds their number.
+	// MaxBytes is the maximum total size of the locators; at least one gap is served,
+	// whatever its size. MaxRows is the maximum number of gaps.
 	MaxBytes int64
 	MaxRows  int
 }
 
-// GapAction is what an operator does to gaps.
+// GapAction is an operator's action on gaps.
 type GapAction string
 
 // The operator's actions.
@@ -109,19 +108,17 @@ const (
 	GapRetry GapAction = "retry"
 	// GapQuarantine takes pending gaps out of recovery.
 	GapQuarantine GapAction = "quarantine"
-	// GapRelease puts quarantined gaps back, with their attempts forgotten.
+	// GapRelease makes quarantined gaps pending again and sets their attempts to 0.
 	GapRelease GapAction = "release"
-	// GapDrop removes gaps that are not recovered: what they stand for is owed no
-	// more. Of a backlog gap the items' own marks are removed too.
+	// GapDrop removes gaps that are not recovered: their details are no longer owed. For
+	// a backlog gap, the marks on its items are removed too.
 	GapDrop GapAction = "drop"
 )
 
-// When a detail that keeps failing is tried again, and when it is given up. A
-// try is a run that asked for it, whatever redirects and retries that took: the
-// walk asks once, and recovery at the run's end once more. After that it waits.
-// Giving up takes both many tries and a long time, so that an outage of minutes
-// or hours never becomes a loss; only what the provider says is gone needs no
-// such time.
+// When a detail that keeps failing is tried again, and when it is quarantined. A try
+// is one run that requested it, whatever redirects and retries that took. Quarantine
+// needs both quarantineAfter tries and quarantineAge, so that an outage of hours
+// quarantines nothing. A detail that is not found needs the tries only.
 const (
 	quarantineAfter = 8
 	quarantineAge   = 24 * time.Hour
@@ -129,13 +126,13 @@ const (
 	maxTryWait      = 6 * time.Hour
 )
 
-// tryWait is the wait after so many failed tries: a minute, doubled each time,
-// at most six hours.
+// tryWait returns the wait after the given number of failed tries: one minute, doubled
+// each time, at most six hours.
 func tryWait(tries int64) time.Duration {
 	return min(firstTryWait<<min(max(tries-1, 0), 16), maxTryWait)
 }
 
-// givenUp reports whether a gap that failed so often since age is quarantined.
+// givenUp reports whether a gap of that age is quarantined after that many tries.
 func givenUp(why reason.Reason, tries int64, age time.Duration) bool {
 	if tries < quarantineAfter || excused(why) {
 		return false
@@ -143,8 +140,8 @@ func givenUp(why reason.Reason, tries int64, age time.Duration) bool {
 	return why == reason.NotFound || age >= quarantineAge
 }
 
-// excused reports whether a failure says nothing of the item: pressure, caps,
-// and a provider that cannot be reached.
+// excused reports whether a failure is not the item's fault: pressure, a cap, or a
+// provider that cannot be reached or does not accept the credential.
 func excused(why reason.Reason) bool {
 	switch why.Kind() {
 	case reason.KindPressure, reason.KindCap, reason.KindCaller:
@@ -154,8 +151,8 @@ func excused(why reason.Reason) bool {
 	return why == reason.Unreachable || why == reason.Timeout || why == reason.QuotaExhausted || why == reason.Unauthorized || why == reason.TLS || why == reason.WrongScheme
 }
 
-// gapOf is the gap that an outcome which failed leaves. Its reason is the
-// failure itself, also where something else kept it from being retried.
+// gapOf returns the gap for a failed outcome. Its reason is the failure itself, even if
+// something else, such as a cap, prevented a retry.
 func gapOf(connection string, o outcome, now time.Time) Gap {
 	g := Gap{
 		GapKey: GapKey{Stream: o.to, Key: o.item.Key}, Connection: connection,
@@ -176,9 +173,9 @@ func gapOf(connection string, o outcome, now time.Time) Gap {
 	if f.Attempts == 0 && f.Stopped != reason.None {
 		return g
 	}
-	// What nothing forbade and was not sent all the same counts as a try too, or
-	// recovery would serve it again and again. A request that cannot be made will
-	// not be possible later either.
+	// A request that was not sent although nothing forbade it counts as a try too;
+	// otherwise recovery would serve the gap again and again. If the request cannot be
+	// built, a later try cannot succeed either.
 	g.Attempts = 1
 	if f.Attempts == 0 && f.Reason == reason.InvalidResponse {
 		g.Status = GapTerminal
@@ -186,8 +183,8 @@ func gapOf(connection string, o outcome, now time.Time) Gap {
 	return g
 }
 
-// waitFor puts the next try off, after so many that failed. Pressure has waits
-// of its own: the provider's, and the connection's cooldown.
+// waitFor sets RetryAt after the given number of failed tries. It leaves gaps that
+// pressure caused: they wait for the provider's Retry-After or the cooldown.
 func (g *Gap) waitFor(tries int64, now time.Time) {
 	if g.Reason.Kind() != reason.KindFailure {
 		return

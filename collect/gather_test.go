@@ -16,8 +16,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// fast is a bench whose pages of three docs each take so long to come, and its
-// commits as long as given. It notes how long after the one before each began.
+// fast is a bench with given durations for its pages of three docs and for its commits. It
+// records the time from one commit to the begin of the next.
 func fast(t *testing.T, docs int, page, commit time.Duration) (w *watched, began *[]time.Duration) {
 	t.Helper()
 	w = watch(t, docs)
@@ -69,8 +69,8 @@ func TestACheapCommitIsMadeForEachPage(t *testing.T) {
 	})
 }
 
-// TestAPageThatTakesLongHoldsNoCommitUp: what came before it is committed while it
-// is waited for.
+// TestAPageThatTakesLongHoldsNoCommitUp: the pages before it are committed while the run
+// waits for it.
 func TestAPageThatTakesLongHoldsNoCommitUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, began := fast(t, 12, 0, 10*time.Millisecond)
@@ -88,7 +88,7 @@ func TestAPageThatTakesLongHoldsNoCommitUp(t *testing.T) {
 	})
 }
 
-// TestAnItemOfAPageThatWaitsIsKnown though the store has not heard of it.
+// TestAnItemOfAPageThatWaitsIsKnown, although it is not in the store yet.
 func TestAnItemOfAPageThatWaitsIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := fast(t, 30, 0, 10*time.Millisecond)
@@ -101,7 +101,7 @@ func TestAnItemOfAPageThatWaitsIsKnown(t *testing.T) {
 	})
 }
 
-// TestPagesThatWaitAreKept whatever comes of the next one.
+// TestPagesThatWaitAreKept whatever the outcome of the next page.
 func TestPagesThatWaitAreKept(t *testing.T) {
 	for name, spoil := range map[string]func(w *watched){
 		"refused": func(w *watched) {
@@ -150,8 +150,8 @@ func (ascending) Streams() []connector.Stream {
 	return []connector.Stream{{Name: "docs", Incremental: true, Ascending: true}}
 }
 
-// TestPagesThatWaitComeAgainAfterACommitThatFails: nothing of them is known, and
-// the sink is cut back.
+// TestPagesThatWaitComeAgainAfterACommitThatFails: their items stay unknown, and the sink
+// is truncated.
 func TestPagesThatWaitComeAgainAfterACommitThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := fast(t, 30, 0, 10*time.Millisecond)
@@ -172,13 +172,13 @@ func TestPagesThatWaitComeAgainAfterACommitThatFails(t *testing.T) {
 	})
 }
 
-// diary is a sink and a store that write down what the runtime asks of them.
+// diary is a sink and a store that record the calls of a run.
 type diary struct {
 	collect.Sink
 	collect.Store
 	lines []string
-	// refuse gives what the nth Committed returns, lose what the nth Commit
-	// returns instead of committing.
+	// refuse returns the result of the nth Committed; lose returns the error of the nth
+	// Commit, which then commits nothing.
 	refuse, lose   func(n int) error
 	informed, kept int
 }
@@ -199,7 +199,7 @@ func (d *diary) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 	return nil
 }
 
-// informed is the diary as a sink.
+// informed is a diary's sink.
 type informed struct{ *diary }
 
 func (i informed) Open(ctx context.Context, p json.RawMessage, s []collect.StreamInfo) error {
@@ -216,7 +216,7 @@ func (i informed) Committed(_ context.Context, p json.RawMessage) error {
 
 func never(int) error { return nil }
 
-// written is a run whose calls were written down.
+// written runs a bench with a diary.
 func written(t *testing.T, b *bench, d *diary) (collect.Summary, error) {
 	t.Helper()
 	d.Sink, d.Store = newSink(b), b.store
@@ -235,7 +235,7 @@ func TestASinkLearnsEachPositionRightAfterItsCommit(t *testing.T) {
 		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained {
 			t.Fatalf("got %+v, %v", s, err)
 		}
-		// Where the run began, then a page each. The sink is not called for what changes nothing of its own.
+		// The initial position, then one for each page. Other commits do not call the sink.
 		var want []string
 		for _, line := range d.lines {
 			if position, ok := strings.CutPrefix(line, "commit {"); ok {
@@ -247,7 +247,7 @@ func TestASinkLearnsEachPositionRightAfterItsCommit(t *testing.T) {
 		if !slices.Equal(d.lines, want) || d.informed != 3 {
 			t.Fatalf("got %q", d.lines)
 		}
-		// A run that writes nothing tells where it began, and no more.
+		// A run that writes nothing reports its initial position only.
 		d = &diary{refuse: never, lose: never}
 		if s, err := written(t, b, d); err != nil || s.State != collect.RunDrained || d.informed != 1 || d.lines[len(d.lines)-1] != "commit" {
 			t.Fatalf("got %+v, %v: %q", s, err, d.lines)

@@ -19,11 +19,11 @@ import (
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 )
 
-// Each test here is an incident of another collector, under its own figures; a fifth of them
-// where the count does not matter and the run is not long.
+// Each test here repeats an incident of another collector with its numbers, or with a fifth
+// of them if the count does not matter.
 
-// owe puts gaps for the docs from..to-1 into the store, with their items known,
-// as an earlier run would have left them.
+// owe stores gaps for the docs from..to-1 and their known items, as an earlier run would
+// have.
 func (b *bench) owe(t *testing.T, why reason.Reason, from, to int, change func(*collect.Gap)) {
 	t.Helper()
 	l, err := b.store.Acquire(t.Context(), collect.LeaseRequest{
@@ -54,7 +54,7 @@ func (b *bench) owe(t *testing.T, why reason.Reason, from, to int, change func(*
 	}
 }
 
-// retry makes what is owed due at once, as an operator would, or time.
+// retry makes all gaps due at once.
 func (b *bench) retry(t *testing.T) {
 	t.Helper()
 	if _, err := b.store.Act(t.Context(), collect.GapRetry, collect.GapFilter{Connection: "bench"}, nil); err != nil {
@@ -354,7 +354,7 @@ func TestABrokenGapIsQuarantinedAndCanBeReleased(t *testing.T) {
 	}
 	quarantined := b.gaps(t, collect.GapTerminal)
 	b.requests = nil
-	// It is the operator's now: no longer owed, and not forgotten either.
+	// It is in quarantine: no longer owed, but still stored.
 	if s, err := b.run(t); err != nil || s.Quarantined != 1 || s.State != collect.RunIncomplete || !s.Cooldown.NeedsAttention || len(s.Owed) > 0 {
 		t.Fatalf("got %+v, %v; want an incomplete run that needs attention", s, err)
 	}
@@ -404,8 +404,8 @@ func TestAVeryLargeTailIsOneBacklogGap(t *testing.T) {
 			t.Fatalf("no cooldown: %+v, retry at %v", s.Cooldown, s.RetryAt)
 		}
 		broken = false
-		// A list that runs in a circle, and one whose cursors are refused over and
-		// over, end the run and do not end the backlog.
+		// A list whose cursors repeat, and one whose cursors are refused again and again,
+		// end the run but not the backlog.
 		healthy := b.overrule
 		for why, spoil := range map[reason.Reason]func(w http.ResponseWriter){
 			reason.CursorRepeats: func(w http.ResponseWriter) {

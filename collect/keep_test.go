@@ -28,8 +28,8 @@ func (s slowStore) Commit(ctx context.Context, l collect.Lease, c collect.Commit
 	return s.Store.Commit(ctx, l, c)
 }
 
-// A run that was killed after some seconds keeps nine tenths of what it was
-// answered, also where a commit takes long: but for the answer that has just come.
+// A run that is killed after some seconds keeps nine tenths of the responses that it
+// received, apart from the newest, even if commits are slow.
 func TestAKilledRunKeepsWhatItFetchedOnASlowDisk(t *testing.T) {
 	for _, takes := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond} {
 		for after := 500 * time.Millisecond; after < 8*time.Second; after += 530 * time.Millisecond {
@@ -48,8 +48,8 @@ func TestAKilledRunKeepsWhatItFetchedOnASlowDisk(t *testing.T) {
 	}
 }
 
-// What a run has done stands in its record while it waits for long, so that a
-// reader, or the run after one that was killed, knows it.
+// The record of a run is kept up to date during a long wait, for readers and for the next
+// run if this one is killed.
 func TestALongWaitIsOnRecordWhileItLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 9)
@@ -87,7 +87,7 @@ func TestALongWaitIsOnRecordWhileItLasts(t *testing.T) {
 	})
 }
 
-// Outstanding is all that is owed at an instant, whatever the run is at.
+// Outstanding counts all owed details in each phase of a run.
 func TestProgressCountsEachOwedDetailOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 12)
@@ -121,7 +121,7 @@ func TestProgressCountsEachOwedDetailOnce(t *testing.T) {
 				t.Fatalf("outstanding at each detail: %v, want %v", seen, want)
 			}
 			for i := range seen {
-				// What has come is counted with its commit, a second later at most.
+				// Details are counted when they are committed, at most a second later.
 				if seen[i] < want[i] || seen[i] > want[i]+5 {
 					t.Fatalf("outstanding at each detail: %v, want %v", seen, want)
 				}
@@ -194,8 +194,8 @@ func (m *misread) List(ctx context.Context, call connector.Caller, r connector.L
 	return page, err
 }
 
-// A bad entry of a list that an operator releases cannot be asked for: it goes
-// back into quarantine, and still says where it stood.
+// There is no request for a bad entry of a list. If an operator releases it, it goes back
+// into quarantine and keeps its position.
 func TestAReleasedBadEntryIsQuarantinedAgain(t *testing.T) {
 	b := newBench(t, 3)
 	b.o.Connector = &misread{Connector: b.o.Connector}
@@ -215,7 +215,7 @@ func TestAReleasedBadEntryIsQuarantinedAgain(t *testing.T) {
 	b.complete(t)
 }
 
-// A stream that fails is on record in the phase that it failed in.
+// The event of a failed stream has the phase in which it failed.
 func TestAFailedStreamIsOnRecordInItsPhase(t *testing.T) {
 	b := newBench(t, 3)
 	b.o.Retry.Attempts = 1
@@ -232,18 +232,18 @@ func TestAFailedStreamIsOnRecordInItsPhase(t *testing.T) {
 	}
 }
 
-// clerk is a store that notes when each commit came and what the run had done.
+// clerk is a store that records the time and the progress of each commit.
 type clerk struct {
 	collect.Store
 	began   time.Time
 	mu      sync.Mutex
 	at      []time.Duration
 	last    collect.Commit
-	idle    int // commits of nothing but the record
+	idle    int // commits without a slice
 	noted   int // events in commits
 	busy    int // commits under way
 	takes   func(at time.Duration) time.Duration
-	torn    bool // the run ended while one was
+	torn    bool // the run ended during a commit
 	forgets error
 }
 
@@ -273,7 +273,7 @@ func (c *clerk) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	return c.Store.Finish(ctx, l, end)
 }
 
-// look reads what it noted.
+// look returns what was recorded.
 func (c *clerk) look(read func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,8 +287,7 @@ func (c *clerk) Forget(ctx context.Context, l collect.Lease) error {
 	return c.Store.Forget(ctx, l)
 }
 
-// While nothing is committed the record is renewed, at least every 20 s and at most
-// every 10 s; with each commit it is renewed anyway.
+// While no slice is committed, the run's record is renewed at intervals from 10 s to 20 s.
 func TestTheRecordIsRenewedWhenNothingElseIsCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 200)
@@ -332,7 +331,7 @@ func TestTheRecordIsRenewedWhenNothingElseIsCommitted(t *testing.T) {
 	})
 }
 
-// The end of a run waits for a record that is being written: what that holds is in it.
+// The end of a run waits for a record that is being written and includes its content.
 func TestTheEndWaitsForTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := endure(t, 3)

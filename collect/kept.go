@@ -16,29 +16,29 @@ import (
 	"github.com/headway-go/headway/connector"
 )
 
-// ReplayState is how far a replay is.
+// ReplayState is the state of a replay.
 type ReplayState string
 
 // The states of a replay.
 const (
 	ReplayUnfinished ReplayState = "unfinished"
 	ReplayDone       ReplayState = "done"
-	// ReplayRefused is a sink that the connection went back to: which of its records
-	// are newer than another's nobody knows.
+	// ReplayRefused marks a sink that the connection has gone back to. Nothing can be
+	// replayed into it, since it is unknown which records are newer.
 	ReplayRefused ReplayState = "refused"
 )
 
-// Replay is a copy of the records that one sink kept into another.
+// Replay is a copy of the records of one sink into another.
 type Replay struct {
 	From  Location    `json:"from,omitzero"`
 	To    Location    `json:"to"`
 	State ReplayState `json:"state"`
-	// Records counts those copied; Deleted those of them that are marked as gone.
+	// Records counts the copied records; Deleted those of them that are marked as deleted.
 	Records int64     `json:"records"`
 	Deleted int64     `json:"deleted,omitempty"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
-	// Stream and After are the last record that was copied.
+	// Stream and After identify the last record that was copied.
 	Stream string   `json:"stream,omitempty"`
 	After  RecordID `json:"after,omitzero"`
 }
@@ -49,13 +49,13 @@ type RecordID struct {
 	Key    string `json:"key,omitempty"`
 }
 
-// shown is the replay without its position, which names a record.
+// shown returns the replay without its position, which contains the key of a record.
 func (r Replay) shown() Replay {
 	r.Stream, r.After = "", RecordID{}
 	return r
 }
 
-// ReplaysOnShow are those that a status shows, without their positions.
+// ReplaysOnShow returns the replays that a status shows, without their positions.
 func ReplaysOnShow(all []Replay) (shown []Replay) {
 	for _, r := range all {
 		if r.State != ReplayRefused {
@@ -65,15 +65,15 @@ func ReplaysOnShow(all []Replay) (shown []Replay) {
 	return shown
 }
 
-// Kept are the records that a sink kept. Its order does not change while nobody
-// writes: by stream, then as Read says.
+// Kept reads the records of a sink back. The order of records does not change while
+// nothing is written.
 type Kept interface {
-	// Streams are the names of those that it has records of.
+	// Streams returns the names of the streams that have records.
 	Streams(ctx context.Context) ([]string, error)
-	// Count is how many records of a stream there are.
+	// Count returns the number of records of a stream.
 	Count(ctx context.Context, stream StreamInfo) (int64, error)
-	// Read gives records of a stream by parent and key, those after one: as many as
-	// limit and about as many bytes, and none at the end.
+	// Read returns the records of a stream that follow after, sorted by parent and key:
+	// at most limit, of about as many bytes in all. It returns no records at the end.
 	Read(ctx context.Context, stream StreamInfo, after RecordID, limit, bytes int) ([]KeptRecord, error)
 	Close() error
 }
@@ -81,22 +81,23 @@ type Kept interface {
 // KeptRecord is a record as a sink kept it.
 type KeptRecord struct {
 	Record
-	// Deleted is when it was noticed that the provider no longer has it; zero is
-	// one that is there.
+	// Deleted is when the record was found deleted at the provider; zero means that it
+	// exists.
 	Deleted time.Time
 }
 
-// Restorer is a sink of tables, which may take what is older than what it has.
+// Restorer is a sink that can take records older than those that it holds, such as a
+// database table.
 type Restorer interface {
 	Sink
-	// Restore writes records whose keys it has not; others are left as they are.
+	// Restore writes the records whose keys the sink does not have, and skips the others.
 	Restore(ctx context.Context, stream string, records []KeptRecord) error
 }
 
-// ErrNotKept says that a sink does not keep records so that they can be read back.
+// ErrNotKept reports that the records of a sink cannot be read back.
 var ErrNotKept = errors.New("records can be replayed from a sqlite or postgres sink only")
 
-// ReplayError says why a replay, or a run beside an unfinished one, is not
+// ReplayError reports why a replay, or a run while a replay is unfinished, is not
 // possible, and what to do.
 type ReplayError struct{ text string }
 
@@ -106,15 +107,15 @@ func impossible(format string, args ...any) error {
 	return &ReplayError{fmt.Sprintf(format, args...)}
 }
 
-// Unreplayable is a *[ReplayError] that says that what a sink kept is not to be had.
+// Unreplayable returns a *[ReplayError] with the text of err.
 func Unreplayable(err error) error { return &ReplayError{err.Error()} }
 
-// Replayable reports whether a sink keeps its records so that they can be replayed.
+// Replayable reports whether the records of a sink can be replayed.
 func Replayable(l Location) bool {
 	return l.Kind == "sqlite" || l.Kind == "state" || l.Kind == "postgres"
 }
 
-// formerly are all sinks whose positions the state has.
+// formerly returns all sinks whose positions the state holds, the current one included.
 func formerly(s State) []FormerSink {
 	all := slices.Clone(s.FormerSinks)
 	if s.SinkAt.Kind != "" {
@@ -123,11 +124,12 @@ func formerly(s State) []FormerSink {
 	return all
 }
 
-// planReplay says what is replayed from where, and at which position the sink is.
+// planReplay returns the replay to do or to resume, and the committed position of its
+// target sink.
 func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r Replay, position json.RawMessage, err error) {
 	located, ok := sink.(Located)
 	if !ok {
-		return r, nil, impossible("this sink does not say where it writes: nothing can be replayed into it")
+		return r, nil, impossible("this sink does not report where it writes, so nothing can be replayed into it")
 	}
 	r.To, r.State = located.Location(), ReplayUnfinished
 	now := state.SinkAt
@@ -143,7 +145,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 		return r, nil, impossible("%s is the connection's sink already: there is nothing to replay", r.To)
 	}
 	if s, ok := sink.(Recognizer); ok && r.To != now && r.To.Kind == now.Kind && s.Recognizes(ctx, state.Sink) {
-		return r, nil, impossible("the sink's files were moved to %s with all that is in them, and `headway collect` continues with them: there is nothing to replay", r.To)
+		return r, nil, impossible("the sink's files were moved to %s, and `headway collect` continues with them: there is nothing to replay", r.To)
 	}
 	for _, past := range state.Replays {
 		switch {
@@ -162,7 +164,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 	case r.To == now && (tables || r.Started != time.Time{}):
 		return r, state.Sink, nil
 	case r.To == now && !holdsNothing(sink, state.Sink):
-		return r, nil, impossible("%s has records of this connection already, which are newer, and it can only append: the older ones would follow them. "+
+		return r, nil, impossible("%s has records of this connection already, which are newer, and it can only append, so older records would follow newer ones. "+
 			"Nothing was copied; to have all of it there, collect with --fresh, which fetches all of it again, or name a sqlite or postgres sink, "+
 			"which takes older records at any time", r.To)
 	case r.To == now:
@@ -177,7 +179,7 @@ func planReplay(ctx context.Context, state State, from *Location, sink Sink) (r 
 	return r, nil, nil
 }
 
-// defaultFrom is the sink that the connection had before the one it has.
+// defaultFrom returns the sink from which a replay copies by default.
 func defaultFrom(state State, to Location) (Location, error) {
 	now := state.SinkAt
 	for _, r := range state.Replays {
@@ -210,23 +212,23 @@ func defaultFrom(state State, to Location) (Location, error) {
 		for _, l := range kept {
 			names = append(names, l.String())
 		}
-		return now, impossible("the connection had several sinks that kept records: name one by --from (%s)", strings.Join(names, "; "))
+		return now, impossible("the connection had several sinks that kept records: name one with --from (%s)", strings.Join(names, "; "))
 	case len(lost) > 0:
 		return now, notKept(lost[len(lost)-1])
 	}
 	return now, impossible("%s is the only sink that the connection had: there is nothing to replay", now)
 }
 
-// notKept says that a sink's records cannot be had back.
+// notKept returns the error for a sink whose records cannot be read back.
 func notKept(l Location) error {
 	return impossible("what was collected went to %s: %v, so it cannot be replayed. It stays where it is; "+
 		"to have it in the new sink too, collect with --fresh, which fetches all of it again", l, ErrNotKept)
 }
 
-// Blank is a sink that can tell whether anything was ever written to it.
+// Blank is a sink that can report whether anything was ever written to it.
 type Blank interface {
 	Sink
-	// Blank reports whether nothing was written up to a committed position.
+	// Blank reports whether nothing was written up to the committed position.
 	Blank(committed json.RawMessage) bool
 }
 
@@ -235,7 +237,7 @@ func holdsNothing(sink Sink, committed json.RawMessage) bool {
 	return ok && b.Blank(committed)
 }
 
-// fingerprint tells versions of an item apart.
+// fingerprint identifies the version of an item: its own fingerprint, or a hash of its data.
 func fingerprint(it connector.Item) string {
 	if it.Fingerprint != "" {
 		return it.Fingerprint
@@ -244,28 +246,28 @@ func fingerprint(it connector.Item) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// children remembers the detail records of one item as they were last written:
-// a digest of the content for each key. It keeps a changed item from writing
-// its unchanged records again, and tells which are no longer there.
+// children holds the detail records of one item as they were last written: a digest of
+// the content by key. With it a changed item writes only the records that changed, and
+// deleted records are found.
 type children struct {
 	last map[string]digest // content by key
-	// hashed says that the keys are digests of keys, as version 1 had them.
+	// hashed reports that the keys are digests of keys, as in version 1.
 	hashed bool
-	// vague says that there were records, and that nobody knows which: they were
-	// remembered by an earlier version.
+	// vague reports that there were records whose keys are unknown, since an earlier
+	// version or an unreadable encoding holds them.
 	vague bool
 }
 
 type digest [16]byte
 
-// An encoding begins with its version. Version 1 has digests of keys, 2 the keys;
-// what begins otherwise is earlier, and its length is a multiple of 16.
+// An encoding begins with its version. Version 1 holds digests of keys, version 2 the
+// keys. Earlier encodings have no version byte, and their length is a multiple of 16.
 const (
 	hashedVersion   = 1
 	childrenVersion = 2
 )
 
-// readChildren reads what encode wrote. What it cannot read is not known: at
+// readChildren decodes the result of encode. If it cannot, the children are vague: at
 // worst a record is written a second time.
 func readChildren(b []byte) children {
 	c := children{last: map[string]digest{}}
@@ -295,10 +297,10 @@ func readChildren(b []byte) children {
 	return c
 }
 
-// update takes the item's records of now. It gives those to write, in their
-// order, the keys that were there and are gone, and how many those are: of an
-// earlier version they are not known. Several records with one key are one
-// content: all of them are written when one of them changed.
+// update replaces the children by the item's current records. It returns the records to
+// write, in their order, and the keys and the number of the deleted ones; if c is hashed
+// only their number is known. Records with the same key count as one: all of them are
+// written if one of them changed.
 func (c *children) update(records []connector.Record) (changed []connector.Record, gone []string, n int64) {
 	type version struct {
 		key     string
@@ -306,7 +308,7 @@ func (c *children) update(records []connector.Record) (changed []connector.Recor
 	}
 	now := make(map[string]digest, len(records))
 	seen := make(map[version]bool, len(records))
-	again := make([]bool, len(records)) // repetitions, which are not written
+	again := make([]bool, len(records)) // repeated records, which are not written
 	for i, r := range records {
 		content := sum(r.Data)
 		if again[i] = seen[version{r.Key, content}]; again[i] {
@@ -356,7 +358,7 @@ func sum(parts ...[]byte) (d digest) {
 	return d
 }
 
-// encode is the same for the same children.
+// encode returns the encoding of the children. Equal children have equal encodings.
 func (c children) encode() []byte {
 	b := []byte{childrenVersion}
 	for _, key := range slices.Sorted(maps.Keys(c.last)) {
@@ -367,7 +369,8 @@ func (c children) encode() []byte {
 	return b
 }
 
-// has reports whether the item has a record of that key; meaningless when vague.
+// has reports whether the item has a record with that key. The result is meaningless if
+// c is vague.
 func (c *children) has(key string) bool {
 	if c.hashed {
 		hash := sum([]byte(key))

@@ -11,9 +11,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// list asks for one page. An answer that arrived and is not a page, such as the
-// HTML of a proxy or JSON that was cut short, is asked for again like a body
-// that was cut: as often as one request may be sent, with the same backoff.
+// list requests one page. A successful response that is not a page, such as HTML from a
+// proxy or truncated JSON, is retried like a failed attempt, with the same backoff and
+// limit.
 func (r *execution) list(ctx context.Context, ask connector.ListRequest) (connector.Page, error) {
 	backoff, err := r.o.Retry.Resolve()
 	if err != nil {
@@ -30,7 +30,7 @@ func (r *execution) list(ctx context.Context, ask connector.ListRequest) (connec
 	}
 }
 
-// rest waits; false says that the run is to end instead.
+// rest waits. It returns false if the run must end instead.
 func (r *execution) rest(ctx context.Context, wait time.Duration) bool {
 	defer r.live.resting()()
 	timer := time.NewTimer(wait)
@@ -44,17 +44,15 @@ func (r *execution) rest(ctx context.Context, wait time.Duration) bool {
 	return false
 }
 
-// garbled reports whether the provider answered with success, and with something
-// that is not what was asked for.
+// garbled reports whether the response had a success status and an unreadable body.
 func garbled(err error) bool {
 	f, ok := errors.AsType[*connector.Failure](err)
 	return ok && f.Reason == reason.InvalidResponse && f.Status/100 == 2 && f.Class.Retryable() && f.Stopped == reason.None
 }
 
-// unlisted is the end of a run whose list could not be read. A list that could be
-// read before and gives no pages now is a provider in trouble: the cursor stands,
-// and a later run goes on. On the very first page it is the connection that is
-// wrong.
+// unlisted returns the stop for a list that could not be read. An unreadable first page
+// means that the connection is wrong, and the run fails. On a later page the provider
+// has a temporary problem: the run is deferred, and a later one continues at the cursor.
 func (r *execution) unlisted(ctx context.Context, l *Lane, err error) *stop {
 	s := r.refusedFor(ctx, err)
 	first := l.Kind == Catchup && !l.Done && l.Pages == 0
@@ -64,7 +62,7 @@ func (r *execution) unlisted(ctx context.Context, l *Lane, err error) *stop {
 	return s
 }
 
-// unfinished reports whether pages of the run's streams are left to walk.
+// unfinished reports whether any stream of the run has pages left.
 func (r *execution) unfinished(ctx context.Context) (bool, error) {
 	state, err := r.o.Store.Load(ctx, r.o.Connection)
 	if err != nil {
@@ -78,17 +76,17 @@ func (r *execution) unfinished(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// unwalked reports whether pages of a stream are left: its past was never walked
-// to its end, or what changed since is being walked.
+// unwalked reports whether a stream has pages left: its catch-up is not done, or a
+// steady walk is under way.
 func unwalked(lanes []Lane, stream string) bool {
 	return !lane(lanes, stream, Catchup).Done || lane(lanes, stream, Steady).Walking
 }
 
-// Unfinished reports whether pages are left to walk, as far as is on record. What
-// is left of streams that the connection no longer has does not count.
+// Unfinished reports whether any stream has pages left, according to the stored state.
+// Streams that the connection no longer has do not count.
 func (c ConnectionStatus) Unfinished() bool {
 	if len(c.Lanes) == 0 {
-		return c.LastRun != nil // it has not come to the end of its first page
+		return c.LastRun != nil // the first page was never committed
 	}
 	return slices.ContainsFunc(c.Lanes, func(l Lane) bool {
 		gone := slices.ContainsFunc(c.Shapes, func(s StreamShape) bool { return s.Stream == l.Stream && s.Gone })
@@ -96,22 +94,21 @@ func (c ConnectionStatus) Unfinished() bool {
 	})
 }
 
-// ahead is a page that is asked for while the one before is stored, or while the last
-// details of that are under way. Only one is under way at a time, and what it gives is
-// looked at when the one before is committed.
+// ahead is a page that is requested early: while the page before is stored, or while
+// its last details are in flight. At most one such request is in flight.
 type ahead struct {
 	cancel context.CancelFunc
-	wanted func() // ends the time in which nothing waits for it
+	wanted func() // called when the run begins to wait for the page
 	done   chan struct{}
 	page   connector.Page
 	err    error
 }
 
-// maxAhead is the size of the largest page, in bytes of its records, beside which
-// the next one is held.
+// maxAhead is the maximum size of a page, in bytes of its records, for which the next
+// one is requested early. It bounds memory.
 const maxAhead = 8 << 20
 
-// askAhead asks for the page at l. Alone says that no other response is waited for
+// askAhead requests the page at l. alone reports that no other request is in flight
 // meanwhile.
 func (r *execution) askAhead(ctx context.Context, l *Lane, alone bool) *ahead {
 	ctx, cancel := context.WithCancel(ctx)
@@ -123,15 +120,15 @@ func (r *execution) askAhead(ctx context.Context, l *Lane, alone bool) *ahead {
 	go func() {
 		defer close(a.done)
 		a.page, a.err = r.list(ctx, ask)
-		for i := range a.page.Items { // beside the commit of the page before
+		for i := range a.page.Items { // concurrently with the commit of the page before
 			a.page.Items[i].Fingerprint = fingerprint(a.page.Items[i])
 		}
 	}()
 	return a
 }
 
-// mayAskAhead reports whether the page at next may be asked for before page is
-// stored: there is one, nothing ends the run first, and the two do not take much memory.
+// mayAskAhead reports whether the page at next may be requested before page is stored:
+// it exists, the run is not about to stop, and page is small enough.
 func (r *execution) mayAskAhead(ctx context.Context, page connector.Page, next *Lane) bool {
 	if !next.Walking || r.halted(ctx) != nil {
 		return false
@@ -143,7 +140,7 @@ func (r *execution) mayAskAhead(ctx context.Context, page connector.Page, next *
 	return size <= maxAhead
 }
 
-// take waits for the page.
+// take waits for the page and returns it.
 func (a *ahead) take() (connector.Page, error) {
 	a.wanted()
 	<-a.done
@@ -151,7 +148,7 @@ func (a *ahead) take() (connector.Page, error) {
 	return a.page, a.err
 }
 
-// drop ends the request for a page that nobody will take.
+// drop cancels the request and waits for its end.
 func (a *ahead) drop() {
 	a.wanted()
 	a.cancel()

@@ -150,8 +150,8 @@ func TestWhichPageIsAskedForAhead(t *testing.T) {
 	}
 }
 
-// paper is a connector of one list, which notes what it is asked for, and a sink of
-// its records, which notes what is written and takes a second to sync.
+// paper is a connector with one list that records its requests, and a sink that records
+// what is written and takes a second to sync.
 type paper struct {
 	lists
 	pages     map[string][]any // by cursor: a page or an error for each time it is asked for, the last one for ever
@@ -172,7 +172,7 @@ func (p *paper) note(what string) {
 	p.log = append(p.log, what)
 }
 
-// asked is what was asked for, in order.
+// asked returns the requests in order.
 func (p *paper) asked() []string {
 	return slices.DeleteFunc(p.log, func(what string) bool { return !strings.Contains(what, "@") })
 }
@@ -227,7 +227,7 @@ func (p *paper) Sync(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`1`), nil
 }
 
-// walker is a run of one stream upon p.
+// walker is a run of one stream with p as connector and sink.
 func walker(t *testing.T, s *shelf, p *paper, stream connector.Stream) *execution {
 	r := upon(t, s, stream)
 	r.o.Connector, r.o.Sink = p, p

@@ -11,10 +11,10 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// Phase is what a run is doing.
+// Phase is the current work of a run.
 type Phase string
 
-// The phases of a run, beside the lanes' own kinds and recovery.
+// The phases of a run. See also [PhaseRecovery].
 const (
 	PhaseStarting Phase = "starting"
 	PhaseCatchup        = Phase(Catchup)
@@ -28,35 +28,34 @@ type stage struct {
 	Stream string `json:"stream,omitempty"`
 }
 
-// Live is a run at an instant, for a progress display.
+// Live is the current state of a run, for a progress display.
 type Live struct {
 	stage
 	Run     string        `json:"run"`
 	Elapsed time.Duration `json:"elapsed_ns"`
-	// Progress counts with what is not committed yet: attempts as they are sent,
-	// records as they are committed.
+	// Progress counts attempts when they are sent, and records when they are committed.
 	Progress Progress `json:"progress"`
-	// Outstanding counts the details that are owed in all: those left in this slice,
-	// and those of gaps.
+	// Outstanding counts all details that are owed: those left in this slice and those
+	// of gaps.
 	Outstanding int64 `json:"outstanding"`
 	// Owed counts the details that are left in this slice.
 	Owed int64 `json:"owed"`
-	// More says that pages follow, so that nobody knows yet how much is left.
+	// More reports that further pages follow, so that the remaining work is unknown.
 	More bool `json:"more"`
-	// Left is the time that Owed takes at the current rate and latency; 0 with a nil
-	// Rate is unknown.
+	// Left estimates the time for Owed at the current rate and latency. It is 0, meaning
+	// unknown, while Pacing.Rate is nil.
 	Left time.Duration `json:"left_ns"`
-	// Waiting and Until say what the run waits out, if anything.
+	// Waiting is the pressure whose end the run waits for, until Until; zero if none.
 	Waiting reason.Reason `json:"waiting,omitempty"`
 	Until   time.Time     `json:"until,omitzero"`
-	// Pacing is the governor's state; its Rate is nil while unknown.
+	// Pacing is the governor's snapshot; its Rate is nil while unknown.
 	Pacing headway.Snapshot `json:"pacing"`
 }
 
-// live is the state that a display reads, under its own lock.
+// live is the state behind Collector.Live. It has its own lock.
 type live struct {
 	started   time.Time
-	held      func() headway.Wait // what the next attempt waits for
+	held      func() headway.Wait // returns what the next attempt waits for
 	mu        sync.Mutex
 	ended     time.Time // zero while the run is under way
 	account   account
@@ -67,7 +66,7 @@ type live struct {
 	retries   int64
 	throttled int64
 	owed      int64
-	owing     int64 // what gaps stood for when that was last counted, less what was opened and recovered by then
+	owing     int64 // items of all gaps at the last count, minus the gaps opened and plus those recovered before it
 	last      bool
 	latency   time.Duration // recent, over several attempts
 	waiting   reason.Reason
@@ -83,14 +82,15 @@ func (l *live) enter(s stage) {
 	}
 }
 
-// phase is what the run is doing.
+// phase returns the current phase.
 func (l *live) phase() Phase {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stage.Phase
 }
 
-// now is the time since the run began, up to its end, with the lock held.
+// now returns the time since the run began, or its duration once it has ended. The lock
+// is held.
 func (l *live) now() time.Duration {
 	if !l.ended.IsZero() {
 		return l.ended.Sub(l.started)
@@ -98,14 +98,14 @@ func (l *live) now() time.Duration {
 	return time.Since(l.started)
 }
 
-// sending is an attempt that goes out.
+// sending records an attempt that is about to be sent.
 func (l *live) sending(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.account.admitted(l.now(), a.Wait, a.Held, a.Number)
 }
 
-// gaveUp is an attempt that waited and does not go out.
+// gaveUp records an attempt that waited and is not sent.
 func (l *live) gaveUp(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +117,8 @@ func (l *live) committing() (done func()) {
 	return l.during((*account).committing, (*account).committed)
 }
 
-// outlasts accounts for the wait for an open circuit, or for the end of other
-// pressure, until done is called.
+// outlasts accounts for a wait until an open circuit or other pressure ends, until
+// done is called.
 func (l *live) outlasts(pressure reason.Reason) (done func()) {
 	if pressure == reason.CircuitOpen.Reason() {
 		return l.during((*account).opened, (*account).closed)
@@ -126,12 +126,14 @@ func (l *live) outlasts(pressure reason.Reason) (done func()) {
 	return l.during((*account).cooling, (*account).cooled)
 }
 
-// resting accounts for the wait before a list is asked for again until done is called.
+// resting accounts for the backoff before a list request is repeated, until done is
+// called.
 func (l *live) resting() (done func()) {
 	return l.during((*account).rests, (*account).rested)
 }
 
-// asksAhead accounts for a response that is not waited for yet until done is called.
+// asksAhead accounts for a request whose response is not needed yet, until done is
+// called.
 func (l *live) asksAhead() (done func()) {
 	return l.during((*account).asksAhead, (*account).wantsPage)
 }
@@ -146,13 +148,14 @@ func (l *live) during(begin, end func(*account, time.Duration)) (done func()) {
 	return func() { at(end) }
 }
 
+// owe sets how many details are left in the slice, and whether its page is the last.
 func (l *live) owe(n int64, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owed, l.last = n, last
 }
 
-// stock says what the gaps of the connection stand for now.
+// stock sets how many items the connection's gaps stand for now.
 func (l *live) stock(owed map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +165,8 @@ func (l *live) stock(owed map[string]int64) {
 	}
 }
 
-// outstanding is all that is owed, with the lock held. What recovery has left is
-// gaps; what is left of a page is not.
+// outstanding returns the number of details that are owed. During recovery the details
+// left in the slice are gaps already; during a walk they are not. The lock is held.
 func (l *live) outstanding() int64 {
 	gaps := l.owing + l.committed.GapsOpened - l.committed.GapsRecovered
 	if l.stage.Phase == PhaseRecovery {
@@ -172,7 +175,8 @@ func (l *live) outstanding() int64 {
 	return max(gaps, 0) + max(l.owed, 0)
 }
 
-func (l *live) paid() {
+// settled records that a detail of the slice was fetched or became a gap.
+func (l *live) settled() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owed--
@@ -188,7 +192,7 @@ func (l *live) attempt(a transport.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.account.ended(l.now())
-	if l.owed > 0 { // otherwise it is a list's
+	if l.owed > 0 { // otherwise the attempt was for a list
 		l.width.answered(l.now(), a)
 	}
 	l.attempts++
@@ -204,21 +208,21 @@ func (l *live) attempt(a transport.Attempt) {
 	}
 }
 
-// atOnce is how many details may be under way.
+// atOnce returns how many details may be in flight.
 func (l *live) atOnce() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.width.atOnce()
 }
 
-// counted is the run's counters now.
+// counted returns the run's counters.
 func (l *live) counted() Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.with(Progress{})
 }
 
-// with is the counters with a batch in them, with the lock held.
+// with returns the counters including those of a batch. The lock is held.
 func (l *live) with(b Progress) Progress {
 	p := l.committed
 	p.Pages += b.Pages
@@ -238,7 +242,8 @@ func (l *live) with(b Progress) Progress {
 	return p
 }
 
-// Live tells how the run under way stands; ok is false before the first one.
+// Live returns the state of the current run, or of the last one if none is under way.
+// ok is false before the first run.
 func (c *Collector) Live() (now Live, ok bool) {
 	c.mu.Lock()
 	r := c.run
@@ -261,28 +266,28 @@ func (c *Collector) Live() (now Live, ok bool) {
 	return now, true
 }
 
-// timeLeft is what so many requests take that may begin an interval apart, so many
-// of them under way at once.
+// timeLeft estimates how long owed requests take, given the interval between two
+// starts, the latency, and how many may be in flight.
 func timeLeft(owed int64, interval, latency time.Duration, concurrency int) time.Duration {
 	each := max(interval, latency/time.Duration(max(concurrency, 1)))
 	left := float64(max(owed, 0)) * float64(each)
 	return time.Duration(min(left, math.MaxInt64/2)) // which is 2^62 as a float
 }
 
-// observe counts an attempt.
+// observe records the outcome of an attempt.
 func (r *execution) observe(a transport.Attempt) {
 	r.standBack.observe(time.Now(), a, r.governor.Learned)
 	r.live.attempt(a)
 }
 
-// enter goes on to another phase, and says so in the trace.
+// enter begins another phase and emits an event for it.
 func (r *execution) enter(s stage) {
 	r.live.enter(s)
 	r.caller.begin()
 	r.emit(event.Event{Type: event.Phase, Stream: s.Stream, Phase: string(s.Phase)})
 }
 
-// emit puts an event into the run's trace: durable with the next commit.
+// emit adds an event to the run's trace. It is stored with the next commit.
 func (r *execution) emit(e event.Event) {
 	if e.At.IsZero() {
 		e.At = time.Now().Round(0)
@@ -301,7 +306,7 @@ func (r *execution) emit(e event.Event) {
 	}
 }
 
-// drain takes the events that are not durable yet.
+// drain returns the events that are not stored yet and removes them from the queue.
 func (r *execution) drain() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,75 +16,75 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// Options are what a run is made of. Connection, Connector, Store and Sink are
-// required; zero values elsewhere take the defaults.
+// Options are the options of a [Collector]. Connection, Connector, Store and Sink are
+// required; for other fields the zero value means the default.
 type Options struct {
-	// Connection is the connection's name: the key of its durable state.
+	// Connection is the connection's name, under which the store keeps its state.
 	Connection string
 	Connector  connector.Connector
 	Store      Store
 	Sink       Sink
 
-	// Pacing governs the attempts. Its Name and OnEvent are set by the run.
+	// Pacing configures the governor. The run sets its Name and OnEvent.
 	Pacing headway.Config
-	// Fleet shares the pace with other processes on the same credential: it gives the way
-	// in for the key of that name, "" where the connector has one credential. Default: none.
+	// Fleet returns the fleet that shares the pace of a key with other processes. key is
+	// "" if the connector has one credential. Default nil: no sharing.
 	Fleet func(key string) headway.Fleet
 	// Base sends the attempts. Default http.DefaultTransport.
 	Base http.RoundTripper
-	// Timeout bounds one attempt. Default 30 s.
+	// Timeout is the maximum duration of one attempt. Default 30 s.
 	Timeout time.Duration
-	// MaxBody bounds one response's body in bytes. Default 64 MiB.
+	// MaxBody is the maximum size of a response body in bytes. Default 64 MiB.
 	MaxBody int64
-	// Retry is the backoff between attempts of one request.
+	// Retry is the backoff between the attempts of one request.
 	Retry retry.Backoff
-	// RetryBudget bounds the retries of the run. Its MaxRequests is the run's.
+	// RetryBudget limits the retries of the run. Its MaxRequests is set to MaxRequests below.
 	RetryBudget retry.Limits
-	// Classify may overrule what a response stands for, whatever its status. A
-	// reason of none leaves the usual one. Body is a bounded prefix.
+	// Classify, if not nil, may override the class and the reason of a response. If why is
+	// [reason.None], the reason follows from the response as usual. body is a prefix of
+	// the response's body. ok reports whether it overrides.
 	Classify func(status int, body []byte) (c reason.Class, why reason.Reason, ok bool)
 
-	// Profile is what the provider publishes of its limits. Where the connector can ask for
-	// them at no cost, a run begins with that. Default: none.
+	// Profile holds the limits that the provider publishes. With a profile, the run
+	// begins by requesting the current limits, if the connector can. Default nil: none.
 	Profile transport.Profile
 
-	// MaxRequests bounds the attempts of the run. Default 0: unbounded.
+	// MaxRequests is the maximum number of attempts of the run. Default 0: no limit.
 	MaxRequests int64
-	// MaxWallClock bounds the run's time; an attempt under way is never cut.
-	// Default 0: unbounded.
+	// MaxWallClock is the maximum duration of the run; an attempt in flight is never
+	// canceled. Default 0: no limit.
 	MaxWallClock time.Duration
-	// CatchupPages bounds the pages of each stream's catch-up in this run, so that
-	// what changes now is not kept waiting for the past: once they are walked the
-	// steady state follows, and the rest of the past is another run's. Default
-	// 0: unbounded.
+	// CatchupPages is the maximum number of catch-up pages for each stream in this run.
+	// After them the run continues with the steady lane, so that a long catch-up does not
+	// delay recent changes; later runs continue the catch-up. Default 0: no limit.
 	CatchupPages int64
-	// Concurrency is how many details of a slice are asked for at once, all at
-	// the connection's one rate, at most 1024. Default 0: it begins with one, and grows
-	// up to [DefaultMaxConcurrency] while that pays and the provider bears it.
+	// Concurrency is how many details are requested at once, at most 1024. All share the
+	// connection's rate. Default 0: adaptive. It then starts at one and grows up to
+	// [DefaultMaxConcurrency] while that raises the throughput.
 	Concurrency int
 
-	// Streams are the names of those that the run collects, with their details;
-	// what the others owe is left alone. nil is all. It does not go with Fresh.
+	// Streams are the names of the streams to collect, with their details. Gaps of other
+	// streams are left alone. Default nil: all. It cannot be combined with Fresh.
 	Streams []string
-	// Lane bounds the run to the steady state, or to the catch-up: what each owes
-	// is worked off by either. Empty is both. A steady state that nothing was
-	// collected of yet begins with the first page of the past, which says when now is.
+	// Lane restricts the run to the steady lane or to the catch-up. Gaps are recovered in
+	// either case. Default "": both. The first steady run of a stream begins with the
+	// first page of the catch-up, from which it learns the provider's time.
 	Lane LaneKind
-	// Fresh forgets what is known of the connection and starts over.
+	// Fresh forgets the connection's state and starts over.
 	Fresh bool
-	// Holder names this process for people. Default "this process".
+	// Holder describes this process to people. Default "this process".
 	Holder string
 	// LeaseTTL is how long the lease outlives its last renewal. Default 30 s.
 	LeaseTTL time.Duration
-	// Stop ends the run when closed, after the slice under way is committed.
-	// Canceling the context instead ends it at once; neither loses anything.
+	// Stop ends the run when closed, after the current slice is committed. Canceling the
+	// context ends it at once instead. Neither loses data.
 	Stop <-chan struct{}
-	// backlogAfter is how many details of one stream a run may owe as gaps of
-	// their own; tests lower it.
+	// backlogAfter is how many details of one stream get gaps of their own in a run;
+	// tests lower it.
 	backlogAfter int
 
-	// OnEvent gets each event that goes into the run's durable trace. It must not
-	// block; calls may come from several goroutines.
+	// OnEvent, if not nil, is called with each event of the run's trace. It must not
+	// block, and may be called from several goroutines.
 	OnEvent func(event.Event)
 }
 
@@ -142,19 +142,19 @@ func (o Options) resolve() (Options, error) {
 	return o, o.checkStreams()
 }
 
-// checkStreams holds the streams of a run against those that there are.
+// checkStreams checks the option Streams.
 func (o Options) checkStreams() error {
 	if o.Streams == nil {
 		return nil
 	}
 	if o.Fresh {
-		return fmt.Errorf("collect: streams are named and fresh is set, but fresh forgets the whole connection")
+		return fmt.Errorf("collect: streams cannot be combined with fresh, which forgets the whole connection")
 	}
 	return CheckStreams(o.Streams, o.Connector.Streams())
 }
 
-// CheckStreams reports a name that is not one of the streams; the error names
-// those that there are.
+// CheckStreams returns an error if a name is not one of the streams. The error lists the
+// streams.
 func CheckStreams(names []string, streams []connector.Stream) error {
 	var all []string
 	for _, s := range streams {
@@ -165,7 +165,7 @@ func CheckStreams(names []string, streams []connector.Stream) error {
 		switch {
 		case slices.Contains(all, name):
 		case i >= 0:
-			return fmt.Errorf("stream %q is collected with %s, whose details it holds: name that", name, streams[i].Name)
+			return fmt.Errorf("stream %q is collected with %s, whose details it holds: name %[2]s instead", name, streams[i].Name)
 		default:
 			return fmt.Errorf("no stream %q in this connection, which has %s", name, strings.Join(all, ", "))
 		}
@@ -173,7 +173,7 @@ func CheckStreams(names []string, streams []connector.Stream) error {
 	return nil
 }
 
-// chosen are the streams that the run collects, in the connector's order.
+// chosen returns the streams that the run collects, in the connector's order.
 func (r *execution) chosen() []connector.Stream {
 	all := r.o.Connector.Streams()
 	if r.o.Streams == nil {
@@ -182,7 +182,7 @@ func (r *execution) chosen() []connector.Stream {
 	return slices.DeleteFunc(slices.Clone(all), func(s connector.Stream) bool { return !slices.Contains(r.o.Streams, s.Name) })
 }
 
-// concerns reports whether a gap is of a stream that the run collects.
+// concerns reports whether a gap belongs to a stream that the run collects.
 func (r *execution) concerns(g Gap) bool {
 	return r.o.Streams == nil || slices.Contains(r.o.Streams, g.Parent)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/headway-go/headway/event"
 )
 
-// parts are what is stored of a rate beside the account's.
+// parts is the encoding of a Pacing's pools and keys.
 type parts struct {
 	Pools map[string]Pacing `json:"pools,omitempty"`
 	Keys  map[string]Pacing `json:"keys,omitempty"`
 }
 
-// Parts are the pools and keys as a store keeps them; nil where a commit leaves them.
-// What cannot be read back is left out.
+// Parts encodes the pools and keys for a store. It returns nil if both are nil, that is,
+// if a commit leaves the stored ones. Values that cannot be encoded are left out.
 func (p *Pacing) Parts() []byte {
 	if p.Pools == nil && p.Keys == nil {
 		return nil
 	}
 	b, err := json.Marshal(parts{readable(p.Pools), readable(p.Keys)})
-	if err != nil { // a figure that JSON does not have
+	if err != nil { // a number that JSON cannot represent
 		return []byte("{}")
 	}
 	return b
@@ -43,7 +43,7 @@ func readable(all map[string]Pacing) map[string]Pacing {
 	return kept
 }
 
-// SetParts is the other half of [Pacing.Parts]. What cannot be read counts as nothing.
+// SetParts decodes the result of [Pacing.Parts]. If that fails, pools and keys are nil.
 func (p *Pacing) SetParts(stored []byte) {
 	var s parts
 	if len(stored) > 0 && json.Unmarshal(stored, &s) != nil {
@@ -52,7 +52,8 @@ func (p *Pacing) SetParts(stored []byte) {
 	p.Pools, p.Keys = s.Pools, s.Keys
 }
 
-// state is what a law starts from; ok is false for what no run has stored.
+// state returns the state that a control law starts from; ok is false if the interval is
+// not one that a run can have stored.
 func (p *Pacing) state() (s control.State, ok bool) {
 	if p.IntervalMS <= 0 || math.IsNaN(p.IntervalMS) || p.IntervalMS > float64(control.StaleAfter.Milliseconds()) {
 		return s, false
@@ -70,24 +71,24 @@ func pacingOf(s control.State, at time.Time) Pacing {
 	}
 }
 
-// otherKey is a credential beside the first.
+// otherKey is a credential after the first.
 type otherKey struct {
 	name     string
 	governor *headway.Governor
 }
 
-// belief is what a run knows of what the store holds of pools and keys.
+// belief holds the pools and keys that the run before has stored.
 type belief struct {
-	stored Pacing    // as the run before left it, less what is stale
-	saved  time.Time // when they were stored last
+	stored Pacing    // without stale entries
+	saved  time.Time // when this run last stored pools and keys
 }
 
-// saveParts is how often pools and keys are stored while a run lasts: they are many, and
-// one that is a little old does.
+// saveParts is the minimum time between two commits with pools and keys. They may be
+// many, and may be a little out of date.
 const saveParts = 30 * time.Second
 
-// warmStart restores what the last run learned. What cannot be used is reported and
-// forgotten; it is never an error.
+// warmStart restores the rates that the last run learned. A stored rate that cannot be
+// used is reported by an event and ignored.
 func (r *execution) warmStart(p *Pacing) {
 	if p == nil {
 		return
@@ -117,7 +118,7 @@ func (r *execution) warmStart(p *Pacing) {
 	}
 }
 
-// fresh are those that are recent enough to start from.
+// fresh returns the rates that are recent enough to start from.
 func fresh(all map[string]Pacing) map[string]Pacing {
 	kept := make(map[string]Pacing, len(all))
 	for name, p := range all {
@@ -129,7 +130,7 @@ func fresh(all map[string]Pacing) map[string]Pacing {
 	return kept
 }
 
-// restorePools restores the pools of a governor and says how many.
+// restorePools restores the pools of a governor and returns how many it restored.
 func restorePools(g *headway.Governor, all map[string]Pacing) int {
 	states := make(map[string]control.State, len(all))
 	for name, p := range all {
@@ -141,8 +142,8 @@ func restorePools(g *headway.Governor, all map[string]Pacing) int {
 	return len(states)
 }
 
-// learned is what the next run may start from; nil while nothing is known. Whole has it
-// hold the pools and keys, too, however short a time ago they were stored.
+// learned returns the rate to store for the next run, or nil while it is unknown. Pools
+// and keys are included if whole is set or saveParts has passed since they were stored.
 func (r *execution) learned(at time.Time, whole bool) *Pacing {
 	if r.governor.Snapshot().Rate == nil {
 		return nil
@@ -152,19 +153,19 @@ func (r *execution) learned(at time.Time, whole bool) *Pacing {
 		b.saved = at
 		p.Pools, p.Keys = learnedPools(r.governor, b.stored.Pools, at), r.learnedKeys(at)
 		if len(p.Pools)+len(p.Keys)+len(b.stored.Pools)+len(b.stored.Keys) == 0 {
-			p.Pools, p.Keys = nil, nil // there were none, and there are none
+			p.Pools, p.Keys = nil, nil // nothing to store and nothing stored
 		}
 	}
 	return &p
 }
 
-// learnedKeys is what the keys after the first have learned, and what others had that the
-// connection no longer names, as long as it is not stale.
+// learnedKeys returns the rates of the keys after the first. It keeps stored rates of keys
+// that the connection no longer names, unless they are stale.
 func (r *execution) learnedKeys(at time.Time) map[string]Pacing {
 	all := maps.Clone(r.belief.stored.Keys)
 	for _, k := range r.others {
 		if k.governor.Snapshot().Rate == nil {
-			continue // what the run before left stays
+			continue // keep the stored rate
 		}
 		p := pacingOf(k.governor.Learned(), at)
 		p.Pools = learnedPools(k.governor, r.belief.stored.Keys[k.name].Pools, at)
@@ -176,8 +177,8 @@ func (r *execution) learnedKeys(at time.Time) map[string]Pacing {
 	return all
 }
 
-// learnedPools is what the pools of a governor have learned. One that this run has not
-// used is as old as it was.
+// learnedPools returns the rates of a governor's pools. A pool that this run has not used
+// keeps its stored RecordedAt.
 func learnedPools(g *headway.Governor, before map[string]Pacing, at time.Time) map[string]Pacing {
 	all := make(map[string]Pacing)
 	for name, s := range g.LearnedPools() {

@@ -163,7 +163,7 @@ func TestAnItemThatAListLeftOutIsNoticed(t *testing.T) {
 	}
 }
 
-func TestADetailOfWhatIsNotListedFailsAlone(t *testing.T) {
+func TestADetailOfAnUnlistedItemFailsAlone(t *testing.T) {
 	refusal, failure, other := &reason.Refusal{Reason: reason.Canceled}, &connector.Failure{Reason: reason.Timeout}, errors.New("no record")
 	of := func(data string, err error) error {
 		return unlisted(outcome{task: task{item: connector.Item{Key: "k", Data: []byte(data)}}, err: err})
@@ -186,7 +186,7 @@ func TestADetailOfWhatIsNotListedFailsAlone(t *testing.T) {
 	}
 }
 
-func TestWhatOfAPageIsCommitted(t *testing.T) {
+func TestSliceCommits(t *testing.T) {
 	record := func(key string) []connector.Record { return []connector.Record{{Key: key, Data: []byte(`1`)}} }
 	children := children{last: map[string]digest{"m": {}}}
 	page := connector.Page{
@@ -271,7 +271,7 @@ func TestWhatOfAPageIsCommitted(t *testing.T) {
 	}
 }
 
-// slowly takes its time for details: a second for the first of a page, ten for another.
+// slowly is a connector with slow details: one second for the first of a page, ten for others.
 type slowly struct{ *paper }
 
 func (s slowly) Detail(ctx context.Context, call connector.Caller, stream string, it connector.Item) ([]connector.Record, error) {
@@ -283,7 +283,7 @@ func (s slowly) Detail(ctx context.Context, call connector.Caller, stream string
 	return s.paper.Detail(ctx, call, stream, it)
 }
 
-func TestWhatEndsThePageOfDetails(t *testing.T) {
+func TestStopsDuringDetails(t *testing.T) {
 	full := errors.New("the disk is full")
 	slow, tls := &connector.Failure{Reason: reason.RateLimited.Reason(), Attempts: 1}, &connector.Failure{Reason: reason.TLS}
 	denied := &connector.Failure{Reason: reason.Unauthorized, Attempts: 1, Status: 401}
@@ -423,7 +423,7 @@ func TestADetailThatEndsThePageWaitsForThoseUnderWay(t *testing.T) {
 	}
 }
 
-// marks is a sink that marks and buries what is gone.
+// marks is a sink that is a Marker and a Burier.
 type marks struct {
 	Sink
 	remain, gone []string
@@ -445,7 +445,7 @@ func (m burier) Gone(_ context.Context, stream, parent string, keys []string, _ 
 	return nil
 }
 
-func TestWhatASinkHearsOfDetailsThatAreGone(t *testing.T) {
+func TestDeletedDetailsAreMarkedInTheSink(t *testing.T) {
 	content := sum([]byte(`1`))
 	now := []connector.Record{{Key: "a", Data: []byte(`1`)}}
 	hash := func(key string) string { d := sum([]byte(key)); return string(d[:]) }
@@ -482,7 +482,7 @@ func TestWhatASinkHearsOfDetailsThatAreGone(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s, to %T: -want +got:\n%s", tt.name, sink, diff)
 			}
-			// What is said to the sink is a write, which the next commit has to sync.
+			// Marking records is a write, which the next commit has to sync.
 			if b.dirty != (want != nil || b.Progress.Records > 0) || b.Progress.ChildrenGone != tt.count || r.unmarked["messages"] != unmarked {
 				t.Errorf("%s, to %T: dirty %v, %d gone, %v unmarked", tt.name, sink, b.dirty, b.Progress.ChildrenGone, r.unmarked)
 			}

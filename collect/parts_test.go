@@ -97,7 +97,7 @@ func TestEightOpeningsInARowAreWaitedOutAndASuccessOrOtherWorkForgetsThem(t *tes
 	open := func() bool {
 		at = at.Add(time.Minute)
 		ok := c.mayWait(at)
-		// Those who were refused by the same opening, or by an earlier one, count for nothing.
+		// Requests refused by the same opening or an earlier one do not count.
 		if c.mayWait(at) != ok || c.mayWait(at.Add(-time.Second)) != ok || c.mayWait(time.Time{}) != ok {
 			t.Fatal("one opening was counted twice")
 		}
@@ -143,7 +143,7 @@ func TestARedirectStaysWithItsHostAndScheme(t *testing.T) {
 		{"http://api.test/a", many[:1], errRedirect}, // the credential would go in the clear
 		{"https://api.test:8443/a", many[:1], errRedirect},
 		{"https://other.test/a", many[:1], errRedirect},
-		// What counts is where the credential was meant for, not the last hop.
+		// The first host counts, for which the credential was meant, not the last hop.
 		{"http://api.test/c", []*http.Request{first, request("http://api.test/b")}, errRedirect},
 	} {
 		if got := sameHost(request(tt.to), tt.via); !errors.Is(got, tt.want) {
@@ -166,7 +166,7 @@ func TestAFailureSaysWhenToComeBack(t *testing.T) {
 		if want := time.Now().Add(time.Hour); !f.RetryAt.Equal(want) || f.Status != 429 || f.Reason != reason.RateLimited.Reason() {
 			t.Errorf("got %+v, want a retry at %v", f, want)
 		}
-		// What stopped the request knows better.
+		// The reason that stopped the request takes precedence.
 		before := time.Now().Add(time.Minute)
 		f = connector.Failure{RetryAt: before}
 		if c.refused(&f, answer(http.StatusTooManyRequests), nil, in(time.Hour)); !f.RetryAt.Equal(before) {
@@ -217,7 +217,7 @@ func TestACircuitIsWaitedOutToItsInstant(t *testing.T) {
 	})
 }
 
-func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
+func TestFailuresOfTheProviderQuarantineNoItem(t *testing.T) {
 	for why, terminal := range map[reason.Reason]bool{
 		reason.RateLimited.Reason(): false, reason.UpstreamPressure.Reason(): false, reason.CircuitOpen.Reason(): false,
 		reason.MaxRequests.Reason(): false, reason.Interrupted: false, reason.Unreachable: false, reason.Timeout: false,
@@ -233,7 +233,7 @@ func TestWhatSaysNothingOfTheItemQuarantinesNothing(t *testing.T) {
 func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 	const secret = "canary-4711"
 	broken := "net/http: HTTP/1.x transport connection broken: "
-	if got := tellable(fmt.Errorf("http: %w", http.ErrSchemeMismatch)); got.Error() != errSpeaksPlain.Error() {
+	if got := redact(fmt.Errorf("http: %w", http.ErrSchemeMismatch)); got.Error() != errSpeaksPlain.Error() {
 		t.Errorf("http behind https is %q", got)
 	}
 	for _, c := range []struct {
@@ -249,7 +249,7 @@ func TestOnlyErrorsThatQuoteNothingArePrinted(t *testing.T) {
 		{fmt.Errorf("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=%q", secret), false},
 		{errors.New(secret), false},
 	} {
-		got := tellable(c.err)
+		got := redact(c.err)
 		if strings.Contains(got.Error(), secret) || c.printed && got.Error() != c.err.Error() || !c.printed && got.Error() == c.err.Error() {
 			t.Errorf("of %q is printed: %q", c.err, got)
 		}
@@ -435,7 +435,7 @@ func TestHowOftenRecoveryComesBack(t *testing.T) {
 	}
 }
 
-func TestADetailThatNeedsARecordThatIsNoLongerListedIsNotFound(t *testing.T) {
+func TestADetailOfAnUnlistedItemIsNotFound(t *testing.T) {
 	plain, refused, failed := errors.New("it has no url"), &reason.Refusal{Reason: reason.CircuitOpen.Reason()}, &connector.Failure{Reason: reason.ServerError}
 	for _, tt := range []struct {
 		data string

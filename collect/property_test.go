@@ -24,7 +24,7 @@ import (
 	"github.com/headway-go/headway/internal/memory"
 )
 
-// shape is a list and its trouble, as drawn.
+// shape is a drawn list with its outages.
 type shape struct {
 	order     string // newest, oldest, none
 	inclusive bool
@@ -47,7 +47,7 @@ type change struct {
 	version  int
 }
 
-// outageOf is a time in which lists, details or both answer with a status.
+// outageOf is an interval in which lists, details or both answer with a status.
 type outageOf struct {
 	from, to       time.Duration
 	lists, details bool
@@ -89,9 +89,8 @@ func drawShape(rt *rapid.T) shape {
 		s.changes = append(s.changes, change{at: -time.Duration(rapid.IntRange(1, 10).Draw(rt, "age")) * time.Second, item: i})
 	}
 	for v := range rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(20, 50), rapid.IntRange(30, 50)).Draw(rt, "changes") {
-		// What is drawn is small more often than not: the changes are spread over
-		// the items, and over the minutes before and after an outage begins, so that
-		// it has something to keep from being fetched.
+		// Drawn numbers are often small. The changes are spread over the items and over
+		// the minutes before and after an outage begins, so that the outage affects some.
 		c := change{item: (7*v + rapid.IntRange(0, n+10).Draw(rt, "item")) % (n + 10), version: v + 1}
 		if near := rapid.IntRange(0, len(s.outages)).Draw(rt, "near outage"); near < len(s.outages) {
 			c.at = s.outages[near].from + time.Duration((7_919*v+rapid.IntRange(0, 120_000).Draw(rt, "from it"))%120_000-60_000)*time.Millisecond
@@ -107,7 +106,7 @@ func drawShape(rt *rapid.T) shape {
 	return s
 }
 
-// api plays a shape from an instant on, as a connector and its transport.
+// api is a connector and its transport that serve a shape from a given instant on.
 type api struct {
 	shape
 	began time.Time
@@ -120,10 +119,10 @@ type entry struct {
 	Version int    `json:"version"`
 }
 
-// now is what there is at this moment.
+// now returns the current entries.
 func (a *api) now() []entry { return a.then(time.Now()) }
 
-// then is what there was, or will be, at an instant.
+// then returns the entries at an instant.
 func (a *api) then(now time.Time) []entry {
 	at := map[int]entry{}
 	for _, c := range a.changes {
@@ -139,7 +138,7 @@ func (a *api) then(now time.Time) []entry {
 	return list
 }
 
-// place is where an entry stands in the list; cursors are places.
+// place returns the sort key of an entry in the list. Cursors are such keys.
 func (a *api) place(e entry) string {
 	switch a.order {
 	case "oldest":
@@ -243,7 +242,7 @@ func (m latest) Write(_ context.Context, stream string, records []collect.Record
 	return nil
 }
 
-// ledger is a store that notes which lanes left backlogs.
+// ledger is a store that records which lanes left backlogs.
 type ledger struct {
 	collect.Store
 	backlogs map[collect.LaneKind]bool
@@ -256,11 +255,10 @@ func (l *ledger) Commit(ctx context.Context, lease collect.Lease, c collect.Comm
 	return l.Store.Commit(ctx, lease, c)
 }
 
-// TestNothingIsLostWhateverTheListAndItsOutages draws the order of a list,
-// whether its cursor is inclusive, ties, changes while it is walked, changes that
-// show late, outages of lists and details, and bounds that make backlogs of
-// catch-up and steady state. What was collected is compared with the truth
-// whenever a run says that nothing is left.
+// TestNothingIsLostWhateverTheListAndItsOutages draws the order of a list, whether its
+// cursor is inclusive, ties, changes during a walk, changes that appear late, outages of
+// lists and details, and limits that produce backlogs in both lanes. Whenever a run
+// drains, the sink is compared with the provider.
 func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
 	draws := longtest.Draws(t, 150, 5000)
 	drawn, runs, steady, catchup, both := 0, 0, 0, 0, 0
@@ -287,7 +285,7 @@ func TestNothingIsLostWhateverTheListAndItsOutages(t *testing.T) {
 	}
 }
 
-// The least parts of the draws that must leave a backlog of a lane, and of both.
+// The minimum shares of the draws that must leave a backlog in one lane, and in both.
 const minSteady, minCatchup, minBoth = 0.12, 0.1, 0.07
 
 func count(is bool) int {
@@ -297,7 +295,7 @@ func count(is bool) int {
 	return 0
 }
 
-// play collects until nothing is left, and says what is missing.
+// play collects until nothing is left, and returns what is missing.
 func (a *api) play(t *testing.T, store collect.Store) (runs int, lost string) {
 	sink := latest{}
 	o := collect.Options{
@@ -312,8 +310,8 @@ func (a *api) play(t *testing.T, store collect.Store) (runs int, lost string) {
 			return runs, "not drained after 300 runs"
 		}
 		if runs > 100 {
-			// A run ends with a look at the whole list, and at the rate that the outages left some take longer
-			// than they may: an owner who sees run after run cut short gives them more.
+			// A run ends with a walk over the whole list, which may take longer than its limit at the rate
+			// left by the outages. The limit is then raised, as an owner would.
 			o.MaxWallClock = 0
 		}
 		began := time.Now()
@@ -340,8 +338,8 @@ func (a *api) play(t *testing.T, store collect.Store) (runs int, lost string) {
 	}
 }
 
-// missing says what is not in the sink of that which was there at an instant
-// and has not changed since: what changes while it is walked may be passed by.
+// missing returns the entries that existed at an instant, have not changed since, and are
+// not in the sink. A walk may miss changes that are made during it.
 func (a *api) missing(sink latest, at time.Time) string {
 	now := a.now()
 	for _, e := range a.then(at) {

@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-func TestHigherComparesAsWhatTheWatermarksAre(t *testing.T) {
+func TestHigherComparesWatermarksByKind(t *testing.T) {
 	for _, tt := range []struct{ a, b, want string }{
 		{"", "", ""},
 		{"", "x", "x"},
@@ -53,7 +53,7 @@ func TestLowerIsTheEarlierOfTwoWatermarks(t *testing.T) {
 	}
 }
 
-func TestALadderOfWatermarksContradictsItsDeclaration(t *testing.T) {
+func TestDescendingWatermarksContradictAscending(t *testing.T) {
 	list := func(marks ...string) (items []connector.Item) {
 		for _, m := range marks {
 			items = append(items, connector.Item{Watermark: m})
@@ -91,7 +91,7 @@ func TestSettledTrustsNothingFromAfterTheWalkBegan(t *testing.T) {
 		{"2024-04-30T00:00:00Z", start, "2024-04-30T00:00:00Z"},
 		{"2024-05-01T12:00:01Z", start, "2024-05-01T11:59:59Z"},
 		{"2024-05-01T12:00:00Z", start.Add(time.Millisecond), "2024-05-01T11:59:59Z"},
-		{"2024-05-01T12:00:01Z", time.Time{}, "2024-05-01T12:00:01Z"}, // no clock to hold it against
+		{"2024-05-01T12:00:01Z", time.Time{}, "2024-05-01T12:00:01Z"}, // the provider's time is unknown
 		{"1714564801", start, "1714564799"},
 		{"1714564801000", start, "1714564799000"},
 		{"seq-17", start, "seq-17"},
@@ -174,8 +174,8 @@ func TestChildrenAreWrittenWhenTheyDifferFromTheLastTime(t *testing.T) {
 			t.Fatalf("%q was taken for digests", b)
 		}
 	}
-	// Version 1 knew digests of the keys: what changed and how many are gone is
-	// known, which are gone is not.
+	// Version 1 holds digests of the keys: it is known which records changed and how many
+	// were deleted, but not which.
 	old := []byte{hashedVersion}
 	for _, r := range [][2]string{{"a", "1"}, {"b", "1"}, {"c", "1"}} {
 		key, content := sum([]byte(r[0])), sum([]byte(r[1]))
@@ -244,7 +244,7 @@ func TestAdvanceMovesOnlyForward(t *testing.T) {
 	}
 }
 
-func TestALaneKeepsItsPlaceFromPageToPage(t *testing.T) {
+func TestALaneKeepsItsPositionBetweenPages(t *testing.T) {
 	at := func(n int) time.Time { return clock(time.Duration(n) * time.Second) }
 	mark := func(n int) string { return at(n).UTC().Format(time.RFC3339) }
 	page := func(now int, next string, marks ...int) connector.Page {
@@ -368,7 +368,7 @@ func TestPressureCoolsDownLongerAndLongerAndAsksForHelp(t *testing.T) {
 	}
 }
 
-func TestEarlierWritesAWatermarkAsItWas(t *testing.T) {
+func TestEarlierKeepsTheFormat(t *testing.T) {
 	for w, want := range map[string]string{
 		"2024-05-01T12:00:00Z":        "2024-05-01T11:30:00Z",
 		"2024-05-01T12:00:00+02:00":   "2024-05-01T09:30:00Z",
@@ -387,7 +387,7 @@ func TestEarlierWritesAWatermarkAsItWas(t *testing.T) {
 	}
 }
 
-// place is a sink at a place.
+// place is a sink with a location.
 type place struct {
 	Sink
 	at          Location
@@ -398,7 +398,7 @@ func (p place) Location() Location                               { return p.at }
 func (p place) Recognizes(context.Context, json.RawMessage) bool { return p.mine }
 func (p place) Blank(json.RawMessage) bool                       { return p.blank }
 
-// table is one that takes older records at any time.
+// table is a sink that takes older records at any time.
 type table struct{ place }
 
 func (table) Restore(context.Context, string, []KeptRecord) error { return nil }
@@ -427,7 +427,7 @@ func TestWhatIsReplayedFromWhere(t *testing.T) {
 		held  bool     // at the position of the state
 		err   string
 	}{
-		{name: "a sink of no place", now: a, sink: &paper{}, err: "does not say where it writes"},
+		{name: "a sink of no place", now: a, sink: &paper{}, err: "does not report where it writes"},
 		{name: "nothing collected", sink: blank, err: "nothing was collected yet"},
 		{name: "from the sink before the edit", now: a, sink: blank, want: a},
 		{name: "into tables", now: a, sink: table{place{at: b}}, want: a},
@@ -438,7 +438,7 @@ func TestWhatIsReplayedFromWhere(t *testing.T) {
 		{name: "after a run into files that hold nothing", now: files, state: State{FormerSinks: former(columns, a)}, sink: blank, want: a, held: true},
 		{name: "after a run into files", now: files, state: State{FormerSinks: former(a)}, sink: place{at: files}, err: "has records of this connection already"},
 		{name: "after a run into tables", now: b, state: State{FormerSinks: former(a)}, sink: table{place{at: b}}, want: a, held: true},
-		{name: "of two that kept records", now: b, state: State{FormerSinks: former(a, inState)}, sink: table{place{at: b}}, err: "name one by --from (sqlite in a.db; sqlite in the state file)"},
+		{name: "of two that kept records", now: b, state: State{FormerSinks: former(a, inState)}, sink: table{place{at: b}}, err: "name one with --from (sqlite in a.db; sqlite in the state file)"},
 		{name: "the one that is named", now: b, state: State{FormerSinks: former(a, inState)}, from: &inState, sink: table{place{at: b}}, want: inState, held: true},
 		{name: "of two that kept none", now: b, state: State{FormerSinks: former(files, columns)}, sink: table{place{at: b}}, err: "went to parquet in ./out"},
 		{name: "of one that kept none", now: b, state: State{FormerSinks: former(files)}, sink: table{place{at: b}}, err: "went to jsonl in ./out"},

@@ -10,19 +10,19 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// PhaseRecovery is the phase in which gaps are worked off.
+// PhaseRecovery is the phase in which the details of gaps are fetched.
 const PhaseRecovery Phase = "recovery"
 
-// The size of a page of gaps. A page is transport and never a stop: budget,
-// circuit and pacing live on between pages.
+// The maximum size of a page of gaps. Pages only bound memory: budget, circuit and
+// pacing carry over from one to the next.
 const (
 	gapPageBytes = 1 << 20
 	gapPageRows  = 500
 )
 
-// recover tries each gap that is pending and due once, in fair order. It stops
-// when the run must stop; when the provider's pressure stops it, the gaps stay
-// and the stop says so, and the caller continues with other work.
+// recover tries each pending gap that is due once, in fair order. It returns a stop if
+// the run must end, or if the provider's pressure ended recovery; in the second case
+// the gaps stay pending and the caller continues with other work.
 func (r *execution) recover(ctx context.Context) *stop {
 	parents := map[string]connector.Stream{}
 	for _, s := range r.o.Connector.Streams() {
@@ -34,7 +34,7 @@ func (r *execution) recover(ctx context.Context) *stop {
 		// Recovery may slow the pacing down meanwhile, never speed it up.
 		ctx = transport.WithSteady(ctx)
 	}
-	var details []string // nil is all
+	var details []string // nil means all
 	if r.o.Streams != nil {
 		details = []string{}
 		for _, s := range r.chosen() {
@@ -68,10 +68,10 @@ func (r *execution) recover(ctx context.Context) *stop {
 	}
 }
 
-// recoverWhileItPays recovers, and where the provider's pressure stops that or
-// refuses details, again once it may have passed: until the run's time is over,
-// or so many passes have brought nothing. Again says that pressure has kept
-// details from being fetched at all; a few that are refused are no reason to stay.
+// recoverWhileItPays calls recover, and calls it again when the provider's pressure may
+// have ended, until the run's time is over or maxCircuitWaits passes in a row recovered
+// nothing. again reports that pressure stopped the fetching of details earlier in the
+// run; a few refused details alone are no reason to wait.
 func (r *execution) recoverWhileItPays(ctx context.Context, again bool) *stop {
 	for idle := 0; ; idle++ {
 		before := r.live.counted().GapsRecovered
@@ -92,7 +92,7 @@ func (r *execution) recoverWhileItPays(ctx context.Context, again bool) *stop {
 			}
 			end = &stop{why: next.Reason, retryAt: next.RetryAt}
 			if r.outlast(ctx, end) != nil {
-				return nil // the gaps say why they are owed
+				return nil // the gaps hold the reason
 			}
 			continue
 		}
@@ -102,9 +102,9 @@ func (r *execution) recoverWhileItPays(ctx context.Context, again bool) *stop {
 	}
 }
 
-// recoverPage works one page of gaps off, stream by stream. What nothing can be
-// asked for, such as a bad entry of a list that an operator released, goes back
-// into quarantine as it was.
+// recoverPage tries the gaps of one page, stream by stream. A gap without a
+// request, such as an unreadable list entry that an operator released, is quarantined
+// again.
 func (r *execution) recoverPage(ctx context.Context, parents map[string]connector.Stream, gaps []Gap, began time.Time) *stop {
 	by := map[string][]Gap{}
 	var unasked Commit
@@ -135,7 +135,7 @@ func (r *execution) recoverPage(ctx context.Context, parents map[string]connecto
 	return nil
 }
 
-// giveBack returns gaps that were served and that nobody got to.
+// giveBack makes served gaps that were not tried pending again.
 func (r *execution) giveBack(ctx context.Context, rest []connector.Stream, by map[string][]Gap, why *stop) *stop {
 	var c Commit
 	for _, s := range rest {
@@ -151,9 +151,9 @@ func (r *execution) giveBack(ctx context.Context, rest []connector.Stream, by ma
 	return why
 }
 
-// recoverGaps fetches the details of one stream's gaps and commits what came of
-// it. A gap is recovered only when its detail was written; one that was not
-// sent for is given back as it was.
+// recoverGaps fetches the details of one stream's gaps and commits the outcomes. A gap
+// is recovered only once its detail is written. One for which no request was sent is
+// given back unchanged.
 func (r *execution) recoverGaps(ctx context.Context, s connector.Stream, gaps []Gap) *stop {
 	keys := make([]string, len(gaps))
 	for i, g := range gaps {
@@ -174,7 +174,7 @@ func (r *execution) recoverGaps(ctx context.Context, s connector.Stream, gaps []
 		}
 		before[g.GapKey] = g
 		it, seen := known[g.Key]
-		if seen { // otherwise there are no facts to keep, and none are made up
+		if seen { // otherwise the item stays unknown
 			b.items[g.Key] = it
 		}
 		todo = append(todo, task{
@@ -204,9 +204,9 @@ func (r *execution) recoverGaps(ctx context.Context, s connector.Stream, gaps []
 	return nil
 }
 
-// settleGaps turns what was missed again into what the store is to know: what
-// was not sent for is given back; what failed too often and for too long by
-// itself is quarantined.
+// settleGaps decides what becomes of gaps that were not recovered. Those for which no
+// request was sent are given back. Those that failed too often for too long are
+// quarantined.
 func (b *batch) settleGaps(before map[GapKey]Gap) {
 	b.Progress.GapsRecovered = int64(len(b.Recovered))
 	missed := b.Opened
@@ -218,7 +218,7 @@ func (b *batch) settleGaps(before map[GapKey]Gap) {
 		}
 		old := before[g.GapKey]
 		if old.Attempts > 0 && !old.LastSeen.Before(b.run.started.Round(0)) && g.Reason.Kind() == reason.KindFailure {
-			g.Attempts = 0 // this run is counted already, and the wait keeps it from being served again
+			g.Attempts = 0 // this run was counted before, and RetryAt keeps the gap from being served again
 		}
 		tries := old.Attempts + g.Attempts
 		g.waitFor(tries, g.LastSeen)

@@ -14,25 +14,25 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Bounds of a slice of a replay.
+// The maximum size of a slice of a replay.
 const (
 	replayRecords = 1000
 	replayBytes   = 8 << 20
 )
 
-// ReplayOptions are what a replay is made of. All fields but From, Holder,
-// LeaseTTL, Stop and OnProgress are required.
+// ReplayOptions are the options of [RunReplay]. All fields but From, Holder, LeaseTTL,
+// Stop and OnProgress are required.
 type ReplayOptions struct {
 	Connection string
 	Connector  connector.Connector
 	Store      Store
-	// Sink is the one that gets the records: the connection's, now.
+	// Sink is the sink to copy to: the connection's current one.
 	Sink Sink
-	// From is the sink that kept the records; nil is the one that the connection
-	// had before, by its state.
+	// From is the sink to copy from. Default nil: the sink that the connection had
+	// before.
 	From *Location
-	// Open opens what a sink kept. Former is its position, nil when the state has
-	// none. [ErrNotKept] says that such a sink does not keep records.
+	// Open opens the records of the sink from. former are the connection's sinks with
+	// their positions. Open returns [ErrNotKept] if such a sink keeps no records.
 	Open func(ctx context.Context, from Location, former []FormerSink, streams []StreamInfo) (Kept, error)
 	// Holder names this process for people. Default "this process".
 	Holder string
@@ -44,7 +44,7 @@ type ReplayOptions struct {
 	OnProgress func(ReplaySummary)
 }
 
-// ReplaySummary is how a replay stands, or what it came to.
+// ReplaySummary is the progress or the result of a replay.
 type ReplaySummary struct {
 	Run      string    `json:"run"`
 	State    RunState  `json:"state"`
@@ -58,7 +58,7 @@ type ReplaySummary struct {
 	Repeated bool      `json:"repeated,omitempty"`
 }
 
-// replaying is a replay under way.
+// replaying is a running replay.
 type replaying struct {
 	o       ReplayOptions
 	lease   Lease
@@ -68,11 +68,11 @@ type replaying struct {
 	streams []StreamInfo
 }
 
-// RunReplay copies the records that a former sink kept into the connection's sink,
-// in slices, each with its position. It fetches nothing, and moves no cursor. One
-// that was stopped or killed goes on where it was. The error is nil for one that
-// is done or was stopped by Stop; a *HeldError when somebody has the connection;
-// a *ReplayError when it is not possible.
+// RunReplay copies the records of a former sink into the connection's sink. It fetches
+// nothing and moves no cursor. Each slice is committed with its position, so that a
+// replay that was stopped or killed can be resumed. RunReplay returns nil if the replay
+// is done or was stopped by Stop, a *HeldError if another run holds the connection, and
+// a *ReplayError if the replay is not possible.
 func RunReplay(ctx context.Context, o ReplayOptions) (ReplaySummary, error) {
 	id, err := newRunID(time.Now())
 	if err != nil {
@@ -84,7 +84,7 @@ func RunReplay(ctx context.Context, o ReplayOptions) (ReplaySummary, error) {
 	if err != nil {
 		return ReplaySummary{}, err
 	}
-	// Before the lease, so that what is impossible leaves no trace.
+	// Check before taking the lease, so that an impossible replay has no run record.
 	if r.at, _, err = planReplay(ctx, state, o.From, o.Sink); err != nil {
 		return ReplaySummary{}, err
 	}
@@ -111,7 +111,7 @@ func RunReplay(ctx context.Context, o ReplayOptions) (ReplaySummary, error) {
 	return r.finish(ctx, done, err)
 }
 
-// copy opens both sides and copies until nothing is left or Stop is closed.
+// copy opens both sinks and copies until nothing is left or Stop is closed.
 func (r *replaying) copy(ctx context.Context) (done bool, err error) {
 	state, err := r.o.Store.Load(ctx, r.o.Connection)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *replaying) copy(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	fault.Point(fault.SinkOpened)
-	// From here on the store knows where the sink begins, as in a run.
+	// Commit the sink's initial position, as in a run.
 	if err := r.commit(ctx); err != nil {
 		return false, err
 	}
@@ -209,8 +209,8 @@ func (r *replaying) stream(ctx context.Context, kept Kept, s StreamInfo, there b
 	return true, nil
 }
 
-// age marks records of details that the state knows to be gone: they may have gone
-// since the sink that kept them was left.
+// age marks detail records as deleted that are no longer among the known children of
+// their item: the provider may have deleted them since the connection left that sink.
 func (r *replaying) age(ctx context.Context, s StreamInfo, records []KeptRecord) error {
 	if s.Parent == "" {
 		return nil
@@ -240,8 +240,8 @@ func (r *replaying) age(ctx context.Context, s StreamInfo, records []KeptRecord)
 	return nil
 }
 
-// write hands a slice to the sink: one of tables leaves what it has alone, others
-// get each record, and a tombstone after one that is gone.
+// write writes a slice to the sink. A Restorer keeps the records that it has. Other sinks
+// get every record, followed by a tombstone for each deleted one.
 func (r *replaying) write(ctx context.Context, s StreamInfo, records []KeptRecord) error {
 	if sink, ok := r.o.Sink.(Restorer); ok {
 		return sink.Restore(ctx, s.Name, records)
@@ -268,7 +268,7 @@ func (r *replaying) write(ctx context.Context, s StreamInfo, records []KeptRecor
 	return nil
 }
 
-// commit makes what was written durable, and its position with it.
+// commit makes the written records and the position durable.
 func (r *replaying) commit(ctx context.Context) error {
 	position, err := r.o.Sink.Sync(ctx)
 	if err != nil {
@@ -293,7 +293,7 @@ func (r *replaying) commit(ctx context.Context) error {
 	return nil
 }
 
-// finish writes how the replay ended. The connection's pacing and cooldown stay.
+// finish stores how the replay ended. It leaves the connection's pacing and cooldown.
 func (r *replaying) finish(ctx context.Context, done bool, failure error) (ReplaySummary, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

@@ -87,8 +87,8 @@ func TestFailedProbesLeaveTheRetryBudgetAlone(t *testing.T) {
 		b.o.Pacing.Breaker.OpenFor = time.Millisecond
 		failures := 0
 		b.overrule = func(_ int, r *http.Request, w http.ResponseWriter) bool {
-			// Six openings of the circuit, which would have burned six of the four
-			// retries that are left when it first opens.
+			// Six openings of the circuit. Four retries are left when it first opens, so
+			// the probes cannot have used retries.
 			if isDetail(r) && failures < 11 {
 				failures++
 				return fail(w, http.StatusInternalServerError)
@@ -252,7 +252,8 @@ func TestARefusalInsideASuccessIsNoDetail(t *testing.T) {
 // manyMessages are so many that they take more than one slice.
 const manyMessages = 2500
 
-// collected has one doc with many messages in a SQLite file, one of which is gone.
+// collected returns a bench with one doc of many messages in a SQLite file. One message is
+// deleted.
 func collected(t *testing.T) (b *bench, from string) {
 	t.Helper()
 	b = newBench(t, 1)
@@ -269,7 +270,7 @@ func collected(t *testing.T) (b *bench, from string) {
 	return b, from
 }
 
-// replay copies into a sink; after each slice then is called.
+// replay copies into a sink and calls then after each slice.
 func (b *bench) replay(t *testing.T, ctx context.Context, from string, into collect.Sink, stop <-chan struct{}, then func(collect.ReplaySummary)) (collect.ReplaySummary, error) {
 	t.Helper()
 	return collect.RunReplay(ctx, collect.ReplayOptions{
@@ -280,8 +281,8 @@ func (b *bench) replay(t *testing.T, ctx context.Context, from string, into coll
 	})
 }
 
-// onceEach checks that each message is in the Parquet files once, and the one that
-// is gone twice: as it was, and as a tombstone after it.
+// onceEach checks that each message is in the Parquet files once, and the deleted one twice:
+// the record and its tombstone.
 func onceEach(t *testing.T, dir string) {
 	t.Helper()
 	parts, err := filepath.Glob(filepath.Join(dir, "messages", "*.parquet"))
@@ -348,7 +349,7 @@ func TestAReplayIntoParquetGoesOnAfterCtrlC(t *testing.T) {
 	onceEach(t, dir)
 }
 
-// cutSink has the context end once a slice has been written to it.
+// cutSink cancels the context once a slice has been written to it.
 type cutSink struct {
 	*parquet.Sink
 	cancel context.CancelFunc
@@ -360,8 +361,8 @@ func (s cutSink) Write(ctx context.Context, stream string, records []collect.Rec
 	return err
 }
 
-// A replay that was stopped before its first slice leaves a sink that the next
-// one begins with, and a run says what comes first.
+// A replay that was stopped before its first slice can be resumed, and a run refuses to
+// start before that.
 func TestAReplayThatIsStoppedAtOnceGoesOn(t *testing.T) {
 	b, from := collected(t)
 	stop := make(chan struct{})
@@ -387,7 +388,7 @@ func TestAReplayThatIsStoppedAtOnceGoesOn(t *testing.T) {
 	}
 }
 
-// probe is one request through a caller that belongs to no run.
+// probe sends one request through a caller outside a run.
 func probe(t *testing.T, ctx context.Context, o collect.Options, url string) (*connector.Response, error) {
 	t.Helper()
 	c, err := collect.NewCaller(o)
@@ -406,7 +407,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
+func TestFailureOfAProbe(t *testing.T) {
 	quick := headway.Config{Ceiling: 1, Initial: 1}
 	answer := func(status int, body string) roundTrip {
 		return func(r *http.Request) (*http.Response, error) {
@@ -415,14 +416,14 @@ func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
 	}
 	once := collect.Options{Connection: "bench", Pacing: quick, Retry: retry.Backoff{Attempts: 1}}
 
-	// The credential of a query stands in no error.
+	// No error contains the credential of a query.
 	once.Base = roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })
 	_, err := probe(t, t.Context(), once, "http://provider.test/docs?api_key=hush")
 	if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Unreachable || strings.Contains(err.Error(), "hush") || f.Err == nil || strings.Contains(f.Err.Error(), "hush") {
 		t.Errorf("cut off: %v", err)
 	}
 
-	// One that was given up is no failure of the provider's; one that was answered is answered.
+	// A canceled request is not the provider's failure.
 	ctx, cancel := context.WithCancel(t.Context())
 	once.Base = roundTrip(func(r *http.Request) (*http.Response, error) { cancel(); return nil, r.Context().Err() })
 	_, err = probe(t, ctx, once, "http://provider.test/docs")
@@ -435,7 +436,7 @@ func TestWhatAProbeSaysOfItsRequest(t *testing.T) {
 		t.Errorf("given up when it was answered: %v, %v", res, err)
 	}
 
-	// http where https is spoken is named as that, and nothing else is.
+	// Only a wrong scheme is reported as a wrong scheme.
 	const tlsOnly = "Client sent an HTTP request to an HTTPS server.\n"
 	for url, want := range map[string]reason.Reason{"http://provider.test/docs": reason.WrongScheme, "https://provider.test/docs": reason.ClientError} {
 		once.Base = answer(http.StatusBadRequest, tlsOnly)
@@ -477,7 +478,7 @@ func TestAnAttemptMayTakeHalfAMinute(t *testing.T) {
 		if f, ok := errors.AsType[*connector.Failure](err); !ok || f.Reason != reason.Timeout || time.Since(began).Round(time.Second) != 30*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		// What happens to its circuit is said of the connection.
+		// Events of its circuit name the connection.
 		var said []event.Event
 		failing := o
 		failing.Retry.Attempts, failing.Pacing.OnEvent = 9, func(e event.Event) { said = append(said, e) }

@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-func TestWhatRecoverySaysOfGapsThatFailedAgain(t *testing.T) {
+func TestGapsThatFailAgainInRecovery(t *testing.T) {
 	const day = 24 * time.Hour
 	began := clock(0)
 	for _, tt := range []struct {
@@ -145,7 +145,7 @@ func TestHowDetailsWerePagedIsKeptByStream(t *testing.T) {
 	}
 }
 
-func TestWhichWarningsOfAWalkAreSaid(t *testing.T) {
+func TestWhichWarningsOfAWalkAreEmitted(t *testing.T) {
 	plain := func(n int) (p connector.Page) {
 		for i := range n {
 			p.Items = append(p.Items, connector.Item{Key: fmt.Sprint(i), Fingerprint: "f"})
@@ -221,7 +221,7 @@ func TestWhichWarningsOfAWalkAreSaid(t *testing.T) {
 	}
 }
 
-func TestWhatDetailsShowedIsSaidAtTheEnd(t *testing.T) {
+func TestWarningsAboutDetailsAreEmittedAtTheEnd(t *testing.T) {
 	streams := []connector.Stream{{Name: "plain"}, {Name: "docs", DetailStream: "messages"}, {Name: "talks", DetailStream: "comments"}, {Name: "news", DetailStream: "texts"}}
 	r := upon(t, &shelf{}, streams...)
 	var w connector.Walked
@@ -323,7 +323,7 @@ func TestWhichPressureIsWaitedOut(t *testing.T) {
 	})
 }
 
-func TestOnlyAWholeWalkMendsBadEntries(t *testing.T) {
+func TestOnlyAFullWalkClosesGapsOfBadEntries(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lane Lane
 		want bool
@@ -383,8 +383,8 @@ func TestThePageAheadIsGivenUpWithTheRun(t *testing.T) {
 	}
 }
 
-// flown is a provider's side of a width: places are served at once, each for takes; what
-// comes beyond holds waits for its turn, or is refused where refuses says so.
+// flown models a provider for tests of width: places requests are served at once, each for
+// takes. Further requests wait or, if refuses is set, are refused.
 type flown struct {
 	places  int
 	refuses bool
@@ -392,8 +392,8 @@ type flown struct {
 	every   time.Duration // pacing lets one go so often; 0 for at once
 }
 
-// run has a width ask for so many answers. It gives the time that took, the greatest
-// width, and how many were refused.
+// run requests the given number of responses. It returns how long that took, the greatest
+// width, and how many requests were refused.
 func (f flown) run(w *width, answers int) (took time.Duration, widest, refused int) {
 	free := make([]time.Duration, f.places) // when each place is
 	var under []transport.Attempt           // Latency is the instant of its end until then
@@ -442,7 +442,7 @@ func (f flown) run(w *width, answers int) (took time.Duration, widest, refused i
 	return now, widest, refused
 }
 
-func TestAWidthGrowsAsLongAsThatPays(t *testing.T) {
+func TestWidthGrowsWhileThroughputRises(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name    string

@@ -13,40 +13,40 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// StreamShape is how a stream was read when it was last collected.
+// StreamShape describes how a stream was configured when it was last collected.
 type StreamShape struct {
 	Stream string `json:"stream"`
 	connector.Shape
-	// DetailStream is where its details went; empty when it had none.
+	// DetailStream is the stream of its details; empty if it had none.
 	DetailStream string `json:"detail_stream,omitempty"`
-	// Gone says that the connection no longer has the stream.
+	// Gone reports that the connection no longer has the stream.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// Reshaped is what a stream's new shape means for what is known of its items.
+// Reshaped is a stream's new shape, with the changes to its known items that follow.
 type Reshaped struct {
 	Shape StreamShape
-	// ForgetItems removes the known items, with the gaps of their details.
+	// ForgetItems removes the known items and the gaps of their details.
 	ForgetItems bool
 	// ForgetFingerprints makes every known item count as changed.
 	ForgetFingerprints bool
-	// ForgetChildren forgets which detail records were written.
+	// ForgetChildren removes the digests of the detail records that were written.
 	ForgetChildren bool
 	// OweDetails marks the detail of every known item as owed.
 	OweDetails bool
 }
 
-// ChangeOf is the change that a [event.ConnectionChanged] event carries.
+// ChangeOf returns the change that an [event.ConnectionChanged] event carries.
 func ChangeOf(e event.Event) Change {
 	return Change{Kind: ChangeKind(e.Note), Stream: e.Stream, Count: e.Count}
 }
 
-// WarningOf is the warning that a [event.Warning] event carries.
+// WarningOf returns the warning that an [event.Warning] event carries.
 func WarningOf(e event.Event) connector.Warning {
 	return connector.Warning{Kind: connector.WarningKind(e.Note), Stream: e.Stream, Records: e.Count}
 }
 
-// ChangeKind says what was edited in a connection.
+// ChangeKind is what changed in a connection.
 type ChangeKind string
 
 // The kinds of change.
@@ -64,30 +64,30 @@ const (
 	DetailRenamed      ChangeKind = "detail_renamed"
 	DetailRemoved      ChangeKind = "detail_removed"
 	GapsOrphaned       ChangeKind = "gaps_orphaned"
-	// SinkChanged: another kind or place; SinkReturned: one that the connection had
-	// before; SinkMoved: another place, with the files of the former.
+	// SinkChanged: another kind or location. SinkReturned: a sink that the connection had
+	// before. SinkMoved: the same files at another location.
 	SinkChanged  ChangeKind = "sink_changed"
 	SinkReturned ChangeKind = "sink_returned"
 	SinkMoved    ChangeKind = "sink_moved"
 	// SinkFileGone: the file of a stream was moved away or emptied.
 	SinkFileGone ChangeKind = "sink_file_gone"
-	// SinkAhead: the sink holds what the state does not know of.
+	// SinkAhead: the sink holds records that are missing from the state.
 	SinkAhead ChangeKind = "sink_ahead"
 )
 
 // Change is one thing that differs from the last run of a connection.
 type Change struct {
 	Kind ChangeKind `json:"kind"`
-	// Stream is the stream that it concerns; empty for all.
+	// Stream is the changed stream; empty for a change of the whole connection.
 	Stream string `json:"stream,omitempty"`
-	// Count is how many known items it concerns; of gaps_orphaned the gaps.
+	// Count is the number of known items affected; for gaps_orphaned, of gaps.
 	Count int64 `json:"count,omitempty"`
-	// Was and Is are the sinks, of a change between two; nil otherwise.
+	// Was and Is are the old and the new sink; nil if the sink did not change.
 	Was *Location `json:"was,omitempty"`
 	Is  *Location `json:"is,omitempty"`
 }
 
-// String says what differs and what the next run does about it, in one line.
+// String describes the change and what the next run does about it, in one line.
 func (c Change) String() string {
 	items, are, owed, them := fmt.Sprintf("%d known items", c.Count), "are", fmt.Sprintf("%d details are", c.Count), "them"
 	if c.Count == 1 {
@@ -99,19 +99,19 @@ func (c Change) String() string {
 	}
 	switch c.Kind {
 	case StreamAdded:
-		return of + "it is new, and is collected from its beginning"
+		return of + "it is new and is collected from the beginning"
 	case StreamGone:
-		return of + "it is no longer in the connection; its position and " + items + " are kept, should it come back"
+		return of + "it is no longer in the connection; its position and " + items + " are kept in case it comes back"
 	case BaseMoved:
-		return of + "base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts again"
+		return of + "its base_url changed: known items stay known; a walk that was about to request its next page by URL starts again"
 	case ListChanged:
 		return of + "its list changed: the walk starts again, items that did not change are skipped"
 	case RecordsChanged:
 		return of + "its records changed: the walk starts again, and items that differ are written again"
 	case KeyChanged:
-		return of + "its key changed: " + items + " " + are + " forgotten and everything is collected again; records under the old key stay in the sink"
+		return of + "its key changed: " + items + " " + are + " forgotten and all is collected again; records with the old key stay in the sink"
 	case FingerprintChanged:
-		return of + "its fingerprint changed: the walk starts again, and items count as changed"
+		return of + "its fingerprint changed: the walk starts again, and all items count as changed"
 	case IncrementalChanged:
 		return of + "its incremental changed: the walk starts again, items that did not change are skipped"
 	case DetailAdded:
@@ -119,20 +119,20 @@ func (c Change) String() string {
 	case DetailChanged:
 		return of + "its details changed: those of " + items + " are owed again"
 	case DetailRenamed:
-		return of + "its details go to another stream: those of " + items + " are owed again; earlier ones stay where they are"
+		return of + "its details go to another stream: those of " + items + " are owed again; details in the old stream stay there"
 	case DetailRemoved:
 		return of + "its details were removed: no more are collected"
 	case GapsOrphaned:
-		return of + "the connection no longer has it, and " + owed + " owed that no run can fetch: put it back, or drop " + them
+		return of + "the connection no longer has it, and " + owed + " owed that no run can fetch: restore the stream, or drop " + them
 	case SinkChanged, SinkReturned, SinkMoved, SinkFileGone, SinkAhead:
 		return of + c.sinkText()
 	}
 	return of + string(c.Kind)
 }
 
-// Changes compares a connection as it was last collected with its streams now.
-// A connection never collected has no changes. The order is that of the streams,
-// then what is gone by name.
+// Changes compares a connection's last collected state with its current streams.
+// A connection that was never collected has no changes. The result is in the order of
+// the streams, followed by removed streams by name.
 func Changes(was ConnectionStatus, streams []connector.Stream) []Change {
 	known := knownShapes(was)
 	if len(known) == 0 {
@@ -164,8 +164,8 @@ func Changes(was ConnectionStatus, streams []connector.Stream) []Change {
 	return all
 }
 
-// knownShapes are the streams that were collected. One from before shapes were
-// kept has a shape that is unknown.
+// knownShapes returns the streams that were collected, by name. A stream that was
+// collected by a version that did not store shapes has the zero Shape.
 func knownShapes(was ConnectionStatus) map[string]StreamShape {
 	known := map[string]StreamShape{}
 	for _, l := range was.Lanes {
@@ -180,10 +180,10 @@ func knownShapes(was ConnectionStatus) map[string]StreamShape {
 	return known
 }
 
-// against compares a stream as it was with what it is.
+// against returns what changed in a stream since it was last collected.
 func (was StreamShape) against(s connector.Stream) (kinds []ChangeKind) {
 	if was == (StreamShape{Stream: was.Stream}) {
-		return nil // from before shapes were kept
+		return nil // collected by a version that did not store shapes
 	}
 	if was.Shape != (connector.Shape{}) && s.Shape != (connector.Shape{}) {
 		for _, part := range []struct {
@@ -217,12 +217,12 @@ func (was StreamShape) against(s connector.Stream) (kinds []ChangeKind) {
 	return kinds
 }
 
-// shapeOf is what is kept of a stream.
+// shapeOf returns the shape that is stored for a stream.
 func shapeOf(s connector.Stream) StreamShape {
 	return StreamShape{Stream: s.Name, Shape: s.Shape, DetailStream: s.DetailStream}
 }
 
-// restarts reports whether a change makes positions in the list worthless.
+// restarts reports whether a change invalidates positions in the list.
 func (k ChangeKind) restarts() bool {
 	switch k {
 	case ListChanged, RecordsChanged, KeyChanged, FingerprintChanged, IncrementalChanged:
@@ -232,12 +232,12 @@ func (k ChangeKind) restarts() bool {
 	}
 }
 
-// rereads reports whether a change has details collected again.
+// rereads reports whether a change makes the run collect details again.
 func (k ChangeKind) rereads() bool {
 	return k == KeyChanged || k == DetailAdded || k == DetailChanged || k == DetailRenamed
 }
 
-// reshape is what the changes of one stream mean for what is known of it.
+// reshape returns what the changes of one stream mean for its known items.
 func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
 	r := Reshaped{Shape: shapeOf(s)}
 	for _, kind := range kinds {
@@ -245,8 +245,8 @@ func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
 		case KeyChanged:
 			r.ForgetItems = true
 		case RecordsChanged:
-			// Where the record itself is the fingerprint, only those that differ
-			// are written again.
+			// Without a configured fingerprint the record is its own fingerprint, so that
+			// items whose record differs count as changed anyway.
 			r.ForgetFingerprints = s.Shape.Fingerprint != ""
 		case DetailAdded, DetailChanged:
 			r.OweDetails = true
@@ -258,13 +258,13 @@ func reshape(s connector.Stream, kinds []ChangeKind) Reshaped {
 	return r
 }
 
-// streamGone is the last error of a gap whose stream the connection no longer has.
+// streamGone is the LastError of a gap whose stream the connection no longer has.
 const streamGone = "stream_gone"
 
-// adopt compares the connection with how it was collected last, says what
-// differs, and makes durable what that means: positions that are worthless are
-// reset, details that are owed now are on record. The shapes are written last, so
-// that a run that dies on the way does all of it again.
+// adopt compares the connection with its last collected state, emits an event for each
+// change, and stores what follows: invalid positions are reset, and details that are now
+// owed are recorded. The shapes are committed last, so that a run that is killed in
+// between does all of it again.
 func (r *execution) adopt(ctx context.Context) error {
 	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
 	if err != nil {
@@ -322,13 +322,13 @@ func (r *execution) adopt(ctx context.Context) error {
 	return r.findOrphans(ctx, streams)
 }
 
-// say puts a change into the trace, where its operator sees it.
+// say emits an event for a change.
 func (r *execution) say(c Change) {
 	r.emit(event.Event{Type: event.ConnectionChanged, Stream: c.Stream, Note: string(c.Kind), Count: c.Count})
 }
 
-// restart resets the positions of a stream whose list is another one now. When
-// the provider only moved, positions that name a URL are worthless.
+// restart resets the positions of a stream whose list changed. If only the base URL
+// changed, it resets the positions that are URLs.
 func (r *execution) restart(ctx context.Context, s connector.Stream, lanes []Lane, kinds []ChangeKind) error {
 	all, urls := false, false
 	for _, kind := range kinds {
@@ -376,13 +376,13 @@ func (r *execution) restart(ctx context.Context, s connector.Stream, lanes []Lan
 	return nil
 }
 
-// isURL reports whether a cursor names a page by its URL, whole or without host.
+// isURL reports whether a cursor is a URL, with or without a host.
 func isURL(cursor string) bool {
 	return strings.HasPrefix(cursor, "/") || strings.HasPrefix(cursor, "http://") || strings.HasPrefix(cursor, "https://")
 }
 
-// findOrphans takes gaps out of recovery whose stream the connection no longer
-// has, an operator's to drop; those whose stream came back are owed again.
+// findOrphans quarantines the gaps whose stream the connection no longer has, until an
+// operator drops them, and releases those whose stream has come back.
 func (r *execution) findOrphans(ctx context.Context, streams []connector.Stream) error {
 	r.orphaned = map[string]int64{}
 	for _, status := range []GapStatus{GapPending, GapTerminal} {
@@ -395,11 +395,11 @@ func (r *execution) findOrphans(ctx context.Context, streams []connector.Stream)
 			for _, g := range gaps {
 				after = g.ID
 				gone := Orphaned(g, streams)
-				if gone && status == GapTerminal { // the pending ones have become so
+				if gone && status == GapTerminal { // orphans among the pending ones are terminal by now
 					r.orphaned[g.Stream]++
 				}
 				switch {
-				case g.bad(): // it has been taken out of recovery from the start
+				case g.bad(): // such a gap is quarantined from the start
 					continue
 				case gone && g.LastError != streamGone:
 					g.Status, g.LastError = GapTerminal, streamGone
@@ -408,7 +408,7 @@ func (r *execution) findOrphans(ctx context.Context, streams []connector.Stream)
 				default:
 					continue
 				}
-				g.Attempts = 0 // none to add
+				g.Attempts = 0 // the store adds Attempts to its count
 				c.Opened = append(c.Opened, g)
 			}
 			if len(c.Opened) > 0 {
@@ -427,7 +427,7 @@ func (r *execution) findOrphans(ctx context.Context, streams []connector.Stream)
 	return nil
 }
 
-// Orphaned reports whether no stream of a connection can fetch what a gap owes.
+// Orphaned reports whether none of the streams can fetch the detail that a gap owes.
 func Orphaned(g Gap, streams []connector.Stream) bool {
 	for _, s := range streams {
 		if s.Name == g.Parent && (s.DetailStream == g.Stream || g.bad()) {

@@ -15,7 +15,7 @@ import (
 	"github.com/headway-go/headway/event"
 )
 
-// whole is a shape in which each part is known.
+// whole is a shape with every field set.
 var whole = connector.Shape{Base: "b", List: "l", Records: "r", Key: "k", Fingerprint: "f", Incremental: "i", Detail: "d"}
 
 // shaped is whole with a change.
@@ -25,7 +25,7 @@ func shaped(change func(*connector.Shape)) connector.Shape {
 	return s
 }
 
-func TestWhatDiffersInAStream(t *testing.T) {
+func TestChangesOfAStream(t *testing.T) {
 	none := connector.Shape{}
 	for _, tt := range []struct {
 		name                 string
@@ -73,7 +73,7 @@ func TestWhatDiffersInAStream(t *testing.T) {
 	}
 }
 
-func TestWhatDiffersInAConnection(t *testing.T) {
+func TestChangesOfAConnection(t *testing.T) {
 	streams := []connector.Stream{
 		{Name: "talks", Shape: shaped(func(s *connector.Shape) { s.Key, s.List = "x", "x" })},
 		{Name: "docs", Shape: whole},
@@ -104,7 +104,7 @@ func TestWhatDiffersInAConnection(t *testing.T) {
 	}
 }
 
-func TestWhatAChangeMeansForWhatIsKnown(t *testing.T) {
+func TestChangesToKnownItems(t *testing.T) {
 	plain := connector.Stream{Name: "docs", DetailStream: "messages", Shape: connector.Shape{Base: "b"}}
 	marked := plain
 	marked.Shape.Fingerprint = "f"
@@ -169,20 +169,20 @@ func TestWhichGapsNoStreamCanFetch(t *testing.T) {
 
 func TestAChangeSaysWhatTheNextRunDoes(t *testing.T) {
 	for kind, want := range map[ChangeKind]string{
-		StreamAdded:        "stream s: it is new, and is collected from its beginning",
-		StreamGone:         "stream s: it is no longer in the connection; its position and 7 known items are kept, should it come back",
-		BaseMoved:          "stream s: base_url moved: known items are taken for the same; a walk under way whose next page was a URL starts again",
+		StreamAdded:        "stream s: it is new and is collected from the beginning",
+		StreamGone:         "stream s: it is no longer in the connection; its position and 7 known items are kept in case it comes back",
+		BaseMoved:          "stream s: its base_url changed: known items stay known; a walk that was about to request its next page by URL starts again",
 		ListChanged:        "stream s: its list changed: the walk starts again, items that did not change are skipped",
 		RecordsChanged:     "stream s: its records changed: the walk starts again, and items that differ are written again",
-		KeyChanged:         "stream s: its key changed: 7 known items are forgotten and everything is collected again; records under the old key stay in the sink",
-		FingerprintChanged: "stream s: its fingerprint changed: the walk starts again, and items count as changed",
+		KeyChanged:         "stream s: its key changed: 7 known items are forgotten and all is collected again; records with the old key stay in the sink",
+		FingerprintChanged: "stream s: its fingerprint changed: the walk starts again, and all items count as changed",
 		IncrementalChanged: "stream s: its incremental changed: the walk starts again, items that did not change are skipped",
 		DetailAdded:        "stream s: its details were added: those of 7 known items are owed",
 		DetailChanged:      "stream s: its details changed: those of 7 known items are owed again",
-		DetailRenamed:      "stream s: its details go to another stream: those of 7 known items are owed again; earlier ones stay where they are",
+		DetailRenamed:      "stream s: its details go to another stream: those of 7 known items are owed again; details in the old stream stay there",
 		DetailRemoved:      "stream s: its details were removed: no more are collected",
-		GapsOrphaned:       "stream s: the connection no longer has it, and 7 details are owed that no run can fetch: put it back, or drop them",
-		SinkFileGone:       "stream s: its file was moved away or emptied since the last run: a new one begins, what was written before is where it was moved to",
+		GapsOrphaned:       "stream s: the connection no longer has it, and 7 details are owed that no run can fetch: restore the stream, or drop them",
+		SinkFileGone:       "stream s: its file was moved away or emptied since the last run: a new file begins, earlier records are in the old one",
 		"of_a_later_day":   "stream s: of_a_later_day",
 	} {
 		c := Change{Kind: kind, Stream: "s", Count: 7}
@@ -195,16 +195,16 @@ func TestAChangeSaysWhatTheNextRunDoes(t *testing.T) {
 		}
 	}
 	for kind, want := range map[ChangeKind]string{
-		StreamGone:   "its position and 1 known item are kept, should it come back",
-		KeyChanged:   "its key changed: 1 known item is forgotten and everything is collected again; records under the old key stay in the sink",
+		StreamGone:   "its position and 1 known item are kept in case it comes back",
+		KeyChanged:   "its key changed: 1 known item is forgotten and all is collected again; records with the old key stay in the sink",
 		DetailAdded:  "its details were added: those of 1 known item are owed",
-		GapsOrphaned: "the connection no longer has it, and 1 detail is owed that no run can fetch: put it back, or drop that",
+		GapsOrphaned: "the connection no longer has it, and 1 detail is owed that no run can fetch: restore the stream, or drop that",
 	} {
 		if got := (Change{Kind: kind, Count: 1}).String(); !strings.HasSuffix(got, want) {
 			t.Errorf("%s of one: %q, want %q", kind, got, want)
 		}
 	}
-	if got, want := (Change{Kind: StreamAdded}).String(), "it is new, and is collected from its beginning"; got != want {
+	if got, want := (Change{Kind: StreamAdded}).String(), "it is new and is collected from the beginning"; got != want {
 		t.Errorf("of all streams: %q, want %q", got, want)
 	}
 	warning := connector.Warning{Kind: connector.PagingUnmatched, Stream: "s", Records: 7}
@@ -232,7 +232,7 @@ func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
 		{SinkReturned, &tables, &Location{}, "the sink changed back: it is an unknown sink and was sqlite in a.db; it goes on where it was, and what was collected in between is in sqlite in a.db"},
 		{SinkReturned, nil, nil, "the sink changed back: it is another one; it goes on where it was, and what was collected in between is in the other"},
 		{SinkMoved, &jsonl, &other, "the sink's files are at another place, and it continues with them"},
-		{SinkAhead, nil, nil, "the sink holds more than the state knows, which is an older copy: records that come again replace those that are there"},
+		{SinkAhead, nil, nil, "the sink holds more than the state, which is an older copy: records that are collected again replace those in the sink"},
 	} {
 		if got := (Change{Kind: tt.kind, Was: tt.was, Is: tt.is}).String(); got != tt.want {
 			t.Errorf("%s from %v to %v: %q, want %q", tt.kind, tt.was, tt.is, got, tt.want)
@@ -272,7 +272,7 @@ func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
 	}
 }
 
-// opening is a sink that says where it was opened.
+// opening is a sink that records the position at which it was opened.
 type opening struct {
 	place
 	position json.RawMessage
@@ -287,12 +287,12 @@ func (o *opening) Open(_ context.Context, committed json.RawMessage, _ []StreamI
 	return o.fails
 }
 
-// openTable is one that takes older records at any time.
+// openTable is an opening that takes older records at any time.
 type openTable struct{ *opening }
 
 func (openTable) Restore(context.Context, string, []KeptRecord) error { return nil }
 
-func TestWhereASinkGoesOn(t *testing.T) {
+func TestPositionOfAReopenedSink(t *testing.T) {
 	files, other, tables := Location{"jsonl", "./out"}, Location{"jsonl", "./old"}, Location{"sqlite", "a.db"}
 	former := []FormerSink{{other, json.RawMessage(`1`)}, {files, json.RawMessage(`5`)}}
 	unfinished := func(to Location) []Replay { return []Replay{{From: tables, To: to, State: ReplayUnfinished}} }
@@ -360,7 +360,7 @@ func TestTombstonesQuoteKeysAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsFoundByItsName(t *testing.T) {
+func TestStatusOf(t *testing.T) {
 	s := &shelf{status: ConnectionStatus{Name: "bench", Quarantined: 2}}
 	if was, ok, err := StatusOf(t.Context(), s, "bench"); err != nil || !ok || was.Quarantined != 2 {
 		t.Errorf("%+v, %v, %v", was, ok, err)
@@ -374,7 +374,7 @@ func TestAConnectionIsFoundByItsName(t *testing.T) {
 	}
 }
 
-func TestStreamsAreNamedAsTheyAre(t *testing.T) {
+func TestCheckStreams(t *testing.T) {
 	there := []connector.Stream{{Name: "docs", DetailStream: "messages"}, {Name: "users"}, {Name: "talks", DetailStream: "replies"}}
 	for _, tt := range []struct {
 		names []string
@@ -382,8 +382,8 @@ func TestStreamsAreNamedAsTheyAre(t *testing.T) {
 	}{
 		{[]string{"docs"}, ""},
 		{[]string{"users", "talks"}, ""},
-		{[]string{"messages"}, `stream "messages" is collected with docs, whose details it holds`},
-		{[]string{"replies"}, `stream "replies" is collected with talks, whose details it holds`},
+		{[]string{"messages"}, `stream "messages" is collected with docs, whose details it holds: name docs instead`},
+		{[]string{"replies"}, `stream "replies" is collected with talks, whose details it holds: name talks instead`},
 		{[]string{"users", "other"}, `no stream "other" in this connection, which has docs, users, talks`},
 		{[]string{""}, `no stream ""`},
 	} {
@@ -407,11 +407,11 @@ func TestStreamsAreNamedAsTheyAre(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(*Options){
-		"catch-up pages is -1":                   func(o *Options) { o.CatchupPages = -1 },
-		`lane is "both"`:                         func(o *Options) { o.Lane = "both" },
-		"concurrency is -1, must be from 1":      func(o *Options) { o.Concurrency = -1 },
-		"concurrency is 1025, must be from 1":    func(o *Options) { o.Concurrency = 1025 },
-		"but fresh forgets the whole connection": func(o *Options) { o.Streams, o.Fresh = []string{"docs"}, true },
+		"catch-up pages is -1":                func(o *Options) { o.CatchupPages = -1 },
+		`lane is "both"`:                      func(o *Options) { o.Lane = "both" },
+		"concurrency is -1, must be from 1":   func(o *Options) { o.Concurrency = -1 },
+		"concurrency is 1025, must be from 1": func(o *Options) { o.Concurrency = 1025 },
+		"which forgets the whole connection":  func(o *Options) { o.Streams, o.Fresh = []string{"docs"}, true },
 	} {
 		o := o
 		change(&o)

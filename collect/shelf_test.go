@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// shelf is a store that has gaps and a status, and keeps what is committed.
+// shelf is a store with given gaps and a given status that records commits.
 type shelf struct {
 	Store
 	gaps    []Gap
@@ -106,7 +106,7 @@ func (s *shelf) Commit(_ context.Context, _ Lease, c Commit) error {
 	return nil
 }
 
-// lists is a connector that is asked for nothing.
+// lists is a connector of which only the streams are used.
 type lists struct {
 	connector.Connector
 	streams []connector.Stream
@@ -114,7 +114,7 @@ type lists struct {
 
 func (l lists) Streams() []connector.Stream { return l.streams }
 
-// upon is a run that has come to nothing yet, with a store.
+// upon returns a new run with the given store.
 func upon(t *testing.T, s *shelf, streams ...connector.Stream) *execution {
 	t.Helper()
 	g, err := headway.New(headway.Config{Ceiling: 1, Initial: 1})
@@ -132,7 +132,7 @@ func upon(t *testing.T, s *shelf, streams ...connector.Stream) *execution {
 	}
 }
 
-// detail is the gap of one item.
+// detail returns the gap of one item.
 func detail(id int64, status GapStatus, change func(*Gap)) Gap {
 	g := Gap{ID: id, GapKey: GapKey{"messages", fmt.Sprint(id)}, Connection: "bench", Parent: "docs", Status: status, Reason: reason.ServerError, Attempts: 3, RetryAt: clock(time.Hour)}
 	if change != nil {
@@ -296,7 +296,7 @@ func TestAnEditedConnectionIsAdoptedOnce(t *testing.T) {
 	if slices.Sort(empty); !slices.Equal(empty, []string{"news", "plain"}) {
 		t.Errorf("without items: %q", empty)
 	}
-	// What has no items, or forgets them, owes no details.
+	// A stream that has no known items, or forgets them, owes no details.
 	other := func(s connector.Stream) connector.Stream { s.Shape.List = "another"; return s }
 	keyed := func(s connector.Stream) connector.Stream {
 		s.Shape.Key, s.DetailStream = "another", "answers"
@@ -404,7 +404,7 @@ func TestWhichGapsCountAsOwed(t *testing.T) {
 	}
 }
 
-func TestWhichBadEntriesAWalkMended(t *testing.T) {
+func TestWhichGapsOfBadEntriesAWalkCloses(t *testing.T) {
 	entry := func(id int64, status GapStatus, seen time.Duration, change func(*Gap)) Gap {
 		return detail(id, status, func(g *Gap) {
 			g.Stream, g.LastSeen = "docs", clock(seen)

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// Sink takes records. The runtime calls it from one goroutine.
+// Sink writes records. It is called from one goroutine.
 //
-// The order is Open, then for each slice any number of Write and one Sync,
-// whose position goes into the store's commit of that slice, then Close. A
-// further Write or Sync means that the position before was committed; a runtime
-// whose commit failed closes the sink.
+// The order of calls is Open, then for each slice any number of Write and one Sync, then
+// Close. The position that Sync returns is committed to the store with the slice. A
+// further Write or Sync means that this commit succeeded; after a failed commit only
+// Close is called.
 type Sink interface {
-	// Open brings the sink back to a committed position: whatever was written
-	// after it is discarded. A nil position is the very beginning. It is an
-	// error when less is there than was committed. Streams are all that will be
-	// written to.
+	// Open resets the sink to a committed position and discards what was written after
+	// it. A nil position is the beginning. If the sink holds less than was committed, Open
+	// returns an error. streams are all streams that will be written.
 	Open(ctx context.Context, committed json.RawMessage, streams []StreamInfo) error
-	// Write appends records to a stream. They are not durable yet.
+	// Write appends records to a stream. They are durable only after Sync.
 	Write(ctx context.Context, stream string, records []Record) error
-	// Sync makes everything written durable and gives the position to commit.
+	// Sync makes all written records durable and returns the position to commit.
 	Sync(ctx context.Context) (json.RawMessage, error)
 	// Close releases the sink. Records written since the last Sync may be lost.
 	Close() error
@@ -32,25 +31,24 @@ type Sink interface {
 // StreamInfo describes a stream to a sink.
 type StreamInfo struct {
 	Name string
-	// Parent is the stream whose items' details these are; empty for a list.
+	// Parent is the list stream to which these details belong; empty for a list stream.
 	Parent string
-	// KeyField is the top-level field of the records that holds their key; empty
-	// when the key is computed otherwise.
+	// KeyField is the top-level field of a record that holds its key; empty if the key is
+	// computed in another way.
 	KeyField string
 }
 
-// Record is one record on its way to a sink.
+// Record is one record to write to a sink.
 type Record struct {
-	// Key identifies the record: in its stream, and for details among those of
+	// Key identifies the record in its stream or, for a detail, among the details of
 	// the item Parent.
 	Key, Parent string
 	// Data is one JSON value, without newlines.
 	Data json.RawMessage
 }
 
-// Transactional is a sink whose records live in the store's own database, so
-// that they become durable in the very transaction that moves the cursor. Its
-// Sync is called too, and has nothing to do.
+// Transactional is a sink in the store's own database, whose records are written in the
+// transaction that moves the cursor. Its Sync is called too, and has nothing to do.
 type Transactional interface {
 	Sink
 	// Pending returns a function that writes the records since the last call, or nil if
@@ -64,19 +62,20 @@ type Execer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Informed is a sink that is notified of each commit, for one that passes positions
-// on to somebody else and may do so only once they hold.
+// Informed is a sink that is notified of each commit, for example because it reports
+// committed positions to another program.
 type Informed interface {
 	Sink
-	// Committed says that the store has committed a position that Sync gave. A
-	// process that dies in between never says so, but the next one begins with
-	// Open at that position, a Sync and its commit. An error ends the run; what
-	// was committed stays so.
+	// Committed is called after the store has committed a position returned by Sync. If
+	// the process is killed in between it is not called, but the next run begins with
+	// Open at that position, a Sync and a commit. An error ends the run, but the commit
+	// stays.
 	Committed(ctx context.Context, position json.RawMessage) error
 }
 
-// Asider is a sink that can set aside what it holds of some streams, so that a
-// connection can start over without deleting anything. It is called before Open.
+// Asider is a sink that can set the data of streams aside, so that a connection can start
+// over without deleting anything. SetAside is called before Open and returns the new
+// names of what it set aside.
 type Asider interface {
 	SetAside(streams []string, at time.Time) (aside []string, err error)
 }
@@ -86,19 +85,19 @@ type Asider interface {
 type Burier interface {
 	Sink
 	// Gone writes a tombstone for each of the keys: records of the item parent that were
-	// found gone at the instant at. It is part of the slice, as Write is.
+	// found deleted at the time at. Like Write, it belongs to the slice.
 	Gone(ctx context.Context, stream, parent string, keys []string, at time.Time) error
 }
 
-// Tombstone is the record that says that another is gone.
+// Tombstone is a record that marks another record as deleted.
 type Tombstone struct {
 	DeletedAt string `json:"_headway_deleted_at"`
 	Parent    string `json:"_headway_parent"`
 	Key       string `json:"_headway_key"`
 }
 
-// Bury writes a tombstone for each key as a record, in their order: what most sinks do
-// as a [Burier].
+// Bury writes a tombstone for each key as a record, in the order of the keys. Most sinks
+// implement [Burier] with it.
 func Bury(ctx context.Context, to Sink, stream, parent string, keys []string, at time.Time) error {
 	records, err := tombstones(parent, keys, at)
 	if err != nil {
@@ -107,8 +106,7 @@ func Bury(ctx context.Context, to Sink, stream, parent string, keys []string, at
 	return to.Write(ctx, stream, records)
 }
 
-// tombstones returns a tombstone for each key. Each holds its own key, for sinks that
-// find keys in the records.
+// tombstones returns a tombstone for each key.
 func tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
 	records := make([]Record, len(keys))
 	for i, key := range keys {
@@ -123,26 +121,27 @@ func tombstones(parent string, keys []string, at time.Time) ([]Record, error) {
 	return records, nil
 }
 
-// Marker is a sink that can mark records of a detail that are no longer there.
+// Marker is a sink that can mark records in place as deleted.
 type Marker interface {
 	Sink
-	// Remain is called when records of the item parent are gone, with the keys of those
-	// that it still has: all others of the item in this stream are to be marked as gone at
-	// the instant at. It is part of the slice, as Write is, and comes after the records
-	// written so far.
+	// Remain marks all records of the item parent in the stream as deleted at the time at,
+	// except those with the given keys. It is called when records of the item were
+	// deleted. Like Write, it belongs to the slice, and applies to the records written
+	// before it.
 	Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error
 }
 
 // Location is where a sink writes. Sinks with the same location are the same sink.
 type Location struct {
-	// Kind is what it is: "jsonl", "sqlite", "postgres". "state" is the state file itself.
+	// Kind is the kind of the sink, such as "jsonl", "sqlite" or "postgres". "state" is
+	// the state file itself.
 	Kind string `json:"kind"`
 	// Path is the file or folder as the connection names it; empty for a sink without one,
 	// such as standard output.
 	Path string `json:"path,omitempty"`
 }
 
-// String says it in words: "jsonl in ./out".
+// String returns kind and path, for example "jsonl in ./out".
 func (l Location) String() string {
 	switch {
 	case l.Kind == "":
@@ -161,38 +160,39 @@ type FormerSink struct {
 	Position json.RawMessage
 }
 
-// Located is a sink that says where it writes, so that another one is noticed.
+// Located is a sink that reports where it writes, so that a change of the sink is noticed.
 type Located interface {
 	Sink
 	Location() Location
 }
 
-// Recognizer is a sink that can tell files that were moved along from others: one
-// at another path that recognizes what was committed continues with it.
+// Recognizer is a sink that can recognize its files after they were moved to another
+// path. The run then continues with them.
 type Recognizer interface {
 	Located
-	// Recognizes reports whether what is there is what was committed at a
-	// position. It changes nothing. It is called before Open.
+	// Recognizes reports whether the files at the sink's path hold what was committed at
+	// a position. It changes nothing and is called before Open.
 	Recognizes(ctx context.Context, committed json.RawMessage) bool
 }
 
-// Noticer is a sink that can go on although its files are not as it left them, and says
-// what changed.
+// Noticer is a sink that can continue although its files were changed from outside, and
+// reports what changed.
 type Noticer interface {
 	Sink
-	// Noticed gives what the last Open found.
+	// Noticed returns the changes that the last Open found.
 	Noticed() []Change
 }
 
-// Namer is a sink that a stream's name has to suit, such as one of tables.
+// Namer is a sink that restricts the names of streams, such as one that names tables
+// after them.
 type Namer interface {
 	Sink
-	// CheckName says why a stream cannot have that name; "" if it can.
+	// CheckName returns why a stream cannot have that name, or "" if it can.
 	CheckName(stream string) string
 }
 
-// SinkChange compares the sink that a connection had with the one it has; ok is
-// false when it is the same, or when either is unknown.
+// SinkChange compares the former sink of a connection with its current one. ok is false if
+// they are the same or either is unknown.
 func SinkChange(was, is Location) (c Change, ok bool) {
 	if was.Kind == "" || is.Kind == "" || was.Kind == is.Kind && (was.Path == "" || was.Path == is.Path) {
 		return Change{}, false
@@ -200,9 +200,8 @@ func SinkChange(was, is Location) (c Change, ok bool) {
 	return Change{Kind: SinkChanged, Was: &was, Is: &is}, true
 }
 
-// openSink opens the sink at its committed position. A sink that the last run did not
-// have resumes at the position that it had in its own last run, or starts from the
-// beginning; what the former sink holds stays there.
+// openSink opens the sink at its committed position. A sink that the last run did not use
+// continues at its position among the former sinks or, if it is new, at the beginning.
 func (r *execution) openSink(ctx context.Context, state State) error {
 	position := state.Sink
 	if sink, ok := r.o.Sink.(Located); ok {
@@ -228,7 +227,7 @@ func (r *execution) openSink(ctx context.Context, state State) error {
 	if _, tables := r.o.Sink.(Restorer); !tables {
 		for _, p := range state.Replays {
 			if p.To == r.at && p.State == ReplayUnfinished {
-				return impossible("a replay of %s into %s is not finished, and what is collected now would stand before older records: "+
+				return impossible("a replay of %s into %s is not finished, and records collected now would come before older ones: "+
 					"finish it with `headway replay`, or start over with --fresh", p.From, p.To)
 			}
 		}
@@ -244,8 +243,8 @@ func (r *execution) openSink(ctx context.Context, state State) error {
 	return nil
 }
 
-// returned is the list of replays to keep from now on; nil leaves the list as it is.
-// Nothing can be replayed any more into a sink that the connection has gone back to.
+// returned returns the list of replays to store, or nil to leave it unchanged. If the
+// connection has gone back to a former sink, replays into it are refused from now on.
 func (r *execution) returned(state State) []Replay {
 	if !slices.ContainsFunc(r.noticed, func(c Change) bool { return c.Kind == SinkReturned }) {
 		return nil
@@ -254,13 +253,13 @@ func (r *execution) returned(state State) []Replay {
 	return append(left, Replay{To: r.at, State: ReplayRefused})
 }
 
-// notice says what differs in the sink, at the start and in the summary.
+// notice reports a change of the sink, by an event and in the summary.
 func (r *execution) notice(c Change) {
 	r.say(c)
 	r.noticed = append(r.noticed, c)
 }
 
-// sinkText says what a change of the sink means.
+// sinkText describes a change of the sink.
 func (c Change) sinkText() string {
 	was, is := "the other", "it is another one"
 	if c.Was != nil && c.Is != nil {
@@ -272,9 +271,9 @@ func (c Change) sinkText() string {
 	case SinkReturned:
 		return "the sink changed back: " + is + "; it goes on where it was, and what was collected in between is in " + was
 	case SinkFileGone:
-		return "its file was moved away or emptied since the last run: a new one begins, what was written before is where it was moved to"
+		return "its file was moved away or emptied since the last run: a new file begins, earlier records are in the old one"
 	case SinkAhead:
-		return "the sink holds more than the state knows, which is an older copy: records that come again replace those that are there"
+		return "the sink holds more than the state, which is an older copy: records that are collected again replace those in the sink"
 	default:
 		text := "the sink changed: " + is + "; it gets what is collected from now on. What was collected before stays where it is: "
 		const fresh = "collect with --fresh, which fetches all of it again"

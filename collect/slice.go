@@ -11,15 +11,17 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// slice writes one page and the details of its items, and commits them. An item
-// becomes known with its detail, or with the gap that says that it is owed: on a
-// page of many details that is long before the page is complete. Only the last
-// commit moves the lane, so that a run that was killed asks for the page again
-// and finds the rest. Since is the watermark that the page was asked for with. What
-// could not be fetched becomes gaps, and the slice is completed all the same;
-// only then does the run stop. More says that the next page is on its way: then
-// the commit may wait for it. AskAhead asks for it while the last details are under way,
-// and says when it is there.
+// slice writes one page and the details of its items, and commits them. A page with
+// many details is committed in parts: an item becomes known with its detail, or with
+// the gap that records that the detail is owed. Only the last commit moves the lane,
+// so a run that was killed requests the page again and continues with the rest.
+// Details that fail become gaps, and the run stops, if it has to, only after the slice
+// is complete.
+//
+// since is the watermark with which the page was requested. more reports that the next
+// page has been requested, so that the commit may wait for it. askAhead requests the
+// next page while the last details are in flight, and returns a channel that is closed
+// when it has arrived.
 func (r *execution) slice(ctx context.Context, s connector.Stream, page connector.Page, next *Lane, since string, more bool, askAhead func() <-chan struct{}) *stop {
 	fault.Point(fault.PageListed)
 	keys := make([]string, len(page.Items))
@@ -100,8 +102,8 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 		return nil
 	}
 	if end.pressed() {
-		// Pressure is not a cap: the walk goes on, and the details of what it
-		// finds are owed. Its requests may wait for the circuit again.
+		// Pressure does not end the walk: it continues, and the details of the items
+		// that it finds are owed. Its requests may wait for the circuit again.
 		r.suspended = end.stop
 		r.caller.begin()
 		return nil
@@ -109,8 +111,8 @@ func (r *execution) slice(ctx context.Context, s connector.Stream, page connecto
 	return end.stop
 }
 
-// listed writes the list record of an item whose detail is settled one way or
-// the other: from now on the item is known.
+// listed writes the list record of an item once its detail was fetched or became a
+// gap. With the next commit the item is known.
 func (b *batch) listed(ctx context.Context, t task) error {
 	b.pending++
 	if !t.changed {
@@ -119,7 +121,7 @@ func (b *batch) listed(ctx context.Context, t task) error {
 	return b.write(ctx, t.from, []Record{{Key: t.item.Key, Data: t.item.Data}})
 }
 
-// hydrated takes a detail that was fetched.
+// hydrated adds a fetched detail to the batch.
 func (b *batch) hydrated(ctx context.Context, o outcome) error {
 	if err := b.listed(ctx, o.task); err != nil {
 		return err
@@ -140,7 +142,7 @@ func (b *batch) hydrated(ctx context.Context, o outcome) error {
 	return nil
 }
 
-// missed takes a detail that could not be fetched: from now on it is owed.
+// missed adds a gap for a detail that could not be fetched.
 func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
 	if err := b.listed(ctx, o.task); err != nil {
 		return err
@@ -153,11 +155,10 @@ func (b *batch) missed(ctx context.Context, o outcome, now time.Time) error {
 	return nil
 }
 
-// unread makes a gap of each entry of a page that is not an item. It is quarantined
-// from the start: what the list holds of it is all there is, and asking again
-// gives the same. Its stream is the list's own, so that it is never the gap of
-// an item's detail, and its key does not depend on the page: the next walk finds
-// the same entry under the same key, wherever it stands by then.
+// unread adds a gap for each entry of a page that could not be read as an item. The
+// gap is quarantined at once, since another request would return the same entry. Its
+// stream is the list's own, which no gap of a detail has. If the entry has an id, its
+// key does not depend on the page, so that the next walk finds the same gap.
 func (b *batch) unread(page connector.Page, stream string, number int64, now time.Time) {
 	for _, u := range page.Unread {
 		place := fmt.Sprintf("page %d, record %d", number, u.Position)
@@ -173,11 +174,11 @@ func (b *batch) unread(page connector.Page, stream string, number int64, now tim
 	}
 }
 
-// bad reports whether the gap is an entry of a list that is not an item.
+// bad reports whether the gap stands for an entry of a list that could not be read.
 func (g Gap) bad() bool { return g.Stream == g.Parent && !g.Backlog }
 
-// mended closes the gaps of entries that a walk over the whole list, begun at
-// the instant given, did not meet any more.
+// mended closes the gaps of unreadable entries that the walk over the whole list that
+// began at the given time no longer found.
 func (r *execution) mended(ctx context.Context, stream string, began time.Time) error {
 	c := Commit{}
 	f := GapFilter{Connection: r.o.Connection, Stream: stream, Limit: gapPageRows}

@@ -16,26 +16,26 @@ import (
 // maxRefused is how many attempts in a row pressure may refuse before details stand back.
 const maxRefused = 4
 
-// standBack lets the list go first while the provider refuses details under pressure: the
-// next attempt is a page of the list, which is needed anyway and may be admitted when
-// details are not. Details stand back for as long as they have been refused so far, and
-// are tried again with the next page after that. Each time they are refused at once, the
-// time doubles. Details that are skipped become gaps, for recovery at the end of the run.
+// standBack makes details stand back while the provider refuses them under pressure: the
+// next attempt is then a page of the list, which is needed anyway and may be admitted.
+// Details stand back for as long as they have been refused so far, and are tried again
+// with the next page after that. If they are refused again at once, the time doubles.
+// Details that are skipped become gaps, for recovery at the end of the run.
 type standBack struct {
 	mu      sync.Mutex
-	refused int                // attempts in a row, each sent when the refusal before was known
+	refused int                // refusals in a row, each of an attempt sent after the refusal before
 	newest  time.Time          // when the newest of them was refused
-	why     reason.Reason      // of that
-	began   time.Time          // the first refusal since a detail was fetched; zero means none
-	until   time.Time          // details stand back until then; zero means that they have not since one was fetched
-	give    context.CancelFunc // ends the waits of the details under way; nil while no list is left
-	before  control.State      // what was learned of the rate before began
+	why     reason.Reason      // the pressure of the newest refusal
+	began   time.Time          // the first refusal since a detail was fetched; zero if there was none
+	until   time.Time          // details stand back until then; zero if they have not since a detail was fetched
+	give    context.CancelFunc // ends the waits of the details under way; nil if no list is left
+	before  control.State      // the learned rate before began
 	named   bool               // the connection names pools, or has several keys
-	apart   map[string]bool    // the streams of details that have limits apart from the list's
+	apart   map[string]bool    // the detail streams that have a limit of their own
 }
 
-// observe records the outcome of an attempt, of a detail or of a list. learned returns what
-// had been learned of the rate before it.
+// observe records the outcome of an attempt, for a detail or a list. learned returns the
+// learned rate before the attempt.
 func (s *standBack) observe(now time.Time, a transport.Attempt, learned func() control.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *standBack) observe(now time.Time, a transport.Attempt, learned func() c
 		if s.refused = 0; s.until.IsZero() {
 			s.began = time.Time{}
 		}
-	case pressed && now.Add(-a.Latency).After(s.newest): // otherwise it was under way with the one before
+	case pressed && now.Add(-a.Latency).After(s.newest): // otherwise it was sent before the last refusal
 		s.refused++
 		s.newest, s.why = now, why.Reason()
 		if s.began.IsZero() {
@@ -79,16 +79,16 @@ func (s *standBack) reason() reason.Reason {
 	return s.why
 }
 
-// stood reports whether no detail was fetched since details stood back.
+// stood reports whether details stood back and none was fetched since.
 func (s *standBack) stood() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.until.IsZero()
 }
 
-// from makes details of a stream stand back from now on. apart reports that they have a
-// limit of their own: they stood back before, the list succeeded since, and they were
-// refused again. before is what had been learned of the rate before their refusals.
+// from makes the details of a stream stand back. apart reports that they turn out to have
+// a limit of their own: they stood back before, the list succeeded since, and they were
+// refused again. before is the learned rate before their refusals.
 func (s *standBack) from(now time.Time, details string) (before control.State, apart bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,9 @@ func (s *standBack) from(now time.Time, details string) (before control.State, a
 	return s.before, apart
 }
 
-// goesFirst makes details of a stream stand back. If they have a limit of their own they
-// become a pool for the rest of the run, so that their refusals do not slow the list.
+// goesFirst lets the list go first: it makes the details of a stream stand back. If they
+// have a limit of their own, they get a pool for the rest of the run, so that their
+// refusals do not slow the list.
 func (r *execution) goesFirst(details string) {
 	if before, apart := r.standBack.from(time.Now(), details); apart {
 		r.governor.Part(details, before)
@@ -114,7 +115,7 @@ func (r *execution) goesFirst(details string) {
 
 type apartKey struct{}
 
-// inPool returns a context for details of a stream that names their pool, if they have one.
+// inPool returns a context that names the pool of a detail stream, if it has one.
 func (r *execution) inPool(ctx context.Context, details string) context.Context {
 	r.standBack.mu.Lock()
 	defer r.standBack.mu.Unlock()
@@ -136,14 +137,14 @@ func (r *execution) poolOf(req *http.Request) string {
 	return name
 }
 
-// putOff returns why the details of a page are not requested now, nil if they are. details
-// is their stream; listLeft says that there is more to list.
+// putOff returns why the details of a page are not requested now, or nil if they are.
+// details is their stream; listLeft reports that more pages follow.
 func (r *execution) putOff(details string, listLeft bool) *stop {
 	if r.suspended != nil || !listLeft {
 		return r.suspended
 	}
 	stands, apart := r.standBack.stands(time.Now(), details)
-	if !stands && apart { // waiting for room in their own pool would delay the list
+	if !stands && apart { // waiting for their own pool would delay the list
 		stands = r.governor.RoomAt(details).Sub(r.governor.RoomAt("")) > time.Second
 	}
 	if !stands {
@@ -154,8 +155,8 @@ func (r *execution) putOff(details string, listLeft bool) *stop {
 
 type waitingKey struct{}
 
-// mayStandBack returns a context for details that may have to let the list go first: it ends
-// their waits when they are to stand back. Call over when none is in flight any more.
+// mayStandBack returns a context for details which ends their waits when they have to
+// stand back. Call over once none of them is in flight.
 func (r *execution) mayStandBack(ctx context.Context) (within context.Context, over func()) {
 	waiting := r.waiting
 	if waiting == nil {
@@ -174,7 +175,7 @@ func (r *execution) mayStandBack(ctx context.Context) (within context.Context, o
 	}
 }
 
-// standingBack reports whether the details with that context are to stand back.
+// standingBack reports whether the details with that context have to stand back.
 func (r *execution) standingBack(ctx context.Context) bool {
 	waiting, ok := ctx.Value(waitingKey{}).(context.Context)
 	return ok && waiting.Err() != nil && (r.waiting == nil || r.waiting.Err() == nil)

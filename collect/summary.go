@@ -20,39 +20,39 @@ import (
 	"github.com/headway-go/headway/transport"
 )
 
-// Summary is what a run came to.
+// Summary is the result of a run.
 type Summary struct {
 	Run
-	// Streams are those that the run was bounded to; nil is all. What follows
-	// counts only theirs.
+	// Streams are the streams to which the run was restricted; nil means all. The
+	// counts below are those of these streams.
 	Streams []string `json:"streams,omitempty"`
-	// Lane is the one that the run was bounded to; empty is both.
+	// Lane is the lane to which the run was restricted; empty means both.
 	Lane LaneKind `json:"lane,omitempty"`
-	// Owed counts the items whose details are owed, by reason, after the run.
+	// Owed counts the items whose details are owed after the run, by reason.
 	Owed map[string]int64 `json:"owed"`
-	// More says that pages are left to walk, so that nobody knows what they hold.
+	// More reports that pages are left, so that the remaining work is unknown.
 	More bool `json:"more"`
-	// Quarantined counts the gaps that failed too often: an operator's to decide.
+	// Quarantined counts the gaps in quarantine, about which an operator has to decide.
 	Quarantined int64 `json:"quarantined"`
-	// Orphaned counts those of them, by stream, that no stream of the connection
-	// can fetch any more: an operator's to drop.
+	// Orphaned counts, by stream, the quarantined gaps that no stream of the connection
+	// can fetch any more.
 	Orphaned map[string]int64 `json:"orphaned,omitempty"`
-	// Sink says what differed in the sink from the last run; empty is nothing.
+	// Sink lists what changed in the sink since the last run.
 	Sink []Change `json:"sink,omitempty"`
-	// Rate is the pacing at the end; nil is unknown.
+	// Rate is the rate at the end of the run; nil means unknown.
 	Rate *event.Rate `json:"rate"`
-	// Limits are what is known of limits at the end.
+	// Limits are the known limits at the end of the run.
 	Limits []event.Limit `json:"limits"`
-	// Cooldown is the source-pressure cooldown from now on.
+	// Cooldown is the source-pressure cooldown after the run.
 	Cooldown Cooldown `json:"pressure"`
-	// Warnings are signs that a list was not read as its provider means it.
+	// Warnings are signs that the configuration does not match the provider's responses.
 	Warnings []connector.Warning `json:"warnings,omitempty"`
-	// WarmStart says whether the run began at a stored interval.
+	// WarmStart reports whether the run started at a stored rate.
 	WarmStart bool `json:"warm_start"`
 }
 
-// finish writes how the run ended. A run that lost its lease leaves no mark:
-// the connection is another's.
+// finish stores how the run ended. A run that lost its lease stores nothing, since the
+// connection belongs to another run.
 func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	if err := r.o.Sink.Close(); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
@@ -75,7 +75,7 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 		end = &stop{why: reason.Internal, err: err}
 	}
 	s.Owed = owed
-	var missing int64 // of the whole connection
+	var missing int64 // quarantined gaps of the whole connection
 	if s.Quarantined, missing, err = r.quarantined(ctx); err != nil && end == nil {
 		end = &stop{why: reason.Internal, err: err}
 	}
@@ -94,12 +94,12 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 			s.Error = end.cause.Error()
 		}
 	case len(owed) > 0:
-		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, together(due)
+		s.State, s.Reason, s.RetryAt = RunDeferred, next.Reason, nextRun(due)
 	case s.Quarantined > 0:
 		s.State, s.Reason = RunIncomplete, reason.Quarantined
 	}
 	s.Cooldown = r.cooldown
-	if r.o.Streams == nil || end != nil || len(owed) > 0 { // that one stream drained says nothing of the others
+	if r.o.Streams == nil || end != nil || len(owed) > 0 { // some streams having drained must not end the cooldown
 		s.Cooldown = r.cooldown.after(s.Reason, r.progressed(), s.Ended)
 	}
 	s.Cooldown.NeedsAttention = s.Cooldown.NeedsAttention || missing > 0
@@ -108,7 +108,7 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	}
 	r.live.enter(stage{Phase: PhaseDone})
 	if s.Rate != nil {
-		// How the rate stood at the end, also where it never changed.
+		// The final rate, even if it never changed.
 		r.emit(event.Event{Type: event.CollectionRate, Note: "end", Rate: s.Rate, Limits: s.Limits})
 	}
 	r.emit(event.Event{Type: event.RunEnd, Reason: s.Reason, Bound: boundEvent(s.BoundBy)})
@@ -128,8 +128,8 @@ func (r *execution) finish(ctx context.Context, end *stop) (Summary, error) {
 	return s, failure
 }
 
-// progressed reports whether the run got anything of what pressure holds back:
-// details where there are any, since walking a list again is not progress.
+// progressed reports whether the run made progress: details if any stream has them, since
+// walking a list again is no progress, otherwise records.
 func (r *execution) progressed() bool {
 	p := r.live.counted()
 	for _, s := range r.chosen() {
@@ -140,10 +140,10 @@ func (r *execution) progressed() bool {
 	return p.Records > 0
 }
 
-// together is when a run is to come back for gaps that are due at these instants:
-// when the first is, or as much as a minute later where others are due by then. A
-// run for each would walk the lists again each time.
-func together(due []time.Time) (at time.Time) {
+// nextRun returns when the next run should start, given the times at which gaps are due:
+// at the first of them or up to a minute later if more are due by then. Each run walks
+// the lists again, so one run for several gaps is cheaper.
+func nextRun(due []time.Time) (at time.Time) {
 	if len(due) == 0 {
 		return at
 	}
@@ -156,8 +156,8 @@ func together(due []time.Time) (at time.Time) {
 	return at
 }
 
-// owed counts what the connection owes, and tells the gap that can be tried first
-// and when each can.
+// owed counts the owed items by reason. It also returns the gap that is due first, and
+// when each gap is due.
 func (r *execution) owed(ctx context.Context) (owed map[string]int64, next Gap, due []time.Time, err error) {
 	owed = map[string]int64{}
 	f := GapFilter{Connection: r.o.Connection, Status: GapPending, Limit: gapPageRows}
@@ -170,7 +170,7 @@ func (r *execution) owed(ctx context.Context) (owed map[string]int64, next Gap, 
 			f.AfterID = g.ID
 			n := g.owes()
 			if n == 0 || !r.concerns(g) {
-				continue // a walk has fetched all of it meanwhile, or another run will
+				continue // an empty backlog, or a gap of another stream
 			}
 			owed[g.Reason.String()] += n
 			due = append(due, g.RetryAt)
@@ -184,7 +184,7 @@ func (r *execution) owed(ctx context.Context) (owed map[string]int64, next Gap, 
 	}
 }
 
-// quarantined counts the terminal gaps of the run's streams, and of the whole
+// quarantined returns the number of terminal gaps of the run's streams, and of the whole
 // connection.
 func (r *execution) quarantined(ctx context.Context) (of, all int64, err error) {
 	was, _, err := StatusOf(ctx, r.o.Store, r.o.Connection)
@@ -209,44 +209,44 @@ func (r *execution) quarantined(ctx context.Context) (of, all int64, err error) 
 	}
 }
 
-// withheld is an error whose own words may quote what the provider sent: a
-// header, a line of a body. Those words go into no log, event or store; the
-// cause stays matchable.
-type withheld struct {
+// redactedError replaces the text of an error that may quote what the provider sent, such
+// as a header or a line of a body, which must not go into a log, event or store. It wraps
+// the original error.
+type redactedError struct {
 	what  string
 	cause error
 }
 
-func (w *withheld) Error() string { return w.what }
-func (w *withheld) Unwrap() error { return w.cause }
+func (w *redactedError) Error() string { return w.what }
+func (w *redactedError) Unwrap() error { return w.cause }
 
-// spoken are errors whose text, and that of what net/http wraps around them,
-// holds nothing of a response.
-var spoken = []error{
+// safeErrors are errors whose text, including what net/http adds to it, holds nothing of
+// a response.
+var safeErrors = []error{
 	errRedirect, errRedirectLoop, transport.ErrTooLarge, transport.ErrResent,
 	context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 	gzip.ErrHeader, gzip.ErrChecksum,
 }
 
-// plain are beginnings of texts of net/http that hold nothing of a response.
-var plain = []string{
+// safePrefixes are prefixes of error texts of net/http that hold nothing of a response.
+var safePrefixes = []string{
 	"net/http: server response headers exceeded ",
 	"http: server closed idle connection",
 	"http2: timeout awaiting response headers",
 	"stream error: ",
 }
 
-// tellable is the error as it may be printed. net/http quotes what it could not
-// parse, so an error passes only when it is known not to.
-func tellable(err error) error {
+// redact returns err in a form that is safe to print. net/http may quote what it could not
+// parse, so the text of an error is kept only if it is known to quote nothing.
+func redact(err error) error {
 	if transport.IsWrongScheme(err) {
 		what := errSpeaksTLS
 		if errors.Is(err, http.ErrSchemeMismatch) {
 			what = errSpeaksPlain
 		}
-		return &withheld{what: what.Error(), cause: err}
+		return &redactedError{what: what.Error(), cause: err}
 	}
-	for _, e := range spoken {
+	for _, e := range safeErrors {
 		if errors.Is(err, e) {
 			return err
 		}
@@ -262,14 +262,14 @@ func tellable(err error) error {
 		return err
 	}
 	text := err.Error()
-	for _, beginning := range plain {
-		if strings.HasPrefix(text, beginning) {
+	for _, prefix := range safePrefixes {
+		if strings.HasPrefix(text, prefix) {
 			return err
 		}
 	}
-	what := "what came was not HTTP as it should be, and is not shown: it may hold what the provider sent"
+	what := "invalid HTTP response; details are left out, since they may quote what the provider sent"
 	if strings.Contains(text, "http2: server sent GOAWAY") {
 		what = "the provider ended the connection before it had answered (GOAWAY)"
 	}
-	return &withheld{what: what, cause: err}
+	return &redactedError{what: what, cause: err}
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// stream walks what is to be walked of one stream: everything there was, once
-// (catch-up, as far as it has not been and the run's bound allows), then what
-// changed since (steady state). The two keep cursors of their own, and the
+// stream walks one stream: first the catch-up, if it is not done and as far as
+// CatchupPages allows, then the steady lane. Each lane has its own cursor, and the
 // catch-up never moves the steady one.
 func (r *execution) stream(ctx context.Context, s connector.Stream, lanes []Lane) *stop {
 	catchup, steady := lane(lanes, s.Name, Catchup), lane(lanes, s.Name, Steady)
@@ -21,7 +20,7 @@ func (r *execution) stream(ctx context.Context, s connector.Stream, lanes []Lane
 		begun, maxPages := false, r.o.CatchupPages
 		if r.o.Lane == Steady {
 			if !s.Incremental {
-				return nil // only a walk over everything sees what changes, and that is the past's
+				return nil // without an incremental list, changes are found only by the catch-up
 			}
 			begun, maxPages = steady.Walking || steady.Watermark != "" || catchup.Pages > 0, 1
 		}
@@ -31,21 +30,22 @@ func (r *execution) stream(ctx context.Context, s connector.Stream, lanes []Lane
 			}
 		}
 		if !s.Incremental {
-			return nil // the walk that ended now has seen all there is
+			return nil // the catch-up that just ended has seen the whole list
 		}
 	}
 	if r.o.Lane == Catchup {
 		return nil
 	}
 	if steady.Walking {
-		// It shows nothing from after it began, in an earlier run.
+		// An earlier run began this walk. It misses changes after its begin, so another
+		// walk follows.
 		if stop := r.walk(ctx, s, &steady, 0); stop != nil || !s.Incremental {
 			return stop
 		}
 	}
 	if s.Incremental {
-		// Until it has a watermark of its own the steady lane starts where the
-		// catch-up ended, or, while that is not done, when it began.
+		// Until it has its own watermark, the steady lane starts at the watermark of the
+		// catch-up or, while that is not done, at the time when it began.
 		switch {
 		case steady.Watermark != "":
 			steady.Since = steady.Watermark
@@ -55,11 +55,11 @@ func (r *execution) stream(ctx context.Context, s connector.Stream, lanes []Lane
 			steady.Since = like(catchup.High, before(catchup.Start))
 		}
 		if s.Lookback > 0 {
-			steady.Since, _ = earlier(steady.Since, s.Lookback) // from the beginning, where nobody knows
+			steady.Since, _ = earlier(steady.Since, s.Lookback) // "" if it is not a point in time: from the beginning
 		}
 	}
 	if !catchup.Done && steady.Since == "" {
-		return nil // nothing says when now is: first the past, all of it
+		return nil // the present is unknown, so the catch-up has to end first
 	}
 	return r.walk(ctx, s, &steady, 0)
 }
@@ -73,8 +73,8 @@ func lane(lanes []Lane, stream string, kind LaneKind) Lane {
 	return Lane{Stream: stream, Kind: kind}
 }
 
-// walk goes from the lane's cursor to the last page, slice by slice; at most
-// maxPages, when that is not 0.
+// walk collects pages from the lane's cursor to the last page, slice by slice, but at most
+// maxPages if that is not 0.
 func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPages int64) *stop {
 	r.enter(stage{Phase: Phase(l.Kind), Stream: s.Name})
 	began, whole := time.Now(), !l.Walking && l.Since == ""
@@ -82,7 +82,7 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 		l.begin()
 	}
 	walked := connector.Walked{Later: l.Pages > 0}
-	marked := l.Since != "" || l.High != "" // records before had a watermark
+	marked := l.Since != "" || l.High != "" // earlier records had a watermark
 	defer func() { r.warn(l.Kind, marked, walked.Warnings(s)) }()
 	restarted := false
 	var coming *ahead
@@ -91,7 +91,7 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 			r.bounded = r.o.Lane != Steady
 			return nil
 		}
-		if coming == nil { // one that was asked for is not cut, like any attempt under way
+		if coming == nil { // a page that was requested is taken first: an attempt in flight is not canceled
 			if stop := r.halted(ctx); stop != nil {
 				return stop
 			}
@@ -160,10 +160,10 @@ func (r *execution) walk(ctx context.Context, s connector.Stream, l *Lane, maxPa
 	return nil
 }
 
-// page is the one at l, which may have been asked for already.
+// page returns the page at l, which may have been requested already.
 func (r *execution) page(ctx context.Context, l *Lane, coming *ahead) (connector.Page, error) {
 	if coming != nil {
-		// One that waited behind details may come in time now.
+		// A page that came too late since it waited behind details may be in time now.
 		if page, err := coming.take(); !tooLate(err) {
 			return page, err
 		}
@@ -171,10 +171,10 @@ func (r *execution) page(ctx context.Context, l *Lane, coming *ahead) (connector
 	return r.list(ctx, l.ask())
 }
 
-// warn puts warnings of a walk into the trace and the summary, each once. That
-// the paging expression found nothing is normal for a short list of a provider
-// that leaves the field out at the end: only the first walk says so. That records
-// have no watermark matters only where none had one before.
+// warn adds the warnings of a walk to the trace and the summary, each once. It leaves out
+// two that are not signs of a mistake: a paging expression that found nothing after the
+// first walk, since some providers omit the field on the last page of a short list, and
+// records without a watermark if earlier ones had one.
 func (r *execution) warn(kind LaneKind, marked bool, warnings []connector.Warning) {
 	for _, w := range warnings {
 		said := slices.ContainsFunc(r.warnings, func(old connector.Warning) bool { return old.Kind == w.Kind && old.Stream == w.Stream })
@@ -190,8 +190,8 @@ func (r *execution) warned(w connector.Warning) {
 	r.emit(event.Event{Type: event.Warning, Stream: w.Stream, Note: string(w.Kind), Count: w.Records})
 }
 
-// warnOfDetails puts what all details of the run showed into the trace and the
-// summary, at its end.
+// warnOfDetails adds the warnings about the run's details to the trace and the summary.
+// It is called at the end of the run.
 func (r *execution) warnOfDetails() {
 	for _, s := range r.o.Connector.Streams() {
 		if s.DetailStream == "" {
@@ -207,10 +207,10 @@ func (r *execution) warnOfDetails() {
 	}
 }
 
-// outlast waits pressure out that would end the run, such as a circuit that is
-// still open after all the waits of one stage, where the run has a time to fill:
-// nil means that the work may go on. Without such a cap nobody could say when to
-// end, and the stop stands; so does one whose end is known to come too late.
+// outlast waits for the end of pressure that would end the run, such as a circuit that is
+// still open after all the waits of one phase. It returns nil if the run may continue.
+// It waits only if the run has a time limit and the pressure may end before it; otherwise
+// it returns the stop.
 func (r *execution) outlast(ctx context.Context, s *stop) *stop {
 	end := r.budget.deadline
 	if !s.pressed() || end.IsZero() || s.why != reason.CircuitOpen.Reason() && s.retryAt.After(end) {
@@ -227,12 +227,12 @@ func (r *execution) outlast(ctx context.Context, s *stop) *stop {
 	return nil
 }
 
-// waitOut waits for pressure to end, such as for the circuit to let a probe
-// through; otherwise it says what ended the wait: the run's time, the operator,
-// or the context's end.
+// waitOut waits until pressure ends, for example until the circuit admits a probe. It
+// returns [reason.None], or what ended the wait early: the time limit, an interruption
+// or the end of the context.
 func (r *execution) waitOut(ctx context.Context, pressure reason.Reason, until time.Time) (why reason.Reason) {
 	if now := time.Now(); !until.After(now) {
-		until = now.Add(time.Second) // a probe is under way; never a wait of no time
+		until = now.Add(time.Second) // a probe is in flight; do not spin
 	}
 	over := reason.None
 	if d := r.budget.deadline; !d.IsZero() && !until.Before(d) {

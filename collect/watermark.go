@@ -11,9 +11,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// higher is the later of two watermarks. Watermarks are the provider's own
-// values: instants in RFC 3339, numbers, or text that sorts. Two of the same
-// kind are compared as that kind, others as text.
+// higher returns the later of two watermarks. Watermarks are the provider's own values:
+// times in RFC 3339, numbers, or text that sorts. Two of the same kind are compared as
+// that kind, others as text. An empty one is lower than any other.
 func higher(a, b string) string {
 	switch {
 	case a == "":
@@ -43,7 +43,7 @@ func higher(a, b string) string {
 	return a
 }
 
-// lower is the earlier of two watermarks by the same rule. None is before all.
+// lower returns the earlier of two watermarks by the same rules.
 func lower(a, b string) string {
 	if precedes(b, a) {
 		return b
@@ -51,25 +51,24 @@ func lower(a, b string) string {
 	return a
 }
 
-// precedes reports whether a is earlier than b, and not the same.
+// precedes reports whether a is earlier than b.
 func precedes(a, b string) bool { return a != b && higher(a, b) == b }
 
-// settled is the watermark to list changes after, once a walk that began at
-// start (by the provider's clock) is complete: the highest one seen, but none
-// from after the start. An item that changed while the walk was under way may
-// have been passed already; a watermark past it would hide that change for ever.
-// Since clocks and watermarks often count in seconds, and a list may leave out
-// the very watermark that it is asked for, the second of the start counts as
-// after it.
+// settled returns the watermark after which the next walk lists changes, once a walk that
+// began at start (by the provider's clock) is complete: the highest one seen, but none
+// after start. An item may have changed during the walk after its page was read, and a
+// later watermark would hide that change forever. Clocks and watermarks often count in
+// seconds, and a list may exclude the watermark itself, so the result is before the
+// second of start.
 func settled(high string, start time.Time) string {
-	t, _ := instant(high) // the zero time where it is not a point in time
+	t, _ := instant(high) // the zero time if it is not a point in time
 	if start.IsZero() || t.Before(start.Truncate(time.Second)) {
 		return high
 	}
 	return like(high, before(start))
 }
 
-// before is a second before a walk's start.
+// before returns the second before start, or the zero time if start is zero.
 func before(start time.Time) time.Time {
 	if start.IsZero() {
 		return start
@@ -77,8 +76,8 @@ func before(start time.Time) time.Time {
 	return start.Truncate(time.Second).Add(-time.Second)
 }
 
-// like writes a point in time the way the sample writes one; empty when the
-// sample is not a point in time.
+// like formats a time in the format of the sample. It returns "" if the sample is not a
+// point in time.
 func like(sample string, at time.Time) string {
 	if _, ok := instant(sample); !ok || at.IsZero() {
 		return ""
@@ -89,9 +88,8 @@ func like(sample string, at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// earlier is a watermark moved back by d, written the way it was; ok is false
-// for one that is not a point in time. What the way of writing leaves out, such as
-// the time of a day, is rounded down.
+// earlier returns a watermark moved back by d, in the same format and rounded down to the
+// precision of that format. ok is false if w is not a point in time.
 func earlier(w string, d time.Duration) (moved string, ok bool) {
 	if at, ok := instant(w); ok {
 		return like(w, at.Add(-d)), true
@@ -104,8 +102,8 @@ func earlier(w string, d time.Duration) (moved string, ok bool) {
 	return "", false
 }
 
-// instant reads a watermark that is a point in time: RFC 3339, or seconds or
-// milliseconds since the epoch within this century.
+// instant parses a watermark that is a point in time: RFC 3339, or seconds or milliseconds
+// since 1970 within this century.
 func instant(w string) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, w); err == nil {
 		return t, true
@@ -114,11 +112,11 @@ func instant(w string) (time.Time, bool) {
 	return t, number != nil
 }
 
-// epoch reads seconds or milliseconds since 1970. Number writes a point in time the
-// same way; it is nil for anything but an instant of this century.
+// epoch parses seconds or milliseconds since 1970. number converts a time to the same
+// unit; it is nil if w is not a time of this century.
 func epoch(w string) (t time.Time, number func(time.Time) int64) {
 	const begin, end = 946684800, 4102444800 // 2000 and 2100
-	n, _ := strconv.ParseInt(w, 10, 64)      // out of range where it is not a number
+	n, _ := strconv.ParseInt(w, 10, 64)      // out of range if w is not a number
 	switch {
 	case n >= begin && n < end:
 		return time.Unix(n, 0), time.Time.Unix
@@ -128,13 +126,13 @@ func epoch(w string) (t time.Time, number func(time.Time) int64) {
 	return time.Time{}, nil
 }
 
-var errNotInclusive = errors.New("the list is declared inclusive, and asked for what changed since a watermark it left out an item " +
-	"of that very watermark; nothing is lost; remove inclusive from incremental")
+var errNotInclusive = errors.New("the list is declared inclusive, but a request for changes since a watermark left out an item " +
+	"with that watermark; nothing is lost; remove inclusive from incremental")
 
-var errTimeless = errors.New("incremental has a lookback, and no cursor on a page is a point in time that is understood " +
+var errTimeless = errors.New("incremental has a lookback, but no cursor on a page is a point in time " +
 	"(RFC 3339, a date, seconds or milliseconds since 1970); nothing is lost; remove lookback from incremental")
 
-// timeless reports whether items have watermarks, none of them a point in time.
+// timeless reports whether items have watermarks and none of them is a point in time.
 func timeless(items []connector.Item) bool {
 	some := false
 	for _, it := range items {
@@ -146,9 +144,9 @@ func timeless(items []connector.Item) bool {
 	return some
 }
 
-// contradiction says where a page contradicts what is declared of its list. High is
-// the highest watermark of the pages before. A page may begin below it, since what
-// arrives late moves the pages; it may not lie below it as a whole.
+// contradiction returns an error if a page contradicts the declared order of its list.
+// high is the highest watermark of earlier pages. A page may begin below it, since new
+// items shift the pages, but it must not lie below it entirely.
 func contradiction(s connector.Stream, high string, items []connector.Item) error {
 	if s.Lookback > 0 && timeless(items) {
 		return errTimeless
@@ -159,19 +157,19 @@ func contradiction(s connector.Stream, high string, items []connector.Item) erro
 	top := ""
 	for i, it := range items {
 		if it.Watermark != "" && precedes(it.Watermark, top) {
-			return fmt.Errorf("the list is declared to be in ascending order, and item %d of a page has a lower watermark "+
-				"than one before it; nothing is lost; remove order from incremental", i+1)
+			return fmt.Errorf("the list is declared to be in ascending order, but item %d of a page has a lower watermark "+
+				"than an item before it; nothing is lost; remove order from incremental", i+1)
 		}
 		top = higher(top, it.Watermark)
 	}
 	if top != "" && precedes(top, high) {
-		return errors.New("the list is declared to be in ascending order, and a page has lower watermarks than the pages before it; " +
+		return errors.New("the list is declared to be in ascending order, but a page has lower watermarks than the pages before it; " +
 			"nothing is lost; remove order from incremental")
 	}
 	return nil
 }
 
-// contradicted is the end of a run whose list is not as it was declared.
+// contradicted returns the stop for a list that contradicts its declaration.
 func (r *execution) contradicted(err error) *stop {
 	return &stop{why: reason.InvalidResponse, err: &connector.Failure{
 		Reason: reason.InvalidResponse, Method: http.MethodGet, Path: r.caller.route(), Err: err,

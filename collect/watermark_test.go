@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// utc is a day at noon, with so many seconds more.
+// utc returns a fixed day at noon plus the given number of seconds.
 func utc(seconds int) time.Time { return time.Date(2024, 5, 1, 12, 0, seconds, 0, time.UTC) }
 
 func TestWhichWatermarksArePointsInTime(t *testing.T) {
@@ -44,7 +44,7 @@ func TestWhichWatermarksArePointsInTime(t *testing.T) {
 	}
 }
 
-func TestAPointInTimeIsWrittenLikeTheSample(t *testing.T) {
+func TestLikeKeepsTheFormat(t *testing.T) {
 	for _, tt := range []struct {
 		sample string
 		at     time.Time
@@ -168,8 +168,8 @@ func TestAListWithoutTimesHasNoLookback(t *testing.T) {
 
 func TestAContradictionNamesTheItem(t *testing.T) {
 	up := connector.Stream{Ascending: true}
-	first := "the list is declared to be in ascending order, and item 3 of a page has a lower watermark " +
-		"than one before it; nothing is lost; remove order from incremental"
+	first := "the list is declared to be in ascending order, but item 3 of a page has a lower watermark " +
+		"than an item before it; nothing is lost; remove order from incremental"
 	for _, tt := range []struct {
 		high  string
 		marks []string
@@ -178,7 +178,7 @@ func TestAContradictionNamesTheItem(t *testing.T) {
 		{"", []string{"1", "3", "2", "1"}, first},
 		{"", []string{"3", "", "2"}, first}, // the one between says nothing
 		{"", []string{"1", "", "1"}, ""},
-		{"5", []string{"", "4", ""}, "the list is declared to be in ascending order, and a page has lower watermarks than the pages before it; " +
+		{"5", []string{"", "4", ""}, "the list is declared to be in ascending order, but a page has lower watermarks than the pages before it; " +
 			"nothing is lost; remove order from incremental"},
 		{"5", nil, ""},
 	} {
