@@ -1,6 +1,6 @@
-// Package airbyte writes records as the read of an Airbyte source does: RECORD,
-// STATE and TRACE messages of the protocol 0.3, one a line. [New] makes the
-// [collect.Sink]. The collector tells it how the run stands:
+// Package airbyte writes records as the read command of an Airbyte source does: RECORD,
+// STATE and TRACE messages of protocol 0.3, one per line. [New] returns the
+// [collect.Sink]. The collector reports the state of the run to it:
 //
 //	var collector *collect.Collector
 //	sink := airbyte.New(os.Stdout, airbyte.Options{
@@ -9,64 +9,61 @@
 //	collector, err := collect.New(collect.Options{Sink: sink, OnEvent: sink.OnEvent})
 //
 // Nothing but messages may go to that writer; progress and logs go to standard
-// error. A program that writes to its standard output should also ignore
-// SIGPIPE (signal.Ignore), so that a reader that died is an error of the run
-// and not the end of the process; neither loses anything.
+// error. A program that writes to its standard output should also ignore SIGPIPE
+// (signal.Ignore), so that the end of the reader is an error of the run instead of the
+// end of the process.
 //
-// It is a read's output, no whole connector: SPEC, CHECK and DISCOVER are not
-// here. For files or a database of one's own use another sink: those can tell
-// what is there.
+// It implements read only, not SPEC, CHECK and DISCOVER. For files or a database of your
+// own use another sink, since those can check what was written.
 //
-// # What is promised
+// # Guarantees
 //
-// A slice counts as written when all of it was handed to the pipe. A write that
-// fails fails the run, and nothing of the slice is committed. STATE is written
-// after the store's commit only ([collect.Informed]). A slice that was handed
-// over but not committed comes again: records are delivered at least once, and
-// a destination that removes duplicates by the primary key has each once. What a
-// destination had read but not kept when it died is beyond a pipe's reach: if
-// the run had committed it, only `headway collect --fresh` brings it again.
+// A slice counts as written once all of it is in the pipe. If a write fails, the run
+// fails and nothing of the slice is committed. STATE is written only after the store's
+// commit ([collect.Informed]). A slice that was written but not committed comes again:
+// records are delivered at least once, and a destination can remove duplicates by the
+// primary key. Records that a destination has read but not stored when it dies are lost if
+// the run has committed them. Only `headway collect --fresh` delivers them again.
 //
 // # Records
 //
-// Data is the record as it was collected; types are the catalog's business. The
-// primary key is the field that holds the key, or _headway_key, which is then
-// added to the record. Details have _headway_parent before it, the key of the
-// item that they belong to. A record that is not an object is put under
-// _headway_value. emitted_at is when it was written.
+// data is the record as it was collected; the catalog describes its types. The primary key
+// is the field that holds the key, or _headway_key, which is then added to the record. For
+// details it begins with _headway_parent, the key of the item to which they belong. A
+// record that is not an object is written as the property _headway_value. emitted_at is
+// when the record was written.
 //
 // # State
 //
-// Each stream has a state of its own (STREAM), which counts its records from the
-// first run on, and sourceStats with the records since the last one:
+// Each stream has its own state (STREAM), which counts its records since the first run,
+// and sourceStats with the records since the last STATE:
 //
 //	{"position":1234}
 //
-// Headway reads it back from nobody: where a run goes on is in its own state. A
-// stream begins by repeating its last state, with a count of 0 records, in case
-// the process died before it could write it.
+// Headway never reads it back: its position is in its own state. A stream begins by
+// repeating its last STATE, with a count of 0 records, in case the process died before
+// writing it.
 //
 // # Status
 //
 //	stateDiagram-v2
-//	    [*] --> STARTED: the run comes to the stream, or to the list whose details these are
-//	    STARTED --> RUNNING: its first record, or the provider wants less
-//	    RUNNING --> RUNNING: RATE_LIMITED with quota_reset, and again without when records follow
+//	    [*] --> STARTED: the run begins the stream, or the list whose details it holds
+//	    STARTED --> RUNNING: its first record, or pressure
+//	    RUNNING --> RUNNING: RATE_LIMITED under pressure, and without it when records follow
 //	    STARTED --> COMPLETE: the run drained
 //	    RUNNING --> COMPLETE: the run drained
 //	    STARTED --> INCOMPLETE: the run stopped early
-//	    RUNNING --> INCOMPLETE: the run stopped early, RATE_LIMITED if the provider made it
+//	    RUNNING --> INCOMPLETE: the run stopped early, RATE_LIMITED if because of pressure
 //
-// Pressure is a back-off, an open circuit or work put off, for the reasons
-// rate_limited, upstream_pressure, circuit_open, cooldown and quota_exhausted:
-// the protocol knows one word for all. quota_reset is when the cooldown or the
-// circuit ends, and is left out when nobody knows. A stream that the run did not
-// get to has no status. An ESTIMATE follows once no page does: a list has all
-// its rows then, and the details that are still owed are counted as the ones
-// before.
+// Pressure is a back-off, an open circuit or deferred work, for the reasons rate_limited,
+// upstream_pressure, circuit_open, cooldown and quota_exhausted, for which the protocol
+// has only RATE_LIMITED. quota_reset is when the cooldown or the circuit ends, and is left
+// out if unknown. A stream that the run did not begin has no status. An ESTIMATE is written
+// after the last page of a list, when the number of its rows is known; for owed details it
+// assumes the average number of records of those before.
 //
-// A Sink is safe for concurrent use, in that events may come at any time.
-// Memory is the records of one Write and 64 KiB.
+// A Sink is safe for concurrent use, so that OnEvent may be called at any time. It needs
+// memory for the records of one Write and 64 KiB.
 //
 // Stability: settling.
 package airbyte

@@ -10,7 +10,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// The messages of the protocol, as far as a read gives them.
+// The messages of the protocol that a read writes.
 
 type stateMessage struct {
 	Type  string `json:"type"`
@@ -36,7 +36,7 @@ type descriptor struct {
 	Name string `json:"name"`
 }
 
-// decimal is a whole number that the protocol wants with a decimal point.
+// decimal is a whole number that the protocol requires with a decimal point.
 type decimal int64
 
 // MarshalJSON writes the number with a decimal point.
@@ -79,11 +79,11 @@ type cause struct {
 }
 
 type rateLimited struct {
-	// QuotaReset is in milliseconds since 1970; 0 is not known.
+	// QuotaReset is in milliseconds since 1970; 0 means unknown.
 	QuotaReset int64 `json:"quota_reset,omitzero"`
 }
 
-// status is where a stream stands.
+// status is the status of a stream.
 type status string
 
 const (
@@ -93,7 +93,7 @@ const (
 	incomplete status = "INCOMPLETE"
 )
 
-// limited is the one reason that the protocol knows.
+// limited returns RATE_LIMITED, the only reason that the protocol has.
 func limited(until time.Time) []cause {
 	c := cause{Type: "RATE_LIMITED"}
 	if !until.IsZero() {
@@ -102,7 +102,7 @@ func limited(until time.Time) []cause {
 	return []cause{c}
 }
 
-// recordLine is a RECORD. The data is an object already.
+// recordLine returns a RECORD message. data must be an object.
 func recordLine(stream, data json.RawMessage, at int64) []byte {
 	b := append([]byte(`{"type":"RECORD","record":{"stream":`), stream...)
 	b = append(append(b, `,"data":`...), data...)
@@ -110,10 +110,9 @@ func recordLine(stream, data json.RawMessage, at int64) []byte {
 	return append(b, '}', '}')
 }
 
-// OnEvent writes what an event means for the streams' status; it is what
-// [collect.Options] calls OnEvent. It writes to the pipe at once, and so waits
-// for a reader that is slow, as Write does. A failure to write is that of the
-// next Write or Sync. It may be called at any time, by several goroutines.
+// OnEvent writes the streams' status after an event of the run. Set it as OnEvent in
+// [collect.Options]. Like Write it blocks while the reader of the pipe is slow. The next
+// Write or Sync returns its errors. It may be called at any time, from several goroutines.
 func (s *Sink) OnEvent(e event.Event) {
 	var until time.Time
 	if pressed(e) {
@@ -132,8 +131,8 @@ func (s *Sink) OnEvent(e event.Event) {
 	}
 }
 
-// pressed reports whether an event says that the provider wants less, or that
-// a run ended for it.
+// pressed reports whether an event means pressure of the provider, or the end of a run
+// because of it.
 func pressed(e event.Event) bool {
 	why := e.Reason
 	if e.Type == event.CollectionRate && e.Note == backOff && e.Rate != nil && e.Rate.LastBackoff != nil {
@@ -167,7 +166,7 @@ func (s *Sink) react(e event.Event, until time.Time) error {
 	return nil
 }
 
-// each does something for the stream that the run is at and for its details.
+// each calls do for the run's current stream and for its details.
 func (s *Sink) each(do func(*stream) error) error {
 	for _, st := range s.streams {
 		if st.Name != s.at && (st.parent != s.at || s.at == "") {
@@ -180,7 +179,7 @@ func (s *Sink) each(do func(*stream) error) error {
 	return nil
 }
 
-// begin tells that a stream has started, and what is committed of it already.
+// begin writes the status STARTED and the last STATE of a stream, once.
 func (s *Sink) begin(st *stream) error {
 	if st.status != "" {
 		return nil
@@ -191,7 +190,7 @@ func (s *Sink) begin(st *stream) error {
 	return s.state(st)
 }
 
-// run tells that a stream gets its records, for the first time or again.
+// run writes the status RUNNING of a stream that gets records, if it has another status.
 func (s *Sink) run(st *stream) error {
 	if st.status == running && st.limits == nil {
 		return nil
@@ -202,7 +201,7 @@ func (s *Sink) run(st *stream) error {
 	return s.become(st, running, nil)
 }
 
-// limit tells that a stream waits for the provider.
+// limit writes that a stream waits because of pressure.
 func (s *Sink) limit(st *stream, until time.Time) error {
 	why := limited(until)
 	if slices.Equal(st.limits, why) || st.status == complete || st.status == incomplete {
@@ -214,8 +213,8 @@ func (s *Sink) limit(st *stream, until time.Time) error {
 	return s.become(st, running, why)
 }
 
-// end tells how each stream ended. One that was never begun has no status,
-// unless there was nothing to do for it.
+// end writes the final status of each stream. A stream that was never begun has none,
+// unless the run drained.
 func (s *Sink) end(e event.Event, until time.Time) error {
 	for _, st := range s.streams {
 		last, why := incomplete, []cause(nil)
@@ -239,7 +238,7 @@ func (s *Sink) end(e event.Event, until time.Time) error {
 	return nil
 }
 
-// become tells a status at once: what waits in the buffer may be dropped by Close.
+// become writes a status at once, since Close may drop buffered messages.
 func (s *Sink) become(st *stream, now status, why []cause) error {
 	st.status, st.limits = now, why
 	err := s.trace(trace{Type: "STREAM_STATUS", Status: &streamStatus{descriptor{st.Name}, now, why}})

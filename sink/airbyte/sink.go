@@ -14,29 +14,29 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// Options are what a [Sink] needs from outside. All of them may be left out.
+// Options are the options of a [Sink]. All are optional.
 type Options struct {
-	// Now gives the time that messages carry as emitted_at. Default time.Now.
+	// Now returns the time for emitted_at. Default time.Now.
 	Now func() time.Time
-	// Live tells how the run stands: [collect.Collector.Live]. Without it there
-	// are not estimates, and no quota_reset.
+	// Live returns the state of the run: [collect.Collector.Live]. Without it the sink
+	// writes no estimates and no quota_reset.
 	Live func() (collect.Live, bool)
 }
 
-// Sink writes Airbyte messages. Make one with [New]. It is safe for concurrent
-// use, in that OnEvent may be called at any time.
+// Sink writes Airbyte messages. Create one with [New]. It is safe for concurrent use, so
+// that OnEvent may be called at any time.
 type Sink struct {
 	w io.Writer
 	o Options
 
 	mu sync.Mutex
-	// out is kept after Close: how the streams ended is known only then.
+	// out is kept after Close, since the final status of the streams is written later.
 	out     *pipe.Writer
 	open    bool
 	streams []*stream
-	// others are the positions of streams that the connection no longer has.
+	// others holds the positions of streams that the connection no longer has.
 	others map[string]extent
-	// at is the stream that the run is at, with its details.
+	// at is the run's current stream.
 	at string
 }
 
@@ -45,18 +45,17 @@ type stream struct {
 	*pipe.Stream
 	parent string
 	status status
-	// limits is the RATE_LIMITED that was sent last; nil once a record came.
+	// limits is the last RATE_LIMITED; nil after a record.
 	limits []cause
 
-	// position counts all records written, committed those whose commit was
-	// reported, and stated is the position of the last STATE; -1 before the first.
+	// position counts all written records, and committed the committed ones. stated is
+	// the position of the last STATE; -1 before the first.
 	position, committed, stated int64
 	// pending counts the records since the last STATE.
 	pending int64
-	// rows and writes count the records of this run, and how many at a time.
+	// rows and writes count the records and the calls of Write of this run.
 	rows, writes int64
-	// guess is the estimate sent last, guessed says that it was since the last
-	// commit.
+	// guess is the last estimate; guessed reports that it was made since the last commit.
 	guess   int64
 	guessed bool
 }
@@ -66,11 +65,11 @@ var (
 	_ collect.Located  = (*Sink)(nil)
 )
 
-// Location is standard output, or whatever New was given: no place of its own.
+// Location returns the kind "airbyte" without a path.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "airbyte"} }
 
-// New gives a sink whose messages go to w, which it does not close. Nothing
-// else may be written there.
+// New returns a sink that writes messages to w, which it does not close. Nothing else may
+// be written to w.
 func New(w io.Writer, o Options) *Sink {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -78,8 +77,8 @@ func New(w io.Writer, o Options) *Sink {
 	return &Sink{w: w, o: o}
 }
 
-// Open takes up a committed position: the count of each stream. It writes
-// nothing. See [collect.Sink].
+// Open resumes at a committed position: the count of each stream. It writes nothing. See
+// [collect.Sink].
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,12 +100,11 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-// Write writes a RECORD for each record, and the status RUNNING before a
-// stream's first. See [collect.Sink]. A record without its key is an error, and
-// nothing of the call is written. Once the output fails nothing is written
-// until the sink is opened again.
+// Write writes a RECORD for each record, and the status RUNNING before a stream's first.
+// See [collect.Sink]. If a record has no key, Write returns an error and writes nothing.
+// After an error of the output nothing is written until the sink is opened again.
 func (s *Sink) Write(ctx context.Context, name string, records []collect.Record) error {
-	now, live := s.live() // before the lock: it takes others
+	now, live := s.live() // before locking, since it takes other locks
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := sinkstate.MayWrite(ctx, "airbyte", s.open); err != nil {
@@ -114,7 +112,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	}
 	st := s.stream(name)
 	if st == nil {
-		return fmt.Errorf("airbyte: stream %q is not among those that the sink was opened with", name)
+		return fmt.Errorf("airbyte: stream %q was not passed to Open", name)
 	}
 	if len(records) == 0 {
 		return nil
@@ -140,9 +138,8 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	return nil
 }
 
-// estimates tells how many rows there will be, once that can be known: when no
-// page follows, a list has all its rows, and what its details still owe is
-// counted.
+// estimates writes the estimated number of rows of a detail stream and its list, once
+// after each commit if no further page follows.
 func (s *Sink) estimates(details *stream, now collect.Live) error {
 	if details.parent == "" || now.More || details.guessed {
 		return nil
@@ -166,8 +163,8 @@ func (s *Sink) estimate(st *stream, rows int64) error {
 	return s.trace(trace{Type: "ESTIMATE", Estimate: &estimate{st.Name, "STREAM", rows}})
 }
 
-// Sync hands everything written over to the pipe, and gives the position to
-// commit. See [collect.Sink].
+// Sync writes all buffered messages to the pipe and returns the position to commit. See
+// [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +184,8 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// Committed writes the STATE of each stream that the store has committed more
-// of. See [collect.Informed].
+// Committed writes the STATE of each stream with newly committed records. See
+// [collect.Informed].
 func (s *Sink) Committed(ctx context.Context, committed json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,8 +205,7 @@ func (s *Sink) Committed(ctx context.Context, committed json.RawMessage) error {
 	return s.out.Flush()
 }
 
-// state writes a stream's STATE if it has a new one. Before the stream began
-// it would be out of order.
+// state writes a stream's STATE if the stream has begun and its position is new.
 func (s *Sink) state(st *stream) error {
 	if st.status == "" || st.committed == st.stated || st.committed == 0 {
 		return nil
@@ -221,9 +217,9 @@ func (s *Sink) state(st *stream) error {
 	return nil
 }
 
-// Close ends the writing of records; how the streams ended follows with the
-// event of the run's end. What was written since the last Sync may be missing
-// from the output, but no message is cut in half. See [collect.Sink].
+// Close ends the writing of records; the final status of the streams follows with the
+// event of the run's end. Messages since the last Sync may be missing from the output, but
+// none is cut in half. See [collect.Sink].
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,18 +251,18 @@ func (s *Sink) live() (collect.Live, bool) {
 	return s.o.Live()
 }
 
-// position is what is committed: how far each stream is.
+// position is the committed position: the count of each stream.
 type position struct {
 	Streams map[string]extent `json:"streams"`
 }
 
-// extent is also a stream's state, in the words of the protocol.
+// extent is also the content of a stream's STATE.
 type extent struct {
 	// Position counts the stream's records.
 	Position int64 `json:"position"`
 }
 
-// parsePosition reads a committed position; nil is the very beginning.
+// parsePosition parses a committed position; nil means the beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
 	err := sinkstate.Entries("airbyte", "", "streams", b, &p, &p.Streams, func(name string, e extent) error {

@@ -1,19 +1,18 @@
-// Package jsonl writes records as JSON lines: the default [collect.Sink], one
-// file a stream, which anything can read.
+// Package jsonl is the default [collect.Sink]: it writes records as JSON lines, one
+// file for each stream.
 //
-// Use it to collect into plain files of one folder. A record is appended as it
-// was collected: an item that changed stands there twice, the later line being
-// the newer. For one row a key use a sink that is a database.
+// Use it to collect into plain files in one folder. Records are appended: an item
+// that changed has several lines, and the last one is the newest. For one row per key
+// use a database sink.
 //
-// A record of a detail that the provider no longer lists is followed by a tombstone
-// in the same file, from which a reader knows that it is gone:
+// When the provider deletes a detail record, a tombstone is appended to the same file:
 //
 //	{"_headway_deleted_at":"2026-01-02T03:04:05Z","_headway_parent":"c1","_headway_key":"m7"}
 //
-// with the instant at which that was noticed, the key of the item that the detail
-// belongs to, and the record's own. A line of the record after it says that it is
-// back. Records that an earlier version collected, before keys were remembered, get
-// none: the run's children_gone counts them.
+// It holds the time at which the deletion was noticed, the key of the item to which the
+// detail belongs, and the key of the record. If the record comes back, a line after the
+// tombstone holds it. Records collected by an earlier version that did not store keys
+// get no tombstone; the run's children_gone counts them.
 //
 // # Position
 //
@@ -21,47 +20,43 @@
 //
 //	{"files":{"conversations.jsonl":{"length":1234,"tail":"8f14e45fceea167a"}}}
 //
-// with a digest of the last 64 bytes of them. [Sink.Open] cuts each file back to
-// its committed length, so what a killed run had written of its last slice is gone
-// and comes again with the replay. A file that is shorter than committed, or that
-// does not have its tail where it should, is an error, and nothing is cut. A file
-// with bytes that has no committed length was written by somebody else: it is
-// never touched, and writing to its stream is an error.
+// and a digest of the last 64 bytes. [Sink.Open] truncates each file to its committed
+// length, so that the unfinished slice of a killed run is removed; the next run writes
+// it again. A file that is shorter than committed, or has another tail, is an error,
+// and nothing is truncated. A file without a committed length that is not empty belongs
+// to another program: it is never changed, and writing to its stream is an error.
 //
 // # Rotation
 //
-// A file that is missing or empty was moved away, by logrotate or by hand. The
-// stream goes on in a new file, and [Sink.Noticed] says so. Move files between
-// runs, or during one: a run keeps writing to the file that it has, under its new
-// name. Copying a file and truncating it during a run loses what was written in
-// between.
+// If a file is missing or empty, it was moved away, for example by logrotate. The stream
+// continues in a new file, and [Sink.Noticed] reports it. Files may be moved between
+// runs or during one: a run keeps writing to its open file under the new name. Copying
+// and truncating a file during a run loses the records written in between.
 //
 // # The first slice of a stream
 //
-// A new file has bytes before its length can have been committed. So that such
-// a file is not taken for somebody else's after a crash, an empty marker is
-// put beside it:
+// A new file is written before its length can be committed. An empty marker beside it
+// shows after a crash that the file is ours:
 //
 //	stateDiagram-v2
 //	    [*] --> new: .NAME.jsonl.new is on disk, then NAME.jsonl is created
-//	    new --> [*]: Open finds it. No position was ever given out, the file is emptied
-//	    new --> synced: Sync has the file on disk, the marker becomes .NAME.jsonl.synced
+//	    new --> [*]: Open finds it. No position was returned for the file, so it is emptied
+//	    new --> synced: Sync makes the file durable, the marker becomes .NAME.jsonl.synced
 //	    synced --> committed: the next Write or Sync, or an Open whose position has the file
 //	    synced --> aside: Write, after an Open whose position lacks the file
 //	    committed --> [*]: the marker is removed
 //
-// A position was given out for a file that is synced, but whether the store
-// committed it only the store can tell. If it did not, the file is one slice
-// that comes again; if the store was lost since, the file is all there is. So
-// it is not deleted but renamed to NAME.jsonl.uncommitted (then
-// .uncommitted.2, and so on), which is free to be removed.
+// For a synced file a position was returned, but only the store knows whether it was
+// committed. If it was not, the file holds one slice that will be written again. If the
+// store was lost, the file is the only copy. So it is not deleted but renamed to
+// NAME.jsonl.uncommitted (then .uncommitted.2 and so on), which may be removed by hand.
 //
 // # Limits
 //
-// One [Sink] at a time writes to a folder: a lock on .headway.lock sees to it,
-// also between processes, and ends with the process. Memory is one buffer of
-// 64 KiB a stream. Files are readable by their owner only. A Sink is not safe
-// for concurrent use. It reads no clock.
+// A lock on .headway.lock ensures that only one [Sink], in any process, writes to a
+// folder; it ends with the process. A sink needs 64 KiB of memory for each stream. Files
+// are readable by their owner only. A Sink is not safe for concurrent use. It reads no
+// clock.
 //
 // Stability: settling.
 package jsonl

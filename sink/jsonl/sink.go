@@ -20,30 +20,29 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// bufferSize of each stream, in bytes.
+// bufferSize is the size of each stream's buffer, in bytes.
 const bufferSize = 64 << 10
 
-// Sink writes JSON lines to the files of one folder. Make one with [New]. It
+// Sink writes JSON lines to the files of one folder. Create one with [New]. It
 // is not safe for concurrent use.
 type Sink struct {
 	dir string
-	// step is called before each change to the disk, where tests die.
+	// step is called before each change to the disk, where tests kill the process.
 	step func()
-	// disk is where files are changed.
 	disk disk.Disk
 
 	// The rest is set between Open and Close.
 	folder *folder.Locked
-	// lengths are those of the position that Sync will give.
+	// lengths are the file lengths that Sync will return.
 	lengths map[string]extent
-	// tails are the last bytes that were committed to each file.
+	// tails are the last committed bytes of each file.
 	tails map[string]tail
-	// noticed is what Open found.
+	// noticed are the changes that Open found.
 	noticed []collect.Change
 	owners  owners
 	streams map[string]*file
-	// unproven are the files that were synced for the first time and whose
-	// commit nothing has proved yet.
+	// unproven are the files that were synced for the first time and may not be
+	// committed yet.
 	unproven []string
 }
 
@@ -60,28 +59,27 @@ type file struct {
 	f     disk.File
 	w     *bufio.Writer
 	dirty bool
-	// fresh says that the first slice is under way: the marker is "new".
+	// fresh reports that the file has not been synced yet: its marker is "new".
 	fresh bool
 }
 
-// New gives a sink for the files of one folder, which Open creates when it
-// does not exist.
+// New returns a sink for the files of one folder, which Open creates if needed.
 func New(dir string) *Sink { return &Sink{dir: dir, step: changing, disk: disk.OS{}} }
 
-// Location is the folder as it was given to New.
+// Location returns the folder as it was passed to New.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "jsonl", Path: s.dir} }
 
-// changing is what a sink's step is outside its own tests. (In a function
-// literal the point would not be inlined where New is.)
+// changing is the step of a sink outside its own tests. (In a function literal the
+// fault point would not be inlined.)
 func changing() { fault.Point(fault.JSONLChanging) }
 
-// Open locks the folder and cuts its files back to a committed position. See
-// [collect.Sink]. It returns *[LockedError] when another sink has the folder,
-// and *[LostError] when less is there than was committed; then it has cut
-// nothing. After Close a sink can be opened again.
+// Open locks the folder and truncates its files to a committed position. See
+// [collect.Sink]. It returns a *[LockedError] if another sink holds the folder, and a
+// *[LostError] if a file holds less than was committed; then it has truncated nothing.
+// After Close a sink can be opened again.
 //
-// A file that is missing or empty was moved away since: a new one begins, and
-// [Sink.Noticed] says so.
+// If a file is missing or empty, it was moved away: a new file begins, and
+// [Sink.Noticed] reports it.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if err := sinkstate.MayOpen(ctx, "jsonl", s.dir, s.folder != nil); err != nil {
 		return err
@@ -108,8 +106,8 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-// restore brings the files back to a position. It looks at all of them before
-// it cuts the first.
+// restore resets the files to a position. It checks all of them before it truncates the
+// first.
 func (s *Sink) restore(d folder.Folder, streams []collect.StreamInfo) error {
 	names := slices.Sorted(maps.Keys(s.lengths))
 	for _, name := range names {
@@ -141,11 +139,10 @@ func (s *Sink) restore(d folder.Folder, streams []collect.StreamInfo) error {
 	return discardNew(d, s.lengths)
 }
 
-// Write appends records to a stream's file, one a line. See [collect.Sink].
-// A record that is not JSON in UTF-8 is an error, and nothing of the call is
-// written. A stream's first Write returns *[ForeignError] when its file has
-// bytes that this connection did not write. After a failure of the disk the
-// sink writes no more until it is opened again.
+// Write appends records to a stream's file, one per line. See [collect.Sink]. If a record
+// is not JSON in UTF-8, Write returns an error and writes nothing. A stream's first Write
+// returns a *[ForeignError] if its file holds bytes that this connection did not write.
+// After a disk error the sink writes nothing until it is opened again.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := s.folder.Usable(ctx, "jsonl"); err != nil {
 		return err
@@ -157,7 +154,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 	if err != nil {
 		return err
 	}
-	// Another slice: the runtime has committed the one before.
+	// A call after Sync means that the slice before was committed.
 	if err := s.prove(); err != nil {
 		return s.folder.Fail(err)
 	}
@@ -200,7 +197,7 @@ func validate(stream string, records []collect.Record) ([]json.RawMessage, error
 	return lines, nil
 }
 
-// Sync has everything written on disk, and gives the position to commit. See
+// Sync makes all written records durable and returns the position to commit. See
 // [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := s.folder.Usable(ctx, "jsonl"); err != nil {
@@ -245,8 +242,8 @@ func (s *Sink) syncFile(f *file) error {
 	return nil
 }
 
-// Close gives the folder back. See [collect.Sink]. What was written since the
-// last Sync is not kept.
+// Close releases the folder. See [collect.Sink]. Records written since the last Sync are
+// lost.
 func (s *Sink) Close() error {
 	if s.folder == nil {
 		return nil
@@ -263,8 +260,8 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// prove removes the markers of files whose first position has been committed,
-// which a call after Sync tells.
+// prove removes the markers of files whose first position has been committed. The next
+// call after Sync shows that.
 func (s *Sink) prove() error {
 	for _, name := range s.unproven {
 		if err := s.folder.Remove(marker(name, markerSynced)); err != nil {
@@ -302,7 +299,7 @@ func (s *Sink) file(stream string) (*file, error) {
 	return opened, nil
 }
 
-// begin makes room for a new file and marks it as ours before it has a byte.
+// begin renames an uncommitted file out of the way, and creates the marker of a new one.
 func (s *Sink) begin(stream, name string) error {
 	size, _, err := s.folder.Size(name)
 	if err != nil {
@@ -326,8 +323,8 @@ func (s *Sink) begin(stream, name string) error {
 			return s.folder.Fail(err)
 		}
 	}
-	// The new marker first: without one of them the bytes to come would be
-	// somebody else's.
+	// Create the new marker before removing the old one: a file without a marker would
+	// count as another program's.
 	if err := putMarker(s.folder.Folder, marker(name, markerNew)); err != nil {
 		return s.folder.Fail(err)
 	}
@@ -339,7 +336,7 @@ func (s *Sink) begin(stream, name string) error {
 	return nil
 }
 
-// Blank reports whether nothing was written up to a position. See [collect.Blank].
+// Blank reports whether nothing was written up to the position. See [collect.Blank].
 func (s *Sink) Blank(committed json.RawMessage) bool {
 	p, err := parsePosition(committed)
 	return err == nil && len(p.Files) == 0

@@ -183,9 +183,9 @@ func TestOpenRefusesLessThanWasCommitted(t *testing.T) {
 		want       LostError
 		says       []string
 	}{
-		{"shorter", "\"on", LostError{Have: 3, Committed: 6}, []string{"has 3 bytes of the 6 that were committed", "it was cut"}},
-		{"another file that ends a line there", "\"two\"\n", LostError{Have: 6, Committed: 6}, []string{"another file", "not changed"}},
-		{"another file", "{\"another\":1}\n", LostError{Have: 14, Committed: 6}, []string{"another file", "not changed"}},
+		{"shorter", "\"on", LostError{Have: 3, Committed: 6}, []string{"has 3 bytes of the 6 that were committed", "it was truncated"}},
+		{"another file that ends a line there", "\"two\"\n", LostError{Have: 6, Committed: 6}, []string{"another file", "nothing was changed"}},
+		{"another file", "{\"another\":1}\n", LostError{Have: 14, Committed: 6}, []string{"another file", "nothing was changed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			plant(t, dir, "x.jsonl", c.text)

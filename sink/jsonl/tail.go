@@ -17,14 +17,14 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// tailSize is how many bytes at the end of what was committed tell a file from
-// another.
+// tailSize is the number of bytes at the end of the committed ones by which a file is
+// recognized.
 const tailSize = 64
 
 // tail is the end of a file's committed lines, with the last line's end.
 type tail []byte
 
-// after is the tail once a line was written; it takes the place of t.
+// after returns the tail after a line was written. It reuses t.
 func (t tail) after(line []byte) tail {
 	if len(line) >= tailSize {
 		return append(append(t[:0], line[len(line)-tailSize+1:]...), '\n')
@@ -41,9 +41,8 @@ func (t tail) digest() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// verify checks that a file holds what was committed, as far as that can be
-// seen without reading all of it, and gives its tail. The tail is nil when nothing
-// was committed, and when the file is missing or empty.
+// verify checks by length and tail that a file holds what was committed, and returns the
+// tail. The tail is nil if nothing was committed, or if the file is missing or empty.
 func verify(d folder.Folder, name string, committed extent) (tail, error) {
 	size, _, err := d.Size(name)
 	if err != nil || committed.Length == 0 || size == 0 {
@@ -60,8 +59,8 @@ func verify(d folder.Folder, name string, committed extent) (tail, error) {
 	return t, err
 }
 
-// letGo forgets a file that was moved away or emptied: the stream's next record
-// begins another.
+// letGo forgets a file that was moved away or emptied. The stream's next record begins a
+// new one.
 func (s *Sink) letGo(d folder.Folder, name string, streams []collect.StreamInfo) error {
 	delete(s.lengths, name)
 	delete(s.owners, strings.ToLower(name))
@@ -75,10 +74,10 @@ func (s *Sink) letGo(d folder.Folder, name string, streams []collect.StreamInfo)
 	return d.Remove(marker(name, markerSynced))
 }
 
-// Noticed says which files were moved away or emptied. See [collect.Noticer].
+// Noticed returns the files that were moved away or emptied. See [collect.Noticer].
 func (s *Sink) Noticed() []collect.Change { return s.noticed }
 
-// Recognizes reports whether one of the files of a position is in the folder. See
+// Recognizes reports whether the folder holds one of the files of a position. See
 // [collect.Recognizer].
 func (s *Sink) Recognizes(_ context.Context, committed json.RawMessage) bool {
 	p, err := parsePosition(committed)
@@ -99,11 +98,10 @@ func (s *Sink) Recognizes(_ context.Context, committed json.RawMessage) bool {
 }
 
 // SetAside renames the files of the given streams to NAME.jsonl.TIME.bak, for a
-// collection that starts over; at is the time in the name. It deletes nothing,
-// and gives the new paths. Streams without a file, or with an empty one, are
-// left out. The sink must not be open.
+// collection that starts over; at is the time in the name. It returns the new paths.
+// Streams without a file, or with an empty one, are left out. The sink must not be open.
 //
-// A call that was cut short may be repeated.
+// An interrupted call may be repeated.
 func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err error) {
 	if s.folder != nil {
 		return nil, errors.New("jsonl: the sink is open: set files aside before Open")
@@ -148,12 +146,12 @@ type position struct {
 type extent struct {
 	// Length is in bytes.
 	Length int64 `json:"length"`
-	// Tail is a digest of the last of them, so that another file that took the
-	// place of this one is noticed; empty is unknown.
+	// Tail is a digest of the last bytes, by which a replaced file is noticed; empty means
+	// unknown.
 	Tail string `json:"tail,omitempty"`
 }
 
-// parsePosition reads a committed position; nil is the very beginning.
+// parsePosition parses a committed position; nil means the beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
 	seen := owners{}
@@ -172,7 +170,7 @@ func parsePosition(b json.RawMessage) (position, error) {
 // suffix of each stream's file.
 const suffix = ".jsonl"
 
-// fileName is the name of a stream's file.
+// fileName returns the name of a stream's file.
 func fileName(stream string) (string, error) {
 	name, wrong := folder.Name(stream)
 	if wrong != "" {
@@ -181,8 +179,8 @@ func fileName(stream string) (string, error) {
 	return name + suffix, nil
 }
 
-// checkName refuses a file name of a position that no stream can have given,
-// so that a position cannot reach outside the folder.
+// checkName returns an error for a file name in a position that no stream can have, so
+// that a position cannot name a file outside the folder.
 func checkName(name string) error {
 	stem, ok := strings.CutSuffix(name, suffix)
 	if !ok {
@@ -194,12 +192,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// owners remembers which stream writes to which file. Names that differ only
-// in case are the same file on some systems, so they are the same everywhere.
+// owners records which stream writes to which file. Names that differ only in case count
+// as the same on all systems, since they are the same file on some.
 type owners map[string]owner
 
 type owner struct {
-	// stream is empty for a file of the position that nobody has written to yet.
+	// stream is empty for a file of the position that was not written since Open.
 	stream, file string
 }
 
@@ -214,14 +212,14 @@ func (o owners) claim(stream, file string) error {
 	return nil
 }
 
-// CheckName says what keeps a stream's name from being a file's; empty is nothing.
-// See [collect.Namer].
+// CheckName returns why a stream's name cannot name a file, or "" if it can. See
+// [collect.Namer].
 func (s *Sink) CheckName(stream string) string {
 	_, wrong := folder.Name(stream)
 	return wrong
 }
 
-// LostError says that a file no longer holds what was committed to it.
+// LostError reports that a file no longer holds what was committed to it.
 type LostError struct {
 	// Path is the file.
 	Path string
@@ -229,36 +227,36 @@ type LostError struct {
 	Have, Committed int64
 }
 
-// Error says which file, what is there, what was committed, and what to do.
+// Error names the file, its length, the committed length, and what to do.
 func (e *LostError) Error() string {
 	const advice = "restore the file from a backup, or move it away and run again, which begins a new one"
 	if e.Have < e.Committed {
-		return fmt.Sprintf("jsonl: %s has %d bytes of the %d that were committed, so it was cut; it was not changed: %s",
+		return fmt.Sprintf("jsonl: %s has %d bytes of the %d that were committed, so it was truncated; nothing was changed: %s",
 			e.Path, e.Have, e.Committed, advice)
 	}
-	return fmt.Sprintf("jsonl: %s has %d bytes, but not those that were committed up to %d, so it is another file; it was not changed: %s",
+	return fmt.Sprintf("jsonl: %s has %d bytes, but the committed %d are others, so it is another file; nothing was changed: %s",
 		e.Path, e.Have, e.Committed, advice)
 }
 
-// ForeignError says that a file that a stream needs has bytes that this
-// connection did not write. It was not changed.
+// ForeignError reports that a stream's file holds bytes that this connection did not
+// write. The file was not changed.
 type ForeignError struct {
-	// Path is the file, Stream what would be written to it.
+	// Path is the file; Stream is the stream that would be written to it.
 	Path, Stream string
-	// Bytes is its length.
+	// Bytes is the length of the file.
 	Bytes int64
 }
 
-// Error says which file, how much is there, and what to do.
+// Error names the stream, the file, its length, and what to do.
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("jsonl: stream %q: %s has %d bytes that this connection did not write; it was not changed: "+
 		"move it away, give the connection a folder of its own, or start over with `headway collect --fresh`", e.Stream, e.Path, e.Bytes)
 }
 
-// LockedError says that another collection is writing to the folder, its Dir.
+// LockedError reports that another collection is writing to the folder.
 type LockedError = folder.LockedError
 
-// markers tell how far a file's first slice has come. See the package comment.
+// The states of the marker of a new file. See the package comment.
 const (
 	markerNew    = ".new"
 	markerSynced = ".synced"
@@ -266,7 +264,7 @@ const (
 
 func marker(file, state string) string { return "." + file + state }
 
-// putMarker creates an empty marker that is on disk when it returns.
+// putMarker creates an empty marker and makes it durable.
 func putMarker(d folder.Folder, name string) error {
 	d.Step()
 	f, err := d.Disk.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE, 0o600)
@@ -279,8 +277,8 @@ func putMarker(d folder.Folder, name string) error {
 	return d.Sync()
 }
 
-// discardNew empties the files whose first slice was never synced. No position
-// was given out for them, so their writer has nothing committed there.
+// discardNew empties the files whose first slice was never synced. No position was
+// returned for them, so nothing in them is committed.
 func discardNew(d folder.Folder, committed map[string]extent) error {
 	names, err := d.Names()
 	if err != nil {

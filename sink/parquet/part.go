@@ -20,11 +20,11 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// groupSize is after how many bytes of records a part begins another row group,
-// which is what has to be in memory at once.
+// groupSize is the size of a row group in bytes of records. One row group is held in
+// memory.
 const groupSize = 16 << 20
 
-// sourceKey is where a part says how many bytes of its spool it was made of.
+// sourceKey is the metadata key of the number of bytes of the spool in a part.
 const sourceKey = "headway.spool"
 
 // record is one line of a spool.
@@ -59,7 +59,7 @@ func readSpool(path string, n int64, each func(record) error) error {
 	}
 }
 
-// parseLine reads what appendLine wrote.
+// parseLine parses a line that appendLine wrote.
 func parseLine(line []byte) (r record, ok bool) {
 	if !json.Valid(line) || line[0] != '[' {
 		return record{}, false
@@ -71,8 +71,8 @@ func parseLine(line []byte) (r record, ok bool) {
 	return record{key: field.Read(e[0]).Text, parent: field.Read(e[1]).Text, data: e[2]}, true
 }
 
-// source is how many bytes of its spool a part was made of; -1 when there is no
-// part that can be read.
+// source returns how many bytes of the spool a part was made from, or -1 if there is no
+// readable part.
 func source(d folder.Folder, n int64) int64 {
 	f, err := os.Open(d.Path(partName(n)))
 	if err != nil {
@@ -98,7 +98,7 @@ func openPart(f *os.File) (*parquet.File, error) {
 	return parquet.OpenFile(f, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 }
 
-// sealedColumns are the columns of a part that is complete.
+// sealedColumns returns the columns of a complete part.
 func sealedColumns(d folder.Folder, n int64) (columns, error) {
 	path := d.Path(partName(n))
 	f, err := os.Open(path)
@@ -113,9 +113,9 @@ func sealedColumns(d folder.Folder, n int64) (columns, error) {
 	return columnsOf(p.Schema()), nil
 }
 
-// convert makes the n-th part of the first size bytes of its spool, in the
-// place of the part that is there. Columns are at least those of sealed, the
-// part before; it gives those that the part has.
+// convert makes the n-th part from the first size bytes of its spool, and replaces the old
+// part, if any. The part has at least the columns of the part before, sealed. convert
+// returns its columns.
 func convert(d folder.Folder, n, size int64, sealed columns) (columns, error) {
 	spool := d.Path(spoolName(n))
 	c := sealed.clone()
@@ -147,7 +147,7 @@ func convert(d folder.Folder, n, size int64, sealed columns) (columns, error) {
 	return c, d.Sync()
 }
 
-// write writes the rows of a spool to a file, on disk when it returns.
+// write writes the rows of a spool to a file and syncs it.
 func write(f disk.File, spool string, size int64, c columns, step func()) error {
 	schema := c.schema()
 	w := parquet.NewWriter(f, schema, parquet.Compression(&parquet.Zstd),
@@ -176,12 +176,11 @@ func write(f disk.File, spool string, size int64, c columns, step func()) error 
 	return f.Sync()
 }
 
-// SetAside renames the folders of the given streams to NAME.TIME.bak, for a
-// collection that starts over; at is the time in the name. It deletes nothing,
-// and gives the new paths. Streams without a folder are left out. The sink must
-// not be open.
+// SetAside renames the folders of the given streams to NAME.TIME.bak, for a collection
+// that starts over; at is the time in the name. It returns the new paths. Streams without
+// a folder are left out. The sink must not be open.
 //
-// A call that was cut short may be repeated.
+// An interrupted call may be repeated.
 func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err error) {
 	if s.top != nil {
 		return nil, errors.New("parquet: the sink is open: set folders aside before Open")
@@ -208,21 +207,20 @@ func (s *Sink) SetAside(streams []string, at time.Time) (paths []string, err err
 	return paths, top.Sync()
 }
 
-// position is what is committed, by stream.
+// position is the committed position, by stream.
 type position struct {
 	Streams map[string]mark `json:"streams"`
 }
 
-// mark is how far a stream has come.
+// mark is the position of a stream.
 type mark struct {
-	// Part is the number of the part that grows, from 1; those before it are
-	// complete.
+	// Part is the number of the last part, from 1; earlier parts are complete.
 	Part int64 `json:"part"`
-	// Spool is how many bytes of its spool count.
+	// Spool is the length of its spool in bytes.
 	Spool int64 `json:"spool"`
 }
 
-// parsePosition reads a committed position; nil is the very beginning.
+// parsePosition parses a committed position; nil means the beginning.
 func parsePosition(b json.RawMessage) (position, error) {
 	var p position
 	seen := folders{}
@@ -236,7 +234,7 @@ func parsePosition(b json.RawMessage) (position, error) {
 	return p, err
 }
 
-// folderName is the name of a stream's folder.
+// folderName returns the name of a stream's folder.
 func folderName(stream string) (string, error) {
 	name, wrong := nameOf(stream)
 	if wrong != "" {
@@ -248,13 +246,13 @@ func folderName(stream string) (string, error) {
 func nameOf(stream string) (name, wrong string) {
 	name, wrong = folder.Name(stream)
 	if wrong == "" && strings.HasSuffix(stream, ".bak") {
-		wrong = "names that end in .bak are those of folders set aside"
+		wrong = "names that end in .bak are for folders that were set aside"
 	}
 	return name, wrong
 }
 
-// CheckName says what keeps a stream's name from being a folder's; empty is nothing.
-// See [collect.Namer].
+// CheckName returns why a stream's name cannot name a folder, or "" if it can. See
+// [collect.Namer].
 func (s *Sink) CheckName(stream string) string {
 	_, wrong := nameOf(stream)
 	return wrong
@@ -262,9 +260,8 @@ func (s *Sink) CheckName(stream string) string {
 
 var errShared = errors.New("parquet: two streams have the same folder")
 
-// folders finds a stream's folder, and remembers which stream has it. Names
-// that differ only in case are the same folder on some systems, so they are
-// the same everywhere.
+// folders records which stream has which folder. Names that differ only in case count as
+// the same on all systems, since they are the same folder on some.
 type folders map[string]string
 
 func (f folders) claim(stream string) (string, error) {
@@ -280,16 +277,17 @@ func (f folders) claim(stream string) (string, error) {
 	return name, nil
 }
 
-// partName is the name of the n-th part.
+// partName returns the name of the n-th part.
 func partName(n int64) string { return fmt.Sprintf("part-%06d.parquet", n) }
 
-// spoolName is the name of the spool that the n-th part is made of.
+// spoolName returns the name of the spool of the n-th part.
 func spoolName(n int64) string { return fmt.Sprintf(".part-%06d.jsonl", n) }
 
 // temporary is the name of a part that is being written.
 const temporary = ".part.tmp"
 
-// numberOf is the number of a part or spool, when name is the name of one.
+// numberOf returns the number of a part or spool; ok is false if name is not the name of
+// one.
 func numberOf(name string, of func(int64) string) (n int64, ok bool) {
 	_, digits, _ := strings.Cut(name, "part-")
 	digits, _, _ = strings.Cut(digits, ".")
@@ -297,32 +295,32 @@ func numberOf(name string, of func(int64) string) (n int64, ok bool) {
 	return n, err == nil && n > 0 && of(n) == name
 }
 
-// LostError says that a file no longer holds what was committed to it.
+// LostError reports that a file no longer holds what was committed to it.
 type LostError struct {
 	// Path is the file, a part or a spool.
 	Path string
-	// What is wrong with it.
+	// What describes the damage, such as "is missing".
 	What string
 }
 
-// Error says which file, what is wrong with it, and what to do.
+// Error names the file and the damage, and says what to do.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("parquet: %s %s, and rows in it were committed; no file was changed: "+
+	return fmt.Sprintf("parquet: %s %s, but it has committed rows; no file was changed: "+
 		"restore it from a backup, or start over with `headway collect --fresh`", e.Path, e.What)
 }
 
-// ForeignError says that a stream's folder has parts that this connection did
-// not write. They were not changed.
+// ForeignError reports that a stream's folder has parts that this connection did not
+// write. They were not changed.
 type ForeignError struct {
-	// Path is one of the files, Stream what would be written beside it.
+	// Path is one of the files; Stream is the stream of the folder.
 	Path, Stream string
 }
 
-// Error says which file and what to do.
+// Error names the stream and the file, and says what to do.
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("parquet: stream %q: this connection did not write %s; it was not changed: "+
 		"move it away, give the connection a folder of its own, or start over with `headway collect --fresh`", e.Stream, e.Path)
 }
 
-// LockedError says that another collection is writing to the folder, its Dir.
+// LockedError reports that another collection is writing to the folder.
 type LockedError = folder.LockedError

@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// bufferSize of each stream, in bytes.
+	// bufferSize is the size of each stream's buffer, in bytes.
 	bufferSize = 64 << 10
-	// partSize is how many bytes of a spool make a part that never changes.
+	// partSize is the size of a spool in bytes at which its part is completed.
 	partSize = 64 << 20
 )
 
-// Sink writes Parquet files to the folders of one folder. Make one with [New].
-// It is not safe for concurrent use.
+// Sink writes Parquet files to a folder, in one subfolder for each stream. Create one with
+// [New]. It is not safe for concurrent use.
 type Sink struct {
 	dir string
-	// target is partSize, and less in tests.
+	// target is partSize, or less in tests.
 	target int64
-	// step and disk are those of each folder.
+	// step and disk are passed to each folder.
 	step func()
 	disk disk.Disk
 
 	// The rest is set between Open and Close.
 	top     *folder.Locked
 	streams map[string]*stream
-	// given says that Sync gave a position of which nobody knows yet that it
-	// was committed.
+	// given reports that Sync returned a position that may not be committed yet.
 	given bool
 }
 
@@ -50,19 +49,19 @@ var (
 	_ collect.Burier  = (*Sink)(nil)
 )
 
-// New gives a sink for one folder, which Open creates when it does not exist.
+// New returns a sink for one folder, which Open creates if needed.
 func New(dir string) *Sink {
 	return &Sink{dir: dir, target: partSize, step: func() {}, disk: disk.OS{}}
 }
 
-// Location is the folder as it was given to New.
+// Location returns the folder as it was passed to New.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "parquet", Path: s.dir} }
 
-// Open locks the folder and brings its parts to a committed position. See
-// [collect.Sink]. It returns *[LockedError] when another sink has the folder,
-// *[LostError] when less is there than was committed, and *[ForeignError] when
-// a stream's folder has parts that the position does not know; then it has
-// changed nothing. After Close a sink can be opened again.
+// Open locks the folder and resets its parts to a committed position. See [collect.Sink].
+// It returns a *[LockedError] if another sink holds the folder, a *[LostError] if a file
+// holds less than was committed, and a *[ForeignError] if a stream's folder has parts that
+// are not in the position. Then it has changed nothing. After Close a sink can be opened
+// again.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if err := sinkstate.MayOpen(ctx, "parquet", s.dir, s.top != nil); err != nil {
 		return err
@@ -85,8 +84,8 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-// restore brings all streams to a position. It looks at all of them before it
-// changes the first.
+// restore resets all streams to a position. It checks all of them before it changes the
+// first.
 func (s *Sink) restore(top folder.Folder, p position, streams []collect.StreamInfo) error {
 	names := folders{}
 	for name := range p.Streams {
@@ -126,8 +125,7 @@ func (s *Sink) restore(top folder.Folder, p position, streams []collect.StreamIn
 	return nil
 }
 
-// all gives the streams in the order of their names, so that a death at a step
-// can be repeated.
+// all returns the streams sorted by name, so that the order of steps is deterministic.
 func (s *Sink) all() []*stream {
 	list := make([]*stream, 0, len(s.streams))
 	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
@@ -136,16 +134,16 @@ func (s *Sink) all() []*stream {
 	return list
 }
 
-// Write appends records to a stream's spool. See [collect.Sink]. A record that
-// is not JSON in UTF-8 is an error, and nothing of the call is written. After a
-// failure of the disk the sink writes no more until it is opened again.
+// Write appends records to a stream's spool. See [collect.Sink]. If a record is not JSON
+// in UTF-8, Write returns an error and writes nothing. After a disk error the sink writes
+// nothing until it is opened again.
 func (s *Sink) Write(ctx context.Context, name string, records []collect.Record) error {
 	if err := s.top.Usable(ctx, "parquet"); err != nil {
 		return err
 	}
 	st, ok := s.streams[name]
 	if !ok {
-		return fmt.Errorf("parquet: the stream %q was not among those of Open", name)
+		return fmt.Errorf("parquet: the stream %q was not passed to Open", name)
 	}
 	if len(records) == 0 {
 		return nil
@@ -157,7 +155,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 				"the connector must give one JSON value a record", name, i+1, len(records))
 		}
 	}
-	// Another slice: the runtime has committed the one before.
+	// A call after Sync means that the slice before was committed.
 	if err := s.prove(); err != nil {
 		return s.top.Fail(err)
 	}
@@ -167,7 +165,7 @@ func (s *Sink) Write(ctx context.Context, name string, records []collect.Record)
 	return nil
 }
 
-// appendLine writes a record as a spool has it.
+// appendLine appends a record as a line of a spool: [key, parent, data].
 func appendLine(b *bytes.Buffer, r collect.Record) bool {
 	if !utf8.ValidString(r.Key) || !utf8.ValidString(r.Parent) {
 		return false
@@ -188,7 +186,7 @@ func appendLine(b *bytes.Buffer, r collect.Record) bool {
 	return true
 }
 
-// Sync has everything written on disk, and gives the position to commit. See
+// Sync makes all written records durable and returns the position to commit. See
 // [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := s.top.Usable(ctx, "parquet"); err != nil {
@@ -210,9 +208,9 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// Close makes parts of the rows that were synced, and gives the folder back.
-// See [collect.Sink]. What was written since the last Sync is not kept. When a
-// part cannot be written, the rows are still in the spool, and Open makes it.
+// Close writes the synced rows to parts and releases the folder. See [collect.Sink].
+// Records written since the last Sync are lost. If a part cannot be written, its rows are
+// still in the spool, and the next Open writes it.
 func (s *Sink) Close() error {
 	if s.top == nil {
 		return nil
@@ -232,7 +230,8 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// prove does what may only follow a commit, which a call after Sync tells.
+// prove calls committed for each stream if the last position was committed. A call after
+// Sync shows that.
 func (s *Sink) prove() error {
 	if !s.given {
 		return nil
@@ -246,7 +245,7 @@ func (s *Sink) prove() error {
 	return nil
 }
 
-// Blank reports whether nothing was written up to a position. See [collect.Blank].
+// Blank reports whether nothing was written up to the position. See [collect.Blank].
 func (s *Sink) Blank(committed json.RawMessage) bool {
 	p, err := parsePosition(committed)
 	return err == nil && len(p.Streams) == 0

@@ -214,7 +214,7 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 		"spool cut":     {func(in string) error { return os.Truncate(filepath.Join(in, spoolName(3)), 103) }, "has 103 bytes of the 104"},
 		"another spool": {func(in string) error {
 			return os.WriteFile(filepath.Join(in, spoolName(3)), []byte(strings.Repeat("x", 200)), 0o600)
-		}, "no line that ends after the 104 bytes"},
+		}, "no end of a line after the 104 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, p := begin(t)
@@ -315,7 +315,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	for _, r := range []collect.Record{rec("1", `{`), rec("1", ``), rec("1", "\"\xff\""), rec("\xff", `1`), detail("\xff", "1", `1`)} {
 		says(t, s.Write(t.Context(), "talks", []collect.Record{rec("0", `1`), r}), "record 2 of 2", "not JSON in UTF-8")
 	}
-	says(t, s.Write(t.Context(), "x", []collect.Record{rec("0", `1`)}), `stream "x" was not among`)
+	says(t, s.Write(t.Context(), "x", []collect.Record{rec("0", `1`)}), `stream "x" was not passed`)
 	is(t, "position", strings.Contains(string(synced(t, s)), `"talks":{"part":1,"spool":0}`), true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

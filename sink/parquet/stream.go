@@ -14,30 +14,30 @@ import (
 	"github.com/headway-go/headway/sink/internal/folder"
 )
 
-// stream is one stream's folder: its complete parts, the part that grows, and
-// the spool that is made of.
+// stream is one stream's folder: its complete parts, the last part, and the spool of the
+// last part.
 type stream struct {
 	folder.Folder
-	// mark is what was synced last.
+	// mark is the position that was synced last.
 	mark
-	// published is how much of the spool is in the part that grows.
+	// published is how many bytes of the spool are in the last part.
 	published int64
-	// sealed are the columns of the last complete part.
+	// sealed holds the columns of the last complete part.
 	sealed columns
-	// outdated is the number of a spool whose part is complete, to be removed
-	// when a position that says so is committed; 0 means none.
+	// outdated is the number of the spool of a complete part, which is removed once a
+	// position with the next part is committed; 0 means none.
 	outdated int64
 
-	// spool is open once something was written; length is with what w holds.
+	// spool is open once something was written. length includes the bytes in w.
 	spool  disk.File
 	w      *bufio.Writer
 	length int64
 	dirty  bool
-	// unnamed says that the spool's name may not be on disk yet.
+	// unnamed reports that the spool's name may not be on disk yet.
 	unnamed bool
 }
 
-// empty makes sure that a folder has nothing of a stream in it.
+// empty returns an error if a folder has parts or spools.
 func empty(d folder.Folder, stream string) error {
 	names, err := d.Names()
 	if err != nil {
@@ -53,8 +53,8 @@ func empty(d folder.Folder, stream string) error {
 	return nil
 }
 
-// verify checks that what was committed is there, as far as that can be seen
-// without reading all of it.
+// verify checks that the committed files exist and have at least the committed length. It
+// does not read all of them.
 func (s *stream) verify() error {
 	for n := int64(1); n < s.Part; n++ {
 		size, there, err := s.Size(partName(n))
@@ -89,13 +89,13 @@ func (s *stream) verify() error {
 	}
 	last, err := s.Tail(spoolName(s.Part), s.Spool, 1)
 	if err == nil && last[0] != '\n' {
-		return &LostError{Path: path, What: fmt.Sprintf("has no line that ends after the %d bytes that were committed", s.Spool)}
+		return &LostError{Path: path, What: fmt.Sprintf("has no end of a line after the %d bytes that were committed", s.Spool)}
 	}
 	return err
 }
 
-// restore removes what came after the mark, and makes the part that grows hold
-// what the spool holds.
+// restore removes parts, spools and bytes after the mark, and brings the last part up to
+// date with the spool.
 func (s *stream) restore() error {
 	names, err := s.Names()
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *stream) restore() error {
 	return s.publish()
 }
 
-// publish makes the part that grows hold what was synced.
+// publish brings the last part up to date with the synced spool.
 func (s *stream) publish() error {
 	if s.published == s.Spool {
 		return nil
@@ -180,7 +180,7 @@ func (s *stream) open() error {
 	return nil
 }
 
-// syncSpool has the spool on disk.
+// syncSpool makes the spool durable.
 func (s *stream) syncSpool() error {
 	if !s.dirty {
 		return nil
@@ -202,8 +202,8 @@ func (s *stream) syncSpool() error {
 	return nil
 }
 
-// committed takes note that the mark was committed. A spool that is large enough
-// becomes a part that never changes, and the next one begins.
+// committed is called after the mark was committed. If the spool has reached target bytes,
+// it completes the part and begins the next one.
 func (s *stream) committed(target int64) error {
 	if s.outdated > 0 {
 		if err := s.Remove(spoolName(s.outdated)); err != nil {
@@ -239,10 +239,10 @@ func (s *stream) close() error {
 	return nil
 }
 
-// maxColumns bounds the columns of fields.
+// maxColumns is the maximum number of columns for fields.
 const maxColumns = 1000
 
-// The columns of ours.
+// The columns of this package.
 const (
 	columnKey    = "_key"
 	columnParent = "_parent"
@@ -252,11 +252,11 @@ const (
 
 var ours = []string{columnKey, columnParent, columnValue, columnRest}
 
-// columns are those of fields, by name, with the kind that holds all values
-// so far. They only grow and widen.
+// columns holds the columns of fields by name, with the kind that fits all values so far.
+// Columns are only added and widened.
 type columns struct {
 	kinds map[string]field.Kind
-	// parented says that rows have a parent.
+	// parented reports that rows have a parent.
 	parented bool
 }
 
@@ -285,7 +285,7 @@ func (c *columns) see(f field.Field) {
 	}
 }
 
-// schema is the columns as a part has them.
+// schema returns the schema of a part with these columns.
 func (c *columns) schema() *parquet.Schema {
 	g := parquet.Group{
 		columnKey:   parquet.String(),
@@ -368,7 +368,7 @@ func newRowMaker(c columns, s *parquet.Schema) *rowMaker {
 	return m
 }
 
-// set fills a column of the row under way.
+// set sets a column of the current row.
 func (m *rowMaker) set(name string, v parquet.Value, level int) {
 	i := m.index[name]
 	m.row[i] = v.Level(0, level, i)
@@ -378,7 +378,7 @@ func (m *rowMaker) setText(name, text string) {
 	m.set(name, parquet.ByteArrayValue([]byte(text)), 1)
 }
 
-// make gives the row of a record, until the next call.
+// make returns the row of a record. It is valid until the next call.
 func (m *rowMaker) make(r record) parquet.Row {
 	for i := range m.row {
 		m.row[i] = parquet.NullValue().Level(0, 0, i)
@@ -404,8 +404,7 @@ func (m *rowMaker) make(r record) parquet.Row {
 	return m.row
 }
 
-// fill puts a field into its column, and says whether it can be had back from
-// there.
+// fill sets the column of a field, and reports whether the field can be restored from it.
 func (m *rowMaker) fill(f field.Field, k field.Kind) (exact bool) {
 	v := field.Read(f.Raw)
 	if v.Kind == field.Null {
@@ -419,8 +418,8 @@ func (m *rowMaker) fill(f field.Field, k field.Kind) (exact bool) {
 	case field.Real:
 		if v.Kind == field.Integer {
 			v.Real = float64(v.Int)
-			const most = 1 << 53 // up to here each integer is a float64
-			v.Exact = v.Exact && -most <= v.Int && v.Int <= most
+			const maxExact = 1 << 53 // up to here a float64 holds each integer
+			v.Exact = v.Exact && -maxExact <= v.Int && v.Int <= maxExact
 		}
 		m.set(f.Name, parquet.DoubleValue(v.Real), 1)
 	case field.Text:

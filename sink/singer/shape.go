@@ -13,41 +13,40 @@ import (
 	"github.com/headway-go/headway/sink/internal/pipe"
 )
 
-// The bounds of what is learned of a stream. Beyond the first three an object
-// or array is of anything, and passes as it is.
+// The limits of a stream's shape. Beyond the first three an object or array may have any
+// content, and is written unchanged.
 const (
-	// maxDepth is how many levels of objects and arrays are distinguished below a
-	// column.
+	// maxDepth is the maximum number of levels of objects and arrays below a column.
 	maxDepth = 8
-	// maxMembers is how many properties an object within a column may have
-	// before it is taken for a table whose keys are data.
+	// maxMembers is the maximum number of properties of an object within a column. An
+	// object with more is probably a map whose keys are data.
 	maxMembers = 256
-	// maxSize of all names, in bytes, with [nameCost] for each.
+	// maxSize is the maximum size of all names in bytes, plus [nameCost] for each.
 	maxSize = 64 << 10
-	// maxColumns is how many properties a stream's records may have.
+	// maxColumns is the maximum number of properties of a record.
 	maxColumns = 1000
 )
 
-// nameCost is what a property weighs beside its name.
+// nameCost is the size of a property in addition to its name, in bytes.
 const nameCost = 32
 
-// shape is what was learned of values. It is not changed once it is made, so
-// that a pointer to it tells whether something new was learned.
+// shape is the type of values, as learned from them. It is immutable, so that comparing
+// pointers shows whether something new was learned.
 type shape struct {
 	kind kind
-	// members of an object; nil when it may hold anything.
+	// members of an object; nil if it may have any content.
 	members map[string]*shape
-	// items of an array; nil when there were none yet.
+	// items of an array; nil if there were none yet.
 	items *shape
 }
 
 var (
-	// nothing is the shape before the first value, whatever one that any fits.
+	// nothing is the shape before the first value; whatever is one that any value fits.
 	nothing  = &shape{}
 	whatever = &shape{kind: anything}
 )
 
-// with gives the shape that v fits too: s itself when v fits already.
+// with returns the shape widened to fit v, or s itself if v fits already.
 func (s *shape) with(v value, depth int) *shape {
 	k := s.kind.join(v.kind)
 	switch {
@@ -64,7 +63,7 @@ func (s *shape) with(v value, depth int) *shape {
 func (s *shape) withMembers(members []member, depth int) *shape {
 	known := s.members
 	switch {
-	case s.kind == object && known == nil: // of anything
+	case s.kind == object && known == nil: // any content
 		return s
 	case depth == 0:
 		return &shape{kind: object}
@@ -97,7 +96,7 @@ func (s *shape) withMembers(members []member, depth int) *shape {
 	return &shape{kind: object, members: known}
 }
 
-// columns is the depth of a record itself.
+// columns is the depth of a record.
 const columns = maxDepth + 1
 
 func (s *shape) withItems(items []value, depth int) *shape {
@@ -116,8 +115,7 @@ func (s *shape) withItems(items []value, depth int) *shape {
 	return &shape{kind: array, items: known}
 }
 
-// learn gives the shape of a stream's records that these fit too, within the
-// bounds.
+// learn returns the shape widened to fit these records, within the limits.
 func (s *shape) learn(records [][]member) (*shape, error) {
 	learned := s
 	for _, members := range records {
@@ -127,18 +125,18 @@ func (s *shape) learn(records [][]member) (*shape, error) {
 		return s, nil
 	}
 	if n := len(learned.members); n > maxColumns {
-		return nil, fmt.Errorf("has %d fields, and a target gets at most %d", n, maxColumns)
+		return nil, fmt.Errorf("has %d fields, but at most %d are supported", n, maxColumns)
 	}
 	for depth := maxDepth; depth >= 0 && learned.size() > maxSize; depth-- {
 		learned = learned.cut(depth)
 	}
 	if n := learned.size(); n > maxSize {
-		return nil, fmt.Errorf("has names of fields that take %d bytes, and a target gets at most %d", n, maxSize)
+		return nil, fmt.Errorf("has names of fields that take %d bytes, but at most %d are supported", n, maxSize)
 	}
 	return learned, nil
 }
 
-// size is what the names weigh, in bytes.
+// size returns the size of all names, in bytes.
 func (s *shape) size() int {
 	if s == nil {
 		return 0
@@ -150,7 +148,7 @@ func (s *shape) size() int {
 	return n
 }
 
-// cut makes what is deeper than depth levels be of anything.
+// cut returns the shape with any content below depth levels.
 func (s *shape) cut(depth int) *shape {
 	switch {
 	case s.kind == array && depth < 0:
@@ -173,8 +171,8 @@ func (s *shape) cut(depth int) *shape {
 	return c
 }
 
-// fit writes v as a value of the shape, which v was learned by: what is text in
-// other records is text here too, a copy of the JSON.
+// fit converts v to a value of the shape, which has learned v: a value whose shape is text
+// but which is not a string becomes the text of its JSON.
 func (s *shape) fit(v value) json.RawMessage {
 	switch {
 	case v.kind == unknown:
@@ -219,7 +217,7 @@ func (s *shape) fitItems(v value) json.RawMessage {
 	return append(b, ']')
 }
 
-// schema is a JSON Schema of the draft 4 that targets read.
+// schema is a JSON Schema of draft 4, which targets read.
 type schema struct {
 	Type       any                `json:"type,omitempty"`
 	Properties *map[string]schema `json:"properties,omitempty"`
@@ -227,8 +225,8 @@ type schema struct {
 	Required   []string           `json:"required,omitempty"`
 }
 
-// schema describes the shape. A property of which nothing but null was seen is
-// left out: no type that it could be given would be sure to hold later.
+// schema returns the schema of the shape. A property that was always null is left out,
+// since its type is unknown.
 func (s *shape) schema() schema {
 	if s.kind == anything {
 		return schema{}
@@ -248,7 +246,7 @@ func (s *shape) schema() schema {
 	return out
 }
 
-// table describes records: keys are never null.
+// table returns the schema of records, whose keys are never null.
 func (s *shape) table(keys []string) schema {
 	out := s.schema()
 	out.Type, out.Required = kindNames[object], keys
@@ -260,17 +258,17 @@ func (s *shape) table(keys []string) schema {
 	return out
 }
 
-// shaped reads what schema wrote of a value so deep.
+// shaped converts a schema back to the shape of a value at that depth.
 func (s schema) shaped(depth int) (*shape, error) {
 	types, ok := s.Type.([]any)
 	if !ok || len(types) != 2 || types[0] != "null" || s.Required != nil {
-		return nil, errors.New("a schema has a type that is not null and another one")
+		return nil, errors.New(`a schema's type is not a pair of "null" and another type`)
 	}
 	name, _ := types[1].(string)
 	k := kind(max(0, slices.Index(kindNames[:anything], name)))
 	switch {
 	case k == unknown:
-		return nil, errors.New("a schema has a type that is not known")
+		return nil, errors.New("a schema has an unknown type")
 	case s.Properties != nil && (k != object || depth == 0), s.Items != nil && k != array:
 		return nil, errors.New("a schema has properties or items where there can be none")
 	case depth == columns && s.Properties == nil:
@@ -295,24 +293,24 @@ func (s schema) shaped(depth int) (*shape, error) {
 	return out, err
 }
 
-// kind is what a value is, as far as a target's columns can tell.
+// kind is the kind of a value, as a target's columns distinguish them.
 type kind uint8
 
 const (
-	unknown kind = iota // nothing but null was seen
+	unknown kind = iota // always null so far
 	boolean
 	integer // fits in 64 bits
 	number
 	text
 	array
 	object
-	anything // only of an array's items
+	anything // only for items of an array
 )
 
-// kindNames are those of JSON Schema.
+// kindNames are the names of kinds in JSON Schema.
 var kindNames = [...]string{unknown: "null", boolean: "boolean", integer: "integer", number: "number", text: "string", array: "array", object: "object", anything: ""}
 
-// value is one JSON value, read as deep as shapes go.
+// value is one JSON value, parsed to the depth of shapes.
 type value struct {
 	raw     json.RawMessage
 	kind    kind
@@ -325,7 +323,7 @@ type member struct {
 	value
 }
 
-// read reads a valid JSON value; what lies deeper than depth levels stays raw.
+// read parses a valid JSON value; levels below depth stay raw.
 func read(raw json.RawMessage, depth int) value {
 	v := value{raw: raw}
 	switch raw[0] {
@@ -375,8 +373,8 @@ func readItems(raw json.RawMessage, depth int) []value {
 	return items
 }
 
-// numeric tells numbers apart by how they are written. One that a target could
-// only round, an integer beyond 64 bits or a number beyond a double, is text.
+// numeric returns the kind of a number by its notation. An integer beyond 64 bits or a
+// number beyond a double is text, since a target would round it.
 func numeric(raw json.RawMessage) kind {
 	if bytes.ContainsAny(raw, ".eE") {
 		if _, err := strconv.ParseFloat(string(raw), 64); err != nil {
@@ -390,7 +388,7 @@ func numeric(raw json.RawMessage) kind {
 	return integer
 }
 
-// join is the narrowest kind that values of both can be written as.
+// join returns the narrowest kind that fits values of both kinds.
 func (k kind) join(other kind) kind {
 	switch {
 	case k == other || other == unknown || k == anything:

@@ -11,17 +11,16 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// Sink writes Singer messages. Make one with [New]. It is not safe for
-// concurrent use.
+// Sink writes Singer messages. Create one with [New]. It is not safe for concurrent use.
 type Sink struct {
 	w io.Writer
 
 	// The rest is set between Open and Close.
 	out     *pipe.Writer
 	streams map[string]*pipe.Stream
-	// done is how far each stream is with everything that was written.
+	// done is the position of each stream, including all written records.
 	done map[string]progress
-	// sent is the shape of each stream's last SCHEMA.
+	// sent holds the shape of each stream's last SCHEMA.
 	sent map[string]*shape
 }
 
@@ -30,16 +29,16 @@ var (
 	_ collect.Located  = (*Sink)(nil)
 )
 
-// Location is standard output, or whatever New was given: no place of its own.
+// Location returns the kind "singer" without a path.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "singer"} }
 
-// New gives a sink whose messages go to w, which it does not close. Nothing
-// else may be written there.
+// New returns a sink that writes messages to w, which it does not close. Nothing else may
+// be written to w.
 func New(w io.Writer) *Sink { return &Sink{w: w} }
 
-// Open takes up a committed position: the count and schema of each stream. It
-// writes nothing. See [collect.Sink]. After Close a sink can be opened again,
-// for a reader that takes the messages for one sequence.
+// Open resumes at a committed position: the count and schema of each stream. It writes
+// nothing. See [collect.Sink]. After Close a sink can be opened again; its messages then
+// continue the same output.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if err := sinkstate.MayOpen(ctx, "singer", "", s.out != nil); err != nil {
 		return err
@@ -55,18 +54,17 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-// Write writes a RECORD for each record, and before them a SCHEMA when it is
-// the stream's first, or when they have fields or types that the last one does
-// not describe. See [collect.Sink]. A record without its key, or with more
-// fields than a target gets, is an error, and nothing of the call is written.
-// Once the output fails nothing is written until the sink is opened again.
+// Write writes a RECORD for each record, preceded by a SCHEMA if it is the stream's first
+// call or the records do not fit the last schema. See [collect.Sink]. If a record has no
+// key or too many fields, Write returns an error and writes nothing. After an error of the
+// output nothing is written until the sink is opened again.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := sinkstate.MayWrite(ctx, "singer", s.out != nil); err != nil {
 		return err
 	}
 	about, ok := s.streams[stream]
 	if !ok {
-		return fmt.Errorf("singer: stream %q is not among those that the sink was opened with", stream)
+		return fmt.Errorf("singer: stream %q was not passed to Open", stream)
 	}
 	if len(records) == 0 {
 		return nil
@@ -84,7 +82,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 		known.shape = &shape{kind: object, members: map[string]*shape{}}
 	}
 	if known.shape, err = known.shape.learn(read); err != nil {
-		return fmt.Errorf("singer: stream %q %w; none of %d records was written: take fewer fields in the records expression",
+		return fmt.Errorf("singer: stream %q %w; none of %d records was written: select fewer fields in the records expression",
 			stream, err, len(records))
 	}
 	if s.sent[stream] != known.shape {
@@ -119,8 +117,8 @@ func (s *Sink) describe(stream *pipe.Stream, shape *shape) error {
 	}{"SCHEMA", stream.Name, shape.table(stream.Keys), stream.Keys})
 }
 
-// Sync hands everything written over to the pipe, and gives the position to
-// commit. See [collect.Sink].
+// Sync writes all buffered messages to the pipe and returns the position to commit. See
+// [collect.Sink].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := sinkstate.MayWrite(ctx, "singer", s.out != nil); err != nil {
 		return nil, err
@@ -150,15 +148,14 @@ func (s *Sink) Committed(ctx context.Context, position json.RawMessage) error {
 	return s.out.Flush()
 }
 
-// Close ends the sink. What was written since the last Sync may be missing from
-// the output, but no message is cut in half. See [collect.Sink].
+// Close closes the sink, but not its writer. Messages since the last Sync may be missing
+// from the output, but none is cut in half. See [collect.Sink].
 func (s *Sink) Close() error {
 	*s = Sink{w: s.w}
 	return nil
 }
 
-// position is what is committed: how far each stream is, and what is known of
-// its records.
+// position is the committed position: the count and the schema of each stream.
 type position struct {
 	Streams map[string]extent `json:"streams"`
 }
@@ -166,7 +163,7 @@ type position struct {
 type extent struct {
 	// Position counts the stream's records.
 	Position int64 `json:"position"`
-	// Schema is what they were learned to be; its top is an object.
+	// Schema is the learned schema of the records, an object at the top.
 	Schema schema `json:"schema"`
 }
 
@@ -176,7 +173,7 @@ type progress struct {
 	shape   *shape
 }
 
-// parsePosition reads a committed position; nil is the very beginning.
+// parsePosition parses a committed position; nil means the beginning.
 func parsePosition(b json.RawMessage) (map[string]progress, error) {
 	var p position
 	streams := map[string]progress{}
@@ -194,7 +191,7 @@ func parsePosition(b json.RawMessage) (map[string]progress, error) {
 	return streams, err
 }
 
-// encode is what parsePosition reads.
+// encode returns the position that parsePosition parses.
 func encode(streams map[string]progress) (json.RawMessage, error) {
 	p := position{map[string]extent{}}
 	for name, s := range streams {
@@ -203,7 +200,7 @@ func encode(streams map[string]progress) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// bookmark is how far a stream is, in the words of the specification.
+// bookmark is a stream's entry in STATE.
 type bookmark struct {
 	Position int64 `json:"position"`
 }
@@ -212,7 +209,7 @@ type state struct {
 	Bookmarks map[string]bookmark `json:"bookmarks"`
 }
 
-// bookmarks are the part of a position that a target gets.
+// bookmarks returns the part of a position that STATE contains.
 func bookmarks(streams map[string]progress) state {
 	s := state{map[string]bookmark{}}
 	for name, p := range streams {

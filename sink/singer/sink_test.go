@@ -184,7 +184,7 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 		{"b", `{"_headway_value":1}`, []string{"_headway_value"}},
 		{"a", `{"id":1,` + strings.Join(many, ",") + `}`, []string{"1003 fields", "at most 1000", "records expression"}},
 		{"a", `{"id":1,` + long + `}`, []string{"at most 65536"}},
-		{"c", `{}`, []string{`stream "c"`, "opened with"}},
+		{"c", `{}`, []string{`stream "c"`, "not passed to Open"}},
 	} {
 		err := s.Write(t.Context(), bad.stream, []collect.Record{record("1", `{"id":1,"secret":2}`), record("2", bad.data)})
 		says(t, err, append(bad.says, "singer: ", fmt.Sprintf("stream %q", bad.stream))...)

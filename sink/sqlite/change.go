@@ -13,14 +13,14 @@ import (
 	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
-// change is what one commit writes.
+// change holds the records that one commit writes.
 type change struct {
 	connection, begun string
 	streams           []collect.StreamInfo
 	records           map[string][]record
 }
 
-// catalog are the tables that describe the others.
+// catalog creates the tables that describe the others.
 const catalog = `
 CREATE TABLE IF NOT EXISTS headway_tables (
     name       TEXT PRIMARY KEY,
@@ -36,8 +36,8 @@ CREATE TABLE IF NOT EXISTS headway_columns (
     PRIMARY KEY ("table", "column")
 ) STRICT, WITHOUT ROWID;`
 
-// apply writes the records. It keeps nothing between calls: what the tables
-// look like is read again, since a transaction before may have been rolled back.
+// apply writes the records. It reads the layout of the tables each time, since the last
+// transaction may have been rolled back.
 func (c *change) apply(ctx context.Context, tx collect.Execer) error {
 	if _, err := tx.ExecContext(ctx, catalog); err != nil {
 		return fmt.Errorf("sqlite sink: %w", err)
@@ -58,7 +58,7 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 	}
 	t := table{name: s.Name, detail: s.Parent != ""}
 	if !there && !slices.ContainsFunc(records, func(r record) bool { return r.remaining == nil }) {
-		return nil // nothing was ever written that could be gone
+		return nil // there are only marks for deleted records, and no rows to mark
 	}
 	if there {
 		if err := t.load(ctx, tx); err != nil {
@@ -73,8 +73,8 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 	return t.write(ctx, tx, records)
 }
 
-// claim says whether the stream's table is there. One of an earlier beginning
-// is set aside; one that is not this connection's is an error.
+// claim reports whether the stream's table exists. It sets a table aside that was begun
+// before the connection started over. A table that is not this connection's is an error.
 func (c *change) claim(ctx context.Context, tx collect.Execer, name string) (there bool, err error) {
 	var connection, begun string
 	err = row(ctx, tx, `SELECT connection, begun FROM headway_tables WHERE name = ? COLLATE NOCASE`,
@@ -94,13 +94,13 @@ func (c *change) claim(ctx context.Context, tx collect.Execer, name string) (the
 	case err != nil:
 		return false, err
 	case !known:
-		return false, fmt.Errorf("there is a %s of that name that this sink did not write; it was not changed: "+
+		return false, fmt.Errorf("there is a %s with that name that this sink did not write; it was not changed: "+
 			"rename it, or rename the stream", kind)
 	case connection != c.connection:
-		return false, fmt.Errorf("the table of that name is the connection %q's; it was not changed: "+
+		return false, fmt.Errorf("the table with that name belongs to the connection %q; it was not changed: "+
 			"rename the stream in one of them, or give this connection a store of its own", connection)
 	case has != name:
-		return false, fmt.Errorf("its table is there as %q: names that differ only in case are the same in SQLite: "+
+		return false, fmt.Errorf("its table exists as %q: names that differ only in case are the same in SQLite: "+
 			"rename the stream", has)
 	case begun == c.begun:
 		return true, nil
@@ -108,12 +108,12 @@ func (c *change) claim(ctx context.Context, tx collect.Execer, name string) (the
 	return false, c.setAside(ctx, tx, name)
 }
 
-// setAside renames a table to the first such name that is free.
+// setAside renames a table to the first free NAME_TIME_bak or NAME_TIME_N_bak.
 func (c *change) setAside(ctx context.Context, tx collect.Execer, name string) error {
 	at, err := time.Parse(time.RFC3339Nano, c.begun)
 	if err != nil {
-		// The connection's state was forgotten, and nobody asked for this.
-		return errors.New("its table is of a state of the connection that was forgotten; it was not changed: " +
+		// The connection's state was lost, and SetAside was not called.
+		return errors.New("its table belongs to an earlier state of the connection, which was lost; it was not changed: " +
 			"start over with `headway collect --fresh`, which sets it aside")
 	}
 	for n := 1; ; n++ {
@@ -133,16 +133,16 @@ func (c *change) setAside(ctx context.Context, tx collect.Execer, name string) e
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf(`ALTER TABLE %s RENAME TO %s`, quote(name), quote(to))); err != nil {
 			return err
 		}
-		// Its columns follow.
+		// The foreign key renames it in headway_columns too.
 		_, err = tx.ExecContext(ctx, `UPDATE headway_tables SET name = ? WHERE name = ?`, to, name)
 		return err
 	}
 }
 
-// quote makes any name an identifier.
+// quote returns a name as an SQL identifier.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// row reads the one row of a query; sql.ErrNoRows when there is none.
+// row reads the first row of a query. It returns sql.ErrNoRows if there is none.
 func row(ctx context.Context, tx collect.Execer, query string, args []any, dest ...any) error {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -161,14 +161,14 @@ func row(ctx context.Context, tx collect.Execer, query string, args []any, dest 
 	return rows.Err()
 }
 
-// remaining are the keys that a parent has at an instant.
+// remaining holds the keys that a parent still has at a time.
 type remaining struct {
 	keys map[string]bool
 	at   time.Time
 }
 
-// Remain marks the rows of a detail that are not among keys: their column
-// _headway_deleted_at is set with the slice's commit. See [collect.Marker].
+// Remain marks the rows of a detail whose keys are not among keys: the slice's commit sets
+// their column _headway_deleted_at. See [collect.Marker].
 func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string,
 		return err
 	}
 	if info.Parent == "" || parent == "" {
-		return fmt.Errorf("sqlite sink: stream %q: only rows of a parent can remain", stream)
+		return fmt.Errorf("sqlite sink: stream %q: only rows with a parent can be marked as deleted", stream)
 	}
 	left := remaining{keys: make(map[string]bool, len(keys)), at: at}
 	for _, k := range keys {
@@ -190,17 +190,17 @@ func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string,
 	return nil
 }
 
-// way is how a record is written.
-type way int
+// mode is how a record is written.
+type mode int
 
 const (
-	upserts way = iota
+	upserts mode = iota
 	marks
 	restores
 	restoresGone
 )
 
-func (r record) way() way {
+func (r record) mode() mode {
 	switch {
 	case r.remaining != nil:
 		return marks
@@ -212,21 +212,21 @@ func (r record) way() way {
 	return restoresGone
 }
 
-// write applies records and what remains in the order in which they came.
+// write applies records and marks in the order of the calls.
 func (t *table) write(ctx context.Context, tx collect.Execer, records []record) error {
 	for len(records) > 0 {
 		first, n := records[0], 1
 		var err error
-		switch way := first.way(); way {
+		switch mode := first.mode(); mode {
 		case marks:
 			err = t.mark(ctx, tx, first)
 		case restoresGone:
 			err = t.restoreGone(ctx, tx, first)
 		case upserts, restores:
-			for n < len(records) && records[n].way() == way {
+			for n < len(records) && records[n].mode() == mode {
 				n++
 			}
-			if way == upserts {
+			if mode == upserts {
 				err = t.upsert(ctx, tx, records[:n])
 			} else {
 				err = t.restore(ctx, tx, records[:n])
@@ -240,8 +240,8 @@ func (t *table) write(ctx context.Context, tx collect.Execer, records []record) 
 	return nil
 }
 
-// mark sets the instant in the rows that are gone. Keys are compared here and
-// not in SQL, which would need them as text.
+// mark sets the deletion time in the rows whose keys do not remain. Keys are compared in
+// Go, so that they need not be passed to SQL.
 func (t *table) mark(ctx context.Context, tx collect.Execer, r record) error {
 	if !t.marks {
 		if err := t.addMark(ctx, tx); err != nil || !t.marks {
@@ -262,8 +262,8 @@ func (t *table) mark(ctx context.Context, tx collect.Execer, r record) error {
 	return nil
 }
 
-// addMark gives the table its column, unless the records have a field of that
-// name, which an earlier version gave a column.
+// addMark adds columnGone to the table, unless an earlier version has created a column for
+// a field of that name.
 func (t *table) addMark(ctx context.Context, tx collect.Execer) error {
 	for _, c := range t.columns {
 		if fold(c.name) == columnGone {

@@ -20,45 +20,44 @@ import (
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
-// File writes records into a database of its own, apart from the state. Make one
-// with [NewFile]. It is not safe for concurrent use.
+// File writes records into its own database file, apart from the state. Create one with
+// [NewFile]. It is not safe for concurrent use.
 //
-// Its tables are those of [Sink]. A slice becomes durable in two steps, since it
-// and the state's cursor are in two files:
+// It has the same tables as [Sink]. A slice becomes durable in two steps, since its
+// records and the state's cursor are in different files:
 //
 //	stateDiagram-v2
-//	    [*] --> staged: Sync writes the slice's records aside, durably, with its number
+//	    [*] --> staged: Sync stores the slice durably, with its number, in a table of its own
 //	    staged --> applied: Committed, the next Write or Sync, or an Open whose position has the number
-//	    staged --> [*]: an Open whose position does not: the slice comes again
+//	    staged --> [*]: an Open whose position does not have it: the slice comes again
 //
-// So the tables never hold a record that the state does not know of, and those of
-// the last slice appear once its cursor is committed. A process that is killed in
-// between leaves them staged, and the next Open applies them.
+// So the tables never hold a record that is not in the state. If the process is killed
+// between the commit and the application of a slice, the next Open applies it.
 type File struct {
 	path string
-	// gather keeps the records of a slice; it writes nothing.
+	// gather holds the records of a slice in memory.
 	gather *Sink
 
 	// The rest is set between Open and Close.
 	db   *sql.DB
 	conn *sql.Conn
 	mark mark
-	// staged waits for its position to be committed; may be nil.
+	// staged is the slice whose position is not known to be committed; nil if none.
 	staged  *change
 	noticed []collect.Change
 }
 
-// mark is how far the file has come.
+// mark is the position of a file.
 type mark struct {
-	// ID tells this collection of the connection from others.
+	// ID identifies this collection of the connection.
 	ID string `json:"id"`
-	// Slice is the number of the last slice that is applied.
+	// Slice is the number of the last applied slice.
 	Slice int64 `json:"slice"`
 	// begun is when the connection last started over.
 	begun string
 }
 
-// filePosition is what is committed.
+// filePosition is the position that is committed.
 type filePosition struct {
 	File *mark `json:"sqlite_file"`
 }
@@ -71,9 +70,8 @@ var (
 	_ collect.Recognizer = (*File)(nil)
 )
 
-// For gives the sink of a connection whose file is at path: a [File], or a [Sink]
-// when path is empty or names the file of the state, whose records are committed
-// with it.
+// For returns the sink of a connection: a [File] at path or, if path is empty or the file
+// of the state, a [Sink].
 func For(connection, path, state string) collect.Located {
 	if path == "" || sameFile(path, state) {
 		return New(connection)
@@ -81,7 +79,7 @@ func For(connection, path, state string) collect.Located {
 	return NewFile(path, connection)
 }
 
-// sameFile reports whether two paths name one file, which may not exist yet.
+// sameFile reports whether two paths name the same file, which may not exist yet.
 func sameFile(a, b string) bool {
 	one, errOne := os.Stat(a)
 	two, errTwo := os.Stat(b)
@@ -93,22 +91,21 @@ func sameFile(a, b string) bool {
 	return errOne == nil && errTwo == nil && a == b
 }
 
-// NewFile gives a sink for one connection's records in the database at path, which
-// Open creates when it does not exist. Several connections may share it.
+// NewFile returns a sink for one connection's records in the database at path, which Open
+// creates if needed. Several connections may share it.
 func NewFile(path, connection string) *File {
 	gather := New(connection)
 	gather.own = true
 	return &File{path: path, gather: gather}
 }
 
-// Location is the file as it was given to NewFile.
+// Location returns the file as it was passed to NewFile.
 func (s *File) Location() collect.Location { return collect.Location{Kind: "sqlite", Path: s.path} }
 
-// Open brings the tables to a committed position. See [collect.Sink]. A file that
-// is new where slices were committed was moved away: a new one begins, and
-// [File.Noticed] says so. It is an error when the file has less than was
-// committed, and when it holds the connection's records of another state; then
-// nothing was changed.
+// Open resets the tables to a committed position. See [collect.Sink]. If slices were
+// committed and the file has none of the connection, it was moved away: a new one begins,
+// and [File.Noticed] reports it. Open returns an error, and changes nothing, if the file
+// holds less than was committed or belongs to another state.
 func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if s.conn != nil {
 		return errors.New("sqlite sink: it is open already: Close it first")
@@ -116,7 +113,7 @@ func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []co
 	var p filePosition
 	if len(committed) > 0 && string(committed) != "null" {
 		if err := json.Unmarshal(committed, &p); err != nil || p.File == nil {
-			return unreadable(errors.New("it is not of this sink"))
+			return unreadable(errors.New("it belongs to another sink"))
 		}
 	}
 	aside := s.gather.aside
@@ -135,7 +132,7 @@ func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-// reconcile brings the file to the committed mark.
+// reconcile resets the file to the committed mark.
 func (s *File) reconcile(ctx context.Context, committed *mark, aside string, streams []collect.StreamInfo) error {
 	var slice sql.NullString
 	var number int64
@@ -162,7 +159,7 @@ func (s *File) reconcile(ctx context.Context, committed *mark, aside string, str
 	case s.mark.Slice+1 == committed.Slice && slice.Valid && number == committed.Slice:
 		c, err := decodeSlice(slice.String)
 		if err != nil {
-			return fmt.Errorf("sqlite sink: %s: the slice that was committed last cannot be read: %w", s.path, err)
+			return fmt.Errorf("sqlite sink: %s: the last committed slice cannot be read: %w", s.path, err)
 		}
 		c.connection, c.begun, c.streams = s.gather.connection, s.mark.begun, streams
 		s.staged = c
@@ -173,14 +170,14 @@ func (s *File) reconcile(ctx context.Context, committed *mark, aside string, str
 	case s.mark.Slice > committed.Slice:
 		s.noticed = append(s.noticed, collect.Change{Kind: collect.SinkAhead})
 	}
-	// What was staged and not committed comes again.
+	// A staged slice that was not committed comes again.
 	return s.write(ctx, func() error {
 		_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET staged = 0, slice = NULL WHERE connection = ? AND slice IS NOT NULL`, s.gather.connection)
 		return err
 	})
 }
 
-// begin makes the file the connection's from its first slice on.
+// begin registers the connection in the file, with no slices.
 func (s *File) begin(ctx context.Context, begun string) error {
 	s.mark = mark{ID: rand.Text(), begun: begun}
 	return s.write(ctx, func() error {
@@ -191,8 +188,8 @@ func (s *File) begin(ctx context.Context, begun string) error {
 	})
 }
 
-// formerly is the beginning of the connection's tables in a file that held the
-// state as well; "" when there are none.
+// formerly returns when the connection's existing tables were begun, in a file that held
+// the state as well; "" if there are none.
 func (s *File) formerly(ctx context.Context) (begun string, err error) {
 	err = row(ctx, s.conn, `SELECT 1 FROM sqlite_schema WHERE name = 'headway_tables'`, nil, new(int))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -204,7 +201,7 @@ func (s *File) formerly(ctx context.Context) (begun string, err error) {
 	return begun, err
 }
 
-// Write keeps records for the commit. See [Sink.Write].
+// Write buffers records for the commit. See [Sink.Write].
 func (s *File) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := s.prove(ctx); err != nil {
 		return err
@@ -212,7 +209,7 @@ func (s *File) Write(ctx context.Context, stream string, records []collect.Recor
 	return s.gather.Write(ctx, stream, records)
 }
 
-// Remain marks the rows of a detail that are not among keys. See [Sink.Remain].
+// Remain marks the rows of a detail whose keys are not among keys. See [Sink.Remain].
 func (s *File) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
 	if err := s.prove(ctx); err != nil {
 		return err
@@ -220,8 +217,7 @@ func (s *File) Remain(ctx context.Context, stream, parent string, keys []string,
 	return s.gather.Remain(ctx, stream, parent, keys, at)
 }
 
-// Sync makes the slice durable beside the tables, and gives the position to
-// commit. See [collect.Sink].
+// Sync stages the slice durably and returns the position to commit. See [collect.Sink].
 func (s *File) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := s.prove(ctx); err != nil {
 		return nil, err
@@ -251,22 +247,22 @@ func (s *File) Sync(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(filePosition{&p})
 }
 
-// Committed applies the slice whose position was committed. See [collect.Informed].
+// Committed applies the slice that was committed. See [collect.Informed].
 func (s *File) Committed(ctx context.Context, _ json.RawMessage) error { return s.prove(ctx) }
 
-// prove applies what is staged: its position was committed.
+// prove applies the staged slice, whose position has been committed.
 func (s *File) prove(ctx context.Context) error {
 	if err := s.gather.usable(ctx); err != nil || s.staged == nil {
 		return err
 	}
-	// A power cut takes this back at worst, and what is staged stays.
+	// After a power cut this may be undone, but the staged slice is still there.
 	if err := s.durable(ctx, false); err != nil {
 		return err
 	}
 	return s.apply(ctx)
 }
 
-// apply writes the staged slice into the tables, and counts it as applied.
+// apply writes the staged slice into the tables and counts it as applied.
 func (s *File) apply(ctx context.Context) error {
 	fault.Point(fault.FileApplying)
 	err := s.write(ctx, func() error {
@@ -285,18 +281,17 @@ func (s *File) apply(ctx context.Context) error {
 	return nil
 }
 
-// Noticed says that the file was moved away, or has more than was committed. See
+// Noticed reports whether the file was moved away or holds more than was committed. See
 // [collect.Noticer].
 func (s *File) Noticed() []collect.Change { return s.noticed }
 
-// SetAside has the connection's tables renamed, for a collection that starts over.
-// See [Sink.SetAside].
+// SetAside renames the connection's tables with the next commit, for a collection that
+// starts over. See [Sink.SetAside].
 func (s *File) SetAside(streams []string, at time.Time) ([]string, error) {
 	return s.gather.SetAside(streams, at)
 }
 
-// Close releases the file. See [collect.Sink]. What was not committed is gone, or
-// is when the file is opened again.
+// Close releases the file. See [collect.Sink]. Records that were not committed are lost.
 func (s *File) Close() error {
 	err := s.gather.Close()
 	if s.conn != nil {
@@ -312,7 +307,7 @@ func (s *File) Close() error {
 	return nil
 }
 
-// checkNames refuses streams whose tables would be others' or each other's.
+// checkNames returns an error if a stream cannot have a table, or two would share one.
 func checkNames(streams []collect.StreamInfo, own bool) error {
 	seen := map[string]string{}
 	for _, s := range streams {
@@ -328,8 +323,8 @@ func checkNames(streams []collect.StreamInfo, own bool) error {
 	return nil
 }
 
-// checkName says what keeps a stream's name from being a table's; empty is
-// nothing. Own says that the store's tables are in another file.
+// checkName returns why a stream's name cannot name a table, or "" if it can. own reports
+// that the store's tables are in another file.
 func checkName(name string, own bool) string {
 	lower := strings.ToLower(name)
 	switch {
@@ -349,10 +344,10 @@ func checkName(name string, own bool) string {
 	return ""
 }
 
-// CheckName says what keeps a stream's name from being a table's; empty is nothing.
-// See [collect.Namer].
+// CheckName returns why a stream's name cannot name a table, or "" if it can. See
+// [collect.Namer].
 func (s *Sink) CheckName(stream string) string { return checkName(stream, s.own) }
 
-// CheckName says what keeps a stream's name from being a table's; empty is nothing.
-// See [collect.Namer].
+// CheckName returns why a stream's name cannot name a table, or "" if it can. See
+// [collect.Namer].
 func (s *File) CheckName(stream string) string { return checkName(stream, true) }

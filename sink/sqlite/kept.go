@@ -21,11 +21,11 @@ import (
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
-// Kept reads back the records of a connection that a [Sink] or [File] wrote. Make
-// one with [OpenKept]. It writes nothing. It is not safe for concurrent use.
+// Kept reads back the records of a connection that a [Sink] or [File] wrote. Open it with
+// [OpenKept]. It writes nothing. It is not safe for concurrent use.
 type Kept struct {
 	path, connection string
-	// begun is the beginning whose tables count; any is all of them.
+	// begun selects the tables that are read; any selects all.
 	begun string
 	any   bool
 
@@ -37,17 +37,17 @@ type Kept struct {
 
 var _ collect.Kept = (*Kept)(nil)
 
-// OpenKept opens the file that has a connection's records. Sinks are those that the
-// connection has and had: when one of them is from, the file must be the one whose
-// position that is, and a slice that waits in it is applied first. It is an error
-// when the file is not there, or has no records of the connection.
+// OpenKept opens the file with a connection's records. sinks are the connection's current
+// and former sinks: if from is one of them, the file must be the one of its position, and
+// a staged slice in it is applied first. OpenKept returns an error if the file does not
+// exist or holds no records of the connection.
 func OpenKept(ctx context.Context, path, connection string, from collect.Location, sinks []collect.FormerSink, streams []collect.StreamInfo) (*Kept, error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
 		_, err = os.Stat(abs)
 	}
 	if err != nil {
-		return nil, collect.Unreplayable(fmt.Errorf("the file that kept the records: %w: name where it is now by --from", err))
+		return nil, collect.Unreplayable(fmt.Errorf("the file that kept the records: %w: name where it is now with --from", err))
 	}
 	k := &Kept{path: path, connection: connection, any: true, tables: map[string]*table{}}
 	for _, s := range sinks {
@@ -64,7 +64,7 @@ func OpenKept(ctx context.Context, path, connection string, from collect.Locatio
 		if file.Recognizes(ctx, s.Position) {
 			err = errors.Join(file.Open(ctx, s.Position, ours(streams)), file.Close())
 		} else if s.Location == from {
-			err = collect.Unreplayable(fmt.Errorf("%s is not the file that was written: name where that is now by --from", path))
+			err = collect.Unreplayable(fmt.Errorf("%s is not the file that was written: name where that is now with --from", path))
 		}
 		if err != nil {
 			return nil, err
@@ -82,12 +82,12 @@ func OpenKept(ctx context.Context, path, connection string, from collect.Locatio
 	return k, nil
 }
 
-// ours are the streams that can have tables.
+// ours returns the streams that can have tables.
 func ours(streams []collect.StreamInfo) []collect.StreamInfo {
 	return slices.DeleteFunc(slices.Clone(streams), func(s collect.StreamInfo) bool { return checkName(s.Name, true) != "" })
 }
 
-// find says which tables count, and fails when there are none.
+// find selects the tables to read, and returns an error if there are none.
 func (k *Kept) find(ctx context.Context) error {
 	err := row(ctx, k.conn, `SELECT 1 FROM sqlite_schema WHERE name = 'headway_slices'`, nil, new(int))
 	if err == nil && k.any {
@@ -95,7 +95,7 @@ func (k *Kept) find(ctx context.Context) error {
 		k.any = err != nil
 	}
 	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code()&0xff == lib.SQLITE_NOTADB {
-		return collect.Unreplayable(fmt.Errorf("%s is not an SQLite file: name the one that kept the records by --from", k.path))
+		return collect.Unreplayable(fmt.Errorf("%s is not an SQLite file: name the one that kept the records with --from", k.path))
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return k.explain(err)
@@ -107,8 +107,8 @@ func (k *Kept) find(ctx context.Context) error {
 	return err
 }
 
-// Streams are the names of those that have a table. See [collect.Kept]. Tables that
-// were set aside do not count.
+// Streams returns the names of the streams that have a table. See [collect.Kept]. Tables
+// that were set aside do not count.
 func (k *Kept) Streams(ctx context.Context) (names []string, err error) {
 	if err := row(ctx, k.conn, `SELECT 1 FROM sqlite_schema WHERE name = 'headway_tables'`, nil, new(int)); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
@@ -124,7 +124,7 @@ func (k *Kept) Streams(ctx context.Context) (names []string, err error) {
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(strings.ToLower(name), "_bak") }), nil
 }
 
-// Count is how many records of a stream there are. See [collect.Kept].
+// Count returns the number of records of a stream. See [collect.Kept].
 func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, err error) {
 	if err := row(ctx, k.conn, `SELECT count(*) FROM `+quote(stream.Name), nil, &n); err != nil {
 		return 0, k.explain(err)
@@ -132,7 +132,7 @@ func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, e
 	return n, nil
 }
 
-// Read gives records by parent and key. See [collect.Kept].
+// Read returns records sorted by parent and key. See [collect.Kept].
 func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) (list []collect.KeptRecord, err error) {
 	t, ok := k.tables[stream.Name]
 	if !ok {
@@ -178,7 +178,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		}
 		if gone.Valid {
 			if r.Deleted, err = time.Parse(time.RFC3339, gone.String); err != nil {
-				return nil, k.explain(fmt.Errorf("stream %q: an instant in %s cannot be read: %w", stream.Name, columnGone, err))
+				return nil, k.explain(fmt.Errorf("stream %q: a time in %s cannot be read: %w", stream.Name, columnGone, err))
 			}
 		}
 		size -= len(key) + len(parent) + len(r.Data)
@@ -190,7 +190,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, nil
 }
 
-// object puts a record together: what _rest has counts over its column.
+// object builds a record from its columns. A field in rest takes precedence.
 func (t *table) object(values []any, rest string, split *field.Splitter) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -221,7 +221,7 @@ func (t *table) object(values []any, rest string, split *field.Splitter) json.Ra
 			number, _ := json.Marshal(v)
 			b.Write(number)
 			if !bytes.ContainsAny(number, ".e") {
-				b.WriteString(".0") // so that it is not an integer when it is read again
+				b.WriteString(".0") // keep it a real when it is read again
 			}
 		case string:
 			if c.kind == field.JSON && json.Valid([]byte(v)) {
@@ -230,7 +230,7 @@ func (t *table) object(values []any, rest string, split *field.Splitter) json.Ra
 				text(&b, e, v)
 			}
 		default:
-			b.WriteString("null") // nothing that this sink writes
+			b.WriteString("null") // this sink never writes such a value
 		}
 	}
 	for _, f := range others {
@@ -246,7 +246,7 @@ func (t *table) object(values []any, rest string, split *field.Splitter) json.Ra
 
 // text writes a JSON string.
 func text(b *bytes.Buffer, e *json.Encoder, s string) {
-	_ = e.Encode(s) // strings always can be
+	_ = e.Encode(s) // never fails for a string
 	b.Truncate(b.Len() - 1)
 }
 
@@ -271,12 +271,12 @@ var (
 	_ collect.Restorer = (*File)(nil)
 )
 
-// older makes a record one that is written only where there is no row of its key.
+// older marks a record that is written only if there is no row with its key.
 type older struct {
-	deleted time.Time // zero is one that is there
+	deleted time.Time // zero if the record is not deleted
 }
 
-// Restore keeps records for the commit that are older than what the tables have. See
+// Restore buffers records for the commit that are older than those in the tables. See
 // [collect.Restorer] and [Sink.Write].
 func (s *Sink) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
 	records := make([]collect.Record, len(kept))
@@ -293,7 +293,7 @@ func (s *Sink) Restore(ctx context.Context, stream string, kept []collect.KeptRe
 	return nil
 }
 
-// Restore keeps records for the commit that are older than what the tables have. See
+// Restore buffers records for the commit that are older than those in the tables. See
 // [Sink.Restore].
 func (s *File) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
 	if err := s.prove(ctx); err != nil {
@@ -302,12 +302,12 @@ func (s *File) Restore(ctx context.Context, stream string, kept []collect.KeptRe
 	return s.gather.Restore(ctx, stream, kept)
 }
 
-// restore writes older records, where there is no row of their keys.
+// restore inserts older records whose keys have no row.
 func (t *table) restore(ctx context.Context, tx collect.Execer, records []record) error {
 	return t.insert(ctx, tx, records, t.onConflict("DO NOTHING"))
 }
 
-// restoreGone writes one older record that is gone, where there is no row of its key.
+// restoreGone inserts one older, deleted record if its key has no row.
 func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r record) error {
 	var one int
 	where := make([]string, len(t.key()))
@@ -320,7 +320,7 @@ func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r record) er
 	}
 	query := fmt.Sprintf("SELECT 1 FROM %s WHERE %s", quote(t.name), strings.Join(where, " AND "))
 	if row(ctx, tx, query, args, &one) == nil {
-		return nil // what is there is newer
+		return nil // the existing row is newer
 	}
 	if err := t.restore(ctx, tx, []record{r}); err != nil {
 		return err

@@ -203,5 +203,5 @@ func TestRowsThatAreGoneAreMarkedAndComeBack(t *testing.T) {
 	b.put(t, "messages", detail("t2", "a", `{"_headway_deleted_at":"x"}`))
 	shows("t1|a|<nil>\nt1|b|<nil>\nt2|a|<nil>")
 	is(t, "rest", b.query(t, `SELECT _rest FROM messages WHERE _parent = 't2'`), `{"_headway_deleted_at":"x"}`)
-	says(t, b.sink.Remain(t.Context(), "talks", "t1", nil, at), "rows of a parent")
+	says(t, b.sink.Remain(t.Context(), "talks", "t1", nil, at), "rows with a parent")
 }

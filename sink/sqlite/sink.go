@@ -17,38 +17,38 @@ import (
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
-// maxPending bounds the records of one slice, in bytes.
+// maxPending is the maximum size of the records of one slice, in bytes.
 const maxPending = 256 << 20
 
-// Sink writes records into the store's own file. Make one with [New]. It is
+// Sink writes records into the store's own file. Create one with [New]. It is
 // not safe for concurrent use.
 type Sink struct {
 	connection string
 	max        int
 
-	// own says that the store's tables are in another file.
+	// own reports that the store's tables are in another file.
 	own bool
 
-	// aside is when SetAside was called; Open takes it over.
+	// aside is when SetAside was called, for the next Open.
 	aside string
 
 	// The rest is set between Open and Close.
 	open bool
-	// begun is when this connection last started over, "" when it never did.
-	// Tables of another beginning are set aside.
+	// begun is when this connection last started over, "" if it never did. Tables with
+	// another begun are set aside.
 	begun   string
 	streams []collect.StreamInfo
 	pending map[string][]record
 	size    int
 }
 
-// record waits for the commit. One with remaining is not a record: it says which
-// keys of the parent are left.
+// record waits for the commit. If remaining is set, it is a mark for deleted records
+// instead.
 type record struct {
 	key, parent string
 	data        []byte
 	remaining   *remaining
-	older       *older // nil for one that replaces its row
+	older       *older // nil for a record that replaces its row
 }
 
 var (
@@ -58,16 +58,15 @@ var (
 	_ collect.Located       = (*Sink)(nil)
 )
 
-// New gives a sink for one connection's records, in the file of the store that
-// commits them. The connection's name keeps its tables apart from those of the
-// other connections in the store.
+// New returns a sink for one connection's records, in the file of the store that commits
+// them. The connection's name tells its tables from those of other connections.
 func New(connection string) *Sink { return &Sink{connection: connection, max: maxPending} }
 
-// Location is the state file, wherever that is.
+// Location returns the state file, as a kind without a path.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "state"} }
 
-// position is what is committed. The rows themselves are in the same
-// transaction, so there is nothing to count.
+// position is the position that is committed. The rows are in the same transaction, so it
+// counts nothing.
 type position struct {
 	SQLite *tables `json:"sqlite"`
 }
@@ -76,8 +75,8 @@ type tables struct {
 	Begun string `json:"begun,omitzero"`
 }
 
-// Open checks the names of the streams, and that the position is one of this
-// sink's. See [collect.Sink]. What was not committed is not in the file.
+// Open checks the names of the streams and the position. See [collect.Sink]. There is
+// nothing to discard: the file holds only committed records.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if s.open {
 		return errors.New("sqlite sink: it is open already: Close it first")
@@ -96,7 +95,7 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 			return unreadable(err)
 		}
 		if p.SQLite == nil {
-			return unreadable(errors.New("it is not of this sink"))
+			return unreadable(errors.New("it belongs to another sink"))
 		}
 	}
 	if err := checkNames(streams, s.own); err != nil {
@@ -118,9 +117,9 @@ func unreadable(err error) error {
 		"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
 }
 
-// Write keeps records for the commit. See [collect.Sink]. A record that is not
-// JSON in UTF-8 or has no key is an error, and nothing of the call is kept. So
-// is a slice of more than 256 MiB.
+// Write buffers records for the commit. See [collect.Sink]. If a record is not JSON in
+// UTF-8 or has no key, or the slice exceeds 256 MiB, Write returns an error and buffers
+// none of the records.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -139,7 +138,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 		case !field.Record(&b, r.Data):
 			wrong = "is not JSON in UTF-8"
 		case r.Key == "":
-			wrong = "has no key, so no row of its own"
+			wrong = "has no key"
 		case r.Parent == "" && info.Parent != "":
 			wrong = "has no parent, and the stream's rows have one"
 		case r.Parent != "" && info.Parent == "":
@@ -151,16 +150,16 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 		}
 		added[i] = record{key: r.Key, parent: r.Parent, data: bytes.Clone(b.Bytes())}
 		if size += len(r.Key) + len(r.Parent) + b.Len(); size > s.max {
-			return fmt.Errorf("sqlite sink: stream %q: the slice has more than %d bytes, which wait in memory for its commit: "+
-				"ask for smaller pages", stream, s.max)
+			return fmt.Errorf("sqlite sink: stream %q: the slice has more than %d bytes, which are kept in memory until its commit: "+
+				"request smaller pages", stream, s.max)
 		}
 	}
 	s.pending[stream], s.size = append(s.pending[stream], added...), size
 	return nil
 }
 
-// Sync gives the position to commit. See [collect.Sink]. The records become
-// durable with the transaction that [Sink.Pending] is part of.
+// Sync returns the position to commit. See [collect.Sink]. The records become durable in
+// the transaction that calls the result of [Sink.Pending].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := s.usable(ctx); err != nil {
 		return nil, err
@@ -168,9 +167,9 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(position{&tables{Begun: s.begun}})
 }
 
-// Pending gives what writes the records since the last call. See
-// [collect.Transactional]. It may be called again when its transaction was
-// rolled back.
+// Pending returns a function that writes the records since the last call, or nil if there
+// are none. See [collect.Transactional]. The function may be called again if its
+// transaction was rolled back.
 func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
 	if !s.open || s.size == 0 {
 		return nil
@@ -180,21 +179,19 @@ func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
 	return c.apply
 }
 
-// Close releases the sink. See [collect.Sink]. Records that were not committed
-// are gone.
+// Close releases the sink. See [collect.Sink]. Records that were not committed are lost.
 func (s *Sink) Close() error {
 	*s = Sink{connection: s.connection, max: s.max, own: s.own}
 	return nil
 }
 
-// SetAside has the connection's tables renamed to NAME_TIME_bak, for a
-// collection that starts over. See [collect.Asider]. This happens with the
-// first commit that has records, in its transaction, and to all streams that
-// Open was given; so nothing is renamed yet, and no names are returned. The
-// sink must not be open, and the connection's state must be forgotten before
-// it is.
+// SetAside makes the next commit that has records rename the connection's tables to
+// NAME_TIME_bak, for a collection that starts over. See [collect.Asider]. The commit
+// renames the tables of all streams that were passed to Open, in its transaction, so
+// SetAside returns no names. The sink must not be open, and the connection's state must
+// be forgotten before it is opened.
 //
-// A call that was cut short may be repeated.
+// An interrupted call may be repeated.
 func (s *Sink) SetAside(_ []string, at time.Time) ([]string, error) {
 	if s.open {
 		return nil, errors.New("sqlite sink: it is open: set tables aside before Open")
@@ -216,13 +213,13 @@ func (s *Sink) usable(ctx context.Context) error {
 func (s *Sink) info(stream string) (collect.StreamInfo, error) {
 	i := slices.IndexFunc(s.streams, func(i collect.StreamInfo) bool { return i.Name == stream })
 	if i < 0 {
-		return collect.StreamInfo{}, fmt.Errorf("sqlite sink: the stream %q was not among those of Open", stream)
+		return collect.StreamInfo{}, fmt.Errorf("sqlite sink: the stream %q was not passed to Open", stream)
 	}
 	return s.streams[i], nil
 }
 
-// reserved are the tables and indexes of the store, which live in the same
-// file. Later versions of the store name theirs headway_something.
+// reserved are the names of the store's tables and indexes, which are in the same file.
+// Later versions of the store name theirs headway_*.
 var reserved = []string{
 	"connections", "events", "gaps", "gaps_by_rank", "gaps_by_status", "items", "lanes", "runs", "runs_of_connection", "streams",
 }
@@ -239,7 +236,7 @@ CREATE TABLE IF NOT EXISTS headway_slices (
     slice      TEXT
 ) STRICT, WITHOUT ROWID;`
 
-// connect opens the database, and makes it one of records when it is new.
+// connect opens the database. If it is new, it creates the tables of this package.
 func (s *File) connect(ctx context.Context) error {
 	path, err := filepath.Abs(s.path)
 	if err != nil {
@@ -280,7 +277,7 @@ func (s *File) connect(ctx context.Context) error {
 	})
 }
 
-// durable says whether transactions are on disk when they are committed.
+// durable sets whether a commit waits until the transaction is on disk.
 func (s *File) durable(ctx context.Context, yes bool) error {
 	mode := "normal"
 	if yes {
@@ -301,10 +298,10 @@ func (s *File) write(ctx context.Context, f func() error) error {
 }
 
 func (s *File) explain(what string, err error) error {
-	return fmt.Errorf("sqlite sink: %s: %s: %w: what was committed is kept; see to the file and its disk, then run again", s.path, what, err)
+	return fmt.Errorf("sqlite sink: %s: %s: %w: what was committed is kept; check the file and its disk, then run again", s.path, what, err)
 }
 
-// Recognizes reports whether the file is the one of a position. See
+// Recognizes reports whether the file belongs to a position. See
 // [collect.Recognizer].
 func (s *File) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	var p filePosition
@@ -325,14 +322,14 @@ func (s *File) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	return err == nil && id == p.File.ID
 }
 
-// waiting is a record as a staged slice has it.
+// waiting is the encoding of a record in a staged slice.
 type waiting struct {
 	Key    string          `json:"key,omitempty"`
 	Parent string          `json:"parent,omitempty"`
 	Data   json.RawMessage `json:"data,omitempty"`
-	// Older is a record that replaces no row; At is when it went, zero is not.
+	// Older marks a record that replaces no row. At is when it was deleted, if it was.
 	Older bool `json:"older,omitempty"`
-	// Remain are the keys that are left of the parent at an instant; nil for a record.
+	// Remain are the keys that the parent still has at the time At; nil for a record.
 	Remain *[]string `json:"remain,omitempty"`
 	At     time.Time `json:"at,omitzero"`
 }

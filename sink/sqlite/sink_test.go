@@ -195,7 +195,7 @@ func TestStartingOver(t *testing.T) {
 	}
 	b.open(t, streams...)
 	write(t, b.sink, "talks", rec("9", `{}`))
-	says(t, b.commit(t), "talks", "forgotten", "--fresh")
+	says(t, b.commit(t), "talks", "an earlier state", "--fresh")
 }
 
 func TestAStreamThatBecomesDetails(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAStreamThatBecomesDetails(t *testing.T) {
 	b.put(t, "talks", rec("1", `{}`))
 	b.open(t, collect.StreamInfo{Name: "talks", Parent: "x"})
 	write(t, b.sink, "talks", detail("1", "1", `{}`))
-	says(t, b.commit(t), "talks", "between a list and details", "rename the stream")
+	says(t, b.commit(t), "talks", "was a list and now holds details", "rename the stream")
 }
 
 func TestWhatCannotBeWritten(t *testing.T) {
@@ -219,7 +219,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		{"talks", rec("1", "\"\xff\""), "not JSON"},
 		{"talks", detail("1", "1", `{}`), "has a parent"},
 		{"messages", rec("1", `{}`), "has no parent"},
-		{"x", rec("1", `{}`), `stream "x" was not among`},
+		{"x", rec("1", `{}`), `stream "x" was not passed`},
 	} {
 		good := rec("good", `{}`)
 		if c.stream == "messages" {

@@ -13,30 +13,30 @@ import (
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
-// maxColumns bounds the columns of fields. SQLite takes 2,000 in all.
+// maxColumns is the maximum number of columns for fields. SQLite allows 2,000 in all.
 const maxColumns = 1000
 
-// The columns of ours.
+// The columns of this package.
 const (
 	columnKey    = "_key"
 	columnParent = "_parent"
 	columnValue  = "_value"
 	columnRest   = "_rest"
-	// columnGone appears with the first row that is gone.
+	// columnGone is added with the first deleted row.
 	columnGone = "_headway_deleted_at"
 )
 
-// table is a stream's table as the transaction sees it.
+// table describes a stream's table, as read in the transaction.
 type table struct {
 	name   string
 	detail bool
-	// columns are those of fields, in the order of their creation.
+	// columns are the columns of fields, in the order of their creation.
 	columns []column
-	// byName finds a column by its field's name.
+	// byName holds the index of a column by its field's name.
 	byName map[string]int
-	// taken are all names of columns as SQLite compares them.
+	// taken holds all column names, folded as SQLite compares them.
 	taken map[string]bool
-	// marks says that the table has columnGone.
+	// marks reports that the table has columnGone.
 	marks bool
 }
 
@@ -49,13 +49,13 @@ var kinds = map[field.Kind]string{field.Boolean: "boolean", field.JSON: "json", 
 
 func (t *table) reset() {
 	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
-	// The last three are the row's number, in SQLite.
+	// The last three are SQLite's names for the row id.
 	for _, name := range []string{columnKey, columnParent, columnValue, columnRest, columnGone, "rowid", "oid", "_rowid_"} {
 		t.taken[name] = true
 	}
 }
 
-// fold is SQLite's view of a name: only ASCII letters have no case.
+// fold returns a name as SQLite compares it: without the case of ASCII letters.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -71,8 +71,8 @@ func (t *table) add(c column) {
 	t.columns = append(t.columns, c)
 }
 
-// load reads what the table is. Columns that people added to it count as
-// taken, and are left alone.
+// load reads the table's columns. Columns that were added by hand count as taken and are
+// left alone.
 func (t *table) load(ctx context.Context, tx collect.Execer) error {
 	t.reset()
 	parented := false
@@ -97,13 +97,13 @@ func (t *table) load(ctx context.Context, tx collect.Execer) error {
 		return err
 	}
 	if parented != t.detail {
-		return errors.New("the stream changed between a list and details, and its table has the other's key; it was not changed: " +
+		return errors.New("the stream was a list and now holds details, or the reverse, and its table has the old key; nothing was changed: " +
 			"rename the stream, or start over with `headway collect --fresh`")
 	}
 	return nil
 }
 
-// grow creates the table, or adds the columns that the records need.
+// grow creates the table or adds the columns that the records need.
 func (t *table) grow(ctx context.Context, tx collect.Execer, records []record, create bool) error {
 	if create {
 		t.reset()
@@ -171,13 +171,12 @@ func (t *table) key() []string {
 	return []string{columnKey}
 }
 
-// preparer is a transaction that can prepare a statement, as those of
-// database/sql can.
+// preparer is a transaction that can prepare statements, such as one of database/sql.
 type preparer interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// upsert writes the rows, in their order: of two with one key the later stays.
+// upsert writes the rows in order: a later row replaces an earlier one with the same key.
 func (t *table) upsert(ctx context.Context, tx collect.Execer, records []record) error {
 	return t.insert(ctx, tx, records, t.statement())
 }
@@ -220,12 +219,12 @@ func (t *table) statement() string {
 		fmt.Fprintf(&set, "%s = excluded.%s", name, name)
 	}
 	if t.marks {
-		set.WriteString(", " + columnGone + " = NULL") // it is back
+		set.WriteString(", " + columnGone + " = NULL") // the record exists again
 	}
 	return t.onConflict("DO UPDATE SET " + set.String())
 }
 
-// written are the columns that a record has.
+// written returns the columns that a statement writes.
 func (t *table) written() []string {
 	names := slices.Clone(t.key())
 	for _, c := range t.columns {
@@ -234,8 +233,7 @@ func (t *table) written() []string {
 	return append(names, columnValue, columnRest)
 }
 
-// onConflict is a statement that inserts a record, and what it does about a row of
-// its key.
+// onConflict returns a statement that inserts a record, and does then if the key exists.
 func (t *table) onConflict(then string) string {
 	names := t.written()
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) %s",
@@ -279,7 +277,7 @@ func (t *table) bind(args []any, r record, split *field.Splitter, rest *field.Re
 	}
 }
 
-// holds says whether a value of this kind can be had back from the column.
+// holds reports whether a value of this kind can be restored from the column.
 func (c column) holds(k field.Kind) bool {
 	switch k {
 	case field.Null:

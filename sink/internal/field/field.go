@@ -1,10 +1,8 @@
-// Package field takes a JSON record apart into its top-level fields and says,
-// for each value, what a typed column can hold of it without loss. It answers
-// "which fields, of which kind, and is that all of it?" for the sinks that have
-// columns; it does not decide what a column is.
+// Package field splits a JSON record into its top-level fields, and converts each value
+// to one that a typed column can hold, for sinks with columns.
 //
-// It is pure. A [Splitter] is for one goroutine at a time, everything else for
-// any number.
+// It is pure. A [Splitter] is for one goroutine at a time; everything else is safe for
+// concurrent use.
 package field
 
 import (
@@ -16,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what a value is, as far as columns can tell values apart.
+// Kind is the kind of a value, as columns distinguish them.
 type Kind uint8
 
 const (
@@ -24,7 +22,7 @@ const (
 	Null Kind = iota
 	// Boolean is true or false.
 	Boolean
-	// Integer is a number that 64 signed bits hold.
+	// Integer is a number that fits in 64 signed bits.
 	Integer
 	// Real is a number with fraction or exponent.
 	Real
@@ -37,20 +35,20 @@ const (
 // Value is a JSON value as a column would hold it.
 type Value struct {
 	Kind Kind
-	// Int is that of an Integer, and 0 or 1 for a Boolean.
+	// Int is the value of an Integer, and 0 or 1 for a Boolean.
 	Int int64
-	// Real is that of a Real.
+	// Real is the value of a Real.
 	Real float64
-	// Text is that of a Text, and the JSON of an array or object.
+	// Text is the value of a Text, and the JSON of an array or object.
 	Text string
-	// Exact says that the value can be had back from these. It is false for a
-	// Text that stands for a number too large or too precise for an Integer or
-	// Real, for a string with half a surrogate pair, and for a negative zero.
+	// Exact reports that the JSON value can be restored from the fields above. It is
+	// false for a number that is a Text since it is too large or too precise for an
+	// Integer or Real, for a string with half a surrogate pair, and for a negative zero.
 	Exact bool
 }
 
-// Read reads one value of valid JSON, without white space around it. The Value
-// does not refer to raw.
+// Read converts one valid JSON value without white space around it. The Value does not
+// refer to raw.
 func Read(raw []byte) Value {
 	switch raw[0] {
 	case 'n':
@@ -77,14 +75,13 @@ func number(s string) Value {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err == nil && !math.IsInf(f, 0) && decimalOf(s) == decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
-		// Databases do not keep the sign of zero.
+		// Databases drop the sign of zero.
 		return Value{Kind: Real, Real: f, Exact: f != 0 || !math.Signbit(f)}
 	}
 	return Value{Kind: Text, Text: s}
 }
 
-// decimal is a decimal number in one form for all its spellings: 0.digits times
-// ten to the power of exponent.
+// decimal is a decimal number in normal form: 0.digits times ten to the power of exponent.
 type decimal struct {
 	negative bool
 	digits   string
@@ -96,7 +93,7 @@ func decimalOf(s string) (d decimal) {
 	mantissa := s
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		mantissa = s[:i]
-		// One that does not fit belongs to a number that no Real holds, or to zero.
+		// An exponent out of range belongs to a number that no Real holds, or to zero.
 		d.exponent, _ = strconv.ParseInt(s[i+1:], 10, 32)
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
@@ -110,41 +107,42 @@ func decimalOf(s string) (d decimal) {
 	return d
 }
 
-// unquote gives a string's text. It is not exact when half a surrogate pair
-// had to be replaced.
+// unquote returns the text of a JSON string. exact is false if half a surrogate pair had
+// to be replaced.
 func unquote(raw []byte) (text string, exact bool) {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return string(inner), true
 	}
-	// Valid JSON, which a string always takes.
+	// Never fails for a valid JSON string.
 	_ = json.Unmarshal(raw, &text)
 	if !strings.ContainsRune(text, utf8.RuneError) {
 		return text, true
 	}
-	// The replacement character may have stood there itself. That is so when
-	// nothing looks like a half; a mistake here only costs room.
+	// The string may contain the replacement character itself: then nothing in it looks
+	// like half a pair. A wrong false only costs space.
 	return text, !bytes.Contains(inner, []byte(`\ud`)) && !bytes.Contains(inner, []byte(`\uD`))
 }
 
 // Field is one field of a record.
 type Field struct {
-	// Name is its name; Exact is false when Quoted says more than Name.
+	// Name is the field's name. Exact is false if Name differs from Quoted because of a
+	// replaced character.
 	Name  string
 	Exact bool
-	// Quoted is its name and Raw its value, as they stand in the record.
+	// Quoted and Raw are the name and the value as in the record.
 	Quoted, Raw []byte
 }
 
-// Splitter takes records apart. The zero value is ready to use.
+// Splitter splits records into fields. The zero value is ready to use.
 type Splitter struct {
 	fields []Field
 	seen   map[string]int
 }
 
-// Split gives the fields of a record of valid, compact JSON, in their order,
-// until the next call; object is false when the record is not an object. Of a name
-// that is there twice, the first place and the last value count.
+// Split returns the fields of a record of valid, compact JSON in order; object is false if
+// the record is not an object. If a name occurs twice, the field has its first position
+// and its last value. The result is valid until the next call.
 func (s *Splitter) Split(record []byte) (fields []Field, object bool) {
 	if record[0] != '{' {
 		return nil, false
@@ -176,7 +174,7 @@ func (s *Splitter) Split(record []byte) (fields []Field, object bool) {
 	return s.fields, true
 }
 
-// Elements gives the elements of an array of valid, compact JSON.
+// Elements returns the elements of an array of valid, compact JSON.
 func Elements(array []byte) (elements [][]byte) {
 	for rest := array[1:]; rest[0] != ']'; {
 		if rest[0] == ',' {
@@ -189,7 +187,7 @@ func Elements(array []byte) (elements [][]byte) {
 	return elements
 }
 
-// next cuts the value that valid, compact JSON begins with.
+// next splits off the first value of valid, compact JSON.
 func next(b []byte) (value, rest []byte) {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -207,7 +205,7 @@ func next(b []byte) (value, rest []byte) {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return b[:i], b[i:] // the end of what a number stood in
+				return b[:i], b[i:] // a number or literal ends before the bracket
 			}
 			if depth--; depth == 0 {
 				return b[:i+1], b[i+1:]
@@ -221,8 +219,8 @@ func next(b []byte) (value, rest []byte) {
 	return b, nil
 }
 
-// Rest gathers fields into one JSON object, for a column beside the others. The
-// zero value is empty.
+// Rest collects fields into one JSON object, for the column _rest. The zero value is
+// empty.
 type Rest struct{ b []byte }
 
 // Add adds a field.
@@ -237,7 +235,7 @@ func (r *Rest) Add(f Field) {
 	r.b = append(r.b, f.Raw...)
 }
 
-// Take gives the object and empties r; ok is false when there is no field.
+// Take returns the object and empties r; ok is false if there is no field.
 func (r *Rest) Take() (object string, ok bool) {
 	if len(r.b) == 0 {
 		return "", false
@@ -247,17 +245,17 @@ func (r *Rest) Take() (object string, ok bool) {
 	return object, true
 }
 
-// MaxName bounds the name of a field that can have a column, in bytes.
+// MaxName is the maximum length of a field's name that can be a column's, in bytes.
 const MaxName = 100
 
-// Nameable says whether a field's name can be a column's in any database.
+// Nameable reports whether a field's name can be a column's in any database.
 func Nameable(f Field) bool {
 	return f.Exact && f.Name != "" && len(f.Name) <= MaxName &&
 		strings.IndexFunc(f.Name, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0
 }
 
-// Record makes sure that a record is one value of valid JSON in UTF-8, and
-// appends it to b, compact and on one line.
+// Record appends a record to b as compact JSON. It returns false, and appends nothing, if
+// the record is not one valid JSON value in UTF-8.
 func Record(b *bytes.Buffer, data []byte) bool {
 	if !utf8.Valid(data) {
 		return false

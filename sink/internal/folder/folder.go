@@ -1,12 +1,9 @@
-// Package folder is what the sinks share that own a folder of files: one lock,
-// so that one process at a time writes there, changes that are on disk when they
-// return, names of streams that are safe as names of files, and errors that say
-// what to do about a disk.
+// Package folder is shared by the sinks that write to a folder of files. It locks the
+// folder, so that one process at a time writes there, makes durable changes to files,
+// converts names of streams to safe names of files, and adds advice to disk errors.
 //
-// It does not know what is in the files, what was committed, or in which order a
-// sink may change them. A sink that hands records to another program needs none
-// of it; that is package pipe. Nothing here is safe for concurrent use. It reads
-// no clock.
+// It does not know the content of the files. Nothing here is safe for concurrent use. It
+// reads no clock.
 package folder
 
 import (
@@ -27,26 +24,25 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// Folder is a folder that a sink has. Its methods take names, not paths.
+// Folder is the folder of a sink. Its methods take names, not paths.
 type Folder struct {
 	// Sink is how errors name the sink.
 	Sink string
 	// Dir is the folder's absolute path.
 	Dir string
-	// Step is called before each change to the disk, where tests die.
+	// Step is called before each change to the disk, where tests kill the process.
 	Step func()
-	// Disk is where changes are made.
+	// Disk makes the changes.
 	Disk disk.Disk
 }
 
-// In is a folder in this one.
+// In returns a folder inside this one.
 func (d Folder) In(name string) Folder { return Folder{d.Sink, d.Path(name), d.Step, d.Disk} }
 
-// Path is the path of a name in the folder.
+// Path returns the path of a name in the folder.
 func (d Folder) Path(name string) string { return filepath.Join(d.Dir, name) }
 
-// Make creates the folder and what is missing above it, each readable by its
-// owner only and confirmed on disk.
+// Make creates the folder and missing parents durably, readable by their owner only.
 func (d Folder) Make() error {
 	if err := disk.MkdirAll(d.Disk, d.Dir, 0o700); err != nil {
 		return Explain(d.Sink, "create folder", d.Dir, err)
@@ -54,7 +50,7 @@ func (d Folder) Make() error {
 	return nil
 }
 
-// Sync has the names in the folder on disk.
+// Sync makes the names in the folder durable.
 func (d Folder) Sync() error {
 	d.Step()
 	if err := d.Disk.SyncDir(d.Dir); err != nil {
@@ -63,7 +59,7 @@ func (d Folder) Sync() error {
 	return nil
 }
 
-// Names lists the folder in order; none when it does not exist.
+// Names returns the sorted names in the folder; none if it does not exist.
 func (d Folder) Names() ([]string, error) {
 	entries, err := os.ReadDir(d.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +72,8 @@ func (d Folder) Names() ([]string, error) {
 	return names, nil
 }
 
-// Size is a regular file's length in bytes; there is false when there is no
-// such file.
+// Size returns the length of a regular file in bytes; there is false if the file does not
+// exist.
 func (d Folder) Size(name string) (n int64, there bool, err error) {
 	info, err := os.Stat(d.Path(name))
 	switch {
@@ -91,8 +87,8 @@ func (d Folder) Size(name string) (n int64, there bool, err error) {
 	return info.Size(), true, nil
 }
 
-// Tail reads the last of the first n bytes of a file: size of them, or all n where they
-// are fewer.
+// Tail returns the last size of the first n bytes of a file, or all n if n is less than
+// size.
 func (d Folder) Tail(name string, n, size int64) ([]byte, error) {
 	f, err := os.Open(d.Path(name))
 	if err != nil {
@@ -106,8 +102,8 @@ func (d Folder) Tail(name string, n, size int64) ([]byte, error) {
 	return tail, nil
 }
 
-// Append opens a file to write at its end, and creates it when it is missing,
-// readable by its owner only.
+// Append opens a file for appending. If it does not exist, it is created, readable by its
+// owner only.
 func (d Folder) Append(name string) (disk.File, error) {
 	d.Step()
 	f, err := d.Disk.OpenFile(d.Path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -117,7 +113,7 @@ func (d Folder) Append(name string) (disk.File, error) {
 	return f, nil
 }
 
-// Rename gives a file or folder another name, which is on disk after Sync.
+// Rename renames a file or folder. The change is durable after Sync.
 func (d Folder) Rename(from, to string) error {
 	d.Step()
 	if err := d.Disk.Rename(d.Path(from), d.Path(to)); err != nil {
@@ -126,7 +122,7 @@ func (d Folder) Rename(from, to string) error {
 	return nil
 }
 
-// Remove removes a file; one that is not there is removed already.
+// Remove removes a file. It is no error if the file does not exist.
 func (d Folder) Remove(name string) error {
 	d.Step()
 	if err := d.Disk.Remove(d.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +131,7 @@ func (d Folder) Remove(name string) error {
 	return nil
 }
 
-// Cut shortens a file to n bytes, on disk when it returns.
+// Cut truncates a file to n bytes durably.
 func (d Folder) Cut(name string, n int64) error {
 	d.Step()
 	f, err := d.Disk.OpenFile(d.Path(name), os.O_RDWR, 0)
@@ -148,8 +144,8 @@ func (d Folder) Cut(name string, n int64) error {
 	return nil
 }
 
-// Aside renames a file or folder to the first name that is free: to(1), to(2)
-// and so on. It gives the new path.
+// Aside renames a file or folder to the first free name of to(1), to(2) and so on, and
+// returns the new path.
 func (d Folder) Aside(name string, to func(n int) string) (path string, err error) {
 	for n := 1; ; n++ {
 		_, err := os.Lstat(d.Path(to(n)))
@@ -162,8 +158,8 @@ func (d Folder) Aside(name string, to func(n int) string) (path string, err erro
 	}
 }
 
-// Backup names what is set aside at a time, for [Folder.Aside]: NAME.TIME.bak,
-// then NAME.TIME.2.bak and so on.
+// Backup returns the names for [Folder.Aside] of a file that is set aside at a time:
+// NAME.TIME.bak, then NAME.TIME.2.bak and so on.
 func Backup(name string, at time.Time) func(n int) string {
 	stem := name + "." + at.UTC().Format("20060102T150405Z")
 	return func(n int) string {
@@ -174,20 +170,20 @@ func Backup(name string, at time.Time) func(n int) string {
 	}
 }
 
-// LockedError says that another collection is writing to a folder.
+// LockedError reports that another collection is writing to a folder.
 type LockedError struct {
-	// Sink is the kind of the sink that wanted the folder Dir.
+	// Sink is the kind of the sink that tried to lock the folder Dir.
 	Sink, Dir string
-	// Holder is the process that has the folder, in words.
+	// Holder describes the process that holds the lock.
 	Holder string
 }
 
-// Error says which folder, who has it and what to do.
+// Error names the folder and the holder, and says what to do.
 func (e *LockedError) Error() string {
 	return fmt.Sprintf("%s: another collection is writing to %s: wait for it to end, or give each connection a folder of its own; %s has it", e.Sink, e.Dir, e.Holder)
 }
 
-// Explain says what a sink failed to do, where, and what to do about it.
+// Explain wraps a disk error with the failed action, the path, and advice.
 func Explain(sink, what, path string, err error) error {
 	advice := ""
 	switch {
@@ -199,26 +195,24 @@ func Explain(sink, what, path string, err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		advice = ": it cannot be written: give this user the right to write there, or name another folder"
 	case errors.Is(err, syscall.EIO):
-		advice = ": the disk refused: check it, then run again; what was committed is kept"
+		advice = ": the disk reported an error: check it, then run again; what was committed is kept"
 	}
 	return fmt.Errorf("%s: %s %s%s: %w", sink, what, path, advice, err)
 }
 
-// LockName is the file whose lock is the right to write to the folder.
+// LockName is the name of the lock file.
 const LockName = ".headway.lock"
 
-// Locked is a folder that nobody else writes to until it is unlocked, or the
-// process has ended.
+// Locked is a folder that is locked until Unlock, or until the process ends.
 type Locked struct {
 	Folder
-	// Broken is the first failure to write; only the next Open repairs what it left.
+	// Broken is the first write error, after which the sink must be opened again.
 	Broken error
 	lock   *lockfile.Lock
 }
 
-// Lock makes dir absolute, creates what is missing of it, and locks it. It
-// returns *[LockedError] when another has it. The others are the folder's
-// fields.
+// Lock creates the folder dir if needed and locks it. It returns a *[LockedError] if
+// another sink holds the lock. The other arguments are the fields of [Folder].
 func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -238,8 +232,8 @@ func Lock(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	return &Locked{Folder: d, lock: lock}, nil
 }
 
-// LockExisting is Lock for a folder that is there; nil when there is none, and
-// then nothing is created.
+// LockExisting is like Lock, but returns nil and creates nothing if the folder does not
+// exist.
 func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -247,7 +241,7 @@ func LockExisting(sink, dir string, step func(), on disk.Disk) (*Locked, error) 
 	return Lock(sink, dir, step, on)
 }
 
-// Usable says why a sink may not write now: it has no folder (l is nil), failed
+// Usable returns an error if a sink may not write: it is not open (l is nil), failed
 // before, or its context has ended.
 func (l *Locked) Usable(ctx context.Context, sink string) error {
 	switch {
@@ -261,22 +255,23 @@ func (l *Locked) Usable(ctx context.Context, sink string) error {
 	return nil
 }
 
-// Fail keeps a sink from committing what may be half a line.
+// Fail records a write error, after which the sink cannot commit: the file may end in half
+// a line. It returns err.
 func (l *Locked) Fail(err error) error {
 	l.Broken = err
 	return err
 }
 
-// Unlock gives the folder back. It is safe to call again.
+// Unlock releases the lock. It is safe to call it again.
 func (l *Locked) Unlock() error { return l.lock.Close() }
 
-// MaxName bounds a stream's name in bytes: file systems take 255, and what is
-// named after it has to have room for what is put around the name.
+// MaxName is the maximum length of a stream's name in bytes. File systems allow 255, and
+// prefixes and suffixes are added to the name.
 const MaxName = 180
 
-// Name is a stream's name as a name on disk. Letters, digits, dot, dash and
-// underscore stay; anything else becomes an underscore. What is wrong with a
-// name that cannot be one is said in wrong, which is otherwise empty.
+// Name converts a stream's name to a file name: characters other than letters, digits,
+// dot, dash and underscore become underscores. If that is not possible, wrong says why;
+// otherwise it is empty.
 func Name(stream string) (name, wrong string) {
 	switch {
 	case stream == "":

@@ -1,9 +1,8 @@
-// Package pipe is what the sinks share that hand records to another program as
-// lines of JSON: a [Writer] that never leaves half a message behind, and what a
-// record becomes on the way, an object that holds its own key ([Stream]).
+// Package pipe is shared by the sinks that pass records to another program as lines of
+// JSON. A [Writer] writes whole messages only, and a [Stream] converts records to objects
+// that contain their key.
 //
-// It is not for files that have to be cut back to a committed length; that is
-// package jsonl. Nothing here is safe for concurrent use or reads a clock.
+// Nothing here is safe for concurrent use or reads a clock.
 package pipe
 
 import (
@@ -19,24 +18,23 @@ import (
 	"github.com/headway-go/headway/collect"
 )
 
-// The properties that are added to records, so that a reader can tell them
-// apart by what is in them.
+// The properties that are added to records, so that each contains its key.
 const (
-	// ParentProperty is the key of the item that a detail belongs to.
+	// ParentProperty is the key of the item to which a detail belongs.
 	ParentProperty = "_headway_parent"
-	// KeyProperty is the key of a record that does not hold it as a field.
+	// KeyProperty is the key of a record, if no field holds it.
 	KeyProperty = "_headway_key"
 	// ValueProperty holds a record that is not an object.
 	ValueProperty = "_headway_value"
 )
 
-// Stream is how the records of a stream are distinguished. Make one with [NewStream].
+// Stream describes the keys of a stream's records. Create one with [NewStream].
 type Stream struct {
 	Name string
 	// Keys are the properties that together identify a record.
 	Keys []string
 
-	field string // the property that is there already; empty for none
+	field string // the field that holds the key; empty if there is none
 }
 
 // Member is a name and a value of an object.
@@ -46,8 +44,8 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// NewStream says what a stream's records are identified by: the field that
-// holds the key or [KeyProperty], and for details [ParentProperty] before it.
+// NewStream returns the description of a stream. Its keys are the field that holds the
+// key, or [KeyProperty], preceded by [ParentProperty] for details.
 func NewStream(info collect.StreamInfo) *Stream {
 	s := &Stream{Name: info.Name, field: info.KeyField}
 	if info.Parent != "" {
@@ -61,7 +59,7 @@ func NewStream(info collect.StreamInfo) *Stream {
 	return s
 }
 
-// Streams gives the streams of an Open by name.
+// Streams returns the descriptions of streams by name.
 func Streams(infos []collect.StreamInfo) map[string]*Stream {
 	all := make(map[string]*Stream, len(infos))
 	for _, info := range infos {
@@ -70,8 +68,8 @@ func Streams(infos []collect.StreamInfo) map[string]*Stream {
 	return all
 }
 
-// Records gives each record as the members of an object that holds its key. An
-// error is about the whole call.
+// Records converts each record to the members of an object that contains its key. It
+// returns an error if any record cannot be converted.
 func (s *Stream) Records(records []collect.Record) ([][]Member, error) {
 	all := make([][]Member, len(records))
 	for i, r := range records {
@@ -108,13 +106,13 @@ func (s *Stream) members(r collect.Record) ([]Member, error) {
 	for _, m := range own {
 		taken := m.Name == ParentProperty || m.Name == KeyProperty || m.Name == ValueProperty && object
 		if taken && m.Name != s.field {
-			return nil, fmt.Errorf("has a field %s, a name that this sink gives away itself: rename it in the records expression", m.Name)
+			return nil, fmt.Errorf("has a field %s, a name that this sink uses itself: rename it in the records expression", m.Name)
 		}
 	}
 	return append(all, own...), nil
 }
 
-// holds checks that the record has its key where the connector says.
+// holds checks that the record has its key in the field that the connector names.
 func (s *Stream) holds(own []Member, object bool) error {
 	const advice = "name another key, or one that is computed"
 	if !object {
@@ -136,8 +134,8 @@ func (s *Stream) holds(own []Member, object bool) error {
 	return nil
 }
 
-// Members reads an object's members in their order; ok is false for another
-// value. The value must be valid JSON.
+// Members returns an object's members in order; ok is false if the value, which must be
+// valid JSON, is not an object.
 func Members(value json.RawMessage) (members []Member, ok bool) {
 	if len(value) == 0 || value[0] != '{' {
 		return nil, false
@@ -158,7 +156,7 @@ func Members(value json.RawMessage) (members []Member, ok bool) {
 	return members, true
 }
 
-// AppendObject appends the object that has the members.
+// AppendObject appends an object with the given members.
 func AppendObject(b []byte, members []Member) []byte {
 	b = append(b, '{')
 	for i, m := range members {
@@ -170,7 +168,7 @@ func AppendObject(b []byte, members []Member) []byte {
 	return append(b, '}')
 }
 
-// Quote is a text as a JSON value.
+// Quote returns a text as a JSON string.
 func Quote(text string) json.RawMessage {
 	b, err := Marshal(text)
 	if err != nil {
@@ -179,7 +177,7 @@ func Quote(text string) json.RawMessage {
 	return b
 }
 
-// Marshal is json.Marshal without its escapes for HTML.
+// Marshal is like json.Marshal without HTML escapes.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -190,8 +188,8 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// compact takes the white space out of a valid value that has line breaks or
-// begins with a space.
+// compact removes the white space of a valid value that has line breaks or begins with
+// white space.
 func compact(v json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(v, "\r\n") && v[0] > ' ' {
 		return v
@@ -203,12 +201,11 @@ func compact(v json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// bufferSize is how many bytes of whole messages are kept back, at most one
-// message more.
+// bufferSize is the number of buffered bytes at which messages are written.
 const bufferSize = 64 << 10
 
-// Writer writes messages, one a line, and only whole ones. After a failure it
-// writes no more. Make one with [NewWriter].
+// Writer writes whole messages, one per line. After an error it writes nothing more.
+// Create one with [NewWriter].
 type Writer struct {
 	name   string
 	w      io.Writer
@@ -217,8 +214,8 @@ type Writer struct {
 	broken error
 }
 
-// NewWriter gives a writer for w; name is the sink's, for errors. When w is a
-// file, and not a pipe, what was flushed is on disk.
+// NewWriter returns a writer for w. name is the sink's name, for errors. If w is a regular
+// file, Flush syncs it.
 func NewWriter(name string, w io.Writer) *Writer {
 	p := &Writer{name: name, w: w}
 	if f, ok := w.(*os.File); ok {
@@ -250,7 +247,7 @@ func (w *Writer) Line(message []byte) error {
 	return w.write()
 }
 
-// Flush hands everything over that was added.
+// Flush writes all buffered messages.
 func (w *Writer) Flush() error {
 	if w.broken != nil {
 		return w.again()
@@ -264,7 +261,7 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Discard drops what was added and not handed over yet.
+// Discard drops all buffered messages.
 func (w *Writer) Discard() { w.buffer = w.buffer[:0] }
 
 func (w *Writer) write() error {
@@ -274,7 +271,7 @@ func (w *Writer) write() error {
 	_, err := w.w.Write(w.buffer)
 	w.Discard()
 	if cap(w.buffer) > 16*bufferSize {
-		w.buffer = nil // one huge record is no reason to keep its room
+		w.buffer = nil // release the memory of one huge record
 	}
 	if err != nil {
 		return w.fail("write", err)
@@ -282,19 +279,20 @@ func (w *Writer) write() error {
 	return nil
 }
 
-// fail keeps a message from being written after half of another one.
+// fail records the first error, after which nothing more is written: the output may end in
+// half a message.
 func (w *Writer) fail(what string, err error) error {
 	advice := ""
 	switch {
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe), errors.Is(err, os.ErrClosed):
-		advice = ": the program that reads it has ended: see why in its own log, then run again; what was committed stays so"
+		advice = ": the program that reads it has ended: see its own log for the cause, then run again; what was committed is kept"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		advice = ": no space is left: free some, then run again; what was committed stays so"
+		advice = ": no space is left: free some, then run again; what was committed is kept"
 	}
 	w.broken = fmt.Errorf("%s: %s the output%s: %w", w.name, what, advice, err)
 	return w.broken
 }
 
 func (w *Writer) again() error {
-	return fmt.Errorf("%s: an earlier message could not be written, so none is: %w", w.name, w.broken)
+	return fmt.Errorf("%s: nothing is written after an earlier error: %w", w.name, w.broken)
 }

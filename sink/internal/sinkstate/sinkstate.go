@@ -1,6 +1,6 @@
-// Package sinkstate is what all sinks begin with: whether one may open or write, and what it
-// committed: JSON that a state kept for it, which may be another sink's after a change of
-// the connection. It keeps and writes nothing.
+// Package sinkstate holds the checks that all sinks share: whether a sink may open or
+// write, and whether a committed position is its own. After a change of the connection it
+// may belong to another sink.
 package sinkstate
 
 import (
@@ -11,11 +11,11 @@ import (
 	"fmt"
 )
 
-// ErrNotOpen says that a sink is not open.
+// ErrNotOpen reports that a sink is not open.
 var ErrNotOpen = errors.New("the sink is not open: call Open first")
 
-// MayOpen says why a sink cannot be opened: it is open, or the context has ended. Where
-// is its place, for the error; "" if it has none.
+// MayOpen returns an error if a sink is open already or the context has ended. where is
+// the sink's path, for the error; "" if it has none.
 func MayOpen(ctx context.Context, sink, where string, open bool) error {
 	switch {
 	case open:
@@ -28,7 +28,7 @@ func MayOpen(ctx context.Context, sink, where string, open bool) error {
 	return fmt.Errorf("%s: open: %w", sink, ctx.Err())
 }
 
-// MayWrite says why a sink cannot write: it is not open, or the context has ended.
+// MayWrite returns an error if a sink is not open or the context has ended.
 func MayWrite(ctx context.Context, sink string, open bool) error {
 	err := ctx.Err()
 	if !open {
@@ -40,10 +40,9 @@ func MayWrite(ctx context.Context, sink string, open bool) error {
 	return err
 }
 
-// Position reads a committed position into p and has check look at it. Nothing, and
-// null, is the very beginning: p stays as it is and check is not called. The error
-// begins with the sink's name and says what to do; note, such as "; no file was
-// changed", follows the statement that the position cannot be read.
+// Position decodes a committed position into p and calls check. An empty position or null
+// is the beginning: p is unchanged and check is not called. note, such as "; no file was
+// changed", is added to the error.
 func Position(sink, note string, position json.RawMessage, p any, check func() error) error {
 	if len(position) == 0 || string(position) == "null" {
 		return nil
@@ -61,12 +60,13 @@ func Position(sink, note string, position json.RawMessage, p any, check func() e
 	return nil
 }
 
-// Entries is [Position] for one that is a mapping, which p holds in entries: it has to
-// have what is named so, and check looks at each. The mapping is never nil afterwards.
+// Entries is like [Position] for a position that is a map. entries points to the map in p,
+// and named is the JSON name of the map, for errors. check is called for each entry. The
+// map is never nil afterwards.
 func Entries[T any](sink, note, named string, position json.RawMessage, p any, entries *map[string]T, check func(name string, e T) error) error {
 	err := Position(sink, note, position, p, func() error {
 		if *entries == nil {
-			return fmt.Errorf("it names no %s", named)
+			return fmt.Errorf("it has no %s", named)
 		}
 		for name, e := range *entries {
 			if err := check(name, e); err != nil {

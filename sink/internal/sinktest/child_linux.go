@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package and looks for goroutines that they leave. With a task,
-// "<role>\n<folder>", the process is a child of [Hold] or [Refused] instead: it opens a
-// sink in the folder, says "open", and with the role "hold" waits to be killed. An error
-// of open is printed, and ends the process with 1.
+// Main runs the tests of a package and fails if they leak goroutines. With a task
+// "<role>\n<folder>" the process is a child of [Hold] or [Refused] instead: it opens a
+// sink in the folder, prints "open", and with the role "hold" waits to be killed. If open
+// fails, it prints the error and exits with 1.
 func Main(m *testing.M, task string, open func(dir string) error) {
 	if task != "" {
 		role, dir, _ := strings.Cut(task, "\n")
@@ -34,8 +34,8 @@ func Main(m *testing.M, task string, open func(dir string) error) {
 	goleak.VerifyTestMain(m)
 }
 
-// Hold starts this test binary again with one more variable in its environment, and
-// waits until it says "open". kill ends it as SIGKILL does, and waits for its end.
+// Hold starts this test binary again with one more environment variable, and waits until
+// it prints "open". kill sends SIGKILL and waits for its end.
 func Hold(t *testing.T, variable string) (kill func()) {
 	t.Helper()
 	self, err := os.Executable()
@@ -58,12 +58,12 @@ func Hold(t *testing.T, variable string) (kill func()) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // an error, since it was killed
 	}
 }
 
-// Refused runs this test binary again as a user whom permissions bind, which root is
-// not, after the files got these modes. It must fail; what it printed is returned.
+// Refused sets the modes of files and runs this test binary again, not as root, since
+// permissions do not apply to root. The child must fail; Refused returns its output.
 func Refused(t *testing.T, variable string, modes map[string]os.FileMode) error {
 	t.Helper()
 	for path, mode := range modes {
@@ -75,7 +75,7 @@ func Refused(t *testing.T, variable string, modes map[string]os.FileMode) error 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where the binary was built another user may not look.
+	// Another user may not be able to read the directory of the binary.
 	b, err := os.ReadFile(self)
 	if err != nil {
 		t.Fatal(err)

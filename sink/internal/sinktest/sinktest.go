@@ -1,5 +1,5 @@
-// Package sinktest is what the tests of several sinks share: JSON that is compared by
-// value, a store that fails, and on Linux the test binary as another process.
+// Package sinktest is shared by the tests of sinks: it compares JSON by value, provides a
+// store that fails, and on Linux runs the test binary as another process.
 package sinktest
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/headway-go/headway/collect"
 )
 
-// ErrDied is what a [Dying] store answers.
+// ErrDied is the error of a [Dying] store.
 var ErrDied = errors.New("the process died")
 
-// Dying is a store whose Nth commit, counted from 1, fails with [ErrDied]. It counts Nth
-// down.
+// Dying is a store whose Nth commit, counted from 1, fails with [ErrDied]. Each commit
+// decrements Nth.
 type Dying struct {
 	collect.Store
 	Nth int
-	// Unheard makes the commit happen all the same: only its answer is lost.
+	// Unheard makes the failing commit take effect: only its result is lost.
 	Unheard bool
 }
 
-// Commit counts, fails, or commits to the store.
+// Commit commits to the underlying store, or fails.
 func (d *Dying) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
 	if d.Nth--; d.Nth != 0 {
 		return d.Store.Commit(ctx, l, c)
@@ -36,7 +36,8 @@ func (d *Dying) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 	return ErrDied
 }
 
-// Same compares decoded JSON, with json.Number for its numbers: 1 and 1.0 are the same.
+// Same reports whether two decoded JSON values with json.Number numbers are equal. 1 and
+// 1.0 are equal.
 func Same(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
