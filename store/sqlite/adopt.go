@@ -13,13 +13,12 @@ import (
 	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
-// Adopt moves the state of a connection here from the file of its sink, where an
-// earlier version kept it beside the records, which stay there. It gives false when
-// the sink is not a SQLite file of its own, or that file has no state of the
-// connection.
+// Adopt moves the state of a connection into this store from the file of its sink, where an
+// earlier version stored it. The records stay there. Adopt returns false if the sink is not
+// a separate SQLite file or that file has no state of the connection.
 //
-// It is an error when the connection is being collected there, and when this store
-// has a state of the connection already. Cut short, it can be done again.
+// It returns an error if a run is collecting the connection there, or if this store has a
+// state of the connection already. An interrupted call may be repeated.
 func (s *Store) Adopt(ctx context.Context, connection string, at collect.Location) (bool, error) {
 	if at.Kind != "sqlite" {
 		return false, nil
@@ -42,7 +41,7 @@ func (s *Store) Adopt(ctx context.Context, connection string, at collect.Locatio
 		return false, err
 	case known && !done:
 		return false, fmt.Errorf("store %s: it has a state of %q, and so has %s, which has the records too; nothing was changed: "+
-			"go on with that one by --state %[3]s, or start over with `headway collect --fresh`", s.path, connection, from)
+			"continue with that one by --state %[3]s, or start over with `headway collect --fresh`", s.path, connection, from)
 	}
 	db, err := sql.Open("sqlite", sqlitefile.DSN(s.path, "rw", "synchronous(full)"))
 	if err != nil {
@@ -62,7 +61,7 @@ func (s *Store) Adopt(ctx context.Context, connection string, at collect.Locatio
 			return false, explain(s.path, "move the state of "+connection, err)
 		}
 	}
-	// What is there twice now goes from the other.
+	// The state is in both files now: delete it from the old one.
 	err = transact(ctx, conn, func(run runner) error {
 		const id = ` (SELECT id FROM old.connections WHERE name = ?1)`
 		for _, query := range []string{
@@ -82,8 +81,8 @@ func (s *Store) Adopt(ctx context.Context, connection string, at collect.Locatio
 	return err == nil, explain(from, "let the state of "+connection+" go", err)
 }
 
-// holds reports whether a file is a store that knows a connection, and brings it up
-// to date when it is.
+// holds reports whether a file is a store with a state of the connection, and migrates the
+// store if it is an older one.
 func holds(ctx context.Context, path, connection string) (there bool, err error) {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return false, nil
@@ -109,7 +108,7 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 // runner runs a statement of a transaction.
 type runner func(query string, args ...any) error
 
-// transact runs f in a transaction, which runs to its end once it has begun.
+// transact runs f in a transaction, which is not canceled once it has begun.
 func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
 	return sqlitefile.Write(ctx, conn, func() error {
 		return f(func(query string, args ...any) error {
@@ -119,7 +118,7 @@ func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
 	})
 }
 
-// move copies all that old knows of a connection. Rows get new numbers, in their
+// move copies the state of a connection from the old store. Rows get new ids in the same
 // order.
 func move(run runner, connection string, at collect.Location) error {
 	const (
@@ -159,8 +158,8 @@ func move(run runner, connection string, at collect.Location) error {
 		JOIN main.streams n ON n.name = o.name AND n.connection = `+is+` WHERE o.connection = `+was, connection)
 }
 
-// sink writes the sink's position. When the sink is another one than before, the
-// position that the former had is kept beside it.
+// sink writes the sink's position. If the sink has changed, the position of the former one
+// is kept in headway_sinks.
 func (t *tx) sink(h held, c *collect.Commit) error {
 	if c.SinkAt.Kind != "" {
 		if _, err := t.exec(`INSERT INTO headway_sinks (connection, kind, path, position)
@@ -195,7 +194,7 @@ func (t *tx) sink(h held, c *collect.Commit) error {
 	return err
 }
 
-// formerSinks reads the sinks that a connection had before, by kind and path.
+// formerSinks returns the sinks that a connection had before, sorted by kind and path.
 func formerSinks(ctx context.Context, t *sql.Tx, connection int64) ([]collect.FormerSink, error) {
 	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (s collect.FormerSink, err error) {
 		err = rows.Scan(&s.Kind, &s.Path, (*[]byte)(&s.Position))
@@ -203,7 +202,7 @@ func formerSinks(ctx context.Context, t *sql.Tx, connection int64) ([]collect.Fo
 	}, `SELECT kind, path, position FROM headway_sinks WHERE connection = ? ORDER BY kind, path`, connection)
 }
 
-// replays reads how far copies into the connection's sinks have come.
+// replays decodes the stored replays.
 func replays(text string) (list []collect.Replay, err error) {
 	err = json.Unmarshal([]byte(text), &list)
 	if len(list) == 0 {

@@ -14,14 +14,13 @@ import (
 	"github.com/headway-go/headway/event"
 )
 
-// Commit makes one slice durable, whole or not at all. See [collect.Store].
+// Commit makes one slice durable in one transaction. See [collect.Store].
 //
-// Recovered gaps are closed before Opened ones are written, so a gap in both
-// is owed. An opened gap is pending unless it carries another status. One that
-// exists gets the new reason, error, instants and status, and the new locator
-// and parent when there are any; its attempts are added to, where a negative
-// number takes back but never below 0. A gap that was recovered and opens
-// again is a new debt: its attempts and first seen begin again.
+// Recovered gaps are closed before Opened ones are written, so a gap in both is owed. An
+// opened gap is pending unless it has another status. A gap that exists gets the new
+// reason, error, times and status, and the new locator and parent if they are not empty.
+// Its attempts are added; they may be negative, but the sum is at least 0. A gap that was
+// recovered and is opened again starts with new attempts and a new FirstSeen.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
 	if len(c.Items) > 0 && c.Stream == "" {
 		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.path, len(c.Items))
@@ -85,19 +84,18 @@ func (t *tx) lane(h held, lane *collect.Lane) error {
 	return err
 }
 
-// rows is how many items one statement writes.
+// rows is the number of items that one statement writes.
 const rows = 50
 
-// inserting is a statement for so many rows of items; the first parameter is the
-// stream.
+// inserting returns a statement for n rows of items. Its first parameter is the stream.
 func inserting(row string, n int) string {
 	return `INSERT INTO items (stream, key, fingerprint, children, owed) VALUES ` + strings.Repeat(row+", ", n-1) + row +
 		` ON CONFLICT (stream, key) DO NOTHING`
 }
 
-// Items that owe nothing and have no children, which all items of a stream without
-// details are, have statements without these: handing parameters over is much of
-// an insert.
+// Items that are not owed and have no children, such as all items of a stream without
+// details, have statements without these columns: binding parameters is much of the cost
+// of an insert.
 const (
 	wholeRow = `(?1, ?, ?, ?, ?)`
 	plainRow = `(?1, ?, ?, NULL, 0)`
@@ -108,7 +106,7 @@ var (
 	insertPlain, insertPlains = inserting(plainRow, 1), inserting(plainRow, rows)
 )
 
-// insert writes items with one statement and counts those that are new.
+// insert writes items with one statement and returns how many are new.
 func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query string) (int64, error) {
 	args := make([]any, 0, 1+4*len(items))
 	args = append(args, stream)
@@ -125,7 +123,7 @@ func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query s
 	}
 	for i := range items {
 		it := &items[i]
-		// Most items that are known are the same as before; then nothing is written.
+		// Most known items are unchanged; nothing is written for them.
 		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
 			AND (fingerprint IS NOT ?3 OR children IS NOT ?4 OR owed IS NOT ?5)`, stream, it.Key, it.Fingerprint, it.Children, it.Owed); err != nil {
 			return added, err
@@ -134,7 +132,7 @@ func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query s
 	return added, nil
 }
 
-// items writes each item, and the number of those that are new.
+// items writes items and updates the number of items of the stream.
 func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	if len(items) == 0 {
 		return nil
@@ -154,8 +152,8 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	}
 	var added int64
 	for len(items) > 0 {
-		// What is left at the end goes one by one: a statement for each number
-		// of rows would be a lot of them.
+		// The rest is written one by one, so that there is no statement for each
+		// number of rows.
 		query, n := one, 1
 		if len(items) >= rows {
 			query, n = many, rows
@@ -172,8 +170,7 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 	return err
 }
 
-// recovered closes a gap. The locator goes: nothing is asked for any more, and
-// it is content.
+// recovered closes a gap and removes its locator, which is content and no longer needed.
 func (t *tx) recovered(h held, key collect.GapKey, at time.Time) error {
 	_, err := t.exec(`UPDATE gaps SET status = ?, locator = NULL, retry_at = '', last_seen = ?, leased = 0, cursor = ''
 		WHERE connection = ? AND stream = ? AND key = ?`,
@@ -226,7 +223,7 @@ func (t *tx) progress(h held, p collect.Progress) error {
 	return err
 }
 
-// events appends to the run's trace, numbering from where it stands.
+// events appends events to the run's trace and numbers them.
 func (t *tx) events(h held, events []event.Event) error {
 	if len(events) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package sqlite keeps the state of connections in one SQLite file: the
-// default [collect.Store], with nothing to install or to run beside it.
+// Package sqlite is the default [collect.Store]: it keeps the state of connections in one
+// SQLite file and needs no server.
 //
 // Use it for one machine. Several processes may open the same file at once,
 // but the file must be on a local disk: SQLite's write-ahead log does not work
@@ -7,17 +7,16 @@
 //
 // # Durability
 //
-// The journal is a write-ahead log with synchronous=FULL. A method that
-// returned nil is on disk: it survives SIGKILL and power loss. A method that
-// returned an error has changed nothing, with one exception that no store can
-// avoid: when the disk fails while it confirms the commit, the change is
-// there whole or not at all, and [Store.Load] tells which.
+// The store uses a write-ahead log with synchronous=FULL. When a method returns nil, its
+// change survives SIGKILL and power loss. When it returns an error it has changed nothing,
+// with one exception that no store can avoid: if the disk fails while it confirms a
+// commit, the change is there in full or not at all, and [Store.Load] shows which.
 //
 // # Leases
 //
-// A connection's lease is a row with a token. [Store.Acquire] raises the token
-// in the transaction that takes the connection, and each write checks in its
-// own transaction that its token is still the current one:
+// A connection's lease is a row with a token. [Store.Acquire] increments the token in the
+// transaction that takes the connection, and each write checks in its own transaction that
+// its token is the current one:
 //
 //	stateDiagram-v2
 //	    [*] --> free
@@ -29,26 +28,23 @@
 //	    held --> free: Finish
 //	    expired --> free: Finish, late
 //
-// Expiry alone takes nothing away: a holder whose renewal was late, for a
-// pause of the machine, may go on as long as nobody has taken the connection
-// over. The token decides, never the clock, so two holders can never both
-// commit.
+// An expired lease is not lost by itself: a holder whose renewal was late, for example
+// since the machine was suspended, may continue if no other holder has taken the
+// connection. The token decides, not the clock, so two holders can never both commit.
 //
-// A holder whose process died on this machine need not be waited for: each
-// lease has a lock file beside the store, which the system unlocks with the
-// process, and a lease whose lock is free is taken over at once. Where there
-// are no such locks the lease is waited for until it expires.
+// The lease of a process that died on this machine is taken over at once: each lease has
+// a lock file beside the store, and the system releases its lock with the process. On a
+// file system without such locks, the next holder waits until the lease expires.
 //
 // # Concurrency and time
 //
-// All methods are safe for concurrent use, also by several processes. Writes
-// of one [Store] take turns; reads use connections of their own and wait for
-// nobody. A write waits up to 10 s for another process's write, less when its
-// context ends. Once a write has begun its transaction it runs to its end,
-// whatever happens to its context.
+// All methods are safe for concurrent use, also by several processes. The writes of one
+// [Store] run one after another. Reads have their own connections and do not wait. A write
+// waits up to 10 s for another process's write, or until its context ends. Once its
+// transaction has begun, a write is not canceled.
 //
-// Instants come from the caller, except that the read side asks the clock
-// whether a lease is alive.
+// Times come from the caller, except that the read side uses the clock to find out whether
+// a lease has expired.
 //
 // Stability: settling.
 package sqlite

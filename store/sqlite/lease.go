@@ -15,10 +15,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Acquire takes the connection for one run. See [collect.Store]. A lease that
-// has expired is taken over: the run that held it becomes abandoned. A lease
-// has expired when req.Now has reached its expiry. One whose process has died
-// on this machine is taken over at once.
+// Acquire leases the connection to one run. See [collect.Store]. A lease has expired when
+// req.Now has reached its expiry. An expired lease, or one whose process has died on this
+// machine, is taken over, and its run becomes abandoned.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
 	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
 		return collect.Lease{}, fmt.Errorf("store %s: acquire: connection %q, run %q, time to live %s: "+
@@ -50,7 +49,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 		if err := t.take(id, req, lease.Token); err != nil {
 			return err
 		}
-		// Before anybody can see the token: a lease whose lock is free is dead.
+		// Lock before others can see the token: a lease with a free lock counts as dead.
 		s.alive.take(id, lease.Token)
 		locked = true
 		return nil
@@ -65,7 +64,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	return lease, nil
 }
 
-// take writes the new holder, buries the old one's run, and begins the new run.
+// take writes the new holder, marks the old run as abandoned, and begins the new run.
 func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error {
 	if _, err := t.exec(`UPDATE runs SET state = ?, reason = ?,
 			ended = (SELECT expires FROM connections WHERE id = runs.connection)
@@ -73,7 +72,7 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error
 		collect.RunAbandoned, reason.LeaseLost.String(), connection, collect.RunRunning); err != nil {
 		return err
 	}
-	// What the one before was served and did not finish is nobody's now.
+	// Gaps that were served to the former holder are pending again.
 	if _, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND status = ?`,
 		string(collect.GapPending), connection, string(collect.GapLeased)); err != nil {
 		return err
@@ -91,12 +90,12 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error
 	return err
 }
 
-// held is what a write may rely on once its lease was checked.
+// held holds the ids of a lease that was checked.
 type held struct {
 	connection, run int64
 }
 
-// fence checks that l is the current lease, in the transaction of the write.
+// fence checks in the write's transaction that l is the current lease.
 func (t *tx) fence(l collect.Lease) (held, error) {
 	var h held
 	err := t.row(`SELECT c.id, r.n FROM connections c JOIN runs r ON r.id = c.run
@@ -108,7 +107,7 @@ func (t *tx) fence(l collect.Lease) (held, error) {
 	return h, err
 }
 
-// holding writes as the holder of a lease.
+// holding runs f in a transaction after checking the lease.
 func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, held) error) error {
 	return s.w.write(ctx, what, func(t *tx) error {
 		h, err := t.fence(l)
@@ -119,8 +118,8 @@ func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f fun
 	})
 }
 
-// Renew extends the lease to now + ttl. See [collect.Store]. A lease that has
-// expired but that nobody took over is renewed too.
+// Renew extends the lease to now + ttl. See [collect.Store]. An expired lease that was not
+// taken over is renewed too.
 func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
 	return s.holding(ctx, "renew", l, func(t *tx, h held) error {
 		_, err := t.exec(`UPDATE connections SET expires = ? WHERE id = ?`, instant(now.Add(ttl)), h.connection)
@@ -128,7 +127,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 	})
 }
 
-// Finish writes the run's end and gives the lease back. See [collect.Store].
+// Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
 	switch end.State {
 	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
@@ -171,8 +170,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	return err
 }
 
-// Forget removes what is known of the connection. See [collect.Store]. The
-// lease stays.
+// Forget removes the state of the connection. See [collect.Store]. The lease stays.
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	return s.holding(ctx, "forget", l, func(t *tx, h held) error {
 		for _, query := range []string{
@@ -193,7 +191,7 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	})
 }
 
-// actions are the operator's moves: what is done, to gaps in which statuses.
+// actions holds the SQL of each operator's action, and the statuses that it applies to.
 var actions = map[collect.GapAction]struct{ do, from string }{
 	collect.GapRetry:      {`UPDATE gaps SET status = 'pending', leased = 0, retry_at = '', tried = '', rank = ''`, `'pending', 'leased'`},
 	collect.GapQuarantine: {`UPDATE gaps SET status = 'terminal', leased = 0`, `'pending', 'leased'`},
@@ -209,7 +207,7 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 	}
 	err = s.w.write(ctx, string(a)+" gaps", func(t *tx) error {
 		if a == collect.GapRetry {
-			// Who asks for a retry now does not mean after the cooldown.
+			// A retry is meant to happen now, so the cooldown ends.
 			if _, err := t.exec(`UPDATE connections SET pressure = NULL WHERE ? IN ('', name)`, f.Connection); err != nil {
 				return err
 			}
@@ -244,7 +242,7 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 	return n, err
 }
 
-// unmark takes the items that backlog gaps stand for out of what is owed.
+// unmark removes the marks of owed items for which backlog gaps stand.
 func (t *tx) unmark(which string, args []any) error {
 	_, err := t.w.conn.ExecContext(t.ctx, `UPDATE items SET owed = 0 WHERE owed = 1 AND stream IN (
 		SELECT s.id FROM streams s JOIN (SELECT connection, parent, backlog FROM gaps`+which+`) g
@@ -252,10 +250,9 @@ func (t *tx) unmark(which string, args []any) error {
 	return err
 }
 
-// alive holds a lock file for each lease of this process. The system gives the
-// lock back when the process dies, so that a lease whose lock is free belongs
-// to the dead and need not be waited for. The file's name carries the token:
-// each holder has a file of its own.
+// alive holds a lock file for each lease of this process. The system releases the lock
+// when the process dies, so a lease with a free lock can be taken over at once. The file's
+// name contains the token, so that each holder has its own file.
 type alive struct {
 	path string
 	mu   sync.Mutex
@@ -268,16 +265,16 @@ func leaseFile(path string, connection, token int64) string {
 	return fmt.Sprintf("%s-lease-%d-%d", path, connection, token)
 }
 
-// take locks the file of a new lease. Failing that is no reason to refuse the
-// lease: it is then waited for until it expires.
+// take locks the file of a new lease. If that fails the lease is still valid, but a later
+// holder has to wait until it expires.
 func (a *alive) take(connection, token int64) {
 	name := a.name(connection, token)
-	// The file gets its name once it is locked: a process that finds it finds it so.
+	// The file is renamed after it is locked, so that others never find it unlocked.
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return
 	}
-	// A user that may read the store may ask who is alive.
+	// A user that may read the store may check the lock.
 	if info, err := os.Stat(a.path); err == nil {
 		_ = f.Chmod(0o600 | info.Mode().Perm()&0o444)
 	}
@@ -294,10 +291,9 @@ func (a *alive) take(connection, token int64) {
 	a.held[name] = f
 }
 
-// leaseOfTheDead reports whether a lease's lock file is there and nobody has it
-// locked. Asking takes the lock for a moment, so that of two who ask at once one
-// may take the other for the holder: a dead one is so the next time, too.
-// The right to read suffices.
+// leaseOfTheDead reports whether a lease's lock file exists and is not locked. It takes the
+// lock for a moment, so that of two concurrent calls one may wrongly return false. It needs
+// read permission only.
 func leaseOfTheDead(path string, connection, token int64) bool {
 	f, err := os.Open(leaseFile(path, connection, token))
 	if err != nil {
@@ -308,12 +304,12 @@ func leaseOfTheDead(path string, connection, token int64) bool {
 	return err == nil && taken
 }
 
-// lives reports whether a lease may still have its holder at an instant.
+// lives reports whether the holder of a lease may be alive at an instant.
 func lives(path string, connection, token int64, expires, now time.Time) bool {
 	return now.Before(expires) && !leaseOfTheDead(path, connection, token)
 }
 
-// release ends a lease's lock and removes its file.
+// release unlocks and removes a lease's lock file.
 func (a *alive) release(connection, token int64) {
 	name := a.name(connection, token)
 	a.mu.Lock()
@@ -326,8 +322,8 @@ func (a *alive) release(connection, token int64) {
 	}
 }
 
-// close ends the locks of leases that were not finished. Their files stay, so
-// that the next holder sees that nobody is there.
+// close unlocks the files of leases that were not finished. The files stay, so that the
+// next holder sees that these leases are dead.
 func (a *alive) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

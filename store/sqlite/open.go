@@ -19,10 +19,10 @@ import (
 	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
-// readers bounds the connections of a read side.
+// readers is the maximum number of connections of a read side.
 const readers = 4
 
-// Store is a [collect.Store] in one SQLite file. Make one with [Open]. It is
+// Store is a [collect.Store] in one SQLite file. Create one with [Open]. It is
 // safe for concurrent use.
 type Store struct {
 	*Reader
@@ -31,7 +31,7 @@ type Store struct {
 	alive alive
 }
 
-// Reader is the read side of a store, a [collect.Reader]. Make one with
+// Reader is the read side of a store, a [collect.Reader]. Create one with
 // [OpenReader]. It is safe for concurrent use.
 type Reader struct {
 	path string
@@ -43,12 +43,12 @@ var (
 	_ collect.Reader = (*Reader)(nil)
 )
 
-// Open opens the store in the file at path for reading and writing. What does
-// not exist yet is created: the folder with mode 0700, the file with 0600. A
-// store of an older version is brought up to date.
+// Open opens the store in the file at path for reading and writing. If needed it creates
+// the folder with mode 0700 and the file with mode 0600. It migrates a store of an older
+// version.
 //
-// A file that is damaged, not a Headway store, or written by a newer version
-// is an error that says what to do; such a file is left as it is.
+// If the file is damaged, is not a Headway store, or was written by a newer version, Open
+// returns an error and leaves the file unchanged.
 func Open(ctx context.Context, path string) (*Store, error) {
 	abs, err := locate(path)
 	if err != nil {
@@ -72,9 +72,8 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return &Store{Reader: r, w: w, known: known, alive: alive{path: abs, held: map[string]*os.File{}}}, nil
 }
 
-// OpenReader opens the store in the file at path for reading only; it creates
-// nothing. When nothing was ever stored there, the error matches
-// [fs.ErrNotExist].
+// OpenReader opens the store in the file at path for reading. It creates nothing. If there
+// is no store, the error matches [fs.ErrNotExist].
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	abs, err := locate(path)
 	if err != nil {
@@ -106,7 +105,7 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	return r, nil
 }
 
-// check refuses what this version cannot read.
+// check returns an error if this version cannot read the store.
 func (r *Reader) check(ctx context.Context) error {
 	conn, err := r.db.Conn(ctx)
 	if err != nil {
@@ -126,12 +125,12 @@ func (r *Reader) check(ctx context.Context) error {
 	return nil
 }
 
-// Close releases the store. Runs under way must have ended.
+// Close closes the store. All runs must have ended.
 func (s *Store) Close() error {
 	return errors.Join(explain(s.path, "close", s.known.Close()), s.Reader.Close(), s.w.close(), s.alive.close())
 }
 
-// Close releases the read side.
+// Close closes the reader.
 func (r *Reader) Close() error {
 	if err := r.db.Close(); err != nil {
 		return explain(r.path, "close", err)
@@ -139,8 +138,8 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// settled reports whether all commits are in the file itself: no write-ahead log stands
-// beside it.
+// settled reports whether all commits are in the file itself, that is, there is no
+// write-ahead log.
 func settled(path string) bool {
 	info, err := os.Stat(path + "-wal")
 	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
@@ -162,7 +161,7 @@ func locate(path string) (string, error) {
 	return abs, nil
 }
 
-// openPool opens nothing yet: connections are made as they are needed.
+// openPool returns a pool of read-only connections, which are opened when needed.
 func openPool(path string, immutable bool) *sql.DB {
 	name := sqlitefile.DSN(path, "ro", "query_only(1)")
 	if immutable {
@@ -195,19 +194,19 @@ var schema5 string
 //go:embed schema/6.sql
 var schema6 string
 
-// migrations[n] takes a store from version n to n+1. Once released, one never
+// migrations[n] migrates a store from version n to n+1. A released migration never
 // changes.
 var migrations = []string{schema1, schema2, schema3, schema4, schema5, schema6}
 
-// identity is what a file's header says of it.
+// identity is what a file's header says about its origin.
 type identity struct {
 	application int64
 	version     int
 	tables      int
 }
 
-// inspect reads who wrote the file, and refuses one that this binary must not
-// touch.
+// inspect reads a file's identity. It returns an error if this binary must not change the
+// file.
 func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error) {
 	var id identity
 	// One statement, so that it cannot see half of another process's creation.
@@ -220,7 +219,7 @@ func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error)
 	switch {
 	case id.application == sqlitefile.RecordsID:
 		return identity{}, fmt.Errorf("store %s: open: this file holds the records of a sqlite sink, and no state; nothing was changed: "+
-			"name the file of the state (--state), or none", path)
+			"name the state file with --state, or leave --state out", path)
 	case id.application != sqlitefile.StoreID && (id.application != 0 || id.version != 0 || id.tables != 0):
 		return identity{}, fmt.Errorf("store %s: open: this is an SQLite database of another program (application id %d, %d tables); "+
 			"nothing was changed: name another file", path, id.application, id.tables)
@@ -231,7 +230,7 @@ func inspect(ctx context.Context, conn *sql.Conn, path string) (identity, error)
 	return id, nil
 }
 
-// prepare makes the file behind conn a store of this version.
+// prepare creates or migrates the store in the file of conn.
 func prepare(ctx context.Context, conn *sql.Conn, path string) error {
 	// Inspect before any write: a file of another program stays unchanged.
 	if _, err := inspect(ctx, conn, path); err != nil {
@@ -243,8 +242,8 @@ func prepare(ctx context.Context, conn *sql.Conn, path string) error {
 	return migrate(ctx, conn, path, migrations)
 }
 
-// useLog switches to the write-ahead log. SQLite does not wait for others at
-// this point, so two processes that create the same store have to try again.
+// useLog switches to the write-ahead log. SQLite does not wait for locks here, so useLog
+// retries while another process creates the same store.
 func useLog(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, sqlitefile.BusyTimeout)
 	defer cancel()
@@ -265,7 +264,7 @@ func useLog(ctx context.Context, conn *sql.Conn) error {
 	}
 }
 
-// migrate applies the steps that the file lacks, all or none.
+// migrate applies the missing migrations in one transaction.
 func migrate(ctx context.Context, conn *sql.Conn, path string, steps []string) (err error) {
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return explain(path, "open", err)

@@ -42,7 +42,7 @@ func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, e
 	return list, nil
 }
 
-// connections reads the rows themselves and gives their ids.
+// connections reads the rows of connections and returns their ids.
 func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, into *[]collect.ConnectionStatus) ([]int64, error) {
 	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (id int64, err error) {
 		c := collect.ConnectionStatus{Items: map[string]int64{}, Owed: map[string]int64{}}
@@ -65,9 +65,8 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, int
 		FROM connections ORDER BY name`)
 }
 
-// describe adds what other tables hold of the connections, with one statement a table:
-// with hundreds of connections one for each would take longer than what it reads. All but
-// the first go from connection to connection along an index.
+// describe adds the data of other tables to the connections, with one statement for each
+// table: with hundreds of connections, one statement for each connection would be slow.
 func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, of map[int64]*collect.ConnectionStatus) error {
 	var id int64
 	var text []byte
@@ -96,7 +95,7 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, of map
 		`SELECT l.connection, `+laneColumns+` FROM lanes l ORDER BY l.stream, l.kind`)
 	each(func(rows *sql.Rows) error { return rows.Scan(&id, &text) }, func(c *collect.ConnectionStatus) {
 		var one collect.StreamShape
-		if json.Unmarshal(text, &one) == nil { // else it is left out, as if it had never been kept
+		if json.Unmarshal(text, &one) == nil { // an unreadable one is left out
 			c.Shapes = append(c.Shapes, one)
 		}
 	}, `SELECT connection, shape FROM headway_shapes ORDER BY stream`)
@@ -122,9 +121,8 @@ func describe(ctx context.Context, t *sql.Tx, path string, now time.Time, of map
 	return err
 }
 
-// Runs lists the newest runs first. See [collect.Reader]. A run on record as
-// running whose lease is not alive is shown as abandoned, ended when its
-// lease did.
+// Runs lists runs, newest first. See [collect.Reader]. A run that is stored as running but
+// has no live lease is shown as abandoned, with the end of its lease as its end.
 func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	now := time.Now()
 	err = r.read(ctx, "list runs", func(t *sql.Tx) error {
@@ -158,15 +156,15 @@ func runs(ctx context.Context, t *sql.Tx, path string, now time.Time, where stri
 			(!holds || !lives(path, id, token, until, now)) {
 			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
 			if !now.Before(until) {
-				u.Ended = until // before that nobody knows when it died
+				u.Ended = until // the time of death is unknown
 			}
 		}
 		return u, nil
 	}, query, args...)
 }
 
-// Gaps lists owed work by id, which is the order in which it was first seen.
-// See [collect.Reader].
+// Gaps lists gaps by id, that is, in the order in which they were first seen. See
+// [collect.Reader].
 func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
 	query, args := gapQuery(f)
 	list, err := sqlitefile.List(ctx, r.db, scanGap, query, args...)
@@ -179,9 +177,9 @@ func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, 
 func gapQuery(f collect.GapFilter) (query string, args []any) {
 	where, args := []string{`g.id > ?`}, []any{f.AfterID}
 	if f.Connection != "" {
-		// A page must not cost a sort of all gaps. With a status there is an
-		// index in order of id; without one the plus keeps to the table's own
-		// order, away from the index of keys.
+		// A page must not need a sort of all gaps. With a status there is an index in the
+		// order of ids. Without one, the plus makes SQLite read the table in its own order
+		// instead of using the index of keys.
 		column := `+g.connection`
 		if f.Status != "" {
 			column = `g.connection`
@@ -203,8 +201,8 @@ func gapQuery(f collect.GapFilter) (query string, args []any) {
 	return `SELECT ` + gapColumns + ` FROM gaps g WHERE ` + strings.Join(where, " AND ") + ` ORDER BY g.id LIMIT ?`, append(args, bound(f.Limit))
 }
 
-// Events lists a run's trace in order, numbered from 1. See [collect.Reader].
-// An event that cannot be read any more is left out.
+// Events lists the events of a run in order. See [collect.Reader]. An unreadable event is
+// left out.
 func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) {
 	list, err := readable[event.Event](ctx, r.db, `SELECT e.event FROM events e JOIN runs r ON r.n = e.run WHERE r.id = ? ORDER BY e.seq`, run)
 	if err != nil {
@@ -213,8 +211,7 @@ func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) 
 	return list, nil
 }
 
-// readable decodes the column of JSON that a query gives. What cannot be read any
-// more is left out.
+// readable decodes the JSON column of a query. Unreadable rows are left out.
 func readable[T any](ctx context.Context, q sqlitefile.Querier, query string, args ...any) (list []T, err error) {
 	texts, err := sqlitefile.List(ctx, q, sqlitefile.Column[[]byte], query, args...)
 	for _, text := range texts {
@@ -226,7 +223,7 @@ func readable[T any](ctx context.Context, q sqlitefile.Querier, query string, ar
 	return list, err
 }
 
-// bound is a limit in SQLite's terms, where a negative one means no limit.
+// bound converts a limit for SQLite, where a negative one means no limit.
 func bound(limit int) int {
 	if limit <= 0 {
 		return -1
@@ -234,8 +231,8 @@ func bound(limit int) int {
 	return limit
 }
 
-// parseReason reads a stored reason; one that this version does not know is
-// internal, so that it is not taken for "nothing stood in the way".
+// parseReason parses a stored reason. An unknown one becomes internal, so that it does not
+// count as none.
 func parseReason(name string) reason.Reason {
 	if r, ok := reason.Parse(name); ok {
 		return r
@@ -246,11 +243,11 @@ func parseReason(name string) reason.Reason {
 const gapColumns = `g.id, (SELECT name FROM connections WHERE id = g.connection), g.stream, g.key, g.parent, g.locator,
 	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor, CASE g.backlog WHEN 1 THEN ` + gapItems + ` ELSE 0 END`
 
-// gapItems is how many items a gap stands for: a backlog for all that are owed.
+// gapItems is the number of items for which a gap stands: for a backlog, all owed items.
 const gapItems = `CASE g.backlog WHEN 1 THEN (SELECT count(*) FROM items i JOIN streams s ON s.id = i.stream
 	WHERE s.connection = g.connection AND s.name = g.parent AND i.owed = 1) ELSE 1 END`
 
-// scanGap reads a row of gapColumns.
+// scanGap scans a row of gapColumns.
 func scanGap(rows *sql.Rows) (g collect.Gap, err error) {
 	var why, first, last, retryAt string
 	err = rows.Scan(&g.ID, &g.Connection, &g.Stream, &g.Key, &g.Parent, &g.Locator, &why, &g.Status, &g.Attempts,
@@ -259,9 +256,8 @@ func scanGap(rows *sql.Rows) (g collect.Gap, err error) {
 	return g, err
 }
 
-// explain says what failed, on which file, and what to do about it. The cause
-// stays matchable. A lease that is held or lost is no fault of the file, and
-// passes as it is.
+// explain wraps an error with the file, the failed action and advice. An error about a held
+// or lost lease is returned unchanged.
 func explain(path, what string, err error) error {
 	if err == nil {
 		return nil
@@ -292,7 +288,7 @@ func advise(path string, err error) string {
 	}
 }
 
-// adviseCode goes by the primary code, which is the low byte.
+// adviseCode returns advice by the primary error code, which is the low byte of code.
 func adviseCode(path string, code int) string {
 	switch code & 0xff {
 	case lib.SQLITE_FULL:

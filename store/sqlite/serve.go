@@ -15,9 +15,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Serve leases the next gaps in fair order. See [collect.Store]. The order is
-// that of the last attempt, or of being seen first: a gap that was tried goes to
-// the back, and none that waits is overtaken by later ones.
+// Serve leases the next gaps in fair order. See [collect.Store]. The order is by the last
+// attempt or, before one, by FirstSeen: a gap that was tried goes to the end, and later gaps
+// never overtake it.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
 	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
 		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.path, ask.MaxBytes, ask.MaxRows)
@@ -37,8 +37,7 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 	return page, err
 }
 
-// due reads a page of gaps, bounded by bytes while it reads: rows of any size
-// make a page of about the same weight.
+// due reads a page of gaps and stops at the maximum number of bytes or rows.
 func (t *tx) due(h held, ask collect.ServeRequest) (page []collect.Gap, err error) {
 	where, args := "", []any{h.connection, string(collect.GapPending), instant(ask.Now), instant(ask.Before)}
 	if ask.NoPressure {
@@ -71,7 +70,7 @@ func (t *tx) due(h held, ask collect.ServeRequest) (page []collect.Gap, err erro
 	return page, rows.Err()
 }
 
-// pressures lists the pressure reasons as SQL text.
+// pressures is a list of the pressure reasons in SQL.
 var pressures = func() string {
 	var names []string
 	for _, r := range reason.All() {
@@ -83,16 +82,16 @@ var pressures = func() string {
 	return strings.Join(names, ", ")
 }()
 
-// returned gives a served gap back as it was.
+// returned makes a served gap pending again.
 func (t *tx) returned(h held, key collect.GapKey) error {
 	_, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND stream = ? AND key = ? AND status = ?`,
 		string(collect.GapPending), h.connection, key.Stream, key.Key, string(collect.GapLeased))
 	return err
 }
 
-// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
-// and kind. A stored law state that is no longer JSON comes back as nil; a
-// sink position comes back as it was given, for the sink to judge.
+// Load returns the stored state of a connection. See [collect.Store]. Lanes are sorted by
+// stream and kind. A stored state of a control law that is not JSON becomes nil. A sink's
+// position is returned unchecked.
 func (s *Store) Load(ctx context.Context, connection string) (collect.State, error) {
 	var state collect.State
 	err := s.read(ctx, "load", func(t *sql.Tx) error {
@@ -125,7 +124,7 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 	return state, nil
 }
 
-// read runs f on one snapshot of the store.
+// read runs f in a read transaction.
 func (r *Reader) read(ctx context.Context, what string, f func(*sql.Tx) error) error {
 	t, err := r.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -143,7 +142,7 @@ func lanes(ctx context.Context, t *sql.Tx, connection int64) ([]collect.Lane, er
 const laneColumns = `l.stream, l.kind, l.cursor, l.walking, l.done, l.since, l.high, l.start, l.watermark,
 	l.pages, l.trail_anchor, l.trail_steps, l.trail_limit`
 
-// scanLane reads laneColumns, and what the row has before them.
+// scanLane scans a row that has laneColumns after the given columns.
 func scanLane(rows *sql.Rows, before ...any) (l collect.Lane, err error) {
 	var start string
 	var anchor, steps, limit int64
@@ -154,7 +153,7 @@ func scanLane(rows *sql.Rows, before ...any) (l collect.Lane, err error) {
 	return l, err
 }
 
-// readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
+// readCooldown decodes a stored cooldown. An unreadable one means no cooldown.
 func readCooldown(text sql.NullString) (p collect.Cooldown) {
 	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
 		return collect.Cooldown{}
@@ -164,7 +163,7 @@ func readCooldown(text sql.NullString) (p collect.Cooldown) {
 
 const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`
 
-// pacingRow is a stored rate, which may be absent or in part unreadable.
+// pacingRow is a stored rate, which may be missing or partly unreadable.
 type pacingRow struct {
 	version       sql.NullInt64
 	interval      sql.NullFloat64
@@ -226,7 +225,7 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 	return known, nil
 }
 
-// knownItems reads at most chunk keys; the last one fills the query up.
+// knownItems reads at most chunk keys. It repeats the last key to fill the query.
 func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []string, into map[string]collect.KnownItem) (err error) {
 	args := make([]any, 0, chunk+1)
 	args = append(args, stream)
@@ -248,7 +247,7 @@ func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []
 	return rows.Err()
 }
 
-// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+// Owed returns the keys of items that are marked as owed, sorted. See [collect.Store].
 func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
 	err = s.read(ctx, "read owed items", func(t *sql.Tx) error {
 		keys, err = sqlitefile.List(ctx, t, sqlitefile.Column[string], `SELECT i.key FROM connections c JOIN streams s ON s.connection = c.id
@@ -259,8 +258,7 @@ func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) 
 	return keys, err
 }
 
-// reshaped writes how a stream is read from now on, and what that makes of its
-// known items.
+// reshaped writes a stream's new shape and applies the changes to its known items.
 func (t *tx) reshaped(h held, r collect.Reshaped) error {
 	b, err := json.Marshal(r.Shape)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/headway-go/headway/internal/sqlitefile"
 )
 
-// writer is the one connection that writes, and whose turn it is.
+// writer is the only connection that writes. Writes use it one after another.
 type writer struct {
 	path string
-	// turn holds one token. A mutex would not let a waiting caller give up.
+	// turn holds one token. Unlike with a mutex, a waiting caller can be canceled.
 	turn chan struct{}
 	db   *sql.DB
 	conn *sql.Conn
-	// statements are prepared once each, by their text.
+	// statements holds prepared statements by their text.
 	statements map[string]*sql.Stmt
 }
 
 var errClosed = errors.New("it is closed")
 
 func openWriter(ctx context.Context, path string) (*writer, error) {
-	// journal_size_limit gives the space of a log that grew once back.
+	// journal_size_limit shrinks a write-ahead log that has grown.
 	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "rw", "synchronous(full)", "journal_size_limit(67108864)"))
 	if err != nil {
 		return nil, explain(path, "open", err)
@@ -56,10 +56,9 @@ func (w *writer) close() error {
 	return explain(w.path, "close", errors.Join(errs...))
 }
 
-// write runs f in one transaction, which is committed when f returns nil. ctx
-// bounds the wait for the turn and for other processes. After that the
-// transaction runs to its end: it is short, and a half-canceled commit would
-// leave the caller not knowing whether it happened.
+// write runs f in a transaction and commits it if f returns nil. ctx limits the wait for
+// other writes of this process and of others. After that the transaction is not canceled:
+// it is short, and a canceled commit might have taken effect.
 func (w *writer) write(ctx context.Context, what string, f func(*tx) error) error {
 	select {
 	case <-ctx.Done():
@@ -74,7 +73,7 @@ func (w *writer) write(ctx context.Context, what string, f func(*tx) error) erro
 		return explain(w.path, what, err)
 	}
 	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		// An interrupted BEGIN may have begun all the same.
+		// An interrupted BEGIN may have taken effect.
 		w.rollback()
 		return explain(w.path, what, err)
 	}
@@ -93,12 +92,12 @@ func (w *writer) write(ctx context.Context, what string, f func(*tx) error) erro
 	return nil
 }
 
-// rollback ends a transaction, if there is one: some errors end it by themselves.
+// rollback rolls the transaction back, if an error has not ended it already.
 func (w *writer) rollback() {
 	_, _ = w.conn.ExecContext(context.Background(), "ROLLBACK")
 }
 
-// tx is the write transaction under way.
+// tx is the current write transaction.
 type tx struct {
 	ctx context.Context
 	w   *writer
@@ -116,7 +115,7 @@ func (t *tx) statement(query string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-// exec runs a statement and counts the rows that it changed.
+// exec runs a statement and returns the number of changed rows.
 func (t *tx) exec(query string, args ...any) (int64, error) {
 	s, err := t.statement(query) //nolint:sqlclosecheck // kept for the next time; close ends it
 	if err != nil {
@@ -129,7 +128,7 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// row reads the one row of a query into dest; sql.ErrNoRows when there is none.
+// row scans the first row of a query into dest. It returns sql.ErrNoRows if there is none.
 func (t *tx) row(query string, args []any, dest ...any) error {
 	s, err := t.statement(query) //nolint:sqlclosecheck // kept for the next time; close ends it
 	if err != nil {
@@ -138,13 +137,13 @@ func (t *tx) row(query string, args []any, dest ...any) error {
 	return s.QueryRowContext(t.ctx, args...).Scan(dest...)
 }
 
-// instantLayout has a fixed width, so that texts sort like the instants.
+// instantLayout has a fixed width, so that stored times sort as text.
 const instantLayout = "2006-01-02T15:04:05.000000000Z"
 
-// latest is the greatest instant that the layout can hold.
+// latest is the latest time that the layout can represent.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)
 
-// instant is t as stored; zero is the empty text.
+// instant formats a time for the store; the zero time is "".
 func instant(t time.Time) string {
 	t = t.UTC()
 	switch {
@@ -156,8 +155,8 @@ func instant(t time.Time) string {
 	return t.Format(instantLayout)
 }
 
-// parseInstant reads a stored instant. Text that cannot be read is zero: a
-// spoiled instant must not block a run.
+// parseInstant parses a stored time. An invalid one becomes zero, so that it does not block
+// a run.
 func parseInstant(s string) time.Time {
 	t, err := time.Parse(instantLayout, s)
 	if err != nil {
