@@ -1,14 +1,12 @@
-// Package connector is the boundary between the collection runtime and a
-// provider: what streams there are, how one page is asked for, how one item's
-// detail is asked for. Hand-written connectors implement [Connector] in Go;
-// package rest implements it from a YAML file. The runtime treats both alike.
+// Package connector defines the interface between the collection runtime and a provider:
+// which streams there are, and how to request a page of a list and the detail of an item.
+// Implement [Connector] in Go, or use package rest, which implements it from a YAML file.
 //
 // A connector decides nothing about speed, retries or durability: each of its
 // requests goes through [Caller.Do], which waits for a permit, counts the
 // attempt, retries within the run's budget, and bounds the body.
-// Connectors keep no state between calls; the runtime may call Detail from
-// several goroutines at once, and List for the next page while it still reads
-// what it was given of the one before.
+// Connectors keep no state between calls. The runtime may call Detail from several
+// goroutines, and List for the next page while it still processes the page before.
 //
 // Stability: stable.
 package connector
@@ -26,99 +24,99 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Connector knows one provider's streams and how to ask for them.
+// Connector requests the streams of one provider.
 type Connector interface {
-	// Streams lists what can be collected, in the order in which it should be.
+	// Streams returns the streams in the order in which they are collected.
 	Streams() []Stream
-	// List asks for one page of a stream: one Caller.Do, and a second one only with
-	// a credential that was renewed.
+	// List requests one page of a stream, with one call of Caller.Do. It may call Do again
+	// only with a renewed credential.
 	List(ctx context.Context, call Caller, req ListRequest) (Page, error)
-	// Detail asks for the detail records of one item, all of them: one Caller.Do a
-	// page, to a last page or a cursor that repeats (see [Trail]). It is called only
+	// Detail requests all detail records of one item, with one call of Caller.Do for each
+	// page, until the last page or a cursor that repeats (see [Trail]). It is called only
 	// for streams with a DetailStream.
 	Detail(ctx context.Context, call Caller, stream string, item Item) ([]Record, error)
 }
 
 // Stream is one sequence of records.
 type Stream struct {
-	// Name is the stream's name, unique in the connection; the sink's file or table.
+	// Name is the stream's name, unique in the connection. Sinks name its file or table
+	// after it.
 	Name string
-	// DetailStream names the stream that detail records go to; empty when the
-	// stream has no detail request.
+	// DetailStream is the name of the stream of detail records; empty if the stream has
+	// no details.
 	DetailStream string
-	// Key and DetailKey are the top-level fields of the records that hold their
-	// keys; empty when a key is computed otherwise. Sinks with primary keys name
-	// their columns so.
+	// Key and DetailKey are the top-level fields that hold the keys of records and of
+	// detail records; empty if a key is computed in another way. Sinks with primary keys
+	// use these names.
 	Key, DetailKey string
-	// Incremental says that List understands ListRequest.Since, and that items
-	// carry a Watermark.
+	// Incremental reports that List supports ListRequest.Since and that items have a
+	// Watermark.
 	Incremental bool
-	// Ascending says that a list comes in the order of its watermarks, the lowest
-	// first, and Inclusive that a list since a watermark has the items of that
-	// very watermark. With both, what an outage leaves owed is looked for from
-	// its first watermark on; otherwise the whole list is asked for again. A list
-	// that contradicts them ends the run with an error that says so.
+	// Ascending reports that a list is sorted by watermark, the lowest first, and
+	// Inclusive that a list since a watermark includes the items with that watermark.
+	// With both, the details that an outage leaves owed are looked for from their first
+	// watermark on; otherwise a longer part of the list is requested again. If a list
+	// contradicts them, the run fails.
 	Ascending, Inclusive bool
-	// Lookback is how late an item may appear on the list: each walk for changes
-	// begins so much before the watermark, and takes what it finds there that is
-	// new. Default 0. Watermarks have to be points in time: RFC 3339, dates,
-	// seconds or milliseconds since 1970.
+	// Lookback is how late an item may appear on the list: each walk for changes begins
+	// that much before the watermark. Default 0. Watermarks must be points in time: RFC
+	// 3339, dates, or seconds or milliseconds since 1970.
 	Lookback time.Duration
-	// Shape tells versions of the stream's description apart, so that a run
-	// notices an edited connection. The zero value is unknown, and never changes.
+	// Shape identifies the version of the stream's description, so that a run notices an
+	// edited connection. The zero value means unknown and never counts as a change.
 	Shape Shape
 }
 
-// Shape is a digest of each part of a stream's description. No digest is of a
-// secret. A part that the stream does not have is empty.
+// Shape is a digest of each part of a stream's description, without secrets. A part that
+// the stream does not have is empty.
 type Shape struct {
-	// Base is where requests go: host and path.
+	// Base is the host and path of the base URL.
 	Base string `json:"base,omitempty"`
-	// List is what is listed and how its pages are found: path, query, headers and
-	// paging. The size of a page is not part of it unless pages are counted.
+	// List is the list request: path, query, headers and paging. It includes the page
+	// size only if pages are counted.
 	List        string `json:"list,omitempty"`
 	Records     string `json:"records,omitempty"`
 	Key         string `json:"key,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	Incremental string `json:"incremental,omitempty"`
-	// Detail is the request for an item's detail and how its answer is read.
+	// Detail is the detail request and how its response is read.
 	Detail string `json:"detail,omitempty"`
 }
 
-// ListRequest asks for one page.
+// ListRequest is the request for one page.
 type ListRequest struct {
 	Stream string
-	// Cursor is what the page before gave as Next; empty for the first page.
+	// Cursor is the Next of the page before; empty for the first page.
 	Cursor string
-	// Since is the committed watermark to list changes after; empty for all.
+	// Since is the watermark after which changes are listed; empty for all items.
 	Since string
 }
 
 // A Key is one of several credentials of a connection.
 type Key struct {
-	// Name says which one it is: what its owner calls it, or its position. Never the secret.
+	// Name is the owner's name for the key, or its position. It is never the secret.
 	Name string
 	// Sign puts the credential on a request.
 	Sign func(*http.Request) error
 }
 
-// A Keyed connector has several credentials. Its requests carry none: the caller signs
-// each with the key that has room soonest.
+// A Keyed connector has several credentials. Its requests are not signed: the caller signs
+// each with the key whose limits allow it first.
 type Keyed interface {
 	Connector
-	// Keys are all of them; none means that the requests are signed as they are.
+	// Keys returns all keys. If there are none, the connector signs its requests itself.
 	Keys() []Key
 }
 
 type affinity struct{}
 
-// WithAffinity asks a caller to send all requests of one name by one key, where there are
-// several: for cursors that are good for the key that they were given to.
+// WithAffinity makes a caller with several keys send all requests with the same name by the
+// same key, for cursors that are valid only with the key that requested them.
 func WithAffinity(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, affinity{}, name)
 }
 
-// AffinityOf is the name; empty for none.
+// AffinityOf returns the name set by [WithAffinity], or "".
 func AffinityOf(ctx context.Context) string {
 	name, _ := ctx.Value(affinity{}).(string)
 	return name
@@ -127,16 +125,16 @@ func AffinityOf(ctx context.Context) string {
 // Page is one page of a list: the unit of commit.
 type Page struct {
 	Items []Item
-	// Unread are entries of the page that are not items: the runtime makes a
-	// quarantined gap of each and goes on.
+	// Unread are entries of the page that could not be read as items. The runtime makes a
+	// quarantined gap for each and continues.
 	Unread []Unread
-	// Next is the opaque cursor of the following page; empty when this is the last.
+	// Next is the opaque cursor of the next page; empty if this is the last.
 	Next string
 	// End is how the connector knows that this is the last page.
 	End End
-	// Asked is how many records the page was asked to hold; 0 is unknown.
+	// Asked is the requested page size; 0 means unknown.
 	Asked int
-	// ServerTime is the provider's own clock (the Date header); zero when unknown.
+	// ServerTime is the provider's time (the Date header); zero if unknown.
 	ServerTime time.Time
 }
 
@@ -144,22 +142,22 @@ type Page struct {
 type Item struct {
 	// Key identifies the item in its stream. Never empty.
 	Key string
-	// Data is the record as one JSON value, without newlines. It is empty in a
-	// call of Detail for an item whose list shows it no longer.
+	// Data is the record as one JSON value, without newlines. It is empty in a call of
+	// Detail for an item that is no longer listed.
 	Data json.RawMessage
-	// Fingerprint tells versions of the item apart; empty lets the runtime hash Data.
+	// Fingerprint identifies the version of the item. Default "": a hash of Data.
 	Fingerprint string
-	// Watermark is the item's incremental cursor value; empty when it has none.
+	// Watermark is the item's value of the incremental cursor; empty if it has none.
 	Watermark string
 }
 
-// Unread is an entry of a list that cannot be an item, such as one without a key.
+// Unread is an entry of a list that could not be read as an item, such as one without a key.
 type Unread struct {
-	// Position is where it stands in its page, from 1.
+	// Position is its position in the page, from 1.
 	Position int
-	// ID tells it from other such entries, wherever it stands: a digest of it.
+	// ID identifies the entry independently of its position: a digest of it.
 	ID string
-	// Problem is what is wrong with it, without content.
+	// Problem describes what is wrong with it, without content.
 	Problem string
 }
 
@@ -171,46 +169,46 @@ type Record struct {
 	Data json.RawMessage
 }
 
-// Caller sends one request for a connector, governed.
+// Caller sends the requests of a connector, with pacing and retries.
 type Caller interface {
-	// Do sends req and returns the whole, bounded response with a 2xx status.
-	// Anything else is a *Failure (the provider's answer, or none) or a
-	// *reason.Refusal (not sent: a cap, an open circuit, a long wait).
+	// Do sends req and returns a response with a 2xx status, whose body has been read.
+	// Otherwise it returns a *Failure (another response, or none) or a *reason.Refusal
+	// (not sent, for example because of a cap, an open circuit or a long wait).
 	Do(ctx context.Context, req *http.Request) (*Response, error)
 }
 
-// Response is a whole response with a 2xx status.
+// Response is a response with a 2xx status, whose body has been read.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Failure is a request that did not give what was asked for. Its text holds
-// method, path and class, never a query, header, body or credential.
+// Failure is the error of a request that failed. Its text contains the method, the path
+// and the reason, never a query, header, body or credential.
 type Failure struct {
-	// Reason is why, as in the gap that it becomes.
+	// Reason is why the request failed.
 	Reason reason.Reason
 	// Class is the outcome of the last attempt.
 	Class reason.Class
 	// Status is the HTTP status; 0 when there was no response.
 	Status int
-	// Method and Path name the request. Path has no query; it is the request's
-	// Pattern where the connector sets one, such as "/items/{key}", so that no
-	// record's key stands in an error.
+	// Method and Path name the request. Path has no query. If the connector sets the
+	// request's Pattern, such as "/items/{key}", Path is the pattern, so that errors
+	// contain no key of a record.
 	Method, Path string
-	// Attempts counts what was sent for it, retries included.
+	// Attempts counts the attempts, retries included.
 	Attempts int
-	// Stopped is why no further retry was made, when that was not the failure
-	// itself: a cap or an open circuit. None otherwise.
+	// Stopped is why there was no further retry, if that was not the failure itself: a
+	// cap or an open circuit. Its default is reason.None.
 	Stopped reason.Reason
-	// RetryAt is when the provider allows another attempt; zero when unknown.
+	// RetryAt is when the provider allows another attempt; zero if unknown.
 	RetryAt time.Time
-	// Err is the cause; for a response that cannot be read, what was wrong with it.
+	// Err is the cause. For an unreadable response it describes what is wrong.
 	Err error
 }
 
-// Error is one line: request, status, reason, cause.
+// Error returns request, status, reason and cause in one line.
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("%s %s: ", f.Method, f.Path)
 	if f.Status != 0 {
@@ -227,10 +225,10 @@ func (f *Failure) Error() string {
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Invalid is the failure of a response that could not be read as expected.
+// Invalid returns the failure for a response that could not be read.
 func Invalid(req *http.Request, res *Response, err error) *Failure {
 	return &Failure{
 		Reason: reason.InvalidResponse, Class: reason.Failed, Status: res.Status,
@@ -238,36 +236,36 @@ func Invalid(req *http.Request, res *Response, err error) *Failure {
 	}
 }
 
-// DetailObserver is a [Caller] that observes how the pages of a detail were
-// found. [Connector.Detail] calls it after the last page of each detail.
+// DetailObserver is a [Caller] that records how details were paged. [Connector.Detail]
+// calls it after the last page of each detail.
 type DetailObserver interface {
-	// DetailWalked takes the walk over one detail of a stream of details. It is safe
-	// for concurrent use.
+	// DetailWalked records the walk over one detail of a detail stream. It is safe for
+	// concurrent use.
 	DetailWalked(stream string, w *Walked)
 }
 
-// DetailsWalked gathers what the walks over the details of one stream show. The
-// zero value has none. It is not safe for concurrent use.
+// DetailsWalked summarizes the walks over the details of one stream. The zero value is
+// empty. It is not safe for concurrent use.
 type DetailsWalked struct {
-	paged           bool // one had more than one page
+	paged           bool // a detail had more than one page
 	unmatched, full int64
 }
 
-// Add takes the walk over one detail.
+// Add adds the walk over one detail.
 func (d *DetailsWalked) Add(w *Walked) {
 	d.paged = d.paged || w.pages > 1
 	if w.end == EndUnmatched && w.last > 0 {
 		d.unmatched++
 	}
-	// Of many details some have by chance as many records as a page holds: only
-	// where the provider does not say that they end it is a sign.
+	// Some of many details fill a page by chance. A full page is a sign only if the
+	// provider did not report the end.
 	if w.ended && w.end != EndSaid && w.full() {
 		d.full++
 	}
 }
 
-// Warnings draws the conclusions. That the paging expression found nothing says
-// something of a first collection only: what changed later may be short.
+// Warnings returns the warnings for the walks. A paging expression that found nothing is a
+// sign only in a first collection, since later changes may fit on one page.
 func (d *DetailsWalked) Warnings(stream string, first bool) []Warning {
 	switch {
 	case first && !d.paged && d.unmatched > 0:
@@ -278,7 +276,7 @@ func (d *DetailsWalked) Warnings(stream string, first bool) []Warning {
 	return nil
 }
 
-// tlsWanted are the words of servers whose TLS port met a plain request.
+// tlsWanted are texts of servers that received a plain request on a TLS port.
 var tlsWanted = [][]byte{
 	[]byte("Client sent an HTTP request to an HTTPS server"),    // Go
 	[]byte("The plain HTTP request was sent to HTTPS port"),     // nginx
@@ -286,8 +284,8 @@ var tlsWanted = [][]byte{
 	[]byte("This combination of host and port requires TLS"),    // Tomcat
 }
 
-// SpeaksTLS reports whether the answer to a plain HTTP request says that its port
-// speaks https alone: the address that is configured has the wrong scheme or port.
+// SpeaksTLS reports whether a response to a plain HTTP request says that its port accepts
+// only https, that is, the configured URL has the wrong scheme or port.
 func SpeaksTLS(status int, body []byte) bool {
 	if status != http.StatusBadRequest {
 		return false
@@ -300,21 +298,20 @@ func SpeaksTLS(status int, body []byte) bool {
 	return false
 }
 
-// Trail finds a cursor that repeats, whatever the length of the cycle, in
-// constant space: Brent's algorithm over the hashes of the cursors. A cycle of
-// n pages is found within 3n pages of its start; a page that names itself is
-// found at once. The zero value is an empty trail.
+// Trail detects cursors that repeat, with a cycle of any length, in constant space. It uses
+// Brent's algorithm on the hashes of the cursors. A cycle of n pages is found within 3n
+// pages of its start. The zero value is an empty trail.
 //
 // Source: R. P. Brent, "An improved Monte Carlo factorization algorithm", 1980.
 type Trail struct {
-	// Anchor is the hash that later cursors are compared with.
+	// Anchor is the hash with which later cursors are compared.
 	Anchor uint64 `json:"anchor,omitempty"`
-	// Steps counts cursors since the anchor was set; Limit is when it moves on.
+	// Steps counts the cursors since the anchor was set. At Limit the anchor is replaced.
 	Steps uint64 `json:"steps,omitempty"`
 	Limit uint64 `json:"limit,omitempty"`
 }
 
-// Step adds the next page's cursor and reports whether it was seen before.
+// Step adds the cursor of the next page, and reports whether the cursors repeat.
 func (t *Trail) Step(cursor string) (repeats bool) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(cursor))
@@ -331,13 +328,13 @@ func (t *Trail) Step(cursor string) (repeats bool) {
 	return false
 }
 
-// poolKey is where a context keeps the name of a pool.
+// poolKey is the context key of a pool's name.
 type poolKey struct{}
 
-// WithPool gives a context for [Caller].Do: its requests share limits at the provider with
-// those of the same pool, apart from the connection's others. What is refused in one pool
-// slows no other, unless it is shown that the whole account is limited. Names should be
-// few, and hold no content. Default: "", one limit for all.
+// WithPool returns a context for [Caller].Do that puts its requests into a pool, whose
+// requests share limits at the provider. A refusal in one pool does not slow others, unless
+// the whole account turns out to be limited. There should be few names, without content.
+// Without a pool, a request counts against the account only.
 func WithPool(ctx context.Context, name string) context.Context {
 	if name == "" {
 		return ctx

@@ -9,15 +9,15 @@ import (
 // End is how the connector knows that a page is the last one.
 type End uint8
 
-// The ways in which a list ends.
+// How a list ends.
 const (
-	// EndUnknown: the connector does not say.
+	// EndUnknown: the connector does not report it.
 	EndUnknown End = iota
-	// EndSaid: the provider said that there is no page after this one.
+	// EndSaid: the provider reported that this is the last page.
 	EndSaid
-	// EndSilent: nothing in the answer speaks of a page after this one.
+	// EndSilent: the response says nothing about a next page.
 	EndSilent
-	// EndUnmatched: the field that would name the page after this one is missing.
+	// EndUnmatched: the field that would name the next page is missing.
 	EndUnmatched
 )
 
@@ -26,36 +26,35 @@ type WarningKind string
 
 // The kinds of warning.
 const (
-	// PagingUnmatched: the paging expression found nothing, not even a null, in
-	// the only page.
+	// PagingUnmatched: the paging expression found nothing, not even null, in the only
+	// page.
 	PagingUnmatched WarningKind = "paging_unmatched"
-	// FullLastPage: the list ended on a page that is full.
+	// FullLastPage: the last page of the list is full.
 	FullLastPage WarningKind = "full_last_page"
 	// IncrementalNull: no record has a value of the incremental expression.
 	IncrementalNull WarningKind = "incremental_null"
-	// DetailPagingUnmatched and DetailFullLastPage are the same of details.
+	// DetailPagingUnmatched and DetailFullLastPage are the same for details.
 	DetailPagingUnmatched WarningKind = "detail_paging_unmatched"
 	DetailFullLastPage    WarningKind = "detail_full_last_page"
-	// TombstonesMissing: records of details vanished whose keys nobody knows any
-	// more, as an earlier version kept none, so the sink does not say that they are gone.
+	// TombstonesMissing: detail records were deleted whose keys are unknown, since an
+	// earlier version did not store them, so the sink cannot mark them.
 	TombstonesMissing WarningKind = "tombstones_missing"
-	// KeySetAside: the provider refuses one of several keys, whose name stands for the
-	// stream; the others went on. Records is the status.
+	// KeySetAside: the provider refuses one of several keys; the others are still used.
+	// Stream is the name of the key, and Records the status.
 	KeySetAside WarningKind = "key_set_aside"
 )
 
-// Warning is a sign that a list or its details are not read as their provider
-// means them, so that the sink may not be as it should though nothing failed.
+// Warning is a sign that a list or its details may be incomplete or misread although
+// nothing failed.
 type Warning struct {
 	Kind   WarningKind `json:"kind"`
 	Stream string      `json:"stream"`
-	// Records is how many records the warning is drawn from: those of the last
-	// page, or of incremental_null all that were seen. Of the kinds that begin with
-	// detail it is how many details.
+	// Records is the number of records behind the warning: those of the last page, or all
+	// for incremental_null. For kinds that begin with detail it is the number of details.
 	Records int64 `json:"records"`
 }
 
-// String is one line that says what is suspect and where to look.
+// String describes the warning and what to check, in one line.
 func (w Warning) String() string {
 	text := string(w.Kind)
 	switch w.Kind {
@@ -77,10 +76,10 @@ func (w Warning) String() string {
 	return "stream " + w.Stream + ": " + text
 }
 
-// Walked gathers what the pages of one walk show. The zero value is a walk that
-// begins at the list's first page. It is not safe for concurrent use.
+// Walked summarizes the pages of one walk. The zero value is a walk that begins at the
+// list's first page. It is not safe for concurrent use.
 type Walked struct {
-	// Later says that the first page added is not the list's first.
+	// Later reports that the first added page is not the list's first.
 	Later bool
 
 	pages, records, watermarks, last, asked int64
@@ -89,7 +88,7 @@ type Walked struct {
 	end                                     End
 }
 
-// Add takes the next page of the walk.
+// Add adds the next page of the walk.
 func (w *Walked) Add(p Page) {
 	for _, it := range p.Items {
 		if it.Watermark != "" {
@@ -99,7 +98,7 @@ func (w *Walked) Add(p Page) {
 	w.AddPage(len(p.Items)+len(p.Unread), p.Asked, p.Next == "", p.End)
 }
 
-// AddPage takes the next page by its size alone, as of a detail.
+// AddPage adds the next page by its size only, for a page of a detail.
 func (w *Walked) AddPage(records, asked int, last bool, end End) {
 	n := int64(records)
 	w.uneven = w.uneven || w.pages > 0 && n != w.last
@@ -109,8 +108,8 @@ func (w *Walked) AddPage(records, asked int, last bool, end End) {
 	w.ended, w.end = last, end
 }
 
-// Warnings draws the conclusions: of the pages so far, and of the list's end
-// only once that was reached.
+// Warnings returns the warnings for the pages so far, and for the end of the list if it was
+// reached.
 func (w *Walked) Warnings(s Stream) []Warning {
 	var all []Warning
 	only := w.ended && w.pages == 1 && !w.Later && w.last > 0
@@ -125,10 +124,9 @@ func (w *Walked) Warnings(s Stream) []Warning {
 	return all
 }
 
-// full reports whether the last page holds what a page of the list can hold. A
-// size that was asked for decides. Without one, and where the provider did not
-// say that the list ends, it is the size of all pages before, or for an only
-// page a number that page sizes usually are.
+// full reports whether the last page is full, that is, has the requested size. If that is
+// unknown and the provider did not report the end, a page is full if it has the same size
+// as all pages before, or, as the only page, a common page size.
 func (w *Walked) full() bool {
 	switch {
 	case w.last < 2:
