@@ -16,7 +16,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test test-long limits check bench golden arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long limits clients check bench golden arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
@@ -52,6 +52,9 @@ test-long: ## Run the tests that kill at random, draw or load much, with their f
 limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000.
 	@mkdir -p out && rm -f out/limits.jsonl
 	$(GO) test -count 1 -run '^TestRealLimits$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.report "$(CURDIR)/out/limits.jsonl"
+
+clients: ## Try some twenty programs behind headway run, against nginx with limits, and write the table of docs/guides/run.md (half an hour of waiting).
+	$(GO) test -count 1 -run '^TestRealClients$$' -v -timeout 0 ./e2e/run -long -clients.write
 
 check: check-fmt check-mod check-generated lint vet deadcode check-tools test check-golden check-fuzz check-bench ## Run everything that a change has to pass.
 	@code=0; scripts/vuln || code=$$?; case $$code in \

@@ -52,7 +52,7 @@ var rootFiles = []string{
 // bundleVariables are those that name a file with the roots a program trusts.
 var bundleVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
-	"PIP_CERT", "PERL_LWP_SSL_CA_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+	"PIP_CERT", "npm_config_cafile", "PERL_LWP_SSL_CA_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 }
 
 // write writes the files that the variables name. Roots that the variables name already

@@ -119,7 +119,7 @@ func TestTheEnvironmentIsTheOneThatIsShown(t *testing.T) {
 	names := slices.Sorted(maps.Keys(variables(shown)))
 	want := strings.Fields(`AWS_CA_BUNDLE CARGO_HTTP_CAINFO CURL_CA_BUNDLE DENO_CERT GIT_SSL_CAINFO GRPC_DEFAULT_SSL_ROOTS_FILE_PATH HTTPS_PROXY HTTP_PROXY
 		JAVA_TOOL_OPTIONS NODE_EXTRA_CA_CERTS NODE_USE_ENV_PROXY NO_PROXY PERL_LWP_ENV_PROXY PERL_LWP_SSL_CA_FILE PHP_INI_SCAN_DIR PIP_CERT REQUESTS_CA_BUNDLE
-		SSL_CERT_FILE http_proxy https_proxy no_proxy`)
+		SSL_CERT_FILE http_proxy https_proxy no_proxy npm_config_cafile`)
 	if !slices.Equal(names, want) {
 		t.Errorf("it shows %v", names)
 	}
