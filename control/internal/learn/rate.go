@@ -62,6 +62,9 @@ func (r *rate) plan(now time.Duration) {
 		span = max(span, r.step)
 	}
 	price := r.worth()
+	if r.price > fullPrice && r.cycles > 1 {
+		price *= punishedSlower
+	}
 	r.stretch = min(max(2*price/span, minStretch), max(maxStretch, 30*price))
 	r.since = 0
 	r.newest, r.apart = now, 0

@@ -30,6 +30,7 @@ const (
 	// bracket. The first ones are worth more than they cost.
 	firstPrice, fullPrice  = 12.0, 25.0
 	minStretch, maxStretch = 30.0, 4000.0
+	punishedSlower = 3.0
 	// Neither does a refusal cost less than what goes in this time.
 	refusalTime = 5 * time.Second
 	// After an early refusal a climb goes up to the pace of the ones before, less of which
