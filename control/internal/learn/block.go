@@ -124,8 +124,7 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	}
 	low := time.Duration(growth * float64(b.wait))
 	switch {
-	case b.punished:
-	case b.wait >= penaltyLongest:
+	case b.wait >= penaltyLongest && !b.punished:
 		low = max(farAway, b.rarely(now-b.began)) // no penalty is that long
 	default:
 		low = min(low, penaltyLongest)
