@@ -19,7 +19,6 @@ type block struct {
 	canaryAt    time.Duration
 	refusals    int
 	blamed      int           // the limit, -1 for none
-	foretold    bool          // the canary's instant is the one that the limit foretold
 	outage      bool          // it looks like one
 	explained   bool          // by a limit that the provider advertises
 	punished    bool          // refused though the provider says that there is room

@@ -281,11 +281,6 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	} else {
 		b.refusals++
 		b.lastRefused = o.Sent
-		if b.blamed >= 0 {
-			if w, ok := l.limits[b.blamed].(*window); ok && w.settled() && b.foretold && b.refusals > 3 && !w.lower(l.view(), o.Sent) {
-				b.blamed = -1
-			}
-		}
 	}
 	if l.state == starting || l.state == ramping || l.state == holding || isCanary || l.state == waiting {
 		l.transition(refused)
@@ -418,7 +413,6 @@ func (l *Law) plan(f refusal) {
 	if b.refusals == 1 {
 		b.first, b.least = b.wait, trip*12/10
 	}
-	b.foretold = l.clock+b.wait >= foretold
 	b.resume = l.clock + b.wait
 }
 

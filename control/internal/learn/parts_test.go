@@ -234,6 +234,7 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute, carried: 4000}, 0, 330 * sec},
 		{"later by half as much after many attempts", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 200_000}, 0, 3 * time.Minute},
 		{"three times after few, which a ban is likelier to refuse", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 100_000}, 0, 6 * time.Minute},
+		{"nor is a penalty longer", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute, punished: true}, 0, 15 * time.Minute},
 		{"but no later than any ban lasts", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute}, 0, 15 * time.Minute},
 		{"unless it must be a penalty", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, punished: true}, 0, 6 * time.Minute},
 		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},

@@ -174,20 +174,6 @@ func TestARefusalOfAWindow(t *testing.T) {
 	}
 }
 
-func TestARefusalWithHalfOfAWindowInUseIsAnotherLimits(t *testing.T) {
-	for _, tt := range []struct {
-		used int
-		ours bool
-		size float64
-	}{{95, true, 95}, {50, false, 100}} {
-		w := window{high: time.Minute, low: time.Minute, size: amounts{100}, held: amounts{100}, climb: 1}
-		v := view{now: time.Hour, h: sentEvenly(time.Hour, 500*ms, tt.used), mean: amounts{1, 1, 0}}
-		if ours := w.lower(v, v.now); ours != tt.ours || w.size[attempts] != tt.size {
-			t.Errorf("%d in use: ours %v, size %.0f", tt.used, ours, w.size[attempts])
-		}
-	}
-}
-
 func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 	b := block{began: 100 * sec}
 	for _, tt := range []struct{ low, high, want time.Duration }{

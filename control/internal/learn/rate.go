@@ -37,8 +37,6 @@ type rate struct {
 	spaced bool       // what counts is the time between two attempts, not their mean rate
 	top    float64    // the pace of the last refusal
 	at     float64    // admitted in the climb up to it
-	fell   bool       // it was refused early
-	reach  float64    // the pace that a climb goes up to after that; the tops of the last ones
 	step   float64    // how far below it, as a logarithm, the next climb starts
 	was    cycleRates // of the cycle before
 	off    cycleRates // how badly they foretell those of the next
@@ -54,9 +52,6 @@ func newRate(now time.Duration, low, high float64) *rate {
 
 // plan starts to climb from low again.
 func (r *rate) plan(now time.Duration) {
-	if r.fell {
-		r.high = max(r.high, r.reach)
-	}
 	span := math.Log(max(1.001, r.high/r.low))
 	if r.spaced {
 		span = max(span, r.step)
@@ -187,8 +182,6 @@ func (r *rate) ended(v view, released time.Duration) {
 		return
 	}
 	r.refused = 0
-	r.fell = r.at < tooEarly*r.stretch && r.cycles > len(r.last)
-	r.reach = r.top + reachFade*max(0, r.reach-r.top)
 	r.refine()
 	if !r.spaced && r.top > raised*r.high {
 		r.low, r.high = max(r.low, r.paceAt(r.at-rateMemory)), r.top
@@ -269,7 +262,7 @@ func (r *rate) sure(until time.Duration) float64 {
 // punished starts again under a penalty: refusals are dear, and what was not let
 // through was not the limit's doing.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
-	r.low, r.high, r.carried, r.reach = believable(low), believable(high), 0, 0
+	r.low, r.high, r.carried = believable(low), believable(high), 0
 	r.costs(length)
 	r.released, r.count, r.refused = now, 0, 0
 	r.plan(now)

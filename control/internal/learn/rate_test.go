@@ -105,16 +105,18 @@ func TestClientsOfOneBucketComeToEvenShares(t *testing.T) {
 	}
 }
 
-func TestAClimbAfterAnEarlyRefusalReachesThePaceBefore(t *testing.T) {
-	r := newRate(0, 9, 10)
-	r.sum, r.cycles, r.reach = cycle{300, 30, 31}, 4, 20
-	for i := range 20 { // a second or two, of a climb of minutes
-		r.sent(time.Duration(i) * 100 * ms)
-	}
-	r.blame(view{now: 2 * sec}, refusal{sent: 2 * sec})
-	r.ended(view{now: 3 * sec}, 3*sec)
-	if r.high < 15 {
-		t.Errorf("the climb goes up to %.3g a second, though 20 were there lately", r.high)
+func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
+	for _, tt := range []struct {
+		price  float64
+		cycles int
+		want   float64 // attempts from low to high
+	}{{1000, 1, 8963}, {1000, 2, 26_890}, {fullPrice, 2, 358}} {
+		r := newRate(0, 8, 10)
+		r.price, r.cycles, r.spaced = tt.price, tt.cycles, false
+		r.plan(0)
+		if math.Abs(r.stretch/tt.want-1) > 0.01 {
+			t.Errorf("at a price of %v after %d cycles: %.0f attempts, want %.0f", tt.price, tt.cycles, r.stretch, tt.want)
+		}
 	}
 }
 
@@ -228,7 +230,7 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 		{"half a minute", 0, 30 * sec, time.Minute},
 		{"four minutes", 0, 4 * time.Minute, 2 * time.Minute},
 		{"a stray one under a limit", 20, ms, 5 * sec},
-		{"four minutes under a limit", 20, 4 * time.Minute, 3 * time.Minute},
+		{"four minutes under a limit", 20, 4 * time.Minute, 181 * sec},
 	} {
 		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
 		from := 30 * time.Minute

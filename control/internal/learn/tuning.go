@@ -30,12 +30,10 @@ const (
 	// bracket. The first ones are worth more than they cost.
 	firstPrice, fullPrice  = 12.0, 25.0
 	minStretch, maxStretch = 30.0, 4000.0
+	// Under a penalty a climb whose bracket is known takes so many times longer.
 	punishedSlower = 3.0
 	// Neither does a refusal cost less than what goes in this time.
 	refusalTime = 5 * time.Second
-	// After an early refusal a climb goes up to the pace of the ones before, less of which
-	// counts with each: what others left then they may leave again.
-	reachFade = 0.8
 	// A pace that carried so many attempts is believed, unless it was a burst's.
 	carrier = 100.0
 	// A cycle of fewer attempts says nothing alone: it goes on through the block.

@@ -11,7 +11,6 @@ import (
 type window struct {
 	unit      unit
 	size      amounts // what fits, in each unit
-	held      amounts // what fitted before the last refusal
 	proven    amounts // before a test raised it; none once the raise has lasted
 	off       amounts // by how much each foretold the last refusals wrongly
 	low, high time.Duration
@@ -202,7 +201,7 @@ func (w *window) blame(v view, f refusal) {
 	tested := w.climb > 1
 	w.climb, w.untested, w.published = 1, 0, false
 	w.hits++
-	w.held = w.size
+	held := w.size
 	if tested && w.proven[w.unit] == 0 {
 		w.proven = w.size
 	}
@@ -225,7 +224,7 @@ func (w *window) blame(v view, f refusal) {
 			w.size[u] += 0.3 * (used - w.size[u])
 		}
 	}
-	if back := w.proven[w.unit]; !tested && back > 0 && w.size[w.unit] < w.held[w.unit] {
+	if back := w.proven[w.unit]; !tested && back > 0 && w.size[w.unit] < held[w.unit] {
 		if back < w.size[w.unit] {
 			w.size = w.proven // more had fitted at an edge
 		}
@@ -244,23 +243,6 @@ func (w *window) blame(v view, f refusal) {
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
-}
-
-// lower takes the size down to what was in use at a canary that was refused though
-// there should have been room. It reports whether that was nearly all: otherwise it is
-// another limit that refuses, and the size is what it was.
-func (w *window) lower(v view, sent time.Duration) bool {
-	used := w.used(v, w.unit, sent, w.length(sent))
-	if used < nearlyFull*w.size[w.unit] {
-		w.size = w.held
-		return false
-	}
-	for u := range w.size {
-		if used := w.used(v, unit(u), sent, w.length(sent)); used > 0.2*w.size[u] {
-			w.size[u] = min(w.size[u], used)
-		}
-	}
-	return true
 }
 
 // ended narrows the length by a block that this window is to blame for: its end
