@@ -12,21 +12,21 @@ import (
 
 // finding is what an error body says.
 type finding struct {
-	// class is the throttle or overload that it names; Unknown when none.
+	// class is the throttle or overload that the body names; Unknown if none.
 	class reason.Class
-	// exhausted says that a long quota is used up.
+	// exhausted says that a long-window quota is used up.
 	exhausted bool
-	// perDay says that a violated quota is a day's.
+	// perDay says that a violated quota is per day.
 	perDay bool
-	// wait is the wait that it tells, Unknown when none.
+	// wait is the requested wait; Unknown if none.
 	wait time.Duration
-	// secondary says that it names GitHub's secondary limit.
+	// secondary says that the body names GitHub's secondary limit.
 	secondary bool
-	// limit is the limit that it names; it tells nothing when none.
+	// limit is the limit that the body names; without figures if none.
 	limit Limit
-	// status is the HTTP status that it repeats; 0 when none.
+	// status is the HTTP status that the body repeats; 0 if none.
 	status int
-	// failed says that it is an error object at all.
+	// failed says that the body is an error object.
 	failed bool
 }
 
@@ -36,8 +36,8 @@ type verdict struct {
 	exhausted bool
 }
 
-// verdicts are the codes that providers document as throttle, overload, or the
-// end of a long quota. Other codes say nothing of the rate.
+// verdicts are the codes that providers document as throttle, overload, or the end of a
+// long-window quota. Other codes say nothing about the rate.
 var verdicts = map[string]verdict{
 	"rate_limit_exceeded":   {class: reason.Throttled},  // OpenAI
 	"slow_down":             {class: reason.Throttled},  // OpenAI
@@ -85,20 +85,19 @@ var (
 )
 
 const (
-	// minuteQuota is the longest wait that Google sends for a minute's quota. It
-	// sends it with a day's violation too, where it does not end the violation.
+	// minuteQuota is the longest wait that Google sends for a per-minute quota. Google
+	// also sends it for a per-day quota, which is not over by then.
 	minuteQuota = time.Minute
-	// secondaryWait is GitHub's least wait when it refuses for its secondary
-	// limit and says nothing more.
+	// secondaryWait is the minimum wait that GitHub documents for its secondary limit if
+	// the response says nothing more.
 	secondaryWait = time.Minute
 )
 
-// ReadStreamError gives the signal of one event's JSON inside a stream that
-// began with status 200: OpenAI, Anthropic and Gemini report errors there. An
-// event that is not an error gives the zero Signal. An error whose code says nothing
-// of the rate is of the class of the status that it repeats, or Failed. At most
-// [MaxBody] bytes are read. Callers should offer only events that may be errors;
-// the cost grows with the event's length.
+// ReadStreamError returns the signal of one event's JSON in a stream that began with
+// status 200: OpenAI, Anthropic and Gemini report errors there. For an event that is not
+// an error it returns the zero Signal. If an error's code says nothing about the rate,
+// the class is that of the status that it repeats, or Failed. At most [MaxBody] bytes are
+// read. The cost grows with the event's length, so pass only events that may be errors.
 func ReadStreamError(event []byte) Signal {
 	f := readBody(event)
 	if !f.failed {
@@ -114,8 +113,7 @@ func ReadStreamError(event []byte) Signal {
 	return s
 }
 
-// apply takes over what the body says, where the status and the headers said
-// less.
+// apply takes over what the body says and the status and headers do not.
 func (s *Signal) apply(f finding) {
 	if f.secondary && s.Class == reason.Rejected {
 		s.Class = reason.Throttled
@@ -139,7 +137,7 @@ func (s *Signal) apply(f finding) {
 	}
 }
 
-// depleted reports whether a limit has nothing remaining and says until when.
+// depleted reports whether a limit has nothing remaining and states its reset.
 func depleted(all []Limit) bool {
 	for _, l := range all {
 		if l.Remaining == 0 && l.Reset != Unknown {
@@ -149,8 +147,8 @@ func depleted(all []Limit) bool {
 	return false
 }
 
-// readBody finds what the prefix of an error body says. A body that is not JSON,
-// or is cut short, tells what was there.
+// readBody returns what the prefix of an error body says. Of a body that is not JSON or
+// is truncated, it returns what could be read.
 func readBody(body []byte) finding {
 	f := finding{wait: Unknown, limit: unknownLimit("", "")}
 	body = bytes.TrimLeft(body[:min(len(body), MaxBody)], " \t\r\n")
@@ -163,9 +161,9 @@ func readBody(body []byte) finding {
 	return f
 }
 
-// note takes one scalar of the body. Paths leave out the positions in arrays.
+// note takes one scalar of the body. Paths omit array positions.
 func (f *finding) note(path, value string) {
-	// OpenAI's Responses wrap the error in the response that failed.
+	// OpenAI's Responses API wraps the error in the failed response.
 	path = strings.TrimPrefix(path, "/response")
 	if path == "/error" || strings.HasPrefix(path, "/error/") {
 		f.failed = f.failed || value != ""
@@ -192,7 +190,7 @@ func (f *finding) note(path, value string) {
 	}
 }
 
-// judge takes one code.
+// judge interprets one code.
 func (f *finding) judge(code string) {
 	if v, known := verdicts[code]; known {
 		f.exhausted = f.exhausted || v.exhausted
@@ -209,17 +207,17 @@ func (f *finding) judge(code string) {
 }
 
 const (
-	// maxDepth is more than any provider nests.
+	// maxDepth is deeper than any provider nests.
 	maxDepth = 12
-	// maxPath is longer than any path that is looked for. Without it, many keys
-	// below a long one would cost the square of the body.
+	// maxPath is longer than any path of interest. Without it, many keys below a long one
+	// would take time quadratic in the body's length.
 	maxPath = 64
-	// elsewhere is the path of everything too deep to matter.
+	// elsewhere is the path of everything nested too deep.
 	elsewhere = "…"
 )
 
-// walk gives each string and number of one JSON value to note. It reports
-// whether the value was whole.
+// walk passes each string and number of one JSON value to note. It reports whether the
+// value was complete.
 func walk(tokens *json.Decoder, path string, depth int, note func(path, value string)) bool {
 	token, err := tokens.Token()
 	if err != nil || depth > maxDepth {
@@ -250,7 +248,7 @@ func walk(tokens *json.Decoder, path string, depth int, note func(path, value st
 	return true
 }
 
-// join extends a path by an object's key.
+// join extends a path by an object key.
 func join(path string, key json.Token) string {
 	name, ok := key.(string)
 	if !ok || path == elsewhere || len(path)+len(name) >= maxPath {

@@ -1,11 +1,10 @@
-// Package signal reads what one response of a provider tells about its limits:
-// the class of the outcome, how long to wait, whether a long quota is used up,
-// and every limit that the headers name.
+// Package signal reads what one response of a provider says about its limits: the class
+// of the outcome, how long to wait, whether a long-window quota is used up, and every
+// limit that the headers state.
 //
-// [Read] is the verb that most callers want: one call with a whole response
-// gives one [Signal]. [Classify] is for callers that have a status and nothing
-// else. [ReadStreamError] is for an error event inside a stream that began
-// with 200.
+// Most callers want [Read], which turns a whole response into one [Signal]. [Classify] is
+// for callers that only have a status. [ReadStreamError] is for an error event inside a
+// stream that began with 200.
 //
 // # What is understood
 //
@@ -25,28 +24,26 @@
 //     its own documentation, and are not read.
 //   - Error bodies of Google, OpenAI, Anthropic, GitHub and Dataverse.
 //
-// What is malformed, negative or absurd is ignored and never an error: a
-// missing figure is [Unknown], a missing limit is absent. The figures are
-// hints. A provider may refuse below them, so a caller still has to follow what
-// actually comes back.
+// Malformed, negative or absurd values are ignored and never an error: a missing figure
+// is [Unknown], a missing limit is absent. The figures are hints: a provider may refuse
+// below them, so a caller must still handle refusals.
 //
 // # When not to use it
 //
-// It neither decides nor remembers: how long to wait in place, when to defer,
-// and what interval follows belong to the packages that pace and control. It
-// does not read usage (what a call cost) and knows no model names.
+// It neither decides nor remembers: the packages that pace decide how long to wait, when
+// to defer, and which interval follows. It does not read usage (what a call cost) and is
+// independent of model names.
 //
 // # Concurrency and time
 //
-// All functions are pure and safe for concurrent use as long as nobody writes
-// to the header and body meanwhile; neither is kept or changed. No clock is
-// read: the caller passes the wall instant that it read once. Instants that the
-// provider names are compared with the provider's own Date field where there is
-// one, so that a skewed clock on either side does not matter. All durations are
-// integer nanoseconds.
+// All functions are pure and safe for concurrent use, provided that the header and body
+// are not modified meanwhile; neither is retained or changed. No clock is read: the
+// caller passes the wall-clock time. Times stated by the provider are compared with its
+// Date field if there is one, so that a skewed clock on either side does not matter. All
+// durations are integer nanoseconds.
 //
-// Input is bounded by [MaxHeader], [MaxBody] and [MaxLimits]. Reading a
-// response without limit headers does not allocate.
+// Input is bounded by [MaxHeader], [MaxBody] and [MaxLimits]. Reading a response without
+// limit headers does not allocate.
 //
 // Stability: stable.
 package signal

@@ -15,8 +15,8 @@ const (
 	rateLimitKey = "Ratelimit"
 )
 
-// ietf reads RateLimit-Policy and RateLimit. The policies come first and in
-// their order; the current state of each is merged into it.
+// ietf reads RateLimit-Policy and RateLimit. The policies come first, in their order; the
+// current state of each is merged into it.
 func ietf(header http.Header) []Limit {
 	all := policies(structured(header, policyKey))
 	lines := structured(header, rateLimitKey)
@@ -66,7 +66,7 @@ func policies(lines []string) []Limit {
 			l.Quota = parameter(item, "q")
 		}
 		if l.Quota == Unknown {
-			continue // q is required: without it nothing is limited
+			continue // q is required: without it there is no limit
 		}
 		if unit, given := item.Params.Get("qu"); given {
 			if word, valid := text(unit); valid && word != "" {
@@ -162,8 +162,8 @@ func parameter(item httpsfv.Item, key string) int64 {
 	return figure(value)
 }
 
-// partition is an item's partition key. Byte sequences are what the draft says;
-// strings are what some send.
+// partition returns an item's partition key. The draft specifies byte sequences; some
+// servers send strings.
 func partition(item httpsfv.Item) string {
 	value, _ := item.Params.Get("pk")
 	if key, ok := value.([]byte); ok {
@@ -173,7 +173,7 @@ func partition(item httpsfv.Item) string {
 	return word
 }
 
-// text is a string, or a token, which some write where the draft wants a string.
+// text returns a string, or a token, which some servers send instead of a string.
 func text(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:
@@ -185,7 +185,7 @@ func text(value any) (string, bool) {
 	}
 }
 
-// figure is a non-negative integer of a structured field.
+// figure returns a non-negative integer of a structured field; Unknown otherwise.
 func figure(value any) int64 {
 	if n, ok := value.(int64); ok {
 		return whole(n)
@@ -201,7 +201,7 @@ func whole(n int64) int64 {
 	return n
 }
 
-// seconds is a figure as a duration; Unknown when it is absurd.
+// seconds returns a figure as a duration; Unknown if it is absurd.
 func seconds(n int64) time.Duration {
 	if n == Unknown || n > int64(MaxRetryAfter/time.Second) {
 		return Unknown
@@ -209,7 +209,8 @@ func seconds(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// remainingKey is the field by which GitHub tells a rate limit from a refusal.
+// remainingKey is the field by which GitHub distinguishes a rate limit from another
+// refusal.
 const remainingKey = "X-Ratelimit-Remaining"
 
 // dialect is one way to state a limit in separate header fields. Keys are in canonical
@@ -220,8 +221,8 @@ type dialect struct {
 	refills                                     bool
 }
 
-// generic are the dialects that state the same limit under different names: the first
-// one that the header has is read. The IETF's separate fields come first because their
+// generic are the dialects that state the same limit under different names: the first one
+// present in the header is read. The IETF's separate fields come first because their
 // meaning is the most precise.
 var generic = [...]dialect{
 	{
@@ -292,8 +293,9 @@ func limits(from origin) []Limit {
 	return shopify(all, from.header)
 }
 
-// mayLimit reports whether a header may state a limit: all fields that do have the word in
-// their names. Most responses have none, and looking for each field takes ten times as long.
+// mayLimit reports whether a header may state a limit: all fields that do contain the
+// word in their names. Most responses have none, and looking up each field takes ten
+// times as long.
 func mayLimit(header http.Header) bool {
 	for name := range header {
 		if strings.Contains(name, "imit") {
@@ -303,11 +305,11 @@ func mayLimit(header http.Header) bool {
 	return false
 }
 
-// conventional reads the first generic dialect that says something. Parameters
-// in the limit's field are policies, as early drafts have it.
+// conventional reads the first generic dialect that is present. Parameters in the limit's
+// field are policies, as in early drafts.
 func conventional(all []Limit, from origin) []Limit {
 	if _, ok := from.header["X-Ratelimit-Usage"]; ok {
-		return all // Strava's pairs look like it and mean something else
+		return all // Strava's pairs look alike but mean something else
 	}
 	for i := range generic {
 		l := generic[i].read(from)
@@ -346,12 +348,12 @@ func (d *dialect) read(from origin) Limit {
 	return l
 }
 
-// meant guards against Azure OpenAI, where 0 may mean that nothing is known: a
-// remainder of 0 counts only beside a quota or a reset to come.
+// meant handles Azure OpenAI, where 0 may mean unknown: a remainder of 0 counts only
+// together with a quota or a future reset.
 func meant(l Limit) bool { return l.Quota > 0 || l.Remaining > 0 || l.Reset > 0 }
 
-// readReset reads what comes in a reset's field. A number is delta seconds
-// unless it is so large that only an epoch can be meant.
+// readReset reads the value of a reset field. A number is delta seconds unless it is so
+// large that it can only be an epoch time.
 func readReset(value string, from origin) time.Duration {
 	if n, ok := parseNumber(value); ok {
 		switch {
@@ -384,12 +386,12 @@ func readReset(value string, from origin) time.Duration {
 // minuteTime is an instant in ISO 8601 without seconds. Source: Jira Cloud, rate limiting.
 const minuteTime = "2006-01-02T15:04Z07:00"
 
-// epochMilliseconds tells an epoch in seconds from one in milliseconds: read as seconds
-// it is in the year 5138, as milliseconds in 1973.
+// epochMilliseconds distinguishes an epoch time in seconds from one in milliseconds: in
+// seconds it is in the year 5138, in milliseconds in 1973.
 const epochMilliseconds = 100_000_000_000
 
-// strava reads "100,1000" used of "200,2000": a quarter of an hour and a day,
-// which turn on the UTC clock.
+// strava reads "100,1000" used of "200,2000": windows of a quarter of an hour and a day,
+// aligned to the UTC clock.
 func strava(all []Limit, from origin, limitKey, usageKey, prefix string) []Limit {
 	usage := field(from.header, usageKey)
 	if usage == "" {
@@ -431,10 +433,10 @@ func shopify(all []Limit, header http.Header) []Limit {
 	return add(all, l)
 }
 
-// maxParallelism is the largest hint that is believed.
+// maxParallelism is the largest hint that is accepted.
 const maxParallelism = 10_000
 
-// parallelism is Dataverse's hint of how many requests to have in flight.
+// parallelism returns Dataverse's recommended number of requests in flight.
 func parallelism(header http.Header) int {
 	if n := count(field(header, "X-Ms-Dop-Hint")); n > 0 && n <= maxParallelism {
 		return int(n)
@@ -442,8 +444,8 @@ func parallelism(header http.Header) int {
 	return 0
 }
 
-// Fields names the header fields in which a provider states one limit, in canonical form,
-// where [Read] does not know them. Empty ones are not there.
+// Fields names the header fields, in canonical form, in which a provider states one limit
+// that [Read] does not know. Empty names mean that there is no such field.
 type Fields struct {
 	Name, Unit                    string
 	Limit, Remaining, Used, Reset string
@@ -451,8 +453,8 @@ type Fields struct {
 	Refills                       bool          // see [Limit]
 }
 
-// Read is the limit that a response of the instant now states; ok is false when it
-// states none.
+// Read returns the limit stated by a response that came at now; ok is false if there is
+// none.
 func (f Fields) Read(now time.Time, header http.Header) (l Limit, ok bool) {
 	d := dialect{
 		name: f.Name, unit: f.Unit, refills: f.Refills,

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Canonical keys of the fields that tell a wait.
+// Canonical keys of the fields that state a wait.
 const (
 	retryAfterKey     = "Retry-After"
 	retryAfterMSKey   = "Retry-After-Ms"
 	msRetryAfterMSKey = "X-Ms-Retry-After-Ms"
 )
 
-// retryAfter is the wait that the Retry-After fields tell. The forms in
-// milliseconds are finer, so they win where they agree with Retry-After to a
-// second; where they do not, the longer one is the safe reading.
+// retryAfter returns the wait in the Retry-After fields. The millisecond forms are more
+// precise, so they win if they agree with Retry-After to a second; otherwise the longer
+// wait is safe.
 func retryAfter(from origin) (wait time.Duration, ok bool) {
 	coarse, hasCoarse := longest(from, retryAfterKey, secondsOrDate)
 	fine, hasFine := longest(from, retryAfterMSKey, milliseconds)
@@ -31,7 +31,7 @@ func retryAfter(from origin) (wait time.Duration, ok bool) {
 	}
 }
 
-// longest reads each line of a field that should have only one: with several, a
+// longest reads every line of a field that should have only one: if there are several, a
 // proxy added its own, and both ask to wait.
 func longest(from origin, key string, read func(string, origin) (time.Duration, bool)) (wait time.Duration, ok bool) {
 	for _, line := range from.header[key] {
@@ -45,15 +45,15 @@ func longest(from origin, key string, read func(string, origin) (time.Duration, 
 	return wait, ok
 }
 
-// secondsOrDate reads RFC 9110's delay-seconds or HTTP-date. Decimals are
-// accepted because Shopify sends them. A date in the past asks for no wait; a
-// negative number is malformed.
+// secondsOrDate reads RFC 9110's delay-seconds or HTTP-date. Decimals are accepted
+// because Shopify sends them. A date in the past means no wait; a negative number is
+// malformed.
 func secondsOrDate(value string, from origin) (time.Duration, bool) {
 	if n, ok := parseNumber(value); ok {
 		return n.clamped(time.Second), true
 	}
-	// Anything that is not a number and has no letters in front is no date either:
-	// do not pay for parsing it three times.
+	// A value that is not a number and does not begin with a letter is not a date either:
+	// do not parse it three times.
 	if value == "" || value[0] < 'A' {
 		return 0, false
 	}
@@ -64,22 +64,22 @@ func secondsOrDate(value string, from origin) (time.Duration, bool) {
 	return min(max(at.Sub(from.instant()), 0), MaxRetryAfter), true
 }
 
-// milliseconds reads retry-after-ms and its kin.
+// milliseconds reads retry-after-ms and similar fields.
 func milliseconds(value string, _ origin) (time.Duration, bool) {
 	n, ok := parseNumber(value)
 	return n.clamped(time.Millisecond), ok
 }
 
-// origin is where durations to a named instant are counted from.
+// origin is the time from which durations to a stated time are counted.
 type origin struct {
 	now    time.Time
 	header http.Header
 }
 
-// instant is the provider's own clock at the time of the response, so that the
-// difference to another instant that it names is free of skew. The caller's now
-// stands in when the Date field is missing, malformed, further than
-// MaxRetryAfter from now, or that of a response from a cache.
+// instant returns the provider's clock at the time of the response, so that differences
+// to other times that it states are free of skew. The caller's now is used if the Date
+// field is missing, malformed, further than MaxRetryAfter from now, or from a cached
+// response.
 func (o origin) instant() time.Time {
 	value := field(o.header, "Date")
 	if value == "" || cached(o.header) {
@@ -92,8 +92,8 @@ func (o origin) instant() time.Time {
 	return at
 }
 
-// until is the time from the response to an instant that the provider names: 0
-// when it has passed, Unknown when it is absurdly far off either way.
+// until returns the time from the response to a time stated by the provider: 0 if it has
+// passed, Unknown if it is absurdly far off.
 func (o origin) until(at time.Time) time.Duration {
 	d := at.Sub(o.instant())
 	if d.Abs() > MaxRetryAfter {
@@ -102,6 +102,6 @@ func (o origin) until(at time.Time) time.Duration {
 	return max(d, 0)
 }
 
-// cached reports whether the response came from a cache: what it says of the
-// provider's clock and limits was true when it was stored.
+// cached reports whether the response came from a cache: its clock and limits were
+// current when it was stored.
 func cached(header http.Header) bool { return count(field(header, "Age")) > 0 }

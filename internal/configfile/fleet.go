@@ -9,8 +9,8 @@ import (
 // fleetBound says what the address of a fleet must be.
 const fleetBound = "unix:///PATH/headway.sock, valkey://USER@HOST:6379 or valkeys:// for TLS, with ?away=wait to send nothing while the server is away"
 
-// Fleet reads the address of a fleet's server, or the word none; nil gives nothing. A
-// password comes from elsewhere: it stands in a reference.
+// Fleet reads the address of a fleet's server, or the word none; a nil node gives the
+// zero Secret. A password must be a reference.
 func (n *Node) Fleet() Secret {
 	at := n.value()
 	text := at.Reveal()
@@ -31,7 +31,7 @@ func (n *Node) Fleet() Secret {
 	return at
 }
 
-// fleetAddress reports whether an address is of a kind that a fleet can have.
+// fleetAddress reports whether a fleet supports this kind of address.
 func fleetAddress(u *url.URL) bool {
 	for name, values := range u.Query() {
 		if name != "away" || len(values) != 1 || values[0] != "wait" && values[0] != "share" {

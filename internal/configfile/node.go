@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Place is a position in the file, from 1; the zero value is the file as a whole.
+// Place is a position in the file, from 1; the zero value stands for the file as a whole.
 type Place struct{ Line, Column int }
 
-// Kind is a node's type in the words of JSON.
+// Kind is a node's type, in JSON's terms.
 type Kind string
 
 // The kinds of nodes.
@@ -24,13 +24,14 @@ const (
 	Table   Kind = "object"
 )
 
-// Node is a value of the file with its place.
+// Node is a value of the file with its position.
 type Node struct {
 	Kind Kind
 	At   Place
 	Path string // such as streams[0].list
-	// Written is a scalar as it stands in the file. Value has the environment in it,
-	// where the file may refer to it everywhere ([Options]), and numbers as JSON has them.
+	// Written is a scalar as written in the file. In Value, references to the environment
+	// are replaced if the file allows them everywhere ([Options]), and numbers are in
+	// JSON's form.
 	Written, Value string
 	Items          []*Node
 	Fields         []Field
@@ -46,13 +47,13 @@ type Field struct {
 	Node *Node
 }
 
-// NewNode is a scalar that stands in no file, such as the value of a flag, for the
-// same checks.
+// NewNode returns a scalar that is not from a file, such as the value of a flag, so that
+// it gets the same checks.
 func NewNode(f *File, path, text string) *Node {
 	return &Node{Kind: Number, Path: path, Written: text, Value: text, file: f}
 }
 
-// Get is the table's entry of that name; nil when n is no table or has none.
+// Get returns the named entry of a table; nil if n is not a table or has no such entry.
 func (n *Node) Get(name string) *Node {
 	if n == nil {
 		return nil
@@ -65,7 +66,7 @@ func (n *Node) Get(name string) *Node {
 	return nil
 }
 
-// Below is the path of the table's entry of that name.
+// Below returns the path of the named entry of a table.
 func (n *Node) Below(name string) string {
 	if n.Path == "" {
 		return name
@@ -73,7 +74,7 @@ func (n *Node) Below(name string) string {
 	return n.Path + "." + name
 }
 
-// File is what the node's problems are collected in.
+// File returns the file that collects the node's problems.
 func (n *Node) File() *File { return n.file }
 
 // References reports whether the text has references in it.
@@ -82,10 +83,10 @@ func (n *Node) References() bool { return n.refs > 0 }
 // Fail reports a problem with the node.
 func (n *Node) Fail(format string, args ...any) { n.file.Fail(n.At, n.Path, format, args...) }
 
-// Want reports that the node is not what is wanted.
+// Want reports that the node is not what is required.
 func (n *Node) Want(bound string) { n.Fail("%s; want %s", n.Is(), bound) }
 
-// Is says what the node holds, without what may be secret.
+// Is describes what the node holds, without possible secrets.
 func (n *Node) Is() string {
 	o := n.file.options
 	switch {
@@ -106,12 +107,12 @@ func (n *Node) Is() string {
 	}
 }
 
-// login reports whether a URL's text holds what may be a user and a password.
+// login reports whether a URL's text may hold a user and a password.
 func login(n *Node) bool {
 	return (n.Path == "url" || strings.HasSuffix(n.Path, "_url") || strings.HasSuffix(n.Path, ".url")) && strings.Contains(n.Written, "@")
 }
 
-// shape is what the node holds without any value.
+// shape describes what the node holds, without values.
 func (n *Node) shape() string {
 	switch {
 	case n.Kind == Null:
@@ -131,8 +132,8 @@ func (n *Node) shape() string {
 	}
 }
 
-// JSON is the value as a JSON schema sees it: with the environment in it, but for
-// secrets, which a schema wants to see as references.
+// JSON returns the value as a JSON schema sees it: with the environment filled in, except
+// that secrets stay references.
 func (n *Node) JSON() any {
 	switch n.Kind {
 	case Null:
@@ -161,7 +162,8 @@ func (n *Node) JSON() any {
 	}
 }
 
-// Int is a whole number in decimal digits. 010 is refused: is it ten or eight?
+// Int returns a whole number in decimal digits. 010 is rejected, because it could mean
+// ten or eight.
 func (n *Node) Int() (v int64, ok bool) {
 	digits := strings.TrimPrefix(n.Written, "-")
 	if n.Kind != Integer || len(digits) > 1 && digits[0] == '0' {
@@ -171,7 +173,7 @@ func (n *Node) Int() (v int64, ok bool) {
 	return v, err == nil
 }
 
-// Float is a finite number.
+// Float returns a finite number.
 func (n *Node) Float() (v float64, ok bool) {
 	if n.Kind != Integer && n.Kind != Number {
 		return 0, false
@@ -180,10 +182,10 @@ func (n *Node) Float() (v float64, ok bool) {
 	return v, err == nil
 }
 
-// wantDuration is what stands where a length of time should.
+// wantDuration says what is required where a duration is invalid.
 const wantDuration = "a duration with a unit, such as 250ms, 20s or 15m"
 
-// Duration is a length of time in Go's syntax. With ok false that is reported.
+// Duration returns a duration in Go's syntax. If ok is false, a problem was reported.
 func (n *Node) Duration() (d time.Duration, ok bool) {
 	if n.Kind == Text {
 		if d, err := time.ParseDuration(n.Value); err == nil {

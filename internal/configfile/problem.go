@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a file.
+// Problem is one fault in a file.
 type Problem struct {
-	// File is the file's name as it was given.
+	// File is the file's name as given.
 	File string `json:"file"`
-	// Line and Column are where, from 1; columns count characters. Both are 0
-	// when the problem is with the file as a whole.
+	// Line and Column say where, from 1; columns count characters. Both are 0 if the
+	// problem concerns the file as a whole.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
 	// Field is the path of the field, such as streams[0].list.path; empty for the file.
 	Field string `json:"field,omitempty"`
-	// Message says what is there, what is allowed and what to do. It holds no secret.
+	// Message says what was found, what is allowed and what to do. It contains no secret.
 	Message string `json:"message"`
 }
 
-// Error is one line: file:line:column: field: message.
+// Error returns one line: file:line:column: field: message.
 func (p Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(oneLine(p.File))
@@ -37,12 +37,12 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Error is everything that is wrong with a file, in the order of the file.
+// Error holds all problems of a file, in the order of the file.
 type Error struct {
 	Problems []Problem
 }
 
-// Error has one line for each problem.
+// Error returns one line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives the problems one by one.
+// Unwrap returns the problems.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, len(e.Problems))
 	for i, p := range e.Problems {
@@ -60,10 +60,10 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// maxProblems bounds a report: a reader who sees this many starts at the top anyway.
+// maxProblems bounds a report: a reader with this many starts at the top anyway.
 const maxProblems = 50
 
-// File collects what is wrong with a file.
+// File collects the problems of a file.
 type File struct {
 	name     string
 	options  Options
@@ -73,13 +73,14 @@ type File struct {
 	more     int
 }
 
-// NewFile is a file without content, for problems of what is not read by [Parse].
+// NewFile returns a file without content, for problems in input that is not read by
+// [Parse].
 func NewFile(name string, o Options) *File {
 	return &File{name: name, options: o, fields: map[string]bool{}}
 }
 
-// Fail reports a problem. A field that has one is not reported again, nor is
-// anything below it: the second message would follow from the first.
+// Fail reports a problem. Further problems with the same field, or with anything below
+// it, are not reported, because they would follow from the first.
 func (f *File) Fail(at Place, field, format string, args ...any) {
 	if f.Covered(field) {
 		return
@@ -88,7 +89,7 @@ func (f *File) Fail(at Place, field, format string, args ...any) {
 	f.note(at, field, format, args...)
 }
 
-// note is Fail for what says nothing of the field's value.
+// note is Fail for messages that say nothing about the field's value.
 func (f *File) note(at Place, field, format string, args ...any) {
 	if len(f.problems) == maxProblems {
 		f.more++
@@ -100,15 +101,15 @@ func (f *File) note(at Place, field, format string, args ...any) {
 	})
 }
 
-// Warn notes what is not an error.
+// Warn records a warning.
 func (f *File) Warn(at Place, format string, args ...any) {
 	f.warnings = append(f.warnings, Problem{File: f.name, Line: at.Line, Column: at.Column, Message: oneLine(fmt.Sprintf(format, args...))}.Error())
 }
 
-// Warnings are what was noted, one line each.
+// Warnings returns the warnings, one line each.
 func (f *File) Warnings() []string { return f.warnings }
 
-// Failed is how many fields have a problem.
+// Failed returns the number of fields with a problem.
 func (f *File) Failed() int { return len(f.problems) + f.more }
 
 // Covered reports whether the field or one that holds it has a problem.
@@ -124,7 +125,7 @@ func (f *File) Covered(field string) bool {
 	return false
 }
 
-// Err is an [*Error] with all problems; nil without any.
+// Err returns an [*Error] with all problems; nil if there are none.
 func (f *File) Err() error {
 	if len(f.problems) == 0 {
 		return nil
@@ -149,7 +150,7 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// Quote shows a text of a file, shortened.
+// Quote quotes text of a file, shortened.
 func Quote(s string) string {
 	return fmt.Sprintf("%q", shorten(s, 60))
 }
@@ -161,7 +162,7 @@ func shorten(s string, limit int) string {
 	return s
 }
 
-// cause drops the path from an error of the file system: the message has it already.
+// cause removes the path from an error of the file system: the message already has it.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -169,7 +170,7 @@ func cause(err error) error {
 	return err
 }
 
-// Suggest names the field that was meant, or all there are.
+// Suggest names the field that was probably meant, or all fields.
 func Suggest(name string, known []string) string {
 	best, near := "", 3
 	for _, k := range known {
@@ -189,8 +190,8 @@ func Suggest(name string, known []string) string {
 	return "want one of " + strings.Join(known, ", ")
 }
 
-// distance is the number of letters to insert, drop, change or swap with their
-// neighbour to make b of a (optimal string alignment).
+// distance returns the number of insertions, deletions, substitutions and swaps of
+// neighbours that turn a into b (optimal string alignment).
 func distance(a, b string) int {
 	const limit = 64
 	if len(a) > limit || len(b) > limit {

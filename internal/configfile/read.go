@@ -1,7 +1,7 @@
-// Package configfile reads a YAML file that a person wrote: connections, bulk
-// targets, the daemon's configuration, quotas, scenarios and timelines. It says
-// everything that is wrong with it at once, each problem with file, line, column,
-// field and what is wanted there, in the same words for every file.
+// Package configfile reads YAML files written by people: connections, bulk targets, the
+// daemon's configuration, quotas, scenarios and timelines. It reports all problems of a
+// file at once, each with file, line, column, field and what is required there, in the
+// same words for every kind of file.
 //
 //	root, file := configfile.Parse("x.yaml", src, configfile.Options{What: "scenario"})
 //	s := root.Section()
@@ -10,15 +10,14 @@
 //	s.Done()
 //	return file.Err()
 //
-// [Parse] gives a tree of [Node]s with their places. [Node.Section] reads a mapping
-// key by key; all its methods do nothing on a nil Section, which is one that is
-// absent or was reported already. A secret is a reference: ${NAME} to the
-// environment, ${file:PATH} to a file. $${ is a literal ${. No value of a secret,
-// nor what stands at its place, is in a problem.
+// [Parse] returns a tree of [Node]s with their positions. [Node.Section] reads a mapping
+// key by key; all its methods do nothing on a nil Section, which stands for a mapping
+// that is absent or was already reported. A secret is a reference: ${NAME} to the
+// environment, ${file:PATH} to a file. $${ is a literal ${. Problems never contain the
+// value of a secret, or what was written in its place.
 //
-// Anchors, aliases, merge keys and tags are refused: a file says what it means in
-// one place. A [File] and what belongs to it are for one goroutine; a [Secret] and
-// an [Error] are values that may be read from many.
+// Anchors, aliases, merge keys and tags are rejected. A [File] and its nodes are not safe
+// for concurrent use; a [Secret] and an [Error] may be read concurrently.
 package configfile
 
 import (
@@ -39,28 +38,28 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxDepth bounds nesting: the YAML parser takes quadratic time in it.
+// maxDepth bounds nesting, because the YAML parser takes time quadratic in it.
 const maxDepth = 32
 
-// Options say what a file is.
+// Options describe a kind of file.
 type Options struct {
-	// What is what a file describes, such as "connection".
+	// What is what the file describes, such as "connection".
 	What string
-	// Want is what it has to hold, such as "connection, provider and streams".
+	// Want is what the file must hold, such as "connection, provider and streams".
 	Want string
 	// MaxBytes bounds the file. Default 1 MiB.
 	MaxBytes int
-	// Env is what references are looked up in; nil has no variables.
+	// Env looks up references to the environment; nil has no variables.
 	Env Env
-	// Fill has references replaced in every text; else only [Section.Secret] and its
-	// like take them.
+	// Fill replaces references in every text; otherwise only [Section.Secret] and similar
+	// methods do.
 	Fill bool
-	// Secret are the paths that take nothing but references, Private those whose values
+	// Secret reports the paths that only accept references, Private those whose values
 	// are never shown, for files that are read without a [Section]. Both may be nil.
 	Secret, Private func(path string) bool
 }
 
-// DefaultMaxBytes is the default of [Options].
+// DefaultMaxBytes is the default of Options.MaxBytes.
 const DefaultMaxBytes = 1 << 20
 
 func (o Options) maxBytes() int {
@@ -70,7 +69,7 @@ func (o Options) maxBytes() int {
 	return DefaultMaxBytes
 }
 
-// Load reads a file, for [Parse]: at most as many bytes as are parsed, and one more.
+// Load reads a file for [Parse], up to one byte more than is allowed.
 func Load(path string, o Options) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,8 +83,8 @@ func Load(path string, o Options) ([]byte, error) {
 	return src, nil
 }
 
-// Parse reads the one document of src; name stands for the file in problems. The
-// node is nil when it cannot be parsed, with the problem in the file. No bytes make
+// Parse parses src, which must hold one document; name stands for the file in problems.
+// If it cannot be parsed, the node is nil and the problem is in the file. No input makes
 // it panic.
 func Parse(name string, src []byte, o Options) (*Node, *File) {
 	f := NewFile(name, o)
@@ -115,7 +114,7 @@ var (
 	show   = strings.NewReplacer(string(hiddenOpen), "{", string(hiddenClose), "}")
 )
 
-// document is the body of the one document; nil, with a problem, when there is none.
+// document returns the body of the one document; nil, with a problem, if there is none.
 func (f *File) document(src []byte) ast.Node {
 	text, o := strings.TrimPrefix(string(src), "\ufeff"), f.options
 	switch {
@@ -137,7 +136,7 @@ func (f *File) document(src []byte) ast.Node {
 		f.Fail(at, "", "is nested more than %d levels deep: a %s needs fewer than ten", maxDepth, o.What)
 		return nil
 	}
-	// Keys given twice are let through here and reported with everything else.
+	// Duplicate keys are accepted here and reported with everything else.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		at, message := Place{}, "cannot be read"
@@ -164,7 +163,7 @@ func (f *File) document(src []byte) ast.Node {
 	return body
 }
 
-// tooDeep finds where nesting exceeds the bound, before the parser sees it.
+// tooDeep finds where nesting exceeds the bound, before the parser runs.
 func tooDeep(tokens token.Tokens) (Place, bool) {
 	flow, run, line := 0, 0, 0
 	for _, t := range tokens {
@@ -190,7 +189,7 @@ func tooDeep(tokens token.Tokens) (Place, bool) {
 	return Place{}, false
 }
 
-// placeOf is where a token begins.
+// placeOf returns where a token begins.
 func placeOf(t *token.Token) Place {
 	if t == nil || t.Position == nil {
 		return Place{}
@@ -198,7 +197,7 @@ func placeOf(t *token.Token) Place {
 	return Place{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)}
 }
 
-// start is where a value begins; the parser has mappings begin at a colon.
+// start returns where a value begins; for the parser a mapping begins at a colon.
 func start(n ast.Node) Place {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -211,8 +210,8 @@ func start(n ast.Node) Place {
 	return placeOf(n.GetToken())
 }
 
-// convert makes a node of what the parser found; what such a file may not use is
-// a problem and becomes null.
+// convert makes a node of the parser's result; unsupported constructs are reported and
+// become null.
 func (f *File) convert(n ast.Node, path string) *Node {
 	out := &Node{Kind: Null, At: start(n), Path: path, file: f}
 	scalar := func(kind Kind, value string) {
@@ -293,12 +292,12 @@ func (n *Node) table(values ...*ast.MappingValueNode) {
 	}
 }
 
-// Entries is a mapping whose entries stay in their order, for [Write].
+// Entries is a mapping that keeps the order of its entries, for [Write].
 type Entries = yaml.MapSlice
 
-// Entry is one of them.
+// Entry is an entry of [Entries].
 type Entry = yaml.MapItem
 
-// Write is a value as YAML, for a person to put into a file. Structs have the keys of
+// Write returns a value as YAML for people to put into a file. Structs have the keys of
 // their yaml tags.
 func Write(v any) ([]byte, error) { return yaml.Marshal(v) }

@@ -15,9 +15,9 @@ import (
 // no variables.
 type Env func(name string) (value string, ok bool)
 
-// Secret is a text of the file that may be or hold a secret. It prints, logs
-// and marshals as it was written in the file ("${CHAT_TOKEN}"); only
-// [Secret.Reveal] gives what it stands for. The zero value is an absent text.
+// Secret is a text of the file that may be or contain a secret. It prints, logs and
+// marshals as written in the file ("${CHAT_TOKEN}"); only [Secret.Reveal] returns the
+// value. The zero value is an absent text.
 type Secret struct {
 	written string
 	// held is behind a pointer, so that printing a struct that keeps a Secret in
@@ -25,10 +25,10 @@ type Secret struct {
 	held *string
 }
 
-// NewSecret is a value that prints as it was written.
+// NewSecret returns a value that prints as written.
 func NewSecret(written, value string) Secret { return Secret{written: written, held: &value} }
 
-// Reveal is the text to send.
+// Reveal returns the value to send.
 func (s Secret) Reveal() string {
 	if s.held == nil {
 		return ""
@@ -36,20 +36,20 @@ func (s Secret) Reveal() string {
 	return *s.held
 }
 
-// Given reports whether there is one.
+// Given reports whether there is a value.
 func (s Secret) Given() bool { return s.held != nil }
 
-// String is the text as it was written in the file.
+// String returns the text as written in the file.
 func (s Secret) String() string { return s.written }
 
-// Format writes the text as it was written, whatever the verb.
+// Format writes the text as written in the file, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.written) }
 
-// MarshalText gives the text as it was written.
+// MarshalText returns the text as written in the file.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.written), nil }
 
-// references are the ${…} of a text: where each begins, and what stands between its
-// braces; closed is false for one that does not end.
+// references iterates over the ${…} of a text: where each begins, and the text between
+// its braces.
 func references(s string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for from := 0; ; {
@@ -74,11 +74,11 @@ func references(s string) iter.Seq2[int, string] {
 	}
 }
 
-// fromFile is how a reference to a file begins.
+// fromFile is the prefix of a reference to a file.
 const fromFile = "file:"
 
-// resolve is the text with its references replaced and each $${ as ${. What is
-// wrong with them is reported, and ok false then.
+// resolve returns the text with its references replaced and each $${ as ${. If a
+// reference is invalid, it is reported and ok is false.
 func (n *Node) resolve() (out string, ok bool) {
 	if !strings.Contains(n.Written, "${") {
 		return n.Written, true
@@ -135,7 +135,7 @@ func (n *Node) secretFile(path string) (value string, ok bool) {
 	return value, true
 }
 
-// fill puts the environment into every text below the node.
+// fill replaces the references in every text below the node.
 func (n *Node) fill() {
 	for _, v := range n.Items {
 		v.fill()
@@ -150,7 +150,7 @@ func (n *Node) fill() {
 	}
 }
 
-// variable looks an environment variable up.
+// variable looks up an environment variable.
 func (n *Node) variable(name string) (value string, ok bool) {
 	if n.file.options.Env == nil {
 		return "", false
@@ -169,12 +169,12 @@ func plainName(s string) bool {
 	return s != ""
 }
 
-// maxSecret bounds a secret's file, in bytes: no credential is longer.
+// maxSecret bounds the file of a secret, in bytes: no credential is longer.
 const maxSecret = 64 << 10
 
-// readSecret reads a secret's file without the line breaks at its end, and gives the
-// file's mode. What never ends, such as a device or a pipe, is refused unread. The
-// error holds neither the path nor any of the content.
+// readSecret reads the file of a secret without the line breaks at its end, and returns
+// the file's mode. Only regular files are read, because a device or a pipe may never end.
+// The error contains neither the path nor any of the content.
 func readSecret(path string) (secret string, mode fs.FileMode, err error) {
 	info, err := os.Stat(path)
 	switch {

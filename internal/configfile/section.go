@@ -10,16 +10,16 @@ import (
 	"github.com/headway-go/headway/internal/figure"
 )
 
-// Section is one mapping of the file. Each method asks for one key, and leaves what
-// it is to fill as it is when the key is absent or wrong; [Section.Done] reports the
-// keys that nobody asked for. A nil Section has no keys.
+// Section is one mapping of the file. Each method reads one key, and leaves its
+// destination unchanged if the key is absent or invalid; [Section.Done] reports the keys
+// that were not read. A nil Section has no keys.
 type Section struct {
 	node  *Node
 	known []string
 }
 
-// Section reads a mapping; nil, with a problem, when the node is not one. A nil node
-// gives nil.
+// Section reads a mapping. If the node is not one, it returns nil and reports a problem.
+// For a nil node it returns nil.
 func (n *Node) Section() *Section {
 	switch {
 	case n == nil:
@@ -34,13 +34,13 @@ func (n *Node) Section() *Section {
 	return nil
 }
 
-// Node is the mapping itself.
+// Node returns the mapping.
 func (s *Section) Node() *Node { return s.node }
 
-// File is what the section's problems are collected in.
+// File returns the file that collects the section's problems.
 func (s *Section) File() *File { return s.node.file }
 
-// Fields are the entries, for keys that the owner chose.
+// Fields returns the entries, for keys that the owner chose.
 func (s *Section) Fields() []Field {
 	if s == nil {
 		return nil
@@ -48,7 +48,7 @@ func (s *Section) Fields() []Field {
 	return s.node.Fields
 }
 
-// Take is the value of a key, nil when it is not there.
+// Take returns the value of a key; nil if it is absent.
 func (s *Section) Take(key string) *Node {
 	if s == nil {
 		return nil
@@ -59,10 +59,10 @@ func (s *Section) Take(key string) *Node {
 	return s.node.Get(key)
 }
 
-// Has reports whether a key is there, whatever its value.
+// Has reports whether a key is present, whatever its value.
 func (s *Section) Has(key string) bool { return s != nil && s.node.Get(key) != nil }
 
-// Fail reports a problem with a key's value, or with the mapping where the key is absent.
+// Fail reports a problem with a key's value, or with the mapping if the key is absent.
 func (s *Section) Fail(key, format string, args ...any) {
 	if s == nil {
 		return
@@ -74,7 +74,7 @@ func (s *Section) Fail(key, format string, args ...any) {
 	s.node.file.Fail(at, s.node.Below(key), format, args...)
 }
 
-// Want reports that a key is missing, or that its value is not what is wanted.
+// Want reports that a key is missing, or that its value is not what is required.
 func (s *Section) Want(key, bound string) {
 	if s == nil {
 		return
@@ -93,7 +93,7 @@ func (s *Section) Require(key, bound string) {
 	}
 }
 
-// Done reports the keys that nobody asked for.
+// Done reports the keys that were not read.
 func (s *Section) Done() {
 	if s == nil {
 		return
@@ -105,7 +105,7 @@ func (s *Section) Done() {
 	}
 }
 
-// Only reports every key but these.
+// Only reports all other keys.
 func (s *Section) Only(keys ...string) {
 	if s != nil {
 		s.known = append(s.known, keys...)
@@ -113,10 +113,10 @@ func (s *Section) Only(keys ...string) {
 	}
 }
 
-// Below is the section of a key, nil when there is none.
+// Below returns the section of a key; nil if there is none.
 func (s *Section) Below(key string) *Section { return s.Take(key).Section() }
 
-// List is the elements of a list, none when there is no such key.
+// List returns the elements of a list; nil if the key is absent.
 func (s *Section) List(key string) []*Node {
 	n := s.Take(key)
 	if n != nil && n.Kind != List {
@@ -162,8 +162,8 @@ func (s *Section) Text(key string, into *string) {
 	}
 }
 
-// plain reads a text that is not empty and, unless the file has them everywhere, has
-// no references: who writes one expects that it is replaced.
+// plain reads a non-empty text. Unless the file allows references everywhere, a reference
+// in it is a problem, because its author expects it to be replaced.
 func (n *Node) plain(into *string) bool {
 	switch {
 	case n.Kind != Text || n.Value == "":
@@ -181,7 +181,7 @@ func (n *Node) plain(into *string) bool {
 	return true
 }
 
-// Choice reads one of a few words, which are shown in order.
+// Choice reads one of a few words, which problems list in order.
 func Choice[T any](s *Section, key string, into *T, words map[string]T, order ...string) {
 	n := s.Take(key)
 	if n == nil {
@@ -232,7 +232,7 @@ func (s *Section) Number(key string, into *float64, lo, hi float64) {
 	n.Want(fmt.Sprintf("a number from %g to %g", lo, hi))
 }
 
-// Duration reads a length of time from lo to hi.
+// Duration reads a duration from lo to hi.
 func (s *Section) Duration(key string, into *time.Duration, lo, hi time.Duration) {
 	n := s.Take(key)
 	if n == nil {
@@ -276,7 +276,7 @@ func (s *Section) Size(key string, into *int64, lo, hi int64) {
 	n.Want(fmt.Sprintf("a size from %s to %s, with its unit", Size(lo), Size(hi)))
 }
 
-// Size is a number of bytes as files have it, such as 32MiB.
+// Size returns a number of bytes in the form that files use, such as 32MiB.
 func Size(n int64) string {
 	for _, u := range []int{2, 1, 0} {
 		if n >= units[u].size && n%units[u].size == 0 {
@@ -288,12 +288,11 @@ func Size(n int64) string {
 
 const wantSecret = "a reference such as ${NAME} or ${file:PATH}: a secret does not stand in the file"
 
-// Secret reads a reference to a credential: ${NAME} or ${file:PATH}, perhaps with text
-// around it, or {env: NAME} or {file: PATH}. Whatever is wrong, the credential is
-// not in the problem.
+// Secret reads a reference to a credential: ${NAME} or ${file:PATH}, possibly with text
+// around it, or {env: NAME} or {file: PATH}. Problems never contain the credential.
 func (s *Section) Secret(key string) Secret { return s.Take(key).Secret() }
 
-// Secret is [Section.Secret] for the node; none for nil.
+// Secret is [Section.Secret] for a node; for nil it returns the zero Secret.
 func (n *Node) Secret() Secret {
 	switch {
 	case n == nil:
@@ -310,8 +309,7 @@ func (n *Node) Secret() Secret {
 	return Secret{}
 }
 
-// Value reads a text that may be a secret or have one in it: its references are
-// replaced.
+// Value reads a text that may be or contain a secret: its references are replaced.
 func (s *Section) Value(key string) Secret { return s.Take(key).value() }
 
 func (n *Node) value() Secret {
@@ -327,7 +325,7 @@ func (n *Node) value() Secret {
 	return n.secret()
 }
 
-// secret is the text with its references replaced.
+// secret returns the text with its references replaced.
 func (n *Node) secret() Secret {
 	value, ok := n.resolve()
 	if !ok {
@@ -336,7 +334,7 @@ func (n *Node) secret() Secret {
 	return n.usable(n.Written, value)
 }
 
-// usable is the secret, unless nothing can take it.
+// usable returns the secret, unless it is one that no program can use.
 func (n *Node) usable(written, value string) Secret {
 	switch {
 	case value == "":
@@ -361,7 +359,7 @@ func (n *Node) referenceByKey() Secret {
 	switch {
 	case env != nil && file != nil:
 		n.Fail("has env and file; want one of them")
-	case given == nil && len(n.Fields) > 0: // which was reported
+	case given == nil && len(n.Fields) > 0: // already reported
 	case given == nil:
 		n.Fail("has neither env nor file; want %s", wantSecret)
 	case given.Kind != Text || given.Written == "":
