@@ -187,7 +187,7 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	do("drawn again", has("999,99"), picture("moved", 1280))
 	again.populate(30)
 	for name, page := range pages {
-		do(name, chromedp.Navigate(back.URL+console.Path+page), chromedp.WaitReady("footer"), dark(false), accessible(t, name))
+		do(name, chromedp.Navigate(back.URL+console.Path+page), chromedp.WaitReady("footer"), dark(false), accessible(t, name), picture(name, 1280), picture(name+"-narrow", 375), emulation.ClearDeviceMetricsOverride())
 		if name == "overview" || name == "connection" || longtest.Long() {
 			do(name, dark(true), accessible(t, name+" when it is dark"), dark(false))
 		}

@@ -63,7 +63,7 @@
       axes: [
         { stroke: ink, grid: grid, ticks: grid },
         { scale: "rate", stroke: ink, grid: grid, ticks: grid, size: 64, values: function (u, all) { return all.map(rate); } },
-        { scale: "count", side: 1, stroke: ink, grid: { show: false }, ticks: grid, size: 44, values: function (u, all) { return all.map(function (v) { return Number.isInteger(v) ? v : ""; }); } },
+        { scale: "count", side: 1, stroke: ink, grid: { show: false }, ticks: grid, size: 44, values: function (u, all) { return all.map(function (v) { return !Number.isInteger(v) ? "" : v < 10000 ? v : v < 1e6 ? +(v / 1e3).toPrecision(3) + "k" : +(v / 1e6).toPrecision(3) + "M"; }); } },
       ],
       series: [
         { label: "Step" },
