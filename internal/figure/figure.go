@@ -1,6 +1,6 @@
-// Package figure writes numbers, rates and durations for people: 1,000/s, with commas
-// between thousands, and 1h. Only durations are meant to be read back.
-// It is pure and safe for concurrent use.
+// Package figure formats numbers, rates and durations for people: 1,000/s, with commas
+// between thousands, and 1h. Only durations are meant to be parsed again. It is pure and
+// safe for concurrent use.
 package figure
 
 import (
@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Count is a whole number: 1,234,567.
+// Count formats a whole number: 1,234,567.
 func Count(n int64) string { return group(strconv.FormatInt(n, 10)) }
 
-// Number is x with as many digits as it deserves: three where it is below 100,
-// whole above. It never has an exponent.
+// Number formats x with three significant digits below 100, and as a whole number above.
+// It never uses an exponent.
 func Number(x float64) string {
 	if math.Abs(x) >= 100 && math.Abs(x) < math.MaxInt64 {
 		return Count(int64(math.Round(x)))
@@ -22,7 +22,7 @@ func Number(x float64) string {
 	return Digits(x, 3)
 }
 
-// Digits is x with at most so many significant digits, and never fewer than its
+// Digits formats x with at most so many significant digits, and never fewer than its
 // whole part has.
 func Digits(x float64, digits int) string {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64)
@@ -32,7 +32,7 @@ func Digits(x float64, digits int) string {
 	return group(strconv.FormatFloat(short, 'f', -1, 64))
 }
 
-// Rate is so many a minute, in the unit that reads best: 20/s, 5/min, 0.5/h.
+// Rate formats a rate per minute in the unit that reads best: 20/s, 5/min, 0.5/h.
 func Rate(perMinute float64) string {
 	switch {
 	case perMinute >= 60:
@@ -44,7 +44,7 @@ func Rate(perMinute float64) string {
 	}
 }
 
-// group sets the thousands of a decimal's whole part apart.
+// group inserts commas between the thousands of a decimal's whole part.
 func group(s string) string {
 	end := len(s)
 	for i := range s {
@@ -59,9 +59,9 @@ func group(s string) string {
 	return s
 }
 
-// Duration is d as people write it in a file, without the zero units that
-// [time.Duration.String] trails: 1h, and not 1h0m0s. [time.ParseDuration] reads it back
-// exactly. Round a measured duration first.
+// Duration formats d as people write it in a file, without the trailing zero units of
+// [time.Duration.String]: 1h, not 1h0m0s. [time.ParseDuration] parses it exactly. Round a
+// measured duration first.
 func Duration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

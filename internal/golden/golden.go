@@ -1,5 +1,5 @@
-// Package golden compares what tests get with what they expect, where an archive
-// in the txtar format holds many small expected files. Only tests import it.
+// Package golden compares results of tests with expected ones that are kept as small
+// files in txtar archives. Only tests import it.
 package golden
 
 import (
@@ -15,19 +15,19 @@ import (
 
 var update = flag.Bool("update", false, "write what is got into the archives of golden files")
 
-// Updating reports whether the flag -update is set. The flags must have been
-// parsed: a test may call it, the initialisation of a package may not.
+// Updating reports whether the flag -update is set. The flags must have been parsed, so
+// do not call it during package initialization.
 func Updating() bool { return *update }
 
-// An Archive is a file that holds golden files. It is not for parallel tests.
+// An Archive is a file that holds golden files. Not safe for parallel tests.
 type Archive struct {
 	path    string
 	content archive
 	changed bool
 }
 
-// Open reads the archive at path. With -update an archive that is missing is
-// empty, and one that was changed is written once, when t has ended.
+// Open reads the archive at path. With -update a missing archive counts as empty, and a
+// changed one is written once, when t ends.
 func Open(t testing.TB, path string) *Archive {
 	t.Helper()
 	a := &Archive{path: path}
@@ -44,7 +44,7 @@ func Open(t testing.TB, path string) *Archive {
 	return a
 }
 
-// Names are the names of all files, in order.
+// Names returns the names of all files, in order.
 func (a *Archive) Names() []string {
 	names := make([]string, len(a.content.files))
 	for i, f := range a.content.files {
@@ -53,7 +53,7 @@ func (a *Archive) Names() []string {
 	return names
 }
 
-// File is what the file of this name holds.
+// File returns the content of the named file.
 func (a *Archive) File(name string) (string, bool) {
 	if i := a.content.index(name); i >= 0 {
 		return a.content.files[i].data, true
@@ -61,8 +61,8 @@ func (a *Archive) File(name string) (string, bool) {
 	return "", false
 }
 
-// Check compares got, which ends with a line break, with the file of this name
-// and shows the difference. With -update it makes got the file instead.
+// Check compares got, which must end with a line break, with the named file and shows the
+// difference. With -update it writes got to the file instead.
 func (a *Archive) Check(t testing.TB, name, got string) {
 	t.Helper()
 	want, found := a.File(name)
@@ -85,8 +85,7 @@ func (a *Archive) Check(t testing.TB, name, got string) {
 	}
 }
 
-// Only reports each file whose name is not among names. With -update it removes
-// them instead.
+// Only reports each file that is not among names. With -update it removes them instead.
 func (a *Archive) Only(t testing.TB, names []string) {
 	t.Helper()
 	for _, name := range a.Names() {

@@ -18,9 +18,9 @@ import (
 // PACKAGE is the package's folder.
 const seedsFile = "internal/golden/testdata/seeds.txtar"
 
-// Seeds adds the seeds of f from the module's one archive of seeds; without any the
-// test fails. With -update what Go found and left under testdata/fuzz is moved there
-// first, which only one package at a time may do.
+// Seeds adds the seeds of f from the module's archive of seeds; without any the test
+// fails. With -update it first moves the inputs that Go left under testdata/fuzz into the
+// archive; do that for one package at a time.
 func Seeds(f *testing.F) {
 	f.Helper()
 	root, folder, err := module()
@@ -50,8 +50,8 @@ func Seeds(f *testing.F) {
 	}
 }
 
-// module finds the module that the working directory is in, which for a test is the
-// folder of its package: the module's root, and that folder below it, with slashes.
+// module returns the module's root, and below it, with slashes, the working directory,
+// which for a test is the folder of its package.
 func module() (root, folder string, err error) {
 	here, err := os.Getwd()
 	if err != nil {

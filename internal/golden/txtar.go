@@ -62,9 +62,8 @@ func (a *archive) index(name string) int {
 	return slices.IndexFunc(a.files, func(f file) bool { return f.name == name })
 }
 
-// set replaces the file of this name, or adds it: files are in the order of their
-// names without the extension, and of those that have one such name the first
-// stays the first.
+// set replaces the named file or adds it. Files are sorted by their names without the
+// extension; files with the same such name keep their order.
 func (a *archive) set(name, data string) error {
 	if data != "" && !strings.HasSuffix(data, "\n") {
 		return fmt.Errorf("what is got for %s does not end with a line break", name)

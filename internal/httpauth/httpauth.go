@@ -1,18 +1,17 @@
-// Package httpauth gets access tokens with OAuth2 and renews them: one for all
-// requests of one credential, until it expires or is refused.
+// Package httpauth gets OAuth2 access tokens and renews them. All requests of one
+// credential use one token until it expires or is refused.
 //
 //	tokens := httpauth.New(&httpauth.OAuth2{TokenURL: u, Grant: httpauth.ClientCredentials, ...}, client)
 //	token, err := tokens.Token(ctx)       // and send it
 //	again := tokens.Refused(ctx, token)   // after a 401: is another token worth a try?
 //
-// A token that was refused is renewed once: the one that takes its place and is refused
-// too, without having been accepted in between, stays, since then the credential is
-// what the provider refuses. [Tokens.Keep] makes the refresh token that a provider
-// rotates outlive the process.
+// A refused token is renewed once: if the new token is refused too before it was ever
+// accepted, it is kept, since then the provider refuses the credential. [Tokens.Keep]
+// stores refresh tokens that a provider rotates, so that they survive the process.
 //
-// Who puts the token on a request, and what its caller says of an error, is not its
-// business. Errors hold no part of a token or of the endpoint's answer's text, but for
-// what *oauth2.RetrieveError has. Tokens are safe for concurrent use.
+// The caller puts the token on the request and reports errors. Errors contain no part of
+// a token or of the endpoint's answer, except for what *oauth2.RetrieveError has. Tokens
+// are safe for concurrent use.
 package httpauth
 
 import (
@@ -35,7 +34,7 @@ const (
 	RefreshToken      = "refresh_token"
 )
 
-// OAuth2 says how an access token is got and renewed.
+// OAuth2 says how to get and renew an access token.
 type OAuth2 struct {
 	TokenURL     *url.URL
 	Grant        string
@@ -46,26 +45,27 @@ type OAuth2 struct {
 	Scopes       []string
 }
 
-// Tokens holds the access token of an OAuth2 provider and renews it when it
-// has expired or was refused. One goroutine asks for a token, the others wait.
+// Tokens holds the access token of an OAuth2 provider and renews it when it has expired
+// or was refused. One goroutine requests a token, the others wait for it. Safe for
+// concurrent use.
 type Tokens struct {
 	config *OAuth2
 	client *http.Client
 	turn   chan struct{} // holds one value while token and refresh may be used
 
 	token *oauth2.Token
-	// unproven says that the token replaced one that was refused, and that the
-	// provider has not accepted it yet.
+	// unproven says that the token replaced a refused one and was not accepted by the
+	// provider yet.
 	unproven bool
 	refresh  string // changes when the provider rotates it
-	// keep is where a rotated one is made durable; nil is nowhere. Unkept says
-	// that refresh is newer than what is kept.
+	// keep stores a rotated refresh token; nil means that it is not stored. unkept says
+	// that refresh is newer than what is stored.
 	keep   *tokenFile
 	unkept bool
 }
 
-// New makes the tokens of one credential. The client should have a timeout; redirects
-// are never followed, since they would carry the client's secret elsewhere.
+// New returns the tokens of one credential. The client should have a timeout. Redirects
+// are never followed, since they would send the client's secret to another host.
 func New(o *OAuth2, client *http.Client) *Tokens {
 	t := &Tokens{config: o, turn: make(chan struct{}, 1), refresh: o.RefreshToken.Reveal()}
 	t.turn <- struct{}{}
@@ -73,18 +73,18 @@ func New(o *OAuth2, client *http.Client) *Tokens {
 	return t
 }
 
-// Use has another client ask, before the first token.
+// Use sets another client. Call it before the first token.
 func (t *Tokens) Use(client *http.Client) {
 	c := *client
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	t.client = &c
 }
 
-// Keep has the refresh token that the provider rotates kept in a file, with mode 0600,
-// before the first token. Processes that share the file take turns.
+// Keep stores the refresh token that the provider rotates in a file with mode 0600. Call
+// it before the first token. Processes that share the file take turns.
 func (t *Tokens) Keep(path string, d disk.Disk) { t.keep = &tokenFile{path: path, disk: d} }
 
-// Token gives a token that is valid now.
+// Token returns a valid token.
 func (t *Tokens) Token(ctx context.Context) (string, error) {
 	select {
 	case <-t.turn:
@@ -106,13 +106,13 @@ func (t *Tokens) Token(ctx context.Context) (string, error) {
 	return token.AccessToken, nil
 }
 
-// ErrText is an access token that cannot be sent.
+// ErrText is the error for an access token that cannot be sent.
 var ErrText = errors.New("the access token has characters that a header cannot hold")
 
-// Refused takes a token that the provider did not accept, and reports whether
-// another one may do better: then the next request gets a new one. One that was
-// never accepted, and took the place of one that was refused, is kept: the
-// provider refuses something else.
+// Refused reports that the provider did not accept a token, and returns whether another
+// token may work; then the next request gets a new one. If the refused token replaced a
+// refused one and was never accepted itself, it is kept, because the provider refuses
+// something else.
 func (t *Tokens) Refused(ctx context.Context, token string) (renew bool) {
 	select {
 	case <-t.turn:
@@ -130,7 +130,7 @@ func (t *Tokens) Refused(ctx context.Context, token string) (renew bool) {
 	return true
 }
 
-// Accepted says that the provider took the token.
+// Accepted reports that the provider accepted the token.
 func (t *Tokens) Accepted(ctx context.Context, token string) {
 	select {
 	case <-t.turn:
@@ -181,7 +181,7 @@ func (t *Tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
 	return token, nil
 }
 
-// Secrets are the tokens in use.
+// Secrets returns the tokens in use.
 func (t *Tokens) Secrets(ctx context.Context) []string {
 	select {
 	case <-t.turn:

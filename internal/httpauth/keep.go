@@ -18,7 +18,7 @@ import (
 	"github.com/headway-go/headway/internal/lockfile"
 )
 
-// tokenFile keeps one refresh token. Processes that share the file take turns.
+// tokenFile stores one refresh token. Processes that share the file take turns.
 type tokenFile struct {
 	path string
 	disk disk.Disk
@@ -32,12 +32,12 @@ type keptToken struct {
 	RefreshToken string `json:"refresh_token"`
 }
 
-// tokenRoom is reserved on the disk before a token is asked for: a provider that
-// has rotated it does not take the old one any more, and a full disk must not be
-// what is found out only then.
+// tokenRoom is reserved on the disk before a token is requested: once a provider has
+// rotated a refresh token, it rejects the old one, so a full disk must be found before
+// that.
 const tokenRoom = 32 << 10
 
-// KeepError is a file that cannot keep a token. Its text names the file only.
+// KeepError is the error if a file cannot store a token. Its text names the file only.
 type KeepError struct {
 	path string
 	err  error
@@ -48,16 +48,16 @@ func (e *KeepError) Error() string {
 	return fmt.Sprintf("the refresh token cannot be kept in %s: %v", e.path, e.err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *KeepError) Unwrap() error { return e.err }
 
-// invalidGrant is OAuth2's code for a refresh token that is not taken (any more).
+// invalidGrant is OAuth2's code for a refresh token that is not (or no longer) accepted.
 const invalidGrant = "invalid_grant"
 
-// CutOffError is a refresh token that is refused after an earlier renewal, by this
-// process or one that was killed, ended before its answer was kept: the provider
-// has replaced the token, and nobody has the new one. Nothing can be done about it
-// here, since a provider that rotates tokens takes none twice.
+// CutOffError is the error if a refresh token is refused after an earlier renewal, by
+// this process or a killed one, was interrupted before its answer was stored: the
+// provider has replaced the token, and the new one is lost. It cannot be recovered here,
+// since a provider that rotates tokens accepts each only once.
 type CutOffError struct{ path string }
 
 // Error says what happened and what to do.
@@ -66,7 +66,7 @@ func (e *CutOffError) Error() string {
 		"authorize again and put the new refresh token where oauth2.refresh_token reads it"
 }
 
-// of is what a token was got with; it holds no secret.
+// of returns what a token was obtained with; it contains no secret.
 func (o *OAuth2) of() string {
 	sum := sha256.New()
 	for _, s := range []string{o.TokenURL.String(), o.ClientID.Reveal(), o.RefreshToken.Reveal()} {
@@ -75,9 +75,9 @@ func (o *OAuth2) of() string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// renew calls ask with the token that is kept, or with first when none is, and
-// makes the one that it gives durable before it returns. No other process renews
-// meanwhile.
+// renew calls ask with the stored token, or with first if there is none, and makes the
+// token that ask returns durable before it returns. No other process renews at the same
+// time.
 func (f *tokenFile) renew(ctx context.Context, of, first string, ask askToken) error {
 	if err := disk.MkdirAll(f.disk, filepath.Dir(f.path), 0o700); err != nil {
 		return &KeepError{f.path, plainCause(err)}
@@ -93,11 +93,11 @@ func (f *tokenFile) renew(ctx context.Context, of, first string, ask askToken) e
 	return err
 }
 
-// askToken asks the provider for a token with a refresh token, and gives the one
-// that takes its place.
+// askToken requests a token with a refresh token, and returns the refresh token that
+// replaces it.
 type askToken func(ctx context.Context, refresh string) (rotated string, err error)
 
-// renewLocked is renew where the file is ours.
+// renewLocked is renew with the file locked.
 func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askToken) error {
 	refresh, err := f.read(of)
 	if err != nil {
@@ -115,8 +115,8 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 	refused, answered := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
 	case err != nil && !answered:
-		// The provider may have rotated the token all the same: the room stays, and
-		// says so to who is refused next.
+		// The provider may have rotated the token anyway: the reserved space stays, so
+		// that the next refusal is recognized.
 		return errors.Join(err, room.Leave())
 	case err != nil && left == nil && refused.ErrorCode == invalidGrant:
 		return errors.Join(&CutOffError{f.path}, err, room.Leave())
@@ -133,9 +133,8 @@ func (f *tokenFile) renewLocked(ctx context.Context, of, first string, ask askTo
 	return nil
 }
 
-// read gives the token that is kept; empty when there is none of this
-// connection's. One that a killed process had written and not put in its place
-// counts, and is put there.
+// read returns the stored token; empty if there is none for this connection. A token that
+// a killed process had written but not yet renamed counts, and is renamed.
 func (f *tokenFile) read(of string) (string, error) {
 	if next, err := readKept(atomicfile.Beside(f.path)); err == nil && next.Of == of && next.RefreshToken != "" {
 		if err := atomicfile.Place(f.disk, f.path); err != nil {
@@ -165,7 +164,7 @@ func readKept(path string) (k keptToken, err error) {
 	return k, nil
 }
 
-// plainCause is an error of the file system without its path.
+// plainCause returns an error of the file system without its path.
 func plainCause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -1,12 +1,11 @@
-// Package jq runs jq expressions that a file has: compiled once, with errors that
-// name the place in the expression, and run on values that are somebody's, with errors
-// that hold no part of them.
+// Package jq compiles and runs jq expressions from files. Compile errors name the
+// position in the expression; errors at run time contain no part of the values.
 //
 //	code, err := jq.Compile(".items[] | select(.ok)")
 //	for v, err := range code.Run(ctx, value) { ... }
 //
-// An expression has no access to the environment, files or input beyond the value. It
-// may run forever: the context ends it. Codes are safe for concurrent use.
+// An expression has no access to the environment, files or input beyond the value. It may
+// run forever unless the context ends it. A Code is safe for concurrent use.
 package jq
 
 import (
@@ -24,7 +23,7 @@ import (
 // Code is a compiled expression.
 type Code struct{ code *gojq.Code }
 
-// Compile parses an expression; the error names the character in it, from 1.
+// Compile compiles an expression; the error names the character at fault, from 1.
 func Compile(source string) (*Code, error) {
 	q, err := gojq.Parse(source)
 	if err != nil {
@@ -42,11 +41,11 @@ func Compile(source string) (*Code, error) {
 	return &Code{code}, nil
 }
 
-// maxOutputs bounds what an expression gives for one value.
+// maxOutputs bounds the values that an expression yields for one input.
 const maxOutputs = 1 << 20
 
-// Run evaluates the expression on a value as encoding/json decodes it; numbers may be
-// float64 or [json.Number]. An error is the last of what it gives.
+// Run evaluates the expression on a value as decoded by encoding/json; numbers may be
+// float64 or [json.Number]. After an error it yields nothing more.
 func (c *Code) Run(ctx context.Context, in any) iter.Seq2[any, error] {
 	return func(yield func(any, error) bool) {
 		results := c.code.RunWithContext(ctx, in)
@@ -75,7 +74,7 @@ func (c *Code) Run(ctx context.Context, in any) iter.Seq2[any, error] {
 	}
 }
 
-// First is the first value that the expression gives; nil for none.
+// First returns the first value that the expression yields; nil if there is none.
 func (c *Code) First(ctx context.Context, in any) (any, error) {
 	for v, err := range c.Run(ctx, in) {
 		return v, err
@@ -83,13 +82,13 @@ func (c *Code) First(ctx context.Context, in any) (any, error) {
 	return nil, nil
 }
 
-// Marshal is a value that an expression gave as JSON.
+// Marshal encodes a value that an expression yielded as JSON.
 func Marshal(v any) ([]byte, error) { return gojq.Marshal(v) }
 
-// TypeOf is the type of such a value in the words of JSON.
+// TypeOf returns the type of such a value, in JSON's terms.
 func TypeOf(v any) string { return gojq.TypeOf(v) }
 
-// withoutContent keeps of jq's error what names operations and types. What
+// withoutContent keeps the part of jq's error that names operations and types. What
 // follows a parenthesis or a quote may be a piece of the response.
 func withoutContent(err error) error {
 	if _, own := err.(gojq.ValueError); own { //nolint:errorlint // gojq gives its errors unwrapped

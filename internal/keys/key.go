@@ -1,20 +1,20 @@
-// Package keys answers "who presents this key, and what may they do": Headway's
-// own keys, which clients present in place of the provider's. A key is a random
-// secret of 256 bits; only its SHA-256 is kept, and all of a [Ring] is compared
-// in constant time. A key may be bound to a tenant and an agent, to models and
-// providers by globs, to a priority and to a last day.
+// Package keys authenticates clients by Headway's own keys, which they present instead of
+// the provider's, and says what each key may do. A key is a random secret of 256 bits;
+// only its SHA-256 is kept, and it is compared in constant time with all keys of a
+// [Ring]. A key may be bound to a tenant and an agent, to models and providers by globs,
+// to a priority and to an expiry.
 //
-// [Ring.Admit] is the verb that most callers want; [Key.Permit] then asks
-// whether that key may use a provider and a model. [Limiter] bounds how often
-// one address may present what is not a key.
+// Most callers want [Ring.Admit]; [Key.Permit] then checks whether the key may use a
+// provider and a model. [Limiter] bounds how often one address may present an invalid
+// key.
 //
-// It is not for a provider's keys, and not for passwords: a plain SHA-256 is
-// safe only because the secret cannot be guessed, so a ring takes nothing but
-// hashes and [Generate] makes the secrets.
+// Do not use it for a provider's keys or for passwords: a plain SHA-256 is safe only
+// because the secret cannot be guessed, so a ring accepts only hashes, and [Generate]
+// makes the secrets.
 //
-// A [Ring] never changes and is safe for concurrent use; so is a [Limiter],
-// which has one mutex. No clock is read: callers pass the instant. No error
-// holds a secret or a hash.
+// A [Ring] never changes and is safe for concurrent use; so is a [Limiter], which has one
+// mutex. No clock is read: callers pass the instant. No error contains a secret or a
+// hash.
 package keys
 
 import (
@@ -27,44 +27,45 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Key is one key and its scope. The zero scope is open: any tenant, agent,
-// model and provider, no end, priority 0.
+// Key is one key and its scope. The zero scope allows any tenant, agent, model and
+// provider, never expires, and has priority 0.
 type Key struct {
 	// ID names the key in logs and errors: 1 to 128 printable bytes, unique in
 	// its ring.
 	ID string
-	// Hash is "sha256:" and 64 hexadecimal digits, as [Generate] and [Hash] write
-	// it. A ring's answers leave it out.
+	// Hash is "sha256:" and 64 hexadecimal digits, as [Generate] and [Hash] write it. It
+	// is omitted from the keys that a ring returns.
 	Hash string
-	// Tenant and Agent are what the key speaks for; empty leaves it to the caller.
+	// Tenant and Agent are those of the key's calls; if empty, the caller chooses.
 	Tenant string
 	Agent  string
-	// Models are globs as [path.Match] reads them, where "*" stops at a slash;
-	// "*" alone is any model. Empty is any.
+	// Models are globs as in [path.Match], where "*" stops at a slash; "*" alone matches
+	// any model. Empty means any.
 	Models []string
-	// Providers are globs of provider names. Empty is any.
+	// Providers are globs of provider names. Empty means any.
 	Providers []string
-	// Uploads lets a key that is bound to models upload and keep files, which name none.
+	// Uploads lets a key that is bound to models upload and manage files, which name no
+	// model.
 	Uploads bool
 	// Admin says that the key may change the configuration.
 	Admin bool
-	// Expires is the first instant at which the key is no more; zero is never.
+	// Expires is the first instant at which the key is invalid; zero means never.
 	Expires time.Time
-	// Priority is what the key's calls have when they ask for none.
+	// Priority is the priority of calls that ask for none.
 	Priority int
-	// PriorityMax is the most that they may ask for, at least Priority. 0 is the
-	// default: Priority.
+	// PriorityMax is the greatest priority that calls may ask for, at least Priority. 0
+	// means Priority.
 	PriorityMax int
 }
 
-// Expired reports whether the key is no more at the wall-clock instant now.
+// Expired reports whether the key is expired at the wall-clock instant now.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
-// Permit is nil when the key may use the model of the provider. A call that names
-// no model passes "": a key that is bound to models may make it only with Uploads,
-// since what it would use cannot be known; the caller takes Uploads away from calls
-// that may run a model. The error is a [reason.Refusal] with the reason forbidden, and
-// names the key's ID and what it may not use.
+// Permit returns nil if the key may use the model of the provider. Pass "" for a call
+// that names no model: a key that is bound to models may make it only with Uploads, since
+// the call's use cannot be known; the caller clears Uploads for calls that may run a
+// model. The error is a [reason.Refusal] with the reason forbidden, and names the key's
+// ID and what it may not use.
 func (k *Key) Permit(provider, model string) error {
 	switch {
 	case !matches(k.Providers, provider):
@@ -78,9 +79,8 @@ func (k *Key) Permit(provider, model string) error {
 	}
 }
 
-// Bind gives the tenant and the agent for whom a call is that asks for these.
-// Those of the key stand; to ask for another is an error: a [reason.Refusal]
-// with the reason forbidden.
+// Bind returns the tenant and agent of a call that asks for these. The key's own apply;
+// asking for others is an error: a [reason.Refusal] with the reason forbidden.
 func (k *Key) Bind(tenant, agent string) (boundTenant, boundAgent string, err error) {
 	for _, b := range [...]struct {
 		what, asked, own string
@@ -98,8 +98,8 @@ func (k *Key) Bind(tenant, agent string) (boundTenant, boundAgent string, err er
 	return boundTenant, boundAgent, nil
 }
 
-// Rank is the priority of a call that asks for one: at most PriorityMax. A
-// call may always ask for less.
+// Rank returns the priority of a call that asks for one: at most PriorityMax. A call may
+// always ask for less.
 func (k *Key) Rank(asked int) int {
 	if k.PriorityMax == 0 {
 		return min(asked, k.Priority)
@@ -111,7 +111,7 @@ func (k *Key) forbidden(format string, args ...any) error {
 	return &reason.Refusal{Reason: reason.Forbidden, Scope: "key " + k.ID, Err: fmt.Errorf(format, args...)}
 }
 
-// matches takes globs that were checked.
+// matches reports whether a name matches one of the globs, which were checked before.
 func matches(globs []string, name string) bool {
 	if len(globs) == 0 {
 		return true
@@ -122,14 +122,13 @@ func matches(globs []string, name string) bool {
 	})
 }
 
-// clip bounds what of a caller's own words is repeated to it.
+// clip bounds how much of a caller's own text is repeated to it.
 func clip(s string) string { return s[:min(len(s), maxText)] }
 
-// formed is the length in bytes of the keys that [Generate] makes, less [Prefix].
+// formed is the length in bytes of the keys that [Generate] makes, without [Prefix].
 const formed = (secretSize*8 + 5) / 6
 
-// Found reports whether a text holds anything that has the form of a key that
-// [Generate] makes.
+// Found reports whether a text contains anything in the form of a key made by [Generate].
 func Found(text string) bool {
 	for {
 		at := strings.Index(text, Prefix)

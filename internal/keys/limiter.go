@@ -8,37 +8,36 @@ import (
 	"time"
 )
 
-// Limits are how often an address may present what is not a key.
+// Limits configure how often an address may present an invalid key.
 type Limits struct {
-	// Burst is how many failures in a row are answered: 1 to 1,000, default 10.
+	// Burst is the number of failures in a row that are answered: 1 to 1,000, default 10.
 	Burst int
-	// Every is the time after which one more is: from 1 ms to 1 h, default 6 s.
+	// Every is the time after which one more is answered: 1 ms to 1 h, default 6 s.
 	Every time.Duration
-	// Addresses is how many are remembered at a time: 1 to 1,000,000, default
-	// 4,096. When all are at fault at once, further ones share one bucket.
+	// Addresses is the number of addresses that are remembered: 1 to 1,000,000, default
+	// 4,096. If there are more, the further ones share one bucket.
 	Addresses int
 }
 
-// Limiter bounds failed authentication by remote address: a bucket each, which
-// refills. An IPv6 address counts with its /64, since one host owns all of that.
+// Limiter bounds failed authentication by remote address with one bucket each. An IPv6
+// address counts with its /64, since one host has all of that.
 //
-// Ask [Limiter.Blocked] before a key is looked up and report with
-// [Limiter.Failed] when it was none. A good key from a blocked address waits too;
-// where many clients share an address (loopback, NAT), look the key up first, and
-// ask only about bad ones: a key of 256 bits is not guessed, and then what is
-// bounded is the noise.
+// Call [Limiter.Blocked] before a key is looked up, and [Limiter.Failed] if the key was
+// invalid. A valid key from a blocked address waits too. If many clients share an address
+// (loopback, NAT), look the key up first and limit only invalid ones: a key of 256 bits
+// cannot be guessed, so the limit then only bounds the noise.
 type Limiter struct {
 	limits Limits
 
 	mu sync.Mutex
-	// full holds for each address at fault the instant at which its bucket is
-	// full again (GCRA's theoretical arrival time).
+	// full holds, for each address with failures, the instant at which its bucket is full
+	// again (GCRA's theoretical arrival time).
 	full  map[netip.Prefix]time.Duration
 	rest  time.Duration // of the shared bucket
 	swept time.Duration // when the table was last cleared of the forgiven
 }
 
-// NewLimiter checks the limits. Errors name the field, its value and bounds.
+// NewLimiter checks the limits. Errors name the field, its value and its bounds.
 func NewLimiter(l Limits) (*Limiter, error) {
 	l.Burst = cmp.Or(l.Burst, 10)
 	l.Every = cmp.Or(l.Every, 6*time.Second)
@@ -54,10 +53,10 @@ func NewLimiter(l Limits) (*Limiter, error) {
 	return &Limiter{limits: l, full: make(map[netip.Prefix]time.Duration)}, nil
 }
 
-// Blocked reports whether the address has used up its failures, and for how long
-// still. The address is as [net/http.Request] has it, with a port or without;
-// invalid ones share one bucket. The instant now counts from an origin
-// that the caller fixes; one that runs backwards never frees anybody.
+// Blocked reports whether the address has used up its failures, and for how long. The
+// address is in the form of [net/http.Request], with or without a port; invalid ones
+// share one bucket. The instant now counts from an origin that the caller chooses; if it
+// goes back, no address is freed early.
 func (l *Limiter) Blocked(now time.Duration, address string) (retryIn time.Duration, blocked bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +85,8 @@ func (l *Limiter) Failed(now time.Duration, address string) {
 	l.full[at] = l.fuller(now, full)
 }
 
-// fuller adds one failure to a bucket. Failures beyond its size add nothing, so
-// that nobody is blocked for longer than it takes to refill.
+// fuller adds one failure to a bucket. Failures beyond its size add nothing, so that no
+// address is blocked for longer than the bucket takes to refill.
 func (l *Limiter) fuller(now, full time.Duration) time.Duration {
 	size := time.Duration(l.limits.Burst) * l.limits.Every
 	if full > now+size {
@@ -96,8 +95,8 @@ func (l *Limiter) fuller(now, full time.Duration) time.Duration {
 	return min(max(full, now)+l.limits.Every, now+size)
 }
 
-// sweep forgets the addresses whose buckets are full again. It walks the table,
-// so it does that at most once in the time that one failure takes to be forgiven.
+// sweep forgets the addresses whose buckets are full. It walks the whole table, so it
+// does that at most once in the time of one refilled failure.
 func (l *Limiter) sweep(now time.Duration) {
 	if now < l.swept {
 		return
@@ -110,7 +109,7 @@ func (l *Limiter) sweep(now time.Duration) {
 	}
 }
 
-// block is the network that stands for an address; zero when it is not one.
+// block returns the network that an address counts with; zero if the address is invalid.
 func block(address string) netip.Prefix {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// Prefix begins every key that [Generate] makes, so that people and secret
-	// scanners know one when they see it.
+	// Prefix starts every key that [Generate] makes, so that people and secret scanners
+	// recognize it.
 	Prefix = "hw_"
 
 	scheme     = "sha256:"
@@ -27,22 +27,20 @@ const (
 	maxSecret = 512
 	// maxText is the longest ID, tenant, agent or glob, in bytes.
 	maxText = 128
-	// maxGlobs is how many globs of a kind a key has at most.
+	// maxGlobs is the most globs of a kind that a key may have.
 	maxGlobs = 256
-	// MaxKeys is how many keys a ring holds at most: each look-up compares all.
+	// MaxKeys is the most keys that a ring may have, since each look-up compares all.
 	MaxKeys = 10_000
 )
 
-// Ring is a set of keys. It never changes; reload by making another. The nil
-// Ring holds none.
+// Ring is an immutable set of keys; to reload, make another. The nil Ring is empty.
 type Ring struct {
 	hashes [][sha256.Size]byte
 	keys   []Key
 }
 
-// New checks the keys and puts them on a ring. Errors say which key, which
-// field and its bound, and never repeat a hash, because what stands there may be
-// the secret itself.
+// New checks the keys and returns a ring. Errors name the key, the field and its bound.
+// They never repeat a hash, because it may be the secret itself by mistake.
 func New(keys []Key) (*Ring, error) {
 	if len(keys) > MaxKeys {
 		return nil, fmt.Errorf("keys: there are %d, must be at most %d", len(keys), MaxKeys)
@@ -82,7 +80,7 @@ func New(keys []Key) (*Ring, error) {
 	return r, nil
 }
 
-// check says what is wrong with all fields but the hash.
+// check returns what is wrong with any field but the hash.
 func (k *Key) check() error {
 	if k.ID == "" {
 		return errors.New("id is missing: give the key a name for logs")
@@ -139,7 +137,7 @@ func decode(text string, into *[sha256.Size]byte) error {
 	return nil
 }
 
-// Len is how many keys the ring holds.
+// Len returns the number of keys.
 func (r *Ring) Len() int {
 	if r == nil {
 		return 0
@@ -147,9 +145,9 @@ func (r *Ring) Len() int {
 	return len(r.keys)
 }
 
-// Find looks a presented secret up, expired or not. Its time depends on the
-// length of what is presented and on the number of keys, never on how much of a
-// key it gets right. [Ring.Admit] looks at the expiry too.
+// Find looks up a presented secret, expired or not. The time it takes depends on the
+// length of the text and on the number of keys, never on how much of a key is right.
+// [Ring.Admit] checks the expiry too.
 func (r *Ring) Find(presented string) (Key, bool) {
 	if r == nil || presented == "" || len(presented) > maxSecret {
 		return Key{}, false
@@ -165,9 +163,9 @@ func (r *Ring) Find(presented string) (Key, bool) {
 	return r.keys[at], true
 }
 
-// Admit gives the key of a presented secret at the wall-clock instant now. What
-// is presented is missing, unknown or expired otherwise, and the error is a
-// [reason.Refusal] with the reason unauthorized that says which.
+// Admit returns the key of a presented secret at the wall-clock instant now. If the
+// secret is missing, unknown or expired, the error is a [reason.Refusal] with the reason
+// unauthorized that says which.
 func (r *Ring) Admit(presented string, now time.Time) (Key, error) {
 	k, ok := r.Find(presented)
 	switch {
@@ -185,13 +183,13 @@ func unauthorized(why string) error {
 	return &reason.Refusal{Reason: reason.Unauthorized, Scope: "keys", Err: errors.New(why)}
 }
 
-// Hash is the form in which a secret is kept.
+// Hash returns the form in which a secret is kept.
 func Hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return scheme + hex.EncodeToString(sum[:])
 }
 
-// Generate makes a key of 256 random bits: the secret, which is shown to its
+// Generate makes a key of 256 random bits. It returns the secret, which is shown to its
 // user once, and its hash, which goes into the configuration.
 func Generate() (secret string, hash string) {
 	var b [secretSize]byte

@@ -1,6 +1,5 @@
-// Package quotafile reads the configuration of a quota governor from a YAML file
-// and from the environment. It answers what limits an owner wrote down and, if
-// they make no sense, where: file, line, field, value and bound.
+// Package quotafile reads the configuration of a quota governor from a YAML file and from
+// the environment. Errors name file, line, field, value and bound.
 //
 //	day_zone: America/Los_Angeles
 //	global: {calls_per_minute: 600, burst: 60}
@@ -17,15 +16,15 @@
 //	tenant_default: {max_daily_tokens: 100000}
 //	permit_ttl: 10m
 //
-// The keys are those of [quota.Config] in lower case with underscores, lengths
-// of time are written as 250ms, 1m or 24h, and two switches are said positively:
-// adaptive_scaling and forecast, both true by default. A limit that is left out
-// means no limit. A limit of 0 is refused: a person who writes it may mean "nothing".
+// The keys are those of [quota.Config] in lower case with underscores, durations are
+// written as 250ms, 1m or 24h, and two switches are positive: adaptive_scaling and
+// forecast, both true by default. An absent limit means no limit. A limit of 0 is
+// rejected, because it may be meant as "nothing allowed".
 //
-// To change a governor that runs, use a patch ([quota.Governor.UpdateConfig])
-// instead. The package keeps no state and reads no file, clock or environment:
-// the caller passes bytes and a getenv. All functions are safe for concurrent
-// use. They know time zones by time.LoadLocation.
+// To change a running governor, use a patch ([quota.Governor.UpdateConfig]) instead. The
+// package keeps no state and reads no file, clock or environment: the caller passes bytes
+// and a getenv. All functions are safe for concurrent use. Time zones are those of
+// time.LoadLocation.
 package quotafile
 
 import (
@@ -37,22 +36,21 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// MaxSize is how large a file may be, in bytes.
+// MaxSize is the maximum size of a file, in bytes.
 const MaxSize = configfile.DefaultMaxBytes
 
-// Settings are everything that a file says.
+// Settings are the content of a file.
 type Settings struct {
-	// Quota is the configuration of the governor, checked, with its defaults.
+	// Quota is the checked configuration of the governor, with its defaults.
 	Quota quota.Config
-	// LogLevel is from which level on the governor logs. Default [slog.LevelInfo].
+	// LogLevel is the minimum level that the governor logs. Default [slog.LevelInfo].
 	LogLevel slog.Level
 
 	spread map[string]bool // the scopes that say whether they are spread
 }
 
-// SaysSpread reports whether the file says spread, be it true or false, for a model,
-// or for the global limits where the model is "". Then it is not for a caller to
-// choose.
+// SaysSpread reports whether the file sets spread, to true or false, for a model, or for
+// the global limits if the model is "". If it does, the caller must not choose.
 func (s Settings) SaysSpread(model string) bool {
 	if model == "" {
 		return s.spread["global"]
@@ -79,8 +77,8 @@ func Read(name string, data []byte) (Settings, error) {
 	return s, nil
 }
 
-// Section reads the configuration from one mapping of a larger file, complete and
-// checked. With problems, which are in the node's file, the settings are zero.
+// Section reads the configuration from one mapping of a larger file and checks it. If
+// there are problems, they are in the node's file and the settings are zero.
 func Section(n *configfile.Node) Settings {
 	m := n.Section()
 	if m == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// named reads a mapping of names that the owner chose. A name alone is one without
-// limits of its own.
+// named reads a mapping whose keys are names chosen by the owner. A name without a value
+// has no limits of its own.
 func named[T any](s *configfile.Section, key string, read func(*configfile.Section, *T)) map[string]T {
 	all := s.Below(key)
 	if all == nil {
@@ -38,7 +38,7 @@ func named[T any](s *configfile.Section, key string, read func(*configfile.Secti
 	return values
 }
 
-// toggle reads what is on by default into a field that says it is off.
+// toggle reads a switch that is on by default into a field that means off.
 func toggle(s *configfile.Section, key string, off *bool) {
 	on := !*off
 	s.Bool(key, &on)
@@ -47,7 +47,7 @@ func toggle(s *configfile.Section, key string, off *bool) {
 
 const notZero = "above 0, or left out"
 
-// integer reads a whole number; package quota knows its bounds.
+// integer reads a whole number; package quota checks its bounds.
 func integer(s *configfile.Section, key string, into *int64, zero bool) {
 	n := s.Take(key)
 	if n == nil {
@@ -63,7 +63,7 @@ func integer(s *configfile.Section, key string, into *int64, zero bool) {
 	}
 }
 
-// number reads a number; package quota knows its bounds.
+// number reads a number; package quota checks its bounds.
 func number(s *configfile.Section, key string, into *float64) {
 	n := s.Take(key)
 	if n == nil {
@@ -79,7 +79,7 @@ func number(s *configfile.Section, key string, into *float64) {
 	}
 }
 
-// duration reads a length of time into milliseconds.
+// duration reads a duration into milliseconds.
 func duration(s *configfile.Section, key string, into *int64) {
 	n := s.Take(key)
 	if n == nil {
@@ -96,19 +96,20 @@ func duration(s *configfile.Section, key string, into *int64) {
 	}
 }
 
-// place is where a field stands.
+// place is the position of a field.
 type place struct {
 	at   configfile.Place
 	node *configfile.Node
 }
 
-// places are where fields stand, by their path in JSON: what package quota calls them.
+// places are the positions of fields by their JSON paths, which package quota uses.
 type places map[string]place
 
 // names are the keys of mappings whose own keys the owner chose.
 var names = map[string]bool{"models": true, "tenants": true, "agents": true, "charges": true}
 
-// walk notes a mapping and all that is in it. named says that its keys are names.
+// walk records the positions of a mapping and all that is in it. named says that its keys
+// are names.
 func (p places) walk(n *configfile.Node, json string, named bool) {
 	for _, f := range n.Fields {
 		key, at := f.Name, f.At
@@ -126,8 +127,8 @@ func (p places) walk(n *configfile.Node, json string, named bool) {
 	}
 }
 
-// report gives a fault that package quota found its place in the file: that of the
-// field, or of what should hold it.
+// report reports an error of package quota at the position of its field, or of what
+// should contain the field.
 func (p places) report(f *quota.FieldError) {
 	inside, missing := f.Field, ""
 	at, ok := p[inside]
@@ -155,8 +156,7 @@ func (p places) report(f *quota.FieldError) {
 	n.File().Fail(at.at, field, "%s; want %s", is, bound)
 }
 
-// faults are the single errors of what quota says about a configuration; none
-// of them gets lost, whatever their type.
+// faults returns the single errors that package quota joined, whatever their type.
 func faults(err error) []*quota.FieldError {
 	if err == nil {
 		return nil
@@ -176,8 +176,8 @@ func faults(err error) []*quota.FieldError {
 
 var camel = regexp.MustCompile(`\b[a-z]+([A-Z][a-z]+)+\b`)
 
-// written is text of package quota with its JSON keys as a file has them:
-// softTokenWindowMs is soft_token_window.
+// written returns text of package quota with its JSON keys in the file's form:
+// softTokenWindowMs becomes soft_token_window.
 func written(text string) string {
 	return camel.ReplaceAllStringFunc(text, func(key string) string {
 		var b strings.Builder
@@ -203,10 +203,10 @@ func inJSON(key string) string {
 	return b.String()
 }
 
-// The keys of the environment. A key that is unset or empty changes nothing.
+// The environment variables. One that is unset or empty changes nothing.
 const (
-	// EnvCallsPerMinute is the global limit of calls per minute. It replaces a
-	// global refill_per_second of the file, which would overrule it.
+	// EnvCallsPerMinute is the global limit of calls per minute. It replaces the file's
+	// global refill_per_second, which would otherwise take precedence.
 	EnvCallsPerMinute = "LLM_GLOBAL_MAX_CALLS_PER_MINUTE"
 	// EnvBurst is the capacity of the global call bucket.
 	EnvBurst = "LLM_GLOBAL_BURST"
@@ -214,7 +214,8 @@ const (
 	EnvAdapt = "LLM_RATE_AWARE_AGENT_ADAPT"
 	// EnvEventBuffer is how many events are kept. Default 250.
 	EnvEventBuffer = "RATE_GOVERNOR_EVENT_BUFFER"
-	// EnvLogLevel is from which level on the governor logs: debug, info, warn or error.
+	// EnvLogLevel is the minimum level that the governor logs: debug, info, warn or
+	// error.
 	EnvLogLevel = "RATE_GOVERNOR_LOG_LEVEL"
 	// EnvScaleMin and EnvScaleMax bound the scale factor. Defaults 0.5 and 4.
 	EnvScaleMin = "RATE_GOVERNOR_ADAPTIVE_SCALE_MIN"
@@ -227,16 +228,16 @@ var levels = map[string]slog.Level{
 
 var levelNames = []string{"debug", "info", "warn", "error"}
 
-// FromEnv is the configuration with the environment's keys over it, checked,
+// FromEnv returns the configuration with the environment's variables applied, checked and
 // with its defaults; see [Settings.WithEnv], which also reads the log level.
 func FromEnv(base quota.Config, getenv func(string) string) (quota.Config, error) {
 	s, err := Settings{Quota: base}.WithEnv(getenv)
 	return s.Quota, err
 }
 
-// WithEnv is the settings with the environment's keys over them, checked, with
-// their defaults. getenv is os.Getenv, or anything like it. The errors are
-// a [*configfile.Error]; then the settings are as they were.
+// WithEnv returns the settings with the environment's variables applied, checked and with
+// their defaults. getenv is os.Getenv or a similar function. The error is a
+// [*configfile.Error]; then the settings are unchanged.
 func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
 	e := environment{getenv: getenv, file: configfile.NewFile("environment", configfile.Options{})}
 	next := s
@@ -282,7 +283,7 @@ func (s Settings) WithEnv(getenv func(string) string) (Settings, error) {
 	return next, nil
 }
 
-// environment reads keys and collects what is wrong with them.
+// environment reads variables and collects errors.
 type environment struct {
 	getenv func(string) string
 	file   *configfile.File
@@ -308,7 +309,7 @@ func (e *environment) key(field string) string {
 	return written(field)
 }
 
-// integer reads a whole number above 0; package quota knows its upper bound.
+// integer reads a whole number above 0; package quota checks its upper bound.
 func (e *environment) integer(key string, into *int64) (set bool) {
 	text := e.getenv(key)
 	if text == "" {
@@ -323,7 +324,7 @@ func (e *environment) integer(key string, into *int64) (set bool) {
 	return true
 }
 
-// number reads a number above 0; package quota knows its bounds.
+// number reads a number above 0; package quota checks its bounds.
 func (e *environment) number(key string, into *float64) {
 	text := e.getenv(key)
 	if text == "" {

@@ -1,6 +1,6 @@
-// Package rawjson checks and compacts JSON at about the speed of reading it.
-// What a collector passes on it never decodes, so that encoding/json's scanner,
-// a function call for each byte, would be most of the work.
+// Package rawjson checks and compacts JSON at about the speed of reading it. A collector
+// does not decode what it passes on, so encoding/json's scanner, with a function call for
+// each byte, would be most of the work.
 package rawjson
 
 import (
@@ -8,19 +8,18 @@ import (
 	"slices"
 )
 
-// maxDepth is the deepest nesting that Valid takes, as in encoding/json.
+// maxDepth is the deepest nesting that Valid accepts, as in encoding/json.
 const maxDepth = 10000
 
-// Valid reports whether b is one JSON value, with white space around it at
-// most. It agrees with json.Valid on every input, also on bytes that are no
-// UTF-8: it does not look at them.
+// Valid reports whether b is one JSON value, with optional white space around it. It
+// agrees with json.Valid on every input, including invalid UTF-8, which it does not
+// check.
 func Valid(b []byte) bool {
 	i := value(b, space(b, 0), 0)
 	return i >= 0 && space(b, i) == len(b)
 }
 
-// value is the index after the value that starts at i; negative when there is
-// no value.
+// value returns the index after the value that starts at i; negative if there is none.
 func value(b []byte, i, depth int) int {
 	if i >= len(b) {
 		return -1
@@ -146,7 +145,7 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// space is the first index from i on that is not white space.
+// space returns the first index from i on that is not white space.
 func space(b []byte, i int) int {
 	for i < len(b) && white(b[i]) {
 		i++
@@ -156,8 +155,7 @@ func space(b []byte, i int) int {
 
 func white(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
-// text is the index after the string that starts at i; negative when it is no
-// valid string.
+// text returns the index after the string that starts at i; negative if it is invalid.
 func text(b []byte, i int) int {
 	for i = plain(b, i+1); i < len(b); i = plain(b, i) {
 		switch c := b[i]; {
@@ -185,9 +183,9 @@ func hex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// plain is the first index from i on that is a quote, a backslash or a control
-// character. It looks at eight bytes at a time: subtracting borrows into the
-// highest bit of a byte that is smaller than what is subtracted.
+// plain returns the first index from i on of a quote, a backslash or a control character.
+// It checks eight bytes at a time: subtraction borrows into the highest bit of each byte
+// that is smaller than the subtrahend.
 func plain(b []byte, i int) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(b); i += 8 {
@@ -203,9 +201,8 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// Extent is the index after the value that starts at i, and whether there is no
-// white space between the value's tokens. What stands in b is valid JSON: nothing
-// is checked.
+// Extent returns the index after the value that starts at i, and whether there is no
+// white space between the value's tokens. b must hold valid JSON: nothing is checked.
 func Extent(b []byte, i int) (end int, compact bool) {
 	switch b[i] {
 	case '"':
@@ -237,7 +234,7 @@ func Extent(b []byte, i int) (end int, compact bool) {
 	}
 }
 
-// quoted is the index after the string that starts at i, which is valid.
+// quoted returns the index after the valid string that starts at i.
 func quoted(b []byte, i int) int {
 	for i = plain(b, i+1); b[i] != '"'; i = plain(b, i) {
 		i += 2 // an escape
@@ -245,8 +242,8 @@ func quoted(b []byte, i int) int {
 	return i + 1
 }
 
-// Compact is a valid value without the white space between its tokens: b itself
-// when it has none, a copy otherwise. Nothing but white space is changed.
+// Compact returns a valid value without the white space between its tokens: b itself if
+// there is none, otherwise a copy. Only white space is removed.
 func Compact(b []byte) []byte {
 	var out []byte
 	from := 0
