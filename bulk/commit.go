@@ -6,20 +6,20 @@ import (
 	"github.com/headway-go/headway/internal/journal"
 )
 
-// maxGroup is how many entries become durable with one sync, at most.
+// maxGroup is the maximum number of entries that one sync makes durable.
 const maxGroup = 256
 
-// commit is an entry and what to do once it is durable, or cannot be.
+// commit is a journal entry with a callback.
 type commit struct {
 	entry journal.Entry
-	then  func(error) // does not block; nil for nothing
+	then  func(error) // called once the entry is durable or failed; must not block; may be nil
 }
 
-// committer makes entries durable: all that wait, with one sync.
+// committer makes entries durable. One sync covers all entries that wait.
 type committer struct {
 	journal *journal.Journal
 	in      chan commit
-	failed  chan error // gets the first error
+	failed  chan error // receives the first error
 	done    sync.WaitGroup
 }
 
@@ -29,12 +29,12 @@ func newCommitter(j *journal.Journal) *committer {
 	return c
 }
 
-// add hands an entry over; it waits while many are waiting.
+// add queues an entry. It blocks while the queue is full.
 func (c *committer) add(e journal.Entry, then func(error)) { c.in <- commit{e, then} }
 
-// close waits until everything handed over is durable or has failed. It returns the
-// first error that nobody took from failed: when the last entries of a load fail, its
-// loop may have ended already.
+// close waits until all queued entries are durable or have failed. It returns the first
+// error that was not received from failed: the loop of a load may have ended before its
+// last entries fail.
 func (c *committer) close() error {
 	close(c.in)
 	c.done.Wait()

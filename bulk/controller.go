@@ -7,17 +7,16 @@ import (
 	"github.com/headway-go/headway/control"
 )
 
-// Key is what a level is kept for: a connection, and in it a type of entity,
-// since some take more of the server's work than others. An empty Type is as
-// good as any.
+// Key identifies a parallelism level: a connection and a type of entity, since some types
+// cost the server more than others. Type may be empty.
 type Key struct{ Connection, Type string }
 
-// Controller is the parallelism law alone, for programs that send batches of
-// their own. Connections do not influence each other; the types of one share
-// what its server bears: while several are in use, each gets a part of it.
+// Controller is the parallelism law alone, for programs that send batches themselves.
+// Connections are independent. The types of one connection share its level: while several
+// are in use, each gets a part.
 //
-// It is safe for concurrent use. Its clock is the monotonic one. It keeps a law
-// for each key that it was ever asked about.
+// It is safe for concurrent use. It uses the monotonic clock. It keeps a law for each key
+// that was ever used.
 type Controller struct {
 	params control.ParallelismParams
 	origin time.Time
@@ -26,25 +25,24 @@ type Controller struct {
 	connections map[string]*connection
 }
 
-// connection is what one server recommends, and the laws of the types.
+// connection holds one server's recommendations and the laws of its types.
 type connection struct {
 	recommended    int           // 0 while it has not
 	budget, window time.Duration // 0 while it has not been advertised
 	types          map[string]*kind
 }
 
-// kind is the law of one type, and how many of its batches are under way as far
-// as is known.
+// kind is the law of one type and the number of its batches in flight.
 type kind struct {
 	control.Parallelism
 	flying int
 }
 
-// ended notes that a batch is back.
+// ended records the end of a batch.
 func (k *kind) ended() { k.flying = max(k.flying-1, 0) }
 
-// NewController makes a controller whose levels all start with the same numbers.
-// The error names field, value and bound.
+// NewController returns a controller whose levels all start with p. If p is invalid, the
+// error names the field, its value and its bound.
 func NewController(p control.ParallelismParams) (*Controller, error) {
 	p, err := p.Resolve()
 	if err != nil {
@@ -61,7 +59,7 @@ func (c *Controller) connection(name string) *connection {
 	return c.connections[name]
 }
 
-// law is that of the key; the caller holds the lock.
+// law returns the law of a key. The caller holds c.mu.
 func (c *Controller) law(k Key, now time.Duration) *kind {
 	conn := c.connection(k.Connection)
 	l := conn.types[k.Type]
@@ -75,21 +73,21 @@ func (c *Controller) law(k Key, now time.Duration) *kind {
 	return l
 }
 
-// Parallelism is how many batches of the key may be under way now; inFlight is
-// how many are. Ask before each batch: where the answer is above inFlight, one is
-// taken to be sent, until Success or Throttle tells that it is back, or the next
-// call says otherwise.
+// Parallelism returns how many batches of the key may be in flight. inFlight is how many
+// are. Call it before each batch: if the result is greater than inFlight, the caller is
+// assumed to send one batch, until Success or Throttle reports its end or the next call
+// passes another inFlight.
 //
-// It is 0 only while other types of the connection have every place: ask again
-// when one of their batches is back.
+// The result is 0 only while other types use the whole level of the connection. Call it
+// again when one of their batches has ended.
 func (c *Controller) Parallelism(k Key, inFlight int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.at(time.Now())
 	law := c.law(k, now)
 	level := law.Level(now, inFlight)
-	// The ceiling is what the server recommends, or less where its budget of
-	// execution time fits less of this type.
+	// The ceiling is the server's recommendation, or less if its budget of execution time
+	// allows fewer batches of this type.
 	sum, others, most := 0, 0, law.Statistics(now).Ceiling
 	for _, l := range c.connection(k.Connection).types {
 		if s := l.Statistics(now); now-s.LastActivity <= c.params.IdleReset {
@@ -110,8 +108,8 @@ func (c *Controller) Parallelism(k Key, inFlight int) int {
 	return level
 }
 
-// Success tells of a batch that was sent at sent and is served now. busy is how
-// long the server worked on it; 0 when it does not say.
+// Success records that a batch that was sent at sent has succeeded now. busy is the
+// execution time on the server; 0 if unknown.
 func (c *Controller) Success(k Key, sent time.Time, busy time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +119,8 @@ func (c *Controller) Success(k Key, sent time.Time, busy time.Duration) {
 	law.Success(c.at(sent), now, busy)
 }
 
-// Throttle tells of a batch that was sent at sent and is refused now for rate or
-// load. retryAfter is the advertised wait, which the caller has to keep; 0 without one.
+// Throttle records that a batch that was sent at sent was refused now for rate or load.
+// retryAfter is the advertised wait, which the caller has to observe; 0 if there was none.
 func (c *Controller) Throttle(k Key, sent time.Time, retryAfter time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +130,8 @@ func (c *Controller) Throttle(k Key, sent time.Time, retryAfter time.Duration) {
 	law.Throttle(c.at(sent), now, retryAfter)
 }
 
-// Recommend tells how many batches under way the server of a connection asks for
-// (x-ms-dop-hint), over all types. Below 1 is not a recommendation.
+// Recommend sets the number of batches in flight that the server of a connection
+// recommends (x-ms-dop-hint), over all types. Values below 1 are ignored.
 func (c *Controller) Recommend(name string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,9 +145,8 @@ func (c *Controller) Recommend(name string, n int) {
 	}
 }
 
-// Budget tells how much execution time the server of a connection allows in each
-// window, over all types (Dataverse: 1,200 s in 300 s). Figures that are not
-// positive are ignored.
+// Budget sets the execution time that the server of a connection allows in each window,
+// over all types (Dataverse: 1,200 s in 300 s). Values that are not positive are ignored.
 func (c *Controller) Budget(name string, busy, window time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +160,7 @@ func (c *Controller) Budget(name string, busy, window time.Duration) {
 	}
 }
 
-// Reset starts the key afresh; its totals and what the server recommends stay.
+// Reset resets the level of the key. Its totals and the server's recommendations stay.
 func (c *Controller) Reset(k Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,16 +168,16 @@ func (c *Controller) Reset(k Key) {
 	c.law(k, now).Reset(now)
 }
 
-// Statistics are what the law of a key has to show.
+// Statistics is the state of a key's law.
 type Statistics struct {
 	Key
 	control.ParallelismStatistics
-	// The last of each as wall-clock instants; LastThrottle is zero when there was
-	// none.
+	// The times of the last change and the last throttle, by the wall clock; LastThrottle
+	// is zero if there was none.
 	LastThrottleAt, LastIncreaseAt, LastActivityAt time.Time
 }
 
-// Statistics is what the law of the key has to show now.
+// Statistics returns the current state of the key's law.
 func (c *Controller) Statistics(k Key) Statistics {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Target writes batches. It is used by many goroutines at once.
+// Target writes batches. It must be safe for concurrent use.
 type Target interface {
 	// Traits never change.
 	Traits() Traits
@@ -18,25 +18,25 @@ type Target interface {
 	Send(ctx context.Context, identity int, b Batch) Outcome
 }
 
-// Traits are what a load has to know of its target.
+// Traits describe a target to a load.
 type Traits struct {
-	// Name says where rows go and what is done there, such as "POST
-	// https://api.example.com/contacts". A load is resumed only with the same one.
-	// It holds no credential.
+	// Name is the destination and the operation, such as "POST
+	// https://api.example.com/contacts", without credentials. A load can be resumed only
+	// with the same name.
 	Name string
 	// Identities are the names of the credentials; at least one.
 	Identities []string
-	// MaxRows and MaxBytes bound a batch; 0 means no bound of the target's own.
+	// MaxRows and MaxBytes are the maximum size of a batch; 0 means no limit.
 	MaxRows, MaxBytes int
 	// Resend is what may be sent twice.
 	Resend Resend
-	// Hinted says that answers tell a parallelism.
+	// Hinted reports that responses recommend a parallelism.
 	Hinted bool
 }
 
-// Batch is rows to be written together.
+// Batch is a group of rows to write together.
 type Batch struct {
-	// Key is the same for the same rows, also after a crash: an idempotency key.
+	// Key is an idempotency key: it is the same for the same rows, also after a crash.
 	Key string
 	// Rows are in ascending order; at least one.
 	Rows []Row
@@ -44,31 +44,31 @@ type Batch struct {
 	Attempt int
 }
 
-// Outcome is what came of a batch.
+// Outcome is the outcome of a batch.
 type Outcome struct {
 	dispatch.Outcome
-	// Problems are the server's words: one for each row in the batch's order (the
-	// zero value for a row that was written), or one for all.
+	// Problems are the server's errors: one for each row in the batch's order (the zero
+	// value for a written row), or one for all rows.
 	Problems []Problem
-	// Err says what went wrong with the batch as a whole, for the operator: no
-	// body, no credential. nil when nothing did.
+	// Err is the error of the batch as a whole, without body and credential; nil if there
+	// was none.
 	Err error
 }
 
-// Problem is what a server said of a row that it did not take. It goes into the
-// owner's reject file and nowhere else.
+// Problem is a server's error about a row that it refused. It is written only to the
+// owner's reject file.
 type Problem struct {
 	Status  int    `json:"status,omitempty"`
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// divides reports whether the batch was looked at and refused as a whole.
+// divides reports whether the batch was refused as a whole and is to be split.
 func (o *Outcome) divides() bool {
 	return o.Class == reason.Rejected && (o.TooLarge || o.Divisible)
 }
 
-// problem is what was said of the row at i.
+// problem returns the problem of the row at i.
 func (o *Outcome) problem(i int) Problem {
 	switch {
 	case i < len(o.Problems) && len(o.Problems) > 1, i == 0 && len(o.Problems) == 1:
@@ -81,18 +81,17 @@ func (o *Outcome) problem(i int) Problem {
 	return Problem{Message: o.Reason.String()}
 }
 
-// Position is where a row stands in its file.
+// Position is the position of a row in its file.
 type Position struct {
-	// Line counts from 1; 0 where the format has no lines.
+	// Line counts from 1; 0 if the format has no lines.
 	Line int64
-	// Offset is the first byte, of the uncompressed text; 0 where the format has
-	// no text.
+	// Offset is the first byte in the uncompressed text; 0 if the format is not text.
 	Offset int64
 }
 
 // Row is one row of an input.
 type Row struct {
-	// Number counts all rows of the input from 0, malformed ones included. [Run]
+	// Number is the row's number in the input from 0, counting malformed rows too. [Run]
 	// sets it.
 	Number int64
 	Position
@@ -100,28 +99,26 @@ type Row struct {
 	Data json.RawMessage
 }
 
-// Source gives rows in an order that is always the same. It need not be safe for
-// concurrent use.
+// Source reads rows, always in the same order. It need not be safe for concurrent use.
 type Source interface {
-	// Next gives the next row, whose data is the caller's to keep. io.EOF after
-	// the last one. A *[MalformedError] is about one row, and the rows after it can
-	// be had; any other error ends the input.
+	// Next returns the next row, whose data the caller may keep, or io.EOF after the last
+	// one. A *[MalformedError] concerns one row only, and Next may be called again; any
+	// other error ends the input.
 	Next() (Row, error)
-	// Identity tells this input from others. It is that of a stream where the rows
-	// cannot be read again.
+	// Identity identifies the input. It is a stream's if the rows cannot be read again.
 	Identity() Input
 }
 
-// MalformedError says that a row cannot be read. The row is rejected.
+// MalformedError reports that a row cannot be read. The row is rejected.
 type MalformedError struct {
 	Position
-	// Text is the row as it stands, possibly shortened.
+	// Text is the text of the row, possibly truncated.
 	Text []byte
-	// Err says what is wrong, without the row's content.
+	// Err describes what is wrong, without the row's content.
 	Err error
 }
 
-// Error says where and what.
+// Error returns the line and the cause.
 func (e *MalformedError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("malformed row: %v", e.Err)
@@ -129,5 +126,5 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("line %d: malformed row: %v", e.Line, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *MalformedError) Unwrap() error { return e.Err }

@@ -13,44 +13,44 @@ import (
 	"github.com/headway-go/headway/internal/ledger"
 )
 
-// Start says what [Run] expects of its folder.
+// Start is whether [Run] starts or resumes a load.
 type Start uint8
 
 // The ways to start.
 const (
-	// StartOrResume starts a load, or resumes the one that is there.
+	// StartOrResume starts a load, or resumes the one in the folder.
 	StartOrResume Start = iota
-	// StartOnly refuses a folder with a load.
+	// StartOnly returns an error if the folder has a load.
 	StartOnly
-	// ResumeOnly refuses a folder without one.
+	// ResumeOnly returns an error if the folder has no load.
 	ResumeOnly
 )
 
-// Options are how a load is run. Zero fields take the defaults.
+// Options are the options of a load. Zero fields take the defaults.
 type Options struct {
-	// Dir is the folder of the journal, the reject file and the uncertain file:
-	// one for each load. Required.
+	// Dir is the folder of the journal, the reject file and the uncertain file. Each load
+	// needs its own. Required.
 	Dir   string
 	Start Start
-	// Params are the numbers; batch bounds of the target count where they are
-	// lower. Resend is the target's. A Seed of 0 is drawn at random.
+	// Params are the parameters of the load. Lower batch limits of the target take
+	// precedence, and Resend is set to the target's. A Seed of 0 is replaced by a random one.
 	Params Params
-	// StopOnMalformed stops at the first malformed row, with an error that names
-	// its line, instead of rejecting it.
+	// StopOnMalformed stops the load at the first malformed row, with an error that names
+	// its line, instead of rejecting the row.
 	StopOnMalformed bool
 	// Pacing gives the governor of an identity, such as a member of a fleet: each batch
 	// waits for its permit before the journal knows of it. The load closes it. Batches are
 	// one attempt each, whatever they hold. nil: only the parallelism is bounded.
 	Pacing func(identity string) (*headway.Governor, error)
-	// Drain is how long batches in flight may go on after the context has ended.
-	// Default 30 s; negative is not at all.
+	// Drain is how long batches in flight may continue after the context has ended.
+	// Default 30 s; negative means not at all.
 	Drain time.Duration
-	// Abort ends batches in flight at once when it is closed: the load stops as if
-	// the context had ended and Drain had passed. nil is never.
+	// Abort cancels batches in flight when it is closed: the load stops as if the context
+	// had ended and Drain had passed. Default nil: never.
 	Abort <-chan struct{}
-	// OnProgress is called with how the load stands, at its beginning and end and every
-	// ProgressEvery (default 1 s) between. It is called by one goroutine, which the
-	// load waits for.
+	// OnProgress, if not nil, is called with the progress of the load at its begin and
+	// end, and every ProgressEvery (default 1 s) in between. It is called from one
+	// goroutine and must not block for long, since the load waits for it.
 	OnProgress    func(Progress)
 	ProgressEvery time.Duration
 }
@@ -87,19 +87,19 @@ func (o Options) resolve(t Traits) (Options, error) {
 	return o, err
 }
 
-// Names for what other packages decide and keep, so that a program needs only this
-// package to write a [Source] or a [Target] and to run a load.
+// Types of internal packages, so that a program needs only this package to implement a
+// [Source] or a [Target] and to run a load.
 type (
-	// Params are the numbers of a load. The zero value takes the defaults.
+	// Params are the parameters of a load. Zero fields take the defaults.
 	Params = dispatch.Params
 	// Resend is what may be sent twice.
 	Resend = dispatch.Resend
-	// Result is what a target says of a batch and its rows, as far as the load goes on
-	// by it. It is embedded in [Outcome].
+	// Result is the part of a batch's outcome on which the load bases its decisions. It is
+	// embedded in [Outcome].
 	Result = dispatch.Outcome
-	// Verdict is what a target says of one row.
+	// Verdict is the outcome of one row.
 	Verdict = dispatch.Verdict
-	// RowCounts are how many rows have which outcome, embedded in [Totals] and [Counts].
+	// RowCounts counts rows by outcome. It is embedded in [Totals] and [Counts].
 	RowCounts = ledger.Counts
 	// Counts are what a run did.
 	Counts = dispatch.Counts

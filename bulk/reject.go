@@ -14,8 +14,8 @@ import (
 	"github.com/headway-go/headway/internal/ledger"
 )
 
-// The first line of the side files. Sources of JSON lines know it and take the
-// rows out of their envelopes, so that a corrected file can be loaded as it is.
+// The first line of the side files. Sources of JSON lines recognize it and take the rows
+// out of their envelopes, so that a corrected file can be loaded directly.
 const (
 	RejectsPreamble   = `{"headway_rejects":1}` + "\n"
 	UncertainPreamble = `{"headway_uncertain":1}` + "\n"
@@ -27,10 +27,10 @@ type Reject struct {
 	Row json.RawMessage `json:"row,omitempty"`
 	// Text is a row that could not be read. To load it again, write it as Row.
 	Text string `json:"text,omitempty"`
-	// Number and Line say where the row stands in the input; from 0 and from 1.
+	// Number, from 0, and Line, from 1, are the position of the row in the input.
 	Number int64 `json:"number"`
 	Line   int64 `json:"line,omitempty"`
-	// Error is what the server said; Message alone where it was not asked.
+	// Error is the server's error. It has only a Message if the row was not sent.
 	Error Problem `json:"error"`
 }
 
@@ -40,29 +40,29 @@ func appendReject(to []byte, r Reject) []byte {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)
 	if e.Encode(r) != nil {
-		// Only a row that is not JSON can do this: keep it as text.
+		// The row is not JSON: keep it as text.
 		r.Text, r.Row = string(r.Row), nil
 		b.Truncate(len(to))
-		_ = e.Encode(r) // of texts and numbers
+		_ = e.Encode(r) // never fails: texts and numbers only
 	}
 	return b.Bytes()
 }
 
-// Rejects are the rejected rows of a load's folder, in the order in which they
-// were rejected. It may be called while the load runs. After an error comes
-// nothing more; it matches [ErrNone] when no load was started there.
+// Rejects returns the rejected rows of a load's folder, in the order in which they were
+// rejected. It may be called while the load runs. An error ends the sequence; it matches
+// [ErrNone] if the folder has no load.
 func Rejects(dir string) iter.Seq2[Reject, error] {
 	return sideRows(dir, journal.RejectsFile, func(c ledger.Counts) int64 { return c.Rejected })
 }
 
-// Uncertain are the rows of a load's folder of which nobody knows whether they
-// were written; see [Rejects].
+// Uncertain returns the rows of a load's folder that may or may not have been written. See
+// [Rejects].
 func Uncertain(dir string) iter.Seq2[Reject, error] {
 	return sideRows(dir, journal.UncertainFile, func(c ledger.Counts) int64 { return c.Uncertain })
 }
 
-// sideRows are as many rows of a side file as the journal counts: what comes
-// after them may be half of a line.
+// sideRows returns as many rows of a side file as the journal counts. Lines after them may
+// be incomplete.
 func sideRows(dir, name string, counted func(ledger.Counts) int64) iter.Seq2[Reject, error] {
 	return func(yield func(Reject, error) bool) {
 		state, err := journal.Read(dir)

@@ -12,14 +12,14 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Run loads a source into a target until every row has its outcome, the provider
-// or a bound ends it, or ctx does; then no more is sent, and batches in flight
-// have Options.Drain to end. What the summary counts is durable.
+// Run loads a source into a target until every row has its outcome, the provider or a limit
+// ends the load, or ctx ends. Then no further batch is sent, and those in flight have
+// Options.Drain to end. Everything that the summary counts is durable.
 //
-// The error is for faults of our own: options, a folder in use or of another load
-// (nothing was sent then), a journal that cannot be written, an input that cannot
-// be read to its end. A provider that refuses and a caller that stops are not errors:
-// Summary.State and Reason say so.
+// Run returns an error for invalid options, for a folder that is in use or holds another
+// load (then nothing was sent), for a journal that cannot be written, and for an input that
+// cannot be read to its end. A refusal by the provider or the end of ctx is not an error:
+// see Summary.State and Reason.
 func Run(ctx context.Context, src Source, target Target, o Options) (Summary, error) {
 	traits := target.Traits()
 	o, err := o.resolve(traits)
@@ -47,8 +47,7 @@ func Run(ctx context.Context, src Source, target Target, o Options) (Summary, er
 	return s.finish()
 }
 
-// begin opens the load's folder; Options.Start says whether a load must, may or must
-// not be there already.
+// begin opens the load's folder as Options.Start requires.
 func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, error) {
 	if o.Start != StartOrResume {
 		_, err := journal.Read(o.Dir)
@@ -67,8 +66,7 @@ func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, er
 		if err == nil {
 			return j, state, nil
 		}
-		// ReadStatus takes the lock for an instant to see whether it is free, so a
-		// refusal may be over soon.
+		// ReadStatus takes the lock for a moment to check it, so try again.
 		if held, ok := errors.AsType[*reason.Refusal](err); !ok || held.Reason != reason.LeaseHeld || tries == lockTries {
 			return nil, state, fmt.Errorf("bulk: %w", err)
 		}
@@ -76,13 +74,13 @@ func begin(src Source, t Traits, o Options) (*journal.Journal, journal.State, er
 	}
 }
 
-// How often the lock of a folder is tried, and the pause between.
+// How often the lock of a folder is tried, and the pause in between.
 const (
 	lockTries = 5
 	lockPause = 20 * time.Millisecond
 )
 
-// run is the one goroutine that owns the core.
+// run is the goroutine that owns the core.
 func (s *session) run(ctx context.Context) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -151,7 +149,7 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// drive does what can be done now and says what to wait for.
+// drive does what the core decides until it has to wait, and returns that decision.
 func (s *session) drive() dispatch.Decision {
 	for {
 		d := s.core.Next(s.now())
@@ -163,7 +161,7 @@ func (s *session) drive() dispatch.Decision {
 	}
 }
 
-// finish sums up the load and releases its folder.
+// finish returns the summary of the load and releases its folder.
 func (s *session) finish() (Summary, error) {
 	s.account.to(s.now(), reason.BoundDisk) // the last entries of the journal
 	state := s.journal.State()
@@ -179,7 +177,7 @@ func (s *session) finish() (Summary, error) {
 			sum.Reason = stop.Reason
 		}
 	case stopped && stop.Reason == reason.Interrupted && state.Complete():
-		// It came too late to leave anything.
+		// The context ended after the last row was settled.
 	case stopped:
 		sum.State, sum.Reason = Deferred, stop.Reason
 		if stop.RetryAt > 0 {

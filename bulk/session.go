@@ -18,21 +18,21 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// session is one run. Its fields belong to the goroutine of run, but for what
-// read and the senders are handed.
+// session is one run of a load. Its fields belong to the goroutine of run, except those
+// that the reader and the senders use.
 type session struct {
 	o       Options
 	source  Source
 	target  Target
 	traits  Traits
 	journal *journal.Journal
-	state   journal.State // when the run began; not changed
+	state   journal.State // at the begin of the run; not changed
 	origin  time.Time
 	core    *dispatch.Core
 
 	account  account
-	decision dispatch.Decision // what is waited for
-	sent     atomic.Int64      // batches that the provider has
+	decision dispatch.Decision // the current wait
+	sent     atomic.Int64      // batches sent and not answered
 
 	sending context.Context
 	gates   gates
@@ -44,26 +44,26 @@ type session struct {
 	quit    chan struct{} // closed at the end
 	commits *committer
 
-	rows      map[int64]Row       // that have no fate
+	rows      map[int64]Row       // rows without a fate
 	flying    map[int64]*shipment // by the core's number
 	open      map[int64]journaled // batches in doubt that will be sent again, by first row
-	gathering []*gathering        // batches of a run before, in doubt
+	gathering []*gathering        // batches of an earlier run, in doubt
 	lastBatch int64
 	taken     int64 // rows read
 	offset    int64 // of the row read last
 	ended     bool  // no more rows come
 	waiting   reason.Reason
-	cause     error // what a target said last, where it did not end well
-	err       error // a fault of our own
+	cause     error // the last error of the target
+	err       error // an error of this process, see fail
 }
 
-// item is what the reader hands over.
+// item is a row or an error from the reader.
 type item struct {
 	row Row
 	err error
 }
 
-// result is what a sender hands over.
+// result is a batch's outcome from its sender.
 type result struct {
 	id      int64
 	outcome Outcome
@@ -73,17 +73,17 @@ type result struct {
 type shipment struct {
 	batch Batch
 	journaled
-	launched atomic.Bool // the journal has it, and it was sent
+	launched atomic.Bool // it is in the journal and was sent
 }
 
-// journaled is a batch as the journal knows it; Number is 0 when it does not.
+// journaled is a batch in the journal; Number is 0 if it is not there.
 type journaled struct {
 	ledger.Batch
-	// doubt says that an attempt before this one may have written the batch.
+	// doubt reports that an earlier attempt may have written the batch.
 	doubt bool
 }
 
-// gathering is a batch of a run before whose rows are being read again.
+// gathering is a batch of an earlier run whose rows are being read again.
 type gathering struct {
 	ledger.Batch
 	want int64
@@ -105,7 +105,7 @@ func newSession(src Source, target Target, traits Traits, o Options, j *journal.
 
 func (s *session) now() time.Duration { return time.Since(s.origin) }
 
-// fail notes a fault of our own and stops the load.
+// fail records an error of this process and stops the load.
 func (s *session) fail(why reason.Reason, err error) {
 	if s.err == nil {
 		s.err = fmt.Errorf("bulk: %w", err)
@@ -113,8 +113,8 @@ func (s *session) fail(why reason.Reason, err error) {
 	s.core.Halt(dispatch.Stop{Reason: why})
 }
 
-// read is the goroutine that reads the source. It skips what is settled. A
-// source that blocks is left behind when the load ends.
+// read is the goroutine that reads the source. It skips settled rows. If the source blocks,
+// the goroutine may outlive the load.
 func (s *session) read() {
 	for number := int64(0); ; number++ {
 		row, err := s.source.Next()
@@ -133,7 +133,7 @@ func (s *session) read() {
 	}
 }
 
-// take takes what the reader read, as far as there is room.
+// take handles an item of the reader.
 func (s *session) take(it item) {
 	for {
 		s.taken, s.offset = max(s.taken, it.row.Number+1), max(s.offset, it.row.Offset)
@@ -169,7 +169,7 @@ func (s *session) takeOne(it item) {
 			}),
 		}, nil)
 	case errors.Is(it.err, io.EOF):
-		for _, g := range s.gathering { // the input is not what it was, and the batch cannot be
+		for _, g := range s.gathering { // the input has changed, so these batches cannot be completed
 			s.doubt(g, "it was being sent when the load was killed, and other rows of its batch cannot be read any more")
 		}
 		s.gathering = nil
@@ -177,16 +177,16 @@ func (s *session) takeOne(it item) {
 		s.core.End()
 		s.commits.add(journal.Entry{End: true, Rows: s.taken}, nil)
 	default:
-		// What came before is sent; the error is returned at the end.
+		// The rows before the error are still sent. The error is returned at the end.
 		s.ended, s.taken = true, it.row.Number
 		s.err = fmt.Errorf("bulk: the input ends after row %d: %w", it.row.Number, it.err)
 		s.core.End()
 	}
 }
 
-// gather takes a row of a batch that a run before left in doubt. Once they are
-// all there, they are sent again together where the target knows them by their
-// key, and are uncertain otherwise.
+// gather handles a row of a batch that an earlier run left in doubt. Once all rows of the
+// batch are read, they are sent again together if the target recognizes the batch's key;
+// otherwise they are uncertain.
 func (s *session) gather(row Row) bool {
 	i := slices.IndexFunc(s.gathering, func(g *gathering) bool {
 		return slices.ContainsFunc(g.Rows, func(a ledger.Span) bool { return a.First <= row.Number && row.Number <= a.Last })
@@ -214,7 +214,7 @@ func (s *session) gather(row Row) bool {
 	return true
 }
 
-// doubt ends a batch of a run before: nobody knows of the rows that were read.
+// doubt gives up a batch of an earlier run: the rows that were read are uncertain.
 func (s *session) doubt(g *gathering, why string) {
 	e := journal.Entry{Batch: g.Number}
 	for _, r := range g.rows {
@@ -224,7 +224,7 @@ func (s *session) doubt(g *gathering, why string) {
 	s.commits.add(e, nil)
 }
 
-// overhead is what a row costs in memory beside its bytes.
+// overhead is the memory that a row needs in addition to its bytes.
 const overhead = 160
 
 func rowOf(r Row) dispatch.Row { return dispatch.Row{Number: r.Number, Bytes: len(r.Data) + overhead} }
@@ -282,13 +282,13 @@ func (s *session) record(b dispatch.Batch, permit headway.Permit) {
 	})
 }
 
-// key is the same for the same rows of the same load.
+// key returns the idempotency key of a batch, which is the same for the same rows of a load.
 func key(load string, spans []ledger.Span) string {
 	sum := sha256.Sum256(fmt.Append(nil, load, spans))
 	return hex.EncodeToString(sum[:16])
 }
 
-// settle takes what a sender brought.
+// settle handles the result of a sender.
 func (s *session) settle(r result) {
 	f := s.flying[r.id]
 	delete(s.flying, r.id)
@@ -322,8 +322,8 @@ func (s *session) settle(r result) {
 	}
 	switch {
 	case f.Number != 0 && !settled && (r.outcome.Doubt || f.doubt && !r.outcome.divides()):
-		// The server may know the batch by its key: it has to be the same batch
-		// whenever it is sent again, so it stays as it is in the journal.
+		// The server may recognize the batch by its key, so it must be sent again with the
+		// same rows and stays open in the journal.
 		f.doubt = true
 		s.open[f.batch.Rows[0].Number] = f.journaled
 	case settled || f.Number != 0:
@@ -331,7 +331,7 @@ func (s *session) settle(r result) {
 	}
 }
 
-// standstill is what the load waits for now.
+// standstill returns what the load waits for now.
 func (s *session) standstill() standstill {
 	sent := s.sent.Load()
 	return standstill{
@@ -340,10 +340,10 @@ func (s *session) standstill() standstill {
 	}
 }
 
-// woke ends a wait.
+// woke accounts for a wait that has ended.
 func (s *session) woke() { s.account.to(s.now(), s.standstill().bound()) }
 
-// progress tells how the load stands.
+// progress calls OnProgress.
 func (s *session) progress() {
 	if s.o.OnProgress != nil {
 		s.o.OnProgress(s.standing(s.journal.State()))

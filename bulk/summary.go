@@ -12,15 +12,15 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// account attributes a load's time to what kept it from being faster. Instants are
-// durations since the run began. Not safe for concurrent use.
+// account divides a load's time among what limited its speed. Instants are durations since
+// the run began. It is not safe for concurrent use.
 type account struct {
 	spent reason.Bounds
 	last  time.Duration
 }
 
-// to counts the time from the last call to an instant for one bound. An instant before
-// the last one counts nothing.
+// to counts the time since the last call for one bound. An instant before the last one is
+// ignored.
 func (a *account) to(now time.Duration, by reason.Bound) {
 	if now > a.last {
 		a.spent[by] += now - a.last
@@ -28,28 +28,29 @@ func (a *account) to(now time.Duration, by reason.Bound) {
 	}
 }
 
-// bounds is the account at an instant. The time since the last call of to counts for by.
+// bounds returns the divided time up to now. The time since the last call of to counts for
+// by.
 func (a *account) bounds(now time.Duration, by reason.Bound) reason.Bounds {
 	then := *a
 	then.to(now, by)
 	return then.spent
 }
 
-// standstill is what a load waits for while it can send nothing more.
+// standstill is the state of a load that waits.
 type standstill struct {
 	dispatch.Decision
-	// Sent is how many batches the provider has, and Unwritten how many are to be
-	// sent once the journal has them.
+	// Sent is the number of batches that were sent and not answered; Unwritten is the
+	// number of batches that are sent once they are in the journal.
 	sent, unwritten int64
 	// Asking is how many wait for a permit.
 	asking int64
-	// Held is what keeps more batches from being under way at once.
+	// Held is what limits the number of batches in flight.
 	held reason.Bound
-	// Read says that no row is to be read now: all have been, or enough are waiting.
+	// Read reports that no row has to be read now: all were read, or enough are waiting.
 	read bool
 }
 
-// bound is what a standstill stands for.
+// bound returns the bound for which a standstill counts.
 func (s standstill) bound() reason.Bound {
 	switch s.Reason {
 	case reason.Cooldown:
@@ -67,7 +68,7 @@ func (s standstill) bound() reason.Bound {
 		}
 		return s.held
 	case reason.None:
-	default: // it has stopped, and what is under way is to end
+	default: // the load has stopped, and batches in flight have to end
 		return s.rest()
 	}
 	if !s.read {
@@ -76,7 +77,7 @@ func (s standstill) bound() reason.Bound {
 	return s.rest()
 }
 
-// rest is what a load waits for that has no row to send.
+// rest returns the bound of a load that has no row to send.
 func (s standstill) rest() reason.Bound {
 	switch {
 	case s.sent > 0:
@@ -93,8 +94,8 @@ func (s standstill) rest() reason.Bound {
 
 // Totals count the rows of a load by outcome, over all its runs.
 type Totals struct {
-	// Rows is how many rows the input has, malformed ones included. While InputRead is
-	// false the end has not been reached, and Rows counts those read so far.
+	// Rows is the number of rows of the input, malformed ones included, or, while
+	// InputRead is false, the number of rows read so far.
 	Rows      int64 `json:"rows"`
 	InputRead bool  `json:"input_read"`
 	// The four outcomes, three of them embedded. They add up to Rows.
@@ -102,7 +103,7 @@ type Totals struct {
 	Owed int64 `json:"owed"`
 }
 
-// Progress is how a load stands.
+// Progress is the progress of a load.
 type Progress struct {
 	Totals
 	// InFlight is how many batches are under way, BatchRows how many rows the next
@@ -126,13 +127,13 @@ type Progress struct {
 	Identities []IdentityProgress `json:"identities"`
 }
 
-// IdentityProgress is how one identity stands.
+// IdentityProgress is the state of one identity.
 type IdentityProgress struct {
 	Name string `json:"name"`
 	dispatch.Identity
 }
 
-// State is how a run ended.
+// State is the state in which a run ended.
 type State string
 
 // The states.
@@ -141,11 +142,11 @@ const (
 	Drained State = "drained"
 	// Deferred: the rest is owed, and another run continues it.
 	Deferred State = "deferred"
-	// Failed: a fault on our side; the error says which.
+	// Failed: an error of this process, which Run returned.
 	Failed State = "failed"
 )
 
-// Summary is what a run came to.
+// Summary is the result of a run.
 type Summary struct {
 	Progress
 	// Load is the load's own name.
@@ -163,7 +164,7 @@ type Summary struct {
 	UncertainFile string `json:"uncertain_file,omitempty"`
 }
 
-// totals are those of a journal and the rows that were read.
+// totals returns the totals of a journal and the number of rows read.
 func totals(s journal.State, read int64) Totals {
 	t := Totals{
 		Rows: max(read, s.Settled.Len()), InputRead: s.Rows >= 0, Counts: s.Counts}
@@ -177,7 +178,7 @@ func totals(s journal.State, read int64) Totals {
 	return t
 }
 
-// Status is what the folder of a load says.
+// Status is the state of a load according to its folder.
 type Status struct {
 	Totals
 	// Load is the load's own name.
@@ -197,8 +198,8 @@ type Status struct {
 	UncertainFile string `json:"uncertain_file,omitempty"`
 }
 
-// ReadStatus reads a load's folder. It may be called while the load runs, and
-// does not disturb it. The error matches [ErrNone] when no load was started there.
+// ReadStatus reads the state of a load from its folder. It may be called while the load
+// runs. The error matches [ErrNone] if the folder has no load.
 func ReadStatus(dir string) (Status, error) {
 	s, err := journal.Read(dir)
 	if err != nil {

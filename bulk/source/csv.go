@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway/bulk"
 )
 
-// CSVOptions say how CSV is read. Zero fields take the defaults.
+// CSVOptions are the options for CSV. Zero fields take the defaults.
 type CSVOptions struct {
 	// Comma separates fields. Default ",".
 	Comma byte
@@ -64,9 +64,9 @@ func (o CSVOptions) describe() string {
 	return s.String()
 }
 
-// csv reads RFC 4180: fields may be quoted, and hold line breaks and doubled
-// quotes then. An empty field without quotes is null. The standard library's
-// reader is not used because an open quote makes it read to the end of the input.
+// csv reads RFC 4180: quoted fields may contain line breaks and doubled quotes. An empty
+// field without quotes is null. It does not use the standard library's reader, which reads
+// to the end of the input after an open quote.
 type csv struct {
 	lines   *lines
 	comma   byte
@@ -97,7 +97,7 @@ func newCSV(r io.Reader, limit int, o CSVOptions) (*csv, error) {
 		}
 		for i, f := range header.fields {
 			if !f.quoted && bytes.IndexByte(f.text, '\r') >= 0 {
-				return nil, fmt.Errorf("the name of column %d has a carriage return in it: lines must end with a line feed, or with both", i+1)
+				return nil, fmt.Errorf("the name of column %d contains a carriage return: lines must end with a line feed, or with both", i+1)
 			}
 			names = append(names, string(f.text))
 		}
@@ -118,13 +118,13 @@ func newCSV(r io.Reader, limit int, o CSVOptions) (*csv, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Types)) {
 		if !seen[name] {
-			return nil, fmt.Errorf("a type is given for column %s, which is not there", name)
+			return nil, fmt.Errorf("a type is given for column %s, which does not exist", name)
 		}
 	}
 	return c, nil
 }
 
-// record is what was read of one record.
+// record is one record of the input.
 type record struct {
 	first  line
 	text   []byte
@@ -132,12 +132,12 @@ type record struct {
 }
 
 var (
-	errBareQuote = errors.New("a quote stands in a field that does not begin with one; write it twice, in a quoted field")
-	errAfter     = errors.New("text stands after a closing quote")
+	errBareQuote = errors.New("an unquoted field contains a quote; quote the field and double the quote")
+	errAfter     = errors.New("there is text after a closing quote")
 	errOpen      = errors.New("a quote is not closed")
 )
 
-// Next gives the next row.
+// Next returns the next row.
 func (c *csv) Next() (bulk.Row, error) {
 	r, err := c.record()
 	if err != nil {
@@ -160,8 +160,7 @@ func (c *csv) Next() (bulk.Row, error) {
 	return bulk.Row{Position: r.first.Position, Data: append(data, '}')}, nil
 }
 
-// record reads one record. A malformed one is its first line alone: what it had
-// read beyond that is read again.
+// record reads one record. If it is malformed, only its first line is consumed.
 func (c *csv) record() (record, error) {
 	for {
 		first, err := c.lines.read()
@@ -192,8 +191,8 @@ func (c *csv) record() (record, error) {
 	}
 }
 
-// close reads on until the quotes of a record are closed. Their number tells: a
-// record in which it is even has no open one.
+// close reads more lines until the quotes of a record are closed, that is, until their
+// number is even.
 func (c *csv) close(r *record) (more []line, err error) {
 	text := slices.Clone(r.text)
 	odd := true
@@ -217,7 +216,7 @@ func (c *csv) close(r *record) (more []line, err error) {
 	return more, err
 }
 
-// readError is what ended the input, and not the fault of a record.
+// readError is an error that ended the input, not an error of one record.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
@@ -234,7 +233,7 @@ func errTooLong(l line, limit int) error {
 	return nil
 }
 
-// split cuts a record into fields; errOpen when it ends within quotes.
+// split splits a record into fields. It returns errOpen if the record ends within quotes.
 func split(to []field, text []byte, comma byte) ([]field, error) {
 	for {
 		if len(text) > 0 && text[0] == '"' {

@@ -13,10 +13,10 @@ import (
 	"github.com/headway-go/headway/bulk"
 )
 
-// jsonLines reads one JSON object a line. Blank lines are not rows.
+// jsonLines reads one JSON object per line and skips blank lines.
 type jsonLines struct {
 	lines *lines
-	// enveloped says that the rows are in a file of rejects.
+	// enveloped reports that the input is a reject file.
 	enveloped bool
 }
 
@@ -41,7 +41,7 @@ func preamble(text []byte) bool {
 	return string(text) == strings.TrimSpace(bulk.RejectsPreamble) || string(text) == strings.TrimSpace(bulk.UncertainPreamble)
 }
 
-// Next gives the next row.
+// Next returns the next row.
 func (j *jsonLines) Next() (bulk.Row, error) {
 	for {
 		l, err := j.lines.read()
@@ -77,7 +77,7 @@ func (l line) unwrap(text []byte) (bulk.Row, error) {
 	case len(r.Row) == 0 && r.Text != "":
 		return l.malformed(errors.New(`it still has the text that could not be read: correct that and write it as "row"`))
 	case len(r.Row) == 0 || r.Row[0] != '{':
-		return l.malformed(errors.New(`its "row" is missing or no object`))
+		return l.malformed(errors.New(`its "row" is missing or not an object`))
 	}
 	return bulk.Row{Position: l.Position, Data: r.Row}, nil
 }
@@ -86,11 +86,11 @@ func (l line) unwrap(text []byte) (bulk.Row, error) {
 type line struct {
 	bulk.Position
 	text []byte
-	// long says that the line is longer than the bound, and text its beginning.
+	// long reports that the line exceeds the limit; text is its beginning.
 	long bool
 }
 
-// lines cuts a text into lines that are bounded in length.
+// lines splits a text into lines of limited length.
 type lines struct {
 	in    *bufio.Reader
 	limit int
@@ -107,8 +107,7 @@ func newLines(r io.Reader, limit int) *lines {
 	return l
 }
 
-// read gives the next line, whose text is the caller's to keep; io.EOF after the
-// last one.
+// read returns the next line, whose text the caller may keep, or io.EOF after the last one.
 func (l *lines) read() (line, error) {
 	if n := len(l.back); n > 0 {
 		again := l.back[n-1]
@@ -150,7 +149,7 @@ func trimBreak(b []byte) []byte {
 	return b
 }
 
-// maxText bounds how much of a malformed row is kept.
+// maxText is the maximum length of the text that is kept of a malformed row.
 const maxText = 64 << 10
 
 func (l line) malformed(err error) (bulk.Row, error) {

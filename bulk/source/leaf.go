@@ -15,7 +15,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// leafKind knows how the values of a column are written as JSON.
+// leafKind is how the values of a column are written as JSON.
 type leafKind struct {
 	kind parquet.Kind
 	// text says that values are JSON strings.
@@ -34,7 +34,7 @@ type leafKind struct {
 func newLeafKind(t parquet.Type) (*leafKind, error) {
 	k := &leafKind{kind: t.Kind()}
 	if k.kind == parquet.Int96 {
-		return nil, errors.New("it is of INT96, which has no certain meaning: write it as a timestamp")
+		return nil, errors.New("its type is INT96, which is ambiguous: write it as a timestamp")
 	}
 	bytes := k.kind == parquet.ByteArray || k.kind == parquet.FixedLenByteArray
 	if logical := t.LogicalType(); logical != nil {
@@ -128,7 +128,7 @@ func (k *leafKind) integer(to []byte, n int64) []byte {
 
 func real(to []byte, f float64, bits int) ([]byte, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return to, errors.New("it holds a number that JSON has not (NaN or infinity)")
+		return to, errors.New("it holds a number that JSON does not have (NaN or infinity)")
 	}
 	return strconv.AppendFloat(to, f, 'g', -1, bits), nil
 }

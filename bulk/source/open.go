@@ -1,22 +1,19 @@
 // Package source reads rows for a bulk load: JSON lines, CSV and Parquet, from a
 // file or standard input, as they are or compressed with gzip or zstd.
 //
-// [Open] is the verb that most callers want. What it gives is a bulk.Source: each
-// row is one JSON object, with the line that it stands in. A row that cannot be
-// read is an error about that row alone and names its line; the rows after it are
-// read. Rows are bounded in size ([Options].MaxRow), so memory is too, whatever
-// the input holds.
+// [Open] opens an input, which is a bulk.Source: each row is one JSON object, with its
+// line. A row that cannot be read is an error for that row only and names its line. The
+// size of a row is limited ([Options].MaxRow), and so is the memory.
 //
-// A file that this project wrote (rejected or uncertain rows of a load) is known
-// by its first line, and its rows are taken out of their envelopes.
+// A file of rejected or uncertain rows of a load is recognized by its first line, and its
+// rows are taken out of their envelopes.
 //
-// Standard input is resumable only where it is a file (headway bulk run - <
-// rows.jsonl): a pipe cannot be read again. An input is known by its length and
-// the hash of its first bytes; to change it in the middle, and resume, mixes up
-// rows.
+// Standard input can be resumed only if it is a file (headway bulk run - < rows.jsonl): a
+// pipe cannot be read again. An input is identified by its length and the hash of its first
+// bytes. Do not change the middle of an input before it is resumed: that mixes up rows.
 //
-// A source is used by one goroutine. It reads no clock. It is not for what has to
-// be asked of an API: package connector is.
+// A source is used by one goroutine. It reads no clock. To read from an API use package
+// connector.
 //
 // Stability: settling.
 package source
@@ -42,7 +39,7 @@ import (
 	"github.com/headway-go/headway/internal/journal"
 )
 
-// Format is how an input is made of rows.
+// Format is the format of an input.
 type Format string
 
 // The formats.
@@ -52,16 +49,16 @@ const (
 	Parquet   Format = "parquet"
 )
 
-// Options say how an input is read. Zero fields take the defaults.
+// Options are the options of [Open]. Zero fields take the defaults.
 type Options struct {
-	// Format is taken from the name where it is empty: .csv, .parquet, .jsonl,
-	// .ndjson, .json, with .gz or .zst after it or not. Standard input is JSON lines.
+	// Format is the format. Default: by the name (.csv, .parquet, .jsonl, .ndjson, .json,
+	// each also with .gz or .zst), and JSON lines for standard input.
 	Format Format
 	// MaxRow bounds a row in bytes. Default 1 MiB.
 	MaxRow int
 	// CSV is for that format only.
 	CSV CSVOptions
-	// Stdin is read for the name "-". nil means that there is none.
+	// Stdin is read for the name "-". Default nil: there is none.
 	Stdin *os.File
 }
 
@@ -69,7 +66,7 @@ type Options struct {
 const DefaultMaxRow = 1 << 20
 
 const (
-	// hashed is how many of the first bytes tell an input from another.
+	// hashed is the number of first bytes that are hashed to identify an input.
 	hashed = 64 << 10
 	// maxWindow bounds what a zstd frame may ask to be kept in memory.
 	maxWindow = 8 << 20
@@ -80,13 +77,13 @@ type Input struct {
 	identity journal.Input
 	rows     interface{ Next() (bulk.Row, error) }
 	closers  []func() error
-	total    int64 // rows, where the format tells; 0 where it does not
-	text     int64 // bytes of text; 0 where that is not known
+	total    int64 // number of rows; 0 if unknown
+	text     int64 // bytes of text; 0 if unknown
 }
 
-// Estimate is how many rows the input may have, from how many were read up to
-// the row that begins at offset; 0 is unknown. It may be called while another
-// goroutine reads.
+// Estimate estimates the number of rows of the input, given that read rows were read up to
+// the one that begins at offset. 0 means unknown. It may be called while another goroutine
+// reads.
 func (i *Input) Estimate(read, offset int64) int64 {
 	switch {
 	case i.total > 0:
@@ -98,10 +95,10 @@ func (i *Input) Estimate(read, offset int64) int64 {
 	return max(int64(float64(read-1)*float64(i.text)/float64(offset)), read)
 }
 
-// Next gives the next row.
+// Next returns the next row.
 func (i *Input) Next() (bulk.Row, error) { return i.rows.Next() }
 
-// Identity tells the input from others.
+// Identity identifies the input.
 func (i *Input) Identity() journal.Input { return i.identity }
 
 // Close closes the input. Standard input stays open.
@@ -114,13 +111,13 @@ func (i *Input) Close() error {
 	return err
 }
 
-// Open opens an input by name; "-" is standard input. Compression is known by
-// the first bytes.
+// Open opens the named input; "-" is standard input. It recognizes compression by the first
+// bytes.
 func Open(name string, o Options) (in *Input, err error) {
 	o.MaxRow = cmp.Or(o.MaxRow, DefaultMaxRow)
 	if o.Format == "" {
 		if o.Format = formatOf(name); o.Format == "" {
-			return nil, fmt.Errorf("source: %s: the name does not tell the format: name it as jsonl, csv or parquet", name)
+			return nil, fmt.Errorf("source: %s: the format does not follow from the name: set it to jsonl, csv or parquet", name)
 		}
 	}
 	switch {
@@ -227,7 +224,7 @@ func (i *Input) decompress(r *bufio.Reader) (io.Reader, error) {
 	return r, nil
 }
 
-// describe is the format with everything that makes other rows of the same bytes.
+// describe returns the format with all options that affect the rows.
 func (o Options) describe() string {
 	s := fmt.Sprintf("%s, rows of at most %d bytes", o.Format, o.MaxRow)
 	if o.Format == CSV {

@@ -11,10 +11,10 @@ import (
 	"github.com/headway-go/headway/bulk"
 )
 
-// parquetRows reads the rows of a Parquet file, one row group after the other.
+// parquetRows reads the rows of a Parquet file, one row group after another.
 type parquetRows struct {
 	groups []parquet.RowGroup
-	rows   parquet.Rows // of the group under way; nil before and after
+	rows   parquet.Rows // of the current row group; nil before and after
 	tree   *branch
 	limit  int
 	buffer []parquet.Row
@@ -42,11 +42,11 @@ func openParquet(r io.ReaderAt, size int64, limit int) (p *parquetRows, err erro
 	return &parquetRows{groups: f.RowGroups(), tree: tree, total: f.NumRows(), limit: limit, buffer: make([]parquet.Row, rowsAtOnce)}, nil
 }
 
-// maxFooter bounds the description of a file, which is read at once.
+// maxFooter is the maximum size of a file's footer, which is read at once.
 const maxFooter = 64 << 20
 
-// checkFooter looks at the length that the last bytes give: the library makes
-// room for it before it looks whether the file has as much.
+// checkFooter checks the length of the footer, since the library allocates memory for it
+// before it compares it with the size of the file.
 func checkFooter(r io.ReaderAt, size int64) error {
 	var tail [8]byte
 	if size < 12 {
@@ -56,20 +56,19 @@ func checkFooter(r io.ReaderAt, size int64) error {
 		return err
 	}
 	if n := int64(binary.LittleEndian.Uint32(tail[:])); n > min(size-12, maxFooter) {
-		return fmt.Errorf("its footer is said to have %d bytes", n)
+		return fmt.Errorf("its footer has an invalid length of %d bytes", n)
 	}
 	return nil
 }
 
-// guard makes an error of a panic in the library, which trusts what files say of
-// themselves.
+// guard converts a panic of the library, which does not validate files, to an error.
 func guard(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("the Parquet file is damaged: %v", r)
 	}
 }
 
-// Next gives the next row.
+// Next returns the next row.
 func (p *parquetRows) Next() (row bulk.Row, err error) {
 	defer guard(&err)
 	for len(p.full) == 0 {
@@ -117,7 +116,7 @@ func (p *parquetRows) fill() error {
 	return nil
 }
 
-// Close ends reading; the file is its owner's to close.
+// Close ends reading. It does not close the file.
 func (p *parquetRows) Close() (err error) {
 	defer guard(&err)
 	if p.rows == nil {

@@ -70,7 +70,7 @@ func TestParquetValues(t *testing.T) {
 	if diff := cmp.Diff(fields(t, want), fields(t, string(first.Data))); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := in.Next(); err == nil || !strings.Contains(err.Error(), "row 2: it holds a number that JSON has not") {
+	if _, err := in.Next(); err == nil || !strings.Contains(err.Error(), "row 2: it holds a number that JSON does not have") {
 		t.Errorf("NaN: %v", err)
 	} else if _, ok := errors.AsType[*bulk.MalformedError](err); !ok {
 		t.Errorf("NaN ends the input: %v", err)

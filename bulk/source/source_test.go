@@ -104,7 +104,7 @@ func TestARejectFileIsFedAgain(t *testing.T) {
 		`{"row":{"id":2},"text":"{oops","number":9}` + "\n" + `{"number":1}` + "\n"
 	check(t, open(t, file(t, "rejects.jsonl", []byte(text)), source.Options{}),
 		`2: {"id":1}`, `3! it still has the text that could not be read: correct that and write it as "row"`, `4: {"id":2}`,
-		`5! its "row" is missing or no object`)
+		`5! its "row" is missing or not an object`)
 }
 
 // JSON allows white space after a number, and a row is one line.
@@ -117,7 +117,7 @@ func TestANumberBeforeALineBreak(t *testing.T) {
 // rows.
 func TestLinesThatEndInACarriageReturnAlone(t *testing.T) {
 	in, err := source.Open(file(t, "rows.csv", []byte("id,name\r1,a\r2,b\r")), source.Options{})
-	if err == nil || in != nil || !strings.Contains(err.Error(), "the name of column 2 has a carriage return in it") {
+	if err == nil || in != nil || !strings.Contains(err.Error(), "the name of column 2 contains a carriage return") {
 		t.Errorf("got %v", err)
 	}
 	check(t, open(t, file(t, "quoted.csv", []byte("id,\"a\rb\"\r\n1,2\r\n")), source.Options{}), `2: {"id":"1","a\rb":"2"}`)
@@ -143,8 +143,8 @@ func TestCSV(t *testing.T) {
 		`2: {"id":"1","name":"Müller, \"Jo\"","n":1.50,"ok":true,"more":{"a":[1]}}`,
 		`5: {"id":"2","name":null,"n":null,"ok":null,"more":null}`,
 		`6! field 3 is not a number`, `7! field 4 is neither true nor false`, `8! it has 3 fields, the header 5`,
-		`9! a quote stands in a field that does not begin with one; write it twice, in a quoted field`,
-		`10! text stands after a closing quote`,
+		`9! an unquoted field contains a quote; quote the field and double the quote`,
+		`10! there is text after a closing quote`,
 		`11: {"id":"8","name":"two\nlines","n":-2,"ok":false,"more":null}`,
 		`13! field 2 is not UTF-8`, `14! a quote is not closed`,
 		`15: {"id":"11","name":"last","n":1e3,"ok":false,"more":[]}`)
@@ -174,9 +174,9 @@ func TestCSVOptions(t *testing.T) {
 		t.Errorf("the format is %s", got)
 	}
 	for want, o := range map[string]source.CSVOptions{
-		`comma is '"'`:                            {Comma: '"'},
-		`type of column x is "date"`:              {Types: map[string]source.Type{"x": "date"}},
-		"given for column zz, which is not there": {Types: map[string]source.Type{"zz": source.Text}},
+		`comma is '"'`:                              {Comma: '"'},
+		`type of column x is "date"`:                {Types: map[string]source.Type{"x": "date"}},
+		"given for column zz, which does not exist": {Types: map[string]source.Type{"zz": source.Text}},
 	} {
 		if _, err := source.Open(file(t, "rows.csv", []byte("a,b\n")), source.Options{CSV: o}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -342,7 +342,7 @@ func TestStandardInput(t *testing.T) {
 func TestWhatCannotBeOpened(t *testing.T) {
 	dir := t.TempDir()
 	for want, open := range map[string]func() (*source.Input, error){
-		"does not tell the format":   func() (*source.Input, error) { return source.Open(file(t, "rows.xlsx", nil), source.Options{}) },
+		"format does not follow":     func() (*source.Input, error) { return source.Open(file(t, "rows.xlsx", nil), source.Options{}) },
 		`format is "xlsx"`:           func() (*source.Input, error) { return source.Open("x", source.Options{Format: "xlsx"}) },
 		"max row is -1 bytes":        func() (*source.Input, error) { return source.Open("x.csv", source.Options{MaxRow: -1}) },
 		"no such file":               func() (*source.Input, error) { return source.Open(filepath.Join(dir, "x.csv"), source.Options{}) },

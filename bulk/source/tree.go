@@ -13,9 +13,8 @@ import (
 // maxDepth is more than any schema nests.
 const maxDepth = 32
 
-// branch is a node of a Parquet schema. A row has its values by leaf, each with
-// the level to which its path is there (definition) and the one that it repeats
-// (repetition); the tree puts them together again.
+// branch is a node of a Parquet schema. The values of a row are stored by leaf, each with
+// its definition level and its repetition level; the tree assembles the row from them.
 type branch struct {
 	key                  []byte // quoted, with the colon; of a field
 	optional, repeated   bool
@@ -81,7 +80,7 @@ func newBranch(c *parquet.Column, definition, repetition, depth int, leaves *int
 	return b, nil
 }
 
-// annotate knows lists and maps, whose levels between are not part of the value.
+// annotate recognizes lists and maps, whose intermediate levels are not part of the value.
 func (b *branch) annotate(c *parquet.Column) {
 	logical := c.Type().LogicalType()
 	if logical == nil || len(b.children) != 1 || !b.children[0].repeated {
@@ -98,7 +97,7 @@ func (b *branch) annotate(c *parquet.Column) {
 	}
 }
 
-// json gives a row as a JSON object.
+// json returns a row as a JSON object.
 func (b *branch) json(row parquet.Row) (data []byte, err error) {
 	leaves := b.leaves(nil)
 	for _, l := range leaves {
@@ -130,7 +129,7 @@ func (b *branch) leaves(to []*branch) []*branch {
 
 var errLevels = errors.New("its levels do not fit the schema")
 
-// leaf is the branch's first leaf, whose next value tells of the branch.
+// leaf returns the branch's first leaf, whose next value has the levels of the branch.
 func (b *branch) leaf() *branch {
 	for b.kind == nil {
 		if len(b.children) == 0 {
@@ -141,7 +140,7 @@ func (b *branch) leaf() *branch {
 	return b
 }
 
-// there reports whether the branch is there; if not, it uses up what says so.
+// there reports whether the branch is present. If not, it consumes the null values.
 func (b *branch) there() (bool, error) {
 	l := b.leaf()
 	if l == nil || len(l.values) == 0 {
@@ -182,7 +181,7 @@ func (b *branch) value(to []byte) ([]byte, error) {
 	return b.single(to)
 }
 
-// single appends the branch as something that is there once.
+// single appends the branch without repetition.
 func (b *branch) single(to []byte) ([]byte, error) {
 	switch {
 	case b.kind != nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/internal/httpauth"
 )
 
-// Auth is how a credential is sent. The zero value sends none.
+// Auth is a credential and how it is sent. The zero value sends none.
 type Auth struct {
 	// Header is the header's name; Value its value, or the password of Username
 	// (basic), or the token (bearer).
@@ -23,7 +23,7 @@ type Auth struct {
 	OAuth2   *OAuth2
 }
 
-// OAuth2 says how an access token is got, with client credentials.
+// OAuth2 is how an access token is obtained with client credentials.
 type OAuth2 struct {
 	TokenURL     *url.URL
 	ClientID     Secret
@@ -86,7 +86,7 @@ func (s section) auth() (a Auth) {
 	return a
 }
 
-// secret is a reference that has to be there.
+// secret reads a required reference to a secret.
 func (s section) secret(key string) Secret {
 	s.Require(key, "a reference such as ${CRM_TOKEN}")
 	return s.Secret(key)
@@ -135,8 +135,8 @@ func (c *credential) set(req *http.Request) error {
 
 const bearer = "Bearer "
 
-// answered notes whether the server took the credential of a request, and reports
-// whether another one, for a token that it refused, may do better.
+// answered records whether the server accepted the credential of a request. It reports
+// whether the request may succeed with a new token.
 func (c *credential) answered(req *http.Request, status int) (again bool) {
 	if c.tokens == nil {
 		return false
@@ -149,15 +149,15 @@ func (c *credential) answered(req *http.Request, status int) (again bool) {
 	return false
 }
 
-// tokenError is a token endpoint's refusal, without its answer: that may hold
-// the credential.
+// tokenError is the error of a token endpoint, without its response, which may contain the
+// credential.
 type tokenError struct{ err error }
 
 func (e tokenError) Error() string { return "no access token from the token endpoint" }
 
 func (e tokenError) Unwrap() error { return e.err }
 
-// status is that of the token endpoint's answer; 0 when there was none.
+// status returns the status of the token endpoint's response; 0 if there was none.
 func (e tokenError) status() int {
 	if r, ok := errors.AsType[*oauth2.RetrieveError](e.err); ok && r.Response != nil {
 		return r.Response.StatusCode

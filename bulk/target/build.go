@@ -19,7 +19,7 @@ var (
 	versioned  = regexp.MustCompile(`^[0-9]{1,2}\.[0-9]{1,2}$`)
 )
 
-// section is one mapping of the file. Each method asks for one key.
+// section is one mapping of the file. Each method reads one key.
 type section struct{ *configfile.Section }
 
 func (s section) below(key string) section { return section{s.Below(key)} }
@@ -222,7 +222,7 @@ func (s section) duration(key string, unset, limit time.Duration) time.Duration 
 	return unset
 }
 
-// host is what stands between the scheme and the path of a URL.
+// host returns the host of a URL template.
 func host(template string) string {
 	_, rest, _ := strings.Cut(template, "://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -231,7 +231,7 @@ func host(template string) string {
 	return rest
 }
 
-// url reads a URL, in which fields of the row may stand.
+// url reads a URL, which may contain fields of the row.
 func (s section) url(key string) *url.URL {
 	var text string
 	s.Require(key, "a URL such as https://api.example.com/contacts")
@@ -251,7 +251,7 @@ func (s section) url(key string) *url.URL {
 	return u
 }
 
-// own are the headers that are not the owner's to set.
+// own are headers that the owner cannot set.
 var own = []string{"Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
 
 func (s section) headers() (h, written http.Header) {

@@ -32,7 +32,7 @@ type Target struct {
 	api         api
 }
 
-// api is what one kind of provider knows.
+// api is the implementation for one kind of provider.
 type api interface {
 	traits() bulk.Traits
 	// request makes the request for a batch. A row that cannot be sent is refused
@@ -67,7 +67,7 @@ func (c *Config) Target(client *http.Client) *Target {
 	}
 	own := *client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	own.Jar = nil // an affinity cookie would send everything to one server
+	own.Jar = nil // an affinity cookie would send all requests to one server
 	t := &Target{config: c, client: &own}
 	for _, id := range c.Identities {
 		t.credentials = append(t.credentials, newCredential(id.Auth, &own))
@@ -78,7 +78,7 @@ func (c *Config) Target(client *http.Client) *Target {
 	return t
 }
 
-// Traits are what a load has to know.
+// Traits describe the target to a load.
 func (t *Target) Traits() bulk.Traits {
 	traits := t.api.traits()
 	for _, id := range t.config.Identities {
@@ -110,7 +110,7 @@ func (t *Target) Send(ctx context.Context, identity int, b bulk.Batch) bulk.Outc
 	a.body = t.secrets(identity, req).blank(a.body)
 	o := t.read(ctx, a, len(b.Rows)-len(refused))
 	if credential.answered(req, a.status) {
-		o.Class, o.Reason = reason.Failed, reason.ServerError // another token will do
+		o.Class, o.Reason = reason.Failed, reason.ServerError // a new token may succeed
 	}
 	o = merge(o, refused, len(b.Rows))
 	for i := range o.Problems {
@@ -119,8 +119,8 @@ func (t *Target) Send(ctx context.Context, identity int, b bulk.Batch) bulk.Outc
 	return o
 }
 
-// do sends a request and reads the whole answer; written says that the server
-// may have got it.
+// do sends a request and reads the whole response. written reports that the server may have
+// received the request.
 func (t *Target) do(req *http.Request) (a answer, written bool, err error) {
 	var wrote atomic.Bool
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }}
@@ -136,7 +136,7 @@ func (t *Target) do(req *http.Request) (a answer, written bool, err error) {
 	return answer{res.StatusCode, res.Header, body}, true, nil
 }
 
-// read makes an outcome of an answer.
+// read converts a response to an outcome.
 func (t *Target) read(ctx context.Context, a answer, n int) bulk.Outcome {
 	s := signal.Read(time.Now(), a.status, a.header, a.body)
 	var o bulk.Outcome
@@ -165,14 +165,14 @@ func (t *Target) read(ctx context.Context, a answer, n int) bulk.Outcome {
 	return o
 }
 
-// judge says what a status beyond 2xx means.
+// judge sets the outcome of a response with a status other than 2xx.
 func (t *Target) judge(ctx context.Context, a answer, n int, s signal.Signal, o *bulk.Outcome) {
 	pressure, isPressure := s.Class.Pressure()
 	switch {
 	case isPressure:
 		o.Reason = pressure.Reason()
-		// Overload without a wait may have come from a proxy, behind which the batch
-		// was written.
+		// Overload without a Retry-After may come from a proxy, and the server behind it may
+		// have written the batch.
 		o.Doubt = s.Class == reason.Overloaded && !s.HasRetryAfter
 	case a.status == http.StatusUnauthorized:
 		o.Reason = reason.Unauthorized
@@ -200,7 +200,7 @@ func (t *Target) judge(ctx context.Context, a answer, n int, s signal.Signal, o 
 	}
 }
 
-// failure is the outcome of an attempt that got no answer.
+// failure returns the outcome of an attempt without a response.
 func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outcome {
 	o := bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.Lost, Reason: reason.Unreachable, Doubt: written}}
 	what := "the server cannot be reached"
@@ -234,7 +234,7 @@ func (t *Target) failure(ctx context.Context, err error, written bool) bulk.Outc
 	return o
 }
 
-// invalid is the outcome of a 2xx answer that cannot be read: its rows may have been
+// invalid returns the outcome of an unreadable 2xx response: its rows may have been
 // written.
 func invalid(err error) bulk.Outcome {
 	return bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.Failed, Reason: reason.InvalidResponse, Doubt: true}, Err: err}
@@ -268,7 +268,7 @@ func merge(o bulk.Outcome, refused map[int]bulk.Problem, n int) bulk.Outcome {
 	return o
 }
 
-// whole is the verdict on every row of an outcome that has none for single rows.
+// whole returns the verdict on all rows of an outcome without verdicts for single rows.
 func whole(o bulk.Outcome) dispatch.Verdict {
 	switch {
 	case o.Rows != nil:
@@ -281,7 +281,7 @@ func whole(o bulk.Outcome) dispatch.Verdict {
 	return dispatch.Later
 }
 
-// Bounds of what the reject file keeps of a body that is not a known error, and of the
+// The maximum length in the reject file of a body that is not a known error, and of the
 // server's message about one row.
 const (
 	maxExcerpt = 2 << 10
@@ -303,9 +303,9 @@ func shorten(p *bulk.Problem) {
 	}
 }
 
-// Preview is the request that a batch would be, for its owner to look at.
+// Preview is the request for a batch, as shown to the owner.
 type Preview struct {
-	// Identity is who would send it.
+	// Identity is the name of the credential that would send it.
 	Identity string `json:"identity"`
 	Method   string `json:"method"`
 	URL      string `json:"url"`
@@ -314,12 +314,13 @@ type Preview struct {
 	Header http.Header `json:"header"`
 	// Body holds the rows.
 	Body string `json:"body"`
-	// Refused are rows that would be rejected unsent, by their place in the batch.
+	// Refused are the rows that would be rejected without being sent, by index in the
+	// batch.
 	Refused map[int]bulk.Problem `json:"refused,omitempty"`
 }
 
-// Preview makes the request of a batch and does not send it. If every row is refused,
-// there is no request, and URL is empty. No token is asked for.
+// Preview returns the request for a batch without sending it. If every row is refused,
+// there is no request, and URL is empty. It requests no token.
 func (t *Target) Preview(ctx context.Context, identity int, b bulk.Batch) (Preview, error) {
 	p := Preview{Identity: t.config.Identities[identity].Name}
 	req, refused, err := t.api.request(ctx, b)
@@ -339,7 +340,7 @@ func (t *Target) Preview(ctx context.Context, identity int, b bulk.Batch) (Previ
 	return p, nil
 }
 
-// masked is the credential as it would be sent, with references in place of secrets.
+// masked returns the credential as it would be sent, with references in place of secrets.
 func (a Auth) masked() string {
 	switch {
 	case a.OAuth2 != nil:

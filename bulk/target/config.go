@@ -1,20 +1,19 @@
-// Package target knows where a bulk load goes: a target file (YAML) describes a
-// JSON API over HTTP, or a table of Dataverse, the credentials that write to it,
-// and how fast it may be loaded.
+// Package target implements the destination of a bulk load. A target file (YAML) describes
+// a JSON API over HTTP or a table of Dataverse, the credentials, and the parameters of the
+// load.
 //
-// [Load] reads a file and reports everything that is wrong with it, with lines;
-// [Config.Target] makes the bulk.Target that it describes, and [Config].Params
-// the numbers of the load. Each batch is one request. Package bulk decides what is
-// sent again, when and with which credential.
+// [Load] reads a file and reports all problems with their lines. [Config.Target] returns
+// the bulk.Target, and [Config].Params holds the parameters of the load. Each batch is one
+// request. Package bulk decides what is sent again, when and with which credential.
 //
-// What a response means for the rate (429, Retry-After, x-ms-dop-hint, error
-// codes) is read by package signal; what it means for each row, here. An answer
-// that cannot be read leaves the batch in doubt.
+// Package signal reads what a response means for the rate (429, Retry-After,
+// x-ms-dop-hint, error codes); this package reads what it means for each row. After an
+// unreadable response the batch is in doubt.
 //
-// A credential is a reference, to an environment variable or a file, and stands
-// in no error, log or journal. Redirects are not followed: they would carry the
-// credential elsewhere. Bodies are bounded. A target is safe for concurrent use.
-// To read from an API, use package connector.
+// A credential is a reference to an environment variable or a file, and is in no error, log
+// or journal. Redirects are not followed, since they would send the credential elsewhere.
+// The size of responses is limited. A target is safe for concurrent use. To read from an
+// API use package connector.
 //
 // Stability: settling.
 package target
