@@ -1,24 +1,21 @@
-// Package journal keeps, in a folder, what became of every row of a bulk load,
-// so that a load that ended at any instruction goes on where it was.
+// Package journal records the outcome of every row of a bulk load in a folder, so that a
+// load that was killed at any instruction can be resumed.
 //
-// The folder holds the journal itself (append-only lines, each with a checksum),
-// the rejected rows with their errors, the rows of which nobody knows whether
-// they were written, and a lock that ends with its process. [Open] starts or
-// resumes a load, [Journal.Write] makes entries durable, [Read] looks at a folder
-// without the lock.
+// The folder holds the journal (append-only lines with checksums), two side files with the
+// rejected rows and their errors and with the uncertain rows, and a lock that ends with its
+// process. [Open] starts or resumes a load, [Journal.Write] makes entries durable, and
+// [Read] reads a folder without taking the lock.
 //
-// Rows are settled in this order: their lines are written to the side files and
-// synced, then the entry that counts them is. What a side file holds beyond what
-// the journal counts is of an entry that never became durable; opening sets it
-// aside. When the journal has grown to several times what it says, it is
-// rewritten beside itself and renamed.
+// A row is settled in this order: its line is written to a side file and synced, then the
+// journal entry that counts it. Lines of a side file that the journal does not count belong
+// to an entry that never became durable; Open moves them to another file. When the journal
+// has grown to several times the size of its state, it is rewritten to a new file, which
+// is renamed.
 //
-// A journal that ends in the middle of a line was cut off by a crash and is read
-// to the last whole line. One that is damaged before its end is an error: it is
-// not guessed what it said.
+// A journal that ends in the middle of a line, after a crash, is read up to the last
+// complete line. A journal that is damaged before its end is an error.
 //
-// It is not for the state of a collection (package store is). A Journal is safe
-// for concurrent use. It reads no clock.
+// A Journal is safe for concurrent use. It reads no clock.
 package journal
 
 import (
@@ -36,10 +33,10 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// compactAt is the length at which a journal is first rewritten.
+// compactAt is the length in bytes at which a journal is first rewritten.
 const compactAt = 1 << 20
 
-// Journal is the journal of a load that is under way. It is made by [Open].
+// Journal is the open journal of a load. Open it with [Open].
 type Journal struct {
 	dir  string
 	disk disk.Disk
@@ -54,18 +51,18 @@ type Journal struct {
 	buffer          []byte
 }
 
-// Options are what a load is opened with.
+// Options are the options of [Open].
 type Options struct {
-	// Header is that of the load as it is to go on. Its Load counts only for a new one.
+	// Header describes the load. Its Load is used only for a new load.
 	Header Header
 	// Preamble is the first line of each side file.
 	RejectsPreamble, UncertainPreamble string
 }
 
-// Open starts the load of a folder, or resumes the one that is there, and gives
-// its state. The folder is made. A *[reason.Refusal] of LeaseHeld says that
-// another process has it; a *[CorruptError] that the journal is damaged; an
-// [*OtherError] that the load there is another one. Then nothing has been changed.
+// Open starts a load in a folder, which it creates if needed, or resumes the load there,
+// and returns its state. It returns a *[reason.Refusal] with LeaseHeld if another process
+// runs the load, a *[CorruptError] if the journal is damaged, and an [*OtherError] if the
+// folder holds another load. Then it has changed nothing.
 func Open(dir string, o Options) (j *Journal, s State, err error) { return open(disk.OS{}, dir, o) }
 
 func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) {
@@ -104,7 +101,7 @@ func open(on disk.Disk, dir string, o Options) (j *Journal, s State, err error) 
 	return j, j.state.Clone(), nil
 }
 
-// load reads the journal that is there and makes the folder as it says.
+// load reads the existing journal and brings the side files in line with it.
 func (j *Journal) load(h Header) error {
 	path := filepath.Join(j.dir, File)
 	f, err := j.disk.OpenFile(path, os.O_RDWR, 0)
@@ -121,7 +118,7 @@ func (j *Journal) load(h Header) error {
 	if err := errors.Join(f.Truncate(j.size), f.Sync()); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	// A killed process may have given the journal its name and not have synced it.
+	// A killed process may have renamed the journal without syncing the folder.
 	if err := syncDir(j.disk, j.dir); err != nil {
 		return err
 	}
@@ -130,12 +127,12 @@ func (j *Journal) load(h Header) error {
 	return errors.Join(j.rejects.aside(), j.doubts.aside())
 }
 
-// start writes a journal with nothing but its beginning. Side files without a
-// journal are not ours to overwrite.
+// start writes a new journal. It returns an error if there are side files without a
+// journal.
 func (j *Journal) start(h Header) error {
 	for _, s := range []*side{&j.rejects, &j.doubts} {
 		if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("journal: %s is there, but no journal beside it: move it away, or use another folder", s.path)
+			return fmt.Errorf("journal: %s exists without a journal: move it away, or use another folder", s.path)
 		}
 	}
 	j.state = State{Rows: -1}
@@ -146,8 +143,7 @@ func (j *Journal) start(h Header) error {
 	return j.replace(first)
 }
 
-// replace makes a record the whole journal. After an error nothing can be written
-// any more.
+// replace replaces the journal by one record. After an error nothing more can be written.
 func (j *Journal) replace(r record) error {
 	line, err := appendRecord(nil, r)
 	if err != nil {
@@ -168,9 +164,9 @@ func (j *Journal) replace(r record) error {
 	return nil
 }
 
-// Write makes entries durable, in order. After an error nothing more is
-// written, and the entries may or may not count when the load is resumed: rows
-// that were acknowledged may be sent again or be uncertain, but none is lost.
+// Write makes entries durable, in order. After an error nothing more is written, and the
+// entries may or may not count when the load is resumed: acknowledged rows may be sent
+// again or be uncertain, but no row is lost.
 func (j *Journal) Write(entries ...Entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -207,7 +203,7 @@ func (j *Journal) write(entries []Entry) error {
 		return err
 	}
 	if _, err := j.log.WriteAt(lines, j.size); err != nil {
-		// The torn line would be read over; without it the file is as it was.
+		// Remove the incomplete line, although a reader would skip it.
 		return fmt.Errorf("journal: %w", errors.Join(err, j.log.Truncate(j.size)))
 	}
 	if err := j.log.Sync(); err != nil {
@@ -220,14 +216,14 @@ func (j *Journal) write(entries []Entry) error {
 	return nil
 }
 
-// State is what is durable.
+// State returns the durable state.
 func (j *Journal) State() State {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.state.Clone()
 }
 
-// Close gives the folder back. Everything written is durable already.
+// Close releases the folder. Everything written is durable already.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -263,8 +259,7 @@ type side struct {
 	size           int64
 }
 
-// add appends lines to what is to be written, after the preamble if they are the
-// first.
+// add appends lines to the buffer to, preceded by the preamble if they are the first.
 func (s *side) add(to, lines []byte) []byte {
 	if len(lines) > 0 && s.size == 0 && len(to) == 0 {
 		to = append(to, s.preamble...)
@@ -298,8 +293,8 @@ func (s *side) write(b []byte) error {
 	return nil
 }
 
-// aside moves what a side file holds after size to a file beside it. It is an
-// error when the file is shorter than that.
+// aside moves the bytes of a side file after size to another file. It returns an error if
+// the file is shorter than size.
 func (s *side) aside() error {
 	path, size := s.path, s.size
 	f, err := s.disk.OpenFile(path, os.O_RDWR, 0)

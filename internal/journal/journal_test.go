@@ -279,7 +279,7 @@ func TestAnotherLoadIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(stray, journal.RejectsFile), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := journal.Open(stray, options()); err == nil || !strings.Contains(err.Error(), "no journal beside it") {
+	if _, _, err := journal.Open(stray, options()); err == nil || !strings.Contains(err.Error(), "exists without a journal") {
 		t.Errorf("a side file without a journal: %v", err)
 	}
 }

@@ -21,22 +21,22 @@ const (
 	// UncertainFile holds the rows that may or may not be written.
 	UncertainFile = "uncertain.jsonl"
 	lockFile      = "lock"
-	// asideSuffix is of what a side file held beyond what counts.
+	// asideSuffix is the suffix of the file with the uncounted end of a side file.
 	asideSuffix = ".unrecorded"
 )
 
-// ErrNone says that a folder holds no journal.
+// ErrNone reports that a folder has no journal.
 var ErrNone = errors.New("there is no journal: no load was started here")
 
-// CorruptError says that a journal cannot be trusted.
+// CorruptError reports a damaged journal.
 type CorruptError struct {
-	// Path is the file, Line where from 1.
+	// Path is the file; Line is the damaged line, from 1.
 	Path string
 	Line int
 	What string
 }
 
-// Error says where, what, and what to do.
+// Error returns the position, the damage, and what to do.
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("journal: %s: line %d holds %s; nothing was changed: restore the file from a copy, or start the load again in another folder if rows may be sent twice", e.Path, e.Line, e.What)
 }
@@ -49,15 +49,14 @@ type OtherError struct {
 	Err error
 }
 
-// Error says where and what.
+// Error returns the folder and the difference.
 func (e *OtherError) Error() string { return fmt.Sprintf("journal: %s: %v", e.Dir, e.Err) }
 
-// Unwrap gives the difference.
+// Unwrap returns the difference.
 func (e *OtherError) Unwrap() error { return e.Err }
 
-// Held reports whether a process runs the load of a folder. To find out, it takes
-// the lock for an instant when nobody has it. An error says that it cannot be
-// known.
+// Held reports whether a process runs the load of a folder. To find out, it takes the lock
+// for a moment if it is free. An error means that it is unknown.
 func Held(dir string) (bool, error) {
 	held, err := lockfile.Held(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -66,8 +65,8 @@ func Held(dir string) (bool, error) {
 	return held, nil
 }
 
-// Read gives the state of a load without taking its lock: of one that is under
-// way it is that of a moment ago. [ErrNone] when there is none.
+// Read returns the state of a load without taking its lock. If the load is running, the
+// state may be slightly out of date. The error matches [ErrNone] if there is no load.
 func Read(dir string) (State, error) {
 	path := filepath.Join(dir, File)
 	f, err := os.Open(path)
@@ -82,7 +81,7 @@ func Read(dir string) (State, error) {
 	return s, err
 }
 
-// replay reads a journal: its state, and how long it is up to the last whole
+// replay reads a journal and returns its state, and its length up to the last complete
 // line.
 func replay(r io.Reader, path string) (State, int64, error) {
 	s := State{Rows: -1}
@@ -127,8 +126,8 @@ func replay(r io.Reader, path string) (State, int64, error) {
 	return s, good, nil
 }
 
-// readLine reads to the next line break, at most maxLine bytes: a longer line is
-// none that was written here. whole is false at the end of the file.
+// readLine reads up to the next line break, at most maxLine bytes, since the journal has no
+// longer lines. whole is false at the end of the file.
 func readLine(in *bufio.Reader, line []byte) (_ []byte, whole bool, err error) {
 	for {
 		part, err := in.ReadSlice('\n')

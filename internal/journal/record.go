@@ -12,11 +12,11 @@ import (
 	"github.com/headway-go/headway/internal/ledger"
 )
 
-// version is what this package writes. A journal of another one is refused.
+// version is the version of the format. A journal of another version is an error.
 const version = 1
 
-// maxLine bounds a line. The longest is a snapshot with a hole after every batch
-// that was given up.
+// maxLine is the maximum length of a line in bytes. The longest line is a snapshot with a
+// gap after each batch that was given up.
 const maxLine = 64 << 20
 
 // Kinds of record.
@@ -31,9 +31,9 @@ const (
 // record is one line. Which fields it has depends on its kind.
 type record struct {
 	Kind string `json:"k"`
-	// Group is where in the file the write began that this line was part of; 0 for
-	// the first line of a write. A disk may keep the end of a write that was not
-	// synced, and not its beginning.
+	// Group is the offset in the file at which the write of this line began; 0 for the
+	// first line of a write. After a crash a disk may hold the end of an unsynced write
+	// without its beginning.
 	Group int64 `json:"g,omitempty"`
 
 	// start and snapshot
@@ -59,14 +59,14 @@ type record struct {
 
 type pair [2]int64
 
-// tally is [ledger.Counts] as a snapshot has it.
+// tally is the encoding of [ledger.Counts] in a snapshot.
 type tally struct {
 	Acknowledged int64 `json:"a"`
 	Rejected     int64 `json:"r"`
 	Uncertain    int64 `json:"u"`
 }
 
-// length is how much of the side files counts.
+// length holds the counted lengths of the side files, in bytes.
 type length struct {
 	Rejects   int64 `json:"r"`
 	Uncertain int64 `json:"u"`
@@ -105,8 +105,8 @@ func appendRecord(to []byte, r record) ([]byte, error) {
 	return append(append(to, body...), '\n'), nil
 }
 
-// parseLine reads a line without its line break; ok is false when it is not what
-// appendRecord wrote.
+// parseLine parses a line without its line break. ok is false if appendRecord did not write
+// it.
 func parseLine(line []byte) (r record, ok bool) {
 	if len(line) < 10 || line[8] != ' ' {
 		return record{}, false
@@ -126,8 +126,7 @@ func parseLine(line []byte) (r record, ok bool) {
 	return r, true
 }
 
-// apply brings a state up to date with a record. An error says what in it cannot
-// be; the state is then not to be used.
+// apply applies a record to a state. After an error the state must not be used.
 func (s *State) apply(r record) error {
 	if started := s.Header != (Header{}); started == (r.Kind == kindStart) && r.Kind != kindSnapshot {
 		return fmt.Errorf("a %s record where none belongs", r.Kind)
@@ -160,7 +159,7 @@ func (s *State) apply(r record) error {
 	return nil
 }
 
-// begin reads the first record, and a snapshot, which stands for all before it.
+// begin applies the first record, or a snapshot, which replaces all records before it.
 func (s *State) begin(r record) error {
 	if r.Version != version || r.Header == nil || *r.Header == (Header{}) {
 		return fmt.Errorf("a %s record of version %d, this one knows version %d", r.Kind, r.Version, version)
@@ -214,7 +213,7 @@ func (s *State) settle(r record) error {
 	return nil
 }
 
-// snapshot is the state as one record.
+// snapshot returns the state as one record.
 func (s *State) snapshot() record {
 	r := record{
 		Kind: kindSnapshot, Version: version, Header: &s.Header, Batch: s.LastBatch,
@@ -229,14 +228,14 @@ func (s *State) snapshot() record {
 	return r
 }
 
-// Header says what a load is of. A load is resumed only with the same one.
+// Header describes a load. A load can be resumed only with the same header.
 type Header struct {
 	// Load is the load's own name, drawn at random when it starts; idempotency keys
 	// are made from it.
 	Load string `json:"load"`
 	// Input is the file that the rows come from.
 	Input Input `json:"input"`
-	// Target names where they go and what is done there; no credential.
+	// Target is the destination and the operation, without credentials.
 	Target string `json:"target"`
 }
 
@@ -258,7 +257,7 @@ type Input struct {
 // Stream reports whether the input cannot be read again.
 func (i Input) Stream() bool { return i.Hash == "" }
 
-// check says what of a header is not that of the journal.
+// check returns an error if the header differs from the journal's.
 func (h Header) check(now Header) error {
 	switch a, b := h.Input, now.Input; {
 	case a.Stream() || b.Stream():
@@ -275,7 +274,7 @@ func (h Header) check(now Header) error {
 	return nil
 }
 
-// State is what a journal says.
+// State is the state of a load according to its journal.
 type State struct {
 	Header Header
 	// Settled are the rows that have an outcome.
@@ -295,25 +294,25 @@ type State struct {
 // Complete reports whether every row of the input has an outcome.
 func (s *State) Complete() bool { return s.Rows >= 0 && s.Settled.Len() == s.Rows }
 
-// Clone is a state of its own.
+// Clone returns a copy of the state.
 func (s *State) Clone() State {
 	c := *s
 	c.Settled, c.Open = s.Settled.Clone(), slices.Clone(s.Open)
 	return c
 }
 
-// Entry is what is made durable together.
+// Entry is a change of the state that becomes durable as a whole.
 type Entry struct {
-	// Batch is the number of the batch that the entry is about; 0 for none.
+	// Batch is the number of the batch; 0 if the entry does not concern one.
 	Batch int64
 	// Sent are the rows of a batch that is about to be sent.
 	Sent []ledger.Span
-	// The rows that have an outcome now. A batch with any, or with none of these
-	// and nothing Sent, is no longer open.
+	// The rows that have an outcome now. After an entry with a Batch and without Sent,
+	// the batch is no longer open.
 	Acknowledged, Rejected, Uncertain []ledger.Span
 	// Rejects and Doubts are the lines of the side files for those rows.
 	Rejects, Doubts []byte
-	// End says that the input has Rows rows.
+	// End reports that the input has Rows rows.
 	End  bool
 	Rows int64
 }

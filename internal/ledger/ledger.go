@@ -1,11 +1,10 @@
-// Package ledger keeps which rows of an input are settled: sets of row numbers
-// as few spans, so that memory follows what is under way and not how long the
-// input is.
+// Package ledger records which rows of an input have an outcome. It stores sets of row
+// numbers as spans, so that memory depends on the rows in flight and not on the length of
+// the input.
 //
-// It answers "has this row an outcome already?" and refuses to settle a row
-// twice. It is not for sets whose members are spread out: each hole costs a span.
-// Everything is pure, a plain value and not safe for concurrent use; it knows no
-// time. Looking up takes the logarithm of the number of spans.
+// A set reports whether a row has an outcome, and refuses to add a row twice. It is not
+// for sparse sets: each gap needs another span. All types are plain values and not safe
+// for concurrent use. A lookup takes logarithmic time in the number of spans.
 package ledger
 
 import (
@@ -16,13 +15,13 @@ import (
 // A Span is the rows from First to Last, both included; rows count from 0.
 type Span struct{ First, Last int64 }
 
-// Rows is how many rows the span has.
+// Rows returns the number of rows in the span.
 func (s Span) Rows() int64 { return s.Last - s.First + 1 }
 
-// Valid reports whether the span has a row and no negative one.
+// Valid reports whether the span is not empty and has no negative row.
 func (s Span) Valid() bool { return s.First >= 0 && s.Last >= s.First && s.Last < 1<<62 }
 
-// String is "7" or "7-12".
+// String returns "7" or "7-12".
 func (s Span) String() string {
 	if s.First == s.Last {
 		return fmt.Sprint(s.First)
@@ -30,7 +29,7 @@ func (s Span) String() string {
 	return fmt.Sprintf("%d-%d", s.First, s.Last)
 }
 
-// Append adds a row to spans, as one more row of the last span where it follows.
+// Append adds a row to spans. If the row follows the last span, it extends that span.
 func Append(spans []Span, row int64) []Span {
 	if n := len(spans); n > 0 && spans[n-1].Last+1 == row {
 		spans[n-1].Last = row
@@ -39,7 +38,7 @@ func Append(spans []Span, row int64) []Span {
 	return append(spans, Span{row, row})
 }
 
-// Count is how many rows the spans have.
+// Count returns the number of rows in the spans.
 func Count(spans []Span) (rows int64) {
 	for _, s := range spans {
 		rows += s.Rows()
@@ -47,18 +46,18 @@ func Count(spans []Span) (rows int64) {
 	return rows
 }
 
-// Counts are how many rows have which outcome.
+// Counts counts rows by outcome.
 type Counts struct {
 	Acknowledged int64 `json:"acknowledged"` // the server has them
 	Rejected     int64 `json:"rejected"`     // the server refused them, or they could not be read
 	Uncertain    int64 `json:"uncertain"`    // the server may have them
 }
 
-// Rows is how many rows have an outcome.
+// Rows returns the number of rows with an outcome.
 func (c Counts) Rows() int64 { return c.Acknowledged + c.Rejected + c.Uncertain }
 
-// A Batch is rows that were sent together. Numbers count from 1; 0 is that of a
-// batch that is not recorded.
+// A Batch is a group of rows that were sent together. Number counts from 1; 0 is a batch
+// that is not recorded.
 type Batch struct {
 	Number int64
 	Rows   []Span
@@ -70,14 +69,14 @@ type Set struct {
 	rows  int64
 }
 
-// Len is how many rows are in the set.
+// Len returns the number of rows in the set.
 func (s *Set) Len() int64 { return s.rows }
 
-// Spans are the set's spans in ascending order, with gaps between them. They
-// are good until the next Add and not to be changed.
+// Spans returns the set's spans in ascending order, with gaps between them. The result is
+// valid until the next Add and must not be changed.
 func (s *Set) Spans() []Span { return s.spans }
 
-// Clone is a set of its own.
+// Clone returns a copy of the set.
 func (s *Set) Clone() Set { return Set{slices.Clone(s.spans), s.rows} }
 
 // Has reports whether the row is in the set.
@@ -86,8 +85,8 @@ func (s *Set) Has(row int64) bool {
 	return found
 }
 
-// Add adds a span. Where a row of it is in the set already, or the span has no
-// rows, that is an error and nothing is added.
+// Add adds a span. If the span is invalid or one of its rows is in the set already, Add
+// returns an error and adds nothing.
 func (s *Set) Add(a Span) error {
 	if !a.Valid() {
 		return fmt.Errorf("ledger: rows %d to %d: invalid span", a.First, a.Last)
@@ -113,7 +112,7 @@ func (s *Set) Add(a Span) error {
 	return nil
 }
 
-// find is the span that holds the row, or the first one after it.
+// find returns the index of the span that holds the row, or of the first one after it.
 func (s *Set) find(row int64) (i int, found bool) {
 	return slices.BinarySearchFunc(s.spans, row, func(a Span, row int64) int {
 		switch {
