@@ -237,3 +237,52 @@ func TestAWarmStartMeasuresWorkAsBefore(t *testing.T) {
 		t.Errorf("a trip of %v is stored", got)
 	}
 }
+
+func TestALengthShrinksFromTheBlockOn(t *testing.T) {
+	w := newWindow(100*sec, amounts{10, 10, 0}, 30*sec, 40*sec, 60*sec, 400*sec, 5)
+	for _, tt := range []struct{ now, want time.Duration }{
+		{99 * sec, 60 * sec}, {100 * sec, 60 * sec},
+		{100*sec + w.fold, 30*sec + 11036*ms}, // what is open has shrunk to 1/e
+		{time.Hour, 30 * sec},
+	} {
+		if got := w.length(tt.now); (got - tt.want).Abs() > ms {
+			t.Errorf("at %v: %v, want %v", tt.now, got, tt.want)
+		}
+	}
+}
+
+func TestTheUnitThatForetellsRefusalsIsHeld(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		hits int
+		off  amounts // before the refusal, which comes with 14 attempts and 100 units in use
+		want unit
+	}{
+		{"attempts were wrong", 2, amounts{0.2, 0.01, 1}, cost},
+		{"the first refusal says too little", 0, amounts{0.2, 0.01, 1}, attempts},
+		{"units were wrong as often", 2, amounts{0.2, 0.5, 1}, attempts},
+	} {
+		h := &history{}
+		for i := range 14 {
+			h.add(time.Hour+time.Duration(i)*sec, amounts{1, 100.0 / 14, 0})
+		}
+		w := &window{size: amounts{10, 100, 0}, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, hits: tt.hits}
+		now := time.Hour + 14*sec
+		w.blame(view{now: now, h: h, mean: amounts{1, 7, 0}}, refusal{sent: now, now: now})
+		if w.unit != tt.want {
+			t.Errorf("%s: unit %d, want %d", tt.name, w.unit, tt.want)
+		}
+	}
+}
+
+func TestNoLimitHoldsBackForMoreThanADay(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	if err := l.Restore(Stored{Found: []Found{{Kind: Window, Size: 1, Window: 2 * maxSilence}}}, sec); err != nil {
+		t.Fatal(err)
+	}
+	l.Sent(sec, 1)
+	l.Observe(Outcome{Sent: sec, Now: 2 * sec, Class: Admitted})
+	if at := l.Hold(2*sec, 1); at != sec+maxSilence {
+		t.Errorf("the next attempt goes at %v, want a day after the last", at)
+	}
+}

@@ -381,3 +381,14 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 		t.Errorf("a pace of %.1f after 5,000 attempts at 50 a second, want at most %.1f", got, 50*tested)
 	}
 }
+
+func TestWhereInAClimbARefusalComes(t *testing.T) {
+	for _, tt := range []struct{ at, want float64 }{
+		{tooEarly - 0.01, 0.8}, {tooEarly, 0.4}, {confirms, 0.4}, {confirms + 0.01, 0.2},
+	} {
+		r := &rate{stretch: 100, at: 100 * tt.at, step: 0.4}
+		if r.refine(); r.step != tt.want {
+			t.Errorf("after %v of it the next one starts lower by %v, want %v", tt.at, r.step, tt.want)
+		}
+	}
+}
