@@ -276,6 +276,12 @@ var Headway = Law{
 			Why:       "it says when a collection is due and starts it; budgets, proxied calls and who asks over HTTP are not its business",
 		},
 		{
+			Covers:    []string{"internal/worker"},
+			Imports:   []string{"collect", "connector/rest", "fleet", "reason", "internal/pgsql", "internal/schedule"},
+			Libraries: []string{"github.com/jackc/pgx", "github.com/riverqueue/river"},
+			Why:       "it takes runs from a queue; when one is due, and what it is made of, is decided where a daemon decides it",
+		},
+		{
 			Covers:    []string{"internal/metrics"},
 			Imports:   []string{".", "collect", "egress", "event", "fleet", "quota", "quota/governor", "reason"},
 			Libraries: []string{"github.com/prometheus/client_golang"},

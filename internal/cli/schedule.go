@@ -12,42 +12,56 @@ import (
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/internal/story"
+	"github.com/headway-go/headway/internal/worker"
 )
 
 func newSchedule() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule",
-		Short: "Show when a running daemon collects which connection",
+		Short: "Show when a running daemon, or the workers on a database, collect which connection",
 		Long: `Shows the connections that a running "headway serve" collects by itself: which
 are being collected, when the others run next, and which failed and why. Where
 run.catchup_schedule gives the past times of its own, these have a column. The
-folder with their files is collections.dir of the daemon's configuration.`,
+folder with their files is collections.dir of the daemon's configuration. With --store
+they are those that the workers on a database collect ("headway worker").`,
 		Example: `  headway schedule --server http://127.0.0.1:8700
-  headway schedule --json`,
+  headway schedule --json
+  headway schedule --store postgres://headway@db/headway`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []schedule.Status
+			at, err := storeURL(cmd)
+			if err != nil {
+				return err
+			}
 			c, err := remote(cmd)
 			if err != nil {
 				return err
 			}
-			if c == nil {
-				return usage(errors.New("only a running daemon has a schedule: name it by --server or $" + serverVariable))
+			if at != "" && (c == nil || cmd.Flags().Changed("store")) {
+				if all, err = worker.Jobs(cmd.Context(), at); err != nil {
+					return unavailable(err)
+				}
+				return present(cmd, all, scheduleText(all, time.Now()))
 			}
-			all, err := c.Schedule(cmd.Context())
-			if err != nil {
+			if c == nil {
+				return usage(errors.New("only a running daemon and the workers on a database have a schedule: name one by --server or $" + serverVariable + ", the other by --store or $" + storeVariable))
+			}
+			if all, err = c.Schedule(cmd.Context()); err != nil {
 				return answered(cmd, err)
 			}
 			return present(cmd, all, scheduleText(all, time.Now()))
 		},
 	}
 	serverFlag(cmd)
+	cmd.Flags().String("store", "", "`URL` of the PostgreSQL database of workers (default $"+storeVariable+")")
 	return jsonFlag(cmd)
 }
 
 // scheduleText is a line for each connection.
 func scheduleText(all []schedule.Status, now time.Time) string {
 	if len(all) == 0 {
-		return "the daemon collects nothing by itself (collections.dir in its configuration)\n"
+		return "nothing is collected by itself here (collections.dir in a daemon's configuration, or a worker's folder)\n"
 	}
 	var table sheet
 	apart := slices.ContainsFunc(all, func(s schedule.Status) bool { return !s.CatchupNext.IsZero() || s.Lane != "" })

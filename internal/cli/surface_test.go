@@ -126,12 +126,12 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	uses := map[string][]string{
 		"--state": {
-			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "run", "proxy", "serve", "console", "top", "usage", "quota snapshot", "quota set",
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "run", "proxy", "serve", "worker", "console", "top", "usage", "quota snapshot", "quota set",
 			"ca", "ca show", "ca export", "ca rotate",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--store": {
-			"collect", "check", "replay", "status", "runs", "runs show", "limits", "serve", "console", "top",
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "serve", "worker", "schedule", "console", "top",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--server": {
@@ -154,7 +154,7 @@ func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	}
 	walk(newRoot())
 	args := map[string]string{
-		"collect": "FILE", "check": "FILE", "replay": "FILE", "runs show": "x", "serve": "--upstream openai", "gaps show": "1",
+		"collect": "FILE", "check": "FILE", "replay": "FILE", "runs show": "x", "serve": "--upstream openai", "gaps show": "1", "worker": ".",
 		"gaps retry": "--all", "gaps quarantine": "--all", "gaps release": "--all", "gaps drop": "--all",
 	}
 	file := filepath.Join(t.TempDir(), "c.yaml")

@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -157,7 +158,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 		return sum, err
 	}
 	o := Options(c)
-	shared, err := j.fleet(ctx, c.Provider.Fleet.Reveal())
+	shared, err := FleetFor(ctx, c, j.s.deps.Fleet)
 	if err != nil {
 		return sum, err
 	}
@@ -165,7 +166,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	if turn.MaxWallClock > 0 {
 		o.MaxWallClock = turn.MaxWallClock
 	}
-	if o.Sink, err = sinkOf(c, j.s.deps.State, j.file.database); err != nil {
+	if o.Sink, err = SinkOf(c, j.s.deps.State, j.file.database); err != nil {
 		return sum, err
 	}
 	if err := j.adopt(ctx, o.Sink); err != nil {
@@ -188,11 +189,12 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	return collector.Run(ctx)
 }
 
-// fleet is the one that the connection's file names, or else the scheduler's.
-func (j *job) fleet(ctx context.Context, address string) (*fleet.Fleet, error) {
+// FleetFor is the fleet that the connection's file names, or else another one.
+func FleetFor(ctx context.Context, c *rest.Config, other *fleet.Fleet) (*fleet.Fleet, error) {
+	address := c.Provider.Fleet.Reveal()
 	switch address {
 	case "":
-		return j.s.deps.Fleet, nil
+		return other, nil
 	case "none":
 		return nil, nil
 	}
@@ -283,6 +285,34 @@ type file struct {
 	database  string        // of the state; empty for a file
 }
 
+// Connection is one connection file of a folder, for who runs it by other means than a
+// [Scheduler].
+type Connection struct {
+	Path   string
+	Config *rest.Config
+	// Digest changes with the file and with what it takes from the environment.
+	Digest string
+	// Steady is its timetable; Catchup is nil for one that is collected with it.
+	Steady, Catchup cron.Schedule
+}
+
+// Read reads the folder of a configuration, for a store in its database or in the file
+// state. A file with a fault is left out; the errors name files and lines, all joined.
+func Read(c Config, state string) ([]Connection, error) {
+	c, usual, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	files, faults := readAll(c, usual, state)
+	all := make([]Connection, 0, len(files))
+	for _, f := range files {
+		if f.config != nil {
+			all = append(all, Connection{f.path, f.config, hex.EncodeToString(f.digest[:8]), f.timetable, f.catchup})
+		}
+	}
+	return all, faults
+}
+
 // list gives the connection files of a folder, by name. A folder that is not
 // there is an error: the configuration that names it expects collections.
 func list(dir string) ([]string, error) {
@@ -334,7 +364,7 @@ func read(path string, of Config, usual cron.Schedule, state string) (*file, err
 		}
 	}
 	f.database = of.Database
-	sink, err := sinkOf(c, state, of.Database)
+	sink, err := SinkOf(c, state, of.Database)
 	if err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", path, err)
 	}
@@ -346,10 +376,10 @@ func read(path string, of Config, usual cron.Schedule, state string) (*file, err
 	return f, nil
 }
 
-// sinkOf makes the sink of a connection whose state is in the file state, or in a
+// SinkOf makes the sink of a connection whose state is in the file state, or in a
 // database. One that writes to standard output is an error: a daemon has no reader
 // there.
-func sinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
+func SinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
 	switch s := c.Sink; {
 	case s.SQLite != nil && database != "":
 		if s.SQLite.File == "" {

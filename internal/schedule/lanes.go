@@ -35,6 +35,27 @@ func NewLanes(steady, catchup cron.Schedule, maxWallClock time.Duration, now tim
 	return l
 }
 
+// Standing is what a [Lanes] has learned, so that another process can go on from there.
+type Standing struct {
+	Failures int       `json:"failures,omitzero"`
+	Steady   time.Time `json:"steady"`
+	Catchup  time.Time `json:"catchup,omitzero"`
+	Window   time.Time `json:"window,omitzero"`
+}
+
+// Standing gives where the lanes stand.
+func (l *Lanes) Standing() Standing {
+	return Standing{l.failures, l.dueSteady, l.dueCatchup, l.window}
+}
+
+// Resume goes on from where lanes of the same timetables stood.
+func (l *Lanes) Resume(s Standing) {
+	l.failures, l.dueSteady, l.window = s.Failures, s.Steady, s.Window
+	if l.catchup != nil && !s.Catchup.IsZero() {
+		l.dueCatchup = s.Catchup
+	}
+}
+
 // Turn is one run.
 type Turn struct {
 	// Lane is what to collect; empty is both.

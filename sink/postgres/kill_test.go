@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/longtest"
@@ -200,4 +203,233 @@ func killed(t *testing.T, server *pgserver.Server, role string, acknowledged int
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // killed
 	return acknowledged
+}
+
+// testingT is what tests, benchmarks and properties share.
+type testingT interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// streams are those of most tests: a list and its details.
+var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
+
+// bench is a store, a lease, and the sink of one connection: in the store's database, or in
+// another one.
+type bench struct {
+	state, at string
+	store     collect.Store
+	lease     collect.Lease
+	sink      collect.Recognizer
+	streams   []collect.StreamInfo
+}
+
+// ways are the two places that records can be in.
+var ways = map[string]bool{"with the state": true, "apart": false}
+
+func newBench(t testing.TB, server *pgserver.Server, together bool) *bench {
+	t.Helper()
+	b := &bench{state: server.Database(t)}
+	if b.at = b.state; !together {
+		b.at = server.Database(t)
+	}
+	s, err := store.Open(t.Context(), b.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store = s
+	if b.lease, err = s.Acquire(t.Context(), collect.LeaseRequest{Connection: "c", Run: "r", Holder: "host", Now: time.Now(), TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	b.sink = postgres.For("c", b.at, "", b.state)
+	if _, in := b.sink.(*postgres.Sink); in != together {
+		t.Fatalf("the sink is a %T", b.sink)
+	}
+	b.open(t, streams...)
+	t.Cleanup(func() {
+		if err := errors.Join(b.sink.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// open opens the sink as a runtime does: at the committed position, which is committed
+// again.
+func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
+	t.Helper()
+	if err := b.reopen(t, streams...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) reopen(t testingT, streams ...collect.StreamInfo) error {
+	t.Helper()
+	if err := b.sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.store.Load(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.streams = streams
+	if err := b.sink.Open(t.Context(), state.Sink, streams); err != nil {
+		return err
+	}
+	return b.commit(t.Context(), b.store)
+}
+
+func (b *bench) write(t testingT, stream string, records ...collect.Record) {
+	t.Helper()
+	if err := b.sink.Write(t.Context(), stream, records); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// put writes records and commits them.
+func (b *bench) put(t testingT, stream string, records ...collect.Record) {
+	t.Helper()
+	b.write(t, stream, records...)
+	if err := b.commit(t.Context(), b.store); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commit is the end of a slice.
+func (b *bench) commit(ctx context.Context, to collect.Store) error {
+	position, err := b.sink.Sync(ctx)
+	if err != nil {
+		return err
+	}
+	c := collect.Commit{At: time.Now(), Sink: position, SinkAt: b.sink.Location()}
+	if t, ok := b.sink.(collect.Transactional); ok {
+		c.Within = t.Pending()
+	}
+	if err := to.Commit(ctx, b.lease, c); err != nil {
+		return err
+	}
+	if s, ok := b.sink.(collect.Informed); ok {
+		return s.Committed(ctx, position)
+	}
+	return nil
+}
+
+// query is the rows of a query, a line each.
+func (b *bench) query(t testingT, query string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	rows, err := conn.Query(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		values, err := row.Values()
+		var cells []string
+		for _, v := range values {
+			cells = append(cells, fmt.Sprint(v))
+		}
+		return strings.Join(cells, "|"), err
+	})
+	if err != nil {
+		t.Fatal(query, err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// exec runs a statement in the database of the records.
+func (b *bench) exec(t testingT, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), b.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(statement, err)
+	}
+}
+
+// records reads a stream back, by parent and key; what is gone has an instant as well.
+func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any {
+	t.Helper()
+	all := map[[2]string]any{}
+	kept, err := postgres.OpenKept(t.Context(), postgres.For("c", b.at, "", "").Location(), []string{b.at}, "c", nil, b.streams)
+	if _, none := errors.AsType[*collect.ReplayError](err); none {
+		return all
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Close() }()
+	names, err := kept.Streams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if name != stream.Name {
+			continue
+		}
+		var after collect.RecordID
+		for {
+			list, err := kept.Read(t.Context(), stream, after, 2, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range list {
+				after = collect.RecordID{Parent: r.Parent, Key: r.Key}
+				if _, twice := all[[2]string{r.Parent, r.Key}]; twice {
+					t.Fatalf("%q comes twice", r.Key)
+				}
+				all[[2]string{r.Parent, r.Key}] = parsed(t, string(r.Data))
+			}
+			if len(list) == 0 {
+				break
+			}
+		}
+		if n, err := kept.Count(t.Context(), stream); err != nil || n != int64(len(all)) {
+			t.Fatalf("%d records are counted and %d are read: %v", n, len(all), err)
+		}
+	}
+	return all
+}
+
+func parsed(t testingT, text string) any {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err, text)
+	}
+	return v
+}
+
+func rec(key, data string) collect.Record {
+	return collect.Record{Key: key, Data: json.RawMessage(data)}
+}
+
+func detail(parent, key, data string) collect.Record {
+	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
+}
+
+func is(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is\n%v, want\n%v", what, got, want)
+	}
+}
+
+func says(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if err == nil || !strings.Contains(err.Error(), p) {
+			t.Errorf("error %v does not say %q", err, p)
+		}
+	}
 }
