@@ -1,29 +1,28 @@
-// Package usage reads from the answer of a language model what the call used,
-// while the answer passes through.
+// Package usage reads what a call used from the answer of a language model while the
+// answer is relayed.
 //
-// A [Scanner] follows one response body, whole JSON or a stream of events, in
-// the words of OpenAI, Anthropic or Gemini, and its [Report] has the provider's
-// figures as [quota.Usage], the tokens that flowed so far, whether the end came,
-// and the error that some providers send inside a stream that began with 200. A
-// body that breaks off is reported as far as it was seen.
+// A [Scanner] reads one response body, whole JSON or a stream of events, in the format of
+// OpenAI, Anthropic or Gemini. Its [Report] has the provider's figures as [quota.Usage],
+// the output tokens so far, whether the end was seen, and the error that some providers
+// send inside a stream that began with 200. A truncated body is reported as far as it was
+// seen.
 //
-// OpenAI's chat reports usage in a stream only to those who ask. [Inject] asks in
-// the client's request; a [Stripper] then takes out of the stream what was added,
-// so that the client gets what it would have got.
+// OpenAI's chat reports usage in a stream only on request. [Inject] adds that to the
+// client's request; a [Stripper] then removes from the stream what was added, so that the
+// client gets what it asked for.
 //
 // # When not to use it
 //
-// It takes plain bytes: a compressed body has to be unpacked first, or better not
-// be asked for. It does not judge status codes and headers, nor whole error
-// answers beyond a word for the problem; package signal does. It does not check
-// JSON: what it does not understand passes and says nothing.
+// It reads plain bytes: decompress a body first, or do not request compression. Status
+// codes, headers and details of error answers are for package signal. It does not
+// validate JSON: what it does not understand is ignored.
 //
 // # Concurrency, time and memory
 //
-// Scanners and strippers are for one goroutine each; the functions are pure. No
-// clock is read. A Scanner keeps half a kilobyte whatever it is fed; it passes
-// some 600 MB/s of short chunks, and more of long texts. A Stripper holds at most
-// [MaxEvent] bytes.
+// Scanners and strippers are not safe for concurrent use; the functions are pure. No
+// clock is read. A Scanner keeps half a kilobyte whatever its input; it reads some 600
+// MB/s of short chunks, and more of long texts. A Stripper holds at most [MaxEvent]
+// bytes.
 package usage
 
 import (
@@ -46,10 +45,9 @@ const (
 	noFraming // nothing that is understood
 )
 
-// Scanner follows one response body as it passes, and reports what it said of
-// usage. It is an [io.Writer] that never fails and keeps no more than a few
-// hundred bytes, however large the body is or its JSON nests. It is for one
-// goroutine.
+// Scanner reads one response body as it is relayed, and reports its usage. It is an
+// [io.Writer] that never fails and keeps no more than a few hundred bytes, however large
+// or deeply nested the body is. Not safe for concurrent use.
 type Scanner struct {
 	shape    Shape
 	framing  framing
@@ -74,8 +72,8 @@ type event struct {
 	named                 gravity
 }
 
-// NewScanner makes a scanner for a body of the shape and content type. A body of
-// another type than JSON, an event stream or none is not looked at.
+// NewScanner returns a scanner for a body of the shape and content type. A body is read if
+// its type is JSON, an event stream, text or empty, and ignored otherwise.
 func NewScanner(shape Shape, contentType string) *Scanner {
 	s := &Scanner{shape: shape, framing: framingOf(contentType)}
 	if int(shape) >= len(grammars) || grammars[shape] == nil {
@@ -103,7 +101,7 @@ func framingOf(contentType string) framing {
 	return noFraming
 }
 
-// Write takes the next bytes of the body; it gives len(p), nil.
+// Write reads the next bytes of the body. It always returns len(p), nil.
 func (s *Scanner) Write(p []byte) (int, error) {
 	switch s.framing {
 	case unknownFraming:
@@ -125,7 +123,7 @@ func (s *Scanner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Report gives what the body said so far.
+// Report returns what the body said so far.
 func (s *Scanner) Report() Report {
 	r := Report{
 		Reported: s.reported, Ended: s.ended, Problem: s.problem.String(),
@@ -361,12 +359,12 @@ func (l *lines) endLine(s *Scanner) {
 	l.field, l.named = fieldName, 0
 }
 
-// Shape says in which API's words a response reports its usage.
+// Shape is the API whose format a response has.
 type Shape uint8
 
 // The shapes.
 const (
-	// None reports nothing: such a body is not looked at.
+	// None: the body is ignored.
 	None Shape = iota
 	// OpenAIChat is chat completions, and legacy completions.
 	OpenAIChat
@@ -405,9 +403,9 @@ const (
 	NoProblem = ""
 	// RateLimited: the call went over a limit.
 	RateLimited = "rate_limit"
-	// Overloaded: the provider has too much to do.
+	// Overloaded: the provider is overloaded.
 	Overloaded = "overloaded"
-	// QuotaSpent: a budget is used up that no short wait restores.
+	// QuotaSpent: a budget is used up, and no short wait restores it.
 	QuotaSpent = "quota"
 	// OtherProblem is any other error.
 	OtherProblem = "other"
@@ -415,14 +413,14 @@ const (
 
 // Report is what a body said so far.
 type Report struct {
-	// Usage is the best knowledge so far. Once Reported it is the provider's own
-	// figures; before, Output is at least Flowed, and Input is 0 if the provider
-	// did not name it yet. It is always valid as [quota.Usage].
+	// Usage is the best estimate so far. If Reported, it has the provider's final
+	// figures; before that, Output is at least Flowed, and Input is 0 if the provider did
+	// not state it yet. It is always a valid [quota.Usage].
 	Usage quota.Usage
 	// Reported: the provider's final figures were seen.
 	Reported bool
-	// Flowed is about how many output tokens passed, by the text that did. It
-	// never falls.
+	// Flowed is the approximate number of output tokens so far, estimated from the text.
+	// It never decreases.
 	Flowed int64
 	// Ended: the body's own end was seen.
 	Ended bool

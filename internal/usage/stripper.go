@@ -7,18 +7,17 @@ import (
 )
 
 const (
-	// MaxEvent is the longest event, in bytes, that a [Stripper] looks into. The
-	// chunk of usage has a few hundred, but one with an image may have many MiB.
+	// MaxEvent is the longest event, in bytes, that a [Stripper] parses. The chunk with
+	// usage has a few hundred bytes, but one with an image may have many MiB.
 	MaxEvent = 16 << 20
 	// keptEvent is the most memory that it keeps between events.
 	keptEvent = 64 << 10
 )
 
-// Stripper takes out of an OpenAI chat event stream what [Inject] made the
-// provider add: the chunk that has usage and no choices, and the member
-// "usage": null of the other chunks. All else passes byte for byte, each event
-// as soon as it is whole; one longer than [MaxEvent] passes as it is. It is for
-// one goroutine.
+// Stripper removes from an OpenAI chat event stream what [Inject] made the provider add:
+// the chunk that has usage and no choices, and the member "usage": null of the other
+// chunks. All else is written unchanged, each event as soon as it is complete; an event
+// longer than [MaxEvent] is not changed. Not safe for concurrent use.
 type Stripper struct {
 	w       io.Writer
 	held    []byte // the event under way
@@ -35,11 +34,11 @@ type Stripper struct {
 // part is where in an event a line's data is.
 type part struct{ from, to int }
 
-// NewStripper makes a stripper that writes to w.
+// NewStripper returns a stripper that writes to w.
 func NewStripper(w io.Writer) *Stripper { return &Stripper{w: w} }
 
-// Write takes the next bytes of the stream and writes the events that they make
-// whole. It gives len(p), or 0 and the error of the writer below.
+// Write reads the next bytes of the stream and writes the events that are complete. It
+// returns len(p), or 0 and the error of the underlying writer.
 func (s *Stripper) Write(p []byte) (int, error) {
 	size := len(p)
 	if s.cr && len(s.held) == 0 && !s.passing && size > 0 && p[0] == '\n' {
@@ -62,7 +61,7 @@ func (s *Stripper) Write(p []byte) (int, error) {
 	return size, nil
 }
 
-// Close writes what is held back: an event that the stream's end cut short.
+// Close writes what is held back: an event truncated by the end of the stream.
 func (s *Stripper) Close() error { return s.take(nil, true) }
 
 // past is how much of p belongs to the event under way, and whether it is whole
@@ -240,10 +239,10 @@ func (s *Stripper) without(event []byte, cut part) []byte {
 	return left
 }
 
-// Inject sets stream_options.include_usage in the body of a request to OpenAI
-// chat. All other bytes stay as they are: order, numbers, white space, members
-// that are there twice. Changed is false, and out is body, if the client asked
-// for usage itself, if the call is not a stream, or if body is not a JSON object.
+// Inject sets stream_options.include_usage in the body of a request to OpenAI chat. All
+// other bytes stay as they are: order, numbers, white space, duplicate members. changed
+// is false, and out is body, if the client asked for usage itself, if the call is not a
+// stream, or if body is not a JSON object.
 func Inject(body []byte) (out []byte, changed bool) {
 	var o, options object
 	if !o.parse(body, 0) || blank(body, o.close+1) != len(body) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Keys are several credentials of the same provider: which one a request goes by, and
-// which are set aside. Make them with [NewKeys]. Safe for concurrent use.
+// Keys picks one of several credentials of one provider for each request, and records
+// which are set aside. Make one with [NewKeys]. Safe for concurrent use.
 type Keys struct {
 	mu   sync.Mutex
 	all  []key
@@ -17,13 +17,13 @@ type Keys struct {
 
 type key struct {
 	name    string
-	given   int       // requests under way
-	turn    uint64    // of its newest pick
+	given   int       // requests in flight
+	turn    uint64    // of its last pick
 	aside   bool      // for good
 	doubted time.Time // until then others are picked before it
 }
 
-// NewKeys makes them of unique names.
+// NewKeys returns keys with unique names.
 func NewKeys(names ...string) *Keys {
 	k := &Keys{all: make([]key, len(names))}
 	for i, name := range names {
@@ -32,12 +32,12 @@ func NewKeys(names ...string) *Keys {
 	return k
 }
 
-// Pick gives the index of the key that a request goes by, -1 for none; the request has to
-// give it back. It is the one that has room soonest by wait, which is called with the
-// lock held and is given how many requests each key has; of several that do, the one with
-// the fewest requests, then the one that was picked least recently. Where affinity is not
-// empty, it is always the same one, as long as that is not set aside. Keys for which skip
-// is true are left out.
+// Pick returns the index of the key for a request, -1 if there is none. The request must
+// call Back with it. Pick returns the key with the shortest wait; of several, the one
+// with the fewest requests, then the least recently picked. wait is called with the lock
+// held and with the number of requests that the key has. If affinity is not empty, the
+// same affinity always gets the same key, unless that key is set aside. Keys for which
+// skip returns true are left out.
 func (k *Keys) Pick(now time.Time, affinity string, skip func(i int) bool, wait func(i, given int) time.Duration) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,7 +68,7 @@ func (k *Keys) Pick(now time.Time, affinity string, skip func(i int) bool, wait 
 	return best
 }
 
-// before reports whether key i, which has room after w, goes before key j.
+// before reports whether key i, with wait w, goes before key j, with wait v.
 func (k *Keys) before(now time.Time, i, j int, w, v time.Duration) bool {
 	a, b := &k.all[i], &k.all[j]
 	if p, q := now.Before(a.doubted), now.Before(b.doubted); p != q {
@@ -83,7 +83,8 @@ func (k *Keys) before(now time.Time, i, j int, w, v time.Duration) bool {
 	return a.turn < b.turn
 }
 
-// rankOf orders keys for a name; the highest is the one (rendezvous hashing).
+// rankOf ranks keys for a name; the key with the highest rank is used (rendezvous
+// hashing).
 func rankOf(affinity, name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(affinity + "\x00" + name))
@@ -92,14 +93,14 @@ func rankOf(affinity, name string) uint64 {
 	return x ^ x>>27
 }
 
-// Back says that a request is over.
+// Back reports that a request is over.
 func (k *Keys) Back(i int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.all[i].given--
 }
 
-// SetAside has a key be picked no more, and reports whether this is news.
+// SetAside excludes a key from picks, and reports whether it was not excluded before.
 func (k *Keys) SetAside(i int) (news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,7 +109,7 @@ func (k *Keys) SetAside(i int) (news bool) {
 	return news
 }
 
-// Doubt has other keys be picked before one until an instant.
+// Doubt makes other keys be preferred to one until an instant.
 func (k *Keys) Doubt(i int, until time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,7 +123,7 @@ func (k *Keys) Aside(i int) bool {
 	return k.all[i].aside
 }
 
-// Given counts the requests that a key has.
+// Given returns the number of requests that use a key.
 func (k *Keys) Given(i int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package wire has what every sender of HTTP requests here needs below the level of
-// a call: few new connections for one request, the beginning of a body without
-// taking it away, and what an error of net/http says of the connection.
+// Package wire has helpers for all senders of HTTP requests here: a bound on new
+// connections per request, a look at the start of a body that can still be read, and the
+// meaning of net/http's errors for the connection.
 package wire
 
 import (
@@ -21,13 +21,13 @@ import (
 // permit, to a server that always says so.
 const MaxConnections = 3
 
-// ErrResent says that net/http sent one request again and again, each time over a
-// new connection.
+// ErrResent says that net/http sent one request repeatedly, each time over a new
+// connection.
 var ErrResent = errors.New("transport: the provider ended one connection after the other without an answer")
 
-// FewConnections gives a context for one request. Should that need more than
-// [MaxConnections], cancel is called with [ErrResent]. Connected, unless nil, is
-// called for each connection that the request gets, new or not.
+// FewConnections returns a context for one request. If the request needs more than
+// [MaxConnections], cancel is called with [ErrResent]. connected, unless nil, is called
+// for each connection that the request uses, new or not.
 func FewConnections(ctx context.Context, cancel context.CancelCauseFunc, connected func()) context.Context {
 	f := &few{cancel: cancel, connected: connected}
 	f.GotConn = f.gotConn
@@ -51,10 +51,10 @@ func (f *few) gotConn(c httptrace.GotConnInfo) {
 	}
 }
 
-// Peek reads the beginning of a body, at most limit bytes, and puts it back in front
-// of the rest; an error that it met comes again after it. Whole says that the body
-// ended within the bound: it is closed then, so that its connection is free while a
-// retry waits, and what was read can still be read.
+// Peek reads the start of a body, at most limit bytes, and puts it back in front of the
+// rest; an error is returned again after it. whole says that the body ended within the
+// limit: it is then closed, so that its connection is free while a retry waits, and what
+// was read can still be read.
 func Peek(res *http.Response, limit int64) (head []byte, whole bool) {
 	if res.Body == nil || res.Body == http.NoBody {
 		return nil, true
@@ -79,13 +79,13 @@ type joined struct {
 	io.Closer
 }
 
-// failing gives an error that was met once more.
+// failing returns an error again.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// Unsent reports whether an error says that no connection was made, so that the
-// server has seen nothing of the request.
+// Unsent reports whether an error means that no connection was made, so that the server
+// has seen nothing of the request.
 func Unsent(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return true
