@@ -1,14 +1,12 @@
-// Package atomicfile replaces, and reads, a file as a whole: a reader, also after a
-// crash or a power cut, finds the old content or the new content, and neither
-// half of one nor nothing.
+// Package atomicfile replaces and reads whole files: a reader, also after a crash or a
+// power cut, finds either the old content or the new content.
 //
-// The new content is written to a file beside the old one, see [Beside], and is
-// then given its name. The caller makes sure that nobody else replaces the
-// same file meanwhile, with a lock (package lockfile) for instance. A file that
-// grows, or is too large to be held in memory, is not for this package.
+// The new content is written to a temporary file, see [Beside], which is then renamed. The
+// caller ensures that no one else replaces the same file meanwhile, for example with a lock
+// (package lockfile). The package is for files that fit in memory.
 //
-// It keeps no state, so it is safe for concurrent use on different files. Errors
-// are those of package os. It reads no clock.
+// It has no state and is safe for concurrent use on different files. Errors are those of
+// package os. It reads no clock.
 package atomicfile
 
 import (
@@ -22,13 +20,13 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 )
 
-// mode is that of each file it creates: its owner may read and write it.
+// mode is the mode of created files: the owner may read and write.
 const mode = 0o600
 
-// ErrTooLarge is what the error of [Read] matches for a file that is longer than it may be.
+// ErrTooLarge is matched by the error of [Read] for a file that exceeds its limit.
 var ErrTooLarge = errors.New("larger than it may be")
 
-// Read reads the file at path, which may have limit bytes at most.
+// Read returns the content of the file at path. A file of more than limit bytes is an error.
 func Read(path string, limit int64) (b []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -42,12 +40,12 @@ func Read(path string, limit int64) (b []byte, err error) {
 	return b, err
 }
 
-// Beside is where the next content of a file is written before it gets its place.
+// Beside returns the path of the temporary file for the next content of a file.
 func Beside(path string) string { return path + ".new" }
 
-// Write replaces the file at path, or creates it. When it returns nil the content
-// is durable. After an error the file holds the old content; only when the error
-// is that the folder could not be synced, it may hold the new one.
+// Write replaces or creates the file at path. When it returns nil the content is durable.
+// After an error the file holds the old content, or possibly the new one if the error is
+// that the folder could not be synced.
 func Write(d disk.Disk, path string, content []byte) error {
 	if err := write(d, path, content, disk.File.Sync); err != nil {
 		return err
@@ -55,14 +53,14 @@ func Write(d disk.Disk, path string, content []byte) error {
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// WriteUnsynced is Write for content that may be lost in a power cut, and waits
-// for no disk. After a power cut the file may even be empty, so its reader has to
-// treat a file that it cannot read as missing.
+// WriteUnsynced is like Write, but does not wait for the disk: the content may be lost in a
+// power cut, after which the file may even be empty. Readers must treat an unreadable file
+// as missing.
 func WriteUnsynced(d disk.Disk, path string, content []byte) error {
 	return write(d, path, content, func(disk.File) error { return nil })
 }
 
-// write does all but make the name durable.
+// write is Write without syncing the folder.
 func write(d disk.Disk, path string, content []byte, sync func(disk.File) error) error {
 	f, err := d.OpenFile(Beside(path), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
 	if err != nil {
@@ -80,8 +78,8 @@ func write(d disk.Disk, path string, content []byte, sync func(disk.File) error)
 	return nil
 }
 
-// Place gives what stands beside a file its place, durably. It is for a process
-// that finds there what an earlier one had written whole and not placed.
+// Place renames the temporary file of a file to its path, durably. It is for a process that
+// finds a complete temporary file that an earlier process had not renamed.
 func Place(d disk.Disk, path string) error {
 	if err := d.Rename(Beside(path), path); err != nil {
 		return err
@@ -89,7 +87,7 @@ func Place(d disk.Disk, path string) error {
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// Reserved is room on the disk for the next content of a file. It is made by
+// Reserved is reserved disk space for the next content of a file. It is returned by
 // [Reserve] and ends with one of its methods. It is not safe for concurrent use.
 type Reserved struct {
 	disk disk.Disk
@@ -97,9 +95,9 @@ type Reserved struct {
 	file disk.File
 }
 
-// Reserve takes room for the next content of the file at path, in bytes, so that
-// a full disk is found out before there is content that must not be lost. What
-// stood beside the file is removed.
+// Reserve reserves disk space in bytes for the next content of the file at path, so that a
+// full disk is detected before there is content that must not be lost. It removes an
+// existing temporary file.
 func Reserve(d disk.Disk, path string, room int) (*Reserved, error) {
 	if err := d.Remove(Beside(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -134,7 +132,7 @@ func (r *Reserved) Commit(content []byte) error {
 	return Place(r.disk, r.path)
 }
 
-// Discard removes the room.
+// Discard removes the reserved space.
 func (r *Reserved) Discard() error {
 	return errors.Join(r.file.Close(), r.disk.Remove(Beside(r.path)))
 }

@@ -1,13 +1,9 @@
-// Package fault names the steps between which a collection could die, and lets
-// a test make it die there: [Point] marks a step in the source, and in a binary
-// that was built with the tag "faults" a process kills itself, as SIGKILL does,
-// when it comes to the step that the environment names.
+// Package fault names the steps of a collection at which a test can kill the process.
+// [Point] marks a step in the source. In a binary that was built with the tag "faults" the
+// process kills itself with SIGKILL when it reaches the step named in the environment.
 //
-// Do not use it for an error that the program could handle: nobody learns of
-// a kill. In a build without the tag a point is an empty function that the
-// compiler removes together with its name; no environment is read.
-//
-// Any goroutine may pass a point, at any time; there is no clock here.
+// In a build without the tag a point is an empty function that the compiler removes, and
+// the environment is not read. Points may be passed by any goroutine at any time.
 package fault
 
 import "slices"

@@ -1,14 +1,12 @@
-// Package lockfile takes locks that end with their process: a lock on a file that
-// the system gives back when the process ends, also by SIGKILL. It answers "is the
-// process that had this still alive?", which no lease in a file can.
+// Package lockfile locks files with locks of the operating system, which are released when
+// the process ends, also by SIGKILL. So a lock shows whether its holder is still alive.
 //
-// A lock excludes everybody, other goroutines of the same process included, whatever
-// path they open the file by, and also on systems whose own locks only keep processes
-// apart. It does not work across machines. All of it is safe for concurrent use.
+// A lock excludes other processes and also other goroutines of the same process, whatever
+// path they use for the file. It does not work across machines. The package is safe for
+// concurrent use.
 //
-// [Open] and [Held] do not block. [With] waits, but not while its context holds
-// another lock: two callers that take the same two locks in different orders would
-// wait for each other for ever.
+// [Open] and [Held] do not block. [With] waits, but returns an error if its context holds
+// another lock: two callers that take two locks in different orders would deadlock.
 package lockfile
 
 import (
@@ -21,20 +19,20 @@ import (
 	"time"
 )
 
-// HeldError says that a lock is taken.
+// HeldError reports that a lock is held.
 type HeldError struct {
 	// Path is the lock's file.
 	Path string
-	// Process is the one that has the lock; 0 when that cannot be found out.
+	// Process is the id of the process that holds the lock; 0 if unknown.
 	Process int
 }
 
-// Error says who has what, and what to do.
+// Error names the lock and its holder, and says what to do.
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s has the lock %s: wait until it is done, or stop it", e.Holder(), e.Path)
 }
 
-// Holder names the process that has the lock.
+// Holder describes the process that holds the lock.
 func (e *HeldError) Holder() string {
 	switch e.Process {
 	case 0:
@@ -45,7 +43,7 @@ func (e *HeldError) Holder() string {
 	return fmt.Sprintf("process %d", e.Process)
 }
 
-// Lock is a lock that is held. It is made by [Open].
+// Lock is a held lock. It is returned by [Open].
 type Lock struct {
 	file *os.File
 	info fs.FileInfo
@@ -71,13 +69,13 @@ func ours(path string) (*Lock, error) {
 	return nil, nil
 }
 
-// Open takes the lock of the file at path, and creates the file, readable by its
-// owner only, when it is missing. A *[HeldError] says that it is taken.
+// Open locks the file at path. If the file does not exist, it is created, readable by its
+// owner only. Open returns a *[HeldError] if the file is locked already.
 func Open(path string) (*Lock, error) {
 	held.Lock()
 	defer held.Unlock()
-	// Before the file is opened: on some systems closing it again would free the
-	// lock that this process has.
+	// Check before opening the file: on some systems closing it again would release the
+	// lock of this process.
 	l, err := ours(path)
 	switch {
 	case l != nil:
@@ -109,7 +107,7 @@ func Open(path string) (*Lock, error) {
 	return l, nil
 }
 
-// Close gives the lock back. The file stays. It is safe to call again.
+// Close releases the lock. The file stays. It is safe to call Close again.
 func (l *Lock) Close() error {
 	held.Lock()
 	defer held.Unlock()
@@ -120,8 +118,8 @@ func (l *Lock) Close() error {
 	return l.file.Close()
 }
 
-// Held reports whether somebody has the lock of a file, by taking it for an instant.
-// Nobody has the lock of a missing file. An error means that it is unknown.
+// Held reports whether a file is locked. To find out, it takes the lock for a moment. A
+// missing file is not locked. An error means that it is unknown.
 func Held(path string) (bool, error) {
 	held.Lock()
 	defer held.Unlock()
@@ -148,15 +146,15 @@ func Held(path string) (bool, error) {
 	return !taken, nil
 }
 
-// look is the time between two looks at a lock that somebody has.
+// look is the time between two attempts of With to take a lock.
 const look = 20 * time.Millisecond
 
-// waited is the key of the lock that a context holds.
+// waited is the context key of the lock that a context holds.
 type waited struct{}
 
-// With waits for the lock of the file at path and calls f while it has it. The
-// error is that of f, or of the context when that ended before, or that of [Open].
-// f must use the context that it is given: With refuses one that holds a lock.
+// With waits for the lock of the file at path and calls f while it holds the lock. It
+// returns the error of f, of ctx if it ended first, or of [Open]. f must use its context
+// argument, so that a nested With returns an error instead of waiting.
 func With(ctx context.Context, path string, f func(context.Context) error) error {
 	if first, ok := ctx.Value(waited{}).(string); ok {
 		return fmt.Errorf("the lock %s is not waited for while %s is held: another process may do so the other way round, and both would wait for ever; take one after the other", path, first)
@@ -178,18 +176,18 @@ func With(ctx context.Context, path string, f func(context.Context) error) error
 	}
 }
 
-// The holder writes its number into the file, for errors only. The first byte is
-// a blank: it is the one that Windows keeps others from reading.
+// The holder writes its process id into the file, for error texts only. The first byte is
+// a blank, since on Windows others cannot read the locked byte.
 const signature = " process %d\n"
 
-// sign says who has the lock. A file that cannot be written is locked all the same.
+// sign writes the process id into the file. Errors are ignored: the lock is valid anyway.
 func sign(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = fmt.Fprintf(f, signature, os.Getpid())
 	}
 }
 
-// holder reads who has a lock; 0 when the file does not say.
+// holder returns the process id in a lock file; 0 if there is none.
 func holder(f *os.File) (process int) {
 	b := make([]byte, 64)
 	n, _ := f.ReadAt(b[1:], 1)

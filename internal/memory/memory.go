@@ -1,12 +1,11 @@
-// Package memory keeps the state of connections in memory: a [collect.Store] that tests
-// use, and that package storetest compares other stores with. A program whose state
-// should vanish opens store/sqlite in a temporary folder.
+// Package memory is a [collect.Store] in memory, for tests and as the model with which
+// package storetest compares other stores. A program that needs temporary state opens
+// store/sqlite in a temporary folder.
 //
-// All methods are safe for concurrent use. Each takes effect whole or not at
-// all, and what goes in and comes out is a copy. A commit with Within is an
-// error, since there is no database to share: a sink that keeps its records in
-// the store's own database needs another store. Instants come from the caller,
-// except that the read side asks the clock whether a lease is alive.
+// All methods are safe for concurrent use and atomic. Arguments and results are copied. A
+// commit with Within is an error, since there is no database to share with a sink. Times
+// come from the caller, except that the read side uses the clock to find out whether a
+// lease has expired.
 package memory
 
 import (

@@ -10,11 +10,11 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Lanes is when the lanes of a connection run. With one timetable each run sees
-// to both. With a timetable of its own the catch-up runs apart: it begins at its
-// times, makes way whenever the steady state is due and goes on after it, until
-// the past is collected or the run's own bounds end it; then it waits for its next
-// time. It is a decision, pure: the caller passes the instants.
+// Lanes decides when the lanes of a connection run. With one timetable each run collects
+// both lanes. With its own timetable the catch-up runs separately: it starts at its times,
+// pauses whenever the steady lane is due, and continues after it, until the catch-up is
+// done or a limit of the run ends it. Then it waits for its next time. Lanes is pure: the
+// caller passes the times.
 type Lanes struct {
 	steady, catchup       cron.Schedule
 	maxWallClock          time.Duration

@@ -1,10 +1,10 @@
-// Package schedule collects connections by themselves: a folder of connection
-// files, each on its schedule, a deferred run at the instant that it named.
+// Package schedule collects the connections of a folder on their schedules. A deferred run
+// is continued at its RetryAt.
 //
-// Connections do not share anything but the store: one that waits, fails or
-// panics holds up no other. A run that the provider refused for good is tried
-// again by its schedule, but later each time, up to a day; a changed file starts
-// afresh. A file that cannot be read leaves its connection as it was.
+// Connections share only the store: one that waits, fails or panics does not delay others.
+// A run that failed permanently is tried again by its schedule, but later each time, up to
+// a day; a changed file resets that. A file that cannot be read leaves its connection
+// unchanged.
 //
 // [Next] and the rest of next.go are decisions, pure: the caller passes the
 // instant. [Scheduler] is the shell, safe for concurrent use; its time is real,
@@ -35,7 +35,7 @@ import (
 // DefaultRunning is how many connections are collected at once.
 const DefaultRunning = 32
 
-// Config says what is collected. Zero fields take the defaults.
+// Config is what is collected and when. Zero fields take the defaults.
 type Config struct {
 	// Dir is the folder of the connection files, *.yaml and *.yml. Required.
 	Dir string
@@ -70,7 +70,7 @@ func (c Config) resolve() (Config, cron.Schedule, error) {
 	return c, usual, nil
 }
 
-// Deps are what a scheduler uses.
+// Deps are the dependencies of a scheduler.
 type Deps struct {
 	// Store keeps the state of all connections. Its owner closes it, after Stop.
 	Store collect.Store
@@ -199,8 +199,8 @@ func readAll(c Config, usual cron.Schedule, state string) (files []*file, faults
 	return files, faults
 }
 
-// Stop lets every run end after the slice under way, or cuts it when the context
-// ends; neither loses anything. When it returns, nothing runs.
+// Stop stops every run after its current slice, or at once when the context ends. Neither
+// loses data. When Stop returns, nothing runs.
 func (s *Scheduler) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.stopped = true

@@ -1,9 +1,9 @@
-// Package story says in words what happened to a connection and what is known of its
-// limits. The command line and the console show the same words for the same thing.
-// What is not known is "unknown". It is pure and safe for concurrent use.
+// Package story describes events, runs and limits of a connection as text, for the command
+// line and the console. Unknown values are "unknown". It is pure and safe for concurrent
+// use.
 //
-// Texts hold names as they are, of connections, streams and pools: who shows them makes
-// them harmless there.
+// Names of connections, streams and pools are not escaped in the texts; the caller has to
+// escape them for its output.
 package story
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Unknown stands for what is not known.
+// Unknown is the text for an unknown value.
 const Unknown = "unknown"
 
-// Event is an event as a line of a run's story.
+// Event describes an event in one line.
 func Event(e event.Event) string {
 	switch e.Type {
 	case event.RunStart:
@@ -85,7 +85,7 @@ func phase(e event.Event) string {
 	return text
 }
 
-// Change says how a connection was edited.
+// Change describes a change of a connection.
 func Change(connection string, c collect.Change) string {
 	if c.Kind == collect.GapsOrphaned {
 		return fmt.Sprintf("%s (headway gaps drop --connection %s --stream %s)", c, connection, c.Stream)
@@ -93,7 +93,7 @@ func Change(connection string, c collect.Change) string {
 	return c.String()
 }
 
-// Lane is a lane for people.
+// Lane returns the name of a lane for people.
 func Lane(l collect.LaneKind) string {
 	if l == collect.Catchup {
 		return "the past (catchup)"
@@ -101,7 +101,7 @@ func Lane(l collect.LaneKind) string {
 	return "what changes (steady)"
 }
 
-// Run is how a run stands; one that is not a collection says what it is.
+// Run describes the state of a run, and its kind if it is not a collection.
 func Run(r collect.Run) string {
 	if r.Kind != collect.RunCollects {
 		return fmt.Sprintf("%s %s", r.Kind, r.State)
@@ -109,7 +109,7 @@ func Run(r collect.Run) string {
 	return string(r.State)
 }
 
-// OfCeiling is a rate against its ceiling, where there is one.
+// OfCeiling describes a rate relative to its ceiling, if there is one.
 func OfCeiling(r *event.Rate) string {
 	if r == nil {
 		return Unknown
@@ -120,7 +120,7 @@ func OfCeiling(r *event.Rate) string {
 	return fmt.Sprintf("%s of at most %s", figure.Rate(r.EffectiveRatePerMin), figure.Rate(r.CeilingRatePerMin))
 }
 
-// Limit is a limit's size, unit, window and pool.
+// Limit describes a limit: size, unit, window and pool.
 func Limit(l event.Limit) string {
 	size, unit := Unknown, strings.ReplaceAll(l.Unit, "_", " ")
 	if l.Size > 0 {
@@ -141,7 +141,7 @@ func Limit(l event.Limit) string {
 	return text
 }
 
-// Belief is what a law holds a limit to be.
+// Belief describes a law's belief about a limit.
 func Belief(b *event.Belief) string {
 	if b == nil {
 		return Unknown
@@ -156,8 +156,8 @@ func Belief(b *event.Belief) string {
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
 }
 
-// Visible is a name without what a terminal or a browser would act on: controls, and the
-// marks that turn the direction of text, show as U+FFFD. Letters of all scripts stay.
+// Visible returns a name with control characters and direction marks replaced by U+FFFD.
+// Letters of all scripts stay.
 func Visible(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -167,7 +167,7 @@ func Visible(name string) string {
 	}, strings.ToValidUTF8(name, string(unicode.ReplacementChar)))
 }
 
-// Clock is a duration, rounded for people.
+// Clock returns a duration, rounded for people.
 func Clock(d time.Duration) string {
 	switch {
 	case d < 0:
