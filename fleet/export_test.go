@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 
-	"github.com/headway-go/headway/internal/meeting"
+	"github.com/headway-go/headway/internal/relay"
 )
 
 // NewFleet is one that is dialled by a function.
@@ -26,11 +26,11 @@ func Dial(ctx context.Context, f *Fleet) (net.Conn, error) {
 // Conn is without the greeting.
 func Conn(ctx context.Context, f *Fleet) (net.Conn, error) { return f.dial(ctx) }
 
-// NewMeeting is one whose members meet in a place.
-func NewMeeting(c interface {
-	meeting.Place
+// OnBroker returns a fleet whose members connect over a broker.
+func OnBroker(c interface {
+	relay.Broker
 	Close()
 }, wait bool,
 ) *Fleet {
-	return &Fleet{place: &place{open: func() (client, error) { return c, nil }}, wait: wait}
+	return &Fleet{broker: &broker{open: func() (client, error) { return c, nil }}, wait: wait}
 }

@@ -48,9 +48,9 @@ var ErrAway = errors.New("no server of a fleet is there")
 
 // Fleet is the address of a fleet's server. Safe for concurrent use.
 type Fleet struct {
-	dial  func(context.Context) (net.Conn, error) // to a socket
-	place *place                                  // or a Valkey
-	wait  bool
+	dial   func(context.Context) (net.Conn, error) // connects to a socket
+	broker *broker                                 // or a Valkey
+	wait   bool
 }
 
 // Open returns the fleet at a URL: unix:///PATH of a server's socket on this machine, or
@@ -67,7 +67,7 @@ func Open(ctx context.Context, address string) (*Fleet, error) {
 	case err != nil:
 		return nil, err
 	case u.Scheme != "unix":
-		return f, f.meet(ctx, u)
+		return f, f.useValkey(ctx, u)
 	}
 	path := u.Host + u.Path
 	f.dial = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
@@ -161,7 +161,7 @@ type way struct {
 // FailClosed returns the fleet for members that wait while the server is away, as with
 // ?away=wait.
 func (f *Fleet) FailClosed() *Fleet {
-	return &Fleet{dial: f.dial, place: f.place, wait: true}
+	return &Fleet{dial: f.dial, broker: f.broker, wait: true}
 }
 
 // Join starts the membership of a governor.
@@ -178,9 +178,9 @@ func (w *way) link(m headway.FleetMember) *link {
 		way: w, member: m, ended: make(chan struct{}), more: make(chan struct{}, 1),
 		ctx: ctx, cut: cut, leaving: make(chan struct{}), dial: w.fleet.dial,
 	}
-	if w.fleet.place != nil {
-		l.room = w.fleet.place.enter(w)
-		l.dial = l.room.dial
+	if w.fleet.broker != nil {
+		l.group = w.fleet.broker.group(w)
+		l.dial = l.group.dial
 	}
 	return l
 }

@@ -123,7 +123,7 @@ func TestOpen(t *testing.T) {
 	dir := shortDir(t)
 	for address, want := range map[string]string{
 		"tcp://localhost":                     "unix:///PATH",
-		"valkey://canary:canary@127.0.0.1:1/": "no server of a fleet is there at 127.0.0.1:1: nobody listens there: connection refused",
+		"valkey://canary:canary@127.0.0.1:1/": "no server of a fleet is there at 127.0.0.1:1: the broker is down: connection refused",
 		"redis://u:canary@127.0.0.1:1/2":      "no server of a fleet is there at 127.0.0.1:1",
 		"valkey://u:canary@127.0.0.1/canary":  "valkey://HOST:PORT/DB",
 		"valkey://u:canary@:6379":             "valkey://HOST:PORT/DB",
@@ -325,19 +325,19 @@ func TestAPoolThatWaitsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// With ?away=wait nothing goes that the leader has not permitted.
-func TestMeetingFailsClosed(t *testing.T) {
-	for name, fault := range map[string]func(*crowd){
-		"away": func(c *crowd) { c.square.stop(c.views) },
-		"stalled": func(c *crowd) {
-			for _, v := range c.views {
+// With ?away=wait members send nothing while they cannot reach the leader.
+func TestBrokerFailsClosed(t *testing.T) {
+	for name, fault := range map[string]func(*processes){
+		"away": func(c *processes) { c.broker.stop(c.conns) },
+		"stalled": func(c *processes) {
+			for _, v := range c.conns {
 				v.stall(true)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newCrowd(t, 4, true)
+				c := newProcesses(t, 4, true)
 				time.Sleep(10 * time.Second)
 				fault(c)
 				time.Sleep(fleet.Lease)
@@ -346,8 +346,8 @@ func TestMeetingFailsClosed(t *testing.T) {
 				if now := c.rate(10 * time.Minute); now != sent || sent == 0 {
 					t.Errorf("%.4f was sent before, and %.4f a minute later", sent, now)
 				}
-				c.square.start()
-				for _, v := range c.views {
+				c.broker.start()
+				for _, v := range c.conns {
 					v.stall(false)
 				}
 				time.Sleep(10 * time.Second)
@@ -360,14 +360,14 @@ func TestMeetingFailsClosed(t *testing.T) {
 	}
 }
 
-// A fleet that ends as a whole and begins again knows what was learned.
-func TestMeetingRemembers(t *testing.T) {
+// A fleet whose members all end and start again resumes from what was learned.
+func TestBrokerKeepsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSquare()
+		s := newMemBroker()
 		join := func() *headway.Governor {
 			g, err := headway.New(headway.Config{
 				Name: "acme", Law: "aimd", Ceiling: pace, Initial: 4 * pace, JitterMax: -1, NoBreaker: true,
-				Fleet: fleet.NewMeeting(s.view(), false).Member("api.acme.com", "key"),
+				Fleet: fleet.OnBroker(s.connect(), false).Member("api.acme.com", "key"),
 			})
 			if err != nil {
 				t.Fatal(err)

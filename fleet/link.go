@@ -57,7 +57,7 @@ type link struct {
 	way    *way
 	member headway.FleetMember
 	dial   func(context.Context) (net.Conn, error)
-	room   *room // the way is through a meeting place; nil for a socket
+	group  *group // nil for a socket
 
 	ctx     context.Context // ends connecting, and the pause before it
 	cut     context.CancelFunc
@@ -118,7 +118,7 @@ const (
 
 func (l *link) run() {
 	defer close(l.ended)
-	defer l.room.leave()
+	defer l.group.leave()
 	for pause := firstPause; ; {
 		conn, from, err := greet(l.ctx, l.dial)
 		welcome := false
@@ -143,7 +143,7 @@ func (l *link) run() {
 // away has the member go on without a server.
 func (l *link) away() {
 	l.member.Away(false)
-	if l.room.silent() {
+	if l.group.silent() {
 		l.member.Away(true)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/fleettest"
-	"github.com/headway-go/headway/internal/meeting"
+	"github.com/headway-go/headway/internal/relay"
 	"github.com/headway-go/headway/internal/valkey"
 )
 
-// inValkey is a fleet that meets in a Valkey.
+// inValkey opens fleets on a Valkey.
 type inValkey struct {
 	t *testing.T
 	*fleettest.Valkey
@@ -42,9 +42,9 @@ func TestContractOnValkey(t *testing.T) {
 	fleettest.Check(t, inValkey{t, fleettest.NewValkey(t)})
 }
 
-// gang is a fleet of members with more work than they may do, whose first half reaches the
-// server by a proxy.
-type gang struct {
+// valkeyFleet is a fleet on a Valkey whose members always have calls waiting. The first half
+// of them connects through a proxy.
+type valkeyFleet struct {
 	t      *testing.T
 	server *fleettest.Valkey
 	proxy  *fleettest.Proxy
@@ -56,8 +56,8 @@ type gang struct {
 	notes map[string]int // events of the fleet
 }
 
-func newGang(t *testing.T, members int, args ...string) *gang {
-	g := &gang{t: t, server: fleettest.NewValkey(t, args...), notes: make(map[string]int), begun: time.Now()}
+func newValkeyFleet(t *testing.T, members int, args ...string) *valkeyFleet {
+	g := &valkeyFleet{t: t, server: fleettest.NewValkey(t, args...), notes: make(map[string]int), begun: time.Now()}
 	g.proxy = fleettest.NewProxy(t, g.server.Address)
 	for i := range members {
 		address := g.server.Address
@@ -69,7 +69,7 @@ func newGang(t *testing.T, members int, args ...string) *gang {
 	return g
 }
 
-func (g *gang) join(address string) {
+func (g *valkeyFleet) join(address string) {
 	g.t.Helper()
 	f, err := fleet.Open(g.t.Context(), "redis://"+address+"/0")
 	if err != nil {
@@ -113,8 +113,8 @@ func (g *gang) join(address string) {
 	g.t.Cleanup(end)
 }
 
-// goesOn waits until more was sent.
-func (g *gang) goesOn(n int) {
+// goesOn waits until n more attempts were sent.
+func (g *valkeyFleet) goesOn(n int) {
 	g.t.Helper()
 	g.mu.Lock()
 	before := g.sent
@@ -122,8 +122,8 @@ func (g *gang) goesOn(n int) {
 	g.until("attempts go on", func() bool { return g.sent >= before+n })
 }
 
-// until waits for something that is read under the lock.
-func (g *gang) until(what string, holds func() bool) {
+// until waits for a condition, which is evaluated under the lock.
+func (g *valkeyFleet) until(what string, holds func() bool) {
 	g.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		g.mu.Lock()
@@ -138,55 +138,55 @@ func (g *gang) until(what string, holds func() bool) {
 	}
 }
 
-func (g *gang) ask(words ...string) {
+func (g *valkeyFleet) ask(words ...string) {
 	g.t.Helper()
 	if answer, err := g.server.Ask(words...); err != nil || strings.HasPrefix(answer, "-") {
 		g.t.Fatalf("%v: %s, %v", words, answer, err)
 	}
 }
 
-// TestValkeyFaults has a real server fail in all the ways that it has. The fleet goes on, says
-// so, comes back, and never goes faster than it may.
+// A real server fails in many ways. The fleet continues, reports the loss, recovers, and never
+// exceeds its pace.
 func TestValkeyFaults(t *testing.T) {
 	const members = 4
-	away := func(g *gang, n int) func() bool { return func() bool { return g.notes["away"] >= n } }
-	back := func(g *gang) func() bool { return func() bool { return g.notes["back"] >= g.notes["away"] } }
-	for name, test := range map[string]func(*gang){
-		"restart": func(g *gang) {
+	away := func(g *valkeyFleet, n int) func() bool { return func() bool { return g.notes["away"] >= n } }
+	back := func(g *valkeyFleet) func() bool { return func() bool { return g.notes["back"] >= g.notes["away"] } }
+	for name, test := range map[string]func(*valkeyFleet){
+		"restart": func(g *valkeyFleet) {
 			g.server.Stop()
-			g.until("all say that it is away", away(g, members))
+			g.until("all report the loss", away(g, members))
 			g.goesOn(40)
 			g.server.Start()
 			g.until("it is back", back(g))
 		},
-		"silence": func(g *gang) {
+		"no answer": func(g *valkeyFleet) {
 			g.server.Pause()
-			g.until("all say that it is away", away(g, members))
+			g.until("all report the loss", away(g, members))
 			g.goesOn(40)
 			g.server.Resume()
 			g.until("it is back", back(g))
 		},
-		"half are cut off": func(g *gang) {
+		"half are cut off": func(g *valkeyFleet) {
 			g.proxy.Stall(true)
-			g.until("half say that it is away", away(g, members/2))
+			g.until("half report the loss", away(g, members/2))
 			g.goesOn(60)
 			g.proxy.Stall(false)
 			g.until("it is back", back(g))
 		},
-		"memory is full": func(g *gang) {
+		"memory is full": func(g *valkeyFleet) {
 			g.ask("CONFIG", "SET", "maxmemory", "1")
 			if answer, err := g.server.Ask("SET", "x", "y"); err != nil || !strings.HasPrefix(answer, "-OOM") {
 				g.t.Errorf("the memory is not full: %s, %v", answer, err)
 			}
 			g.goesOn(40)
 			g.join(g.server.Address)
-			for _, end := range g.ends[:3] { // one of them leads, as like as not
+			for _, end := range g.ends[:3] { // one of them is probably the leader
 				end()
 			}
 			g.goesOn(60)
 			g.until("it is there", back(g))
 		},
-		"keys are evicted": func(g *gang) {
+		"keys are evicted": func(g *valkeyFleet) {
 			g.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
 			g.ask("CONFIG", "SET", "maxmemory", "1")
 			g.goesOn(60)
@@ -194,7 +194,7 @@ func TestValkeyFaults(t *testing.T) {
 			g.goesOn(20)
 			g.until("it is there", back(g))
 		},
-		"all is forgotten": func(g *gang) {
+		"all data is deleted": func(g *valkeyFleet) {
 			g.ask("FLUSHALL")
 			g.goesOn(60)
 			g.until("it is there", back(g))
@@ -202,14 +202,14 @@ func TestValkeyFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGang(t, members)
+			g := newValkeyFleet(t, members)
 			g.goesOn(40)
 			test(g)
 			g.goesOn(40)
 			for _, end := range g.ends {
 				end()
 			}
-			// What was permitted may be late by a lease.
+			// Permits may be used up to one lease after they were granted.
 			if allowed := int((time.Since(g.begun)+fleet.Lease)/pace) + 6; g.sent > allowed {
 				t.Errorf("%d were sent, %d are allowed", g.sent, allowed)
 			}
@@ -223,17 +223,17 @@ func TestValkeyFaults(t *testing.T) {
 // A replica takes over from a server that is killed.
 func TestValkeyFailsOver(t *testing.T) {
 	t.Parallel()
-	g := newGang(t, 2)
+	g := newValkeyFleet(t, 2)
 	replica := fleettest.NewValkey(t)
 	host, port, _ := strings.Cut(g.server.Address, ":")
 	if answer, err := replica.Ask("REPLICAOF", host, port); err != nil || answer != "+OK" {
 		t.Fatal(answer, err)
 	}
 	g.join(g.proxy.Address)
-	g.ends[1]() // who goes past the proxy
+	g.ends[1]() // the one that does not use the proxy
 	g.goesOn(40)
 	g.server.Stop()
-	g.until("all say that it is away", func() bool { return g.notes["away"] >= 2 })
+	g.until("all report the loss", func() bool { return g.notes["away"] >= 2 })
 	g.goesOn(20)
 	if answer, err := replica.Ask("REPLICAOF", "NO", "ONE"); err != nil || answer != "+OK" {
 		t.Fatal(answer, err)
@@ -247,8 +247,8 @@ func TestValkeyFailsOver(t *testing.T) {
 	g.mu.Unlock()
 }
 
-// A user with no more rights than the guide names can have a fleet, and a wrong password is
-// not repeated.
+// The rights that the guide names suffice for a fleet, and errors do not repeat a wrong
+// password.
 func TestValkeyUser(t *testing.T) {
 	t.Parallel()
 	b := inValkey{t, fleettest.NewValkey(t)}
@@ -277,7 +277,7 @@ func TestValkeyUser(t *testing.T) {
 	}
 }
 
-// A leader that was replaced says nothing more, and ends nobody else's lease.
+// A leader that was replaced can send nothing, and cannot end another's lease.
 func TestValkeyFencesLeaders(t *testing.T) {
 	t.Parallel()
 	v := fleettest.NewValkey(t)
@@ -291,48 +291,48 @@ func TestValkeyFencesLeaders(t *testing.T) {
 	}
 	defer c.Close()
 	ctx, end := context.WithCancel(t.Context())
-	heard, ready, ended := make(chan string, 10), make(chan struct{}), make(chan struct{})
+	received, ready, ended := make(chan string, 10), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = c.Listen(ctx, "room", "session", func() { close(ready) }, func(s string) { heard <- s })
+		_ = c.Subscribe(ctx, "group", "session", func() { close(ready) }, func(s string) { received <- s })
 	}()
 	<-ready
-	say := func(token, text string) error {
-		_, err := c.Tell(ctx, "room", token, []meeting.Message{{Session: "session", Text: text}})
+	deliver := func(token, text string) error {
+		_, err := c.Deliver(ctx, "group", token, []relay.Message{{Session: "session", Text: text}})
 		return err
 	}
-	leader, _, err := c.Lead(ctx, "room", "first")
-	if err != nil || leader != "first" || say("first", "one") != nil || c.Renew(ctx, "room", "first", []byte("kept")) != nil {
+	leader, _, err := c.Acquire(ctx, "group", "first")
+	if err != nil || leader != "first" || deliver("first", "one") != nil || c.Renew(ctx, "group", "first", []byte("kept")) != nil {
 		t.Errorf("the first leads: %q, %v", leader, err)
 	}
-	if answer, err := v.Ask("DEL", "headway:{room}:leader"); err != nil || answer != ":1" {
+	if answer, err := v.Ask("DEL", "headway:{group}:leader"); err != nil || answer != ":1" {
 		t.Errorf("the lease: %s, %v", answer, err)
 	}
-	if say("first", "two") == nil || c.Renew(ctx, "room", "first", nil) == nil {
-		t.Error("who lost the lease goes on")
+	if deliver("first", "two") == nil || c.Renew(ctx, "group", "first", nil) == nil {
+		t.Error("a leader without the lease continues")
 	}
-	leader, kept, err := c.Lead(ctx, "room", "second")
-	if err != nil || leader != "second" || string(kept) != "kept" {
-		t.Errorf("the second leads: %q, %q, %v", leader, kept, err)
+	leader, state, err := c.Acquire(ctx, "group", "second")
+	if err != nil || leader != "second" || string(state) != "kept" {
+		t.Errorf("the second leads: %q, %q, %v", leader, state, err)
 	}
-	if err := say("first", "three"); !errors.Is(err, meeting.ErrReplaced) {
-		t.Errorf("who was replaced says something: %v", err)
+	if err := deliver("first", "three"); !errors.Is(err, relay.ErrReplaced) {
+		t.Errorf("a replaced leader delivers: %v", err)
 	}
-	if err := c.Renew(ctx, "room", "first", []byte("old")); !errors.Is(err, meeting.ErrReplaced) {
-		t.Errorf("who was replaced renews its lease: %v", err)
+	if err := c.Renew(ctx, "group", "first", []byte("old")); !errors.Is(err, relay.ErrReplaced) {
+		t.Errorf("a replaced leader renews the lease: %v", err)
 	}
-	if err := c.Release(ctx, "room", "first"); err != nil || say("second", "four") != nil {
-		t.Errorf("who was replaced ended the other's lease: %v", err)
+	if err := c.Release(ctx, "group", "first"); err != nil || deliver("second", "four") != nil {
+		t.Errorf("a replaced leader ended the other's lease: %v", err)
 	}
-	if one, four := <-heard, <-heard; one != "one" || four != "four" || len(heard) > 0 {
-		t.Errorf("heard %q and %q", one, four)
+	if one, four := <-received, <-received; one != "one" || four != "four" || len(received) > 0 {
+		t.Errorf("received %q and %q", one, four)
 	}
 	end()
 	<-ended
 }
 
-// BenchmarkAcquireInValkey is one attempt's way to the leader and back, both in this process,
-// through a Valkey on this machine.
+// BenchmarkAcquireInValkey measures the round trip of one attempt to the leader, in this
+// process, through a Valkey on this machine.
 func BenchmarkAcquireInValkey(b *testing.B) {
 	f, err := fleet.Open(b.Context(), "valkey://"+fleettest.NewValkey(b).Address)
 	if err != nil {

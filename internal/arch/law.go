@@ -207,18 +207,18 @@ var Headway = Law{
 			Why:     "it decides who of a fleet goes, by the pacing that a process alone has, and is as pure: sockets are the shell's",
 		},
 		{
-			Covers: []string{"internal/meeting"},
-			Why:    "it decides who of a room leads, by what a place says, and carries bytes: what they mean, and which place it is, is not its business",
+			Covers: []string{"internal/relay"},
+			Why:    "it elects a leader over any broker and carries bytes to it: what the bytes mean, and which broker it is, is not its business",
 		},
 		{
 			Covers:    []string{"internal/valkey"},
-			Imports:   []string{"internal/meeting"},
+			Imports:   []string{"internal/relay"},
 			Libraries: []string{"github.com/redis/rueidis"},
 			Why:       "it is the one way to a Valkey, and knows keys and scripts only",
 		},
 		{
 			Covers:  []string{"fleet"},
-			Imports: []string{".", "control", "internal/fleet", "internal/meeting", "internal/pacing", "internal/valkey"},
+			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/pacing", "internal/valkey"},
 			Why:     "it carries messages between governors and a server; what members do with their pace is not its business, and clients of databases are in packages of their own",
 		},
 		{

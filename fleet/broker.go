@@ -1,0 +1,174 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+
+	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/relay"
+	"github.com/headway-go/headway/internal/valkey"
+)
+
+// broker is a Valkey that members on several machines connect to. All groups of a process
+// share one connection.
+type broker struct {
+	open func() (client, error)
+
+	mu    sync.Mutex
+	users int
+	client
+}
+
+// client is a connection to a broker.
+type client interface {
+	relay.Broker
+	Close()
+}
+
+// useValkey sets the fleet's broker to the Valkey at a URL, and returns an error if it does
+// not answer.
+func (f *Fleet) useValkey(ctx context.Context, u *url.URL) error {
+	o, err := valkey.Parse(u)
+	if err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	f.broker = &broker{open: func() (client, error) { return valkey.Open(o) }}
+	found := make(chan error, 1)
+	go func() {
+		b := f.broker
+		b.hold()
+		defer b.release()
+		c, err := b.get()
+		if err == nil {
+			_, err = c.Leader(ctx, "nobody")
+		}
+		found <- err
+	}()
+	select {
+	case err = <-found:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("fleet: %w at %s: %w", ErrAway, o.Address(), err)
+	}
+	return nil
+}
+
+// hold and release count the users of the connection. The last release closes it.
+func (b *broker) hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users++
+}
+
+func (b *broker) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users--; b.users == 0 && b.client != nil {
+		b.Close()
+		b.client = nil
+	}
+}
+
+// get returns the connection, and connects on the first call. The client reconnects by
+// itself.
+func (b *broker) get() (client, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.client == nil {
+		c, err := b.open()
+		if err != nil {
+			return nil, err
+		}
+		b.client = c
+	}
+	return b.client, nil
+}
+
+// group connects one membership to its group on a broker. It is nil for a fleet on a socket.
+type group struct {
+	broker *broker
+	way    *way
+	relay  *relay.Group // nil before the first connection
+}
+
+// group makes the group of a membership. It uses the broker until leave is called.
+func (b *broker) group(w *way) *group {
+	b.hold()
+	return &group{broker: b, way: w}
+}
+
+// dial connects to the member that runs the server.
+func (g *group) dial(ctx context.Context) (net.Conn, error) {
+	if g.relay == nil {
+		c, err := g.broker.get()
+		if err != nil {
+			return nil, err
+		}
+		g.relay = relay.NewGroup(c, g.way.key, newElected)
+	}
+	return g.relay.Dial(ctx)
+}
+
+// silent reports whether other members may still reach the server.
+func (g *group) silent() bool { return g != nil && g.relay != nil && g.relay.Silent() }
+
+// leave gives up the leadership, if this process has it, and the use of the broker. It does
+// nothing for a nil group.
+func (g *group) leave() {
+	if g == nil {
+		return
+	}
+	if g.relay != nil {
+		g.relay.Close()
+	}
+	g.broker.release()
+}
+
+// elected is the server that the leader of a group runs.
+type elected struct{ *Server }
+
+// savedState is what the broker stores for the next leader.
+type savedState struct {
+	Version int                      `json:"version"`
+	States  map[string]control.State `json:"states"`
+}
+
+// savedVersion is the version of a [savedState]. Other versions are ignored.
+const savedVersion = 1
+
+func newElected(state []byte, died bool) relay.Server {
+	e := &elected{Server: NewServer()}
+	if died {
+		e.core.Bereave(1)
+	}
+	var saved savedState
+	if json.Unmarshal(state, &saved) == nil && saved.Version == savedVersion {
+		e.core.Recall(saved.States)
+	}
+	return e
+}
+
+// Accept serves a connection.
+func (e *elected) Accept(conn net.Conn) { e.accept(conn) }
+
+// State returns what was learned, nil if that has not changed since the last call.
+func (e *elected) State() []byte {
+	e.mu.Lock()
+	states := e.states
+	e.states = nil
+	e.mu.Unlock()
+	if states == nil {
+		return nil
+	}
+	b, err := json.Marshal(savedState{savedVersion, states})
+	if err != nil {
+		return nil
+	}
+	return b
+}
