@@ -15,23 +15,23 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 )
 
-// ratesVersion is that of the file's form, maxRates its bound in bytes.
+// ratesVersion is the version of the file format, maxRates the maximum size in bytes.
 const (
 	ratesVersion = 1
 	maxRates     = 16 << 20
 )
 
-// rate is what a provider's connection learned, and when.
+// rate is the learned state of a connection, and when it was learned.
 type rate struct {
 	Law        string    `json:"law"`
 	Version    int       `json:"version"`
 	IntervalNS int64     `json:"interval_ns"`
 	RecordedAt time.Time `json:"recorded_at"`
 	State      []byte    `json:"state,omitempty"`
-	// Pools are what was learned of models, by their names.
+	// Pools are the learned states of models, by name.
 	Pools map[string]rate `json:"pools,omitempty"`
-	// Keys are what was learned by each of several keys, by their names; then the rest is
-	// empty.
+	// Keys are the learned states of several keys, by name. When set, the other fields
+	// are empty.
 	Keys map[string]rate `json:"keys,omitempty"`
 }
 
@@ -43,19 +43,19 @@ func rateOf(s control.State, at time.Time) rate {
 	return rate{Law: s.Law, Version: s.Version, IntervalNS: int64(s.Interval), RecordedAt: at.UTC(), State: s.Data}
 }
 
-// ratesContent is the file: what was learned of providers, by their names.
+// ratesContent is the content of the file: the learned rates of providers, by name.
 type ratesContent struct {
 	Version int             `json:"version"`
 	Rates   map[string]rate `json:"rates"`
-	// Unasked are the models that refuse to be asked for the usage of their streams,
-	// and since when.
+	// Unasked are the models, by provider, that refuse requests to report the usage of
+	// streams, and since when.
 	Unasked map[string]map[string]time.Time `json:"unasked,omitempty"`
-	// Estimates are what calls to the models of each provider use.
+	// Estimates are the expected usage of calls, by provider and model.
 	Estimates map[string]map[string]egress.Estimates `json:"estimates,omitempty"`
 }
 
-// readRates reads what was learned; nothing when there is no file. One that cannot
-// be understood is put aside: what was learned can be learned again.
+// readRates reads the learned rates. Without a file it returns none. A damaged file is
+// renamed and logged, since rates can be learned again.
 func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
 	b, err := atomicfile.Read(path, maxRates)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +89,8 @@ func decodeRates(b []byte) (c ratesContent, err error) {
 	return c, nil
 }
 
-// writeRates replaces the file; when it returns nil the file is durable. The
-// state's folder is locked, so that nobody else writes there.
+// writeRates replaces the file. When it returns nil, the file is durable. The state folder
+// is locked, so there is no other writer.
 func writeRates(path string, c ratesContent) error {
 	c.Version = ratesVersion
 	b, err := json.Marshal(c)

@@ -199,8 +199,8 @@ func TestPagesOfConfiguredOriginsMayAskTheAPI(t *testing.T) {
 	}
 }
 
-// TestAModelThatCannotBeAskedForUsageIsRememberedAcrossRestarts: that a model refuses
-// to be asked costs one refused call, not one a restart.
+// TestAModelThatCannotBeAskedForUsageIsRememberedAcrossRestarts: a model that refuses
+// include_usage costs one refused call, not one call for each restart.
 func TestAModelThatCannotBeAskedForUsageIsRememberedAcrossRestarts(t *testing.T) {
 	var got, asked atomic.Int64
 	url := upstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -303,8 +303,8 @@ func TestACollectorGetsAHeaderWithASpaceAndTheProviderTheCallsSpan(t *testing.T)
 	}
 }
 
-// TestCallsAreKeptWithoutTheirContent: in the access log, in the API and in totals that a
-// restart keeps; the log's file is made again at a reload.
+// TestCallsAreKeptWithoutTheirContent: calls are in the access log, in the API and in totals
+// that survive a restart, without content. A reload makes the log file again.
 func TestCallsAreKeptWithoutTheirContent(t *testing.T) {
 	url := upstream(t, answers)
 	s := place(t)

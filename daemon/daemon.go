@@ -31,30 +31,30 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// ErrInUse is what the error of [Daemon.Start] matches when another process has
-// the state's folder.
+// ErrInUse is returned by [Daemon.Start], wrapped, when another process holds the state
+// folder.
 var ErrInUse = errors.New("another headway serve uses this state folder; stop that one, or give this one another")
 
-// ErrListen is what the error of [Daemon.Start] matches when nothing can listen
-// on the address.
+// ErrListen is returned by [Daemon.Start], wrapped, when the daemon cannot listen on the
+// configured address.
 var ErrListen = errors.New("cannot listen")
 
-// Options are what a daemon is made with, beside its configuration.
+// Options are the parts of a daemon that are not in its configuration. The zero value works.
 type Options struct {
-	// Log gets what happens, without content, credentials or addresses. Default:
-	// none.
+	// Log receives log lines, which hold no content, credentials or client addresses.
+	// Default: nothing is logged.
 	Log *slog.Logger
-	// Version is the program's, for the API.
+	// Version is the program version that the API reports.
 	Version string
-	// Profiles are folders with profiles of providers, beside those that come with
-	// Headway, for the console.
+	// Profiles are folders with provider profiles for the console, in addition to the
+	// built-in ones.
 	Profiles []string
-	// OnCall, when set, is called for every proxied call when it is over, on the
-	// call's goroutine.
+	// OnCall, when set, is called at the end of every proxied call, on the call's
+	// goroutine. It must be safe for concurrent use.
 	OnCall func(egress.CallLog)
 }
 
-// phase is where a daemon is in its life.
+// phase is a step of the life cycle of a daemon.
 type phase int32
 
 const (
@@ -66,7 +66,8 @@ const (
 
 func (p phase) String() string { return [...]string{"new", "running", "stopping", "stopped"}[p] }
 
-// Daemon is one. Make it with [New].
+// Daemon is a proxy with its budgets, pacing and API. Make one with [New]. It is safe for
+// concurrent use.
 type Daemon struct {
 	o         Options
 	log       *slog.Logger
@@ -74,8 +75,8 @@ type Daemon struct {
 	archive   *collect.Archive
 	proxy     *egress.Proxy
 	metrics   *metrics.Metrics
-	telemetry *telemetry.Telemetry // nil sends nothing; set before anything is served
-	// collecting is nil while nothing is collected.
+	telemetry *telemetry.Telemetry // nil without telemetry; set before the first request
+	// collecting is nil without collections.
 	collecting atomic.Pointer[collecting]
 	api        *api.API
 	console    *console.Console
@@ -85,33 +86,33 @@ type Daemon struct {
 	recent     calls.Recent
 	usage      *calls.Ledger
 	access     atomic.Pointer[calls.Log] // nil without one
-	unlogged   sync.Once                 // says that the access log has gaps
-	unstored   atomic.Bool               // what calls used could not be stored the last time
+	unlogged   sync.Once                 // logs once that the access log has gaps
+	unstored   atomic.Bool               // storing the usage of calls failed the last time
 	cert       certificate
 	ended      chan struct{} // closed when stopped, after outcome is set
 
-	mu      sync.Mutex // one of Start, Reload and Stop at a time, and what follows
-	config  config.Config
-	lines   map[string]*line // all names since the start
-	lock    *lockfile.Lock
-	stored  ratesContent // what was learned, as on disk
-	issued  []keys.Key   // as on disk
-	address net.Addr
-	fleet   *fleet.Server // for processes of this machine; nil where the configuration names another
-	members *fleet.Fleet  // that the collections are members of
-	socket  net.Listener  // of the fleet; nil without one
-	sharing sync.WaitGroup
-	server  *server
-	saver   *saver
-	sampler *sampler
-	unsaved chan struct{} // asks the saver to store what was learned
-	outcome error
+	mu           sync.Mutex // serializes Start, Reload and Stop; guards the fields below
+	config       config.Config
+	providers    map[string]*providerState // all names since the start
+	lock         *lockfile.Lock
+	stored       ratesContent // learned rates, as on disk
+	issued       []keys.Key   // as on disk
+	address      net.Addr
+	fleet        *fleet.Server // for processes of this machine; nil when the configuration names another server
+	members      *fleet.Fleet  // that the daemon's pacing takes part in; nil without one
+	socket       net.Listener  // of the fleet; nil without one
+	sharing      sync.WaitGroup
+	server       *server
+	saver        *saver
+	sampler      *sampler
+	saveRequests chan struct{} // asks the saver to store the learned rates
+	outcome      error
 
-	opens func(context.Context) (net.Listener, error)         // listen, but in tests
-	meets func(context.Context, string) (net.Listener, error) // meet, but in tests
+	listenFunc func(context.Context) (net.Listener, error)         // listen; replaced in tests
+	socketFunc func(context.Context, string) (net.Listener, error) // listenSocket; replaced in tests
 }
 
-// view is what requests see of the configuration. It never changes.
+// view is the part of the configuration that requests read. It is immutable.
 type view struct {
 	issued []keys.Key
 	config config.Config
@@ -120,20 +121,20 @@ type view struct {
 	page   string
 }
 
-// New checks the configuration as far as that goes without touching what is
-// outside: no file of state is opened, and nothing listens. The certificate is
-// read. The error names field, value and bound.
+// New returns a daemon that has not been started. It checks the configuration and reads the
+// certificate and the connection files, but opens no state and does not listen. The error
+// names the field, its value and the bound.
 func New(c config.Config, o Options) (*Daemon, error) {
 	d := &Daemon{
-		o: o, log: o.Log, config: c, lines: map[string]*line{}, ended: make(chan struct{}),
-		unsaved: make(chan struct{}, 1),
-		usage:   calls.NewLedger(filepath.Join(c.State, calls.FileName)),
-		archive: collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) { return openReader(ctx, c) }),
+		o: o, log: o.Log, config: c, providers: map[string]*providerState{}, ended: make(chan struct{}),
+		saveRequests: make(chan struct{}, 1),
+		usage:        calls.NewLedger(filepath.Join(c.State, calls.FileName)),
+		archive:      collect.NewArchive(func(ctx context.Context) (collect.ClosingReader, error) { return openReader(ctx, c) }),
 	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.opens, d.meets = d.listen, meet
+	d.listenFunc, d.socketFunc = d.listen, listenSocket
 	var err error
 	if d.hub, err = events.New(0); err != nil {
 		return nil, err
@@ -156,11 +157,11 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	dry := d.egress(&p)
 	for _, one := range c.Providers {
 		if one.Pacing != nil {
-			if _, err := governed(one.Name, "", one, nil, nil); err != nil {
+			if _, err := newGovernor(one.Name, "", one, nil, nil); err != nil {
 				return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 			}
 		}
-		dry.Providers = append(dry.Providers, (*line)(nil).upstream(one, nil))
+		dry.Providers = append(dry.Providers, (*providerState)(nil).egressProvider(one, nil))
 	}
 	if d.proxy, err = egress.New(dry); err != nil {
 		return nil, err
@@ -188,10 +189,10 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	return d, err
 }
 
-// Start opens the state and listens; when it returns nil, requests are served.
-// The context bounds the start only. After an error nothing is held, and the
-// daemon is of no more use. The error matches [ErrInUse] or [ErrListen], or names
-// what of the state cannot be used and what to do.
+// Start opens the state and listens. When it returns nil, the daemon serves requests. The
+// context bounds the start only. After an error everything is released and the daemon cannot
+// be started again. The error matches [ErrInUse] or [ErrListen], or names the part of the
+// state that cannot be used and says what to do.
 func (d *Daemon) Start(ctx context.Context) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,16 +240,16 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	d.proxy.RestoreUnasked(time.Now(), d.stored.Unasked)
 	d.proxy.RestoreEstimates(d.stored.Estimates)
 	for name, r := range d.stored.Rates {
-		if l := d.lines[name]; l != nil && l.pacing != nil {
-			l.warm(r, time.Now(), d.log)
+		if st := d.providers[name]; st != nil && st.pacing != nil {
+			st.restore(r, time.Now(), d.log)
 		}
 	}
-	listener, err := d.opens(ctx)
+	listener, err := d.listenFunc(ctx)
 	if err != nil {
 		return err
 	}
 	d.address = listener.Addr()
-	d.show(p)
+	d.publish(p)
 	if err := d.report(ctx); err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -272,7 +273,7 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// takeState makes and locks the state's folder.
+// takeState makes and locks the state folder.
 func (d *Daemon) takeState() error {
 	if err := makeFolder(d.config.State); err != nil {
 		return err
@@ -288,13 +289,13 @@ func (d *Daemon) takeState() error {
 	return nil
 }
 
-// release gives back what a start took.
+// release closes what Start opened.
 func (d *Daemon) release() error {
 	ended, end := context.WithCancel(context.Background())
-	end() // what still runs is cut
+	end() // cuts runs that have not ended
 	errs := []error{d.stopCollecting(ended)}
-	for _, l := range d.lines {
-		errs = append(errs, l.close())
+	for _, st := range d.providers {
+		errs = append(errs, st.close())
 	}
 	errs = append(errs, d.closeFleet(), d.access.Swap(nil).Close())
 	if d.lock != nil {
@@ -304,21 +305,21 @@ func (d *Daemon) release() error {
 	return errors.Join(errs...)
 }
 
-// Address is where it listens, nil before it was started.
+// Address returns the address on which the daemon listens, nil before it was started.
 func (d *Daemon) Address() net.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.address
 }
 
-// Config is the configuration in force. What it points to must not be changed.
+// Config returns the configuration in force. Callers must not change what it points to.
 func (d *Daemon) Config() config.Config {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.config
 }
 
-// ready is nil while requests are served.
+// ready returns nil while the daemon serves requests.
 func (d *Daemon) ready() error {
 	if at := phase(d.phase.Load()); at != running {
 		return &reason.Refusal{Reason: reason.Closed, Err: fmt.Errorf("the daemon is %s", at)}
@@ -326,7 +327,7 @@ func (d *Daemon) ready() error {
 	return nil
 }
 
-// rates are the live rates of what is proxied, and of what is being collected.
+// rates returns the live rates of the proxied providers and of the collections under way.
 func (d *Daemon) rates() []api.Live {
 	var all []api.Live
 	for _, p := range d.proxy.Status() {
@@ -353,7 +354,8 @@ func (d *Daemon) rates() []api.Live {
 	return append(all, d.collected()...)
 }
 
-// wholeCircuit is the breaker of the whole provider; empty when it is closed.
+// wholeCircuit returns the state of the breaker for the whole provider; empty when it is
+// closed.
 func wholeCircuit(all []egress.CircuitStatus) (state string, retryAt time.Time) {
 	for _, c := range all {
 		if c.Model+c.Path == "" {
@@ -363,7 +365,7 @@ func wholeCircuit(all []egress.CircuitStatus) (state string, retryAt time.Time) 
 	return "", time.Time{}
 }
 
-// ratesOfKeys are the live rates of a provider that has several keys.
+// ratesOfKeys returns the live rates of a provider with several keys.
 func ratesOfKeys(p egress.ProviderStatus) (all []api.Live) {
 	for _, k := range p.Keys {
 		one := api.Live{Source: api.Proxy, Circuits: p.Circuits, BoundBy: p.BoundBy, SetAside: k.SetAside, SetAsideStatus: k.Status, Throttled: k.Throttles}
@@ -382,8 +384,8 @@ func ratesOfKeys(p egress.ProviderStatus) (all []api.Live) {
 	return all
 }
 
-// Wait waits until the daemon has stopped, or its server failed, and gives the
-// error of [Daemon.Stop], or the server's.
+// Wait waits until the daemon has stopped, by [Daemon.Stop] or because its server failed,
+// and returns the error of the stop.
 func (d *Daemon) Wait() error {
 	<-d.ended
 	d.mu.Lock()
@@ -391,5 +393,5 @@ func (d *Daemon) Wait() error {
 	return d.outcome
 }
 
-// Ended is closed when the daemon has stopped.
+// Ended returns a channel that is closed when the daemon has stopped.
 func (d *Daemon) Ended() <-chan struct{} { return d.ended }

@@ -383,9 +383,9 @@ func TestAModelMayBeAnyBytes(t *testing.T) {
 	}
 }
 
-// TestWhatCallsUseSurvivesAKill: a call that a kill cuts is in the books by its
-// estimate, so that an estimate far below what calls use would hand out part of the
-// day again after each kill.
+// TestWhatCallsUseSurvivesAKill: a call that a kill cuts stays charged with its estimate.
+// If estimates were far below the real use, part of the day's budget would be granted again
+// after each kill.
 func TestWhatCallsUseSurvivesAKill(t *testing.T) {
 	const output, calls = 2000, 6
 	reached, let := make(chan struct{}), make(chan struct{})

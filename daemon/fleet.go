@@ -15,10 +15,10 @@ import (
 	"github.com/headway-go/headway/fleet"
 )
 
-// openFleet lets what is proxied and collected share its pace with other processes: by the
-// server that the configuration names, or with those of this machine by a socket in the
-// state's folder, which is this daemon's alone. Where there can be no socket, as in a folder
-// with a very long name, the rest works all the same.
+// openFleet shares the pace of proxied and collected connections with other processes:
+// through the configured server, or with processes of this machine through a socket in the
+// state folder. Where the socket cannot be made, as in a folder with a very long name, it
+// logs that and the daemon runs without it.
 func (d *Daemon) openFleet(ctx context.Context) (err error) {
 	switch at := d.config.Fleet.Reveal(); at {
 	case "":
@@ -33,10 +33,10 @@ func (d *Daemon) openFleet(ctx context.Context) (err error) {
 	d.fleet = fleet.NewServer()
 	d.members = d.fleet.Fleet()
 	path := filepath.Join(d.config.State, fleet.Socket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that was killed left it
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a daemon that was killed
 		return fmt.Errorf("daemon: %w", err)
 	}
-	l, err := d.meets(ctx, path)
+	l, err := d.socketFunc(ctx, path)
 	if err != nil {
 		d.log.Warn("other processes cannot share the pace: there is no socket", slog.Any("error", err))
 		return nil
@@ -46,11 +46,11 @@ func (d *Daemon) openFleet(ctx context.Context) (err error) {
 	return nil
 }
 
-// joins gives the memberships of a provider's governors, by the names of its keys. A
-// credential is the same where the host and the secret are, as with what is collected.
-func (d *Daemon) joins(p config.Provider) func(key string) headway.Fleet {
+// memberships returns a function that gives the fleet membership of a key of the provider.
+// Credentials are the same when host and secret are, also between proxy and collections.
+func (d *Daemon) memberships(p config.Provider) func(key string) headway.Fleet {
 	if p.Pacing == nil || p.Fleet == config.FleetNone || d.members == nil || d.fleet != nil && p.PassThrough {
-		return nil // whose credential it is only its clients know
+		return nil // the clients bring their own credentials
 	}
 	host := p.Description.Upstream.Host
 	return func(key string) headway.Fleet {
@@ -65,7 +65,7 @@ func (d *Daemon) joins(p config.Provider) func(key string) headway.Fleet {
 	}
 }
 
-// secretOf is the credential of a provider's key.
+// secretOf returns the secret of a provider's key.
 func secretOf(p config.Provider, key string) string {
 	for _, k := range p.Keys {
 		if k.Name == key {
@@ -75,8 +75,8 @@ func secretOf(p config.Provider, key string) string {
 	return p.Key.Reveal()
 }
 
-// meet opens a socket for the owner of this process only.
-func meet(ctx context.Context, path string) (net.Listener, error) {
+// listenSocket listens on a socket that only the owner of this process can use.
+func listenSocket(ctx context.Context, path string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, err
@@ -87,10 +87,10 @@ func meet(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// closeFleet ends it; members go on at their shares.
+// closeFleet closes the fleet server. Members continue at their current shares.
 func (d *Daemon) closeFleet() (err error) {
 	if d.socket != nil {
-		err = d.socket.Close() // which removes it
+		err = d.socket.Close() // also removes the file
 		d.socket = nil
 	}
 	if d.fleet != nil {
@@ -100,7 +100,7 @@ func (d *Daemon) closeFleet() (err error) {
 	return err
 }
 
-// shared are the credentials that processes share through this one.
+// shared returns the credentials that processes share through this daemon.
 func (d *Daemon) shared() []fleet.Credential {
 	if d.fleet == nil {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/headway-go/headway/fleet"
 )
 
-// A daemon lets others share its pace by a socket that is its owner's, also where one that
-// was killed left its own, and takes it away at its end.
+// A daemon shares its pace through a socket that only its owner can use. It replaces a
+// socket that a killed daemon left, and removes its own at the stop.
 func TestSocketOfTheFleet(t *testing.T) {
 	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
 	if err != nil {
@@ -96,9 +96,9 @@ func TestSocketOfTheFleet(t *testing.T) {
 	}
 }
 
-// Two daemons share the pace of what they proxy: one by its own socket, without being asked
-// to, the other by the address in its configuration. When the first has ended, the second
-// goes on and says so; a provider that is to wait then sends nothing.
+// Two daemons share the pace of a provider: one through its own socket, by default, the
+// other through the address in its configuration. When the first has stopped, the second
+// continues and reports it; a provider with fleet: wait then sends nothing.
 func TestProxiedCallsShareAPace(t *testing.T) {
 	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
 	if err != nil {

@@ -22,25 +22,25 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// gate says who may come in to the API, under one configuration.
+// gate decides who may use the API under one configuration.
 type gate struct {
 	data, admin *keys.Ring
 	failures    *keys.Limiter // of callers with an invalid key
 	origin      time.Time
-	hosts       map[string]bool // by which an open daemon may be called
+	hosts       map[string]bool // names by which a daemon without keys may be called
 	guard       *http.CrossOriginProtection
 }
 
 func (d *Daemon) gate(p *plan) *gate {
 	g := &gate{data: p.data, admin: p.admin, origin: time.Now(), hosts: map[string]bool{}, guard: http.NewCrossOriginProtection()}
-	g.failures, _ = keys.NewLimiter(keys.Limits{}) // its defaults are within its bounds
+	g.failures, _ = keys.NewLimiter(keys.Limits{}) // the defaults are valid
 	if v := d.live.Load(); v != nil {
 		g.failures, g.origin = v.gate.failures, v.gate.origin // invalid keys are remembered
 	}
 	if c := p.config.CORS; c != nil {
 		for _, origin := range c.Origins {
 			if origin != "*" {
-				_ = g.guard.AddTrustedOrigin(origin) // the configuration has looked at it
+				_ = g.guard.AddTrustedOrigin(origin) // checked with the configuration
 			}
 		}
 	}
@@ -50,24 +50,24 @@ func (d *Daemon) gate(p *plan) *gate {
 	return g
 }
 
-// otherOrigin lets pages of the configured origins ask the API. What takes an admin
-// they may only where admins have keys: an open daemon is its machine's, not a page's.
+// otherOrigin reports whether a web page of another origin may call the API: one of the
+// configured origins, and for admin requests only when admin keys are configured.
 func (d *Daemon) otherOrigin(r *http.Request, admin bool) bool {
 	v := d.live.Load()
 	return trusted(v.config.CORS, r.Header.Get("Origin")) && (!admin || v.gate.admin.Len() > 0)
 }
 
-// authorize says who asks; see [api.Options].
+// authorize identifies the caller; see [api.Options].
 func (d *Daemon) authorize(r *http.Request, admin bool) (api.Caller, error) {
 	return d.live.Load().gate.authorize(r, admin, time.Now())
 }
 
 func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller, error) {
 	if g.data.Len() == 0 && g.admin.Len() == 0 {
-		return api.Anybody(r, admin) // only on loopback; the configuration sees to that
+		return api.Anybody(r, admin) // the configuration allows this on loopback only
 	}
 	secret := presented(r)
-	// Both are always looked at, so that time does not tell whose a key is.
+	// Check both, so that the time taken does not reveal the kind of a key.
 	of, errAdmin := g.admin.Admit(secret, now)
 	key, errData := g.data.Admit(secret, now)
 	switch {
@@ -93,7 +93,8 @@ func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller
 	return api.Caller{}, errData
 }
 
-// may asks the key; about a provider alone when there is no model.
+// may returns a function that reports whether the key permits a model of a provider. With
+// an empty model it reports whether the key permits the provider at all.
 func may(key keys.Key) func(provider, model string) bool {
 	anyModel := key
 	anyModel.Models = nil
@@ -105,7 +106,7 @@ func may(key keys.Key) func(provider, model string) bool {
 	}
 }
 
-// presented is the key that a request to the API shows.
+// presented returns the key in an API request; "" without one.
 func presented(r *http.Request) string {
 	if key := r.Header.Get("X-Headway-Key"); key != "" {
 		return key
@@ -117,8 +118,8 @@ func presented(r *http.Request) string {
 	return strings.TrimSpace(key)
 }
 
-// crossSite says why a request to an open daemon may come from a web page that
-// only uses its reader's place on this machine; "" when there is no sign of that.
+// crossSite guards a daemon without keys against web pages that a browser on this machine
+// shows. It returns the reason to refuse a request, or "".
 func (g *gate) crossSite(r *http.Request) string {
 	if g.data.Len() > 0 {
 		return ""
@@ -132,7 +133,7 @@ func (g *gate) crossSite(r *http.Request) string {
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() || host == "" {
-		return "" // no name that could have been moved here
+		return "" // an address, which DNS rebinding cannot forge
 	}
 	if config.Loopback(host) || g.hosts[host] {
 		return ""
@@ -143,7 +144,7 @@ func (g *gate) crossSite(r *http.Request) string {
 // maxIssued bounds the file of issued keys, in bytes.
 const maxIssued = 16 << 20
 
-// issuedContent is the file: hashes, never a secret.
+// issuedContent is the content of the file. It holds hashes, never secrets.
 type issuedContent struct {
 	Version int        `json:"version"`
 	Keys    []keys.Key `json:"keys"`
@@ -151,8 +152,8 @@ type issuedContent struct {
 
 func (d *Daemon) issuedPath() string { return filepath.Join(d.config.State, "keys.json") }
 
-// readIssued reads the keys that were issued while the daemon ran. A file that
-// cannot be read is an error: going on without it would lock their clients out.
+// readIssued reads the keys issued through the API. A file that cannot be read is an error:
+// starting without it would lock clients out.
 func readIssued(path string) ([]keys.Key, error) {
 	b, err := atomicfile.Read(path, maxIssued)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +178,7 @@ func readIssued(path string) ([]keys.Key, error) {
 // keyring issues and revokes keys.
 type keyring struct{ d *Daemon }
 
-// List gives the keys of the configuration, then those that were issued.
+// List returns the configured keys, then the issued ones.
 func (k keyring) List() []api.IssuedKey {
 	v := k.d.live.Load()
 	all := make([]api.IssuedKey, 0, len(v.config.Keys)+len(v.issued))
@@ -193,7 +194,7 @@ func (k keyring) List() []api.IssuedKey {
 	return all
 }
 
-// Issue makes a key, which is good when it returns, and durable.
+// Issue makes a key. When it returns, the key is durable and valid.
 func (k keyring) Issue(asked api.KeyRequest) (string, error) {
 	secret, hash := keys.Generate()
 	key := keys.Key{
@@ -216,7 +217,7 @@ func (k keyring) Issue(asked api.KeyRequest) (string, error) {
 	})
 }
 
-// Revoke takes a key away, which is good no more when it returns.
+// Revoke removes a key. When it returns, the key is invalid.
 func (k keyring) Revoke(id string) error {
 	return k.d.rekey(func(now []keys.Key) ([]keys.Key, error) {
 		at := slices.IndexFunc(now, func(key keys.Key) bool { return key.ID == id })
@@ -227,7 +228,7 @@ func (k keyring) Revoke(id string) error {
 	})
 }
 
-// rekey changes the issued keys: on disk first, then for all requests to come.
+// rekey changes the issued keys, on disk first, then for new requests.
 func (d *Daemon) rekey(change func(now []keys.Key) ([]keys.Key, error)) error {
 	if !d.mu.TryLock() {
 		return &api.Problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "the daemon is being reloaded or stopped; ask again", RetryInMS: time.Second.Milliseconds()}

@@ -153,7 +153,7 @@ func TestNoSecretAndNoContentIsLeftBehind(t *testing.T) {
 	}
 }
 
-// until waits for what only asking can tell.
+// until polls until the condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	end := time.NewTimer(2 * time.Minute)

@@ -20,8 +20,8 @@ import (
 	"github.com/headway-go/headway/internal/pipenet"
 )
 
-// pipes is a listener without a network, for time that is not real, whose address
-// is one that a daemon may listen on.
+// pipes is an in-memory listener for synctest bubbles. Its address is one that a daemon may
+// listen on.
 type pipes struct{ *pipenet.Listener }
 
 func newPipes() pipes { return pipes{pipenet.New()} }
@@ -52,8 +52,8 @@ func hostile(t *testing.T, test func(t *testing.T, p pipes)) {
 			t.Fatal(err)
 		}
 		p := newPipes()
-		d.opens = func(context.Context) (net.Listener, error) { return p, nil }
-		d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
+		d.listenFunc = func(context.Context) (net.Listener, error) { return p, nil }
+		d.socketFunc = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
 		if err := d.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func status(t *testing.T, c net.Conn) (code int, took time.Duration) {
 
 const chat = "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
-// feed writes a text, and then a piece again and again until nobody takes it.
+// feed writes a text, then a piece repeatedly until writing fails.
 func feed(c net.Conn, text, piece string, every time.Duration) {
 	_, err := io.WriteString(c, text)
 	for err == nil && piece != "" {
@@ -141,8 +141,8 @@ func TestHostileClientsAreBounded(t *testing.T) {
 	}
 }
 
-// What is left of a body is never taken for the next request: behind a proxy that
-// shares connections it would be a request of somebody else's making.
+// The remainder of a body is never taken for the next request: behind a proxy that shares
+// connections, that would be request smuggling.
 func TestTheRestOfABodyIsNoRequest(t *testing.T) {
 	for name, head := range map[string]string{
 		"that is read first": chat + "Content-Length: 1000\r\n\r\n{",
@@ -211,8 +211,8 @@ func TestTheRestOfABodyThatWasSentOnIsNoRequest(t *testing.T) {
 	})
 }
 
-// TestSlowBodiesPassWhereTheOwnerLetsThem: what the daemon grants slow clients is the
-// owner's to set.
+// TestSlowBodiesPassWhereTheOwnerLetsThem: the configuration sets the bounds for slow
+// clients.
 func TestSlowBodiesPassWhereTheOwnerLetsThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		clients config.Clients
@@ -269,8 +269,8 @@ func (reads) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// An upload of which only a half comes is not a success: net/http takes a client
-// whose time is over for one that has gone.
+// An upload that stops half way is not a success: for net/http, a client whose deadline
+// passed has gone away.
 func TestHalfAnUploadIsNoSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, ok := provider.Builtin(provider.OpenAI)

@@ -26,10 +26,10 @@ import (
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// gatherTime bounds how long the store is read for one look of Prometheus.
+// gatherTime bounds reading the store for one scrape.
 const gatherTime = 5 * time.Second
 
-// measure makes the metrics of what this daemon has.
+// measure returns the daemon's metrics.
 func (d *Daemon) measure() *metrics.Metrics {
 	return metrics.New(metrics.Options{
 		Version:   d.o.Version,
@@ -57,7 +57,7 @@ func (d *Daemon) measure() *metrics.Metrics {
 	})
 }
 
-// report begins to send to a collector, if one is configured.
+// report starts sending telemetry, if an endpoint is configured.
 func (d *Daemon) report(ctx context.Context) (err error) {
 	c := d.config.Telemetry
 	if c == nil {
@@ -77,10 +77,10 @@ func (d *Daemon) report(ctx context.Context) (err error) {
 	return err
 }
 
-// flushTime bounds how long the end waits for a collector.
+// flushTime bounds sending the last telemetry at the stop.
 const flushTime = 5 * time.Second
 
-// unreport sends what is left.
+// unreport sends the remaining telemetry and stops.
 func (d *Daemon) unreport() {
 	if d.telemetry == nil {
 		return
@@ -92,10 +92,9 @@ func (d *Daemon) unreport() {
 	}
 }
 
-// recordCall counts, logs and traces each call when it is over.
+// recordCall counts, logs and traces a call at its end.
 func (d *Daemon) recordCall(c egress.CallLog) {
-	// A client's words may be any bytes, or cut within a character: neither labels
-	// nor spans take that.
+	// Names from clients may be invalid UTF-8, which labels and spans do not take.
 	for _, word := range [...]*string{&c.Model, &c.Budget, &c.Tenant, &c.Agent} {
 		*word = strings.ToValidUTF8(*word, "\uFFFD")
 	}
@@ -116,19 +115,19 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 	}
 }
 
-// collecting is what the daemon collects by itself.
+// collecting runs the configured collections.
 type collecting struct {
 	scheduler *schedule.Scheduler
 	store     store
 }
 
-// store keeps the state of what is collected.
+// store keeps the state of collections.
 type store interface {
 	collect.Store
 	io.Closer
 }
 
-// openStore opens the state for runs.
+// openStore opens the state for writing by runs.
 func openStore(ctx context.Context, c config.Config) (store, error) {
 	if at := c.Store.Reveal(); at != "" {
 		return postgres.Open(ctx, at)
@@ -136,7 +135,7 @@ func openStore(ctx context.Context, c config.Config) (store, error) {
 	return sqlite.Open(ctx, stateFile(c))
 }
 
-// openReader opens the state to look at it.
+// openReader opens the state for reading.
 func openReader(ctx context.Context, c config.Config) (collect.ClosingReader, error) {
 	if at := c.Store.Reveal(); at != "" {
 		return postgres.OpenReader(ctx, at)
@@ -144,13 +143,13 @@ func openReader(ctx context.Context, c config.Config) (collect.ClosingReader, er
 	return sqlite.OpenReader(ctx, stateFile(c))
 }
 
-// timetable is the configuration in the scheduler's words.
+// timetable converts the configuration to the scheduler's.
 func timetable(of config.Config) schedule.Config {
 	c := of.Collections
 	return schedule.Config{Dir: c.Dir, Timetable: c.Schedule, Running: c.Running, Database: of.Store.Reveal(), Lookup: os.LookupEnv}
 }
 
-// stateFile is where the state of all connections is kept.
+// stateFile returns the path of the state of all connections.
 func stateFile(c config.Config) string { return filepath.Join(c.State, "state.db") }
 
 // checkCollections reads the connection files without running any.
@@ -161,8 +160,8 @@ func checkCollections(c config.Config) error {
 	return schedule.Check(timetable(c), stateFile(c))
 }
 
-// collect makes what runs follow the configuration, with the lock held. The
-// files have been checked.
+// collect starts, changes or stops the collections as configured. The caller holds the lock
+// and has checked the connection files.
 func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 	at := d.collecting.Load()
 	switch {
@@ -180,7 +179,7 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 		if err != nil {
 			return err
 		}
-		s, err := schedule.New(timetable(c), schedule.Deps{Store: store, State: path, Fleet: d.members, OnEvent: d.hear, Log: d.log})
+		s, err := schedule.New(timetable(c), schedule.Deps{Store: store, State: path, Fleet: d.members, OnEvent: d.onConnectionEvent, Log: d.log})
 		if err != nil {
 			return errors.Join(err, store.Close())
 		}
@@ -193,13 +192,13 @@ func (d *Daemon) collect(ctx context.Context, c config.Config) error {
 	return nil
 }
 
-// stop ends the runs, and lets go of the state.
+// stop ends the runs and closes the state.
 func (c *collecting) stop(ctx context.Context) error {
 	c.scheduler.Stop(ctx)
 	return c.store.Close()
 }
 
-// stopCollecting is for the end of the daemon.
+// stopCollecting stops the collections when the daemon stops.
 func (d *Daemon) stopCollecting(ctx context.Context) error {
 	at := d.collecting.Swap(nil)
 	if at == nil {
@@ -208,7 +207,7 @@ func (d *Daemon) stopCollecting(ctx context.Context) error {
 	return at.stop(ctx)
 }
 
-// scheduled is where each collection stands.
+// scheduled returns the status of each collection.
 func (d *Daemon) scheduled() []schedule.Status {
 	at := d.collecting.Load()
 	if at == nil {
@@ -217,7 +216,7 @@ func (d *Daemon) scheduled() []schedule.Status {
 	return at.scheduler.Status()
 }
 
-// collected are the live rates of the runs under way.
+// collected returns the live rates of the runs under way.
 func (d *Daemon) collected() (all []api.Live) {
 	at := d.collecting.Load()
 	if at == nil {
@@ -232,8 +231,8 @@ func (d *Daemon) collected() (all []api.Live) {
 // startTime bounds how long the first connection to the state may take at a reload.
 const startTime = 30 * time.Second
 
-// bounded is a listener that lets no more connections in than it has places:
-// others wait in the system's queue until one ends.
+// bounded is a listener that limits the number of open connections. Further ones wait in
+// the system's queue until one is closed.
 type bounded struct {
 	net.Listener
 	places chan struct{}
@@ -245,7 +244,7 @@ func bound(l net.Listener, limit int) net.Listener {
 	return &bounded{Listener: l, places: make(chan struct{}, limit), closed: make(chan struct{})}
 }
 
-// Accept waits for a place first.
+// Accept waits until there are fewer connections than the limit.
 func (b *bounded) Accept() (net.Conn, error) {
 	select {
 	case b.places <- struct{}{}:
@@ -257,29 +256,29 @@ func (b *bounded) Accept() (net.Conn, error) {
 		<-b.places
 		return nil, err
 	}
-	return &placed{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}, nil
+	return &countedConn{Conn: c, leave: sync.OnceFunc(func() { <-b.places })}, nil
 }
 
-// Close also ends a wait for a place.
+// Close also ends a waiting Accept.
 func (b *bounded) Close() error {
 	b.once.Do(func() { close(b.closed) })
 	return b.Listener.Close()
 }
 
-// placed is a connection that gives its place back when it is closed.
-type placed struct {
+// countedConn is a connection that counts against the limit until it is closed.
+type countedConn struct {
 	net.Conn
 	leave func()
 }
 
-func (p *placed) Close() error {
+func (p *countedConn) Close() error {
 	err := p.Conn.Close()
 	p.leave()
 	return err
 }
 
-// openAccess begins the access log that a configuration asks for. A file that was moved
-// away is made again.
+// openAccess opens the configured access log. A file that was moved away, as by logrotate,
+// is made again.
 func (d *Daemon) openAccess(c config.Config) error {
 	var next *calls.Log
 	if c.Log.Access != "" {
@@ -291,7 +290,7 @@ func (d *Daemon) openAccess(c config.Config) error {
 	return d.access.Swap(next).Close()
 }
 
-// storeUsage stores what calls used, and says once that it cannot be stored.
+// storeUsage stores the usage of calls. It logs the first of a row of failures.
 func (d *Daemon) storeUsage(ctx context.Context) {
 	switch err := d.usage.Flush(ctx); {
 	case err != nil && !d.unstored.Swap(true):

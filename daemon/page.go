@@ -14,8 +14,8 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Base is the URL by which clients on this machine reach the daemon. at is where
-// it listens; nil stands for what the configuration says.
+// Base returns the URL at which clients on this machine reach the daemon. at is the address
+// it listens on; nil means the configured one.
 func Base(c config.Config, at net.Addr) string {
 	host, port, _ := net.SplitHostPort(c.Listen)
 	if at != nil {
@@ -31,8 +31,8 @@ func Base(c config.Config, at net.Addr) string {
 	return (&url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}).String()
 }
 
-// Page says in a few lines of text what is proxied where, with whose key and
-// within which limits. No secret is in it.
+// Page returns a short text that lists each provider with its base URL for clients, its
+// key by name or source, and its limits. It holds no secrets.
 func Page(c config.Config, base string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "headway serve at %s\n", base)
@@ -87,7 +87,7 @@ func Page(c config.Config, base string) string {
 	return b.String()
 }
 
-// placeOf is the address of a fleet without user and password.
+// placeOf returns the address of a fleet server without user and password.
 func placeOf(at config.Secret) string {
 	u, err := url.Parse(at.Reveal())
 	if err != nil {
@@ -97,8 +97,8 @@ func placeOf(at config.Secret) string {
 	return u.String()
 }
 
-// setting is the line for the environment of a client, with the base URL as its
-// SDK wants it.
+// setting returns the environment variable for a client, with the base URL in the form its
+// SDK takes.
 func setting(p *config.Provider, base string) string {
 	at := base + "/" + p.Name
 	switch p.Description.API {
@@ -157,7 +157,7 @@ func budget(p *config.Provider) string {
 	return s
 }
 
-// models says how many models have limits of their own.
+// models returns text that says how many models have limits of their own.
 func models(c quota.Config) string {
 	n := len(c.Models)
 	if m, ok := c.Models[config.OtherModels]; ok && m.Limits == (quota.Limits{}) {
@@ -172,7 +172,7 @@ func models(c quota.Config) string {
 	return fmt.Sprintf(", %d models listed", n)
 }
 
-// limits are those of one scope in words.
+// limits returns the limits of one scope as text.
 func limits(l quota.Limits) string {
 	var all []string
 	add := func(n int64, what string) {
@@ -195,7 +195,7 @@ func limits(l quota.Limits) string {
 	return strings.Join(all, ", ")
 }
 
-// grouped is a number with its thousands set apart.
+// grouped formats a number with commas between thousands.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

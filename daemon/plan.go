@@ -18,30 +18,30 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// plan is a configuration with everything that it needs, before it is in force:
-// what can fail has been done, but for swapping.
+// plan is a configuration that is ready to be put in force: everything that can fail has
+// been done, except for the swap itself.
 type plan struct {
 	config      config.Config
-	issued      []keys.Key // while the daemon ran, beside those of the configuration
+	issued      []keys.Key // through the API, in addition to those of the configuration
 	data, admin *keys.Ring
-	lines       []*line // of the providers, in their order
-	pacing      []paces // beside lines; nil is off
-	made        []*line // those whose budget was opened for this plan
+	states      []*providerState // of the providers, in their order
+	pacing      []governors      // of states; nil is off
+	made        []*providerState // those whose budget was opened for this plan
 	changes     []change
 }
 
-// change is a budget that stays and gets other limits.
+// change is a budget that stays open and gets new limits.
 type change struct {
-	line *line
-	to   quotafile.Settings
-	from quota.Config
+	state *providerState
+	to    quotafile.Settings
+	from  quota.Config
 }
 
-// loadTokenizers is replaced in tests, which need not wait for it.
+// loadTokenizers is replaced in tests, to save time.
 var loadTokenizers = estimate.Load
 
-// load loads the tokenizers that calls are estimated with, so that the first call
-// does not wait for them.
+// load loads the tokenizers needed for estimates, so that the first call does not wait for
+// them.
 func (p *plan) load() {
 	for _, one := range p.config.Providers {
 		if one.Quota == nil && one.Pacing == nil {
@@ -67,7 +67,7 @@ func (p *plan) rings() (err error) {
 	return nil
 }
 
-// plan prepares a configuration. After an error what it opened is closed again.
+// plan prepares a configuration. On an error it closes what it opened.
 func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 	p := &plan{config: c, issued: d.issued}
 	defer func() {
@@ -79,50 +79,50 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 		return nil, err
 	}
 	for _, one := range c.Providers {
-		l, err := d.line(p, one.Name, one.Quota)
+		st, err := d.openProvider(p, one.Name, one.Quota)
 		if err != nil {
 			return nil, err
 		}
-		pacing, err := l.pace(one, d.proxied(one.Name), d.joins(one))
+		pacing, err := st.newGovernors(one, d.onPacing(one.Name), d.memberships(one))
 		if err != nil {
 			return nil, fmt.Errorf("daemon: provider %s: %w", one.Name, err)
 		}
-		p.lines, p.pacing = append(p.lines, l), append(p.pacing, pacing)
+		p.states, p.pacing = append(p.states, st), append(p.pacing, pacing)
 	}
 	p.load()
 	if c.Quota != nil {
-		if _, err := d.line(p, api.DefaultQuota, c.Quota); err != nil {
+		if _, err := d.openProvider(p, api.DefaultQuota, c.Quota); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// line is that of a name, with a budget if one is asked for.
-func (d *Daemon) line(p *plan, name string, s *quotafile.Settings) (*line, error) {
-	l := d.lines[name]
-	if l == nil {
-		l = &line{name: name}
+// openProvider returns the state of a provider, with its budget open if s is not nil.
+func (d *Daemon) openProvider(p *plan, name string, s *quotafile.Settings) (*providerState, error) {
+	st := d.providers[name]
+	if st == nil {
+		st = &providerState{name: name}
 	}
 	switch {
 	case s == nil:
-	case l.quota != nil:
-		p.changes = append(p.changes, change{l, *s, l.quota.Config()})
+	case st.quota != nil:
+		p.changes = append(p.changes, change{st, *s, st.quota.Config()})
 	default:
-		if err := l.open(d.config.State, *s, d.log, d.hub); err != nil {
+		if err := st.open(d.config.State, *s, d.log, d.hub); err != nil {
 			return nil, err
 		}
-		p.made = append(p.made, l)
+		p.made = append(p.made, st)
 	}
-	return l, nil
+	return st, nil
 }
 
 // abandon closes what the plan opened.
 func (p *plan) abandon() error {
 	var errs []error
-	for _, l := range p.made {
-		errs = append(errs, l.quota.Close(), l.file.Close())
-		l.quota, l.file = nil, nil
+	for _, st := range p.made {
+		errs = append(errs, st.quota.Close(), st.file.Close())
+		st.quota, st.file = nil, nil
 	}
 	return errors.Join(errs...)
 }
@@ -131,59 +131,59 @@ func (p *plan) abandon() error {
 func (d *Daemon) carryOut(p *plan) error {
 	o := d.egress(p)
 	for i, one := range p.config.Providers {
-		o.Providers = append(o.Providers, p.lines[i].upstream(one, p.pacing[i]))
+		o.Providers = append(o.Providers, p.states[i].egressProvider(one, p.pacing[i]))
 	}
 	for i, c := range p.changes {
-		if err := c.line.quota.Replace(c.to.Quota); err != nil {
-			return errors.Join(fmt.Errorf("daemon: the budget of %s: %w", c.line.name, err), p.undo(i), p.abandon())
+		if err := c.state.quota.Replace(c.to.Quota); err != nil {
+			return errors.Join(fmt.Errorf("daemon: the budget of %s: %w", c.state.name, err), p.undo(i), p.abandon())
 		}
 	}
 	if err := d.proxy.Replace(o); err != nil {
 		return errors.Join(err, p.undo(len(p.changes)), p.abandon())
 	}
 	for _, c := range p.changes {
-		c.line.level.Set(c.to.LogLevel)
+		c.state.level.Set(c.to.LogLevel)
 	}
-	for _, l := range p.made {
-		d.lines[l.name] = l
+	for _, st := range p.made {
+		d.providers[st.name] = st
 	}
-	for i, l := range p.lines {
-		d.lines[l.name] = l
+	for i, st := range p.states {
+		d.providers[st.name] = st
 		if p.pacing[i] != nil {
-			l.retire(p.pacing[i])
-			l.pacing, l.paced = p.pacing[i], termsOf(p.config.Providers[i])
+			st.retire(p.pacing[i])
+			st.pacing, st.settings = p.pacing[i], settingsOf(p.config.Providers[i])
 		}
 	}
 	d.config = p.config
 	return nil
 }
 
-// undo gives the first n changed budgets their limits back.
+// undo restores the limits of the first n changed budgets.
 func (p *plan) undo(n int) error {
 	var errs []error
 	for _, c := range p.changes[:n] {
-		errs = append(errs, c.line.quota.Replace(c.from))
+		errs = append(errs, c.state.quota.Replace(c.from))
 	}
 	return errors.Join(errs...)
 }
 
-// show lets requests see the plan that is in force.
-func (d *Daemon) show(p *plan) {
+// publish makes the plan visible to requests.
+func (d *Daemon) publish(p *plan) {
 	v := &view{config: p.config, issued: p.issued, quotas: map[string]api.Quota{}, gate: d.gate(p), page: Page(p.config, Base(p.config, d.address))}
 	for i, one := range p.config.Providers {
 		if one.Quota != nil {
-			v.quotas[one.Name] = budgeted{p.lines[i].quota}
+			v.quotas[one.Name] = budgeted{p.states[i].quota}
 		}
 	}
 	if p.config.Quota != nil {
-		v.quotas[api.DefaultQuota] = budgeted{d.lines[api.DefaultQuota].quota}
+		v.quotas[api.DefaultQuota] = budgeted{d.providers[api.DefaultQuota].quota}
 	}
 	d.live.Store(v)
 }
 
-// egress are the proxy's options but for its providers.
+// egress returns the proxy's options, without its providers.
 func (d *Daemon) egress(p *plan) egress.Options {
-	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.circuit, OnKey: d.keySetAside, OnEstimate: d.saveSoon, Log: d.log}
+	o := egress.Options{OnCall: d.recordCall, OnCircuit: d.onCircuit, OnKey: d.onKeySetAside, OnEstimate: d.saveSoon, Log: d.log}
 	if p.config.Telemetry != nil {
 		o.NewSpan = func(parent string) string {
 			if d.telemetry == nil {
@@ -198,12 +198,12 @@ func (d *Daemon) egress(p *plan) egress.Options {
 	return o
 }
 
-// Reload puts another configuration in force, whole, or not at all: after an
-// error the old one stays. Calls under way end under what they began with.
-// Budgets of names that stay keep their use, and pacing what it learned; limits
-// that were changed through the API are again those of the configuration. What is
-// bound to the process (listen, state, max_connections, whether there is TLS, the
-// log's format) is refused when it differs; the certificate is read again.
+// Reload replaces the configuration. On an error the old one stays in force. Calls under
+// way end under the configuration they began with. A provider whose name stays keeps the
+// use of its budget and its learned rate; limits that were changed through the API return to
+// the configured ones. The certificate is read again. Settings that need a restart (listen,
+// state, store, fleet, clients, max_connections, TLS on or off, metrics.otlp, log.format,
+// collections.running) are refused when they differ.
 func (d *Daemon) Reload(c config.Config) error {
 	err := d.reload(c)
 	d.metrics.Reloaded(err)
@@ -216,7 +216,7 @@ func (d *Daemon) reload(c config.Config) error {
 	if at := phase(d.phase.Load()); at != running {
 		return fmt.Errorf("daemon: it is %s, must be running to be reloaded", at)
 	}
-	if err := fixed(d.config, c); err != nil {
+	if err := checkFixed(d.config, c); err != nil {
 		return err
 	}
 	if err := checkCollections(c); err != nil {
@@ -233,7 +233,7 @@ func (d *Daemon) reload(c config.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := d.saveRates(time.Now()); err != nil { // of providers that may be taken out
+	if err := d.saveRates(time.Now()); err != nil { // of providers that may be removed
 		d.log.Error("learned rates were not stored", slog.Any("error", err))
 	}
 	if err := d.carryOut(p); err != nil {
@@ -248,7 +248,7 @@ func (d *Daemon) reload(c config.Config) error {
 		d.log.Error("calls go to the access log of before", slog.Any("error", err))
 	}
 	d.cert.held.Store(cert)
-	d.show(p)
+	d.publish(p)
 	for _, w := range c.Warnings {
 		d.log.Warn("configuration", slog.String("warning", w))
 	}
@@ -256,16 +256,16 @@ func (d *Daemon) reload(c config.Config) error {
 	return nil
 }
 
-// exported is where telemetry goes, to compare.
-func exported(t *config.Telemetry) string {
+// telemetryTarget describes where telemetry goes, for comparison.
+func telemetryTarget(t *config.Telemetry) string {
 	if t == nil {
 		return "off"
 	}
 	return fmt.Sprintf("%s every %v, %v of traces, %v", t.Endpoint, t.Interval, t.Sample, t.Headers)
 }
 
-// fixed says what differs that only a restart can change.
-func fixed(was, is config.Config) error {
+// checkFixed returns an error for each changed setting that needs a restart.
+func checkFixed(was, is config.Config) error {
 	var errs []error
 	differs := func(field string, was, is any) {
 		if was != is {
@@ -286,7 +286,7 @@ func fixed(was, is config.Config) error {
 	differs("clients", was.Clients, is.Clients)
 	differs("max_connections", was.MaxConnections, is.MaxConnections)
 	differs("tls", was.TLS != nil, is.TLS != nil)
-	differs("metrics.otlp", exported(was.Telemetry), exported(is.Telemetry))
+	differs("metrics.otlp", telemetryTarget(was.Telemetry), telemetryTarget(is.Telemetry))
 	differs("log.format: json", was.Log.JSON, is.Log.JSON)
 	return errors.Join(errs...)
 }

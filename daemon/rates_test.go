@@ -54,8 +54,8 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// TestSamplesOutliveTheDaemon: what a connection did is known after a stop and a start;
-// a file that is damaged is put aside and stops nothing.
+// TestSamplesOutliveTheDaemon: samples survive a restart; a damaged file is renamed and does
+// not prevent the start.
 func TestSamplesOutliveTheDaemon(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestSamplesOutliveTheDaemon(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.opens = func(context.Context) (net.Listener, error) { return newPipes(), nil }
-			d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
+			d.listenFunc = func(context.Context) (net.Listener, error) { return newPipes(), nil }
+			d.socketFunc = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
 			if err := d.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestEstimatesAreStoredSoonButNotOneByOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &Daemon{proxy: proxy, config: config.Config{State: dir}, log: slog.New(slog.DiscardHandler), unsaved: make(chan struct{}, 1)}
+		d := &Daemon{proxy: proxy, config: config.Config{State: dir}, log: slog.New(slog.DiscardHandler), saveRequests: make(chan struct{}, 1)}
 		stored := func() int {
 			synctest.Wait()
 			c, err := readRates(d.ratesPath(), d.log)
@@ -192,8 +192,8 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.meets = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
-			d.opens = func(context.Context) (net.Listener, error) {
+			d.socketFunc = func(context.Context, string) (net.Listener, error) { return newPipes(), nil }
+			d.listenFunc = func(context.Context) (net.Listener, error) {
 				return newPipes(), nil
 			}
 			if err := d.Start(t.Context()); err != nil {
@@ -223,7 +223,7 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 // A Retry-After of days holds up calls for other models too, so it is bounded.
 func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := governed("a", "", config.Provider{Pacing: &config.Pacing{}}, nil, nil)
+		g, err := newGovernor("a", "", config.Provider{Pacing: &config.Pacing{}}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,8 +252,8 @@ func FuzzRates(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &line{name: name, pacing: paces{"": g}}
-			l.warm(r, r.RecordedAt, slog.New(slog.DiscardHandler))
+			l := &providerState{name: name, pacing: governors{"": g}}
+			l.restore(r, r.RecordedAt, slog.New(slog.DiscardHandler))
 			if p, err := g.TryAcquire(); err != nil || !p.Settle(headway.Outcome{}) {
 				t.Fatalf("after %q it lets nothing go: %v", data, err)
 			}
@@ -261,8 +261,8 @@ func FuzzRates(f *testing.F) {
 	})
 }
 
-// TestAPlanThatFailsHalfWayIsUndone: budgets that had their new limits have the
-// old ones again, whichever step fails.
+// TestAPlanThatFailsHalfWayIsUndone: whichever step fails, all budgets have their old limits
+// again.
 func TestAPlanThatFailsHalfWayIsUndone(t *testing.T) {
 	limits := func(calls int64) quota.Config {
 		return quota.Config{PermitTTLMS: 600_000, Global: quota.Limits{CallsPerMinute: calls}, Models: map[string]quota.Model{"m": {}}}
@@ -278,41 +278,41 @@ func TestAPlanThatFailsHalfWayIsUndone(t *testing.T) {
 		"a budget":  {-1, config.Provider{Name: "p", Description: description}},
 		"the proxy": {20, config.Provider{Name: "not a name", Description: description}},
 	} {
-		var lines []*line
+		var states []*providerState
 		for range 2 {
 			g, err := governor.New(governor.Options{Config: limits(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = g.Close() })
-			lines = append(lines, &line{name: "p", quota: g})
+			states = append(states, &providerState{name: "p", quota: g})
 		}
 		proxy, err := egress.New(egress.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &Daemon{proxy: proxy, lines: map[string]*line{}}
-		p := &plan{config: config.Config{Providers: []config.Provider{c.provider}}, lines: lines[:1], pacing: nil}
+		d := &Daemon{proxy: proxy, providers: map[string]*providerState{}}
+		p := &plan{config: config.Config{Providers: []config.Provider{c.provider}}, states: states[:1], pacing: nil}
 		p.pacing = append(p.pacing, nil)
 		for i, to := range []int64{10, c.second} {
-			p.changes = append(p.changes, change{lines[i], quotafile.Settings{Quota: limits(to)}, lines[i].quota.Config()})
+			p.changes = append(p.changes, change{states[i], quotafile.Settings{Quota: limits(to)}, states[i].quota.Config()})
 		}
 		if err := d.carryOut(p); err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		for i, l := range lines {
+		for i, l := range states {
 			if got := l.quota.Config().Global.CallsPerMinute; got != 1 {
 				t.Errorf("%s: budget %d has %d calls a minute, want those of before", name, i, got)
 			}
 		}
-		if len(d.lines) != 0 || len(proxy.Status()) != 0 {
-			t.Errorf("%s: %d lines and %d providers are in force", name, len(d.lines), len(proxy.Status()))
+		if len(d.providers) != 0 || len(proxy.Status()) != 0 {
+			t.Errorf("%s: %d states and %d providers are in force", name, len(d.providers), len(proxy.Status()))
 		}
 	}
 }
 
-// TestTokenizersAreLoadedBeforeTheFirstCall: for providers whose calls are
-// estimated, those that their models may need.
+// TestTokenizersAreLoadedBeforeTheFirstCall: providers whose calls are estimated load the
+// tokenizers that their models may need.
 func TestTokenizersAreLoadedBeforeTheFirstCall(t *testing.T) {
 	var got []string
 	before := loadTokenizers
@@ -350,8 +350,8 @@ func TestTokenizersAreLoadedBeforeTheFirstCall(t *testing.T) {
 	}
 }
 
-// TestEventsAreLoggedOnce: what the hub gets stands in the log too, unless somebody
-// else logs it.
+// TestEventsAreLoggedOnce: published events are logged too, unless another part of the
+// program logs them.
 func TestEventsAreLoggedOnce(t *testing.T) {
 	open := &event.Breaker{Previous: "closed", State: "open"}
 	for _, tt := range []struct {
@@ -373,9 +373,9 @@ func TestEventsAreLoggedOnce(t *testing.T) {
 		}
 		var out bytes.Buffer
 		d := &Daemon{hub: hub, log: slog.New(slog.NewTextHandler(&out, nil))}
-		publish := d.hear
+		publish := d.onConnectionEvent
 		if tt.proxied {
-			publish = d.circuit
+			publish = d.onCircuit
 		}
 		publish(tt.e)
 		if got := out.String(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || hub.Total() != 1 {

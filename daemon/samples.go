@@ -17,23 +17,22 @@ import (
 	"github.com/headway-go/headway/internal/samples"
 )
 
-// Connections are looked at every lookEvery, and what was seen is stored every
-// storeEvery and at the stop: a daemon that is killed loses so much of its charts, and
-// nothing else.
+// Rates are sampled every lookEvery, and the samples are stored every storeEvery and at the
+// stop. A daemon that is killed loses at most storeEvery of its charts.
 const (
 	lookEvery  = 2 * time.Second
 	storeEvery = 5 * time.Minute
 )
 
-// sampler looks at the connections from time to time.
+// sampler samples the rates of connections for charts.
 type sampler struct {
 	book *samples.Book
 	end  context.CancelFunc
 	done sync.WaitGroup
 }
 
-// readSamples reads what was stored; an empty book where there is no file. One that
-// cannot be read is put aside: it is of charts only.
+// readSamples reads the stored samples. Without a file it returns an empty book. A damaged
+// file is renamed and logged, since only charts need it.
 func readSamples(path string, log *slog.Logger) (*samples.Book, error) {
 	data, err := atomicfile.Read(path, samples.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +54,7 @@ func readSamples(path string, log *slog.Logger) (*samples.Book, error) {
 
 func (d *Daemon) samplesPath() string { return filepath.Join(d.config.State, samples.FileName) }
 
-// keepLooking looks at the connections until it is stopped.
+// keepLooking starts the sampler.
 func (d *Daemon) keepLooking() *sampler {
 	ctx, end := context.WithCancel(context.Background())
 	s := &sampler{book: d.samples.Load(), end: end}
@@ -81,7 +80,7 @@ func (d *Daemon) keepLooking() *sampler {
 	return s
 }
 
-// stop looks once more, and stores what was seen.
+// stop takes a last sample and stores the book.
 func (s *sampler) stop() {
 	if s != nil {
 		s.end()
@@ -89,7 +88,7 @@ func (s *sampler) stop() {
 	}
 }
 
-// storeSamples writes the file. Where that fails the next time may not.
+// storeSamples writes the file. A failure is logged, and the next write is a new try.
 func (d *Daemon) storeSamples(path string, b *samples.Book) {
 	data, err := b.Encode(time.Now())
 	if err == nil {
@@ -100,7 +99,7 @@ func (d *Daemon) storeSamples(path string, b *samples.Book) {
 	}
 }
 
-// looks are live rates as samples are made of them.
+// looks converts live rates to samples.
 func looks(all []api.Live) []samples.Look {
 	list := make([]samples.Look, len(all))
 	for i, l := range all {

@@ -32,8 +32,8 @@ const (
 	maxStreams    = 250      // of one HTTP/2 connection
 )
 
-// listen opens the listener. One that is to be for this machine only is never
-// another, whatever a name resolves to.
+// listen opens the listener. A loopback name that resolves to an address other machines can
+// reach is an error.
 func (d *Daemon) listen(ctx context.Context) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(d.config.Listen)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *Daemon) listen(ctx context.Context) (net.Listener, error) {
 	host = cmp.Or(host, "127.0.0.1")
 	network := "tcp"
 	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
-		network = "tcp4" // else 0.0.0.0 would open every IPv6 address too
+		network = "tcp4" // otherwise 0.0.0.0 would listen on every IPv6 address too
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Daemon) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// cause leaves out what the message says already.
+// cause returns the error without the operation and address, which the message has already.
 func cause(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return e.Err
@@ -63,12 +63,12 @@ func cause(err error) error {
 	return err
 }
 
-// server is the one at work.
+// server is the running HTTP server.
 type server struct {
 	http  *http.Server
 	cut   context.CancelFunc // ends all requests
 	busy  sync.WaitGroup     // running handlers
-	ended chan struct{}      // closed when it accepts no more
+	ended chan struct{}      // closed when it no longer accepts connections
 }
 
 // serve serves on the listener.
@@ -97,14 +97,14 @@ func (d *Daemon) serve(l net.Listener) *server {
 		}
 		if !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("the listener failed", slog.Any("error", err))
-			go func() { _ = d.Stop(context.Background()) }() // which tells Wait
+			go func() { _ = d.Stop(context.Background()) }() // so that Wait returns
 		}
 	}()
 	return s
 }
 
-// counted knows when no handler runs: the server itself does not wait for those
-// whose connections it cut.
+// counted counts running handlers. The server itself does not wait for handlers whose
+// connections it cut.
 func (s *server) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.busy.Add(1)
@@ -113,8 +113,8 @@ func (s *server) counted(next http.Handler) http.Handler {
 	})
 }
 
-// faults turns the server's own complaints into log lines without what clients
-// sent and without who they are.
+// faults turns the error log of net/http into log lines that hold nothing of what clients
+// sent and no addresses.
 type faults struct {
 	log *slog.Logger
 }
@@ -134,7 +134,7 @@ func (f *faults) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// firstFrame is the first line of a stack that is ours.
+// firstFrame returns the first line of a stack that is in this module.
 func firstFrame(stack string) string {
 	for line := range strings.Lines(stack) {
 		if i := strings.Index(line, "headway/"); i >= 0 && strings.Contains(line, ".go:") {
@@ -174,11 +174,11 @@ func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// start is the start page.
+// start serves the start page.
 func (d *Daemon) start(w http.ResponseWriter, v *view) {
 	text := v.page
 	if v.gate.data.Len() > 0 {
-		// Who may not call learns nothing of what there is.
+		// Do not list providers to clients without a key.
 		text = "headway serve\n\nThis daemon asks for a key. Its API is described at /v1/openapi.json.\n"
 	}
 	h := w.Header()
@@ -189,7 +189,7 @@ func (d *Daemon) start(w http.ResponseWriter, v *view) {
 	_, _ = io.WriteString(w, text) // nothing can be done for a client that does not read it
 }
 
-// refuse answers with a problem of RFC 9457.
+// refuse answers with a problem document (RFC 9457).
 func refuse(w http.ResponseWriter, status int, title, detail string, retryIn time.Duration) {
 	if retryIn > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryIn.Seconds())))
@@ -204,9 +204,9 @@ func trusted(c *config.CORS, origin string) bool {
 	return c != nil && (slices.Contains(c.Origins, origin) || slices.Contains(c.Origins, "*"))
 }
 
-// allow says in an answer that a page of the request's origin may read it, if the
-// configuration lets it. It is true for a preflight, which is answered then: a
-// browser sends it without the page's key. Source: the Fetch standard, section 3.2.
+// allow sets the CORS headers for a request from a configured origin. It answers a preflight
+// itself and then returns true: a browser sends a preflight without the page's key. Source:
+// the Fetch standard, section 3.2.
 func allow(c *config.CORS, w http.ResponseWriter, r *http.Request) (answered bool) {
 	origin := r.Header.Get("Origin")
 	if c == nil || origin == "" {
@@ -224,19 +224,19 @@ func allow(c *config.CORS, w http.ResponseWriter, r *http.Request) (answered boo
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked) // those that go upstream, the provider's description says
+		h.Set("Access-Control-Allow-Headers", asked) // the provider's description limits what goes upstream
 	}
 	h.Set("Access-Control-Max-Age", strconv.Itoa(int(c.MaxAge.Seconds())))
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }
 
-// certificate is what TLS connections are shown. It can be swapped.
+// certificate is the server certificate. A reload swaps it.
 type certificate struct {
 	held atomic.Pointer[tls.Certificate]
 }
 
-// readCertificate reads the files. The error names them.
+// readCertificate reads a certificate and its key. The error names the files.
 func readCertificate(t *config.TLS) (*tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 	if err != nil {
@@ -253,7 +253,7 @@ func readCertificate(t *config.TLS) (*tls.Certificate, error) {
 	return &c, nil
 }
 
-// config is that of the server.
+// config returns the TLS configuration of the server.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,

@@ -31,13 +31,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Canaries: none may be seen outside of the request that it belongs to.
+// Canaries: none may appear outside of the request that it belongs to.
 const (
 	providerKey = "canary-provider-8c1d"
 	content     = "canary-content-77ab"
 )
 
-// transcript is a log that may be read while it is written.
+// transcript is a log that can be read while it is written.
 type transcript struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -55,7 +55,7 @@ func (w *transcript) String() string {
 	return w.b.String()
 }
 
-// site is a daemon at work in front of a provider.
+// site is a running daemon in front of a provider.
 type site struct {
 	t      *testing.T
 	dir    string
@@ -83,7 +83,7 @@ func upstream(t *testing.T, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// read is the configuration of a text, with %s for a free address and the state.
+// read parses a configuration, with %s for a free address and the state.
 func (s *site) read(text string) (config.Config, error) {
 	text = "listen: 127.0.0.1:0\nstate: " + filepath.Join(s.dir, "state") + "\n" + text
 	return config.Read("headway.yaml", []byte(text), func(key string) string {
@@ -164,7 +164,7 @@ func (s *site) do(method, path, secret, body string) (status int, header http.He
 	return resp.StatusCode, resp.Header, string(b)
 }
 
-// eventually waits for something that only looking can tell.
+// eventually polls until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -198,8 +198,8 @@ func (s *site) files() string {
 	return all.String()
 }
 
-// certify writes a certificate of its own for this machine, and gives the pool
-// that trusts it.
+// certify writes a self-signed certificate for this machine, and returns the pool that
+// trusts it.
 func certify(t *testing.T, dir string, serial int64, until time.Time) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,23 +12,23 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 )
 
-// slowClientGuard bounds how slow a client may be. There is no bound on a whole
-// request or answer: a stream may take hours, as long as something moves.
+// slowClientGuard bounds how slow a client may be. A whole request or answer may take any
+// time while data moves, as streams do.
 type slowClientGuard struct {
-	// stall is how long a body may send nothing, and drain how long a client may
-	// take nothing of an answer.
+	// stall bounds the time without data from a request body, drain the time in which a
+	// client reads nothing of an answer.
 	stall, drain time.Duration
-	// rate is the least bytes a second of a body on average, once it took stall.
+	// rate is the minimum average of a request body in bytes per second, after stall.
 	rate int64
-	// rest is how long the server reads on in a body that the handler left, before
-	// it answers without.
+	// rest bounds how long the server reads the remainder of a body that the handler
+	// left unread, before it answers.
 	rest time.Duration
 }
 
-// What the daemon grants its clients unless the configuration says otherwise.
+// defaultGuard has the bounds for settings that the configuration leaves out.
 var defaultGuard = slowClientGuard{stall: 30 * time.Second, drain: time.Minute, rate: 1 << 10, rest: 5 * time.Second}
 
-// guardOf is what a configuration grants clients.
+// guardOf returns the bounds of a configuration.
 func guardOf(c config.Clients) slowClientGuard {
 	g := defaultGuard
 	g.stall = cmp.Or(c.BodyStall, g.stall)
@@ -37,31 +37,31 @@ func guardOf(c config.Clients) slowClientGuard {
 	return g
 }
 
-// around puts the bounds around a handler. Deadlines that the handler sets hold
-// beside them: the earlier one counts.
+// around applies the bounds to a handler. Where the handler sets a deadline too, the earlier
+// one holds.
 func (g slowClientGuard) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := &guardedWriter{ResponseWriter: w, slowClientGuard: g, control: http.NewResponseController(w), http1: r.ProtoMajor == 1}
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &guardedBody{ReadCloser: r.Body, out: out, began: time.Now()}
-			// net/http looks at the body of its own request to see whether it may
-			// answer before the body is there: that one stays as it is.
+			// Copy the request: net/http inspects the body of its own one to decide
+			// whether it can answer before the body was read.
 			r = r.WithContext(r.Context())
 			r.Body = body
 			defer body.leave()
 		}
-		defer out.begin() // for what the server itself writes after the handler
+		defer out.begin() // bounds what the server writes after the handler
 		next.ServeHTTP(out, r)
 	})
 }
 
-// guardedBody gives each read its deadline.
+// guardedBody sets a deadline for each read.
 type guardedBody struct {
 	io.ReadCloser
 	out   *guardedWriter
 	began time.Time
 	read  int64
-	// Upstream may still be sent the body when the handler ends.
+	// Atomic, since a transport may still read the body when the handler has ended.
 	over, failed atomic.Bool
 }
 
@@ -85,36 +85,36 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 	b.read += int64(n)
 	b.failed.Store(err != nil)
 	if err == io.EOF {
-		// A deadline that stays would end the wait for the answer.
+		// A deadline left in place would cut the wait for the answer.
 		b.over.Store(true)
 		_ = b.out.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// leave bounds what the server reads of the body before it answers, when the
-// handler ended without.
+// leave bounds how long the server reads the remainder of the body, after a handler that
+// did not read it whole.
 func (b *guardedBody) leave() {
 	if b.over.Load() {
 		return
 	}
 	rest := b.out.rest
 	if b.failed.Load() {
-		rest = 0 // it had its time
+		rest = 0 // its time is used up
 	}
 	b.out.mu.Lock()
 	defer b.out.mu.Unlock()
 	_ = b.out.control.SetReadDeadline(earlier(time.Now().Add(rest), b.out.read))
 }
 
-// guardedWriter gives each write its deadline.
+// guardedWriter sets a deadline for each write.
 type guardedWriter struct {
 	http.ResponseWriter
 	slowClientGuard
 	control *http.ResponseController
-	http1   bool // there a deadline that passes between two writes does no harm
+	http1   bool // a deadline that passes between two writes is harmless there
 
-	mu          sync.Mutex // a body may be read beside the handler
+	mu          sync.Mutex // a body may be read while the handler writes
 	read, write time.Time  // deadlines of the handler's own
 }
 
@@ -154,7 +154,7 @@ func (w *guardedWriter) end() {
 	if w.http1 {
 		return
 	}
-	// HTTP/2 ends a stream whose deadline passes, written to or not.
+	// HTTP/2 resets a stream when its deadline passes, even between writes.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.control.SetWriteDeadline(w.write)
@@ -167,7 +167,7 @@ func (w *guardedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush is for http.Flusher; who wants the error uses FlushError.
+// Flush implements http.Flusher. FlushError returns the error too.
 func (w *guardedWriter) Flush() { _ = w.FlushError() }
 
 // FlushError flushes within the bounds.

@@ -12,12 +12,11 @@ import (
 	"github.com/headway-go/headway/egress"
 )
 
-// Stop ends the daemon: new calls and those that wait for their turn are refused
-// with 503, those under way may end within the configuration's drain time and the
-// context, then they are cut and settled by what was seen. What was used and
-// learned is stored. It is safe to call again: all calls return when the first
-// does. The error is about what could not be stored; that calls had to be cut is
-// only logged.
+// Stop ends the daemon and stores use and learned rates. New and waiting calls are refused
+// with status 503. Calls under way may end within the configured drain time and the
+// context; then they are cut, and charged by what was seen of them. The error says what
+// could not be stored; calls that were cut are only logged. Stop may be called several
+// times: all calls return when the first one does.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.mu.Lock()
 	switch phase(d.phase.Load()) {
@@ -42,17 +41,17 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	if err := d.proxy.Drain(ctx); err != nil {
 		d.log.Warn("calls were cut at the end of the drain time", slog.Any("error", err))
 	}
-	d.sampler.stop() // while runs that end still have their last figures
+	d.sampler.stop() // before the runs that end lose their last figures
 	stored := d.stopCollecting(ctx)
-	d.hub.Close() // which ends the streams of events
+	d.hub.Close() // ends the streams of events
 	d.console.Close()
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	errs := []error{stored}
-	for _, l := range d.lines {
-		if l.quota != nil {
-			errs = append(errs, l.quota.Close()) // which answers who waits at the API
+	for _, st := range d.providers {
+		if st.quota != nil {
+			errs = append(errs, st.quota.Close()) // answers requests that wait at the API
 		}
 	}
 	s.shutdown(ctx)
@@ -66,16 +65,16 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	return d.outcome
 }
 
-// shutdownTime is what requests to the API get beyond the drain time.
+// shutdownTime is how long API requests may take after the drain time.
 const shutdownTime = time.Second
 
-// shutdown returns when no handler runs.
+// shutdown closes the server and returns when no handler is running.
 func (s *server) shutdown(ctx context.Context) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer done()
 	if s.http.Shutdown(ctx) != nil {
 		s.cut()
-		_ = s.http.Close() // of connections only: the listener is closed already
+		_ = s.http.Close() // closes connections; the listener is closed already
 	}
 	s.cut()
 	<-s.ended
@@ -84,10 +83,9 @@ func (s *server) shutdown(ctx context.Context) {
 
 func (d *Daemon) ratesPath() string { return filepath.Join(d.config.State, "rates.json") }
 
-// What was learned is stored saveFirst after the start, then after twice as long
-// each time, and at last each saveEvery: a daemon that is killed soon and often
-// would otherwise never learn. What [Daemon.saveSoon] asks for is stored at once, but
-// never sooner than saveFirst after the time before, however much is asked for.
+// The learned rates are stored saveFirst after the start, then at intervals that double up
+// to saveEvery, so that a daemon that is killed soon and often still keeps what it learned.
+// [Daemon.saveSoon] stores them earlier, but no sooner than saveFirst after the last time.
 const (
 	saveFirst = 250 * time.Millisecond
 	saveEvery = time.Minute
@@ -108,7 +106,7 @@ func (d *Daemon) keepSaving() *saver {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
-			case <-d.unsaved:
+			case <-d.saveRequests:
 			}
 			if d.mu.TryLock() {
 				err := d.saveRates(time.Now())
@@ -117,7 +115,7 @@ func (d *Daemon) keepSaving() *saver {
 					d.log.Error("learned rates were not stored", slog.Any("error", err))
 				}
 			} else {
-				d.saveSoon() // nothing waits for the lock here: the stop has it while it waits for this goroutine
+				d.saveSoon() // never wait for the lock: Stop holds it while it waits for this goroutine
 			}
 			select {
 			case <-ctx.Done():
@@ -129,11 +127,11 @@ func (d *Daemon) keepSaving() *saver {
 	return s
 }
 
-// saveSoon has what was learned stored within saveFirst rather than at the next time.
+// saveSoon asks the saver to store the learned rates within about saveFirst.
 func (d *Daemon) saveSoon() {
 	select {
-	case d.unsaved <- struct{}{}:
-	default: // it is asked for already
+	case d.saveRequests <- struct{}{}:
+	default: // already asked for
 	}
 }
 
@@ -142,24 +140,24 @@ func (s *saver) stop() {
 	s.done.Wait()
 }
 
-// saveRates stores what was learned, with the lock held. A rate is as old as the
-// last attempt that it was learned from. Of providers that are no longer there, what
-// is stored stays.
+// saveRates stores the learned rates. The caller holds the lock. A rate is dated by the
+// last attempt that it was learned from. Stored rates of providers that are no longer
+// configured are kept.
 func (d *Daemon) saveRates(now time.Time) error {
 	next := ratesContent{
-		Rates:     upon(d.stored.Rates, nil),
-		Unasked:   upon(d.stored.Unasked, d.proxy.Unasked()),
-		Estimates: upon(d.stored.Estimates, d.proxy.Estimates()),
+		Rates:     merged(d.stored.Rates, nil),
+		Unasked:   merged(d.stored.Unasked, d.proxy.Unasked()),
+		Estimates: merged(d.stored.Estimates, d.proxy.Estimates()),
 	}
-	attempts := map[*line]int64{}
+	attempts := map[*providerState]int64{}
 	for _, s := range d.proxy.Status() {
-		l := d.lines[s.Name]
-		if l == nil || l.pacing == nil || s.Attempts == l.saved {
+		st := d.providers[s.Name]
+		if st == nil || st.pacing == nil || s.Attempts == st.savedAttempts {
 			continue
 		}
-		if r, ok := l.learned(now); ok {
+		if r, ok := st.learned(now); ok {
 			next.Rates[s.Name] = r
-			attempts[l] = s.Attempts
+			attempts[st] = s.Attempts
 		}
 	}
 	if len(attempts) == 0 && maps.EqualFunc(next.Unasked, d.stored.Unasked, maps.Equal[map[string]time.Time]) &&
@@ -169,17 +167,17 @@ func (d *Daemon) saveRates(now time.Time) error {
 	if err := writeRates(d.ratesPath(), next); err != nil {
 		return err
 	}
-	for l, n := range attempts {
-		l.saved = n
+	for st, n := range attempts {
+		st.savedAttempts = n
 	}
 	d.stored = next
 	return nil
 }
 
-// upon is a new map of what was stored and, over it, what is known now.
-func upon[V any](stored, known map[string]V) map[string]V {
-	all := make(map[string]V, len(stored)+len(known))
+// merged returns a new map with the entries of both maps; current ones win.
+func merged[V any](stored, current map[string]V) map[string]V {
+	all := make(map[string]V, len(stored)+len(current))
 	maps.Copy(all, stored)
-	maps.Copy(all, known)
+	maps.Copy(all, current)
 	return all
 }
