@@ -7,23 +7,23 @@ import (
 	"github.com/headway-go/headway/internal/relay"
 )
 
-// NewFleet is one that is dialled by a function.
+// NewFleet returns a fleet whose server is reached by a function.
 func NewFleet(dial func(context.Context) (net.Conn, error), wait bool) *Fleet {
 	return &Fleet{dial: dial, wait: wait}
 }
 
-// Key is what the server knows a member's credential by.
+// Key returns the key by which the server identifies a member's credential.
 func Key(f *Fleet, provider, credential, salt string) string {
 	return f.Member(provider, credential).(*way).key(salt)
 }
 
-// Dial connects as far as the greeting, Conn as far as the connection.
+// Dial connects and reads the greeting.
 func Dial(ctx context.Context, f *Fleet) (net.Conn, error) {
 	conn, _, err := greet(ctx, f.dial)
 	return conn, err
 }
 
-// Conn is without the greeting.
+// Conn connects and does not read the greeting.
 func Conn(ctx context.Context, f *Fleet) (net.Conn, error) { return f.dial(ctx) }
 
 // OnBroker returns a fleet whose members connect over a broker.

@@ -108,7 +108,7 @@ func parse(address string) (*url.URL, *Fleet, error) {
 	return u, f, nil
 }
 
-// cause returns the part of a network error that the message does not have already.
+// cause returns the cause of a network error, without the address that it repeats.
 func cause(err error) error {
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return e.Err
@@ -217,7 +217,7 @@ func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) (n
 	from := newLines(conn)
 	var g greeting
 	if err = from.decode(&g); err == nil && g.Protocol != protocol {
-		err = fmt.Errorf("the server speaks version %d of the fleet's language, this program %d", g.Protocol, protocol)
+		err = fmt.Errorf("the server has version %d of the fleet's protocol, this program %d", g.Protocol, protocol)
 	}
 	if !late() && err == nil {
 		err = context.Cause(ctx)

@@ -22,17 +22,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A client of Valkey that was closed still waits out a pause, of a second at most.
+	// A closed client of Valkey may have a pause of at most one second left.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// memory is a server in this process.
-type memory struct {
+// inProcess is a server in this process.
+type inProcess struct {
 	mu     sync.Mutex
 	server *fleet.Server // nil while it is away
 }
 
-func (b *memory) dial(ctx context.Context) (net.Conn, error) {
+func (b *inProcess) dial(ctx context.Context) (net.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.server == nil {
@@ -41,15 +41,15 @@ func (b *memory) dial(ctx context.Context) (net.Conn, error) {
 	return fleet.Conn(ctx, b.server.Fleet())
 }
 
-func (b *memory) Fleet(wait bool) *fleet.Fleet { return fleet.NewFleet(b.dial, wait) }
+func (b *inProcess) Fleet(wait bool) *fleet.Fleet { return fleet.NewFleet(b.dial, wait) }
 
-func (b *memory) Start() {
+func (b *inProcess) Start() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.server = fleet.NewServer()
 }
 
-func (b *memory) Stop() {
+func (b *inProcess) Stop() {
 	b.mu.Lock()
 	s := b.server
 	b.server = nil
@@ -91,7 +91,7 @@ func (b *socket) Stop() {
 	b.server.Close()
 }
 
-// shortDir is a folder whose name leaves room for a socket's.
+// shortDir returns a folder whose path is short enough for a socket in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // Its name must be short.
@@ -104,7 +104,7 @@ func shortDir(t *testing.T) string {
 
 func TestContractInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &memory{}
+		b := &inProcess{}
 		b.Start()
 		t.Cleanup(b.Stop)
 		fleettest.Check(t, b)
@@ -144,7 +144,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A server that says nothing, or something else, is away.
+// A server that sends no greeting, or another one, counts as away.
 func TestOpenOfSomethingElse(t *testing.T) {
 	for name, answer := range map[string]string{"silence": "", "another": "HTTP/1.1 200 OK\r\n\r\n", "later": `{"headway_fleet":2,"salt":"x"}` + "\n"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestOpenOfSomethingElse(t *testing.T) {
 	}
 }
 
-func TestKeyTellsNothing(t *testing.T) {
+func TestKeyHidesTheCredential(t *testing.T) {
 	f := fleet.NewFleet(nil, false)
 	key := fleet.Key(f, "api.acme.com", "canary", "salt")
 	if len(key) != 64 || strings.Contains(key, "canary") {
@@ -190,8 +190,8 @@ func TestKeyTellsNothing(t *testing.T) {
 	}
 }
 
-// What makes no sense ends its connection, and the others go on.
-func TestServerBearsAnything(t *testing.T) {
+// An invalid message ends its connection only.
+func TestServerSurvivesInvalidMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet.NewServer()
 		defer s.Close()
@@ -230,7 +230,7 @@ func TestServerBearsAnything(t *testing.T) {
 	})
 }
 
-// A server that reads nothing for an hour gets a few messages then, not one for each beat.
+// A server that reads nothing for an hour then gets a few messages, not one for each beat.
 func TestQueueOfASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -268,7 +268,7 @@ func (l *failing) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// A process that has too many files open for a while lets members in afterwards.
+// A server accepts members again once the process no longer has too many open files.
 func TestServeOutlivesErrors(t *testing.T) {
 	path := filepath.Join(shortDir(t), fleet.Socket)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
@@ -286,8 +286,8 @@ func TestServeOutlivesErrors(t *testing.T) {
 	served.Wait()
 }
 
-// Many who wait for a pool that was refused do not keep those of another one from asking.
-func TestAPoolThatWaitsHoldsUpNoOther(t *testing.T) {
+// Many attempts that wait for a refused pool do not delay those of another pool.
+func TestAPoolThatWaitsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet.NewServer()
 		defer s.Close()
@@ -403,9 +403,9 @@ func TestBrokerKeepsState(t *testing.T) {
 	})
 }
 
-// BenchmarkAcquire is one attempt in a fleet on a socket, by one caller and by many: each
-// with its own way to the server and back, as under an owner's ceiling, and with permits
-// ahead of need.
+// BenchmarkAcquire measures one attempt in a fleet on a socket, for one caller and for many:
+// with a round trip for each attempt, as under an owner's ceiling, and with permits ahead of
+// need.
 func BenchmarkAcquire(b *testing.B) {
 	path := filepath.Join(b.TempDir(), fleet.Socket)
 	l, err := new(net.ListenConfig).Listen(b.Context(), "unix", path)
@@ -423,7 +423,7 @@ func BenchmarkAcquire(b *testing.B) {
 	acquire(b, f)
 }
 
-// acquire measures one attempt's way, by a permit asked for each, and ahead of need.
+// acquire measures attempts with a permit requested for each, and ahead of need.
 func acquire(b *testing.B, f *fleet.Fleet) {
 	for name, c := range map[string]headway.Config{
 		"each":  {Ceiling: 2 * time.Nanosecond, Passive: true, NoBreaker: true, Fleet: f.Member("p", "each")},

@@ -59,7 +59,7 @@ type link struct {
 	dial   func(context.Context) (net.Conn, error)
 	group  *group // nil for a socket
 
-	ctx     context.Context // ends connecting, and the pause before it
+	ctx     context.Context // bounds connecting and the pause before it
 	cut     context.CancelFunc
 	leaving chan struct{} // closed by Leave
 	ended   chan struct{}
@@ -70,7 +70,7 @@ type link struct {
 	queue  []headway.FleetMessage
 	more   chan struct{} // signals the queue; capacity 1
 
-	heard atomic.Int64 // when the last message came, since the connection began
+	received atomic.Int64 // when the last message came, since the connection began
 }
 
 // Send queues a message. Without a server it is dropped.
@@ -123,10 +123,10 @@ func (l *link) run() {
 		conn, from, err := greet(l.ctx, l.dial)
 		welcome := false
 		if err == nil {
-			l.member.Away(false) // what was asked of a server before is void
+			l.member.Away(false) // requests to a previous server are void
 			welcome = l.talk(conn, from)
 		}
-		if welcome { // it may be there still, or another one
+		if welcome { // it may still be running, or a successor
 			pause = firstPause
 		} else if l.ctx.Err() == nil {
 			l.away()
@@ -140,7 +140,7 @@ func (l *link) run() {
 	}
 }
 
-// away has the member go on without a server.
+// away makes the member continue without a server.
 func (l *link) away() {
 	l.member.Away(false)
 	if l.group.silent() {
@@ -156,7 +156,7 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 	l.linked, l.queue = true, []headway.FleetMessage{hello}
 	l.mu.Unlock()
 	begun := time.Now()
-	l.heard.Store(0)
+	l.received.Store(0)
 	over := make(chan struct{})
 	var tasks sync.WaitGroup
 	tasks.Go(func() { l.write(conn, over) })
@@ -167,7 +167,7 @@ func (l *link) talk(conn net.Conn, from *lines) (welcome bool) {
 			break
 		}
 		welcome = true
-		l.heard.Store(int64(time.Since(begun)))
+		l.received.Store(int64(time.Since(begun)))
 	}
 	close(over)
 	_ = conn.Close()
@@ -199,7 +199,7 @@ func (l *link) write(conn net.Conn, over <-chan struct{}) {
 		select {
 		case <-l.more:
 		case <-leaving:
-			leaving = nil // what is in the queue is the last
+			leaving = nil // no message follows those in the queue
 			_ = conn.SetWriteDeadline(time.Now().Add(leaveTime))
 		case <-over:
 			return
@@ -217,7 +217,7 @@ func write(to *bufio.Writer, m headway.FleetMessage) error {
 	return err
 }
 
-// beat sends heartbeats to the server, and tells the member of silence from there.
+// beat sends heartbeats to the server, and informs the member when the server is silent.
 func (l *link) beat(begun time.Time, over <-chan struct{}) {
 	tick := time.NewTicker(fleet.Beat)
 	defer tick.Stop()
@@ -227,7 +227,7 @@ func (l *link) beat(begun time.Time, over <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		if time.Since(begun)-time.Duration(l.heard.Load()) > fleet.Silence {
+		if time.Since(begun)-time.Duration(l.received.Load()) > fleet.Silence {
 			l.member.Away(true)
 		} else {
 			l.member.Beat()

@@ -14,7 +14,7 @@ func (s *Server) Local(provider, credential string) headway.Fleet {
 	return &local{way: way{fleet: s.Fleet(), provider: provider, credential: credential}, server: s}
 }
 
-// local is a membership that begins when there is somebody to share with.
+// local is a membership that begins when another member has the same credential.
 type local struct {
 	way
 	server *Server
@@ -23,7 +23,7 @@ type local struct {
 	once   sync.Once
 }
 
-// Later says that the governor paces by itself at first.
+// Later reports that the governor paces by itself at first.
 func (l *local) Later() bool { return true }
 
 // Join waits for another member, unless there is one.
@@ -43,7 +43,7 @@ func (l *local) Join(m headway.FleetMember) (headway.FleetWay, bool) {
 // begin connects to the server, once.
 func (l *local) begin() { l.once.Do(func() { go l.link.run() }) }
 
-// Send is that of the link, which drops what is said before it has begun.
+// Send queues a message. It is dropped before the membership has begun.
 func (l *local) Send(m headway.FleetMessage) { l.link.Send(m) }
 
 // Leave ends the membership, whether it has begun or not.

@@ -9,9 +9,9 @@ import (
 	"github.com/headway-go/headway/fleet"
 )
 
-// A governor in the server's own process paces by itself, without waiting for anything, until
-// another process comes with the same credential. Then both are one fleet, and the one that
-// comes starts from what the other has learned.
+// A governor in the server's own process paces by itself, without a round trip, until another
+// process joins with the same credential. Then both share a pace, and the second starts from
+// what the first has learned.
 func TestLocalMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const gap = 100 * time.Millisecond
@@ -53,7 +53,7 @@ func TestLocalMember(t *testing.T) {
 			t.Errorf("alone, it is %+v of %d members", now, s.Members())
 		}
 		attempt(elsewhere)
-		sent = sent[:10] // that one has a pace of its own
+		sent = sent[:10] // without the attempt on the other credential
 		time.Sleep(fleet.Lease)
 		other := member("other", s.Fleet().Member("api.acme.com", "key"))
 		synctest.Wait()

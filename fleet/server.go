@@ -28,8 +28,8 @@ type Server struct {
 	timer  *time.Timer
 	closed bool
 	busy   sync.WaitGroup
-	states map[string]control.State // the newest that members were sent
-	locals map[string][]*local      // by key: they begin when another member comes
+	states map[string]control.State // the newest that was sent to members
+	locals map[string][]*local      // by key; they begin when another member joins
 }
 
 // peer is a member's connection.
@@ -130,7 +130,7 @@ func (s *Server) Close() {
 
 func (s *Server) now() time.Duration { return time.Since(s.origin) }
 
-// serve talks with one member until it leaves.
+// serve handles one connection until it ends.
 func (s *Server) serve(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(helloTime))
 	encode := json.NewEncoder(conn)
@@ -214,13 +214,13 @@ func (s *Server) do(change func(now time.Duration)) {
 // post queues a message for a member; s.mu must be held. A member that has not read for
 // maxQueue messages is disconnected.
 func (s *Server) post(now time.Duration, m *fleet.Post) {
-	p := s.peers[m.Seat]
+	p := s.peers[m.Member]
 	switch {
 	case p == nil:
 		return
 	case len(p.queue) >= maxQueue:
-		delete(s.peers, m.Seat)
-		s.core.Cut(now, m.Seat)
+		delete(s.peers, m.Member)
+		s.core.Cut(now, m.Member)
 		_ = p.conn.Close()
 		return
 	}

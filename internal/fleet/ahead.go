@@ -8,106 +8,107 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// served settles what was served on permits that a member had ahead of need, and takes
-// those back that it did not use: they count in no limit.
-func (d *desk) served(now time.Duration, m *seat, in *pacing.ToServer) {
+// served settles the attempts that a member made with prefetched permits, and takes back
+// the permits that it did not use. Those count against no limit.
+func (g *group) served(now time.Duration, m *member, in *pacing.ToServer) {
 	for _, o := range in.Served {
 		p := permit{m.number, o[0]}
-		if t, ok := d.tickets[p]; ok {
-			delete(d.tickets, p)
-			t = d.core.Recount(now, t, now-time.Duration(min(o[1], uint64(maxWhole))))
-			d.core.Settle(now, t, pacing.Outcome{Class: reason.OK})
-			d.known, d.dirty = true, true
+		if t, ok := g.tickets[p]; ok {
+			delete(g.tickets, p)
+			t = g.core.Recount(now, t, now-time.Duration(min(o[1], uint64(maxWhole))))
+			g.core.Settle(now, t, pacing.Outcome{Class: reason.OK})
+			g.known, g.dirty = true, true
 		}
 	}
 	for _, r := range in.Unused {
 		for id := range min(r.N, pacing.MaxAhead) {
 			p := permit{m.number, r.ID + id}
-			if t, ok := d.tickets[p]; ok {
-				delete(d.tickets, p)
-				d.core.Unsend(t)
-				d.paid -= d.interval()
+			if t, ok := g.tickets[p]; ok {
+				delete(g.tickets, p)
+				g.core.Unsend(t)
+				g.paid -= g.interval()
 			}
 		}
 	}
 }
 
-// stock is permits ahead of need that a member asked for, and what of them it has so far.
-type stock struct {
+// prefetch is a member's request for permits ahead of need. Run has those admitted so far.
+type prefetch struct {
 	pacing.Run
 	want  want
 	asked uint64
-	until time.Duration // then it gets what is there
+	until time.Duration // when the member gets what was admitted so far
 }
 
-// stockFor is how long a member waits for permits ahead of need.
-const stockFor = 100 * time.Millisecond
+// prefetchFor is how long a prefetch waits to be complete.
+const prefetchFor = 100 * time.Millisecond
 
-// ahead notes that a member asks for permits ahead of need.
-func (d *desk) ahead(now time.Duration, m *seat, w *pacing.Want) {
-	if len(d.stocks) < maxStocks {
-		d.stocks = append(d.stocks, &stock{
-			Run: pacing.Run{ID: w.ID}, want: want{seat: m, pool: w.Pool, ready: now}, asked: w.Ahead, until: now + stockFor,
+// ahead queues a member's request for permits ahead of need.
+func (g *group) ahead(now time.Duration, m *member, w *pacing.Want) {
+	if len(g.prefetches) < maxPrefetches {
+		g.prefetches = append(g.prefetches, &prefetch{
+			Run: pacing.Run{ID: w.ID}, want: want{member: m, pool: w.Pool, ready: now}, asked: w.Ahead, until: now + prefetchFor,
 		})
 	}
 }
 
-// maxStocks bounds them.
-const maxStocks = 4 * maxWants
+// maxPrefetches bounds the prefetches of a group. Further ones are dropped.
+const maxPrefetches = 4 * maxWants
 
-// fill admits permits ahead of need while nobody waits, one for each member in turn, and
-// hands over what is complete. As soon as somebody waits members get what is there.
-func (d *desk) fill(now time.Duration) {
-	if len(d.stocks) == 0 {
+// fill admits permits ahead of need, one for each member in turn, and grants prefetches that
+// are complete or due. While requests wait in the queue it admits none, and grants what was
+// admitted so far.
+func (g *group) fill(now time.Duration) {
+	if len(g.prefetches) == 0 {
 		return
 	}
 	room := uint64(0)
-	if d.queue.Len() == 0 {
-		room = uint64(d.allowance(now))
+	if g.queue.Len() == 0 {
+		room = uint64(g.allowance(now))
 	}
 	for more := true; more; {
 		more = false
-		for _, s := range d.stocks {
-			if s.N >= min(s.asked, room) || d.seats[s.want.seat.number] != s.want.seat {
+		for _, s := range g.prefetches {
+			if s.N >= min(s.asked, room) || g.members[s.want.member.number] != s.want.member {
 				continue
 			}
-			t, decision := d.ask(now, &s.want)
+			t, decision := g.ask(now, &s.want)
 			if !decision.OK {
-				d.due = min(d.due, decision.At)
+				g.due = min(g.due, decision.At)
 				continue
 			}
-			d.tickets[permit{s.want.seat.number, s.ID + s.N}] = t.Early()
-			d.count(now)
-			s.want.seat.use.count(now)
+			g.tickets[permit{s.want.member.number, s.ID + s.N}] = t.Early()
+			g.count(now)
+			s.want.member.use.count(now)
 			s.N++
 			more = true
 		}
 	}
-	d.stocks = slices.DeleteFunc(d.stocks, func(s *stock) bool {
+	g.prefetches = slices.DeleteFunc(g.prefetches, func(s *prefetch) bool {
 		done := s.N >= min(s.asked, room) || now >= s.until
 		if done {
-			s.want.seat.runs = append(s.want.seat.runs, s.Run)
+			s.want.member.runs = append(s.want.member.runs, s.Run)
 		} else {
-			d.due = min(d.due, s.until)
+			g.due = min(g.due, s.until)
 		}
 		return done
 	})
 }
 
-// allowance is how many permits each member may hold ahead. All of them at once pass no
-// limit by more than one in a hundred, and an owner's ceiling not at all.
-func (d *desk) allowance(now time.Duration) int {
-	if now < max(d.server.listens, d.smooth) || d.ceiling > noCeiling {
+// allowance returns how many permits each member may hold ahead of need. All of them used at
+// once exceed a limit by at most 1%, and an owner's ceiling not at all.
+func (g *group) allowance(now time.Duration) int {
+	if now < max(g.server.listens, g.smooth) || g.ceiling > noCeiling {
 		return 0
 	}
-	for _, m := range d.seats {
+	for _, m := range g.members {
 		if m.silent {
-			return 0 // what it sends by itself is not known
+			return 0 // the attempts of a silent member are unknown
 		}
 	}
-	n, bounded := d.core.Spare()
+	n, bounded := g.core.Spare()
 	if bounded {
-		n /= uint64(max(1, len(d.seats)))
+		n /= uint64(max(1, len(g.members)))
 	}
 	return int(min(n, pacing.MaxAhead))
 }

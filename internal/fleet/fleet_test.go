@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// atCeiling goes at ten a second as soon as it may.
+// atCeiling allows ten attempts a second from the start.
 var atCeiling = pacing.Config{Law: "aimd", Ceiling: 100 * ms, Initial: 100 * ms, Tolerance: -1}
 
 func TestMembersShareOnePace(t *testing.T) {
@@ -42,11 +42,11 @@ func TestSharesFollowDemand(t *testing.T) {
 		w.run(time.Second)
 	}
 	if n := len(few.sent); n < 19 {
-		t.Errorf("who wanted one a second had %d in 20 s", n)
+		t.Errorf("the member with one attempt a second made %d in 20 s", n)
 	}
 	for _, n := range w.nodes[1:] {
 		if got := len(n.sent); got < 85 || got > 95 {
-			t.Errorf("who wanted all they could had %d of the 180 that were left, want about 90", got)
+			t.Errorf("a member with more attempts made %d of the remaining 180, want about 90", got)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestSlowestCeilingHolds(t *testing.T) {
 	}
 }
 
-// A refusal that one member sees holds all of them back.
+// A refusal of one member delays all of them.
 func TestRefusalHoldsAll(t *testing.T) {
 	w := newWorld(t)
 	w.join(4, atCeiling)
@@ -86,7 +86,8 @@ func TestRefusalHoldsAll(t *testing.T) {
 	}
 }
 
-// Who has not met a refusal knows how long it holds, and why: it need not wait in vain.
+// Members that were not refused know how long the refusal holds and why, so they can decline
+// to wait.
 func TestRefusalIsKnownToAll(t *testing.T) {
 	w := newWorld(t)
 	w.join(2, atCeiling)
@@ -123,8 +124,8 @@ func TestKilledMembersShareComesBack(t *testing.T) {
 	if n := between(w.sent, from+Lease, w.now); n < 78 {
 		t.Errorf("%d attempts in the 8 s after that, want 80", n)
 	}
-	for p := range w.server.desks["credential"].tickets {
-		if p.seat == w.nodes[0].seat {
+	for p := range w.server.groups["credential"].tickets {
+		if p.member == w.nodes[0].member {
 			t.Error("a permit of the killed member is still out")
 		}
 	}
@@ -159,7 +160,7 @@ func TestServerAwayAndBack(t *testing.T) {
 	}
 }
 
-// Who waits while the server is away sends nothing then.
+// A member that waits while the server is away makes no attempts in that time.
 func TestClosedWhileAway(t *testing.T) {
 	w := newWorld(t)
 	w.join(2, atCeiling)
@@ -180,8 +181,8 @@ func TestClosedWhileAway(t *testing.T) {
 	}
 }
 
-// A burst that is spent is not sent again by members that lost the server, nor by a
-// server that began again.
+// A burst that was used is not repeated by members that lost the server, nor by a server
+// that restarted.
 func TestSpentWindowIsNotSpentTwice(t *testing.T) {
 	w := newWorld(t)
 	const limit, window = 60, 20 * time.Second
@@ -215,8 +216,8 @@ func TestSpentWindowIsNotSpentTwice(t *testing.T) {
 	}
 }
 
-// Whatever dies, stops or is cut off: never faster than the ceiling by more than what was
-// under way, and nobody starves.
+// Members and servers die, stop or are cut off. Attempts exceed the ceiling at most by those
+// that were under way, and no member starves.
 func TestNeverOverTheLimit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t)
@@ -240,7 +241,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 				}
 			case "kill":
 				w.kill()
-				killed = true // what is missing since then is kept for a minute
+				killed = true // shares of missing members are reserved for a minute
 			case "start":
 				if w.server == nil {
 					w.start()
@@ -260,7 +261,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 		if w.server == nil {
 			w.start()
 		}
-		w.run(2 * Lease) // until all is as it should be
+		w.run(2 * Lease) // until all members are connected
 		from := w.now
 		w.run(10 * time.Second)
 		alive := 0
@@ -279,7 +280,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 	})
 }
 
-// crowd is a world of members that know of a limit, and a provider that has it.
+// crowd returns a world whose provider has a limit that the members know.
 func crowd(t testing.TB, members, limit int, window time.Duration) *world {
 	w := newWorld(t)
 	w.grain = ms
@@ -304,12 +305,12 @@ func crowd(t testing.TB, members, limit int, window time.Duration) *world {
 	return w
 }
 
-// With permits ahead of need members ask far less often, and go no faster. Where a limit
-// is known they have few.
+// With permits ahead of need members send far fewer messages, and no more attempts. Where a
+// limit is known they hold few such permits.
 func TestAheadOfNeed(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit int
-		share float64 // of the messages that there are without
+		share float64 // maximum fraction of the messages without such permits
 	}{"nothing is held back": {0, 0.4}, "a limit": {5000, 0.7}} {
 		sent, asked, before, refused := [2]int{}, [2]int{}, 0, 0
 		for i, narrow := range []bool{true, false} {
@@ -326,7 +327,7 @@ func TestAheadOfNeed(t *testing.T) {
 					n.often = 2 * ms
 				}
 			}
-			w.run(30 * time.Second) // until the limit is met
+			w.run(30 * time.Second) // until the limit is found
 			for _, n := range w.nodes {
 				n.waiting, n.often, n.due = 0, 5*ms, w.now
 			}
@@ -348,8 +349,8 @@ func TestAheadOfNeed(t *testing.T) {
 	}
 }
 
-// However members use what they have ahead of need, all of it passes a limit by one in a
-// hundred at most, beyond what the law does.
+// However members use their permits ahead of need, attempts exceed those of the law alone by
+// at most 1% of the limit.
 func TestAheadPassesNoLimit(t *testing.T) {
 	longtest.Draws(t, 10, 300)
 	given := 0
@@ -415,8 +416,8 @@ func TestAheadPassesNoLimit(t *testing.T) {
 	}
 }
 
-// What is not used comes back within a beat, and counts in no limit; also what a member
-// held that is killed settles within a lease.
+// Unused permits are returned within a beat and count against no limit. The permits of a
+// killed member are settled within a lease.
 func TestUnusedPermitsComeBack(t *testing.T) {
 	w := crowd(t, 2, 5000, 10*time.Second)
 	start := func(often time.Duration) {
@@ -425,10 +426,10 @@ func TestUnusedPermitsComeBack(t *testing.T) {
 		}
 	}
 	start(2 * ms)
-	w.run(30 * time.Second) // until the limit is met
+	w.run(30 * time.Second) // until the limit is found
 	start(5 * ms)
 	w.run(5 * time.Second)
-	d := w.server.desks["credential"]
+	d := w.server.groups["credential"]
 	if len(d.tickets) <= 10 {
 		t.Fatalf("%d permits are out", len(d.tickets))
 	}
@@ -447,7 +448,7 @@ func TestUnusedPermitsComeBack(t *testing.T) {
 	}
 }
 
-// A limit of a day is exact, whatever is ahead of need.
+// A limit of a day holds exactly, since no permits are granted ahead of need there.
 func TestAheadOfADay(t *testing.T) {
 	const limit = 3000
 	w := crowd(t, 16, limit, 24*time.Hour)

@@ -12,10 +12,10 @@ import (
 
 const ms = time.Millisecond
 
-// step is how time goes on in a world: a message takes one, each way.
+// step is the default step of a world's time. A message takes one step.
 const step = 5 * ms
 
-// world is a fleet in virtual time, and a provider.
+// world simulates a fleet and a provider in virtual time.
 type world struct {
 	t       testing.TB
 	now     time.Duration
@@ -23,11 +23,11 @@ type world struct {
 	server  *Server       // nil while it is away
 	nodes   []*node
 	refuses func(at time.Duration) (after time.Duration, refused bool)
-	sent    []time.Duration // of all, in order
+	sent    []time.Duration // attempts of all members, in order
 	refused int
-	narrow  bool   // nothing is given ahead of need
+	narrow  bool   // permits ahead of need are switched off
 	asked   int    // messages of members
-	ahead   uint64 // permits that were given ahead of need
+	ahead   uint64 // permits that were granted ahead of need
 }
 
 // node is a member.
@@ -35,18 +35,18 @@ type node struct {
 	world   *world
 	core    *pacing.Core
 	config  pacing.Config
-	seat    uint64
+	member  uint64
 	linked  bool
 	dead    bool
 	paused  bool          // its process is stopped
 	cut     bool          // its messages wait
-	find    time.Duration // when it looks for a server
+	find    time.Duration // when it connects again
 	heard   time.Duration
 	beat    time.Duration
 	in      []pacing.ToMember
 	out     []pacing.ToServer
-	waiting int           // attempts that wait; negative is without end
-	often   time.Duration // one more begins to wait each so often
+	waiting int           // attempts that wait; negative means no end
+	often   time.Duration // interval at which attempts are added to waiting
 	due     time.Duration
 	flying  []flight
 	sent    []time.Duration
@@ -65,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	return &world{t: t, grain: step, server: New(-Lease), refuses: func(time.Duration) (time.Duration, bool) { return 0, false }}
 }
 
-// join adds members without end of work.
+// join adds n members that always have attempts waiting.
 func (w *world) join(n int, c pacing.Config) {
 	c.NoBreaker, c.JitterMax = true, -1
 	for range n {
@@ -78,7 +78,7 @@ func (w *world) join(n int, c pacing.Config) {
 	}
 }
 
-// run lets time pass.
+// run advances time by d.
 func (w *world) run(d time.Duration) {
 	for end := w.now + d; w.now < end; w.now += w.grain {
 		for _, n := range w.nodes {
@@ -103,14 +103,14 @@ func (w *world) deliver() {
 			w.ahead += r.N
 		}
 		for _, n := range w.nodes {
-			if n.seat == p.Seat && n.linked {
+			if n.member == p.Member && n.linked {
 				n.in = append(n.in, p.Message)
 			}
 		}
 	}
 }
 
-// kill ends the server, start begins another.
+// kill stops the server, start starts another one.
 func (w *world) kill() {
 	w.server = nil
 	for i, n := range w.nodes {
@@ -122,7 +122,7 @@ func (w *world) start() { w.server = New(w.now) }
 
 func (n *node) lose(find time.Duration) {
 	if n.linked {
-		for i := range n.in { // a socket gives what is in it, and then its end
+		for i := range n.in { // data in a socket is read before its end
 			n.hear(&n.in[i])
 		}
 		n.linked, n.cut, n.in, n.out, n.find = false, false, nil, nil, find
@@ -130,10 +130,10 @@ func (n *node) lose(find time.Duration) {
 	}
 }
 
-// die is a SIGKILL: the system closes its connection.
+// die kills the process: the system closes its connection.
 func (n *node) die() {
 	if n.linked && n.world.server != nil {
-		n.world.server.Gone(n.world.now, n.seat)
+		n.world.server.Gone(n.world.now, n.member)
 	}
 	n.dead, n.linked = true, false
 }
@@ -153,11 +153,11 @@ func (n *node) step() {
 	if !n.linked && w.server != nil && w.now >= n.find && !n.cut {
 		h := n.core.Hello(w.now, n.config)
 		h.Key = "credential"
-		seat, err := w.server.Enter(w.now, &h)
+		member, err := w.server.Enter(w.now, &h)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		n.seat, n.linked, n.heard = seat, true, w.now
+		n.member, n.linked, n.heard = member, true, w.now
 	}
 	if n.linked && !n.cut {
 		in := n.in
@@ -168,7 +168,7 @@ func (n *node) step() {
 		}
 		for _, m := range n.out {
 			w.asked++
-			w.server.Take(w.now, n.seat, &m)
+			w.server.Take(w.now, n.member, &m)
 		}
 		n.out = nil
 	}
@@ -220,7 +220,7 @@ func (n *node) send(t pacing.Ticket) {
 	n.flying = append(n.flying, f)
 }
 
-// most is the most that was sent in any stretch of a length.
+// most returns the maximum number of attempts in any window of a length.
 func most(sent []time.Duration, window time.Duration) (n int) {
 	from := 0
 	for i, at := range sent {
@@ -232,7 +232,7 @@ func most(sent []time.Duration, window time.Duration) (n int) {
 	return n
 }
 
-// between counts what was sent in a stretch.
+// between returns the number of attempts in [from, to).
 func between(sent []time.Duration, from, to time.Duration) (n int) {
 	for _, at := range sent {
 		if from <= at && at < to {
@@ -242,7 +242,7 @@ func between(sent []time.Duration, from, to time.Duration) (n int) {
 	return n
 }
 
-// jain is the fairness of what nodes sent in a stretch.
+// jain returns Jain's fairness index of the members' attempts in [from, to).
 func (w *world) jain(from, to time.Duration) float64 {
 	var sum, squares float64
 	for _, n := range w.nodes {
