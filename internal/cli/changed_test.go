@@ -187,7 +187,7 @@ func TestAnEditedConnectionIsNoticed(t *testing.T) {
 		{"details of more than one page", detailed, streamYAML{more: incremental + strings.Replace(detail, "}\n", ", paginate: {cursor: .next, param: c}}\n", 1)}, "",
 			[]string{"docs: its details changed"}, 5, 5, "messages", 5},
 		{"no more incremental", plain, streamYAML{}, "", []string{"docs: its incremental changed"}, 5, 0, "messages", 0},
-		{"the provider moved", plain, plain, "/v2", []string{"docs: base_url moved"}, 5, 0, "messages", 0},
+		{"the provider moved", plain, plain, "/v2", []string{"docs: its base_url changed"}, 5, 0, "messages", 0},
 		{"details removed", detailed, plain, "", []string{"docs: its details were removed"}, 5, 5, "messages", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func TestRotatedFilesAreFollowedByNewOnes(t *testing.T) {
 	if err := os.Truncate("out/docs.jsonl", 10); err != nil {
 		t.Fatal(err)
 	}
-	collects(t, exitInternal, "has 10 bytes of the", "so it was cut", "move it away and run again")
+	collects(t, exitInternal, "has 10 bytes of the", "so it was truncated", "move it away and run again")
 	if err := os.Rename("out/docs.jsonl", "out/cut"); err != nil {
 		t.Fatal(err)
 	}
