@@ -268,13 +268,12 @@ func TestAWaitThatIsBeyondBeliefIsPutToTheTest(t *testing.T) {
 		tried int             // canaries that were refused
 		unit  float64         // that is stored
 	}{
-		{"a short one is believed", []time.Duration{time.Hour}, 1, time.Hour, 0, 0},
-		{"a long one that is true costs a canary", []time.Duration{5 * time.Hour}, 1, 5 * time.Hour, 1, 1},
-		{"but one alone", []time.Duration{5 * time.Hour, 7 * time.Hour}, 1, 7 * time.Hour, 1, 1},
-		{"one of another unit costs no more than it says", []time.Duration{5 * time.Hour}, otherUnit, 18 * sec, 0, otherUnit},
-		{"nor do those after it", []time.Duration{5 * time.Hour, 300 * sec}, otherUnit, 300 * ms, 0, otherUnit},
-		{"after two that can be believed it is believed", []time.Duration{sec, sec, 5 * time.Hour}, 1, 5 * time.Hour, 0, 1},
-		{"what is cut off at a day is waited for longer than a thousandth of that", []time.Duration{48 * time.Hour}, 200, 15 * time.Minute, 0, otherUnit},
+		{"a day is believed", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 0, 0},
+		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
+		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
+		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
+		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, otherUnit, 300 * ms, 0, otherUnit},
+		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		now, tried, block := time.Duration(0), 0, time.Duration(0)

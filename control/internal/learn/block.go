@@ -81,21 +81,19 @@ func (w *waits) heard(wait time.Duration) {
 	}
 }
 
-// believed is how much of a wait is waited for. Of the first one that is beyond belief so
-// much that a canary finds out whether it is of another unit.
+// believed returns how much of a wait is waited for. Of the first one that is in doubt that
+// is the length of a long penalty; then a canary finds out whether it is of another unit.
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
-	case w.doubts(wait) && wait >= maxSilence: // it may have been longer
-		return penaltyLongest
 	case w.doubts(wait):
-		return wait / otherUnit
+		return penaltyLongest
 	case w.unit > 0:
 		return time.Duration(float64(wait) / w.unit)
 	}
 	return wait
 }
 
-// doubts says that a wait is so long that it may be of another unit.
+// doubts reports whether a wait is so long that it may be of another unit.
 func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait > unbelievable }
 
 // rarely is how much later the next canary goes in a block of that age, which no

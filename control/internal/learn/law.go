@@ -266,7 +266,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.named.heard(o.RetryAfter)
 	}
 	doubted := l.named.doubts(o.RetryAfter)
-	o.RetryAfter = l.named.believed(min(o.RetryAfter, maxSilence))
+	o.RetryAfter = min(l.named.believed(o.RetryAfter), maxSilence)
 	if o.Sent <= l.epoch {
 		if o.RetryAfter > 0 && o.Class == Refused {
 			b.resume = max(b.resume, o.Now+o.RetryAfter)

@@ -145,8 +145,8 @@ const (
 	// Where one was refused the next goes later by up to this part of the wait.
 	canaryApart = 0.25
 	// A longer wait than this may be named in milliseconds where seconds belong. The first
-	// time, one canary finds out.
-	unbelievable, otherUnit = time.Hour, 1000
+	// time, one canary finds out. No shorter one is doubted: daily quotas name them.
+	unbelievable, otherUnit = 24 * time.Hour, 1000
 	saneWaits               = 2 // after so many shorter ones it is not doubted
 	// Where an advertised limit is used up each time that a canary comes, others use it: the
 	// next one waits no longer than this, or than twice the time until all of it is back.
