@@ -20,16 +20,16 @@ import (
 	"github.com/headway-go/headway/sink/internal/field"
 )
 
-// change is what one commit writes.
+// change is the records of one commit.
 type change struct {
 	connection, schema string
-	// mark is how far the tables have come with it.
+	// mark is the mark after it is applied.
 	mark    mark
 	streams []collect.StreamInfo
 	records map[string][]record
 }
 
-// catalog are the tables that describe the others.
+// catalog creates the tables that describe the others.
 const catalog = `
 CREATE TABLE IF NOT EXISTS %[1]s.headway_tables (
 	name       text COLLATE "C" PRIMARY KEY,
@@ -54,8 +54,8 @@ CREATE TABLE IF NOT EXISTS %[1]s.headway_slices (
 );
 ALTER TABLE %[1]s.headway_slices ALTER COLUMN slice SET STORAGE EXTERNAL;`
 
-// home finds the schema that a name, or the session when it is empty, stands for, and makes
-// it one of records. The catalog is created by one session at a time.
+// home returns the schema of a name, the session's if the name is empty, and creates it and
+// its catalog if they do not exist. Only one session at a time creates a catalog.
 func home(ctx context.Context, conn *pgx.Conn, schema string) (string, error) {
 	var found *string
 	var there, ready bool
@@ -87,10 +87,9 @@ func home(ctx context.Context, conn *pgx.Conn, schema string) (string, error) {
 	return *found, err
 }
 
-// apply writes the records in the transaction that conn is in. It keeps nothing between
-// calls: what the tables look like is read again, since a transaction before may have been
-// rolled back. With once, a slice that is in the tables already is left alone, and applied is
-// false.
+// apply writes the records in the current transaction of conn. It reads the columns of the
+// tables each time, since an earlier transaction may have been rolled back. With once, it does
+// nothing and returns false if the slice is already in the tables.
 func (c *change) apply(ctx context.Context, conn *pgx.Conn, once bool) (applied bool, err error) {
 	c.schema, err = home(ctx, conn, c.schema)
 	if err != nil {
@@ -142,7 +141,7 @@ func (c *change) stream(ctx context.Context, conn *pgx.Conn, s collect.StreamInf
 		return err
 	}
 	if !there && !slices.ContainsFunc(records, func(r record) bool { return r.Remain == nil }) {
-		return nil // nothing was ever written that could be gone
+		return nil // no slice was ever written
 	}
 	if there {
 		err = t.load(ctx)
@@ -173,8 +172,8 @@ func (c *change) stream(ctx context.Context, conn *pgx.Conn, s collect.StreamInf
 	return nil
 }
 
-// claim says whether the stream's table is there. One of an earlier beginning is set aside;
-// one that is not this connection's is an error.
+// claim reports whether the stream's table exists. It sets aside a table from before the
+// connection started over. A table of another owner is an error.
 func (c *change) claim(ctx context.Context, t *table) (there bool, err error) {
 	var connection, begun, kind *string
 	if err := t.conn.QueryRow(ctx, `SELECT h.connection, h.begun, c.relkind::text FROM (SELECT $1::text AS name) q
@@ -201,16 +200,16 @@ func (c *change) claim(ctx context.Context, t *table) (there bool, err error) {
 	return false, c.setAside(ctx, t)
 }
 
-// kinds are PostgreSQL's, for people.
+// kinds are the names of PostgreSQL's kinds of relations, for display.
 var kinds = map[string]string{
 	"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table", "i": "index", "I": "index", "S": "sequence", "c": "type",
 }
 
-// setAside renames a table to the first such name that is free.
+// setAside renames a table to the first free backup name.
 func (c *change) setAside(ctx context.Context, t *table) error {
 	at, err := time.Parse(time.RFC3339Nano, c.mark.Begun)
 	if err != nil {
-		// The connection's state was forgotten, and nobody asked for this.
+		// The connection's state was forgotten without SetAside.
 		return errors.New("its table is of a state of the connection that was forgotten; it was not changed: " +
 			"start over with `headway collect --fresh`, which sets it aside")
 	}
@@ -243,8 +242,8 @@ func (c *change) setAside(ctx context.Context, t *table) error {
 	}
 }
 
-// explain says what failed and what to do about it. What the server says of a value may
-// hold it, and is left out.
+// explain wraps an error with what failed and advice. It leaves out the server's messages
+// about values, since they may contain the values.
 func explain(stream string, err error) error {
 	if err == nil {
 		return nil
@@ -271,7 +270,7 @@ func explain(stream string, err error) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// kind is the type of a column, or of the column that a value asks for.
+// kind is the type of a column, or of the column that a value needs.
 type kind uint8
 
 const (
@@ -289,7 +288,7 @@ var types = [...]string{nothing: "", boolean: "boolean", bigint: "bigint", numer
 // maxDigits bounds a number in a column: digits, and the power of ten.
 const maxDigits = 1000
 
-// kindOfValue is the column that a value of valid JSON asks for.
+// kindOfValue returns the kind of column that a value of valid JSON needs.
 func kindOfValue(raw []byte) kind {
 	switch raw[0] {
 	case 'n':
@@ -318,7 +317,7 @@ func kindOfValue(raw []byte) kind {
 	return numeric
 }
 
-// join is the kind that takes the values of both.
+// join returns the kind that takes the values of both.
 func join(have, come kind) kind {
 	switch {
 	case come == nothing || have == come || have == text || have == jsonb:
@@ -331,8 +330,8 @@ func join(have, come kind) kind {
 	return text
 }
 
-// read gives a value as a column of the kind has it; set is false for NULL. Whole says that
-// the value can be had back from the column.
+// read returns the text of a value in a column of the kind; set is false for NULL. Whole
+// reports whether the column returns the value unchanged.
 func (k kind) read(raw []byte) (value string, set, whole bool) {
 	come := kindOfValue(raw)
 	switch {
@@ -355,7 +354,7 @@ func (k kind) read(raw []byte) (value string, set, whole bool) {
 	return "", false, false
 }
 
-// mantissa is a number without its power of ten.
+// mantissa returns a number without its power of ten.
 func mantissa(raw []byte) []byte {
 	if i := bytes.IndexAny(raw, "eE"); i >= 0 {
 		return raw[:i]
@@ -363,7 +362,7 @@ func mantissa(raw []byte) []byte {
 	return raw
 }
 
-// moderate reports whether a number is one that numeric and jsonb take as it stands.
+// moderate reports whether numeric and jsonb return a number unchanged.
 func moderate(raw []byte) bool {
 	m := mantissa(raw)
 	if len(m) > maxDigits {
@@ -376,9 +375,8 @@ func moderate(raw []byte) bool {
 	return err == nil && n <= maxDigits && n >= -maxDigits
 }
 
-// storable reports whether jsonb takes valid, compact JSON and gives it back: it holds no
-// NUL and no half of a surrogate pair, no number beyond bounds, no negative zero, and is
-// not nested too deep.
+// storable reports whether jsonb returns valid, compact JSON unchanged: it has no NUL, half
+// surrogate pair, number out of bounds or negative zero, and is not nested too deep.
 func storable(raw []byte) bool {
 	const maxDepth = 500
 	depth := 0
@@ -420,7 +418,7 @@ func storable(raw []byte) bool {
 	return true
 }
 
-// jsonString writes a JSON string.
+// jsonString returns a text as a JSON string.
 func jsonString(s string) (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -17,31 +17,30 @@ import (
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// Database writes records into a database that the state is not in. Make one with
+// Database writes records into another database than the state's. Make one with
 // [NewDatabase]. It is not safe for concurrent use.
 //
-// Its tables are those of [Sink]. A slice becomes durable in two steps, since it and the
-// state's cursor are in two places:
+// Its tables are as those of [Sink]. A slice is written in two steps, since its records and
+// the state's cursor are in different databases:
 //
 //	stateDiagram-v2
-//	    [*] --> staged: Sync writes the slice's records aside, durably, with its number
+//	    [*] --> staged: Sync stages the slice's records, durably, with its number
 //	    staged --> applied: Committed, the next Write or Sync, or an Open whose position has the number
-//	    staged --> [*]: an Open whose position does not: the slice comes again
+//	    staged --> [*]: an Open whose position does not: the slice is collected again
 //
-// So the tables never hold a record that the state does not know of, and those of the last
-// slice appear once its cursor is committed. A process that is killed in between leaves
-// them staged, and the next Open applies them.
+// So the tables never have a record whose cursor is not committed. If a process is killed
+// after the commit, its last slice stays staged until the next Open applies it.
 //
-// The session has an advisory lock for the connection, so that of two processes only one
-// writes. A server that restarts is waited for up to a minute; each step is one
-// transaction that can be repeated.
+// The session has an advisory lock for the connection, so that only one process writes. Calls
+// wait up to a minute for a server that restarts. Each step is one transaction that can be
+// repeated.
 type Database struct {
 	gather
 
 	at string
-	// session is the way to the database; nil while it is lost.
+	// session is the connection to the database, nil if there is none.
 	session *pgx.Conn
-	// staged waits for its position to be committed; may be nil.
+	// staged is the slice whose position is not known to be committed; may be nil.
 	staged  *change
 	noticed []collect.Change
 }
@@ -56,21 +55,21 @@ var (
 	_ collect.Recognizer = (*Database)(nil)
 )
 
-// NewDatabase gives a sink for one connection's records in the database at a URL. The
-// tables are in the schema, which Open creates when it does not exist; empty is the one
-// that the URL's search_path names. Several connections may share it.
+// NewDatabase returns a sink for one connection's records in the database at a URL. The tables
+// are in the schema, which Open creates if it does not exist; empty means the one of the
+// URL's search_path. Several connections may share a schema.
 func NewDatabase(at, schema, connection string) *Database {
 	return &Database{gather: gather{connection: connection, schema: schema, max: maxPending}, at: at}
 }
 
-// Location is the database, without user and password.
+// Location returns the database, without user and password.
 func (s *Database) Location() collect.Location {
 	return collect.Location{Kind: "postgres", Path: place(s.at, s.schema)}
 }
 
-// Open brings the tables to a committed position. See [collect.Sink]. It is an error when
-// the database has less than was committed, and when it holds the connection's records of
-// another state; then nothing was changed.
+// Open applies or discards a staged slice, according to the committed position. See
+// [collect.Sink]. It is an error if the database lacks committed slices, or has records of the
+// connection that were collected with another state; then nothing is changed.
 func (s *Database) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	if err := s.begin(ctx, committed, streams); err != nil {
 		return err
@@ -128,14 +127,14 @@ func (s *Database) reconcile(ctx context.Context, conn *pgx.Conn, fresh bool) er
 		s.noticed = append(s.noticed, collect.Change{Kind: collect.SinkAhead})
 		s.mark.Slice = was.Slice
 	}
-	// What was staged and not committed comes again.
+	// A slice that was staged and not committed is collected again.
 	_, err = conn.Exec(ctx, `UPDATE `+table+` SET staged = 0, slice = NULL WHERE connection = $1 AND slice IS NOT NULL`, s.connection)
 	return err
 }
 
-// Write keeps records for the commit. See [collect.Sink]. A record that is not JSON in
-// UTF-8 or has no key is an error, and nothing of the call is kept. So is a slice of more
-// than 256 MiB.
+// Write buffers records for the commit. See [collect.Sink]. It is an error if a record is not
+// JSON in UTF-8 or has no key, or if the slice exceeds 256 MiB; then no record of the call is
+// kept.
 func (s *Database) Write(ctx context.Context, stream string, records []collect.Record) error {
 	if err := s.prove(ctx); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (s *Database) Remain(ctx context.Context, stream, parent string, keys []str
 	return s.gather.Remain(ctx, stream, parent, keys, at)
 }
 
-// Restore keeps records for the commit that are older than what the tables have. See
+// Restore buffers records for the commit that do not replace rows in the tables. See
 // [collect.Restorer].
 func (s *Database) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
 	if err := s.prove(ctx); err != nil {
@@ -160,8 +159,7 @@ func (s *Database) Restore(ctx context.Context, stream string, kept []collect.Ke
 	return s.gather.Restore(ctx, stream, kept)
 }
 
-// Sync makes the slice durable beside the tables, and gives the position to commit. See
-// [collect.Sink].
+// Sync stages the slice durably and returns the position to commit. See [collect.Sink].
 func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := s.prove(ctx); err != nil {
 		return nil, err
@@ -183,7 +181,7 @@ func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
 			tag, err := conn.Exec(ctx, `UPDATE `+pgx.Identifier{schema, "headway_slices"}.Sanitize()+` SET staged = $4, slice = $5
 				WHERE connection = $1 AND id = $2 AND applied = $3`, s.connection, before.ID, before.Slice, c.mark.Slice, b.String())
 			if err == nil && tag.RowsAffected() == 0 {
-				err = errors.New("another process has written into the sink of this connection; run again, which goes on where that is")
+				err = errors.New("another process has written into the sink of this connection: run again, which continues from there")
 			}
 			return err
 		}); err != nil {
@@ -198,7 +196,7 @@ func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
 // Committed applies the slice whose position was committed. See [collect.Informed].
 func (s *Database) Committed(ctx context.Context, _ json.RawMessage) error { return s.prove(ctx) }
 
-// prove applies what is staged: its position was committed.
+// prove applies the staged slice. It is called once its position is committed.
 func (s *Database) prove(ctx context.Context) error {
 	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil || s.staged == nil {
 		return err
@@ -228,10 +226,10 @@ func (s *Database) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Noticed says that the database has more than was committed. See [collect.Noticer].
+// Noticed reports that the database has more slices than were committed. See [collect.Noticer].
 func (s *Database) Noticed() []collect.Change { return s.noticed }
 
-// Recognizes reports whether the database is the one of a position. See
+// Recognizes reports whether a position belongs to the database. See
 // [collect.Recognizer].
 func (s *Database) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	return recognizes(ctx, s.at, s.schema, s.connection, committed)
@@ -256,8 +254,8 @@ func recognizes(ctx context.Context, at, schema, connection string, committed js
 	return err == nil && id == p.Postgres.ID
 }
 
-// Close releases the session. See [collect.Sink]. What was not committed is gone, or is
-// when the sink is opened again.
+// Close closes the session. See [collect.Sink]. Records that were not committed are lost; a
+// staged slice is applied or discarded by the next Open.
 func (s *Database) Close() error {
 	s.end()
 	s.staged = nil
@@ -274,7 +272,7 @@ func (s *Database) Close() error {
 	return nil
 }
 
-// do runs f in a transaction, again when the server went away meanwhile.
+// do runs f in a transaction, and again if the server was away.
 func (s *Database) do(ctx context.Context, f func(*pgx.Conn) error) error {
 	var until time.Time
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -296,7 +294,7 @@ func (s *Database) do(ctx context.Context, f func(*pgx.Conn) error) error {
 	}
 }
 
-// explained is explain, once.
+// explained is explain for an error that may already be explained.
 func explained(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), name) {
 		return err
@@ -330,13 +328,13 @@ func (s *Database) once(ctx context.Context, f func(*pgx.Conn) error) error {
 		return nil
 	}
 	if _, failed := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); failed != nil || pgsql.Lost(err) {
-		_ = conn.Close(context.WithoutCancel(ctx)) // the next try has another one
+		_ = conn.Close(context.WithoutCancel(ctx)) // the next try opens another
 		s.session = nil
 	}
 	return err
 }
 
-// connect opens a session and waits until the connection's sink is its own.
+// connect opens a session and waits for the lock of the connection's sink.
 func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := dial(ctx, s.at)
 	if err != nil {
@@ -356,7 +354,7 @@ func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// dial opens a session whose end the server notices within half a minute.
+// dial opens a session. The server notices its loss within half a minute.
 func dial(ctx context.Context, at string) (*pgx.Conn, error) {
 	config, _, err := pgsql.Parse(at, 2)
 	if err != nil {

@@ -29,11 +29,11 @@ type Kept struct {
 
 var _ collect.Kept = (*Kept)(nil)
 
-// OpenKept opens the database that has a connection's records, which is where the sink from
-// wrote. Of the URLs the first that leads there is taken; without one the user and the
-// password are the environment's. Sinks are those that the connection has and had: when one
-// of them is from, the database must be the one whose position that is, and a slice that
-// waits in it is applied first. It is an error when there are no records of the connection.
+// OpenKept opens the database at the location from, into which a sink of the connection has
+// written. It uses the first of the URLs that names this database; without such a URL, user
+// and password come from the environment. Sinks are the connection's present and former ones.
+// If from is one of them, its position must belong to the database, and a staged slice is
+// applied first. It is an error if there are no records of the connection.
 func OpenKept(ctx context.Context, from collect.Location, urls []string, connection string, sinks []collect.FormerSink, streams []collect.StreamInfo) (*Kept, error) {
 	at, schema := from.Path, schemaOf(from.Path)
 	for _, u := range urls {
@@ -45,7 +45,7 @@ func OpenKept(ctx context.Context, from collect.Location, urls []string, connect
 	k := &Kept{place: place(at, schema), connection: connection, schema: schema, tables: map[string]*table{}}
 	var err error
 	if k.conn, err = dial(ctx, at); err != nil {
-		if at == from.Path { // which has neither user nor password
+		if at == from.Path { // it has neither user nor password
 			err = fmt.Errorf("name it with its user by --from, as postgres://user@host:5432/database?search_path=schema: %w", err)
 		}
 		return nil, k.explain(err)
@@ -62,7 +62,7 @@ func OpenKept(ctx context.Context, from collect.Location, urls []string, connect
 			d := NewDatabase(at, k.schema, connection)
 			err = errors.Join(d.Open(ctx, s.Position, ours), d.Close())
 		} else if s.Location == from {
-			err = collect.Unreplayable(fmt.Errorf("%s does not hold what was written: name where that is now by --from", k.place))
+			err = collect.Unreplayable(fmt.Errorf("%s does not hold the records of this connection's sink: name where they are now by --from", k.place))
 		}
 		if err != nil {
 			return nil, errors.Join(err, k.Close())
@@ -85,7 +85,7 @@ func leads(at, to string) bool {
 	return errA == nil && errB == nil && a.Host == b.Host && a.Port == b.Port && a.Database == b.Database
 }
 
-// find says which tables count.
+// find finds the schema and the value of begun of the connection's current tables.
 func (k *Kept) find(ctx context.Context) error {
 	var there bool
 	if err := k.conn.QueryRow(ctx, `SELECT coalesce(nullif($1::text, ''), current_schema(), '')`, k.schema).Scan(&k.schema); err != nil {
@@ -110,8 +110,8 @@ func (k *Kept) nothing() error {
 
 func (k *Kept) catalog(name string) string { return pgx.Identifier{k.schema, name}.Sanitize() }
 
-// Streams are the names of those that have a table. See [collect.Kept]. Tables that were
-// set aside do not count.
+// Streams returns the names of streams that have a table, except tables that were set aside.
+// See [collect.Kept].
 func (k *Kept) Streams(ctx context.Context) ([]string, error) {
 	rows, err := k.conn.Query(ctx, `SELECT t.name FROM `+k.catalog("headway_tables")+` t WHERE t.connection = $1 AND t.begun = $2
 		AND right(t.name, 4) <> '_bak' AND EXISTS (SELECT 1 FROM pg_class c WHERE c.relname = t.name AND c.relnamespace =
@@ -123,13 +123,13 @@ func (k *Kept) Streams(ctx context.Context) ([]string, error) {
 	return names, k.explain(err)
 }
 
-// Count is how many records of a stream there are. See [collect.Kept].
+// Count returns the number of records of a stream. See [collect.Kept].
 func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, err error) {
 	err = k.conn.QueryRow(ctx, `SELECT count(*) FROM `+k.catalog(stream.Name)).Scan(&n)
 	return n, k.explain(err)
 }
 
-// Read gives records by parent and key. See [collect.Kept].
+// Read returns records by parent and key. See [collect.Kept].
 func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) ([]collect.KeptRecord, error) {
 	t, ok := k.tables[stream.Name]
 	if !ok {
@@ -184,7 +184,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, k.explain(rows.Err())
 }
 
-// object puts a record together: what _rest has counts over its column.
+// object assembles a record. Fields in _rest take precedence over their columns.
 func (t *table) object(values []*string, rest *string, split *field.Splitter) json.RawMessage {
 	var b bytes.Buffer
 	name := func(quoted string) {
@@ -208,10 +208,10 @@ func (t *table) object(values []*string, rest *string, split *field.Splitter) js
 			b.WriteString(quoted)
 		case jsonb:
 			if !field.Record(&b, []byte(*values[i])) {
-				b.WriteString("null") // nothing that PostgreSQL gives
+				b.WriteString("null") // PostgreSQL never returns such a value
 			}
 		default:
-			b.WriteString(*values[i]) // as JSON has it
+			b.WriteString(*values[i]) // already JSON
 		}
 	}
 	for _, f := range others {
@@ -236,7 +236,7 @@ func (k *Kept) explain(err error) error {
 	return fmt.Errorf("%s: reading back %s: %s%w", name, k.place, advice, err)
 }
 
-// Close releases the session.
+// Close closes the session.
 func (k *Kept) Close() error {
 	if k.conn == nil {
 		return nil

@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// lifetime is that of a lease.
+	// lifetime is the duration of a lease.
 	lifetime = 2 * time.Second
-	// perSlice is how many records a slice of the child has.
+	// perSlice is the number of records in a slice of the child.
 	perSlice = 20
 )
 
-// gather collects slices from where the state stands, until it is killed. The lane's cursor
-// counts them. Each record says its slice, so that one of another try would show.
+// gather collects slices from the stored cursor on, until it is killed. The cursor counts
+// them. Each record has the number of its slice, so that a record of another try shows.
 func gather(state, at, run string) (err error) {
 	ctx := context.Background()
 	s, err := store.Open(ctx, state)
@@ -83,7 +83,7 @@ func gather(state, at, run string) (err error) {
 		}
 		var records []collect.Record
 		for i := range perSlice {
-			// One in four comes again in each slice, and columns come and widen.
+			// One record in four is repeated in each slice, and columns are added and widened.
 			key, value := fmt.Sprintf("%d-%d", n, i), strconv.Itoa(n)
 			if i%4 == 0 {
 				key = fmt.Sprintf("again-%d", i)
@@ -119,8 +119,8 @@ func gather(state, at, run string) (err error) {
 	}
 }
 
-// TestCollectorsThatAreKilled: processes are killed at any instant, and now and then the
-// server too. Nothing that was committed is missing, and nothing is there that was not.
+// Processes are killed at random instants, and sometimes the server too. The tables have
+// exactly the committed records.
 func TestCollectorsThatAreKilled(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 					t.Fatalf("kill %d: %d were acknowledged, the cursor is at %d", i, acknowledged, cursor)
 				}
 				b := &bench{at: at, store: s, sink: postgres.For("c", at, "", state)}
-				if err := b.sink.Open(t.Context(), now.Sink, streams); err != nil { // what is staged is applied
+				if err := b.sink.Open(t.Context(), now.Sink, streams); err != nil { // applies the staged slice
 					t.Fatal(err)
 				}
 				if err := b.sink.Close(); err != nil {
@@ -165,8 +165,8 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 	}
 }
 
-// killed runs a collecting process, and kills it after some slices; with restart, the server
-// is killed before. It gives what was acknowledged.
+// killed runs a collecting process and kills it after some slices; with restart, the server
+// is killed before. It returns the last acknowledged slice.
 func killed(t *testing.T, server *pgserver.Server, role string, acknowledged int, restart bool) int {
 	t.Helper()
 	self, err := os.Executable()
@@ -213,7 +213,7 @@ type testingT interface {
 	Fatalf(format string, args ...any)
 }
 
-// streams are those of most tests: a list and its details.
+// streams are a list and its details, for most tests.
 var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
 
 // bench is a store, a lease, and the sink of one connection: in the store's database, or in
@@ -226,7 +226,7 @@ type bench struct {
 	streams   []collect.StreamInfo
 }
 
-// ways are the two places that records can be in.
+// ways are the two databases that records can be in.
 var ways = map[string]bool{"with the state": true, "apart": false}
 
 func newBench(t testing.TB, server *pgserver.Server, together bool) *bench {
@@ -256,7 +256,7 @@ func newBench(t testing.TB, server *pgserver.Server, together bool) *bench {
 	return b
 }
 
-// open opens the sink as a runtime does: at the committed position, which is committed
+// open opens the sink as the runtime does: at the committed position, which it then commits
 // again.
 func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
 	t.Helper()
@@ -297,7 +297,7 @@ func (b *bench) put(t testingT, stream string, records ...collect.Record) {
 	}
 }
 
-// commit is the end of a slice.
+// commit commits a slice.
 func (b *bench) commit(ctx context.Context, to collect.Store) error {
 	position, err := b.sink.Sync(ctx)
 	if err != nil {
@@ -316,7 +316,7 @@ func (b *bench) commit(ctx context.Context, to collect.Store) error {
 	return nil
 }
 
-// query is the rows of a query, a line each.
+// query returns the rows of a query, one line for each.
 func (b *bench) query(t testingT, query string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), b.at)
@@ -355,7 +355,7 @@ func (b *bench) exec(t testingT, statement string) {
 	}
 }
 
-// records reads a stream back, by parent and key; what is gone has an instant as well.
+// records reads a stream back, by parent and key. Deleted records have an instant as well.
 func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any {
 	t.Helper()
 	all := map[[2]string]any{}

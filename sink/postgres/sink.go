@@ -1,26 +1,26 @@
-// Package postgres writes records into a PostgreSQL database (15 or newer), one table a
-// stream. There are no duplicates and no gaps, whenever a process or the server dies.
+// Package postgres writes records into a PostgreSQL database (15 or newer), one table for
+// each stream. Records are neither lost nor duplicated if a process or the server dies.
 //
-// [Sink] writes into the database of a store/postgres store, in the very transaction that
-// moves the cursor. [Database] writes into one of its own, in two steps: a slice is durable
-// beside the tables before its cursor is committed, and in them after. [For] chooses.
+// [Sink] writes into the database of a store/postgres store, in the same transaction that
+// moves the cursor. [Database] writes into another database, in two steps: it stages a slice
+// durably before the cursor is committed, and writes it into the tables afterwards. [For]
+// chooses.
 //
-// Use it to have what was collected where others query it. Use sink/sqlite to have it in a
-// file, and sink/parquet for analytics over many files.
+// Use it where others query the records. Use sink/sqlite for a single file, and
+// sink/parquet for analytics over many files.
 //
 // # Tables
 //
 // A table has its stream's name. A name that begins with headway_ or pg_, ends in _bak, or
 // has more than 63 bytes is refused. A list stream's primary key is _key; a detail stream's
-// is (_parent, _key). A record that comes again replaces its row: what it no longer has
-// becomes NULL. Columns and indexes that people add are left alone.
+// is (_parent, _key). A newer record with the same key replaces the row: fields that it does
+// not have become NULL. The sink does not change columns and indexes that others have added.
 //
-// A row of a detail whose record the provider no longer lists stays, and its column
-// _headway_deleted_at has the instant at which that was noticed; NULL is a record that is
-// there.
+// The row of a detail that the provider no longer lists is kept, and its column
+// _headway_deleted_at has the instant at which that was noticed. It is NULL for all others.
 //
-// Each top-level field of the records has a column of its name, which appears with the
-// first record that has a value for it, and whose type is that of the values:
+// Each top-level field of the records has a column of the same name. It is added with the
+// first value of the field, and its type follows from the values:
 //
 //	JSON                     type
 //	true, false              boolean
@@ -28,41 +28,40 @@
 //	other number             numeric
 //	string                   text
 //	array, object            jsonb
-//	null, or not there       no column yet; NULL
+//	null, or absent          no column yet; NULL
 //
-// A column widens when another kind of value comes: bigint to numeric for a number, these
-// and boolean to text for a string, to jsonb for an array or object. A column of text, or of
-// jsonb, takes all that comes. Where widening is refused, because a view needs the column,
-// it stays, and such values are in _rest alone.
+// A column widens for a value of another kind: bigint to numeric for a number, these and
+// boolean to text for a string, and to jsonb for an array or object. Columns of text and
+// jsonb take all values. If PostgreSQL refuses to widen a column, because a view uses it,
+// the column keeps its type, and such values are only in _rest.
 //
 // # Nothing is dropped
 //
 // The column _rest is NULL, or the text of a JSON object with those fields of the record
-// that their columns cannot give back as they were: nulls; values that are no strings in a
-// column of text; strings with NUL or half a surrogate pair; negative zero; numbers with more
-// than 1,000 digits; and fields that have no column because their name is one of ours or
-// PostgreSQL's, is longer than 63 bytes, is empty or has a control character, or because the
-// table has 200 columns of fields. A field in _rest counts over its column. Of a name that
-// a record has twice, the last value counts.
+// that their columns cannot return unchanged: nulls; values other than strings in a column of
+// text; strings with NUL or half a surrogate pair; negative zero; numbers with more than
+// 1,000 digits; and fields without a column, because their name is reserved by Headway or
+// PostgreSQL, is longer than 63 bytes, is empty or has a control character, or because the
+// table has 200 columns of fields. A field in _rest takes precedence over its column. If a
+// record has a name twice, the last value counts.
 //
 // A record that is not an object has its JSON in the column _value, a text.
 //
-// The tables headway_tables and headway_columns say which connection a table belongs to,
-// and which columns are fields'. headway_slices says how far each connection has come.
+// The table headway_tables has the connection of each table, headway_columns the columns
+// of fields, and headway_slices the number of the last slice of each connection.
 //
 // # Starting over
 //
-// SetAside touches nothing by itself. The first commit with records after it renames this
-// connection's tables to NAME_TIME_bak, in the same transaction that writes the first new
-// rows.
+// SetAside changes nothing at once. The next commit with records renames the connection's
+// tables to NAME_TIME_bak, in the same transaction that writes the first new rows.
 //
 // # Limits
 //
-// The records of one slice wait in memory for its commit, as compact JSON, at most 256 MiB.
-// Keys of more than some 2,700 bytes do not fit into an index and are an error. To widen a
-// column, the server writes its table again: one of more than some ten million rows can take
-// longer than a statement may, and is then widened by hand. A sink is not safe for
-// concurrent use; it reads no clock.
+// The records of one slice are kept in memory until its commit, as compact JSON of at most
+// 256 MiB. Keys of more than about 2,700 bytes do not fit into an index and are an error. To
+// widen a column, the server rewrites its table: with more than about ten million rows this
+// can exceed the statement timeout, and the column has to be widened by hand. A sink is not
+// safe for concurrent use. It reads no clock.
 //
 // Stability: experimental.
 package postgres
@@ -107,10 +106,10 @@ type Sink struct {
 type gather struct {
 	connection, schema string
 	max                int
-	// aside is when SetAside was called; Open takes it over.
+	// aside is the instant of SetAside, which the next Open uses; "" without a call.
 	aside string
 
-	// The rest is set between Open and Close.
+	// The fields below are set between Open and Close.
 	open    bool
 	mark    mark
 	streams []collect.StreamInfo
@@ -118,30 +117,30 @@ type gather struct {
 	size    int
 }
 
-// mark is how far the tables have come.
+// mark identifies the last slice in the tables.
 type mark struct {
-	// ID tells this collection of the connection from others.
+	// ID distinguishes this collection of the connection from others.
 	ID string `json:"id"`
 	// Slice is the number of the last slice with records.
 	Slice int64 `json:"slice"`
-	// Begun is when the connection last started over, "" when it never did. Tables of
-	// another beginning are set aside.
+	// Begun is when the connection last started over, "" if it never did. Tables with
+	// another value are set aside.
 	Begun string `json:"begun,omitzero"`
 }
 
-// position is what is committed.
+// position is the committed position of the sink.
 type position struct {
 	Postgres *mark `json:"postgres"`
 }
 
-// record waits for the commit. Its key and parent are escaped. One with remain is not a
-// record: it says which keys of the parent are left at the instant at.
+// record is a record that waits for the commit, with key and parent escaped. If Remain is set
+// it is a call of Remain instead: the keys that the parent has left at At.
 type record struct {
 	Key    string          `json:"key,omitempty"`
 	Parent string          `json:"parent,omitempty"`
 	Data   json.RawMessage `json:"data,omitempty"`
 	Remain *[]string       `json:"remain,omitempty"`
-	// Older is a record that replaces no row. At is when it went, zero if it did not.
+	// Older records do not replace rows. At is when the record was deleted, if it was.
 	Older bool      `json:"older,omitempty"`
 	At    time.Time `json:"at,omitzero"`
 }
@@ -155,11 +154,10 @@ var (
 	_ collect.Recognizer    = (*Sink)(nil)
 )
 
-// For gives the sink of a connection whose records go into the database at a URL: a [Sink]
-// when it is empty or names the database of the state, whose records are committed with
-// it, otherwise a [Database]. State is the URL of the state's database; empty if that is
-// elsewhere. The tables are in the schema, or where the URL's search_path says when it is
-// empty.
+// For returns the sink for a connection's records in the database at a URL: a [Sink] if the
+// URL is empty or names the database of the state, otherwise a [Database]. State is the URL
+// of the state's database, empty if the state is not in PostgreSQL. The tables are in the
+// schema; if that is empty, in the one of the URL's search_path.
 func For(connection, at, schema, state string) collect.Recognizer {
 	if schema == "" && at != "" {
 		schema = schemaOf(at)
@@ -178,7 +176,7 @@ func same(at, state, schema string) bool {
 		(schema != "" || a.RuntimeParams["search_path"] == b.RuntimeParams["search_path"])
 }
 
-// schemaOf is the one schema that a URL names; empty if it names none or several.
+// schemaOf returns the schema that a URL names, empty if it names none or several.
 func schemaOf(at string) string {
 	c, err := pgx.ParseConfig(at)
 	if err != nil {
@@ -187,7 +185,7 @@ func schemaOf(at string) string {
 	return pgsql.Schema(c.RuntimeParams["search_path"])
 }
 
-// place is where the tables are, for people.
+// place returns database and schema of the tables, for display.
 func place(at, schema string) string {
 	c, err := pgx.ParseConfig(at)
 	if err != nil {
@@ -202,21 +200,21 @@ func place(at, schema string) string {
 	return pgsql.Place(c)
 }
 
-// New gives a sink for one connection's records, in the database of the store that commits
-// them, whose URL is state. The tables are in the schema, which the first commit creates
-// when it does not exist; empty is the one that the store's sessions create tables in. The
-// connection's name keeps its tables apart from those of others.
+// New returns a sink for one connection's records in the database of the store that commits
+// them, whose URL is state. The tables are in the schema, which the first commit creates if
+// it does not exist; empty means the schema in which the store's sessions create tables. The
+// connection's name identifies its tables.
 func New(connection, state, schema string) *Sink {
 	return &Sink{gather: gather{connection: connection, schema: schema, max: maxPending}, state: state}
 }
 
-// Location is the database, without user and password.
+// Location returns the database, without user and password.
 func (s *Sink) Location() collect.Location {
 	return collect.Location{Kind: "postgres", Path: place(s.state, s.schema)}
 }
 
-// Open checks the names of the streams, and that the position is one of this sink's. See
-// [collect.Sink]. What was not committed is not in the database.
+// Open checks the names of the streams, and that the position is of this kind of sink. See
+// [collect.Sink]. The database never has records that were not committed.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
 	return s.begin(ctx, committed, streams)
 }
@@ -256,14 +254,14 @@ func (g *gather) begin(ctx context.Context, committed json.RawMessage, streams [
 	return nil
 }
 
-// Write keeps records for the commit. See [collect.Sink]. A record that is not JSON in
-// UTF-8 or has no key is an error, and nothing of the call is kept. So is a slice of more
-// than 256 MiB.
+// Write buffers records for the commit. See [collect.Sink]. It is an error if a record is not
+// JSON in UTF-8 or has no key, or if the slice exceeds 256 MiB; then no record of the call is
+// kept.
 func (g *gather) Write(ctx context.Context, stream string, records []collect.Record) error {
 	return g.add(ctx, stream, len(records), func(i int) (collect.Record, record) { return records[i], record{} })
 }
 
-// Restore keeps records for the commit that are older than what the tables have. See
+// Restore buffers records for the commit that do not replace rows in the tables. See
 // [collect.Restorer] and Write.
 func (g *gather) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
 	return g.add(ctx, stream, len(kept), func(i int) (collect.Record, record) {
@@ -339,7 +337,8 @@ func (g *gather) writable(ctx context.Context, stream string) (collect.StreamInf
 	return g.streams[i], nil
 }
 
-// take gives what was gathered as the change of the next slice; nil if there is nothing.
+// take removes the buffered records and returns them as the change of the next slice, nil if
+// there are no records.
 func (g *gather) take() *change {
 	if g.size == 0 {
 		return nil
@@ -349,7 +348,7 @@ func (g *gather) take() *change {
 	return c
 }
 
-// next is the mark once what was gathered is committed.
+// next returns the mark after the commit of the buffered records.
 func (g *gather) next() mark {
 	m := g.mark
 	if g.size > 0 {
@@ -358,8 +357,8 @@ func (g *gather) next() mark {
 	return m
 }
 
-// Sync gives the position to commit. See [collect.Sink]. The records become durable with
-// the transaction that [Sink.Pending] is part of.
+// Sync returns the position to commit. See [collect.Sink]. The records become durable with
+// the transaction that runs the function of [Sink.Pending].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
 		return nil, err
@@ -368,9 +367,9 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(position{&m})
 }
 
-// Pending gives what writes the records since the last call. See [collect.Transactional].
-// It may be called again when its transaction was rolled back. With a store that is not
-// store/postgres it is an error.
+// Pending returns a function that writes the records since the last call, nil if there are no
+// records. See [collect.Transactional]. The function may be called again if its transaction
+// was rolled back. With another store than store/postgres it returns an error.
 func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
 	if !s.open {
 		return nil
@@ -398,13 +397,13 @@ func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
 
 var errOtherStore = errors.New(name + ": the store that commits is not in PostgreSQL: give the sink a URL of its own")
 
-// SetAside has the connection's tables renamed to NAME_TIME_bak, for a collection that
-// starts over. See [collect.Asider]. This happens with the first commit that has records,
-// in its transaction, and to all streams that Open was given; so nothing is renamed yet,
-// and no names are returned. The sink must not be open, and the connection's state must be
-// forgotten before it is.
+// SetAside makes the next commit with records rename the connection's tables to
+// NAME_TIME_bak, for a collection that starts over. See [collect.Asider]. The commit renames
+// the tables of all streams given to Open, in its transaction; SetAside itself renames nothing
+// and returns no names. The sink must not be open, and the connection's state must be
+// forgotten before Open.
 //
-// A call that was cut short may be repeated.
+// SetAside may be repeated.
 func (g *gather) SetAside(_ []string, at time.Time) ([]string, error) {
 	if g.open {
 		return nil, errors.New(name + ": it is open: set tables aside before Open")

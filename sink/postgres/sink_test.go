@@ -24,7 +24,7 @@ import (
 	"github.com/headway-go/headway/sink/postgres"
 )
 
-// values are drawn often, beside random ones: each is on an edge.
+// values are edge cases, drawn beside random values.
 var values = []string{
 	`null`, `true`, `false`, `0`, `-0`, `-0.0`, `1`, `1.0`, `1e2`, `1.50`, `9223372036854775807`, `9223372036854775808`,
 	`-9223372036854775808`, `123456789012345678901234567890`, `0.1`, `0.30000000000000004`, `0.12345678901234567890`,
@@ -35,7 +35,7 @@ var values = []string{
 
 var names = []string{"a", "b", "A", "é", "_key", "_rest", "_value", "", "x y", `q"'`, "ctid", "z\u0001", `back\slash`, strings.Repeat("n", 64)}
 
-// aRecord draws a record of few names and many kinds.
+// aRecord draws a record with few names and many kinds of values.
 func aRecord(rt *rapid.T) string {
 	value := rapid.OneOf(rapid.SampledFrom(values), rapid.SampledFrom(values), rapid.Map(rapid.Float64(), func(f float64) string {
 		return strconv.FormatFloat(f, 'g', -1, 64)
@@ -54,8 +54,7 @@ func aRecord(rt *rapid.T) string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// TestAnySequenceReadsBack commits random records, lets some commits fail, and compares
-// what the tables give back with what was committed.
+// Random records are committed, some commits fail, and the tables return what was committed.
 func TestAnySequenceReadsBack(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -80,12 +79,12 @@ func TestAnySequenceReadsBack(t *testing.T) {
 						next[stream][[2]string{r.Parent, r.Key}] = parsed(rt, string(r.Data))
 					}
 					switch rapid.IntRange(0, 5).Draw(rt, "end") {
-					case 0: // it never happened
+					case 0: // the commit never happened
 						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1}); !errors.Is(err, sinktest.ErrDied) {
 							rt.Fatal(err)
 						}
 						b.open(rt, list, parts)
-					case 1: // it did, and nobody heard
+					case 1: // the commit happened, and its answer was lost
 						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1, Unheard: true}); !errors.Is(err, sinktest.ErrDied) {
 							rt.Fatal(err)
 						}
@@ -108,8 +107,8 @@ func TestAnySequenceReadsBack(t *testing.T) {
 	}
 }
 
-// TestColumnsGrowAndWiden: a column appears with its first value and takes each kind that
-// comes, with nothing lost of what it had.
+// A column is added with its first value and widens for other kinds, without loss of its
+// values.
 func TestColumnsGrowAndWiden(t *testing.T) {
 	b := newBench(t, pgserver.Shared(t), true)
 	shape := func() string {
@@ -149,8 +148,8 @@ func TestColumnsGrowAndWiden(t *testing.T) {
 	}
 }
 
-// TestRecordsThatAreGone: what a parent no longer has is marked, and a record that comes
-// back is there again. Older records stay behind.
+// Details that a parent no longer has are marked, and a record that comes back is not. Older
+// records do not replace rows.
 func TestRecordsThatAreGone(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -192,8 +191,8 @@ func TestRecordsThatAreGone(t *testing.T) {
 	}
 }
 
-// TestStartingOver: tables are set aside with the first commit that has records, and
-// never without being asked for.
+// Tables are set aside with the first commit that has records after SetAside, and never
+// otherwise.
 func TestStartingOver(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +234,7 @@ func TestStartingOver(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused: tables of others, and databases that have less than was committed.
+// Tables of other owners, and databases that lack committed slices, are refused.
 func TestWhatIsRefused(t *testing.T) {
 	b := newBench(t, pgserver.Shared(t), false)
 	b.exec(t, `CREATE TABLE talks (secret text)`)
@@ -246,7 +245,7 @@ func TestWhatIsRefused(t *testing.T) {
 	b.put(t, "talks", rec("2", `{"a":1}`))
 	is(t, "the slice whose commit was not heard, and the next", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
 
-	// A value that a constraint refuses does not show in the error.
+	// A value that a constraint refuses is not in the error.
 	b.exec(t, `ALTER TABLE talks ADD CHECK (a < 100)`)
 	b.write(t, "talks", rec("canary", `{"a":4711}`))
 	err := b.commit(t.Context(), b.store)
@@ -275,7 +274,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestASchemaOfItsOwn: it is created, and two sinks of one connection do not meet.
+// A schema is created, and sinks of one connection in two schemas are independent.
 func TestASchemaOfItsOwn(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -305,8 +304,8 @@ func TestASchemaOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOnlyOneProcessWrites: a second sink of the connection waits for the first one's
-// session, and the first one, cut off, takes nothing away from the second.
+// A second sink of the connection waits for the session of the first. If the first was cut
+// off, it cannot write any more.
 func TestOnlyOneProcessWrites(t *testing.T) {
 	b := newBench(t, pgserver.Shared(t), false)
 	b.put(t, "talks", rec("1", `{"a":1}`))
@@ -362,9 +361,9 @@ func ExampleFor() {
 	// names that begin with pg_ or headway_ are reserved
 }
 
-// BenchmarkSink writes slices of 1,000 records into the sink and, in the same run, copies
-// the same values into a table of the same columns by COPY alone. The server syncs its
-// disk as by default.
+// BenchmarkSink writes slices of 1,000 records into the sink and, for comparison, copies the
+// same values into a table with the same columns by COPY alone. The server syncs its disk as
+// by default.
 func BenchmarkSink(b *testing.B) {
 	server := pgserver.New(b, "fsync=on", "full_page_writes=on")
 	const page = 1000

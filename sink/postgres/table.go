@@ -24,7 +24,7 @@ const (
 	maxName = 63
 )
 
-// The columns of ours.
+// The columns that every table has; _parent only those of details.
 const (
 	columnKey    = "_key"
 	columnParent = "_parent"
@@ -33,21 +33,21 @@ const (
 	columnGone   = "_headway_deleted_at"
 )
 
-// reserved are names that no field's column has: ours and PostgreSQL's.
+// reserved are column names that fields cannot have.
 var reserved = []string{columnKey, columnParent, columnValue, columnRest, columnGone, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
-// table is a stream's table as the transaction sees it.
+// table is a stream's table within one transaction.
 type table struct {
 	conn         *pgx.Conn
 	schema, name string
 	detail       bool
-	// columns are those of fields, in the order of their creation.
+	// columns are the columns of fields, in the order of their creation.
 	columns []column
-	// byName finds a column by its field's name.
+	// byName maps the names of fields to indexes of columns.
 	byName map[string]int
-	// taken are all names of columns.
+	// taken has the names of all columns.
 	taken map[string]bool
-	// staged says that the staging table has rows of this transaction.
+	// staged is true if the staging table has rows of this transaction.
 	staged bool
 }
 
@@ -56,7 +56,7 @@ type column struct {
 	kind kind
 }
 
-// beside names a table of the same schema.
+// beside returns the quoted name of a table in the same schema.
 func (t *table) beside(name string) string { return pgx.Identifier{t.schema, name}.Sanitize() }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
@@ -73,8 +73,8 @@ func (t *table) add(c column) {
 	t.columns = append(t.columns, c)
 }
 
-// load reads what the table is. Columns that people added to it, and those whose types they
-// changed, count as taken, and are left alone.
+// load reads the table's columns. It does not use columns that others have added, or whose
+// types they have changed.
 func (t *table) load(ctx context.Context) error {
 	t.reset()
 	rows, err := t.conn.Query(ctx, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), h."column" IS NOT NULL,
@@ -167,7 +167,7 @@ func (t *table) key() []string {
 	return []string{columnKey}
 }
 
-// alter adds the columns that are new, and widens those that were narrower.
+// alter adds new columns, and widens the columns whose kinds differ from was.
 func (t *table) alter(ctx context.Context, was []column) error {
 	var added []string
 	for _, c := range t.columns[len(was):] {
@@ -193,8 +193,8 @@ func (t *table) alter(ctx context.Context, was []column) error {
 	return nil
 }
 
-// widen changes the type of a column. That a view needs it as it is does not end the
-// transaction.
+// widen changes the type of a column. It returns false if the server refuses that, for
+// example because a view uses the column; the transaction continues.
 func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 	name := quote(c.name)
 	using := ""
@@ -203,7 +203,7 @@ func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 	case jsonb:
 		using = fmt.Sprintf(" USING to_jsonb(%s)", name)
 	case text:
-		// What it held was no string: that stays on record.
+		// Keep the present values, which are not strings, in _rest.
 		quoted, _ := jsonString(c.name)
 		steps = append(steps, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = '{' || %[3]s || ':' || to_json(%[4]s)::text || coalesce(',' || substr(%[2]s, 2), '}') WHERE %[4]s IS NOT NULL`,
 			t.beside(t.name), columnRest, literal(quoted), name))
@@ -220,7 +220,7 @@ func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 	}
 	if e, refused := errors.AsType[*pgconn.PgError](err); refused && (e.Code == "0A000" || e.Code == "2BP01" || e.Code == "42804") {
 		_, err = t.conn.Exec(ctx, "ROLLBACK TO SAVEPOINT headway_widen")
-		return false, err // a view, a generated column or the like needs it as it is
+		return false, err // a view, a generated column or the like depends on the type
 	}
 	if err == nil {
 		_, err = t.conn.Exec(ctx, "RELEASE SAVEPOINT headway_widen")
@@ -228,7 +228,7 @@ func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 	return err == nil, err
 }
 
-// written are the columns that a record has.
+// written returns the columns that a record sets.
 func (t *table) written() []string {
 	names := slices.Clone(t.key())
 	for _, c := range t.columns {
@@ -237,8 +237,8 @@ func (t *table) written() []string {
 	return append(names, columnValue, columnRest, columnGone)
 }
 
-// write copies records into a staging table of the session, and from there into the
-// stream's. Of two with one key the later stays; older ones stay behind what is there.
+// write copies records into a temporary table and from there into the stream's. Of two
+// records with one key the later counts. Older records do not replace rows.
 func (t *table) write(ctx context.Context, records []record) error {
 	columns := t.written()
 	h := fnv.New64a()
@@ -280,7 +280,7 @@ func (t *table) write(ctx context.Context, records []record) error {
 	return err
 }
 
-// remain sets the instant in the rows that are gone.
+// remain sets _headway_deleted_at in the rows of the parent that are not in r.Remain.
 func (t *table) remain(ctx context.Context, r record) error {
 	_, err := t.conn.Exec(ctx, fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE %s = $2 AND %s IS NULL
 		AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS kept (key) WHERE kept.key = %s)`,
@@ -288,7 +288,7 @@ func (t *table) remain(ctx context.Context, r record) error {
 	return err
 }
 
-// lines are the records in COPY's text format, made as they are read.
+// lines returns the records in COPY's text format, encoded as they are read.
 func (t *table) lines(records []record) io.Reader {
 	type id struct{ parent, key string }
 	last := make(map[id]int, len(records))
@@ -315,7 +315,7 @@ type lines struct {
 	rest    field.Rest
 }
 
-// cell is the text of a column; NULL when it is not set.
+// cell is the text of a column, NULL if it is not set.
 type cell struct {
 	text string
 	set  bool
@@ -329,7 +329,7 @@ func (l *lines) Read(p []byte) (int, error) {
 	return l.ready.Read(p)
 }
 
-// line adds one record.
+// line appends one record.
 func (l *lines) line(r *record) {
 	t := l.table
 	if t.detail {
@@ -374,7 +374,7 @@ func (l *lines) line(r *record) {
 
 var escapes = strings.NewReplacer(`\`, `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`)
 
-// field adds one text and the tab behind it.
+// field appends one text and a tab.
 func (l *lines) field(s string) {
 	if strings.ContainsAny(s, "\\\t\n\r") {
 		_, _ = escapes.WriteString(&l.ready, s)
@@ -384,7 +384,7 @@ func (l *lines) field(s string) {
 	l.ready.WriteByte('\t')
 }
 
-// literal is a text as a constant of SQL.
+// literal returns a text as an SQL literal.
 func literal(s string) string {
 	if strings.Contains(s, `\`) {
 		return ` E'` + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), `'`, `''`) + `'`

@@ -10,17 +10,17 @@ import (
 	"github.com/headway-go/headway/event"
 )
 
-// Commit makes one slice durable, whole or not at all. See [collect.Store].
+// Commit makes one slice durable, atomically. See [collect.Store].
 //
-// Recovered gaps are closed before Opened ones are written, so a gap in both
-// is owed. An opened gap is pending unless it carries another status. One that
-// exists gets the new reason, error, instants and status, and the new locator
-// and parent when there are any; its attempts are added to, where a negative
-// number takes back but never below 0. A gap that was recovered and opens
-// again is a new debt: its attempts and first seen begin again.
+// Recovered gaps are closed before Opened ones are written, so a gap in both is
+// open afterwards. An opened gap is pending unless it carries another status. An
+// existing gap gets the new reason, error, instants and status, and the new locator
+// and parent if they are set. Attempts are added to its own; a negative number
+// reduces them to 0 at least. For a recovered gap that opens again, attempts and
+// first seen start again.
 //
 // Within gets the session of the transaction, a [database/sql.Conn] of pgx's driver.
-// It may be called again when the server went away.
+// It may be called again if the server was away.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
 	if len(c.Items) > 0 && c.Stream == "" {
 		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.name, len(c.Items))
@@ -34,7 +34,7 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		t.lane(h, c.Lane)
 		t.items(h, c.Stream, c.Items)
 		for _, key := range c.Recovered {
-			// The locator goes: nothing is asked for any more, and it is content.
+			// The locator is content and is not needed any more.
 			t.queue(`UPDATE headway_gaps SET status = 'recovered', locator = NULL, retry_at = NULL, last_seen = $4, leased = 0, cursor = ''
 				WHERE connection = $1 AND stream = $2 AND key = $3`, h.connection, verbatim(key.Stream), verbatim(key.Key), moment(c.At))
 		}
@@ -82,13 +82,13 @@ func (t *tx) lane(h held, lane *collect.Lane) {
 		int64(lane.Trail.Anchor), int64(lane.Trail.Steps), int64(lane.Trail.Limit))
 }
 
-// items writes each item, and the number of those that are new. All go in one
-// statement; an item that is the same as before is not written.
+// items writes the items that have changed, and adds the number of new ones to the
+// stream's. It takes one statement.
 func (t *tx) items(h held, stream string, items []collect.KnownItem) {
 	if len(items) == 0 {
 		return
 	}
-	// A statement meets each key once: of two the last counts.
+	// A statement may write each key only once. Of duplicates the last counts.
 	at := make(map[string]int, len(items))
 	keys, fingerprints := make([]string, 0, len(items)), make([]string, 0, len(items))
 	children, owed := make([][]byte, 0, len(items)), make([]bool, 0, len(items))
@@ -152,8 +152,8 @@ func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
 	return nil
 }
 
-// sink writes the sink's position. When the sink is another one than before, the
-// position that the former had is kept beside it.
+// sink writes the sink's position. If the sink has changed, the position of the former
+// sink is stored separately.
 func (t *tx) sink(h held, c *collect.Commit) error {
 	if c.SinkAt.Kind != "" {
 		kind, path := verbatim(c.SinkAt.Kind), verbatim(c.SinkAt.Path)
@@ -186,7 +186,7 @@ func (t *tx) progress(h held, p collect.Progress) error {
 	return nil
 }
 
-// events appends to the run's trace, numbering from where it stands.
+// events appends to the run's trace and numbers the events from its last.
 func (t *tx) events(h held, events []event.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -218,8 +218,7 @@ func (t *tx) pacing(h held, p *collect.Pacing) {
 	}
 }
 
-// reshaped writes how a stream is read from now on, and what that makes of its
-// known items.
+// reshaped writes the new shape of a stream and updates its known items accordingly.
 func (t *tx) reshaped(h held, r collect.Reshaped) error {
 	b, err := json.Marshal(r.Shape)
 	if err != nil {

@@ -1,35 +1,35 @@
-// Package postgres keeps the state of connections in a PostgreSQL database (15 or
-// newer): a [collect.Store] for several machines, or where a database is at hand.
+// Package postgres stores the state of connections in a PostgreSQL database (15 or
+// newer): a [collect.Store] for several machines, or where a database is already run.
 //
-// Use store/sqlite on one machine: it needs nothing to install and no network. What
-// both do is the same, and package storetest is its contract.
+// On one machine use store/sqlite, which needs no installation and no network. Both
+// behave the same; package storetest is the contract.
 //
 // # The database
 //
 // [Open] takes a URL, postgres://user@host:5432/database, or "key=value" words, with
 // everything that libpq and pgx understand: PGHOST, PGPASSWORD, PGSERVICE and the other
 // variables, a password file, sslmode. The parameter search_path names the schema,
-// which Open creates when it does not exist; without it the user's own comes
-// first, as PostgreSQL has it. All tables are named headway_something, so one schema
-// takes a store and tables of others. Several stores take a schema each.
+// which Open creates when it does not exist; without it the user's default applies.
+// The names of all tables begin with headway_, so a store can share a schema with other
+// tables. Each store needs a schema of its own.
 //
-// A [Store] has at most 8 sessions, or as many as the parameter pool_max_conns says, of
-// which one holds leases. Sessions have a statement_timeout and an
+// A [Store] opens at most 8 sessions, or pool_max_conns of the URL; one of them holds
+// the locks of leases. Sessions have a statement_timeout and an
 // idle_in_transaction_session_timeout of a minute unless the URL says otherwise, and
 // a connect_timeout of 10 s. A proxy that shares sessions between transactions does
-// not work: leases are locks of a session.
+// not work, because leases use locks of a session.
 //
 // # Durability
 //
-// A method that returned nil is committed, with whatever the server's own
-// synchronous_commit and replication promise. A method that returned an error has
-// changed nothing. Where the connection breaks while the server confirms a commit,
-// the store asks the server afterwards what became of that very transaction, and never
-// repeats it blindly; only a server that stays away for more than a minute leaves that
-// open, and then the error says so.
+// When a method returns nil its changes are committed, with the guarantees of the
+// server's synchronous_commit and replication. When it returns an error it has changed
+// nothing. If the connection breaks while the server confirms a commit, the store asks
+// the server afterwards whether that transaction was committed, and repeats it only if
+// it was not. If the server stays away for more than a minute the outcome is unknown,
+// and the error says so.
 //
-// A server that restarts is waited for up to a minute, with whatever the call was
-// doing begun again. Open itself does not wait.
+// Calls wait up to a minute for a server that restarts, and then start again. Open does
+// not wait.
 //
 // # Leases
 //
@@ -49,20 +49,20 @@
 //	    held --> free: Finish
 //	    expired --> free: Finish, late
 //
-// A lease expires by the server's clock. Instants that callers give are brought to it:
-// each Acquire and Renew compares the two clocks, as far as the time for an answer
-// allows, so that machines whose clocks differ agree when a lease ends.
+// A lease expires by the server's clock. Each Acquire and Renew compares the caller's
+// clock with it, as exactly as the round trip allows, and converts the caller's instants.
+// So machines whose clocks differ agree when a lease ends.
 //
-// The holder's session also has an advisory lock. The server gives it back when the
-// process dies, or its machine's network says so, and then the lease is taken over
-// without waiting. A server that was restarted since has forgotten all locks, and the
-// lease is waited for.
+// The holder's session also has an advisory lock. The server releases it when the
+// process dies or its connection is lost, and then another process can take the lease
+// over at once. A server that was restarted since has lost all locks; then the lease
+// must expire first.
 //
 // # Concurrency and time
 //
 // All methods are safe for concurrent use, also by several processes. Writes of one
-// connection take turns; those of different connections, and reads, wait for nobody.
-// A read sees one snapshot.
+// connection run one after the other. Writes of different connections do not wait for
+// each other, and reads do not wait for writes. A read sees one snapshot.
 //
 // Stability: experimental.
 package postgres

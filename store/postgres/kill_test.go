@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	pgserver.Main(m)
 }
 
-// lifetime is that of a lease. It is waited for only where the server forgot its lock
-// and the holder was killed before it took that again.
+// lifetime is the duration of leases. A lease has to expire only if the server has lost its
+// lock and the holder was killed before it took the lock again.
 const lifetime = 2 * time.Second
 
-// count takes the connection and commits one item after the other, from where the state
-// stands, until it is killed. It says what was acknowledged.
+// count acquires the connection and commits one item after the other, from the stored
+// cursor on, until it is killed. It prints each acknowledged commit.
 func count(at, run string) error {
 	ctx := context.Background()
 	s, err := postgres.Open(ctx, at)
@@ -46,7 +46,7 @@ func count(at, run string) error {
 		return err
 	}
 	l, err := s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
-	for isHeld(err) { // until the server has noticed that the last one is gone
+	for isHeld(err) { // until the server has noticed that the last process is dead
 		<-time.After(5 * time.Millisecond)
 		l, err = s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
 	}
@@ -77,9 +77,8 @@ func count(at, run string) error {
 	}
 }
 
-// TestCollectorsThatAreKilled: processes are killed at any instant, and now and then the
-// server too. The next one goes on, nothing that was
-// acknowledged is lost, and nothing is there twice.
+// Processes are killed at random instants, and sometimes the server too. The next process
+// continues, no acknowledged commit is lost, and none is stored twice.
 func TestCollectorsThatAreKilled(t *testing.T) {
 	server := pgserver.New(t)
 	at := server.Database(t)
@@ -126,7 +125,7 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One commit may be there whose acknowledgement nobody read.
+		// The last commit may have been acknowledged after the last line was read.
 		cursor, _ := strconv.Atoi(state.Lanes[0].Cursor)
 		if cursor < acknowledged || cursor > acknowledged+1 || status.Items["x"] != int64(cursor) {
 			t.Fatalf("kill %d: %d were acknowledged, the cursor is at %d with %d items", i, acknowledged, cursor, status.Items["x"])

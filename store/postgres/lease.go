@@ -16,22 +16,22 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// clock is how far the server's clock is ahead of this machine's.
+// clock estimates how far the server's clock is ahead of this machine's.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
 }
 
-// adjust gives how far the server is ahead, given what was thought of it and the
-// server's time between two instants here. That says no more than from where to where
-// it may be: what was thought stays while it is possible.
+// adjust returns the new estimate of how far the server is ahead, from the old one and
+// the server's time at an instant between sent and received. Such a measurement gives
+// only a range. The old estimate is changed only if it is outside the range.
 func adjust(ahead time.Duration, sent, server, received time.Time) time.Duration {
 	return max(server.Sub(received), min(ahead, server.Sub(sent)))
 }
 
-// compare asks the server for its time, and gives how far it is ahead.
+// compare asks the server for its time and returns how far it is ahead.
 func (c *clock) compare(ctx context.Context, s *session) (time.Duration, error) {
-	// Without the monotonic part: it is the wall clock that callers read.
+	// Without the monotonic part, since callers use the wall clock.
 	sent := time.Now().Round(0)
 	var server time.Time
 	if err := s.pg.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&server); err != nil {
@@ -40,30 +40,30 @@ func (c *clock) compare(ctx context.Context, s *session) (time.Duration, error) 
 	received := time.Now().Round(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The server says microseconds.
+	// The server's resolution is one microsecond.
 	c.ahead = adjust(c.ahead, sent, server, received.Add(time.Microsecond))
 	return c.ahead, nil
 }
 
-// alive is whether the lease of a row c of headway_connections may have its holder at
-// $1, by the server's clock: it has not expired, and the lock of its holder is held, or
-// was lost with the server's memory.
+// isAlive is the condition that the lease of a row c of headway_connections may have a
+// living holder at $1, by the server's clock: it has not expired, and the lock of its
+// holder is held or was lost in a restart of the server.
 const isAlive = `(c.run IS NOT NULL AND c.expires > $1 AND (c.lock IS NULL OR c.booted IS DISTINCT FROM pg_postmaster_start_time()
 	OR EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND l.classid::bigint = (c.lock >> 32) & 4294967295 AND l.objid::bigint = c.lock & 4294967295)))`
 
-// Acquire takes the connection for one run. See [collect.Store]. A lease that
-// has expired is taken over: the run that held it becomes abandoned. A lease
-// has expired when req.Now has reached its expiry. One whose holder's session has
-// ended is taken over at once.
+// Acquire takes the connection for one run. See [collect.Store]. A lease is
+// expired when req.Now has reached its expiry. An expired lease is taken over, and
+// the run that held it becomes abandoned. A lease whose holder's session has ended
+// is taken over at once.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
 	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
 		return collect.Lease{}, fmt.Errorf("store %s: acquire: connection %q, run %q, time to live %s: "+
 			"the names must not be empty and the time must be above 0", s.name, req.Connection, req.Run, req.TTL)
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
-	// Before anybody can see the token: a lease whose lock is free is dead.
+	// The lock comes before the token is visible: a lease whose lock is free counts as dead.
 	lock := s.alive.lock(ctx, s.Reader)
 	var id int64
 	err := s.write(ctx, "acquire", func(t *tx) error {
@@ -102,14 +102,14 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	return lease, nil
 }
 
-// take writes the new holder, buries the old one's run, and begins the new run.
+// take writes the new holder, marks the old holder's run abandoned, and begins the new run.
 func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expires time.Time, lock sql.NullInt64) error {
 	t.queue(`UPDATE headway_runs SET state = $2, reason = $3,
 			ended = (SELECT expires FROM headway_connections WHERE id = $1)
 		WHERE connection = $1 AND state = $4`,
 		connection, string(collect.RunAbandoned), reason.LeaseLost.String(), string(collect.RunRunning))
 	t.queue(dropMarks)
-	// What the one before was served and did not finish is nobody's now.
+	// Gaps that were leased to the previous holder become free.
 	t.queue(freeGaps, connection)
 	t.queue(`UPDATE headway_connections SET token = $2, run = $3, holder = $4, since = $5, expires = $6, lock = $7,
 			booted = pg_postmaster_start_time() WHERE id = $1`,
@@ -123,21 +123,21 @@ func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expir
 	return err
 }
 
-// dropMarks removes the marks of writes that nobody asks about any more. Those that
-// another session is removing are left to it.
+// dropMarks removes old marks of writes, except those that another session is removing.
 const dropMarks = `DELETE FROM headway_writes WHERE token IN
 	(SELECT token FROM headway_writes WHERE at < now() - interval '1 hour' FOR UPDATE SKIP LOCKED)`
 
-// freeGaps makes gaps that were served to a holder anybody's.
+// freeGaps frees the gaps that were leased to a holder.
 const freeGaps = `UPDATE headway_gaps SET status = 'pending', leased = 0 WHERE connection = $1 AND status = 'leased'`
 
-// held is what a write may rely on once its lease was checked.
+// held identifies the connection and run of a lease that was checked.
 type held struct {
 	connection, run int64
 }
 
-// holding writes as the holder of a lease. The row of the connection is locked, so that
-// writes of one connection take turns and nobody takes it over meanwhile.
+// holding runs a write as the holder of a lease. It locks the connection's row, so that
+// writes of one connection run one after the other and nobody takes the lease over in
+// between.
 func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, held) error) error {
 	return s.write(ctx, what, func(t *tx) error {
 		var h held
@@ -154,9 +154,9 @@ func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f fun
 	})
 }
 
-// Renew extends the lease to now + ttl. See [collect.Store]. A lease that has
-// expired but that nobody took over is renewed too, and a lock that was lost with its
-// session is taken again.
+// Renew extends the lease to now + ttl. See [collect.Store]. An expired lease
+// that nobody has taken over is renewed too, and a lock that was lost with its session
+// is taken again.
 func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
 	var lock sql.NullInt64
 	var connection int64
@@ -172,7 +172,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 			t.queue(`UPDATE headway_connections SET lock = $2, booted = pg_postmaster_start_time() WHERE id = $1`, connection, lock)
 		}
 		t.queue(`UPDATE headway_connections SET expires = $2 WHERE id = $1`, connection, moment(now.Add(ahead).Add(ttl)))
-		t.queue(dropMarks) // a run may go on for weeks
+		t.queue(dropMarks) // a run may last for weeks
 		return nil
 	})
 	switch {
@@ -184,7 +184,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 	return err
 }
 
-// Finish writes the run's end and gives the lease back. See [collect.Store].
+// Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
 	switch end.State {
 	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
@@ -220,8 +220,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	return err
 }
 
-// Forget removes what is known of the connection. See [collect.Store]. The
-// lease stays.
+// Forget removes the state of the connection, except its lease. See [collect.Store].
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	return s.holding(ctx, "forget", l, func(t *tx, h held) error {
 		for _, query := range []string{
@@ -240,8 +239,8 @@ func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	})
 }
 
-// alive is the session that holds the locks of this store's leases. It has a session
-// of its own from the first lease on.
+// alive holds the locks of this store's leases, in a session of its own that it opens
+// for the first lease.
 type alive struct {
 	mu      sync.Mutex
 	session *session
@@ -254,8 +253,8 @@ type hold struct {
 	lock  sql.NullInt64
 }
 
-// lock takes a new lock. Failing that is no reason to refuse a lease: it is then
-// waited for until it expires.
+// lock takes a new lock. A lease whose lock fails is still granted; if its holder dies,
+// the lease must expire first.
 func (a *alive) lock(ctx context.Context, r *Reader) sql.NullInt64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -277,8 +276,8 @@ func (a *alive) lock(ctx context.Context, r *Reader) sql.NullInt64 {
 	return lock
 }
 
-// renewed is a new lock for a lease whose lock was lost with its session; not valid
-// when it was not.
+// renewed returns a new lock for a lease whose lock was lost with its session. It is not
+// valid if the lock was not lost.
 func (a *alive) renewed(ctx context.Context, r *Reader, connection, token int64) sql.NullInt64 {
 	a.mu.Lock()
 	h, ok := a.held[connection]
@@ -295,7 +294,7 @@ func (a *alive) renewed(ctx context.Context, r *Reader, connection, token int64)
 	return a.lock(ctx, r)
 }
 
-// keep is the lock of a lease from now on; the one before is given back.
+// keep makes a lock that of a lease, and releases its previous lock.
 func (a *alive) keep(connection, token int64, lock sql.NullInt64) {
 	a.mu.Lock()
 	before := a.held[connection]
@@ -304,7 +303,7 @@ func (a *alive) keep(connection, token int64, lock sql.NullInt64) {
 	a.unlock(before.lock)
 }
 
-// release gives the lock of a lease back.
+// release releases the lock of a lease.
 func (a *alive) release(connection, token int64) {
 	a.mu.Lock()
 	h, ok := a.held[connection]
@@ -330,8 +329,8 @@ func (a *alive) unlock(lock sql.NullInt64) {
 		AND classid::bigint = ($1 >> 32) & 4294967295 AND objid::bigint = $1 & 4294967295)`, lock.Int64)
 }
 
-// close ends the session, and with it the locks of leases that were not finished, so
-// that the next holder sees that nobody is there.
+// close ends the session, and with it the locks of unfinished leases, so that others can
+// take these over at once.
 func (a *alive) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,7 +339,7 @@ func (a *alive) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_ = a.session.pg.Close(ctx) // not kept: the locks are the session's
+	_ = a.session.pg.Close(ctx) // not returned to the pool, since the session has the locks
 	err := a.session.Close()
 	a.session = nil
 	if errors.Is(err, sql.ErrConnDone) {

@@ -19,7 +19,7 @@ import (
 // maxSessions bounds the sessions of a store unless its URL says otherwise.
 const maxSessions = 8
 
-// maxWait bounds each statement, and how long a server that went away is waited for.
+// maxWait bounds each statement, and the wait for a server that is away.
 const maxWait = pgsql.MaxWait
 
 // Store is a [collect.Store] in a PostgreSQL database. Make one with [Open]. It is
@@ -33,11 +33,11 @@ type Store struct {
 // [OpenReader]. It is safe for concurrent use.
 type Reader struct {
 	db *sql.DB
-	// name is the database for people: no user, no password.
+	// name is the database for display, without user and password.
 	name   string
 	schema string
 	clock  clock
-	// wait is how long a server that went away is waited for.
+	// wait bounds the wait for a server that is away.
 	wait time.Duration
 }
 
@@ -46,14 +46,14 @@ var (
 	_ collect.Reader = (*Reader)(nil)
 )
 
-// Names reports whether a text names a database of this package by its scheme:
-// postgres:// or postgresql://.
+// Names reports whether a text begins with a scheme of this package: postgres:// or
+// postgresql://.
 func Names(text string) bool {
 	return pgsql.Names(text)
 }
 
-// Place is the database that a URL names, for people: without user, password and
-// settings. What cannot be read is "PostgreSQL".
+// Place returns the database of a URL for display, without user, password and settings.
+// For an invalid URL it returns "PostgreSQL".
 func Place(at string) string {
 	config, err := pgx.ParseConfig(at)
 	if err != nil {
@@ -62,12 +62,12 @@ func Place(at string) string {
 	return pgsql.Place(config)
 }
 
-// Open opens the store at a URL for reading and writing. A schema or a table that does
-// not exist yet is created, and a store of an older version is brought up to date;
-// the database itself must exist.
+// Open opens the store at a URL for reading and writing. It creates the schema and the
+// tables if they do not exist, and migrates a store of an older version. The database
+// itself must exist.
 //
-// A server that cannot be reached, a server older than 15, and a store written by a
-// newer version are errors that say what to do. None of them has the password.
+// It is an error if the server cannot be reached or is older than 15, or if a newer
+// version has written the store. Errors say what to do and never contain the password.
 func Open(ctx context.Context, at string) (*Store, error) {
 	r, err := open(at)
 	if err != nil {
@@ -80,8 +80,8 @@ func Open(ctx context.Context, at string) (*Store, error) {
 	return s, nil
 }
 
-// OpenReader opens the store at a URL for reading only; it creates nothing. When
-// nothing was ever stored there, the error matches [fs.ErrNotExist].
+// OpenReader opens the store at a URL for reading only. It creates nothing. If nothing
+// was ever stored there, the error matches [fs.ErrNotExist].
 func OpenReader(ctx context.Context, at string) (*Reader, error) {
 	r, err := open(at)
 	if err != nil {
@@ -93,7 +93,7 @@ func OpenReader(ctx context.Context, at string) (*Reader, error) {
 	return r, nil
 }
 
-// open connects to nothing yet.
+// open makes the pool. It does not connect yet.
 func open(at string) (*Reader, error) {
 	config, sessions, err := pgsql.Parse(at, maxSessions)
 	if err != nil {
@@ -107,15 +107,15 @@ func open(at string) (*Reader, error) {
 	return r, nil
 }
 
-// String is the database, without user and password.
+// String returns the database, without user and password.
 func (r *Reader) String() string { return r.name }
 
-// Close releases the store. Runs under way must have ended.
+// Close closes the sessions. Runs must have ended.
 func (s *Store) Close() error {
 	return errors.Join(explain(s.name, "close", s.alive.close()), s.Reader.Close())
 }
 
-// Close releases the read side.
+// Close closes the sessions.
 func (r *Reader) Close() error { return explain(r.name, "close", r.db.Close()) }
 
 //go:embed schema/1.sql
@@ -124,15 +124,14 @@ var schema1 string
 // schema2 lets each renewal of a lease find the marks that it removes.
 const schema2 = `CREATE INDEX headway_writes_by_instant ON headway_writes (at)`
 
-// migrations[n] takes a store from version n to n+1. Once released, one never
+// migrations[n] migrates a store from version n to n+1. A released migration never
 // changes.
 var migrations = []string{schema1, schema2}
 
-// oldest is the first server whose behaviour is tested.
+// oldest is the oldest supported server version.
 const oldest = 150000
 
-// versions reads what the server and the store in it are; a store that is not there has
-// version 0.
+// versions checks the server's version and returns the store's, 0 if there is no store.
 func (r *Reader) versions(ctx context.Context, t *session) (stored int, err error) {
 	var server int
 	var there bool
@@ -153,7 +152,7 @@ func (r *Reader) versions(ctx context.Context, t *session) (stored int, err erro
 	return stored, err
 }
 
-// check refuses what this version cannot read.
+// check returns an error for a store that this version cannot read.
 func (r *Reader) check(ctx context.Context) error {
 	return r.once(ctx, "open", readOnly, func(t *session) error {
 		stored, err := r.versions(ctx, t)
@@ -170,10 +169,10 @@ func (r *Reader) check(ctx context.Context) error {
 	})
 }
 
-// prepare makes the schema a store of this version, whole or not at all.
+// prepare creates or migrates the store to this version, in one transaction.
 func (s *Store) prepare(ctx context.Context) error {
 	return s.once(ctx, "open", readWrite, func(t *session) error {
-		// One at a time: another process may open a store in this database now.
+		// One process at a time.
 		if _, err := t.pg.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('headway store', 0))`); err != nil {
 			return err
 		}
@@ -182,7 +181,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 		if s.schema != "" {
-			// Asked for first: to create needs a right even where nothing is to be done.
+			// Checked first: CREATE needs a right even if the schema exists.
 			var there bool
 			err := t.pg.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)`, s.schema).Scan(&there)
 			if err == nil && !there {
@@ -200,7 +199,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		steps = append(steps, fmt.Sprintf(`UPDATE headway_schema SET version = %d`, len(migrations)))
 		for _, step := range steps {
 			if _, err := t.pg.Exec(ctx, step); err != nil {
-				return fmt.Errorf("bring from version %d to %d: %w", stored, len(migrations), err)
+				return fmt.Errorf("migrate from version %d to %d: %w", stored, len(migrations), err)
 			}
 		}
 		return nil

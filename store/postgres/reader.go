@@ -39,7 +39,7 @@ func (r *Reader) Connections(ctx context.Context) (list []collect.ConnectionStat
 	return list, nil
 }
 
-// connections reads the rows themselves and gives their ids.
+// connections reads the rows of headway_connections and returns their ids.
 func connections(ctx context.Context, t *session, now time.Time, into *[]collect.ConnectionStatus) ([]int64, error) {
 	rows, err := t.pg.Query(ctx, `SELECT c.id, c.name, `+isAlive+`, c.holder, c.sink_kind, c.sink_path, c.replays, c.pressure, `+pacingColumns+`
 		FROM headway_connections c ORDER BY c.name`, moment(now))
@@ -66,8 +66,8 @@ func connections(ctx context.Context, t *session, now time.Time, into *[]collect
 	})
 }
 
-// describe adds what other tables hold of the connections, with one statement a table:
-// each is a way to the server and back.
+// describe adds the data of other tables, with one statement and round trip for each
+// table.
 func describe(ctx context.Context, t *session, now time.Time, ahead time.Duration, of map[int64]*collect.ConnectionStatus) error {
 	var id, n int64
 	var name string
@@ -93,7 +93,7 @@ func describe(ctx context.Context, t *session, now time.Time, ahead time.Duratio
 	var text []byte
 	each([]any{&text}, func(c *collect.ConnectionStatus) {
 		var one collect.StreamShape
-		if json.Unmarshal(text, &one) == nil { // else it is left out, as if it had never been kept
+		if json.Unmarshal(text, &one) == nil { // otherwise it is left out, as if it did not exist
 			c.Shapes = append(c.Shapes, one)
 		}
 	}, `SELECT connection, shape FROM headway_shapes ORDER BY stream`)
@@ -120,9 +120,9 @@ func describe(ctx context.Context, t *session, now time.Time, ahead time.Duratio
 	return err
 }
 
-// Runs lists the newest runs first. See [collect.Reader]. A run on record as
-// running whose lease is not alive is shown as abandoned, ended when its
-// lease did.
+// Runs lists the newest runs first. See [collect.Reader]. A run that is
+// stored as running but whose lease is not alive is returned as abandoned, ended
+// when its lease expired.
 func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	err = r.read(ctx, "list runs", func(t *session) error {
 		ahead, err := r.clock.compare(ctx, t)
@@ -138,7 +138,7 @@ func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list [
 	return list, err
 }
 
-// runs reads runs; expiries are brought back to this machine's clock.
+// runs reads runs. It converts expiries to this machine's clock.
 func runs(ctx context.Context, t *session, now time.Time, ahead time.Duration, where string, limit int, more ...any) ([]collect.Run, error) {
 	query := `SELECT r.id, c.name, r.holder, r.state, r.reason, r.started, r.ended, r.retry_at, r.error, r.progress, r.kind,
 		coalesce(c.run = r.id, false) AND ` + isAlive + `, c.expires FROM headway_runs r JOIN headway_connections c ON c.id = r.connection`
@@ -162,14 +162,14 @@ func runs(ctx context.Context, t *session, now time.Time, ahead time.Duration, w
 		if u.State == collect.RunRunning && !alive {
 			u.State, u.Reason = collect.RunAbandoned, reason.LeaseLost
 			if until := time.Time(expires); !now.Before(until) && !until.IsZero() {
-				u.Ended = until.Add(-ahead) // before that nobody knows when it died
+				u.Ended = until.Add(-ahead) // before that the time of its death is unknown
 			}
 		}
 		return u, nil
 	})
 }
 
-// Gaps lists owed work by id, which is the order in which it was first seen.
+// Gaps returns gaps by id, which is the order in which they were first seen.
 // See [collect.Reader].
 func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.Gap, err error) {
 	err = r.read(ctx, "list gaps", func(t *session) error {
@@ -184,7 +184,7 @@ func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.
 	return list, err
 }
 
-// gapQuery selects columns of the gaps of a filter.
+// gapQuery returns a query for columns of the gaps that match a filter.
 func gapQuery(columns string, f collect.GapFilter) (query string, args []any) {
 	where, args := []string{`g.id > $1`}, []any{f.AfterID}
 	and := func(condition string, arg any) {
@@ -210,8 +210,8 @@ func gapQuery(columns string, f collect.GapFilter) (query string, args []any) {
 	return fmt.Sprintf(`SELECT %s FROM headway_gaps g WHERE %s ORDER BY g.id LIMIT $%d`, columns, strings.Join(where, " AND "), len(args)), args
 }
 
-// Events lists a run's trace in order, numbered from 1. See [collect.Reader].
-// An event that cannot be read any more is left out.
+// Events returns a run's trace in order, numbered from 1. See [collect.Reader].
+// Unreadable events are left out.
 func (r *Reader) Events(ctx context.Context, run string) (list []event.Event, err error) {
 	err = r.read(ctx, "list events", func(t *session) error {
 		list, err = readable[event.Event](ctx, t, `SELECT e.event FROM headway_events e JOIN headway_runs r ON r.n = e.run WHERE r.id = $1 ORDER BY e.seq`, verbatim(run))
@@ -220,8 +220,7 @@ func (r *Reader) Events(ctx context.Context, run string) (list []event.Event, er
 	return list, err
 }
 
-// readable decodes the column of JSON that a query gives. What cannot be read any
-// more is left out.
+// readable decodes the JSON column of a query. Unreadable values are left out.
 func readable[T any](ctx context.Context, t *session, query string, args ...any) (list []T, err error) {
 	rows, err := t.pg.Query(ctx, query, args...)
 	if err != nil {
@@ -238,7 +237,7 @@ func readable[T any](ctx context.Context, t *session, query string, args ...any)
 	return list, err
 }
 
-// bound is a limit in PostgreSQL's terms, where NULL means no limit.
+// bound converts a limit to PostgreSQL's, where NULL means no limit.
 func bound(limit int) *int {
 	if limit <= 0 {
 		return nil
@@ -246,8 +245,8 @@ func bound(limit int) *int {
 	return &limit
 }
 
-// parseReason reads a stored reason; one that this version does not know is
-// internal, so that it is not taken for "nothing stood in the way".
+// parseReason parses a stored reason. An unknown one becomes reason.Internal, so that
+// it is not mistaken for none.
 func parseReason(name string) reason.Reason {
 	if r, ok := reason.Parse(name); ok {
 		return r
@@ -259,7 +258,8 @@ const gapColumns = `g.id, (SELECT name FROM headway_connections WHERE id = g.con
 	g.reason, g.status, g.attempts, g.first_seen, g.last_seen, g.retry_at, g.last_error, g.backlog, g.since, g.cursor,
 	CASE WHEN g.backlog THEN ` + gapItems + ` ELSE 0 END`
 
-// gapItems is how many items a gap stands for: a backlog for all that are owed.
+// gapItems is the number of items that a gap stands for; a backlog stands for all owed
+// items of its stream.
 const gapItems = `CASE WHEN g.backlog THEN (SELECT count(*) FROM headway_items i JOIN headway_streams s ON s.id = i.stream
 	WHERE s.connection = g.connection AND s.name = g.parent AND i.owed) ELSE 1 END`
 

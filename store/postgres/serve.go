@@ -16,9 +16,9 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Serve leases the next gaps in fair order. See [collect.Store]. The order is
-// that of the last attempt, or of being seen first: a gap that was tried goes to
-// the back, and none that waits is overtaken by later ones.
+// Serve leases the next gaps in fair order. See [collect.Store]. Gaps are
+// ordered by their last attempt, or by when they were first seen: a gap that was
+// tried goes to the back, and later gaps do not overtake waiting ones.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
 	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
 		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.name, ask.MaxBytes, ask.MaxRows)
@@ -40,10 +40,10 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 	return page, nil
 }
 
-// due reads a page of gaps, bounded by bytes: rows of any size make a page of about
-// the same weight. What is past the bound is not sent.
+// due reads a page of due gaps, bounded by rows and by the bytes of their locators. The
+// server does not send gaps past the bound, except that a page has at least one.
 func (t *tx) due(h held, ask collect.ServeRequest) ([]collect.Gap, error) {
-	streams := []string(nil) // NULL is all
+	streams := []string(nil) // NULL means all
 	if ask.Streams != nil {
 		streams = escaped(ask.Streams)
 	}
@@ -65,7 +65,7 @@ func (t *tx) due(h held, ask collect.ServeRequest) ([]collect.Gap, error) {
 	return pgx.CollectRows(rows, scanGap)
 }
 
-// pressures are the pressure reasons by name.
+// pressures are the names of the pressure reasons.
 var pressures = func() (names []string) {
 	for _, r := range reason.All() {
 		if _, ok := reason.AsPressure(r); ok {
@@ -76,9 +76,9 @@ var pressures = func() (names []string) {
 	return names
 }()
 
-// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
-// and kind. A stored law state that is no longer JSON comes back as nil; a
-// sink position comes back as it was given, for the sink to judge.
+// Load reads the state that a run starts from. See [collect.Store]. Lanes are sorted
+// by stream and kind. A stored law state that is not valid JSON is returned as nil. A
+// sink position is returned unchecked.
 func (s *Store) Load(ctx context.Context, connection string) (state collect.State, err error) {
 	err = s.read(ctx, "load", func(t *session) error {
 		state = collect.State{}
@@ -143,7 +143,7 @@ func (r *laneRow) lane() collect.Lane {
 	return l
 }
 
-// formerSinks reads the sinks that a connection had before, by kind and path.
+// formerSinks reads the former sinks of a connection, by kind and path.
 func formerSinks(ctx context.Context, t *session, connection int64) ([]collect.FormerSink, error) {
 	rows, err := t.pg.Query(ctx, `SELECT kind, path, position FROM headway_sinks WHERE connection = $1 ORDER BY kind, path`, connection)
 	if err != nil {
@@ -155,7 +155,7 @@ func formerSinks(ctx context.Context, t *session, connection int64) ([]collect.F
 	})
 }
 
-// replays reads how far copies into the connection's sinks have come.
+// replays decodes the progress of copies into the connection's sinks.
 func replays(text []byte) (list []collect.Replay, err error) {
 	err = json.Unmarshal(text, &list)
 	if len(list) == 0 {
@@ -164,7 +164,7 @@ func replays(text []byte) (list []collect.Replay, err error) {
 	return list, err
 }
 
-// readCooldown reads a stored cooldown; one that cannot be read counts as no cooldown.
+// readCooldown decodes a stored cooldown. An unreadable one counts as no cooldown.
 func readCooldown(text []byte) (p collect.Cooldown) {
 	if text != nil && json.Unmarshal(text, &p) != nil {
 		return collect.Cooldown{}
@@ -174,7 +174,7 @@ func readCooldown(text []byte) (p collect.Cooldown) {
 
 const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`
 
-// pacingRow is a stored rate, which may be absent or in part unreadable.
+// pacingRow is a row of pacingColumns, which may be NULL or partly unreadable.
 type pacingRow struct {
 	version      sql.NullInt64
 	interval     sql.NullFloat64
@@ -201,7 +201,7 @@ func (p *pacingRow) pacing() *collect.Pacing {
 	return found
 }
 
-// Known reads the items of a stream by key. See [collect.Store].
+// Known returns the known items of a stream with the given keys. See [collect.Store].
 func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (known map[string]collect.KnownItem, err error) {
 	if len(keys) == 0 {
 		return map[string]collect.KnownItem{}, nil
@@ -228,7 +228,7 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 	return known, nil
 }
 
-// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+// Owed returns the keys of items whose details a backlog owes, in order. See [collect.Store].
 func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
 	err = s.read(ctx, "read owed items", func(t *session) error {
 		rows, err := t.pg.Query(ctx, `SELECT i.key FROM headway_connections c JOIN headway_streams s ON s.connection = c.id
@@ -246,7 +246,7 @@ func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) 
 	return keys, err
 }
 
-// actions are the operator's moves: what is done, to gaps in which statuses.
+// actions has the statement of each operator's action, and the statuses that it applies to.
 var actions = map[collect.GapAction]struct{ do, from string }{
 	collect.GapRetry: {`UPDATE headway_gaps SET status = 'pending', leased = 0, retry_at = NULL, tried = NULL, rank = '-infinity'`,
 		`'pending', 'leased'`},
@@ -262,12 +262,12 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 		return 0, fmt.Errorf("store %s: gaps: there is no action %q", s.name, a)
 	}
 	err = s.write(ctx, string(a)+" gaps", func(t *tx) error {
-		// The rows of connections come first, as in every write, so that nobody waits in a circle.
+		// Lock the rows of connections first, as every write does, to avoid deadlocks.
 		if _, err := t.exec(`SELECT 1 FROM headway_connections WHERE $1 IN ('', name) ORDER BY id FOR UPDATE`, verbatim(f.Connection)); err != nil {
 			return err
 		}
 		if a == collect.GapRetry {
-			// Who asks for a retry now does not mean after the cooldown.
+			// A retry by an operator does not wait for the cooldown.
 			t.queue(`UPDATE headway_connections SET pressure = NULL WHERE $1 IN ('', name)`, verbatim(f.Connection))
 		}
 		which, args := `$1`, []any{ids}
@@ -278,7 +278,7 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 		}
 		where := ` WHERE status IN (` + move.from + `) AND id = ANY (` + which + `)`
 		if a == collect.GapDrop {
-			// The items that backlog gaps stand for are owed no more.
+			// The items of backlog gaps are not owed any more.
 			t.queue(`UPDATE headway_items SET owed = false WHERE owed AND stream IN (
 				SELECT s.id FROM headway_streams s JOIN (SELECT connection, parent, backlog FROM headway_gaps`+where+`) g
 				ON g.connection = s.connection AND g.parent = s.name AND g.backlog)`, args...)

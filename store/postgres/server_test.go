@@ -37,7 +37,7 @@ func acquire(t *testing.T, s *postgres.Store, run string) collect.Lease {
 	return l
 }
 
-// noted is a commit that shows how often it was made.
+// noted is a commit whose event shows how often it was made.
 func noted(note string) collect.Commit {
 	return collect.Commit{
 		At: time.Now(), Stream: "x", Items: []collect.KnownItem{{Key: note, Fingerprint: note}},
@@ -59,8 +59,8 @@ func notes(t *testing.T, s *postgres.Store, run string) map[string]int {
 	return found
 }
 
-// TestAServerThatRestarts: commits go on while the server stops and starts. Each that was
-// acknowledged is there once, and none is there twice.
+// Commits continue while the server restarts. Each acknowledged one is stored, and none is
+// stored twice.
 func TestAServerThatRestarts(t *testing.T) {
 	server := pgserver.New(t)
 	s := open(t, server.Database(t))
@@ -111,8 +111,8 @@ func TestAServerThatRestarts(t *testing.T) {
 	}
 }
 
-// TestACommitWhoseAnswerIsLost: the connection breaks at the commit, before the server has
-// it or after. Either way it is there once, and the caller learns so.
+// The connection breaks at the commit, before or after the server gets it. Either way the
+// commit is stored once and the caller gets no error.
 func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	at := pgserver.Shared(t).Database(t)
 	for name, arrives := range map[string]bool{"before it arrives": false, "after it arrived": true} {
@@ -136,7 +136,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// proxy stands between a store and the server, and cuts a connection at a commit.
+// proxy forwards connections to the server, and breaks them at a commit on request.
 type proxy struct {
 	listener net.Listener
 	cuts     atomic.Int64
@@ -225,7 +225,7 @@ func (p *proxy) carry(client net.Conn, to string) {
 			break
 		}
 		if now {
-			wg.Wait() // until the server has answered
+			wg.Wait() // for the server's answer
 			break
 		}
 	}
@@ -239,8 +239,8 @@ func isHeld(err error) bool {
 	return ok
 }
 
-// TestAHolderThatIsGoneIsNotWaitedFor: a lease whose session ended is free at once; but
-// one whose lock went with a restart of the server is not.
+// A lease whose session has ended is free at once. A lease whose lock was lost in a restart
+// of the server is not.
 func TestAHolderThatIsGoneIsNotWaitedFor(t *testing.T) {
 	server := pgserver.New(t)
 	at := server.Database(t)
@@ -277,8 +277,8 @@ func TestAHolderThatIsGoneIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestLeasesGoByTheServersClock: with a server whose clock is an hour off, a lease lives as
-// long as it should, and what people see is by this machine's clock.
+// If the server's clock is an hour off, a lease still has its duration, and readers see the
+// instants of this machine's clock.
 func TestLeasesGoByTheServersClock(t *testing.T) {
 	server := pgserver.Shared(t)
 	at := server.Database(t)
@@ -306,7 +306,7 @@ func TestLeasesGoByTheServersClock(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeOpened: each error says where and what to do, and none the password.
+// Errors of Open name the database and what to do, and do not contain the password.
 func TestWhatCannotBeOpened(t *testing.T) {
 	const secret = "hunter2canary"
 	server := pgserver.Shared(t)
@@ -356,7 +356,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestManyOpenOneStoreAtOnce: one creates it, all find it.
+// If many open a store at once, one creates it and all can use it.
 func TestManyOpenOneStoreAtOnce(t *testing.T) {
 	at := pgserver.Shared(t).Database(t) + "&search_path=%22New%20Home%22"
 	var wg sync.WaitGroup
@@ -385,8 +385,7 @@ func TestManyOpenOneStoreAtOnce(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsAwayIsGivenUpWithTheContext: a write waits for the server no longer
-// than its caller.
+// A write that waits for a server ends with its context.
 func TestAServerThatIsAwayIsGivenUpWithTheContext(t *testing.T) {
 	server := pgserver.New(t)
 	s := open(t, server.Database(t))

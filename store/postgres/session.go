@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/pgsql"
 )
 
-// session is a connection to the server while a transaction has it.
+// session is a connection to the server that a transaction uses.
 type session struct {
 	*sql.Conn
 	pg *pgx.Conn
@@ -30,7 +30,7 @@ const (
 	readOnly = "begin isolation level repeatable read read only"
 )
 
-// acquire takes a session of the pool.
+// acquire takes a session from the pool.
 func (r *Reader) acquire(ctx context.Context) (*session, error) {
 	conn, err := r.db.Conn(ctx)
 	if err != nil {
@@ -46,30 +46,31 @@ func (r *Reader) acquire(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// release gives the session back, or away when it may be in a transaction still.
+// release returns the session to the pool, or closes it if it may still be in a
+// transaction.
 func (s *session) release() {
 	if s.pg.PgConn().TxStatus() != 'I' {
-		_ = s.pg.Close(context.Background()) // the pool does not keep what is closed
+		_ = s.pg.Close(context.Background()) // the pool discards closed sessions
 	}
 	_ = s.Close()
 }
 
-// read runs f on one snapshot, again when the server went away meanwhile: f must begin
-// by forgetting what it had.
+// read runs f on one snapshot, and again if the server was away. F must reset its results
+// first.
 func (r *Reader) read(ctx context.Context, what string, f func(*session) error) error {
 	return explain(r.name, what, r.retry(ctx, func() (bool, error) {
 		return true, r.transact(ctx, ctx, readOnly, f)
 	}))
 }
 
-// write runs f in one transaction, which is committed when f returns nil. Ctx bounds the
-// wait for a session and for a server that went away. A transaction that has begun runs
-// to its end, within the bounds of its statements.
+// write runs f in one transaction, and commits it if f returns nil. Ctx bounds the wait for
+// a session and for a server that is away. A transaction that has begun runs to its end,
+// within its statement timeouts.
 func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error {
 	return explain(s.name, what, s.retry(ctx, func() (safe bool, err error) {
 		var xid string
 		token := rand.Int64()
-		// A canceled caller would not know what became of a commit.
+		// Otherwise a canceled caller would not know whether the commit succeeded.
 		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*maxWait)
 		defer cancel()
 		committing := false
@@ -107,11 +108,11 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 	}))
 }
 
-// became asks what became of a transaction.
+// became asks the server for the outcome of a transaction.
 func (r *Reader) became(ctx context.Context, xid string, token int64) (committed bool, err error) {
 	const pending = "in progress"
 	status := sql.NullString{String: pending, Valid: true}
-	// A caller that gave up waiting wants to know it all the same.
+	// A canceled caller needs the outcome too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.wait)
 	defer cancel()
 	for wait := time.Millisecond; status.String == pending; wait = min(2*wait, time.Second) {
@@ -128,15 +129,15 @@ func (r *Reader) became(ctx context.Context, xid string, token int64) (committed
 		if status.String != pending {
 			break
 		}
-		// The server has not noticed yet that nobody is there.
+		// The server has not yet noticed that the connection is lost.
 		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-time.After(wait):
 		}
 	}
-	// That it ended may be said of another transaction that got its number after a
-	// crash: only its mark says that it was committed.
+	// After a crash another transaction may have got the same number. Only the mark
+	// proves that this one was committed.
 	err = r.retry(ctx, func() (bool, error) {
 		return true, r.transact(ctx, ctx, readOnly, func(c *session) error {
 			return c.pg.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM headway_writes WHERE token = $1)`, token).Scan(&committed)
@@ -145,13 +146,12 @@ func (r *Reader) became(ctx context.Context, xid string, token int64) (committed
 	return committed, err
 }
 
-// once runs f in one transaction, and waits for no server that is away.
+// once runs f in one transaction. It does not wait for a server that is away.
 func (r *Reader) once(ctx context.Context, what, begin string, f func(*session) error) error {
 	return explain(r.name, what, r.transact(ctx, ctx, begin, f))
 }
 
-// transact runs f in one transaction: with wait it waits for a session, with ctx it
-// does the rest.
+// transact runs f in one transaction. Wait bounds the wait for a session, ctx the rest.
 func (r *Reader) transact(wait, ctx context.Context, begin string, f func(*session) error) error {
 	if err := wait.Err(); err != nil {
 		return err
@@ -170,13 +170,13 @@ func (r *Reader) transact(wait, ctx context.Context, begin string, f func(*sessi
 	}
 	tag, err := s.pg.Exec(ctx, "commit")
 	if err == nil && tag.String() != "COMMIT" {
-		err = errors.New("the server rolled the transaction back") // an error in it was overlooked
+		err = errors.New("the server rolled the transaction back") // f has ignored an error
 	}
 	return err
 }
 
-// retry tries again while the server is away, for as long as r.wait; try says whether
-// it may be repeated.
+// retry repeats try while the server is away, for r.wait at most. Try reports whether it
+// may be repeated.
 func (r *Reader) retry(ctx context.Context, try func() (safe bool, err error)) error {
 	var until time.Time
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -198,17 +198,17 @@ func (r *Reader) retry(ctx context.Context, try func() (safe bool, err error)) e
 	}
 }
 
-// tx is the write transaction under way.
+// tx is a write transaction.
 type tx struct {
 	ctx context.Context
 	*session
 	batch pgx.Batch
 }
 
-// queue has a statement run in its turn; what nobody waits for goes together.
+// queue queues a statement whose result is not needed. Queued statements share a round trip.
 func (t *tx) queue(query string, args ...any) { t.batch.Queue(query, args...) }
 
-// flush runs what was queued.
+// flush runs the queued statements.
 func (t *tx) flush() error {
 	if t.batch.Len() == 0 {
 		return nil
@@ -218,7 +218,7 @@ func (t *tx) flush() error {
 	return err
 }
 
-// exec runs a statement and counts the rows that it changed.
+// exec runs a statement and returns the number of rows that it changed.
 func (t *tx) exec(query string, args ...any) (int64, error) {
 	if err := t.flush(); err != nil {
 		return 0, err
@@ -235,9 +235,8 @@ func (t *tx) row(query string, args []any, dest ...any) error {
 	return t.pg.QueryRow(t.ctx, query, args...).Scan(dest...)
 }
 
-// explain says what failed, in which database, and what to do about it. The cause
-// stays matchable. A lease that is held or lost is no fault of the database, and
-// passes as it is.
+// explain wraps an error with what failed, the database and advice. Errors about held or
+// lost leases are returned unchanged, since they are not faults of the database.
 func explain(name, what string, err error) error {
 	if err == nil {
 		return nil

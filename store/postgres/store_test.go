@@ -71,8 +71,8 @@ func benchmarkCommit(b *testing.B, size int) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
 }
 
-// TestMarksOfWritesGoWithRenewals: a run that goes on for weeks leaves no more marks than
-// those of its last hour, and each renewal finds them without reading all.
+// Renewals remove the marks of writes that are older than an hour, by an index, so that a run
+// of weeks does not collect marks.
 func TestMarksOfWritesGoWithRenewals(t *testing.T) {
 	at := pgserver.Shared(t).Database(t)
 	s := open(t, at)

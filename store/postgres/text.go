@@ -8,13 +8,13 @@ import (
 	"github.com/headway-go/headway/internal/pgsql"
 )
 
-// verbatim is text that is kept byte for byte, see [pgsql.Escape].
+// verbatim is text that is stored byte for byte, see [pgsql.Escape].
 type verbatim string
 
-// Value escapes the text.
+// Value returns the escaped text.
 func (v verbatim) Value() (driver.Value, error) { return pgsql.Escape(string(v)), nil }
 
-// Scan reads what Value gave; NULL is empty.
+// Scan reads a text that Value has escaped. NULL becomes "".
 func (v *verbatim) Scan(from any) error {
 	switch from := from.(type) {
 	case nil:
@@ -29,7 +29,7 @@ func (v *verbatim) Scan(from any) error {
 	return nil
 }
 
-// escaped are the texts of an array.
+// escaped escapes the texts of an array.
 func escaped(texts []string) []string {
 	list := make([]string, len(texts))
 	for i, s := range texts {
@@ -38,13 +38,13 @@ func escaped(texts []string) []string {
 	return list
 }
 
-// moment is an instant; zero is NULL. PostgreSQL keeps microseconds.
+// moment is an instant, in microseconds as PostgreSQL stores it. The zero time is NULL.
 type moment time.Time
 
-// latest is the last instant that is kept; later ones become it.
+// latest is the latest instant that can be stored. Later ones become it.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
 
-// Value gives the instant, or NULL.
+// Value returns the instant, or NULL.
 func (m moment) Value() (driver.Value, error) {
 	t := time.Time(m).UTC()
 	switch {
@@ -56,7 +56,7 @@ func (m moment) Value() (driver.Value, error) {
 	return t, nil
 }
 
-// Scan reads an instant; NULL is zero.
+// Scan reads an instant. NULL becomes the zero time.
 func (m *moment) Scan(from any) error {
 	switch from := from.(type) {
 	case nil:
