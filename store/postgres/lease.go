@@ -339,6 +339,8 @@ func (a *alive) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	// The server ends a closed session later, and until then its locks are held.
+	_, _ = a.session.pg.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
 	_ = a.session.pg.Close(ctx) // not returned to the pool, since the session has the locks
 	err := a.session.Close()
 	a.session = nil
