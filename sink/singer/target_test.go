@@ -6,12 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math/big"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
@@ -367,4 +372,355 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 			}
 		}
 	}
+}
+
+// streams are a list whose key is a field, and details whose key is computed.
+var streams = []collect.StreamInfo{
+	{Name: "docs", KeyField: "id"},
+	{Name: "messages", Parent: "docs"},
+	{Name: "lines", Parent: "docs", KeyField: "n"},
+}
+
+// valueOf draws JSON of all kinds and sizes.
+func valueOf(t *rapid.T, depth int) string {
+	kinds := 8
+	if depth == 0 {
+		kinds = 6
+	}
+	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
+	case 0:
+		return rapid.SampledFrom([]string{"true", "false"}).Draw(t, "boolean")
+	case 1:
+		return "null"
+	case 2:
+		return rapid.SampledFrom([]string{"0", "-1", "42", "9223372036854775807"}).Draw(t, "integer")
+	case 3:
+		return rapid.SampledFrom([]string{"1.5", "-0.25", "1e3", "2.0"}).Draw(t, "number")
+	case 4:
+		return rapid.SampledFrom([]string{"9223372036854775808", "1e400", "-18446744073709551616"}).Draw(t, "beyond")
+	case 5:
+		return rapid.SampledFrom([]string{`""`, `"a"`, `"<ü>\n"`, `"12"`}).Draw(t, "text")
+	case 6:
+		var items []string
+		for range rapid.IntRange(0, 3).Draw(t, "items") {
+			items = append(items, valueOf(t, depth-1))
+		}
+		return "[" + strings.Join(items, " , ") + "]"
+	default:
+		return objectOf(t, depth-1)
+	}
+}
+
+func objectOf(t *rapid.T, depth int, more ...string) string {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c d", "é", ""}), 0, 3, rapid.ID).Draw(t, "names") {
+		quoted, _ := json.Marshal(name)
+		more = append(more, string(quoted)+" : "+valueOf(t, depth))
+	}
+	return "{" + strings.Join(more, ",") + "}"
+}
+
+// outlet is the way to the target; it can break.
+type outlet struct {
+	to     *target
+	broken bool
+}
+
+func (p *outlet) Write(b []byte) (int, error) {
+	if p.broken {
+		return 0, syscall.EPIPE
+	}
+	return p.to.Write(b)
+}
+
+// life is what a runtime and fate do to a sink and a target.
+type life struct {
+	sink   *Sink
+	pipe   *outlet
+	target *target
+	// committed is the store's; records are what was committed, by stream and key.
+	committed json.RawMessage
+	records   map[string]map[string]string
+	pending   map[string]map[string]string
+	counts    map[string]int64
+	slice     map[string]int64
+	n         int
+	// replaced are the records of which the target may have a version of a slice
+	// that was lost, until a later slice brings it again.
+	replaced map[string]bool
+}
+
+func (l *life) open(t *rapid.T) {
+	l.pipe = &outlet{to: l.target}
+	l.sink = New(l.pipe)
+	l.target.session(l.committed)
+	for name, records := range l.pending {
+		for key := range records {
+			l.replaced[name+key] = true
+		}
+	}
+	l.pending, l.slice = map[string]map[string]string{}, map[string]int64{}
+	if err := l.sink.Open(t.Context(), l.committed, streams); err != nil {
+		t.Fatal(err)
+	}
+	l.commit(t) // as the runtime does
+}
+
+func (l *life) write(t *rapid.T) {
+	info := rapid.SampledFrom(streams).Draw(t, "stream")
+	var records []collect.Record
+	for range rapid.IntRange(0, 3).Draw(t, "records") {
+		l.n++
+		r := collect.Record{Key: fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "key"))}
+		switch info.Name {
+		case "docs":
+			id := r.Key
+			if rapid.Bool().Draw(t, "text key") {
+				id = `"k` + r.Key + `"`
+				r.Key = "k" + r.Key
+			}
+			r.Data = json.RawMessage(objectOf(t, 3, `"id":`+id))
+		case "lines":
+			r.Parent, r.Data = "p"+fmt.Sprint(l.n%3), json.RawMessage(objectOf(t, 2, `"n": `+r.Key))
+		default:
+			r.Parent, r.Data = "p"+fmt.Sprint(l.n%3), json.RawMessage(valueOf(t, 3))
+		}
+		records = append(records, r)
+	}
+	err := l.sink.Write(t.Context(), info.Name, records)
+	if l.pipe.broken && errors.Is(err, syscall.EPIPE) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if l.pending[info.Name] == nil {
+			l.pending[info.Name] = map[string]string{}
+		}
+		key := r.Key + "\x00"
+		if info.Parent != "" {
+			key = r.Parent + "\x00" + key
+		}
+		l.pending[info.Name][key] = string(r.Data)
+		l.slice[info.Name]++
+	}
+}
+
+func (l *life) commit(t *rapid.T) {
+	position, err := l.sink.Sync(t.Context())
+	if l.pipe.broken {
+		if !errors.Is(err, syscall.EPIPE) && len(l.slice) > 0 {
+			t.Fatalf("a position of what nobody reads, %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.committed = position
+	for name, records := range l.pending {
+		if l.records[name] == nil {
+			l.records[name] = map[string]string{}
+		}
+		for key, r := range records {
+			l.records[name][key] = r
+			delete(l.replaced, name+key)
+		}
+		l.counts[name] += l.slice[name]
+	}
+	l.pending, l.slice = map[string]map[string]string{}, map[string]int64{}
+	if rapid.IntRange(0, 5).Draw(t, "dies before the state") == 0 {
+		return
+	}
+	if err := l.sink.Committed(t.Context(), position); err != nil {
+		t.Fatal(err)
+	}
+	last := l.target.states[len(l.target.states)-1]
+	for name, n := range l.counts {
+		if last.Bookmarks[name].Position != n {
+			t.Fatalf("the state says %d of %s, want %d", last.Bookmarks[name].Position, name, n)
+		}
+	}
+}
+
+func (l *life) crash(t *rapid.T) { l.open(t) }
+
+func (l *life) close(t *rapid.T) {
+	if err := l.sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.open(t)
+}
+
+func (l *life) breakPipe(*rapid.T) { l.pipe.broken = true }
+
+// check holds the target's tables against what was committed. What came after
+// may be there too, so only keys that no later slice touched are compared.
+func (l *life) check(t *rapid.T) {
+	for name, records := range l.records {
+		for key, want := range records {
+			if _, later := l.pending[name][key]; later || l.replaced[name+key] {
+				continue
+			}
+			got, ok := l.target.tables[name][key]
+			if !ok {
+				t.Fatalf("%s lacks the record %q", name, key)
+			}
+			v, err := decoded(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, object := v.(map[string]any); !object {
+				v = map[string]any{"_headway_value": v}
+			}
+			plain := map[string]any{}
+			for property, value := range got {
+				if property != "_headway_parent" && property != "_headway_key" {
+					plain[property] = value
+				}
+			}
+			if err := same(v, plain); err != nil {
+				t.Fatalf("%s %q: %v: wrote %s, the target has %v", name, key, err, want, got)
+			}
+		}
+	}
+}
+
+func decoded(text string) (v any, err error) {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+// same checks that a value arrived as it is, or as a text of its JSON.
+func same(want, got any) error {
+	if text, ok := got.(string); ok {
+		if _, isText := want.(string); !isText {
+			v, err := decoded(text)
+			if err != nil {
+				return fmt.Errorf("%q is not the JSON of %v", text, want)
+			}
+			return same(want, v)
+		}
+	}
+	switch want := want.(type) {
+	case map[string]any:
+		m, ok := got.(map[string]any)
+		if !ok || len(m) != len(want) {
+			return fmt.Errorf("%v became %v", want, got)
+		}
+		for name := range want {
+			if err := same(want[name], m[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		list, ok := got.([]any)
+		if !ok || len(list) != len(want) {
+			return fmt.Errorf("%v became %v", want, got)
+		}
+		for i := range want {
+			if err := same(want[i], list[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case json.Number:
+		if n, ok := got.(json.Number); ok && n == want {
+			return nil
+		}
+	default:
+		if want == got {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v became %v", want, got)
+}
+
+// TestATargetGetsEverythingWhateverHappens runs random records of changing
+// types through crashes, closes and broken pipes into a strict target.
+func TestATargetGetsEverythingWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		l := &life{target: newTarget(), records: map[string]map[string]string{}, counts: map[string]int64{}, replaced: map[string]bool{}}
+		l.open(rt)
+		rt.Repeat(map[string]func(*rapid.T){
+			"write": l.write, "write more": l.write, "commit": l.commit, "commit again": l.commit,
+			"crash": l.crash, "close": l.close, "break": l.breakPipe, "": l.check,
+		})
+	})
+}
+
+// TestJoinIsOrderless: whatever the order of values, the same is learned.
+func TestJoinIsOrderless(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var values []value
+		for range rapid.IntRange(1, 5).Draw(rt, "n") {
+			var b bytes.Buffer
+			if err := json.Compact(&b, []byte(valueOf(rt, 3))); err != nil {
+				rt.Fatal(err)
+			}
+			values = append(values, read(b.Bytes(), maxDepth))
+		}
+		learned := func(order []value) string {
+			s := nothing
+			for _, v := range order {
+				s = s.with(v, maxDepth)
+			}
+			for _, v := range order {
+				if s.with(v, maxDepth) != s {
+					rt.Fatalf("%s is learned twice", v.raw)
+				}
+			}
+			b, err := json.Marshal(s.schema())
+			if err != nil {
+				rt.Fatal(err)
+			}
+			return string(b)
+		}
+		if one, other := learned(values), learned(rapid.Permutation(values).Draw(rt, "order")); one != other {
+			rt.Fatalf("%s and %s", one, other)
+		}
+	})
+}
+
+func TestNumbersThatATargetCouldOnlyRoundAreText(t *testing.T) {
+	for raw, want := range map[string]kind{
+		"0": integer, "-0": integer, "9223372036854775807": integer, "-9223372036854775808": integer,
+		"9223372036854775808": text, "-9223372036854775809": text, "1e400": text, "-1.0e999999999": text,
+		"1.0": number, "1e3": number, "1E-400": number, "0.1": number,
+	} {
+		if got := numeric(json.RawMessage(raw)); got != want {
+			t.Errorf("%s is %s, want %s", raw, kindNames[got], kindNames[want])
+		}
+		if n, ok := new(big.Int).SetString(raw, 10); ok && n.IsInt64() != (want == integer) {
+			t.Errorf("%s: the test is wrong", raw)
+		}
+	}
+}
+
+// BenchmarkWriteSync is one slice of 100 records of 1 KB whose schema is known.
+func BenchmarkWriteSync(b *testing.B) {
+	s := New(io.Discard)
+	if err := s.Open(b.Context(), nil, []collect.StreamInfo{{Name: "x", KeyField: "id"}}); err != nil {
+		b.Fatal(err)
+	}
+	records := make([]collect.Record, 100)
+	for i := range records {
+		records[i].Data = json.RawMessage(`{"id":12345,"by":{"name":"x","tags":["a","b"]},"text":"` + strings.Repeat("lorem ipsum ", 80) + `"}`)
+	}
+	b.SetBytes(int64(len(records) * len(records[0].Data)))
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if err := s.Write(b.Context(), "x", records); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Sync(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		n += len(records)
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
 }
