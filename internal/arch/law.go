@@ -204,27 +204,27 @@ var Headway = Law{
 		{
 			Covers:  []string{"internal/fleet"},
 			Imports: []string{"reason", "control", "internal/fairqueue", "internal/pacing"},
-			Why:     "it decides who of a fleet goes, by the pacing that a process alone has, and is as pure: sockets are the shell's",
+			Why:     "it decides which member of a fleet may send next, by the same pure pacing as a single process: sockets belong to the shell",
 		},
 		{
 			Covers: []string{"internal/relay"},
-			Why:    "it elects a leader over any broker and carries bytes to it: what the bytes mean, and which broker it is, is not its business",
+			Why:    "it elects a leader through any broker and carries bytes to it: it knows neither the meaning of the bytes nor the kind of broker",
 		},
 		{
 			Covers:    []string{"internal/valkey"},
 			Imports:   []string{"internal/relay"},
 			Libraries: []string{"github.com/redis/rueidis"},
-			Why:       "it is the one way to a Valkey, and knows keys and scripts only",
+			Why:       "it is the only client of Valkey, with keys and scripts only",
 		},
 		{
 			Covers:  []string{"fleet"},
 			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/pacing", "internal/valkey"},
-			Why:     "it carries messages between governors and a server; what members do with their pace is not its business, and clients of databases are in packages of their own",
+			Why:     "it carries messages between governors and a server: it does not know what members use their pace for, and clients of databases are in packages of their own",
 		},
 		{
 			Covers:  []string{fleetTest},
 			Imports: []string{".", "event", "fleet", debian},
-			Why:     "it is what every kind of fleet has to do, for their tests",
+			Why:     "it is the contract of every kind of fleet, for tests",
 		},
 		{
 			Covers:    []string{"internal/pgsql"},

@@ -16,20 +16,20 @@ import (
 	"github.com/headway-go/headway/internal/debian"
 )
 
-// Valkey is a server of this test's own, in a folder and at a port of its own on loopback.
+// Valkey is a server for one test, with its own folder and its own port on loopback.
 type Valkey struct {
 	t       testing.TB
 	program string
 	args    []string
-	// Address is its host and port.
+	// Address is the server's host and port.
 	Address string
 
 	mu      sync.Mutex
-	process *exec.Cmd // nil while it does not run
+	process *exec.Cmd // nil while the server is stopped
 }
 
-// NewValkey starts a server, with further arguments of valkey-server. The test needs
-// Debian's package, which it installs where that is missing.
+// NewValkey starts a server with additional arguments of valkey-server. It installs Debian's
+// package if that is missing.
 func NewValkey(t testing.TB, args ...string) *Valkey {
 	t.Helper()
 	program := debian.Require(t, "redis-server", "valkey-server", "redis-server")
@@ -46,7 +46,7 @@ func NewValkey(t testing.TB, args ...string) *Valkey {
 	return v
 }
 
-// Start starts it, and waits until it answers.
+// Start starts the server and waits until it answers.
 func (v *Valkey) Start() {
 	v.t.Helper()
 	cmd := exec.Command(v.program, v.args...)
@@ -67,7 +67,7 @@ func (v *Valkey) Start() {
 	}
 }
 
-// Stop kills it, if it runs.
+// Stop kills the server if it is running.
 func (v *Valkey) Stop() {
 	v.mu.Lock()
 	cmd := v.process
@@ -79,10 +79,10 @@ func (v *Valkey) Stop() {
 	}
 }
 
-// Pause has it do nothing, and say nothing, until it is resumed.
+// Pause suspends the server until Resume.
 func (v *Valkey) Pause() { v.signal(syscall.SIGSTOP) }
 
-// Resume lets it go on.
+// Resume resumes a suspended server.
 func (v *Valkey) Resume() { v.signal(syscall.SIGCONT) }
 
 func (v *Valkey) signal(s syscall.Signal) {
@@ -94,8 +94,7 @@ func (v *Valkey) signal(s syscall.Signal) {
 	}
 }
 
-// Ask sends one command, and gives the first line of the answer, and the next one of a
-// string.
+// Ask sends one command and returns the first line of the answer, or the text of a string.
 func (v *Valkey) Ask(words ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", v.Address, time.Second)
 	if err != nil {
@@ -118,21 +117,21 @@ func (v *Valkey) Ask(words ...string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// Proxy is a way to a server that can be held up: what comes meanwhile is kept, and passed
-// on afterwards.
+// Proxy forwards connections to a server. It can be stalled: it then holds data back and
+// forwards it later.
 type Proxy struct {
-	// Address is where it listens.
+	// Address is the host and port at which the proxy listens.
 	Address string
 
 	listen net.Listener
 	mu     sync.Mutex
 	to     string
-	held   chan struct{} // closed when it is not held up; nil then
+	held   chan struct{} // closed by Stall(false); nil while the proxy is not stalled
 	conns  map[net.Conn]bool
 	tasks  sync.WaitGroup
 }
 
-// NewProxy is a way to an address.
+// NewProxy starts a proxy to an address.
 func NewProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -150,7 +149,7 @@ func NewProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Stall holds it up, or lets it go on.
+// Stall stalls the proxy, or ends that.
 func (p *Proxy) Stall(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +162,7 @@ func (p *Proxy) Stall(on bool) {
 	}
 }
 
-// Move ends all connections, and leads to another address.
+// Move closes all connections and changes the server's address.
 func (p *Proxy) Move(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +197,7 @@ func (p *Proxy) run() {
 	}
 }
 
-// wait returns when nothing is held up.
+// wait returns once the proxy is not stalled.
 func (p *Proxy) wait() {
 	p.mu.Lock()
 	held := p.held
@@ -208,7 +207,7 @@ func (p *Proxy) wait() {
 	}
 }
 
-// pass copies until one of them ends.
+// pass copies data until one of the connections ends.
 func (p *Proxy) pass(from, to net.Conn) {
 	b := make([]byte, 64<<10)
 	for {
