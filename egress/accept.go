@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// call is one request of a client under way: what each stage found out about it.
+// call is one client request under way, with the results of each stage.
 type call struct {
 	accepted
 	caller
@@ -22,28 +22,28 @@ type call struct {
 	log      CallLog
 }
 
-// accepted is what is known of a call once it has come in.
+// accepted is the result of the stage accept.
 type accepted struct {
 	proxy  *Proxy
 	table  *table
-	up     *upstream // nil until it is known
+	up     *upstream // nil until route has found it
 	w      http.ResponseWriter
 	r      *http.Request
 	rc     *http.ResponseController
-	ctx    context.Context // ends with the client, and with cutting
+	ctx    context.Context // ends when the client goes away or the call is cut
 	cancel context.CancelCauseFunc
 	began  time.Time
 	rest   string // of the path, escaped
 	clock  bodyClock
 }
 
-// bodyClock bounds the time that a call's body may take to come. The connection itself is
-// given a deadline only where that is over, or where net/http is left to read the body:
-// most bodies are there at once.
+// bodyClock bounds the time in which the client must send the body. It sets a deadline on
+// the connection only when that time is over, or when net/http reads the rest of the body:
+// most bodies arrive at once, and need no deadline.
 type bodyClock struct {
-	alarm alarm // of the call; set for as long as it is under way
+	alarm alarm // set while the call is under way
 	late  bool  // the body took too long, or the proxy is stopped; guarded by the rounds
-	ended bool  // nothing bounds the body any more
+	ended bool  // the body has arrived, or its time is no longer bounded
 }
 
 // ServeHTTP serves one call.
@@ -59,24 +59,24 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.rest, c.log.Provider, c.log.Law = rest, name, c.up.law
 		c.up.counters.inFlight.Add(1)
 	}
-	// Ends the call also when something panics, after its permits were settled.
+	// Ends the call after its permits were settled, also on a panic.
 	defer c.finish()
 	c.serve()
 	if c.answered && c.log.Ending != Complete {
 		if c.log.Ending != ClientGone {
 			_ = c.rc.SetWriteDeadline(time.Now().Add(time.Second)) // the connection ends anyway
-			_ = c.rc.Flush()                                       // what there was
+			_ = c.rc.Flush()                                       // what was written so far
 		}
-		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole answer
 	}
 	if !c.answered && c.log.Status == statusClientGone {
-		// Who is thought to have gone may still be there: a handler that just returned
-		// would answer 200.
+		// The client may still be connected, and would get status 200 if the handler
+		// just returned.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// serve takes the call through its stages.
+// serve runs the call through its stages.
 func (c *call) serve() {
 	if !c.proxy.enter(c) {
 		c.leaveBody()
@@ -96,8 +96,8 @@ func (c *call) serve() {
 	c.forward()
 }
 
-// enter counts a call in; false when the proxy is draining. The call is nil for what is
-// under way by itself.
+// enter counts a call as in flight. It returns false when the proxy is draining. The call is
+// nil for work that no client waits for.
 func (p *Proxy) enter(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (p *Proxy) leave(c *call) {
 	}
 }
 
-// bodyDue is until when the call's body has to be there; zero without one.
+// bodyDue returns the deadline for the body of the call; zero without a body.
 func (c *call) bodyDue() time.Time {
 	switch {
 	case c.r.ContentLength == 0:
@@ -135,15 +135,15 @@ func (c *call) bodyDue() time.Time {
 	return c.began.Add(DefaultBodyTimeout)
 }
 
-// lateBody ends the reading of a body that took too long. Not every writer has deadlines;
-// the server's own bound then has to do.
+// lateBody ends the reading of a body that took too long. Where the writer does not support
+// deadlines, only the server's own bound applies.
 func (c *call) lateBody(now time.Time) (again time.Time) {
 	c.clock.late = true
 	_ = c.rc.SetReadDeadline(now)
 	return again
 }
 
-// cutOff ends the call, because the proxy is stopped.
+// cutOff ends the call when the proxy stops.
 func (c *call) cutOff() {
 	c.cancel(errCut)
 	if !c.clock.alarm.due.IsZero() {
@@ -151,8 +151,8 @@ func (c *call) cutOff() {
 	}
 }
 
-// hasBody ends the bound on the time of the body: it is there, or under the watch of the
-// attempt.
+// hasBody ends the time bound on the body, because it has arrived or the attempt's watch
+// takes over.
 func (c *call) hasBody() {
 	c.clock.ended = true
 	if c.r.ContentLength == 0 {
@@ -164,15 +164,15 @@ func (c *call) hasBody() {
 	}
 }
 
-// leaveBody leaves what is left of the body of a refused call to net/http, which reads it
-// to its end, for as long as a body may take.
+// leaveBody lets net/http read the rest of the body of a refused call, within the time that
+// a body may take.
 func (c *call) leaveBody() {
 	if due := c.bodyDue(); !due.IsZero() && !c.clock.ended {
 		_ = c.rc.SetReadDeadline(due)
 	}
 }
 
-// route checks that the request is one for a provider that exists.
+// route checks the request and finds its provider.
 func (c *call) route() *provider.Refusal {
 	r := c.r
 	switch {
@@ -187,8 +187,8 @@ func (c *call) route() *provider.Refusal {
 			Message: "No provider of that name: the path must begin with the name of a configured provider.",
 		}
 	case r.Method == http.MethodTrace, c.up.Description.API != provider.HTTP && method(r.Method) == "other":
-		// An answer to TRACE repeats the provider's key; and a method that is not
-		// known here may be one there, past its route.
+		// The answer to TRACE would repeat the provider's key. A method unknown here
+		// may be known upstream, and reach another route.
 		return &provider.Refusal{Status: http.StatusMethodNotAllowed, Reason: reason.ClientError, RetryIn: noRetry, Message: "Method not allowed."}
 	case escapes(r.URL.Path):
 		return &provider.Refusal{Status: http.StatusBadRequest, Reason: reason.ClientError, Message: "The path has a dot segment, which must not be there."}
@@ -203,8 +203,8 @@ func (c *call) route() *provider.Refusal {
 	return nil
 }
 
-// cut takes the provider's name off an escaped path. The rest begins with a
-// slash, or is empty when there is nothing but the name.
+// cut splits an escaped path into the provider's name and the rest, which is empty or begins
+// with a slash.
 func cut(escaped string) (name, rest string) {
 	path := strings.TrimPrefix(escaped, "/")
 	if i := strings.IndexByte(path, '/'); i >= 0 {
@@ -213,18 +213,17 @@ func cut(escaped string) (name, rest string) {
 	return path, ""
 }
 
-// proxied reports whether a request is one to a proxy, which this is not.
+// proxied reports whether a request is meant for a forward proxy, which this is not.
 func proxied(r *http.Request) bool {
 	return r.Method == http.MethodConnect || r.URL.Scheme != "" || r.URL.Host != "" || r.URL.Opaque != "" ||
 		!strings.HasPrefix(r.URL.Path, "/")
 }
 
-// escapes reports whether a decoded path has a segment that a server may take
-// for "here" or "above": below a path prefix that would lead out of it. Some
-// servers read a backslash as a slash.
+// escapes reports whether a decoded path has a segment that a server may read as "." or
+// "..", which could lead out of a path prefix. Some servers read a backslash as a slash.
 func escapes(path string) bool {
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
-		segment, _, _ = strings.Cut(segment, ";") // parameters, which some servers take off
+		segment, _, _ = strings.Cut(segment, ";") // some servers strip parameters
 		if segment == "." || segment == ".." {
 			return true
 		}
@@ -232,9 +231,9 @@ func escapes(path string) bool {
 	return false
 }
 
-// upgrades reports whether a request wants what only another protocol can give, a
-// WebSocket. Other offers, such as that of HTTP/2 (h2c), are passed over, as a
-// server may: the client then goes on as it began. Source: RFC 9110, section 7.8.
+// upgrades reports whether a request asks for a WebSocket. Other upgrades, such as HTTP/2
+// (h2c), are ignored, as a server may do: the client then continues with HTTP/1.1. Source:
+// RFC 9110, section 7.8.
 func upgrades(h http.Header) bool {
 	for _, line := range h["Upgrade"] {
 		for offer := range strings.SplitSeq(line, ",") {
@@ -247,7 +246,7 @@ func upgrades(h http.Header) bool {
 	return false
 }
 
-// method is the request's method if it is one that exists.
+// method returns the request's method if it is a standard one.
 func method(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
@@ -256,8 +255,8 @@ func method(m string) string {
 	return "other"
 }
 
-// traceParent is the client's trace, if it has the form of version 00: nothing
-// that a client makes up gets any further.
+// traceParent returns the client's traceparent if it is valid in version 00, and "" otherwise,
+// so that no arbitrary text of a client is passed on.
 func traceParent(h http.Header) string {
 	v := h.Get("Traceparent")
 	if len(v) != 55 || v[:3] != "00-" || v[35] != '-' || v[52] != '-' {

@@ -12,13 +12,13 @@ import (
 	"github.com/headway-go/headway/egress/provider"
 )
 
-// addressFields are the response headers that hold one address which a client
-// may follow with its credential.
+// addressFields are response headers that hold one URL, which a client may follow with its
+// credential.
 var addressFields = [...]string{"Location", "Content-Location", "X-Goog-Upload-Url", "X-Goog-Upload-Control-Url", "Operation-Location", "Azure-Asyncoperation"}
 
-// leads gives where an address in an answer leads through the proxy, as a path
-// with its query; "" when it leads anywhere else. Some providers name their own
-// host whatever the upstream is called here.
+// leads maps a URL in an answer to the path and query that reach it through the proxy. It
+// returns "" for a URL of another host. Some providers use their public host name even when
+// the upstream is configured with another one.
 func (c *call) leads(address string, asked *url.URL) string {
 	d := &c.up.Description
 	if to := relocate(address, c.up.Name, d.Upstream, asked, d.Auth.Query); to != "" {
@@ -30,7 +30,7 @@ func (c *call) leads(address string, asked *url.URL) string {
 	return ""
 }
 
-// here is the address by which the client reached the proxy, without a path.
+// here returns the base URL by which the client reached the proxy, without a path.
 func (c *call) here() string {
 	scheme := "http://"
 	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
@@ -39,11 +39,9 @@ func (c *call) here() string {
 	return scheme + c.r.Host
 }
 
-// relocate turns a Location of the upstream into one that leads through the
-// proxy. It is "" when it leads anywhere else: a client that followed it would be past
-// the quota, with whatever credential it holds.
-//
-// Parameters in which a key may stand are left out of its query.
+// relocate rewrites a Location of the upstream to lead through the proxy. It returns "" for
+// another host: a client that followed it would bypass the quota and show its credential
+// there. Query parameters that may hold a key are removed.
 func relocate(location, name string, base, asked *url.URL, keys ...string) string {
 	u, err := asked.Parse(location)
 	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host || u.User != nil {
@@ -61,9 +59,8 @@ func relocate(location, name string, base, asked *url.URL, keys ...string) strin
 	return to
 }
 
-// readdress has the addresses in an answer's header lead through the proxy. Those
-// that lead elsewhere are taken out: a client that follows one would show its
-// Headway key there.
+// readdress rewrites the URLs in an answer's header to lead through the proxy. It removes
+// URLs of other hosts, since a client that follows one would show its Headway key there.
 func (c *call) readdress(h http.Header, asked *url.URL) {
 	for _, name := range addressFields {
 		v := h.Get(name)
@@ -73,7 +70,7 @@ func (c *call) readdress(h http.Header, asked *url.URL) {
 		h.Del(name)
 		to := c.leads(v, asked)
 		if to != "" && !strings.HasSuffix(name, "Location") {
-			to = c.here() + to // what reads them takes an absolute URL
+			to = c.here() + to // clients expect an absolute URL
 		}
 		if to != "" {
 			h.Set(name, to)
@@ -101,9 +98,9 @@ func (c *call) links(line string, asked *url.URL) string {
 			return strings.Join(kept, ", ")
 		}
 		address, rest := line[open+1:open+end], line[open+end+1:]
-		// Parameters go on to the next link, which begins after a comma; one in a
-		// quoted text does not. An angle bracket begins a link too: it has no other
-		// place outside of quoted texts, and a lenient reader might follow it.
+		// Parameters end at a comma outside of quotes, where the next link begins. An
+		// angle bracket outside of quotes begins a link too, since a lenient reader
+		// might follow it.
 		next, quoted := len(rest), false
 		for i := range len(rest) {
 			if rest[i] == '"' {
@@ -121,19 +118,19 @@ func (c *call) links(line string, asked *url.URL) string {
 	}
 }
 
-// maxAddress is about the longest address in a body, in bytes.
+// maxAddress is about the longest URL in a body that is rewritten, in bytes.
 const maxAddress = 8 << 10
 
-// readdresser passes a JSON body on and has the addresses that its members of
-// some names hold lead through the proxy, however the names are written. One that
-// leads elsewhere, or is too long to be held back, becomes null.
+// readdresser copies a JSON body and rewrites the URLs in members of given names to lead
+// through the proxy. It recognizes names with escapes too. A URL of another host, or one
+// that is too long, becomes null.
 type readdresser struct {
 	w     io.Writer
 	names []string
 	leads func(address string) string
-	held  []byte // nothing while a text is under way
-	// A text is under way that is not held back: it passes, or is left out. Escaped
-	// says that a backslash came last.
+	held  []byte // empty while inText
+	// inText is set within a string that is not held back, but copied or, with leftOut,
+	// dropped. escaped is set after a backslash in it.
 	inText, leftOut, escaped bool
 }
 
@@ -152,17 +149,16 @@ func (d *readdresser) Write(p []byte) (int, error) {
 	return n, d.pass()
 }
 
-// Close writes what is held back.
+// Close writes the bytes that are held back.
 func (d *readdresser) Close() error { return d.write(len(d.held)) }
 
-// begin notes that a text is under way, of which the bytes after its quote have
-// come and its end has not.
+// begin records that the input ends within a string, with the bytes after its opening quote.
 func (d *readdresser) begin(begun []byte, leftOut bool) {
 	d.inText, d.leftOut, d.escaped = true, leftOut, false
 	d.rest(begun)
 }
 
-// rest is how many bytes belong to the text under way.
+// rest returns how many bytes belong to the current string.
 func (d *readdresser) rest(p []byte) int {
 	for i, c := range p {
 		switch {
@@ -178,7 +174,7 @@ func (d *readdresser) rest(p []byte) int {
 	return len(p)
 }
 
-// pass writes what is certain.
+// pass writes the bytes whose meaning is certain.
 func (d *readdresser) pass() error {
 	for at := 0; ; {
 		open := bytes.IndexByte(d.held[at:], '"')
@@ -214,7 +210,7 @@ func (d *readdresser) pass() error {
 		}
 		by := []byte("null")
 		if there := d.leads(address); there != "" {
-			by, _ = json.Marshal(there) // a text always can be
+			by, _ = json.Marshal(there) // a string never fails
 		}
 		rest := bytes.Clone(d.held[to:])
 		d.held = append(d.held[:from], by...)
@@ -225,13 +221,13 @@ func (d *readdresser) pass() error {
 	}
 }
 
-// short reports whether a text may be one of the names: an escape makes six bytes
-// of one.
+// short reports whether a string is short enough to be one of the names. An escape takes six
+// bytes for one.
 func (d *readdresser) short(text []byte) bool {
 	return slices.ContainsFunc(d.names, func(name string) bool { return len(text) <= 6*len(name)+len(`""`) })
 }
 
-// named reports whether a whole text, with its quotes, is one of the names.
+// named reports whether a string, with its quotes, is one of the names.
 func (d *readdresser) named(text []byte) bool {
 	name := text[1 : len(text)-1]
 	if bytes.IndexByte(name, '\\') < 0 {
@@ -241,8 +237,8 @@ func (d *readdresser) named(text []byte) bool {
 	return d.short(text) && json.Unmarshal(text, &plain) == nil && slices.Contains(d.names, plain)
 }
 
-// shorten deals with the value of a member, whose name ends at an offset, that goes
-// on for too long: blanks are left out, and an address, begun there, becomes null.
+// shorten handles a value that is too long to hold back, of a member whose name ends at an
+// offset: it drops white space, and replaces a URL with null.
 func (d *readdresser) shorten(named, from int) error {
 	if from == len(d.held) {
 		colon := slices.DeleteFunc(d.held[named:], func(c byte) bool { return c != ':' })
@@ -254,7 +250,7 @@ func (d *readdresser) shorten(named, from int) error {
 	return d.write(len(d.held))
 }
 
-// write passes the first n bytes on.
+// write writes the first n held bytes.
 func (d *readdresser) write(n int) error {
 	if n <= 0 {
 		return nil
@@ -264,9 +260,8 @@ func (d *readdresser) write(n int) error {
 	return err
 }
 
-// value finds the text that is the value of a member whose name ends at an
-// offset. It is not whole when more bytes are needed to say; what is not text is
-// empty.
+// value finds the string value of a member whose name ends at an offset. whole is false when
+// more bytes are needed. The value is empty if it is not a string.
 func value(b []byte, at int) (from, to int, whole bool) {
 	colon := false
 	for ; at < len(b); at++ {
@@ -286,7 +281,8 @@ func value(b []byte, at int) (from, to int, whole bool) {
 	return at, at, false
 }
 
-// pastText is where the text ends that begins at an offset; -1 when it does not.
+// pastText returns the offset after the string that begins at an offset; -1 when its end is
+// missing.
 func pastText(b []byte, at int) int {
 	for at++; at < len(b); at++ {
 		switch b[at] {

@@ -14,13 +14,13 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// lease is what an attempt asks for, and what it holds until it is settled.
+// lease has the request of an attempt and the permits that it holds until it is settled.
 type lease struct {
 	request quota.Request
-	cost    float64     // of request, in what the provider counts
-	late    float64     // the cost, where nobody had to know it before; 0 elsewhere
-	by      *credential // that it goes by; nil before it is chosen
-	picked  int         // its index, where there are several; -1 for none
+	cost    float64     // of request, in the provider's unit
+	late    float64     // the cost, where it was estimated only later; otherwise 0
+	by      *credential // the key used; nil before it is chosen
+	picked  int         // the index of the key, where there are several; -1 for none
 
 	approved bool // by the quota
 	decision quota.Decision
@@ -31,8 +31,8 @@ type lease struct {
 	passage  passage
 }
 
-// approve waits for both permits; what it has when there is a refusal is given
-// back by settle.
+// approve waits for the permits of quota and pacing. On a refusal, settle gives back the
+// permit that it may already have.
 func (a *attempt) approve() *provider.Refusal {
 	for {
 		f := a.choose()
@@ -46,20 +46,20 @@ func (a *attempt) approve() *provider.Refusal {
 	}
 }
 
-// waiting is a context that ends with another one, with one of ends, or at an instant. Most
-// calls need not wait: what ends it is set up only when somebody asks for Done.
+// waiting is a context that ends with its parent, with one of ends, or at an instant. Most
+// calls do not wait, so it sets up timers and callbacks only when Done is called.
 type waiting struct {
 	context.Context
 	until time.Time
 	ends  [2]context.Context // either may be nil
 
 	mu     sync.Mutex
-	within context.Context // nil until Done is asked for
+	within context.Context // nil until Done is called
 	stop   []func() bool
 	cancel context.CancelFunc
 }
 
-// Deadline is until when to wait at the most.
+// Deadline returns the end of the wait.
 func (p *waiting) Deadline() (time.Time, bool) {
 	if at, ok := p.Context.Deadline(); ok && at.Before(p.until) {
 		return at, true
@@ -67,7 +67,7 @@ func (p *waiting) Deadline() (time.Time, bool) {
 	return p.until, true
 }
 
-// Done ends with the waiting.
+// Done returns a channel that is closed when the wait ends.
 func (p *waiting) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *waiting) Done() <-chan struct{} {
 	return p.within.Done()
 }
 
-// Err says why the waiting ended; nil before.
+// Err returns why the wait ended; nil before.
 func (p *waiting) Err() error {
 	p.mu.Lock()
 	within := p.within
@@ -101,8 +101,7 @@ func (p *waiting) Err() error {
 	return context.DeadlineExceeded
 }
 
-// Value is of what Done made, so that contexts made of this one end with it without a
-// goroutine of their own.
+// Value asks the context that Done made, so that derived contexts need no goroutine.
 func (p *waiting) Value(key any) any {
 	p.mu.Lock()
 	within := p.within
@@ -113,7 +112,7 @@ func (p *waiting) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// release is to be called when nobody waits any more.
+// release frees timers and callbacks. Call it after the wait.
 func (p *waiting) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +124,7 @@ func (p *waiting) release() {
 	}
 }
 
-// approveBy is approve once the key is chosen.
+// approveBy waits for the permits with a chosen key.
 func (a *attempt) approveBy() *provider.Refusal {
 	c, u := a.call, a.call.up
 	if f := c.broken(); f != nil {
@@ -177,13 +176,13 @@ func (a *attempt) approveBy() *provider.Refusal {
 	return a.ready()
 }
 
-// reserver is a quota whose budgets can be waited for in the pacing's queue, so that a
-// call stands in one queue only.
+// reserver is a quota whose budgets can be reserved while a call waits in the pacing queue,
+// so that the call waits in one queue only.
 type reserver interface {
 	Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error)
 }
 
-// acquire waits in the pacing's queue, for the pace and for the reserved budgets.
+// acquire waits in the pacing queue for the pace and the reserved budgets.
 func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reservation) *provider.Refusal {
 	c, by := a.call, a.by
 	r := a.share()
@@ -196,7 +195,7 @@ func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reserv
 	permit, err := by.Pacing.AcquireFor(ctx, r)
 	held := permit.Wait()
 	if err != nil && held.Reason == reason.None {
-		held = by.Pacing.Snapshot().Held // it was never the first
+		held = by.Pacing.Snapshot().Held // it was never first in the queue
 	}
 	c.waited(inQueue(held), clock.next())
 	if err != nil {
@@ -208,8 +207,7 @@ func (a *attempt) acquire(ctx context.Context, clock *lap, reserved quota.Reserv
 	return nil
 }
 
-// share is what the attempt asks the pacing for: among those who wait, a share by its
-// tenant's weight.
+// share returns the attempt's request to the pacing, with the weight of its tenant.
 func (a *attempt) share() headway.Request {
 	r := headway.Request{Priority: a.request.Priority, Flow: a.request.Tenant, Cost: a.cost, Pool: a.call.pool}
 	if q, ok := a.call.up.Approver.(configured); ok {
@@ -279,10 +277,10 @@ func inQueue(held headway.Wait) reason.Bound {
 	return reason.BoundQueue
 }
 
-// part is what of the provider the call is for.
+// part returns the part of the provider that the call is for.
 func (c *call) part() part { return part{c.log.Model, clip(c.path())} }
 
-// sinceOrigin is now for the breakers.
+// sinceOrigin returns the current time as the breakers take it.
 func (c *call) sinceOrigin() time.Duration { return time.Since(c.proxy.origin) }
 
 // broken refuses a call at once while its breaker is open.
@@ -301,7 +299,7 @@ func circuitOpen(wait time.Duration) *provider.Refusal {
 	}
 }
 
-// enterCircuit asks the breakers for leave to send.
+// enterCircuit asks the breakers for permission to send.
 func (a *attempt) enterCircuit() *provider.Refusal {
 	c := a.call
 	leave, ok, m := c.up.circuits.admit(&c.up.Circuit, c.sinceOrigin(), c.part())
@@ -317,24 +315,24 @@ func (a *attempt) enterCircuit() *provider.Refusal {
 const probeWait = time.Second
 
 const (
-	// spentFor is how long a model is not asked again when the provider said that
-	// its long quota is used up, and not until when; spentMost is the longest
-	// that it is believed. Money is paid in at any time, so it is asked again
-	// every few minutes, not only when the month turns.
+	// spentFor is how long calls for a model are refused after the provider answered
+	// that a long quota is used up without saying until when; spentMost is the maximum
+	// where it does say. Credit can be bought at any time, so the provider is tried
+	// again every few minutes, not only in the next month.
 	spentFor  = time.Minute
 	spentMost = 5 * time.Minute
 	maxSpent  = 256
 )
 
-// spent remembers the models whose long quota the provider said is used up: a
-// day's, or one of money. Some providers have one for each model and some one
-// for all; by model is right for both, at the cost of one refused call a model.
+// spent records the models whose long quota, of a day or of money, the provider reported as
+// used up. Some providers have one quota for each model, others one for all. Records by model
+// suit both; with one quota for all, each model costs one refused call.
 type spent struct {
 	mu     sync.Mutex
 	models map[string]time.Time
 }
 
-// note takes a provider's answer that a long quota is used up.
+// note records a provider's answer that a long quota is used up.
 func (s *spent) note(now time.Time, model string, said *signal.Signal) {
 	wait := spentFor
 	if said.HasRetryAfter {
@@ -355,7 +353,7 @@ func (s *spent) note(now time.Time, model string, said *signal.Signal) {
 	}
 }
 
-// left is how long a model is still not asked; 0 when it may be.
+// left returns how long calls for a model are still refused; 0 when they are not.
 func (s *spent) left(now time.Time, model string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// attempt is one sending of a call: what it holds, what went out, what came back.
+// attempt is one try to send a call: its permits, its request and its answer.
 type attempt struct {
 	call   *call
 	ctx    context.Context
@@ -26,7 +26,7 @@ type attempt struct {
 	settled bool
 }
 
-// begin makes an attempt. Its settle has to be called.
+// begin makes an attempt. The caller must call settle.
 func (c *call) begin() *attempt {
 	a := &attempt{call: c, lease: lease{request: c.request, picked: -1, cost: c.rated()}}
 	if c.as != nil {
@@ -41,16 +41,16 @@ func (c *call) begin() *attempt {
 	return a
 }
 
-// rated is what the call is expected to cost, in what the provider counts.
+// rated returns the expected cost of the call, in the provider's unit.
 func (c *call) rated() float64 {
 	r := &c.request
 	return float64(max(1, c.up.charge.Rated(quota.Usage{Input: r.InputTokens, Output: r.OutputTokens}, r.MaxTokens)))
 }
 
-// forward makes one attempt after the other, where that is asked for and allowed:
-// each is approved, sent, relayed and settled.
+// forward makes attempts until one is answered or no retry is allowed. Each attempt is
+// approved, sent, relayed and settled.
 func (c *call) forward() {
-	// Here the waiting begins, not while the body came.
+	// The wait begins here, after the body has arrived.
 	if until := time.Now().Add(c.up.MaxWait); until.Before(c.until) {
 		c.until = until
 	}
@@ -74,9 +74,9 @@ func (c *call) forward() {
 	}
 }
 
-// try makes one attempt and passes its answer on. What it returns instead is to
-// be tried again. Before is what was held of the attempt before: the client gets
-// it when this one cannot be made.
+// try makes one attempt and passes its answer on. It returns an outcome instead if the call
+// should be tried again. before is the outcome of the previous attempt, which the client gets
+// if this one cannot be made.
 func (c *call) try(again bool, before *held) *held {
 	a := c.begin()
 	defer a.settle()
@@ -122,24 +122,24 @@ func (c *call) try(again bool, before *held) *held {
 	return nil
 }
 
-// held is how an attempt ended that may be made again: an answer that was not
-// passed on yet, or a refusal for none.
+// held is the outcome of an attempt that may be retried: an answer that was not passed on
+// yet, or a refusal where there was no answer.
 type held struct {
-	retryAfter time.Duration // that the answer asked for
-	// disputed: it may be refused only because usage was asked for.
+	retryAfter time.Duration // from the answer
+	// disputed: the refusal may be due to the request for usage.
 	disputed bool
-	// otherKey: another key may not be refused.
+	// otherKey: the call may succeed with another key.
 	otherKey bool
-	// An answer.
+	// With an answer:
 	res  *http.Response
 	body []byte
-	// None.
+	// Without one:
 	ending  Ending
 	refusal provider.Refusal
 }
 
-// hold reads an answer that may be followed by another attempt. It is nil when
-// it is not, and then the answer can still be passed on.
+// hold reads an answer that may be retried. It returns nil for any other answer, which can
+// then be passed on.
 func (a *attempt) hold(res *http.Response) *held {
 	body, whole := wire.Peek(res, signal.MaxBody)
 	if whole && a.call.disputed(res.StatusCode) {
@@ -155,7 +155,7 @@ func (a *attempt) hold(res *http.Response) *held {
 	return &held{res: res, body: body, retryAfter: said.RetryAfter}
 }
 
-// give passes on what was held.
+// give passes a held outcome on to the client.
 func (c *call) give(h *held) {
 	if h.res == nil {
 		c.log.Ending = h.ending
@@ -171,13 +171,13 @@ func (c *call) give(h *held) {
 	}
 }
 
-// backoff has the defaults, which are right.
+// backoff has the default settings.
 var backoff, _ = retry.Backoff{}.Resolve()
 
-// sleep waits before retry n, of which the first is 0. For a provider that is paced
-// that is the backoff: the Retry-After is its pacing's to wait for, for all calls at
-// once. Without pacing nobody else does, so that it is the longer of the two. False
-// when there is no time for it.
+// sleep waits before retry n, which starts at 0. With pacing it waits the backoff; the
+// pacing waits for the Retry-After, for all calls at once. Without pacing it waits the longer
+// of the two. It returns false when the wait would end after the call's deadline, or when the
+// call ends or the proxy drains meanwhile.
 func (c *call) sleep(n int, retryAfter time.Duration) bool {
 	wait, by := backoff.Wait(n, rand.Uint64()), reason.BoundBackoff
 	if !c.up.paced() && retryAfter >= wait {

@@ -13,16 +13,16 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// caller is who calls, and how long the call may wait.
+// caller identifies the client, and says how long the call may wait.
 type caller struct {
 	key keys.Key
-	// presented is the Headway key that the client showed; it never goes upstream.
+	// presented is the Headway key from the client. It never goes upstream.
 	presented string
-	affinity  string    // what goes by one of several keys
-	until     time.Time // waits end here: by the client's word, and by max_wait once one begins
+	affinity  string    // selects one of several provider keys
+	until     time.Time // end of waits: the client's deadline, or max_wait if that is earlier
 }
 
-// authenticate finds out who calls, and how long the call may wait.
+// authenticate identifies the caller and reads how long the call may wait.
 func (c *call) authenticate() *provider.Refusal {
 	h, t := c.r.Header, c.table
 	if t.keys != nil {
@@ -68,8 +68,8 @@ const (
 	maxPriority = 1_000_000
 )
 
-// unauthenticated refuses who presents no key. A good key passes whatever its address
-// did before: many clients may share one.
+// unauthenticated refuses a client without a valid key. A valid key is accepted even from an
+// address that presented invalid ones: many clients may share an address.
 func (c *call) unauthenticated() *provider.Refusal {
 	now := c.began.Sub(c.proxy.origin)
 	if wait, blocked := c.table.failedKeys.Blocked(now, c.r.RemoteAddr); blocked {
@@ -90,13 +90,13 @@ func (c *call) unauthenticated() *provider.Refusal {
 	}
 }
 
-// sdkTimeouts are fields in which SDKs send their own timeout, in seconds:
-// OpenAI's and Anthropic's (made with Stainless), and Google's.
+// sdkTimeouts are the header fields in which SDKs send their own timeout, in seconds: those
+// of OpenAI and Anthropic (made with Stainless), and of Google.
 var sdkTimeouts = [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout", "X-Server-Timeout"}
 
-// waitUntil is the instant up to which a client's call may wait: limit after it
-// began, or what its header says, if that is earlier. A field of an SDK that
-// cannot be read is passed over; the error names one of ours.
+// waitUntil returns the instant until which a call may wait: limit after it began, or the
+// deadline in its header, if that is earlier. An SDK's field that is invalid is ignored; an
+// invalid Headway field is an error that names it.
 func waitUntil(began time.Time, limit time.Duration, h http.Header) (time.Time, error) {
 	until := began.Add(limit)
 	sooner := func(t time.Time) {
@@ -126,10 +126,10 @@ func waitUntil(began time.Time, limit time.Duration, h http.Header) (time.Time, 
 	return until, nil
 }
 
-// maxSpan is longer than anybody waits; it keeps sums in range.
+// maxSpan bounds durations in headers, so that sums do not overflow.
 const maxSpan = 24 * time.Hour
 
-// span reads seconds, or a duration with its unit.
+// span parses a number of seconds, or a duration with a unit.
 func span(v string) (time.Duration, bool) {
 	if v == "" || len(v) > 32 {
 		return 0, false

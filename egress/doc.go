@@ -1,73 +1,68 @@
 // Package egress is a proxy in front of the providers that a program calls: the
-// program changes its base URL to http://here/{provider}, and its calls then wait
-// their turn within the quotas, at the pace that the provider allows, instead of
-// being answered with 429. Paths, bodies and streams are the provider's own.
+// program changes its base URL to http://here/{provider}. Its calls then wait for quota
+// and pace instead of being answered with 429. Paths, bodies and streams are unchanged.
 //
 // # What happens to a call
 //
 //	/openai/v1/chat/completions
 //	  accept        the first segment names the provider; only configured ones exist
 //	  authenticate  a Headway key is exchanged for the provider's
-//	  parse         the body, bounded, if it is one that costs tokens
-//	  estimate      what it will use, by a tokenizer and what the model used before
+//	  parse         the body, bounded in size, of a call that costs tokens
+//	  estimate      the usage, by a tokenizer and earlier usage of the model
 //	  approve       by the quota and by the connection's pacing, waiting up to MaxWait
 //	                or the client's own deadline
 //	  send          upstream, with the provider's key
-//	  relay         the answer, with everything flushed as it comes
-//	  settle        both permits, once, when the last byte is through
+//	  relay         the answer, flushed as it arrives
+//	  settle        both permits, once, after the last byte
 //
-// Each of these is a file. From approve to settle is one attempt, which may be made
-// again (attempt.go); how the call went is a [CallLog] (calllog.go); and a stage that
-// refuses answers in the provider's words (refuse.go). What relay needs to rewrite
-// addresses and to notice silence is in address.go and watch.go.
+// Each stage is a file. The stages from approve to settle are one attempt, which may be
+// retried (attempt.go). A [CallLog] records the call (calllog.go). A refusal has the form of
+// the provider's own errors (refuse.go). address.go rewrites URLs in answers, and watch.go
+// ends attempts that stall.
 //
 // A call that cannot be served in time is refused at once, with 429, Retry-After
-// and the RateLimit fields, in the words that the provider's own SDK reads. What
-// the provider itself answers, errors and throttles included, is passed on; those
-// also slow the pacing down.
+// and the RateLimit fields, in the form that the provider's own SDK reads. Answers of the
+// provider are passed on, errors and throttles included. Throttles also slow the pacing down.
 //
 // # What is charged
 //
-// A call is charged what the provider says that it used. When the answer broke
-// off before it said so, it is charged what was seen: the input as reported or
-// estimated, and the output that flowed. A call that the provider refused counts
-// as a call of no tokens; one that never reached the provider does not count. An
-// attempt that is sent again ([Provider].Retries) is approved and charged again.
-// The output of streams is charged as it flows, not at the end.
+// A call is charged the usage that the provider reports. If the answer breaks off before
+// that, the call is charged the reported or estimated input and the output that was relayed.
+// A call that the provider refused counts as a call with no tokens. A call that never reached
+// the provider does not count. Each retry ([Provider].Retries) is approved and charged. The
+// output of a stream is charged while it is relayed.
 //
 // # Why not httputil.ReverseProxy
 //
-// Permits have to be settled once, and with the right figures, however a call
-// ends: by its end, the client's going away, a connection that breaks, a body
-// that stalls, a shutdown. With RoundTrip and a loop of our own every ending is
-// one place in this code, the upstream is bounded in time, and bytes are counted
-// on the same pass that flushes them.
+// Permits must be settled exactly once and with the right figures, however a call ends: by
+// a complete answer, a client that goes away, a broken connection, a stalled body or a
+// shutdown. With RoundTrip and our own copy loop, one place handles every ending, time
+// upstream is bounded, and the loop that flushes bytes also counts them.
 //
 // # What does not pass
 //
 // Requests to a proxy (CONNECT, absolute URLs), paths with dot segments, WebSocket,
-// and bodies of calls that cost tokens in another compression than gzip. Which
-// header fields go upstream and which come back, the provider's description says:
-// no cookie, no credential of the client, no X-Forwarded-For, and no Headway key,
-// wherever the client put it. Calls that cost tokens are asked for without
-// compression, so that their usage can be read; no answer is ever decompressed.
-// Redirects are not followed: a Location on the upstream itself, and any other
-// address that clients follow with their key, is rewritten to lead back through the
-// proxy, without keys in its query; one that leads elsewhere is taken out.
+// and bodies of calls that cost tokens in a compression other than gzip. The provider's
+// description lists the header fields that are passed in each direction. Cookies,
+// X-Forwarded-For and Headway keys never go upstream, nor does the client's credential if
+// [Provider].Key is set. Calls that cost tokens
+// ask for an uncompressed answer, so that their usage can be read; no answer is decompressed
+// on its way. Redirects are not followed. A Location on the upstream, or another URL that
+// clients follow with their key, is rewritten to lead through the proxy, without keys in its
+// query. Such a URL of another host is removed.
 // Informational responses (1xx) are not passed on.
 //
 // # Time
 //
 // A call holds its permits as long as it streams, at most [Provider].CallTimeout.
-// A quota whose permits live shorter is refused, since what a longer call used
-// would be forgotten; the PermitTimeout of a pacing governor should not be
-// shorter either, else places in flight are given out twice.
+// [New] refuses a quota whose permits expire earlier, since the usage of a longer call would
+// be lost. The PermitTimeout of a pacing governor should not be shorter either, or more calls
+// than its MaxInFlight may run.
 //
 // Do not use it as a general reverse proxy, nor behind http.ServeMux, which
-// cleans paths that a provider wants as they are. A [Proxy] is safe for
-// concurrent use. Beyond those of net/http it starts one goroutine, for ten seconds at
-// most, for each key whose limits are asked for before its first call, and works in a
-// testing/synctest bubble.
+// cleans paths. A [Proxy] is safe for concurrent use. Besides those of net/http, it starts
+// one goroutine, for at most ten seconds, for each key whose limits it requests before the
+// first call. It works in a testing/synctest bubble.
 //
 // Stability: settling.
 package egress

@@ -13,16 +13,16 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// estimated is what a call is expected to use, and how its usage becomes known.
+// estimated is the expected usage of a call, and how its real usage is found.
 type estimated struct {
 	request     quota.Request // of each attempt
 	expectation bool          // the request says what the call will use
-	raw         int64         // input as the tokenizer has it, before what was learned
+	raw         int64         // input tokens by the tokenizer, before the learned correction
 	usage       injected
 	original    []byte // the body before usage was asked for in it
 }
 
-// estimate works out what to ask of the quota, and asks a stream to report its usage.
+// estimate estimates what the call will use, and makes a stream report its usage.
 func (c *call) estimate() {
 	c.request = quota.Request{
 		Model: c.log.Budget, Tenant: c.log.Tenant, Agent: c.log.Agent, Priority: c.log.Priority,
@@ -34,9 +34,9 @@ func (c *call) estimate() {
 	c.inject()
 }
 
-// counted reports whether it makes a difference what the call costs: it has a budget, or
-// the provider has shown that it has limits. Counting the tokens of a prompt would take
-// longer than all else that is done for the call.
+// counted reports whether an estimate is needed: the provider has a budget, or is known to
+// have limits. Otherwise it is skipped, since counting the tokens of a prompt takes longer
+// than everything else in a call.
 func (c *call) counted() bool {
 	if c.up.Approver != nil || !c.up.paced() {
 		return c.up.Approver != nil
@@ -49,14 +49,14 @@ func (c *call) counted() bool {
 	return false
 }
 
-// expect works out what the call will use, as far as that can be known before.
+// expect estimates what the call will use.
 func (c *call) expect() {
 	r, e := &c.request, c.up.estimator
 	if c.asked.Texts != nil {
 		c.raw = e.Raw(c.asked.Model, c.asked.Texts)
 	}
 	r.InputTokens = min(e.Scale(c.asked.Model, c.raw)+c.asked.Extra, quota.MaxTokens)
-	if c.asked.Shape != usage.OpenAIEmbeddings { // which have no output
+	if c.asked.Shape != usage.OpenAIEmbeddings { // embeddings have no output
 		bound := int64(quota.MaxTokens)
 		if r.MaxTokens > 0 {
 			bound = r.MaxTokens
@@ -67,14 +67,14 @@ func (c *call) expect() {
 	c.expectation = true
 }
 
-// expectLate works out what the call was to use, where that made no difference before.
+// expectLate makes the estimate after the call, where it was skipped before.
 func (c *call) expectLate() {
 	if c.asked.Metered && c.up.paced() && !c.expectation {
 		c.expect()
 	}
 }
 
-// inject asks for usage where that is allowed.
+// inject asks a stream to report its usage, where that is allowed.
 func (c *call) inject() {
 	if !c.asked.Stream || c.asked.Shape != usage.OpenAIChat || c.up.InjectUsage == InjectNever {
 		return
@@ -96,17 +96,17 @@ func (c *call) inject() {
 
 func (c *call) injected() bool { return c.usage == injectedSurely || c.usage == injectedOnTrial }
 
-// disputed reports whether an answer may be a refusal to be asked for usage.
+// disputed reports whether an answer may refuse the call because it asks for usage.
 func (c *call) disputed(status int) bool {
 	return c.usage == injectedOnTrial && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
 }
 
-// restore makes the call what the client made it.
+// restore restores the body that the client sent.
 func (c *call) restore() {
 	c.body, c.original, c.usage = c.original, nil, injectedNoMore
 }
 
-// judge remembers what an answer that was passed on says of the model.
+// judge records from an answer whether the model accepts requests for usage.
 func (c *call) judge(status int) {
 	if status >= http.StatusMultipleChoices {
 		return
@@ -121,14 +121,14 @@ func (c *call) judge(status int) {
 	}
 }
 
-// injected says whether a call's body asks for usage though the client's did not.
+// injected says whether the proxy added a request for usage to the body.
 type injected int
 
 const (
 	notInjected     injected = iota
-	injectedSurely           // the model takes it, or the configuration insists
-	injectedOnTrial          // nobody knows whether the model takes it
-	injectedNoMore           // it was refused, and the body is the client's again
+	injectedSurely           // the model accepts it, or the configuration says always
+	injectedOnTrial          // it is unknown whether the model accepts it
+	injectedNoMore           // it was refused, and the client's body is restored
 )
 
 // InjectUsage says whether streams of chat completions are asked for their
@@ -137,32 +137,32 @@ type InjectUsage string
 
 // The ways.
 const (
-	// InjectAuto asks, and asks a model no more that refuses to be asked, with 400
-	// or 422: that call is sent again at once as the client made it.
+	// InjectAuto asks until a model refuses that with status 400 or 422. The refused call
+	// is sent again at once as the client made it, and the model is not asked again.
 	InjectAuto   InjectUsage = "auto"
 	InjectAlways InjectUsage = "always"
-	// InjectNever does not ask: streams that do not report their usage are charged
-	// what was seen of them.
+	// InjectNever does not ask. Streams that do not report their usage are charged for
+	// the output that was seen.
 	InjectNever InjectUsage = "never"
 )
 
 const (
-	// maxInjected bounds the models that are remembered, maxInjectedName the bytes of
-	// one's name.
+	// maxInjected bounds the number of models remembered, maxInjectedName the length of
+	// a name in bytes.
 	maxInjected, maxInjectedName = 1024, 256
-	// unaskedFor is how old the refusal of a model may be to be taken over from a former
-	// process: what a provider refused then, it may have learned since.
+	// unaskedFor is the maximum age of a refusal restored from an earlier process. The
+	// provider may support usage by now.
 	unaskedFor = 30 * 24 * time.Hour
 )
 
-// injection remembers which models can be asked for usage.
+// injection records which models accept requests for usage.
 type injection struct {
 	mu      sync.Mutex
 	takes   map[string]bool
-	refused map[string]time.Time // since when, those that do not take it
+	refused map[string]time.Time // models that refuse it, and since when
 }
 
-// of is what is known of a model.
+// of returns what is known about a model.
 func (j *injection) of(model string) (takes, known bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -177,7 +177,7 @@ func (j *injection) note(model string, takes bool, at time.Time) {
 		return
 	}
 	if j.takes == nil || len(j.takes) >= maxInjected {
-		// A model costs one refused call to be learned again.
+		// Forgetting a model costs one refused call.
 		j.takes, j.refused = map[string]bool{}, map[string]time.Time{}
 	}
 	j.takes[model] = takes
@@ -186,8 +186,8 @@ func (j *injection) note(model string, takes bool, at time.Time) {
 	}
 }
 
-// Unasked are, by provider, the models whose streams are not asked for their usage,
-// because they refused that, and since when. It is what [Proxy.RestoreUnasked] takes.
+// Unasked returns, by provider, the models that refuse requests for the usage of streams, and
+// since when. [Proxy.RestoreUnasked] takes it.
 func (p *Proxy) Unasked() map[string]map[string]time.Time {
 	all := map[string]map[string]time.Time{}
 	for _, u := range p.table.Load().order {
@@ -201,8 +201,8 @@ func (p *Proxy) Unasked() map[string]map[string]time.Time {
 	return all
 }
 
-// RestoreUnasked takes over what a former proxy had learned, so that it costs no
-// refused calls again. What is older than 30 days is learned again.
+// RestoreUnasked restores what [Proxy.Unasked] of an earlier proxy returned, which saves
+// refused calls. Entries older than 30 days are dropped.
 func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Time) {
 	for name, models := range all {
 		u := p.table.Load().upstreams[name]
@@ -217,8 +217,8 @@ func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Tim
 	}
 }
 
-// budgets are the limits that a quota sets for all calls of a provider, and for its
-// models. Those of tenants and agents are the quota's own to show.
+// budgets returns the limits of a quota for all calls of a provider and for its models,
+// without those for tenants and agents.
 func budgets(c *quota.Config) (all []event.Limit) {
 	all = limitsOf(c.Global, "", nil)
 	for _, model := range slices.Sorted(maps.Keys(c.Models)) {

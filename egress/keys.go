@@ -17,23 +17,22 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Credential is one of several keys of a provider: a connection of its own, with limits
-// of its own.
+// Credential is one of several keys of a provider. Each is a connection with its own limits.
 type Credential struct {
-	// Name says which one it is, in logs, events and status; never the secret. 1 to 64
-	// lower-case letters, digits, dots, hyphens and underscores.
+	// Name identifies the key in logs, events and status. 1 to 64 lower-case letters,
+	// digits, dots, hyphens and underscores.
 	Name string
 	// Key is the provider's key.
 	Key string
-	// Pacing is the key's rate authority, as [Provider].Pacing. Either all keys have one
-	// of their own or none has.
+	// Pacing paces the key, as [Provider].Pacing. Either each key has its own governor or
+	// all are nil.
 	Pacing *headway.Governor
 }
 
 // maxKeys bounds the keys of one provider.
 const maxKeys = 100
 
-// checkKeys says what is wrong with the keys of a provider; empty when nothing is.
+// checkKeys describes the first fault in the keys of a provider; "" without one.
 func (p *Provider) checkKeys() (field string, value any, bound string) {
 	if len(p.Keys) == 0 {
 		return "", nil, ""
@@ -65,22 +64,21 @@ func (p *Provider) checkKeys() (field string, value any, bound string) {
 	return "", nil, ""
 }
 
-// credential is a key of a provider with what is known of it. The name is empty for the
-// only one.
+// credential is a key of a provider with its state. The name is empty for a single key.
 type credential struct {
 	Credential
 	begun   begun
 	spent   *spent
 	asked   *asked
-	pushed  *atomic.Int64   // attempts that were refused for rate or load
+	pushed  *atomic.Int64   // attempts refused for rate or load
 	refused context.Context // ends when the key is set aside
 	refuse  context.CancelFunc
 	at      time.Time // of that; refused has ended
-	status  int       // by which it was refused
+	status  int       // with which it was refused
 }
 
-// credentials are those of a provider; those that it had before keep what is known of
-// them, but for having been refused.
+// credentials returns the keys of a provider. Keys that it had before keep their state, but
+// are no longer set aside.
 func credentials(p *Provider, before *upstream) (all []*credential) {
 	keys := p.Keys
 	if len(keys) == 0 {
@@ -105,7 +103,7 @@ func credentials(p *Provider, before *upstream) (all []*credential) {
 	return all
 }
 
-// ring is what picks from several keys; nil for one.
+// ring returns the picker for several keys; nil for a single key.
 func ring(all []*credential) *wire.Keys {
 	if len(all) < 2 {
 		return nil
@@ -117,13 +115,13 @@ func ring(all []*credential) *wire.Keys {
 	return wire.NewKeys(names...)
 }
 
-// owned reports whether the keys are ours, and not the clients'.
+// owned reports whether the keys are configured, and not the clients' own.
 func (u *upstream) owned() bool { return u.credentials[0].Key != "" }
 
 // paced reports whether the provider is paced.
 func (u *upstream) paced() bool { return u.credentials[0].Pacing != nil }
 
-// fleetAway reports whether the server of the fleet is away that sets the pace, of any key.
+// fleetAway reports whether the fleet server of any key is unreachable.
 func (u *upstream) fleetAway() bool {
 	for _, k := range u.credentials {
 		if k.Pacing == nil {
@@ -136,16 +134,16 @@ func (u *upstream) fleetAway() bool {
 	return false
 }
 
-// said adds to an answer that the server of the fleet is away.
+// said adds a header field to an answer while the fleet server is unreachable.
 func (u *upstream) said(h http.Header) {
 	if u.fleetAway() {
 		h.Set(headerFleet, "away")
 	}
 }
 
-// choose picks the key that the attempt goes by: the one that has room soonest, of those
-// that did not refuse the call before. It is a refusal when the provider said of all of
-// them that the account is spent.
+// choose picks the key for the attempt: the one that can send soonest, of those that were not
+// refused for this call before. It returns a refusal when the provider reported the quota of
+// every key as used up.
 func (a *attempt) choose() *provider.Refusal {
 	c, u := a.call, a.call.up
 	now := time.Now()
@@ -184,7 +182,7 @@ func (a *attempt) choose() *provider.Refusal {
 	}
 }
 
-// unpick gives the key back that was picked.
+// unpick gives back the picked key.
 func (a *attempt) unpick() {
 	if a.picked >= 0 {
 		a.call.up.ring.Back(a.picked)
@@ -192,12 +190,12 @@ func (a *attempt) unpick() {
 	}
 }
 
-// doubtFor is how long others go before a key that was refused, where the call could not
-// be sent by another to find out whether it is about the key.
+// doubtFor is how long other keys are preferred to a refused key, when the call could not be
+// sent with another key to find out whether the key was the reason.
 const doubtFor = time.Minute
 
-// denial holds an answer by which the provider refuses the key and not the call's rate, if
-// the call can be sent by another key. Nil is for an answer that is passed on.
+// denial holds an answer that refuses the key, rather than the rate, if the call can be sent
+// with another key. It returns nil for any other answer, which is passed on.
 func (a *attempt) denial(res *http.Response) *held {
 	c, u := a.call, a.call.up
 	if u.ring == nil || res.StatusCode != http.StatusUnauthorized && res.StatusCode != http.StatusForbidden {
@@ -222,7 +220,7 @@ func (a *attempt) denial(res *http.Response) *held {
 	return &held{res: res, body: body, otherKey: true}
 }
 
-// reads is what an answer stands for.
+// reads classifies an answer.
 func (a *attempt) reads(body []byte) signal.Signal {
 	c := a.call
 	s := c.up.Description.Classify(a.answerAt, a.status, a.header, body)
@@ -232,7 +230,7 @@ func (a *attempt) reads(body []byte) signal.Signal {
 	return s
 }
 
-// proven sets the keys aside that were refused where this one was not.
+// proven sets aside the keys that were refused for a call that this key could send.
 func (c *call) proven() {
 	for n, i := range c.refusedBy {
 		if !c.up.ring.SetAside(i) {
@@ -257,7 +255,7 @@ func (c *call) proven() {
 	c.refusedBy, c.refusals = nil, nil
 }
 
-// interval is that at which all keys together send in a pool; 0 is unknown.
+// interval returns the interval at which all keys together send in a pool; 0 if unknown.
 func (u *upstream) interval(pool string) time.Duration {
 	rate := 0.0
 	for _, k := range u.credentials {
@@ -273,8 +271,8 @@ func (u *upstream) interval(pool string) time.Duration {
 	return time.Duration(1 / rate)
 }
 
-// ConnectionOf is the name of the connection that a provider and one of its keys are; that
-// of the provider for its only key.
+// ConnectionOf returns the connection name of one key of a provider, "provider/key". It is
+// the provider's name where the key has no name, because it is the only one.
 func ConnectionOf(provider, key string) string {
 	if key == "" {
 		return provider
@@ -282,22 +280,22 @@ func ConnectionOf(provider, key string) string {
 	return provider + "/" + key
 }
 
-// KeyStatus is one of several keys of a provider at an instant.
+// KeyStatus is the state of one of several keys of a provider at an instant.
 type KeyStatus struct {
 	Name string `json:"name"`
-	// InFlight are the attempts that it has, those that wait included.
+	// InFlight is the number of attempts with this key, including those that wait.
 	InFlight int `json:"in_flight"`
-	// Throttles are its attempts that the provider refused for rate or load.
+	// Throttles counts attempts that the provider refused for rate or load.
 	Throttles int64 `json:"throttles"`
-	// SetAside is when the key was set aside, Status how it was refused; zero as long as
-	// it is used.
+	// SetAside is when the key was set aside, Status the status with which it was
+	// refused. Both are zero while the key is in use.
 	SetAside time.Time `json:"set_aside,omitzero"`
 	Status   int       `json:"status,omitempty"`
-	// Pacing is the key's rate; nil when it is not paced.
+	// Pacing is the key's rate; nil without pacing.
 	Pacing *headway.Snapshot `json:"pacing"`
 }
 
-// keyStatus are the keys of a provider that has several.
+// keyStatus returns the state of each key of a provider with several.
 func (u *upstream) keyStatus() (all []KeyStatus) {
 	if u.ring == nil {
 		return nil

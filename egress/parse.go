@@ -15,17 +15,17 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// parsed is what a call asks for.
+// parsed is the result of the stage parse.
 type parsed struct {
 	asked  provider.Call
-	body   []byte // of a call that was read first
-	plain  []byte // the body, or what it holds when it is compressed
-	whole  bool   // the body was read first, and can be sent again
+	body   []byte // set if it was read before sending
+	plain  []byte // the body, decompressed
+	whole  bool   // the body was read before sending, and can be sent again
 	upload upload // of a body that is streamed
 }
 
-// parse finds out what the call asks for. The body of one that may cost tokens
-// is read first, bounded in size and time; any other is streamed.
+// parse finds out what the call asks for. It reads the body of a call that may cost tokens,
+// bounded in size and time. Any other body is streamed.
 func (c *call) parse() *provider.Refusal {
 	r, d := c.r, &c.up.Description
 	bound := c.up.MaxUpload
@@ -64,9 +64,9 @@ func (c *call) parse() *provider.Refusal {
 	c.log.Model, c.log.Metered, c.log.Streamed = clip(asked.Model), asked.Metered, asked.Stream
 	key := c.key
 	if asked.Model == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		key.Models = nil // looking around needs no model
+		key.Models = nil // listing and the like need no model
 	}
-	key.Uploads = key.Uploads && asked.Files // what runs a model has to name it
+	key.Uploads = key.Uploads && asked.Files // a call that runs a model must name it
 	if key.Permit(c.up.Name, asked.Model) != nil {
 		return forbidden("The key may not use this provider or model.")
 	}
@@ -79,19 +79,18 @@ func (c *call) parse() *provider.Refusal {
 	return nil
 }
 
-// path is the rest of the path, decoded.
+// path returns the rest of the path, decoded.
 func (c *call) path() string {
 	path, err := url.PathUnescape(c.rest)
 	if err != nil {
-		return c.rest // net/http has decoded it before, so this does not happen
+		return c.rest // cannot happen: net/http has decoded the path before
 	}
 	return path
 }
 
-// readFirst reports whether the body has to be known before it is sent: when it
-// is JSON, or may be, or when the call costs tokens whatever the client calls it.
-// What costs nothing but a call only has to be known when it may be sent again, or the
-// provider's profile looks into it.
+// readFirst reports whether the body must be read before it is sent: when it is JSON or may
+// be, or when the call costs tokens whatever its content type. For a call that costs no
+// tokens, that is so only if it may be retried or the provider's profile reads the body.
 func (c *call) readFirst() bool {
 	if c.up.Description.API == provider.HTTP {
 		resent := c.up.MaxBody
@@ -108,25 +107,25 @@ func (c *call) readFirst() bool {
 	if kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") || strings.HasPrefix(kind, "text/") {
 		return true
 	}
-	asked, _ := c.up.Description.Call(c.r.Method, c.path(), nil) // an error is for a metered one
+	asked, _ := c.up.Description.Call(c.r.Method, c.path(), nil) // metered calls alone give an error
 	return asked.Metered
 }
 
-// mediaType is a content type without its parameters; "" when it cannot be read.
+// mediaType returns a content type without its parameters; "" when it is invalid.
 func mediaType(v string) string {
 	if v == "application/json" || v == "text/event-stream" {
-		return v // as nearly all are: nothing to parse
+		return v // the usual value: nothing to parse
 	}
 	kind, _, _ := mime.ParseMediaType(v)
 	return kind
 }
 
-// readBody reads the body whole.
+// readBody reads the whole body.
 func (c *call) readBody() *provider.Refusal {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return nil
 	}
-	// A client's word is believed only up to a little: it costs the client nothing.
+	// Allocate little for a Content-Length, which costs a client nothing to claim.
 	const trust = 64 << 10
 	var b bytes.Buffer
 	b.Grow(int(min(max(c.r.ContentLength, 0), trust)) + bytes.MinRead)
@@ -141,7 +140,7 @@ func (c *call) readBody() *provider.Refusal {
 	if c.proxy.cutting.Err() != nil {
 		return new(drained())
 	}
-	// net/http ends the context after a deadline too.
+	// net/http cancels the context after a deadline too.
 	if c.r.Context().Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return &provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 	}
@@ -151,8 +150,8 @@ func (c *call) readBody() *provider.Refusal {
 	return new(incomplete(http.StatusBadRequest))
 }
 
-// inflate gives what a compressed body holds, nil when it cannot be read. The
-// bound of bodies holds for it too.
+// inflate decompresses a body. It returns nil when that fails or the result exceeds the bound
+// of bodies.
 func (c *call) inflate() ([]byte, *provider.Refusal) {
 	if !strings.EqualFold(strings.TrimSpace(c.r.Header.Get("Content-Encoding")), "gzip") || len(c.r.Header["Content-Encoding"]) > 1 {
 		return nil, nil

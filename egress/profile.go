@@ -17,22 +17,22 @@ import (
 	"github.com/headway-go/headway/internal/wire"
 )
 
-// shares is what a call shares limits with.
+// shares says with which calls this one shares limits.
 type shares struct {
-	as   *http.Request // the call as the provider's profile knows it; nil without one
+	as   *http.Request // the call as passed to the provider's profile; nil without one
 	pool string
 	cost float64
 
-	refusedBy []int // of several keys, by their indexes
-	refusals  []int // the statuses
+	refusedBy []int // indexes of the keys that refused the call
+	refusals  []int // their statuses
 }
 
-// reported is what the provider's profile reads in an answer.
+// reported is what the provider's profile read from an answer.
 type reported struct {
-	report  []byte  // of a body below 400, where the profile has a use for it
-	pool    string  // that the answer names
-	took    float64 // 0 when it is not said
-	account bool    // a refusal is about the whole account
+	report  []byte  // the beginning of a body below 400, if the profile reads it
+	pool    string  // named by the answer
+	took    float64 // 0 when the answer does not say
+	account bool    // a refusal concerns the whole account
 }
 
 // match finds the call's pool: by the provider's profile, or by model.
@@ -54,17 +54,17 @@ func (c *call) match() {
 	c.pool, c.cost = p.Attempt(c.as, "")
 }
 
-// maxProfiled is how much of a body a profile looks at, in bytes.
+// maxProfiled bounds how much of a body a profile reads, in bytes.
 const maxProfiled = 1 << 20
 
-// profiles reports whether the provider's profile may look into the call's body.
+// profiles reports whether the provider's profile may read the call's body.
 func (c *call) profiles() bool {
 	return c.up.Profile != nil && 0 <= c.r.ContentLength && c.r.ContentLength <= min(c.up.MaxBody, maxProfiled) &&
 		strings.Contains(c.r.Header.Get("Content-Type"), "json")
 }
 
-// preview reads the beginning of an answer in which the provider's profile looks for what
-// the call took.
+// preview reads the beginning of an answer, in which the provider's profile looks for the
+// cost of the call.
 func (a *attempt) preview(res *http.Response) {
 	c := a.call
 	if c.as != nil && res.StatusCode < http.StatusBadRequest && c.up.Profile.Reads(c.as, c.pool, res.StatusCode, res.Header) {
@@ -73,7 +73,7 @@ func (a *attempt) preview(res *http.Response) {
 	}
 }
 
-// moving is a body that is read before it is relayed: what comes is no silence.
+// moving is a body read before it is relayed. Its bytes count as activity for the watch.
 type moving struct {
 	io.ReadCloser
 	watch *watch
@@ -85,7 +85,7 @@ func (m moving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// consult has the provider's profile read the answer.
+// consult lets the provider's profile read the answer.
 func (a *attempt) consult() {
 	c := a.call
 	if c.as == nil {
@@ -99,7 +99,7 @@ func (a *attempt) consult() {
 	a.pool, a.took, a.account = c.up.Profile.Read(a.answerAt, c.as, c.pool, a.status, a.header, body, &a.signal)
 }
 
-// unzipped is what the beginning of a body holds; nil when that cannot be read.
+// unzipped decompresses the beginning of a body; nil when that fails.
 func unzipped(header http.Header, body []byte) []byte {
 	switch {
 	case !encoded(header):
@@ -111,20 +111,20 @@ func unzipped(header http.Header, body []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	plain, _ := io.ReadAll(io.LimitReader(r, maxProfiled)) // one that is cut short is looked at as far as it goes
+	plain, _ := io.ReadAll(io.LimitReader(r, maxProfiled)) // a truncated body is decompressed as far as possible
 	return plain
 }
 
-// begun are the pools that have begun with what the provider's profile publishes.
+// begun are the pools that were given the limits of the provider's profile.
 type begun struct {
 	mu    sync.Mutex
 	pools map[string]bool
 }
 
-// maxBegun is how many of them are remembered.
+// maxBegun bounds how many of them are remembered.
 const maxBegun = 4096
 
-// begin has a pool begin with what is published, when it is used first.
+// begin gives a pool the published limits at its first use.
 func (k *credential) begin(u *upstream, pool string) error {
 	if u.Profile == nil {
 		return nil
@@ -144,22 +144,22 @@ func (k *credential) begin(u *upstream, pool string) error {
 	return k.Pacing.Assume(pool, u.Profile.Limits(pool))
 }
 
-// asked is the question for what is left of a key's limits, which is put once.
+// asked is the request for a key's remaining limits, which is sent once.
 type asked struct {
 	once  sync.Once
-	until time.Time     // calls wait for the answer no longer
-	done  chan struct{} // closed when there is one, or will be none
+	until time.Time     // the end of waits for the answer
+	done  chan struct{} // closed when the request has ended
 }
 
 const (
-	// askTime bounds asking for limits, askWait how long calls wait for the answer.
+	// askTime bounds the request for limits, askWait how long calls wait for its answer.
 	askTime = 10 * time.Second
 	askWait = time.Second
 )
 
-// ask has a key begin with what the provider says is left of its limits, where the
-// profile says that this can be asked for at no cost. The calls that come first wait for
-// the answer, a little.
+// ask requests a key's remaining limits from the provider before its first call, if the
+// profile has such a request and it is free. The first calls wait for its answer, up to
+// askWait.
 func (k *credential) ask(ctx context.Context, c *call) {
 	u := c.up
 	if u.Profile == nil || u.Profile.Ask() == "" || k.Pacing == nil || k.Key == "" {
@@ -193,7 +193,7 @@ func (k *credential) ask(ctx context.Context, c *call) {
 	}
 }
 
-// askFor asks. The error holds nothing of what was sent or answered.
+// askFor sends the request. The error holds no content of request or answer.
 func (k *credential) askFor(ctx context.Context, u *upstream) error {
 	ctx, done := context.WithTimeout(ctx, askTime)
 	defer done()

@@ -13,7 +13,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Defaults and bounds of a [Provider].
+// Defaults and bounds for the fields of [Provider].
 const (
 	DefaultMaxWait     = 15 * time.Second
 	DefaultMaxBody     = 32 << 20
@@ -26,94 +26,92 @@ const (
 	maxRetries = 10
 )
 
-// Approver is a quota: a *governor.Governor is one. When it also has the method
-// Config() quota.Config, refusals hold the limits in RateLimit fields. When it has the
-// method Reserve of a governor and the provider is paced, a call waits for both in the
-// pacing's queue; else it waits for the quota first.
+// Approver is a quota, such as a *governor.Governor. If it has the method
+// Config() quota.Config, refusals report the limits in RateLimit fields. If it has the method
+// Reserve of a governor and the provider is paced, a call waits for both in the pacing queue.
+// Otherwise it waits for the quota first.
 type Approver interface {
-	// ApproveWait waits for a permit until the context's deadline at most.
+	// ApproveWait waits for a permit, at most until the context's deadline.
 	ApproveWait(ctx context.Context, r quota.Request) (quota.Decision, error)
 	// RecordUsage settles a permit, Cancel gives it back.
 	RecordUsage(id quota.Permit, actual quota.Usage) (first bool, err error)
 	Cancel(id quota.Permit) (first bool, err error)
-	// Drain says that n more output tokens have flowed.
+	// Drain charges n more output tokens of a stream that is still under way.
 	Drain(id quota.Permit, n int64) error
-	// Factor is the scale factor for an agent's decision interval.
+	// Factor returns the factor by which an agent should stretch its interval.
 	Factor(r quota.Request) float64
 }
 
-// configured is a quota that shows its limits.
+// configured is a quota that reports its limits.
 type configured interface{ Config() quota.Config }
 
-// Provider is one upstream connection. Name and Description are needed; other
-// zero fields take the defaults.
+// Provider is one upstream. Name and Description are required; the zero value of any other
+// field means its default.
 type Provider struct {
 	// Name is the first segment of the path: /{name}/... Lower-case letters,
 	// digits, dots, hyphens and underscores, at most 64 bytes.
 	Name string
-	// Description is the API that it speaks, and where.
+	// Description is the provider's API and address.
 	Description provider.Description
-	// Key is the provider's key. Empty: what the client presents is passed on,
-	// and a Headway key, when keys are asked for, is expected in X-Headway-Key.
+	// Key is the provider's key. If it is empty, the client's own credential is passed
+	// on, and a Headway key, where required, must be in X-Headway-Key.
 	Key string
-	// Keys are several of the provider's keys, 2 to 100, instead of Key and Pacing: each
-	// attempt goes by the one that has room soonest, or by the one that X-Headway-Affinity
-	// asks for. One that is refused (401, or 403) where another is not is set aside, until
-	// the configuration is replaced. Only keys that their owner may use together belong
-	// here. Default: one.
+	// Keys are 2 to 100 keys of the provider, instead of Key and Pacing. Each attempt uses
+	// the key that can send soonest, or the one selected by X-Headway-Affinity. A key that
+	// is refused with 401 or 403 for a call that another key can send is set aside until
+	// the configuration is replaced. List only keys that the owner may use together.
+	// Default: Key alone.
 	Keys []Credential
-	// Approver is the quota. Default: none, calls are not budgeted.
+	// Approver is the quota. Default: no budget.
 	Approver Approver
-	// Models gives the name under which the quota knows a model. "" refuses the
-	// model as not configured. Default: its own name.
+	// Models maps a model to its name in the quota. The result "" refuses the model as
+	// not configured. Default: the same name.
 	Models func(model string) string
-	// Pacing is the connection's rate authority. Its MaxRetryAfter should be an hour
-	// or so: a Retry-After holds up all calls of the provider. Default: none.
+	// Pacing paces the calls. Its MaxRetryAfter should be about an hour, since a
+	// Retry-After holds up all calls of the provider. Default: no pacing.
 	Pacing *headway.Governor
-	// Profile is what the provider publishes of its limits: it gives calls their pools and
-	// what they cost, begins pools with what is published, and reads in answers what is
-	// left. For [provider.HTTP], with Pacing. Default: none; calls are in the pool of their
-	// model.
+	// Profile describes the limits that the provider publishes: the pool and cost of a
+	// call, the limits a pool starts with, and how to read the remaining limits from an
+	// answer. It needs the API [provider.HTTP] and Pacing. Default: none; the pool of a
+	// call is its model.
 	Profile *provider.Profile
-	// InjectUsage says whether streams of chat completions are asked for their
-	// usage, which is taken out again. Default [InjectAuto].
+	// InjectUsage says whether the proxy asks streams of chat completions for their usage.
+	// The client does not see it. Default [InjectAuto].
 	InjectUsage InjectUsage
-	// Circuit is when the provider, or a part of it, is left alone because it keeps
-	// failing. A governor for Pacing should have no breaker of its own (NoBreaker):
-	// it would be one for all models and paths.
+	// Circuit configures the circuit breakers of the provider. A governor for Pacing should
+	// have NoBreaker set, since its breaker would be one for all models and paths.
 	Circuit Circuit
 	// MaxWait bounds the waits for quota and pacing together. Default 15 s.
 	MaxWait time.Duration
-	// MaxBody bounds the body of a call that costs tokens and so has to be read
-	// first, in bytes; MaxUpload any other, which is streamed. Defaults 32 MiB
-	// and 512 MiB.
+	// MaxBody bounds, in bytes, a body that is read before it is sent, as for calls that
+	// cost tokens. MaxUpload bounds a body that is streamed. Defaults 32 MiB and 512 MiB.
 	MaxBody, MaxUpload int64
-	// Retries is how often a throttled, overloaded or lost attempt is sent again
-	// before anything was answered, 0 to 10. Default 0: SDKs retry by themselves.
+	// Retries is how often a throttled, overloaded or lost attempt is retried before
+	// anything of an answer was passed on, 0 to 10. Default 0, since SDKs retry themselves.
 	Retries int
-	// CallTimeout bounds an attempt as a whole, streams included. Default 1 h, but
-	// not longer than a permit of the quota lives, where that is known: what an
-	// expired one used would be forgotten.
+	// CallTimeout bounds a whole attempt, streams included. Default 1 h, or the life of
+	// the quota's permits if that is known and shorter: the usage of an expired permit
+	// would be lost.
 	CallTimeout time.Duration
 	// ResponseHeaderTimeout bounds the time from the last byte of the request to the
-	// response's header, IdleTimeout a silence within the response. Default: the call
-	// timeout, so that only that one bounds them.
+	// response's header, IdleTimeout the time without data within the response. Default:
+	// CallTimeout.
 	ResponseHeaderTimeout, IdleTimeout time.Duration
 	// DialTimeout bounds making a connection, TLSTimeout its handshake. Default 10 s
-	// each. They do not concern a Roundtripper.
+	// each. Roundtripper does not use them.
 	DialTimeout, TLSTimeout time.Duration
-	// BodyTimeout bounds how long the client may take to send a body that is read
-	// first. Default 2 min.
+	// BodyTimeout bounds how long the client may take to send a body that is read before
+	// it is sent upstream. Default 2 min.
 	BodyTimeout time.Duration
-	// TLS is how the upstream is trusted, and what it is shown. It does not concern
-	// a Roundtripper. Default: the system's authorities, and no certificate.
+	// TLS configures connections to the upstream. Roundtripper does not use it. Default:
+	// the system's certificate authorities and no client certificate.
 	TLS *tls.Config
-	// Roundtripper sends. It must not follow redirects nor decompress. Default:
-	// an http.Transport that all providers of a proxy share.
+	// Roundtripper sends the requests. It must not follow redirects or decompress.
+	// Default: an http.Transport that the providers of a proxy share.
 	Roundtripper http.RoundTripper
 }
 
-// resolve fills in the defaults and checks the rest.
+// resolve fills in defaults and checks all fields.
 func (p Provider) resolve() (Provider, error) {
 	bad := func(field string, value any, bound string) (Provider, error) {
 		return Provider{}, fmt.Errorf("egress: provider %.64q: %s is %v, must be %s", p.Name, field, value, bound)
@@ -191,8 +189,8 @@ func (p Provider) resolve() (Provider, error) {
 	return p, nil
 }
 
-// rule is what of a call the provider counts, as its description names it; the
-// quota may have a rule of its own under that name. Default: all tokens.
+// rule returns the rule by which the provider counts tokens, as named in its description. The
+// quota may define its own rule under that name. Default: all tokens.
 func (p *Provider) rule() quota.Charge {
 	if q, ok := p.Approver.(configured); ok {
 		if rule, ok := q.Config().Charges[p.Description.Charge]; ok {
@@ -203,7 +201,7 @@ func (p *Provider) rule() quota.Charge {
 	return rule
 }
 
-// validName reports whether a name can be a path's first segment as it stands.
+// validName reports whether a name can be the first segment of a path without escapes.
 func validName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
