@@ -11,18 +11,18 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Ending says how a call's answer came to its end.
+// Ending says how a call ended.
 type Ending string
 
-// The closed set of endings.
+// All endings.
 const (
-	// Complete: what upstream answered was passed on whole, be it an error.
+	// Complete: the whole answer of the upstream was passed on, even if it is an error.
 	Complete Ending = "complete"
-	// Refused: the proxy answered, and nothing was sent upstream.
+	// Refused: the proxy refused the call and sent nothing upstream.
 	Refused Ending = "refused"
-	// Unreachable: upstream could not be reached, or answered nothing that is HTTP.
+	// Unreachable: the upstream could not be reached, or its answer was not HTTP.
 	Unreachable Ending = "unreachable"
-	// TimedOut: upstream was silent for too long, or took too long as a whole.
+	// TimedOut: the upstream sent nothing for too long, or the call took too long.
 	TimedOut Ending = "timed_out"
 	// BrokenOff: the upstream's answer broke off.
 	BrokenOff Ending = "broken_off"
@@ -30,87 +30,86 @@ const (
 	ClientGone Ending = "client_gone"
 	// Cut: the proxy was stopped.
 	Cut Ending = "cut"
-	// Panicked: a fault of our own.
+	// Panicked: the proxy panicked.
 	Panicked Ending = "panicked"
 )
 
-// statusClientGone stands for the status of a call that nobody could be answered.
+// statusClientGone is the status recorded when the client went away before an answer.
 const statusClientGone = 499
 
-// CallLog is one call of a client when it is over: what metrics, traces and logs
-// are made of. It holds no header, body or query, and a path only in Traced. Model,
-// Tenant and Agent are the client's words: bound how many of them become labels.
+// CallLog records one call of a client, at its end, for metrics, traces and logs. It holds no
+// header, body or query, and a path only in Traced. Model, Tenant and Agent come from the
+// client: bound their number before using them as labels.
 type CallLog struct {
 	// Began is when the request's header was read, on the wall clock.
 	Began time.Time
-	// Provider is empty when the path named none that exists.
+	// Provider is empty when the path named no configured provider.
 	Provider string
 	Method   string
-	// Model is what was asked for, cut at 128 bytes; Budget is its name in the quota.
+	// Model is the requested model, cut at 128 bytes; Budget is its name in the quota.
 	Model, Budget string
-	// KeyID, Tenant and Agent say who called.
+	// KeyID, Tenant and Agent identify the caller.
 	KeyID, Tenant, Agent string
 	Priority             int
 	// Law is the control law that paces the provider; empty without pacing.
 	Law string
-	// TraceParent is the client's trace, as its traceparent field has it; empty
-	// without one. Source: W3C Trace Context, section 3.2.
+	// TraceParent is the client's traceparent field; empty without a valid one. Source:
+	// W3C Trace Context, section 3.2.
 	TraceParent string
 	// Span is the traceparent of the call's own span; empty without [Options].NewSpan.
 	Span string
-	// Traced are the attempts in their order; nil without a span.
+	// Traced are the attempts in order; nil without a span.
 	Traced []Attempt
-	// Metered says that it costs tokens, Streamed that a stream was asked for.
+	// Metered is set for a call that costs tokens, Streamed for one that asks for a stream.
 	Metered, Streamed bool
 
-	// Status is what the client was answered; 499 when it had gone before.
+	// Status is the status sent to the client; 499 if it went away before.
 	Status int
 	Ending Ending
 	// Class is how the last attempt ended; Unknown when none was sent.
 	Class reason.Class
-	// Reason and Code say why the proxy refused, or what failed upstream; None
-	// and empty when it did not.
+	// Reason and Code say why the proxy refused the call, or what failed upstream. They
+	// are None and empty if neither happened.
 	Reason reason.Reason
 	Code   string
 
-	// Attempts is what was sent upstream; Throttled how many of them the
-	// provider refused for rate or load.
+	// Attempts counts attempts sent upstream, Throttled those that the provider refused
+	// for rate or load.
 	Attempts, Throttled int
-	// Wait is the time spent waiting for quota and pacing, Header that from
-	// sending to the response's header, of the last attempt. Whole is everything.
+	// Wait is the time spent waiting for quota and pacing, Header the time from sending
+	// the last attempt to its response header, Whole the duration of the call.
 	Wait, Header, Whole time.Duration
-	// BoundBy is Whole by what kept the call from being faster: waits by what they
-	// were for, latency from sending to the answer's end, and the rest as processing.
+	// BoundBy divides Whole by cause: each kind of wait, latency from sending to the end
+	// of the answer, and processing for the rest.
 	BoundBy reason.Bounds
 	// Sent and Received are bytes of bodies.
 	Sent, Received int64
 
-	// Estimated is what the call was expected to use, Used what it was charged
-	// for, over all attempts. Reported says that the figures are the provider's.
-	// Estimated is zero where it made no difference: without a budget, and while the
-	// provider has neither refused a call nor advertised a limit.
+	// Estimated is the expected usage of the call, Used the usage charged over all
+	// attempts. Reported is set if the provider reported it. Estimated is zero without a
+	// budget while the provider has neither refused a call nor advertised a limit.
 	Estimated, Used quota.Usage
 	Reported        bool
 }
 
-// Attempt is one sending of a call: what its span is made of.
+// Attempt records one attempt of a call, for its span.
 type Attempt struct {
-	// Span is the traceparent of the attempt's span, which went upstream.
+	// Span is the traceparent of the attempt's span, as sent upstream.
 	Span string
 	// Began is when it was sent, on the wall clock.
 	Began time.Time
-	// Whole is the time until its answer had ended or it had failed.
+	// Whole is the time until the end of its answer, or until it failed.
 	Whole time.Duration
-	// Status is what was answered; 0 without an answer.
+	// Status is the status of the answer; 0 without an answer.
 	Status int
 	// Class is how it ended.
 	Class reason.Class
-	// Host is the upstream's name or address, Port its port; empty for that of the
-	// scheme. URL is what was asked for, without its query.
+	// Host is the upstream's name or address. Port is its port; empty for the default of
+	// the scheme. URL is the requested URL without its query.
 	Host, Port, URL string
 }
 
-// traced notes the attempt for its span.
+// traced records the attempt for its span.
 func (a *attempt) traced() {
 	if a.span == "" || !a.tried {
 		return
@@ -122,7 +121,7 @@ func (a *attempt) traced() {
 	})
 }
 
-// finish counts the call and gives its log away.
+// finish counts the call and passes its log to OnCall.
 func (c *call) finish() {
 	c.cancel(context.Canceled)
 	c.log.Whole = time.Since(c.began)
@@ -136,10 +135,10 @@ func (c *call) finish() {
 	c.table.onCall(c.log)
 }
 
-// noWait is what asking takes where nobody has to wait.
+// noWait is the time below which asking for a permit does not count as a wait.
 const noWait = time.Millisecond
 
-// lap measures one wait after another.
+// lap measures consecutive waits.
 type lap struct{ last time.Time }
 
 func (l *lap) next() time.Duration {
@@ -149,15 +148,15 @@ func (l *lap) next() time.Duration {
 	return d
 }
 
-// waited counts a wait of the call for what it stands for.
+// waited adds a wait of the call under its cause.
 func (c *call) waited(by reason.Bound, d time.Duration) {
 	if d >= noWait {
 		c.log.BoundBy[by] += d
 	}
 }
 
-// account completes what bound the call once it has ended: what was not a wait and
-// not the provider's time is this machine's, or the client's.
+// account completes BoundBy at the end of the call: time that was neither a wait nor the
+// provider's counts as processing, here or by the client.
 func (c *call) account() {
 	b := &c.log.BoundBy
 	b[reason.BoundProcessing] += max(c.log.Whole-b.Total(), 0)
@@ -187,7 +186,7 @@ func (c *call) note() {
 		slog.Int64("cached_tokens", l.Used.Cached), slog.Int64("reasoning_tokens", l.Used.Reasoning), slog.Bool("reported", l.Reported))
 }
 
-// clip bounds what a client made up, and makes it text.
+// clip cuts a name from a client to a maximum length, and makes it valid UTF-8.
 func clip(s string) string {
 	const most = 128
 	return strings.ToValidUTF8(s[:min(len(s), most)], "")

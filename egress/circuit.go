@@ -11,20 +11,20 @@ import (
 	"github.com/headway-go/headway/breaker"
 )
 
-// Circuit is when a provider, or a part of it, that keeps failing is left alone.
+// Circuit configures the circuit breakers of a provider. The zero value has the defaults.
 //
-// Each model on each path has a breaker of its own, which answers of 5xx, broken
-// answers and silence open, so that one part that fails stops no other. One more,
-// for the provider as a whole, opens when no connection can be made. What the
-// client did, or the owner's own call timeout, counts for none of them.
+// Each model on each path has its own breaker, which opens on 5xx answers, broken answers and
+// silence, so that a failing part does not stop the others. One more breaker, for the whole
+// provider, opens when no connection can be made. Failures caused by the client or by
+// CallTimeout do not count.
 type Circuit struct {
-	// Config is the shape of each breaker. Zero fields take the defaults of package
-	// breaker: half of at least 5 of the last 10, for 60 s.
+	// Config configures each breaker. Zero fields take the defaults of package breaker: it
+	// opens for 60 s when half of the last 10 calls failed, of at least 5.
 	breaker.Config
-	// Off leaves the breakers out.
+	// Off turns the breakers off.
 	Off bool
-	// Max bounds the breakers of one provider, 1 to 65,536. Default 256. Beyond it
-	// the closed one that was used least recently is forgotten.
+	// Max bounds the number of breakers of a provider, 1 to 65,536. Default 256. Beyond
+	// it, the least recently used closed breaker is dropped.
 	Max int
 }
 
@@ -41,11 +41,11 @@ func (c Circuit) resolve() (_ Circuit, err error) {
 	return c, err
 }
 
-// CircuitStatus is one breaker that is not closed.
+// CircuitStatus is the state of a breaker that is not closed.
 type CircuitStatus struct {
-	// Model and Path are the part of the provider that it is for, both empty for
-	// the provider as a whole. Segments of the path that have digits, but for a
-	// version, are a star: they may name what a client keeps there.
+	// Model and Path name the part of the provider; both are empty for the whole
+	// provider. A star replaces path segments with digits, other than a version, since
+	// they may be ids.
 	Model string `json:"model,omitempty"`
 	Path  string `json:"path,omitempty"`
 	// State is open or half_open.
@@ -54,10 +54,10 @@ type CircuitStatus struct {
 	RetryAt time.Time `json:"retry_at,omitzero"`
 }
 
-// part is what of a provider fails by itself.
+// part is a part of a provider that can fail on its own.
 type part struct{ model, path string }
 
-// String names the part, without what a client may have named in the path.
+// String names the part, without ids in the path.
 func (p part) String() string {
 	switch {
 	case p == part{}:
@@ -81,17 +81,17 @@ type circuit struct {
 	used time.Duration
 }
 
-// passage is an attempt's leave by the breakers.
+// passage is the permission of the breakers for one attempt.
 type passage struct {
 	whole, part breaker.Ticket
 	of          *circuit // nil when the part has none
 }
 
-// moves are what a call of circuits changed.
+// moves are the state changes made by one call of a method of circuits.
 type moves struct{ whole, part breaker.Transition }
 
-// wait is how long the breakers hold an attempt up; 0 when they do not. It
-// changes nothing.
+// wait returns how long the breakers would delay an attempt; 0 for not at all. It changes no
+// state.
 func (c *circuits) wait(o *Circuit, now time.Duration, p part) time.Duration {
 	if o.Off {
 		return 0
@@ -105,7 +105,7 @@ func (c *circuits) wait(o *Circuit, now time.Duration, p part) time.Duration {
 	return max(0, at-now)
 }
 
-// admit asks for one attempt, which then has to be settled.
+// admit asks the breakers to let one attempt through. The caller must settle it.
 func (c *circuits) admit(o *Circuit, now time.Duration, p part) (leave passage, ok bool, m moves) {
 	if o.Off {
 		return passage{}, true, moves{}
@@ -126,8 +126,8 @@ func (c *circuits) admit(o *Circuit, now time.Duration, p part) (leave passage, 
 	return leave, true, m
 }
 
-// of is the breaker of a part, made when it is first asked for; nil when there
-// are too many that are not closed. c.mu must be held.
+// of returns the breaker of a part, and makes it at the first use. It returns nil when too
+// many breakers are not closed. c.mu must be held.
 func (c *circuits) of(o *Circuit, p part) *circuit {
 	if one := c.parts[p]; one != nil {
 		return one
@@ -153,7 +153,7 @@ func (c *circuits) of(o *Circuit, p part) *circuit {
 	return one
 }
 
-// settle reports to both breakers how an attempt ended.
+// settle reports the outcome of an attempt to both breakers.
 func (c *circuits) settle(o *Circuit, now time.Duration, leave passage, whole, part breaker.Result) (m moves) {
 	if o.Off {
 		return m
@@ -167,7 +167,7 @@ func (c *circuits) settle(o *Circuit, now time.Duration, leave passage, whole, p
 	return m
 }
 
-// status are the breakers that are not closed, that of the whole first.
+// status returns the breakers that are not closed, that of the whole provider first.
 func (c *circuits) status(o *Circuit, origin time.Time) (all []CircuitStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +191,7 @@ func (c *circuits) status(o *Circuit, origin time.Time) (all []CircuitStatus) {
 	return all
 }
 
-// starred is a path without what may be a name that a client gave.
+// starred returns a path with a star for each segment that may be an id.
 func starred(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {

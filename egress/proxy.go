@@ -18,64 +18,65 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Options are what a proxy is made with.
+// Options configure a proxy.
 type Options struct {
-	// Providers are the upstreams, by unique names.
+	// Providers are the upstreams. Their names must be unique.
 	Providers []Provider
-	// Keys are the Headway keys that clients present. Default: none is asked
-	// for, and every client that reaches the proxy may use it.
+	// Keys are the Headway keys that clients must present. Default: no key is required,
+	// and every client that reaches the proxy may use it.
 	Keys *Keys
-	// FailedKeys bounds how often one address may present what is not a key. The
-	// zero value takes the defaults.
+	// FailedKeys bounds how often one address may present an invalid key. The zero value
+	// takes the defaults.
 	FailedKeys KeyLimits
-	// OnCall is called for every call when it is over, on the call's
-	// goroutine, possibly many at a time.
+	// OnCall, when set, is called at the end of every call, on the call's goroutine. It
+	// must be safe for concurrent use.
 	OnCall func(CallLog)
-	// NewSpan, when set, gives the traceparent of a new span, given its parent's: of the
-	// call, below that of the client, which is empty without one; and of each attempt,
-	// below that of the call. Upstream gets the attempt's as the parent.
+	// NewSpan, when set, returns the traceparent of a new span below the given parent. It
+	// is called for each call, with the client's traceparent or "", and for each attempt,
+	// with the call's. The attempt's traceparent is sent upstream.
 	NewSpan func(parent string) string
-	// OnCircuit, when set, gets each move of a provider's breakers, as an event of
-	// type circuit with the provider as its connection. It must not block.
+	// OnCircuit, when set, is called for each state change of a provider's breakers, with
+	// an event of type circuit and the provider as its connection. It must not block.
 	OnCircuit func(event.Event)
-	// OnKey, when set, gets an event of type warning for each of several keys of a provider
-	// that is set aside, with provider and key as its connection, joined by a slash, and
-	// the refusal's status as its count. It must not block.
+	// OnKey, when set, is called for each key of a provider that is set aside, with an
+	// event of type warning, "provider/key" as its connection and the refusal's status as
+	// its count. It must not block.
 	OnKey func(event.Event)
-	// OnEstimate, when set, is called when what calls to a model use is found to be a
-	// quarter more or less than was assumed; see [Proxy.Estimates]. It must not block.
+	// OnEstimate, when set, is called when the estimate for a model changes by a quarter or
+	// more; see [Proxy.Estimates]. It must not block.
 	OnEstimate func()
-	// Log gets failures of providers as warnings and calls as debug lines, with
-	// no content, header, query or address in them. Default: none.
+	// Log receives failures of providers as warnings and calls as debug lines, without
+	// content, headers, queries or addresses. Default: nothing is logged.
 	Log *slog.Logger
 }
 
-// Proxy is the http.Handler. Make one with [New].
+// Proxy is an http.Handler that forwards calls to providers. Make one with [New]. It is safe
+// for concurrent use.
 type Proxy struct {
 	table     atomic.Pointer[table]
-	transport *http.Transport // of all providers that have none of their own
+	transport *http.Transport // of all providers without their own
 	origin    time.Time
 
-	draining context.Context // ends when no more calls are taken
+	draining context.Context // ends when new calls are no longer accepted
 	drain    context.CancelFunc
-	cutting  context.Context // ends when those under way are cut
+	cutting  context.Context // ends when calls under way are cut
 	cut      context.CancelFunc
 
-	rounds rounds // over the calls under way
+	rounds rounds // watch the calls under way
 
-	mu       sync.Mutex // guards what follows, and replacing the table
+	mu       sync.Mutex // guards the fields below, and replacing the table
 	inFlight int
 	closed   bool
 	idle     chan struct{} // closed when closed and nothing is in flight
 }
 
-// table is one configuration. It never changes; calls keep the one they began under.
+// table is one configuration. It is immutable; a call keeps the one it began under.
 type table struct {
 	upstreams  map[string]*upstream
 	order      []*upstream
 	keys       *keys.Ring
 	failedKeys *keys.Limiter
-	failed     keys.Limits // what failedKeys is made of
+	failed     keys.Limits // settings of failedKeys
 	onCall     func(CallLog)
 	onCircuit  func(event.Event)
 	onKey      func(event.Event)
@@ -84,20 +85,20 @@ type table struct {
 	log        *slog.Logger
 }
 
-// upstream is one provider with what is remembered of it across reloads.
+// upstream is a provider with the state that survives reloads.
 type upstream struct {
 	Provider
 	send   http.RoundTripper
-	traced bool // send is net/http's own, so that its traces can be relied on
+	traced bool // send is an http.Transport, whose httptrace events are reliable
 	law    string
-	charge quota.Charge // what of a call the provider counts
-	// credentials are at least one, ring picks from several.
+	charge quota.Charge // how the provider counts a call
+	// credentials has at least one element; ring picks among several.
 	credentials []*credential
 	ring        *wire.Keys
 	*memory
 }
 
-// memory is what outlives a reload.
+// memory is the state of a provider that survives a reload.
 type memory struct {
 	estimator *estimate.Estimator
 	circuits  circuits
@@ -118,8 +119,8 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// newTransport is tuned for one busy client of few hosts: it keeps connections,
-// leaves bodies as they are, and reads no more header than any provider sends.
+// newTransport returns a transport for many calls to few hosts. It keeps connections open,
+// does not decompress, and bounds response headers.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -135,12 +136,12 @@ func newTransport() *http.Transport {
 	}
 }
 
-// maxResponseHeader is how large a response's header may be, in bytes: somewhat
-// more than the 1 MiB that some gateways send.
+// maxResponseHeader bounds a response header in bytes: a little more than the 1 MiB that some
+// gateways send.
 const maxResponseHeader = 2 << 20
 
-// transportOf is the transport of a provider that has none of its own: that of
-// all, unless it differs, or the one that it had before.
+// transportOf returns the transport of a provider without Roundtripper: the shared one, or one
+// of its own if its settings differ, kept across reloads.
 func (p *Proxy) transportOf(one *Provider, before *table) http.RoundTripper {
 	if one.DialTimeout == DefaultDialTimeout && one.TLSTimeout == DefaultTLSTimeout && one.TLS == nil {
 		return p.transport
@@ -157,10 +158,9 @@ func (p *Proxy) transportOf(one *Provider, before *table) http.RoundTripper {
 	return t
 }
 
-// Replace swaps the whole configuration. Calls under way end under the one they
-// began under; counters and what was learned stay with a provider's name. When
-// there is an error nothing has changed; it names provider, field, value and
-// bound.
+// Replace replaces the whole configuration. Calls under way end under the one they began
+// under. Counters and learned state stay with the provider's name. On an error nothing has
+// changed; it names the provider, field, value and bound.
 func (p *Proxy) Replace(o Options) error {
 	failedKeys, err := keys.NewLimiter(o.FailedKeys)
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *Proxy) Replace(o Options) error {
 	defer p.mu.Unlock()
 	before := p.table.Load()
 	if before != nil && before.failed == o.FailedKeys {
-		t.failedKeys = before.failedKeys // a reload gives nobody new tries
+		t.failedKeys = before.failedKeys // a reload does not reset failed tries
 	}
 	var faults []error
 	for _, one := range o.Providers {
@@ -222,8 +222,8 @@ func (p *Proxy) Replace(o Options) error {
 	return nil
 }
 
-// SetKeys has calls from now on show keys of a ring; nil asks for none. Nothing
-// else changes.
+// SetKeys replaces the keys that new calls must present; nil requires none. It changes
+// nothing else.
 func (p *Proxy) SetKeys(ring *Keys) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +232,7 @@ func (p *Proxy) SetKeys(ring *Keys) {
 	p.table.Store(&t)
 }
 
-// closeIdle ends the idle connections of transports that no provider uses any more.
+// closeIdle closes idle connections of transports that no provider uses any more.
 func (p *Proxy) closeIdle(before, now *table) {
 	used := map[http.RoundTripper]bool{}
 	for _, u := range now.order {
@@ -247,13 +247,12 @@ func (p *Proxy) closeIdle(before, now *table) {
 	}
 }
 
-// grace is how long calls that were cut have to settle their permits.
+// grace is the time for calls that were cut to settle their permits.
 const grace = 5 * time.Second
 
-// Drain takes no more calls: new ones, and those that still wait for their turn,
-// are refused with 503 and Retry-After. It waits for those under way until the
-// context ends, then cuts them and waits until their permits are settled. The
-// error says how many were cut; it is safe to call again. There is no way back.
+// Drain stops the proxy for good. New and waiting calls are refused with 503 and Retry-After.
+// It waits for calls under way until the context ends, then cuts them and waits until their
+// permits are settled. The error says how many were cut. It may be called several times.
 func (p *Proxy) Drain(ctx context.Context) error {
 	defer func() {
 		p.rounds.rest()
@@ -292,11 +291,11 @@ func (p *Proxy) Drain(ctx context.Context) error {
 	}
 }
 
-// Estimates are what was learned of what calls use.
+// Estimates is the learned usage of calls to a model.
 type Estimates = estimate.Learned
 
-// Estimates are, by provider and model, what was learned of what calls use. It is
-// what [Proxy.RestoreEstimates] takes.
+// Estimates returns the learned usage of calls, by provider and model.
+// [Proxy.RestoreEstimates] takes it.
 func (p *Proxy) Estimates() map[string]map[string]Estimates {
 	all := map[string]map[string]Estimates{}
 	for _, u := range p.table.Load().order {
@@ -307,9 +306,9 @@ func (p *Proxy) Estimates() map[string]map[string]Estimates {
 	return all
 }
 
-// RestoreEstimates takes over what a former proxy had learned, so that the first
-// calls, and those that a crash cuts, count by what such calls use. What is not
-// valid, or of providers that this proxy does not have, is left out.
+// RestoreEstimates restores what [Proxy.Estimates] of an earlier proxy returned, so that the
+// first calls, and calls that a crash cuts, are charged realistically. Invalid entries and
+// those of unknown providers are ignored.
 func (p *Proxy) RestoreEstimates(all map[string]map[string]Estimates) {
 	for name, models := range all {
 		if u := p.table.Load().upstreams[name]; u != nil {

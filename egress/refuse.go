@@ -12,16 +12,16 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// elsewhere is in whose words a call for no provider is refused.
+// elsewhere is the API whose error form is used for calls without a provider.
 var elsewhere = provider.Description{API: provider.HTTP}
 
-// drainedFor is when a client may find another proxy in this one's place.
+// drainedFor is the Retry-After while draining, after which another proxy may be running.
 const drainedFor = time.Second
 
-// noRetry, as a refusal's RetryIn, says that it does not help to come back.
+// noRetry, as RetryIn of a refusal, says that a retry does not help.
 const noRetry = -1
 
-// refuse answers in the provider's words, unless the client has gone.
+// refuse answers in the form of the provider's errors, unless the client has gone.
 func (c *call) refuse(f provider.Refusal) {
 	if c.log.Ending == Panicked {
 		c.log.Ending = Refused
@@ -64,7 +64,7 @@ func oversized(limit int64) *provider.Refusal {
 	}
 }
 
-// incomplete refuses a body that the client did not send whole.
+// incomplete refuses a call whose body the client did not send completely.
 func incomplete(status int) provider.Refusal {
 	f := provider.Refusal{Status: status, Reason: reason.Timeout, RetryIn: noRetry, Message: "The body did not come whole in time."}
 	if status == http.StatusBadRequest {
@@ -87,7 +87,7 @@ func drained() provider.Refusal {
 	}
 }
 
-// budget puts a quota's refusal in the words of HTTP.
+// budget converts a quota's refusal to an HTTP answer.
 func budget(d *quota.Denial) provider.Refusal {
 	f := provider.Refusal{
 		Status: http.StatusTooManyRequests, Code: string(d.Code), Reason: reason.Pacing, RetryIn: d.RetryIn, Retry: true,
@@ -112,23 +112,23 @@ func budget(d *quota.Denial) provider.Refusal {
 	return f
 }
 
-// milliseconds is a duration in whole milliseconds, rounded up.
+// milliseconds converts a duration to milliseconds, rounded up.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// backer is a quota that hears of clients that back off, and of refusals that are
-// not its own.
+// backer is a quota that counts agents that back off, also after refusals that were not its
+// own.
 type backer interface {
 	Backoff(s quota.Scope, d quota.Decision)
 	HoldBack(r quota.Request, wait time.Duration)
 }
 
-// refusedScale is the least factor for agents that are refused because there is no room.
+// refusedScale is the minimum factor for agents whose calls are refused for lack of capacity.
 const refusedScale = 2
 
-// pressed says in the header how an agent that is refused should go on, as advise
-// does for one that is not, and has the quota count that it backs off.
+// pressed sets the header fields that say by how much a refused agent should slow down, like
+// advise for other calls, and lets the quota count the refusal.
 func (a *attempt) pressed(f *provider.Refusal) {
 	c, h := a.call, a.call.w.Header()
 	if f.Status != http.StatusTooManyRequests {
@@ -156,22 +156,22 @@ func (a *attempt) pressed(f *provider.Refusal) {
 			b.Backoff(quota.Scope{Tenant: a.request.Tenant, Agent: a.request.Agent, Model: a.request.Model}, d)
 		}
 		if factor = c.up.Approver.Factor(a.request); pressure != "soft" && c.scales() {
-			factor = max(factor, refusedScale) // though no budget is in that state
+			factor = max(factor, refusedScale) // even if no budget is in that state
 		}
 	}
 	scale(h, factor)
 	h.Set(headerPressure, pressure)
 }
 
-// scales reports whether the quota stretches the rhythm of agents.
+// scales reports whether the quota stretches the interval of agents.
 func (c *call) scales() bool {
 	q, ok := c.up.Approver.(configured)
 	return !ok || !q.Config().AdaptiveScalingOff
 }
 
-// limits adds the RateLimit fields of the budgets that refused. Which of a
-// scope's budgets it was is not said, so that all of that kind say that nothing
-// is left; that is what the next call would find.
+// limits adds the RateLimit fields of the budgets that refused. A refusal does not say which
+// budget of a scope it was, so all of that kind report 0 remaining, as the next call would
+// find.
 func (c *call) limits(d *quota.Denial) {
 	q, ok := c.up.Approver.(configured)
 	if !ok {
@@ -203,8 +203,7 @@ func (c *call) limits(d *quota.Denial) {
 	}
 }
 
-// pace adds the RateLimit fields of the pacing, by what it gives in a minute now, where
-// that is known.
+// pace adds the RateLimit fields of the pacing: its current rate per minute, if known.
 func (c *call) pace(retryIn time.Duration) {
 	h := c.w.Header()
 	h.Set("Ratelimit", fmt.Sprintf(`"pace";r=0;t=%d`, (retryIn+time.Second-1)/time.Second))
@@ -214,14 +213,14 @@ func (c *call) pace(retryIn time.Duration) {
 	}
 }
 
-// policy is one budget in the words of the RateLimit fields.
+// policy is one budget in terms of the RateLimit fields.
 type policy struct {
 	name           string
 	quota, seconds int64
 	unit           string
 }
 
-// policies are the budgets that refuse for a reason.
+// policies returns the budgets that refuse for a given reason.
 func policies(l quota.Limits, why quota.Reason) (all []policy) {
 	add := func(p policy) {
 		if p.quota > 0 && p.seconds > 0 {
@@ -244,7 +243,7 @@ func policies(l quota.Limits, why quota.Reason) (all []policy) {
 	return all
 }
 
-// scoped are the limits of a scope.
+// scoped returns the limits of a scope.
 func scoped(c *quota.Config, s quota.Scope) quota.Limits {
 	if s.Tenant == "" {
 		if s.Model == "" {

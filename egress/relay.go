@@ -18,14 +18,14 @@ import (
 
 var errNoAnswer = errors.New("egress: upstream's answer does not end a request")
 
-// Sizes of the buffers that bodies pass through: a stream's are small, because
-// there may be thousands and each event is passed on at once anyway.
+// Sizes of the copy buffers. Those of streams are small, because there may be thousands of
+// streams and each event is passed on at once anyway.
 const (
 	wholeBuffer  = 32 << 10
 	streamBuffer = 4 << 10
 )
 
-// maxBuffered is how much of an answer net/http's server takes without writing to the client.
+// maxBuffered is how much of an answer the server of net/http buffers before it writes.
 const maxBuffered = 1 << 10
 
 var (
@@ -33,21 +33,21 @@ var (
 	streamBuffers = sync.Pool{New: func() any { return new([streamBuffer]byte) }}
 )
 
-// answer is what came back for an attempt, and what it stands for.
+// answer is the response to an attempt, and its classification.
 type answer struct {
 	answerAt time.Time
-	status   int // 0 until there is one
+	status   int // 0 without a response
 	header   http.Header
-	head     []byte         // of one that is an error
-	scanner  *usage.Scanner // of one that holds usage
-	drained  int64          // output tokens that were charged while they flowed
+	head     []byte         // beginning of an error body
+	scanner  *usage.Scanner // reads usage from the body
+	drained  int64          // output tokens charged while they were relayed
 	signal   signal.Signal
-	class    reason.Class // when it is not the signal that says it
+	class    reason.Class // overrules the class of the signal
 	problem  string       // inside a body of status 200
-	used     quota.Usage  // what it was charged, once settled
+	used     quota.Usage  // the usage charged, once settled
 }
 
-// relay copies an answer to the client byte for byte, and reads usage from it.
+// relay copies an answer to the client and reads its usage.
 func (a *attempt) relay(res *http.Response, injected bool) {
 	c := a.call
 	kind := mediaType(res.Header.Get("Content-Type"))
@@ -64,13 +64,13 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 		a.freeClient()
 	}
 	to := io.Writer(c.w)
-	// The header goes out at once too; that the client has gone is noticed below.
+	// Send the header at once. An error here shows again in copy.
 	flush := flows
 	if flows && a.watch.enter() {
 		flush = !errors.Is(c.rc.Flush(), http.ErrNotSupported)
 		a.watch.leave()
 	}
-	var rest io.Closer // what holds back the end of what it has read
+	var rest io.Closer // a rewriter that may hold back bytes
 	if strip {
 		s := usage.NewStripper(c.w)
 		to, rest = s, s
@@ -106,14 +106,14 @@ func (a *attempt) relay(res *http.Response, injected bool) {
 	}
 }
 
-// begun sends the header of an answer to the client.
+// begun sends the header of the answer to the client.
 func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	u, h := c.up, c.w.Header()
 	u.Description.Return(h, res.Header)
 	c.readdress(h, res.Request.URL)
 	if !c.whole && !c.upload.ended.Load() && c.r.ProtoMajor == 1 {
-		// The answer comes before the body's end. Else net/http would read what is left
-		// of the body now, and drop it; what is left in the end is no request.
+		// The upstream answers before the end of the request body. Without this, net/http
+		// would now read and drop the rest of the body.
 		_ = c.rc.EnableFullDuplex()
 		h.Set("Connection", "close")
 	}
@@ -132,7 +132,7 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	c.w.WriteHeader(res.StatusCode)
 }
 
-// advise adds the fields that tell an agent by how much to slow down.
+// advise adds the fields that say by how much an agent should slow down.
 func (c *call) advise(h http.Header, a *attempt) {
 	scale(h, a.call.up.Approver.Factor(a.request))
 	switch advice := a.decision.Advisory; {
@@ -150,7 +150,7 @@ func scale(h http.Header, factor float64) {
 	}
 }
 
-// copy passes a body on until either side ends it.
+// copy relays a body until either side ends it.
 func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) Ending {
 	c := a.call
 	for {
@@ -181,7 +181,7 @@ func (a *attempt) copy(to io.Writer, from io.Reader, buffer []byte, flush bool) 
 	}
 }
 
-// look reads along.
+// look lets the scanners read the bytes that are relayed.
 func (a *attempt) look(p []byte) {
 	switch {
 	case a.scanner != nil:
@@ -192,8 +192,8 @@ func (a *attempt) look(p []byte) {
 	}
 }
 
-// ended says why a body did not come to its end, which seemed to be the one
-// given: when the call was ended from here, that is why.
+// ended returns how a body ended, given the apparent reason. If the proxy itself ended the
+// call, that is the reason.
 func (a *attempt) ended(seemed Ending) Ending {
 	cause := context.Cause(a.ctx)
 	switch {
@@ -204,18 +204,18 @@ func (a *attempt) ended(seemed Ending) Ending {
 		a.call.log.Reason = reason.ClientError
 		return ClientGone
 	case seemed == ClientGone:
-		// Also one that is there but does not read: it is not the provider's fault.
+		// Includes a client that does not read, which is not the provider's fault.
 		a.call.log.Reason = reason.Canceled
 		return ClientGone
 	case errors.Is(cause, errLong):
-		// The owner's own bound: the provider had answered, and was still at it.
+		// CallTimeout is the owner's bound: the provider was still answering.
 		a.call.log.Reason = reason.Timeout
 		return TimedOut
 	case errors.Is(cause, errSilent) && !a.call.upload.failed.Load():
 		a.class = reason.Failed
 		a.call.log.Reason = reason.Timeout
 		return TimedOut
-	case a.call.r.Context().Err() != nil: // net/http ends it after a deadline too
+	case a.call.r.Context().Err() != nil: // net/http cancels it after a deadline too
 		a.call.log.Reason = reason.Canceled
 		return ClientGone
 	case a.call.upload.failed.Load():
@@ -227,7 +227,7 @@ func (a *attempt) ended(seemed Ending) Ending {
 	return BrokenOff
 }
 
-// Fields that clients of the proxy may send; none goes upstream.
+// Header fields that clients may send to the proxy. They do not go upstream.
 const (
 	headerKey      = "X-Headway-Key"
 	headerTenant   = "X-Headway-Tenant"
@@ -238,7 +238,7 @@ const (
 	headerTimeout  = "X-Headway-Timeout"
 )
 
-// Fields that the proxy adds to answers.
+// Header fields that the proxy adds to answers.
 const (
 	headerWait     = "X-Headway-Wait-Ms"
 	headerScale    = "X-Headway-Scale"

@@ -20,19 +20,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// outgoing is the request of an attempt on its way.
+// outgoing is the upstream request of an attempt.
 type outgoing struct {
 	watch   *watch
-	body    io.Closer   // of the request; upstream may answer before it is through
-	unwatch func() bool // nil where nothing can get stuck on the client's side
+	body    io.Closer   // of the request; the upstream may answer before its end
+	unwatch func() bool // nil where no read or write of the client can block
 	to      *url.URL    // where it was sent
 	span    string      // its traceparent, where spans are made
-	tried   bool        // it was given to the transport
+	tried   bool        // it was passed to the transport
 	sentAt  time.Time
-	sent    atomic.Bool // a connection was there to send it over
+	sent    atomic.Bool // a connection was found
 }
 
-// send gives the request to the transport and waits for the answer's header.
+// send sends the request and waits for the response header.
 func (a *attempt) send() (*http.Response, error) {
 	c, u := a.call, a.call.up
 	ctx := wire.FewConnections(a.ctx, a.cancel, func() { a.sent.Store(true) })
@@ -67,22 +67,22 @@ func (a *attempt) send() (*http.Response, error) {
 	return res, nil
 }
 
-// freeClient has a read from the client, or a write to it, end with the attempt's context.
+// freeClient makes reads from the client and writes to it end with the attempt's context.
 func (a *attempt) freeClient() {
 	if a.unwatch == nil {
 		a.unwatch = context.AfterFunc(a.ctx, a.watch.cut)
 	}
 }
 
-// trace gives the attempt a span of its own below the call's, if that has one.
+// trace makes a span for the attempt below that of the call, if that has one.
 func (a *attempt) trace() {
 	if c := a.call; c.log.Span != "" {
 		a.span = c.table.newSpan(c.log.Span)
 	}
 }
 
-// outbound is the request as it goes upstream, with the provider's key, if that is ours, and
-// with the attempt's span as parent if it has one.
+// outbound returns the request to send upstream, with the configured provider key, if any,
+// and the attempt's span as parent, if any.
 func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, error) {
 	u, in := c.up, c.r
 	to, err := target(u.Description.Upstream, c.rest, in.URL.RawQuery)
@@ -99,7 +99,7 @@ func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, e
 	}
 	c.withhold(out)
 	if c.injected() {
-		delete(out.Header, "Content-Encoding") // it was made of what the body holds
+		delete(out.Header, "Content-Encoding") // the new body is not compressed
 	}
 	if span != "" {
 		out.Header["Traceparent"] = []string{span}
@@ -108,7 +108,7 @@ func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, e
 		u.Description.SetKey(out, key)
 	}
 	if _, ok := in.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = nil // else net/http says its own
+		out.Header["User-Agent"] = nil // otherwise net/http adds its own
 	}
 	if c.asked.Metered && c.asked.Shape != usage.None || len(u.Description.Addresses) > 0 {
 		out.Header["Accept-Encoding"] = identity
@@ -122,8 +122,8 @@ func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, e
 	case len(c.body) == 0:
 		out.Body, out.ContentLength, out.GetBody = http.NoBody, 0, nil
 	default:
-		// With GetBody net/http may send it again by itself over a new connection,
-		// when the old one ended before anything of it was looked at.
+		// With GetBody, net/http can resend the request over a new connection when an
+		// old one was closed before the server read any of it.
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
 		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(c.body)), int64(len(c.body))
 		c.log.Sent += int64(len(c.body))
@@ -133,8 +133,8 @@ func (c *call) outbound(ctx context.Context, key, span string) (*http.Request, e
 
 var identity = []string{"identity"}
 
-// target is the upstream's URL for the rest of an escaped path. The error is
-// that of a percent sign which stands for nothing.
+// target returns the upstream URL for the rest of an escaped path. An invalid escape is an
+// error.
 func target(base *url.URL, rest, query string) (*url.URL, error) {
 	path, err := url.PathUnescape(rest)
 	if err != nil {
@@ -148,8 +148,8 @@ func target(base *url.URL, rest, query string) (*url.URL, error) {
 	return u, nil
 }
 
-// fail says what an attempt without an answer stands for, and what the client is
-// answered. The error itself may quote what upstream sent, and goes nowhere.
+// fail classifies an attempt without an answer, and returns the refusal for the client. The
+// error is not passed on or logged, since it may quote what the upstream sent.
 func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	c := a.call
 	cause := context.Cause(a.ctx)
@@ -160,14 +160,14 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 		return Refused, incomplete(http.StatusRequestTimeout)
 	case errors.Is(cause, errSilent), errors.Is(cause, errLong):
 		if c.whole || c.upload.ended.Load() {
-			a.class = reason.Failed // else it had not been asked yet
+			a.class = reason.Failed // otherwise nothing was sent yet
 		}
 		return TimedOut, provider.Refusal{
 			Status: http.StatusGatewayTimeout, Reason: reason.Timeout, Retry: true, RetryIn: time.Second, Message: "The provider did not answer in time.",
 		}
-	case errors.Is(err, os.ErrDeadlineExceeded): // only the client's side has a deadline
+	case errors.Is(err, os.ErrDeadlineExceeded): // only reads from the client have a deadline
 		return Refused, incomplete(http.StatusRequestTimeout)
-	case c.r.Context().Err() != nil: // net/http ends it after a deadline too
+	case c.r.Context().Err() != nil: // net/http cancels it after a deadline too
 		return ClientGone, provider.Refusal{Status: statusClientGone, Reason: reason.Canceled}
 	}
 	if long, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -187,8 +187,8 @@ func (a *attempt) fail(err error) (Ending, provider.Refusal) {
 	return Unreachable, f
 }
 
-// holdsKey reports whether a text holds what the call presented as its Headway
-// key, or anything that has the form of one.
+// holdsKey reports whether a text contains the Headway key of the call, or anything in the
+// form of a Headway key.
 func (c *call) holdsKey(text string) bool {
 	if c.presented != "" && strings.Contains(text, c.presented) {
 		return true
@@ -196,8 +196,8 @@ func (c *call) holdsKey(text string) bool {
 	return keys.Found(text)
 }
 
-// withhold takes out of a request that goes upstream whatever holds a Headway
-// key, wherever the client put it. The provider's own key is put in after.
+// withhold removes Headway keys from all parts of a request that goes upstream. The provider
+// key is added after that.
 func (c *call) withhold(out *http.Request) {
 	for name, values := range out.Header {
 		if slices.ContainsFunc(values, c.holdsKey) {
@@ -216,23 +216,23 @@ func (c *call) withhold(out *http.Request) {
 	out.URL.RawQuery = strings.Join(kept, "&")
 }
 
-// inQuery reports whether a query, or a pair of one, holds a Headway key.
+// inQuery reports whether a query, or one of its pairs, contains a Headway key.
 func (c *call) inQuery(query string) bool {
 	if c.holdsKey(query) {
 		return true
 	}
-	decoded, _ := url.QueryUnescape(query) // empty when it cannot be read
+	decoded, _ := url.QueryUnescape(query) // empty when it is invalid
 	return c.holdsKey(decoded)
 }
 
-// upload is what is known of a request body that is passed on as it comes.
-// net/http may still read it when the answer is there.
+// upload is the state of a request body that is streamed. net/http may still read the body
+// after the response header has arrived.
 type upload struct {
-	moved   func() // each read that brought something; set before the body is sent
+	moved   func() // called for each read that returned data; set before the body is sent
 	n       atomic.Int64
-	reading atomic.Bool // the client is waited for
-	ended   atomic.Bool // all of it has come
-	failed  atomic.Bool // it did not come whole, or not well-formed, from the client
+	reading atomic.Bool // a read waits for the client
+	ended   atomic.Bool // all of it was read
+	failed  atomic.Bool // the client sent it incompletely or malformed
 }
 
 // uploaded is the body itself.

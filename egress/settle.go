@@ -16,8 +16,8 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// settle ends both permits by what was seen. Only the first call does anything,
-// so that it is safe to defer.
+// settle settles both permits with the outcome of the attempt. Only the first call has an
+// effect, so it can be deferred.
 func (a *attempt) settle() {
 	if a.settled {
 		return
@@ -46,7 +46,7 @@ func (a *attempt) settle() {
 		o.Overrun(a.decision.Permit)
 	}
 	if c := a.call; a.class.Throttle() && !c.expectation {
-		c.expectLate() // the law is to know what was refused
+		c.expectLate() // the control law needs the cost of what was refused
 		a.late = c.rated()
 	}
 	a.used = a.use(&report)
@@ -56,8 +56,8 @@ func (a *attempt) settle() {
 	}
 }
 
-// letGo has net/http read no more of the request's body. Closing it waits for a read that
-// is under way, so the client must not let that wait for ever.
+// letGo closes the request body. Closing waits for a read under way, so a deadline keeps a
+// slow client from blocking it.
 func (a *attempt) letGo() {
 	if a.body == nil {
 		return
@@ -68,12 +68,11 @@ func (a *attempt) letGo() {
 	_ = a.body.Close()
 }
 
-// overrunner is a quota that hears of calls that the provider refused for their
-// rate.
+// overrunner is a quota that counts calls that the provider refused for their rate.
 type overrunner interface{ Overrun(id quota.Permit) }
 
-// conclude finds out what the answer stands for: by its status and header, and
-// by the errors that a body of status 200 may hold.
+// conclude classifies the answer by its status and header, and by an error that a body with
+// status 200 may hold.
 func (a *attempt) conclude(report *usage.Report) {
 	c := a.call
 	if a.status > 0 {
@@ -106,14 +105,14 @@ func (a *attempt) conclude(report *usage.Report) {
 	case a.class == reason.Failed, a.class == reason.Lost:
 		c.up.counters.failures.Add(1)
 	}
-	// Whose account it is that is spent is known only when the key is ours.
+	// Only with a configured key is it known whose account is out of quota.
 	if a.signal.Exhausted && c.asked.Metered && c.up.owned() {
 		a.by.spent.note(time.Now(), c.asked.Model, &a.signal)
 	}
 }
 
-// use is what the attempt is charged, in tokens: what the provider reported, else
-// what was seen. What the provider refused used none.
+// use returns the tokens charged for the attempt: the usage reported by the provider, or else
+// what was seen. An attempt that the provider refused used none.
 func (a *attempt) use(report *usage.Report) quota.Usage {
 	switch {
 	case !a.sent.Load(), a.status >= http.StatusMultipleChoices:
@@ -130,7 +129,7 @@ func (a *attempt) use(report *usage.Report) quota.Usage {
 	return used
 }
 
-// pay ends the quota's permit, and learns from figures of the provider.
+// pay settles the quota's permit, and updates the estimator with reported usage.
 func (a *attempt) pay(used quota.Usage, reported bool) {
 	c := a.call
 	if reported {
@@ -148,12 +147,12 @@ func (a *attempt) pay(used quota.Usage, reported bool) {
 		return
 	}
 	if !a.sent.Load() {
-		_, _ = c.up.Approver.Cancel(a.decision.Permit) // it is ours, and cannot fail to be given back
+		_, _ = c.up.Approver.Cancel(a.decision.Permit) // cannot fail: the permit is valid
 		return
 	}
 	_, err := c.up.Approver.RecordUsage(a.decision.Permit, used)
 	if _, nonsense := errors.AsType[*quota.FieldError](err); nonsense {
-		// Figures that no model uses: what was expected stands.
+		// The reported usage is implausible: charge the estimate.
 		_, err = c.up.Approver.RecordUsage(a.decision.Permit, quota.Usage{Input: a.request.InputTokens, Output: a.request.OutputTokens})
 	}
 	if err != nil {
@@ -161,9 +160,9 @@ func (a *attempt) pay(used quota.Usage, reported bool) {
 	}
 }
 
-// learn teaches the estimator the model's input for what was counted of it, and
-// its output for one answer. The figures do not keep text and the rest
-// apart: where there was some of the rest, they teach nothing of the input.
+// learn updates the estimator with the input tokens of the model, relative to the count, and
+// its output tokens for one answer. Reported usage does not separate text from other input
+// such as images, so a call with other input does not update the input estimate.
 func (c *call) learn(used quota.Usage) {
 	counted := quota.Usage{Input: c.raw}
 	if c.asked.Extra > 0 {
@@ -175,11 +174,11 @@ func (c *call) learn(used quota.Usage) {
 	}
 }
 
-// stale is the age at which what a header said is left is no longer so: others
-// of our calls have gone out since.
+// stale is the age at which the remaining limit in a response header is outdated, because
+// other calls were sent meanwhile.
 const stale = time.Second
 
-// outcome is what pacing learns.
+// outcome returns what pacing learns from the attempt.
 func (a *attempt) outcome() headway.Outcome {
 	if !a.tried {
 		return headway.Outcome{}
@@ -188,16 +187,16 @@ func (a *attempt) outcome() headway.Outcome {
 	o := headway.OutcomeOf(&a.signal)
 	o.Class = a.class
 	if a.problem == usage.OtherProblem {
-		// The provider took the call and answered, whatever then went wrong with it.
+		// The provider accepted the call and answered, even if the answer then failed.
 		o.Class = reason.Rejected
 	}
 	if a.signal.Exhausted && o.Class.Throttle() {
-		// Going slower brings no budget back, and a wait of days for one model is
-		// none for the others: it was remembered for that model.
+		// A slower pace does not restore a used-up quota, and a wait of days for one model
+		// must not hold up the others. It was recorded for that model.
 		o.Class, o.RetryAfter = reason.Rejected, 0
 	}
 	if a.class == reason.OK {
-		// What the provider counts, which its headers are about.
+		// In the provider's unit, as in its headers.
 		o.Cost = float64(c.up.charge.Rated(a.used, a.request.MaxTokens))
 	}
 	if o.Class.Throttle() {
@@ -214,24 +213,24 @@ func (a *attempt) outcome() headway.Outcome {
 	return o
 }
 
-// forget leaves of a limit what does not change from call to call.
+// forget removes from a limit the values that change from call to call.
 func forget(f *control.Fact) { f.Remaining, f.Reset = signal.Unknown, signal.Unknown }
 
-// drainStep is how many output tokens flow between two charges.
+// drainStep is the number of output tokens between two charges.
 const drainStep = 32
 
-// drain charges what has flowed of a stream beyond the reservation.
+// drain charges the output of a stream beyond its reservation.
 func (a *attempt) drain() {
 	if !a.approved || !a.call.asked.Stream {
 		return
 	}
 	if n := a.scanner.Report().Flowed - a.drained; n >= drainStep {
 		a.drained += n
-		_ = a.call.up.Approver.Drain(a.decision.Permit, n) // one that has expired is counted when it is settled
+		_ = a.call.up.Approver.Drain(a.decision.Permit, n) // an expired permit is counted when it is settled
 	}
 }
 
-// leaveCircuit reports to the breakers how the attempt ended.
+// leaveCircuit reports the outcome of the attempt to the breakers.
 func (a *attempt) leaveCircuit() {
 	if !a.passed {
 		return
@@ -241,7 +240,7 @@ func (a *attempt) leaveCircuit() {
 	c.moved(c.up.circuits.settle(&c.up.Circuit, c.sinceOrigin(), a.passage, whole, part))
 }
 
-// moved publishes what the breakers did.
+// moved publishes the state changes of breakers.
 func (c *call) moved(m moves) {
 	for _, one := range []struct {
 		breaker.Transition
@@ -261,8 +260,8 @@ func (c *call) moved(m moves) {
 	}
 }
 
-// health is what an attempt says of the provider as a whole, and of the part that
-// it was for. Only what the provider did counts.
+// health returns what an attempt shows about the health of the whole provider and of the part
+// that it used. Only faults of the provider count.
 func (a *attempt) health() (whole, part breaker.Result) {
 	if !a.tried {
 		return breaker.Neutral, breaker.Neutral
@@ -275,7 +274,7 @@ func (a *attempt) health() (whole, part breaker.Result) {
 	}
 	switch {
 	case a.problem == usage.OtherProblem:
-		// It took the call and answered; what went wrong may be the prompt's doing.
+		// The provider accepted the call; the prompt may have caused the failure.
 		return whole, breaker.Neutral
 	case a.class == reason.OK, a.class == reason.Rejected:
 		return whole, breaker.Success

@@ -11,40 +11,40 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// ProviderStatus is one provider at an instant, with totals since the proxy was made.
+// ProviderStatus is the state of a provider at an instant, with totals since the proxy was
+// made.
 type ProviderStatus struct {
 	Name string `json:"name"`
 	API  string `json:"api"`
-	// InFlight are calls under way, those that wait included; Waiting are those
-	// that wait for quota or pacing.
+	// InFlight counts calls under way, including Waiting, the calls that wait for quota or
+	// pacing.
 	InFlight int64 `json:"in_flight"`
 	Waiting  int64 `json:"waiting"`
-	// Calls are those that ended, Attempts what was sent upstream for them.
+	// Calls counts calls that ended, Attempts the attempts sent upstream for them.
 	Calls    int64 `json:"calls"`
 	Attempts int64 `json:"attempts"`
-	// Refused are the calls that the proxy itself refused, by code, or by reason
-	// where there is no code.
+	// Refused counts the calls that the proxy itself refused, by code, or by reason where
+	// there is no code.
 	Refused map[string]int64 `json:"refused"`
-	// Throttles are attempts that the provider refused for rate or load.
+	// Throttles counts attempts that the provider refused for rate or load.
 	Throttles int64 `json:"throttles"`
-	// Failures are attempts that failed otherwise, or broke off.
+	// Failures counts attempts that failed otherwise, or broke off.
 	Failures int64 `json:"failures"`
-	// Unsettled are permits whose use could not be recorded, because they had
-	// expired before.
+	// Unsettled counts permits whose use could not be recorded, because they had expired.
 	Unsettled int64 `json:"unsettled"`
-	// BoundBy is the time of calls that ended, by what kept them from being faster.
+	// BoundBy is the total time of calls that ended, divided by cause.
 	BoundBy reason.Bounds `json:"bound_by"`
-	// Tokens are what the calls used.
+	// Tokens counts the tokens that the calls used.
 	Tokens quota.Usage `json:"tokens"`
 	// Circuits are the breakers that are not closed.
 	Circuits []CircuitStatus `json:"circuits"`
-	// Limits are what is known of limits: the quota's for all calls and for models,
-	// then those of the pacing.
+	// Limits are the known limits: those of the quota for all calls and for models, then
+	// those of the pacing.
 	Limits []event.Limit `json:"limits"`
-	// Keys are the provider's keys where it has several; then each has a rate and limits of
-	// its own.
+	// Keys has the state of each key of a provider with several keys; each has its own rate
+	// and limits.
 	Keys []KeyStatus `json:"keys,omitempty"`
-	// Pacing is the connection's rate; nil when it is not paced, or has several keys.
+	// Pacing is the provider's rate; nil without pacing or with several keys.
 	Pacing *headway.Snapshot `json:"pacing"`
 }
 
@@ -66,7 +66,7 @@ func (c *counters) bound(b *reason.Bounds) {
 	}
 }
 
-// maxCodes is more than there are codes and reasons.
+// maxCodes is larger than the number of codes and reasons.
 const maxCodes = 64
 
 func (c *counters) refuse(code string) {
@@ -87,7 +87,7 @@ func (c *counters) use(u quota.Usage) {
 	c.reasoning.Add(u.Reasoning)
 }
 
-// Status is every provider at this instant, in the order of the configuration.
+// Status returns the state of every provider, in the order of the configuration.
 func (p *Proxy) Status() []ProviderStatus {
 	t := p.table.Load()
 	all := make([]ProviderStatus, 0, len(t.order))

@@ -17,22 +17,21 @@ var (
 	errLong    = errors.New("egress: the call took too long")
 )
 
-// rounds look after the calls under way, with one timer for all of them: to set and to stop
-// timers of its own would take a short call longer than all else that is done for it. The
-// zero value is ready for use.
+// rounds watches all calls under way with a single timer. For a short call, its own timers
+// would cost more than everything else. The zero value is ready for use.
 type rounds struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	due   time.Time // when the timer goes off; zero while it is not set
+	due   time.Time // when the timer fires; zero while it is not set
 	first *alarm
 }
 
-// alarm looks after one thing that is under way.
+// alarm is the entry of rounds for one call or attempt.
 type alarm struct {
-	// look is asked at due or later, and says when to ask again; zero is never. It is
-	// called with the lock of the rounds held.
+	// look is called at due or later, with the lock of rounds held. It returns when to
+	// call it again; zero for never.
 	look func(now time.Time) (again time.Time)
-	// cut is called, with the same lock held, when the proxy is stopped; it may be nil.
+	// cut is called when the proxy stops, with the same lock held. It may be nil.
 	cut func()
 
 	due           time.Time
@@ -40,7 +39,7 @@ type alarm struct {
 	set           bool
 }
 
-// set begins to look after what an alarm is for, or changes when to look; zero is never.
+// set adds an alarm, or changes when it is due; zero for never.
 func (r *rounds) set(a *alarm, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +53,7 @@ func (r *rounds) set(a *alarm, due time.Time) {
 	r.wake(due)
 }
 
-// wake sees to it that the timer goes off at an instant. r.mu must be held.
+// wake sets the timer to fire at an instant or before. r.mu must be held.
 func (r *rounds) wake(due time.Time) {
 	if due.IsZero() || !r.due.IsZero() && !due.Before(r.due) {
 		return
@@ -66,7 +65,7 @@ func (r *rounds) wake(due time.Time) {
 	}
 }
 
-// drop looks no more: look and cut are not called once it has returned.
+// drop removes an alarm. Its look and cut are not called after drop returns.
 func (r *rounds) drop(a *alarm) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +83,7 @@ func (r *rounds) drop(a *alarm) {
 	a.before, a.after = nil, nil
 }
 
-// ring runs when the timer goes off.
+// ring runs when the timer fires.
 func (r *rounds) ring() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +101,7 @@ func (r *rounds) ring() {
 	r.wake(next)
 }
 
-// rest stops the timer where nothing is under way any more.
+// rest stops the timer when no call is under way.
 func (r *rounds) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +110,7 @@ func (r *rounds) rest() {
 	}
 }
 
-// cutAll ends what is under way.
+// cutAll cuts all calls under way.
 func (r *rounds) cutAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,28 +121,28 @@ func (r *rounds) cutAll() {
 	}
 }
 
-// watch ends an attempt if no byte moves for too long in either direction, or if it takes
-// too long as a whole.
+// watch ends an attempt when no byte moves in either direction for too long, or when the
+// whole attempt takes too long.
 type watch struct {
 	cancel context.CancelCauseFunc
 	rc     *http.ResponseController
 	began  time.Time
-	limit  time.Duration // as a whole
+	limit  time.Duration // of the whole attempt
 
-	waits func() bool // whether it is the client's body that is waited for; may be nil
+	waits func() bool // reports whether the client's body is awaited; may be nil
 
-	moved   atomic.Int64 // since it began
-	silence atomic.Int64 // that is allowed
+	moved   atomic.Int64 // when the last byte moved, since began
+	silence atomic.Int64 // allowed without a byte
 
 	rounds *rounds
 	alarm  alarm
 
 	mu      sync.Mutex
 	over    bool
-	writing bool // to the client
+	writing bool // a write to the client is under way
 }
 
-// newWatch begins to watch. It must be stopped before the handler returns.
+// newWatch starts a watch. The caller must stop it before the handler returns.
 func newWatch(r *rounds, cancel context.CancelCauseFunc, rc *http.ResponseController, silence, limit time.Duration) *watch {
 	w := &watch{rounds: r, cancel: cancel, rc: rc, began: time.Now(), limit: limit}
 	w.silence.Store(int64(silence))
@@ -152,14 +151,14 @@ func newWatch(r *rounds, cancel context.CancelCauseFunc, rc *http.ResponseContro
 	return w
 }
 
-// uploads has it asked, when nothing moved, whether the client's body is waited for.
+// uploads sets the function that reports whether the client's body is awaited.
 func (w *watch) uploads(waits func() bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waits = waits
 }
 
-// allow sets how long no byte may move from now on.
+// allow sets the allowed time without a byte, from now on.
 func (w *watch) allow(silence time.Duration) {
 	now := time.Now()
 	w.moved.Store(int64(now.Sub(w.began)))
@@ -167,12 +166,12 @@ func (w *watch) allow(silence time.Duration) {
 	w.rounds.set(&w.alarm, now.Add(min(silence, w.limit-now.Sub(w.began))))
 }
 
-// move records that a byte moved. The alarm is not set again: when it goes off, look
-// compares times.
+// move records that a byte moved. It does not change the alarm: look compares times when the
+// alarm is due.
 func (w *watch) move() { w.moved.Store(int64(time.Since(w.began))) }
 
-// enter says that a write to the client begins; false when it must not, because
-// nobody would free it.
+// enter records the begin of a write to the client. It returns false when the watch has ended,
+// since nothing would free a blocked write.
 func (w *watch) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,14 +179,14 @@ func (w *watch) enter() bool {
 	return w.writing
 }
 
-// leave says that the write is over.
+// leave records the end of the write.
 func (w *watch) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writing = false
 }
 
-// look runs when the alarm goes off.
+// look runs when the alarm is due.
 func (w *watch) look(at time.Time) (again time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +208,7 @@ func (w *watch) look(at time.Time) (again time.Time) {
 	return again
 }
 
-// cut ends the watching, because the call's context ended.
+// cut ends the watch when the call's context has ended.
 func (w *watch) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,31 +217,31 @@ func (w *watch) cut() {
 	}
 }
 
-// bodyGrace is how long what is left of a client's body is read when the attempt is over:
-// a client whose connection ended while it sends might not read its answer.
+// bodyGrace is how long the rest of a client's body is read after the attempt. A client whose
+// connection is closed while it sends might not read its answer.
 const bodyGrace = time.Second
 
-// end cancels upstream, and frees who is stuck in a write to a client that does
-// not read, or in a read of one that sends nothing. The lock is held, and the watch
-// was not stopped, so that the connection is still this call's.
+// end cancels the upstream request, and frees a write to a client that does not read or a
+// read from one that does not send. The lock is held and the watch not stopped, so the
+// connection still belongs to this call.
 func (w *watch) end(why error) {
 	w.over = true
 	if why != nil {
 		w.cancel(why)
 	}
 	if w.writing {
-		_ = w.rc.SetWriteDeadline(time.Now()) // not every writer has deadlines
+		_ = w.rc.SetWriteDeadline(time.Now()) // not every writer supports deadlines
 	}
 	if w.waits != nil && w.waits() {
 		until := time.Now()
-		if why != errStalled { //nolint:errorlint // it is one of ours
+		if why != errStalled { //nolint:errorlint // one of the causes above, never wrapped
 			until = until.Add(bodyGrace)
 		}
 		_ = w.rc.SetReadDeadline(until)
 	}
 }
 
-// stop ends the watching.
+// stop ends the watch.
 func (w *watch) stop() {
 	w.rounds.drop(&w.alarm)
 	w.mu.Lock()
