@@ -84,6 +84,17 @@ func ExampleGovernor_Snapshot() {
 	// 66.7 a minute, at most 240
 }
 
+func ExampleGovernor_Unlimited() {
+	g, _ := headway.New(headway.Config{Passive: true, Law: "aimd", JitterMax: -1})
+	fmt.Println(g.Unlimited("")) // nothing is known of a limit
+	permit, _ := g.TryAcquire()
+	permit.Settle(headway.Outcome{Class: headway.Throttled})
+	fmt.Println(g.Unlimited(""))
+	// Output:
+	// true
+	// false
+}
+
 func ExampleGovernor_Restore() {
 	recorded := time.Now().Add(-time.Hour) // when the state was stored
 	if err := headway.Fresh(recorded, time.Now()); err != nil {

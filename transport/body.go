@@ -14,11 +14,10 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// ErrTooLarge says that a body went on past [Options.Whole].
+// ErrTooLarge reports a response body larger than [Options.Whole].
 var ErrTooLarge = errors.New("transport: the body is too large")
 
-// maxTrusted is how much room a body gets because its header says that it is
-// that long.
+// maxTrusted bounds the memory allocated in advance for a Content-Length.
 const maxTrusted = 1 << 20
 
 // Idempotent reports whether a request may be sent twice by the rules of HTTP:
@@ -32,15 +31,15 @@ func Idempotent(req *http.Request) bool {
 	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
 }
 
-// swallow reads a whole body and puts it back, with its length, which for a
-// compressed one the header does not say. On an error the body is closed.
+// swallow reads a whole body and replaces it with a copy in memory and its real length. It
+// closes the original body, also on an error.
 func swallow(res *http.Response, limit int64) error {
 	if res.Request != nil && res.Request.Method == http.MethodHead {
-		return nil // its length is that of what was not sent
+		return nil // Content-Length is that of a body that is not sent
 	}
 	var read bytes.Buffer
 	if n := min(res.ContentLength, limit, maxTrusted); n > 0 {
-		read.Grow(int(n) + bytes.MinRead) // with what ReadFrom wants to be free at the end
+		read.Grow(int(n) + bytes.MinRead) // ReadFrom needs MinRead bytes free
 	}
 	_, err := read.ReadFrom(io.LimitReader(res.Body, limit+1))
 	body := read.Bytes()
@@ -57,8 +56,8 @@ func swallow(res *http.Response, limit int64) error {
 	return nil
 }
 
-// bound ends the attempt's timeout when the body is done with. A switched
-// protocol has no body to wait for and keeps its connection.
+// bound cancels the attempt's timeout at the end of the body. After a protocol switch there is
+// no body, and the connection stays open.
 func bound(res *http.Response, cancel context.CancelFunc) {
 	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == nil {
 		return
@@ -85,11 +84,11 @@ func (b *bounded) Close() error {
 	return err
 }
 
-// lost is what an attempt without a response stands for, and whether a retry
-// is pointless: a name that does not exist, a certificate that is not trusted.
+// lost classifies an attempt without a response. final reports that a retry is pointless, as
+// for a host that does not exist or a certificate that is not trusted.
 func lost(ctx context.Context, err error) (c reason.Class, final bool) {
 	if ctx.Err() != nil {
-		return reason.Unknown, true // the caller went away; the provider is not to blame
+		return reason.Unknown, true // the caller canceled; not the provider's fault
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return reason.Lost, true
@@ -97,24 +96,24 @@ func lost(ctx context.Context, err error) (c reason.Class, final bool) {
 	return reason.Lost, IsTLS(err) || IsWrongScheme(err) || errors.Is(err, ErrTooLarge)
 }
 
-// tlsAlert is how net/http quotes the alert of a TLS server that met plain HTTP.
+// tlsAlert is how net/http quotes the alert that a TLS server sends for plain HTTP.
 const tlsAlert = `malformed HTTP response "\x15\x03`
 
-// IsWrongScheme reports whether https was spoken to a port that speaks http, or
-// http to one that speaks https and ended the connection with an alert.
+// IsWrongScheme reports whether a request failed because it used https with an http port, or
+// http with an https port that answered with a TLS alert.
 func IsWrongScheme(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || err != nil && strings.Contains(err.Error(), tlsAlert)
 }
 
-// IsTLS reports whether a connection failed because no secure one could be made.
+// IsTLS reports whether a request failed because no trusted TLS connection could be made.
 func IsTLS(err error) bool { return wire.Untrusted(err) }
 
-// ErrResent says that net/http sent one attempt again and again, each time over
-// a new connection.
+// ErrResent reports that net/http resent one attempt repeatedly, each time over a new
+// connection.
 var ErrResent = wire.ErrResent
 
-// onFewConnections gives a context that ends with [ErrResent] as its cause when
-// the request that is sent under it needs too many new connections.
+// onFewConnections returns a context that ends with the cause [ErrResent] when its request
+// needs too many new connections.
 func onFewConnections(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return wire.FewConnections(ctx, cancel, nil), func() { cancel(context.Canceled) }

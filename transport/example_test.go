@@ -1,7 +1,9 @@
 package transport_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -54,4 +56,38 @@ func ExampleIdempotent() {
 	// Output:
 	// false
 	// true
+}
+
+func ExampleWithKey() {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "limits of ", r.Header.Get("Authorization"))
+	}))
+	defer provider.Close()
+
+	var all []transport.Key
+	for _, name := range []string{"blue", "green"} {
+		governor, _ := transport.NewGovernor(transport.Config{Name: name})
+		all = append(all, transport.Key{Name: name, Governor: governor, Sign: func(r *http.Request) error {
+			r.Header.Set("Authorization", name)
+			return nil
+		}})
+	}
+	keys, _ := transport.NewKeys(all, transport.Options{})
+	client := &http.Client{Transport: keys}
+	defer client.CloseIdleConnections()
+	for _, name := range []string{"blue", "green"} {
+		ctx := transport.WithKey(context.Background(), name)
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, provider.URL, nil)
+		res, err := client.Do(req)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		fmt.Println(string(body))
+	}
+	// Output:
+	// limits of blue
+	// limits of green
 }

@@ -10,32 +10,33 @@ import (
 	"github.com/headway-go/headway/internal/wire"
 )
 
-// Key is one of several credentials of the same provider: a connection of its own, with
-// its own limits.
+// Key is one of several credentials of the same provider. Each is a connection with its own
+// limits.
 type Key struct {
-	// Name says which one it is, in events and to [Options]; never the secret.
+	// Name identifies the key. It must be unique, and not the secret.
 	Name string
-	// Governor is the key's own.
+	// Governor is the governor of this key alone.
 	Governor *Governor
-	// Sign puts the credential on an attempt. It may change the request, which is the
-	// attempt's own copy.
+	// Sign adds the credential to an attempt. It may change the request, which is a copy.
+	// An error fails the attempt.
 	Sign func(*http.Request) error
 }
 
-// Keys is an http.RoundTripper over several keys. A request goes by the key that has
-// room soonest, or by the one that its affinity asks for ([WithAffinity]). A key that is
-// refused (401, or 403) where another is not is set aside: the others go on. It is safe
-// for concurrent use.
+// Keys is an http.RoundTripper that sends requests with several keys. It uses the key that can
+// send soonest, or the one selected by [WithAffinity] or [WithKey]. An idempotent request
+// that is refused with 401 or 403 is sent again with another key; with a [Trace] in its
+// context, not after a 403 for rate or load. If the other key succeeds, the refused one is set
+// aside. Keys is safe for concurrent use.
 //
 // Use it only with keys that the owner may use together: many providers count all keys
 // of an account as one, and some forbid it.
 type Keys struct {
-	// SetAside is called once for each key that is set aside, with its status. It must
-	// not block. It is set before the first request; nil is not called.
+	// SetAside, if not nil, is called once for each key that is set aside, with the status
+	// of the refusal. It must not block. Set it before the first request.
 	SetAside func(name string, status int)
 
 	keys []key
-	ring *wire.Keys // of the same order
+	ring *wire.Keys // in the same order
 }
 
 type key struct {
@@ -43,7 +44,8 @@ type key struct {
 	transport *Transport
 }
 
-// NewKeys makes one of the keys, each with a transport of the options.
+// NewKeys returns a round tripper over the keys, each with a transport made from o. The error
+// names a missing or repeated key, or an invalid option.
 func NewKeys(all []Key, o Options) (*Keys, error) {
 	if len(all) == 0 {
 		return nil, errors.New("transport: no keys")
@@ -69,7 +71,7 @@ func NewKeys(all []Key, o Options) (*Keys, error) {
 	return k, nil
 }
 
-// signed puts the credential on what is sent.
+// signed adds the credential to each attempt.
 type signed struct {
 	sign func(*http.Request) error
 	next http.RoundTripper
@@ -90,23 +92,23 @@ func (s signed) RoundTrip(req *http.Request) (*http.Response, error) {
 
 type affinityKey struct{}
 
-// WithAffinity has all requests of one name go by one key, as long as that is not set
-// aside: for cursors that are good for the key that they were given to. The same name and
-// keys give the same key in every process.
+// WithAffinity returns a context whose requests all use the same key while that key is not set
+// aside, for example for cursors that are valid only with one key. The same name and keys
+// select the same key in every process.
 func WithAffinity(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, affinityKey{}, name)
 }
 
 type onlyKey struct{}
 
-// WithKey has a request go by the key of that name and no other, whatever is answered: for
-// what is asked of each key, such as what is left of its limits. A name that no key has
-// changes nothing.
+// WithKey returns a context whose requests use only the named key, whatever the answer is, also
+// when the key is set aside. It serves requests about one key, such as for its remaining
+// limits. An unknown name has no effect.
 func WithKey(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, onlyKey{}, name)
 }
 
-// RoundTrip sends req by one key, and by another if the first is refused.
+// RoundTrip sends req with one key, and with another if the first is refused; see [Keys].
 func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
 	if name, ok := req.Context().Value(onlyKey{}).(string); ok {
 		for i := range k.keys {
@@ -121,7 +123,7 @@ func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
 	var first *http.Response
 	for {
 		one := k.pick(affinity, pool, tried)
-		if one < 0 { // all were refused: it is not about the key
+		if one < 0 { // all were refused, so the key is not the reason
 			return first, nil
 		}
 		res, err := k.keys[one].transport.RoundTrip(req)
@@ -156,21 +158,21 @@ func (k *Keys) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// throttled says whether the newest attempt of the request was refused for rate or load,
-// as far as a [Trace] says.
+// throttled reports whether the last attempt of the request was refused for rate or load. It
+// needs a [Trace] in the request's context.
 func throttled(req *http.Request) bool {
 	t := traceOf(req.Context())
 	return t != nil && t.Signal.Class.Throttle()
 }
 
-// pick is the key that a request goes by, of those that it was not sent by yet; -1 for
-// none. It is the one that has room soonest in the request's pool.
+// pick returns the index of the key that can send soonest in the request's pool, among those
+// not tried yet; -1 for none.
 func (k *Keys) pick(affinity, pool string, tried []int) int {
 	now := time.Now()
 	return k.ring.Pick(now, affinity, func(i int) bool { return slices.Contains(tried, i) }, func(i, given int) time.Duration {
 		g := k.keys[i].Governor
 		wait := max(0, g.RoomAt(pool).Sub(now))
-		// What was given to it a moment ago may not have asked yet.
+		// Requests given to the key may not have asked its governor yet.
 		if n := given - g.Snapshot().InFlight; n > 0 {
 			wait += time.Duration(n) * g.Pace(pool)
 		}
@@ -178,7 +180,8 @@ func (k *Keys) pick(affinity, pool string, tried []int) int {
 	})
 }
 
-// setAside sets keys aside that were refused where another was not, and never the last.
+// setAside sets aside keys that were refused for a request that another key could send. The
+// last key in use is never set aside.
 func (k *Keys) setAside(refused []int, res *http.Response) {
 	for _, i := range refused {
 		if k.ring.SetAside(i) && k.SetAside != nil {
@@ -187,7 +190,7 @@ func (k *Keys) setAside(refused []int, res *http.Response) {
 	}
 }
 
-// Aside are the names of the keys that are set aside.
+// Aside returns the names of the keys that are set aside.
 func (k *Keys) Aside() (names []string) {
 	for i := range k.keys {
 		if k.ring.Aside(i) {

@@ -9,33 +9,33 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Profile is what a provider publishes of its limits. Package egress/provider has those of
-// many providers, by their names; a program may have one of its own. It must be safe for
-// concurrent use and must not block, nor keep a header or body.
+// Profile describes the limits that a provider publishes. Package egress/provider has profiles
+// of many providers; a program may also implement its own. Methods must be safe for concurrent
+// use. They must not block or keep a header or body.
 type Profile interface {
-	// Attempt is what a request shares limits with, "" for the account alone, and what it
-	// is thought to take of limits that count units. A pool that was named elsewhere is
-	// given and kept.
+	// Attempt returns the pool whose limits a request shares, "" for those of the account
+	// alone, and its estimated cost under limits that count units. If pool is not "",
+	// [Options.Pool] has chosen it and Attempt returns it.
 	Attempt(req *http.Request, pool string) (string, float64)
-	// Limits are those that a pool begins with, or the account for "". See
+	// Limits returns the limits with which a pool starts, or the account for "". See
 	// [Governor.Assume].
 	Limits(pool string) []control.Limit
-	// Reads says that Read has a use for the body of a response below 400. Up to 1 MiB of
-	// it are read then before the response is handed on.
+	// Reads reports whether Read needs the body of a response with a status below 400. If
+	// so, up to 1 MiB of it is read before the response is returned.
 	Reads(req *http.Request, pool string, status int, header http.Header) bool
-	// Read corrects the signal of a response. It gives the pool that the response names,
-	// "" for none, what the attempt took, 0 where that is not said, and whether a refusal
-	// is about the whole account.
+	// Read corrects the signal of a response. It returns the pool named by the response or
+	// "", the cost of the attempt or 0 if unknown, and whether a refusal concerns the
+	// whole account.
 	Read(now time.Time, req *http.Request, pool string, status int, header http.Header, body []byte, s *signal.Signal) (named string, cost float64, account bool)
 }
 
-// maxReport is how much of a body a profile is given.
+// maxReport bounds the part of a body passed to a profile, in bytes.
 const maxReport = 1 << 20
 
-// maxBegun is how many pools are remembered to have begun.
+// maxBegun bounds the number of pools remembered as started.
 const maxBegun = 4096
 
-// ask is what an attempt asks for.
+// ask returns the request of an attempt to the governor.
 func (t *Transport) ask(req *http.Request) (headway.Request, error) {
 	ask := headway.Request{Cost: 1}
 	if t.o.Pool != nil {
@@ -50,7 +50,7 @@ func (t *Transport) ask(req *http.Request) (headway.Request, error) {
 	return ask, t.begin(ask.Pool)
 }
 
-// poolOf is the pool of a request.
+// poolOf returns the pool of a request.
 func (t *Transport) poolOf(req *http.Request) (pool string) {
 	if t.o.Pool != nil {
 		pool = t.o.Pool(req)
@@ -61,7 +61,7 @@ func (t *Transport) poolOf(req *http.Request) (pool string) {
 	return pool
 }
 
-// begin has a pool begin with what is published, when it is used first.
+// begin gives a pool the published limits at its first use.
 func (t *Transport) begin(pool string) error {
 	if t.o.Profile == nil {
 		return nil

@@ -8,28 +8,27 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Trace tells what became of one request, beyond its response. Put one into a
-// request's context with [WithTrace] and read it after the response. Not safe
-// for use by two requests at once.
+// Trace records what happened to one request. Put it into the request's context with
+// [WithTrace] and read it after the response. It must not be used by two requests at once.
 type Trace struct {
-	// Attempts counts what was sent.
+	// Attempts counts the attempts that were sent.
 	Attempts int
-	// Signal is what the last response said, after [Options.Classify]; the zero
-	// value when there was none.
+	// Signal is the signal of the last response, after [Options.Classify]; zero without a
+	// response.
 	Signal signal.Signal
-	// Stopped is why no further attempt was made, when that was a refusal and
-	// not the last outcome: a cap, an open circuit, a long wait. None otherwise.
+	// Stopped is the refusal that prevented a further attempt, such as an open circuit, an
+	// empty retry budget or a long wait; nil without one.
 	Stopped *reason.Refusal
 }
 
 type traceKey struct{}
 
-// WithTrace gives a context whose request is traced.
+// WithTrace returns a context whose request is recorded in t.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// traceOf is the request's trace; nil without one.
+// traceOf returns the request's trace; nil without one.
 func traceOf(ctx context.Context) *Trace {
 	t, _ := ctx.Value(traceKey{}).(*Trace)
 	return t
@@ -50,22 +49,22 @@ func (t *Trace) stop(err error) {
 
 type steadyKey struct{}
 
-// WithSteady gives a context whose successes do not speed the pacing up, as for
-// recovery while a provider's pressure is fresh. Throttles still slow it down.
+// WithSteady returns a context whose successes do not speed up the pacing, as for retries soon
+// after a provider was overloaded. Throttles still slow it down.
 func WithSteady(ctx context.Context) context.Context {
 	return context.WithValue(ctx, steadyKey{}, true)
 }
 
 type waitingKey struct{}
 
-// WithWaiting gives a context whose requests wait only until waiting ends, in place of
-// [Options.Waiting]: a request that waits then is refused as interrupted, an attempt
+// WithWaiting returns a context whose requests wait only until waiting ends. It replaces
+// [Options.Waiting]. A request that waits at that time is refused as interrupted; an attempt
 // under way is not cut.
 func WithWaiting(ctx, waiting context.Context) context.Context {
 	return context.WithValue(ctx, waitingKey{}, waiting)
 }
 
-// waiting is what ends the waits of a request; nil for nothing but its context.
+// waiting returns the context that ends the waits of a request; nil for the request's own.
 func (t *Transport) waiting(ctx context.Context) context.Context {
 	if w, ok := ctx.Value(waitingKey{}).(context.Context); ok {
 		return w
@@ -73,7 +72,7 @@ func (t *Transport) waiting(ctx context.Context) context.Context {
 	return t.o.Waiting
 }
 
-// holding is what ends the waits of a request under [Options.Hold].
+// holding returns the context that ends the waits of a request under [Options.Hold].
 func (t *Transport) holding(ctx context.Context) (context.Context, context.CancelFunc) {
 	before := t.waiting(ctx)
 	if before == nil {

@@ -1,20 +1,18 @@
-// Package transport governs any http.Client: it paces every attempt, honours
-// Retry-After once, retries what is worth it within a budget and with full
-// jitter, and fails at once while the circuit is open. Everything else passes
-// through unchanged, refusals of the provider included.
+// Package transport paces the requests of any http.Client. It follows Retry-After, retries
+// within a budget and with full jitter, and fails at once while the circuit breaker is open.
+// Everything else passes through unchanged, refusals of the provider included.
 //
 //	client, err := transport.Client(transport.Config{Name: "acme", Ceiling: 100 * time.Millisecond})
 //
-// From the caller inward an attempt passes: retry, circuit breaker, rate
-// limiter, timeout, and then the base transport. Each attempt of a retried
-// request is paced and counted by itself.
+// From the caller inward, an attempt passes retry, circuit breaker, rate limiter, timeout and
+// then the base transport. Each attempt of a retried request is paced and counted.
 //
-// A request whose attempts were refused or failed gives the provider's last
-// response, if there was one; otherwise an error: a *[Refusal] when
-// nothing was sent, the base transport's when nothing came back.
+// If all attempts of a request were refused or failed, the caller gets the provider's last
+// response. Without a response it gets an error: a *[Refusal] if nothing was sent, otherwise
+// the error of the base transport.
 //
-// Do not put it below a client that retries by itself with its own waits: the
-// two would multiply. A Transport is safe for concurrent use.
+// Do not use it below a client that retries by itself: the retries would multiply. A Transport
+// is safe for concurrent use.
 //
 // Stability: stable.
 package transport
@@ -36,105 +34,100 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Options are the choices beside the pacing. The zero value is good for an API
-// client.
+// Options configure a transport, except for its pacing. The zero value suits an API client.
 type Options struct {
 	// Base sends the attempts. Default http.DefaultTransport.
 	Base http.RoundTripper
-	// Timeout bounds one attempt, its body included. Default 0: none beside the
-	// request's context.
+	// Timeout bounds one attempt, its body included. Default 0: only the request's context
+	// bounds it.
 	Timeout time.Duration
 	// Backoff is the wait between attempts of one request, and how many there
 	// may be. Default: 5 attempts, full jitter from 200 ms to 20 s.
 	Backoff Backoff
-	// Budget bounds the retries of all requests together. A retry is paid for when
-	// it has its permit. Default: 8 at first, a fifth more for each success, at
+	// Budget bounds the retries of all requests together. A retry takes its token when it
+	// gets its permit. Default: 8 tokens at first, a fifth of a token for each success, at
 	// most 100.
 	Budget Budget
-	// Retryable says whether a request may be sent more than once. It is asked when an
-	// attempt has failed. Default: [Idempotent].
+	// Retryable reports whether a request may be sent more than once. It is called after a
+	// failed attempt. Default: [Idempotent].
 	Retryable func(*http.Request) bool
-	// Hold is how long a request that the provider refuses, for rate or for load, is held
-	// and sent again whenever the governor allows, from its beginning on, waits for permits
-	// included. Backoff and Budget do not count then, and what failed otherwise is not sent
-	// again. A refusal whose wait would not end in time is returned at once. Default 0:
-	// nothing is held.
+	// Hold is how long a request that the provider refuses for rate or load is held and
+	// sent again when the governor allows. It counts from the start of the request and
+	// includes waits for permits. With Hold, Backoff and Budget are not used and other
+	// failures are not retried. A refusal whose wait would not end in time is returned at
+	// once. Default 0: requests are not held.
 	Hold time.Duration
-	// Deadline is the instant after which no attempt is begun: waits that would
-	// pass it are refused, an attempt under way is never cut. Default: none.
+	// Deadline is the instant after which no attempt starts. A wait that would pass it is
+	// refused; an attempt under way is not cut. Default: no deadline.
 	Deadline time.Time
-	// Waiting ends every wait when it ends: for a permit, and before a retry. Such
-	// a request is refused as interrupted; an attempt under way is not cut.
-	// [WithWaiting] sets it for one request. Default: waits end with the request's
-	// context.
+	// Waiting, when it ends, ends every wait for a permit and before a retry. The request is
+	// then refused as interrupted; an attempt under way is not cut. [WithWaiting] sets it
+	// for one request. Default: only the request's context ends its waits.
 	Waiting context.Context
-	// Cost is how many units, such as tokens, a request is thought to take of a
-	// limit that counts them. It is asked for each attempt and must not read the
-	// body. Default: 1.
+	// Cost estimates how many units, such as tokens, a request takes under a limit that
+	// counts them. It is called for each attempt and must not read the body. Default: 1.
 	Cost func(*http.Request) float64
-	// Pool names what a request shares limits with, such as a group of endpoints: what
-	// is refused in one pool slows no other, unless it is shown that the whole account is
-	// limited. It is asked for each attempt and must not read the body. Names should be
-	// few, and hold no content. Default: "", one limit for all.
+	// Pool names the pool of requests, such as a group of endpoints, with which a request
+	// shares limits. A refusal in one pool does not slow the others, unless the whole
+	// account turns out to be limited. Pool is called for each attempt and must not read
+	// the body. Names should be few and hold no content. Default: "", one limit for all.
 	Pool func(*http.Request) string
-	// Profile is what the provider publishes of its limits: it gives attempts their pools
-	// and costs where Pool and Cost do not, says what responses mean, and limits to begin
-	// with. See [Profile]. Default: none.
+	// Profile describes the limits that the provider publishes. It supplies pools and costs
+	// where Pool and Cost do not, the limits to start with, and the meaning of responses.
+	// See [Profile]. Default: no profile.
 	Profile Profile
-	// Gate is asked when an attempt has its permit and nothing but sending is
-	// left to do; an error stops the request with nothing sent. It must not block.
+	// Gate is called when an attempt has its permit, just before it is sent. An error stops
+	// the request without sending. It must not block.
 	Gate func() error
-	// Whole makes a response's body part of its attempt: it is read to its end,
-	// at most this many bytes, before the attempt is settled, so that a body
-	// that breaks off is a failure like any other, and retried. A longer body is
-	// [ErrTooLarge]. Default 0: bodies are streamed, and the attempt is settled
-	// when its header is there.
+	// Whole is the maximum size of a response body in bytes, and makes the body part of the
+	// attempt: it is read to its end before the attempt is settled, so that a body that
+	// breaks off counts as a failure and is retried. A larger body is [ErrTooLarge].
+	// Default 0: bodies are streamed, and the response header settles the attempt.
 	Whole int64
-	// Classify may overrule what a response stands for; ok false leaves it.
-	// Body is a bounded prefix. It is called for statuses of 400 and more, and
-	// under Whole for every status: some providers refuse with a 200.
+	// Classify can overrule the class of a response; with ok false it does not. body is a
+	// bounded prefix. It is called for statuses of 400 and above, and with Whole for every
+	// status, since some providers refuse with a 200.
 	Classify func(status int, header http.Header, body []byte) (c Class, ok bool)
-	// Sending is called for each attempt when nothing but sending is left to do: its
-	// Number, Wait and Held are set. It must not block.
+	// Sending is called for each attempt just before it is sent, with Number, Wait and Held
+	// set. It must not block.
 	Sending func(Attempt)
-	// GaveUp is called for each attempt that does not go out, having waited for its
-	// permit or for the backoff before it: its Number, Wait and Held are set; Wait
-	// is that for the permit. It must not block.
+	// GaveUp is called for each attempt that waited for its permit or its backoff but was
+	// not sent, with Number, Wait and Held set. Wait is the wait for the permit. It must
+	// not block.
 	GaveUp func(Attempt)
-	// Observe is called for each attempt, after it ended and before its permit is
-	// settled, so that the events of the governor come after it. It must not block,
-	// nor keep a reference to anything in the attempt.
+	// Observe is called for each attempt after its end and before its permit is settled, so
+	// the governor's events come later. It must not block or keep a reference to anything
+	// in the attempt.
 	Observe func(Attempt)
 }
 
-// Attempt is one outbound request as [Options.Observe] sees it. It holds no
-// header, body or address.
+// Attempt describes one attempt for [Options.Observe]. It holds no header, body or address.
 type Attempt struct {
 	// Number is 1 for the first attempt of a request.
 	Number int
 	// Class is how it ended; Status is 0 when there was no response.
 	Class  Class
 	Status int
-	// Wait is the time from asking for a permit to having it, Latency from then
-	// to the response's header, or to its end under [Options.Whole].
+	// Wait is the time from asking for a permit to getting it, Latency the time from then
+	// to the response header, or to the end of the body with [Options.Whole].
 	Wait, Latency time.Duration
-	// Held is what it waited for; the zero value is for nothing.
+	// Held says what it waited for; zero if it did not wait.
 	Held headway.Wait
-	// RetryAfter is what the provider asked for; 0 when it did not say.
+	// RetryAfter is the wait that the provider asked for; 0 for none.
 	RetryAfter time.Duration
 }
 
-// Transport is an http.RoundTripper under a governor.
+// Transport is an http.RoundTripper paced by a governor. Make one with [New].
 type Transport struct {
 	governor *headway.Governor
 	o        Options
 
 	mu     sync.Mutex
 	budget retry.Budget
-	begun  map[string]bool // the pools that began with what is published
+	begun  map[string]bool // pools that were given the published limits
 }
 
-// Client gives an http.Client that is governed by c, with the default options.
+// Client returns an http.Client that is governed by c, with the default options.
 func Client(c Config) (*http.Client, error) {
 	g, err := headway.New(c)
 	if err != nil {
@@ -147,7 +140,7 @@ func Client(c Config) (*http.Client, error) {
 	return &http.Client{Transport: t}, nil
 }
 
-// New puts a transport under a governor. Several transports may share one.
+// New returns a transport paced by a governor. Several transports may share a governor.
 func New(g *Governor, o Options) (*Transport, error) {
 	var err error
 	if o.Backoff, err = o.Backoff.Resolve(); err != nil {
@@ -175,17 +168,17 @@ func New(g *Governor, o Options) (*Transport, error) {
 	return t, nil
 }
 
-// Governor is the rate authority, for its snapshot.
+// Governor returns the governor of the transport.
 func (t *Transport) Governor() *Governor { return t.governor }
 
-// RetriesLeft is how many retries the budget still holds.
+// RetriesLeft returns the number of retries left in the budget.
 func (t *Transport) RetriesLeft() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.budget.Left()
 }
 
-// RoundTrip sends req, paced, and again where that is allowed.
+// RoundTrip sends req when the governor permits it, and retries it where that is allowed.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := traceOf(req.Context())
 	if t.o.Hold > 0 {
@@ -206,7 +199,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 		if last.res != nil {
-			_ = last.res.Body.Close() // nobody will see it
+			_ = last.res.Body.Close() // it is not returned
 		}
 		last = next
 		trace.attempted(&last.signal)
@@ -214,9 +207,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 		if t.o.Hold > 0 {
-			continue // the governor knows of the refusal, and says when
+			continue // the governor has recorded the refusal and sets the wait
 		}
-		if err := t.noRetry(req); err != nil { // there is no point in waiting for it
+		if err := t.noRetry(req); err != nil { // do not wait for a retry that cannot be sent
 			trace.stop(err)
 			return last.res, last.err
 		}
@@ -228,7 +221,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// worth reports whether a request may be sent again after what came of attempt n.
+// worth reports whether a request may be retried after the outcome of attempt n.
 func (t *Transport) worth(req *http.Request, last *answer, n int) bool {
 	switch {
 	case last.final || !last.class.Retryable():
@@ -241,12 +234,12 @@ func (t *Transport) worth(req *http.Request, last *answer, n int) bool {
 	return t.o.Retryable(req) && (req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
 }
 
-// answer is what came of one attempt that was sent.
+// answer is the outcome of one attempt that was sent.
 type answer struct {
 	res    *http.Response
 	err    error
 	class  reason.Class
-	signal signal.Signal // what the response said; zero without one
+	signal signal.Signal // of the response; zero without one
 	final  bool          // no retry can help
 }
 
@@ -259,7 +252,7 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		return answer{}, err
 	}
 	if t.o.Hold > 0 && n > 1 {
-		ask.Priority = 1 // it came before those that were not refused yet
+		ask.Priority = 1 // it is older than requests that were not refused yet
 	}
 	permit, err := t.acquire(ctx, req, ask)
 	if err != nil {
@@ -301,7 +294,7 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		a.Status, a.RetryAfter = res.StatusCode, ans.signal.RetryAfter
 	}
 	a.Class = ans.class
-	// Before the permit is settled: what that publishes counts this attempt.
+	// Count the attempt before settling, since the event of settling includes it.
 	if t.o.Observe != nil {
 		t.o.Observe(a)
 	}
@@ -323,12 +316,11 @@ func (t *Transport) gaveUp(a Attempt) {
 	}
 }
 
-// admitted takes what an attempt that has its permit costs beside it, and makes
-// the request that is sent. On an error nothing was taken: not by an attempt that
-// the circuit refused or that waited in vain, which has no permit, nor by one
-// that the gate refuses.
+// admitted takes the retry token of an attempt that has its permit, asks the gate, and makes
+// the request to send. On an error no token is taken. An attempt that the breaker refused or
+// that gave up waiting does not get here, so it costs no token.
 func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
-	if n > 1 && t.o.Hold == 0 && !t.takeRetry() { // others who waited as well were admitted first
+	if n > 1 && t.o.Hold == 0 && !t.takeRetry() { // other waiting retries took the last token
 		return nil, nil, &reason.Refusal{Reason: reason.RetryBudget.Reason()}
 	}
 	out, cancel, err := t.outbound(req, n)
@@ -343,7 +335,7 @@ func (t *Transport) admitted(req *http.Request, n int) (*http.Request, context.C
 	return out, cancel, err
 }
 
-// acquire waits for the permit, but not past the deadline.
+// acquire waits for a permit, but not past the deadline.
 func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.Request) (headway.Permit, error) {
 	if !t.o.Deadline.IsZero() {
 		var cancel context.CancelFunc
@@ -356,7 +348,7 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if until, ok := waiting.Deadline(); ok && t.o.Hold > 0 { // a wait that would not end in time is refused at once
+	if until, ok := waiting.Deadline(); ok && t.o.Hold > 0 { // refuse at once a wait that would not end in time
 		var done context.CancelFunc
 		ctx, done = context.WithDeadline(ctx, until)
 		defer done()
@@ -369,8 +361,7 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 	return permit, err
 }
 
-// outbound is the request as it is sent: a copy with a body of its own and the
-// attempt's timeout.
+// outbound returns the request to send: a copy with its own body and the attempt's timeout.
 func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
 	ctx, cancel := onFewConnections(req.Context())
 	if t.o.Timeout > 0 {
@@ -382,7 +373,7 @@ func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.C
 		}
 	}
 	out := req.Clone(ctx)
-	out.Trailer = req.Trailer // which the body's reader fills
+	out.Trailer = req.Trailer // filled in at the end of the body
 	if n > 1 && req.GetBody != nil {
 		body, err := req.GetBody()
 		if err != nil {
@@ -394,8 +385,8 @@ func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.C
 	return out, cancel, nil
 }
 
-// read is the signal of a response, and what the profile knows beside it. Of a failure it
-// takes the beginning of the body and puts it back.
+// read returns the signal of a response and what the profile adds to it. For a failure it
+// reads the beginning of the body and puts it back.
 func (t *Transport) read(now time.Time, req *http.Request, pool string, res *http.Response) (s signal.Signal, final bool, said headway.Outcome) {
 	failed := res.StatusCode >= http.StatusBadRequest
 	var head []byte
@@ -417,9 +408,9 @@ func (t *Transport) read(now time.Time, req *http.Request, pool string, res *htt
 	return s, s.Exhausted, said
 }
 
-// noRetry says why no retry can be sent; nil when one may be. The token is taken
-// later, with the permit: see admitted. An open circuit is the reason before an
-// empty budget, since it ends by itself.
+// noRetry returns the reason why no retry can be sent; nil if one can. The token is taken
+// later, with the permit; see admitted. An open circuit comes before an empty budget, since it
+// closes by itself.
 func (t *Transport) noRetry(req *http.Request) error {
 	if t.RetriesLeft() > 0 {
 		return nil
@@ -452,8 +443,8 @@ func (t *Transport) returnRetry() {
 	t.budget.Return()
 }
 
-// sleep waits the backoff of retry n out. A cooldown runs meanwhile: the two
-// waits are not added.
+// sleep waits the backoff before retry n. A cooldown passes at the same time: the two waits
+// are not added.
 func (t *Transport) sleep(ctx context.Context, n int) (ended reason.Reason) {
 	timer := time.NewTimer(t.o.Backoff.Wait(n, rand.Uint64()))
 	defer timer.Stop()
@@ -477,16 +468,15 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// Names for what a program hands in and gets back, so that it needs only this
-// package to govern a client.
+// Aliases, so that a program needs only this package to govern a client.
 type (
-	// Config is what a connection is governed by. Zero fields take the defaults.
+	// Config configures the governor of a connection. Zero fields take the defaults.
 	Config = headway.Config
 	// Governor holds the rate of one connection. [Client] makes one from a [Config];
 	// make one with [NewGovernor] for several transports.
 	Governor = headway.Governor
-	// Refusal is the error of a request that was not sent: why, and when to come back.
-	// Match it with errors.As as *Refusal.
+	// Refusal is the error for a request that was not sent. It has the reason, and when to
+	// try again. Match it with errors.As as *Refusal.
 	Refusal = reason.Refusal
 	// Class is how an attempt ended, as in [Attempt].
 	Class = reason.Class
@@ -496,5 +486,5 @@ type (
 	Budget = retry.Limits
 )
 
-// NewGovernor makes the governor of one connection.
+// NewGovernor returns the governor of one connection.
 func NewGovernor(c Config) (*Governor, error) { return headway.New(c) }
