@@ -1,8 +1,8 @@
-// Package ca is the certificate authority of one user: its key is made on first use, stays
-// in the state folder, and is in no system's store. For each run it issues a root that is
-// valid for the hosts of that run only, and certificates for those hosts.
+// Package ca is the certificate authority of one user. Its key is made at the first use, stays
+// in the state folder, and is not added to any trust store of the system. For each run it
+// issues a root that is valid only for the hosts of that run, and certificates for those hosts.
 //
-// The key is in no error, and in no file but its own.
+// Errors do not contain the key, and it is in no other file.
 package ca
 
 import (
@@ -10,7 +10,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // the format of Java's trust stores has it
+	"crypto/sha1" //nolint:gosec // required by the format of Java's trust stores
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -47,19 +47,19 @@ const (
 	subject = "Headway local CA"
 )
 
-// ErrExpired matches the error of [Open] for an authority whose time is over.
+// ErrExpired is returned, wrapped, for an authority that has expired.
 var ErrExpired = errors.New("the certificate authority has expired")
 
-// Authority is the user's own certificate authority. Safe for concurrent use.
+// Authority is the certificate authority of one user. It is safe for concurrent use.
 type Authority struct {
 	path string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// Open reads the authority in a folder, and makes it there first if there is none. Folder
-// and file are for their owner only; a file that others may read is an error. Another
-// process may do the same at the same time.
+// Open reads the authority in a folder, and makes one if there is none. Only the owner may
+// access folder and file; a file that others may read is an error. Several processes may call
+// Open at the same time.
 func Open(ctx context.Context, dir string) (*Authority, error) {
 	a, err := Load(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func Open(ctx context.Context, dir string) (*Authority, error) {
 	return a, err
 }
 
-// Rotate replaces the authority in a folder by a new one. What trusts the old one does not
-// trust the new one; runs that are under way keep theirs.
+// Rotate replaces the authority in a folder with a new one. Programs that trust the old one do
+// not trust the new one. Runs under way keep the old one.
 func Rotate(ctx context.Context, dir string) (a *Authority, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("ca: %w", err)
@@ -92,7 +92,7 @@ func Rotate(ctx context.Context, dir string) (a *Authority, err error) {
 }
 
 // Load reads the authority in a folder. The error matches fs.ErrNotExist if there is none,
-// and [ErrExpired] if its time is over.
+// and [ErrExpired] if it has expired.
 func Load(dir string) (*Authority, error) {
 	path := filepath.Join(dir, File)
 	info, err := os.Stat(path)
@@ -118,7 +118,7 @@ func Load(dir string) (*Authority, error) {
 			break
 		}
 	}
-	// The reason is left out: it might quote the key.
+	// Leave out the reason, which might quote the key.
 	if err != nil || a.cert == nil || a.key == nil || !a.key.PublicKey.Equal(a.cert.PublicKey) {
 		return nil, fmt.Errorf("ca: %s does not hold an authority of headway: run \"headway ca rotate\" to replace it", path)
 	}
@@ -128,7 +128,7 @@ func Load(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// create makes an authority, and replaces the one that is there. The lock is held.
+// create makes an authority and replaces an existing one. The caller holds the lock.
 func create(dir string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -151,8 +151,8 @@ func create(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// root signs a certificate of the authority itself: for some hosts only, or for all if hosts
-// is nil. All of them have the same name and key, so each verifies what the key signed.
+// root returns a root certificate that is valid for the given hosts, or for all if hosts is
+// nil. All roots have the same name and key, so each verifies any certificate of the key.
 func (a *Authority) root(from, until time.Time, hosts []string) (*x509.Certificate, error) {
 	public, err := x509.MarshalPKIXPublicKey(&a.key.PublicKey)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *Authority) root(from, until time.Time, hosts []string) (*x509.Certifica
 	return a.sign(t, t, &a.key.PublicKey)
 }
 
-// constrain has a root be valid for some hosts only.
+// constrain limits a root to some hosts, by name constraints.
 func constrain(t *x509.Certificate, hosts []string) {
 	t.PermittedDNSDomainsCritical = true
 	for _, h := range hosts {
@@ -184,7 +184,7 @@ func constrain(t *x509.Certificate, hosts []string) {
 		}
 		t.PermittedDNSDomains = append(t.PermittedDNSDomains, strings.TrimPrefix(h, "*."))
 	}
-	// A kind of name without a constraint would be free.
+	// A kind of name without a constraint would be unrestricted.
 	if t.PermittedDNSDomains == nil {
 		t.PermittedDNSDomains = []string{"invalid"}
 	}
@@ -195,7 +195,7 @@ func constrain(t *x509.Certificate, hosts []string) {
 	}
 }
 
-// sign has the authority's key sign a certificate.
+// sign signs a certificate with the authority's key.
 func (a *Authority) sign(t, parent *x509.Certificate, public *ecdsa.PublicKey) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, public, a.key)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Authority) sign(t, parent *x509.Certificate, public *ecdsa.PublicKey) (
 	return cert, nil
 }
 
-// serial is a random number of 127 bits.
+// serial returns a random serial number of 127 bits.
 func serial() *big.Int {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails
@@ -216,17 +216,18 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b)
 }
 
-// PEM is the authority's certificate, without its key. It is valid for every host.
+// PEM returns the authority's certificate, without its key. It is valid for every host.
 func (a *Authority) PEM() []byte { return encode(a.cert) }
 
-// Path is the file that holds the authority.
+// Path returns the path of the authority's file.
 func (a *Authority) Path() string { return a.path }
 
-// From and Until bound the time in which it is valid.
+// From and Until return the validity period of the authority.
 func (a *Authority) From() time.Time  { return a.cert.NotBefore }
 func (a *Authority) Until() time.Time { return a.cert.NotAfter }
 
-// Fingerprint is the SHA-256 of the certificate, as browsers and openssl show it.
+// Fingerprint returns the SHA-256 of the certificate, in the form that browsers and openssl
+// show.
 func (a *Authority) Fingerprint() string {
 	sum := sha256.Sum256(a.cert.Raw)
 	text := make([]string, len(sum))
@@ -245,7 +246,7 @@ const (
 	maxLeaves    = 256
 )
 
-// Issuer issues the certificates of hosts for one run. Safe for concurrent use.
+// Issuer issues the certificates of hosts for one run. It is safe for concurrent use.
 type Issuer struct {
 	of   *Authority
 	root *x509.Certificate
@@ -253,12 +254,11 @@ type Issuer struct {
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
-	order  []string // of their making
+	order  []string // in the order in which they were made
 }
 
-// For gives an issuer for some hosts: names, *.NAME for a name and all below it, or
-// addresses. Its root, which the run's program trusts, is valid for no others; nil stands
-// for all hosts.
+// For returns an issuer for some hosts: names, *.NAME for a name and all below it, or IP
+// addresses. Its root is valid only for these hosts; nil means all hosts.
 func (a *Authority) For(hosts []string) (*Issuer, error) {
 	root := a.cert
 	if hosts != nil {
@@ -274,11 +274,11 @@ func (a *Authority) For(hosts []string) (*Issuer, error) {
 	return &Issuer{of: a, root: root, key: key, leaves: make(map[string]*tls.Certificate)}, nil
 }
 
-// PEM is the root that the run's program trusts.
+// PEM returns the root certificate that the programs of the run should trust.
 func (i *Issuer) PEM() []byte { return encode(i.root) }
 
-// Leaf is the certificate of a host. It is made once, and again before it expires; at most
-// 1,024 are kept. Whether the host is one of the run's is the caller's to know.
+// Leaf returns the certificate of a host. It makes one at the first call and before the old one
+// expires, and keeps at most 1,024. It does not check whether the host is one of the run's.
 func (i *Issuer) Leaf(host string) (*tls.Certificate, error) {
 	now := time.Now()
 	i.mu.Lock()
@@ -317,19 +317,19 @@ func (i *Issuer) Leaf(host string) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// Made are the hosts that have certificates, in the order in which they were first made.
+// Made returns the hosts that have certificates, in the order in which they were first made.
 func (i *Issuer) Made() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.order)
 }
 
-// TrustStorePassword is that of [TrustStore]: what Java's tools use where nobody chose one.
-// It protects nothing, since certificates are no secret.
+// TrustStorePassword is the password of a [TrustStore], the default one of Java's tools. It
+// protects nothing, since certificates are not secret.
 const TrustStorePassword = "changeit"
 
-// TrustStore is a trust store for Java with the certificates of a PEM file, in the format
-// JKS, which every version reads.
+// TrustStore returns a Java trust store with the certificates of a PEM file, in the format JKS,
+// which every version of Java reads.
 func TrustStore(bundle []byte) []byte {
 	var certs [][]byte
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

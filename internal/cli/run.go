@@ -423,8 +423,8 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 	if s.NotHTTP > 0 {
 		line("%s to named hosts ended, being no HTTP (see --pass-through)", plural(s.NotHTTP, "connection", "connections"))
 	}
-	if s.Strange > 0 {
-		line("%s without the proxy's password refused", plural(s.Strange, "request", "requests"))
+	if s.Unauthenticated > 0 {
+		line("%s without the proxy's password refused", plural(s.Unauthenticated, "request", "requests"))
 	}
 	if cut > 0 {
 		line("%s ended with %s: what it leaves running needs \"headway proxy\"", plural(int64(cut), "request", "requests"), name)

@@ -232,7 +232,7 @@ func TestHostsAndProfilesAreFoundByEachOther(t *testing.T) {
 func TestTheSummaryNamesWhatCameOfRequests(t *testing.T) {
 	s := forward.Summary{
 		Connections: []forward.Connection{{Name: "github", Requests: 1234, Attempts: 1240, Throttled: 7, Held: 6, Passed: 1, Refused: 2, Waits: 30, WaitedMS: 90_000}},
-		Distrusted:  []forward.Host{{Host: "pinned.test", Count: 1}}, NotHTTP: 1, Strange: 2,
+		Distrusted:  []forward.Host{{Host: "pinned.test", Count: 1}}, NotHTTP: 1, Unauthenticated: 2,
 	}
 	for i := range 10 {
 		s.Tunneled = append(s.Tunneled, forward.Host{Host: fmt.Sprintf("h%d.test", i), Count: 1})

@@ -205,7 +205,7 @@ func TestARefusedRequestIsHeldAndSentAgain(t *testing.T) {
 				t.Errorf("%s of %d bytes came back as %d bytes", tt.method, tt.length, len(b))
 			}
 		}
-		if left := w.proxy.room.left.Load(); left != maxKeptAll {
+		if left := w.proxy.keptMemory.left.Load(); left != maxKeptAll {
 			t.Errorf("%d bytes are kept after the requests", maxKeptAll-left)
 		}
 		s := w.proxy.Summary().Connections

@@ -30,7 +30,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// call is one request of the program on its way.
+// call is one request of the program under way.
 type call struct {
 	to       *tunnel
 	host     string
@@ -40,7 +40,7 @@ type call struct {
 
 type callKey struct{}
 
-// forward sends a request on and relays the answer.
+// forward sends a request to its host and relays the answer.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to *tunnel) {
 	host, _, ok := split(to.authority, "80")
 	if !ok {
@@ -54,10 +54,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to *tunnel) {
 	p.counts.underWay.Add(1)
 	defer p.counts.underWay.Add(-1)
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
-		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the body's end
+		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the end of the body
 	}
 	if c.governed {
-		c.body = keep(r, &p.room, maxKept)
+		c.body = keep(r, &p.keptMemory, maxKept)
 		if c.body != nil {
 			defer c.body.end()
 		}
@@ -65,22 +65,22 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to *tunnel) {
 	p.relay.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 }
 
-// rewrite addresses a request, and leaves the rest of it as the program made it.
+// rewrite sets the address of the outgoing request, and leaves the rest unchanged.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	c := callOf(r.In.Context())
 	out := r.Out
-	out.URL.Scheme, out.URL.Host = c.to.scheme, usually(c.to)
+	out.URL.Scheme, out.URL.Host = c.to.scheme, hostOf(c.to)
 	out.Host = r.In.Host
 	out.URL.RawQuery = r.In.URL.RawQuery
 	if path, _, _ := strings.Cut(r.In.RequestURI, "?"); strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") && path != out.URL.EscapedPath() {
-		out.URL.Opaque = path // as it was written: a signature may be of that
+		out.URL.Opaque = path // unchanged, since a signature may cover it
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[name]; ok {
 			out.Header[name] = v
 		}
 	}
-	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // an offer that a proxy need not pass on
+	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // a proxy need not pass on this offer
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
@@ -88,8 +88,8 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	out.GetBody, out.Trailer = r.In.GetBody, r.In.Trailer
 }
 
-// usually is a tunnel's authority without a port that goes without saying.
-func usually(t *tunnel) string {
+// hostOf returns the authority of a tunnel, without a default port.
+func hostOf(t *tunnel) string {
 	host, port, err := net.SplitHostPort(t.authority)
 	if err != nil || port != map[string]string{"http": "80", "https": "443"}[t.scheme] {
 		return t.authority
@@ -105,7 +105,7 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// send sends a request, governed if its host is.
+// send sends a request, through its governor if the host is governed.
 func (p *Proxy) send(r *http.Request) (*http.Response, error) {
 	c := callOf(r.Context())
 	if !c.governed {
@@ -130,7 +130,7 @@ func (p *Proxy) send(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// failed answers a request that got no answer.
+// failed answers a request that got no answer from its host.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())
 	if no, ok := errors.AsType[*reason.Refusal](err); ok && r.Context().Err() == nil {
@@ -141,7 +141,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Context().Err() != nil || !wire.Unsent(err) {
-		panic(http.ErrAbortHandler) // the connection ends, as that to the server did
+		panic(http.ErrAbortHandler) // close the connection, as the server did
 	}
 	what := cause(err)
 	if wire.Untrusted(err) {
@@ -150,7 +150,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, "headway: "+c.host+" could not be reached: "+what, http.StatusBadGateway)
 }
 
-// connection is what is governed together: one credential at one provider.
+// connection is one credential at one provider. Its requests share a governor.
 type connection struct {
 	name      string // of the provider, not of the credential
 	governor  *headway.Governor
@@ -165,11 +165,12 @@ type connectionKey struct {
 	credential [sha256.Size]byte
 }
 
-// maxConnections bounds the credentials that are distinguished. The rest of a provider's
-// share a connection.
+// maxConnections bounds the number of connections. Beyond it, further credentials of a
+// provider share one.
 const maxConnections = 256
 
-// described is the name of a host's connection, and how its profile is made; nil for none.
+// described has the name of a host's connection and a function that makes its profile; nil
+// without one.
 type described struct {
 	name string
 	make func() (*profile.Profile, error)
@@ -181,7 +182,7 @@ type governed struct {
 	all  map[connectionKey]*connection
 	made []*connection // in that order
 	salt []byte
-	// hosts are those whose profile was looked for.
+	// hosts are the hosts whose profile was looked up.
 	hosts map[string]described
 }
 
@@ -201,7 +202,7 @@ func (g *governed) close() {
 	}
 }
 
-// list are the connections there are.
+// list returns all connections.
 func (g *governed) list() []*connection {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -220,7 +221,7 @@ func (p *Proxy) describe(host string) described {
 	if ok {
 		return known
 	}
-	if known.name, known.make = p.o.Profile(host); known.name == "" { // which may read files
+	if known.name, known.make = p.o.Profile(host); known.name == "" { // may read files
 		known = described{name: host}
 	}
 	g.mu.Lock()
@@ -232,7 +233,7 @@ func (p *Proxy) describe(host string) described {
 	return known
 }
 
-// connection finds the connection of a request, by its provider and a hash of its
+// connection returns the connection of a request, found by its provider and a hash of its
 // credential.
 func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	known, secret := p.describe(c.host), credential(r.Header)
@@ -267,7 +268,7 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 		NoBreaker: true, OnEvent: p.o.OnEvent,
 	}
 	if p.o.Fleet != nil {
-		config.Fleet = p.o.Fleet.Member(usually(c.to), secret)
+		config.Fleet = p.o.Fleet.Member(hostOf(c.to), secret)
 	}
 	var err error
 	if of.governor, err = headway.New(config); err != nil {
@@ -287,8 +288,8 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	return of, nil
 }
 
-// credential is what tells the credential of a request from others: of an Authorization
-// whose text changes with each request, as that of a signature does, the part that stays.
+// credential returns the part of a request that identifies its credential. For an
+// Authorization that changes with each request, as a signature does, it is the constant part.
 func credential(h http.Header) string {
 	text := h.Get("Authorization")
 	if text == "" {
@@ -325,8 +326,8 @@ func credential(h http.Header) string {
 	return text
 }
 
-// mayResend reports whether a refused request may be sent again: by its method, and with its
-// body, of which all must be here.
+// mayResend reports whether a refused request may be sent again: its method allows it, and its
+// whole body was kept.
 func (p *Proxy) mayResend(r *http.Request) bool {
 	if !transport.Idempotent(r) && !p.resend[cmp.Or(r.Method, http.MethodGet)] {
 		return false
@@ -343,7 +344,7 @@ func (c *connection) observe(a transport.Attempt) {
 	c.gaveUp(a)
 }
 
-// gaveUp counts the wait of an attempt.
+// gaveUp counts the wait of an attempt that was not sent.
 func (c *connection) gaveUp(a transport.Attempt) {
 	if a.Held.Reason != reason.None {
 		c.waits.Add(1)
@@ -351,7 +352,7 @@ func (c *connection) gaveUp(a transport.Attempt) {
 	}
 }
 
-// buffers are those through which bodies pass.
+// buffers are the copy buffers for bodies.
 type buffers struct{}
 
 var bufferPool = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
@@ -364,13 +365,13 @@ func (buffers) Put(b []byte) {
 	}
 }
 
-// errNotKept says that the beginning of a body is no longer there.
+// errNotKept reports that the beginning of a body was not kept.
 var errNotKept = errors.New("forward: the body was too long to be kept for another attempt")
 
-// room bounds what all kept bodies take together.
-type room struct{ left atomic.Int64 }
+// memoryBudget bounds the bytes of all kept bodies together.
+type memoryBudget struct{ left atomic.Int64 }
 
-func (r *room) take(n int) bool {
+func (r *memoryBudget) take(n int) bool {
 	if r.left.Add(-int64(n)) < 0 {
 		r.left.Add(int64(n))
 		return false
@@ -378,26 +379,26 @@ func (r *room) take(n int) bool {
 	return true
 }
 
-// kept is the body of a request: it is passed on as it comes and, up to a bound, kept, so
-// that it can be sent again.
+// kept is a request body that is streamed and, up to a bound, kept in memory, so that it can
+// be sent again.
 type kept struct {
-	room  *room
-	limit int
-	turn  chan struct{} // holds one token: who has it uses what follows
+	memory *memoryBudget
+	limit  int
+	turn   chan struct{} // holds one token, which guards the fields below
 
 	from  io.ReadCloser
 	got   []byte
 	read  int64 // bytes read from the client
 	err   error // how the client's body ended
-	short bool  // it is no longer kept from its beginning
+	short bool  // the beginning is no longer kept
 }
 
-// keep has a request's body be kept, if there is one.
-func keep(req *http.Request, r *room, limit int) *kept {
+// keep replaces the body of a request, if it has one, with a kept body.
+func keep(req *http.Request, r *memoryBudget, limit int) *kept {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil
 	}
-	k := &kept{room: r, limit: limit, turn: make(chan struct{}, 1), from: req.Body}
+	k := &kept{memory: r, limit: limit, turn: make(chan struct{}, 1), from: req.Body}
 	k.turn <- struct{}{}
 	req.Body = &reading{of: k}
 	req.GetBody = func() (io.ReadCloser, error) {
@@ -411,8 +412,8 @@ func keep(req *http.Request, r *room, limit int) *kept {
 	return k
 }
 
-// whole reads what the client has not sent yet, and reports whether all of the body is
-// kept. An attempt can be refused before it was sent to its end.
+// whole reads the rest of the body from the client, and reports whether the whole body is
+// kept. An attempt can be refused before its body was read to the end.
 func (k *kept) whole() bool {
 	<-k.turn
 	defer func() { k.turn <- struct{}{} }()
@@ -422,13 +423,13 @@ func (k *kept) whole() bool {
 	return !k.short && errors.Is(k.err, io.EOF)
 }
 
-// more reads from the client. The token is held.
+// more reads from the client. The caller holds the token.
 func (k *kept) more(p []byte) (n int) {
 	n, k.err = k.from.Read(p)
 	k.read += int64(n)
 	switch {
 	case k.short:
-	case len(k.got)+n > k.limit || !k.room.take(n):
+	case len(k.got)+n > k.limit || !k.memory.take(n):
 		k.drop()
 	default:
 		k.got = append(k.got, p[:n]...)
@@ -436,14 +437,14 @@ func (k *kept) more(p []byte) (n int) {
 	return n
 }
 
-// drop gives up what is kept. The token is held.
+// drop frees the kept bytes. The caller holds the token.
 func (k *kept) drop() {
-	k.room.left.Add(int64(len(k.got)))
+	k.memory.left.Add(int64(len(k.got)))
 	k.got, k.short = nil, true
 }
 
-// end gives back what the body takes, once the request is done with. A read that is under
-// way then ends with the client's connection.
+// end frees the body after the request. A read under way at that time ends with the client's
+// connection.
 func (k *kept) end() {
 	select {
 	case <-k.turn:
@@ -458,7 +459,7 @@ func (k *kept) end() {
 	}
 }
 
-// reading is one attempt's way through the body.
+// reading is the body reader of one attempt.
 type reading struct {
 	of     *kept
 	at     int64
@@ -487,7 +488,7 @@ func (r *reading) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Close ends the attempt's reading; the client's body stays for the next.
+// Close ends the reading of this attempt. The client's body stays open for the next one.
 func (r *reading) Close() error {
 	r.closed.Store(true)
 	return nil

@@ -1,10 +1,10 @@
-// Package forward is a forward proxy for one user's programs. The hosts that are named are
-// decrypted, and their requests governed: what the provider refuses for rate is held and
-// sent again. Every other connection passes through as it is.
+// Package forward is a forward proxy for one user's programs. It decrypts connections to the
+// named hosts and governs their requests: a request that the provider refuses for rate is held
+// and sent again. Every other connection passes through unchanged.
 //
-// It listens where its caller listens, follows no redirect, and sends a request to no host
-// that the program did not ask for. No credential, header value, path or body is kept or
-// logged.
+// The caller provides the listener. The proxy follows no redirects, and sends a request only to
+// the host that the program asked for. It stores and logs no credential, header value, path or
+// body.
 package forward
 
 import (
@@ -36,60 +36,62 @@ import (
 	"github.com/headway-go/headway/internal/profile"
 )
 
-// Options are what a proxy does. Issuer, Password and MaxWait must be set.
+// Options configure a proxy. Issuer, Password and MaxWait are required.
 type Options struct {
-	// Hosts are the patterns of the hosts that are decrypted and governed; see [Pattern].
+	// Hosts are patterns of the hosts to decrypt and govern; see [Pattern].
 	Hosts []string
-	// All has all hosts decrypted and governed.
+	// All decrypts and governs all hosts.
 	All bool
-	// PassThrough passes the connections of a named host through as they are, if they are
-	// not HTTP or the program does not accept our certificate. Default: they end.
+	// PassThrough passes connections to a named host through unchanged if they are not HTTP
+	// or the program rejects the proxy's certificate. Default: they are closed.
 	PassThrough bool
-	// Issuer issues the certificates of the hosts.
+	// Issuer issues the certificates for the hosts.
 	Issuer *ca.Issuer
-	// Password is what the programs show. Other processes of the same user need none, where
-	// the system says whose a connection is.
+	// Password is the password that programs present. Processes of the same user do not need
+	// it where the system reports the owner of a connection.
 	Password string
-	// Profile gives the name of the profile of a host, "" for none, and how to make it for
-	// one connection. Hosts of one profile share a connection for each credential.
+	// Profile returns the name of a host's profile, "" for none, and a function that makes the
+	// profile for one connection. Hosts with the same profile share a connection for each
+	// credential.
 	Profile func(host string) (name string, make func() (*profile.Profile, error))
-	// MaxWait is how long a request may be held, its waits for permits included.
+	// MaxWait bounds how long a request is held, waits for permits included.
 	MaxWait time.Duration
-	// Resend are methods that may be sent again beside the idempotent ones.
+	// Resend are methods that may be sent again, in addition to the idempotent ones.
 	Resend []string
-	// Ceiling is the shortest interval between two attempts of a connection. Default 0: none.
+	// Ceiling is the minimum interval between two attempts of a connection. Default 0: none.
 	Ceiling time.Duration
 	// Fleet shares the pace with other processes. Default: none.
 	Fleet *fleet.Fleet
-	// Base sends the attempts. Default: net/http's way, by the proxy of the environment.
+	// Base sends the attempts. Default: an http.Transport that uses the proxy of the
+	// environment.
 	Base http.RoundTripper
-	// Dial connects to a host that is not decrypted. Default: a TCP connection, by the proxy
-	// of the environment.
+	// Dial connects to a host that is not decrypted. Default: TCP, through the proxy of the
+	// environment.
 	Dial func(ctx context.Context, authority string) (net.Conn, error)
-	// Learned is what is known from before, by the names of connections.
+	// Learned is the state learned in earlier runs, by connection name.
 	Learned map[string]Belief
-	// OnEvent is called for events of pacing. Default: none.
+	// OnEvent, when set, is called for events of pacing.
 	OnEvent func(event.Event)
 }
 
-// Proxy is the proxy. Safe for concurrent use.
+// Proxy is a forward proxy. Make one with [New]. It is safe for concurrent use.
 type Proxy struct {
-	o        Options
-	outer    http.Server // for the program's connections
-	inner    http.Server // for what was inside of tunnels
-	tunnels  tunnels
-	relay    httputil.ReverseProxy
-	base     http.RoundTripper
-	own      *http.Transport // base, where that is ours to close
-	resend   map[string]bool
-	room     room
-	ctx      context.Context // ends with the proxy
-	end      context.CancelFunc
-	counts   counts
-	ownedBy  func(remote string, uid int) bool // socketOf, but for tests
-	governed *governed
-	pinned   sync.Map // hosts whose program refused our certificate
-	serving  sync.WaitGroup
+	o          Options
+	outer      http.Server // for the program's connections
+	inner      http.Server // for the requests inside tunnels
+	tunnels    tunnels
+	relay      httputil.ReverseProxy
+	base       http.RoundTripper
+	own        *http.Transport // base, if the proxy must close it
+	resend     map[string]bool
+	keptMemory memoryBudget
+	ctx        context.Context // ends with the proxy
+	end        context.CancelFunc
+	counts     counts
+	ownedBy    func(remote string, uid int) bool // socketOf; replaced in tests
+	governed   *governed
+	pinned     sync.Map // hosts for which a program rejected the certificate
+	serving    sync.WaitGroup
 }
 
 const (
@@ -98,20 +100,20 @@ const (
 	dialTime    = 30 * time.Second
 	headerTime  = time.Minute
 	idleTime    = 10 * time.Minute
-	silentTime  = 5 * time.Second // until a tunnel in which nothing is said is passed through
+	silentTime  = 5 * time.Second // until a silent tunnel is passed through
 	maxHeader   = 2 << 20
 	maxIdle     = 256
 	bufferBytes = 32 << 10
 )
 
-// New makes a proxy.
+// New returns a proxy.
 func New(o Options) *Proxy {
 	p := &Proxy{o: o, base: o.Base, resend: map[string]bool{}, ownedBy: socketOf}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	for _, m := range o.Resend {
 		p.resend[strings.ToUpper(m)] = true
 	}
-	p.room.left.Store(maxKeptAll)
+	p.keptMemory.left.Store(maxKeptAll)
 	if p.base == nil {
 		p.own = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true,
@@ -143,8 +145,8 @@ func New(o Options) *Proxy {
 	return p
 }
 
-// Serve accepts connections until the proxy or the listener is closed. The error is the
-// listener's; nil after Close.
+// Serve accepts connections until the proxy or the listener is closed. It returns the error of
+// the listener, or nil after Close.
 func (p *Proxy) Serve(l net.Listener) error {
 	err := p.outer.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
@@ -172,12 +174,12 @@ func (p *Proxy) named(host string) bool {
 	return p.o.All || slices.ContainsFunc(p.o.Hosts, func(pattern string) bool { return Matches(pattern, host) })
 }
 
-// User is the user name that goes with the proxy's password.
+// User is the user name for the proxy's password.
 const User = "headway"
 
-// admitted reports whether a request may use the proxy: it brings the password, or its
-// connection belongs to a process of this user. Some programs, Java's among them, can be
-// given a proxy by their environment, but no password for it.
+// admitted reports whether a request may use the proxy: it has the password, or its connection
+// belongs to a process of this user. Some programs, such as those in Java, can take a proxy
+// from the environment but no password.
 func (p *Proxy) admitted(r *http.Request) bool {
 	if kind, text, _ := strings.Cut(r.Header.Get("Proxy-Authorization"), " "); strings.EqualFold(kind, "Basic") {
 		b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
@@ -188,11 +190,11 @@ func (p *Proxy) admitted(r *http.Request) bool {
 	return p.ownedBy(r.RemoteAddr, os.Getuid())
 }
 
-// tables are where Linux lists the TCP connections of the machine, with their owners.
+// tables are the files in which Linux lists TCP connections with their owners.
 var tables = [...]string{"/proc/net/tcp", "/proc/net/tcp6"}
 
-// socketOf reports whether the other end of a loopback connection to us belongs to a user.
-// Where the system does not say it is false.
+// socketOf reports whether the remote end of a loopback connection belongs to a user. It
+// returns false where the system does not say.
 func socketOf(remote string, uid int) bool {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil || uid < 0 || !at.Addr().IsLoopback() {
@@ -206,16 +208,16 @@ func socketOf(remote string, uid int) bool {
 	return false
 }
 
-// ownerIn looks for the socket of a local address in a table of the kernel.
+// ownerIn finds the owner of a socket in a table of the kernel.
 func ownerIn(table string, at netip.AddrPort) (uid int, ok bool) {
 	f, err := os.Open(table)
 	if err != nil {
 		return 0, false
 	}
 	defer func() { _ = f.Close() }()
-	want := map[string]bool{spelled(at): true}
+	want := map[string]bool{kernelAddress(at): true}
 	if at.Addr().Is4() {
-		want[spelled(netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()))] = true
+		want[kernelAddress(netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()))] = true
 	}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		cells := strings.Fields(lines.Text())
@@ -227,9 +229,9 @@ func ownerIn(table string, at netip.AddrPort) (uid int, ok bool) {
 	return 0, false
 }
 
-// spelled is an address as the kernel's tables write it: words of four bytes in the order
-// of the machine, which is little endian wherever we build for.
-func spelled(at netip.AddrPort) string {
+// kernelAddress formats an address as in the kernel's tables: in words of four bytes in the
+// machine's byte order, which is little endian on all supported platforms.
+func kernelAddress(at netip.AddrPort) string {
 	b := at.Addr().AsSlice()
 	for word := range slices.Chunk(b, 4) {
 		slices.Reverse(word)
@@ -237,7 +239,7 @@ func spelled(at netip.AddrPort) string {
 	return strings.ToUpper(hex.EncodeToString(b)) + ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(at.Port() >> 8), byte(at.Port())}))
 }
 
-// accept takes a request of the program to the proxy.
+// accept serves a request of the program to the proxy.
 func (p *Proxy) accept(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !p.admitted(r):
@@ -255,7 +257,7 @@ func (p *Proxy) accept(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inside takes a request that came through a tunnel.
+// inside serves a request that came through a tunnel.
 func (p *Proxy) inside(w http.ResponseWriter, r *http.Request) {
 	t, _ := r.Context().Value(tunnelKey{}).(*tunnel)
 	if t == nil || r.Method == http.MethodConnect {
@@ -265,7 +267,7 @@ func (p *Proxy) inside(w http.ResponseWriter, r *http.Request) {
 	p.forward(w, r, t)
 }
 
-// connect opens a tunnel: to us for a host that is named, and else through us.
+// connect opens a tunnel, which is decrypted for a named host and passed through for others.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	host, port, ok := split(r.Host, "443")
 	if !ok {
@@ -310,13 +312,13 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	p.open(near, host, authority)
 }
 
-// open finds out what is spoken in a tunnel to a named host, and serves it.
+// open detects the protocol in a tunnel to a named host, and serves it.
 func (p *Proxy) open(near net.Conn, host, authority string) {
 	defer context.AfterFunc(p.ctx, func() { _ = near.Close() })()
 	in := bufio.NewReader(near)
 	wait := headerTime
 	if p.o.PassThrough {
-		wait = silentTime // the server may be the one that speaks first
+		wait = silentTime // the server may speak first
 	}
 	_ = near.SetReadDeadline(time.Now().Add(wait))
 	first, err := in.Peek(1)
@@ -338,7 +340,7 @@ func (p *Proxy) open(near net.Conn, host, authority string) {
 	}
 }
 
-// decrypt ends the TLS of a tunnel here, with a certificate for the host.
+// decrypt terminates the TLS of a tunnel with a certificate for the host.
 func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 	t := &tunnel{Conn: near, scheme: "https", authority: authority}
 	secure := tls.Server(t, &tls.Config{
@@ -357,7 +359,7 @@ func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 	if err != nil {
 		p.counts.refusedUs(host)
 		if p.o.PassThrough {
-			p.pinned.Store(host, nil) // its next connection
+			p.pinned.Store(host, nil) // for its next connection
 		}
 		_ = near.Close()
 		return
@@ -365,7 +367,7 @@ func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 	p.tunnels.give(secure)
 }
 
-// through passes a tunnel on that is not HTTP.
+// through passes a tunnel through that is not HTTP.
 func (p *Proxy) through(near net.Conn, authority string) {
 	ctx, cancel := context.WithTimeout(p.ctx, dialTime)
 	far, err := p.o.Dial(ctx, authority)
@@ -377,7 +379,7 @@ func (p *Proxy) through(near net.Conn, authority string) {
 	p.splice(near, far)
 }
 
-// cause says what is wrong with a network, without what a server said.
+// cause describes a network error, without text from a server.
 func cause(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return dns.Err
@@ -396,7 +398,7 @@ func isTimeout(err error) bool {
 	return ok && late.Timeout()
 }
 
-// environment is the proxy that the environment names for an address; nil for none.
+// environment returns the proxy in the environment for an address; nil without one.
 func environment(authority string) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: authority}})
 }

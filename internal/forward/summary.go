@@ -23,13 +23,13 @@ import (
 	"github.com/headway-go/headway/internal/lockfile"
 )
 
-// maxHosts bounds the hosts that are counted by name.
+// maxHosts bounds the number of hosts counted by name.
 const maxHosts = 1000
 
-// otherHosts stands for those beyond.
+// otherHosts counts the hosts beyond maxHosts.
 const otherHosts = "(other hosts)"
 
-// counts are what is counted beside the connections.
+// counts has the counters that do not belong to a connection.
 type counts struct {
 	underWay, refusedCaller, notHTTP atomic.Int64
 
@@ -60,7 +60,7 @@ func (c *counts) refusedUs(host string) {
 	add(&c.distrust, host)
 }
 
-// Host is how many connections, or unencrypted requests, there were to a host.
+// Host is the number of connections, or of unencrypted requests, to a host.
 type Host struct {
 	Host  string `json:"host"`
 	Count int64  `json:"count"`
@@ -75,45 +75,46 @@ func hosts(of map[string]int64) []Host {
 	return all
 }
 
-// Connection is what came of the requests of one credential at one provider.
+// Connection sums up the requests with one credential to one provider.
 type Connection struct {
-	// Name is that of the provider's profile, or the host. Several credentials have the
-	// same.
+	// Name is the name of the provider's profile, or the host. Several credentials of a
+	// provider have the same name.
 	Name string `json:"name"`
-	// Requests are those of the program, Attempts what was sent for them.
+	// Requests counts requests of the program, Attempts the attempts sent for them.
 	Requests int64 `json:"requests"`
 	Attempts int64 `json:"attempts"`
-	// Throttled are attempts that the provider refused for rate or load.
+	// Throttled counts attempts that the provider refused for rate or load.
 	Throttled int64 `json:"throttled"`
-	// Held are requests that were refused and sent again.
+	// Held counts requests that were refused, held and sent again.
 	Held int64 `json:"held"`
-	// Passed are refusals that the program got, from the provider; Refused from here.
+	// Passed counts refusals of the provider that the program got, Refused refusals of the
+	// proxy itself.
 	Passed  int64 `json:"passed"`
 	Refused int64 `json:"refused"`
-	// Waits are attempts that waited, WaitedMS for how long in all.
+	// Waits counts attempts that waited, WaitedMS is their total wait in milliseconds.
 	Waits    int64 `json:"waits"`
 	WaitedMS int64 `json:"waited_ms"`
-	// Limits are those that are known, each with where it is from.
+	// Limits are the known limits, each with its source.
 	Limits []event.Limit          `json:"limits"`
 	Pools  []headway.PoolSnapshot `json:"pools,omitempty"`
 }
 
-// Summary is what a proxy has done.
+// Summary sums up what a proxy has done.
 type Summary struct {
 	Connections []Connection `json:"connections"`
-	// Tunneled are connections that passed through as they are.
+	// Tunneled counts connections that were passed through without decryption.
 	Tunneled []Host `json:"tunneled"`
-	// Distrusted are connections that the program ended at our certificate.
+	// Distrusted counts connections whose program rejected the proxy's certificate.
 	Distrusted []Host `json:"distrusted"`
-	// NotHTTP are connections to named hosts that ended because they were not HTTP.
+	// NotHTTP counts connections to named hosts that were closed because they were not HTTP.
 	NotHTTP int64 `json:"not_http"`
-	// Strange are requests of callers without the password.
-	Strange int64 `json:"refused_callers"`
+	// Unauthenticated counts requests of callers without the password.
+	Unauthenticated int64 `json:"refused_callers"`
 }
 
-// Summary says what the proxy has done so far.
+// Summary returns what the proxy has done so far.
 func (p *Proxy) Summary() Summary {
-	s := Summary{Connections: []Connection{}, NotHTTP: p.counts.notHTTP.Load(), Strange: p.counts.refusedCaller.Load()}
+	s := Summary{Connections: []Connection{}, NotHTTP: p.counts.notHTTP.Load(), Unauthenticated: p.counts.refusedCaller.Load()}
 	for _, c := range p.governed.list() {
 		now := c.governor.Snapshot()
 		limits := now.Limits
@@ -133,7 +134,7 @@ func (p *Proxy) Summary() Summary {
 	return s
 }
 
-// Requests counts what has come through, governed or not.
+// Requests returns the number of requests and tunnels, governed or not.
 func (s Summary) Requests() (n int64) {
 	for _, c := range s.Connections {
 		n += c.Requests
@@ -150,14 +151,14 @@ const (
 	maxLearned     = 16 << 20
 )
 
-// Belief is what was learned of a connection's limits, for the next run. It is of a
-// provider: which credential it was learned with is not kept.
+// Belief is what was learned about a provider's limits, for the next run. It does not say
+// with which credential.
 type Belief struct {
 	Account *State           `json:"account,omitempty"`
 	Pools   map[string]State `json:"pools,omitempty"`
 }
 
-// State is what a law has learned, and when.
+// State is the learned state of a control law, and when it was recorded.
 type State struct {
 	Law        string    `json:"law"`
 	Version    int       `json:"version"`
@@ -170,14 +171,13 @@ func stateOf(s control.State, at time.Time) State {
 	return State{Law: s.Law, Version: s.Version, IntervalMS: float64(s.Interval) / float64(time.Millisecond), Data: s.Data, RecordedAt: at.UTC()}
 }
 
-// state is what a governor takes; ok is false for one that is too old.
+// state converts s for a governor; ok is false if it is too old.
 func (s State) state(now time.Time) (_ control.State, ok bool) {
 	return control.State{Law: s.Law, Version: s.Version, Interval: time.Duration(s.IntervalMS * float64(time.Millisecond)), Data: s.Data},
 		headway.Fresh(s.RecordedAt, now) == nil
 }
 
-// restore has a governor start from a belief. What cannot be read, or is too old, is left
-// out.
+// restore gives a governor the learned state. Invalid or old states are left out.
 func (b Belief) restore(g *headway.Governor, now time.Time) {
 	if b.Account != nil {
 		if s, ok := b.Account.state(now); ok {
@@ -195,8 +195,8 @@ func (b Belief) restore(g *headway.Governor, now time.Time) {
 	}
 }
 
-// Learned is what is known of each connection now, by its name. Of several credentials of
-// a provider it is what the busiest has learned.
+// Learned returns what was learned about each connection, by name. Where a provider has
+// several credentials, it returns what the one with the most attempts has learned.
 func (p *Proxy) Learned() map[string]Belief {
 	all, most, now := map[string]Belief{}, map[string]int64{}, time.Now()
 	for _, c := range p.governed.list() {
@@ -218,14 +218,14 @@ func (p *Proxy) Learned() map[string]Belief {
 	return all
 }
 
-// stored is the file.
+// stored is the content of the file.
 type stored struct {
 	Version     int               `json:"version"`
 	Connections map[string]Belief `json:"connections"`
 }
 
-// Load reads what was learned from a state folder. What cannot be read is an error, beside
-// nothing learned: a run can start without it.
+// Load reads the learned state from a state folder. It returns an empty map where there is
+// none, and also with an error, so that a run can start in any case.
 func Load(dir string) (map[string]Belief, error) {
 	b, err := atomicfile.Read(filepath.Join(dir, learnedFile), maxLearned)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -247,8 +247,8 @@ func Load(dir string) (map[string]Belief, error) {
 	return s.Connections, nil
 }
 
-// Save adds what was learned to a state folder. What is there of other connections stays,
-// until it is too old. Another process may do the same at the same time.
+// Save adds the learned state to a state folder. It keeps the state of other connections until
+// that is too old. Several processes may call Save at the same time.
 func Save(ctx context.Context, dir string, learned map[string]Belief) error {
 	if len(learned) == 0 {
 		return nil
@@ -258,7 +258,7 @@ func Save(ctx context.Context, dir string, learned map[string]Belief) error {
 	}
 	path := filepath.Join(dir, learnedFile)
 	return lockfile.With(ctx, path+".lock", func(context.Context) error {
-		all, _ := Load(dir) // one that cannot be read is replaced
+		all, _ := Load(dir) // a damaged file is replaced
 		now := time.Now()
 		maps.DeleteFunc(all, func(_ string, b Belief) bool { return !b.fresh(now) })
 		maps.Copy(all, learned)

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// tunnel is a connection that the program asked for by CONNECT, and where it leads.
+// tunnel is a connection that the program opened with CONNECT, and its target.
 type tunnel struct {
 	net.Conn
 	scheme    string
@@ -27,7 +27,7 @@ type tunnel struct {
 
 type tunnelKey struct{}
 
-// tunnelOf is the tunnel that a connection of the inner server is inside of.
+// tunnelOf returns the tunnel of a connection of the inner server.
 func tunnelOf(c net.Conn) *tunnel {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -42,7 +42,7 @@ type tunnels struct {
 	closed <-chan struct{}
 }
 
-// give hands a connection to the server.
+// give passes a connection to the server.
 func (t *tunnels) give(c net.Conn) {
 	select {
 	case t.next <- c:
@@ -63,7 +63,7 @@ func (t *tunnels) Accept() (net.Conn, error) {
 func (t *tunnels) Close() error   { return nil }
 func (t *tunnels) Addr() net.Addr { return &net.TCPAddr{} }
 
-// splice passes bytes both ways until both sides have ended.
+// splice copies bytes in both directions until both sides have ended.
 func (p *Proxy) splice(near, far net.Conn) {
 	end := func() {
 		_ = near.Close()
@@ -86,7 +86,7 @@ func (p *Proxy) splice(near, far net.Conn) {
 	both.Wait()
 }
 
-// unread puts what was read of a connection in front of it.
+// unread returns a connection that first returns the bytes already read from it.
 func unread(c net.Conn, from *bufio.Reader) net.Conn {
 	n := from.Buffered()
 	if n == 0 {
@@ -96,7 +96,7 @@ func unread(c net.Conn, from *bufio.Reader) net.Conn {
 	return &begun{Conn: c, head: append([]byte(nil), head...)}
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection with bytes that were already read.
 type begun struct {
 	net.Conn
 	head []byte
@@ -111,7 +111,7 @@ func (b *begun) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// CloseWrite ends what is written, where the connection has two halves.
+// CloseWrite closes the write side, or the whole connection if it has no such side.
 func (b *begun) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -119,7 +119,7 @@ func (b *begun) CloseWrite() error {
 	return b.Conn.Close()
 }
 
-// dial connects to an address, by the proxy of the environment if there is one.
+// dial connects to an address, through the proxy of the environment if there is one.
 func dial(ctx context.Context, authority string) (net.Conn, error) {
 	by, err := environment(authority)
 	if err != nil {
@@ -170,8 +170,8 @@ func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 	return unread(conn, in), nil
 }
 
-// Pattern reads a host as it is named: a name, *.NAME for all below it, or an address. It
-// is returned in lower case; ok is false for anything else.
+// Pattern parses a host pattern: a name, *.NAME for all names below it, or an IP address. It
+// returns the pattern in lower case; ok is false if it is invalid.
 func Pattern(text string) (host string, ok bool) {
 	host = strings.ToLower(strings.TrimSuffix(text, "."))
 	if at, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
@@ -186,7 +186,7 @@ func Pattern(text string) (host string, ok bool) {
 	return host, len(name) <= 253
 }
 
-// Matches reports whether a host is that of a pattern, or one of its hosts.
+// Matches reports whether a host matches a pattern.
 func Matches(pattern, host string) bool {
 	if below, ok := strings.CutPrefix(pattern, "*"); ok {
 		return strings.HasSuffix(host, below) && len(host) > len(below)
@@ -194,7 +194,7 @@ func Matches(pattern, host string) bool {
 	return pattern == host
 }
 
-// split is the host of an authority, in lower case, and its port, or the usual one.
+// split returns the host of an authority, in lower case, and its port or the default one.
 func split(authority, usual string) (host, port string, ok bool) {
 	host, port, err := net.SplitHostPort(authority)
 	if err != nil {

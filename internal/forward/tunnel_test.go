@@ -133,7 +133,7 @@ func withoutThePasswordNothingIsServed(t *testing.T) {
 			t.Errorf("%v: %v, %v", user, res, err)
 		}
 	}
-	if s := w.proxy.Summary(); s.Strange != 8 || s.Requests() != 0 {
+	if s := w.proxy.Summary(); s.Unauthenticated != 8 || s.Requests() != 0 {
 		t.Errorf("%+v", s)
 	}
 }
