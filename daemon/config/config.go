@@ -1,7 +1,6 @@
-// Package config reads the one YAML file of "headway serve": what is listened
-// on, which providers are proxied with whose key and under which budgets, and
-// who may call. It answers what the owner wrote down and, if that makes no
-// sense, where: file, line, column, field, value and bound, all of it at once.
+// Package config reads the YAML file of "headway serve": the address, the providers with their
+// keys and budgets, and who may call. Its error reports all faults of the file at once, each
+// with file, line, column, field, value and bound.
 //
 //	listen: 127.0.0.1:8700
 //	providers:
@@ -10,14 +9,14 @@
 //	    key: ${OPENAI_API_KEY}
 //	    quota: {global: {calls_per_minute: 60, tokens_per_minute: 20000}}
 //
-// Secrets never stand in the file: they are ${NAME} or ${file:PATH}, and
-// print as that. A budget has the keys of [quota.Config] in lower case with
-// underscores; two switches are said positively, adaptive_scaling and forecast, both
-// true by default. What the environment says of a budget goes over the one at the
-// top and that of the only provider.
+// The file holds references to secrets, ${NAME} or ${file:PATH}, and a secret prints as its
+// reference. A budget has the keys of [quota.Config] in lower case with underscores. Its
+// switches adaptive_scaling and forecast are true by default. Budget settings in the
+// environment override the budget at the top level, and that of the provider if there is only
+// one.
 //
-// The package keeps no state and reads no clock; of files it reads those that
-// secrets are in. Its functions are safe for concurrent use.
+// The package keeps no state and reads no clock. It reads the files that hold secrets. Its
+// functions are safe for concurrent use.
 //
 // Stability: settling.
 package config
@@ -51,231 +50,228 @@ const (
 	DefaultRunning        = 32
 )
 
-// OtherModels is the model that stands for all that a budget does not list, with
-// unknown_models: allow. A budget may list it, to limit them together.
+// OtherModels is the name under which a budget with unknown_models: allow counts the models
+// that it does not list. A budget may list this name, to limit them together.
 const OtherModels = "other"
 
-// Config is everything that a file says, checked, with its defaults.
+// Config is the content of a file, checked and with defaults filled in.
 type Config struct {
-	// Listen is HOST:PORT. Default [DefaultListen]. Another host than a loopback
-	// one demands keys and, unless Insecure, TLS.
+	// Listen is HOST:PORT. Default [DefaultListen]. A host that is not loopback requires
+	// keys and, unless Insecure is set, TLS.
 	Listen string
-	// TLS serves HTTPS; nil is HTTP.
+	// TLS configures HTTPS; nil means HTTP.
 	TLS *TLS
-	// Insecure is the owner's word that others may reach the daemon without TLS.
+	// Insecure allows other machines to reach the daemon without TLS.
 	Insecure bool
 	// State is the folder that holds the durable state. Default [DefaultState].
 	State string
-	// Store is the URL of a PostgreSQL database that holds the state of collections;
-	// without one a file in State does.
+	// Store is the URL of a PostgreSQL database for the state of collections. Default: a
+	// file in State.
 	Store Secret
-	// Fleet is the address of the server of a fleet, as fleet.Open takes it: what is
-	// proxied and collected shares its pace with all members there. "none" shares it with
-	// nobody; without one it is shared with processes of this machine, by a socket in State.
+	// Fleet is the address of a fleet server, as fleet.Open takes it. Proxied and collected
+	// connections share their pace with its members. Default: a socket in State, for
+	// processes of this machine. "none" turns sharing off.
 	Fleet Secret
-	// Drain bounds how long those under way are waited for at the end, 100 ms to
-	// 1 h. Default [DefaultDrain].
+	// Drain bounds how long a stop waits for calls under way, 100 ms to 1 h. Default
+	// [DefaultDrain].
 	Drain time.Duration
-	// MaxConnections bounds the clients' connections, 1 to 1,000,000. Default
+	// MaxConnections bounds the number of client connections, 1 to 1,000,000. Default
 	// [DefaultMaxConnections].
 	MaxConnections int
-	// Keys are for calls, AdminKeys for changes at run time. Without any of
-	// Keys everybody who can reach the daemon may call.
+	// Keys are required for calls, AdminKeys for changes at run time. Without Keys, every
+	// client that can reach the daemon may call.
 	Keys, AdminKeys []Key
-	// Providers are what is proxied, in the order of the file.
+	// Providers are the proxied providers, in the order of the file.
 	Providers []Provider
-	// Quota is the budget of calls that are made elsewhere, for /v1/quota; nil
+	// Quota is the budget at /v1/quota, for calls that do not go through the proxy; nil
 	// without one.
 	Quota *Quota
-	// Collections are the connections that the daemon collects by itself; nil
-	// collects nothing.
+	// Collections are the connections that the daemon collects on a schedule; nil means
+	// none.
 	Collections *Collections
-	// Hosts are names by which clients may call the daemon beside loopback ones.
-	// They count only while Open: then a request under another name is refused,
-	// since it may come from a web page that had its name moved here.
+	// Hosts are names by which clients may call the daemon, in addition to loopback names.
+	// They matter only while Open: then a request with another Host is refused, since it
+	// may come from a web page by DNS rebinding.
 	Hosts []string
-	// Clients is how slow clients may be.
+	// Clients bounds how slow clients may be.
 	Clients Clients
-	// CORS lets pages of other origins call the daemon; nil lets none.
+	// CORS allows web pages of other origins to call the daemon; nil allows none.
 	CORS *CORS
-	// NoConsole serves no pages under /console/.
+	// NoConsole turns off the pages under /console/.
 	NoConsole bool
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
 	Telemetry *Telemetry
-	// Log says what is logged, and how.
+	// Log configures the logs.
 	Log Log
-	// Warnings are remarks of one line each. They are not errors.
+	// Warnings are remarks of one line each, which are not errors.
 	Warnings []string
 }
 
-// Clients bounds how slow clients may be, so that they cannot hold connections for
-// nothing; zero fields take the defaults. There is no bound on a whole request or
-// answer of one that moves.
+// Clients bounds how slow clients may be, so that idle ones cannot hold connections. Zero fields
+// take the defaults. A whole request or answer may take any time while data moves.
 type Clients struct {
-	// BodyStall is how long a request's body may send nothing, 1 s to 24 h. Default 30 s.
+	// BodyStall bounds the time without data from a request body, 1 s to 24 h. Default 30 s.
 	BodyStall time.Duration
-	// BodyRate is how many bytes a second a body brings at least, on average once it took
+	// BodyRate is the minimum average of a request body in bytes per second, after
 	// BodyStall. Default 1024.
 	BodyRate int64
-	// AnswerStall is how long a client may take nothing of its answer, 1 s to 24 h.
-	// Default 1 min.
+	// AnswerStall bounds the time in which a client reads nothing of its answer, 1 s to
+	// 24 h. Default 1 min.
 	AnswerStall time.Duration
 }
 
-// CORS is which web pages may call the daemon from their readers' browsers. What
-// they may do there, their keys say.
+// CORS says which web pages may call the daemon from a browser. Their keys say what they may
+// do.
 type CORS struct {
-	// Origins are as browsers name them, such as https://app.example, or "*" for
-	// all, which demands keys.
+	// Origins are origins such as https://app.example, or "*" for all, which requires keys.
 	Origins []string
-	// MaxAge is how long a browser may remember the answer, 0 to 24 h. Default 10 min.
+	// MaxAge is how long a browser may cache a preflight, 0 to 24 h. Default 10 min.
 	MaxAge time.Duration
 }
 
 // TLS names the files of the certificate and its key, in PEM.
 type TLS struct{ Cert, Key string }
 
-// Telemetry is where traces and metrics go by OTLP over HTTP.
+// Telemetry configures the export of traces and metrics by OTLP over HTTP.
 type Telemetry struct {
 	// Endpoint is the collector's base URL.
 	Endpoint string
-	// Headers go with each export.
+	// Headers are added to each export.
 	Headers map[string]Secret
 	// Interval is the time between two exports of metrics, 1 s to 1 h. Default
 	// 30 s.
 	Interval time.Duration
-	// Sample is the share of traces that is sent, 0 to 1. Default 1.
+	// Sample is the fraction of traces that is exported, 0 to 1. Default 1.
 	Sample float64
 }
 
-// Collections are connections on their schedules.
+// Collections configures the connections that the daemon collects.
 type Collections struct {
 	// Dir is the folder of the connection files, *.yaml and *.yml.
 	Dir string
-	// Schedule is when connections run whose file says none: a cron expression in
+	// Schedule is the schedule of connections whose file has none: a cron expression in
 	// local time, or @every 15m. Default "@every 15m".
 	Schedule string
-	// Running bounds how many are collected at once, 1 to 10,000. Default 32.
+	// Running bounds the number of concurrent runs, 1 to 10,000. Default 32.
 	Running int
 }
 
-// Log is the log of the daemon.
+// Log configures the logs of the daemon.
 type Log struct {
-	// Level is from which level on. Default [slog.LevelInfo].
+	// Level is the minimum level. Default [slog.LevelInfo].
 	Level slog.Level
 	// JSON writes JSON lines instead of text.
 	JSON bool
-	// Access is the file that a line for each proxied call is added to, or stdout or
-	// stderr. Default: none.
+	// Access is the file of the access log, which gets a line for each proxied call, or
+	// stdout or stderr. Default: no access log.
 	Access string
 }
 
-// Provider is one upstream connection.
+// Provider configures one provider.
 type Provider struct {
-	// Name is what its paths begin with: /{name}/... It is 1 to 64 of a-z, 0-9
-	// and -.
+	// Name is the first segment of its paths, /{name}/... It has 1 to 64 characters of a-z,
+	// 0-9 and -.
 	Name string
-	// Description says where it is and what its API is like.
+	// Description is its API and address.
 	Description provider.Description
-	// Key is the provider's key; without one (PassThrough) that of the client is
-	// passed on.
+	// Key is the provider's key. With PassThrough there is none, and the client's own
+	// credential is passed on.
 	Key         Secret
 	PassThrough bool
-	// Keys are several of the provider's keys, 2 to 100, instead of Key: each is paced
-	// apart.
+	// Keys are 2 to 100 keys of the provider, instead of Key. Each has its own pacing.
 	Keys []ProviderKey
-	// CallTimeout bounds an attempt as a whole, streams included, 1 s to 24 h.
-	// Default [DefaultCallTimeout]. Permits of the budget live at least as long.
+	// CallTimeout bounds a whole attempt, streams included, 1 s to 24 h. Default
+	// [DefaultCallTimeout]. Permits of the budget last at least as long.
 	CallTimeout time.Duration
 	// ResponseHeaderTimeout, IdleTimeout, DialTimeout, TLSTimeout and BodyTimeout are
-	// as in [egress.Provider], 1 ms to 24 h; 0 is its default.
+	// as in [egress.Provider], 1 ms to 24 h. 0 means the default there.
 	ResponseHeaderTimeout, IdleTimeout, DialTimeout, TLSTimeout, BodyTimeout time.Duration
-	// TLS is how the upstream is trusted, and what it is shown; nil is as usual.
+	// TLS configures connections to the upstream; nil means the system's certificate
+	// authorities and no client certificate.
 	TLS *UpstreamTLS
-	// InjectUsage says whether streams are asked to tell their usage. Default auto.
+	// InjectUsage says whether streams are asked to report their usage. Default auto.
 	InjectUsage egress.InjectUsage
-	// MaxWait bounds the wait for a budget or a turn, 1 ms to 1 h. Default
+	// MaxWait bounds the wait for budget and pacing, 1 ms to 1 h. Default
 	// [DefaultMaxWait].
 	MaxWait time.Duration
 	// MaxBody bounds a request's body, 1 KiB to 1 GiB. Default [DefaultMaxBody].
-	// MaxUpload bounds one that costs no tokens, such as a file, 1 KiB to 64 GiB.
-	// Default: MaxBody where that is set, else 512 MiB.
+	// MaxUpload bounds a body that costs no tokens, such as a file, 1 KiB to 64 GiB.
+	// Default: MaxBody if that is set, otherwise 512 MiB.
 	MaxBody, MaxUpload int64
-	// Retries is how often the proxy itself retries, 0 to 10. Default 0: clients
-	// retry by themselves.
+	// Retries is how often the proxy itself retries, 0 to 10. Default 0, since clients
+	// retry themselves.
 	Retries int
-	// Circuit is when the provider, or a part of it, is left alone because it keeps
-	// failing.
+	// Circuit configures the circuit breakers.
 	Circuit egress.Circuit
-	// Profile is what the provider publishes of its limits; nil means nothing is used of
-	// it. Default for api http: the one that names the upstream's host.
+	// Profile describes the limits that the provider publishes; nil means none. Default for
+	// api http: the profile that lists the upstream's host.
 	Profile *provider.Profile
-	// Pacing is the feedback pacing; nil is off.
+	// Pacing configures pacing; nil means off.
 	Pacing *Pacing
-	// Fleet is what the provider does in the fleet. Default [FleetShare].
+	// Fleet is the provider's mode in a fleet. Default [FleetShare].
 	Fleet FleetMode
 	// Quota is the budget; nil means no budget.
 	Quota *Quota
-	// RefuseUnknown refuses models that the budget does not list; otherwise they
-	// count as [OtherModels]. Default: where models other than that are listed.
+	// RefuseUnknown refuses models that the budget does not list; otherwise they count as
+	// [OtherModels]. Default: true if the budget lists models other than that one.
 	RefuseUnknown bool
 }
 
-// FleetMode is what a paced provider does in a fleet.
+// FleetMode says how a paced provider takes part in a fleet.
 type FleetMode string
 
-// The modes of a fleet.
+// The fleet modes.
 const (
-	// FleetShare goes on at its share of the last known rate while the server is away.
+	// FleetShare continues at its share of the last known rate while the server is
+	// unreachable.
 	FleetShare FleetMode = "share"
-	// FleetWait sends nothing while the server is away.
+	// FleetWait sends nothing while the server is unreachable.
 	FleetWait FleetMode = "wait"
-	// FleetNone is no member of a fleet.
+	// FleetNone does not take part.
 	FleetNone FleetMode = "none"
 )
 
 // ProviderKey is one of several keys of a provider.
 type ProviderKey struct {
-	// Name says which one it is in logs, events and status. Default: its place in the
+	// Name identifies the key in logs, events and status. Default: its position in the
 	// list, from 1.
 	Name string
 	Key  Secret
 }
 
-// UpstreamTLS is what replaces the usual in TLS connections to an upstream.
+// UpstreamTLS configures TLS connections to an upstream.
 type UpstreamTLS struct {
-	// CA is a PEM file of the authorities to trust instead of the system's.
+	// CA is a PEM file of certificate authorities to trust instead of the system's.
 	CA string
-	// Cert and Key are PEM files of what the upstream is shown.
+	// Cert and Key are PEM files of the client certificate and its key.
 	Cert, Key string
-	// Made is what the files hold.
+	// Made is the configuration made from the files.
 	Made *tls.Config
 }
 
-// Pacing is how a provider's connection finds its rate.
+// Pacing configures the pacing of a provider.
 type Pacing struct {
-	// Conservative paces attempts from the first one on. Default: nothing is held back
-	// but by the ceiling until the provider first refuses an attempt or advertises a
-	// limit.
+	// Conservative paces attempts from the first one on. Default: only the ceiling holds
+	// attempts back, until the provider first refuses one or advertises a limit.
 	Conservative bool
-	// Ceiling is the shortest interval between two attempts, 1 µs to 24 h. Default: 0,
-	// none; with Conservative [DefaultCeiling].
+	// Ceiling is the minimum interval between two attempts, 1 µs to 24 h. Default: 0,
+	// which means none; with Conservative [DefaultCeiling].
 	Ceiling time.Duration
-	// Initial is the interval before the first response of one that is conservative, and
-	// the slowest rate that is restored. Default: the ceiling; without Conservative 1 s.
+	// Initial is the interval before the first response, with Conservative, and the slowest
+	// rate that is restored. Default: the ceiling; without Conservative 1 s.
 	Initial time.Duration
 	// Law is the control law. Default control.DefaultLaw.
 	Law string
-	// MaxInFlight bounds the attempts under way, 0 to 100,000. Default 0: none.
+	// MaxInFlight bounds the attempts under way, 0 to 100,000. Default 0: no bound.
 	MaxInFlight int
 }
 
-// Open reports whether everybody who can reach the daemon may call.
+// Open reports whether every client that can reach the daemon may call.
 func (c *Config) Open() bool { return len(c.Keys) == 0 }
 
-// Check reports entries of a valid configuration that have no effect: keys that have
-// expired by now, and keys for providers that the file does not have. The error is an
-// [*Error]; file stands for the file.
+// Check reports entries of a valid configuration that have no effect: keys that have expired,
+// and keys for providers that are not in the file. The error is an [*Error] that names the file
+// as given.
 func (c *Config) Check(file string, now time.Time) error {
 	f := configfile.NewFile(file, configfile.Options{})
 	fail := func(field, value, bound string) {
@@ -303,19 +299,17 @@ func (c *Config) Check(file string, now time.Time) error {
 	return f.Err()
 }
 
-// Names for parts of the configuration that other packages check, and for what is
-// wrong with it.
+// Aliases for types of other packages that are part of the configuration or its errors.
 type (
 	// Key is one Headway key.
 	Key = egress.Key
 	// Quota is a budget, complete and checked.
 	Quota = quotafile.Settings
-	// Secret is a credential. It prints as it was written in the file, such as
-	// ${OPENAI_API_KEY}; only its Reveal gives what it stands for. The zero value means
-	// none.
+	// Secret is a credential. It prints as written in the file, such as ${OPENAI_API_KEY};
+	// its method Reveal returns the value. The zero value means none.
 	Secret = configfile.Secret
-	// Problem is one thing that is wrong, and where.
+	// Problem is one fault and its position in the file.
 	Problem = configfile.Problem
-	// Error is everything that is wrong with a file, in its order.
+	// Error has all faults of a file, in the order of the file.
 	Error = configfile.Error
 )
