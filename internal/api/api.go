@@ -1,9 +1,8 @@
-// Package api is the daemon's own HTTP interface: quotas to ask for and to
-// settle, the rates, runs, gaps and events to look at, health and metrics. The
-// command line, the console and programs in any language use this one. It
-// answers with the same JSON as "headway ... --json", and with problem+json (RFC
-// 9457) when something is wrong; its OpenAPI document is served by itself and
-// checked against it.
+// Package api is the HTTP API of the daemon: it approves and settles calls under quotas, shows
+// rates, runs, gaps and events, and serves health and metrics. The command line, the console
+// and programs in any language use it. Answers have the same JSON as "headway ... --json", and
+// errors are problem+json (RFC 9457). The API serves its own OpenAPI document, and tests check
+// it against that.
 //
 //	POST  /v1/quota/approve      ask for a call; wait_ms to wait for it
 //	POST  /v1/quota/usage        settle it with what it used, or cancel it
@@ -16,12 +15,12 @@
 //	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
 //
-// It holds no limits, no keys and no store itself: [Options] hands it all three.
-// It is not the proxy (package egress): no provider is called from here.
+// Limits, keys and the store come from [Options]. The package calls no provider; that is the
+// proxy's task (package egress).
 //
-// An [API] is safe for concurrent use. Requests are bounded in size and time, a
-// stream of events in what it may hold and how slow it may be read. It makes no
-// goroutine of its own; closing the hub of events ends the streams.
+// An [API] is safe for concurrent use. Requests are bounded in size and time. Streams of events
+// are bounded in number and in how slowly a client may read. The package starts no goroutines.
+// Closing the hub of events ends the streams.
 package api
 
 import (
@@ -53,26 +52,26 @@ import (
 
 // Bounds of the API.
 const (
-	// MaxBody is the largest request body, in bytes.
+	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody = 1 << 20
-	// MaxPage is the most entries that one answer lists.
+	// MaxPage is the maximum number of entries in an answer.
 	MaxPage = 1000
-	// DefaultStreams is how many streams of events are open at once.
+	// DefaultStreams is the default maximum of open streams of events.
 	DefaultStreams = 256
-	// DefaultPermits is how many permits are known at once; see Options.
+	// DefaultPermits is the default maximum of permits known at once; see Options.
 	DefaultPermits = 100_000
-	// DefaultQuota is the name of the quota that belongs to no provider.
+	// DefaultQuota is the name of the quota without a provider.
 	DefaultQuota = "default"
 
-	// bodyTime is how long a request body may take to arrive, writeTime how long
-	// a client may take to read an answer or an event.
+	// bodyTime bounds the time to receive a request body, writeTime the time in which a
+	// client must read an answer or an event.
 	bodyTime  = 15 * time.Second
 	writeTime = 15 * time.Second
-	// heartbeat is the time between two signs of life on a silent stream.
+	// heartbeat is the interval of comments on a silent stream.
 	heartbeat = 15 * time.Second
 )
 
-// Quota is what hands out approvals: a *governor.Governor is one.
+// Quota approves calls. A *governor.Governor implements it.
 type Quota interface {
 	Approve(quota.Request) (quota.Decision, error)
 	ApproveWait(context.Context, quota.Request) (quota.Decision, error)
@@ -86,88 +85,86 @@ type Quota interface {
 	UpdateConfig(patch []byte) error
 }
 
-// Caller is who asks, as far as it limits what may be asked for.
+// Caller identifies the sender of a request and what it may do.
 type Caller struct {
-	// ID names the key in the log; never the key itself. A permit is settled only
-	// by the caller with the same ID, or by an admin.
+	// ID names the key in the log. It is not the key itself. Only a caller with the same ID
+	// or an admin can settle a permit.
 	ID string
-	// Admin may do everything; the rest is then not looked at.
+	// Admin callers may do everything. The fields below are then ignored.
 	Admin bool
-	// Tenant and Agent, when set, are whom all its calls are for: a request that
-	// names another is refused, and events and forecasts of others are not shown.
+	// Tenant and Agent, when set, apply to all calls of the caller. A request that names
+	// another one is refused, and events and forecasts of others are hidden.
 	Tenant, Agent string
-	// Priority is that of a request that names none, PriorityMax the greatest
-	// that it may name.
+	// Priority is the default priority of a request, PriorityMax the maximum it may ask
+	// for.
 	Priority, PriorityMax int
-	// May says whether it may use the model at the provider; the model "" asks
-	// about the provider alone. Nil is all. It may be called at any time.
+	// May reports whether the caller may use a model of a provider; with the model "",
+	// whether it may use the provider at all. Nil allows all. It must be safe for
+	// concurrent use.
 	May func(provider, model string) bool
 }
 
-// Anybody is an Options.Authorize for a daemon without keys, on loopback: every
-// caller is an admin.
+// Anybody is an Options.Authorize for a daemon on loopback without keys. Every caller is an
+// admin.
 func Anybody(*http.Request, bool) (Caller, error) { return Caller{ID: "local", Admin: true}, nil }
 
-// Options are what an API is made of. Functions are called for each request, by
-// several goroutines at once, so that what they give may change at a reload.
+// Options configure an API. The functions are called for each request, so their results may
+// change at a reload. They must be safe for concurrent use.
 type Options struct {
-	// Authorize says who asks; admin says that only an admin may. Its error is a
-	// *reason.Refusal: Unauthorized is answered with 401, Forbidden with 403,
+	// Authorize identifies the caller; admin is set if only an admin is allowed. Its error is
+	// a *reason.Refusal: Unauthorized is answered with 401, Forbidden with 403,
 	// RateLimited with 429 and its RetryAt; any other error is a 401. The error's
 	// text is not shown. Required; see [Anybody].
 	Authorize func(r *http.Request, admin bool) (Caller, error)
-	// OtherOrigins says whether a page of another origin may have sent a request that
-	// changes something; admin says that only an admin may. Its sender is
-	// authorized as well. Default: no page may.
+	// OtherOrigins reports whether a web page of another origin may send a request that
+	// changes something; admin is set if only an admin is allowed. Authorize is called as
+	// well. Default: no page may.
 	OtherOrigins func(r *http.Request, admin bool) bool
-	// Quotas are the quotas by the name of their provider; [DefaultQuota] is the
-	// one that requests without a provider are for. Without that one, they are
-	// for the only quota there is. Default: none.
+	// Quotas returns the quotas by provider name. A request without a provider uses
+	// [DefaultQuota], or else the only quota. Default: no quotas.
 	Quotas func() map[string]Quota
-	// Rates are the live rates of connections in this process: those through
-	// which providers are proxied, and those being collected. Default: none.
+	// Rates returns the live rates of connections in this process, proxied or being
+	// collected. Default: none.
 	Rates func() []Live
-	// Samples is what a connection did in the hour or day up to an instant; false when
-	// nobody looked. Default: what the traces of its runs tell.
+	// Samples returns samples of a connection for the hour or day before an instant; false
+	// when there are none. Default: samples made from the traces of its runs.
 	Samples func(connection string, span samples.Span, now time.Time) (samples.Series, bool)
 	// Calls are the latest proxied calls. Default: none.
 	Calls *calls.Recent
-	// Usage are the totals of proxied calls. Default: nothing was counted.
+	// Usage has the totals of proxied calls. Default: none.
 	Usage *calls.Ledger
-	// Schedule is where each connection stands that this process collects by
-	// itself. Default: there is none.
+	// Schedule returns the status of each connection that this process collects. Default:
+	// none.
 	Schedule func() []schedule.Status
 	// Fleet returns the credentials that processes share through this one, with their
 	// members. Default: none are shared.
 	Fleet func() []fleet.Credential
-	// Reader reads what was collected. Default: nothing was.
+	// Reader reads the state of collections. Default: there are none.
 	Reader collect.Reader
-	// Events is what happens. The daemon adds to it and closes it. Default: one
-	// of the API's own, to which nobody adds.
+	// Events is the hub of events. The daemon publishes to it and closes it. Default: a hub
+	// without events.
 	Events *events.Hub
-	// Ready is nil when requests can be served. Default: always.
+	// Ready returns nil when requests can be served. Default: always nil.
 	Ready func() error
-	// Keys issues and revokes keys while the daemon runs. Default: there are no such
-	// paths.
+	// Keys issues and revokes keys. Default: the API has no such paths.
 	Keys Keyring
-	// Metrics serves /metrics. Default: there is no such path.
+	// Metrics serves /metrics. Default: the API has no such path.
 	Metrics http.Handler
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
-	// Streams bounds the open streams of events, 1 to 100,000: a caller who is no
-	// admin has a quarter of them at most, and all such callers together leave the
-	// admins an eighth. Default [DefaultStreams].
+	// Streams bounds the open streams of events, 1 to 100,000. A caller who is not an admin
+	// can have at most a quarter of them, and an eighth is reserved for admins. Default
+	// [DefaultStreams].
 	Streams int
-	// Permits bounds the permits that are known at once, 1 to 10,000,000; when
-	// that many are open, nothing more is approved until one ends. Default
-	// [DefaultPermits].
+	// Permits bounds the permits known at once, 1 to 10,000,000. When that many are open,
+	// nothing is approved until one ends. Default [DefaultPermits].
 	Permits int
-	// Log gets a line for each change of configuration and each fault of ours.
-	// Default: none.
+	// Log receives a line for each change of configuration and each internal error. Default:
+	// nothing is logged.
 	Log *slog.Logger
 }
 
-// API is an http.Handler. Make one with [New].
+// API is an http.Handler. Make one with [New]. It is safe for concurrent use.
 type API struct {
 	o       Options
 	log     *slog.Logger
@@ -179,7 +176,7 @@ type API struct {
 	openapi []byte
 }
 
-// who says which callers an operation is for.
+// who says which callers may use an operation.
 type who uint8
 
 const (
@@ -188,14 +185,14 @@ const (
 	admin
 )
 
-// operation is what one method of a path does. Its error is answered as a
-// problem; nothing was written then.
+// operation handles one method of a path. It returns an error only if it has written nothing;
+// the error is answered as a problem.
 type operation struct {
 	by who
 	do func(w http.ResponseWriter, r *http.Request, c Caller) error
 }
 
-// New makes an API. The error names the option, its value and its bound.
+// New returns an API. The error names the option, its value and its bound.
 func New(o Options) (*API, error) {
 	if o.Authorize == nil {
 		return nil, errors.New("api: authorize is nil, must be a function; api.Anybody lets everybody in")
@@ -235,7 +232,7 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// routes are all paths with their methods; HEAD and OPTIONS follow from them.
+// routes returns all paths with their methods, except HEAD and OPTIONS.
 func (a *API) routes() map[string]map[string]operation {
 	get := func(by who, do func(http.ResponseWriter, *http.Request, Caller) error) map[string]operation {
 		return map[string]operation{http.MethodGet: {by, do}}
@@ -281,12 +278,12 @@ func (a *API) routes() map[string]map[string]operation {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if r.Body != nil && r.Body != http.NoBody {
-		// Also for a body that nobody reads: the server does, before it goes on.
-		// Not every ResponseWriter has deadlines; the server's own hold then.
+		// Set it also for a body that no handler reads, since the server reads it then.
+		// A ResponseWriter without deadlines leaves those of the server.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}
 	if r.Method == http.MethodConnect || path.Clean(r.URL.EscapedPath()) != r.URL.EscapedPath() {
-		a.nowhere(w, r) // the mux would send a page, or elsewhere
+		a.nowhere(w, r) // the mux would answer with a page or a redirect
 		return
 	}
 	a.mux.ServeHTTP(w, r)
@@ -296,8 +293,8 @@ func (a *API) nowhere(w http.ResponseWriter, _ *http.Request) {
 	a.refuse(w, &Problem{Status: http.StatusNotFound, Title: "No such path", Detail: "the paths are described at /v1/openapi.json"})
 }
 
-// secure says that what we answer is data: not to be guessed at, kept, run or
-// framed by a browser.
+// secure sets the headers that keep a browser from sniffing, caching, running or framing an
+// answer.
 func secure(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
@@ -305,7 +302,7 @@ func secure(h http.Header) {
 	h.Set("Referrer-Policy", "no-referrer")
 }
 
-// serve picks the operation of a path by the method.
+// serve picks the operation of a path by method.
 func (a *API) serve(methods map[string]operation) http.Handler {
 	names := slices.Collect(maps.Keys(methods))
 	if _, ok := methods[http.MethodGet]; ok {
@@ -336,10 +333,9 @@ func (a *API) serve(methods map[string]operation) http.Handler {
 	})
 }
 
-// admit does an operation for those who may.
+// admit runs an operation if the caller is allowed to use it.
 func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error {
-	// A page of another site must not use the reader's place on our network, but for
-	// those that the owner trusts.
+	// Refuse requests from web pages of other origins, except trusted ones.
 	if err := a.guard.Check(r); err != nil && (a.o.OtherOrigins == nil || !a.o.OtherOrigins(r, op.by == admin)) {
 		return &Problem{Status: http.StatusForbidden, Title: "Another site's page", Detail: "a browser sent this from a page of another origin"}
 	}
@@ -359,7 +355,7 @@ func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error 
 //go:embed openapi.json
 var description []byte
 
-// document is the OpenAPI document, checked to be JSON.
+// document returns the OpenAPI document, after a check that it is JSON.
 func document() ([]byte, error) {
 	if !json.Valid(description) {
 		return nil, fmt.Errorf("api: openapi.json is not JSON")
@@ -367,19 +363,19 @@ func document() ([]byte, error) {
 	return description, nil
 }
 
-// Health is the answer to /healthz and /readyz when all is well.
+// Health is the answer to /healthz and /readyz on success.
 type Health struct {
 	// Status is "ok".
 	Status string `json:"status"`
 }
 
-// send answers with JSON. A failed write cannot be reported.
+// send answers with JSON, and ignores a failed write.
 func (a *API) send(w http.ResponseWriter, v any) error {
 	_ = a.respond(w, v)
 	return nil
 }
 
-// respond writes a value as JSON; the error says that the client did not get it.
+// respond writes a value as JSON. An error means that the client did not get it.
 func (a *API) respond(w http.ResponseWriter, v any) error {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -392,12 +388,12 @@ func (a *API) respond(w http.ResponseWriter, v any) error {
 	return write(w, body.Bytes())
 }
 
-// write sends a whole JSON body to the end.
+// write writes a complete JSON body.
 func write(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", typeJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	control := http.NewResponseController(w)
-	// Without a deadline of its own a client that does not read would hold us.
+	// The deadline ends a write to a client that does not read.
 	_ = control.SetWriteDeadline(time.Now().Add(writeTime))
 	if _, err := w.Write(body); err != nil {
 		return err
@@ -412,7 +408,7 @@ func (a *API) healthy(w http.ResponseWriter, _ *http.Request, _ Caller) error {
 	return a.send(w, Health{Status: "ok"})
 }
 
-// ready tells everybody whether, and only the log why not: it may name files.
+// ready answers whether the daemon is ready. The reason may name files, so only the log has it.
 func (a *API) ready(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	if a.o.Ready == nil {
 		return a.send(w, Health{Status: "ok"})
@@ -433,6 +429,6 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request, _ Caller) error {
 }
 
 func (a *API) describe(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-	_ = write(w, a.openapi) // a failed write cannot be reported
+	_ = write(w, a.openapi) // ignore a failed write
 	return nil
 }

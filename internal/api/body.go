@@ -21,7 +21,7 @@ const (
 	typePatch = "application/merge-patch+json"
 )
 
-// read gives a request's body, of one media type and bounded in size and time.
+// read returns the body of a request. It checks the media type, and bounds size and time.
 func read(w http.ResponseWriter, r *http.Request, media string) ([]byte, error) {
 	got, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset := params["charset"]
@@ -35,7 +35,7 @@ func read(w http.ResponseWriter, r *http.Request, media string) ([]byte, error) 
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err == nil {
-		// From here on the server reads only to notice that the client has gone.
+		// After the body, the server reads only to notice that the client has gone.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return body, nil
 	}
@@ -52,9 +52,9 @@ func methodName(m string) string {
 	return "Post"
 }
 
-// decode reads a body of one flat JSON object into v, strictly: every name is
-// one of names, as written there, and is given once. The error is a *Problem
-// that names the field and repeats no value of the client's.
+// decode reads a body of one flat JSON object into v. Each name must be one of names, in the
+// same case, and appear only once. The error is a *Problem that names the field and contains no
+// value from the client.
 func decode(body []byte, v any, names ...string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if err := members(d, names); err != nil {
@@ -62,7 +62,7 @@ func decode(body []byte, v any, names ...string) error {
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			// A field of an embedded struct is named with the struct.
+			// For an embedded struct, the name of the field includes the struct.
 			field := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
 			return badField(field, "a JSON "+strings.SplitN(wrong.Value, " ", 2)[0], "a "+plain(wrong.Type.Kind().String()))
 		}
@@ -71,7 +71,7 @@ func decode(body []byte, v any, names ...string) error {
 	return nil
 }
 
-// plain names a kind of Go value for those who do not know Go.
+// plain returns the JSON name for a kind of Go value.
 func plain(kind string) string {
 	switch kind {
 	case "int", "int64":
@@ -83,7 +83,7 @@ func plain(kind string) string {
 	}
 }
 
-// members goes through the names of one object.
+// members checks the names in an object.
 func members(d *json.Decoder, names []string) error {
 	token, err := d.Token()
 	switch {
@@ -125,7 +125,7 @@ func notJSON(err error) *Problem {
 	return invalid("the body is not JSON at byte %d, must be one JSON object", at)
 }
 
-// clip bounds a name that a client made up.
+// clip cuts a name from a client to a maximum length.
 func clip(s string) string {
 	const most = 64
 	if len(s) <= most {
@@ -134,14 +134,14 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// query reads the parameters of a request: each known, and given once unless
-// it may repeat.
+// query reads the parameters of a request. Each must be known, and appear once unless it may
+// repeat.
 type query struct {
 	values map[string][]string
 	err    error
 }
 
-// ask takes the parameters that may be given; "name*" may repeat.
+// ask parses the parameters. names are the known ones; "name*" may repeat.
 func ask(r *http.Request, names ...string) *query {
 	q := &query{values: r.URL.Query()}
 	for name, values := range q.values {
@@ -156,14 +156,14 @@ func ask(r *http.Request, names ...string) *query {
 	return q
 }
 
-// fail keeps the first thing that is wrong.
+// fail keeps the first error.
 func (q *query) fail(p *Problem) {
 	if q.err == nil {
 		q.err = p
 	}
 }
 
-// text is a parameter of at most 256 bytes.
+// text returns a parameter of at most 256 bytes.
 func (q *query) text(name string) string {
 	if q.values[name] == nil {
 		return ""
@@ -176,7 +176,7 @@ func (q *query) text(name string) string {
 	return s
 }
 
-// number is a parameter from low to high, usual when it is absent.
+// number returns a parameter from low to high, or usual if it is absent.
 func (q *query) number(name string, usual, low, high int64) int64 {
 	s := q.text(name)
 	if s == "" && q.values[name] == nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Source says where a rate comes from.
+// Source is the source of a rate.
 type Source string
 
 // The sources of rates.
 const (
-	// Proxy: live, of a connection through which a provider is proxied.
+	// Proxy: live, of a proxied provider.
 	Proxy Source = "proxy"
 	// Collect: live, of a collection in this process.
 	Collect Source = "collect"
-	// Stored: as the last run left it, or as of the last committed page of a run
-	// in another process.
+	// Stored: from the end of the last run, or from the last committed page of a run in
+	// another process.
 	Stored Source = "stored"
 )
 
@@ -41,61 +41,60 @@ type Live struct {
 	headway.Snapshot
 	// Circuits are the breakers of a proxied provider that are not closed.
 	Circuits []egress.CircuitStatus
-	// BoundBy is the time of the provider's calls by what kept them from being faster.
+	// BoundBy is the total time of the provider's calls, divided by cause.
 	BoundBy reason.Bounds
 	// SetAside is when one of several keys of a provider was refused for good, and
 	// SetAsideStatus how; zero while it is used.
 	SetAside       time.Time
 	SetAsideStatus int
-	// Throttled counts the attempts that were refused for rate or load since the proxy
-	// was made, or in the run that Run names.
+	// Throttled counts the attempts refused for rate or load since the proxy was made, or in
+	// the run named by Run.
 	Throttled int64
 	Run       string
 }
 
-// Rate is the rate of one connection, as "headway limits --json" has it, and its
-// state when it is live.
+// Rate is the rate of one connection, as in "headway limits --json", and the state of a live
+// connection.
 type Rate struct {
 	Connection string `json:"connection"`
 	Source     Source `json:"source"`
-	// Running says that a run or a proxy uses the connection now.
+	// Running is set while a run or a proxy uses the connection.
 	Running bool `json:"running"`
 	// Pacing is the stored rate; null is unknown.
 	Pacing *collect.Pacing `json:"pacing"`
 	// Rate is the latest state of pacing; null is unknown.
 	Rate *event.Rate `json:"rate"`
-	// Limits are what is known of limits: the owner's, those that the provider
-	// advertised and those that the law learned; null when nothing is known.
+	// Limits are the known limits: the owner's, those advertised by the provider and those
+	// learned; null without any.
 	Limits []event.Limit `json:"limits"`
-	// Live is the state of a live connection; null when it is stored.
+	// Live is the state of a live connection; null for a stored one.
 	Live *headway.Snapshot `json:"live"`
-	// Circuits are the breakers of a proxied provider that are not closed: by model
-	// and path, or of the whole provider where both are missing.
+	// Circuits are the breakers of a proxied provider that are not closed, by model and
+	// path. Both are absent for the breaker of the whole provider.
 	Circuits []egress.CircuitStatus `json:"circuits,omitempty"`
 	// SetAside is when one of several keys of a proxied provider was refused for good, and
 	// SetAsideStatus how; missing while it is used.
 	SetAside       time.Time `json:"set_aside,omitzero"`
 	SetAsideStatus int       `json:"set_aside_status,omitempty"`
-	// BoundBy is the time of a proxied provider's calls that ended, by what kept them
-	// from being faster.
+	// BoundBy is the total time of a proxied provider's calls that ended, divided by cause.
 	BoundBy reason.Bounds `json:"bound_by,omitzero"`
 }
 
-// Trace is one run and what happened in it, as "headway runs show --json" has it.
+// Trace is one run and its events, as in "headway runs show --json".
 type Trace struct {
 	Run    collect.Run   `json:"run"`
 	Events []event.Event `json:"events"`
 }
 
-// The usual lengths of a list.
+// Default lengths of lists.
 const (
 	usualRuns = 20
 	usualPage = 100
-	// deepRuns is how far back runs can be paged to.
+	// deepRuns bounds how many runs can be paged through.
 	deepRuns = 10_000
 )
 
-// stored are the connections that have state, one or all.
+// stored returns the connections that have stored state: the named one or all.
 func (a *API) stored(ctx context.Context, name string) ([]collect.ConnectionStatus, error) {
 	if a.o.Reader == nil {
 		return nil, nil
@@ -110,7 +109,7 @@ func (a *API) stored(ctx context.Context, name string) ([]collect.ConnectionStat
 	return []collect.ConnectionStatus{c}, nil
 }
 
-// noConnection is the problem of a name that nothing is known by.
+// noConnection returns the problem for an unknown connection.
 func noConnection(name string) error {
 	return &Problem{
 		Status: http.StatusNotFound, Title: "No such connection", Field: "connection",
@@ -151,13 +150,13 @@ func (a *API) fleet(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return a.send(w, all)
 }
 
-// paging is which connections are asked for: one by its name, or so many after a name.
+// paging selects connections: one by name, or a number of them after a name.
 type paging struct {
 	name, after string
 	limit       int
 }
 
-// asked reads which connections are asked for, and gives those that have state.
+// asked reads the selection of a request, and returns those connections that have state.
 func (a *API) asked(r *http.Request) (p paging, all []collect.ConnectionStatus, err error) {
 	ask := ask(r, "connection", "after", "limit")
 	p = paging{ask.text("connection"), ask.text("after"), int(ask.number("limit", usualPage, 1, MaxPage))}
@@ -168,7 +167,7 @@ func (a *API) asked(r *http.Request) (p paging, all []collect.ConnectionStatus, 
 	return p, all, err
 }
 
-// pageOf cuts a page out of a list in order of names, and links to the next one.
+// pageOf returns a page of a list sorted by name, and links to the next one.
 func pageOf[T any](w http.ResponseWriter, r *http.Request, p paging, all []T, name func(T) string) []T {
 	page := make([]T, 0, min(p.limit, len(all)))
 	for _, one := range all {
@@ -184,7 +183,7 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, p paging, all []T, na
 	return page
 }
 
-// next links to the page that follows (RFC 8288).
+// next adds a link to the next page (RFC 8288).
 func next(w http.ResponseWriter, r *http.Request, name, value string) {
 	q := r.URL.Query()
 	q.Set(name, value)
@@ -211,7 +210,7 @@ func (a *API) rate(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return a.send(w, list)
 }
 
-// latest adds the last rate that a run reported, where there is no live one.
+// latest adds the last rate reported by a run, where there is no live one.
 func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	if m.Live != nil || m.run == "" {
 		return m.Rate, nil
@@ -234,11 +233,11 @@ func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	return m.Rate, err
 }
 
-// maxEnded bounds the runs whose last rate is kept.
+// maxEnded bounds the number of runs whose last rate is kept.
 const maxEnded = 10_000
 
-// traces keeps the last rate of runs that have ended, whose traces do not change any
-// more: a page of hundreds of connections would else read as many traces each time.
+// traces caches the last rate of runs that have ended, since their traces no longer change.
+// Without it, a page of hundreds of connections would read as many traces each time.
 type traces struct {
 	mu    sync.Mutex
 	rates map[string]event.Event
@@ -260,7 +259,7 @@ func (t *traces) keep(run string, last event.Event) {
 	t.rates[run] = last
 }
 
-// live are the live rates, one or all.
+// live returns the live rates: the named one or all.
 func (a *API) live(name string) map[string]Live {
 	live := map[string]Live{}
 	if a.o.Rates == nil {
@@ -391,7 +390,7 @@ func (a *API) gap(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return &Problem{Status: http.StatusNotFound, Title: "No such gap", Detail: fmt.Sprintf("there is no gap %d", id)}
 }
 
-// orEmpty keeps an empty list from being null in JSON.
+// orEmpty replaces a nil slice with an empty one, so that it is not null in JSON.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -399,15 +398,14 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// known is a rate, and the run whose trace may know more of it.
+// known is a rate, and the run whose trace may have a later one.
 type known struct {
 	Rate
 	run  string
-	over bool // the run has ended, and adds nothing to its trace
+	over bool // the run has ended, so its trace is final
 }
 
-// merged puts what is stored and what is live together, in order of names. A
-// live connection is shown as it is now.
+// merged merges stored and live rates, sorted by name. A live rate replaces a stored one.
 func merged(stored []collect.ConnectionStatus, live map[string]Live) []known {
 	all := make([]known, 0, len(stored)+len(live))
 	for _, c := range stored {

@@ -13,10 +13,10 @@ import (
 	"github.com/headway-go/headway/internal/samples"
 )
 
-// traced is how many runs are read for samples, at most.
+// traced bounds the number of runs read for samples.
 const traced = 100
 
-// samples are what a connection did in the last hour or day.
+// samples answers with the samples of a connection for the last hour or day.
 func (a *API) samples(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	ask := ask(r, "connection", "span")
 	name := ask.text("connection")
@@ -50,8 +50,8 @@ func (a *API) samples(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	return a.send(w, samples.Drawn(name, span, now, all))
 }
 
-// stretches are the rates that the latest runs of a connection reported, each in force
-// until the next one or the end of the run.
+// stretches returns the rates reported by the latest runs of a connection. Each is valid until
+// the next one or the end of the run.
 func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []samples.Stretch, err error) {
 	if a.o.Reader == nil {
 		return nil, nil
@@ -65,7 +65,7 @@ func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []
 		if end.IsZero() {
 			end = now
 			if run.State != collect.RunRunning {
-				end = run.Started // nobody knows when
+				end = run.Started // the end is unknown
 			}
 		}
 		if now.Sub(end) > 24*time.Hour {
@@ -88,10 +88,10 @@ func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []
 	return all, nil
 }
 
-// words are the parameters that select calls by a name.
+// words are the parameters that select calls by name.
 var words = []string{"provider", "key", "tenant", "agent", "model"}
 
-// named reads the parameters of words that are given.
+// named reads those parameters of words that are present.
 func (q *query) named() map[string]string {
 	is := map[string]string{}
 	for _, name := range words {
@@ -102,7 +102,7 @@ func (q *query) named() map[string]string {
 	return is
 }
 
-// calls are the latest calls that are over, the newest first.
+// calls answers with the latest calls that have ended, newest first.
 func (a *API) calls(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	ask := ask(r, append([]string{"limit"}, words...)...)
 	is, limit := ask.named(), int(ask.number("limit", usualPage, 1, MaxPage))
@@ -123,7 +123,7 @@ func (a *API) calls(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	}))
 }
 
-// used are totals of calls, grouped as asked.
+// used answers with totals of calls, grouped as requested.
 func (a *API) used(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	ask := ask(r, append([]string{"by", "from", "to", "after", "limit"}, words...)...)
 	limit := int(ask.number("limit", usualPage, 1, MaxPage))

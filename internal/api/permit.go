@@ -13,25 +13,25 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// forgetAfter is how long the end of a permit is known, so that a client that
-// lost the answer may ask again.
+// forgetAfter is how long the end of a permit is remembered, so that a client that lost the
+// answer can ask again.
 const forgetAfter = 10 * time.Minute
 
-// secretLen is the length of rand.Text, which is enough for 128 bits.
+// secretLen is the length of rand.Text, which has at least 128 random bits.
 const secretLen = 26
 
-// ledger knows the permits that were given out over HTTP, by tokens that cannot
-// be guessed. A token says which process gave it out, so that one from before a
-// restart is known for what it is. Every method takes constant time.
+// ledger records the permits granted over HTTP, by random tokens. A token identifies the process
+// that made it, so that a token from before a restart is recognized. Every method takes
+// constant time.
 type ledger struct {
 	epoch string
 	bound int
 
 	mu       sync.Mutex
 	held     map[string]*holding
-	reserved int // room kept for approvals under way
-	// open are those that nobody ended, in order of approval; ended the others,
-	// in order of their end.
+	reserved int // slots reserved for approvals under way
+	// open has the permits that have not ended, in order of approval; ended the others, in
+	// order of their end.
 	open, ended list.List
 }
 
@@ -39,7 +39,7 @@ type ledger struct {
 type holding struct {
 	token    string
 	provider string
-	from     Quota // who gave it out, also after a reload
+	from     Quota // the quota that granted it, also after a reload
 	permit   quota.Permit
 	owner    string
 	until    time.Time // when it expires there
@@ -52,9 +52,9 @@ func newLedger(bound int) *ledger {
 	return &ledger{epoch: strings.ToLower(rand.Text()[:8]), bound: bound, held: map[string]*holding{}}
 }
 
-// reserve keeps room for one more permit; it is used by put or given back by
-// release. What nobody can ask for any more is forgotten, and if need be what
-// ended longest ago. Without room, it says when there will be some.
+// reserve reserves a slot for one more permit, which put uses and release gives back. It drops
+// permits that are too old to ask for, and if necessary those that ended longest ago. If there
+// is no slot, it returns when there may be one.
 func (l *ledger) reserve(now time.Time) (ok bool, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *ledger) reserve(now time.Time) (ok bool, until time.Time) {
 		case l.ended.Len() > 0:
 			l.drop(holder(l.ended.Front()))
 		case first == nil:
-			return false, now.Add(time.Second) // all of it is kept for approvals under way
+			return false, now.Add(time.Second) // all slots are reserved for approvals under way
 		case now.After(holder(first).until):
 			l.drop(holder(first))
 		default:
@@ -82,14 +82,14 @@ func (l *ledger) reserve(now time.Time) (ok bool, until time.Time) {
 
 func holder(e *list.Element) *holding { return e.Value.(*holding) }
 
-// release gives kept room back.
+// release gives back a reserved slot.
 func (l *ledger) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reserved--
 }
 
-// put keeps a permit in the room that was reserved, and gives its token.
+// put records a permit in the reserved slot, and returns its token.
 func (l *ledger) put(h *holding) string {
 	h.token = l.epoch + "." + rand.Text()
 	l.mu.Lock()
@@ -100,7 +100,7 @@ func (l *ledger) put(h *holding) string {
 	return h.token
 }
 
-// end notes that a permit ended.
+// end records the end of a permit.
 func (l *ledger) end(h *holding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *ledger) end(h *holding) {
 	}
 }
 
-// drop forgets a permit, with the lock held.
+// drop removes a permit. The caller holds the lock.
 func (l *ledger) drop(h *holding) {
 	delete(l.held, h.token)
 	if h.over {
@@ -120,7 +120,7 @@ func (l *ledger) drop(h *holding) {
 	}
 }
 
-// find is the permit of a token, for a caller who may settle it.
+// find returns the permit of a token, for a caller who may settle it.
 func (l *ledger) find(token string, c Caller) (*holding, error) {
 	epoch, secret, ok := strings.Cut(token, ".")
 	if !ok || len(epoch) != len(l.epoch) || len(secret) != secretLen {
@@ -132,7 +132,7 @@ func (l *ledger) find(token string, c Caller) (*holding, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.held[token]
-	// Nobody learns that somebody else's permit exists.
+	// Do not reveal that a permit of another caller exists.
 	if h == nil || h.owner != c.ID && !c.Admin {
 		return nil, gone("it ended or expired long ago, or was given to another key")
 	}
@@ -146,8 +146,7 @@ func gone(detail string) *Problem {
 	}
 }
 
-// KeyRequest is what a Headway key is asked for with. The fields are as in the
-// configuration.
+// KeyRequest asks for a new Headway key. The fields are as in the configuration.
 type KeyRequest struct {
 	ID        string   `json:"id"`
 	Tenant    string   `json:"tenant,omitempty"`
@@ -155,28 +154,28 @@ type KeyRequest struct {
 	Models    []string `json:"models,omitempty"`
 	Providers []string `json:"providers,omitempty"`
 	Uploads   bool     `json:"uploads,omitempty"`
-	// Priority is of calls that ask for none, PriorityMax the most they may ask for.
+	// Priority is the default priority of calls, PriorityMax the maximum they may ask for.
 	Priority    int `json:"priority,omitempty"`
 	PriorityMax int `json:"priority_max,omitempty"`
-	// Expires is the first instant at which the key is no more; zero is never.
+	// Expires is the instant from which the key is invalid; zero means never.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// IssuedKey is a Headway key as the API shows it: never its secret nor its hash.
+// IssuedKey is a Headway key as the API shows it, without its secret and hash.
 type IssuedKey struct {
 	KeyRequest
-	// Configured keys stand in the daemon's file, and are taken away there.
+	// Configured is set for a key in the configuration file, which must be removed there.
 	Configured bool `json:"configured"`
 }
 
-// NewKey is the answer to a key that was issued. The secret is shown this once.
+// NewKey is the answer for an issued key. Only this answer shows the secret.
 type NewKey struct {
 	Secret string `json:"secret"`
 	IssuedKey
 }
 
-// Keyring is what keys are issued and revoked with while the daemon runs. Its
-// errors are a *[Problem] where the caller is to blame.
+// Keyring issues and revokes keys while the daemon runs. Its errors are a *[Problem] where the
+// request is at fault.
 type Keyring interface {
 	List() []IssuedKey
 	Issue(k KeyRequest) (secret string, err error)
@@ -226,12 +225,12 @@ func (a *API) revoke(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return nil
 }
 
-// BadKey is a problem of a key that was asked for.
+// BadKey returns the problem for an invalid [KeyRequest].
 func BadKey(err error) *Problem {
 	return &Problem{Status: http.StatusBadRequest, Title: "Not a key", Detail: err.Error()}
 }
 
-// NoKey is the problem of a key that cannot be revoked here.
+// NoKey returns the problem for a key that cannot be revoked through the API.
 func NoKey(id string, configured bool) *Problem {
 	if configured {
 		return &Problem{Status: http.StatusConflict, Title: "A key of the configuration", Detail: "this key stands in the daemon's file: delete its lines and reload"}

@@ -16,39 +16,39 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Problem is an answer that says what is wrong, as RFC 9457 has it: its JSON is
-// sent as application/problem+json. It is an error, for clients.
+// Problem is a problem document (RFC 9457), which is sent as application/problem+json. For
+// clients it is an error.
 type Problem struct {
-	// Type is a stable name of the kind of problem: "about:blank" when the status
-	// says it all, else "urn:headway:problem:" with the code in lower case.
+	// Type is a stable name of the kind of problem: "about:blank" if the status is enough,
+	// otherwise "urn:headway:problem:" and the code in lower case.
 	Type string `json:"type"`
 	// Title is the same for all problems of the type.
 	Title string `json:"title"`
-	// Status is that of the answer.
+	// Status is the HTTP status of the answer.
 	Status int `json:"status"`
-	// Detail is about this one: what is wrong, where, and what to do.
+	// Detail says what is wrong, where, and what to do.
 	Detail string `json:"detail,omitempty"`
-	// Code is one of the codes of package quota; empty for what is not quota's.
+	// Code is a code of package quota; empty for other problems.
 	Code quota.Code `json:"code,omitempty"`
 	// Reason is a name of package reason or a kind of package quota.
 	Reason string `json:"reason,omitempty"`
 	// Scope says which budget refused.
 	Scope string `json:"scope,omitempty"`
-	// RetryInMS is when to come back; absent when that is unknown or never.
+	// RetryInMS is when to try again, in milliseconds from now; absent if unknown or never.
 	RetryInMS int64 `json:"retry_in_ms,omitempty"`
-	// Field is the first field that is out of its bound.
+	// Field is the first invalid field.
 	Field string `json:"field,omitempty"`
-	// Errors are all fields that are out of their bounds.
+	// Errors has all invalid fields.
 	Errors []FieldProblem `json:"errors,omitempty"`
-	// Choices are the values that would do.
+	// Choices are the valid values.
 	Choices []string `json:"choices,omitempty"`
 }
 
-// FieldProblem is one field that is out of its bound.
+// FieldProblem is one invalid field.
 type FieldProblem struct {
-	// Field is its path, as models.m.burst.
+	// Field is its path, such as models.m.burst.
 	Field string `json:"field"`
-	// Value is what it was, Bound what it must be.
+	// Value is the given value, Bound what it must be.
 	Value string `json:"value,omitempty"`
 	Bound string `json:"bound,omitempty"`
 }
@@ -61,7 +61,7 @@ const (
 
 var reasonForbidden = reason.Forbidden.String()
 
-// Error is title and detail in one line.
+// Error returns title and detail in one line.
 func (p *Problem) Error() string {
 	s := fmt.Sprintf("%d %s", p.Status, p.Title)
 	if p.Detail != "" {
@@ -70,7 +70,7 @@ func (p *Problem) Error() string {
 	return s
 }
 
-// RetryIn is when to come back; ok is false when that is unknown or never.
+// RetryIn returns when to try again; ok is false if that is unknown or never.
 func (p *Problem) RetryIn() (d time.Duration, ok bool) {
 	return time.Duration(min(p.RetryInMS, maxRetryInMS)) * time.Millisecond, p.RetryInMS > 0
 }
@@ -87,15 +87,14 @@ func (a *API) refuse(w http.ResponseWriter, p *Problem) {
 	if err != nil { // cannot happen: a Problem has strings and numbers only
 		body = []byte(`{"type":"about:blank","title":"Internal error","status":500}`)
 	}
-	// Without a deadline of its own a client that does not read would hold us. The
-	// server first waits for the rest of the body, if there is one.
+	// The deadline ends a write to a client that does not read. The server first waits for
+	// the rest of the body, if there is one.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTime + writeTime))
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // a client that does not read it cannot be answered
+	_, _ = w.Write(append(body, '\n')) // ignore a client that does not read
 }
 
-// unauthorized is the problem of a caller who was not let in. The text of Authorize's
-// error is not shown.
+// unauthorized returns the problem for an error of Authorize, whose text is not shown.
 func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 	p := &Problem{
 		Status: http.StatusUnauthorized, Title: "Not authorised", Reason: reason.Unauthorized.String(),
@@ -130,7 +129,7 @@ func untilMS(at time.Time) int64 {
 	return max(1, ceilMS(time.Until(at)))
 }
 
-// ceilMS is a length of time in milliseconds, rounded up.
+// ceilMS converts a duration to milliseconds, rounded up.
 func ceilMS(d time.Duration) int64 {
 	ms := d / time.Millisecond
 	if d > ms*time.Millisecond {
@@ -139,7 +138,7 @@ func ceilMS(d time.Duration) int64 {
 	return int64(ms)
 }
 
-// problem puts an error of an operation into the form of an answer.
+// problem converts an error of an operation to a problem.
 func (a *API) problem(r *http.Request, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
@@ -167,7 +166,7 @@ func (a *API) problem(r *http.Request, err error) *Problem {
 			Detail: "the request ended while it waited",
 		}
 	}
-	// What went wrong inside is for the log: it may name files.
+	// Log internal errors and do not show them: they may name files.
 	a.log.LogAttrs(r.Context(), slog.LevelError, "request failed", slog.String("method", r.Method), slog.String("route", r.Pattern), slog.Any("error", err))
 	return &Problem{
 		Status: http.StatusInternalServerError, Title: "Internal error", Reason: reason.Internal.String(),
@@ -175,7 +174,7 @@ func (a *API) problem(r *http.Request, err error) *Problem {
 	}
 }
 
-// invalid is the problem of a request that says something impossible.
+// invalid returns the problem for an invalid request.
 func invalid(detail string, args ...any) *Problem {
 	return &Problem{
 		Type: typeOf(quota.CodeInvalidConfig), Title: "Invalid value", Status: http.StatusBadRequest,
@@ -183,7 +182,7 @@ func invalid(detail string, args ...any) *Problem {
 	}
 }
 
-// badField is the problem of one field.
+// badField returns the problem for one invalid field.
 func badField(field, value, bound string) *Problem {
 	p := invalid("%s is %s, must be %s", field, value, bound)
 	p.Field, p.Errors = field, []FieldProblem{{field, value, bound}}
@@ -192,7 +191,7 @@ func badField(field, value, bound string) *Problem {
 
 func typeOf(c quota.Code) string { return typePrefix + strings.ToLower(string(c)) }
 
-// denied is the problem of what a quota refused.
+// denied returns the problem for a refusal of a quota.
 func denied(d *quota.Denial) *Problem {
 	p := &Problem{
 		Type: typeOf(d.Code), Status: http.StatusTooManyRequests, Code: d.Code,
@@ -221,9 +220,9 @@ func denied(d *quota.Denial) *Problem {
 	return p
 }
 
-// fieldErrors finds all fields that an error is about, joined or wrapped.
+// fieldErrors returns all field errors in an error, joined or wrapped.
 func fieldErrors(err error, found []FieldProblem) []FieldProblem {
-	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case nil:
 	case *quota.FieldError:
 		return append(found, FieldProblem{e.Field, e.Value, e.Bound})

@@ -14,81 +14,81 @@ import (
 	"github.com/headway-go/headway/quota/governor"
 )
 
-// ApproveRequest asks for one call.
+// ApproveRequest asks for approval of one call.
 type ApproveRequest struct {
 	quota.Request
-	// Provider is whose quota it is; see [Options].Quotas for the default.
+	// Provider names the quota; see [Options].Quotas for the default.
 	Provider string `json:"provider,omitempty"`
-	// WaitMS is how long to wait for the approval at most, in milliseconds, 0 to
-	// 86,400,000; the quota's own bound (15 s by default) holds as well. Default
-	// 0: answer at once.
+	// WaitMS bounds the wait for the approval in milliseconds, 0 to 86,400,000. The quota's
+	// own bound (15 s by default) holds as well. Default 0: answer at once.
 	WaitMS int64 `json:"wait_ms,omitempty"`
 }
 
-// Approval is leave for one call.
+// Approval is the approval of one call.
 type Approval struct {
-	// Approved is always true: a refusal is a problem.
+	// Approved is always true; a refusal is a [Problem].
 	Approved bool   `json:"approved"`
 	Provider string `json:"provider"`
-	// Permit is what the call is settled with.
+	// Permit is the token with which to settle the call.
 	Permit string `json:"permit"`
 	// Advisories are remarks: soft_pressure, soft_limit, throttled, clamped,
 	// shared_scope.
 	Advisories []string `json:"advisories"`
-	// Utilization is the highest use of a soft budget that it counts against, as
-	// a share of it; 0 without soft budgets.
+	// Utilization is the highest use of a soft budget of the call, as a fraction of the
+	// budget; 0 without soft budgets.
 	Utilization float64 `json:"utilization"`
-	// Scale is by how much an agent should stretch its decision interval.
+	// Scale is the factor by which an agent should stretch its interval.
 	Scale float64 `json:"scale"`
-	// WaitedMS is how long it waited for its turn.
+	// WaitedMS is how long the request waited, in milliseconds.
 	WaitedMS int64 `json:"waited_ms"`
-	// ExpiresInMS is until when the permit should be settled; then it is released.
+	// ExpiresInMS is the time left to settle the permit, in milliseconds. Then it expires.
 	ExpiresInMS int64 `json:"expires_in_ms"`
 }
 
 // UsageRequest settles a permit with what the call used, or gives it back.
 type UsageRequest struct {
 	Permit string `json:"permit"`
-	// InputTokens is all input, CachedTokens the part of it read from the
-	// provider's cache; 0 to quota.MaxTokens each.
+	// InputTokens counts all input, CachedTokens the part read from the provider's cache.
+	// Each is 0 to quota.MaxTokens.
 	InputTokens  int64 `json:"input_tokens,omitempty"`
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 	OutputTokens int64 `json:"output_tokens,omitempty"`
-	// ReasoningTokens is the part of OutputTokens that was thought and not said.
+	// ReasoningTokens is the part of OutputTokens used for reasoning.
 	ReasoningTokens int64 `json:"reasoning_tokens,omitempty"`
-	// Cancel: nothing was sent. Then there are no tokens.
+	// Cancel says that nothing was sent. The token counts must then be 0.
 	Cancel bool `json:"cancel,omitempty"`
 }
 
 // Settled is the answer to a UsageRequest.
 type Settled struct {
-	// First is false when the permit had ended before; then nothing changed.
+	// First is false if the permit had ended before. Then nothing changed.
 	First bool `json:"first"`
 }
 
-// Forecast says when one budget runs out if use goes on as recently.
+// Forecast says when a budget runs out at the recent rate of use.
 type Forecast struct {
 	Scope     quota.Scope `json:"scope"`
 	Budget    string      `json:"budget"`
 	Remaining int64       `json:"remaining"`
 	PerMinute int64       `json:"per_minute"`
-	// RunsOutInMS is null when the budget lasts.
+	// RunsOutInMS is the time until the budget runs out, in milliseconds; null if it does
+	// not.
 	RunsOutInMS *int64 `json:"runs_out_in_ms"`
 	EndsInMS    int64  `json:"ends_in_ms"`
-	// Early says that it runs out before its window ends.
+	// Early is set if it runs out before the end of its window.
 	Early bool `json:"early"`
 }
 
 // Patched is the answer to a change of configuration.
 type Patched struct {
 	Provider string `json:"provider"`
-	// ConfigDigest is that of the configuration in force.
+	// ConfigDigest is the digest of the configuration in force.
 	ConfigDigest string `json:"configDigest"`
 }
 
 const maxWaitMS = 24 * 60 * 60 * 1000
 
-// pick finds the quota of a name that a caller may use.
+// pick returns the named quota, if the caller may use it.
 func (a *API) pick(name string, c Caller) (string, Quota, error) {
 	all := a.quotas(c)
 	choices := slices.Sorted(maps.Keys(all))
@@ -114,7 +114,7 @@ func (a *API) pick(name string, c Caller) (string, Quota, error) {
 	return "", nil, p
 }
 
-// usual is the name of the quota that requests without a name are for.
+// usual returns the name of the quota for requests that name none.
 func usual(choices []string) string {
 	switch {
 	case slices.Contains(choices, DefaultQuota):
@@ -125,7 +125,7 @@ func usual(choices []string) string {
 	return ""
 }
 
-// quotas are those that a caller may use.
+// quotas returns the quotas that a caller may use.
 func (a *API) quotas(c Caller) map[string]Quota {
 	all := map[string]Quota{}
 	if a.o.Quotas == nil {
@@ -143,7 +143,7 @@ func (c *Caller) may(provider, model string) bool {
 	return c.Admin || c.May == nil || c.May(provider, model)
 }
 
-// bind makes a request the caller's own.
+// bind applies the tenant, agent and priority of the caller to a request.
 func (c *Caller) bind(q *quota.Request, provider string) error {
 	if c.Admin {
 		return nil
@@ -164,7 +164,7 @@ func (c *Caller) bind(q *quota.Request, provider string) error {
 	return nil
 }
 
-// own fills in the one whom a key is for; naming another is refused.
+// own fills in the tenant or agent of the key, and refuses another one.
 func own(field, own string, asked *string) error {
 	switch {
 	case own == "":
@@ -219,15 +219,15 @@ func (a *API) approve(w http.ResponseWriter, r *http.Request, c Caller) error {
 		Advisories: append([]string{}, d.Advisory.Names()...), Utilization: float64(d.Utilization) / 1000,
 		Scale: q.Factor(ask.Request), WaitedMS: now.Sub(began).Milliseconds(), ExpiresInMS: ttl.Milliseconds(),
 	}
-	// Who is gone cannot use it, nor settle it.
+	// A client that has gone can neither use nor settle the permit.
 	if err := r.Context().Err(); err != nil || a.respond(w, answer) != nil {
-		_, _ = q.Cancel(d.Permit) // it is ours and was not used
+		_, _ = q.Cancel(d.Permit) // valid and not used
 		a.permits.end(h)
 	}
 	return nil
 }
 
-// grant asks, and waits if the client wants to.
+// grant asks the quota, and waits if the request says so.
 func grant(r *http.Request, q Quota, ask ApproveRequest) (quota.Decision, error) {
 	if ask.WaitMS == 0 {
 		return q.Approve(ask.Request)
@@ -236,8 +236,8 @@ func grant(r *http.Request, q Quota, ask ApproveRequest) (quota.Decision, error)
 	defer cancel()
 	d, err := q.ApproveWait(ctx, ask.Request)
 	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
-		// The wait is over and the client is still there: it learns what stands in
-		// the way, or gets what became free at this instant.
+		// The wait is over and the client is still connected: ask once more, for the
+		// reason of the refusal, or for capacity that has just become free.
 		return q.Approve(ask.Request)
 	}
 	return d, err
@@ -278,7 +278,7 @@ func (a *API) usage(w http.ResponseWriter, r *http.Request, c Caller) error {
 		return err
 	}
 	a.permits.end(h)
-	_ = a.respond(w, answer) // it is settled, whether the client hears of it or not
+	_ = a.respond(w, answer) // settled even if the client does not get the answer
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (a *API) snapshot(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.send(w, s)
 }
 
-// sees says whether a caller may know of what happened in a scope.
+// sees reports whether a caller may see events of a scope.
 func (c *Caller) sees(s quota.Scope) bool {
 	return c.Admin || (c.Tenant == "" || s.Tenant == "" || s.Tenant == c.Tenant) && (c.Agent == "" || s.Agent == "" || s.Agent == c.Agent)
 }
@@ -374,13 +374,12 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return a.send(w, Patched{Provider: name, ConfigDigest: after})
 }
 
-// Index says what there is.
+// Index is the answer to /v1.
 type Index struct {
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string `json:"version"`
-	// Quotas are the names of the quotas that the caller may use; Default is the
-	// one that requests without a provider are for, empty when they have to name
-	// one.
+	// Quotas are the names of the quotas that the caller may use. Default is the quota for
+	// requests without a provider; empty if they must name one.
 	Quotas  []string `json:"quotas"`
 	Default string   `json:"default"`
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/headway-go/headway/internal/events"
 )
 
-// filter selects entries of the stream.
+// filter selects the entries of a stream.
 type filter struct {
 	caller                       Caller
 	types, connections, provider []string
 }
 
-// passes says whether an entry is asked for and may be seen. A mark of what was
-// dropped always is.
+// passes reports whether an entry is selected and visible to the caller. A record of dropped
+// entries always passes.
 func (f *filter) passes(e *events.Entry) bool {
 	if e.Type == events.Dropped {
 		return true
@@ -30,8 +30,8 @@ func (f *filter) passes(e *events.Entry) bool {
 
 func asked(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
-// hears says whether a caller may know of an event: an admin of all, others of
-// what concerns them at a provider that they may use.
+// hears reports whether a caller may see an event. An admin sees all events; others see those
+// that concern them, of providers that they may use.
 func (c *Caller) hears(e *events.Entry) bool {
 	switch {
 	case c.Admin:
@@ -44,12 +44,12 @@ func (c *Caller) hears(e *events.Entry) bool {
 	return c.sees(e.Quota.Scope) && (e.Quota.Model == "" || c.may(e.Provider, e.Quota.Model))
 }
 
-// maxNames is how many names a filter may list.
+// maxNames bounds the number of names in a filter.
 const maxNames = 64
 
-// stream tells what happens, as server-sent events, until the client goes, the
-// hub is closed or the client is too slow. It holds no queue: a client that
-// falls behind what the hub keeps learns how much it missed.
+// stream sends events as server-sent events until the client goes away or is too slow, or the
+// hub is closed. It has no queue: a client that falls behind the hub's buffer gets the number of
+// events it missed.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	ask := ask(r, "since", "type*", "connection*", "provider*")
 	since := ask.text("since")
@@ -62,7 +62,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if ask.err != nil {
 		return ask.err
 	}
-	// A browser that reconnects asks with the same address and adds the header.
+	// A browser that reconnects uses the same URL and adds this header.
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		since = last
 	}
@@ -74,7 +74,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	defer a.streams.leave(c)
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers events
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -86,15 +86,15 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	return nil
 }
 
-// sse writes one stream.
+// sse writes a stream of server-sent events.
 type sse struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	buffer  bytes.Buffer
 }
 
-// tell writes until there is an end. A key may be taken away meanwhile, so that
-// now and then welcome is asked.
+// tell writes events until the stream ends. It calls welcome from time to time, since the key
+// may be revoked.
 func (s *sse) tell(r *http.Request, from *events.Reader, f *filter, welcome func() bool) {
 	alive := time.NewTicker(heartbeat)
 	defer alive.Stop()
@@ -126,22 +126,22 @@ func (s *sse) tell(r *http.Request, from *events.Reader, f *filter, welcome func
 			return
 		case <-more:
 		case <-alive.C:
-			// The id moves on also when nothing that happened was asked for.
+			// Send the new id even if no event was selected.
 			fmt.Fprintf(&s.buffer, ": alive\nid: %s\n\n", from.ID())
 		}
 	}
 }
 
-// put adds one event. Its JSON has no line break.
+// put adds one event. Its JSON contains no line break.
 func (s *sse) put(e *events.Entry) {
 	body, err := json.Marshal(e)
 	if err != nil {
-		return // cannot be: no value in an event is without JSON
+		return // cannot happen: every event can be encoded
 	}
 	fmt.Fprintf(&s.buffer, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, body)
 }
 
-// flush sends what was added; the error says that the client is gone or too slow.
+// flush sends the added events. An error means that the client has gone or is too slow.
 func (s *sse) flush() error {
 	if s.buffer.Len() == 0 {
 		return nil
@@ -157,17 +157,17 @@ func (s *sse) flush() error {
 	return nil
 }
 
-// seats are the open streams of events, and whose they are. The zero value is
-// ready. Safe for concurrent use.
+// seats counts the open streams of events by caller. The zero value is ready for use. It is safe
+// for concurrent use.
 type seats struct {
 	mu     sync.Mutex
 	all    int
-	guests int            // of those, who are not admins
-	taken  map[string]int // by each guest
+	guests int            // streams of callers who are not admins
+	taken  map[string]int // streams of each of those callers
 }
 
-// take gives a caller a seat, of as many as limit, if there is one for it: one guest cannot
-// keep the others out, nor all guests the admins.
+// take takes a seat for a caller, of at most limit in all. It returns false if there is none:
+// a single guest cannot use up all seats of guests, and guests leave some to admins.
 func (s *seats) take(c Caller, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *seats) take(c Caller, limit int) bool {
 	return true
 }
 
-// leave gives a seat back that the same caller took.
+// leave gives back a seat that the caller took.
 func (s *seats) leave(c Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
