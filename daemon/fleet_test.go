@@ -177,7 +177,7 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() && !strings.Contains(lines.Text(), `"note":"away"`) { //nolint:revive // It only looks for the line.
+	for lines.Scan() && !strings.Contains(lines.Text(), `"note":"away"`) {
 	}
 	if err := errors.Join(lines.Err(), resp.Body.Close()); err != nil || lines.Text() == "" {
 		t.Errorf("no event of it: %v", err)

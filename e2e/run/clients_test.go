@@ -104,10 +104,10 @@ func (p *program) there(t *testing.T) {
 	}
 	for _, file := range p.files {
 		pkg := p.name
-		switch {
-		case pkg == "perl LWP":
+		switch pkg {
+		case "perl LWP":
 			pkg = "liblwp-protocol-https-perl"
-		case pkg == "python3 urllib":
+		case "python3 urllib":
 			pkg = "python3"
 		}
 		if _, err := debian.Install(pkg, func() string {

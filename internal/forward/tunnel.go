@@ -116,7 +116,7 @@ func (b *begun) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return b.Conn.Close()
+	return b.Close()
 }
 
 // dial connects to an address, through the proxy of the environment if there is one.
@@ -159,7 +159,7 @@ func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 	err := r.Write(conn)
 	var res *http.Response
 	if err == nil {
-		res, err = http.ReadResponse(in, r)
+		res, err = http.ReadResponse(in, r) //nolint:bodyclose // What follows the head of a tunnel is the tunnel.
 	}
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("forward: the proxy of the environment answered %d", res.StatusCode)

@@ -177,7 +177,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 // Free reports whether only the owner's settings hold back attempts of a pool, or of the
 // account for nil.
 func (c *Core) Free(pool *Pool) bool {
-	return c.member == nil && c.Pool.free() && (pool == nil || pool.free())
+	return c.member == nil && c.free() && (pool == nil || pool.free())
 }
 
 // MaxInFlight returns the bound of the attempts in flight; 0 means no bound.

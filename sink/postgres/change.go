@@ -303,7 +303,7 @@ func kindOfValue(raw []byte) kind {
 		}
 		return jsonb
 	}
-	if bytes.IndexAny(raw, ".eE") < 0 {
+	if !bytes.ContainsAny(raw, ".eE") {
 		if len(raw) < 19 {
 			return bigint
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -360,8 +361,6 @@ func dial(ctx context.Context, at string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	for setting, value := range map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"} {
-		config.RuntimeParams[setting] = value
-	}
+	maps.Copy(config.RuntimeParams, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
 	return pgx.ConnectConfig(ctx, config)
 }
