@@ -73,9 +73,9 @@ func readRates(path string, log *slog.Logger) (none ratesContent, err error) {
 	}
 	aside := path + ".unread"
 	if moved := os.Rename(path, aside); moved != nil {
-		return none, fmt.Errorf("daemon: the learned rates: %s: %w; it cannot be put aside either: %w", path, err, moved)
+		return none, fmt.Errorf("daemon: the learned rates: %s: %w; and it could not be moved aside: %w", path, err, moved)
 	}
-	log.Warn("the learned rates cannot be read and were put aside; pacing begins again", slog.String("file", aside), slog.Any("error", err))
+	log.Warn("the learned rates could not be read and were moved aside; learning starts again", slog.String("file", aside), slog.Any("error", err))
 	return none, nil
 }
 

@@ -92,7 +92,7 @@ func (d *Daemon) unreport() {
 	ctx, done := context.WithTimeout(context.Background(), flushTime)
 	defer done()
 	if err := d.telemetry.Stop(ctx); err != nil {
-		d.log.Warn("telemetry was not sent to its end")
+		d.log.Warn("some telemetry was not sent before the end")
 	}
 }
 
@@ -298,9 +298,9 @@ func (d *Daemon) openAccess(c config.Config) error {
 func (d *Daemon) storeUsage(ctx context.Context) {
 	switch err := d.usage.Flush(ctx); {
 	case err != nil && !d.unstored.Swap(true):
-		d.log.Error("what calls used was not stored; it is tried again", slog.Any("error", err))
+		d.log.Error("the usage of calls was not stored; storing is retried", slog.Any("error", err))
 	case err == nil && d.unstored.Swap(false):
-		d.log.Info("what calls used is stored again")
+		d.log.Info("the usage of calls is stored again")
 	}
 }
 
@@ -333,9 +333,9 @@ func readSamples(path string, log *slog.Logger) (*samples.Book, error) {
 	}
 	aside := path + ".unread"
 	if moved := os.Rename(path, aside); moved != nil {
-		return nil, fmt.Errorf("daemon: the samples: %s: %w; it cannot be put aside either: %w", path, err, moved)
+		return nil, fmt.Errorf("daemon: the samples: %s: %w; and it could not be moved aside: %w", path, err, moved)
 	}
-	log.Warn("the samples of charts cannot be read and were put aside; charts begin again", slog.String("file", aside), slog.Any("error", err))
+	log.Warn("the samples of charts could not be read and were moved aside; the charts start empty", slog.String("file", aside), slog.Any("error", err))
 	return &samples.Book{}, nil
 }
 

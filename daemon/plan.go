@@ -242,10 +242,10 @@ func (d *Daemon) reload(c config.Config) error {
 	ctx, done := context.WithTimeout(context.Background(), startTime)
 	defer done()
 	if err := d.collect(ctx, c); err != nil {
-		d.log.Error("collections were not changed as the configuration says", slog.Any("error", err))
+		d.log.Error("the schedule of collections could not be changed", slog.Any("error", err))
 	}
 	if err := d.openAccess(c); err != nil {
-		d.log.Error("calls go to the access log of before", slog.Any("error", err))
+		d.log.Error("the new access log cannot be opened; calls are still logged to the previous one", slog.Any("error", err))
 	}
 	d.cert.held.Store(cert)
 	d.publish(p)
@@ -275,10 +275,10 @@ func checkFixed(was, is config.Config) error {
 	differs("listen", was.Listen, is.Listen)
 	differs("state", was.State, is.State)
 	if was.Store.Reveal() != is.Store.Reveal() {
-		errs = append(errs, errors.New("daemon: store is another one than before, and cannot change while the daemon runs: restart it"))
+		errs = append(errs, errors.New("daemon: store changed, which needs a restart of the daemon"))
 	}
 	if was.Fleet.Reveal() != is.Fleet.Reveal() {
-		errs = append(errs, errors.New("daemon: fleet is another one than before, and cannot change while the daemon runs: restart it"))
+		errs = append(errs, errors.New("daemon: fleet changed, which needs a restart of the daemon"))
 	}
 	if was.Collections != nil && is.Collections != nil {
 		differs("collections.running", was.Collections.Running, is.Collections.Running)

@@ -123,7 +123,7 @@ func (f *faults) Write(line []byte) (int, error) {
 	text := string(line)
 	switch {
 	case strings.HasPrefix(text, "http: panic"):
-		f.log.Error("a request ended in a panic", slog.String("at", firstFrame(text)))
+		f.log.Error("a request handler panicked", slog.String("at", firstFrame(text)))
 	case strings.HasPrefix(text, "http: Accept error"):
 		f.log.Warn("connections cannot be accepted for now; see the limit of open files")
 	case strings.HasPrefix(text, "http: TLS handshake error"):

@@ -243,7 +243,7 @@ func (c *call) proven() {
 		if k.status == http.StatusForbidden {
 			why = reason.Forbidden
 		}
-		c.table.log.Warn("a provider's key was refused where another was not, and is set aside until the configuration is loaded again",
+		c.table.log.Warn("a provider refused a key and accepted another; the key is set aside until the next reload",
 			slog.String("provider", c.up.Name), slog.String("provider_key", k.Name), slog.Int("status", k.status))
 		if c.table.onKey != nil {
 			c.table.onKey(event.Event{

@@ -175,7 +175,7 @@ func (k *credential) ask(ctx context.Context, c *call) {
 			defer c.proxy.leave(nil)
 			defer close(k.asked.done)
 			if err := k.askFor(c.proxy.draining, u); err != nil {
-				c.table.log.Info("what is left of a provider's limits could not be asked for",
+				c.table.log.Info("a provider could not be asked for its remaining limits",
 					slog.String("provider", u.Name), slog.String("provider_key", k.Name), slog.String("error", err.Error()))
 			}
 		}()

@@ -16,7 +16,7 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-var errNoAnswer = errors.New("egress: upstream's answer does not end a request")
+var errNoAnswer = errors.New("egress: the upstream's response is informational and ends no request")
 
 // Sizes of the copy buffers. Those of streams are small, because there may be thousands of
 // streams and each event is passed on at once anyway.

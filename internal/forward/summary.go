@@ -242,7 +242,7 @@ func Load(dir string) (map[string]Belief, error) {
 		s.Connections = map[string]Belief{}
 	}
 	if err != nil {
-		return s.Connections, fmt.Errorf("what was learned before, in %s, is left out: %w", filepath.Join(dir, learnedFile), err)
+		return s.Connections, fmt.Errorf("the rates learned before, in %s, are not used: %w", filepath.Join(dir, learnedFile), err)
 	}
 	return s.Connections, nil
 }

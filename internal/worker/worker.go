@@ -116,7 +116,7 @@ func Check(c Config, shared bool) error {
 	found, err := tasks(c)
 	for t, f := range found {
 		if at := f.Config.Provider.Fleet.Reveal(); t.Stream != "" && (at == "none" || at == "" && !shared) {
-			return errors.Join(err, errors.New("worker: connections are split, and nothing shares the pace between their parts: name a fleet (--fleet)"))
+			return errors.Join(err, errors.New("worker: --split needs a fleet, by which the parts share the pace: name one with --fleet"))
 		}
 	}
 	return err
@@ -263,7 +263,7 @@ func (w *Worker) Run(ctx context.Context, stop <-chan struct{}) error {
 				read, err = time.Now(), w.reload(ctx)
 			}
 			if err != nil && !away && ctx.Err() == nil {
-				w.d.Log.Warn("the queue does not answer; it is waited for", slog.Any("error", err))
+				w.d.Log.Warn("the queue does not answer; waiting for it", slog.Any("error", err))
 			}
 			away = err != nil
 		}
@@ -372,7 +372,7 @@ func (w *Worker) tend(ctx context.Context) error {
 		return err
 	}
 	if n := tag.RowsAffected(); n > 0 {
-		w.d.Log.Warn("runs of a worker that is gone are taken over", slog.Int64("runs", n))
+		w.d.Log.Warn("taking over runs of a worker that is gone", slog.Int64("runs", n))
 	}
 	_, err = w.alive.Exec(ctx, due)
 	return err
