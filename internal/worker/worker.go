@@ -116,7 +116,7 @@ func Check(c Config, shared bool) error {
 	found, err := tasks(c)
 	for t, f := range found {
 		if at := f.Config.Provider.Fleet.Reveal(); t.Stream != "" && (at == "none" || at == "" && !shared) {
-			return errors.Join(err, errors.New("worker: --split needs a fleet, by which the parts share the pace: name one with --fleet"))
+			return errors.Join(err, errors.New("worker: --split needs a fleet, by which the parts share the pace: name a fleet with --fleet"))
 		}
 	}
 	return err
