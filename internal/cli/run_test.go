@@ -197,7 +197,7 @@ func TestTheAuthorityIsShownExportedAndReplaced(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "ca.pem"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || !strings.Contains(errs, "warning: what was learned before") {
+	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || !strings.Contains(errs, "warning: the rates learned before") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

@@ -136,7 +136,7 @@ type advertised struct {
 	margin     float64 // part of the quota that is left alone
 	slack      time.Duration
 
-	last               answer
+	last               said
 	sentAt, answeredAt float64 // by how much the reset changes, going by either instant
 
 	explains  int     // refusals in short order that it explained
@@ -221,7 +221,9 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.whole = 0
 		return
 	}
-	reset := min(f.Reset, maxSilence) + t.delayed(sent, v.now, f.Reset) // from when the attempt was there
+	named := said{sent: sent, took: v.now - sent, reset: min(f.Reset, maxSilence)}
+	t.compare(named)
+	reset := t.fromSending(named)
 	whole := sent + reset
 	if unsure {
 		whole = v.now + reset // rather late, while it is not known from when it counts
@@ -235,7 +237,8 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		}
 		if !refused {
 			t.longest = max(t.longest, reset)
-			t.learn(said{sent, used / t.grain, reset}, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
+			named.used = used / t.grain
+			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
 		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
 			own := sent
@@ -251,14 +254,14 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	t.whole = whole
 }
 
-// delayed is how much of an answer's travel time its reset already accounts for. If the
+// compare notes whether the reset is counted from when the attempt was answered. If the
 // provider names an instant, the time until then was computed when the answer arrived;
 // if it names a duration, that counts from when the answer was sent. Which of the two
 // varies less from one answer to the next shows which kind it is.
-func (t *advertised) delayed(sent, now, reset time.Duration) time.Duration {
-	a, b := t.last, answer{sent, now, reset}
+func (t *advertised) compare(b said) {
+	a := t.last
 	t.last = b
-	early, late := b.reset-a.reset, b.reset-a.reset+(b.now-b.sent)-(a.now-a.sent)
+	early, late := b.reset-a.reset, b.reset-a.reset+b.took-a.took
 	if t.shape == fixed {
 		early, late = early+b.sent-a.sent, late+b.sent-a.sent
 	}
@@ -266,14 +269,16 @@ func (t *advertised) delayed(sent, now, reset time.Duration) time.Duration {
 		smooth(&t.sentAt, float64(early.Abs()), 0.1)
 		smooth(&t.answeredAt, float64(late.Abs()), 0.1)
 	}
-	if t.answeredAt < t.sentAt {
-		return now - sent
-	}
-	return 0
 }
 
-// answer is when one came and what reset it named.
-type answer struct{ sent, now, reset time.Duration }
+// fromSending returns the time from when an attempt was sent to the reset that its answer
+// names.
+func (t *advertised) fromSending(b said) time.Duration {
+	if t.answeredAt < t.sentAt {
+		return b.reset + b.took
+	}
+	return b.reset
+}
 
 // refill learns how fast a bucket fills: what is in use is rounded up, and so is the
 // reset.

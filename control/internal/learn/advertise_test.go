@@ -225,6 +225,25 @@ func TestAnswersThatTakeTheirTimeDoNotMakeABucket(t *testing.T) {
 	}
 }
 
+// Two answers differ by how long they took, and that is in the reset of neither or of both:
+// it is not taken for a change of the limit, which would be held for one that others use.
+func TestASlowAnswerIsNoChangeOfTheReset(t *testing.T) {
+	l := New(Config{Ceiling: 250 * ms, Initial: sec, Slowest: time.Hour})
+	for _, a := range []struct{ sent, took, left, reset time.Duration }{
+		{1132 * ms, 775 * ms, 58, 59833 * ms},
+		{2132 * ms, 873 * ms, 57, 59738 * ms},
+		{3632 * ms, 1157 * ms, 56, 59449 * ms},
+	} {
+		l.Sent(a.sent, 1)
+		now := a.sent + a.took
+		l.Advertise(a.sent, now, false, Fact{Name: "requests", Refills: true, Quota: 60, Remaining: float64(a.left), Window: -1, Reset: a.reset})
+		l.Observe(Outcome{Sent: a.sent, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
+		if at := l.Hold(now, 1); at > max(now, a.sent+sec) {
+			t.Errorf("with %d of 60 left, the next attempt goes after %v, want at most the second of the beginning: %+v", a.left, at-a.sent, l.headers[0].shaper)
+		}
+	}
+}
+
 func TestHowLongTheNextOnesTake(t *testing.T) {
 	v := &history{}
 	for i := range 6 {

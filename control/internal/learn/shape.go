@@ -22,8 +22,9 @@ const shapes = 3
 // said is what a response said of a limit.
 type said struct {
 	sent  time.Duration // the attempt
+	took  time.Duration // from then until the answer
 	used  float64
-	reset time.Duration // from when the attempt was sent; 0 when nothing was said
+	reset time.Duration // as it is named; 0 when nothing was said
 }
 
 // shaper tells the shapes apart: what each foretells of the next reset from the last
@@ -45,12 +46,14 @@ func newShaper(s shape) shaper {
 	return r
 }
 
-// learn takes in what is said next; resets are exact to a tolerance.
-func (r *shaper) learn(b said, tolerance time.Duration) {
-	a := r.from
+// learn takes in what is said next. Resets are exact to a tolerance; from tells how long
+// after the attempt was sent they are, for both answers by what is known now.
+func (r *shaper) learn(next said, from func(said) time.Duration, tolerance time.Duration) {
+	a, b := r.from, next
+	a.reset, b.reset = from(a), from(b)
 	passed := b.sent - a.sent
-	if a.reset <= 0 || passed >= a.reset-tolerance {
-		r.from = b // another window
+	if r.from.reset <= 0 || passed >= a.reset-tolerance {
+		r.from = next // another window
 		return
 	}
 	var off [shapes]time.Duration
@@ -74,7 +77,7 @@ func (r *shaper) learn(b said, tolerance time.Duration) {
 	if (off[r.shape] - rival).Abs() < 3*tolerance {
 		return // not far enough from each other
 	}
-	r.from = b
+	r.from = next
 	best := math.Inf(1)
 	for s := range off {
 		r.errors[s] += min(1, max(0, float64(off[s]-tolerance)/float64(2*tolerance)))
