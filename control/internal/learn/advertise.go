@@ -445,8 +445,7 @@ func (t *advertised) pace() float64 {
 	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), part*t.slow)
 }
 
-// late is a margin that is added to each attempt, because the way there takes a
-// different time each time.
+// late returns the margin added to each attempt, since network latency varies.
 func (t *advertised) late(v view) time.Duration {
 	usual := v.guard / jitterOfTrip
 	if usual == 0 {
