@@ -24,7 +24,7 @@ import (
 
 // gate decides who may use the API under one configuration.
 type gate struct {
-	data, admin *keys.Ring
+	data, roles *keys.Ring
 	failures    *keys.Limiter // of callers with an invalid key
 	origin      time.Time
 	hosts       map[string]bool // names by which a daemon without keys may be called
@@ -32,7 +32,7 @@ type gate struct {
 }
 
 func (d *Daemon) gate(p *plan) *gate {
-	g := &gate{data: p.data, admin: p.admin, origin: time.Now(), hosts: map[string]bool{}, guard: http.NewCrossOriginProtection()}
+	g := &gate{data: p.data, roles: p.roles, origin: time.Now(), hosts: map[string]bool{}, guard: http.NewCrossOriginProtection()}
 	g.failures, _ = keys.NewLimiter(keys.Limits{}) // the defaults are valid
 	if v := d.live.Load(); v != nil {
 		g.failures, g.origin = v.gate.failures, v.gate.origin // invalid keys are remembered
@@ -51,36 +51,36 @@ func (d *Daemon) gate(p *plan) *gate {
 }
 
 // otherOrigin reports whether a web page of another origin may call the API: one of the
-// configured origins, and for admin requests only when admin keys are configured.
-func (d *Daemon) otherOrigin(r *http.Request, admin bool) bool {
+// configured origins, and for requests that take a role only when keys with one are configured.
+func (d *Daemon) otherOrigin(r *http.Request, need api.Role) bool {
 	v := d.live.Load()
-	return trusted(v.config.CORS, r.Header.Get("Origin")) && (!admin || v.gate.admin.Len() > 0)
+	return trusted(v.config.CORS, r.Header.Get("Origin")) && (need == "" || v.gate.roles.Len() > 0)
 }
 
 // authorize identifies the caller; see [api.Options].
-func (d *Daemon) authorize(r *http.Request, admin bool) (api.Caller, error) {
-	return d.live.Load().gate.authorize(r, admin, time.Now())
+func (d *Daemon) authorize(r *http.Request, need api.Role) (api.Caller, error) {
+	return d.live.Load().gate.authorize(r, need, time.Now())
 }
 
-func (g *gate) authorize(r *http.Request, admin bool, now time.Time) (api.Caller, error) {
-	if g.data.Len() == 0 && g.admin.Len() == 0 {
-		return api.Anybody(r, admin) // the configuration allows this on loopback only
+func (g *gate) authorize(r *http.Request, need api.Role, now time.Time) (api.Caller, error) {
+	if g.data.Len() == 0 && g.roles.Len() == 0 {
+		return api.Anybody(r, need) // the configuration allows this on loopback only
 	}
 	secret := presented(r)
 	// Check both, so that the time taken does not reveal the kind of a key.
-	of, errAdmin := g.admin.Admit(secret, now)
+	of, errRole := g.roles.Admit(secret, now)
 	key, errData := g.data.Admit(secret, now)
 	switch {
-	case errAdmin == nil:
-		return api.Caller{ID: "admin " + of.ID, Admin: true}, nil
-	case errData == nil && admin:
-		return api.Caller{}, &reason.Refusal{Reason: reason.Forbidden, Scope: "key " + key.ID, Err: errors.New("this takes an admin key")}
+	case errRole == nil:
+		return api.Caller{ID: string(of.Role) + " " + of.ID, Role: api.Role(of.Role)}, nil
+	case errData == nil && need != "":
+		return api.Caller{}, &reason.Refusal{Reason: reason.Forbidden, Scope: "key " + key.ID, Err: errors.New("this takes a key with a role")}
 	case errData == nil:
 		return api.Caller{
 			ID: key.ID, Tenant: key.Tenant, Agent: key.Agent, Priority: key.Priority, PriorityMax: key.PriorityMax,
 			May: may(key),
 		}, nil
-	case secret == "" && !admin && g.data.Len() == 0:
+	case secret == "" && need == "" && g.data.Len() == 0:
 		return api.Caller{ID: "anybody"}, nil
 	case secret == "":
 		return api.Caller{}, errData

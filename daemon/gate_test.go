@@ -20,7 +20,9 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 	admin, adminHash := keys.Generate()
 	s := place(t)
 	url := upstream(t, answers)
-	text := "keys: [{id: a, hash: \"" + dataHash + "\", tenant: t}]\nadmin_keys: [{id: ops, hash: \"" + adminHash + "\"}]\n" + openai(url, "    quota: {global: {calls_per_minute: 6000}}\n")
+	viewer, viewerHash := keys.Generate()
+	operator, operatorHash := keys.Generate()
+	text := "keys: [{id: a, hash: \"" + dataHash + "\", tenant: t}, {id: screen, role: viewer, hash: \"" + viewerHash + "\"}, {id: shift, role: operator, hash: \"" + operatorHash + "\"}]\nadmin_keys: [{id: ops, hash: \"" + adminHash + "\"}]\n" + openai(url, "    quota: {global: {calls_per_minute: 6000}}\n")
 	s.start(text)
 	const patch = `{"global":{"callsPerMinute":5000}}`
 	for _, c := range []struct {
@@ -40,6 +42,13 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 		{"approve for another tenant", "POST", "/v1/quota/approve", data, `{"model":"m","tenant":"u"}`, 403},
 		{"health", "GET", "/healthz", "", "", 200},
 		{"rates with a data key", "GET", "/v1/rate", data, "", 403},
+		{"call with a viewer's key", "POST", "/openai/v1/chat/completions", viewer, question, 401},
+		{"approve with an operator's key", "POST", "/v1/quota/approve", operator, `{"model":"m"}`, 403},
+		{"rates with a viewer's key", "GET", "/v1/rate", viewer, "", 200},
+		{"patch with a viewer's key", "PATCH", "/v1/quota/config", viewer, patch, 403},
+		{"patch with an operator's key", "PATCH", "/v1/quota/config", operator, patch, 200},
+		{"keys with an operator's key", "GET", "/v1/keys", operator, "", 403},
+		{"keys with the admin key", "GET", "/v1/keys", admin, "", 200},
 	} {
 		if status, _, body := s.do(c.method, c.path, c.secret, c.body); status != c.want {
 			t.Errorf("%s: %d, want %d: %s", c.what, status, c.want, body)

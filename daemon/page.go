@@ -63,6 +63,9 @@ func Page(c config.Config, base string) string {
 	default:
 		row("calls", "by everybody on this machine: no keys are configured")
 	}
+	if n := len(c.ViewKeys); n > 0 {
+		row("looks at /v1", fmt.Sprintf("with a key that has a role (%d configured beside admin keys)", n))
+	}
 	switch {
 	case len(c.AdminKeys) > 0:
 		row("changes at /v1", fmt.Sprintf("with an admin key (%d configured)", len(c.AdminKeys)))

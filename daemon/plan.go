@@ -22,8 +22,8 @@ import (
 // been done, except for the swap itself.
 type plan struct {
 	config      config.Config
-	issued      []keys.Key // through the API, in addition to those of the configuration
-	data, admin *keys.Ring
+	issued      []keys.Key       // through the API, in addition to those of the configuration
+	data, roles *keys.Ring       // of keys for calls, and of keys with a role
 	states      []*providerState // of the providers, in their order
 	pacing      []governors      // of states; nil is off
 	made        []*providerState // those whose budget was opened for this plan
@@ -61,8 +61,8 @@ func (p *plan) rings() (err error) {
 	if p.data, err = keys.New(slices.Concat(p.config.Keys, p.issued)); err != nil {
 		return fmt.Errorf("daemon: keys: %w", err)
 	}
-	if p.admin, err = keys.New(p.config.AdminKeys); err != nil {
-		return fmt.Errorf("daemon: admin_keys: %w", err)
+	if p.roles, err = keys.New(slices.Concat(p.config.AdminKeys, p.config.ViewKeys)); err != nil {
+		return fmt.Errorf("daemon: keys with a role: %w", err)
 	}
 	return nil
 }

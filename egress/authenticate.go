@@ -149,6 +149,8 @@ func span(v string) (time.Duration, bool) {
 type (
 	// Key is one Headway key: the hash of its secret, and what it may do.
 	Key = keys.Key
+	// Role is what a key may do with the API and the console of a daemon.
+	Role = keys.Role
 	// Keys are all keys of a proxy. Make them with [NewKeys].
 	Keys = keys.Ring
 	// KeyLimits bound how often one address may present what is not a key.

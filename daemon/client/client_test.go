@@ -85,11 +85,11 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	a, err := api.New(api.Options{
-		Authorize: func(r *http.Request, _ bool) (api.Caller, error) {
+		Authorize: func(r *http.Request, _ api.Role) (api.Caller, error) {
 			if r.Header.Get("Authorization") != "Bearer "+key {
 				return api.Caller{}, &reason.Refusal{Reason: reason.Unauthorized}
 			}
-			return api.Caller{ID: "ops", Admin: true}, nil
+			return api.Caller{ID: "ops", Role: api.Admin}, nil
 		},
 		Quotas:  func() map[string]api.Quota { return map[string]api.Quota{"openai": d.governor} },
 		Reader:  d.shelf,

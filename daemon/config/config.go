@@ -78,9 +78,10 @@ type Config struct {
 	// MaxConnections bounds the number of client connections, 1 to 1,000,000. Default
 	// [DefaultMaxConnections].
 	MaxConnections int
-	// Keys are required for calls, AdminKeys for changes at run time. Without Keys, every
-	// client that can reach the daemon may call.
-	Keys, AdminKeys []Key
+	// Keys are required for calls. Without them, every client that can reach the daemon may
+	// call. AdminKeys may use the whole API and the console. ViewKeys are the keys of the
+	// roles [Viewer] and [Operator], which may use a part of them and make no calls.
+	Keys, AdminKeys, ViewKeys []Key
 	// Providers are the proxied providers, in the order of the file.
 	Providers []Provider
 	// Quota is the budget at /v1/quota, for calls that do not go through the proxy; nil
@@ -266,6 +267,14 @@ type Pacing struct {
 	MaxInFlight int
 }
 
+// The roles of keys. A Viewer reads, an Operator also acts on gaps and overrides limits, an
+// Admin may do everything.
+const (
+	Viewer   = keys.Viewer
+	Operator = keys.Operator
+	Admin    = keys.Admin
+)
+
 // Open reports whether every client that can reach the daemon may call.
 func (c *Config) Open() bool { return len(c.Keys) == 0 }
 
@@ -296,6 +305,7 @@ func (c *Config) Check(file string, now time.Time) error {
 	}
 	look("keys", c.Keys)
 	look("admin_keys", c.AdminKeys)
+	look("keys of a role", c.ViewKeys)
 	return f.Err()
 }
 
@@ -303,6 +313,8 @@ func (c *Config) Check(file string, now time.Time) error {
 type (
 	// Key is one Headway key.
 	Key = egress.Key
+	// Role is what a key may do with the API and the console.
+	Role = egress.Role
 	// Quota is a budget, complete and checked.
 	Quota = quotafile.Settings
 	// Secret is a credential. It prints as written in the file, such as ${OPENAI_API_KEY};

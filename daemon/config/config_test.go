@@ -65,6 +65,8 @@ console: false
 clients: {body_stall: 1m, body_rate: 100B, answer_stall: 2m}
 keys:
   - {id: a, hash: "%s", tenant: t, agent: g, models: ["gpt-*"], providers: [x], uploads: true, priority: 1, priority_max: 2, expires: 2030-01-31}
+  - {id: screen, hash: "sha256:3333333333333333333333333333333333333333333333333333333333333333", role: viewer}
+  - {id: chief, hash: "sha256:4444444444444444444444444444444444444444444444444444444444444444", role: admin}
 admin_keys: [{id: ops, hash: "%s"}]
 cors: {origins: ["https://app.example", "*"], max_age: 1h}
 providers:
@@ -166,10 +168,13 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 		}
 	}
 	k := c.Keys[0]
-	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Admin {
+	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Role != "" || len(c.Keys) != 1 {
 		t.Errorf("key %+v", k)
 	}
-	if !c.AdminKeys[0].Admin || c.Drain != 5*time.Second || c.Log.Level != slog.LevelWarn || !c.Log.JSON || c.Log.Access != "access.log" {
+	if len(c.ViewKeys) != 1 || c.ViewKeys[0].ID != "screen" || c.ViewKeys[0].Role != config.Viewer || len(c.AdminKeys) != 2 || c.AdminKeys[0].ID != "chief" || c.AdminKeys[0].Role != config.Admin {
+		t.Errorf("keys with a role: %+v, %+v", c.AdminKeys, c.ViewKeys)
+	}
+	if c.AdminKeys[1].Role != config.Admin || c.Drain != 5*time.Second || c.Log.Level != slog.LevelWarn || !c.Log.JSON || c.Log.Access != "access.log" {
 		t.Errorf("got %+v", c)
 	}
 	d := p.Description
@@ -309,6 +314,10 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"same secret":         {two("keys: [{id: a, hash: \"" + hash("1") + "\"}]\n"), `keys: is the hash of admin_keys "ops" again, for keys "a"; want a key of its own`},
 		"expiry":              {head + "keys: [{id: a, hash: \"" + hash("1") + "\", expires: soon}]\n", `keys[0].expires: is "soon"; want a date`},
 		"scope of an admin":   {head + "admin_keys: [{id: a, hash: \"" + hash("1") + "\", tenant: t}]\n", `h.yaml:5:103: admin_keys[0].tenant: is not a field here: want one of id, hash, expires`},
+		"scope of a viewer":   {head + "keys: [{id: a, hash: \"" + hash("1") + "\", role: viewer, tenant: t}]\n", `keys[0].tenant: is not a field here: want one of role, id, hash, expires`},
+		"role":                {head + "keys: [{id: a, hash: \"" + hash("1") + "\", role: root}]\n", `keys[0].role: is "root"; want one of viewer, operator, admin`},
+		"two with a role":     {two("keys: [{id: ops, hash: \"" + hash("2") + "\", role: viewer}]\n"), `keys: is the id "ops" of two keys with a role; want an id of its own for each`},
+		"public, viewer only": {public + "keys: [{id: a, hash: \"" + hash("1") + "\"}, {id: b, hash: \"" + hash("2") + "\", role: viewer}]\n", `without admin_keys`},
 		"half a certificate":  {head + "tls: {cert: /nope.pem}\n", `tls.key: is missing; want the name of a PEM file`},
 		"no certificate":      {head + "tls: {cert: /nope.pem, key: /nope.key}\n", `tls.cert: is "/nope.pem", which cannot be read: no such file`},
 		"hosts with keys":     {head + "hosts: [a]\nkeys: [{id: a, hash: \"" + hash("1") + "\"}]\n", `h.yaml:5:8: hosts: is a list; want it left out where there are keys: then any name will do`},

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,8 +104,17 @@ func (m section) config(profiles []string) Config {
 			c.Quota.Quota.Models = map[string]quota.Model{OtherModels: {}}
 		}
 	}
-	c.Keys = m.keys("keys", &c, false)
-	c.AdminKeys = m.keys("admin_keys", &c, true)
+	for _, k := range m.keys("keys", false) {
+		switch k.Role {
+		case "":
+			c.Keys = append(c.Keys, k)
+		case Admin:
+			c.AdminKeys = append(c.AdminKeys, k)
+		default:
+			c.ViewKeys = append(c.ViewKeys, k)
+		}
+	}
+	c.AdminKeys = append(c.AdminKeys, m.keys("admin_keys", true)...)
 	m.cors(&c)
 	m.distinct(&c)
 	m.exposure(&c)
@@ -176,17 +186,22 @@ func (m section) telemetry() *Telemetry {
 }
 
 // keys reads a list of keys.
-func (m section) keys(list string, c *Config, admin bool) (all []keys.Key) {
+func (m section) keys(list string, admin bool) (all []keys.Key) {
 	ids := map[string]bool{}
 	for _, n := range m.List(list) {
 		s := section{n.Section()}
 		if s.Section == nil {
 			continue
 		}
-		k := keys.Key{Admin: admin}
+		var k keys.Key
+		if admin {
+			k.Role = Admin
+		} else {
+			configfile.Choice(s.Section, "role", &k.Role, map[string]Role{"viewer": Viewer, "operator": Operator, "admin": Admin}, "viewer", "operator", "admin")
+		}
 		s.Text("id", &k.ID)
 		k.Hash = s.Value("hash").Reveal()
-		if !admin {
+		if k.Role == "" {
 			s.Text("tenant", &k.Tenant)
 			s.Text("agent", &k.Agent)
 			k.Models = s.Texts("models")
@@ -244,12 +259,17 @@ func (m section) instant(key string, into *time.Time) {
 	n.Want("a date such as 2027-01-31, or 2027-01-31T18:00:00Z")
 }
 
-// distinct refuses a secret that is in both lists: it would be an admin's, and
-// stand in the settings of a program that only calls.
+// distinct refuses a secret that is there twice: it would be an admin's, and stand in
+// the settings of a program that only calls. It refuses an id that two keys with roles
+// have, since the audit log names them by it.
 func (m section) distinct(c *Config) {
-	hashes := map[string]string{}
-	for _, k := range c.AdminKeys {
+	hashes, ids := map[string]string{}, map[string]bool{}
+	for _, k := range slices.Concat(c.AdminKeys, c.ViewKeys) {
 		m.hash(hashes, "admin_keys", k)
+		if ids[k.ID] {
+			m.fail("keys", "the id "+configfile.Quote(k.ID)+" of two keys with a role", "an id of its own for each")
+		}
+		ids[k.ID] = true
 	}
 	for _, k := range c.Keys {
 		m.hash(hashes, "keys", k)

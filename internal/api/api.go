@@ -8,12 +8,13 @@
 //	POST  /v1/quota/usage        settle it with what it used, or cancel it
 //	GET   /v1/quota/snapshot     what is left
 //	GET   /v1/quota/forecast     when it runs out
-//	GET   /v1/quota/statistics   totals (admin)
-//	GET   /v1/quota/config       limits (admin)
-//	PATCH /v1/quota/config       change them (admin)
+//	GET   /v1/quota/statistics   totals (viewer)
+//	GET   /v1/quota/config       limits (viewer)
+//	PATCH /v1/quota/config       change them (operator)
 //	GET   /v1/events             what happens, as server-sent events
-//	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (admin)
-//	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (admin)
+//	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (viewer)
+//	GET, POST, DELETE /v1/keys   keys for calls (admin)
+//	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (viewer)
 //
 // Limits, keys and the store come from [Options]. The package calls no provider; that is the
 // proxy's task (package egress).
@@ -90,8 +91,9 @@ type Caller struct {
 	// ID names the key in the log. It is not the key itself. Only a caller with the same ID
 	// or an admin can settle a permit.
 	ID string
-	// Admin callers may do everything. The fields below are then ignored.
-	Admin bool
+	// Role is what the caller may read and change; empty for a caller that only makes calls.
+	// The fields below are ignored with a role.
+	Role Role
 	// Tenant and Agent, when set, apply to all calls of the caller. A request that names
 	// another one is refused, and events and forecasts of others are hidden.
 	Tenant, Agent string
@@ -104,22 +106,44 @@ type Caller struct {
 	May func(provider, model string) bool
 }
 
-// Anybody is an Options.Authorize for a daemon on loopback without keys. Every caller is an
+// Anybody is an Options.Authorize for a daemon on loopback without  Every caller is an
 // admin.
-func Anybody(*http.Request, bool) (Caller, error) { return Caller{ID: "local", Admin: true}, nil }
+func Anybody(*http.Request, Role) (Caller, error) {
+	return Caller{ID: "local", Role: Admin}, nil
+}
+
+// Role is what a caller may read and change. Each role may do all that the ones before it may.
+type Role string
+
+// The roles. A Viewer reads. An Operator also acts on gaps and overrides limits. An Admin may do
+// everything.
+const (
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+)
+
+// Covers reports whether the role may do what takes another one. The empty role covers none, and
+// an unknown one is covered by none.
+func (r Role) Covers(need Role) bool {
+	all := []Role{Viewer, Operator, Admin}
+	at := slices.Index(all, need)
+	return at >= 0 && slices.Index(all, r) >= at
+}
 
 // Options configure an API. The functions are called for each request, so their results may
 // change at a reload. They must be safe for concurrent use.
 type Options struct {
-	// Authorize identifies the caller; admin is set if only an admin is allowed. Its error is
-	// a *reason.Refusal: Unauthorized is answered with 401, Forbidden with 403,
+	// Authorize identifies the caller. Need is the role that the operation takes; empty if
+	// any key will do. The API itself checks the caller's role. The error is a
+	// *reason.Refusal: Unauthorized is answered with 401, Forbidden with 403,
 	// RateLimited with 429 and its RetryAt; any other error is a 401. The error's
 	// text is not shown. Required; see [Anybody].
-	Authorize func(r *http.Request, admin bool) (Caller, error)
+	Authorize func(r *http.Request, need Role) (Caller, error)
 	// OtherOrigins reports whether a web page of another origin may send a request that
-	// changes something; admin is set if only an admin is allowed. Authorize is called as
-	// well. Default: no page may.
-	OtherOrigins func(r *http.Request, admin bool) bool
+	// changes something; need is as in Authorize, which is called as well. Default: no page
+	// may.
+	OtherOrigins func(r *http.Request, need Role) bool
 	// Quotas returns the quotas by provider name. A request without a provider uses
 	// [DefaultQuota], or else the only quota. Default: no quotas.
 	Quotas func() map[string]Quota
@@ -146,7 +170,7 @@ type Options struct {
 	Events *events.Hub
 	// Ready returns nil when requests can be served. Default: always nil.
 	Ready func() error
-	// Keys issues and revokes keys. Default: the API has no such paths.
+	// Keys issues and revokes  Default: the API has no such paths.
 	Keys Keyring
 	// Metrics serves /metrics. Default: the API has no such path.
 	Metrics http.Handler
@@ -176,14 +200,26 @@ type API struct {
 	openapi []byte
 }
 
-// who says which callers may use an operation.
-type who uint8
+// who says which callers may use an operation: one of the roles, or one of these.
+type who string
 
 const (
-	public who = iota
-	data
-	admin
+	public   who = "public"
+	data     who = ""     // any key
+	call     who = "call" // a key for calls, or an admin's
+	viewer       = who(Viewer)
+	operator     = who(Operator)
+	admin        = who(Admin)
 )
+
+// role is the role that an operation takes; empty if it takes none.
+func (by who) role() Role {
+	switch by {
+	case viewer, operator, admin:
+		return Role(by)
+	}
+	return ""
+}
 
 // operation handles one method of a path. It returns an error only if it has written nothing;
 // the error is answered as a problem.
@@ -240,23 +276,23 @@ func (a *API) routes() map[string]map[string]operation {
 	routes := map[string]map[string]operation{
 		"/v1":                  get(data, a.index),
 		"/v1/openapi.json":     get(public, a.describe),
-		"/v1/quota/approve":    {http.MethodPost: {data, a.approve}},
-		"/v1/quota/usage":      {http.MethodPost: {data, a.usage}},
+		"/v1/quota/approve":    {http.MethodPost: {call, a.approve}},
+		"/v1/quota/usage":      {http.MethodPost: {call, a.usage}},
 		"/v1/quota/snapshot":   get(data, a.snapshot),
 		"/v1/quota/forecast":   get(data, a.forecast),
-		"/v1/quota/statistics": get(admin, a.statistics),
-		"/v1/quota/config":     {http.MethodGet: {admin, a.config}, http.MethodPatch: {admin, a.patch}},
-		"/v1/rate":             get(admin, a.rate),
-		"/v1/samples":          get(admin, a.samples),
-		"/v1/calls":            get(admin, a.calls),
-		"/v1/usage":            get(admin, a.used),
-		"/v1/connections":      get(admin, a.connections),
-		"/v1/schedule":         get(admin, a.schedule),
-		"/v1/fleet":            get(admin, a.fleet),
-		"/v1/runs":             get(admin, a.runs),
-		"/v1/runs/{id}":        get(admin, a.run),
-		"/v1/gaps":             get(admin, a.gaps),
-		"/v1/gaps/{id}":        get(admin, a.gap),
+		"/v1/quota/statistics": get(viewer, a.statistics),
+		"/v1/quota/config":     {http.MethodGet: {viewer, a.config}, http.MethodPatch: {operator, a.patch}},
+		"/v1/rate":             get(viewer, a.rate),
+		"/v1/samples":          get(viewer, a.samples),
+		"/v1/calls":            get(viewer, a.calls),
+		"/v1/usage":            get(viewer, a.used),
+		"/v1/connections":      get(viewer, a.connections),
+		"/v1/schedule":         get(viewer, a.schedule),
+		"/v1/fleet":            get(viewer, a.fleet),
+		"/v1/runs":             get(viewer, a.runs),
+		"/v1/runs/{id}":        get(viewer, a.run),
+		"/v1/gaps":             get(viewer, a.gaps),
+		"/v1/gaps/{id}":        get(viewer, a.gap),
 		"/v1/events":           get(data, a.stream),
 		"/healthz":             get(public, a.healthy),
 		"/readyz":              get(public, a.ready),
@@ -266,7 +302,7 @@ func (a *API) routes() map[string]map[string]operation {
 		routes["/v1/keys/{id}"] = map[string]operation{http.MethodDelete: {admin, a.revoke}}
 	}
 	if a.o.Metrics != nil {
-		routes["/metrics"] = get(admin, func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		routes["/metrics"] = get(viewer, func(w http.ResponseWriter, r *http.Request, _ Caller) error {
 			a.o.Metrics.ServeHTTP(w, r)
 			return nil
 		})
@@ -336,17 +372,17 @@ func (a *API) serve(methods map[string]operation) http.Handler {
 // admit runs an operation if the caller is allowed to use it.
 func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error {
 	// Refuse requests from web pages of other origins, except trusted ones.
-	if err := a.guard.Check(r); err != nil && (a.o.OtherOrigins == nil || !a.o.OtherOrigins(r, op.by == admin)) {
+	if err := a.guard.Check(r); err != nil && (a.o.OtherOrigins == nil || !a.o.OtherOrigins(r, op.by.role())) {
 		return &Problem{Status: http.StatusForbidden, Title: "Another site's page", Detail: "a browser sent this from a page of another origin"}
 	}
 	var c Caller
 	if op.by != public {
 		var err error
-		if c, err = a.o.Authorize(r, op.by == admin); err != nil {
+		if c, err = a.o.Authorize(r, op.by.role()); err != nil {
 			return a.unauthorized(w, err, op.by)
 		}
-		if op.by == admin && !c.Admin {
-			return &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "this takes an admin key", Reason: reasonForbidden}
+		if need := op.by.role(); need != "" && !c.Role.Covers(need) || op.by == call && c.Role != "" && c.Role != Admin {
+			return notAllowed(op.by)
 		}
 	}
 	return op.do(w, r, c)

@@ -25,9 +25,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keys are the callers by the key that they present.
-var keys = map[string]api.Caller{
-	"admin":  {ID: "ops", Admin: true},
+// callers are the callers by the key that they present.
+var callers = map[string]api.Caller{
+	"admin":  {ID: "ops", Role: api.Admin},
+	"shift":  {ID: "shift", Role: api.Operator},
+	"screen": {ID: "screen", Role: api.Viewer},
 	"plain":  {ID: "plain", PriorityMax: 5},
 	"team-a": {ID: "team-a", Tenant: "a", Agent: "planner", Priority: 1, May: onlyOpenAI},
 	"team-b": {ID: "team-b", Tenant: "b"},
@@ -38,15 +40,15 @@ func onlyOpenAI(provider, model string) bool {
 }
 
 // authorize lets the keys in; some keys show what else a daemon may say.
-func authorize(r *http.Request, admin bool) (api.Caller, error) {
+func authorize(r *http.Request, need api.Role) (api.Caller, error) {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	c, ok := keys[key]
+	c, ok := callers[key]
 	switch {
 	case key == "busy":
 		return c, &reason.Refusal{Reason: reason.RateLimited.Reason(), RetryAt: time.Now().Add(1500 * time.Millisecond)}
 	case !ok:
 		return c, &reason.Refusal{Reason: reason.Unauthorized, Scope: "canary-secret"}
-	case admin && !c.Admin:
+	case need != "" && !c.Role.Covers(need):
 		return c, &reason.Refusal{Reason: reason.Forbidden}
 	}
 	return c, nil

@@ -2,15 +2,17 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/quota"
@@ -122,9 +124,41 @@ func TestHEADIsGETWithoutTheBody(t *testing.T) {
 func TestWhoMayWhat(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, path := range []string{"/v1/rate", "/v1/connections", "/v1/runs", "/v1/runs/r1", "/v1/gaps", "/v1/gaps/1", "/v1/quota/config?provider=openai", "/v1/quota/statistics?provider=openai", "/metrics"} {
-		for key, status := range map[string]int{"": 401, "nobody": 401, "plain": 403, "admin": 200} {
+		for key, status := range map[string]int{"": 401, "nobody": 401, "plain": 403, "screen": 200, "shift": 200, "admin": 200} {
 			if rec := w.do("GET", path, key, ""); rec.Code != status {
 				t.Errorf("%s with %q: %d, want %d", path, key, rec.Code, status)
+			}
+		}
+	}
+	// What each route takes: any caller, any key, a key for calls, or a role.
+	needs := map[string]string{
+		"GET /healthz": "any", "GET /readyz": "any", "GET /v1/openapi.json": "any",
+		"GET /v1": "key", "GET /v1/quota/snapshot": "key", "GET /v1/quota/forecast": "key", "GET /v1/events": "key",
+		"POST /v1/quota/approve": "call", "POST /v1/quota/usage": "call",
+		"PATCH /v1/quota/config": "operator", "GET /v1/keys": "admin", "POST /v1/keys": "admin", "DELETE /v1/keys/{id}": "admin",
+	}
+	may := map[string][]string{
+		"any": {"", "plain", "screen", "shift", "admin"}, "key": {"plain", "screen", "shift", "admin"}, "call": {"plain", "admin"},
+		"viewer": {"screen", "shift", "admin"}, "operator": {"shift", "admin"}, "admin": {"admin"},
+	}
+	for _, route := range w.Routes() {
+		need := cmp.Or(needs[route], "viewer")
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("{id}", "1").Replace(path)
+		for _, key := range []string{"", "plain", "screen", "shift", "admin"} {
+			// What is asked is wrong, so that those who are let in change nothing.
+			rec := w.do(method, path+"?unknown", key, "no JSON")
+			if !slices.Contains(may[need], key) {
+				want := 403
+				if key == "" {
+					want = 401
+				}
+				p := into[api.Problem](t, rec, want)
+				if want == 403 && (p.Role == "" || p.Role != need && need != "call" || !strings.Contains(p.Detail, p.Role)) {
+					t.Errorf("%s with %q: the problem does not name the role: %+v", route, key, p)
+				}
+			} else if rec.Code == 401 || rec.Code == 403 {
+				t.Errorf("%s with %q: %d %s", route, key, rec.Code, rec.Body)
 			}
 		}
 	}
@@ -144,7 +178,7 @@ func TestWhoMayWhat(t *testing.T) {
 
 func TestAnAuthorizeThatForgetsToAskForAnAdminLetsNobodyIn(t *testing.T) {
 	w := newWorld(t, func(o *api.Options) {
-		o.Authorize = func(*http.Request, bool) (api.Caller, error) { return api.Caller{ID: "x"}, nil }
+		o.Authorize = func(*http.Request, api.Role) (api.Caller, error) { return api.Caller{ID: "x"}, nil }
 	})
 	into[api.Problem](t, w.do("GET", "/v1/gaps", "", ""), 403)
 }
@@ -322,7 +356,7 @@ func TestUnknownAndRepeatedParametersAreNamed(t *testing.T) {
 		"/v1/runs?limit=":          `limit is "", must be a whole number from 1 to 1000`,
 		"/v1?a=b":                  `"a" is an unknown parameter, must be one of: none`,
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := gocmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 }

@@ -34,6 +34,8 @@ type Problem struct {
 	Reason string `json:"reason,omitempty"`
 	// Scope says which budget refused.
 	Scope string `json:"scope,omitempty"`
+	// Role is the least role that a key needs for the request, where that was missing.
+	Role string `json:"role,omitempty"`
 	// RetryInMS is when to try again, in milliseconds from now; absent if unknown or never.
 	RetryInMS int64 `json:"retry_in_ms,omitempty"`
 	// Field is the first invalid field.
@@ -100,18 +102,13 @@ func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 		Status: http.StatusUnauthorized, Title: "Not authorised", Reason: reason.Unauthorized.String(),
 		Detail: "send a Headway key of this daemon as Authorization: Bearer",
 	}
-	if by == admin {
-		p.Detail = "send an admin key of this daemon as Authorization: Bearer"
+	if need := by.role(); need != "" {
+		p.Detail = "send a key of this daemon with the role " + string(need) + " as Authorization: Bearer"
 	}
 	refusal, ok := errors.AsType[*reason.Refusal](err)
 	switch {
 	case ok && refusal.Reason == reason.Forbidden:
-		p.Status, p.Title, p.Reason = http.StatusForbidden, "Not allowed", reasonForbidden
-		p.Detail = "the key may not do this"
-		if by == admin {
-			p.Detail = "this takes an admin key"
-		}
-		return p
+		return notAllowed(by)
 	case ok && refusal.Reason == reason.RateLimited.Reason():
 		p.Status, p.Title, p.Reason = http.StatusTooManyRequests, "Too many failed attempts", refusal.Reason.String()
 		p.Detail = "too many keys from here were refused"
@@ -119,6 +116,20 @@ func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 		return p
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	return p
+}
+
+// notAllowed returns the problem for a key without the role that an operation takes.
+func notAllowed(by who) *Problem {
+	p := &Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "the key may not do this", Reason: reasonForbidden, Role: string(by.role())}
+	switch by {
+	case call:
+		p.Detail, p.Role = "this takes a key for calls, or one with the role admin", string(Admin)
+	case viewer, operator:
+		p.Detail = "this takes a key with the role " + p.Role + " or a higher one"
+	case admin:
+		p.Detail = "this takes a key with the role admin"
+	}
 	return p
 }
 

@@ -104,7 +104,7 @@ func (a *API) pick(name string, c Caller) (string, Quota, error) {
 	}
 	p := &Problem{Status: http.StatusNotFound, Title: "No such quota", Choices: choices, Field: "provider"}
 	switch {
-	case len(choices) == 0 && c.Admin:
+	case len(choices) == 0 && c.Role != "":
 		p.Detail = "no quota is configured"
 	case len(choices) == 0:
 		p.Detail = "no quota is configured that this key may use"
@@ -140,12 +140,12 @@ func (a *API) quotas(c Caller) map[string]Quota {
 }
 
 func (c *Caller) may(provider, model string) bool {
-	return c.Admin || c.May == nil || c.May(provider, model)
+	return c.Role != "" || c.May == nil || c.May(provider, model)
 }
 
 // bind applies the tenant, agent and priority of the caller to a request.
 func (c *Caller) bind(q *quota.Request, provider string) error {
-	if c.Admin {
+	if c.Role != "" {
 		return nil
 	}
 	for _, part := range [...]struct {
@@ -295,7 +295,7 @@ func (a *API) snapshot(w http.ResponseWriter, r *http.Request, c Caller) error {
 
 // sees reports whether a caller may see events of a scope.
 func (c *Caller) sees(s quota.Scope) bool {
-	return c.Admin || (c.Tenant == "" || s.Tenant == "" || s.Tenant == c.Tenant) && (c.Agent == "" || s.Agent == "" || s.Agent == c.Agent)
+	return c.Role != "" || (c.Tenant == "" || s.Tenant == "" || s.Tenant == c.Tenant) && (c.Agent == "" || s.Agent == "" || s.Agent == c.Agent)
 }
 
 func (a *API) pickAsked(ask *query, c Caller) (string, Quota, error) {
@@ -369,7 +369,7 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
-	a.log.LogAttrs(r.Context(), slog.LevelInfo, "[RG][CONFIG] limits changed by an admin", slog.String("provider", name),
+	a.log.LogAttrs(r.Context(), slog.LevelInfo, "[RG][CONFIG] limits changed through the API", slog.String("provider", name),
 		slog.String("key_id", c.ID), slog.String("digest_before", before), slog.String("config_digest", after))
 	return a.send(w, Patched{Provider: name, ConfigDigest: after})
 }
@@ -382,6 +382,9 @@ type Index struct {
 	// requests without a provider; empty if they must name one.
 	Quotas  []string `json:"quotas"`
 	Default string   `json:"default"`
+	// Role is what the caller's key may do: viewer, operator or admin; empty for a key for
+	// calls.
+	Role string `json:"role"`
 }
 
 func (a *API) index(w http.ResponseWriter, r *http.Request, c Caller) error {
@@ -392,7 +395,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if names == nil {
 		names = []string{}
 	}
-	return a.send(w, Index{Version: a.o.Version, Quotas: names, Default: usual(names)})
+	return a.send(w, Index{Version: a.o.Version, Quotas: names, Default: usual(names), Role: string(c.Role)})
 }
 
 var _ Quota = (*governor.Governor)(nil)

@@ -15,7 +15,7 @@ func TestNobodyKeepsOthersOutOfTheStreams(t *testing.T) {
 		return n
 	}
 	var got []int
-	callers := []Caller{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}, {ID: "ops", Admin: true}}
+	callers := []Caller{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d"}, {ID: "ops", Role: Admin}}
 	for _, c := range callers {
 		got = append(got, taken(c))
 	}
@@ -30,7 +30,7 @@ func TestNobodyKeepsOthersOutOfTheStreams(t *testing.T) {
 	if s.all != 0 || s.guests != 0 || len(s.taken) != 0 {
 		t.Errorf("after all left: %d, %d, %v", s.all, s.guests, s.taken)
 	}
-	if n := taken(Caller{ID: "ops", Admin: true}); n != 16 {
+	if n := taken(Caller{ID: "ops", Role: Admin}); n != 16 {
 		t.Errorf("an admin alone got %d of 16", n)
 	}
 	var one seats

@@ -30,11 +30,11 @@ func (f *filter) passes(e *events.Entry) bool {
 
 func asked(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
-// hears reports whether a caller may see an event. An admin sees all events; others see those
-// that concern them, of providers that they may use.
+// hears reports whether a caller may see an event. A caller with a role sees all events; others
+// see those that concern them, of providers that they may use.
 func (c *Caller) hears(e *events.Entry) bool {
 	switch {
-	case c.Admin:
+	case c.Role != "":
 		return true
 	case e.Provider == "" || !c.may(e.Provider, ""):
 		return false
@@ -80,7 +80,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	s := sse{w: w, control: http.NewResponseController(w)}
 	s.tell(r, a.o.Events.Read(since), &f, func() bool {
-		_, err := a.o.Authorize(r, false)
+		_, err := a.o.Authorize(r, "")
 		return err == nil
 	})
 	return nil
@@ -162,19 +162,19 @@ func (s *sse) flush() error {
 type seats struct {
 	mu     sync.Mutex
 	all    int
-	guests int            // streams of callers who are not admins
+	guests int            // streams of callers without a role
 	taken  map[string]int // streams of each of those callers
 }
 
 // take takes a seat for a caller, of at most limit in all. It returns false if there is none:
-// a single guest cannot use up all seats of guests, and guests leave some to admins.
+// a single guest cannot use up all seats of guests, and guests leave some to those with a role.
 func (s *seats) take(c Caller, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all >= limit {
 		return false
 	}
-	if !c.Admin {
+	if c.Role == "" {
 		if s.taken[c.ID] >= (limit+3)/4 || s.guests >= limit-limit/8 {
 			return false
 		}
@@ -193,7 +193,7 @@ func (s *seats) leave(c Caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--
-	if c.Admin {
+	if c.Role != "" {
 		return
 	}
 	s.guests--

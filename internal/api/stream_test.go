@@ -243,11 +243,11 @@ func TestAStreamEndsWithItsClientOrItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revoked atomic.Bool
 		w := newWorld(t, func(o *api.Options) {
-			o.Authorize = func(r *http.Request, admin bool) (api.Caller, error) {
+			o.Authorize = func(r *http.Request, need api.Role) (api.Caller, error) {
 				if revoked.Load() {
 					return api.Caller{}, &reason.Refusal{Reason: reason.Unauthorized}
 				}
-				return authorize(r, admin)
+				return authorize(r, need)
 			}
 			o.Streams = 1
 		})

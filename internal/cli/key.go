@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ const maxDays = 36_500
 type newKeyLine struct {
 	ID        string   `yaml:"id" json:"id"`
 	Hash      string   `yaml:"hash" json:"hash"`
+	Role      string   `yaml:"role,omitempty" json:"role,omitempty"`
 	Tenant    string   `yaml:"tenant,omitempty" json:"tenant,omitempty"`
 	Agent     string   `yaml:"agent,omitempty" json:"agent,omitempty"`
 	Models    []string `yaml:"models,omitempty,flow" json:"models,omitempty"`
@@ -56,12 +58,27 @@ With --server the key is issued by a running daemon instead: it is good at once 
 survives a restart, and nothing has to go into the configuration.
 
 A client sends the secret where it would send the provider's key, or, for a
-provider with pass_through, in the header X-Headway-Key.`,
+provider with pass_through, in the header X-Headway-Key.
+
+With --role the key makes no calls, but opens the API and the console: a viewer looks, an
+operator also acts on gaps and overrides limits, an admin may do everything.`,
 		Example: `  headway key new --id team-a --tenant a --model 'gpt-*' --provider openai
   headway key new --id ops --admin
+  headway key new --id grafana --role viewer
   headway key new --id team-b --server http://127.0.0.1:8700`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if line.Role != "" {
+				if admin {
+					return usage(errors.New("--admin does not go with --role: it is the role admin"))
+				}
+				if !slices.Contains(keys.Roles(), keys.Role(line.Role)) {
+					return usage(fmt.Errorf("--role is %q, must be viewer, operator or admin", line.Role))
+				}
+				if line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0 || line.Uploads {
+					return usage(errors.New("--role does not go with --tenant, --agent, --model, --provider or --uploads: a key with a role makes no calls"))
+				}
+			}
 			if admin && (line.Tenant != "" || line.Agent != "" || len(line.Models)+len(line.Providers) > 0 || line.Uploads) {
 				return usage(fmt.Errorf("--admin does not go with --tenant, --agent, --model, --provider or --uploads: an admin key may change everything"))
 			}
@@ -88,6 +105,9 @@ provider with pass_through, in the header X-Headway-Key.`,
 				return err
 			}
 			if far != nil {
+				if line.Role != "" {
+					return usage(errors.New("--role does not go with a daemon: keys with a role stand in its configuration"))
+				}
 				return issueKey(cmd, far, line, admin)
 			}
 			if asJSON(cmd) {
@@ -116,7 +136,9 @@ provider with pass_through, in the header X-Headway-Key.`,
 	f.StringArrayVar(&line.Providers, "provider", nil, "`glob` of providers that it may use; may be repeated (default all)")
 	f.BoolVar(&line.Uploads, "uploads", false, "with --model: it may also upload and keep files, which name no model")
 	f.IntVar(&days, "days", 0, "how many days it lasts (default without an end)")
-	f.BoolVar(&admin, "admin", false, "make a key for changes at run time")
+	f.BoolVar(&admin, "admin", false, "make a key for the whole API, the same as --role admin")
+	f.StringVar(&line.Role, "role", "", "what a key for the API and the console may do: viewer, operator or admin (default a key for calls)")
+	completeFlag(cmd, "role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp))
 	return jsonFlag(cmd)
 }
 

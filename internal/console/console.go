@@ -9,7 +9,8 @@
 //
 // A [Console] is safe for concurrent use. It makes no goroutine of its own; Close ends
 // the live streams. Whom it lets in is the API's business: a caller that the API refuses
-// is sent to the page that asks for an admin key.
+// is sent to the page that asks for a key. What a caller's role does not allow is not
+// offered, and the API refuses it.
 package console
 
 import (
@@ -204,11 +205,26 @@ func (v *visit) fail(err error) {
 	v.show(p.Status, "problem", p.Title, p)
 }
 
+// The roles of keys that the API knows.
+const (
+	operator = "operator"
+	admin    = "admin"
+)
+
+// errOperator is what a form gives that is sent with another role.
+var errOperator = &client.Problem{Status: http.StatusForbidden, Title: "Not allowed", Detail: "this takes a key with the role operator or admin"}
+
+// operates says that the visitor may act on gaps and override limits, as far as is known
+// here: the API has the last word. Where nobody logs in, everybody may.
+func (v *visit) operates() bool { return v.s.id == "" || v.s.role == operator || v.s.role == admin }
+
 // frame is a page with what stands around it.
 type frame struct {
 	Title, Page, Source string
 	Token               string
 	Session             bool // somebody logged in, and can leave
+	Role                string
+	Operator            bool // may act on gaps and override limits
 	Live                string
 	Now                 time.Time
 	Body                any
@@ -218,6 +234,7 @@ type frame struct {
 func (v *visit) show(status int, page, title string, body any) {
 	var b bytes.Buffer
 	f := frame{
+		Role: v.s.role, Operator: v.operates(),
 		Title: title, Page: page, Source: v.c.o.Source, Token: v.c.token(v.s),
 		Session: v.s.id != "", Live: v.live(page), Now: time.Now(), Body: body,
 	}

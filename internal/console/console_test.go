@@ -44,7 +44,7 @@ type world struct {
 	trace  []event.Event
 	live   []api.Live
 	quotas map[string]api.Quota
-	key    string // the admin key; empty lets everybody in
+	key    string // the admin's; empty lets everybody in
 	log    bytes.Buffer
 	seen   samples.Book
 	calls  calls.Recent
@@ -71,15 +71,19 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) authorize(r *http.Request, admin bool) (api.Caller, error) {
+func (w *world) authorize(r *http.Request, need api.Role) (api.Caller, error) {
 	if w.key == "" {
-		return api.Anybody(r, admin)
+		return api.Anybody(r, need)
 	}
 	switch r.Header.Get("Authorization") {
 	case "Bearer " + w.key:
-		return api.Caller{ID: "admin ops", Admin: true}, nil
+		return api.Caller{ID: "admin ops", Role: api.Admin}, nil
+	case "Bearer screen":
+		return api.Caller{ID: "viewer screen", Role: api.Viewer}, nil
+	case "Bearer shift":
+		return api.Caller{ID: "operator shift", Role: api.Operator}, nil
 	case "Bearer data":
-		if admin {
+		if need != "" {
 			return api.Caller{}, &reason.Refusal{Reason: reason.Forbidden}
 		}
 		return api.Caller{ID: "data"}, nil
@@ -359,7 +363,7 @@ func TestLimitsChangeWhenThatIsConfirmed(t *testing.T) {
 	if !strings.Contains(done.Body.String(), "Limits changed") || g.Config().Global.CallsPerMinute != 40 || g.Config().Global.MaxDailyCalls != 1000 {
 		t.Errorf("%d %s: %+v", done.Code, done.Body, g.Config().Global)
 	}
-	if !strings.Contains(w.log.String(), "limits changed by an admin") || !strings.Contains(w.log.String(), "key_id=local") {
+	if !strings.Contains(w.log.String(), "limits changed through the API") || !strings.Contains(w.log.String(), "key_id=local") {
 		t.Errorf("no line of an audit: %s", &w.log)
 	}
 	for _, wrong := range []string{"-1", "0", "many", "1e3"} {
@@ -367,6 +371,63 @@ func TestLimitsChangeWhenThatIsConfirmed(t *testing.T) {
 		if rec := w.post(console.Path+"quotas", bad); rec.Code != http.StatusUnprocessableEntity || g.Config().Models["m"].MaxDailyTokens != 500 {
 			t.Errorf("%q: %d", wrong, rec.Code)
 		}
+	}
+}
+
+// enter logs in with a key.
+func (w *world) enter(t *testing.T, key string) *http.Cookie {
+	t.Helper()
+	form := token(t, w.get(console.Path+"login").Body.String())
+	in := w.post(console.Path+"login", url.Values{"token": {form}, "key": {key}})
+	if in.Code != http.StatusSeeOther || len(in.Result().Cookies()) != 1 {
+		t.Fatalf("login with %q: %d %s", key, in.Code, in.Body)
+	}
+	return in.Result().Cookies()[0]
+}
+
+// TestEachPageAndFormKeepsToTheRole asks for every page and sends every form as each role.
+func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
+	w := newWorld(t)
+	w.key = "canary-secret"
+	w.status, w.live = []collect.ConnectionStatus{collected("a")}, []api.Live{paced("a")}
+	w.runs = []collect.Run{*w.status[0].LastRun}
+	w.owed = []collect.Gap{{ID: 1, Connection: "a", GapKey: collect.GapKey{Stream: "s", Key: "k"}, Status: collect.GapPending}}
+	g := w.budget(t, "openai", quota.Config{Global: quota.Limits{CallsPerMinute: 60}})
+	forms := map[string]url.Values{
+		"quotas": {"provider": {"openai"}, "callsPerMinute": {"40"}},
+	}
+	for key, may := range map[string]bool{"screen": false, "shift": true, w.key: true} {
+		c := w.enter(t, key)
+		for _, path := range []string{"", "connection?name=a", "runs", "run?id=run-a", "gaps", "quotas", "quotas?change=openai", "calls", "profiles"} {
+			rec := w.get(console.Path+path, c)
+			if rec.Code != http.StatusOK {
+				t.Errorf("%q with %q: %d", path, key, rec.Code)
+			}
+			_, body, _ := strings.Cut(rec.Body.String(), "<main")
+			if !may && (strings.Contains(body, `method="post"`) || strings.Contains(body, "change=openai")) {
+				t.Errorf("%q offers a viewer to change something: %s", path, body)
+			}
+		}
+		form := token(t, w.get(console.Path+"quotas", c).Body.String())
+		for path, values := range forms {
+			if rec := w.post(console.Path+path, values, c); rec.Code != http.StatusForbidden {
+				t.Errorf("%s with %q without a token: %d", path, key, rec.Code)
+			}
+			sent := url.Values{"token": {form}}
+			for name, v := range values {
+				sent[name] = v
+			}
+			rec := w.post(console.Path+path, sent, c)
+			if may && rec.Code != http.StatusOK || !may && rec.Code != http.StatusForbidden {
+				t.Errorf("%s with %q: %d %s", path, key, rec.Code, rec.Body)
+			}
+			if !may && !strings.Contains(rec.Body.String(), "operator") {
+				t.Errorf("%s: the role is not named: %s", path, rec.Body)
+			}
+		}
+	}
+	if n := g.Config().Global.CallsPerMinute; n != 60 {
+		t.Errorf("changed to %d without a confirmation", n)
 	}
 }
 

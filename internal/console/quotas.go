@@ -83,7 +83,7 @@ func (c *Console) quotas(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if q := v.r.URL.Query(); q.Has("change") {
+	if q := v.r.URL.Query(); q.Has("change") && v.operates() {
 		if all.Change, err = v.begin(q.Get("change"), q.Get("model")); err != nil {
 			return err
 		}
@@ -159,6 +159,9 @@ func (ch *change) read(form url.Values) (patch []byte, wrong bool) {
 func (c *Console) override(v *visit) error {
 	if err := v.form(); err != nil {
 		return err
+	}
+	if !v.operates() {
+		return errOperator
 	}
 	form := v.r.PostForm
 	ch, err := v.begin(form.Get("provider"), form.Get("model"))

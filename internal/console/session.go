@@ -27,6 +27,7 @@ const (
 type session struct {
 	id    string
 	key   string // the Headway key that it asks with; never shown
+	role  string // of that key; empty where nobody logged in
 	since time.Time
 	board board
 }
@@ -60,7 +61,7 @@ func (s *sessions) of(r *http.Request) *session {
 }
 
 // begin makes a session and gives what its cookie holds.
-func (s *sessions) begin(key string) (secret string) {
+func (s *sessions) begin(key, role string) (secret string) {
 	secret = rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *sessions) begin(key string) (secret string) {
 	if len(s.known) >= maxSessions {
 		delete(s.known, oldest)
 	}
-	s.known[hashed(secret)] = &session{id: hashed(secret), key: key, since: time.Now()}
+	s.known[hashed(secret)] = &session{id: hashed(secret), key: key, role: role, since: time.Now()}
 	return secret
 }
 
@@ -116,7 +117,7 @@ func (c *Console) login(v *visit) error {
 	return nil
 }
 
-// enter lets in who brings an admin key.
+// enter lets in who brings a key with a role.
 func (c *Console) enter(v *visit) error {
 	if err := v.form(); err != nil {
 		return err
@@ -131,18 +132,20 @@ func (c *Console) enter(v *visit) error {
 	if err != nil || key == "" {
 		return refused(http.StatusUnauthorized, "That is not a Headway key.")
 	}
-	_, err = api.Schedule(v.r.Context())
+	index, err := api.Index(v.r.Context())
 	p, ok := errors.AsType[*client.Problem](err)
 	switch {
 	case ok && p.Status == http.StatusTooManyRequests:
 		return refused(p.Status, "Too many keys from here were refused; wait a little.")
 	case ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
-		return refused(p.Status, "This key is not one of the admin_keys.")
+		return refused(p.Status, "This daemon does not know the key.")
 	case err != nil:
 		return err
+	case index.Role == "":
+		return refused(http.StatusForbidden, "This key makes calls and has no role: the console takes one with the role viewer, operator or admin.")
 	}
 	http.SetCookie(v.w, &http.Cookie{
-		Name: cookie, Value: c.sessions.begin(key), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: cookie, Value: c.sessions.begin(key, index.Role), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: v.r.TLS != nil, MaxAge: int(sessionTime.Seconds()),
 	})
 	http.Redirect(v.w, v.r, Path, http.StatusSeeOther)

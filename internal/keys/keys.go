@@ -126,6 +126,9 @@ func (k *Key) check() error {
 			}
 		}
 	}
+	if k.Role != "" && !slices.Contains(Roles(), k.Role) {
+		return fmt.Errorf("role is %q, must be viewer, operator or admin, or left out for a key that makes calls", clip(string(k.Role)))
+	}
 	if k.PriorityMax != 0 && k.PriorityMax < k.Priority {
 		return fmt.Errorf("priority_max is %d, must be at least priority, which is %d", k.PriorityMax, k.Priority)
 	}
@@ -235,8 +238,9 @@ type Key struct {
 	// Uploads lets a key that is bound to models upload and manage files, which name no
 	// model.
 	Uploads bool
-	// Admin says that the key may change the configuration.
-	Admin bool
+	// Role says what the key may do with the API and the console; a key with a role makes
+	// no calls. Empty is a key for calls.
+	Role Role
 	// Expires is the first instant at which the key is invalid; zero means never.
 	Expires time.Time
 	// Priority is the priority of calls that ask for none.
@@ -245,6 +249,20 @@ type Key struct {
 	// means Priority.
 	PriorityMax int
 }
+
+// Role is what a key may do with the API and the console, which decide what a role takes.
+type Role string
+
+// The roles. A Viewer reads. An Operator also acts on gaps and overrides limits. An Admin
+// may do everything.
+const (
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+)
+
+// Roles returns the roles, the least one first.
+func Roles() []Role { return []Role{Viewer, Operator, Admin} }
 
 // Expired reports whether the key is expired at the wall-clock instant now.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
