@@ -42,6 +42,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/events"
@@ -200,7 +201,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 			return s, ok
 		},
 		Schedule: d.scheduled, Fleet: d.shared,
-		Reader: d.archive,
+		Reader: d.archive, Act: d.actOnGaps, Audit: audit.New(c.State, d.log),
 		Keys:   keyring{d},
 		Events: d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})

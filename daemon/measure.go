@@ -147,6 +147,20 @@ func openReader(ctx context.Context, c config.Config) (collect.ClosingReader, er
 	return sqlite.OpenReader(ctx, stateFile(c))
 }
 
+// actOnGaps changes gaps in the store of the collections, or in the one that other processes
+// collect into.
+func (d *Daemon) actOnGaps(ctx context.Context, a collect.GapAction, f collect.GapFilter, ids []int64) (int64, error) {
+	if at := d.collecting.Load(); at != nil {
+		return at.store.Act(ctx, a, f, ids)
+	}
+	s, err := openStore(ctx, d.live.Load().config)
+	if err != nil {
+		return 0, err
+	}
+	n, err := s.Act(ctx, a, f, ids)
+	return n, errors.Join(err, s.Close())
+}
+
 // timetable converts the configuration to the scheduler's.
 func timetable(of config.Config) schedule.Config {
 	c := of.Collections

@@ -2,9 +2,14 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
+	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/samples"
 )
@@ -21,6 +26,13 @@ type (
 	Series = samples.Series
 	// Span is [Hour] or [Day].
 	Span = samples.Span
+	// Change is one change that somebody made, as the audit log has it.
+	Change = audit.Entry
+	// Outcome says how a change ended.
+	Outcome = audit.Outcome
+	// GapChange asks to change gaps, and GapsChanged says how many were.
+	GapChange   = api.GapChange
+	GapsChanged = api.GapsChanged
 	// Figures are the numbers of a [Series]; NaN is unknown.
 	Figures = samples.Figures
 )
@@ -62,4 +74,25 @@ func values(is map[string]string) url.Values {
 		q.Set(name, value)
 	}
 	return q
+}
+
+// ActOnGaps changes gaps: those with ids, those that a filter selects, or all. It takes the
+// role operator. The daemon writes to its audit log who did so.
+func (c *Client) ActOnGaps(ctx context.Context, change GapChange) (v GapsChanged, err error) {
+	body, err := json.Marshal(change)
+	if err != nil {
+		return v, err
+	}
+	_, err = c.call(ctx, &v, http.MethodPost, c.url(nil, "v1", "gaps"), body)
+	return v, err
+}
+
+// Audit are the changes that people made since an instant, the newest first, at most limit of
+// them; 0 is all, and so is the zero instant.
+func (c *Client) Audit(ctx context.Context, since time.Time, limit int) ([]Change, error) {
+	q := url.Values{}
+	if !since.IsZero() {
+		q.Set("since", since.UTC().Format(time.RFC3339))
+	}
+	return list[Change](ctx, c, limit, q, "v1", "audit")
 }

@@ -12,6 +12,8 @@
 //	GET   /v1/quota/config       limits (viewer)
 //	PATCH /v1/quota/config       change them (operator)
 //	GET   /v1/events             what happens, as server-sent events
+//	POST  /v1/gaps               retry, quarantine, release or drop gaps (operator)
+//	GET   /v1/audit              who changed what (viewer)
 //	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (viewer)
 //	GET, POST, DELETE /v1/keys   keys for calls (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (viewer)
@@ -42,6 +44,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/samples"
@@ -165,6 +168,11 @@ type Options struct {
 	Fleet func() []fleet.Credential
 	// Reader reads the state of collections. Default: there are none.
 	Reader collect.Reader
+	// Act changes gaps, as the store that Reader reads does. Default: gaps are only shown.
+	Act audit.GapAct
+	// Audit is the log of changes. Default: changes are not written down, and gaps are only
+	// shown.
+	Audit *audit.Log
 	// Events is the hub of events. The daemon publishes to it and closes it. Default: a hub
 	// without events.
 	Events *events.Hub
@@ -291,7 +299,8 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/fleet":            get(viewer, a.fleet),
 		"/v1/runs":             get(viewer, a.runs),
 		"/v1/runs/{id}":        get(viewer, a.run),
-		"/v1/gaps":             get(viewer, a.gaps),
+		"/v1/gaps":             {http.MethodGet: {viewer, a.gaps}, http.MethodPost: {operator, a.act}},
+		"/v1/audit":            get(viewer, a.audited),
 		"/v1/gaps/{id}":        get(viewer, a.gap),
 		"/v1/events":           get(data, a.stream),
 		"/healthz":             get(public, a.healthy),

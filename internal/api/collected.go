@@ -378,16 +378,25 @@ func (a *API) gap(w http.ResponseWriter, r *http.Request, _ Caller) error {
 	if err != nil || id < 1 {
 		return badField("id", strconv.Quote(clip(r.PathValue("id"))), "a number above 0")
 	}
+	found, err := a.gapOf(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return a.send(w, found)
+}
+
+// gapOf returns the gap with an id.
+func (a *API) gapOf(ctx context.Context, id int64) (collect.Gap, error) {
 	if a.o.Reader != nil {
-		found, err := a.o.Reader.Gaps(r.Context(), collect.GapFilter{AfterID: id - 1, Limit: 1})
+		found, err := a.o.Reader.Gaps(ctx, collect.GapFilter{AfterID: id - 1, Limit: 1})
 		if err != nil {
-			return err
+			return collect.Gap{}, err
 		}
 		if len(found) == 1 && found[0].ID == id {
-			return a.send(w, found[0])
+			return found[0], nil
 		}
 	}
-	return &Problem{Status: http.StatusNotFound, Title: "No such gap", Detail: fmt.Sprintf("there is no gap %d", id)}
+	return collect.Gap{}, &Problem{Status: http.StatusNotFound, Title: "No such gap", Detail: fmt.Sprintf("there is no gap %d", id)}
 }
 
 // orEmpty replaces a nil slice with an empty one, so that it is not null in JSON.

@@ -9,9 +9,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/golden"
 )
 
@@ -254,4 +256,59 @@ func FuzzLastEventID(f *testing.F) {
 			t.Errorf("%q: %v", id, got)
 		}
 	})
+}
+
+func TestWhatPeopleChangeIsWrittenDown(t *testing.T) {
+	w := newWorld(t, nil)
+	for body, want := range map[string]int{
+		`{"action":"drown","ids":[1]}`:                          400,
+		`{"action":"retry"}`:                                    400,
+		`{"action":"retry","ids":[1],"all":true}`:               400,
+		`{"action":"retry","ids":[1],"connection":"archive"}`:   400,
+		`{"action":"retry","reason":"weather"}`:                 400,
+		`{"action":"retry","status":"pending"}`:                 400,
+		`{"action":"retry","ids":[99]}`:                         404,
+		`{"action":"retry","connection":"<script>"}`:            404,
+		`{"action":"quarantine","ids":[1,3]}`:                   200,
+		`{"action":"release","all":true}`:                       200,
+		`{"action":"drop","connection":"archive","stream":"x"}`: 200,
+	} {
+		if rec := w.do("POST", "/v1/gaps", "shift", body); rec.Code != want {
+			t.Errorf("%s: %d, want %d: %s", body, rec.Code, want, rec.Body)
+		}
+	}
+	if got := w.reader.owed[0].Status; got != collect.GapTerminal {
+		t.Errorf("the gap is %s", got)
+	}
+	for _, patch := range []string{`{"global":{"callsPerMinute":40}}`, `{"global":{"callsPerMinute":-40}}`, `{"canary":"secret"}`} {
+		w.do("PATCH", "/v1/quota/config?provider=openai", "shift", patch)
+	}
+	w.do("POST", "/v1/keys", "admin", `{"id":"new","tenant":"t"}`)
+	w.do("DELETE", "/v1/keys/nobody", "admin", "")
+	rec := w.do("GET", "/v1/audit", "screen", "")
+	got := map[string]audit.Entry{}
+	for _, e := range into[[]audit.Entry](t, rec, 200) {
+		got[e.Action+" "+e.Target] = e
+	}
+	for what, want := range map[string]audit.Entry{
+		"gaps.quarantine gaps 1, 3":                      {Who: "shift", Outcome: audit.Done, Before: map[string]any{"owed": 2.0, "quarantined": 1.0}, After: map[string]any{"owed": 2.0, "quarantined": 1.0, "changed": 2.0}},
+		"gaps.release all gaps":                          {Who: "shift", Outcome: audit.Done, Before: map[string]any{"owed": 2.0, "quarantined": 1.0}, After: map[string]any{"owed": 2.0, "quarantined": 1.0, "changed": 4.0}},
+		"gaps.drop gaps of connection archive, stream x": {Who: "shift", Outcome: audit.Done, Before: map[string]any{"owed": 2.0, "quarantined": 1.0}, After: map[string]any{"owed": 2.0, "quarantined": 1.0, "changed": 0.0}},
+		"quota.override quota openai":                    {Who: "shift", Outcome: audit.Done, Before: map[string]any{"global": map[string]any{"callsPerMinute": nil}}, After: map[string]any{"global": map[string]any{"callsPerMinute": 40.0}}},
+		"key.issue key new":                              {Who: "ops", Outcome: audit.Done, After: map[string]any{"tenant": "t"}},
+		"key.revoke key nobody":                          {Who: "ops", Outcome: audit.Failed},
+	} {
+		e, ok := got[what]
+		if !ok {
+			t.Errorf("no %s in %s", what, rec.Body)
+			continue
+		}
+		if diff := cmp.Diff(want, e, cmpopts.IgnoreFields(audit.Entry{}, "ID", "At", "Action", "Target", "Error")); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+		delete(got, what)
+	}
+	if len(got) > 0 || strings.Contains(rec.Body.String(), "canary") {
+		t.Errorf("what changed nothing is written down: %v", got)
+	}
 }

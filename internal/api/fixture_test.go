@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -93,6 +95,8 @@ func newWorld(t testing.TB, change func(*api.Options)) *world {
 		Quotas:    func() map[string]api.Quota { return w.quotas },
 		Rates:     live,
 		Reader:    w.reader,
+		Act:       w.reader.act,
+		Audit:     audit.New(t.TempDir(), nil),
 		Events:    hub,
 		Ready:     func() error { return w.notReady },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -260,6 +264,20 @@ func (s *shelf) Gaps(_ context.Context, f collect.GapFilter) (gaps []collect.Gap
 func (s *shelf) Events(_ context.Context, run string) ([]event.Event, error) {
 	s.read++
 	return s.traces[run], s.fails
+}
+
+// act quarantines, and counts what else would be done.
+func (s *shelf) act(_ context.Context, a collect.GapAction, f collect.GapFilter, ids []int64) (n int64, err error) {
+	for i := range s.owed {
+		g := &s.owed[i]
+		if (len(ids) == 0 || slices.Contains(ids, g.ID)) && (f.Reason == reason.None || f.Reason == g.Reason) && (f.Stream == "" || f.Stream == g.Stream) {
+			n++
+			if a == collect.GapQuarantine {
+				g.Status = collect.GapTerminal
+			}
+		}
+	}
+	return n, s.fails
 }
 
 // cabinet is a keyring that keeps keys in memory.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/samples"
+	"github.com/headway-go/headway/reason"
 )
 
 // traced bounds the number of runs read for samples.
@@ -149,4 +152,141 @@ func (a *API) used(w http.ResponseWriter, r *http.Request, _ Caller) error {
 		next(w, r, "after", strconv.Itoa(want.After+limit))
 	}
 	return a.send(w, orEmpty(list))
+}
+
+// GapChange asks to change gaps: those with the ids, those that a filter selects, or all.
+type GapChange struct {
+	Action     collect.GapAction `json:"action"`
+	IDs        []int64           `json:"ids"`
+	Connection string            `json:"connection"`
+	Stream     string            `json:"stream"`
+	Reason     string            `json:"reason"`
+	All        bool              `json:"all"`
+}
+
+// GapsChanged is the answer to a [GapChange]: how many gaps it applied to.
+type GapsChanged struct {
+	Action collect.GapAction `json:"action"`
+	Gaps   int64             `json:"gaps"`
+}
+
+// act changes gaps.
+func (a *API) act(w http.ResponseWriter, r *http.Request, c Caller) error {
+	body, err := read(w, r, typeJSON)
+	if err != nil {
+		return err
+	}
+	var ask GapChange
+	if err := decode(body, &ask, "action", "ids", "connection", "stream", "reason", "all"); err != nil {
+		return err
+	}
+	f, err := ask.filter()
+	if err != nil {
+		return err
+	}
+	if a.o.Act == nil || a.o.Audit == nil || a.o.Reader == nil {
+		return &Problem{Status: http.StatusNotFound, Title: "No gaps here", Detail: "nothing is collected here"}
+	}
+	if f.Connection != "" {
+		if stored, err := a.stored(r.Context(), f.Connection); err != nil {
+			return err
+		} else if len(stored) == 0 {
+			return noConnection(f.Connection)
+		}
+	}
+	for _, id := range ask.IDs {
+		if _, err := a.gapOf(r.Context(), id); err != nil {
+			return err
+		}
+	}
+	n, err := a.o.Audit.ActOnGaps(r.Context(), c.ID, a.o.Reader, a.o.Act, ask.Action, f, ask.IDs)
+	if err != nil {
+		return err
+	}
+	_ = a.respond(w, GapsChanged{ask.Action, n}) // changed even if the client does not get the answer
+	return nil
+}
+
+// filter checks what is asked for.
+func (g *GapChange) filter() (f collect.GapFilter, err error) {
+	f = collect.GapFilter{Connection: g.Connection, Stream: g.Stream}
+	switch g.Action {
+	case collect.GapRetry, collect.GapQuarantine, collect.GapRelease, collect.GapDrop:
+	default:
+		return f, badField("action", strconv.Quote(clip(string(g.Action))), "retry, quarantine, release or drop")
+	}
+	if len(g.IDs) > MaxPage {
+		return f, badField("ids", strconv.Itoa(len(g.IDs))+" ids", "at most "+strconv.Itoa(MaxPage))
+	}
+	if g.Reason != "" {
+		why, ok := reason.Parse(g.Reason)
+		if !ok {
+			return f, badField("reason", strconv.Quote(clip(g.Reason)), "a reason of a gap, such as rate_limited")
+		}
+		f.Reason = why
+	}
+	given := 0
+	for _, is := range []bool{len(g.IDs) > 0, g.Connection != "" || g.Stream != "" || g.Reason != "", g.All} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return f, invalid("say which gaps: ids, a filter (connection, stream, reason), or all")
+	}
+	return f, nil
+}
+
+// audited answers with the changes that people made, newest first.
+func (a *API) audited(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "since", "after", "limit")
+	after, limit := int(ask.number("after", 0, 0, 1<<31)), int(ask.number("limit", usualPage, 1, MaxPage))
+	var since time.Time
+	if text := ask.text("since"); text != "" {
+		var err error
+		if since, err = time.Parse(time.RFC3339, text); err != nil {
+			ask.fail(badField("since", strconv.Quote(clip(text)), "an instant such as 2026-11-23T08:00:00Z"))
+		}
+	}
+	if ask.err != nil {
+		return ask.err
+	}
+	if a.o.Audit == nil {
+		return a.send(w, []audit.Entry{})
+	}
+	list, unread, err := a.o.Audit.Read(since, after, limit+1)
+	if err != nil {
+		return err
+	}
+	if unread > 0 {
+		a.log.LogAttrs(r.Context(), slog.LevelWarn, "lines of the audit log cannot be read", slog.Int("lines", unread))
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		next(w, r, "after", strconv.Itoa(after+limit))
+	}
+	return a.send(w, orEmpty(list))
+}
+
+// audit makes a change of a caller and writes it down, where there is a log for that.
+func (a *API) audit(ctx context.Context, c Caller, e audit.Entry, change func(context.Context) (map[string]any, error)) error {
+	if a.o.Audit == nil {
+		_, err := change(ctx)
+		return err
+	}
+	e.Who = c.ID
+	return a.o.Audit.Do(ctx, e, change)
+}
+
+// picked returns the part of a value that a patch is about, so that the log has no more.
+func picked(from any, patch map[string]any) map[string]any {
+	tree, _ := from.(map[string]any)
+	part := map[string]any{}
+	for name, change := range patch {
+		part[name] = tree[name]
+		if below, ok := change.(map[string]any); ok {
+			part[name] = picked(tree[name], below)
+		}
+	}
+	return part
 }

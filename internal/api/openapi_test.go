@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/samples"
@@ -239,6 +240,15 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 	ask("GET", "/v1/gaps/1", "admin", "", 200)
 	ask("GET", "/v1/gaps/99", "admin", "", 404)
 	wrong("GET", "/v1/gaps/x", "", 400)
+	ask("POST", "/v1/gaps", "admin", `{"action":"quarantine","ids":[1,3]}`, 200)
+	ask("POST", "/v1/gaps", "admin", `{"action":"retry","connection":"archive","stream":"messages","reason":"server_error"}`, 200)
+	ask("POST", "/v1/gaps", "admin", `{"action":"retry","connection":"nobody"}`, 404)
+	ask("POST", "/v1/gaps", "team-a", `{"action":"retry","all":true}`, 403)
+	other("POST", "/v1/gaps", "admin", `{"action":"retry"}`, 400)
+	ask("GET", "/v1/audit", "admin", "", 200)
+	ask("GET", "/v1/audit?since=2026-11-01T00:00:00Z&limit=1&after=1", "admin", "", 200)
+	wrong("GET", "/v1/audit?since=yesterday", "", 400)
+	ask("GET", "/v1/audit", "team-a", "", 403)
 	w.reader.fails = context.DeadlineExceeded
 	for _, path := range []string{"/v1/rate", "/v1/connections", "/v1/runs", "/v1/gaps", "/v1/runs/r5", "/v1/gaps/1"} {
 		other("GET", path, "admin", "", 500)
@@ -350,7 +360,7 @@ var answers = map[string]any{
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
 	"rate": []api.Rate{}, "samples": samples.Series{}, "calls": []calls.Call{}, "used": []calls.Usage{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
-	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{},
+	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{}, "actOnGaps": api.GapsChanged{}, "audit": []audit.Entry{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -204,7 +206,20 @@ func (a *API) issue(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if !k.Expires.IsZero() && !k.Expires.After(time.Now()) {
 		return badField("expires", k.Expires.UTC().Format(time.RFC3339), "later than now")
 	}
-	secret, err := a.o.Keys.Issue(k)
+	var secret string
+	made := map[string]any{}
+	for name, value := range map[string]string{"tenant": k.Tenant, "agent": k.Agent, "models": strings.Join(k.Models, ", "), "providers": strings.Join(k.Providers, ", ")} {
+		if value != "" {
+			made[name] = value
+		}
+	}
+	if !k.Expires.IsZero() {
+		made["expires"] = k.Expires
+	}
+	err = a.audit(r.Context(), c, audit.Entry{Action: "key.issue", Target: "key " + k.ID}, func(context.Context) (_ map[string]any, err error) {
+		secret, err = a.o.Keys.Issue(k)
+		return made, err
+	})
 	if err != nil {
 		return err
 	}
@@ -217,7 +232,10 @@ func (a *API) revoke(w http.ResponseWriter, r *http.Request, c Caller) error {
 		return err
 	}
 	id := r.PathValue("id")
-	if err := a.o.Keys.Revoke(id); err != nil {
+	err := a.audit(r.Context(), c, audit.Entry{Action: "key.revoke", Target: "key " + id}, func(context.Context) (map[string]any, error) {
+		return nil, a.o.Keys.Revoke(id)
+	})
+	if err != nil {
 		return err
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "key revoked by an admin", slog.String("key_id", c.ID), slog.String("revoked", id))

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -358,20 +360,41 @@ func (a *API) patch(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
-	before, err := q.Config().Digest()
+	was := q.Config()
+	before, err := was.Digest()
 	if err != nil {
 		return err
 	}
-	if err := q.UpdateConfig(body); err != nil {
+	if _, err := was.Patched(body); err != nil {
 		return err
 	}
-	after, err := q.Config().Digest()
+	var after string
+	err = a.audit(r.Context(), c, audit.Entry{Action: "quota.override", Target: "quota " + name, Before: patched(was, body)}, func(context.Context) (map[string]any, error) {
+		if err := q.UpdateConfig(body); err != nil {
+			return nil, err
+		}
+		is := q.Config()
+		if after, err = is.Digest(); err != nil {
+			return nil, err
+		}
+		return patched(is, body), nil
+	})
 	if err != nil {
 		return err
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelInfo, "[RG][CONFIG] limits changed through the API", slog.String("provider", name),
 		slog.String("key_id", c.ID), slog.String("digest_before", before), slog.String("config_digest", after))
 	return a.send(w, Patched{Provider: name, ConfigDigest: after})
+}
+
+// patched returns the part of a configuration that a valid patch is about.
+func patched(c quota.Config, patch []byte) map[string]any {
+	var tree, change map[string]any
+	raw, err := json.Marshal(c)
+	if err == nil && json.Unmarshal(raw, &tree) == nil && json.Unmarshal(patch, &change) == nil {
+		return picked(tree, change)
+	}
+	return nil
 }
 
 // Index is the answer to /v1.

@@ -255,6 +255,11 @@ var Headway = Law{
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},
 		{
+			Covers:  []string{"internal/audit"},
+			Imports: []string{"collect", "reason", "internal/disk", "internal/lockfile"},
+			Why:     "it writes down what people change, for the command line and the API alike; who may change what is theirs to say",
+		},
+		{
 			Covers:  []string{"internal/events"},
 			Imports: []string{"event", "quota"},
 			Why:     "it only joins what is emitted and hands it on: of who emits and who reads it knows nothing",
@@ -295,7 +300,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"internal/api"},
-			Imports: []string{".", "collect", "egress", "event", "fleet", "internal/calls", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor", "reason"},
+			Imports: []string{".", "collect", "egress", "event", "fleet", "internal/audit", "internal/calls", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor", "reason"},
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
@@ -310,7 +315,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/audit", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/atomicfile"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/samples"
@@ -31,14 +32,14 @@ func newConsole() *cobra.Command {
 		Use:   "console",
 		Short: "Serve pages that show what is collected, owed and learned",
 		Long: `Serves pages for a browser that show what the state file holds: connections, rates,
-limits, runs and gaps. It reads the file, disturbs no run and changes nothing. The file
-need not be there yet.
+limits, runs and gaps. It reads the file and disturbs no run. The file need not be there
+yet. Gaps can be retried, quarantined and released; "headway audit" lists who did so.
 
 A running "headway serve" has the same pages at /console/, with what is proxied, live
 rates and quotas in them.
 
 It listens on this machine only and asks for no key: everybody who can reach the address
-here may look. Ctrl-C ends it.`,
+here may look and act as you. Ctrl-C ends it.`,
 		Example: `  headway console
   headway console --state .headway/state.db --listen 127.0.0.1:8780`,
 		Args: exactly(0, "no argument"),
@@ -115,8 +116,19 @@ func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source s
 		return nil, "", nil, errors.Join(err, state.Close())
 	}
 	seen := &storedSamples{path: filepath.Join(filepath.Dir(path), samples.FileName)}
+	act := func(ctx context.Context, a collect.GapAction, f collect.GapFilter, ids []int64) (int64, error) {
+		store, err := openStore(cmd)
+		if err != nil {
+			return 0, err
+		}
+		n, err := store.Act(ctx, a, f, ids)
+		return n, errors.Join(err, store.Close())
+	}
+	who := api.Caller{ID: localUser(), Role: api.Admin}
 	answers, err = api.New(api.Options{
-		Authorize: api.Anybody, Reader: state, Samples: seen.series, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
+		Authorize: func(*http.Request, api.Role) (api.Caller, error) { return who, nil },
+		Act:       act, Audit: audit.New(filepath.Dir(path), nil),
+		Reader: state, Samples: seen.series, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
 		Version: readVersion().Version,
 	})
 	return state, source, answers, err

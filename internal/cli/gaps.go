@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 )
@@ -232,7 +234,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   string(action) + " [ID...]",
 		Short: short,
-		Long:  short + ". " + long,
+		Long:  short + ". " + long + "\n\n\"headway audit\" lists who did so and when.",
 		Example: fmt.Sprintf(`  headway gaps %[1]s 17 18
   headway gaps %[1]s --connection chat-archive --reason server_error
   headway gaps %[1]s --all`, action),
@@ -254,8 +256,18 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			if f.Reason, err = gapReason(why); err != nil {
 				return err
 			}
-			if os.Getenv(serverVariable) != "" && !cmd.Flags().Changed("state") && !cmd.Flags().Changed("store") {
-				return usage(fmt.Errorf("a daemon ($%s) only shows gaps: decide about them with --state, on the machine that has the file, or with --store", serverVariable))
+			daemon, err := remote(cmd)
+			if err != nil {
+				return err
+			}
+			if daemon != nil {
+				done, err := daemon.ActOnGaps(cmd.Context(), client.GapChange{
+					Action: action, IDs: ids, Connection: f.Connection, Stream: f.Stream, Reason: why, All: all,
+				})
+				if err != nil {
+					return answered(cmd, err)
+				}
+				return present(cmd, done, fmt.Sprintf("%s: %s\n", action, counted(done.Gaps, "gap")))
 			}
 			// Nothing is created for a state that is not there.
 			if err := withReader(cmd, func(r collect.Reader) error { return checkNamed(cmd, r, f.Connection, ids) }); err != nil {
@@ -265,7 +277,21 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := store.Act(cmd.Context(), action, f, ids)
+			var n int64
+			folder := stateFolder(cmd)
+			database, err := storeURL(cmd)
+			if err != nil {
+				return err
+			}
+			if _, missing := os.Stat(folder); missing != nil && database != "" {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "not in the audit log: the state is in a database, and there is no folder %s\n", folder)
+				n, err = store.Act(cmd.Context(), action, f, ids)
+			} else {
+				err = withReader(cmd, func(r collect.Reader) (err error) {
+					n, err = audit.New(folder, nil).ActOnGaps(cmd.Context(), localUser(), r, store.Act, action, f, ids)
+					return err
+				})
+			}
 			if err = errors.Join(err, store.Close()); err != nil {
 				return err
 			}
@@ -276,6 +302,7 @@ func newGapsAct(action collect.GapAction, short, long string) *cobra.Command {
 	cmd.Flags().StringVar(&f.Connection, "connection", "", "those of this connection")
 	cmd.Flags().StringVar(&f.Stream, "stream", "", "those of this stream")
 	cmd.Flags().StringVar(&why, "reason", "", "those for this reason")
+	serverFlag(cmd)
 	return jsonFlag(cmd)
 }
 

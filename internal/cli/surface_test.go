@@ -126,7 +126,7 @@ func TestABulkFlagNamesItsBounds(t *testing.T) {
 func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 	uses := map[string][]string{
 		"--state": {
-			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "run", "proxy", "serve", "worker", "console", "top", "usage", "quota snapshot", "quota set",
+			"collect", "check", "replay", "status", "runs", "runs show", "limits", "fleet", "run", "proxy", "serve", "worker", "console", "top", "usage", "audit", "quota snapshot", "quota set",
 			"ca", "ca show", "ca export", "ca rotate",
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
@@ -135,7 +135,8 @@ func TestOptionsShowOnlyWhereTheyAreUsed(t *testing.T) {
 			"gaps", "gaps list", "gaps show", "gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 		},
 		"--server": {
-			"status", "runs", "runs show", "limits", "fleet", "top", "usage", "schedule", "gaps list", "gaps show", "quota snapshot",
+			"status", "runs", "runs show", "limits", "fleet", "top", "usage", "audit", "schedule", "gaps list", "gaps show", "quota snapshot",
+			"gaps retry", "gaps quarantine", "gaps release", "gaps drop",
 			"key", "key new", "key list", "key revoke",
 		},
 	}

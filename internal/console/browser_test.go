@@ -118,7 +118,7 @@ func accessible(t *testing.T, name string) chromedp.Action {
 // pages are all pages with something on them, as populate leaves it, by names for pictures.
 var pages = map[string]string{
 	"overview": "", "connection": "connection?name=openai", "stored": "connection?name=connection-003", "runs": "runs", "run": "run?id=run-connection-003",
-	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "calls": "calls", "login": "login", "nowhere": "nowhere",
+	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "calls": "calls", "audit": "audit", "login": "login", "nowhere": "nowhere",
 }
 
 // populate fills a world with one of everything that pages show.

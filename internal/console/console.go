@@ -99,7 +99,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("GET "+Path+"static/", http.StripPrefix(Path+"static/", cached(http.FileServerFS(static))))
 	for pattern, show := range map[string]func(*visit) error{
 		"{$}": c.overview, "connection": c.connection, "runs": c.runs, "run": c.run, "gaps": c.gaps,
-		"quotas": c.quotas, "calls": c.calls, "profiles": c.profiles, "live": c.live,
+		"quotas": c.quotas, "calls": c.calls, "audit": c.audit, "profiles": c.profiles, "live": c.live,
 	} {
 		c.mux.Handle("GET "+Path+pattern, c.page(show))
 	}
@@ -107,6 +107,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("POST "+Path+"login", c.open(c.enter))
 	c.mux.Handle("POST "+Path+"logout", c.open(c.leave))
 	c.mux.Handle("POST "+Path+"quotas", c.page(c.override))
+	c.mux.Handle("POST "+Path+"gaps", c.page(c.actOnGaps))
 	c.mux.Handle("/", c.open(func(v *visit) error { return errNoPage }))
 	return c, nil
 }

@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/samples"
@@ -49,17 +52,20 @@ type world struct {
 	seen   samples.Book
 	calls  calls.Recent
 	usage  *calls.Ledger
+	audit  *audit.Log
+	acted  []collect.GapAction
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{quotas: map[string]api.Quota{}, usage: calls.NewLedger(filepath.Join(t.TempDir(), calls.FileName))}
+	w := &world{quotas: map[string]api.Quota{}, audit: audit.New(t.TempDir(), nil), usage: calls.NewLedger(filepath.Join(t.TempDir(), calls.FileName))}
 	t.Cleanup(func() { _ = w.usage.Close(context.Background()) })
 	log := slog.New(slog.NewTextHandler(&w.log, nil))
 	answers, err := api.New(api.Options{
 		Authorize: w.authorize, Reader: w, Log: log,
-		Rates:   func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
-		Quotas:  func() map[string]api.Quota { return w.quotas },
+		Rates:  func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
+		Quotas: func() map[string]api.Quota { return w.quotas },
+		Act:    w.act, Audit: w.audit,
 		Samples: w.seen.Series, Calls: &w.calls, Usage: w.usage,
 	})
 	if err != nil {
@@ -94,9 +100,30 @@ func (w *world) authorize(r *http.Request, need api.Role) (api.Caller, error) {
 func (w *world) Connections(context.Context) ([]collect.ConnectionStatus, error) {
 	return w.status, nil
 }
-func (w *world) Gaps(context.Context, collect.GapFilter) ([]collect.Gap, error) { return w.owed, nil }
-func (w *world) Events(context.Context, string) ([]event.Event, error)          { return w.trace, nil }
-func (w *world) Runs(context.Context, string, int) ([]collect.Run, error)       { return w.runs, nil }
+func (w *world) Gaps(_ context.Context, f collect.GapFilter) ([]collect.Gap, error) {
+	all := slices.DeleteFunc(slices.Clone(w.owed), func(g collect.Gap) bool { return g.ID <= f.AfterID })
+	if f.Limit > 0 {
+		all = all[:min(f.Limit, len(all))]
+	}
+	return all, nil
+}
+func (w *world) Events(context.Context, string) ([]event.Event, error)    { return w.trace, nil }
+func (w *world) Runs(context.Context, string, int) ([]collect.Run, error) { return w.runs, nil }
+
+func (w *world) act(_ context.Context, a collect.GapAction, _ collect.GapFilter, ids []int64) (int64, error) {
+	w.acted = append(w.acted, a)
+	return int64(max(len(ids), 3)), nil
+}
+
+// changed writes down a change, with a name wherever there can be one.
+func (w *world) changed(t testing.TB, name string) {
+	t.Helper()
+	values := map[string]any{name: name}
+	e := audit.Entry{Who: name, Action: name, Target: name, Before: values}
+	if err := w.audit.Do(t.Context(), e, func(context.Context) (map[string]any, error) { return values, errors.New(name) }); err == nil {
+		t.Error("a change that fails has no error")
+	}
+}
 
 // budget adds a quota.
 func (w *world) budget(t testing.TB, name string, c quota.Config) *governor.Governor {
@@ -173,6 +200,7 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
 		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
+		"audit": "No change is known",
 	} {
 		rec := w.get(console.Path + path)
 		if rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), want) {
@@ -256,10 +284,11 @@ func TestHostileNamesAreText(t *testing.T) {
 			w.budget(t, name, quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyCalls: 10}}}})
 		}
 		w.called(name)
+		w.changed(t, name)
 		q := url.QueryEscape(name)
 		for _, path := range []string{
 			"", "?q=" + q, "?state=" + q, "connection?name=" + q, "runs", "runs?connection=" + q, "run?id=" + url.QueryEscape("run-"+name), "gaps", "gaps?connection=" + q,
-			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q,
+			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q, "audit",
 		} {
 			rec := w.get(console.Path + path)
 			body := valueField.ReplaceAllString(rec.Body.String(), "") // a form brings back what it was given
@@ -395,6 +424,7 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 	g := w.budget(t, "openai", quota.Config{Global: quota.Limits{CallsPerMinute: 60}})
 	forms := map[string]url.Values{
 		"quotas": {"provider": {"openai"}, "callsPerMinute": {"40"}},
+		"gaps":   {"which": {"all"}, "connection": {"a"}, "action": {"quarantine"}},
 	}
 	for key, may := range map[string]bool{"screen": false, "shift": true, w.key: true} {
 		c := w.enter(t, key)
@@ -426,8 +456,46 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 			}
 		}
 	}
-	if n := g.Config().Global.CallsPerMinute; n != 60 {
-		t.Errorf("changed to %d without a confirmation", n)
+	if n := g.Config().Global.CallsPerMinute; n != 60 || len(w.acted) > 0 {
+		t.Errorf("changed to %d, and gaps %v, without a confirmation", n, w.acted)
+	}
+}
+
+func TestGapsAreActedOnFromThePage(t *testing.T) {
+	w := newWorld(t)
+	w.status = []collect.ConnectionStatus{collected("a")}
+	for id := range int64(3) {
+		w.owed = append(w.owed, collect.Gap{ID: id + 1, Connection: "a", GapKey: collect.GapKey{Stream: "s", Key: "k"}, Status: collect.GapPending})
+	}
+	form := token(t, w.get(console.Path+"gaps?connection=a").Body.String())
+	for _, tt := range []struct {
+		form url.Values
+		code int
+		want string // where it leads, or what the page says
+	}{
+		{url.Values{"action": {"retry"}, "which": {"ticked"}, "id": {"1"}, "connection": {"a"}}, 303, "gaps?changed=3&connection=a"},
+		{url.Values{"action": {"quarantine"}, "which": {"all"}, "connection": {"a"}}, 200, "This would quarantine all owed gaps of"},
+		{url.Values{"action": {"quarantine"}, "which": {"all"}, "connection": {"a"}, "step": {"apply"}}, 303, "gaps?changed=3&connection=a"},
+		{url.Values{"action": {"release"}, "which": {"all"}, "step": {"apply"}}, 303, "gaps?changed=3"},
+		{url.Values{"action": {"retry"}, "which": {"ticked"}}, 400, "No gap was chosen"},
+		{url.Values{"action": {"retry"}, "id": {"x"}}, 400, "cannot be read"},
+		{url.Values{"action": {"drop"}, "id": {"1"}}, 400, "No such action"},
+		{url.Values{"action": {"retry"}, "which": {"all"}, "connection": {"nobody"}, "step": {"apply"}}, 404, "No such connection"},
+	} {
+		tt.form.Set("token", form)
+		rec := w.post(console.Path+"gaps", tt.form)
+		if got := rec.Header().Get("Location") + rec.Body.String(); rec.Code != tt.code || !strings.Contains(got, tt.want) {
+			t.Errorf("%v: %d %s", tt.form, rec.Code, got)
+		}
+	}
+	if want := []collect.GapAction{collect.GapRetry, collect.GapQuarantine, collect.GapRelease}; !slices.Equal(w.acted, want) {
+		t.Errorf("done: %v", w.acted)
+	}
+	if page := w.get(console.Path + "audit").Body.String(); strings.Count(page, ">done<") != 3 || !strings.Contains(page, "gaps of connection a") || !strings.Contains(page, "local") {
+		t.Errorf("audit: %s", page)
+	}
+	if page := w.get(console.Path + "gaps?changed=3").Body.String(); !strings.Contains(page, "Done: 3 changed.") {
+		t.Errorf("no word of what was done: %s", page)
 	}
 }
 

@@ -3,8 +3,10 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -58,12 +60,17 @@ type gapList struct {
 	Gaps                       []collect.Gap
 	Statuses                   []collect.GapStatus
 	More                       string // the address of the next page; empty on the last one
+	Review                     *client.GapChange
+	Done                       string // what was just done; empty where nothing was
 }
 
 func (c *Console) gaps(v *visit) error {
 	list := gapList{
 		Connection: v.r.URL.Query().Get("connection"), Status: v.text("status"), Reason: v.text("reason"),
 		Statuses: []collect.GapStatus{collect.GapPending, collect.GapLeased, collect.GapTerminal, collect.GapRecovered},
+	}
+	if n, err := strconv.ParseInt(v.text("changed"), 10, 64); err == nil && n >= 0 {
+		list.Done = figure.Count(n)
 	}
 	f := collect.GapFilter{Connection: list.Connection, Status: collect.GapStatus(list.Status), Limit: perPage}
 	f.AfterID, _ = strconv.ParseInt(v.text("after"), 10, 64)
@@ -84,6 +91,69 @@ func (c *Console) gaps(v *visit) error {
 		list.More = Path + "gaps?" + q.Encode()
 	}
 	v.show(http.StatusOK, "gaps", "Gaps", list)
+	return nil
+}
+
+// actOnGaps retries, quarantines or releases gaps: those that were ticked, or after a
+// confirmation all that the page selects by connection and reason.
+func (c *Console) actOnGaps(v *visit) error {
+	if err := v.form(); err != nil {
+		return err
+	}
+	if !v.operates() {
+		return errOperator
+	}
+	form := v.r.PostForm
+	change := client.GapChange{Action: collect.GapAction(form.Get("action"))}
+	if !slices.Contains([]collect.GapAction{collect.GapRetry, collect.GapQuarantine, collect.GapRelease}, change.Action) {
+		return &client.Problem{Status: http.StatusBadRequest, Title: "No such action"}
+	}
+	q := url.Values{}
+	for _, name := range []string{"connection", "status", "reason"} {
+		if form.Get(name) != "" {
+			q.Set(name, form.Get(name))
+		}
+	}
+	if form.Get("which") == "all" {
+		change.Connection, change.Reason = form.Get("connection"), form.Get("reason")
+		change.All = change.Connection+change.Reason == ""
+		if form.Get("step") != "apply" {
+			v.show(http.StatusOK, "gaps", "Gaps", gapList{Connection: change.Connection, Status: form.Get("status"), Reason: change.Reason, Review: &change})
+			return nil
+		}
+	} else {
+		for _, text := range form["id"] {
+			id, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return &client.Problem{Status: http.StatusBadRequest, Title: "The form cannot be read"}
+			}
+			change.IDs = append(change.IDs, id)
+		}
+		if len(change.IDs) == 0 {
+			return &client.Problem{Status: http.StatusBadRequest, Title: "No gap was chosen", Detail: "go back and tick the gaps that are meant"}
+		}
+	}
+	done, err := v.api.ActOnGaps(v.r.Context(), change)
+	if err != nil {
+		return err
+	}
+	q.Set("changed", strconv.FormatInt(done.Gaps, 10))
+	http.Redirect(v.w, v.r, Path+"gaps?"+q.Encode(), http.StatusSeeOther)
+	return nil
+}
+
+// changeList is the page of the audit log.
+type changeList struct {
+	Changes []client.Change
+	Whole   bool // there are no more
+}
+
+func (c *Console) audit(v *visit) error {
+	list, err := v.api.Audit(v.r.Context(), time.Time{}, perPage)
+	if err != nil {
+		return err
+	}
+	v.show(http.StatusOK, "audit", "Audit", changeList{list, len(list) < perPage})
 	return nil
 }
 
@@ -241,6 +311,15 @@ var functions = template.FuncMap{
 	"words": func(s fmt.Stringer) string { return strings.ReplaceAll(s.String(), "_", " ") },
 	"total": func(b reason.Bounds) bool { return b.Total() > 0 },
 	"quote": shellQuote,
+	"values": func(values map[string]any) string {
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if b, err := json.Marshal(values[name]); err == nil {
+				parts = append(parts, name+" "+string(b))
+			}
+		}
+		return story.Visible(strings.Join(parts, ", "))
+	},
 }
 
 // when is how long ago, or how far ahead, an instant is. It moves by the minute at most.
