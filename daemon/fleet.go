@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/quotafile"
+	"github.com/headway-go/headway/quota"
 )
 
 // openFleet shares the pace of proxied and collected connections with other processes:
@@ -63,6 +66,29 @@ func (d *Daemon) memberships(p config.Provider) func(key string) headway.Fleet {
 		}
 		return d.members.Member(host, secret)
 	}
+}
+
+// sharing says how a budget is shared with other daemons; the zero value is not at all.
+type sharing struct {
+	group string
+	quota.FleetOptions
+}
+
+// sharingOf returns how the budget of a provider, or of the daemon, is shared: members of a fleet
+// on a Valkey share it if name and host are the same.
+func (d *Daemon) sharingOf(name, host string, s *quotafile.Settings, mode config.FleetMode) (sharing, error) {
+	said := config.FleetMode(s.Fleet)
+	mode = cmp.Or(said, mode, config.FleetShare)
+	if mode == config.FleetNone || d.members == nil && said == "" {
+		return sharing{}, nil
+	}
+	if d.members == nil || !d.members.Budgets() {
+		if said == "" {
+			return sharing{}, nil
+		}
+		return sharing{}, fmt.Errorf("daemon: the budget of %s: fleet is %s; want it left out, or fleet: valkey://HOST:PORT for the daemon: budgets are shared in no other way", name, said)
+	}
+	return sharing{fmt.Sprintf("%d %s %s", len(name), name, host), quota.FleetOptions{Ahead: s.Ahead, Wait: mode == config.FleetWait}}, nil
 }
 
 // secretOf returns the secret of a provider's key.

@@ -79,7 +79,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 		return nil, err
 	}
 	for _, one := range c.Providers {
-		st, err := d.openProvider(p, one.Name, one.Quota)
+		st, err := d.openProvider(p, one.Name, one.Description.Upstream.Host, one.Fleet, one.Quota)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 	}
 	p.load()
 	if c.Quota != nil {
-		if _, err := d.openProvider(p, api.DefaultQuota, c.Quota); err != nil {
+		if _, err := d.openProvider(p, api.DefaultQuota, "", "", c.Quota); err != nil {
 			return nil, err
 		}
 	}
@@ -99,17 +99,25 @@ func (d *Daemon) plan(c config.Config) (_ *plan, err error) {
 }
 
 // openProvider returns the state of a provider, with its budget open if s is not nil.
-func (d *Daemon) openProvider(p *plan, name string, s *quotafile.Settings) (*providerState, error) {
+func (d *Daemon) openProvider(p *plan, name, host string, mode config.FleetMode, s *quotafile.Settings) (*providerState, error) {
 	st := d.providers[name]
 	if st == nil {
 		st = &providerState{name: name}
 	}
+	if s == nil {
+		return st, nil
+	}
+	share, err := d.sharingOf(name, host, s, mode)
 	switch {
-	case s == nil:
+	case err != nil:
+		return nil, err
+	case st.quota != nil && share != st.shared:
+		return nil, fmt.Errorf("daemon: the budget of %s is shared in another way than before, which needs a restart of the daemon", name)
 	case st.quota != nil:
 		p.changes = append(p.changes, change{st, *s, st.quota.Config()})
 	default:
-		if err := st.open(d.config.State, *s, d.log, d.hub); err != nil {
+		st.shared = share
+		if err := st.open(d.config.State, *s, d.members, d.log, d.hub); err != nil {
 			return nil, err
 		}
 		p.made = append(p.made, st)

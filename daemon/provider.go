@@ -15,6 +15,7 @@ import (
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/quotafile"
 	"github.com/headway-go/headway/quota"
@@ -29,6 +30,7 @@ type providerState struct {
 	quota         *governor.Governor
 	file          *governor.File
 	level         *slog.LevelVar
+	shared        sharing // of the budget
 	pacing        governors
 	settings      pacingSettings // of the governors in pacing
 	replaced      governors      // calls under way may still wait for these
@@ -65,7 +67,7 @@ func quotaPath(state, name string) string { return filepath.Join(state, "quota-"
 const maxWait = time.Hour
 
 // open opens the budget and loads the stored use of the day.
-func (st *providerState) open(state string, s quotafile.Settings, log *slog.Logger, hub *events.Hub) error {
+func (st *providerState) open(state string, s quotafile.Settings, f *fleet.Fleet, log *slog.Logger, hub *events.Hub) error {
 	file, err := governor.OpenFile(quotaPath(state, st.name))
 	if err != nil {
 		return fmt.Errorf("daemon: the day's use of %s: %w", st.name, err)
@@ -75,10 +77,14 @@ func (st *providerState) open(state string, s quotafile.Settings, log *slog.Logg
 	}
 	level := new(slog.LevelVar)
 	level.Set(s.LogLevel)
-	g, err := governor.New(governor.Options{
+	o := governor.Options{
 		Config: s.Quota, Store: file, MaxWait: maxWait, OnEvent: hub.Quota(st.name),
 		Log: slog.New(&leveled{log.Handler(), level}).With(slog.String("quota", st.name)),
-	})
+	}
+	if st.shared.group != "" {
+		o.Fleet, o.Share = f.Share(st.shared.group), st.shared.FleetOptions
+	}
+	g, err := governor.New(o)
 	if err != nil {
 		return errors.Join(fmt.Errorf("daemon: the budget of %s: %w", st.name, err), file.Close())
 	}

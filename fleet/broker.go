@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -11,12 +12,14 @@ import (
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/relay"
 	"github.com/headway-go/headway/internal/valkey"
+	"github.com/headway-go/headway/quota"
 )
 
 // broker is a Valkey that members on several machines connect to. All groups of a process
 // share one connection.
 type broker struct {
-	open func() (client, error)
+	open    func() (client, error)
+	address string // host and port
 
 	mu    sync.Mutex
 	users int
@@ -29,6 +32,44 @@ type client interface {
 	Close()
 }
 
+// Budgets are budgets of calls and tokens that the governors of several processes share, for
+// one of them: it is the Fleet of quota/governor. Its methods are for that governor alone.
+type Budgets struct {
+	broker  *broker
+	server  string
+	group   string
+	member  string
+	budgets *valkey.Budgets // nil before the first exchange
+}
+
+// Budgets reports whether members can share budgets: through a Valkey, not through a socket.
+func (f *Fleet) Budgets() bool { return f.broker != nil }
+
+// Share returns the shared budgets of a name, which members choose alike. It panics if the fleet
+// has no [Fleet.Budgets].
+func (f *Fleet) Share(name string) *Budgets {
+	f.broker.hold()
+	return &Budgets{broker: f.broker, server: f.broker.address, group: name, member: rand.Text()}
+}
+
+// Exchange carries out one exchange in one step at the server, at most once.
+func (b *Budgets) Exchange(ctx context.Context, x *quota.Exchange) (*quota.Exchanged, error) {
+	if b.budgets == nil {
+		c, err := b.broker.get()
+		if err != nil {
+			return nil, err
+		}
+		b.budgets = c.(*valkey.Client).Budgets(b.group, b.member)
+	}
+	return b.budgets.Exchange(ctx, x)
+}
+
+// Server returns the host and port of the server.
+func (b *Budgets) Server() string { return b.server }
+
+// Close ends the use of the server.
+func (b *Budgets) Close() { b.broker.release() }
+
 // useValkey sets the fleet's broker to the Valkey at a URL, and returns an error if it does
 // not answer.
 func (f *Fleet) useValkey(ctx context.Context, u *url.URL) error {
@@ -36,7 +77,7 @@ func (f *Fleet) useValkey(ctx context.Context, u *url.URL) error {
 	if err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	f.broker = &broker{open: func() (client, error) { return valkey.Open(o) }}
+	f.broker = &broker{address: o.Address(), open: func() (client, error) { return valkey.Open(o) }}
 	found := make(chan error, 1)
 	go func() {
 		b := f.broker

@@ -17,6 +17,8 @@ import (
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/relay"
 	"github.com/headway-go/headway/internal/valkey"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
 )
 
 // inValkey opens fleets on a Valkey.
@@ -252,7 +254,8 @@ func TestValkeyFailsOver(t *testing.T) {
 func TestValkeyUser(t *testing.T) {
 	t.Parallel()
 	b := inValkey{t, fleettest.NewValkey(t)}
-	rights := "+get +set +del +pexpire +evalsha +eval +spublish +ssubscribe +sunsubscribe +ping +hello +client"
+	rights := "+get +set +del +pexpire +evalsha +eval +spublish +ssubscribe +sunsubscribe +ping +hello +client" +
+		" +time +zadd +zrem +zcard +zcount +zremrangebyscore +hmget +hset +hdel +hgetall"
 	words := append([]string{"ACL", "SETUSER", "fleet", "on", ">canary", "~headway:*", "&headway:*"}, strings.Fields(rights)...)
 	if answer, err := b.Ask(words...); err != nil || answer != "+OK" {
 		t.Fatal(answer, err)
@@ -271,6 +274,18 @@ func TestValkeyUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Cancel()
+	budget, err := governor.New(governor.Options{
+		Config: quota.Config{Global: quota.Limits{MaxDailyCalls: 1}, Models: map[string]quota.Model{"m": {}}}, Fleet: f.Share("x"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := budget.Approve(quota.Request{Model: "m"}); err != nil {
+		t.Error(err)
+	}
+	if err := budget.Close(); err != nil {
+		t.Error(err)
+	}
 	_, err = fleet.Open(t.Context(), "valkey://fleet:canaries@"+b.Address)
 	if err == nil || strings.Contains(err.Error(), "canar") || !strings.Contains(err.Error(), b.Address) {
 		t.Errorf("a wrong password: %v", err)

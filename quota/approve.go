@@ -70,6 +70,9 @@ func (g *Governor) admit(now time.Duration, c *claim, d *Decision) bool {
 			return false
 		}
 	}
+	if g.fleet != nil && !g.fleet.covered(now, c) {
+		return false
+	}
 	d.Approved = true
 	switch {
 	case c.route.spread:
@@ -108,6 +111,10 @@ func (g *Governor) charge(now time.Duration, n *node, c *claim) {
 	n.dayTokens += cost
 	n.dayHeld += cost
 	n.dayCalls++
+	if g.fleet != nil {
+		need := n.amounts(c)
+		g.fleet.spend(now, n, &need)
+	}
 	n.ledger.granted += cost
 	n.ledger.held += cost
 	n.approved++
@@ -159,7 +166,7 @@ type verdict struct {
 	final   bool
 	lacking uint8 // kinds whose bucket is too low
 	over    bool  // the window is full
-	held    bool  // only what open permits reserve of the day is in the way
+	held    bool  // only what open permits reserve of the day, or what a fleet has not granted, is in the way
 }
 
 // examine returns why a claim does not pass, and when it could. Reason is empty if it
@@ -198,6 +205,21 @@ func (n *node) examine(now time.Duration, c *claim) (v verdict) {
 	return v
 }
 
+// short reports whether a scope lacks what a claim takes.
+func (g *Governor) short(now time.Duration, n *node, c *claim) bool {
+	return n.examine(now, c).reason != "" || g.fleet != nil && n.shares() && !g.fleet.covers(now, n, c)
+}
+
+// target returns how much of a budget to take ahead.
+func (p *part) target(f *membership, n *node, b int) int64 {
+	want := p.rate * f.Ahead.Seconds()
+	if want < 2 {
+		return 0
+	}
+	limit, left := n.cap(b), n.left(b)
+	return max(0, min(int64(want), limit/aheadShare/int64(f.members), left/reserveShare/int64(f.members)))
+}
+
 // heldRetry is when to look again for tokens that open permits hold: nothing says when
 // they end, or with how many tokens.
 const heldRetry = time.Second
@@ -209,6 +231,9 @@ func (g *Governor) refuse(now time.Duration, c *claim) Decision {
 	for _, n := range c.route.nodes {
 		n.sync(now)
 		v := n.examine(now, c)
+		if v.reason == "" && g.short(now, n, c) {
+			v.reason, v.held = Throttled, true
+		}
 		if v.reason == "" {
 			continue
 		}

@@ -38,6 +38,8 @@ type Governor struct {
 	log     logHash
 	counts  counts
 
+	fleet *membership // nil without a fleet
+
 	waiting []*waiter // in order of arrival
 	queue   fairqueue.Queue[*waiter]
 	waiters uint64        // ever queued

@@ -97,7 +97,10 @@ type node struct {
 	dayTokens int64
 	dayHeld   int64 // the part of dayTokens that open permits only reserve
 	dayCalls  int64
-	dirty     bool // its daily use changed since it was last stored
+	// In a fleet: the parts of dayTokens and dayCalls that other members may give back.
+	tokensPending, callsPending int64
+	pool                        *pool // its shared budgets; nil without a fleet
+	dirty                       bool  // its daily use changed since it was last stored
 
 	ledger   ledger
 	recent   recent
@@ -138,6 +141,7 @@ func (n *node) sync(now time.Duration) {
 	}
 	if n.day != l.calendar.day {
 		n.day, n.dayTokens, n.dayHeld, n.dayCalls = l.calendar.day, 0, 0, 0
+		n.tokensPending, n.callsPending = 0, 0
 	}
 }
 
@@ -147,7 +151,7 @@ func (n *node) sync(now time.Duration) {
 func (n *node) full(charged int64) (capType string, held bool) {
 	switch {
 	case n.dayCalls >= n.limits.dailyCalls:
-		return DailyCalls, false
+		return DailyCalls, n.dayCalls-n.callsPending < n.limits.dailyCalls
 	case n.dayTokens > n.limits.dailyTokens-charged:
 		return DailyTokens, n.dayUsed() <= n.limits.dailyTokens-charged
 	}
@@ -155,7 +159,7 @@ func (n *node) full(charged int64) (capType string, held bool) {
 }
 
 // dayUsed returns the tokens used today, without those that are held.
-func (n *node) dayUsed() int64 { return n.dayTokens - n.dayHeld }
+func (n *node) dayUsed() int64 { return n.dayTokens - n.dayHeld - n.tokensPending }
 
 // passes reports whether every budget has capacity for the claim.
 func (n *node) passes(c *claim) bool {
@@ -173,13 +177,13 @@ func (n *node) passes(c *claim) bool {
 
 // spent reports whether a daily cap is used up.
 func (n *node) spent() bool {
-	return n.dayUsed() >= n.limits.dailyTokens || n.dayCalls >= n.limits.dailyCalls
+	return n.dayUsed() >= n.limits.dailyTokens || n.dayCalls-n.callsPending >= n.limits.dailyCalls
 }
 
 // nearlySpent reports whether at most a hundredth of a daily cap is left. If a request
 // does not fit into that, the cap counts as used up.
 func (n *node) nearlySpent() bool {
-	return n.dayUsed() >= n.limits.dailyTokens-n.limits.dailyTokens/100 || n.dayCalls >= n.limits.dailyCalls
+	return n.dayUsed() >= n.limits.dailyTokens-n.limits.dailyTokens/100 || n.dayCalls-n.callsPending >= n.limits.dailyCalls
 }
 
 // configure replaces the limits; use carries over.
@@ -225,7 +229,7 @@ func (n *node) idle(now time.Duration) bool {
 			return false
 		}
 	}
-	return n.state == Normal && n.heap < 0 && n.ledger.held == 0 &&
+	return n.state == Normal && n.heap < 0 && n.ledger.held == 0 && (n.pool == nil || !n.pool.live) &&
 		(n.window == nil || n.window.sum == 0) &&
 		(!n.limits.capped || n.dayTokens == 0 && n.dayCalls == 0)
 }
@@ -269,4 +273,57 @@ func share(n, part, whole int64) int64 {
 	}
 	q, _ := bits.Div64(hi, lo, uint64(whole))
 	return int64(min(q, math.MaxInt64))
+}
+
+// shares reports whether the scope has a budget that is shared.
+func (n *node) shares() bool { return n.limits.mask != 0 || n.limits.capped }
+
+// amounts returns what a claim takes from the budgets that a scope has.
+func (n *node) amounts(c *claim) (a [budgets]int64) {
+	l := n.limits
+	for k := range kinds {
+		if l.mask&(1<<k) != 0 {
+			a[k] = c.taken[k]
+		}
+	}
+	if l.dailyTokens != noCap {
+		a[dayTokens] = c.charged[tokens]
+	}
+	if l.dailyCalls != noCap {
+		a[dayCalls] = 1
+	}
+	return a
+}
+
+// cap returns a budget in whole calls or tokens.
+func (n *node) cap(b int) int64 {
+	switch b {
+	case dayTokens:
+		return n.limits.dailyTokens
+	case dayCalls:
+		return n.limits.dailyCalls
+	}
+	return n.limits.refill[b].capacity / nano
+}
+
+// left returns how much of a budget is left, as far as known.
+func (n *node) left(b int) int64 {
+	switch b {
+	case dayTokens:
+		return max(0, n.limits.dailyTokens-n.dayTokens)
+	case dayCalls:
+		return max(0, n.limits.dailyCalls-n.dayCalls)
+	}
+	return max(0, n.bucket[b].level/nano)
+}
+
+// has reports whether the scope has a budget.
+func (n *node) has(b int) bool {
+	switch b {
+	case dayTokens:
+		return n.limits.dailyTokens != noCap
+	case dayCalls:
+		return n.limits.dailyCalls != noCap
+	}
+	return n.limits.mask&(1<<b) != 0
 }

@@ -250,7 +250,7 @@ func (g *Governor) Grants(now time.Duration, dst []Grant) []Grant {
 			return fairqueue.Verdict{}
 		}
 		for i, n := range w.claim.route.limited {
-			if n.examine(now, &w.claim).reason != "" {
+			if g.short(now, n, &w.claim) {
 				v.Blocked |= 1 << i
 			}
 		}

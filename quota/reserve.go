@@ -121,7 +121,7 @@ func (g *Governor) Take(now time.Duration, p *Place) (d Decision, blocked uint32
 // lacks returns the budgets that have no capacity for a waiter now.
 func (g *Governor) lacks(now time.Duration, w *waiter) uint32 {
 	for i, n := range w.claim.route.limited {
-		if n.examine(now, &w.claim).reason != "" {
+		if g.short(now, n, &w.claim) {
 			w.lacking |= 1 << i
 		}
 	}

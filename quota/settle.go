@@ -155,6 +155,9 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	}
 	// What was reserved yesterday does not count as today's use.
 	today := h.at >= l.calendar.start
+	if g.fleet != nil {
+		g.fleet.spend(now, n, n.corrections(h, charged, taken, today))
+	}
 	if cost > 0 || today {
 		n.dayTokens = max(0, n.dayTokens+cost)
 	}
@@ -174,6 +177,23 @@ func (g *Governor) shift(now time.Duration, n *node, h *hold, charged, taken *am
 	} else if l.watched || n.state != Normal {
 		g.observe(n, now)
 	}
+}
+
+// corrections returns what a settlement takes besides what its permit took.
+func (n *node) corrections(h *hold, charged, taken *amount, today bool) *[budgets]int64 {
+	var a [budgets]int64
+	for k := range kinds {
+		if more := taken[k] - h.taken[k]; n.limits.mask&(1<<k) != 0 && (more > 0 || h.at > n.since[k]) {
+			a[k] = more
+		}
+	}
+	if cost := charged[tokens] - h.charged[tokens]; n.has(dayTokens) && (cost > 0 || today) {
+		a[dayTokens] = cost
+	}
+	if n.has(dayCalls) && today {
+		a[dayCalls] = charged[calls] - h.charged[calls]
+	}
+	return &a
 }
 
 // Overrun reports that the provider refused an open permit's call for its rate although

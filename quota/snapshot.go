@@ -13,6 +13,9 @@ type Snapshot struct {
 	AdaptiveScalingEnabled bool                     `json:"adaptiveScalingEnabled"`
 	Version                int                      `json:"version"`
 	Statistics             Statistics               `json:"statistics"`
+	// Fleet says where budgets that several processes share are held. What is left of them then
+	// counts the use of all members, as of the last exchange.
+	Fleet *FleetStatus `json:"fleet"`
 }
 
 // ModelSnapshot is the state of one model, tenant or agent.
@@ -97,6 +100,7 @@ func (g *Governor) Snapshot(now time.Duration) Snapshot {
 		Timestamp: g.origin.Add(now).UTC(), Models: map[string]ModelSnapshot{},
 		RecentEvents: g.events.all([]Event{}), ConfigDigest: g.digest,
 		AdaptiveScalingEnabled: !g.config.AdaptiveScalingOff, Version: Version, Statistics: g.Statistics(),
+		Fleet: g.Fleet(),
 	}
 	for name, n := range sorted(g.root.byModel) {
 		s.Models[name] = g.read(now, n, g.root.node)

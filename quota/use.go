@@ -189,3 +189,90 @@ func (g *Governor) nodeOf(s Scope, counted *calendar, now time.Duration) *node {
 	}
 	return a.gone[s.Model]
 }
+
+// Exchange is what a member of a fleet tells the server that holds the fleet's budgets, and
+// asks of it. The server carries it out in one step.
+type Exchange struct {
+	// Budgets are the budgets that the exchange is about.
+	Budgets []SharedBudget
+	// Claims are taken in order, each from all its budgets or from none.
+	Claims []SharedClaim
+	// Lease is how long the server keeps what this member reserves, and Silence after how long
+	// without a message it counts the member as silent.
+	Lease, Silence time.Duration
+	// Leave ends the membership: what it reserved is free again.
+	Leave bool
+}
+
+// SharedBudget is one budget of one scope, in calls or tokens.
+type SharedBudget struct {
+	Scope Scope
+	// Name is calls, tokens, inputTokens, outputTokens, [DailyTokens] or [DailyCalls].
+	Name string
+	// Day is the day of a daily cap as 2006-01-02; "" for a bucket.
+	Day string
+	// Cap is the most that may be used. Rate is how much of the use ebbs away per second; 0
+	// for a daily cap.
+	Cap  int64
+	Rate float64
+	// Known is the use as this member knows it, and Born identifies the record that it knows:
+	// a server that lost its records begins with what its members know.
+	Known float64
+	Born  string
+	// Delta changes the use: what was used beyond what the server had counted, less what is
+	// given back.
+	Delta int64
+	// Pending is the part of the use that may still be given back: estimates of open permits,
+	// and what was taken ahead.
+	Pending int64
+	// Reserve is how much to keep for this member while it cannot reach the server. It
+	// replaces the previous reserve, and expires.
+	Reserve int64
+	// Ahead is how much to take ahead of calls, as far as there is room.
+	Ahead int64
+}
+
+// SharedClaim is what one call takes: amounts of the budgets with these indices.
+type SharedClaim struct {
+	Budgets []int
+	Amounts []int64
+}
+
+// Exchanged is the server's answer.
+type Exchanged struct {
+	// At is the time at the server.
+	At time.Time
+	// Members counts the members of the fleet, Silent those of them that sent nothing lately.
+	Members, Silent int
+	// Granted says which claims were granted.
+	Granted []bool
+	// Budgets are in the order of the exchange.
+	Budgets []SharedUse
+}
+
+// SharedUse is the state of a budget after an exchange.
+type SharedUse struct {
+	// Use is the use of all members, with what was taken ahead; Pending is the part of it that
+	// other members may give back.
+	Use     float64
+	Pending int64
+	// Reserve and Ahead are what this member got of what it asked for.
+	Reserve, Ahead int64
+	// Born identifies the record.
+	Born string
+}
+
+// FleetStatus is the state of a governor's membership in a fleet.
+type FleetStatus struct {
+	// Server is the host and port of the server that holds the budgets.
+	Server string `json:"server"`
+	// Members counts the processes that share the budgets, as last known.
+	Members int `json:"members"`
+	// Silent counts those of them that sent nothing lately. Their shares are reserved for
+	// [FleetLease].
+	Silent int `json:"silent"`
+	// Away says that the server does not answer.
+	Away bool `json:"away"`
+	// Without says what happens while it is away: share or wait.
+	Without string `json:"without"`
+}

@@ -212,13 +212,13 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/valkey"},
-			Imports:   []string{"internal/relay"},
+			Imports:   []string{"internal/relay", "quota"},
 			Libraries: []string{"github.com/redis/rueidis"},
 			Why:       "it is the only client of Valkey, with keys and scripts only",
 		},
 		{
 			Covers:  []string{"fleet"},
-			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/pacing", "internal/valkey"},
+			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/pacing", "internal/valkey", "quota"},
 			Why:     "it carries messages between governors and a server: it does not know what members use their pace for, and clients of databases are in packages of their own",
 		},
 		{

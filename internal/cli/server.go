@@ -167,5 +167,40 @@ func farSnapshot(cmd *cobra.Command, c *client.Client, provider string) error {
 		m := s.Models[name]
 		row(quota.Scope{Model: name}.String(), m.State, m.CallsRemaining, m.TokensRemaining, m.SoftTokensRemaining, m.DailyTokensRemaining, m.DailyCallsRemaining)
 	}
-	return present(cmd, s, table.String())
+	return present(cmd, s, table.String()+sharedBudget(s.Fleet))
+}
+
+// sharedBudgets shows the budgets that a daemon shares with other processes.
+func sharedBudgets(cmd *cobra.Command, c *client.Client) error {
+	index, err := c.Index(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, name := range index.Quotas {
+		s, err := c.Snapshot(cmd.Context(), name)
+		if err != nil {
+			return err
+		}
+		if s.Fleet != nil {
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "budget %s: %s", name, sharedBudget(s.Fleet))
+		}
+	}
+	return nil
+}
+
+// sharedBudget says where a budget that several processes share is held.
+func sharedBudget(f *quota.FleetStatus) string {
+	switch {
+	case f == nil:
+		return ""
+	case !f.Away && f.Members == 1:
+		return fmt.Sprintf("at %s, shared with no other process now\n", f.Server)
+	case !f.Away && f.Silent > 0:
+		return fmt.Sprintf("at %s, shared by %d processes, %d of them silent\n", f.Server, f.Members, f.Silent)
+	case !f.Away:
+		return fmt.Sprintf("at %s, shared by %d processes\n", f.Server, f.Members)
+	case f.Without == "wait":
+		return fmt.Sprintf("at %s, which is away: calls wait\n", f.Server)
+	}
+	return fmt.Sprintf("at %s, which is away: calls go on at the share of one in %d for up to a minute\n", f.Server, f.Members)
 }

@@ -78,7 +78,8 @@ func newStatus() *cobra.Command {
 		Short: "Show what is collected, what is owed and who is collecting",
 		Long: `Shows each connection: how far its streams are (fully synced, or only part of
 the past), how many items it has, what it still owes and why, its last run and
-who is collecting it now. It reads the state file and disturbs no run.`,
+who is collecting it now. It reads the state file and disturbs no run. With
+--server it also shows the budgets that the daemon shares with other processes.`,
 		Example: `  headway status
   headway status chat-archive --json`,
 		Args: atMostOne("the connection"),
@@ -103,6 +104,9 @@ who is collecting it now. It reads the state file and disturbs no run.`,
 						cmd.Println()
 					}
 					_, _ = fmt.Fprint(cmd.OutOrStdout(), statusText(c.ConnectionStatus, c.KeysSetAside...))
+				}
+				if f, ok := r.(far); ok && len(args) == 0 {
+					return sharedBudgets(cmd, f.Client)
 				}
 				return nil
 			})

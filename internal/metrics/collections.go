@@ -228,6 +228,8 @@ var (
 	quotaUnsaved   = describe("headway_quota_saves_failed_total", "Attempts to store the daily use that failed.", "quota")
 	quotaEvents    = describe("headway_quota_events_lost_total", "Events that a slow reader did not get.", "quota")
 	quotaRemaining = describe("headway_quota_remaining", "What is left of a budget; negative after an overshoot. The model is empty for all together.", "quota", "model", "budget")
+	quotaMembers   = describe("headway_quota_fleet_members", "Processes that share the budgets, as last known; no sample where they are not shared.", "quota")
+	quotaAway      = describe("headway_quota_fleet_away", "1 while the server that holds shared budgets is away, so that calls go on at a share, or wait.", "quota")
 	quotaState     = describe("headway_quota_state", "1 for the state that the scope is in.", "quota", "model", "state")
 	quotaScale     = describe("headway_quota_scale", "The factor by which agents should slow down.", "quota", "model")
 	quotaTokens    = describe("headway_quota_tokens", "Tokens granted, used and given back since the start, and held now.", "quota", "model", "kind")
@@ -252,6 +254,10 @@ func (q quotas) Collect(ch chan<- prometheus.Metric) {
 		ch <- gauge(quotaWaiting, float64(st.Waiting), name)
 		if st.Approved > 0 {
 			ch <- gauge(quotaLatency, st.MeanApprovalLatency.Seconds(), name)
+		}
+		if f := s.Fleet; f != nil {
+			ch <- gauge(quotaMembers, float64(f.Members), name)
+			ch <- gauge(quotaAway, truth(f.Away), name)
 		}
 		g := s.Global
 		scope(ch, name, "", quota.ModelSnapshot{

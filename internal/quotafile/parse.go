@@ -15,6 +15,8 @@
 //	  research: {weight: 3, agents: {planner: {calls_per_minute: 10}}}
 //	tenant_default: {max_daily_tokens: 100000}
 //	permit_ttl: 10m
+//	fleet: share         # with the processes of a fleet; wait, none
+//	fleet_ahead: 300ms
 //
 // The keys are those of [quota.Config] in lower case with underscores, durations are
 // written as 250ms, 1m or 24h, and two switches are positive: adaptive_scaling and
@@ -39,12 +41,20 @@ import (
 // MaxSize is the maximum size of a file, in bytes.
 const MaxSize = configfile.DefaultMaxBytes
 
+// DefaultAhead is how much of a shared budget is taken ahead of calls by default.
+const DefaultAhead = 300 * time.Millisecond
+
 // Settings are the content of a file.
 type Settings struct {
 	// Quota is the checked configuration of the governor, with its defaults.
 	Quota quota.Config
 	// LogLevel is the minimum level that the governor logs. Default [slog.LevelInfo].
 	LogLevel slog.Level
+	// Fleet is share or wait for budgets that the processes of a fleet share, none for budgets
+	// of this process alone; "" if the file does not say. Ahead is how much is taken ahead of
+	// calls, as a time at the recent rate: 0 to 1 s. Default [DefaultAhead].
+	Fleet string
+	Ahead time.Duration
 
 	spread map[string]bool // the scopes that say whether they are spread
 }
@@ -86,6 +96,12 @@ func Section(n *configfile.Node) Settings {
 	}
 	before, s := m.File().Failed(), Settings{spread: map[string]bool{}}
 	configfile.Choice(m, "log_level", &s.LogLevel, levels, levelNames...)
+	configfile.Choice(m, "fleet", &s.Fleet, map[string]string{"share": "share", "wait": "wait", "none": "none"}, "share", "wait", "none")
+	s.Ahead = DefaultAhead
+	m.Duration("fleet_ahead", &s.Ahead, 0, time.Second)
+	if m.Has("fleet_ahead") && s.Fleet == "none" {
+		m.Fail("fleet_ahead", "is set beside fleet: none; want one of both")
+	}
 	config(m, &s.Quota)
 	m.Done()
 	if m.File().Failed() > before {

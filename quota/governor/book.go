@@ -77,6 +77,9 @@ func (g *Governor) lease(now time.Duration) (need uint64) {
 	}
 	b := &g.book
 	b.changed = g.core.TakeChangedUse(now, b.changed[:0])
+	if g.fleet != nil {
+		return 0 // the server keeps the use
+	}
 	grown := b.generation + 1
 	for _, u := range b.changed {
 		l, ok := b.leases[u.Scope]
@@ -155,6 +158,17 @@ func (g *Governor) page(now time.Duration) []quota.DayUse {
 	}
 	g.book.leases = live
 	return page
+}
+
+// saveNow saves the exact use.
+func (g *Governor) saveNow() error {
+	g.mu.Lock()
+	generation := uint64(0)
+	if !g.closed {
+		generation = g.book.exact()
+	}
+	g.mu.Unlock()
+	return g.save(generation)
 }
 
 // save returns once the store covers a generation. A caller that waits for another save

@@ -2,6 +2,8 @@ package governor
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,12 @@ type Options struct {
 	// Store keeps the daily use across restarts. Default nil: the use is kept in memory
 	// only. The caller closes the store, after the governor.
 	Store Store
+	// Fleet is the server that holds the budgets, where several processes share them, and Share
+	// says how. The governor closes it. Default nil: the budgets are this governor's own. In a
+	// fleet Store is what this member knows of the use, kept every few seconds, for a server
+	// that loses it.
+	Fleet Fleet
+	Share quota.FleetOptions
 	// MaxWait bounds the wait in ApproveWait. Default [DefaultMaxWait].
 	MaxWait time.Duration
 	// OnEvent, if set, subscribes from the start; see [Governor.Subscribe].
@@ -35,6 +43,7 @@ type Options struct {
 type Governor struct {
 	clock   clock
 	store   Store
+	fleet   *member // nil without a fleet
 	log     *slog.Logger
 	maxWait time.Duration
 
@@ -98,6 +107,11 @@ func newGovernor(o Options, origin time.Time, c clock) (*Governor, error) {
 	}
 	g.arm(now)
 	g.mu.Unlock()
+	if o.Fleet != nil {
+		if err := g.join(&o); err != nil {
+			return nil, errors.Join(fmt.Errorf("governor: the shared budgets at %s: %w", o.Fleet.Server(), err), g.Close())
+		}
+	}
 	g.tell()
 	return g, nil
 }
@@ -106,6 +120,9 @@ func newGovernor(o Options, origin time.Time, c clock) (*Governor, error) {
 // set.
 func (g *Governor) now() time.Duration {
 	now, wall := g.clock()
+	if g.fleet != nil {
+		wall = wall.Add(g.fleet.skew)
+	}
 	if drift := wall.Sub(time.Unix(0, 0)) - now; (drift - g.drift).Abs() > time.Second {
 		g.drift = drift
 		g.core.Anchor(now, wall)
@@ -126,9 +143,14 @@ func (g *Governor) at(now time.Duration) time.Time {
 func (g *Governor) Approve(r quota.Request) (quota.Decision, error) {
 	g.mu.Lock()
 	now := g.now()
+	asked := g.ask(&r, true)
 	if g.closed {
 		g.mu.Unlock()
 		return quota.Decision{}, closed()
+	}
+	if asked != nil {
+		g.mu.Unlock()
+		return g.handOut(now, asked.at, asked.decision, 0)
 	}
 	d := g.core.Approve(now, r)
 	at := g.at(now)
@@ -252,6 +274,11 @@ func (g *Governor) apply(do func(now time.Duration)) (generation uint64) {
 // over, sets the timer and returns the generation that the store has to cover.
 func (g *Governor) settled(now time.Duration) (generation uint64) {
 	generation = g.lease(now)
+	defer func() {
+		if g.core.Lacks() {
+			g.fleet.kick()
+		}
+	}()
 	if g.core.Waiting() > 0 {
 		g.grants = g.core.Grants(now, g.grants[:0])
 		if len(g.grants) > 0 {
@@ -316,6 +343,7 @@ func (g *Governor) Close() error {
 	wake := g.waking()
 	g.mu.Unlock()
 	wake.all()
+	g.leave()
 	err := g.save(generation)
 	g.tell()
 	return err

@@ -13,6 +13,7 @@ import (
 // [Governor.Approve], if no wait helps.
 func (g *Governor) Reserve(r quota.Request, by quota.Waker) (quota.Reservation, error) {
 	g.mu.Lock()
+	g.ask(&r, false)
 	now := g.now()
 	if g.closed {
 		g.mu.Unlock()

@@ -141,6 +141,9 @@ type Calls struct {
 // Snapshot returns the current state; see [quota.Snapshot].
 func (g *Governor) Snapshot() (s quota.Snapshot) {
 	g.change(func(now time.Duration) { s = g.core.Snapshot(now) })
+	if s.Fleet != nil {
+		s.Fleet.Server = g.fleet.server.Server()
+	}
 	return s
 }
 
@@ -215,6 +218,7 @@ func (g *Governor) ApproveWait(ctx context.Context, r quota.Request) (quota.Deci
 		maxWait = min(maxWait, time.Until(deadline))
 	}
 	g.mu.Lock()
+	g.ask(&r, false)
 	now := g.now()
 	if g.closed {
 		g.mu.Unlock()

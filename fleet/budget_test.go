@@ -1,0 +1,284 @@
+//go:build unix
+
+package fleet_test
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/fleettest"
+	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/quota/governor"
+)
+
+// budgetMember opens a governor that shares budgets in a Valkey.
+func budgetMember(t testing.TB, address, name string, o quota.FleetOptions, global quota.Limits) *governor.Governor {
+	t.Helper()
+	g, err := openBudget(t, address, name, o, global)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func openBudget(t testing.TB, address, name string, o quota.FleetOptions, global quota.Limits) (*governor.Governor, error) {
+	t.Helper()
+	f, err := fleet.Open(t.Context(), "valkey://"+address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return governor.New(governor.Options{
+		Config: quota.Config{Global: global, Models: map[string]quota.Model{"m": {}}}, Fleet: f.Share(name), Share: o,
+	})
+}
+
+// spent reports whether a refusal says that the day's cap is used up.
+func spent(err error) bool {
+	d, ok := errors.AsType[*quota.Denial](err)
+	return ok && d.Code == quota.CodeHardLimit
+}
+
+// Fifty members admit exactly what a cap allows, of calls and of tokens, whether they take it
+// ahead or not, and although estimates are too high.
+func TestFiftyMembersAdmitExactlyTheCap(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t)
+	for name, test := range map[string]struct {
+		limits       quota.Limits
+		ahead        time.Duration
+		tokens, real int64 // estimate and use of a call
+		want         int64
+	}{
+		"calls":         {quota.Limits{MaxDailyCalls: 1000}, 0, 1, 1, 1000},
+		"calls, ahead":  {quota.Limits{MaxDailyCalls: 20_000}, 300 * time.Millisecond, 1, 1, 20_000},
+		"tokens":        {quota.Limits{MaxDailyTokens: 10_000}, 0, 20, 10, 999}, // 10 are left then
+		"tokens, ahead": {quota.Limits{MaxDailyTokens: 200_000}, 300 * time.Millisecond, 10, 10, 20_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range longtest.Size(3, 20) {
+				admitFifty(t, v, t.Name(), test.limits, test.ahead, test.tokens, test.real, test.want)
+			}
+		})
+	}
+}
+
+var repeats atomic.Int64
+
+func admitFifty(t *testing.T, v *fleettest.Valkey, name string, limits quota.Limits, ahead time.Duration, tokens, real, want int64) {
+	name += string(rune('a' + repeats.Add(1)))
+	var all []*governor.Governor
+	for range 50 {
+		all = append(all, budgetMember(t, v.Address, name, quota.FleetOptions{Ahead: ahead}, limits))
+	}
+	var admitted, used atomic.Int64
+	var work sync.WaitGroup
+	for _, g := range all {
+		work.Go(func() {
+			for {
+				d, err := g.ApproveWait(t.Context(), quota.Request{Model: "m", InputTokens: tokens})
+				if err != nil {
+					if !spent(err) {
+						t.Error(err)
+					}
+					return
+				}
+				if _, err := g.RecordUsage(d.Permit, quota.Usage{Input: real}); err != nil {
+					t.Error(err)
+				}
+				admitted.Add(1)
+				used.Add(real)
+			}
+		})
+	}
+	work.Wait()
+	for _, g := range all {
+		_ = g.Close()
+	}
+	if admitted.Load() != want {
+		t.Errorf("%d were admitted, %d tokens used; want %d", admitted.Load(), used.Load(), want)
+	}
+}
+
+// What a killed member reserved comes back after its lease, and what it had taken does not.
+func TestAKilledMembersReserveComesBack(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t)
+	f, err := fleet.Open(t.Context(), "valkey://"+v.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := func() func(lease time.Duration, reserve, take int64) *quota.Exchanged {
+		b := f.Share("cap")
+		t.Cleanup(b.Close)
+		return func(lease time.Duration, reserve, take int64) *quota.Exchanged {
+			t.Helper()
+			a, err := b.Exchange(t.Context(), &quota.Exchange{
+				Lease: lease, Silence: lease,
+				Budgets: []quota.SharedBudget{{Name: quota.DailyCalls, Day: "today", Cap: 100, Reserve: reserve}},
+				Claims:  []quota.SharedClaim{{Budgets: []int{0}, Amounts: []int64{take}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+	}
+	killed, other := member(), member()
+	if a := killed(time.Hour, 40, 10); !a.Granted[0] || a.Budgets[0].Reserve != 40 || a.Members != 1 {
+		t.Fatalf("%+v", a)
+	}
+	if a := other(time.Hour, 0, 60); a.Granted[0] || a.Members != 2 || a.Budgets[0].Use != 10 {
+		t.Fatalf("what another member reserved was granted: %+v", a)
+	}
+	killed(time.Millisecond, 40, 0)
+	for deadline := time.Now().Add(time.Minute); !other(time.Hour, 0, 60).Granted[0]; {
+		if time.Now().After(deadline) {
+			t.Fatal("the reserve does not come back")
+		}
+	}
+	if a := other(time.Hour, 50, 31); a.Granted[0] || a.Budgets[0].Use != 70 || a.Budgets[0].Reserve != 30 {
+		t.Errorf("what the killed member took was given again: %+v", a)
+	}
+}
+
+// While the server is away a member approves nothing, or goes on at its share, as configured.
+// When the server is back without its data, the use goes on from what the members know.
+func TestBudgetsWithoutTheServer(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t)
+	limits := quota.Limits{MaxDailyCalls: 100, CallsPerMinute: 6000, Burst: 100}
+	share := budgetMember(t, v.Address, "x", quota.FleetOptions{}, limits)
+	wait := budgetMember(t, v.Address, "x", quota.FleetOptions{Wait: true}, limits)
+	call := func(g *governor.Governor) error {
+		d, err := g.Approve(quota.Request{Model: "m", InputTokens: 1})
+		if err == nil {
+			_, err = g.RecordUsage(d.Permit, quota.Usage{Input: 1})
+		}
+		return err
+	}
+	for _, g := range []*governor.Governor{share, wait} {
+		for range 10 {
+			if err := call(g); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("not within a minute: %s", what)
+			}
+		}
+	}
+	left := func(g *governor.Governor) int64 { return *g.Snapshot().Global.DailyCallsRemaining }
+	until("both know the use of both", func() bool { return left(share) == 80 && left(wait) == 80 && share.Fleet().Members == 2 })
+	v.Stop()
+	until("both report the loss", func() bool { return share.Fleet().Away && wait.Fleet().Away })
+	alone := 0
+	until("the share is used", func() bool {
+		if call(share) == nil {
+			alone++
+		}
+		if call(wait) == nil {
+			t.Fatal("a call was approved while the server is away")
+		}
+		return alone == 10
+	})
+	for range 100 { // half of a quarter of what was left
+		if call(share) == nil {
+			t.Fatal("more was approved than the reserve")
+		}
+	}
+	v.Start()
+	until("the server is back", func() bool { return !share.Fleet().Away && !wait.Fleet().Away })
+	until("the use is known again", func() bool { return left(share) == 70 && left(wait) == 70 })
+	n := 0
+	until("the day is used up", func() bool {
+		err := call(wait)
+		if err == nil {
+			n++
+		}
+		return spent(err)
+	})
+	if n != 70 {
+		t.Errorf("%d more were admitted, want 70", n)
+	}
+}
+
+// BenchmarkSharedBudget measures an approval and its settlement by one member, with calls taken
+// ahead and with a round trip each, and beside them a counter in Lua on the same client library.
+func BenchmarkSharedBudget(b *testing.B) {
+	v := fleettest.NewValkey(b)
+	limits := quota.Limits{CallsPerMinute: 1e9, MaxDailyCalls: 1e15}
+	run := func(name string, ahead time.Duration, parallel int) {
+		b.Run(name, func(b *testing.B) {
+			g := budgetMember(b, v.Address, b.Name(), quota.FleetOptions{Ahead: ahead}, limits)
+			one := func() {
+				d, err := g.Approve(quota.Request{Model: "m"})
+				if err == nil {
+					_, err = g.RecordUsage(d.Permit, quota.Usage{})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			if parallel == 1 {
+				for b.Loop() {
+					one()
+				}
+				return
+			}
+			b.SetParallelism(parallel / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					one()
+				}
+			})
+		})
+	}
+	run("ahead", 300*time.Millisecond, 1)
+	run("each", 0, 1)
+	run("each-64", 0, 64)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{v.Address}, DisableCache: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	count := rueidis.NewLuaScript(`local n = redis.call('INCR', KEYS[1])
+if n > tonumber(ARGV[1]) then return 0 end
+redis.call('PEXPIRE', KEYS[1], 86400000)
+return 1`)
+	own := func() {
+		if n, err := count.Exec(b.Context(), client, []string{"own"}, []string{"1000000000"}).AsInt64(); err != nil || n != 1 {
+			b.Fatal(n, err)
+		}
+	}
+	b.Run("own-lua", func(b *testing.B) {
+		for b.Loop() {
+			own()
+		}
+	})
+	b.Run("own-lua-64", func(b *testing.B) {
+		b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				own()
+			}
+		})
+	})
+}
