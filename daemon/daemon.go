@@ -200,6 +200,12 @@ func New(c config.Config, o Options) (*Daemon, error) {
 			}
 			return s, ok
 		},
+		Sparks: func(now time.Time) []samples.Spark {
+			if b := d.samples.Load(); b != nil {
+				return b.Sparks(now)
+			}
+			return nil
+		},
 		Schedule: d.scheduled, Fleet: d.shared,
 		Reader: d.archive, Act: d.actOnGaps, Audit: audit.New(c.State, d.log),
 		Keys:   keyring{d},

@@ -24,6 +24,8 @@ type (
 	Totals = calls.Totals
 	// Series is what a connection did over an hour or a day.
 	Series = samples.Series
+	// Spark is the rate of a connection over the last hour, in few steps.
+	Spark = samples.Spark
 	// Span is [Hour] or [Day].
 	Span = samples.Span
 	// Change is one change that somebody made, as the audit log has it.
@@ -74,6 +76,11 @@ func values(is map[string]string) url.Values {
 		q.Set(name, value)
 	}
 	return q
+}
+
+// Sparks are the rates of all connections over the last hour, by name.
+func (c *Client) Sparks(ctx context.Context) ([]Spark, error) {
+	return list[Spark](ctx, c, 0, url.Values{}, "v1", "sparks")
 }
 
 // ActOnGaps changes gaps: those with ids, those that a filter selects, or all. It takes the

@@ -14,7 +14,7 @@
 //	GET   /v1/events             what happens, as server-sent events
 //	POST  /v1/gaps               retry, quarantine, release or drop gaps (operator)
 //	GET   /v1/audit              who changed what (viewer)
-//	GET   /v1/rate, /v1/samples, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (viewer)
+//	GET   /v1/rate, /v1/samples, /v1/sparks, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (viewer)
 //	GET, POST, DELETE /v1/keys   keys for calls (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (viewer)
 //
@@ -156,6 +156,9 @@ type Options struct {
 	// Samples returns samples of a connection for the hour or day before an instant; false
 	// when there are none. Default: samples made from the traces of its runs.
 	Samples func(connection string, span samples.Span, now time.Time) (samples.Series, bool)
+	// Sparks returns the rates of all connections over the hour before an instant, by name.
+	// Default: none.
+	Sparks func(now time.Time) []samples.Spark
 	// Calls are the latest proxied calls. Default: none.
 	Calls *calls.Recent
 	// Usage has the totals of proxied calls. Default: none.
@@ -292,6 +295,7 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/quota/config":     {http.MethodGet: {viewer, a.config}, http.MethodPatch: {operator, a.patch}},
 		"/v1/rate":             get(viewer, a.rate),
 		"/v1/samples":          get(viewer, a.samples),
+		"/v1/sparks":           get(viewer, a.sparks),
 		"/v1/calls":            get(viewer, a.calls),
 		"/v1/usage":            get(viewer, a.used),
 		"/v1/connections":      get(viewer, a.connections),

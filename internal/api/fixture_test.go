@@ -20,6 +20,7 @@ import (
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
@@ -94,11 +95,16 @@ func newWorld(t testing.TB, change func(*api.Options)) *world {
 		Authorize: authorize,
 		Quotas:    func() map[string]api.Quota { return w.quotas },
 		Rates:     live,
-		Reader:    w.reader,
-		Act:       w.reader.act,
-		Audit:     audit.New(t.TempDir(), nil),
-		Events:    hub,
-		Ready:     func() error { return w.notReady },
+		Sparks: func(now time.Time) []samples.Spark {
+			var b samples.Book
+			b.Add(now, []samples.Look{{Connection: "a", Known: true, Rate: 60}, {Connection: "b"}})
+			return b.Sparks(now)
+		},
+		Reader: w.reader,
+		Act:    w.reader.act,
+		Audit:  audit.New(t.TempDir(), nil),
+		Events: hub,
+		Ready:  func() error { return w.notReady },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = w.Write([]byte("headway_up 1\n"))

@@ -91,6 +91,20 @@ func (a *API) stretches(ctx context.Context, name string, now time.Time) (all []
 	return all, nil
 }
 
+// sparks answers with the rates of connections over the last hour, in few steps.
+func (a *API) sparks(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "after", "limit")
+	p := paging{after: ask.text("after"), limit: int(ask.number("limit", usualPage, 1, MaxPage))}
+	if ask.err != nil {
+		return ask.err
+	}
+	var all []samples.Spark
+	if a.o.Sparks != nil {
+		all = a.o.Sparks(time.Now())
+	}
+	return a.send(w, pageOf(w, r, p, all, func(s samples.Spark) string { return s.Connection }))
+}
+
 // words are the parameters that select calls by name.
 var words = []string{"provider", "key", "tenant", "agent", "model"}
 

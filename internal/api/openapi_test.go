@@ -222,6 +222,9 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 	ask("GET", "/v1/calls?key=ops&model=m&limit=1", "admin", "", 200)
 	ask("GET", "/v1/calls", "plain", "", 403)
 	wrong("GET", "/v1/calls?limit=0", "", 400)
+	ask("GET", "/v1/sparks", "admin", "", 200)
+	ask("GET", "/v1/sparks?limit=1&after=a", "admin", "", 200)
+	ask("GET", "/v1/sparks", "plain", "", 403)
 	ask("GET", "/v1/usage", "admin", "", 200)
 	ask("GET", "/v1/usage?by=day,provider,key,tenant,agent,model&from=2026-11-01&to=2026-11-30&limit=1", "admin", "", 200)
 	ask("GET", "/v1/usage", "plain", "", 403)
@@ -359,7 +362,7 @@ var answers = map[string]any{
 	"snapshot": quota.Snapshot{}, "forecast": []api.Forecast{}, "statistics": governor.Statistics{},
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
-	"rate": []api.Rate{}, "samples": samples.Series{}, "calls": []calls.Call{}, "used": []calls.Usage{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
+	"rate": []api.Rate{}, "samples": samples.Series{}, "sparks": []samples.Spark{}, "calls": []calls.Call{}, "used": []calls.Usage{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
 	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{}, "actOnGaps": api.GapsChanged{}, "audit": []audit.Entry{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }

@@ -128,7 +128,7 @@ func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source s
 	answers, err = api.New(api.Options{
 		Authorize: func(*http.Request, api.Role) (api.Caller, error) { return who, nil },
 		Act:       act, Audit: audit.New(filepath.Dir(path), nil),
-		Reader: state, Samples: seen.series, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
+		Reader: state, Samples: seen.series, Sparks: seen.sparks, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
 		Version: readVersion().Version,
 	})
 	return state, source, answers, err
@@ -145,6 +145,22 @@ type storedSamples struct {
 
 // series has no error: without samples the traces of runs tell what they can.
 func (s *storedSamples) series(name string, span samples.Span, now time.Time) (samples.Series, bool) {
+	if book := s.latest(); book != nil {
+		return book.Series(name, span, now)
+	}
+	return samples.Series{}, false
+}
+
+// sparks has no error either: without samples nothing is known.
+func (s *storedSamples) sparks(now time.Time) []samples.Spark {
+	if book := s.latest(); book != nil {
+		return book.Sparks(now)
+	}
+	return nil
+}
+
+// latest is the book as the file has it; nil where it cannot be read.
+func (s *storedSamples) latest() *samples.Book {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info, err := os.Stat(s.path)
@@ -158,8 +174,5 @@ func (s *storedSamples) series(name string, span samples.Span, now time.Time) (s
 	if err != nil {
 		s.book = nil
 	}
-	if s.book == nil {
-		return samples.Series{}, false
-	}
-	return s.book.Series(name, span, now)
+	return s.book
 }

@@ -206,3 +206,48 @@ func (v *visit) chart(name string) (chart, error) {
 	}
 	return chartOf(&s)
 }
+
+// spark is a small drawing of a rate over the last hour; nothing is known of its zero value.
+type spark struct {
+	Lines []string // points, one line for each stretch that is known
+	Text  string
+}
+
+// The size of a spark.
+const (
+	sparkWidth  = 72
+	sparkHeight = 20
+)
+
+func sparkOf(s *client.Spark) (drawn spark) {
+	low, top := float32(0), float32(0)
+	for _, v := range s.RatePerMin {
+		if known(v) && v > 0 {
+			if top == 0 || v < low {
+				low = v
+			}
+			top = max(top, v)
+		}
+	}
+	if top == 0 {
+		return spark{}
+	}
+	drawn.Text = "from " + perMinute(low) + " to " + perMinute(top) + " in the last hour"
+	var b strings.Builder
+	flush := func() {
+		if b.Len() > 0 {
+			drawn.Lines = append(drawn.Lines, strings.TrimSpace(b.String()))
+		}
+		b.Reset()
+	}
+	for i, v := range s.RatePerMin {
+		if !known(v) || v <= 0 {
+			flush()
+			continue
+		}
+		y := sparkHeight - 1 - int(v/top*(sparkHeight-2))
+		fmt.Fprintf(&b, "%d,%d %d,%d ", i*sparkWidth/len(s.RatePerMin), y, (i+1)*sparkWidth/len(s.RatePerMin), y)
+	}
+	flush()
+	return drawn
+}

@@ -99,7 +99,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("GET "+Path+"static/", http.StripPrefix(Path+"static/", cached(http.FileServerFS(static))))
 	for pattern, show := range map[string]func(*visit) error{
 		"{$}": c.overview, "connection": c.connection, "runs": c.runs, "run": c.run, "gaps": c.gaps,
-		"quotas": c.quotas, "calls": c.calls, "audit": c.audit, "profiles": c.profiles, "live": c.live,
+		"quotas": c.quotas, "calls": c.calls, "audit": c.audit, "fleet": c.fleet, "profiles": c.profiles, "profile": c.profile, "live": c.live,
 	} {
 		c.mux.Handle("GET "+Path+pattern, c.page(show))
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
@@ -54,6 +55,7 @@ type world struct {
 	usage  *calls.Ledger
 	audit  *audit.Log
 	acted  []collect.GapAction
+	fleet  []fleet.Credential
 }
 
 func newWorld(t testing.TB) *world {
@@ -66,6 +68,7 @@ func newWorld(t testing.TB) *world {
 		Rates:  func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
 		Quotas: func() map[string]api.Quota { return w.quotas },
 		Act:    w.act, Audit: w.audit,
+		Fleet: func() []fleet.Credential { return w.fleet }, Sparks: w.seen.Sparks,
 		Samples: w.seen.Series, Calls: &w.calls, Usage: w.usage,
 	})
 	if err != nil {
@@ -200,7 +203,7 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
 		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
-		"audit": "No change is known",
+		"audit": "No change is known", "fleet": "No process shares a credential",
 	} {
 		rec := w.get(console.Path + path)
 		if rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), want) {
@@ -285,10 +288,13 @@ func TestHostileNamesAreText(t *testing.T) {
 		}
 		w.called(name)
 		w.changed(t, name)
+		w.fleet = []fleet.Credential{{IntervalMS: 50, Members: []fleet.Member{{Name: name, Share: 0.5, Away: true}}}}
+		w.live[0].Fleet = &headway.FleetStatus{Members: 2}
+		w.looked(name, 1)
 		q := url.QueryEscape(name)
 		for _, path := range []string{
 			"", "?q=" + q, "?state=" + q, "connection?name=" + q, "runs", "runs?connection=" + q, "run?id=" + url.QueryEscape("run-"+name), "gaps", "gaps?connection=" + q,
-			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q, "audit",
+			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q, "audit", "fleet", "profile?name=" + q, "profile?name=github",
 		} {
 			rec := w.get(console.Path + path)
 			body := valueField.ReplaceAllString(rec.Body.String(), "") // a form brings back what it was given
@@ -428,7 +434,7 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 	}
 	for key, may := range map[string]bool{"screen": false, "shift": true, w.key: true} {
 		c := w.enter(t, key)
-		for _, path := range []string{"", "connection?name=a", "runs", "run?id=run-a", "gaps", "quotas", "quotas?change=openai", "calls", "profiles"} {
+		for _, path := range []string{"", "connection?name=a", "runs", "run?id=run-a", "gaps", "quotas", "quotas?change=openai", "calls", "audit", "fleet", "profiles", "profile?name=github"} {
 			rec := w.get(console.Path+path, c)
 			if rec.Code != http.StatusOK {
 				t.Errorf("%q with %q: %d", path, key, rec.Code)

@@ -45,6 +45,8 @@ type Row struct {
 	Status *collect.ConnectionStatus
 	// Quota is the state of the provider's budget; empty without one.
 	Quota string
+	// Spark is the rate over the last hour, drawn.
+	Spark spark
 }
 
 // Known is the latest rate; nil is unknown.
@@ -175,10 +177,16 @@ type board struct {
 	mu   sync.Mutex
 	at   time.Time
 	rows []Row
+
+	drawn  time.Time // when sparks were read
+	sparks map[string]spark
 }
 
-// fresh is how old the board may be.
-const fresh = 900 * time.Millisecond
+// fresh is how old the board may be, and sparkTime how old its drawings.
+const (
+	fresh     = 900 * time.Millisecond
+	sparkTime = 20 * time.Second
+)
 
 // rows are those of the board. They are shared: nobody changes them.
 func (v *visit) rows() ([]Row, error) {
@@ -191,6 +199,19 @@ func (v *visit) rows() ([]Row, error) {
 	rows, err := Rows(v.r.Context(), v.api, "")
 	if err != nil {
 		return nil, err
+	}
+	if time.Since(b.drawn) >= sparkTime {
+		all, err := v.api.Sparks(v.r.Context())
+		if err != nil {
+			return nil, err
+		}
+		b.sparks, b.drawn = map[string]spark{}, time.Now()
+		for _, s := range all {
+			b.sparks[s.Connection] = sparkOf(&s)
+		}
+	}
+	for i := range rows {
+		rows[i].Spark = b.sparks[rows[i].Name]
 	}
 	b.rows, b.at = rows, time.Now()
 	return rows, nil

@@ -215,8 +215,87 @@ func (c *Console) profiles(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.show(http.StatusOK, "profiles", "Profiles", all)
+	list := make([]profile.Sheet, len(all))
+	for i, p := range all {
+		list[i] = profile.Show(p)
+	}
+	v.show(http.StatusOK, "profiles", "Profiles", list)
 	return nil
+}
+
+// fleetPage is the page of the fleet.
+type fleetPage struct {
+	Credentials []client.Credential // those that are shared through this daemon
+	Members     []Row               // connections here that are members
+}
+
+func (c *Console) fleet(v *visit) error {
+	var page fleetPage
+	var err error
+	if page.Credentials, err = v.api.Fleet(v.r.Context()); err != nil {
+		return err
+	}
+	rows, err := v.rows()
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Rate.Live != nil && r.Rate.Live.Fleet != nil {
+			page.Members = append(page.Members, r)
+		}
+	}
+	v.show(http.StatusOK, "fleet", "Fleet", page)
+	return nil
+}
+
+func (c *Console) profile(v *visit) error {
+	all, err := profile.All(c.o.Profiles...)
+	if err != nil {
+		return err
+	}
+	name := v.r.URL.Query().Get("name")
+	at := slices.IndexFunc(all, func(p *profile.Profile) bool { return p.Name() == name })
+	if at < 0 {
+		return &client.Problem{Status: http.StatusNotFound, Title: "No such profile"}
+	}
+	v.show(http.StatusOK, "profile", all[at].Title(), profile.Show(all[at]))
+	return nil
+}
+
+// published says a limit as its provider publishes it.
+func published(l profile.Limit) string {
+	unit := l.Unit
+	if unit == "" {
+		unit = "requests"
+	}
+	size := strconv.FormatFloat(l.Size, 'f', -1, 64)
+	if l.Size == float64(int64(l.Size)) {
+		size = figure.Count(int64(l.Size))
+	}
+	switch l.Kind {
+	case profile.InFlight:
+		return size + " " + unit + " at once"
+	case profile.Bucket:
+		return size + " " + unit + ", refilled in " + window(l.Window)
+	}
+	return size + " " + unit + " in " + window(l.Window)
+}
+
+// window says how long the window of a limit is.
+func window(d time.Duration) string {
+	switch d {
+	case 0:
+		return "an " + story.Unknown + " time"
+	case time.Second:
+		return "a second"
+	case time.Minute:
+		return "a minute"
+	case time.Hour:
+		return "an hour"
+	case 24 * time.Hour:
+		return "a day"
+	}
+	return story.Clock(d)
 }
 
 // functions are what the templates write with. What is not known is never a number.
@@ -307,10 +386,19 @@ var functions = template.FuncMap{
 	"at_name": func(page, key, name string) string {
 		return Path + page + "?" + url.Values{key: {name}}.Encode()
 	},
-	"tenth": func(percent int) int { return (percent + 4) / 5 * 5 },
-	"words": func(s fmt.Stringer) string { return strings.ReplaceAll(s.String(), "_", " ") },
-	"total": func(b reason.Bounds) bool { return b.Total() > 0 },
-	"quote": shellQuote,
+	"tenth":     func(percent int) int { return (percent + 4) / 5 * 5 },
+	"words":     func(s fmt.Stringer) string { return strings.ReplaceAll(s.String(), "_", " ") },
+	"total":     func(b reason.Bounds) bool { return b.Total() > 0 },
+	"quote":     shellQuote,
+	"published": published,
+	"percent":   func(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + " %" },
+	"interval": func(ms float64) string {
+		if ms <= 0 {
+			return story.Unknown
+		}
+		return figure.Rate(60000 / ms)
+	},
+	"inc": func(i int) int { return i + 1 },
 	"values": func(values map[string]any) string {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(values)) {

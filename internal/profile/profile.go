@@ -34,6 +34,24 @@ type Profile struct {
 // Name is the profile's name.
 func (p *Profile) Name() string { return p.name }
 
+// Sheet is a profile with all that it says, to be shown. It is made by [Show], and must not be
+// changed.
+type Sheet struct {
+	*Profile
+	// Note is what a person should know beside the figures.
+	Note string
+	// Sources are the pages that the figures are from, by the names that limits have for
+	// them.
+	Sources map[string]Source
+	// Classes are what all attempts share, without a name, and then the pools.
+	Classes []Class
+}
+
+// Show returns what a profile says.
+func Show(p *Profile) Sheet {
+	return Sheet{Profile: p, Note: p.note, Sources: p.sources, Classes: append([]Class{p.account}, p.pools...)}
+}
+
 // Title says which API the profile describes.
 func (p *Profile) Title() string { return p.title }
 

@@ -18,7 +18,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -324,6 +326,48 @@ func (b *Book) Series(name string, span Span, now time.Time) (Series, bool) {
 		}
 	}
 	return s, true
+}
+
+// Spark is the rate of a connection over the last hour, in few steps.
+type Spark struct {
+	Connection string `json:"connection"`
+	// Start is when the first step begins, and StepS its length in seconds.
+	Start time.Time `json:"start"`
+	StepS int       `json:"step_s"`
+	// RatePerMin is the mean of what is known of the rate in each step; null is unknown.
+	RatePerMin Figures `json:"rate_per_min"`
+}
+
+// sparkCells is how many steps of the hour are one of a [Spark].
+const sparkCells = 10
+
+// Sparks are the rates of all connections over the hour up to now, by name.
+func (b *Book) Sparks(now time.Time) []Spark {
+	step := steps[Hour].step
+	last := now.UnixNano() / int64(step*sparkCells)
+	n := int64(steps[Hour].cells / sparkCells)
+	first := (last - n + 1) * sparkCells
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]Spark, 0, len(b.all))
+	for name, r := range b.all {
+		s := Spark{Connection: name, Start: time.Unix(0, first*int64(step)).UTC(), StepS: int(step.Seconds()) * sparkCells, RatePerMin: make(Figures, n)}
+		for i := range s.RatePerMin {
+			s.RatePerMin[i] = unknown
+			known := float32(0)
+			for j := range int64(sparkCells) {
+				if c := r.rings[0].at(first + int64(i)*sparkCells + j); c != nil && c.rate == c.rate {
+					if known++; known == 1 {
+						s.RatePerMin[i] = 0
+					}
+					s.RatePerMin[i] += (c.rate - s.RatePerMin[i]) / known
+				}
+			}
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b Spark) int { return strings.Compare(a.Connection, b.Connection) })
+	return all
 }
 
 // FileName is the name of the file in a folder of state.

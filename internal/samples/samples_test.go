@@ -149,3 +149,36 @@ func TestAClockThatIsSetBack(t *testing.T) {
 		t.Error("for hours: the look is lost")
 	}
 }
+
+func TestASparkHasTheHourInFewSteps(t *testing.T) {
+	var b Book
+	now := time.Date(2026, 11, 23, 10, 0, 5, 0, time.UTC)
+	for ago := 59 * time.Minute; ago >= 0; ago -= 10 * time.Second {
+		if ago > 20*time.Minute && ago < 30*time.Minute {
+			continue // nobody looked
+		}
+		b.Add(now.Add(-ago), []Look{{Connection: "b", Known: true, Rate: 120}, {Connection: "a"}})
+	}
+	all := b.Sparks(now)
+	if len(all) != 2 || all[0].Connection != "a" || all[1].Connection != "b" || all[1].StepS != 100 || len(all[1].RatePerMin) != 36 {
+		t.Fatalf("%+v", all)
+	}
+	known := 0
+	for i, v := range all[1].RatePerMin {
+		if v == v {
+			known++
+			if v != 120 {
+				t.Errorf("step %d: %v", i, v)
+			}
+		}
+		if w := all[0].RatePerMin[i]; w == w {
+			t.Errorf("step %d of one whose rate is unknown: %v", i, w)
+		}
+	}
+	if known < 28 || known > 32 {
+		t.Errorf("%d of 36 steps are known", known)
+	}
+	if end := all[1].Start.Add(36 * 100 * time.Second); end.Before(now) || end.Sub(now) > 100*time.Second {
+		t.Errorf("it ends at %v", end)
+	}
+}
