@@ -282,8 +282,8 @@ func (g *Governor) LearnedPools() map[string]State {
 
 // Part moves what the account has learned since before, a result of [Governor.Learned],
 // to one pool. Use it when it turns out that only some of the attempts were refused: the
-// others are then no longer held back. Attempts of that kind must name the pool from now
-// on.
+// others are then no longer held back, and in a fleet those of the other members neither.
+// Attempts of that kind must name the pool from now on.
 func (g *Governor) Part(pool string, before State) {
 	now := g.now()
 	g.mu.Lock()
@@ -292,6 +292,7 @@ func (g *Governor) Part(pool string, before State) {
 	if !g.waiters.empty() {
 		moves = g.serve(now, nil)
 	}
+	g.tellFleet(now)
 	g.mu.Unlock()
 	g.publish(moves...)
 }

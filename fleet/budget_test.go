@@ -3,8 +3,12 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +16,9 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headway-go/headway/daemon"
+	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
@@ -217,6 +224,60 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 	})
 	if n != 70 {
 		t.Errorf("%d more were admitted, want 70", n)
+	}
+}
+
+// Two daemons with one Valkey have one cap for both, and the API shows where it is held. What
+// cannot be shared is an error.
+func TestDaemonsShareABudget(t *testing.T) {
+	t.Parallel()
+	v := fleettest.NewValkey(t)
+	var urls []string
+	start := func(fleet string) (*client.Client, error) {
+		c, err := config.Read("headway.yaml", []byte("listen: 127.0.0.1:0\nfleet: "+fleet+"\nstate: "+t.TempDir()+
+			"\nquota: {fleet: wait, global: {max_daily_calls: 7}, models: {m: {}}}\n"), os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := daemon.New(c, daemon.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Start(t.Context()); err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { _ = d.Stop(context.Background()) })
+		urls = append(urls, "http://"+d.Address().String())
+		return client.New(client.Options{Server: urls[len(urls)-1]})
+	}
+	if _, err := start("none"); err == nil || !strings.Contains(err.Error(), "fleet is wait; want it left out, or fleet: valkey://") {
+		t.Errorf("without a fleet: %v", err)
+	}
+	var all []*client.Client
+	for range 2 {
+		c, err := start("valkey://" + v.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	approved := 0
+	for i := range 12 {
+		r, err := http.Post(urls[i%2]+"/v1/quota/approve", "application/json", strings.NewReader(`{"model":"m","expected_input_tokens":1}`)) //nolint:noctx // The server is in this process.
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.StatusCode == http.StatusOK {
+			approved++
+		}
+		_ = r.Body.Close()
+	}
+	if approved != 7 {
+		t.Errorf("%d calls were approved, want 7", approved)
+	}
+	s, err := all[0].Snapshot(t.Context(), "")
+	if err != nil || s.Fleet == nil || s.Fleet.Server != v.Address || s.Fleet.Members != 2 || s.Fleet.Away || s.Fleet.Without != "wait" {
+		t.Errorf("it is shown as %+v, %v", s.Fleet, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +83,61 @@ func TestLocalMember(t *testing.T) {
 		for _, g := range []*headway.Governor{own, elsewhere, late} {
 			g.Close()
 		}
+		s.Close()
+	})
+}
+
+// When one member finds that only the attempts of one pool were refused, the account of all
+// members is free again, and the pool rests at all of them.
+func TestPartReachesTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const gap, rest = 100 * time.Millisecond, time.Minute
+		s := fleet.NewServer()
+		member := func(name string) *headway.Governor {
+			g, err := headway.New(headway.Config{
+				Name: name, Ceiling: gap, Initial: gap, Tolerance: -1, JitterMax: -1, NoBreaker: true,
+				Fleet: s.Fleet().Member("api.acme.com", "key"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		attempt := func(g *headway.Governor, pool string, o headway.Outcome) time.Duration {
+			t.Helper()
+			begun := time.Now()
+			p, err := g.AcquireFor(t.Context(), headway.Request{Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Settle(o)
+			return time.Since(begun)
+		}
+		served := headway.Outcome{Class: headway.OK}
+		one, two := member("one"), member("two")
+		attempt(one, "", served)
+		attempt(two, "", served)
+		before := one.Learned()
+		attempt(one, "", headway.Outcome{Class: headway.Throttled, RetryAfter: rest})
+		refused := time.Now()
+		time.Sleep(time.Second)
+		short, cancel := context.WithTimeout(t.Context(), rest/2)
+		if _, err := two.Acquire(short); err == nil {
+			t.Error("the refusal does not hold the other member")
+		}
+		cancel()
+		one.Part("details", before)
+		for _, g := range []*headway.Governor{two, one} {
+			if waited := attempt(g, "", served); waited > time.Second {
+				t.Errorf("an attempt of the account waited %v", waited)
+			}
+		}
+		attempt(two, "details", served)
+		if since := time.Since(refused); since < rest {
+			t.Errorf("the pool rested %v, want %v", since, rest)
+		}
+		one.Close()
+		two.Close()
 		s.Close()
 	})
 }

@@ -63,7 +63,8 @@ type member struct {
 	grants   []uint64
 	runs     []pacing.Run
 	use      use
-	news     bool // news is due
+	parts    []string // pools that got the account's cooldown since the last news
+	news     bool     // news is due
 	version  uint64
 
 	// The interval of its attempts without the server: by the newest news, and the shortest
@@ -265,6 +266,15 @@ func (g *group) take(now time.Duration, m *member, in *pacing.ToServer) {
 	for i := range in.Done {
 		g.done(now, m, &in.Done[i])
 	}
+	for _, pool := range slices.Sorted(maps.Keys(in.Parts)) {
+		g.core.Part(now, pool, in.Parts[pool])
+		g.dirty, g.soon = true, true
+		for _, other := range g.members {
+			if !slices.Contains(other.parts, pool) && len(other.parts) < maxParts {
+				other.parts = append(other.parts, pool)
+			}
+		}
+	}
 	for _, id := range in.Drops {
 		if it := m.wants[id]; it != nil {
 			g.queue.Remove(it)
@@ -284,6 +294,9 @@ func (g *group) take(now time.Duration, m *member, in *pacing.ToServer) {
 	}
 	g.serve(now)
 }
+
+// maxParts bounds the pools that a member has not heard of yet, as one that is silent.
+const maxParts = 64
 
 // push adds a request to the queue.
 func (g *group) push(now time.Duration, w *want) *fairqueue.Item[*want] {

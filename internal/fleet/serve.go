@@ -185,6 +185,7 @@ func (g *group) post(now time.Duration) {
 			m.news, m.posted = false, now
 			n := g.report(now, len(all), i)
 			n.New = slices.ContainsFunc(all[:i], func(other *member) bool { return other.received < m.joined+Beat })
+			n.Parts, m.parts = m.parts, nil
 			if m.version != g.version {
 				m.version, n.States = g.version, g.states
 			}

@@ -83,6 +83,17 @@ func (m *member) publish(pool string, limits []control.Limit, bound int) {
 	}
 }
 
+// part passes on that the refusals were those of one pool.
+func (m *member) part(pool string, before control.State) {
+	if m == nil || !m.linked {
+		return
+	}
+	if m.out.Parts == nil {
+		m.out.Parts = make(map[string]control.State)
+	}
+	m.out.Parts[pool] = before
+}
+
 // advertise passes on limits that the provider named apart from any attempt.
 func (m *member) advertise(pool string, facts []control.Fact) {
 	if m == nil || !m.linked || len(facts) == 0 {

@@ -243,7 +243,7 @@ func (m *member) back(p permit) bool {
 func (c *Core) Outbox(now time.Duration) (out ToServer, ok bool) {
 	m := c.member
 	switch served := len(m.out.Served); {
-	case len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done)+len(m.out.Unused)+len(m.out.Costs)+len(m.out.Published)+len(m.out.Advertised) > 0:
+	case len(m.out.Wants)+len(m.out.Drops)+len(m.out.Done)+len(m.out.Unused)+len(m.out.Costs)+len(m.out.Published)+len(m.out.Advertised)+len(m.out.Parts) > 0:
 	case served >= maxServed, served > 0 && now-m.served >= servedFor:
 	default:
 		return out, false
@@ -401,6 +401,9 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 	}
 	m.why, m.bound = n.Reason, n.Bound
 	m.holds = m.holds[:0]
+	for _, pool := range n.Parts {
+		c.moveCooldown(c.In(now, pool))
+	}
 	for _, h := range n.Holds {
 		l, why := c.named(now, h.Pool), reason.UpstreamPressure
 		if p, ok := reason.AsPressure(h.Why); ok {

@@ -52,6 +52,9 @@ type ToServer struct {
 	// provider reported outside of any attempt, by pool.
 	Published  map[string][]control.Limit `json:"published,omitempty"`
 	Advertised map[string][]control.Fact  `json:"advertised,omitempty"`
+	// Parts are pools whose attempts turned out to be the ones refused, with what the account
+	// had learned before; see [Core.Part].
+	Parts map[string]control.State `json:"parts,omitempty"`
 	// Show asks for a list of all members. It is sent instead of a hello.
 	Show bool `json:"show,omitempty"`
 }
@@ -141,6 +144,9 @@ type News struct {
 	// Reason and Bound say what the queue waits for.
 	Reason reason.Reason `json:"reason,omitempty"`
 	Bound  reason.Bound  `json:"bound,omitempty"`
+	// Parts are pools whose attempts turned out to be the ones refused: the account's cooldown
+	// is theirs.
+	Parts []string `json:"parts,omitempty"`
 	// Holds are the waits that are long enough to be sent to members.
 	Holds []Hold `json:"holds,omitempty"`
 	// States are what was learned, by pool; nil if the member is up to date.

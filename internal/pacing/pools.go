@@ -421,17 +421,6 @@ func (c *Core) cameThrough(t *Ticket) {
 	}
 }
 
-// Part moves what the account has learned since before, and its cooldown, to one pool,
-// whose attempts were the ones refused.
-func (c *Core) Part(now time.Duration, name string, before control.State) {
-	l := c.In(now, name)
-	_ = l.Restore(c.law.State()) // the law's own state is valid
-	l.answered = c.answered
-	l.rest(c.cooldown, c.cooldownWhy)
-	c.cooldown = 0
-	c.forget(before)
-}
-
 // forget resets the law to an earlier state.
 func (l *Pool) forget(before control.State) {
 	law, err := control.New(l.set.law, &l.set.params)

@@ -111,3 +111,23 @@ func (l *Pool) Limits(to []control.Limit) []control.Limit {
 	}
 	return to
 }
+
+// Part moves what the account has learned since before, and its cooldown, to one pool,
+// whose attempts were the ones refused. A pool that has learned something itself keeps that.
+// The other members of a fleet do the same.
+func (c *Core) Part(now time.Duration, name string, before control.State) {
+	l := c.In(now, name)
+	c.member.part(name, before)
+	if !l.answered {
+		_ = l.Restore(c.law.State()) // the law's own state is valid
+		l.answered = c.answered
+	}
+	c.moveCooldown(l)
+	c.forget(before)
+}
+
+// moveCooldown moves the account's cooldown to a pool.
+func (c *Core) moveCooldown(l *Pool) {
+	l.rest(c.cooldown, c.cooldownWhy)
+	c.cooldown = 0
+}
