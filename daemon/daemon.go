@@ -72,10 +72,29 @@ type Options struct {
 	// Profiles are folders with provider profiles for the console, in addition to the
 	// built-in ones.
 	Profiles []string
+	// Simulator tries laws for the console. Default: its page says that there is none.
+	Simulator Simulator
 	// OnCall, when set, is called at the end of every proxied call, on the call's
 	// goroutine. It must be safe for concurrent use.
 	OnCall func(egress.CallLog)
 }
+
+// What a simulator of [Options] is asked for and answers.
+type (
+	// Simulator tries laws against models of providers.
+	Simulator = api.Simulator
+	// SimulatorMenu is what there is to choose from, with scenarios of the type
+	// SimulatorScenario, and SimulatorPick one choice.
+	SimulatorMenu     = api.SimulatorMenu
+	SimulatorScenario = api.SimulatorScenario
+	SimulatorPick     = api.SimulatorPick
+	// Simulation asks to run a scenario under laws; Simulated is what came of it, for each
+	// law a SimulatedLaw with figures of the type SimulatedFigure.
+	Simulation      = api.Simulation
+	Simulated       = api.Simulated
+	SimulatedLaw    = api.SimulatedLaw
+	SimulatedFigure = api.SimulatedFigure
+)
 
 // phase is a step of the life cycle of a daemon.
 type phase int32
@@ -207,7 +226,8 @@ func New(c config.Config, o Options) (*Daemon, error) {
 			return nil
 		},
 		Schedule: d.scheduled, Fleet: d.shared,
-		Reader: d.archive, Act: d.actOnGaps, Audit: audit.New(c.State, d.log),
+		Simulator: o.Simulator,
+		Reader:    d.archive, Act: d.actOnGaps, Audit: audit.New(c.State, d.log),
 		Keys:   keyring{d},
 		Events: d.hub, Ready: d.ready, Metrics: d.metrics.Handler(), Version: o.Version, Log: d.log,
 	})

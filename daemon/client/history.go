@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,15 @@ type (
 	// GapChange asks to change gaps, and GapsChanged says how many were.
 	GapChange   = api.GapChange
 	GapsChanged = api.GapsChanged
+	// SimulatorMenu is what a daemon can simulate, and SimulatorPick picks a scenario.
+	SimulatorMenu     = api.SimulatorMenu
+	SimulatorScenario = api.SimulatorScenario
+	SimulatorPick     = api.SimulatorPick
+	// Simulation asks to run a scenario under laws; Simulated is what came of it.
+	Simulation      = api.Simulation
+	Simulated       = api.Simulated
+	SimulatedLaw    = api.SimulatedLaw
+	SimulatedFigure = api.SimulatedFigure
 	// Figures are the numbers of a [Series]; NaN is unknown.
 	Figures = samples.Figures
 )
@@ -102,4 +112,31 @@ func (c *Client) Audit(ctx context.Context, since time.Time, limit int) ([]Chang
 		q.Set("since", since.UTC().Format(time.RFC3339))
 	}
 	return list[Change](ctx, c, limit, q, "v1", "audit")
+}
+
+// Simulator says what the daemon can simulate. Where a scenario is picked by name, or a member of
+// a population by a number of 0 or more, its text is the Draft.
+func (c *Client) Simulator(ctx context.Context, p SimulatorPick) (v SimulatorMenu, err error) {
+	q := url.Values{}
+	switch {
+	case p.Scenario != "":
+		q.Set("scenario", p.Scenario)
+	case p.Member >= 0:
+		q.Set("member", strconv.Itoa(p.Member))
+		q.Set("seed", strconv.FormatUint(p.Seed, 10))
+		if p.Family != "" {
+			q.Set("family", p.Family)
+		}
+	}
+	return v, c.get(ctx, &v, q, "v1", "simulator")
+}
+
+// Simulate runs a scenario under laws. It ends when ctx does.
+func (c *Client) Simulate(ctx context.Context, s Simulation) (v Simulated, err error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return v, err
+	}
+	_, err = c.call(ctx, &v, http.MethodPost, c.url(nil, "v1", "simulator"), body)
+	return v, err
 }

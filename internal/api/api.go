@@ -14,6 +14,7 @@
 //	GET   /v1/events             what happens, as server-sent events
 //	POST  /v1/gaps               retry, quarantine, release or drop gaps (operator)
 //	GET   /v1/audit              who changed what (viewer)
+//	GET, POST /v1/simulator      laws against models of providers (viewer, operator)
 //	GET   /v1/rate, /v1/samples, /v1/sparks, /v1/calls, /v1/usage, /v1/connections, /v1/schedule, /v1/fleet, /v1/runs[/{id}], /v1/gaps[/{id}]  (viewer)
 //	GET, POST, DELETE /v1/keys   keys for calls (admin)
 //	GET   /v1, /v1/openapi.json, /healthz, /readyz, /metrics (viewer)
@@ -40,6 +41,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -176,6 +178,8 @@ type Options struct {
 	// Audit is the log of changes. Default: changes are not written down, and gaps are only
 	// shown.
 	Audit *audit.Log
+	// Simulator tries laws. Default: none.
+	Simulator Simulator
 	// Events is the hub of events. The daemon publishes to it and closes it. Default: a hub
 	// without events.
 	Events *events.Hub
@@ -209,6 +213,8 @@ type API struct {
 	ended   traces
 	guard   *http.CrossOriginProtection
 	openapi []byte
+
+	simulating sync.Mutex
 }
 
 // who says which callers may use an operation: one of the roles, or one of these.
@@ -305,6 +311,7 @@ func (a *API) routes() map[string]map[string]operation {
 		"/v1/runs/{id}":        get(viewer, a.run),
 		"/v1/gaps":             {http.MethodGet: {viewer, a.gaps}, http.MethodPost: {operator, a.act}},
 		"/v1/audit":            get(viewer, a.audited),
+		"/v1/simulator":        {http.MethodGet: {viewer, a.menu}, http.MethodPost: {operator, a.simulate}},
 		"/v1/gaps/{id}":        get(viewer, a.gap),
 		"/v1/events":           get(data, a.stream),
 		"/healthz":             get(public, a.healthy),

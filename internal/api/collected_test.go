@@ -2,11 +2,14 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -311,4 +314,35 @@ func TestWhatPeopleChangeIsWrittenDown(t *testing.T) {
 	if len(got) > 0 || strings.Contains(rec.Body.String(), "canary") {
 		t.Errorf("what changed nothing is written down: %v", got)
 	}
+}
+
+func TestOneSimulationRunsAtATimeAndEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		const endless = `{"source":"name: endless","laws":["cycle"]}`
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan int)
+		go func() {
+			rec := httptest.NewRecorder()
+			w.ServeHTTP(rec, request("POST", "/v1/simulator", "shift", endless).WithContext(ctx))
+			gone <- rec.Code
+		}()
+		synctest.Wait()
+		if p := into[api.Problem](t, w.do("POST", "/v1/simulator", "admin", endless), 503); p.RetryInMS == 0 {
+			t.Errorf("beside another one: %+v", p)
+		}
+		leave()
+		if code := <-gone; code < 400 {
+			t.Errorf("one whose client went away: %d", code)
+		}
+		began := time.Now()
+		into[api.Problem](t, w.do("POST", "/v1/simulator", "admin", endless), 422)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it ended after %v", took)
+		}
+		into[api.Simulated](t, w.do("POST", "/v1/simulator", "admin", `{"source":"","laws":["cycle"]}`), 200)
+	})
+	w := newWorld(t, func(o *api.Options) { o.Simulator = nil })
+	into[api.Problem](t, w.do("GET", "/v1/simulator", "admin", ""), 404)
+	into[api.Problem](t, w.do("POST", "/v1/simulator", "admin", `{"source":"","laws":["cycle"]}`), 404)
 }

@@ -95,6 +95,7 @@ func newWorld(t testing.TB, change func(*api.Options)) *world {
 		Authorize: authorize,
 		Quotas:    func() map[string]api.Quota { return w.quotas },
 		Rates:     live,
+		Simulator: toy{},
 		Sparks: func(now time.Time) []samples.Spark {
 			var b samples.Book
 			b.Add(now, []samples.Look{{Connection: "a", Known: true, Rate: 60}, {Connection: "b"}})
@@ -284,6 +285,23 @@ func (s *shelf) act(_ context.Context, a collect.GapAction, f collect.GapFilter,
 		}
 	}
 	return n, s.fails
+}
+
+// toy is a simulator that runs until it is ended where the scenario says so.
+type toy struct{}
+
+func (toy) Menu() (api.SimulatorMenu, error) {
+	return api.SimulatorMenu{Scenarios: []api.SimulatorScenario{{Name: "s", Limits: []string{"10/s"}}}, Families: []string{"f"}, Laws: []string{"cycle"}}, nil
+}
+
+func (toy) Draft(p api.SimulatorPick) (string, error) { return "name: " + p.Scenario, nil }
+
+func (toy) Simulate(ctx context.Context, ask api.Simulation) (api.Simulated, error) {
+	if ask.Source == "name: endless" {
+		<-ctx.Done()
+		return api.Simulated{}, ctx.Err()
+	}
+	return api.Simulated{Results: []api.SimulatedLaw{{Law: ask.Laws[0], SVG: "<svg/>", Figures: []api.SimulatedFigure{{Name: "n", Value: "unknown"}}}}}, nil
 }
 
 // cabinet is a keyring that keeps keys in memory.

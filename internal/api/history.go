@@ -292,6 +292,134 @@ func (a *API) audit(ctx context.Context, c Caller, e audit.Entry, change func(co
 	return a.o.Audit.Do(ctx, e, change)
 }
 
+// Simulator tries laws against models of providers.
+type Simulator interface {
+	// Menu says what there is to choose from.
+	Menu() (SimulatorMenu, error)
+	// Draft returns the text of a scenario: an embedded one, or a member of a population.
+	Draft(SimulatorPick) (string, error)
+	// Simulate runs a scenario under laws until ctx ends. An error of the scenario or of a
+	// law is a [*Problem].
+	Simulate(ctx context.Context, ask Simulation) (Simulated, error)
+}
+
+// SimulatorMenu is what can be simulated.
+type SimulatorMenu struct {
+	Scenarios []SimulatorScenario `json:"scenarios"`
+	Families  []string            `json:"families"`
+	Laws      []string            `json:"laws"`
+	// Draft is the text of the scenario that was picked; empty where none was.
+	Draft string `json:"draft"`
+}
+
+// SimulatorScenario is one that comes with headway.
+type SimulatorScenario struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	Limits      []string `json:"limits"`
+}
+
+// SimulatorPick picks a scenario by name, or a member of a population by family (empty is all),
+// seed and number.
+type SimulatorPick struct {
+	Scenario, Family string
+	Seed             uint64
+	Member           int
+}
+
+// Simulation asks to run a scenario under laws.
+type Simulation struct {
+	// Source is the text of the scenario, a YAML file.
+	Source string `json:"source"`
+	// Laws are 1 to 4 names of control laws.
+	Laws []string `json:"laws"`
+	Seed int64    `json:"seed"`
+}
+
+// Simulated is what came of it.
+type Simulated struct {
+	Results []SimulatedLaw `json:"results"`
+}
+
+// SimulatedLaw is the run of one law.
+type SimulatedLaw struct {
+	Law string `json:"law"`
+	// SVG is the picture of the run.
+	SVG string `json:"svg"`
+	// Figures are what is known of the run, for people.
+	Figures []SimulatedFigure `json:"figures"`
+}
+
+// SimulatedFigure is one figure, in words: "unknown" where it is not known.
+type SimulatedFigure struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Note  string `json:"note"`
+}
+
+// simulateTime bounds one simulation, and maxLaws how many laws it runs.
+const (
+	simulateTime = 10 * time.Second
+	maxLaws      = 4
+)
+
+var errNoSimulator = &Problem{Status: http.StatusNotFound, Title: "No simulator here", Detail: "this program has none; headway serve and headway console have"}
+
+// menu answers with what can be simulated, and the text of a scenario.
+func (a *API) menu(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	ask := ask(r, "scenario", "family", "seed", "member")
+	pick := SimulatorPick{Scenario: ask.text("scenario"), Family: ask.text("family"), Member: int(ask.number("member", -1, 0, 1<<31-1))}
+	pick.Seed = uint64(ask.number("seed", 1, 0, 1<<62))
+	if ask.err != nil {
+		return ask.err
+	}
+	if a.o.Simulator == nil {
+		return errNoSimulator
+	}
+	menu, err := a.o.Simulator.Menu()
+	if err == nil && (pick.Scenario != "" || pick.Member >= 0) {
+		menu.Draft, err = a.o.Simulator.Draft(pick)
+	}
+	if err != nil {
+		return err
+	}
+	return a.send(w, menu)
+}
+
+// simulate runs one scenario: one at a time, in a bounded time, and not when nobody waits for
+// it any more.
+func (a *API) simulate(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	body, err := read(w, r, typeJSON)
+	if err != nil {
+		return err
+	}
+	var ask Simulation
+	if err := decode(body, &ask, "source", "laws", "seed"); err != nil {
+		return err
+	}
+	switch {
+	case len(ask.Laws) < 1 || len(ask.Laws) > maxLaws:
+		return badField("laws", strconv.Itoa(len(ask.Laws))+" names", "1 to "+strconv.Itoa(maxLaws))
+	case ask.Seed < 0:
+		return badField("seed", strconv.FormatInt(ask.Seed, 10), "0 or more")
+	case a.o.Simulator == nil:
+		return errNoSimulator
+	case !a.simulating.TryLock():
+		return &Problem{Status: http.StatusServiceUnavailable, Title: "Another simulation is running", Detail: "one runs at a time, for 10 s at most; try again", RetryInMS: simulateTime.Milliseconds()}
+	}
+	defer a.simulating.Unlock()
+	ctx, done := context.WithTimeout(r.Context(), simulateTime)
+	defer done()
+	result, err := a.o.Simulator.Simulate(ctx, ask)
+	if ctx.Err() != nil && r.Context().Err() == nil {
+		return &Problem{Status: http.StatusUnprocessableEntity, Title: "Too large", Detail: "it took more than 10 s: shorten the horizon or lower the limits, or use headway sim run, which has no bound"}
+	}
+	if err != nil {
+		return err
+	}
+	return a.send(w, result)
+}
+
 // picked returns the part of a value that a patch is about, so that the log has no more.
 func picked(from any, patch map[string]any) map[string]any {
 	tree, _ := from.(map[string]any)

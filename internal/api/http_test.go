@@ -135,7 +135,7 @@ func TestWhoMayWhat(t *testing.T) {
 		"GET /healthz": "any", "GET /readyz": "any", "GET /v1/openapi.json": "any",
 		"GET /v1": "key", "GET /v1/quota/snapshot": "key", "GET /v1/quota/forecast": "key", "GET /v1/events": "key",
 		"POST /v1/quota/approve": "call", "POST /v1/quota/usage": "call",
-		"PATCH /v1/quota/config": "operator", "POST /v1/gaps": "operator", "GET /v1/keys": "admin", "POST /v1/keys": "admin", "DELETE /v1/keys/{id}": "admin",
+		"PATCH /v1/quota/config": "operator", "POST /v1/gaps": "operator", "POST /v1/simulator": "operator", "GET /v1/keys": "admin", "POST /v1/keys": "admin", "DELETE /v1/keys/{id}": "admin",
 	}
 	may := map[string][]string{
 		"any": {"", "plain", "screen", "shift", "admin"}, "key": {"plain", "screen", "shift", "admin"}, "call": {"plain", "admin"},

@@ -248,6 +248,11 @@ func TestAnswersOfEveryHandlerAreAsDescribed(t *testing.T) {
 	ask("POST", "/v1/gaps", "admin", `{"action":"retry","connection":"nobody"}`, 404)
 	ask("POST", "/v1/gaps", "team-a", `{"action":"retry","all":true}`, 403)
 	other("POST", "/v1/gaps", "admin", `{"action":"retry"}`, 400)
+	ask("GET", "/v1/simulator", "admin", "", 200)
+	ask("GET", "/v1/simulator?scenario=s", "admin", "", 200)
+	ask("GET", "/v1/simulator", "plain", "", 403)
+	ask("POST", "/v1/simulator", "admin", `{"source":"name: x","laws":["cycle"],"seed":2}`, 200)
+	wrong("POST", "/v1/simulator", `{"source":"name: x","laws":[]}`, 400)
 	ask("GET", "/v1/audit", "admin", "", 200)
 	ask("GET", "/v1/audit?since=2026-11-01T00:00:00Z&limit=1&after=1", "admin", "", 200)
 	wrong("GET", "/v1/audit?since=yesterday", "", 400)
@@ -363,7 +368,7 @@ var answers = map[string]any{
 	"config": quota.Config{}, "patchConfig": api.Patched{},
 	"keys": []api.IssuedKey{}, "issueKey": api.NewKey{}, "revokeKey": nil,
 	"rate": []api.Rate{}, "samples": samples.Series{}, "sparks": []samples.Spark{}, "calls": []calls.Call{}, "used": []calls.Usage{}, "connections": []collect.ConnectionStatus{}, "schedule": []schedule.Status{}, "fleet": []fleet.Credential{},
-	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{}, "actOnGaps": api.GapsChanged{}, "audit": []audit.Entry{},
+	"runs": []collect.Run{}, "run": api.Trace{}, "gaps": []collect.Gap{}, "gap": collect.Gap{}, "actOnGaps": api.GapsChanged{}, "audit": []audit.Entry{}, "simulator": api.SimulatorMenu{}, "simulate": api.Simulated{},
 	"events": nil, "describe": nil, "health": api.Health{}, "ready": api.Health{}, "metrics": nil,
 }
 

@@ -127,6 +127,7 @@ func localAPI(cmd *cobra.Command, path string) (state *collect.Archive, source s
 	who := api.Caller{ID: localUser(), Role: api.Admin}
 	answers, err = api.New(api.Options{
 		Authorize: func(*http.Request, api.Role) (api.Caller, error) { return who, nil },
+		Simulator: simulator{},
 		Act:       act, Audit: audit.New(filepath.Dir(path), nil),
 		Reader: state, Samples: seen.series, Sparks: seen.sparks, Usage: calls.NewLedger(filepath.Join(filepath.Dir(path), calls.FileName)),
 		Version: readVersion().Version,

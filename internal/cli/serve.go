@@ -188,7 +188,7 @@ func (s *service) run(cmd *cobra.Command) (err error) {
 	if c.Log.JSON {
 		log = slog.NewJSONHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})
 	}
-	d, err := daemon.New(c, daemon.Options{Log: slog.New(log), Version: readVersion().Version, Profiles: profileFolders()})
+	d, err := daemon.New(c, daemon.Options{Log: slog.New(log), Version: readVersion().Version, Profiles: profileFolders(), Simulator: simulator{}})
 	if err != nil {
 		return usage(err)
 	}

@@ -205,7 +205,10 @@ func decimal(x *float64, decimals int, unit string) string {
 }
 
 // resultText is a run's result for a person: every field, each with what it says.
-func resultText(r *sim.Result) string {
+func resultText(r *sim.Result) string { return aligned(resultRows(r)) }
+
+// resultRows is what came of a run: names, values and what they say.
+func resultRows(r *sim.Result) [][3]string {
 	harm, suspended := unknownText, "no"
 	if r.StrangersHarm != nil {
 		harm = figure.Count(*r.StrangersHarm)
@@ -240,7 +243,7 @@ func resultText(r *sim.Result) string {
 	for _, note := range r.Notes {
 		rows = append(rows, [3]string{"note", "", note})
 	}
-	return aligned(rows)
+	return rows
 }
 
 // aligned is names, values and what they say, in columns.

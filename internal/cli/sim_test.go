@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/sim"
 	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/scenario"
@@ -589,5 +591,40 @@ func TestSimPopulationRefusesWhatItCannotDo(t *testing.T) {
 		if code != exitUsage || !strings.Contains(complaints, want) {
 			t.Errorf("%s: exit %d, %s, want %d and %q", args, code, complaints, exitUsage, want)
 		}
+	}
+}
+
+// TestTheConsoleSimulates runs what the page of the simulator runs.
+func TestTheConsoleSimulates(t *testing.T) {
+	var s simulator
+	menu, err := s.Menu()
+	if err != nil || len(menu.Scenarios) < 10 || len(menu.Families) == 0 || len(menu.Laws) == 0 {
+		t.Fatalf("%d scenarios, %v, %v, %v", len(menu.Scenarios), menu.Families, menu.Laws, err)
+	}
+	for _, p := range []api.SimulatorPick{{Scenario: "fixed-37", Member: -1}, {Seed: 3, Member: 4}} {
+		text, err := s.Draft(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.Simulate(t.Context(), api.Simulation{Source: text, Laws: []string{control.DefaultLaw}, Seed: 1})
+		if err != nil || len(done.Results) != 1 || !strings.HasPrefix(done.Results[0].SVG, "<svg") || len(done.Results[0].Figures) < 10 {
+			t.Errorf("%+v: %.300v, %v", p, done, err)
+		}
+	}
+	for field, ask := range map[string]api.Simulation{
+		"source": {Source: "name: x\nhorizon: -1h\n", Laws: menu.Laws},
+		"laws":   {Source: "name: x\nprovider: {limits: [{kind: fixed_window, limit: 12, window: 1m}]}\n", Laws: []string{"gravity"}},
+	} {
+		_, err := s.Simulate(t.Context(), ask)
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Field != field || p.Status != 422 {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	// What is far too much ends when nobody waits for it any more.
+	big := "name: x\nhorizon: 24h\nowner: {ceiling: 1ms, initial: 1ms}\nworkload: {kind: backlog, max_in_flight: 1000}\nprovider: {latency: {p50: 1ms, p99: 2ms}, limits: [{kind: token_bucket, rate: 1000/s, burst: 1000}]}\n"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Simulate(ctx, api.Simulation{Source: big, Laws: []string{"aimd"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
 	}
 }

@@ -121,7 +121,7 @@ func accessible(t *testing.T, name string) chromedp.Action {
 // pages are all pages with something on them, as populate leaves it, by names for pictures.
 var pages = map[string]string{
 	"overview": "", "connection": "connection?name=openai", "stored": "connection?name=connection-003", "runs": "runs", "run": "run?id=run-connection-003",
-	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "calls": "calls", "audit": "audit", "fleet": "fleet", "profile": "profile?name=github", "login": "login", "nowhere": "nowhere",
+	"gaps": "gaps", "quotas": "quotas", "change": "quotas?change=openai", "profiles": "profiles", "calls": "calls", "audit": "audit", "fleet": "fleet", "simulator": "simulator", "profile": "profile?name=github", "login": "login", "nowhere": "nowhere",
 }
 
 // populate fills a world with one of everything that pages show.
@@ -130,6 +130,7 @@ func (w *world) populate(n int) {
 	defer w.mu.Unlock()
 	w.called("openai")
 	w.fleet = []fleet.Credential{{IntervalMS: 50, Members: []fleet.Member{{Name: "host-a", Share: 0.75, Waiting: 3}, {Name: "host-b", Share: 0.25, HeardMS: 40_000, Away: true}}}}
+	w.text = "aimd"
 	w.live = slices.Clone(w.live)
 	for i := range w.live {
 		w.live[i].Fleet = &headway.FleetStatus{Members: 2}

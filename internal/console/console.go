@@ -99,7 +99,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("GET "+Path+"static/", http.StripPrefix(Path+"static/", cached(http.FileServerFS(static))))
 	for pattern, show := range map[string]func(*visit) error{
 		"{$}": c.overview, "connection": c.connection, "runs": c.runs, "run": c.run, "gaps": c.gaps,
-		"quotas": c.quotas, "calls": c.calls, "audit": c.audit, "fleet": c.fleet, "profiles": c.profiles, "profile": c.profile, "live": c.live,
+		"quotas": c.quotas, "calls": c.calls, "audit": c.audit, "fleet": c.fleet, "profiles": c.profiles, "profile": c.profile, "simulator": c.simulator, "live": c.live,
 	} {
 		c.mux.Handle("GET "+Path+pattern, c.page(show))
 	}
@@ -108,6 +108,7 @@ func New(o Options) (*Console, error) {
 	c.mux.Handle("POST "+Path+"logout", c.open(c.leave))
 	c.mux.Handle("POST "+Path+"quotas", c.page(c.override))
 	c.mux.Handle("POST "+Path+"gaps", c.page(c.actOnGaps))
+	c.mux.Handle("POST "+Path+"simulator", c.page(c.simulate))
 	c.mux.Handle("/", c.open(func(v *visit) error { return errNoPage }))
 	return c, nil
 }

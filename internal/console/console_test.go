@@ -56,6 +56,9 @@ type world struct {
 	audit  *audit.Log
 	acted  []collect.GapAction
 	fleet  []fleet.Credential
+
+	text      string // is in what the simulator has
+	simulated []api.Simulation
 }
 
 func newWorld(t testing.TB) *world {
@@ -67,7 +70,7 @@ func newWorld(t testing.TB) *world {
 		Authorize: w.authorize, Reader: w, Log: log,
 		Rates:  func() []api.Live { w.mu.Lock(); defer w.mu.Unlock(); return w.live },
 		Quotas: func() map[string]api.Quota { return w.quotas },
-		Act:    w.act, Audit: w.audit,
+		Act:    w.act, Audit: w.audit, Simulator: w,
 		Fleet: func() []fleet.Credential { return w.fleet }, Sparks: w.seen.Sparks,
 		Samples: w.seen.Series, Calls: &w.calls, Usage: w.usage,
 	})
@@ -116,6 +119,26 @@ func (w *world) Runs(context.Context, string, int) ([]collect.Run, error) { retu
 func (w *world) act(_ context.Context, a collect.GapAction, _ collect.GapFilter, ids []int64) (int64, error) {
 	w.acted = append(w.acted, a)
 	return int64(max(len(ids), 3)), nil
+}
+
+// Menu, Draft and Simulate make a world a simulator that draws what it is given.
+func (w *world) Menu() (api.SimulatorMenu, error) {
+	return api.SimulatorMenu{Scenarios: []api.SimulatorScenario{{Name: "github-primary", Limits: []string{w.text}}, {Name: w.text}}, Families: []string{w.text}, Laws: []string{"cycle", w.text}}, nil
+}
+
+func (w *world) Draft(p api.SimulatorPick) (string, error) {
+	return fmt.Sprintf("# %s\nname: %s%d\n", w.text, p.Scenario, p.Member), nil
+}
+
+func (w *world) Simulate(_ context.Context, ask api.Simulation) (s api.Simulated, err error) {
+	w.simulated = append(w.simulated, ask)
+	if ask.Source == "wrong" {
+		return s, &api.Problem{Status: http.StatusUnprocessableEntity, Title: "Invalid scenario", Detail: "scenario:1:1: " + w.text}
+	}
+	for _, law := range ask.Laws {
+		s.Results = append(s.Results, api.SimulatedLaw{Law: law, SVG: "<svg xmlns=\"http://www.w3.org/2000/svg\"><rect width=\"900\" height=\"400\" fill=\"#8fb3d9\"/></svg>", Figures: []api.SimulatedFigure{{Name: "goodput ratio", Value: "unknown", Note: w.text}}})
+	}
+	return s, nil
 }
 
 // changed writes down a change, with a name wherever there can be one.
@@ -203,7 +226,7 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
 		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
-		"audit": "No change is known", "fleet": "No process shares a credential",
+		"audit": "No change is known", "fleet": "No process shares a credential", "simulator": "The scenario",
 	} {
 		rec := w.get(console.Path + path)
 		if rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), want) {
@@ -270,7 +293,7 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	}
 }
 
-var valueField = regexp.MustCompile(` value="[^"]*"`)
+var valueField = regexp.MustCompile(` value="[^"]*"|<textarea [^>]*>[^<]*</textarea>`)
 
 func TestHostileNamesAreText(t *testing.T) {
 	for _, name := range []string{
@@ -291,10 +314,11 @@ func TestHostileNamesAreText(t *testing.T) {
 		w.fleet = []fleet.Credential{{IntervalMS: 50, Members: []fleet.Member{{Name: name, Share: 0.5, Away: true}}}}
 		w.live[0].Fleet = &headway.FleetStatus{Members: 2}
 		w.looked(name, 1)
+		w.text = name
 		q := url.QueryEscape(name)
 		for _, path := range []string{
 			"", "?q=" + q, "?state=" + q, "connection?name=" + q, "runs", "runs?connection=" + q, "run?id=" + url.QueryEscape("run-"+name), "gaps", "gaps?connection=" + q,
-			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q, "audit", "fleet", "profile?name=" + q, "profile?name=github",
+			"gaps?status=" + q, "quotas", "quotas?change=" + q, "quotas?change=" + q + "&model=m", "nowhere" + url.PathEscape(name), "login", "profiles", "calls", "calls?by=tenant&model=" + q, "audit", "fleet", "profile?name=" + q, "profile?name=github", "simulator", "simulator?scenario=" + q, "simulator?member=1&drawn=2&family=" + q,
 		} {
 			rec := w.get(console.Path + path)
 			body := valueField.ReplaceAllString(rec.Body.String(), "") // a form brings back what it was given
@@ -429,12 +453,13 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 	w.owed = []collect.Gap{{ID: 1, Connection: "a", GapKey: collect.GapKey{Stream: "s", Key: "k"}, Status: collect.GapPending}}
 	g := w.budget(t, "openai", quota.Config{Global: quota.Limits{CallsPerMinute: 60}})
 	forms := map[string]url.Values{
-		"quotas": {"provider": {"openai"}, "callsPerMinute": {"40"}},
-		"gaps":   {"which": {"all"}, "connection": {"a"}, "action": {"quarantine"}},
+		"quotas":    {"provider": {"openai"}, "callsPerMinute": {"40"}},
+		"simulator": {"source": {"name: x"}, "law": {"cycle"}, "seed": {"1"}},
+		"gaps":      {"which": {"all"}, "connection": {"a"}, "action": {"quarantine"}},
 	}
 	for key, may := range map[string]bool{"screen": false, "shift": true, w.key: true} {
 		c := w.enter(t, key)
-		for _, path := range []string{"", "connection?name=a", "runs", "run?id=run-a", "gaps", "quotas", "quotas?change=openai", "calls", "audit", "fleet", "profiles", "profile?name=github"} {
+		for _, path := range []string{"", "connection?name=a", "runs", "run?id=run-a", "gaps", "quotas", "quotas?change=openai", "calls", "audit", "fleet", "profiles", "profile?name=github", "simulator"} {
 			rec := w.get(console.Path+path, c)
 			if rec.Code != http.StatusOK {
 				t.Errorf("%q with %q: %d", path, key, rec.Code)
@@ -464,6 +489,40 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 	}
 	if n := g.Config().Global.CallsPerMinute; n != 60 || len(w.acted) > 0 {
 		t.Errorf("changed to %d, and gaps %v, without a confirmation", n, w.acted)
+	}
+}
+
+func TestAScenarioIsChangedAndRunFromThePage(t *testing.T) {
+	w := newWorld(t)
+	w.text = "<script>alert(1)</script>"
+	if page := w.get(console.Path + "simulator").Body.String(); !strings.Contains(page, "name: github-primary-1") || strings.Count(page, " checked>") != 2 {
+		t.Errorf("at first: %s", page)
+	}
+	if page := w.get(console.Path + "simulator?member=7&drawn=3").Body.String(); !strings.Contains(page, "name: 7") {
+		t.Errorf("drawn: %s", page)
+	}
+	if rec := w.get(console.Path + "simulator?member=-7&drawn=3"); rec.Code != http.StatusBadRequest {
+		t.Errorf("a member that cannot be: %d", rec.Code)
+	}
+	form := token(t, w.get(console.Path+"simulator").Body.String())
+	for _, tt := range []struct {
+		form url.Values
+		code int
+		want string
+	}{
+		{url.Values{"source": {"name: x\r\nhorizon: 1h"}, "law": {"cycle", "aimd"}, "seed": {"7"}}, 200, `<img class="plot" src="data:image/svg&#43;xml;base64,`},
+		{url.Values{"source": {"wrong"}, "law": {"cycle"}, "seed": {"7"}}, 422, "Invalid scenario: scenario:1:1: &lt;script&gt;"},
+		{url.Values{"source": {"name: x"}, "seed": {"7"}}, 422, "No law is chosen."},
+		{url.Values{"source": {"name: x"}, "law": {"cycle"}, "seed": {"-7"}}, 422, "The seed must be"},
+	} {
+		tt.form.Set("token", form)
+		rec := w.post(console.Path+"simulator", tt.form)
+		if page := rec.Body.String(); rec.Code != tt.code || !strings.Contains(page, tt.want) || strings.Contains(page, "<script>a") || strings.Contains(page, "ZgotmplZ") {
+			t.Errorf("%v: %d %s", tt.form, rec.Code, page)
+		}
+	}
+	if len(w.simulated) != 2 || w.simulated[0].Source != "name: x\nhorizon: 1h" || w.simulated[0].Seed != 7 || len(w.simulated[0].Laws) != 2 {
+		t.Errorf("simulated %+v", w.simulated)
 	}
 }
 

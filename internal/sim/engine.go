@@ -98,7 +98,7 @@ type engine struct {
 	attempts []attempt
 	vacant   []uint32
 	sent     int
-	most     int // attempts before it is an error
+	bounds   bounds
 
 	onAttempt func(fit.Attempt) // may be nil
 }
@@ -117,7 +117,7 @@ func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, mad
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	e := &engine{s: s, law: law, model: model, ledger: ledger, most: MaxAttempts, header: make(http.Header)}
+	e := &engine{s: s, law: law, model: model, ledger: ledger, header: make(http.Header)}
 	size, lines := 1, s.Clients
 	if s.Fleet {
 		size, lines = s.Clients, 1
@@ -172,7 +172,10 @@ func mix(seed, i uint64) uint64 {
 
 // run lets everything happen until the horizon.
 func (e *engine) run() error {
-	for {
+	for turn := 0; ; turn++ {
+		if err := e.bounds.stopped(turn); err != nil {
+			return err
+		}
 		ev, ok := e.agenda.next()
 		if !ok || ev.at >= e.s.Horizon {
 			e.model.Advance(e.s.Horizon)
@@ -233,8 +236,8 @@ func (e *engine) send(now time.Duration, i int) error {
 			return nil
 		}
 		l.turn = (c + 1) % len(l.clients)
-		if e.sent++; e.sent > e.most {
-			return tooLarge(e.s)
+		if e.sent++; e.sent > e.bounds.attempts() {
+			return tooLarge(e.s, e.bounds)
 		}
 		e.depart(now, i, c, ticket)
 	}
@@ -265,9 +268,9 @@ func (e *engine) pass(now time.Duration, l *line, c int, at time.Duration) (int,
 	return c, pacing.Ticket{}, at, false
 }
 
-func tooLarge(s *scenario.Scenario) error {
+func tooLarge(s *scenario.Scenario, b bounds) error {
 	return fmt.Errorf("sim: scenario %s takes more than %d attempts: shorten its horizon of %v, raise its ceiling of %v or lower its max_in_flight of %d",
-		s.Name, MaxAttempts, s.Horizon, s.Owner.Ceiling, s.Workload.MaxInFlight)
+		s.Name, b.attempts(), s.Horizon, s.Owner.Ceiling, s.Workload.MaxInFlight)
 }
 
 // pick is the next client, in turn, that has something to send and a place in

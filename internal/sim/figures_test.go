@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -140,12 +141,12 @@ func TestMoreAttemptsThanTheBoundAreAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "sim: scenario test takes more than 20000000 attempts: shorten its horizon of 720h0m0s"
+	const want = "sim: scenario test takes more than 1000 attempts: shorten its horizon of 720h0m0s"
 	p, err := newProphet(s, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.most = 1000 // so that the test is quick
+	p.bounds.most = 1000 // so that the test is quick
 	if err := p.play(); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("the oracle: got %v, want %s", err, want)
 	}
@@ -153,9 +154,28 @@ func TestMoreAttemptsThanTheBoundAreAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.most = 1000
+	e.bounds.most = 1000
 	if err := e.run(); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("the run: got %v, want %s", err, want)
+	}
+	if _, err := Run(s, Options{Law: "aimd", MaxAttempts: 1000}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("bounded by an option: got %v, want %s", err, want)
+	}
+	if most := (bounds{}).attempts(); most != 20_000_000 {
+		t.Errorf("without one it is bounded by %d", most)
+	}
+	ended := errors.New("ended")
+	for turns := range 3 { // the oracle is ended, or the run
+		left := 20 * turns
+		stop := func() error {
+			if left--; left < 0 {
+				return ended
+			}
+			return nil
+		}
+		if _, err := Run(s, Options{Law: "aimd", MaxAttempts: 1_000_000, Stop: stop}); !errors.Is(err, ended) {
+			t.Errorf("ended by an option: %v", err)
+		}
 	}
 }
 

@@ -45,10 +45,15 @@ type Oracle struct {
 // NewOracle plays the clairvoyant client. The scenario and the seed are those of
 // the run that it is compared with.
 func NewOracle(s *scenario.Scenario, seed uint64) (*Oracle, error) {
+	return newOracle(s, seed, bounds{})
+}
+
+func newOracle(s *scenario.Scenario, seed uint64, b bounds) (*Oracle, error) {
 	p, err := newProphet(s, seed)
 	if err != nil {
 		return nil, err
 	}
+	p.bounds = b
 	if err := p.play(); err != nil {
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func newProphet(s *scenario.Scenario, seed uint64) (*prophet, error) {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	p := &prophet{
-		s: s, lone: lone, room: room, most: MaxAttempts,
+		s: s, lone: lone, room: room,
 		spacing: s.Owner.Ceiling, places: s.Clients * s.Workload.MaxInFlight,
 	}
 	if !s.Fleet {
@@ -116,7 +121,7 @@ type prophet struct {
 	flight     agenda   // when an attempt in each place could arrive
 	owed       int      // strangers that are to be let in first
 	admissions []time.Duration
-	most       int // admissions before it is an error
+	bounds     bounds
 }
 
 // slot is a place in flight, with the times of the next attempt in it. Attempts
@@ -168,7 +173,10 @@ func (p *prophet) play() error {
 	for pool := range heads {
 		heads[pool] = p.draw(0, pool)
 	}
-	for {
+	for turn := 0; ; turn++ {
+		if err := p.bounds.stopped(turn); err != nil {
+			return err
+		}
 		head := soonest(heads)
 		n := &heads[head]
 		at := max(now, n.at)
@@ -212,8 +220,8 @@ func (p *prophet) play() error {
 			p.owed--
 			continue
 		}
-		if len(p.admissions) == p.most {
-			return tooLarge(p.s)
+		if len(p.admissions) == p.bounds.attempts() {
+			return tooLarge(p.s, p.bounds)
 		}
 		p.admissions = append(p.admissions, at)
 		if pool > 0 {
@@ -399,4 +407,25 @@ func (l *Ledger) Result(oracle *Oracle, m *provider.Model) Result {
 		r.Trace = l.trace.drawUp(l, oracle)
 	}
 	return r
+}
+
+// bounds end a run before its horizon. The zero value bounds it by [MaxAttempts] alone.
+type bounds struct {
+	most int
+	stop func() error
+}
+
+func (b bounds) attempts() int {
+	if b.most > 0 {
+		return min(b.most, MaxAttempts)
+	}
+	return MaxAttempts
+}
+
+// stopped asks every now and then whether the run is to end; turn counts the calls.
+func (b bounds) stopped(turn int) error {
+	if b.stop == nil || turn%256 != 0 {
+		return nil
+	}
+	return b.stop()
 }

@@ -375,6 +375,12 @@ type Options struct {
 	Seed uint64
 	// Trace keeps what a plot needs, in [Result.Trace].
 	Trace bool
+	// MaxAttempts bounds the run, and its oracle, where that is less than the constant of
+	// that name; 0 is the constant.
+	MaxAttempts int
+	// Stop ends the run, and its oracle, with its error as soon as it has one. It is called
+	// again and again; nil never ends it.
+	Stop func() error
 	// OnAttempt is called with each attempt that reaches the provider, in the order in
 	// which they do; nil is not.
 	OnAttempt func(fit.Attempt)
@@ -409,7 +415,7 @@ func (p *Player) Run(law string) (Result, error) {
 // It is an error when the law is unknown, when the scenario cannot be modelled
 // and when it takes more than [MaxAttempts].
 func Run(s *scenario.Scenario, o Options) (Result, error) {
-	oracle, err := NewOracle(s, o.Seed)
+	oracle, err := newOracle(s, o.Seed, bounds{o.MaxAttempts, o.Stop})
 	if err != nil {
 		return Result{}, err
 	}
@@ -426,7 +432,7 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e.onAttempt = o.OnAttempt
+	e.onAttempt, e.bounds = o.OnAttempt, bounds{o.MaxAttempts, o.Stop}
 	if err := e.run(); err != nil {
 		return Result{}, err
 	}
