@@ -339,7 +339,7 @@ func TestCallsAreKeptWithoutTheirContent(t *testing.T) {
 	if status != 200 || !strings.Contains(body, `"status":429`) || strings.Contains(body, content) {
 		t.Errorf("the latest call: %d %s", status, body)
 	}
-	const totals = `[{"provider":"openai","calls":3,"refused":1,"failed":0,"attempts":2,"throttled":0,"input_tokens":10,"cached_tokens":0,"output_tokens":10,"reasoning_tokens":0,"estimated":0}]`
+	const totals = `[{"provider":"openai","calls":3,"refused":1,"failed":0,"attempts":2,"throttled":0,"input_tokens":10,"cached_tokens":0,"output_tokens":10,"reasoning_tokens":0,"estimated":0,"cost":null,"unpriced_tokens":20}]`
 	if _, _, body := s.do(http.MethodGet, "/v1/usage?by=provider", "", ""); strings.TrimSpace(body) != totals {
 		t.Errorf("totals: %s", body)
 	}

@@ -299,3 +299,15 @@ func TestAnOpenDaemonShowsItsConsoleAndStops(t *testing.T) {
 		t.Errorf("the live page was cut: %v", err)
 	}
 }
+
+func TestCallsCostWhatTheOwnerSays(t *testing.T) {
+	s := place(t)
+	s.start("currency: USD\n" + openai(upstream(t, answers), "    prices: {\"*\": {input: 1000000, cached: 1000000, output: 2000}}\n"))
+	if status, _, body := s.do(http.MethodPost, "/openai/v1/chat/completions", "", question); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	_, _, usage := s.do(http.MethodGet, "/v1/usage?by=provider", "", "")
+	if !strings.Contains(usage, `"currency":"USD"`) || !strings.Contains(usage, `"unpriced_tokens":0`) {
+		t.Errorf("usage %s", usage)
+	}
+}

@@ -107,6 +107,7 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 		d.telemetry.Call(c)
 	}
 	one := calls.Of(&c)
+	d.bill(&one)
 	d.recent.Add(one)
 	d.usage.Add(&one)
 	if l := d.access.Load(); l != nil {
@@ -116,6 +117,22 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 	}
 	if d.o.OnCall != nil {
 		d.o.OnCall(c)
+	}
+}
+
+// bill adds what a call costs by the owner's prices, where those are known.
+func (d *Daemon) bill(c *calls.Call) {
+	v := d.live.Load()
+	if v == nil {
+		return
+	}
+	for i := range v.config.Providers {
+		if p := &v.config.Providers[i]; p.Name == c.Provider {
+			if price, ok := p.Prices.Of(c.Model); ok {
+				c.Bill(v.config.Currency, price)
+			}
+			return
+		}
 	}
 }
 

@@ -21,8 +21,9 @@ type (
 	Call = calls.Call
 	// Usage is what the calls of a group used.
 	Usage = calls.Usage
-	// Totals are sums over calls.
+	// Totals are sums over calls, and Cost is what they cost in a currency.
 	Totals = calls.Totals
+	Cost   = calls.Cost
 	// Series is what a connection did over an hour or a day.
 	Series = samples.Series
 	// Spark is the rate of a connection over the last hour, in few steps.

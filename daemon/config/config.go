@@ -31,6 +31,7 @@ import (
 
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/quotafile"
@@ -100,6 +101,8 @@ type Config struct {
 	CORS *CORS
 	// NoConsole turns off the pages under /console/.
 	NoConsole bool
+	// Currency is that of all prices, three capital letters such as USD.
+	Currency string
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
 	Telemetry *Telemetry
 	// Log configures the logs.
@@ -211,6 +214,9 @@ type Provider struct {
 	Pacing *Pacing
 	// Fleet is the provider's mode in a fleet. Default [FleetShare].
 	Fleet FleetMode
+	// Prices are what the tokens of models cost, for usage reports; without them the cost is
+	// unknown.
+	Prices Prices
 	// Quota is the budget; nil means no budget.
 	Quota *Quota
 	// RefuseUnknown refuses models that the budget does not list; otherwise they count as
@@ -315,6 +321,10 @@ type (
 	Key = egress.Key
 	// Role is what a key may do with the API and the console.
 	Role = egress.Role
+	// Prices are prices by model, each a Price.
+	Prices = calls.Prices
+	// Price is what the tokens of a model cost, for each million of them.
+	Price = calls.Price
 	// Quota is a budget, complete and checked.
 	Quota = quotafile.Settings
 	// Secret is a credential. It prints as written in the file, such as ${OPENAI_API_KEY};

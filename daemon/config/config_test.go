@@ -56,6 +56,7 @@ func TestLeftOutTakesTheDefaults(t *testing.T) {
 const everything = `
 listen: 0.0.0.0:8701
 insecure: true
+currency: USD
 state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
 fleet: valkeys://headway@valkey.example:6379/1?away=wait
@@ -95,6 +96,7 @@ providers:
     circuit: {ratio: 0.25, window: 20, minimum: 4, open_for: 5s, probes: 2, max: 9}
     pacing: {ceiling: 20ms, initial: 1s, law: aimd, max_in_flight: 3}
     quota: {log_level: debug, models: {m: {calls_per_minute: 5}, n: {charge: gemini}}}
+    prices: {gpt-5: {input: 1.25, cached: 0.125, output: 10}, "gpt-*": {input: 2}}
     unknown_models: allow
 quota: {global: {calls_per_minute: 9}}
 collections: {dir: connections, schedule: "0 3 * * *", running: 5}
@@ -166,6 +168,12 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 		if f.Name != "PassThrough" && f.Name != "Keys" && f.Name != "RefuseUnknown" && f.Name != "Profile" && reflect.ValueOf(p).FieldByIndex(f.Index).IsZero() {
 			t.Errorf("the provider's %s is not set", f.Name)
 		}
+	}
+	if price, ok := p.Prices.Of("gpt-5"); c.Currency != "USD" || !ok || *price.Input != 1.25 || *price.Cached != 0.125 || *price.Output != 10 {
+		t.Errorf("prices %+v in %q", p.Prices, c.Currency)
+	}
+	if price, ok := p.Prices.Of("gpt-4o"); !ok || *price.Input != 2 || price.Cached != nil || price.Output != nil {
+		t.Errorf("the price of a glob: %+v", price)
 	}
 	k := c.Keys[0]
 	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Role != "" || len(c.Keys) != 1 {
@@ -318,6 +326,12 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"role":                {head + "keys: [{id: a, hash: \"" + hash("1") + "\", role: root}]\n", `keys[0].role: is "root"; want one of viewer, operator, admin`},
 		"two with a role":     {two("keys: [{id: ops, hash: \"" + hash("2") + "\", role: viewer}]\n"), `keys: is the id "ops" of two keys with a role; want an id of its own for each`},
 		"public, viewer only": {public + "keys: [{id: a, hash: \"" + hash("1") + "\"}, {id: b, hash: \"" + hash("2") + "\", role: viewer}]\n", `without admin_keys`},
+		"price":               {"currency: USD\n" + head + "    prices: {m: {input: -1}}\n", `providers.x.prices.m.input: is -1; want a number from 0 to 1e+06`},
+		"price of what":       {"currency: USD\n" + head + "    prices: {m: {tokens: 1}}\n", `providers.x.prices.m.tokens: is not a field here`},
+		"no price":            {"currency: USD\n" + head + "    prices: {m: {}}\n", `prices.m.input: is missing, as are cached and output`},
+		"prices of a glob":    {"currency: USD\n" + head + "    prices: {\"[\": {input: 1}}\n", `is not the name of a model or a glob`},
+		"no currency":         {head + "    prices: {m: {input: 1}}\n", `currency: is missing; want that of the prices, such as USD`},
+		"currency":            {"currency: dollars\n" + head, `currency: is "dollars"; want three capital letters such as USD`},
 		"half a certificate":  {head + "tls: {cert: /nope.pem}\n", `tls.key: is missing; want the name of a PEM file`},
 		"no certificate":      {head + "tls: {cert: /nope.pem, key: /nope.key}\n", `tls.cert: is "/nope.pem", which cannot be read: no such file`},
 		"hosts with keys":     {head + "hosts: [a]\nkeys: [{id: a, hash: \"" + hash("1") + "\"}]\n", `h.yaml:5:8: hosts: is a list; want it left out where there are keys: then any name will do`},

@@ -97,6 +97,7 @@ func (m section) config(profiles []string) Config {
 		s.Done()
 	}
 	m.providers(&c, profiles)
+	m.currency(&c)
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
 		c.Quota = &q

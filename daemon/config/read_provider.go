@@ -131,6 +131,7 @@ func (m section) provider(name string, profiles []string) Provider {
 	m.pacing(&p)
 	m.fleet(&p)
 	m.profile(&p, profiles)
+	p.Prices = m.prices()
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
 		p.Quota = &q

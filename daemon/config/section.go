@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/internal/configfile"
@@ -132,4 +134,52 @@ func (c *Config) environment(file string, getenv func(string) string) error {
 			": not used, since there are several providers and no quota at the top of "+file)
 	}
 	return nil
+}
+
+// maxPrice bounds a price for a million tokens, in any currency.
+const maxPrice = 1e6
+
+// prices reads what the tokens of models cost.
+func (m section) prices() Prices {
+	all := m.below("prices")
+	if all.Section == nil {
+		return nil
+	}
+	prices := Prices{}
+	for _, f := range all.Fields() {
+		if _, err := path.Match(f.Name, ""); err != nil {
+			all.File().Fail(f.At, all.Node().Below(f.Name), "is not the name of a model or a glob such as \"gpt-*\"")
+			continue
+		}
+		s := section{f.Node.Section()}
+		if s.Section == nil {
+			continue
+		}
+		var p Price
+		for key, into := range map[string]**float64{"input": &p.Input, "cached": &p.Cached, "output": &p.Output} {
+			if s.Has(key) {
+				*into = new(float64)
+				s.Number(key, *into, 0, maxPrice)
+			}
+		}
+		s.Done()
+		if p == (Price{}) {
+			s.fail("input", "missing, as are cached and output", "at least one price for a million tokens")
+		}
+		prices[f.Name] = p
+	}
+	return prices
+}
+
+// currency reads that of all prices, which takes one.
+func (m section) currency(c *Config) {
+	m.Text("currency", &c.Currency)
+	priced := slices.ContainsFunc(c.Providers, func(p Provider) bool { return len(p.Prices) > 0 })
+	capitals := !strings.ContainsFunc(c.Currency, func(r rune) bool { return r < 'A' || r > 'Z' })
+	switch {
+	case m.Has("currency") && (len(c.Currency) != 3 || !capitals):
+		m.fail("currency", configfile.Quote(c.Currency), "three capital letters such as USD")
+	case priced && c.Currency == "":
+		m.fail("currency", "missing", "that of the prices, such as USD")
+	}
 }

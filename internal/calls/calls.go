@@ -62,7 +62,9 @@ type Call struct {
 	ReasoningTokens int64 `json:"reasoning_tokens"`
 	Reported        bool  `json:"reported"`
 
-	budget string // the model's name in the quota
+	budget   string // the model's name in the quota
+	currency string // of nano; empty where the cost is not known
+	nano     int64
 }
 
 // Of is what is kept of a call.
@@ -203,6 +205,12 @@ type Totals struct {
 	ReasoningTokens int64 `json:"reasoning_tokens"`
 	// Estimated counts the calls whose tokens the provider did not report.
 	Estimated int64 `json:"estimated"`
+	// Cost is what the tokens cost by the owner's prices when they were used; empty where no
+	// price is known. UnpricedTokens are those whose price is not known.
+	Cost           []Cost `json:"cost"`
+	UnpricedTokens int64  `json:"unpriced_tokens"`
+
+	spent map[string]spent // by currency
 }
 
 func (t *Totals) columns() []any {
@@ -228,6 +236,7 @@ func (t *Totals) add(c *Call) {
 	if !c.Reported && c.InputTokens+c.OutputTokens > 0 {
 		t.Estimated++
 	}
+	t.bill(c)
 }
 
 const (
@@ -289,11 +298,6 @@ func (l *Ledger) Add(c *Call) {
 	t.add(c)
 }
 
-const schema = `CREATE TABLE IF NOT EXISTS usage (day TEXT, provider TEXT, key TEXT, tenant TEXT, agent TEXT, model TEXT,
-	calls INTEGER, refused INTEGER, failed INTEGER, attempts INTEGER, throttled INTEGER, input INTEGER, cached INTEGER,
-	output INTEGER, reasoning INTEGER, estimated INTEGER,
-	PRIMARY KEY (day, provider, key, tenant, agent, model)) WITHOUT ROWID`
-
 // open opens the file, with file held; one that is not there only to write.
 func (l *Ledger) open(ctx context.Context, write bool) (err error) {
 	if l.db != nil && (l.adds || !write) {
@@ -324,7 +328,7 @@ func (l *Ledger) open(ctx context.Context, write bool) (err error) {
 	}
 	db.SetMaxOpenConns(1)
 	if write {
-		for _, do := range []string{"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", schema} {
+		for _, do := range []string{"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", schema, moneySchema} {
 			if _, err = db.ExecContext(ctx, do); err != nil {
 				return errors.Join(err, db.Close())
 			}
@@ -355,6 +359,9 @@ func (l *Ledger) Flush(ctx context.Context) error {
 		if have := l.due[g]; have != nil {
 			for i, n := range t.columns() {
 				*have.columns()[i].(*int64) += *n.(*int64)
+			}
+			for currency, s := range t.spent {
+				have.owe(currency, s)
 			}
 		} else if len(l.due) < 2*maxGroups {
 			l.due[g] = t
@@ -390,10 +397,15 @@ func (l *Ledger) store(ctx context.Context, due map[group]*Totals, day string) e
 			if _, err := conn.ExecContext(ctx, insert, args...); err != nil {
 				return err
 			}
+			if err := storeMoney(ctx, conn, g, t); err != nil {
+				return err
+			}
 		}
 		last, err := time.Parse(dayForm, day)
-		if err == nil {
-			_, err = conn.ExecContext(ctx, "DELETE FROM usage WHERE day < ?", last.AddDate(0, 0, -KeptDays).Format(dayForm))
+		for _, table := range []string{"usage", "usage_cost"} {
+			if err == nil {
+				_, err = conn.ExecContext(ctx, "DELETE FROM "+table+" WHERE day < ?", last.AddDate(0, 0, -KeptDays).Format(dayForm))
+			}
 		}
 		return err
 	})
@@ -460,13 +472,11 @@ func (l *Ledger) Sum(ctx context.Context, a Ask) (list []Usage, err error) {
 		a.Limit = -1
 	}
 	list, err = sqlitefile.List(ctx, l.db, func(rows *sql.Rows) (u Usage, err error) {
-		at := map[string]**string{"day": &u.Day, "provider": &u.Provider, "key": &u.Key, "tenant": &u.Tenant, "agent": &u.Agent, "model": &u.Model}
-		var into []any
-		for _, by := range a.By {
-			into = append(into, at[by])
-		}
-		return u, rows.Scan(append(into, u.columns()...)...)
-	}, query+" LIMIT ? OFFSET ?", append(args, a.Limit, a.After)...)
+		return u, rows.Scan(append(u.names(a.By), u.columns()...)...)
+	}, query+" LIMIT ? OFFSET ?", append(slices.Clone(args), a.Limit, a.After)...)
+	if err == nil {
+		err = l.sumMoney(ctx, list, a.By, strings.Join(where, " AND "), args)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("usage %s: %w", l.path, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/egress"
@@ -71,7 +72,7 @@ func TestTotalsOutliveTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := NewLedger(path) // as another process that looks
-	if rows := sum(t, other, Ask{By: []string{"tenant"}}); fmt.Sprint(rows) != "[- - - a - -{2 1 0 2 1 100 40 7 3 0} - - - b - -{1 0 1 2 1 100 40 7 3 1}]" {
+	if rows := sum(t, other, Ask{By: []string{"tenant"}}); fmt.Sprint(rows) != "[- - - a - -{2 1 0 2 1 100 40 7 3 0 [] 107 map[]} - - - b - -{1 0 1 2 1 100 40 7 3 1 [] 107 map[]}]" {
 		t.Errorf("by tenant: %v", rows)
 	}
 	add(func(c *egress.CallLog) { c.Began = began.Add(2 * time.Minute) })
@@ -83,18 +84,18 @@ func TestTotalsOutliveTheProcess(t *testing.T) {
 		ask  Ask
 		want string
 	}{
-		{Ask{}, "[- - - - - -{4 1 1 6 3 300 120 21 9 1}]"},
-		{Ask{By: []string{"day"}}, "[2026-11-23 - - - - -{3 1 1 4 2 200 80 14 6 1} 2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0}]"},
-		{Ask{By: []string{"day"}, From: "2026-11-24"}, "[2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0}]"},
-		{Ask{By: []string{"day"}, After: 1, Limit: 1}, "[2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0}]"},
-		{Ask{By: []string{"model", "key"}, To: "2026-11-23", Is: map[string]string{"tenant": "a"}}, "[- - ops - - m{1 0 0 2 1 100 40 7 3 0} - - ops - - other{1 1 0 0 0 0 0 0 0 0}]"},
+		{Ask{}, "[- - - - - -{4 1 1 6 3 300 120 21 9 1 [] 321 map[]}]"},
+		{Ask{By: []string{"day"}}, "[2026-11-23 - - - - -{3 1 1 4 2 200 80 14 6 1 [] 214 map[]} 2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0 [] 107 map[]}]"},
+		{Ask{By: []string{"day"}, From: "2026-11-24"}, "[2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0 [] 107 map[]}]"},
+		{Ask{By: []string{"day"}, After: 1, Limit: 1}, "[2026-11-24 - - - - -{1 0 0 2 1 100 40 7 3 0 [] 107 map[]}]"},
+		{Ask{By: []string{"model", "key"}, To: "2026-11-23", Is: map[string]string{"tenant": "a"}}, "[- - ops - - m{1 0 0 2 1 100 40 7 3 0 [] 107 map[]} - - ops - - other{1 1 0 0 0 0 0 0 0 0 [] 0 map[]}]"},
 	} {
 		if rows := sum(t, l, tt.ask); fmt.Sprint(rows) != tt.want {
 			t.Errorf("%+v: %v, want %v", tt.ask, rows, tt.want)
 		}
 	}
 	add(nil) // after it was read
-	if rows := sum(t, l, Ask{}); fmt.Sprint(rows) != "[- - - - - -{5 1 1 8 4 400 160 28 12 1}]" {
+	if rows := sum(t, l, Ask{}); fmt.Sprint(rows) != "[- - - - - -{5 1 1 8 4 400 160 28 12 1 [] 428 map[]}]" {
 		t.Errorf("then: %v", rows)
 	}
 	for _, bad := range []Ask{{By: []string{"1; DROP TABLE usage"}}, {By: []string{"day", "day"}}, {From: "23.11."}, {To: "2026-13-01"}} {
@@ -131,7 +132,7 @@ func TestWhatCannotBeStoredIsTriedAgain(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if rows := sum(t, l, Ask{}); fmt.Sprint(rows) != "[- - - - - -{3 0 0 6 3 300 120 21 9 0}]" {
+	if rows := sum(t, l, Ask{}); fmt.Sprint(rows) != "[- - - - - -{3 0 0 6 3 300 120 21 9 0 [] 321 map[]}]" {
 		t.Errorf("%v", rows)
 	}
 	if err := l.Close(t.Context()); err != nil {
@@ -198,5 +199,72 @@ func TestALineACall(t *testing.T) {
 	}
 	if _, err := OpenLog(filepath.Join(path, "x"), true); err == nil {
 		t.Error("a log below a file was opened")
+	}
+}
+
+func TestTheCostIsKnownAsFarAsPricesAre(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	dollars := func(v float64) *float64 { return &v }
+	prices := Prices{"gpt-5": {Input: dollars(1.25), Cached: dollars(0.125), Output: dollars(10)}, "gpt-*": {Input: dollars(2), Output: dollars(8)}, "*": {Input: dollars(1)}}
+	day := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	l := NewLedger(path)
+	add := func(model, key, currency string, input, cached, output int64) {
+		c := Call{Began: day, Provider: "p", Model: model, Key: key, Status: 200, Ending: "complete", Attempts: 1, InputTokens: input, CachedTokens: cached, OutputTokens: output, Reported: true}
+		if p, ok := prices.Of(model); ok && currency != "" {
+			c.Bill(currency, p)
+		}
+		l.Add(&c)
+	}
+	add("gpt-5", "a", "USD", 1_000_000, 400_000, 100_000) // 0.75 + 0.05 + 1
+	add("gpt-5", "a", "USD", 1, 0, 0)                     // 0.00000125
+	add("gpt-4o", "b", "USD", 500_000, 0, 0)              // 1, by a glob
+	add("gpt-4o", "b", "USD", 10, 5, 0)                   // nobody said what cached ones cost
+	add("x/y", "c", "USD", 10, 0, 10)                     // no glob fits
+	add("z", "d", "USD", 10, 0, 1)                        // nobody said what output costs
+	add("gpt-5", "e", "", 100, 0, 1)                      // no prices then
+	add("gpt-5", "f", "USD", 1_000_000, 0, 0)
+	add("gpt-5", "f", "EUR", 1_000_000, 0, 0)
+	for range 2 { // as it is counted, and as another process reads it
+		list, err := l.Sum(t.Context(), Ask{By: []string{"key"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, u := range list {
+			got[*u.Key] = fmt.Sprintf("%s, %d without a price", u.CostText(), u.UnpricedTokens)
+		}
+		want := map[string]string{
+			"a": "1.80 USD, 0 without a price", "b": "at least 1.00 USD, 10 without a price", "c": "unknown, 20 without a price",
+			"d": "unknown, 11 without a price", "e": "unknown, 101 without a price", "f": "1.25 EUR + 1.25 USD, 0 without a price",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l = NewLedger(path)
+	}
+	all, err := l.Sum(t.Context(), Ask{Is: map[string]string{"model": "gpt-5"}})
+	if err != nil || len(all) != 1 || len(all[0].Cost) != 2 || all[0].Cost[1].Amount != 3.05000125 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	// A file of before has no costs.
+	if err := l.open(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.db.ExecContext(t.Context(), "DROP TABLE usage_cost"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := NewLedger(path)
+	old, err := before.Sum(t.Context(), Ask{})
+	if err := before.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err != nil || len(old) != 1 || old[0].CostText() != "unknown" {
+		t.Errorf("%+v, %v", old, err)
 	}
 }

@@ -176,7 +176,7 @@ func TestUsageIsSummedUpForPeopleAndSpreadsheets(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                            "PROVIDER  MODEL",
 		"--by key":                    "ops  3      0        0       3         0          3,600",
-		"--by model --csv":            "'=1+1,1,0,0,1,0,1200,0,4,0,1\n",
+		"--by model --csv":            "'=1+1,1,0,0,1,0,1200,0,4,0,1,1204,unknown\n",
 		"--json --model gpt":          `"input_tokens": 1200`,
 		"--by tenant":                 "-       3",
 		"--key nobody":                "No call was counted.",

@@ -28,7 +28,8 @@ func newUsage() *cobra.Command {
 		Long: `Sums up calls that "headway serve" proxied: how many, how they ended, and the tokens
 that they were charged for. It reads the totals beside the state file, or with --server
 asks a running daemon. Totals are kept for 400 days; days are those in UTC on which calls
-began. ESTIMATED counts the calls whose tokens the provider did not report.
+began. ESTIMATED counts the calls whose tokens the provider did not report. COST is by the
+prices of the daemon's configuration when the tokens were used: unknown without them.
 
 A daemon that is killed loses the calls of its last seconds here; budgets lose nothing.`,
 		Example: `  headway usage
@@ -58,9 +59,9 @@ A daemon that is killed loses the calls of its last seconds here; budgets lose n
 				return writeJSON(cmd, orEmpty(list))
 			case asCSV:
 				w := csv.NewWriter(cmd.OutOrStdout())
-				_ = w.Write(append(slices.Clone(by), "calls", "refused", "failed", "attempts", "throttled", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "estimated"))
+				_ = w.Write(append(slices.Clone(by), "calls", "refused", "failed", "attempts", "throttled", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "estimated", "unpriced_tokens", "cost"))
 				for _, u := range list {
-					_ = w.Write(usageCells(by, u, func(n int64) string { return strconv.FormatInt(n, 10) }))
+					_ = w.Write(append(usageCells(by, u, func(n int64) string { return strconv.FormatInt(n, 10) }), strconv.FormatInt(u.UnpricedTokens, 10), u.CostText()))
 				}
 				w.Flush()
 				return w.Error()
@@ -69,9 +70,9 @@ A daemon that is killed loses the calls of its last seconds here; budgets lose n
 				return err
 			}
 			var table sheet
-			table.line("%s", strings.ToUpper(strings.Join(append(slices.Clone(by), "calls", "refused", "failed", "attempts", "throttled", "input", "cached", "output", "reasoning", "estimated"), "\t")))
+			table.line("%s", strings.ToUpper(strings.Join(append(slices.Clone(by), "calls", "refused", "failed", "attempts", "throttled", "input", "cached", "output", "reasoning", "estimated", "cost"), "\t")))
 			for _, u := range list {
-				table.line("%s", strings.Join(usageCells(by, u, figure.Count), "\t"))
+				table.line("%s", strings.Join(append(usageCells(by, u, figure.Count), u.CostText()), "\t"))
 			}
 			_, err = fmt.Fprint(cmd.OutOrStdout(), table.String())
 			return err

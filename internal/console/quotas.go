@@ -18,7 +18,8 @@ type budget struct {
 	Name     string
 	Snapshot quota.Snapshot
 	Forecast []client.Forecast
-	Models   []string // in order
+	Ahead    map[string][]client.Forecast // by model: what is bounded for it alone
+	Models   []string                     // in order
 }
 
 // budgets is the page of quotas.
@@ -59,6 +60,9 @@ var overridable = []struct {
 	{"maxDailyTokens", "Tokens a day", func(l quota.Limits) int64 { return l.MaxDailyTokens }},
 }
 
+// maxForecasts is for how many models of a quota the page says when they run out.
+const maxForecasts = 50
+
 func (v *visit) budgets() (all budgets, err error) {
 	index, err := v.api.Index(v.r.Context())
 	if err != nil {
@@ -73,6 +77,14 @@ func (v *visit) budgets() (all budgets, err error) {
 			return all, err
 		}
 		b.Models = slices.Sorted(maps.Keys(b.Snapshot.Models))
+		b.Ahead = map[string][]client.Forecast{}
+		for _, model := range b.Models[:min(maxForecasts, len(b.Models))] {
+			all, err := v.api.Forecast(v.r.Context(), name, quota.Scope{Model: model})
+			if err != nil {
+				return budgets{}, err
+			}
+			b.Ahead[model] = slices.DeleteFunc(all, func(f client.Forecast) bool { return f.Scope.Model != model })
+		}
 		all.List = append(all.List, b)
 	}
 	return all, nil
