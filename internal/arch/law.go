@@ -250,7 +250,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/sim/..."},
-			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/figure", "internal/dispatch", "internal/pacing", "internal/configfile"}, core),
+			Imports:   slices.Concat([]string{"internal/sim/...", "internal/profile", "internal/figure", "internal/dispatch", "internal/fleet", "internal/pacing", "internal/configfile"}, core),
 			Libraries: []string{"*"},
 			Why:       "the simulator runs the pure packages in virtual time; a collector, store, sink or command would bring in real time and real state",
 		},

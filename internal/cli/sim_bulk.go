@@ -240,6 +240,13 @@ func resultRows(r *sim.Result) [][3]string {
 	for _, p := range r.Pools {
 		rows = append(rows, [3]string{"pool " + p.Name, decimal(p.GoodputRatio, 3, ""), fmt.Sprintf("goodput ratio; %s admitted, %s throttled", figure.Count(p.Admitted), figure.Count(p.Throttled))})
 	}
+	if f := r.Fleet; f != nil {
+		rows = append(rows,
+			[3]string{"fleet", figure.Count(int64(f.Members)), fmt.Sprintf("members; %s messages/s to the server and back", decimal(&f.MessagesPerS, 0, ""))},
+			[3]string{"overshoot", decimal(f.Overshoot, 4, ""), "of a limit in its worst window, or of the ceiling"},
+			[3]string{"one process alone", decimal(f.Alone.GoodputRatio, 3, ""), fmt.Sprintf("goodput ratio; %s throttled per 1000, overshoot %s", decimal(f.Alone.ThrottledPer1000, 2, ""), decimal(f.Alone.Overshoot, 4, ""))},
+		)
+	}
 	for _, note := range r.Notes {
 		rows = append(rows, [3]string{"note", "", note})
 	}

@@ -52,8 +52,10 @@ of the time.
 --plot draws goodput against refusals, a dot a member and one for the mean, of the
 law and of the informed client.
 
-The family pools, whose providers limit parts of an account apart, is drawn with
---family alone: the others' members stay what they are.
+The families pools, whose providers limit parts of an account apart, and fleet,
+processes that share what they learn through a server, are drawn with --family
+alone: the others' members stay what they are. Beside a fleet's goodput, refusals
+and overshoot of a limit stand those of one process with the same work ("alone").
 
 --member draws one member alone and writes it as a scenario file, whose first line
 says how to run it.`,

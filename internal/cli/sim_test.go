@@ -399,13 +399,13 @@ func TestSimFitsAScenarioToATrace(t *testing.T) {
 
 func TestTheTextHasEveryFieldAndSaysUnknown(t *testing.T) {
 	none := resultText(&sim.Result{Scenario: "s", Law: "l", Seed: 5, HorizonS: 90})
-	// The trace and the blocks are not rows, and notes and pools only where there are any.
-	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-5; rows != fields {
+	// The trace and the blocks are not rows, and notes, pools and the fleet only where there are any.
+	if rows, fields := strings.Count(none, "\n"), reflect.TypeFor[sim.Result]().NumField()-6; rows != fields {
 		t.Errorf("%d rows for %d fields", rows, fields)
 	}
 	unknowns, pointers := strings.Count(none, unknownText), 0
 	for f := range reflect.TypeFor[sim.Result]().Fields() {
-		if f.Type.Kind() == reflect.Pointer && f.Name != "Trace" {
+		if f.Type.Kind() == reflect.Pointer && f.Name != "Trace" && f.Name != "Fleet" {
 			pointers++
 		}
 	}
@@ -442,6 +442,14 @@ belief                bucket 600 in 1m (confidence 0.75)  what the law holds the
 `
 	if diff := cmp.Diff(want, all); diff != "" {
 		t.Error(diff)
+	}
+	fleet := resultText(&sim.Result{Fleet: &sim.FleetResult{
+		Members: 10, MessagesPerS: 106.8, Overshoot: new(0.0123), Alone: sim.AloneResult{GoodputRatio: new(0.99), ThrottledPer1000: new(0.5)},
+	}})
+	for _, want := range []string{"10       members; 107 messages/s", "0.0123   of a limit in its worst window", "0.990    goodput ratio; 0.50 throttled per 1000, overshoot unknown"} {
+		if !strings.Contains(fleet, want) {
+			t.Errorf("the text of a fleet lacks %q:\n%s", want, fleet)
+		}
 	}
 	if got := beliefText(&sim.Belief{Kind: "token_bucket"}); got != "token_bucket of unknown size (confidence 0.00)" {
 		t.Errorf("belief %q does not say that its size is unknown", got)

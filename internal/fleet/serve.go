@@ -12,8 +12,12 @@ import (
 )
 
 const (
-	// stateGap is the minimum time between two updates of the states.
+	// stateGap is the minimum time between two updates of the states, and soonGap after a
+	// refusal, for up to gapFor members. soonGap and ahead grow with their number, since all
+	// members get each update: a storm of refusals does not become one of messages.
 	stateGap = time.Second
+	soonGap  = 50 * time.Millisecond
+	gapFor   = 32
 	// longHold is the minimum wait that members are informed of.
 	longHold = 250 * time.Millisecond
 	// ahead, plus two intervals, is the margin by which the announced instant exceeds paid.
@@ -153,11 +157,16 @@ func (g *group) count(now time.Duration) {
 	_, whole := g.core.Burst()
 	g.paid = min(max(g.paid, now)+each, now+max(each, min(whole, maxWhole)))
 	if g.paid > g.announced {
-		g.announced = g.paid + 2*each + ahead
+		g.announced = g.paid + 2*each + g.each(ahead)
 		for _, other := range g.members {
 			other.news = true
 		}
 	}
+}
+
+// each returns a gap between messages to all members.
+func (g *group) each(gap time.Duration) time.Duration {
+	return gap * time.Duration(max(1, len(g.members)/gapFor))
 }
 
 // interval returns the interval of the sustained rate.
@@ -172,7 +181,7 @@ func (g *group) post(now time.Duration) {
 			m.news = true
 		}
 	}
-	if g.dirty && (g.soon || now-g.sent >= stateGap) {
+	if past := now - g.sent; g.dirty && (past >= stateGap || g.soon && (g.version == 0 || past >= min(stateGap, g.each(soonGap)))) {
 		g.states, g.sent, g.dirty, g.soon = g.learn(), now, false, false
 		g.version++
 		for _, m := range g.members {

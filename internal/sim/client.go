@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headway-go/headway/internal/pacing"
 	"github.com/headway-go/headway/internal/sim/fit"
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
@@ -142,6 +143,29 @@ func later(at, by time.Duration) time.Duration {
 		return provider.Never
 	}
 	return at + by
+}
+
+// pick is the next client, in turn, that has something to send and a place in
+// flight; or none, and when that may change.
+func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
+	at = pacing.Forever
+	for n := range l.clients {
+		c := l.turn + n
+		if c >= len(l.clients) {
+			c -= len(l.clients)
+		}
+		m := &l.clients[c]
+		// A line of one leaves its bound in flight to the Core.
+		if l.several && m.inFlight >= places {
+			continue
+		}
+		next := m.next(now)
+		if next <= now {
+			return c, now
+		}
+		at = min(at, next)
+	}
+	return -1, at
 }
 
 // recorded is an attempt as a client can record it: when it reached the provider is not

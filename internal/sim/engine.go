@@ -90,6 +90,7 @@ type engine struct {
 	ledger *Ledger
 	agenda agenda
 	lines  []line
+	hub    *hub // nil unless the clients are members of a fleet
 
 	blind  bool // nobody reads header fields
 	fields []provider.Field
@@ -97,6 +98,7 @@ type engine struct {
 
 	attempts []attempt
 	vacant   []uint32
+	arrivals []arrival // of a fleet
 	sent     int
 	bounds   bounds
 
@@ -105,10 +107,14 @@ type engine struct {
 
 // newEngine makes a run under a law.
 func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
-	return newPaced(s, law, seed, ledger, func(_ *provider.Model, i int) (pacer, error) {
-		core, err := newCore(s, law, seed, i)
+	e, err := newPaced(s, law, seed, ledger, func(_ *provider.Model, i int) (pacer, error) {
+		core, err := pacing.New(coreConfig(s, law, seed, i))
 		return &governed{Core: core, pools: s.Provider.Pools}, err
 	})
+	if err == nil && s.Link != nil {
+		e.hub = newHub(e, seed)
+	}
+	return e, err
 }
 
 // newPaced makes a run whose lines have the pacers that made gives, from 0.
@@ -119,7 +125,7 @@ func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, mad
 	}
 	e := &engine{s: s, law: law, model: model, ledger: ledger, header: make(http.Header)}
 	size, lines := 1, s.Clients
-	if s.Fleet {
+	if s.Fleet && s.Link == nil {
 		size, lines = s.Clients, 1
 	}
 	for i := range lines {
@@ -137,16 +143,16 @@ func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, mad
 	return e, nil
 }
 
-// newCore makes the Core of a line: each has its own seed.
-func newCore(s *scenario.Scenario, law string, seed uint64, i int) (*pacing.Core, error) {
+// coreConfig configures the Core of a line: each has its own seed.
+func coreConfig(s *scenario.Scenario, law string, seed uint64, i int) pacing.Config {
 	places := s.Workload.MaxInFlight
-	if s.Fleet {
+	if s.Fleet && s.Link == nil {
 		places *= s.Clients
 	}
-	return pacing.New(pacing.Config{
+	return pacing.Config{
 		Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial,
 		MaxInFlight: places, Seed: mix(seed, uint64(i)), Phase: time.Duration(start(s).UnixNano()),
-	})
+	}
 }
 
 // start is the wall clock at the start of a run: about a day on which header fields look
@@ -197,6 +203,10 @@ func (e *engine) run() error {
 			if err := e.send(ev.at, i); err != nil {
 				return err
 			}
+		case carry, enter, beat, wake, trouble:
+			if err := e.hub.handle(ev); err != nil {
+				return err
+			}
 		case finish: // of bulk workloads
 		}
 	}
@@ -217,6 +227,16 @@ func (e *engine) question(i int, at time.Duration) {
 
 // send sends all that a line may send now, and plans when to ask again.
 func (e *engine) send(now time.Duration, i int) error {
+	if err := e.sendAll(now, i); err != nil {
+		return err
+	}
+	if e.hub != nil {
+		e.hub.flush(now, i)
+	}
+	return nil
+}
+
+func (e *engine) sendAll(now time.Duration, i int) error {
 	l := &e.lines[i]
 	for {
 		c, at := l.pick(now, e.s.Workload.MaxInFlight)
@@ -273,29 +293,6 @@ func tooLarge(s *scenario.Scenario, b bounds) error {
 		s.Name, b.attempts(), s.Horizon, s.Owner.Ceiling, s.Workload.MaxInFlight)
 }
 
-// pick is the next client, in turn, that has something to send and a place in
-// flight; or none, and when that may change.
-func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
-	at = pacing.Forever
-	for n := range l.clients {
-		c := l.turn + n
-		if c >= len(l.clients) {
-			c -= len(l.clients)
-		}
-		m := &l.clients[c]
-		// A line of one leaves its bound in flight to the Core.
-		if l.several && m.inFlight >= places {
-			continue
-		}
-		next := m.next(now)
-		if next <= now {
-			return c, now
-		}
-		at = min(at, next)
-	}
-	return -1, at
-}
-
 // depart puts an attempt on the way.
 func (e *engine) depart(now time.Duration, i, c int, ticket pacing.Ticket) {
 	l := &e.lines[i]
@@ -339,6 +336,9 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	}
 	if v.Admitted {
 		e.ledger.Idle(e.idleUntil(now, m))
+	}
+	if e.s.Fleet {
+		e.arrivals = append(e.arrivals, arrival{now, int32(m.pool)})
 	}
 	if e.onAttempt != nil {
 		e.onAttempt(e.recorded(a, v, later(a.sent, took)))
@@ -413,10 +413,15 @@ func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 type kind uint8
 
 const (
-	ask    kind = iota // a line may have something that it may send
-	arrive             // an attempt reaches the provider
-	settle             // an answer is back
-	finish             // the provider's work on a batch is over
+	ask     kind = iota // a line may have something that it may send
+	arrive              // an attempt reaches the provider
+	settle              // an answer is back
+	finish              // the provider's work on a batch is over
+	carry               // a message of a fleet is there
+	enter               // a member connects to the server
+	beat                // a member's heartbeat is due
+	wake                // the server has something to do
+	trouble             // a fault of the link begins or ends
 )
 
 // event is something that happens at an instant.

@@ -30,8 +30,18 @@ func drawScenario(t *rapid.T, tame bool) *scenario.Scenario {
 	ceiling := number(5, 500, "ceiling")
 	line("name: drawn")
 	line("horizon: %ds", number(30, 300, "horizon"))
-	line("clients: %d", number(1, 4, "clients"))
-	line("fleet: %v", maybe("fleet"))
+	clients := number(1, 4, "clients")
+	line("clients: %d", clients)
+	switch number(0, 3, "fleet") {
+	case 0:
+	case 1:
+		line("fleet: true")
+	case 2:
+		line("fleet: {trip: %dus}", number(1, 200_000, "trip"))
+	case 3:
+		line("fleet: {trip: %dms, faults: [{at: %ds, for: %ds, kind: away}, {at: 29s, for: %ds, kind: cut, clients: %d}]}",
+			number(1, 100, "trip"), number(0, 9, "away at"), number(1, 20, "away for"), number(1, 90, "cut for"), number(1, clients, "cut"))
+	}
 	line("owner: {ceiling: %dms, initial: %dms}", ceiling, number(ceiling, 2000, "initial"))
 	kind, spread := "backlog", 0
 	if maybe("open") {

@@ -12,8 +12,11 @@
 // Each client has a Core of its own, seeded from the run's seed and its place,
 // with the scenario's ceiling, initial interval and bound in flight, and with
 // the defaults for the rest: the circuit breaker is in place, as in production.
-// With `fleet` there is one Core for all of them: it paces the sum, its bound in
-// flight is the sum of theirs, and they take turns. A client asks when it has
+// With `fleet: true` there is one Core for all of them, as if they were one process: it
+// paces the sum, its bound in flight is the sum of theirs, and they take turns. With
+// `fleet: {trip: 2ms}` they are members of a fleet: the same cores that run in production,
+// of members and server, exchange messages that take half of trip each, and faults of the
+// link keep them from it. The result then has the figures of one process beside. A client asks when it has
 // something to send, again at the instant that a refusal named, and again after
 // every outcome, since that may have changed the answer; it has one question
 // pending at most. Work that was refused or met a fault goes back to the head of
@@ -51,6 +54,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -123,6 +127,9 @@ type Result struct {
 	// Belief is what the law of the first client, or of the fleet, holds the
 	// limit to be at the end; null for a law that holds no belief.
 	Belief *Belief `json:"belief"`
+
+	// Fleet has what is particular to a fleet with a link; absent otherwise.
+	Fleet *FleetResult `json:"fleet,omitempty"`
 
 	// Pools are the figures of each pool, in the order of the scenario.
 	Pools []PoolResult `json:"pools,omitempty"`
@@ -323,8 +330,30 @@ var bulkColumns = []column[BulkResult]{
 	{"ended", func(r *BulkResult) string { return r.Ended() }},
 }
 
-// WriteTable writes the results for a person: a line each, in aligned columns.
-func WriteTable(w io.Writer, results []Result) error { return writeTable(w, columns, results) }
+// WriteTable writes the results for a person: a line each, in aligned columns, and below it
+// what is particular to fleets with a link.
+func WriteTable(w io.Writer, results []Result) error {
+	err := writeTable(w, columns, results)
+	for i := range results {
+		if r := &results[i]; err == nil && r.Fleet != nil {
+			_, err = io.WriteString(w, r.fleetText())
+		}
+	}
+	return err
+}
+
+// fleetText says what is particular to a fleet.
+func (r *Result) fleetText() string {
+	f, percent := r.Fleet, func(x *float64) string {
+		if x == nil {
+			return unknown
+		}
+		return known(new(100**x), 2, " %")
+	}
+	return fmt.Sprintf("%s, %s: %d members, %s messages/s, overshoot %s; one process alone: goodput %s, %s refused per 1000, overshoot %s\n",
+		r.Scenario, r.Law, f.Members, known(&f.MessagesPerS, 0, ""), percent(f.Overshoot),
+		known(f.Alone.GoodputRatio, 3, ""), known(f.Alone.ThrottledPer1000, 2, ""), percent(f.Alone.Overshoot))
+}
 
 // WriteBulkTable is [WriteTable] for bulk loads: mean and max are of the batches
 // in flight, retry-after is the sum and longest the longest of the waits.
@@ -437,6 +466,11 @@ func run(s *scenario.Scenario, o Options, oracle *Oracle) (Result, error) {
 		return Result{}, err
 	}
 	r := ledger.Result(oracle, e.model)
+	if e.hub != nil {
+		if r.Fleet, err = e.hub.result(o, oracle); err != nil {
+			return Result{}, err
+		}
+	}
 	r.Blocks, r.BlocksPushed = e.model.Blocks()
 	if b := e.belief(); b.Kind != control.Unknown {
 		r.Belief = &Belief{Kind: b.Kind.String(), Limit: round(b.Limit, 4), WindowS: seconds(b.Window), Confidence: round(b.Confidence, 4)}

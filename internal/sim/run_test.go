@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -188,6 +189,38 @@ func TestFleetHoldsOneCeilingAndSharesFairly(t *testing.T) {
 	}
 	if *fleet.FairnessJain < 0.999 || *alone.FairnessJain < 0.999 || *fleet.GoodputRatio < 0.998 {
 		t.Errorf("got %+v and %+v", alone, fleet)
+	}
+}
+
+// A fleet with round trips is hardly slower than one process and refused no more often, fair,
+// and within every limit by what one process is, whatever happens to its server.
+func TestFleetBesideOneProcess(t *testing.T) {
+	for _, clients := range []int{2, 4, 16} {
+		// A server that starts from nothing is refused a few times more.
+		for faults, more := range map[string]float64{"": 0.5, ", faults: [{at: 3m, for: 40s, kind: away}, {at: 6m, for: 40s, kind: cut, clients: 1}]": 1} {
+			r := run(t, parse(t, "horizon: 10m", fmt.Sprintf("clients: %d", clients), "fleet: {trip: 2ms"+faults+"}",
+				"owner: {ceiling: 5ms, initial: 1s}", "workload: {max_in_flight: 16}", "provider:", "  latency: {p50: 50ms, p99: 200ms}",
+				"  limits: [{kind: token_bucket, rate: 20/s, burst: 20}]", "  throttle: {retry_after: seconds}"), sim.Options{Law: control.DefaultLaw, Seed: 3})
+			f := r.Fleet
+			if f == nil || f.Members != clients || f.MessagesPerS <= 0 {
+				t.Fatalf("%d members%s: %+v", clients, faults, f)
+			}
+			if *r.GoodputRatio < 0.95**f.Alone.GoodputRatio || *r.ThrottledPer1000 > *f.Alone.ThrottledPer1000+more ||
+				*r.FairnessJain < 0.98 || r.CeilingViolations > 0 || *f.Overshoot > *f.Alone.Overshoot+0.01 {
+				t.Errorf("%d members%s: goodput %v, %v refused per 1000, Jain %v, overshoot %v; one process %+v", clients, faults,
+					*r.GoodputRatio, *r.ThrottledPer1000, *r.FairnessJain, *f.Overshoot, show(f.Alone.GoodputRatio))
+			}
+		}
+	}
+}
+
+// The owner's ceiling holds for the sum of a fleet's members, while the server is away too.
+func TestFleetHoldsItsCeilingWithoutAServer(t *testing.T) {
+	r := run(t, parse(t, "horizon: 5m", "clients: 4", "fleet: {trip: 2ms, faults: [{at: 1m, for: 1m, kind: away}, {at: 3m, for: 1m, kind: cut, clients: 2}]}",
+		"owner: {ceiling: 100ms, initial: 100ms}", "provider:", exact), sim.Options{Seed: 1})
+	// A server that is lost after a permit and before its message may cost two attempts.
+	if *r.Fleet.Overshoot > 2.0/601 || *r.GoodputRatio < 0.9 || *r.FairnessJain < 0.98 {
+		t.Errorf("overshoot %v, goodput %v, Jain %v", *r.Fleet.Overshoot, *r.GoodputRatio, *r.FairnessJain)
 	}
 }
 

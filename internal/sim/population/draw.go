@@ -32,6 +32,7 @@ const (
 	maxLatency           = 2 * time.Second
 	maxPlaces            = 60 // of a limit of concurrency
 	maxClients           = 10
+	maxMembers           = 16  // of a fleet
 	maxStrangers         = 0.6 // of the limit
 	minShared            = 10  // attempts that a limit holds where strangers use it
 	aside                = 0.04
@@ -98,8 +99,11 @@ func (g *generator) scenario() *scenario.Scenario {
 	g.s = &scenario.Scenario{Clients: 1}
 	g.latency(minLatency)
 	g.s.Workload.Cost = scenario.Cost{Mean: 1}
-	if g.has(ClientsApart) {
+	if apart := g.has(ClientsApart); apart && g.family != Fleet {
 		g.s.Clients = g.whole(2, maxClients)
+	}
+	if g.family == Fleet {
+		g.s.Clients = g.whole(2, maxMembers)
 	}
 	// A limit that holds a few attempts, or one, cannot be shared with anybody who
 	// does not look: what is refused then is chance and says nothing of a law.
@@ -115,6 +119,7 @@ func (g *generator) scenario() *scenario.Scenario {
 	g.faults()
 	g.demand()
 	g.owner()
+	g.link()
 	return g.s
 }
 
@@ -298,7 +303,10 @@ func (g *generator) owner() {
 		above = g.log(1.5, 3) // nothing else keeps a client from going that fast
 	}
 	if g.chance(0.1) {
-		above = g.between(0.4, 0.9) / float64(s.Clients)
+		above = g.between(0.4, 0.9)
+		if g.family != Fleet { // whose ceiling is that of all members together
+			above /= float64(s.Clients)
+		}
 	}
 	s.Owner.Ceiling = span(1 / (above * g.rate))
 	initial := 1.0
@@ -313,6 +321,23 @@ func (g *generator) owner() {
 		}
 	}
 	s.Workload.MaxInFlight = min(1000, int(math.Ceil(places)))
+}
+
+// link draws how members of a fleet reach their server, and in every other one a time without
+// it, for all members or for some.
+func (g *generator) link() {
+	if g.family != Fleet {
+		return
+	}
+	g.s.Fleet, g.s.Link = true, &scenario.Link{Trip: span(g.log(0.0001, 0.05))}
+	if g.chance(0.5) {
+		return
+	}
+	f := scenario.LinkFault{At: g.part(g.between(0.2, 0.7)), For: span(g.log(3, min(120, g.active.Seconds()/12))), Kind: scenario.Away}
+	if g.chance(0.5) {
+		f.Kind, f.Clients = scenario.Cut, g.whole(1, g.s.Clients-1)
+	}
+	g.s.Link.Faults = []scenario.LinkFault{f}
 }
 
 // dice draws what a member is made of.

@@ -54,7 +54,7 @@ func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 		}
 	}
 	for _, f := range population.Families() {
-		if slices.Contains(population.Mixed(), f) && seen[f] != 20 || seen[population.Pools] > 0 {
+		if slices.Contains(population.Mixed(), f) && seen[f] != 20 || seen[population.Pools]+seen[population.Fleet] > 0 {
 			t.Errorf("%d members of %s among %d, want 20", seen[f], f, 20*n)
 		}
 		if m := draw(t, 5, 3, f); m.Family != f || !has(m) {
@@ -76,6 +76,8 @@ func has(m population.Member) bool {
 	switch m.Family {
 	case population.Pools:
 		return len(p.Pools) > 1 && len(p.Pools[0].Limits) > 0
+	case population.Fleet:
+		return m.Scenario.Fleet && m.Scenario.Link != nil && m.Scenario.Clients > 1
 	case population.Ban:
 		return p.Penalty != nil && !p.Penalty.Fixed && p.Penalty.Factor > 1
 	case population.FixedBlock:
@@ -333,5 +335,24 @@ func TestPoolsAreDrawnApart(t *testing.T) {
 		if m.Violations > 0 || m.Admitted == 0 || m.Goodput == 0 {
 			t.Errorf("%+v", m)
 		}
+	}
+}
+
+func TestFleetsAreDrawnApart(t *testing.T) {
+	if slices.Contains(population.Mixed(), population.Fleet) || !slices.Contains(population.Families(), population.Fleet) {
+		t.Error("the family fleet must not be one of the mixed: the others' members would change")
+	}
+	r, err := population.Run(population.Options{Seed: 4, N: 2, Family: population.Fleet, Law: "aimd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range r.Members {
+		if m.Violations > 0 || m.Admitted == 0 || m.Alone == nil || m.Alone.Admitted == 0 || m.Overshoot == nil {
+			t.Errorf("%+v", m)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "overshoot") || r.All.Alone == nil || r.All.Overshoot == nil {
+		t.Errorf("%v:\n%s", err, &text)
 	}
 }

@@ -35,7 +35,7 @@ func (g *generator) limits() {
 		kind = scenario.BusyTime
 	case SlowDown:
 		kind = scenario.Slowdown
-	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers, Pools:
+	case Ban, FixedBlock, Changes, ClientsApart, SeveralLimits, OpenArrivals, Outage, Strangers, Pools, Fleet:
 	}
 	if g.family == SlowDown {
 		g.rate = min(maxKnee, g.rate)
@@ -227,10 +227,11 @@ const (
 	SlowDown      Family = "slow-down"      // latency that grows above a rate
 	Strangers     Family = "strangers"      // unseen users of the same limit
 	Pools         Family = "pools"          // parts of the account with limits of their own
+	Fleet         Family = "fleet"          // processes that share what they learn through a server
 )
 
 // Families are all of them, in the order of the report.
-func Families() []Family { return append(Mixed(), Pools) }
+func Families() []Family { return append(Mixed(), Pools, Fleet) }
 
 // Mixed are those that a population is mixed of. The others are drawn alone, so that the
 // members of a seed stay what they are.

@@ -38,6 +38,10 @@ type Group struct {
 	Law     Summary `json:"law"`
 	// Bound is the informed client's; null where it was not played.
 	Bound *Summary `json:"bound"`
+	// Alone is that of one process in place of each fleet, and Overshoot the mean over them;
+	// absent without fleets.
+	Alone     *Summary   `json:"alone,omitempty"`
+	Overshoot *Overshoot `json:"overshoot,omitempty"`
 }
 
 // Summary sums up one client's figures over members.
@@ -96,16 +100,30 @@ func Sum(o Options, outcomes []Outcome) *Report {
 }
 
 func group(f Family, of []Outcome) Group {
-	var law, bound []numbered
+	var law, bound, alone []numbered
+	var over Overshoot
+	counted := 0.0
 	for i := range of {
 		law = append(law, numbered{of[i].Number, &of[i].Figures})
 		if b := of[i].Bound; b != nil {
 			bound = append(bound, numbered{of[i].Number, b})
 		}
+		if a := of[i].Alone; a != nil {
+			alone = append(alone, numbered{of[i].Number, a})
+		}
+		if v := of[i].Overshoot; v != nil {
+			over.Fleet, over.Alone, counted = over.Fleet+v.Fleet, over.Alone+v.Alone, counted+1
+		}
 	}
 	g := Group{Family: f, Members: len(of), Law: sum(law)}
 	if len(bound) > 0 {
 		g.Bound = new(sum(bound))
+	}
+	if len(alone) > 0 {
+		g.Alone = new(sum(alone))
+	}
+	if counted > 0 {
+		g.Overshoot = &Overshoot{Fleet: math.Round(1e4*over.Fleet/counted) / 1e4, Alone: math.Round(1e4*over.Alone/counted) / 1e4}
 	}
 	return g
 }
@@ -214,7 +232,8 @@ func known(x *float64, n int, unit string) string {
 }
 
 // column is one of the table. Those named bound are the informed client's figure
-// for the one before.
+// for the one before. Those named alone are of one process in place of a fleet: goodput,
+// refusals per 1000 and overshoot.
 type column struct {
 	name string
 	cell func(*Group) string
@@ -226,6 +245,21 @@ func (g *Group) bound(show func(*Summary) string) string {
 		return unknown
 	}
 	return show(g.Bound)
+}
+
+// alone shows a figure of one process in place of fleets, overshoot one of the overshoot.
+func (g *Group) alone(show func(*Summary) string) string {
+	if g.Alone == nil {
+		return unknown
+	}
+	return show(g.Alone)
+}
+
+func (g *Group) overshoot(of func(*Overshoot) float64) string {
+	if g.Overshoot == nil {
+		return unknown
+	}
+	return decimals(100*of(g.Overshoot), 2) + " %"
 }
 
 // columns of the table; "per 1000" are refusals for each 1000 admitted.
@@ -249,6 +283,10 @@ var columns = []column{
 		return g.bound(func(s *Summary) string { return decimals(s.WorstTwentieth, 3) })
 	}},
 	{"worst", func(g *Group) string { return decimals(g.Law.Worst, 3) + " #" + strconv.Itoa(g.Law.WorstMember) }},
+	{"alone", func(g *Group) string { return g.alone(func(s *Summary) string { return decimals(s.Goodput, 3) }) }},
+	{"alone", func(g *Group) string { return g.alone(func(s *Summary) string { return decimals(s.Per1000, 2) }) }},
+	{"overshoot", func(g *Group) string { return g.overshoot(func(o *Overshoot) float64 { return o.Fleet }) }},
+	{"alone", func(g *Group) string { return g.overshoot(func(o *Overshoot) float64 { return o.Alone }) }},
 	{"jain", func(g *Group) string { return known(g.Law.Jain, 3, "") }},
 	{"to 90 %", func(g *Group) string { return known(g.Law.To90S, 0, " s") }},
 	{"never", func(g *Group) string { return strconv.Itoa(g.Law.Never) }},
@@ -266,7 +304,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		groups = append(slices.Clip(groups), r.All)
 	}
 	rows := make([][]string, len(groups)+1)
-	columns := slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.name == "bound" && r.All.Bound == nil })
+	columns := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return c.name == "bound" && r.All.Bound == nil || (c.name == "alone" || c.name == "overshoot") && r.All.Alone == nil
+	})
 	widths := make([]int, len(columns))
 	for i, c := range columns {
 		rows[0] = append(rows[0], c.name)

@@ -18,7 +18,10 @@
 // in seconds, ms, as a date, exact, wrong, of another unit or none, and with limit
 // headers or none. The owner's ceiling is above the limit nine times in ten.
 //
-// The family [Pools] is drawn only on request, and takes no turn with the others: two to
+// The families [Pools] and [Fleet] are drawn only on request, and take no turn with the
+// others. A fleet has 2 to 16 members and a server that is a round trip of 0.1 to 50 ms away;
+// in every other one the server is away, or cut off from some members, for up to two minutes.
+// Beside its figures stand those of one process with the work of all. Pools are two to
 // five pools, each with a limit of its own, and in every other member one of the
 // account. What the limits of such a member sustain is that of all pools together.
 //
@@ -94,6 +97,16 @@ type Outcome struct {
 	Bound *Figures `json:"bound"`
 	// Margin is that best one.
 	Margin *sim.Margin `json:"bound_margin"`
+	// Alone is one process with the work of a fleet, and Overshoot by how much the fleet and
+	// that process exceeded a limit in the worst of its windows; absent for other families.
+	Alone     *Figures   `json:"alone,omitempty"`
+	Overshoot *Overshoot `json:"overshoot,omitempty"`
+}
+
+// Overshoot is by how much attempts exceeded a limit, as a part of it.
+type Overshoot struct {
+	Fleet float64 `json:"fleet"`
+	Alone float64 `json:"alone"`
 }
 
 // Figures are a client's in one member.
@@ -184,6 +197,9 @@ func (o *Options) member(number int) (Outcome, error) {
 		return Outcome{}, err
 	}
 	out := Outcome{Number: number, Family: m.Family, Seed: m.Seed, Figures: FiguresOf(&r)}
+	if f := r.Fleet; f != nil {
+		out.alone(f)
+	}
 	if o.Bound {
 		b, margin, err := player.Informed()
 		if err != nil {
@@ -192,6 +208,20 @@ func (o *Options) member(number int) (Outcome, error) {
 		out.Bound, out.Margin = new(FiguresOf(&b)), &margin
 	}
 	return out, nil
+}
+
+// alone notes how one process fared with the work of a fleet.
+func (m *Outcome) alone(f *sim.FleetResult) {
+	m.Alone = &Figures{
+		Admitted: f.Alone.Admitted, Throttled: f.Alone.Throttled,
+		Per1000: 1000 * float64(f.Alone.Throttled) / float64(max(1, f.Alone.Admitted)), To90S: f.Alone.TimeTo90PctS,
+	}
+	if f.Alone.GoodputRatio != nil {
+		m.Alone.Goodput = *f.Alone.GoodputRatio
+	}
+	if f.Overshoot != nil && f.Alone.Overshoot != nil {
+		m.Overshoot = &Overshoot{Fleet: *f.Overshoot, Alone: *f.Alone.Overshoot}
+	}
 }
 
 // Target is one that a law is held against.

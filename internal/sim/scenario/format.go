@@ -24,7 +24,9 @@ func Format(s *Scenario) []byte {
 	f.line("horizon: %s", figure.Duration(s.Horizon))
 	if s.Workload.Kind != Bulk {
 		f.line("clients: %d", s.Clients)
-		if s.Fleet {
+		if s.Link != nil {
+			f.link(s.Link)
+		} else if s.Fleet {
 			f.line("fleet: true")
 		}
 		f.line("owner: {ceiling: %s, initial: %s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial))
@@ -33,6 +35,18 @@ func Format(s *Scenario) []byte {
 	f.line("provider:")
 	f.provider(&s.Provider)
 	return []byte(f.String())
+}
+
+// link writes what is between a fleet and its server.
+func (f *formatter) link(l *Link) {
+	var faults []string
+	for _, one := range l.Faults {
+		faults = append(faults, group(
+			"at: "+figure.Duration(one.At), "for: "+figure.Duration(one.For), "kind: "+string(one.Kind),
+			when(one.Kind == Cut, "clients: %d", one.Clients),
+		))
+	}
+	f.line("fleet: %s", group("trip: "+figure.Duration(l.Trip), when(len(faults) > 0, "faults: [%s]", strings.Join(faults, ", "))))
 }
 
 // maxDescription is the longest description that is written, in bytes.

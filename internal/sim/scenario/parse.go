@@ -48,10 +48,10 @@ func parse(root *configfile.Node) *Scenario {
 		Description: m.text("description", 4096),
 		Horizon:     m.duration("horizon", DefaultHorizon, time.Second, MaxHorizon),
 		Clients:     m.integer("clients", DefaultClients, 1, MaxClients),
-		Fleet:       m.boolean("fleet"),
 		Owner:       owner(m),
 		Workload:    workload(m),
 	}
+	s.Fleet, s.Link = fleet(m, s.Horizon, s.Clients)
 	if s.Name != "" && !ValidName(s.Name) {
 		m.Want("name", "lower-case letters, digits, '-', '_' and '.'")
 	}
@@ -69,6 +69,41 @@ func parse(root *configfile.Node) *Scenario {
 // '_' and '.', 1 to 64 of them.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
+}
+
+// fleet reads true or false, or the link of a fleet.
+func fleet(root mapping, horizon time.Duration, clients int) (bool, *Link) {
+	if n := root.Node().Get("fleet"); n == nil || n.Kind != configfile.Table {
+		return root.boolean("fleet"), nil
+	}
+	m, ok := root.section("fleet", "trip", "faults")
+	if !ok {
+		return true, nil
+	}
+	m.require("trip")
+	l := &Link{Trip: m.duration("trip", 0, time.Microsecond, time.Second)}
+	for _, n := range m.list("faults") {
+		m, ok := only(n, "at", "for", "kind", "clients")
+		if !ok {
+			continue
+		}
+		m.require("at", "for", "kind")
+		f := LinkFault{
+			At: m.duration("at", 0, 0, horizon), For: m.duration("for", 0, time.Millisecond, MaxHorizon),
+			Kind: word(m, "kind", Away, Away, Cut),
+		}
+		if f.Kind == Cut {
+			m.require("clients")
+			f.Clients = m.integer("clients", 1, 1, clients)
+		} else {
+			m.refuse("belongs to kind cut, not to away", "clients")
+		}
+		if n := len(l.Faults); n > 0 && f.At < l.Faults[n-1].At+l.Faults[n-1].For {
+			m.Fail("at", "is before the end of the fault before; want faults one after the other")
+		}
+		l.Faults = append(l.Faults, f)
+	}
+	return true, l
 }
 
 func owner(root mapping) Owner {

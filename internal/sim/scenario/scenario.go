@@ -67,8 +67,10 @@ type Scenario struct {
 	Horizon time.Duration
 	// Clients is how many independent processes share the credential; default 1.
 	Clients int
-	// Fleet lets the clients share what they know and hold.
+	// Fleet lets the clients share what they know and hold. Without a Link they do so at no
+	// cost, as one process would; with one they are members of a fleet that talk to its server.
 	Fleet bool
+	Link  *Link
 	// Owner is what the owner of the clients set.
 	Owner Owner
 	// Workload is what the clients have to send.
@@ -76,6 +78,34 @@ type Scenario struct {
 	// Provider is who answers.
 	Provider Provider
 }
+
+// Link is between the members of a fleet and its server.
+type Link struct {
+	// Trip is the time of a message to the server and back.
+	Trip time.Duration
+	// Faults are times in which messages do not come through.
+	Faults []LinkFault
+}
+
+// LinkFault is trouble from At, for For.
+type LinkFault struct {
+	At   time.Duration
+	For  time.Duration
+	Kind LinkFaultKind
+	// Clients is how many clients cannot reach the server, from the first on, if Kind is Cut.
+	Clients int
+}
+
+// LinkFaultKind is what goes wrong.
+type LinkFaultKind string
+
+// The kinds of trouble with a fleet's server.
+const (
+	// Away: the server is gone, and another one begins afterwards.
+	Away LinkFaultKind = "away"
+	// Cut: messages of some clients wait, in both directions.
+	Cut LinkFaultKind = "cut"
+)
 
 // Owner is what the owner configures: the ceiling and the initial interval.
 type Owner struct {
