@@ -267,6 +267,9 @@ func TestEachAttemptHasItsSpan(t *testing.T) {
 				t.Errorf("attempt %d went to %s, logged as %+v", i, sent.URL, a)
 			}
 		}
+		if c.Traced[0].Wait != 0 || c.Traced[1].Wait <= 0 || c.Traced[0].Wait+c.Traced[1].Wait != c.Wait {
+			t.Errorf("waited %v and %v of %v", c.Traced[0].Wait, c.Traced[1].Wait, c.Wait)
+		}
 		if c.Traced[0].Began.Sub(began) != 0 || c.Traced[1].Began.Sub(began) < time.Second {
 			t.Errorf("begun at %v and %v of %v", c.Traced[0].Began, c.Traced[1].Began, began)
 		}

@@ -100,6 +100,9 @@ type Attempt struct {
 	Began time.Time
 	// Whole is the time until the end of its answer, or until it failed.
 	Whole time.Duration
+	// Wait is the time before it in which the call waited for quota, pacing and the pause
+	// after the attempt before.
+	Wait time.Duration
 	// Status is the status of the answer; 0 without an answer.
 	Status int
 	// Class is how it ended.
@@ -115,7 +118,12 @@ func (a *attempt) traced() {
 		return
 	}
 	to := url.URL{Scheme: a.to.Scheme, Host: a.to.Host, Path: a.to.Path, RawPath: a.to.RawPath}
+	wait := a.call.log.Wait
+	for _, before := range a.call.log.Traced {
+		wait -= before.Wait
+	}
 	a.call.log.Traced = append(a.call.log.Traced, Attempt{
+		Wait: wait,
 		Span: a.span, Began: a.sentAt.Round(0), Whole: time.Since(a.sentAt), Status: a.status, Class: a.class,
 		Host: to.Hostname(), Port: to.Port(), URL: to.String(),
 	})

@@ -179,20 +179,25 @@ func (t *Telemetry) Call(c egress.CallLog) {
 		span.SetStatus(codes.Error, "")
 	}
 	for i, a := range c.Traced {
-		t.attempt(ctx, c.Method, i, a)
+		t.attempt(ctx, &c, i, a)
 	}
 }
 
 // attempt sends the span of one attempt, the call's in ctx. Source: the semantic
 // conventions for HTTP client spans.
-func (t *Telemetry) attempt(ctx context.Context, method string, resent int, a egress.Attempt) {
+func (t *Telemetry) attempt(ctx context.Context, c *egress.CallLog, resent int, a egress.Attempt) {
+	method := c.Method
 	if own := read(a.Span); own.IsValid() {
 		ctx = context.WithValue(ctx, idsKey{}, own)
 	}
 	_, span := t.tracer.Start(ctx, method, trace.WithTimestamp(a.Began), trace.WithSpanKind(trace.SpanKindClient))
 	defer span.End(trace.WithTimestamp(a.Began.Add(a.Whole)))
 	span.SetAttributes(
-		attribute.String("http.request.method", method), attribute.String("server.address", a.Host), attribute.String("url.full", a.URL))
+		attribute.String("http.request.method", method), attribute.String("server.address", a.Host), attribute.String("url.full", a.URL),
+		attribute.Float64("headway.wait_ms", milliseconds(a.Wait)))
+	if c.Law != "" {
+		span.SetAttributes(attribute.String("headway.law", c.Law))
+	}
 	if port, err := strconv.Atoi(a.Port); err == nil {
 		span.SetAttributes(attribute.Int("server.port", port))
 	}
@@ -204,6 +209,9 @@ func (t *Telemetry) attempt(ctx context.Context, method string, resent int, a eg
 	}
 	if a.Class != reason.OK {
 		span.SetAttributes(attribute.String("error.type", a.Class.String()))
+		if p, ok := a.Class.Pressure(); ok {
+			span.SetAttributes(attribute.String("headway.reason", p.Reason().String()))
+		}
 		span.SetStatus(codes.Error, "")
 	}
 }

@@ -109,6 +109,11 @@ func TestSpansAndMetricsAreSent(t *testing.T) {
 	if n := strings.Count(spans, "\x00\xf0\x67\xaa\x0b\xa9\x02\xb7"); n != 3 {
 		t.Errorf("the call's span is named %d times, want as itself and as the parent of two", n)
 	}
+	for name, want := range map[string]int{"headway.wait_ms": 4, "headway.law": 3, "headway.reason": 2} {
+		if n := strings.Count(spans, name); n != want { // of two calls and two attempts
+			t.Errorf("%s is on %d spans, want %d", name, n, want)
+		}
+	}
 	if n := strings.Count(spans, "http.request.resend_count"); n != 1 {
 		t.Errorf("%d attempts are said to be repeated, want one", n)
 	}
