@@ -51,6 +51,9 @@ type FleetStatus struct {
 	// Away says that the server was lost: until it is back, attempts go at this member's
 	// share of the last known rate, or wait.
 	Away bool `json:"away"`
+	// New says that the member has joined a moment ago and has no share yet: if it lost the
+	// server now, attempts would wait.
+	New bool `json:"new,omitempty"`
 }
 
 // PoolSnapshot is the state of a pool at one instant. Its fields mean the same as those
@@ -103,7 +106,7 @@ func (g *Governor) membership() *FleetStatus {
 		return nil
 	}
 	members, _ := g.core.Members()
-	return &FleetStatus{Members: members, Away: g.core.Away()}
+	return &FleetStatus{Members: members, Away: g.core.Away(), New: g.core.New()}
 }
 
 // circuit returns the breaker's state.

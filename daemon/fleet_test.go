@@ -156,7 +156,10 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 		shows(s, "/v1/rate", `"fleet":{"members":3,"away":false}`)
 	}
 	shows(two, "/", "the pace is shared with all members at "+socket)
-	time.Sleep(2 * fleet.Lease) // a member that has just come has no share yet
+	for _, _, body := two.do(http.MethodGet, "/v1/rate", "", ""); strings.Contains(body, `"new":true`); { // these have no share yet
+		time.Sleep(time.Millisecond)
+		_, _, body = two.do(http.MethodGet, "/v1/rate", "", "")
+	}
 	one.stop()
 	shows(two, "/metrics", `headway_connection_fleet_away{connection="openai"} 1`)
 	shows(two, "/v1/rate", `,"away":true}`)

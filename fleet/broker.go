@@ -21,8 +21,10 @@ type broker struct {
 	open    func() (client, error)
 	address string // host and port
 
-	mu    sync.Mutex
-	users int
+	mu      sync.Mutex
+	users   int
+	opening chan struct{} // closed when the connection is open or has failed; nil otherwise
+	err     error         // why it failed
 	client
 }
 
@@ -55,7 +57,7 @@ func (f *Fleet) Share(name string) *Budgets {
 // Exchange carries out one exchange in one step at the server, at most once.
 func (b *Budgets) Exchange(ctx context.Context, x *quota.Exchange) (*quota.Exchanged, error) {
 	if b.budgets == nil {
-		c, err := b.broker.get()
+		c, err := b.broker.get(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -78,21 +80,11 @@ func (f *Fleet) useValkey(ctx context.Context, u *url.URL) error {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	f.broker = &broker{address: o.Address(), open: func() (client, error) { return valkey.Open(o) }}
-	found := make(chan error, 1)
-	go func() {
-		b := f.broker
-		b.hold()
-		defer b.release()
-		c, err := b.get()
-		if err == nil {
-			_, err = c.Leader(ctx, "nobody")
-		}
-		found <- err
-	}()
-	select {
-	case err = <-found:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	f.broker.hold()
+	defer f.broker.release()
+	c, err := f.broker.get(ctx)
+	if err == nil {
+		_, err = c.Leader(ctx, "nobody")
 	}
 	if err != nil {
 		return fmt.Errorf("fleet: %w at %s: %w", ErrAway, o.Address(), err)
@@ -109,26 +101,58 @@ func (b *broker) hold() {
 
 func (b *broker) release() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.users--; b.users == 0 && b.client != nil {
-		b.Close()
-		b.client = nil
+	var unused client
+	if b.users--; b.users == 0 {
+		unused, b.client = b.client, nil
+	}
+	b.mu.Unlock()
+	if unused != nil {
+		unused.Close()
 	}
 }
 
 // get returns the connection, and connects on the first call. The client reconnects by
-// itself.
-func (b *broker) get() (client, error) {
+// itself. Only the wait ends with the context: what is being opened serves the next call.
+func (b *broker) get(ctx context.Context) (client, error) {
+	b.mu.Lock()
+	if b.client != nil {
+		defer b.mu.Unlock()
+		return b.client, nil
+	}
+	if b.opening == nil {
+		b.opening = make(chan struct{})
+		go b.connect(b.opening)
+	}
+	opened := b.opening
+	b.mu.Unlock()
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.client == nil {
-		c, err := b.open()
-		if err != nil {
-			return nil, err
-		}
-		b.client = c
+		return nil, b.err
 	}
 	return b.client, nil
+}
+
+// connect opens the connection, without the lock, and closes it again if nobody uses it.
+func (b *broker) connect(opened chan<- struct{}) {
+	c, err := b.open()
+	b.mu.Lock()
+	unused := err == nil && b.users == 0
+	if b.opening, b.err = nil, err; unused {
+		b.err = relay.ErrDown
+	} else if err == nil {
+		b.client = c
+	}
+	b.mu.Unlock()
+	close(opened)
+	if unused {
+		c.Close()
+	}
 }
 
 // group connects one membership to its group on a broker. It is nil for a fleet on a socket.
@@ -147,7 +171,7 @@ func (b *broker) group(w *way) *group {
 // dial connects to the member that runs the server.
 func (g *group) dial(ctx context.Context) (net.Conn, error) {
 	if g.relay == nil {
-		c, err := g.broker.get()
+		c, err := g.broker.get(ctx)
 		if err != nil {
 			return nil, err
 		}

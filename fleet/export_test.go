@@ -26,6 +26,11 @@ func Dial(ctx context.Context, f *Fleet) (net.Conn, error) {
 // Conn connects and does not read the greeting.
 func Conn(ctx context.Context, f *Fleet) (net.Conn, error) { return f.dial(ctx) }
 
+// OnSlowBroker returns a fleet whose broker cannot be opened until the channel is closed.
+func OnSlowBroker(opened <-chan struct{}) *Fleet {
+	return &Fleet{broker: &broker{open: func() (client, error) { <-opened; return nil, relay.ErrDown }}}
+}
+
 // OnBroker returns a fleet whose members connect over a broker.
 func OnBroker(c interface {
 	relay.Broker

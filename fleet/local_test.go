@@ -141,3 +141,25 @@ func TestPartReachesTheFleet(t *testing.T) {
 		s.Close()
 	})
 }
+
+// A member leaves at once while its broker is still being opened, and others come and go.
+func TestLeaveWhileTheBrokerOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := make(chan struct{})
+		f := fleet.OnSlowBroker(opened)
+		begun := time.Now()
+		for range 3 {
+			g, err := headway.New(headway.Config{Name: "x", Fleet: f.Member("api.acme.com", "key")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // it waits for the broker
+			g.Close()
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("to leave took %v", took)
+		}
+		close(opened)
+		synctest.Wait()
+	})
+}

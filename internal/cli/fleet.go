@@ -110,7 +110,11 @@ func inFleet(f *root.FleetStatus) string {
 	case f.Away:
 		return fmt.Sprintf(", the fleet's server is away: 1 of %d members goes on at its share, or waits", f.Members)
 	}
-	return fmt.Sprintf(", shared by %s", counted(int64(f.Members), "member"))
+	text := ", shared by " + counted(int64(f.Members), "member")
+	if f.New {
+		text += "; this one has no share yet"
+	}
+	return text
 }
 
 // newFleet shows the members that share credentials.

@@ -52,6 +52,9 @@ func (c *Core) States() map[string]control.State {
 // share, or not at all.
 func (c *Core) Away() bool { return c.member != nil && c.member.away }
 
+// New reports whether the core has joined a server a moment ago and has no share yet.
+func (c *Core) New() bool { return c.member != nil && c.member.linked && c.member.fresh }
+
 // Members returns the last known number of members, and whether the server is connected. It
 // is 0 for a core without a fleet.
 func (c *Core) Members() (n int, there bool) {

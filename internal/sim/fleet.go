@@ -284,6 +284,7 @@ func (h *hub) result(o Options, oracle *Oracle) (*FleetResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	alone.bounds = e.bounds
 	if err := alone.run(); err != nil {
 		return nil, err
 	}
