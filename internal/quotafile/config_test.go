@@ -664,3 +664,23 @@ func TestWhoSaysSpread(t *testing.T) {
 		}
 	}
 }
+
+func TestHowABudgetIsShared(t *testing.T) {
+	for text, want := range map[string]string{
+		"fleet: wait\nfleet_ahead: 0s":    "wait 0s",
+		"fleet: none":                     "none 300ms",
+		"global: {calls_per_minute: 1}":   " 300ms",
+		"fleet: maybe":                    "1:8: fleet: is \"maybe\"; want one of share, wait, none",
+		"fleet_ahead: 2s":                 "1:14: fleet_ahead: is \"2s\"; want from 0s to 1s",
+		"fleet: none\nfleet_ahead: 100ms": "fleet_ahead: is set beside fleet: none; want one of both",
+	} {
+		s, err := quotafile.Read("quota.yaml", []byte(text))
+		got := fmt.Sprint(s.Fleet, " ", s.Ahead)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
