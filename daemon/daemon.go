@@ -146,6 +146,8 @@ type Daemon struct {
 	sharing      sync.WaitGroup
 	server       *server
 	saver        *saver
+	hooks        sync.WaitGroup     // webhooks that run
+	endHooks     context.CancelFunc // nil before the start
 	sampler      *sampler
 	saveRequests chan struct{} // asks the saver to store the learned rates
 	outcome      error
@@ -307,6 +309,7 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	}
 	d.phase.Store(int32(running))
 	d.server = d.serve(listener)
+	d.startHooks()
 	d.saver = d.keepSaving()
 	d.sampler = d.keepLooking()
 	for _, w := range d.config.Warnings {

@@ -1,6 +1,9 @@
 package daemon_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -309,5 +312,40 @@ func TestCallsCostWhatTheOwnerSays(t *testing.T) {
 	_, _, usage := s.do(http.MethodGet, "/v1/usage?by=provider", "", "")
 	if !strings.Contains(usage, `"currency":"USD"`) || !strings.Contains(usage, `"unpriced_tokens":0`) {
 		t.Errorf("usage %s", usage)
+	}
+}
+
+func TestWebhooksAreSignedAndTriedAgain(t *testing.T) {
+	s := place(t)
+	type request struct{ body, signature string }
+	got := make(chan request, 100)
+	var asked atomic.Int32
+	hook := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		got <- request{string(body), r.Header.Get("Headway-Signature")}
+	})
+	leads := upstream(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, hook, http.StatusTemporaryRedirect) })
+	fails := upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+	s.start("webhooks: [{url: '" + hook + "', secret: '${KEY}', types: ['rate:config']}, {url: '" + leads + "', secret: '${KEY}'}]\n" +
+		openai(fails, "    quota: {global: {calls_per_minute: 6000}}\n"))
+	if status, _, body := s.do(http.MethodPatch, "/v1/quota/config", "", `{"global":{"callsPerMinute":5000}}`); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	r := <-got
+	at, sum, _ := strings.Cut(strings.TrimPrefix(r.signature, "t="), ",v1=")
+	mac := hmac.New(sha256.New, []byte(providerKey))
+	_, _ = fmt.Fprintf(mac, "%s.%s", at, r.body)
+	if hex.EncodeToString(mac.Sum(nil)) != sum {
+		t.Errorf("signed %q", r.signature)
+	}
+	if !strings.Contains(r.body, `"type":"rate:config"`) || !strings.Contains(r.body, `"dropped":0`) || strings.Contains(r.body, providerKey) {
+		t.Errorf("sent %s", r.body)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("asked %d times: a redirect was followed", n)
 	}
 }

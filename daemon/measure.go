@@ -22,6 +22,7 @@ import (
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/metrics"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
@@ -79,6 +80,28 @@ func (d *Daemon) report(ctx context.Context) (err error) {
 		Endpoint: c.Endpoint, Headers: headers, Interval: c.Interval, Sample: sample, Version: d.o.Version,
 	}, d.metrics.Gatherer())
 	return err
+}
+
+// startHooks begins to send events to the webhooks.
+func (d *Daemon) startHooks() {
+	ctx, end := context.WithCancel(context.Background())
+	d.endHooks = end
+	for _, w := range d.config.Webhooks {
+		hook := events.Webhook{URL: w.URL, Secret: w.Secret.Reveal(), Types: w.Types, Log: d.log}
+		from := d.hub.Read("")
+		d.hooks.Go(func() { hook.Run(ctx, from) })
+	}
+}
+
+// stopHooks gives webhooks a moment to send what is left, after the hub was closed.
+func (d *Daemon) stopHooks() {
+	if d.endHooks == nil {
+		return
+	}
+	late := time.AfterFunc(flushTime, d.endHooks)
+	d.hooks.Wait()
+	late.Stop()
+	d.endHooks()
 }
 
 // flushTime bounds sending the last telemetry at the stop.

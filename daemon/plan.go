@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/daemon/config"
@@ -210,7 +212,7 @@ func (d *Daemon) egress(p *plan) egress.Options {
 // way end under the configuration they began with. A provider whose name stays keeps the
 // use of its budget and its learned rate; limits that were changed through the API return to
 // the configured ones. The certificate is read again. Settings that need a restart (listen,
-// state, store, fleet, clients, max_connections, TLS on or off, metrics.otlp, log.format,
+// state, store, fleet, clients, max_connections, TLS on or off, webhooks, metrics.otlp, log.format,
 // collections.running) are refused when they differ.
 func (d *Daemon) Reload(c config.Config) error {
 	err := d.reload(c)
@@ -272,6 +274,15 @@ func telemetryTarget(t *config.Telemetry) string {
 	return fmt.Sprintf("%s every %v, %v of traces, %v", t.Endpoint, t.Interval, t.Sample, t.Headers)
 }
 
+// hooks describes webhooks, for comparison.
+func hooks(all []config.Webhook) string {
+	var text []string
+	for _, w := range all {
+		text = append(text, fmt.Sprintf("%s signed with %s: %q", w.URL, w.Secret, w.Types))
+	}
+	return cmp.Or(strings.Join(text, "; "), "none")
+}
+
 // checkFixed returns an error for each changed setting that needs a restart.
 func checkFixed(was, is config.Config) error {
 	var errs []error
@@ -294,6 +305,7 @@ func checkFixed(was, is config.Config) error {
 	differs("clients", was.Clients, is.Clients)
 	differs("max_connections", was.MaxConnections, is.MaxConnections)
 	differs("tls", was.TLS != nil, is.TLS != nil)
+	differs("webhooks", hooks(was.Webhooks), hooks(is.Webhooks))
 	differs("metrics.otlp", telemetryTarget(was.Telemetry), telemetryTarget(is.Telemetry))
 	differs("log.format: json", was.Log.JSON, is.Log.JSON)
 	return errors.Join(errs...)

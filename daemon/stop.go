@@ -57,6 +57,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	s.shutdown(ctx)
 	d.saver.stop()
 	d.unreport()
+	d.stopHooks()
 	errs = append(errs, d.saveRates(time.Now()), d.usage.Close(context.WithoutCancel(ctx)), d.release(), d.archive.Close())
 	d.outcome = errors.Join(errs...)
 	d.phase.Store(int32(stopped))

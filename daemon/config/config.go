@@ -101,6 +101,8 @@ type Config struct {
 	CORS *CORS
 	// NoConsole turns off the pages under /console/.
 	NoConsole bool
+	// Webhooks are where events are sent.
+	Webhooks []Webhook
 	// Currency is that of all prices, three capital letters such as USD.
 	Currency string
 	// Telemetry sends traces and metrics to a collector; nil sends nothing.
@@ -147,6 +149,16 @@ type Telemetry struct {
 	Interval time.Duration
 	// Sample is the fraction of traces that is exported, 0 to 1. Default 1.
 	Sample float64
+}
+
+// Webhook is where events are sent.
+type Webhook struct {
+	// URL receives requests of POST; redirects are not followed.
+	URL string
+	// Secret signs the requests, by HMAC-SHA256.
+	Secret Secret
+	// Types are the types of events that are sent; empty means all.
+	Types []string
 }
 
 // Collections configures the connections that the daemon collects.

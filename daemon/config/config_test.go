@@ -57,6 +57,7 @@ const everything = `
 listen: 0.0.0.0:8701
 insecure: true
 currency: USD
+webhooks: [{url: "https://hooks.example/headway", secret: "${KEY}", types: [circuit]}]
 state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
 fleet: valkeys://headway@valkey.example:6379/1?away=wait
@@ -174,6 +175,9 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	if price, ok := p.Prices.Of("gpt-4o"); !ok || *price.Input != 2 || price.Cached != nil || price.Output != nil {
 		t.Errorf("the price of a glob: %+v", price)
+	}
+	if len(c.Webhooks) != 1 || c.Webhooks[0].URL != "https://hooks.example/headway" || c.Webhooks[0].Secret.Reveal() == "" || len(c.Webhooks[0].Types) != 1 {
+		t.Errorf("webhooks %+v", c.Webhooks)
 	}
 	k := c.Keys[0]
 	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Role != "" || len(c.Keys) != 1 {
@@ -332,6 +336,9 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"prices of a glob":    {"currency: USD\n" + head + "    prices: {\"[\": {input: 1}}\n", `is not the name of a model or a glob`},
 		"no currency":         {head + "    prices: {m: {input: 1}}\n", `currency: is missing; want that of the prices, such as USD`},
 		"currency":            {"currency: dollars\n" + head, `currency: is "dollars"; want three capital letters such as USD`},
+		"webhook":             {head + "webhooks: [{url: 'ftp://h', secret: '${KEY}'}]\n", `webhooks[0].url: is a URL that cannot be used`},
+		"webhook's types":     {head + "webhooks: [{url: 'http://h', secret: '${KEY}', types: [weather]}]\n", `webhooks[0].types[0]: is "weather"; want one of collection_rate, circuit,`},
+		"webhook's secret":    {head + "webhooks: [{url: 'http://h', secret: " + canary + "}]\n", `webhooks[0].secret: is written out`},
 		"half a certificate":  {head + "tls: {cert: /nope.pem}\n", `tls.key: is missing; want the name of a PEM file`},
 		"no certificate":      {head + "tls: {cert: /nope.pem, key: /nope.key}\n", `tls.cert: is "/nope.pem", which cannot be read: no such file`},
 		"hosts with keys":     {head + "hosts: [a]\nkeys: [{id: a, hash: \"" + hash("1") + "\"}]\n", `h.yaml:5:8: hosts: is a list; want it left out where there are keys: then any name will do`},

@@ -92,6 +92,7 @@ func (m section) config(profiles []string) Config {
 		c.Telemetry = s.telemetry()
 		s.Done()
 	}
+	c.Webhooks = m.webhooks()
 	if s := m.below("collections"); s.Section != nil {
 		c.Collections = s.collections()
 		s.Done()

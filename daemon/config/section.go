@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/quotafile"
 )
 
@@ -182,4 +184,36 @@ func (m section) currency(c *Config) {
 	case priced && c.Currency == "":
 		m.fail("currency", "missing", "that of the prices, such as USD")
 	}
+}
+
+// maxWebhooks bounds how many webhooks there are.
+const maxWebhooks = 16
+
+// webhooks reads where events are sent.
+func (m section) webhooks() (all []Webhook) {
+	for _, n := range m.List("webhooks") {
+		s := section{n.Section()}
+		if s.Section == nil {
+			continue
+		}
+		var w Webhook
+		s.Require("url", "where events are sent, such as https://hooks.example/headway")
+		s.Require("secret", "a reference to the secret that signs, such as ${WEBHOOK_SECRET}")
+		if u := s.url("url"); u != nil {
+			w.URL = u.String()
+		}
+		w.Secret = s.Secret("secret")
+		w.Types = s.Texts("types")
+		for i, t := range w.Types {
+			if !slices.Contains(events.Types(), t) {
+				s.fail(fmt.Sprintf("types[%d]", i), configfile.Quote(t), "one of "+strings.Join(events.Types(), ", "))
+			}
+		}
+		s.Done()
+		all = append(all, w)
+	}
+	if len(all) > maxWebhooks {
+		m.Fail("webhooks", "has %d entries; want at most %d", len(all), maxWebhooks)
+	}
+	return all
 }

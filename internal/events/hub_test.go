@@ -1,7 +1,11 @@
 package events_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -233,4 +237,43 @@ func Example() {
 	// dropped 1
 	// rate:throttle 0
 	// run_end 0
+}
+
+func TestAWebhookCountsWhatItsReceiverMisses(t *testing.T) {
+	h := newHub(t, 4)
+	began, release, got := make(chan struct{}), make(chan struct{}), make(chan events.Delivery, 10)
+	first := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var d events.Delivery
+		if err := json.NewDecoder(r.Body).Decode(&d); err != nil {
+			t.Error(err)
+		}
+		if first {
+			first = false
+			close(began)
+			<-release
+			w.WriteHeader(http.StatusBadRequest) // is not tried again
+			return
+		}
+		got <- d
+	}))
+	defer server.Close()
+	hook := events.Webhook{URL: server.URL, Secret: "s", Types: []string{string(event.Phase)}, Log: slog.New(slog.DiscardHandler)}
+	from, done := h.Read(""), make(chan struct{})
+	go func() { defer close(done); hook.Run(t.Context(), from) }()
+	h.Connection(event.Event{Type: event.Circuit}) // of another type
+	tell(h, 1, 1)
+	<-began
+	tell(h, 2, 11)
+	close(release)
+	d := <-got
+	if len(d.Entries) != 4 || d.Entries[3].Event.Count != 11 || d.Dropped != 7 { // one was refused, six fell out
+		t.Errorf("%d entries, %d dropped", len(d.Entries), d.Dropped)
+	}
+	tell(h, 12, 12)
+	if d := <-got; len(d.Entries) != 1 || d.Dropped != 0 {
+		t.Errorf("then %d entries, %d dropped", len(d.Entries), d.Dropped)
+	}
+	h.Close()
+	<-done
 }
